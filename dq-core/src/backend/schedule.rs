@@ -1,0 +1,122 @@
+//! Questions and answers of schedule, cancel and reschedule.
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::{Due, JobId, JobRef, Timestamp};
+
+/// What to do when a live job has the key of the new one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnConflict {
+    /// The first stays.
+    #[default]
+    Keep,
+    /// The new payload and due time take its place: the delay starts anew (debounce).
+    Replace,
+    /// Whichever is due first stays, with its own payload; the present one if equal.
+    Earliest,
+    /// Whichever is due last stays, with its own payload; the present one if equal.
+    Latest,
+}
+
+impl OnConflict {
+    /// Whether a new job due at `new` takes the place of the present one due at `present`.
+    #[must_use]
+    pub fn replaces(self, present: Timestamp, new: Timestamp) -> bool {
+        match self {
+            Self::Keep => false,
+            Self::Replace => true,
+            Self::Earliest => new < present,
+            Self::Latest => new > present,
+        }
+    }
+}
+
+/// Which job is in the store now, and when it is due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Receipt {
+    /// The job that is in the store: the new one, or the one that stayed.
+    pub id: JobId,
+    /// When that job is due.
+    pub due: Timestamp,
+}
+
+/// What became of a job that was scheduled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "the answer says whether the job was stored"]
+pub enum Scheduled {
+    /// It is in the store.
+    Created(Receipt),
+    /// It is in the store; the one that had its key is gone and never starts.
+    Replaced(Receipt),
+    /// It was not stored: the receipt names the live job that has its key or id.
+    Kept(Receipt),
+    /// It was not stored: the receipt names the job that has its key or id and is running now.
+    AlreadyRunning(Receipt),
+}
+
+impl Scheduled {
+    /// The receipt, whatever happened.
+    #[must_use]
+    pub const fn receipt(&self) -> Receipt {
+        match self {
+            Self::Created(receipt)
+            | Self::Replaced(receipt)
+            | Self::Kept(receipt)
+            | Self::AlreadyRunning(receipt) => *receipt,
+        }
+    }
+
+    /// The job that is in the store.
+    #[must_use]
+    pub const fn id(&self) -> JobId {
+        self.receipt().id
+    }
+
+    /// When that job is due.
+    #[must_use]
+    pub const fn due(&self) -> Timestamp {
+        self.receipt().due
+    }
+
+    /// Whether the job handed in was stored.
+    #[must_use]
+    pub const fn is_stored(&self) -> bool {
+        matches!(self, Self::Created(_) | Self::Replaced(_))
+    }
+}
+
+/// What became of a job that was cancelled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "the answer says whether the job will still run"]
+pub enum Cancelled {
+    /// It never starts.
+    Cancelled,
+    /// The store does not know it: never scheduled, finished, or dead.
+    NotFound,
+    /// A handler has it now; it is not stopped.
+    AlreadyRunning,
+    /// The wish is recorded, but this backend cannot make it binding in this case.
+    Requested,
+}
+
+/// A wish to move a job in time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reschedule {
+    /// Which job.
+    pub job: JobRef,
+    /// When it shall be due.
+    pub due: Due,
+}
+
+/// What became of a job that was to be moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "the answer says whether the job was moved"]
+pub enum Rescheduled {
+    /// It is due at the new time.
+    Moved(Receipt),
+    /// The store does not know it: never scheduled, finished, or dead.
+    NotFound,
+    /// A handler has it now; nothing was changed.
+    AlreadyRunning,
+}

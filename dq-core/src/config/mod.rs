@@ -1,0 +1,10 @@
+//! Settings: which backend, which queues, how many at once.
+
+mod backend;
+pub mod duration;
+mod url;
+
+pub use backend::{
+    BackendConfig, BackendRegistration, Environment, Secret, backend_from_url, known_backends,
+};
+pub use url::ConnectUrl;

@@ -1,0 +1,27 @@
+//! The model and the machine of `dq`, delayed jobs for Rust: what a job is, what a store must do,
+//! how a handler is found and run. Applications use the facade crate; this one is for those who
+//! write a backend.
+
+pub mod backend;
+pub mod clock;
+pub mod config;
+pub mod entropy;
+pub mod error;
+pub mod handler;
+pub mod model;
+
+pub use backend::*;
+pub use clock::{Clock, SystemClock, VirtualClock};
+pub use entropy::Entropy;
+pub use error::{BoxError, Error, ErrorKind, Result};
+pub use handler::*;
+pub use model::*;
+
+/// What generated code speaks to. Not for use by hand; it may change in any release.
+#[doc(hidden)]
+pub mod __private {
+    pub use std::borrow::Cow;
+    pub use std::primitive::str;
+
+    pub use inventory;
+}

@@ -1,0 +1,68 @@
+//! The caller's own name for a job.
+
+use std::borrow::Borrow;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::limits::{Limits, check_name};
+use crate::error::{Error, Result};
+
+/// The caller's own name for a job, such as `order-1001`: 1 to 255 bytes of UTF-8 without control
+/// characters. At most one live job has a given key in a queue.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct JobKey(Arc<str>);
+
+impl JobKey {
+    /// Checks and wraps a key.
+    ///
+    /// # Errors
+    /// `InvalidInput` if it is empty, too long, or holds a control character.
+    pub fn new(key: impl AsRef<str>) -> Result<Self> {
+        let key = key.as_ref();
+        check_name("key", key, Limits::KEY)?;
+        Ok(Self(key.into()))
+    }
+
+    /// The key as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for JobKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Borrow<str> for JobKey {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for JobKey {
+    type Error = Error;
+
+    fn try_from(key: String) -> Result<Self> {
+        Self::new(key)
+    }
+}
+
+impl TryFrom<&str> for JobKey {
+    type Error = Error;
+
+    fn try_from(key: &str) -> Result<Self> {
+        Self::new(key)
+    }
+}
+
+impl From<JobKey> for String {
+    fn from(key: JobKey) -> Self {
+        key.as_str().to_owned()
+    }
+}

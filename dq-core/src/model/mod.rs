@@ -1,0 +1,15 @@
+//! What a job is: its names, its times, its payload and headers, and the rules they obey.
+
+mod headers;
+mod job;
+mod key;
+mod limits;
+mod queue;
+mod timestamp;
+
+pub use headers::Headers;
+pub use job::{Job, JobId, JobRef, JobState, JobView, NewJob, Target};
+pub use key::JobKey;
+pub use limits::Limits;
+pub use queue::{Queue, QueueCode, QueueName};
+pub use timestamp::{Due, DurationExt, Timestamp};

@@ -1,0 +1,228 @@
+//! Points in time: Unix milliseconds from end to end.
+
+use std::fmt;
+use std::ops::{Add, Sub};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+
+/// A point in time in milliseconds since 1970-01-01T00:00:00Z.
+///
+/// Conversions to and from milliseconds are exact; conversions from finer clocks round *up*, so
+/// that nothing becomes due early.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Timestamp(i64);
+
+impl Timestamp {
+    /// 1970-01-01T00:00:00Z.
+    pub const EPOCH: Self = Self(0);
+    /// Later than any due time that is accepted.
+    pub const MAX: Self = Self(i64::MAX);
+
+    /// The point `millis` after the epoch.
+    #[must_use]
+    pub const fn from_millis(millis: i64) -> Self {
+        Self(millis)
+    }
+
+    /// Milliseconds since the epoch.
+    #[must_use]
+    pub const fn as_millis(self) -> i64 {
+        self.0
+    }
+
+    /// `self + delay`, with fractions of a millisecond rounded up, saturating at [`Self::MAX`].
+    #[must_use]
+    pub fn saturating_add(self, delay: Duration) -> Self {
+        Self(self.0.saturating_add(ceil_millis(delay)))
+    }
+
+    /// How long after `earlier` this is; zero if it is not after.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_millis(self.0.saturating_sub(earlier.0).max(0).unsigned_abs())
+    }
+}
+
+/// Whole milliseconds of `delay`, rounded up, saturating.
+fn ceil_millis(delay: Duration) -> i64 {
+    let millis = delay.as_nanos().div_ceil(1_000_000);
+    i64::try_from(millis).unwrap_or(i64::MAX)
+}
+
+impl From<SystemTime> for Timestamp {
+    fn from(time: SystemTime) -> Self {
+        match time.duration_since(UNIX_EPOCH) {
+            Ok(after) => Self(ceil_millis(after)),
+            Err(before) => {
+                let millis = before.duration().as_millis();
+                Self(i64::try_from(millis).map_or(i64::MIN, |millis| -millis))
+            }
+        }
+    }
+}
+
+impl Add<Duration> for Timestamp {
+    type Output = Self;
+
+    fn add(self, delay: Duration) -> Self {
+        self.saturating_add(delay)
+    }
+}
+
+impl Sub<Duration> for Timestamp {
+    type Output = Self;
+
+    fn sub(self, delay: Duration) -> Self {
+        Self(self.0.saturating_sub(ceil_millis(delay)))
+    }
+}
+
+impl fmt::Display for Timestamp {
+    /// RFC 3339 with milliseconds in UTC; the bare number where that cannot say it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // humantime formats the years 1970 to 9999.
+        const LAST: i64 = 253_402_300_799_999;
+        if (0..=LAST).contains(&self.0) {
+            let time = UNIX_EPOCH + Duration::from_millis(self.0.unsigned_abs());
+            humantime::format_rfc3339_millis(time).fmt(f)
+        } else {
+            write!(f, "{}ms", self.0)
+        }
+    }
+}
+
+/// When a job is due: at a point in time, or a delay after the store received it.
+///
+/// The delay is resolved by the store's clock where the store has one, so that a caller whose
+/// clock is off does not make a job fire early.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Due {
+    /// At this point in time. The past means now.
+    At(Timestamp),
+    /// This long after the store's now.
+    After(Duration),
+}
+
+impl Due {
+    /// Due at once.
+    pub const NOW: Self = Self::After(Duration::ZERO);
+
+    /// The point in time this means when the store's clock shows `now`.
+    #[must_use]
+    pub fn resolve(self, now: Timestamp) -> Timestamp {
+        match self {
+            Self::At(at) => at,
+            Self::After(delay) => now + delay,
+        }
+    }
+
+    /// Checks that this lies after the epoch and at most `horizon` ahead of `now`.
+    ///
+    /// # Errors
+    /// `InvalidInput` naming the bound that was crossed.
+    pub fn validate(self, now: Timestamp, horizon: Duration) -> Result<()> {
+        let at = self.resolve(now);
+        if at < Timestamp::EPOCH {
+            return Err(Error::invalid(format!(
+                "the due time {} ms lies before 1970-01-01",
+                at.as_millis()
+            ))
+            .remedy("due times are Unix milliseconds; was a difference passed instead?"));
+        }
+        if at > now + horizon {
+            let days = horizon.as_secs() / 86_400;
+            return Err(Error::invalid(format!(
+                "the due time {at} is more than {days} days ahead"
+            ))
+            .remedy("was the time given in microseconds or nanoseconds instead of milliseconds?"));
+        }
+        Ok(())
+    }
+}
+
+impl From<Timestamp> for Due {
+    fn from(at: Timestamp) -> Self {
+        Self::At(at)
+    }
+}
+
+impl From<SystemTime> for Due {
+    fn from(at: SystemTime) -> Self {
+        Self::At(at.into())
+    }
+}
+
+impl From<Duration> for Due {
+    fn from(delay: Duration) -> Self {
+        Self::After(delay)
+    }
+}
+
+/// `15.minutes()` instead of `Duration::from_secs(15 * 60)`.
+pub trait DurationExt {
+    /// That many milliseconds.
+    fn millis(self) -> Duration;
+    /// That many seconds.
+    fn seconds(self) -> Duration;
+    /// That many minutes.
+    fn minutes(self) -> Duration;
+    /// That many hours.
+    fn hours(self) -> Duration;
+    /// That many days of 24 hours.
+    fn days(self) -> Duration;
+}
+
+impl DurationExt for u64 {
+    fn millis(self) -> Duration {
+        Duration::from_millis(self)
+    }
+
+    fn seconds(self) -> Duration {
+        Duration::from_secs(self)
+    }
+
+    fn minutes(self) -> Duration {
+        Duration::from_secs(self.saturating_mul(60))
+    }
+
+    fn hours(self) -> Duration {
+        Duration::from_secs(self.saturating_mul(3_600))
+    }
+
+    fn days(self) -> Duration {
+        Duration::from_secs(self.saturating_mul(86_400))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fractions_round_up_so_that_nothing_is_early() {
+        let at = Timestamp::from_millis(10) + Duration::from_micros(1);
+        assert_eq!(at.as_millis(), 11);
+        let from_clock = Timestamp::from(UNIX_EPOCH + Duration::from_nanos(1_000_001));
+        assert_eq!(from_clock.as_millis(), 2);
+    }
+
+    #[test]
+    fn overflow_saturates_and_is_then_refused() {
+        let due = Due::After(Duration::MAX);
+        assert_eq!(due.resolve(Timestamp::from_millis(5)), Timestamp::MAX);
+        assert!(due.validate(Timestamp::EPOCH, 100.days()).is_err());
+        assert!(Due::At(Timestamp::from_millis(-1)).validate(Timestamp::EPOCH, 1.days()).is_err());
+    }
+
+    #[test]
+    fn prints_as_rfc3339() {
+        let at = Timestamp::from_millis(1_700_000_000_123);
+        assert_eq!(at.to_string(), "2023-11-14T22:13:20.123Z");
+        assert_eq!(Timestamp::from_millis(-3).to_string(), "-3ms");
+    }
+}

@@ -1,0 +1,1 @@
+//! The macros of `dq`; use them through the facade.

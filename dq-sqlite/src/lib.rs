@@ -1,0 +1,1 @@
+//! One SQLite file as a store of delayed jobs.

@@ -1,0 +1,2 @@
+//! Delayed jobs, typed end to end.
+pub use dq_core::*;
