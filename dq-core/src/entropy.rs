@@ -38,7 +38,13 @@ impl Entropy {
     }
 
     fn new(rng: SmallRng) -> Self {
-        Self { state: Mutex::new(State { rng, last_millis: 0, counter: 0 }) }
+        Self {
+            state: Mutex::new(State {
+                rng,
+                last_millis: 0,
+                counter: 0,
+            }),
+        }
     }
 
     /// A number of `0.0 <= x < 1.0`.

@@ -21,7 +21,15 @@ pub use model::*;
 #[doc(hidden)]
 pub mod __private {
     pub use std::borrow::Cow;
-    pub use std::primitive::str;
+    pub use std::primitive::{str, u32};
+    pub use std::time::Duration;
 
     pub use inventory;
+
+    pub use crate::config::QueueSettings;
+    pub use crate::handler::{
+        Backoff, FromJob, HandlerFn, IntoOutcome, JobContext, JobResult, Payload, Registration,
+        Requirements, adapter,
+    };
+    pub use crate::model::{Queue, QueueCode};
 }

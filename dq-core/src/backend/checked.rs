@@ -31,7 +31,11 @@ impl Checked {
     /// Puts `backend` behind the checks.
     #[must_use]
     pub fn new(backend: Arc<dyn Backend>, limits: Limits, clock: Arc<dyn Clock>) -> Self {
-        Self { backend, limits, clock }
+        Self {
+            backend,
+            limits,
+            clock,
+        }
     }
 
     /// The backend without the checks.
@@ -55,7 +59,9 @@ impl Checked {
                 job.payload.len(),
                 self.limits.payload
             ))
-            .remedy("store the data elsewhere and schedule its address, or raise `payload_limit`"));
+            .remedy(
+                "store the data elsewhere and schedule its address, or raise `payload_limit`",
+            ));
         }
         if job.max_attempts == Some(0) {
             return Err(Error::invalid(format!(
@@ -101,7 +107,8 @@ impl Backend for Checked {
         }
         let now = self.clock.now();
         for job in &jobs {
-            self.check_job(job, now).map_err(|error| error.operation(OPERATION))?;
+            self.check_job(job, now)
+                .map_err(|error| error.operation(OPERATION))?;
         }
         self.backend.schedule(jobs).await
     }

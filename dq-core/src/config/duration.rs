@@ -51,6 +51,39 @@ pub mod option {
     }
 }
 
+/// The same for limits, where `"none"` means [`Duration::MAX`].
+pub mod limit {
+    use super::{Deserialize, Deserializer, Duration, Serializer, Text, de, parse};
+
+    /// Writes a limit, or nothing.
+    ///
+    /// # Errors
+    /// Those of the serializer.
+    pub fn serialize<S: Serializer>(
+        limit: &Option<Duration>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        match limit {
+            Some(Duration::MAX) => serializer.serialize_str("none"),
+            limit => super::option::serialize(limit, serializer),
+        }
+    }
+
+    /// Reads a limit, if there is one.
+    ///
+    /// # Errors
+    /// A sentence with an example, if the text is neither a duration nor `"none"`.
+    pub fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Duration>, D::Error> {
+        match Option::<Text>::deserialize(deserializer)? {
+            None => Ok(None),
+            Some(Text::Text(text)) if text == "none" => Ok(Some(Duration::MAX)),
+            Some(text) => parse(&text).map(Some).map_err(de::Error::custom),
+        }
+    }
+}
+
 /// What stands in the file; a bare number is kept apart to be refused with a good answer.
 #[derive(Deserialize)]
 #[serde(untagged)]
@@ -62,7 +95,9 @@ enum Text {
 fn parse(text: &Text) -> Result<Duration, String> {
     match text {
         Text::Text(text) => humantime::parse_duration(text).map_err(|error| {
-            format!("{text:?} is not a duration ({error}); write it like \"30s\", \"15m\" or \"1h 30m\"")
+            format!(
+                "{text:?} is not a duration ({error}); write it like \"30s\", \"15m\" or \"1h 30m\""
+            )
         }),
         Text::Number(number) => Err(format!(
             "the duration {number} has no unit; write it like \"30s\", \"15m\" or \"1h 30m\""

@@ -2,9 +2,11 @@
 
 mod backend;
 pub mod duration;
+mod queue;
 mod url;
 
 pub use backend::{
     BackendConfig, BackendRegistration, Environment, Secret, backend_from_url, known_backends,
 };
+pub use queue::{QueuePolicy, QueueSettings};
 pub use url::ConnectUrl;

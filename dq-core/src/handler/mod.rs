@@ -1,9 +1,20 @@
-//! From code to function: handlers, what they take, what they return.
+//! From code to function: handlers, what they take, what they return, what is done when they fail.
 
+mod context;
+mod extract;
+mod function;
 mod outcome;
+mod registry;
 mod retry;
+mod state;
 
-pub use outcome::{
-    DeadKind, DeadReason, HandlerResult, IntoOutcome, JobError, JobResult, Outcome,
-};
+pub use context::{JobContext, Surroundings};
+pub(crate) use extract::JSON;
+pub use extract::{FromJob, Payload, RawPayload, State};
+#[doc(hidden)]
+pub use function::adapter;
+pub use function::{DelayHandler, Handler, HandlerFn, Registration};
+pub use outcome::{DeadKind, DeadReason, HandlerResult, IntoOutcome, JobError, JobResult, Outcome};
+pub use registry::Registry;
 pub use retry::Backoff;
+pub use state::{Requirements, StateMap};

@@ -12,8 +12,9 @@ use crate::error::{Error, Result};
 ///
 /// Conversions to and from milliseconds are exact; conversions from finer clocks round *up*, so
 /// that nothing becomes due early.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-#[derive(Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
 #[serde(transparent)]
 pub struct Timestamp(i64);
 
@@ -216,7 +217,11 @@ mod tests {
         let due = Due::After(Duration::MAX);
         assert_eq!(due.resolve(Timestamp::from_millis(5)), Timestamp::MAX);
         assert!(due.validate(Timestamp::EPOCH, 100.days()).is_err());
-        assert!(Due::At(Timestamp::from_millis(-1)).validate(Timestamp::EPOCH, 1.days()).is_err());
+        assert!(
+            Due::At(Timestamp::from_millis(-1))
+                .validate(Timestamp::EPOCH, 1.days())
+                .is_err()
+        );
     }
 
     #[test]

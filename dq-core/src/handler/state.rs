@@ -1,0 +1,66 @@
+//! Values of the application that handlers ask for by type.
+
+use std::any::{Any, TypeId, type_name};
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// One value per type.
+#[derive(Default, Clone)]
+pub struct StateMap {
+    values: HashMap<TypeId, (&'static str, Arc<dyn Any + Send + Sync>)>,
+}
+
+impl StateMap {
+    /// Puts a value in and says whether one of its type was there before.
+    pub fn insert<T: Send + Sync + 'static>(&mut self, value: T) -> bool {
+        self.values
+            .insert(TypeId::of::<T>(), (type_name::<T>(), Arc::new(value)))
+            .is_some()
+    }
+
+    /// The value of this type.
+    #[must_use]
+    pub fn get<T: Send + Sync + 'static>(&self) -> Option<&T> {
+        self.values
+            .get(&TypeId::of::<T>())
+            .and_then(|(_, value)| value.downcast_ref())
+    }
+
+    /// The names of the types that are here, sorted.
+    #[must_use]
+    pub fn type_names(&self) -> Vec<&'static str> {
+        let mut names: Vec<_> = self.values.values().map(|(name, _)| *name).collect();
+        names.sort_unstable();
+        names
+    }
+}
+
+impl fmt::Debug for StateMap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.type_names()).finish()
+    }
+}
+
+/// What a handler needs from the [`StateMap`], gathered before the first job.
+#[derive(Debug, Default)]
+pub struct Requirements {
+    types: Vec<(TypeId, &'static str)>,
+}
+
+impl Requirements {
+    /// Asks for a value of this type.
+    pub fn state<T: Send + Sync + 'static>(&mut self) {
+        self.types.push((TypeId::of::<T>(), type_name::<T>()));
+    }
+
+    /// The names of the types that `state` does not hold.
+    #[must_use]
+    pub fn missing_from(&self, state: &StateMap) -> Vec<&'static str> {
+        let missing = self
+            .types
+            .iter()
+            .filter(|(id, _)| !state.values.contains_key(id));
+        missing.map(|(_, name)| *name).collect()
+    }
+}
