@@ -8,6 +8,7 @@ pub mod config;
 pub mod entropy;
 pub mod error;
 pub mod handler;
+pub mod memory;
 pub mod model;
 
 pub use backend::*;
@@ -15,6 +16,7 @@ pub use clock::{Clock, SystemClock, VirtualClock};
 pub use entropy::Entropy;
 pub use error::{BoxError, Error, ErrorKind, Result};
 pub use handler::*;
+pub use memory::MemoryBackend;
 pub use model::*;
 
 /// What generated code speaks to. Not for use by hand; it may change in any release.

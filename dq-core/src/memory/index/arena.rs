@@ -1,0 +1,125 @@
+//! Records at stable places.
+
+/// Where a record lies.
+pub type Slot = u32;
+
+const CHUNK: usize = 1_024;
+
+/// Records in chunks that never move, so growth copies nothing.
+#[derive(Debug)]
+pub struct Arena<T> {
+    chunks: Vec<Vec<Cell<T>>>,
+    free: Option<Slot>,
+    len: usize,
+}
+
+#[derive(Debug)]
+enum Cell<T> {
+    Used(T),
+    /// The next free place.
+    Free(Option<Slot>),
+}
+
+impl<T> Default for Arena<T> {
+    fn default() -> Self {
+        Self {
+            chunks: Vec::new(),
+            free: None,
+            len: 0,
+        }
+    }
+}
+
+impl<T> Arena<T> {
+    /// Puts a record in. There is room for 2³² of them.
+    ///
+    /// # Panics
+    /// When there is no room.
+    pub fn insert(&mut self, record: T) -> Slot {
+        self.len += 1;
+        if let Some(slot) = self.free {
+            let cell = self.cell_mut(slot);
+            if let Cell::Free(next) = std::mem::replace(cell, Cell::Used(record)) {
+                self.free = next;
+            }
+            return slot;
+        }
+        if self.chunks.last().is_none_or(|chunk| chunk.len() == CHUNK) {
+            self.chunks.push(Vec::with_capacity(CHUNK));
+        }
+        let before = (self.chunks.len() - 1) * CHUNK;
+        let chunk = &mut self.chunks[before / CHUNK];
+        chunk.push(Cell::Used(record));
+        Slot::try_from(before + chunk.len() - 1).expect("fewer than 2^32 records fit in memory")
+    }
+
+    /// Takes a record out.
+    pub fn remove(&mut self, slot: Slot) -> Option<T> {
+        let free = self.free;
+        let cell = self
+            .chunks
+            .get_mut(slot as usize / CHUNK)?
+            .get_mut(slot as usize % CHUNK)?;
+        if matches!(cell, Cell::Free(_)) {
+            return None;
+        }
+        let Cell::Used(record) = std::mem::replace(cell, Cell::Free(free)) else {
+            return None;
+        };
+        self.free = Some(slot);
+        self.len -= 1;
+        Some(record)
+    }
+
+    /// How many records there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    fn cell_mut(&mut self, slot: Slot) -> &mut Cell<T> {
+        &mut self.chunks[slot as usize / CHUNK][slot as usize % CHUNK]
+    }
+}
+
+impl<T> std::ops::Index<Slot> for Arena<T> {
+    type Output = T;
+
+    fn index(&self, slot: Slot) -> &T {
+        match &self.chunks[slot as usize / CHUNK][slot as usize % CHUNK] {
+            Cell::Used(record) => record,
+            Cell::Free(_) => panic!("slot {slot} holds no record"),
+        }
+    }
+}
+
+impl<T> std::ops::IndexMut<Slot> for Arena<T> {
+    fn index_mut(&mut self, slot: Slot) -> &mut T {
+        match self.cell_mut(slot) {
+            Cell::Used(record) => record,
+            Cell::Free(_) => panic!("slot {slot} holds no record"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_used_again_and_others_stay() {
+        let mut arena = Arena::default();
+        let slots: Vec<_> = (0..3_000).map(|n| arena.insert(n)).collect();
+        assert_eq!(arena.remove(slots[7]), Some(7));
+        assert_eq!(arena.remove(slots[7]), None);
+        assert_eq!(arena.insert(-1), slots[7]);
+        assert_eq!(arena[slots[2_999]], 2_999);
+        assert_eq!(arena.len(), 3_000);
+    }
+}
