@@ -33,18 +33,16 @@ pub struct SystemClock;
 impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
         // Truncation, not rounding up: a clock that runs ahead by a fraction would fire early.
-        let since_epoch = SystemTime::now()
-            .duration_since(SystemTime::UNIX_EPOCH)
-            .unwrap_or_default();
+        let since_epoch =
+            SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         Timestamp::from_millis(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
     }
 
     fn sleep_until(&self, until: Timestamp) -> BoxFuture<'static, ()> {
         // Tokio's timer has millisecond slots and never fires early; the wall clock is read with
         // its fraction so that the slot is hit and not the one after.
-        let since_epoch = SystemTime::now()
-            .duration_since(SystemTime::UNIX_EPOCH)
-            .unwrap_or_default();
+        let since_epoch =
+            SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let target = Duration::from_millis(until.as_millis().max(0).unsigned_abs());
         Box::pin(tokio::time::sleep(target.saturating_sub(since_epoch)))
     }
@@ -71,14 +69,8 @@ impl VirtualClock {
     /// A clock that shows `now`.
     #[must_use]
     pub fn new(now: Timestamp) -> Self {
-        let state = VirtualState {
-            now,
-            sleepers: BTreeMap::new(),
-            next_sleeper: 0,
-        };
-        Self {
-            state: Mutex::new(state),
-        }
+        let state = VirtualState { now, sleepers: BTreeMap::new(), next_sleeper: 0 };
+        Self { state: Mutex::new(state) }
     }
 
     /// Turns the clock forward and wakes who slept until then.
@@ -91,9 +83,7 @@ impl VirtualClock {
     pub fn set(&self, to: Timestamp) {
         let mut state = self.lock();
         state.now = to;
-        let still_asleep = state
-            .sleepers
-            .split_off(&(to + Duration::from_millis(1), 0));
+        let still_asleep = state.sleepers.split_off(&(to + Duration::from_millis(1), 0));
         let woken = std::mem::replace(&mut state.sleepers, still_asleep);
         drop(state);
         for sleeper in woken.into_values() {

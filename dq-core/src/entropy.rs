@@ -38,13 +38,7 @@ impl Entropy {
     }
 
     fn new(rng: SmallRng) -> Self {
-        Self {
-            state: Mutex::new(State {
-                rng,
-                last_millis: 0,
-                counter: 0,
-            }),
-        }
+        Self { state: Mutex::new(State { rng, last_millis: 0, counter: 0 }) }
     }
 
     /// A number of `0.0 <= x < 1.0`.

@@ -119,11 +119,8 @@ impl Error {
 
     /// An [`ErrorKind::Unsupported`] error naming the backend and what it does not offer.
     pub fn unsupported(backend: &str, feature: &str) -> Self {
-        Self::new(
-            ErrorKind::Unsupported,
-            format!("the {backend} backend does not offer {feature}"),
-        )
-        .remedy("see the capability table in the README for the backends that do")
+        Self::new(ErrorKind::Unsupported, format!("the {backend} backend does not offer {feature}"))
+            .remedy("see the capability table in the README for the backends that do")
     }
 
     /// Names the call that failed, such as `"schedule"`. The outermost caller wins only if no
@@ -183,13 +180,7 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner {
-            kind,
-            operation,
-            what,
-            remedy,
-            ..
-        } = &*self.inner;
+        let Inner { kind, operation, what, remedy, .. } = &*self.inner;
         if !operation.is_empty() {
             write!(f, "{operation}: ")?;
         }
@@ -213,9 +204,6 @@ impl fmt::Debug for Error {
 
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        self.inner
-            .source
-            .as_ref()
-            .map(|source| &**source as &(dyn StdError + 'static))
+        self.inner.source.as_ref().map(|source| &**source as &(dyn StdError + 'static))
     }
 }

@@ -34,10 +34,6 @@ impl fmt::Display for Finding {
             Severity::Warning => "warning",
             Severity::Error => "error",
         };
-        write!(
-            f,
-            "{severity} [{}]: {} — {}",
-            self.code, self.what, self.remedy
-        )
+        write!(f, "{severity} [{}]: {} — {}", self.code, self.what, self.remedy)
     }
 }

@@ -31,11 +31,7 @@ impl Checked {
     /// Puts `backend` behind the checks.
     #[must_use]
     pub fn new(backend: Arc<dyn Backend>, limits: Limits, clock: Arc<dyn Clock>) -> Self {
-        Self {
-            backend,
-            limits,
-            clock,
-        }
+        Self { backend, limits, clock }
     }
 
     /// The backend without the checks.
@@ -107,8 +103,7 @@ impl Backend for Checked {
         }
         let now = self.clock.now();
         for job in &jobs {
-            self.check_job(job, now)
-                .map_err(|error| error.operation(OPERATION))?;
+            self.check_job(job, now).map_err(|error| error.operation(OPERATION))?;
         }
         self.backend.schedule(jobs).await
     }

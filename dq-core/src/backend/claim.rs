@@ -74,11 +74,7 @@ impl LeasedJob {
     /// The lease, as settle and renew want it.
     #[must_use]
     pub fn lease(&self) -> Lease {
-        Lease {
-            queue: self.job.queue.clone(),
-            job: self.job.id,
-            token: self.token,
-        }
+        Lease { queue: self.job.queue.clone(), job: self.job.id, token: self.token }
     }
 }
 

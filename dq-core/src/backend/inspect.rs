@@ -52,9 +52,7 @@ impl QueueStats {
     /// Whether what came in equals what is here plus what left; `None` without totals.
     #[must_use]
     pub fn adds_up(&self) -> Option<bool> {
-        self.totals
-            .as_ref()
-            .map(|totals| totals.created == self.stored() + totals.left())
+        self.totals.as_ref().map(|totals| totals.created == self.stored() + totals.left())
     }
 }
 

@@ -33,13 +33,8 @@ impl Wakeups {
     /// A receiving end, and the sending end for a backend whose hints come from afar.
     #[must_use]
     pub fn new() -> (Self, Waker) {
-        let cell = Arc::new(Cell {
-            earliest: AtomicI64::new(NOTHING),
-            notify: Notify::new(),
-        });
-        let waker = Waker {
-            cell: Arc::downgrade(&cell),
-        };
+        let cell = Arc::new(Cell { earliest: AtomicI64::new(NOTHING), notify: Notify::new() });
+        let waker = Waker { cell: Arc::downgrade(&cell) };
         (Self { cell }, waker)
     }
 
@@ -48,9 +43,7 @@ impl Wakeups {
         loop {
             let earliest = self.cell.earliest.swap(NOTHING, Ordering::AcqRel);
             if earliest != NOTHING {
-                return Hint {
-                    due: Timestamp::from_millis(earliest),
-                };
+                return Hint { due: Timestamp::from_millis(earliest) };
             }
             self.cell.notify.notified().await;
         }
@@ -69,8 +62,7 @@ impl Waker {
         let Some(cell) = self.cell.upgrade() else {
             return false;
         };
-        cell.earliest
-            .fetch_min(due.as_millis().min(NOTHING - 1), Ordering::AcqRel);
+        cell.earliest.fetch_min(due.as_millis().min(NOTHING - 1), Ordering::AcqRel);
         // A permit is stored if nobody waits at this moment, so the hint cannot fall between two
         // looks.
         cell.notify.notify_one();
@@ -91,10 +83,7 @@ impl Listeners {
         let (wakeups, waker) = Wakeups::new();
         let mut by_queue = self.lock();
         for queue in queues {
-            by_queue
-                .entry(queue.clone())
-                .or_default()
-                .push(waker.clone());
+            by_queue.entry(queue.clone()).or_default().push(waker.clone());
         }
         wakeups
     }

@@ -96,16 +96,12 @@ pub fn known_backends() -> Result<BTreeMap<&'static str, &'static BackendRegistr
 pub fn backend_from_url(url: &str) -> Result<Box<dyn BackendConfig>> {
     let url = ConnectUrl::parse(url)?;
     let known = known_backends()?;
-    let found = known
-        .values()
-        .find(|backend| backend.schemes.contains(&url.scheme()));
+    let found = known.values().find(|backend| backend.schemes.contains(&url.scheme()));
     match found {
         Some(backend) => (backend.from_url)(&url),
         None => {
-            let schemes: Vec<_> = known
-                .values()
-                .flat_map(|backend| backend.schemes.iter().copied())
-                .collect();
+            let schemes: Vec<_> =
+                known.values().flat_map(|backend| backend.schemes.iter().copied()).collect();
             Err(Error::new(
                 ErrorKind::Config,
                 format!(

@@ -32,9 +32,7 @@ impl ConnectUrl {
             return Err(malformed("the URL has no scheme".to_owned()));
         };
         let well_formed = scheme.starts_with(|c: char| c.is_ascii_alphabetic())
-            && scheme
-                .chars()
-                .all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c));
+            && scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c));
         if !well_formed {
             return Err(malformed("the URL does not begin with a scheme".to_owned()));
         }
@@ -84,24 +82,13 @@ impl ConnectUrl {
     /// # Errors
     /// `Config` naming the option and the known ones.
     pub fn expect_options(&self, known: &[&str]) -> Result<()> {
-        match self
-            .options
-            .iter()
-            .find(|(name, _)| !known.contains(&name.as_str()))
-        {
+        match self.options.iter().find(|(name, _)| !known.contains(&name.as_str())) {
             None => Ok(()),
             Some((name, _)) => {
-                let known = if known.is_empty() {
-                    "none".to_owned()
-                } else {
-                    known.join(", ")
-                };
+                let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
                 Err(Error::new(
                     ErrorKind::Config,
-                    format!(
-                        "a {} URL has no option {name:?}; known: {known}",
-                        self.scheme
-                    ),
+                    format!("a {} URL has no option {name:?}; known: {known}", self.scheme),
                 )
                 .operation("connect"))
             }
@@ -111,9 +98,7 @@ impl ConnectUrl {
 
 impl fmt::Debug for ConnectUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ConnectUrl")
-            .field("scheme", &self.scheme)
-            .finish_non_exhaustive()
+        f.debug_struct("ConnectUrl").field("scheme", &self.scheme).finish_non_exhaustive()
     }
 }
 

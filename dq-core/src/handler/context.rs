@@ -44,12 +44,7 @@ impl JobContext {
     /// A context made by hand, to call a handler in a unit test.
     #[must_use]
     pub fn new(leased: LeasedJob, surroundings: Surroundings) -> Self {
-        Self {
-            inner: Arc::new(Inner {
-                leased,
-                surroundings,
-            }),
-        }
+        Self { inner: Arc::new(Inner { leased, surroundings }) }
     }
 
     /// The job's id.

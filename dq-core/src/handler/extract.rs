@@ -86,11 +86,7 @@ pub(crate) const JSON: &str = "application/json";
 
 /// Decodes the payload of a job; an error is the job's death, not a failed attempt.
 pub(crate) fn decode<P: Payload>(ctx: &JobContext) -> Result<P, JobError> {
-    if let Some(other) = ctx
-        .headers()
-        .get(Headers::CONTENT_TYPE)
-        .filter(|kind| *kind != JSON)
-    {
+    if let Some(other) = ctx.headers().get(Headers::CONTENT_TYPE).filter(|kind| *kind != JSON) {
         return Err(JobError::Undecodable(
             format!("its content type is {other:?}; this handler takes {JSON}").into(),
         ));

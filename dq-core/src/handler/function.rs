@@ -120,10 +120,7 @@ impl Registration {
         let mut requirements = Requirements::default();
         (self.requires)(&mut requirements);
         let queue = QueueName::new((self.code)()).map_err(|error| {
-            error.remedy(format!(
-                "it is the code of {} at {}",
-                self.name, self.location
-            ))
+            error.remedy(format!("it is the code of {} at {}", self.name, self.location))
         })?;
         Ok(Handler {
             queue,

@@ -136,15 +136,10 @@ impl DeadKind {
     /// [`Self::Quarantined`].
     #[must_use]
     pub fn from_word(word: &str) -> Self {
-        [
-            Self::Exhausted,
-            Self::Rejected,
-            Self::Undecodable,
-            Self::Lost,
-        ]
-        .into_iter()
-        .find(|kind| kind.as_str() == word)
-        .unwrap_or(Self::Quarantined)
+        [Self::Exhausted, Self::Rejected, Self::Undecodable, Self::Lost]
+            .into_iter()
+            .find(|kind| kind.as_str() == word)
+            .unwrap_or(Self::Quarantined)
     }
 }
 
@@ -202,9 +197,6 @@ mod tests {
         assert_eq!(text().into_outcome().unwrap_err().to_string(), "no");
         assert_eq!(().into_outcome().unwrap(), Outcome::Done);
         let snooze: HandlerResult = Ok(Outcome::snooze(std::time::Duration::from_secs(1)));
-        assert!(matches!(
-            snooze.into_outcome(),
-            Ok(Outcome::Snooze(Due::After(_)))
-        ));
+        assert!(matches!(snooze.into_outcome(), Ok(Outcome::Snooze(Due::After(_)))));
     }
 }

@@ -47,8 +47,7 @@ impl Registry {
             )
             .remedy("give one of them another code"));
         }
-        self.handlers
-            .insert(handler.queue.clone(), Arc::new(handler));
+        self.handlers.insert(handler.queue.clone(), Arc::new(handler));
         Ok(())
     }
 
@@ -124,12 +123,7 @@ impl Registry {
     /// The table that is logged at start: code, function, place.
     #[must_use]
     pub fn table(&self) -> String {
-        let width = self
-            .handlers
-            .keys()
-            .map(|queue| queue.as_str().len())
-            .max()
-            .unwrap_or(0);
+        let width = self.handlers.keys().map(|queue| queue.as_str().len()).max().unwrap_or(0);
         let mut table = String::new();
         for handler in self.handlers.values() {
             // Writing to a String cannot fail.
@@ -148,11 +142,7 @@ impl Registry {
 /// The answer to a queue that nobody handles.
 fn unhandled<'a>(queue: &QueueName, known: impl Iterator<Item = &'a QueueName>) -> Error {
     let known: Vec<_> = known.map(QueueName::as_str).collect();
-    let known = if known.is_empty() {
-        "none".to_owned()
-    } else {
-        known.join(", ")
-    };
+    let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
     Error::new(
         ErrorKind::Unhandled,
         format!("no linked handler has the code {queue}; known: {known}"),

@@ -53,16 +53,10 @@ impl Backoff {
     /// A sentence naming the field and its range.
     pub fn validate(&self) -> Result<(), String> {
         if !(self.factor.is_finite() && self.factor >= 1.0) {
-            return Err(format!(
-                "backoff.factor is {}; it must be at least 1.0",
-                self.factor
-            ));
+            return Err(format!("backoff.factor is {}; it must be at least 1.0", self.factor));
         }
         if !(0.0..=1.0).contains(&self.jitter) {
-            return Err(format!(
-                "backoff.jitter is {}; it must be 0.0 to 1.0",
-                self.jitter
-            ));
+            return Err(format!("backoff.jitter is {}; it must be 0.0 to 1.0", self.jitter));
         }
         if self.initial > self.max {
             return Err("backoff.initial is longer than backoff.max".to_owned());
@@ -91,9 +85,8 @@ mod tests {
     #[test]
     fn jitter_spreads_a_herd() {
         let entropy = Entropy::seeded(7);
-        let delays: std::collections::BTreeSet<_> = (0..100)
-            .map(|_| Backoff::default().delay(3, &entropy))
-            .collect();
+        let delays: std::collections::BTreeSet<_> =
+            (0..100).map(|_| Backoff::default().delay(3, &entropy)).collect();
         assert!(delays.len() > 90);
     }
 }

@@ -14,17 +14,13 @@ pub struct StateMap {
 impl StateMap {
     /// Puts a value in and says whether one of its type was there before.
     pub fn insert<T: Send + Sync + 'static>(&mut self, value: T) -> bool {
-        self.values
-            .insert(TypeId::of::<T>(), (type_name::<T>(), Arc::new(value)))
-            .is_some()
+        self.values.insert(TypeId::of::<T>(), (type_name::<T>(), Arc::new(value))).is_some()
     }
 
     /// The value of this type.
     #[must_use]
     pub fn get<T: Send + Sync + 'static>(&self) -> Option<&T> {
-        self.values
-            .get(&TypeId::of::<T>())
-            .and_then(|(_, value)| value.downcast_ref())
+        self.values.get(&TypeId::of::<T>()).and_then(|(_, value)| value.downcast_ref())
     }
 
     /// The names of the types that are here, sorted.
@@ -57,10 +53,7 @@ impl Requirements {
     /// The names of the types that `state` does not hold.
     #[must_use]
     pub fn missing_from(&self, state: &StateMap) -> Vec<&'static str> {
-        let missing = self
-            .types
-            .iter()
-            .filter(|(id, _)| !state.values.contains_key(id));
+        let missing = self.types.iter().filter(|(id, _)| !state.values.contains_key(id));
         missing.map(|(_, name)| *name).collect()
     }
 }

@@ -3,7 +3,9 @@
 
 mod config;
 pub mod index;
+mod listing;
 mod store;
+mod verdict;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,11 +17,11 @@ use self::store::{Place, Store};
 use crate::backend::{
     Backend, BrowseParams, Cancelled, Capabilities, ClaimParams, Claimed, Cursor, Finding,
     LeasedJob, Listeners, OperateReport, Operation, Page, QueueStats, Receipt, Renewal, Renewed,
-    Reschedule, Rescheduled, Scheduled, Settled, Settlement, Verdict, Wakeups,
+    Reschedule, Rescheduled, Scheduled, Settled, Settlement, Wakeups,
 };
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{JobId, JobRef, JobState, JobView, NewJob, QueueName, Timestamp};
+use crate::model::{JobRef, JobView, NewJob, QueueName, Timestamp};
 
 pub use config::MemoryConfig;
 
@@ -47,10 +49,8 @@ impl MemoryBackend {
     /// The store as it is now, with lapsed leases given back.
     fn open(&self, operation: &'static str) -> Result<(MutexGuard<'_, Store>, Timestamp)> {
         if self.closed.load(Ordering::Acquire) {
-            return Err(
-                Error::new(ErrorKind::Closed, "the memory backend has been closed")
-                    .operation(operation),
-            );
+            return Err(Error::new(ErrorKind::Closed, "the memory backend has been closed")
+                .operation(operation));
         }
         // A panic in here would be a bug of this module; the others still get an answer.
         let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
@@ -80,11 +80,7 @@ impl Backend for MemoryBackend {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            durable: false,
-            shared: false,
-            ..Capabilities::all()
-        }
+        Capabilities { durable: false, shared: false, ..Capabilities::all() }
     }
 
     async fn now(&self) -> Result<Timestamp> {
@@ -99,7 +95,7 @@ impl Backend for MemoryBackend {
             for new in jobs {
                 let queue = store.number(&new.queue);
                 let head = store.queues[queue].waiting.first();
-                let answer = schedule_one(&mut store, new, now);
+                let answer = store.schedule(new, now);
                 if answer.is_stored() && head.is_none_or(|head| answer.due().as_millis() < head.at)
                 {
                     earlier.push((store.queues[queue].name.clone(), answer.due()));
@@ -167,11 +163,7 @@ impl Backend for MemoryBackend {
 
     async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed> {
         let (mut store, now) = self.open("claim")?;
-        let mut claimed = Claimed {
-            jobs: Vec::new(),
-            next_due: None,
-            now,
-        };
+        let mut claimed = Claimed { jobs: Vec::new(), next_due: None, now };
         for want in params.wants {
             let Some(number) = store.known(&want.queue) else {
                 continue;
@@ -186,18 +178,11 @@ impl Backend for MemoryBackend {
                 let leased_until = now + want.lease_for;
                 let token = store.lease(entry.slot, leased_until);
                 let job = store.records[entry.slot].job.clone();
-                claimed.jobs.push(LeasedJob {
-                    job,
-                    token,
-                    leased_until,
-                });
+                claimed.jobs.push(LeasedJob { job, token, leased_until });
             }
             let queue = &mut store.queues[number];
             let next = [queue.waiting.first(), queue.leased.first().copied()];
-            let next = next
-                .into_iter()
-                .flatten()
-                .map(|entry| Timestamp::from_millis(entry.at));
+            let next = next.into_iter().flatten().map(|entry| Timestamp::from_millis(entry.at));
             claimed.next_due = claimed.next_due.into_iter().chain(next).min();
         }
         Ok(claimed)
@@ -208,7 +193,7 @@ impl Backend for MemoryBackend {
         let answers = {
             let (mut store, now) = self.open("settle")?;
             let settle = |settlement: &Settlement| {
-                let answer = settle_one(&mut store, settlement, now);
+                let answer = store.settle(settlement, now);
                 if let Some(due) = answer.1 {
                     due_again.push((settlement.lease.queue.clone(), due));
                 }
@@ -223,7 +208,7 @@ impl Backend for MemoryBackend {
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
         let (mut store, now) = self.open("renew")?;
         let renew = |renewal: &Renewal| {
-            let Some(slot) = held(&store, &renewal.lease) else {
+            let Some(slot) = store.held(&renewal.lease) else {
                 return Renewed::Lost;
             };
             let until = now + renewal.lease_for;
@@ -236,18 +221,15 @@ impl Backend for MemoryBackend {
     async fn stats(&self, queues: &[QueueName]) -> Result<Vec<QueueStats>> {
         let (mut store, now) = self.open("stats")?;
         if queues.is_empty() {
-            let mut all: Vec<_> = (0..store.queues.len())
-                .map(|n| store.stats(n, now))
-                .collect();
+            let mut all: Vec<_> = (0..store.queues.len()).map(|n| store.stats(n, now)).collect();
             all.sort_unstable_by(|a, b| a.queue.cmp(&b.queue));
             return Ok(all);
         }
         let stats = |queue: &QueueName| match store.known(queue) {
             Some(number) => store.stats(number, now),
-            None => QueueStats {
-                totals: Some(Default::default()),
-                ..QueueStats::empty(queue.clone())
-            },
+            None => {
+                QueueStats { totals: Some(Default::default()), ..QueueStats::empty(queue.clone()) }
+            }
         };
         Ok(queues.iter().map(stats).collect())
     }
@@ -255,32 +237,21 @@ impl Backend for MemoryBackend {
     async fn browse(&self, params: BrowseParams<'_>) -> Result<Page> {
         let (mut store, now) = self.open("browse")?;
         let Some(number) = store.known(params.queue) else {
-            return Ok(Page {
-                jobs: Vec::new(),
-                next: None,
-            });
+            return Ok(Page { jobs: Vec::new(), next: None });
         };
         let entries = store.list(number, params.state, params.after, now, params.limit + 1);
         let more = entries.len() > params.limit;
         let page = &entries[..entries.len().min(params.limit)];
         let next = page.last().filter(|_| more);
         Ok(Page {
-            jobs: page
-                .iter()
-                .map(|entry| store.view(entry.slot, now))
-                .collect(),
-            next: next.map(|last| Cursor {
-                at: Timestamp::from_millis(last.at),
-                seq: last.seq,
-            }),
+            jobs: page.iter().map(|entry| store.view(entry.slot, now)).collect(),
+            next: next.map(|last| Cursor { at: Timestamp::from_millis(last.at), seq: last.seq }),
         })
     }
 
     async fn get(&self, job: &JobRef) -> Result<Option<JobView>> {
         let (store, now) = self.open("get")?;
-        Ok(store
-            .find(&job.queue, &job.target)
-            .map(|slot| store.view(slot, now)))
+        Ok(store.find(&job.queue, &job.target).map(|slot| store.view(slot, now)))
     }
 
     async fn operate(&self, operation: Operation<'_>) -> Result<OperateReport> {
@@ -298,9 +269,7 @@ impl Backend for MemoryBackend {
                 Operation::Replay { jobs, due, .. } => {
                     let due = due.resolve(now);
                     let dead = store.dead(number, jobs);
-                    dead.into_iter()
-                        .filter(|slot| store.revive(*slot, due))
-                        .count()
+                    dead.into_iter().filter(|slot| store.revive(*slot, due)).count()
                 }
                 Operation::Remove { jobs, .. } => {
                     let dead = store.dead(number, jobs);
@@ -323,9 +292,7 @@ impl Backend for MemoryBackend {
         if let Operation::Replay { queue, .. } | Operation::Resume { queue } = operation {
             self.listeners.wake(queue, self.clock.now());
         }
-        Ok(OperateReport {
-            affected: affected as u64,
-        })
+        Ok(OperateReport { affected: affected as u64 })
     }
 
     async fn check(&self) -> Vec<Finding> {
@@ -335,156 +302,5 @@ impl Backend for MemoryBackend {
     async fn close(&self) -> Result<()> {
         self.closed.store(true, Ordering::Release);
         Ok(())
-    }
-}
-
-fn schedule_one(store: &mut Store, new: NewJob, now: Timestamp) -> Scheduled {
-    if let Some(present) = store.by_id(new.id) {
-        return store.conflict(present);
-    }
-    let due = new.due.resolve(now);
-    let rival = new
-        .key
-        .as_ref()
-        .and_then(|key| store.by_key(&new.queue, key));
-    let Some(rival) = rival else {
-        return Scheduled::Created(store.create(new, due, now));
-    };
-    match store.conflict(rival) {
-        Scheduled::Kept(present) if new.on_conflict.replaces(present.due, due) => {
-            let queue = store.records[rival].queue;
-            store.remove(rival);
-            store.queues[queue].totals.replaced += 1;
-            Scheduled::Replaced(store.create(new, due, now))
-        }
-        answer => answer,
-    }
-}
-
-/// Where the job of a lease lies, if the lease is still held.
-fn held(store: &Store, lease: &crate::backend::Lease) -> Option<index::Slot> {
-    let slot = store.by_id(lease.job)?;
-    match store.records[slot].place {
-        Place::Leased { token, .. } if token == lease.token => Some(slot),
-        _ => None,
-    }
-}
-
-/// The answer, and when the job is due again if it is.
-fn settle_one(
-    store: &mut Store,
-    settlement: &Settlement,
-    now: Timestamp,
-) -> (Settled, Option<Timestamp>) {
-    let Some(slot) = held(store, &settlement.lease) else {
-        return (Settled::Stale, None);
-    };
-    let queue = store.records[slot].queue;
-    if let Verdict::Done | Verdict::Skip = settlement.verdict {
-        let totals = &mut store.queues[queue].totals;
-        match settlement.verdict {
-            Verdict::Done => totals.done += 1,
-            _ => totals.skipped += 1,
-        }
-        store.remove(slot);
-        return (Settled::Accepted, None);
-    }
-    store.unlease(slot);
-    let job = &mut store.records[slot].job;
-    match &settlement.verdict {
-        Verdict::Done | Verdict::Skip => unreachable!("settled above"),
-        Verdict::Retry(due) => {
-            job.attempts += 1;
-            job.losses = 0;
-            job.due = due.resolve(now);
-        }
-        Verdict::Snooze(due) => {
-            job.losses = 0;
-            job.due = due.resolve(now);
-        }
-        Verdict::Release { started } => job.deliveries -= u32::from(!started),
-        Verdict::Dead { reason, failed } => {
-            job.attempts += u32::from(*failed);
-            store.bury(slot, reason.clone(), now);
-            return (Settled::Accepted, None);
-        }
-    }
-    let due = job.due;
-    store.wait(slot);
-    (Settled::Accepted, Some(due))
-}
-
-impl Store {
-    /// Moves the end of a lease.
-    fn extend(&mut self, slot: index::Slot, until: Timestamp) {
-        let Place::Leased { token, .. } = self.records[slot].place else {
-            return;
-        };
-        self.unlease(slot);
-        self.relet(slot, token, until);
-    }
-
-    /// One page of a listing, as it is filed.
-    fn list(
-        &mut self,
-        number: usize,
-        state: JobState,
-        after: Option<Cursor>,
-        now: Timestamp,
-        limit: usize,
-    ) -> Vec<index::Entry> {
-        let queue = &mut self.queues[number];
-        let from = after.map_or((i64::MIN, 0), |cursor| (cursor.at.as_millis(), cursor.seq));
-        let now = now.as_millis();
-        let set = match state {
-            JobState::Scheduled => {
-                // Scheduled jobs begin after the last that is due.
-                let from = from.max((now, u64::MAX));
-                return queue.waiting.after(from.0, from.1).take(limit).collect();
-            }
-            JobState::Ready => {
-                let ready = queue.waiting.after(from.0, from.1);
-                return ready
-                    .take_while(|entry| entry.at <= now)
-                    .take(limit)
-                    .collect();
-            }
-            JobState::Running => &queue.leased,
-            JobState::Dead => &queue.dead,
-        };
-        let from = index::Entry {
-            at: from.0,
-            seq: from.1,
-            slot: index::Slot::MAX,
-        };
-        set.range(from..).take(limit).copied().collect()
-    }
-
-    /// These dead jobs of a queue, or all of them, oldest death first.
-    fn dead(&self, number: usize, jobs: Option<&[JobId]>) -> Vec<index::Slot> {
-        let dead = |slot: &index::Slot| {
-            let record = &self.records[*slot];
-            record.queue == number && matches!(record.place, Place::Dead(_))
-        };
-        match jobs {
-            None => self.queues[number]
-                .dead
-                .iter()
-                .map(|entry| entry.slot)
-                .collect(),
-            Some(ids) => ids
-                .iter()
-                .filter_map(|id| self.by_id(*id))
-                .filter(dead)
-                .collect(),
-        }
-    }
-
-    fn remove_all(&mut self, number: usize, slots: &[index::Slot]) -> usize {
-        for slot in slots {
-            self.remove(*slot);
-        }
-        self.queues[number].totals.removed += slots.len() as u64;
-        slots.len()
     }
 }

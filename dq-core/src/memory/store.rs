@@ -32,10 +32,7 @@ pub(super) struct Record {
 #[derive(Debug)]
 pub(super) enum Place {
     Waiting,
-    Leased {
-        token: FencingToken,
-        until: Timestamp,
-    },
+    Leased { token: FencingToken, until: Timestamp },
     Dead(Box<(DeadReason, Timestamp)>),
 }
 
@@ -107,16 +104,10 @@ impl Store {
             losses: 0,
         };
         let receipt = Receipt { id: job.id, due };
-        let record = Record {
-            job,
-            seq: self.next_seq,
-            queue,
-            place: Place::Waiting,
-        };
+        let record = Record { job, seq: self.next_seq, queue, place: Place::Waiting };
         let slot = self.records.insert(record);
         let records = &self.records;
-        self.ids
-            .insert(&new.id, slot, |ids, slot| ids.hash(&records[slot].job.id));
+        self.ids.insert(&new.id, slot, |ids, slot| ids.hash(&records[slot].job.id));
         self.file_key(slot);
         self.wait(slot);
         self.queues[queue].totals.created += 1;
@@ -126,10 +117,7 @@ impl Store {
     /// The answer to a job whose id or key another one has.
     pub(super) fn conflict(&self, slot: Slot) -> Scheduled {
         let Record { job, place, .. } = &self.records[slot];
-        let receipt = Receipt {
-            id: job.id,
-            due: job.due,
-        };
+        let receipt = Receipt { id: job.id, due: job.due };
         match place {
             Place::Leased { .. } => Scheduled::AlreadyRunning(receipt),
             Place::Waiting | Place::Dead(_) => Scheduled::Kept(receipt),
@@ -153,9 +141,9 @@ impl Store {
     /// The job that is meant, in whatever state.
     pub(super) fn find(&self, queue: &QueueName, target: &Target) -> Option<Slot> {
         match target {
-            Target::Id(id) => self
-                .by_id(*id)
-                .filter(|slot| self.records[*slot].job.queue == *queue),
+            Target::Id(id) => {
+                self.by_id(*id).filter(|slot| self.records[*slot].job.queue == *queue)
+            }
             Target::Key(key) => self.by_key(queue, key),
         }
     }
@@ -173,11 +161,7 @@ impl Store {
     pub(super) fn wait(&mut self, slot: Slot) {
         let record = &mut self.records[slot];
         record.place = Place::Waiting;
-        let entry = Entry {
-            at: record.job.due.as_millis(),
-            seq: record.seq,
-            slot,
-        };
+        let entry = Entry { at: record.job.due.as_millis(), seq: record.seq, slot };
         self.queues[record.queue].waiting.insert(entry);
     }
 
@@ -194,11 +178,7 @@ impl Store {
     pub(super) fn relet(&mut self, slot: Slot, token: FencingToken, until: Timestamp) {
         let record = &mut self.records[slot];
         record.place = Place::Leased { token, until };
-        let entry = Entry {
-            at: until.as_millis(),
-            seq: record.seq,
-            slot,
-        };
+        let entry = Entry { at: until.as_millis(), seq: record.seq, slot };
         self.queues[record.queue].leased.insert(entry);
     }
 
@@ -212,22 +192,14 @@ impl Store {
         self.unfile_key(slot);
         let record = &mut self.records[slot];
         record.place = Place::Dead(Box::new((reason, now)));
-        let entry = Entry {
-            at: now.as_millis(),
-            seq: record.seq,
-            slot,
-        };
+        let entry = Entry { at: now.as_millis(), seq: record.seq, slot };
         self.queues[record.queue].dead.insert(entry);
     }
 
     /// Makes a dead job live again; `false` if another has its key.
     pub(super) fn revive(&mut self, slot: Slot, due: Timestamp) -> bool {
         let job = &self.records[slot].job;
-        if job
-            .key
-            .as_ref()
-            .is_some_and(|key| self.by_key(&job.queue, key).is_some())
-        {
+        if job.key.as_ref().is_some_and(|key| self.by_key(&job.queue, key).is_some()) {
             return false;
         }
         self.unfile(slot);
@@ -250,12 +222,8 @@ impl Store {
     /// The state of a job at `now`.
     pub(super) fn view(&self, slot: Slot, now: Timestamp) -> JobView {
         let Record { job, place, .. } = &self.records[slot];
-        let mut view = JobView {
-            job: job.clone(),
-            state: JobState::Ready,
-            leased_until: None,
-            dead: None,
-        };
+        let mut view =
+            JobView { job: job.clone(), state: JobState::Ready, leased_until: None, dead: None };
         match place {
             Place::Waiting if job.due > now => view.state = JobState::Scheduled,
             Place::Waiting => {}
@@ -282,28 +250,16 @@ impl Store {
             running: queue.leased.len() as u64,
             dead: queue.dead.len() as u64,
             paused: queue.paused,
-            next_due: queue
-                .waiting
-                .first()
-                .map(|entry| Timestamp::from_millis(entry.at)),
+            next_due: queue.waiting.first().map(|entry| Timestamp::from_millis(entry.at)),
             totals: Some(queue.totals),
         }
     }
 
     /// Takes a job out of whatever order it is filed in.
     fn unfile(&mut self, slot: Slot) {
-        let Record {
-            job,
-            seq,
-            queue,
-            place,
-        } = &self.records[slot];
+        let Record { job, seq, queue, place } = &self.records[slot];
         let queue = &mut self.queues[*queue];
-        let filed = |at: Timestamp| Entry {
-            at: at.as_millis(),
-            seq: *seq,
-            slot,
-        };
+        let filed = |at: Timestamp| Entry { at: at.as_millis(), seq: *seq, slot };
         match place {
             Place::Waiting => {
                 queue.waiting.remove(job.due.as_millis(), *seq);

@@ -39,9 +39,7 @@ impl Headers {
 
     /// All headers in order of their names.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0
-            .iter()
-            .map(|(name, value)| (name.as_str(), value.as_str()))
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
     /// Whether there are none.
@@ -59,10 +57,7 @@ impl Headers {
     /// Bytes of all names and values together.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.0
-            .iter()
-            .map(|(name, value)| name.len() + value.len())
-            .sum()
+        self.0.iter().map(|(name, value)| name.len() + value.len()).sum()
     }
 
     /// Checks names and the total size.
@@ -87,11 +82,6 @@ impl Headers {
 
 impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for Headers {
     fn from_iter<I: IntoIterator<Item = (N, V)>>(headers: I) -> Self {
-        Self(
-            headers
-                .into_iter()
-                .map(|(name, value)| (name.into(), value.into()))
-                .collect(),
-        )
+        Self(headers.into_iter().map(|(name, value)| (name.into(), value.into())).collect())
     }
 }

@@ -152,10 +152,7 @@ impl JobRef {
     /// The job `target` of `queue`.
     #[must_use]
     pub fn new(queue: QueueName, target: impl Into<Target>) -> Self {
-        Self {
-            queue,
-            target: target.into(),
-        }
+        Self { queue, target: target.into() }
     }
 }
 

@@ -217,11 +217,7 @@ mod tests {
         let due = Due::After(Duration::MAX);
         assert_eq!(due.resolve(Timestamp::from_millis(5)), Timestamp::MAX);
         assert!(due.validate(Timestamp::EPOCH, 100.days()).is_err());
-        assert!(
-            Due::At(Timestamp::from_millis(-1))
-                .validate(Timestamp::EPOCH, 1.days())
-                .is_err()
-        );
+        assert!(Due::At(Timestamp::from_millis(-1)).validate(Timestamp::EPOCH, 1.days()).is_err());
     }
 
     #[test]

@@ -22,11 +22,7 @@ enum Cell<T> {
 
 impl<T> Default for Arena<T> {
     fn default() -> Self {
-        Self {
-            chunks: Vec::new(),
-            free: None,
-            len: 0,
-        }
+        Self { chunks: Vec::new(), free: None, len: 0 }
     }
 }
 
@@ -56,10 +52,7 @@ impl<T> Arena<T> {
     /// Takes a record out.
     pub fn remove(&mut self, slot: Slot) -> Option<T> {
         let free = self.free;
-        let cell = self
-            .chunks
-            .get_mut(slot as usize / CHUNK)?
-            .get_mut(slot as usize % CHUNK)?;
+        let cell = self.chunks.get_mut(slot as usize / CHUNK)?.get_mut(slot as usize % CHUNK)?;
         if matches!(cell, Cell::Free(_)) {
             return None;
         }

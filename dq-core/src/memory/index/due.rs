@@ -51,11 +51,7 @@ struct Leaf {
 
 impl Leaf {
     fn new() -> Self {
-        Self {
-            entries: Vec::new(),
-            head: 0,
-            sorted: true,
-        }
+        Self { entries: Vec::new(), head: 0, sorted: true }
     }
 
     fn live(&self) -> &[Entry] {
@@ -92,14 +88,7 @@ impl Leaf {
         self.entries.drain(..self.head);
         self.head = 0;
         let upper = self.entries.split_off(self.entries.len() / 2);
-        (
-            upper[0].place(),
-            Self {
-                entries: upper,
-                head: 0,
-                sorted: true,
-            },
-        )
+        (upper[0].place(), Self { entries: upper, head: 0, sorted: true })
     }
 }
 
@@ -152,18 +141,8 @@ impl DueIndex {
     /// Takes an entry out; `false` if it is not there.
     pub fn remove(&mut self, at: i64, seq: u64) -> bool {
         let place = (at, seq);
-        let Some((&from, _)) = self
-            .leaves
-            .range(..=place)
-            .next_back()
-            .or(self.leaves.iter().next())
-        else {
-            return false;
-        };
-        let leaf = self
-            .leaves
-            .get_mut(&from)
-            .expect("its place was just found");
+        let Some((&from, _)) = self.leaves.range(..=place).next_back() else { return false };
+        let leaf = self.leaves.get_mut(&from).expect("its place was just found");
         if !leaf.remove(place) {
             return false;
         }
@@ -219,15 +198,8 @@ impl DueIndex {
     /// The entries after this place, in order. Leaves on the way are sorted.
     pub fn after(&mut self, at: i64, seq: u64) -> impl Iterator<Item = Entry> + '_ {
         let place = (at, seq);
-        let from = self
-            .leaves
-            .range(..=place)
-            .next_back()
-            .map(|(from, _)| *from);
-        let bounds = (
-            from.map_or(Bound::Unbounded, Bound::Included),
-            Bound::Unbounded,
-        );
+        let from = self.leaves.range(..=place).next_back().map(|(from, _)| *from);
+        let bounds = (from.map_or(Bound::Unbounded, Bound::Included), Bound::Unbounded);
         self.leaves
             .range_mut(bounds)
             .flat_map(|(_, leaf)| {
@@ -290,21 +262,15 @@ mod tests {
                     }
                     _ => {
                         assert_eq!(index.count_until(at), model.range(..(at + 1, 0)).count());
-                        let listed: Vec<_> = index
-                            .after(at, seq)
-                            .take(5)
-                            .map(|entry| entry.place())
-                            .collect();
+                        let listed: Vec<_> =
+                            index.after(at, seq).take(5).map(|entry| entry.place()).collect();
                         let from = (Bound::Excluded((at, seq)), Bound::Unbounded);
                         let expected: Vec<_> = model.range(from).take(5).copied().collect();
                         assert_eq!(listed, expected);
                     }
                 }
                 assert_eq!(index.len(), model.len());
-                assert_eq!(
-                    index.first().map(|entry| entry.place()),
-                    model.first().copied()
-                );
+                assert_eq!(index.first().map(|entry| entry.place()), model.first().copied());
             }
         }
     }
@@ -313,16 +279,8 @@ mod tests {
     fn a_leaf_that_is_filled_and_popped_in_turn_does_not_grow() {
         let mut index = DueIndex::default();
         for seq in 0..10_000 {
-            index.insert(Entry {
-                at: 0,
-                seq,
-                slot: 0,
-            });
-            index.insert(Entry {
-                at: 1,
-                seq,
-                slot: 0,
-            });
+            index.insert(Entry { at: 0, seq, slot: 0 });
+            index.insert(Entry { at: 1, seq, slot: 0 });
             index.pop(0);
             index.pop(1);
         }

@@ -20,9 +20,7 @@ pub struct Lookup {
 impl Default for Lookup {
     fn default() -> Self {
         Self {
-            shards: std::iter::repeat_with(HashTable::new)
-                .take(SHARDS)
-                .collect(),
+            shards: std::iter::repeat_with(HashTable::new).take(SHARDS).collect(),
             hasher: DefaultHashBuilder::default(),
         }
     }
@@ -33,9 +31,7 @@ impl Lookup {
     #[must_use]
     pub fn find(&self, key: &impl Hash, is: impl Fn(Slot) -> bool) -> Option<Slot> {
         let hash = self.hasher.hash_one(key);
-        self.shards[shard(hash)]
-            .find(hash, |slot| is(*slot))
-            .copied()
+        self.shards[shard(hash)].find(hash, |slot| is(*slot)).copied()
     }
 
     /// Adds the place of a key that is not in the table yet. `rehash` gives the hash, by
@@ -71,8 +67,6 @@ const fn shard(hash: u64) -> usize {
 impl fmt::Debug for Lookup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let len: usize = self.shards.iter().map(HashTable::len).sum();
-        f.debug_struct("Lookup")
-            .field("len", &len)
-            .finish_non_exhaustive()
+        f.debug_struct("Lookup").field("len", &len).finish_non_exhaustive()
     }
 }
