@@ -30,8 +30,10 @@ pub struct Lease {
 /// What a runner asks for.
 #[derive(Debug, Clone, Copy)]
 pub struct ClaimParams<'a> {
-    /// Queues with free slots, each with how many.
+    /// Queues with free slots, each with how many; served in this order.
     pub wants: &'a [Want],
+    /// At most this many jobs in all.
+    pub limit: usize,
     /// A label for the operator: who holds the lease.
     pub worker: &'a str,
 }

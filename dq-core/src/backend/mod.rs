@@ -88,7 +88,8 @@ pub trait Backend: Debug + Send + Sync + 'static {
     /// listens keeps a timer and a sweep of their own.
     async fn listen(&self, queues: &[QueueName]) -> Result<Wakeups>;
 
-    /// Leases due jobs, at most [`Want::max`] per queue, and says when to come again.
+    /// Leases due jobs, at most [`Want::max`] per queue and [`ClaimParams::limit`] in all, and says
+    /// when to come again.
     ///
     /// Behaviour:
     /// - only jobs whose due time has come by the store's clock, oldest due first in each queue;

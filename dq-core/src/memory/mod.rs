@@ -171,7 +171,7 @@ impl Backend for MemoryBackend {
             if store.queues[number].paused {
                 continue;
             }
-            for _ in 0..want.max {
+            for _ in 0..want.max.min(params.limit - claimed.jobs.len()) {
                 let Some(entry) = store.queues[number].waiting.pop(now.as_millis()) else {
                     break;
                 };

@@ -18,6 +18,8 @@ pub(super) struct Store {
     numbers: HashMap<QueueName, usize>,
     next_seq: u64,
     last_token: u64,
+    /// No lease ends before this, in Unix milliseconds; `None` if there is none.
+    next_lapse: Option<i64>,
 }
 
 #[derive(Debug)]
@@ -73,6 +75,9 @@ impl Store {
 
     /// Gives lapsed leases back, so that every call sees the store as it is at `now`.
     pub(super) fn reclaim(&mut self, now: Timestamp) {
+        if self.next_lapse.is_none_or(|lapse| lapse > now.as_millis()) {
+            return;
+        }
         for number in 0..self.queues.len() {
             while let Some(entry) = self.queues[number].leased.first().copied() {
                 if entry.at > now.as_millis() {
@@ -83,6 +88,8 @@ impl Store {
                 self.wait(entry.slot);
             }
         }
+        let ends = self.queues.iter().filter_map(|queue| queue.leased.first());
+        self.next_lapse = ends.map(|entry| entry.at).min();
     }
 
     /// Stores a job that has neither the id nor the key of another.
@@ -180,6 +187,7 @@ impl Store {
         record.place = Place::Leased { token, until };
         let entry = Entry { at: until.as_millis(), seq: record.seq, slot };
         self.queues[record.queue].leased.insert(entry);
+        self.next_lapse = Some(self.next_lapse.map_or(entry.at, |lapse| lapse.min(entry.at)));
     }
 
     /// Takes a lease away; the job is then filed nowhere.
