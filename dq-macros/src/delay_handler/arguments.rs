@@ -1,0 +1,277 @@
+//! What stands in the parentheses of `#[delay_handler(…)]`.
+
+use std::time::Duration;
+
+use syn::ext::IdentExt;
+use syn::parse::{Parse, ParseStream};
+use syn::spanned::Spanned;
+use syn::{Expr, ExprLit, Ident, Lit, LitStr, Path, Token, parenthesized};
+
+use crate::errors::Errors;
+use crate::value;
+
+/// The keys after the code, in the order in which the documentation has them.
+const KEYS: &[&str] = &[
+    "max_attempts",
+    "timeout",
+    "lease",
+    "concurrency",
+    "max_losses",
+    "backoff",
+    "blocking",
+    "crate",
+];
+const BACKOFF_KEYS: &[&str] = &["initial", "factor", "max", "jitter"];
+
+/// What `Backoff::default()` has; only to compare the one with the other when one is given.
+const DEFAULT_INITIAL: Duration = Duration::from_secs(1);
+const DEFAULT_MAX: Duration = Duration::from_secs(600);
+
+/// The name of the queue.
+pub(super) enum Code {
+    /// Known and checked here.
+    Literal(LitStr),
+    /// Known when the program starts.
+    Expression(Box<Expr>),
+}
+
+/// Everything the attribute says.
+pub(super) struct Arguments {
+    pub(super) code: Code,
+    pub(super) settings: Settings,
+    pub(super) blocking: bool,
+    pub(super) krate: Option<Path>,
+}
+
+/// The fields of `QueueSettings`.
+#[derive(Default)]
+pub(super) struct Settings {
+    pub(super) max_attempts: Option<u32>,
+    pub(super) timeout: Option<Duration>,
+    pub(super) lease: Option<Duration>,
+    pub(super) concurrency: Option<u32>,
+    pub(super) max_losses: Option<u32>,
+    pub(super) backoff: Option<Backoff>,
+}
+
+/// The fields of `Backoff`.
+#[derive(Default)]
+pub(super) struct Backoff {
+    pub(super) initial: Option<Duration>,
+    pub(super) factor: Option<f64>,
+    pub(super) max: Option<Duration>,
+    pub(super) jitter: Option<f64>,
+}
+
+impl Parse for Arguments {
+    fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
+        let mut errors = Errors::default();
+        let code = errors.keep(code(input));
+        let mut keys = Keys::new(KEYS);
+        let mut settings = Settings::default();
+        let mut blocking = false;
+        let mut krate = None;
+        while !input.is_empty() {
+            // A mistake in the form ends the reading; what was found before is told with it.
+            let Some(key) = errors.keep(keys.next(input)) else {
+                break;
+            };
+            let (name, errors) = (key.to_string(), &mut errors);
+            match name.as_str() {
+                "blocking" => blocking = true,
+                "backoff" => settings.backoff = errors.keep(backoff(&key, input)),
+                _ => {
+                    let Some(value) = errors.keep(assigned(&key, input)) else {
+                        break;
+                    };
+                    if name == "crate" {
+                        krate = errors.keep(value::crate_path(&value));
+                    } else {
+                        let set = settings.set(&name, &value);
+                        errors.keep(set);
+                    }
+                }
+            }
+            if errors.keep(comma(input)).is_none() {
+                break;
+            }
+        }
+        keys.report(&mut errors);
+        errors.finish()?;
+        let Some(code) = code else {
+            return Err(input.error(MISSING_CODE));
+        };
+        Ok(Self { code, settings, blocking, krate })
+    }
+}
+
+const MISSING_CODE: &str = "the code is missing; it names the queue and comes first: \
+     `#[delay_handler(\"ORDER_TIMEOUT\")]`";
+
+/// The first argument and the comma behind it.
+fn code(input: ParseStream<'_>) -> syn::Result<Code> {
+    if input.is_empty() {
+        return Err(syn::Error::new(input.span(), MISSING_CODE));
+    }
+    if starts_with_key(input) {
+        return Err(syn::Error::new(input.span(), MISSING_CODE));
+    }
+    let expression: Expr = input.parse()?;
+    let code = match expression {
+        Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => {
+            value::check_code(&text).map(|()| Code::Literal(text))
+        }
+        Expr::Lit(other) => Err(syn::Error::new(
+            other.span(),
+            "the code must be a string, like \"ORDER_TIMEOUT\", a constant, or a variant of an \
+             enum with `#[derive(dq::QueueCode)]`",
+        )),
+        other => Ok(Code::Expression(Box::new(other))),
+    };
+    comma(input)?;
+    code
+}
+
+/// Whether what comes is `key = …`, or a word that is a key.
+fn starts_with_key(input: ParseStream<'_>) -> bool {
+    let ahead = input.fork();
+    let Ok(word) = ahead.call(Ident::parse_any) else {
+        return false;
+    };
+    let assigns = ahead.peek(Token![=]) && !ahead.peek(Token![==]);
+    // `crate::CODE` is a constant.
+    assigns || (KEYS.contains(&word.to_string().as_str()) && !ahead.peek(Token![::]))
+}
+
+fn comma(input: ParseStream<'_>) -> syn::Result<()> {
+    if input.is_empty() || input.parse::<Option<Token![,]>>()?.is_some() {
+        Ok(())
+    } else {
+        Err(input.error("expected a comma"))
+    }
+}
+
+/// `= value`
+fn assigned(key: &Ident, input: ParseStream<'_>) -> syn::Result<Expr> {
+    if !input.peek(Token![=]) {
+        return Err(syn::Error::new(key.span(), format!("`{key}` needs a value: `{key} = …`")));
+    }
+    input.parse::<Token![=]>()?;
+    input.parse()
+}
+
+impl Settings {
+    fn set(&mut self, key: &str, value: &Expr) -> syn::Result<()> {
+        match key {
+            "max_attempts" => {
+                self.max_attempts = Some(value::count(key, value, "write 1 for no retry")?);
+            }
+            "timeout" => self.timeout = Some(value::limit(key, value)?),
+            "lease" => {
+                let lease = value::duration_within(key, value, &value::LEASES, "1s to 1day")?;
+                self.lease = Some(lease);
+            }
+            "concurrency" => {
+                let zero = "write at least 1, and to stop a queue pause it";
+                self.concurrency = Some(value::count(key, value, zero)?);
+            }
+            "max_losses" => self.max_losses = Some(value::count(key, value, "write at least 1")?),
+            _ => unreachable!("`Keys` let an unknown key through"),
+        }
+        Ok(())
+    }
+}
+
+/// `(initial = …, …)` after the word `backoff`.
+fn backoff(key: &Ident, input: ParseStream<'_>) -> syn::Result<Backoff> {
+    if !input.peek(syn::token::Paren) {
+        // Takes the value away, so that reading can go on behind it.
+        if input.peek(Token![=]) {
+            assigned(key, input)?;
+        }
+        return Err(syn::Error::new(
+            key.span(),
+            "write `backoff(initial = \"1s\", factor = 2.0, max = \"10m\", jitter = 0.2)`",
+        ));
+    }
+    let inside;
+    parenthesized!(inside in input);
+    let mut errors = Errors::default();
+    let mut keys = Keys::new(BACKOFF_KEYS);
+    let mut backoff = Backoff::default();
+    while !inside.is_empty() {
+        let key = keys.next(&inside)?;
+        let value = assigned(&key, &inside)?;
+        let set = backoff.set(&key.to_string(), &value);
+        errors.keep(set);
+        comma(&inside)?;
+    }
+    keys.report(&mut errors);
+    if backoff.initial.unwrap_or(DEFAULT_INITIAL) > backoff.max.unwrap_or(DEFAULT_MAX) {
+        errors.push(syn::Error::new(
+            key.span(),
+            "`initial` is longer than `max` (unless set, `initial` is 1s and `max` is 10m)",
+        ));
+    }
+    errors.finish()?;
+    Ok(backoff)
+}
+
+impl Backoff {
+    fn set(&mut self, key: &str, value: &Expr) -> syn::Result<()> {
+        match key {
+            "initial" => self.initial = Some(value::duration(key, value)?),
+            "factor" => {
+                let factor = value::number(key, value, 1.0..=f64::MAX, "at least 1.0")?;
+                self.factor = Some(factor);
+            }
+            "max" => self.max = Some(value::duration(key, value)?),
+            "jitter" => {
+                let jitter = value::number(key, value, 0.0..=1.0, "0.0 to 1.0")?;
+                self.jitter = Some(jitter);
+            }
+            _ => unreachable!("`Keys` let an unknown key through"),
+        }
+        Ok(())
+    }
+}
+
+/// Reads keys, each known and each once.
+struct Keys {
+    known: &'static [&'static str],
+    seen: Vec<Ident>,
+    repeated: Vec<Ident>,
+}
+
+impl Keys {
+    fn new(known: &'static [&'static str]) -> Self {
+        Self { known, seen: Vec::new(), repeated: Vec::new() }
+    }
+
+    fn next(&mut self, input: ParseStream<'_>) -> syn::Result<Ident> {
+        let known = || self.known.join(", ");
+        let Ok(key) = input.fork().call(Ident::parse_any) else {
+            return Err(input.error(format!("expected one of: {}", known())));
+        };
+        if !self.known.iter().any(|known| key == known) {
+            return Err(syn::Error::new(
+                key.span(),
+                format!("unknown key `{key}`; known are: {}", known()),
+            ));
+        }
+        input.call(Ident::parse_any)?;
+        if self.seen.contains(&key) {
+            self.repeated.push(key.clone());
+        } else {
+            self.seen.push(key.clone());
+        }
+        Ok(key)
+    }
+
+    /// Repetitions are told at the end, when the values have been checked too.
+    fn report(self, errors: &mut Errors) {
+        for key in self.repeated {
+            errors.push(syn::Error::new(key.span(), format!("`{key}` is given twice; keep one")));
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! The code that is generated beside the function.
+//!
+//! All of it speaks by full paths to `__private`, since the user's module may have its own
+//! `Result` or `std`. Local names have the macro's hygiene and cannot meet the user's.
+
+use proc_macro2::{Span, TokenStream};
+use quote::{format_ident, quote, quote_spanned};
+use syn::ext::IdentExt;
+use syn::parse_quote;
+use syn::spanned::Spanned;
+use syn::{Ident, Type};
+
+use super::arguments::{Arguments, Backoff, Code, Settings};
+use super::function::Function;
+use crate::value::duration_tokens;
+
+/// The struct of the function's name, what it implements, and its registration.
+pub(super) fn generate(arguments: &Arguments, function: &Function) -> TokenStream {
+    let krate = arguments.krate.clone().unwrap_or_else(|| parse_quote!(::dq));
+    let private = quote!(#krate::__private);
+    let Function { name, visibility, conditions, .. } = function;
+    let docs =
+        format!("The queue of the handler [`{name}`](fn@{name}); what its jobs are scheduled by.");
+    let queue = queue(arguments, function, &private);
+    let handler = handler(arguments, function, &private);
+    quote! {
+        #(#conditions)*
+        #[doc = #docs]
+        #[allow(non_camel_case_types)]
+        #[derive(::core::fmt::Debug, ::core::clone::Clone, ::core::marker::Copy)]
+        #visibility struct #name {}
+
+        #(#conditions)*
+        const _: () = {
+            #queue
+            #handler
+            #private::inventory::submit! { #private::Registration::of::<#name>() }
+        };
+    }
+}
+
+/// `impl Queue`
+fn queue(arguments: &Arguments, function: &Function, private: &TokenStream) -> TokenStream {
+    let name = &function.name;
+    let payload = match &function.payload {
+        Some(payload) => quote!(#payload),
+        None => quote!(()),
+    };
+    let code = match &arguments.code {
+        Code::Literal(code) => quote!(#private::Cow::Borrowed(#code)),
+        Code::Expression(code) => {
+            // The bound is on the type of the expression, so the message points there.
+            quote_spanned!(code.span()=> #private::QueueCode::code(&#code))
+        }
+    };
+    quote! {
+        impl #private::Queue for #name {
+            type Payload = #payload;
+
+            fn code() -> #private::Cow<'static, #private::str> {
+                #code
+            }
+        }
+    }
+}
+
+/// `impl HandlerFn`
+fn handler(arguments: &Arguments, function: &Function, private: &TokenStream) -> TokenStream {
+    let name = &function.name;
+    let text = name.unraw().to_string();
+    // With the function's own span, `line!` counts its line and not the attribute's.
+    let location =
+        quote_spanned!(name.span()=> ::core::concat!(::core::file!(), ":", ::core::line!()));
+    let settings = settings(&arguments.settings, private);
+    let requires = requires(&function.extractors, private);
+    let call = call(arguments, function, private);
+    let quiet = function.deprecated.then(|| quote!(#[allow(deprecated)]));
+    quote! {
+        impl #private::HandlerFn for #name {
+            const NAME: &'static #private::str =
+                ::core::concat!(::core::module_path!(), "::", #text);
+            const LOCATION: &'static #private::str = #location;
+
+            fn settings() -> #private::QueueSettings {
+                #settings
+            }
+
+            #requires
+
+            #quiet
+            #call
+        }
+    }
+}
+
+/// `fn requires`
+fn requires(extractors: &[Type], private: &TokenStream) -> TokenStream {
+    let requirements = local("requirements");
+    let each = extractors
+        .iter()
+        .map(|ty| quote_spanned!(ty.span()=> <#ty as #private::FromJob>::requires(#requirements);));
+    let argument = if extractors.is_empty() { quote!(_) } else { quote!(#requirements) };
+    quote! {
+        fn requires(#argument: &mut #private::Requirements) {
+            #(#each)*
+        }
+    }
+}
+
+/// `async fn call`: decodes, extracts, calls, translates.
+fn call(arguments: &Arguments, function: &Function, private: &TokenStream) -> TokenStream {
+    let Function { name, extractors, payload, .. } = function;
+    let ctx = local("ctx");
+    let decoded = local("payload");
+    // The payload first: a job that does not decode is dead, whatever the extractors would say.
+    let decode = payload.as_ref().map(
+        |ty| quote_spanned!(ty.span()=> let #decoded = #private::adapter::payload::<#ty>(&#ctx)?;),
+    );
+    let extracted: Vec<Ident> =
+        (0..extractors.len()).map(|index| local(&format!("argument_{index}"))).collect();
+    let extract = extractors.iter().zip(&extracted).map(|(ty, extracted)| {
+        quote_spanned! {ty.span()=>
+            let #extracted = #private::adapter::extract::<#ty>(&#ctx).await?;
+        }
+    });
+    let values = extracted.iter().chain(payload.is_some().then_some(&decoded));
+    let called = quote!(#name(#(#values),*));
+    let generic = match &function.returned {
+        Some(returned) => quote_spanned!(returned.span()=> ::<#returned>),
+        None => TokenStream::new(),
+    };
+    let finish = if arguments.blocking {
+        let generic = function
+            .returned
+            .as_ref()
+            .map(|returned| quote_spanned!(returned.span()=> ::<#returned, _>));
+        quote!(#private::adapter::blocking #generic(move || #called).await)
+    } else {
+        quote!(#private::adapter::outcome #generic(#called.await))
+    };
+    let argument =
+        if extractors.is_empty() && payload.is_none() { quote!(_) } else { quote!(#ctx) };
+    quote_spanned! {name.span()=>
+        async fn call(#argument: #private::JobContext) -> #private::JobResult {
+            #decode
+            #(#extract)*
+            #finish
+        }
+    }
+}
+
+/// The `QueueSettings` literal, every field of it.
+fn settings(settings: &Settings, private: &TokenStream) -> TokenStream {
+    let concurrency = settings.concurrency.map(|count| {
+        // A suffix would tie it to the width of this machine.
+        let count = proc_macro2::Literal::u32_unsuffixed(count);
+        quote!(#count)
+    });
+    let duration = |value| duration_tokens(value, private);
+    let concurrency = option(concurrency);
+    let max_attempts = option(settings.max_attempts);
+    let timeout = option(settings.timeout.map(duration));
+    let lease = option(settings.lease.map(duration));
+    let backoff = option(settings.backoff.as_ref().map(|it| backoff(it, private)));
+    let max_losses = option(settings.max_losses);
+    quote! {
+        #private::QueueSettings {
+            concurrency: #concurrency,
+            max_attempts: #max_attempts,
+            timeout: #timeout,
+            lease: #lease,
+            backoff: #backoff,
+            max_losses: #max_losses,
+        }
+    }
+}
+
+fn backoff(backoff: &Backoff, private: &TokenStream) -> TokenStream {
+    let duration = |value| duration_tokens(value, private);
+    let given = [
+        ("initial", backoff.initial.map(duration)),
+        ("factor", backoff.factor.map(|factor| quote!(#factor))),
+        ("max", backoff.max.map(duration)),
+        ("jitter", backoff.jitter.map(|jitter| quote!(#jitter))),
+    ];
+    let complete = given.iter().all(|(_, value)| value.is_some());
+    let fields = given.into_iter().filter_map(|(field, value)| {
+        let field = format_ident!("{field}");
+        value.map(|value| quote!(#field: #value,))
+    });
+    let rest =
+        (!complete).then(|| quote!(..<#private::Backoff as ::core::default::Default>::default()));
+    quote!(#private::Backoff { #(#fields)* #rest })
+}
+
+fn option<T: quote::ToTokens>(value: Option<T>) -> TokenStream {
+    match value {
+        Some(value) => quote!(::core::option::Option::Some(#value)),
+        None => quote!(::core::option::Option::None),
+    }
+}
+
+/// A local variable that the user's names cannot meet.
+fn local(name: &str) -> Ident {
+    Ident::new(name, Span::mixed_site())
+}

@@ -1,0 +1,243 @@
+//! `#[derive(QueueCode)]`: an enum whose variants name queues.
+
+use std::collections::HashMap;
+
+use proc_macro2::TokenStream;
+use quote::{quote, quote_spanned};
+use syn::spanned::Spanned;
+use syn::{Data, DataEnum, DeriveInput, Expr, Fields, Ident, LitStr, Path, Variant, parse_quote};
+
+use crate::errors::Errors;
+use crate::value;
+
+/// The attribute of the enum and of its variants.
+const ATTRIBUTE: &str = "queue_code";
+
+/// The whole macro.
+pub(crate) fn expand(input: TokenStream) -> TokenStream {
+    syn::parse2(input)
+        .and_then(|input| derive(&input))
+        .unwrap_or_else(syn::Error::into_compile_error)
+}
+
+fn derive(input: &DeriveInput) -> syn::Result<TokenStream> {
+    let Data::Enum(data) = &input.data else {
+        return Err(syn::Error::new(
+            input.ident.span(),
+            "`QueueCode` is derived for enums; a single code is better a constant: \
+             `const CODE: &str = \"ORDER_TIMEOUT\";`",
+        ));
+    };
+    let mut errors = Errors::default();
+    let options = errors.keep(Options::of(input)).unwrap_or_default();
+    let codes = codes(data, options.case, &mut errors);
+    errors.finish()?;
+
+    let krate = options.krate.unwrap_or_else(|| parse_quote!(::dq));
+    let private = quote!(#krate::__private);
+    let name = &input.ident;
+    let (impl_generics, type_generics, clause) = input.generics.split_for_impl();
+    let arms = codes
+        .iter()
+        .map(|(variant, code)| quote_spanned!(variant.span()=> Self::#variant => #code,));
+    let body = if codes.is_empty() {
+        quote!(match *self {})
+    } else {
+        quote!(#private::Cow::Borrowed(match self { #(#arms)* }))
+    };
+    Ok(quote! {
+        #[automatically_derived]
+        impl #impl_generics #private::QueueCode for #name #type_generics #clause {
+            fn code(&self) -> #private::Cow<'static, #private::str> {
+                #body
+            }
+        }
+    })
+}
+
+/// Variants with their codes, each checked and no two alike.
+fn codes<'a>(data: &'a DataEnum, case: Case, errors: &mut Errors) -> Vec<(&'a Ident, LitStr)> {
+    let mut owners: HashMap<String, &Ident> = HashMap::new();
+    let mut codes = Vec::new();
+    for variant in &data.variants {
+        if !matches!(variant.fields, Fields::Unit) {
+            errors.push(syn::Error::new(
+                variant.fields.span(),
+                format!(
+                    "a code is known before there is a job; drop the fields of `{}` and put \
+                     them in the payload",
+                    variant.ident
+                ),
+            ));
+            continue;
+        }
+        let Some(code) = errors.keep(code(variant, case)) else {
+            continue;
+        };
+        match owners.get(&code.value()) {
+            Some(first) => errors.push(syn::Error::new(
+                code.span(),
+                format!(
+                    "`{}` has the code {:?} already; give `{}` another with \
+                     `#[queue_code(\"…\")]`",
+                    first,
+                    code.value(),
+                    variant.ident
+                ),
+            )),
+            None => {
+                owners.insert(code.value(), &variant.ident);
+            }
+        }
+        codes.push((&variant.ident, code));
+    }
+    codes
+}
+
+/// The code of a variant: what its attribute says, or its name in the case of the enum.
+fn code(variant: &Variant, case: Case) -> syn::Result<LitStr> {
+    let mut given: Option<LitStr> = None;
+    for attribute in &variant.attrs {
+        if !attribute.path().is_ident(ATTRIBUTE) {
+            continue;
+        }
+        let value: Expr = attribute.parse_args()?;
+        let text = value::string(&value, "#[queue_code(\"ORDER_TIMEOUT\")]")?;
+        value::check_code(text)?;
+        if given.replace(text.clone()).is_some() {
+            return Err(syn::Error::new_spanned(
+                attribute,
+                format!("`{}` has two codes; keep one", variant.ident),
+            ));
+        }
+    }
+    if let Some(given) = given {
+        return Ok(given);
+    }
+    let name = LitStr::new(
+        &case.apply(&syn::ext::IdentExt::unraw(&variant.ident).to_string()),
+        variant.ident.span(),
+    );
+    value::check_code(&name)?;
+    Ok(name)
+}
+
+/// What `#[queue_code(…)]` on the enum says.
+#[derive(Default)]
+struct Options {
+    case: Case,
+    krate: Option<Path>,
+}
+
+impl Options {
+    fn of(input: &DeriveInput) -> syn::Result<Self> {
+        let mut options = Self::default();
+        for attribute in &input.attrs {
+            if !attribute.path().is_ident(ATTRIBUTE) {
+                continue;
+            }
+            attribute.parse_nested_meta(|meta| {
+                if meta.path.is_ident("rename_all") {
+                    let value: Expr = meta.value()?.parse()?;
+                    options.case = Case::parse(&value)?;
+                } else if meta.path.is_ident("crate") {
+                    let value: Expr = meta.value()?.parse()?;
+                    options.krate = Some(value::crate_path(&value)?);
+                } else {
+                    return Err(meta.error("unknown key; known are: rename_all, crate"));
+                }
+                Ok(())
+            })?;
+        }
+        Ok(options)
+    }
+}
+
+/// How a variant's name becomes a code.
+#[derive(Default, Clone, Copy)]
+enum Case {
+    #[default]
+    ScreamingSnake,
+    Snake,
+    Kebab,
+    /// As it stands.
+    Pascal,
+}
+
+impl Case {
+    const ALL: [(&'static str, Self); 4] = [
+        ("SCREAMING_SNAKE_CASE", Self::ScreamingSnake),
+        ("snake_case", Self::Snake),
+        ("kebab-case", Self::Kebab),
+        ("PascalCase", Self::Pascal),
+    ];
+
+    fn parse(value: &Expr) -> syn::Result<Self> {
+        let text = value::string(value, "rename_all = \"SCREAMING_SNAKE_CASE\"")?;
+        let found = Self::ALL.iter().find(|(name, _)| *name == text.value());
+        found.map(|(_, case)| *case).ok_or_else(|| {
+            let known = Self::ALL.map(|(name, _)| name).join(", ");
+            syn::Error::new(text.span(), format!("unknown case; known are: {known}"))
+        })
+    }
+
+    fn apply(self, name: &str) -> String {
+        match self {
+            Self::ScreamingSnake => words(name, "_").to_uppercase(),
+            Self::Snake => words(name, "_").to_lowercase(),
+            Self::Kebab => words(name, "-").to_lowercase(),
+            Self::Pascal => name.to_owned(),
+        }
+    }
+}
+
+/// The words of a name, joined: `AIRecordExpired2` is `AI_Record_Expired2`.
+fn words(name: &str, joint: &str) -> String {
+    let characters: Vec<char> = name.chars().collect();
+    let mut words = String::with_capacity(name.len() + 8);
+    for (index, &character) in characters.iter().enumerate() {
+        if character == '_' {
+            words.push_str(joint);
+            continue;
+        }
+        let before = index.checked_sub(1).map(|before| characters[before]);
+        let after = characters.get(index + 1);
+        let begins = character.is_uppercase()
+            && before.is_some_and(|before| {
+                // An abbreviation ends where its last letter begins a word: `HTTPServer`.
+                let ends_abbreviation = after.is_some_and(|after| after.is_lowercase());
+                before != '_' && (!before.is_uppercase() || ends_abbreviation)
+            });
+        if begins {
+            words.push_str(joint);
+        }
+        words.push(character);
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_become_codes() {
+        for (name, code) in [
+            ("OrderTimeout", "ORDER_TIMEOUT"),
+            ("AiQueueRecordExpired", "AI_QUEUE_RECORD_EXPIRED"),
+            ("AIQueueRecordExpired", "AI_QUEUE_RECORD_EXPIRED"),
+            ("SendSMS", "SEND_SMS"),
+            ("V2Order", "V2_ORDER"),
+            ("Order2", "ORDER2"),
+            ("X", "X"),
+            ("ORDER_TIMEOUT", "ORDER_TIMEOUT"),
+            ("Order_Timeout", "ORDER_TIMEOUT"),
+            ("ÜberFällig", "ÜBER_FÄLLIG"),
+        ] {
+            assert_eq!(Case::ScreamingSnake.apply(name), code, "{name}");
+        }
+        assert_eq!(Case::Snake.apply("OrderTimeout"), "order_timeout");
+        assert_eq!(Case::Kebab.apply("Order_TimeOut"), "order-time-out");
+        assert_eq!(Case::Pascal.apply("OrderTimeout"), "OrderTimeout");
+    }
+}

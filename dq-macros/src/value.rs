@@ -1,0 +1,199 @@
+//! Values of attribute keys, checked while the user compiles rather than when the runner starts.
+//!
+//! The ranges are those of `QueuePolicy::validate` in `dq-core`, which has the last word: the
+//! configuration can change what the attribute says.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use proc_macro2::TokenStream;
+use quote::{ToTokens, quote};
+use syn::{Expr, ExprLit, ExprUnary, Lit, LitStr, Path, UnOp};
+
+/// Longest queue name in bytes, as in `Limits::QUEUE_NAME`.
+const LONGEST_NAME: usize = 128;
+
+/// The range of a lease.
+pub(crate) const LEASES: RangeInclusive<Duration> =
+    Duration::from_secs(1)..=Duration::from_secs(86_400);
+
+/// Checks a code as `QueueName::new` does.
+pub(crate) fn check_code(code: &LitStr) -> syn::Result<()> {
+    let text = code.value();
+    let mistake = if text.is_empty() {
+        "the code is empty; name the queue, like \"ORDER_TIMEOUT\"".to_owned()
+    } else if text.len() > LONGEST_NAME {
+        format!("the code has {} bytes; at most {LONGEST_NAME} are allowed", text.len())
+    } else if let Some(control) = text.chars().find(|c| c.is_control()) {
+        format!("the code holds the control character {control:?}; leave it out")
+    } else {
+        return Ok(());
+    };
+    Err(syn::Error::new(code.span(), mistake))
+}
+
+/// A string literal.
+pub(crate) fn string<'a>(value: &'a Expr, example: &str) -> syn::Result<&'a LitStr> {
+    match value {
+        Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Ok(text),
+        _ => Err(syn::Error::new_spanned(value, format!("expected a string, like {example}"))),
+    }
+}
+
+/// The path of the `dq` crate, for those who renamed it.
+pub(crate) fn crate_path(value: &Expr) -> syn::Result<Path> {
+    string(value, "crate = \"::dq_core\"")?.parse_with(Path::parse_mod_style)
+}
+
+/// A whole number that is at least 1; `zero` says what to write instead of 0.
+pub(crate) fn count(key: &str, value: &Expr, zero: &str) -> syn::Result<u32> {
+    if let Expr::Lit(ExprLit { lit: Lit::Int(number), .. }) = value {
+        return match number.base10_parse::<u32>() {
+            Ok(0) => Err(syn::Error::new_spanned(value, format!("{key} is 0; {zero}"))),
+            Ok(number) => Ok(number),
+            Err(_) => Err(syn::Error::new_spanned(
+                value,
+                format!("{key} is {number}; it must be 1 to {}", u32::MAX),
+            )),
+        };
+    }
+    Err(syn::Error::new_spanned(value, format!("{key} must be a whole number, like {key} = 5")))
+}
+
+/// A number within a range; `range` says which in words.
+pub(crate) fn number(
+    key: &str,
+    value: &Expr,
+    within: RangeInclusive<f64>,
+    range: &str,
+) -> syn::Result<f64> {
+    match float(value) {
+        Some(number) if within.contains(&number) => Ok(number),
+        Some(number) => {
+            Err(syn::Error::new_spanned(value, format!("{key} is {number:?}; it must be {range}")))
+        }
+        None => Err(syn::Error::new_spanned(
+            value,
+            format!("{key} must be a number, like {key} = {:?}", within.start()),
+        )),
+    }
+}
+
+fn float(value: &Expr) -> Option<f64> {
+    match value {
+        Expr::Lit(ExprLit { lit: Lit::Float(number), .. }) => number.base10_parse().ok(),
+        Expr::Lit(ExprLit { lit: Lit::Int(number), .. }) => number.base10_parse().ok(),
+        Expr::Unary(ExprUnary { op: UnOp::Neg(_), expr, .. }) => float(expr).map(|number| -number),
+        _ => None,
+    }
+}
+
+/// A duration as in the configuration.
+pub(crate) fn duration(key: &str, value: &Expr) -> syn::Result<Duration> {
+    if let Expr::Lit(ExprLit { lit: Lit::Int(_) | Lit::Float(_), .. }) = value {
+        let number = value.to_token_stream();
+        return Err(syn::Error::new_spanned(
+            value,
+            format!("{key} has no unit; write {key} = \"{number}s\" for seconds"),
+        ));
+    }
+    let text = string(value, &format!("{key} = \"30s\""))?;
+    humantime::parse_duration(&text.value()).map_err(|error| {
+        syn::Error::new_spanned(
+            value,
+            format!(
+                "{:?} is not a duration ({error}); write it like \"30s\", \"15m\" or \"1h 30m\"",
+                text.value()
+            ),
+        )
+    })
+}
+
+/// A duration within a range; `range` says which in words.
+pub(crate) fn duration_within(
+    key: &str,
+    value: &Expr,
+    within: &RangeInclusive<Duration>,
+    range: &str,
+) -> syn::Result<Duration> {
+    let duration = duration(key, value)?;
+    if within.contains(&duration) {
+        return Ok(duration);
+    }
+    let written = humantime::format_duration(duration);
+    Err(syn::Error::new_spanned(value, format!("{key} is {written}; it must be {range}")))
+}
+
+/// A limit: a duration, or `"none"`.
+pub(crate) fn limit(key: &str, value: &Expr) -> syn::Result<Duration> {
+    if string(value, "").is_ok_and(|text| text.value() == "none") {
+        return Ok(Duration::MAX);
+    }
+    match duration(key, value)? {
+        Duration::ZERO => Err(syn::Error::new_spanned(
+            value,
+            format!("{key} is 0; write {key} = \"none\" for no limit"),
+        )),
+        duration => Ok(duration),
+    }
+}
+
+/// The expression that makes this duration in the user's program.
+pub(crate) fn duration_tokens(duration: Duration, private: &TokenStream) -> TokenStream {
+    if duration == Duration::MAX {
+        return quote!(#private::Duration::MAX);
+    }
+    let (seconds, nanos) = (duration.as_secs(), duration.subsec_nanos());
+    quote!(#private::Duration::new(#seconds, #nanos))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use syn::parse_quote;
+
+    fn message<T: std::fmt::Debug>(result: syn::Result<T>) -> String {
+        result.unwrap_err().to_string()
+    }
+
+    #[test]
+    fn codes_at_the_bounds() {
+        let code = |text: &str| check_code(&LitStr::new(text, proc_macro2::Span::call_site()));
+        assert!(code(&"x".repeat(128)).is_ok());
+        assert!(code("订单").is_ok());
+        assert!(message(code(&"x".repeat(129))).contains("129 bytes"));
+        assert!(message(code("")).contains("empty"));
+        assert!(message(code("A\u{85}B")).contains("control character"));
+    }
+
+    #[test]
+    fn counts_at_the_bounds() {
+        let count = |value: Expr| count("n", &value, "write 1");
+        assert_eq!(count(parse_quote!(1)).unwrap(), 1);
+        assert_eq!(count(parse_quote!(4_294_967_295)).unwrap(), u32::MAX);
+        assert_eq!(message(count(parse_quote!(0))), "n is 0; write 1");
+        assert!(message(count(parse_quote!(4_294_967_296))).contains("1 to 4294967295"));
+        for not_a_count in [parse_quote!(-1), parse_quote!(1.5), parse_quote!("1"), parse_quote!(N)]
+        {
+            assert!(message(count(not_a_count)).contains("whole number"));
+        }
+    }
+
+    #[test]
+    fn numbers_may_be_written_whole_or_negative() {
+        let jitter = |value: Expr| number("jitter", &value, 0.0..=1.0, "0.0 to 1.0");
+        assert_eq!(jitter(parse_quote!(1)).unwrap(), 1.0);
+        assert_eq!(jitter(parse_quote!(0.25)).unwrap(), 0.25);
+        assert!(message(jitter(parse_quote!(-0.1))).starts_with("jitter is -0.1"));
+        assert!(message(jitter(parse_quote!(J))).contains("a number"));
+    }
+
+    #[test]
+    fn durations_need_a_unit() {
+        assert_eq!(duration("lease", &parse_quote!("1m 30s")).unwrap(), Duration::from_secs(90));
+        assert!(message(duration("lease", &parse_quote!(30))).contains("lease = \"30s\""));
+        assert!(message(duration("lease", &parse_quote!("soon"))).contains("not a duration"));
+        assert_eq!(limit("timeout", &parse_quote!("none")).unwrap(), Duration::MAX);
+        assert!(message(limit("timeout", &parse_quote!("0s"))).contains("\"none\""));
+    }
+}
