@@ -1,6 +1,46 @@
-//! Delayed jobs, typed end to end.
+//! Delayed jobs, typed end to end, on the store you already run.
+//!
+//! ```
+//! use dq::prelude::*;
+//! use serde::{Deserialize, Serialize};
+//!
+//! #[derive(Serialize, Deserialize)]
+//! struct UnpaidOrder {
+//!     id: u64,
+//! }
+//!
+//! #[delay_handler("ORDER_TIMEOUT", max_attempts = 5, timeout = "30s")]
+//! async fn order_timeout(order: UnpaidOrder) -> HandlerResult {
+//!     println!("order {} was not paid in time", order.id);
+//!     Ok(Outcome::Done)
+//! }
+//!
+//! # #[tokio::main]
+//! # async fn main() -> dq::Result<()> {
+//! let dq = Dq::connect("memory:").await?; // or "sqlite://jobs.db"
+//! dq.schedule::<order_timeout>(UnpaidOrder { id: 1001 })
+//!     .after(15.minutes())
+//!     .key("order-1001")
+//!     .await?;
+//! assert_eq!(dq.cancel::<order_timeout>("order-1001").await?, Cancelled::Cancelled);
+//!
+//! let shutdown = async {}; // in a program: Ctrl-C
+//! dq.runner().run_until(shutdown).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The backend is chosen by URL or in `dq.toml` ([`config::Config`]); backends register themselves
+//! when their crate is linked, which this one sees to for those that are enabled as features.
+
+pub mod prelude;
+
+#[doc(inline)]
 pub use dq_core::*;
+#[doc(inline)]
 pub use dq_macros::{QueueCode, delay_handler};
+#[cfg(any(feature = "sqlite", feature = "sqlite-system"))]
+pub use dq_sqlite as sqlite;
 
 #[doc(hidden)]
 pub use dq_core::__private;

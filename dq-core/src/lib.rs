@@ -3,6 +3,7 @@
 //! write a backend.
 
 pub mod backend;
+pub mod client;
 pub mod clock;
 pub mod config;
 pub mod entropy;
@@ -10,14 +11,19 @@ pub mod error;
 pub mod handler;
 pub mod memory;
 pub mod model;
+pub mod runner;
+pub mod trace;
 
+pub use async_trait::async_trait;
 pub use backend::*;
+pub use client::{Dq, DqBuilder, IntoTarget, QueueHandle, Schedule};
 pub use clock::{Clock, SystemClock, VirtualClock};
 pub use entropy::Entropy;
 pub use error::{BoxError, Error, ErrorKind, Result};
 pub use handler::*;
 pub use memory::MemoryBackend;
 pub use model::*;
+pub use runner::{Event, Observer, Runner, RunnerBuilder};
 
 /// What generated code speaks to. Not for use by hand; it may change in any release.
 #[doc(hidden)]

@@ -2,11 +2,13 @@
 
 mod backend;
 pub mod duration;
+mod load;
 mod queue;
 mod url;
 
 pub use backend::{
     BackendConfig, BackendRegistration, Environment, Secret, backend_from_url, known_backends,
 };
+pub use load::{Config, LimitSettings, RunnerSettings};
 pub use queue::{QueuePolicy, QueueSettings};
 pub use url::ConnectUrl;

@@ -82,7 +82,7 @@ pub trait Payload: DeserializeOwned + Send + 'static {}
 impl<T: DeserializeOwned + Send + 'static> Payload for T {}
 
 /// MIME type of payloads that this framework encodes.
-pub(crate) const JSON: &str = "application/json";
+const JSON: &str = "application/json";
 
 /// Decodes the payload of a job; an error is the job's death, not a failed attempt.
 pub(crate) fn decode<P: Payload>(ctx: &JobContext) -> Result<P, JobError> {

@@ -3,17 +3,18 @@
 mod context;
 mod extract;
 mod function;
+mod middleware;
 mod outcome;
 mod registry;
 mod retry;
 mod state;
 
 pub use context::{JobContext, Surroundings};
-pub(crate) use extract::JSON;
 pub use extract::{FromJob, Payload, RawPayload, State};
 #[doc(hidden)]
 pub use function::adapter;
 pub use function::{DelayHandler, Handler, HandlerFn, Registration};
+pub use middleware::{Middleware, Next};
 pub use outcome::{DeadKind, DeadReason, HandlerResult, IntoOutcome, JobError, JobResult, Outcome};
 pub use registry::Registry;
 pub use retry::Backoff;

@@ -1,0 +1,184 @@
+//! One job or many, on their way into the store.
+
+use std::future::IntoFuture;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use serde::Serialize;
+
+use super::{Dq, single};
+use crate::backend::{Backend, OnConflict, Scheduled};
+use crate::error::{Error, ErrorKind, Result};
+use crate::model::{Due, Headers, JobKey, NewJob, QueueName, Timestamp};
+
+/// A job that is not scheduled yet; `.await` schedules it.
+///
+/// What is wrong with a key, time, header or payload is told by the `await`, before anything is
+/// stored.
+///
+/// **Cancellation safety:** if the `await` is dropped, the job may or may not have been stored.
+/// Schedule under a key to find out.
+#[must_use = "nothing is scheduled until this is awaited"]
+#[derive(Debug)]
+pub struct Schedule {
+    dq: Dq,
+    job: Result<NewJob>,
+}
+
+impl Schedule {
+    pub(super) fn new(
+        dq: &Dq,
+        queue: Result<QueueName>,
+        encode: impl FnOnce(&mut Headers) -> Result<Bytes>,
+    ) -> Self {
+        let shared = dq.shared();
+        let job = queue.and_then(|queue| {
+            let mut headers = Headers::new();
+            let payload = encode(&mut headers)
+                .map_err(|error| error.remedy(format!("it is the payload for queue {queue}")))?;
+            let environment = &shared.environment;
+            if let Some(context) = shared.propagator.current(&environment.entropy) {
+                headers.insert(Headers::TRACEPARENT, context.to_string());
+            }
+            Ok(NewJob {
+                id: environment.entropy.job_id(environment.clock.now()),
+                queue,
+                key: None,
+                on_conflict: OnConflict::default(),
+                due: Due::NOW,
+                payload,
+                headers,
+                max_attempts: None,
+            })
+        });
+        Self { dq: dq.clone(), job: job.map_err(|error| error.operation("schedule")) }
+    }
+
+    /// Due this long after the store received it.
+    pub fn after(self, delay: Duration) -> Self {
+        self.with(|job| job.due = Due::After(delay))
+    }
+
+    /// Due at this time: a [`Timestamp`] or a `SystemTime`. The past means at once.
+    pub fn at(self, due: impl Into<DueTime>) -> Self {
+        self.with(|job| job.due = Due::At(due.into().0))
+    }
+
+    /// The caller's own name for the job: at most one live job has it in the queue.
+    pub fn key(mut self, key: impl AsRef<str>) -> Self {
+        if let Ok(job) = &mut self.job {
+            match JobKey::new(key) {
+                Ok(key) => job.key = Some(key),
+                Err(error) => self.job = Err(error.operation("schedule")),
+            }
+        }
+        self
+    }
+
+    /// What to do when a live job has the key; [`OnConflict::Keep`] unless said.
+    pub fn on_conflict(self, policy: OnConflict) -> Self {
+        self.with(|job| job.on_conflict = policy)
+    }
+
+    /// Text beside the payload.
+    pub fn header(self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.with(|job| {
+            job.headers.insert(name, value);
+        })
+    }
+
+    /// Attempts of this job, whatever the queue's settings say; 1 means no retry.
+    pub fn max_attempts(self, attempts: u32) -> Self {
+        self.with(|job| job.max_attempts = Some(attempts))
+    }
+
+    /// The job as it will be handed to the store.
+    ///
+    /// # Errors
+    /// What is wrong with what was said so far.
+    pub fn into_job(self) -> Result<NewJob> {
+        self.job
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut NewJob)) -> Self {
+        if let Ok(job) = &mut self.job {
+            change(job);
+        }
+        self
+    }
+}
+
+impl IntoFuture for Schedule {
+    type Output = Result<Scheduled>;
+    type IntoFuture = BoxFuture<'static, Result<Scheduled>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move {
+            let job = self.job?;
+            if job.key.is_none() && job.on_conflict != OnConflict::Keep {
+                return Err(no_key(&job));
+            }
+            single(self.dq.backend().schedule(vec![job]).await?)
+        })
+    }
+}
+
+/// Many jobs that are not scheduled yet; `.await` schedules them in one call.
+#[must_use = "nothing is scheduled until this is awaited"]
+#[derive(Debug)]
+pub struct ScheduleMany {
+    dq: Dq,
+    jobs: Result<Vec<NewJob>>,
+}
+
+impl ScheduleMany {
+    pub(super) fn new(dq: &Dq, jobs: impl IntoIterator<Item = Schedule>) -> Self {
+        Self { dq: dq.clone(), jobs: jobs.into_iter().map(Schedule::into_job).collect() }
+    }
+}
+
+impl IntoFuture for ScheduleMany {
+    type Output = Result<Vec<Scheduled>>;
+    type IntoFuture = BoxFuture<'static, Result<Vec<Scheduled>>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move {
+            let jobs = self.jobs?;
+            let orphan =
+                jobs.iter().find(|job| job.key.is_none() && job.on_conflict != OnConflict::Keep);
+            if let Some(job) = orphan {
+                return Err(no_key(job));
+            }
+            self.dq.backend().schedule(jobs).await
+        })
+    }
+}
+
+fn no_key(job: &NewJob) -> Error {
+    Error::invalid(format!("a job for queue {} has a conflict policy but no key", job.queue))
+        .remedy("add `.key(…)`, or leave `.on_conflict(…)` out")
+        .operation("schedule")
+}
+
+/// A point in time, from whatever the caller has.
+#[derive(Debug, Clone, Copy)]
+pub struct DueTime(Timestamp);
+
+impl<T: Into<Timestamp>> From<T> for DueTime {
+    fn from(time: T) -> Self {
+        Self(time.into())
+    }
+}
+
+/// Encodes a payload as JSON, which needs no content type: it is what is assumed.
+pub(super) fn encode<T: Serialize>(payload: &T, _headers: &mut Headers) -> Result<Bytes> {
+    match serde_json::to_vec(payload) {
+        Ok(bytes) => Ok(bytes.into()),
+        Err(error) => Err(Error::new(
+            ErrorKind::Codec,
+            format!("{} does not encode as JSON: {error}", std::any::type_name::<T>()),
+        )
+        .source(error)),
+    }
+}

@@ -1,0 +1,56 @@
+//! What a result means: the one place that decides between done, retry and dead.
+
+use crate::backend::Verdict;
+use crate::config::QueuePolicy;
+use crate::entropy::Entropy;
+use crate::handler::{DeadKind, DeadReason, JobContext, JobError, JobResult, Outcome};
+use crate::model::{Due, Job, Limits, Timestamp};
+
+/// The verdict on a job that must not be run again, if it is one.
+pub(super) fn before(job: &Job, policy: &QueuePolicy) -> Option<Verdict> {
+    (job.losses >= policy.max_losses).then(|| Verdict::Dead {
+        reason: DeadReason::new(
+            DeadKind::Lost,
+            format!(
+                "{} leases in a row lapsed before the handler ended; it may be what crashes its runners",
+                job.losses
+            ),
+        ),
+        failed: false,
+    })
+}
+
+/// The verdict on a run.
+pub(super) fn after(
+    job: &JobContext,
+    result: &JobResult,
+    policy: &QueuePolicy,
+    limits: &Limits,
+    now: Timestamp,
+    entropy: &Entropy,
+) -> Verdict {
+    let dead = |kind, message: String, failed| Verdict::Dead {
+        reason: DeadReason::new(kind, message),
+        failed,
+    };
+    let failed = |message: String| {
+        if job.is_last_attempt() {
+            dead(DeadKind::Exhausted, message, true)
+        } else {
+            Verdict::Retry(Due::After(policy.backoff.delay(job.attempt(), entropy)))
+        }
+    };
+    match result {
+        Ok(Outcome::Done) => Verdict::Done,
+        Ok(Outcome::Skip(_)) => Verdict::Skip,
+        Ok(Outcome::Snooze(due)) => match due.validate(now, limits.horizon) {
+            Ok(()) => Verdict::Snooze(*due),
+            Err(error) => failed(format!("the handler snoozed: {error}")),
+        },
+        Ok(Outcome::Dead(reason)) => dead(DeadKind::Rejected, reason.to_string(), true),
+        Err(error @ JobError::Undecodable(_)) => {
+            dead(DeadKind::Undecodable, error.to_string(), false)
+        }
+        Err(error) => failed(error.to_string()),
+    }
+}

@@ -1,0 +1,70 @@
+//! Tells the store how runs ended: whatever has come together while the call before was under way,
+//! in one call.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use super::Event;
+use super::pump::Source;
+use super::renew::Hold;
+use super::slots::BATCH;
+use crate::backend::{Backend, Settled, Settlement};
+
+/// How a run ended. The lease is kept until the store has been told.
+#[derive(Debug)]
+pub(super) struct Ended {
+    pub(super) settlement: Settlement,
+    pub(super) hold: Option<Hold>,
+}
+
+const FIRST_RETRY: Duration = Duration::from_millis(50);
+const LAST_RETRY: Duration = Duration::from_secs(2);
+
+/// Settles until every way in is closed.
+pub(super) async fn run(source: Arc<Source>, mut ended: mpsc::Receiver<Ended>) {
+    // The source itself holds a way in; this loop must not keep itself alive.
+    let store = Arc::clone(&source.store);
+    let machine = Arc::clone(&source.machine);
+    drop(source);
+    let mut batch = Vec::with_capacity(BATCH);
+    while ended.recv_many(&mut batch, BATCH).await > 0 {
+        let mut pause = FIRST_RETRY;
+        while !batch.is_empty() {
+            let settlements: Vec<_> = batch.iter().map(|e: &Ended| e.settlement.clone()).collect();
+            match store.settle(&settlements).await {
+                Ok(answers) => {
+                    for (settlement, answer) in settlements.iter().zip(answers) {
+                        tell(&machine, settlement, answer);
+                    }
+                    batch.clear();
+                }
+                Err(error) if error.is_retryable() => {
+                    tracing::warn!(%error, jobs = batch.len(), "settlements wait for the store");
+                    machine.observers.tell(&Event::StoreFailed(&error));
+                    machine.clock().sleep(pause).await;
+                    pause = (pause * 2).min(LAST_RETRY);
+                    // Who lost the lease has nothing to say any more.
+                    batch.retain(|e| e.hold.as_ref().is_none_or(|hold| !hold.lost.is_cancelled()));
+                }
+                Err(error) => {
+                    tracing::error!(%error, jobs = batch.len(),
+                        "settlements were refused; the jobs run again when their leases lapse");
+                    machine.observers.tell(&Event::StoreFailed(&error));
+                    batch.clear();
+                }
+            }
+        }
+    }
+}
+
+/// Tells those who watch what the store answered.
+pub(super) fn tell(machine: &super::Machine, settlement: &Settlement, answer: Settled) {
+    let Settlement { lease, verdict } = settlement;
+    if answer == Settled::Stale {
+        tracing::warn!(queue = %lease.queue, id = %lease.job,
+            "the handler ended after its lease was lost; the store took no notice");
+    }
+    machine.observers.tell(&Event::Settled { lease, verdict, answer });
+}
