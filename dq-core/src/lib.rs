@@ -36,8 +36,8 @@ pub mod __private {
 
     pub use crate::config::QueueSettings;
     pub use crate::handler::{
-        Backoff, FromJob, HandlerFn, IntoOutcome, JobContext, JobResult, Payload, Registration,
-        Requirements, adapter,
+        Backoff, FromJob, HandlerFn, IntoOutcome, JobContext, JobError, JobResult, Payload,
+        Registration, Requirements, adapter,
     };
     pub use crate::model::{Queue, QueueCode};
 }

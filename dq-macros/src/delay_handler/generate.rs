@@ -3,8 +3,8 @@
 //! All of it speaks by full paths to `__private`, since the user's module may have its own
 //! `Result` or `std`. Local names have the macro's hygiene and cannot meet the user's.
 
-use proc_macro2::{Span, TokenStream};
-use quote::{format_ident, quote, quote_spanned};
+use proc_macro2::{Group, Span, TokenStream, TokenTree};
+use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::parse_quote;
 use syn::spanned::Spanned;
@@ -43,19 +43,25 @@ pub(super) fn generate(arguments: &Arguments, function: &Function) -> TokenStrea
 fn queue(arguments: &Arguments, function: &Function, private: &TokenStream) -> TokenStream {
     let name = &function.name;
     let payload = match &function.payload {
-        Some(payload) => quote!(#payload),
-        None => quote!(()),
+        Some(payload) => {
+            let Pinned { ty, place, .. } = Pinned::new(payload, private);
+            quote_spanned!(place=> type Payload = #ty;)
+        }
+        None => quote!(
+            type Payload = ();
+        ),
     };
     let code = match &arguments.code {
         Code::Literal(code) => quote!(#private::Cow::Borrowed(#code)),
         Code::Expression(code) => {
-            // The bound is on the type of the expression, so the message points there.
-            quote_spanned!(code.span()=> #private::QueueCode::code(&#code))
+            let place = code.span();
+            let private = respan(private.clone(), &|_| place);
+            quote_spanned!(place=> #private::QueueCode::code(&#code))
         }
     };
     quote! {
         impl #private::Queue for #name {
-            type Payload = #payload;
+            #payload
 
             fn code() -> #private::Cow<'static, #private::str> {
                 #code
@@ -96,9 +102,10 @@ fn handler(arguments: &Arguments, function: &Function, private: &TokenStream) ->
 /// `fn requires`
 fn requires(extractors: &[Type], private: &TokenStream) -> TokenStream {
     let requirements = local("requirements");
-    let each = extractors
-        .iter()
-        .map(|ty| quote_spanned!(ty.span()=> <#ty as #private::FromJob>::requires(#requirements);));
+    let each = extractors.iter().map(|ty| {
+        let Pinned { ty, place, private } = Pinned::new(ty, private);
+        quote_spanned!(place=> <#ty as #private::FromJob>::requires(#requirements);)
+    });
     let argument = if extractors.is_empty() { quote!(_) } else { quote!(#requirements) };
     quote! {
         fn requires(#argument: &mut #private::Requirements) {
@@ -113,39 +120,50 @@ fn call(arguments: &Arguments, function: &Function, private: &TokenStream) -> To
     let ctx = local("ctx");
     let decoded = local("payload");
     // The payload first: a job that does not decode is dead, whatever the extractors would say.
-    let decode = payload.as_ref().map(
-        |ty| quote_spanned!(ty.span()=> let #decoded = #private::adapter::payload::<#ty>(&#ctx)?;),
-    );
+    let decode = payload.as_ref().map(|ty| {
+        let Pinned { ty, place, private } = Pinned::new(ty, private);
+        quote_spanned!(place=> let #decoded = #private::adapter::payload::<#ty>(&#ctx)?;)
+    });
     let extracted: Vec<Ident> =
         (0..extractors.len()).map(|index| local(&format!("argument_{index}"))).collect();
     let extract = extractors.iter().zip(&extracted).map(|(ty, extracted)| {
-        quote_spanned! {ty.span()=>
-            let #extracted = #private::adapter::extract::<#ty>(&#ctx).await?;
+        let Pinned { ty, place, private } = Pinned::new(ty, private);
+        quote_spanned! {place=>
+            let #extracted = <#ty as #private::FromJob>::from_job(&#ctx)
+                .await
+                .map_err(#private::JobError::Failed)?;
         }
     });
     let values = extracted.iter().chain(payload.is_some().then_some(&decoded));
     let called = quote!(#name(#(#values),*));
-    let generic = match &function.returned {
-        Some(returned) => quote_spanned!(returned.span()=> ::<#returned>),
-        None => TokenStream::new(),
-    };
-    let finish = if arguments.blocking {
-        let generic = function
-            .returned
-            .as_ref()
-            .map(|returned| quote_spanned!(returned.span()=> ::<#returned, _>));
-        quote!(#private::adapter::blocking #generic(move || #called).await)
-    } else {
-        quote!(#private::adapter::outcome #generic(#called.await))
-    };
+    let finish = finish(function, arguments.blocking, &called, private);
     let argument =
         if extractors.is_empty() && payload.is_none() { quote!(_) } else { quote!(#ctx) };
-    quote_spanned! {name.span()=>
-        async fn call(#argument: #private::JobContext) -> #private::JobResult {
+    // A future that is not `Send` is told at what stands for the returned type.
+    let result = respan(quote!(#private::JobResult), &|_| name.span());
+    quote! {
+        async fn call(#argument: #private::JobContext) -> #result {
             #decode
             #(#extract)*
             #finish
         }
+    }
+}
+
+/// Runs the call to its end and makes a `JobResult` of what it returned.
+fn finish(
+    function: &Function,
+    blocking: bool,
+    called: &TokenStream,
+    private: &TokenStream,
+) -> TokenStream {
+    let returned = function.returned.clone();
+    let returned = returned.unwrap_or_else(|| parse_quote!(_));
+    let Pinned { ty, place, private } = Pinned::new(&returned, private);
+    if blocking {
+        quote_spanned!(place=> #private::adapter::blocking::<#ty, _>(move || #called).await)
+    } else {
+        quote_spanned!(place=> #private::adapter::outcome::<#ty>(#called.await))
     }
 }
 
@@ -203,4 +221,42 @@ fn option<T: quote::ToTokens>(value: Option<T>) -> TokenStream {
 /// A local variable that the user's names cannot meet.
 fn local(name: &str) -> Ident {
     Ident::new(name, Span::mixed_site())
+}
+
+/// A type with all of it at the place of its name, and what else an expression about it needs.
+///
+/// The compiler tells a mistake once for a place and once again for every other. A type of several
+/// words has as many places as there are ways to underline some of them, and so has an expression
+/// that is partly the user's and partly the macro's; so all of it is pinned to one.
+struct Pinned {
+    ty: TokenStream,
+    place: Span,
+    private: TokenStream,
+}
+
+impl Pinned {
+    fn new(ty: &Type, private: &TokenStream) -> Self {
+        let place = match ty {
+            Type::Path(path) => path.path.segments.last().map(|segment| segment.ident.span()),
+            _ => None,
+        };
+        let place = place.unwrap_or_else(|| ty.span());
+        Self {
+            // The user's names are looked up as before.
+            ty: respan(ty.to_token_stream(), &|span| span.located_at(place)),
+            place,
+            private: respan(private.clone(), &|_| place),
+        }
+    }
+}
+
+fn respan(tokens: TokenStream, span: &impl Fn(Span) -> Span) -> TokenStream {
+    let respan = |mut token: TokenTree| {
+        if let TokenTree::Group(group) = &token {
+            token = Group::new(group.delimiter(), respan(group.stream(), span)).into();
+        }
+        token.set_span(span(token.span()));
+        token
+    };
+    tokens.into_iter().map(respan).collect()
 }
