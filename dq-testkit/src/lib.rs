@@ -1,1 +1,5 @@
-//! Test kit of `dq`.
+//! The test kit of `dq`.
+//!
+//! - [`behaviour`]: what every backend promises, as a suite of small trials.
+
+pub mod behaviour;

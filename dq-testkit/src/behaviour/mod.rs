@@ -1,0 +1,39 @@
+//! What every backend promises, as a suite of small trials.
+//!
+//! A backend's own test binary has no harness of its own and hands its subjects over:
+//!
+//! ```no_run
+//! use dq_testkit::behaviour::{self, ByUrl};
+//!
+//! fn main() -> std::process::ExitCode {
+//!     behaviour::main(vec![
+//!         ("memory", Box::new(ByUrl::real(|| "memory:".into()))),
+//!         ("memory-virtual", Box::new(ByUrl::on_virtual_time(|| "memory:".into()))),
+//!     ])
+//! }
+//! ```
+//!
+//! A trial that says nothing about a backend, because it lacks the capability or goes by another
+//! kind of clock, is absent from its list.
+
+mod due;
+mod failure;
+mod handle;
+mod keys;
+mod run;
+mod schedule;
+mod stand;
+mod subject;
+mod trial;
+mod url;
+
+pub use failure::{Failure, Passed};
+pub use run::{main, run, trials_for};
+pub use subject::{Store, Subject, Time};
+pub use trial::Trial;
+pub use url::{Address, ByUrl};
+
+/// Every trial, topic by topic.
+pub fn trials() -> impl Iterator<Item = &'static Trial> {
+    [schedule::TRIALS, due::TRIALS, keys::TRIALS].into_iter().flatten()
+}

@@ -1,0 +1,76 @@
+//! The suite as a test binary, and as a call.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use dq_core::Result;
+use libtest_mimic::Arguments;
+use tokio::runtime::{Builder, Runtime};
+
+use super::failure::Failure;
+use super::subject::Subject;
+use super::trial::Trial;
+
+/// The trials that say something about a subject.
+///
+/// # Errors
+/// The subject cannot be opened.
+pub async fn trials_for(subject: &dyn Subject) -> Result<Vec<&'static Trial>> {
+    let store = subject.prepare().await?;
+    let backend = store.open().await?;
+    let (capabilities, time) = (backend.capabilities(), store.time());
+    backend.close().await?;
+    Ok(super::trials().filter(|trial| trial.applies(&capabilities, &time)).collect())
+}
+
+/// Runs every trial that applies, one after the other, and names those that failed.
+///
+/// # Errors
+/// The subject cannot be opened.
+pub async fn run(subject: &dyn Subject) -> Result<Vec<(&'static str, Failure)>> {
+    let mut failed = Vec::new();
+    for trial in trials_for(subject).await? {
+        if let Err(failure) = trial.run(subject).await {
+            failed.push((trial.name(), failure));
+        }
+    }
+    Ok(failed)
+}
+
+/// The `main` of a test binary with `harness = false`: every trial of every named subject, with
+/// the arguments that `cargo test` hands on.
+#[must_use]
+pub fn main(subjects: Vec<(&'static str, Box<dyn Subject>)>) -> ExitCode {
+    let arguments = Arguments::from_args();
+    let mut tests = Vec::new();
+    for (name, subject) in subjects {
+        let subject: Arc<dyn Subject> = subject.into();
+        match runtime().block_on(trials_for(&*subject)) {
+            Ok(trials) => tests.extend(trials.into_iter().map(|trial| test(name, &subject, trial))),
+            Err(error) => tests.push(unopened(name, error)),
+        }
+    }
+    libtest_mimic::run(&arguments, tests).exit_code()
+}
+
+fn test(name: &str, subject: &Arc<dyn Subject>, trial: &'static Trial) -> libtest_mimic::Trial {
+    let subject = Arc::clone(subject);
+    libtest_mimic::Trial::test(format!("{name}/{}", trial.name()), move || {
+        runtime().block_on(trial.run(&*subject)).map_err(Into::into)
+    })
+}
+
+/// A subject that cannot even be opened is a failed test, not an absent one.
+fn unopened(name: &str, error: dq_core::Error) -> libtest_mimic::Trial {
+    libtest_mimic::Trial::test(format!("{name}/open"), move || Err(error.into()))
+}
+
+/// One for each trial, so that what a trial leaves behind ends with it. Two threads, or races
+/// between tasks would never happen.
+fn runtime() -> Runtime {
+    Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("the machine has threads to give")
+}
