@@ -1,0 +1,93 @@
+//! From rows to jobs, and what to do with rows that are no jobs.
+
+use bytes::Bytes;
+use dq_core::{
+    DeadKind, DeadReason, Headers, Job, JobId, JobKey, JobState, JobView, QueueName, Timestamp,
+};
+use rusqlite::{Result, Row};
+
+/// Where the columns that follow those of the job begin.
+const AFTER_JOB: usize = 10;
+
+/// The columns `seq` and the time that a listing is ordered by.
+pub(crate) fn place(row: &Row<'_>) -> Result<(i64, i64)> {
+    Ok((row.get(AFTER_JOB)?, row.get(AFTER_JOB + 1)?))
+}
+
+/// The job of a row, or why it is none: rows written by hand or by other programs may hold
+/// anything.
+pub(crate) fn job(row: &Row<'_>, queue: &QueueName) -> std::result::Result<Job, String> {
+    let text = |error: rusqlite::Error| error.to_string();
+    let key = row.get::<_, Option<String>>(1).map_err(text)?;
+    let key = key.map(JobKey::new).transpose().map_err(|error| error.to_string())?;
+    let headers = match row.get::<_, Option<String>>(8).map_err(text)? {
+        None => Headers::new(),
+        Some(json) => serde_json::from_str(&json)
+            .map_err(|error| format!("the headers are not a JSON object of text: {error}"))?,
+    };
+    Ok(Job {
+        id: JobId::from_bytes(row.get(0).map_err(text)?),
+        queue: queue.clone(),
+        key,
+        due: row.get(2).map(Timestamp::from_millis).map_err(text)?,
+        created: row.get(3).map(Timestamp::from_millis).map_err(text)?,
+        attempts: row.get(4).map_err(text)?,
+        deliveries: row.get(5).map_err(text)?,
+        losses: row.get(6).map_err(text)?,
+        max_attempts: row.get(7).map_err(text)?,
+        headers,
+        payload: payload(row).map_err(text)?,
+    })
+}
+
+fn payload(row: &Row<'_>) -> Result<Bytes> {
+    Ok(Bytes::copy_from_slice(row.get_ref(9)?.as_bytes()?))
+}
+
+/// The job of a row for looking at: what cannot be read is left out.
+fn job_leniently(row: &Row<'_>, queue: &QueueName) -> Job {
+    job(row, queue).unwrap_or_else(|_| Job {
+        id: JobId::from_bytes(row.get(0).unwrap_or_default()),
+        queue: queue.clone(),
+        key: None,
+        due: Timestamp::from_millis(row.get(2).unwrap_or_default()),
+        created: Timestamp::from_millis(row.get(3).unwrap_or_default()),
+        attempts: row.get(4).unwrap_or_default(),
+        deliveries: row.get(5).unwrap_or_default(),
+        losses: row.get(6).unwrap_or_default(),
+        max_attempts: row.get(7).unwrap_or_default(),
+        headers: Headers::new(),
+        payload: payload(row).unwrap_or_default(),
+    })
+}
+
+/// Headers as they are stored: nothing for none.
+pub(crate) fn encode_headers(headers: &Headers) -> Option<String> {
+    let encode = || serde_json::to_string(headers).expect("a map of text to text is always JSON");
+    (!headers.is_empty()).then(encode)
+}
+
+/// The view of a live job that waits.
+pub(crate) fn waiting(row: &Row<'_>, queue: &QueueName, now: Timestamp) -> JobView {
+    let job = job_leniently(row, queue);
+    let state = if job.due > now { JobState::Scheduled } else { JobState::Ready };
+    JobView { job, state, leased_until: None, dead: None }
+}
+
+/// The view of a job that is leased until then.
+pub(crate) fn running(row: &Row<'_>, queue: &QueueName, until: i64) -> JobView {
+    let mut job = job_leniently(row, queue);
+    // The present lease is written to the job only when it ends.
+    job.deliveries = job.deliveries.saturating_add(1);
+    let leased_until = Some(Timestamp::from_millis(until));
+    JobView { job, state: JobState::Running, leased_until, dead: None }
+}
+
+/// The view of a dead job; its kind and message follow its place.
+pub(crate) fn dead(row: &Row<'_>, queue: &QueueName) -> Result<JobView> {
+    let job = job_leniently(row, queue);
+    let kind = DeadKind::from_word(row.get_ref(AFTER_JOB + 2)?.as_str()?);
+    let reason = DeadReason { kind, message: row.get(AFTER_JOB + 3)? };
+    let died = Timestamp::from_millis(row.get(AFTER_JOB + 1)?);
+    Ok(JobView { job, state: JobState::Dead, leased_until: None, dead: Some((reason, died)) })
+}

@@ -1,0 +1,82 @@
+-- Format 1: the tables. {p} stands for the prefix.
+
+-- One row: the format, which store this is, and the counters of jobs and leases.
+CREATE TABLE {p}meta (
+    one    INTEGER PRIMARY KEY CHECK (one = 1),
+    format INTEGER NOT NULL,
+    store  BLOB NOT NULL,
+    seq    INTEGER NOT NULL,
+    token  INTEGER NOT NULL
+);
+
+-- Names, so that the other tables hold small numbers; and what happened over each queue's life.
+CREATE TABLE {p}queue (
+    q         INTEGER PRIMARY KEY,
+    name      TEXT NOT NULL UNIQUE,
+    paused    INTEGER NOT NULL DEFAULT 0,
+    created   INTEGER NOT NULL DEFAULT 0,
+    done      INTEGER NOT NULL DEFAULT 0,
+    skipped   INTEGER NOT NULL DEFAULT 0,
+    cancelled INTEGER NOT NULL DEFAULT 0,
+    replaced  INTEGER NOT NULL DEFAULT 0,
+    removed   INTEGER NOT NULL DEFAULT 0
+);
+
+-- Live jobs. The payload comes last: what precedes it is read without it.
+CREATE TABLE {p}job (
+    seq          INTEGER PRIMARY KEY,
+    id           BLOB NOT NULL,
+    q            INTEGER NOT NULL,
+    key          TEXT,
+    due          INTEGER NOT NULL,
+    created      INTEGER NOT NULL,
+    attempts     INTEGER NOT NULL DEFAULT 0,
+    deliveries   INTEGER NOT NULL DEFAULT 0,
+    losses       INTEGER NOT NULL DEFAULT 0,
+    max_attempts INTEGER,
+    headers      TEXT,
+    payload      BLOB NOT NULL
+);
+CREATE UNIQUE INDEX {p}job_id ON {p}job (id);
+CREATE UNIQUE INDEX {p}job_key ON {p}job (q, key) WHERE key IS NOT NULL;
+
+-- Which jobs wait, clustered by time. A live job is either here or in the leases.
+CREATE TABLE {p}due (
+    q   INTEGER NOT NULL,
+    at  INTEGER NOT NULL,
+    seq INTEGER NOT NULL,
+    PRIMARY KEY (q, at, seq)
+) WITHOUT ROWID;
+
+-- Which jobs run. Small and hot, so that a claim does not write the wide row of the job.
+CREATE TABLE {p}lease (
+    seq    INTEGER PRIMARY KEY,
+    q      INTEGER NOT NULL,
+    until  INTEGER NOT NULL,
+    token  INTEGER NOT NULL,
+    worker TEXT NOT NULL
+);
+CREATE INDEX {p}lease_until ON {p}lease (until, q);
+
+-- Jobs kept for an operator.
+CREATE TABLE {p}dead (
+    seq          INTEGER PRIMARY KEY,
+    id           BLOB NOT NULL,
+    q            INTEGER NOT NULL,
+    key          TEXT,
+    due          INTEGER NOT NULL,
+    created      INTEGER NOT NULL,
+    attempts     INTEGER NOT NULL,
+    deliveries   INTEGER NOT NULL,
+    losses       INTEGER NOT NULL,
+    max_attempts INTEGER,
+    died         INTEGER NOT NULL,
+    kind         TEXT NOT NULL,
+    message      TEXT NOT NULL,
+    headers      TEXT,
+    payload      BLOB NOT NULL
+);
+CREATE INDEX {p}dead_died ON {p}dead (q, died, seq);
+CREATE UNIQUE INDEX {p}dead_id ON {p}dead (id);
+
+INSERT INTO {p}meta (one, format, store, seq, token) VALUES (1, 1, randomblob(16), 0, 0);
