@@ -24,6 +24,7 @@ pub use handler::*;
 pub use memory::MemoryBackend;
 pub use model::*;
 pub use runner::{Event, Observer, Runner, RunnerBuilder};
+pub use trace::{Propagator, TraceContext};
 
 /// What generated code speaks to. Not for use by hand; it may change in any release.
 #[doc(hidden)]

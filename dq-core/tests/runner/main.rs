@@ -1,0 +1,10 @@
+//! The runner on the memory backend and a clock that the tests turn. No test sleeps: each waits
+//! for what the runner says it did.
+
+mod builder;
+mod failures;
+mod leases;
+mod rig;
+mod shutdown;
+mod slots;
+mod trace;

@@ -1,0 +1,200 @@
+//! A runner in the background, its clock, and what it says.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dq_core::config::QueueSettings;
+use dq_core::{
+    Backend, DelayHandler, Dq, Entropy, Event, HandlerResult, JobContext, MemoryBackend, Outcome,
+    QueueCode, QueueStats, Result, RunnerBuilder, Settled, VirtualClock,
+};
+use futures_util::future::BoxFuture;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+
+pub(crate) const QUEUE: &str = "Q";
+
+/// What the tests look for among the runner's events.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Said {
+    Claimed(usize),
+    Started { attempt: u32, deliveries: u32 },
+    Finished(String),
+    Settled(Settled),
+    Renewed,
+    LeaseLost,
+    StoreFailed,
+    Stopping,
+    Stopped,
+}
+
+pub(crate) struct Rig {
+    pub(crate) dq: Dq,
+    pub(crate) clock: Arc<VirtualClock>,
+    said: mpsc::UnboundedReceiver<Said>,
+    say: mpsc::UnboundedSender<Said>,
+    stop: Option<oneshot::Sender<()>>,
+    running: Option<JoinHandle<Result<()>>>,
+}
+
+impl Rig {
+    pub(crate) async fn new() -> Self {
+        let clock = Arc::new(VirtualClock::default());
+        let backend = Arc::new(MemoryBackend::new(clock.clone()));
+        Self::on(backend, clock).await
+    }
+
+    pub(crate) async fn on(backend: Arc<dyn Backend>, clock: Arc<VirtualClock>) -> Self {
+        let builder = Dq::builder().backend(backend).clock(clock.clone());
+        let dq = builder.entropy(Entropy::seeded(1)).connect().await.unwrap();
+        let (say, said) = mpsc::unbounded_channel();
+        Self { dq, clock, said, say, stop: None, running: None }
+    }
+
+    pub(crate) fn start(&mut self, change: impl FnOnce(RunnerBuilder) -> RunnerBuilder) {
+        let say = self.say.clone();
+        let builder =
+            self.dq.runner().without_linked_handlers().observer(move |event: &Event<'_>| {
+                let said = match event {
+                    Event::Claimed { jobs } => Said::Claimed(*jobs),
+                    Event::Started(job) => {
+                        Said::Started { attempt: job.attempt(), deliveries: job.deliveries() }
+                    }
+                    Event::Finished { verdict, .. } => {
+                        let verdict = format!("{verdict:?}");
+                        Said::Finished(verdict.split(['(', ' ']).next().unwrap().to_owned())
+                    }
+                    Event::Settled { answer, .. } => Said::Settled(*answer),
+                    Event::Renewed { .. } => Said::Renewed,
+                    Event::LeaseLost(_) => Said::LeaseLost,
+                    Event::StoreFailed(_) => Said::StoreFailed,
+                    Event::Stopping { .. } => Said::Stopping,
+                    Event::Stopped => Said::Stopped,
+                    _ => return,
+                };
+                // The test may have heard enough.
+                let _ = say.send(said);
+            });
+        let runner = change(builder).build().unwrap();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let shutdown = async move {
+            let _ = stopped.await;
+        };
+        self.running = Some(tokio::spawn(runner.run_until(shutdown)));
+        self.stop = Some(stop);
+    }
+
+    pub(crate) async fn next(&mut self) -> Said {
+        let wait = tokio::time::timeout(Duration::from_secs(30), self.said.recv());
+        wait.await.expect("the runner says something").expect("the rig holds a sender")
+    }
+
+    /// Waits until the runner says this, whatever it says before.
+    pub(crate) async fn until(&mut self, wanted: &Said) {
+        while self.next().await != *wanted {}
+    }
+
+    pub(crate) async fn until_finished(&mut self) -> String {
+        loop {
+            if let Said::Finished(verdict) = self.next().await {
+                return verdict;
+            }
+        }
+    }
+
+    pub(crate) async fn until_settled(&mut self) -> Settled {
+        loop {
+            if let Said::Settled(answer) = self.next().await {
+                return answer;
+            }
+        }
+    }
+
+    /// Turns the clock in small steps until the runner says this.
+    pub(crate) async fn advance_until(&mut self, step: Duration, wanted: &Said) {
+        for _ in 0..10_000 {
+            while let Ok(said) = self.said.try_recv() {
+                if said == *wanted {
+                    return;
+                }
+            }
+            self.clock.advance(step);
+            tokio::task::yield_now().await;
+        }
+        panic!("the runner never said {wanted:?}");
+    }
+
+    pub(crate) fn tell_to_stop(&mut self) {
+        self.stop.take().expect("it was started").send(()).expect("it is running");
+    }
+
+    pub(crate) async fn stopped(&mut self) -> Result<()> {
+        self.running.take().expect("it was started").await.expect("it does not panic")
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.running.as_ref().is_some_and(JoinHandle::is_finished)
+    }
+
+    pub(crate) async fn stop(&mut self) {
+        self.tell_to_stop();
+        self.stopped().await.unwrap();
+    }
+
+    pub(crate) async fn schedule(&self, payload: &str) {
+        let payload = serde_json::to_vec(payload).unwrap();
+        let queue = self.dq.queue(QUEUE).unwrap();
+        assert!(queue.schedule(payload, "application/json").await.unwrap().is_stored());
+    }
+
+    pub(crate) async fn stats(&self) -> QueueStats {
+        let stats = self.dq.queue(QUEUE).unwrap().stats().await.unwrap();
+        assert_eq!(stats.adds_up(), Some(true), "{stats:?}");
+        stats
+    }
+}
+
+type Run = dyn Fn(JobContext, String) -> BoxFuture<'static, HandlerResult> + Send + Sync;
+
+/// A handler from a closure.
+pub(crate) struct Handle {
+    run: Box<Run>,
+    settings: QueueSettings,
+}
+
+impl Handle {
+    pub(crate) fn new<F>(run: impl Fn(JobContext, String) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = HandlerResult> + Send + 'static,
+    {
+        let run = move |job, payload| -> BoxFuture<'static, HandlerResult> {
+            Box::pin(run(job, payload))
+        };
+        Self { run: Box::new(run), settings: QueueSettings::default() }
+    }
+
+    pub(crate) fn done() -> Self {
+        Self::new(async |_, _| Ok(Outcome::Done))
+    }
+
+    pub(crate) fn with(mut self, change: impl FnOnce(&mut QueueSettings)) -> Self {
+        change(&mut self.settings);
+        self
+    }
+}
+
+impl DelayHandler for Handle {
+    type Payload = String;
+
+    fn code(&self) -> impl QueueCode {
+        QUEUE
+    }
+
+    fn settings(&self) -> QueueSettings {
+        self.settings.clone()
+    }
+
+    async fn handle(&self, job: JobContext, payload: String) -> HandlerResult {
+        (self.run)(job, payload).await
+    }
+}
