@@ -1,0 +1,129 @@
+//! The kit for applications, used as one would.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use dq_core::config::QueueSettings;
+use dq_core::handler::Backoff;
+use dq_core::{
+    DelayHandler, Dq, DurationExt, HandlerResult, JobContext, Outcome, QueueCode, Result,
+};
+use dq_testkit::{TestContext, TestKit};
+use serde::{Deserialize, Serialize};
+
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Order {
+    id: u64,
+}
+
+dq_core::queue!(TIMEOUT: Order);
+dq_core::queue!(REMINDER: Order);
+
+/// Schedules a reminder, which fails once.
+struct Timeout;
+
+impl DelayHandler for Timeout {
+    type Payload = Order;
+
+    fn code(&self) -> impl QueueCode {
+        "TIMEOUT"
+    }
+
+    async fn handle(&self, job: JobContext, order: Order) -> HandlerResult {
+        let dq = job.state::<Dq>().ok_or("the runner's own client is there")?;
+        let key = format!("reminder-{}", order.id);
+        let reminder = dq.schedule::<REMINDER>(order).after(10.minutes()).key(key);
+        assert!(reminder.await?.is_stored());
+        Ok(Outcome::Done)
+    }
+}
+
+#[derive(Default)]
+struct Reminder(AtomicU32);
+
+impl DelayHandler for Reminder {
+    type Payload = Order;
+
+    fn code(&self) -> impl QueueCode {
+        "REMINDER"
+    }
+
+    fn settings(&self) -> QueueSettings {
+        let backoff = Backoff { initial: 1.minutes(), jitter: 0.0, ..Backoff::default() };
+        QueueSettings { backoff: Some(backoff), ..QueueSettings::default() }
+    }
+
+    async fn handle(&self, _job: JobContext, _order: Order) -> HandlerResult {
+        match self.0.fetch_add(1, Ordering::SeqCst) {
+            0 => Err("not yet".into()),
+            _ => Ok(Outcome::skip("read already")),
+        }
+    }
+}
+
+async fn kit() -> Result<TestKit> {
+    TestKit::with(|runner| runner.handler(Timeout).handler(Reminder::default())).await
+}
+
+#[tokio::test]
+async fn everything_due_on_the_way_runs_at_its_time_and_in_order() -> Result<()> {
+    let kit = kit().await?;
+    let start = kit.now();
+    for (id, minutes) in [(1, 25), (2, 20)] {
+        let order = kit.dq().schedule::<TIMEOUT>(Order { id });
+        assert!(order.after(minutes.minutes()).await?.is_stored());
+    }
+    let ran = kit.advance(1.hours()).await;
+    let seen: Vec<_> = ran
+        .iter()
+        .map(|ran| {
+            let minute = ran.at.since(start).as_secs() / 60;
+            (ran.queue.as_str(), minute, ran.attempt, ran.outcome())
+        })
+        .collect();
+    assert_eq!(
+        seen,
+        [
+            ("TIMEOUT", 20, 1, "done"),
+            ("TIMEOUT", 25, 1, "done"),
+            ("REMINDER", 30, 1, "retry"),
+            ("REMINDER", 31, 2, "skipped"),
+            ("REMINDER", 35, 1, "skipped"),
+        ]
+    );
+    assert_eq!(kit.now(), start + 1.hours());
+    Ok(())
+}
+
+#[tokio::test]
+async fn assertions_see_key_time_and_payload() -> Result<()> {
+    let kit = kit().await?;
+    assert!(
+        kit.dq()
+            .schedule::<TIMEOUT>(Order { id: 7 })
+            .after(5.minutes())
+            .key("o-7")
+            .await?
+            .is_stored()
+    );
+    assert_eq!(kit.assert_scheduled::<TIMEOUT>("o-7", 5.minutes()).await, Order { id: 7 });
+    kit.assert_not_scheduled::<TIMEOUT>("o-8").await;
+    assert!(kit.advance(5.minutes() - 1.millis()).await.is_empty(), "never early");
+    assert_eq!(kit.advance(1.millis()).await.len(), 1);
+    kit.assert_not_scheduled::<TIMEOUT>("o-7").await;
+    Ok(())
+}
+
+#[tokio::test]
+#[should_panic(expected = "no job with key \"o-9\" is scheduled in TIMEOUT; there are none at all")]
+async fn a_missing_job_fails_with_what_there_is() {
+    let kit = kit().await.unwrap();
+    kit.assert_scheduled::<TIMEOUT>("o-9", 1.minutes()).await;
+}
+
+#[tokio::test]
+async fn a_handler_is_called_as_the_function_it_is() {
+    let ctx = TestContext::new().attempt(5).header("tenant", "a").build();
+    assert!(ctx.is_last_attempt());
+    let outcome = Reminder(AtomicU32::new(1)).handle(ctx, Order { id: 1 }).await;
+    assert_eq!(outcome.unwrap(), Outcome::skip("read already"));
+}
