@@ -159,9 +159,8 @@ mod tests {
                 .unwrap()
                 .collect::<rusqlite::Result<_>>()
                 .unwrap();
-            let scans = steps
-                .iter()
-                .any(|step| step.starts_with("SCAN") && *step != "SCAN CONSTANT ROW");
+            let scans =
+                steps.iter().any(|step| step.starts_with("SCAN") && *step != "SCAN CONSTANT ROW");
             let sorts = steps.iter().any(|step| step.contains("TEMP B-TREE"));
             assert!(!(scans || sorts) || WHOLE.contains(&name), "{name}: {steps:?}");
         }

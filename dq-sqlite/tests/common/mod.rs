@@ -1,0 +1,98 @@
+//! A store in a directory of its own, with a clock that is turned by hand.
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it")]
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use dq_core::config::Environment;
+use dq_core::{
+    Backend, ClaimParams, Claimed, Due, Entropy, ErrorKind, Headers, JobKey, LeasedJob, NewJob,
+    OnConflict, QueueName, QueueStats, Settlement, SystemClock, Verdict, VirtualClock, Want,
+};
+use dq_sqlite::{SqliteBackend, SqliteConfig};
+use tempfile::TempDir;
+
+pub struct Bed {
+    pub dir: TempDir,
+    pub clock: Arc<VirtualClock>,
+    entropy: Arc<Entropy>,
+}
+
+impl Bed {
+    pub fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        Self { dir, clock: Arc::default(), entropy: Arc::new(Entropy::seeded(7)) }
+    }
+
+    pub fn path(&self) -> PathBuf {
+        self.dir.path().join("jobs.db")
+    }
+
+    pub fn config(&self) -> SqliteConfig {
+        SqliteConfig::new(self.path())
+    }
+
+    pub fn environment(&self) -> Environment {
+        Environment { clock: self.clock.clone(), entropy: self.entropy.clone() }
+    }
+
+    pub async fn open(&self) -> SqliteBackend {
+        SqliteBackend::open(&self.config(), &self.environment()).await.unwrap()
+    }
+
+    pub async fn refused(&self, config: &SqliteConfig) -> dq_core::Error {
+        let error = SqliteBackend::open(config, &self.environment()).await.unwrap_err();
+        assert!(error.remedy_text().is_some(), "{error}");
+        error
+    }
+
+    pub fn job(&self, due: impl Into<Due>) -> NewJob {
+        NewJob {
+            id: self.entropy.job_id(dq_core::Clock::now(&*self.clock)),
+            queue: queue(),
+            key: None,
+            on_conflict: OnConflict::Keep,
+            due: due.into(),
+            payload: Bytes::from_static(b"{}"),
+            headers: Headers::new(),
+            max_attempts: None,
+        }
+    }
+
+    pub fn keyed(&self, key: &str, due: impl Into<Due>) -> NewJob {
+        NewJob { key: Some(JobKey::new(key).unwrap()), ..self.job(due) }
+    }
+}
+
+pub fn real_environment() -> Environment {
+    Environment { clock: Arc::new(SystemClock), entropy: Arc::new(Entropy::from_os()) }
+}
+
+pub fn queue() -> QueueName {
+    QueueName::new("mail").unwrap()
+}
+
+pub const MINUTE: Duration = Duration::from_secs(60);
+
+pub async fn claim(backend: &dyn Backend, max: usize) -> Claimed {
+    let wants = [Want { queue: queue(), max, lease_for: MINUTE }];
+    backend.claim(ClaimParams { wants: &wants, limit: max, worker: "test" }).await.unwrap()
+}
+
+pub async fn settle(backend: &dyn Backend, leased: &LeasedJob, verdict: Verdict) {
+    let settlement = Settlement { lease: leased.lease(), verdict };
+    let settled = backend.settle(&[settlement]).await.unwrap();
+    assert_eq!(settled, [dq_core::Settled::Accepted]);
+}
+
+pub async fn stats(backend: &dyn Backend) -> QueueStats {
+    let stats = backend.stats(&[queue()]).await.unwrap().remove(0);
+    assert_eq!(stats.adds_up(), Some(true), "{stats:?}");
+    stats
+}
+
+pub fn assert_kind<T: std::fmt::Debug>(result: dq_core::Result<T>, kind: ErrorKind) {
+    assert_eq!(result.unwrap_err().kind(), kind);
+}

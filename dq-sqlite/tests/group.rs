@@ -1,0 +1,123 @@
+//! Calls that share a transaction, and must not notice.
+
+mod common;
+
+use std::fs;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use common::{Bed, stats};
+use dq_core::{Backend, Due, ErrorKind, NewJob, Scheduled};
+use dq_sqlite::SqliteBackend;
+use dq_sqlite::rusqlite::Connection;
+use tokio::task::JoinHandle;
+
+type Call = JoinHandle<dq_core::Result<Vec<Scheduled>>>;
+
+/// Holds the write lock, so that calls gather behind the first.
+struct Dam(Connection);
+
+impl Dam {
+    fn close(bed: &Bed) -> Self {
+        let conn = Connection::open(bed.path()).unwrap();
+        conn.execute_batch("BEGIN IMMEDIATE").unwrap();
+        Self(conn)
+    }
+
+    fn open(self) {
+        self.0.execute_batch("COMMIT").unwrap();
+    }
+}
+
+/// Sends a call on its way: it is in the writer's channel when this returns.
+async fn send(backend: &Arc<SqliteBackend>, jobs: Vec<NewJob>) -> Call {
+    let backend = Arc::clone(backend);
+    let call = tokio::spawn(async move { backend.schedule(jobs).await });
+    // The tests' runtime has one thread: the call runs until it waits for its answer.
+    tokio::task::yield_now().await;
+    call
+}
+
+/// Transactions in the log: frames whose header gives the size of the file after a commit.
+fn commits(bed: &Bed) -> usize {
+    const HEADER: usize = 32;
+    const FRAME: usize = 24 + 4_096;
+    let log = fs::read(bed.dir.path().join("jobs.db-wal")).unwrap();
+    log[HEADER..].chunks_exact(FRAME).filter(|frame| frame[4..8] != [0; 4]).count()
+}
+
+#[tokio::test]
+async fn calls_that_wait_together_are_committed_together() {
+    let bed = Bed::new();
+    let backend = Arc::new(bed.open().await);
+    let before = commits(&bed);
+    let dam = Dam::close(&bed);
+    let mut calls = Vec::new();
+    for _ in 0..100 {
+        calls.push(send(&backend, vec![bed.job(Due::NOW)]).await);
+    }
+    dam.open();
+    for call in calls {
+        assert!(call.await.unwrap().unwrap()[0].is_stored());
+    }
+    let groups = commits(&bed) - before;
+    // The first may have been alone when the writer took it; all others waited behind the dam.
+    assert!((1..=2).contains(&groups), "{groups} commits for 100 calls");
+    assert_eq!(stats(&*backend).await.ready, 100);
+}
+
+#[tokio::test]
+async fn a_rejected_duplicate_does_not_fail_its_neighbours() {
+    let bed = Bed::new();
+    let backend = Arc::new(bed.open().await);
+    let dam = Dam::close(&bed);
+    let first = bed.keyed("k", Due::NOW);
+    let mut calls = vec![send(&backend, vec![first.clone()]).await];
+    for n in 0..20 {
+        let job = if n % 2 == 0 { bed.keyed("k", Due::NOW) } else { bed.job(Due::NOW) };
+        calls.push(send(&backend, vec![job]).await);
+    }
+    dam.open();
+    for (n, call) in calls.into_iter().enumerate() {
+        let answer = call.await.unwrap().unwrap()[0];
+        if n % 2 == 1 {
+            assert!(matches!(answer, Scheduled::Kept(kept) if kept.id == first.id));
+        } else {
+            assert!(matches!(answer, Scheduled::Created(_)));
+        }
+    }
+    assert_eq!(stats(&*backend).await.ready, 11);
+}
+
+#[tokio::test]
+async fn a_bulk_that_does_not_fit_fails_alone_and_whole() {
+    let bed = Bed::new();
+    let mut config = bed.config();
+    config.size_limit_mib = Some(1);
+    let backend = Arc::new(SqliteBackend::open(&config, &bed.environment()).await.unwrap());
+    let dam = Dam::close(&bed);
+    let large = || NewJob { payload: Bytes::from(vec![7; 100_000]), ..bed.job(Due::NOW) };
+    let opener = send(&backend, vec![bed.job(Due::NOW)]).await;
+    let before = send(&backend, vec![bed.job(Due::NOW)]).await;
+    let bulk = send(&backend, (0..30).map(|_| large()).collect()).await;
+    let after = send(&backend, vec![bed.job(Due::NOW)]).await;
+    dam.open();
+    for call in [opener, before, after] {
+        assert!(call.await.unwrap().unwrap()[0].is_stored());
+    }
+    assert_eq!(bulk.await.unwrap().unwrap_err().kind(), ErrorKind::Full);
+    assert_eq!(stats(&*backend).await.ready, 3);
+}
+
+#[tokio::test]
+async fn a_long_bulk_is_stored_in_chunks_in_order() {
+    let bed = Bed::new();
+    let backend = bed.open().await;
+    let before = commits(&bed);
+    let jobs: Vec<NewJob> = (0..2_500).map(|_| bed.job(Due::NOW)).collect();
+    let ids: Vec<_> = jobs.iter().map(|job| job.id).collect();
+    let answers = backend.schedule(jobs).await.unwrap();
+    assert_eq!(answers.iter().map(Scheduled::id).collect::<Vec<_>>(), ids);
+    assert_eq!(commits(&bed) - before, 3);
+    assert!(backend.schedule(Vec::new()).await.unwrap().is_empty());
+}

@@ -1,0 +1,252 @@
+//! The states of the contract, as the tables keep them.
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{Bed, MINUTE, assert_kind, claim, queue, settle, stats};
+use dq_core::{
+    Backend, BrowseParams, Cancelled, DeadKind, DeadReason, Due, ErrorKind, Headers, JobRef,
+    JobState, NewJob, OnConflict, Operation, Renewal, Renewed, Reschedule, Rescheduled, Scheduled,
+    Settled, Settlement, Verdict,
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[tokio::test]
+async fn a_job_lives_through_retry_and_death_and_replay() {
+    let bed = Bed::new();
+    let backend = bed.open().await;
+    let mut new = bed.keyed("order-1", SECOND);
+    new.headers = Headers::from_iter([("content-type", "text/plain")]);
+    new.max_attempts = Some(9);
+    assert!(backend.schedule(vec![new.clone()]).await.unwrap()[0].is_stored());
+    let early = claim(&backend, 1).await;
+    assert!(early.jobs.is_empty());
+    assert_eq!(early.next_due, Some(early.now + SECOND));
+
+    bed.clock.advance(SECOND);
+    let first = claim(&backend, 1).await.jobs.remove(0);
+    assert_eq!((first.job.id, first.job.deliveries, first.job.attempts), (new.id, 1, 0));
+    assert_eq!((&first.job.headers, first.job.max_attempts), (&new.headers, Some(9)));
+    settle(&backend, &first, Verdict::Retry(Due::After(SECOND))).await;
+
+    bed.clock.advance(SECOND);
+    let second = claim(&backend, 1).await.jobs.remove(0);
+    assert_eq!((second.job.deliveries, second.job.attempts), (2, 1));
+    assert!(second.token > first.token);
+    let reason = DeadReason::new(DeadKind::Rejected, "no such order");
+    settle(&backend, &second, Verdict::Dead { reason: reason.clone(), failed: true }).await;
+
+    let view = backend.get(&JobRef::new(queue(), new.id)).await.unwrap().unwrap();
+    assert_eq!((view.state, view.job.attempts, view.job.deliveries), (JobState::Dead, 2, 2));
+    assert_eq!(view.dead.unwrap().0, reason);
+    assert_eq!(stats(&backend).await.dead, 1);
+
+    let replay = Operation::Replay { queue: &queue(), jobs: None, due: Due::NOW };
+    assert_eq!(backend.operate(replay).await.unwrap().affected, 1);
+    let third = claim(&backend, 1).await.jobs.remove(0);
+    assert_eq!((third.job.attempts, third.job.losses), (0, 0));
+    assert_eq!(third.job.payload, new.payload);
+    settle(&backend, &third, Verdict::Done).await;
+    let stats = stats(&backend).await;
+    assert_eq!((stats.stored(), stats.totals.unwrap().done), (0, 1));
+}
+
+#[tokio::test]
+async fn lapsed_leases_are_seen_by_every_call() {
+    let bed = Bed::new();
+    let backend = bed.open().await;
+    let new = bed.keyed("order-1", Due::NOW);
+    let _ = backend.schedule(vec![new.clone()]).await.unwrap();
+    let lost = claim(&backend, 1).await.jobs.remove(0);
+    assert_eq!(stats(&backend).await.running, 1);
+    bed.clock.advance(MINUTE);
+
+    assert_eq!(stats(&backend).await.ready, 1);
+    let settlement = Settlement { lease: lost.lease(), verdict: Verdict::Done };
+    assert_eq!(backend.settle(&[settlement]).await.unwrap(), [Settled::Stale]);
+    let renewal = Renewal { lease: lost.lease(), lease_for: MINUTE };
+    assert_eq!(backend.renew(&[renewal]).await.unwrap(), [Renewed::Lost]);
+    let again = claim(&backend, 1).await.jobs.remove(0);
+    assert_eq!((again.job.deliveries, again.job.losses, again.job.attempts), (2, 1, 0));
+    assert_eq!(again.job.due, lost.job.due);
+    bed.clock.advance(MINUTE);
+    let target = JobRef::new(queue(), new.id);
+    assert_eq!(backend.cancel(&[target]).await.unwrap(), [Cancelled::Cancelled]);
+    assert_eq!(stats(&backend).await.totals.unwrap().cancelled, 1);
+}
+
+#[tokio::test]
+async fn releases_count_deliveries_only_if_started() {
+    let bed = Bed::new();
+    let backend = bed.open().await;
+    let _ = backend.schedule(vec![bed.job(Due::NOW)]).await.unwrap();
+    for (started, deliveries_next) in [(false, 1), (true, 2), (false, 2)] {
+        let leased = claim(&backend, 1).await.jobs.remove(0);
+        settle(&backend, &leased, Verdict::Release { started }).await;
+        let again = claim(&backend, 1).await.jobs.remove(0);
+        assert_eq!(again.job.deliveries, deliveries_next);
+        settle(&backend, &again, Verdict::Release { started: false }).await;
+    }
+}
+
+#[tokio::test]
+async fn keys_are_settled_by_policy_and_released_by_death() {
+    let bed = Bed::new();
+    let backend = bed.open().await;
+    let first = bed.keyed("k", 2 * SECOND);
+    let policy = |on_conflict, due| NewJob { on_conflict, ..bed.keyed("k", due) };
+    let schedule = async |job: &NewJob| backend.schedule(vec![job.clone()]).await.unwrap()[0];
+    assert!(matches!(schedule(&first).await, Scheduled::Created(_)));
+    let kept = schedule(&policy(OnConflict::Keep, SECOND)).await;
+    assert!(matches!(kept, Scheduled::Kept(receipt) if receipt.id == first.id));
+    assert!(matches!(schedule(&policy(OnConflict::Latest, SECOND)).await, Scheduled::Kept(_)));
+    let earlier = policy(OnConflict::Earliest, SECOND);
+    assert!(matches!(schedule(&earlier).await, Scheduled::Replaced(r) if r.id == earlier.id));
+    // The same id again: nothing changes.
+    assert!(matches!(schedule(&earlier).await, Scheduled::Kept(r) if r.id == earlier.id));
+    let debounced = policy(OnConflict::Replace, Duration::ZERO);
+    assert!(matches!(schedule(&debounced).await, Scheduled::Replaced(_)));
+
+    let leased = claim(&backend, 1).await.jobs.remove(0);
+    assert_eq!(leased.job.id, debounced.id);
+    let late = schedule(&policy(OnConflict::Replace, SECOND)).await;
+    assert!(matches!(late, Scheduled::AlreadyRunning(r) if r.id == debounced.id));
+    let reason = DeadReason::new(DeadKind::Exhausted, "x");
+    settle(&backend, &leased, Verdict::Dead { reason, failed: true }).await;
+    assert!(matches!(schedule(&policy(OnConflict::Keep, SECOND)).await, Scheduled::Created(_)));
+    let replay = Operation::Replay { queue: &queue(), jobs: None, due: Due::NOW };
+    assert_eq!(backend.operate(replay).await.unwrap().affected, 0, "its key is live again");
+    let stats = stats(&backend).await;
+    assert_eq!((stats.scheduled, stats.dead, stats.totals.unwrap().replaced), (1, 1, 2));
+}
+
+#[tokio::test]
+async fn jobs_move_in_time_unless_they_run() {
+    let bed = Bed::new();
+    let backend = bed.open().await;
+    let new = bed.job(2 * SECOND);
+    let _ = backend.schedule(vec![new.clone()]).await.unwrap();
+    let to = |due| [Reschedule { job: JobRef::new(queue(), new.id), due }];
+    let moved = backend.reschedule(&to(Due::NOW)).await.unwrap();
+    assert!(matches!(moved[0], Rescheduled::Moved(receipt) if receipt.id == new.id));
+    assert_eq!(claim(&backend, 1).await.jobs.len(), 1);
+    let refused = backend.reschedule(&to(Due::After(SECOND))).await.unwrap();
+    assert_eq!(refused, [Rescheduled::AlreadyRunning]);
+}
+
+#[tokio::test]
+async fn listings_page_in_order_and_keep_equal_times_in_order_of_insertion() {
+    let bed = Bed::new();
+    let backend = bed.open().await;
+    let jobs: Vec<NewJob> = (0..5).map(|_| bed.job(SECOND)).collect();
+    let ids: Vec<_> = jobs.iter().map(|job| job.id).collect();
+    let _ = backend.schedule(jobs).await.unwrap();
+    let (mut seen, mut after) = (Vec::new(), None);
+    loop {
+        let queue = queue();
+        let params = BrowseParams { queue: &queue, state: JobState::Scheduled, after, limit: 2 };
+        let page = backend.browse(params).await.unwrap();
+        seen.extend(page.jobs.iter().map(|view| view.job.id));
+        match page.next {
+            Some(next) => after = Some(next),
+            None => break,
+        }
+    }
+    assert_eq!(seen, ids);
+    bed.clock.advance(SECOND);
+    let claimed: Vec<_> = claim(&backend, 9).await.jobs.iter().map(|j| j.job.id).collect();
+    assert_eq!(claimed, ids);
+}
+
+#[tokio::test]
+async fn paused_queues_give_nothing_and_purge_leaves_what_runs() {
+    let bed = Bed::new();
+    let backend = bed.open().await;
+    let _ = backend.schedule((0..2_500).map(|_| bed.job(Due::NOW)).collect()).await.unwrap();
+    let queue = queue();
+    let affected = async |operation| backend.operate(operation).await.unwrap().affected;
+    assert_eq!(affected(Operation::Pause { queue: &queue }).await, 1);
+    assert_eq!(affected(Operation::Pause { queue: &queue }).await, 0);
+    let paused = claim(&backend, 1).await;
+    assert!(paused.jobs.is_empty() && paused.next_due.is_none());
+    assert_eq!(affected(Operation::Resume { queue: &queue }).await, 1);
+    assert_eq!(claim(&backend, 1).await.jobs.len(), 1);
+    assert_eq!(affected(Operation::Purge { queue: &queue }).await, 2_499);
+    let stats = stats(&backend).await;
+    assert_eq!((stats.running, stats.stored(), stats.totals.unwrap().removed), (1, 1, 2_499));
+}
+
+#[tokio::test]
+async fn a_dropped_claim_gives_its_leases_back() {
+    let bed = Bed::new();
+    let backend = Arc::new(bed.open().await);
+    let _ = backend.schedule(vec![bed.job(Due::NOW)]).await.unwrap();
+    {
+        let dropped = claim(&*backend, 1);
+        tokio::pin!(dropped);
+        // Polled once, it is on its way to the writer; then nobody waits for it any more.
+        let poll = std::future::poll_fn(|context| {
+            std::task::Poll::Ready(dropped.as_mut().poll(context).is_pending())
+        });
+        assert!(poll.await);
+    }
+    // The next call follows in order behind the claim, the one after it behind the release.
+    let _ = stats(&*backend).await;
+    let again = loop {
+        let mut claimed = claim(&*backend, 1).await;
+        if let Some(job) = claimed.jobs.pop() {
+            break job;
+        }
+        tokio::task::yield_now().await;
+    };
+    assert_eq!((again.job.deliveries, again.job.losses), (1, 0));
+}
+
+#[tokio::test]
+async fn a_claim_without_work_writes_nothing() {
+    let bed = Bed::new();
+    let backend = bed.open().await;
+    let _ = backend.schedule(vec![bed.job(SECOND)]).await.unwrap();
+    let log = || std::fs::metadata(bed.dir.path().join("jobs.db-wal")).unwrap().len();
+    let before = log();
+    for _ in 0..10 {
+        assert!(claim(&backend, 10).await.jobs.is_empty());
+    }
+    assert_eq!(log(), before);
+}
+
+#[tokio::test]
+async fn rows_that_are_no_jobs_are_parked_with_their_bytes() {
+    let bed = Bed::new();
+    let backend = bed.open().await;
+    let (bad, good) = (bed.job(Due::NOW), bed.job(Due::NOW));
+    let _ = backend.schedule(vec![bad.clone(), good.clone()]).await.unwrap();
+    let conn = dq_sqlite::rusqlite::Connection::open(bed.path()).unwrap();
+    conn.execute("UPDATE dq_job SET headers = 'nonsense' WHERE seq = 1", []).unwrap();
+    let claimed = claim(&backend, 10).await;
+    assert_eq!(claimed.jobs.len(), 1);
+    assert_eq!(claimed.jobs[0].job.id, good.id);
+    let view = backend.get(&JobRef::new(queue(), bad.id)).await.unwrap().unwrap();
+    assert_eq!(view.dead.unwrap().0.kind, DeadKind::Quarantined);
+    assert_eq!(view.job.payload, bad.payload);
+    let _ = stats(&backend).await;
+}
+
+#[tokio::test]
+async fn closed_is_closed_for_every_call() {
+    let bed = Bed::new();
+    let backend = bed.open().await;
+    let _ = backend.schedule(vec![bed.job(SECOND)]).await.unwrap();
+    let listening = backend.listen(&[queue()]).await.unwrap();
+    backend.close().await.unwrap();
+    backend.close().await.unwrap();
+    drop(listening);
+    assert!(!bed.dir.path().join("jobs.db-wal").exists(), "the log is cleared away");
+    assert_kind(backend.now().await, ErrorKind::Closed);
+    assert_kind(backend.schedule(vec![bed.job(SECOND)]).await, ErrorKind::Closed);
+    assert_kind(backend.stats(&[]).await, ErrorKind::Closed);
+    assert_kind(backend.listen(&[queue()]).await, ErrorKind::Closed);
+}

@@ -1,0 +1,161 @@
+//! Scheduling inside transactions of the user's own.
+
+mod common;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use common::{Bed, claim, stats};
+use dq_core::{Backend, Due, ErrorKind, Headers, NewJob, Scheduled};
+use dq_sqlite::rusqlite::types::Null;
+use dq_sqlite::rusqlite::{Connection, TransactionBehavior, params};
+use dq_sqlite::{SCHEDULE_SQL, SqliteBackend};
+
+fn open(bed: &Bed) -> Connection {
+    let conn = Connection::open(bed.path()).unwrap();
+    conn.execute_batch("CREATE TABLE IF NOT EXISTS orders (id INTEGER)").unwrap();
+    conn
+}
+
+#[tokio::test]
+async fn the_job_exists_if_and_only_if_the_transaction_commits() {
+    let bed = Bed::new();
+    let backend = bed.open().await;
+    let mut conn = open(&bed);
+    for commit in [false, true] {
+        let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
+        tx.execute("INSERT INTO orders VALUES (1)", []).unwrap();
+        let answers = backend.schedule_in(&tx, vec![bed.keyed("k", Due::NOW)]).unwrap();
+        assert!(matches!(answers[0], Scheduled::Created(_)));
+        assert_eq!(stats(&backend).await.stored(), 0, "before the commit");
+        if commit { tx.commit() } else { tx.rollback() }.unwrap();
+        assert_eq!(stats(&backend).await.stored(), u64::from(commit));
+    }
+    // The counters that the transaction moved are those that the backend goes on with.
+    assert!(backend.schedule(vec![bed.job(Due::NOW)]).await.unwrap()[0].is_stored());
+    assert_eq!(claim(&backend, 9).await.jobs.len(), 2);
+}
+
+#[tokio::test]
+async fn conflicts_and_mistakes_leave_the_transaction_whole() {
+    let bed = Bed::new();
+    let backend = bed.open().await;
+    let first = bed.keyed("k", Due::NOW);
+    let _ = backend.schedule(vec![first.clone()]).await.unwrap();
+    let mut conn = open(&bed);
+    let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
+    let answers = backend.schedule_in(&tx, vec![bed.keyed("k", Due::NOW)]).unwrap();
+    assert!(matches!(answers[0], Scheduled::Kept(kept) if kept.id == first.id));
+    let large = NewJob { payload: Bytes::from(vec![0; 2 << 20]), ..bed.job(Due::NOW) };
+    let error = backend.schedule_in(&tx, vec![large]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    tx.execute("INSERT INTO orders VALUES (1)", []).unwrap();
+    tx.commit().unwrap();
+    assert_eq!(stats(&backend).await.stored(), 1);
+}
+
+#[tokio::test]
+async fn a_transaction_in_another_file_is_refused() {
+    let bed = Bed::new();
+    let backend = bed.open().await;
+    let elsewhere = Bed::new();
+    let _other = elsewhere.open().await;
+    for mut conn in [Connection::open_in_memory().unwrap(), open(&elsewhere)] {
+        let tx = conn.transaction().unwrap();
+        let error = backend.schedule_in(&tx, vec![bed.job(Due::NOW)]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    }
+}
+
+#[tokio::test]
+async fn listeners_hear_of_the_commit() {
+    let bed = Bed::new();
+    let backend = bed.open().await;
+    let mut wakeups = backend.listen(&[common::queue()]).await.unwrap();
+    let mut conn = open(&bed);
+    let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
+    let due = Duration::from_secs(5);
+    let answers = backend.schedule_in(&tx, vec![bed.job(due)]).unwrap();
+    tx.commit().unwrap();
+    assert_eq!(wakeups.next().await.due, answers[0].due());
+}
+
+#[tokio::test]
+async fn plain_sql_schedules_with_the_same_rules() {
+    let bed = Bed::new();
+    let backend = bed.open().await;
+    assert_eq!(backend.schedule_sql(), SCHEDULE_SQL);
+    let now = backend.now().await.unwrap().as_millis();
+    let mut conn = open(&bed);
+    let schedule = |conn: &Connection, job: &NewJob, headers: Option<&str>| {
+        let key = job.key.as_ref().map(|key| key.as_str());
+        let id = job.id.to_bytes();
+        conn.execute(SCHEDULE_SQL, params!["mail", id, key, now, "{}", headers, 3]).map(drop)
+    };
+    let tx = conn.transaction().unwrap();
+    schedule(&tx, &bed.job(Due::NOW), None).unwrap();
+    tx.rollback().unwrap();
+    assert_eq!(stats(&backend).await.stored(), 0);
+
+    let first = bed.keyed("k", Due::NOW);
+    let tx = conn.transaction().unwrap();
+    schedule(&tx, &first, Some(r#"{"a":"b"}"#)).unwrap();
+    schedule(&tx, &bed.keyed("k", Due::NOW), None).unwrap();
+    schedule(&tx, &first, None).unwrap();
+    schedule(&tx, &bed.job(Due::NOW), None).unwrap();
+    tx.commit().unwrap();
+    let listed: Vec<u8> = conn
+        .query_row("SELECT id FROM dq_schedule_v1 WHERE queue = 'mail' AND key = 'k'", [], |row| {
+            row.get(0)
+        })
+        .unwrap();
+    assert_eq!(listed, first.id.to_bytes());
+
+    let jobs = claim(&backend, 9).await.jobs;
+    assert_eq!(jobs.len(), 2, "the duplicates changed nothing");
+    let job = &jobs[0].job;
+    assert_eq!((job.id, &job.payload[..], job.max_attempts), (first.id, &b"{}"[..], Some(3)));
+    assert_eq!(job.headers, Headers::from_iter([("a", "b")]));
+    assert_eq!(stats(&backend).await.totals.unwrap().created, 2);
+}
+
+#[tokio::test]
+async fn plain_sql_refuses_what_breaks_the_rules() {
+    let bed = Bed::new();
+    let backend = bed.open().await;
+    let conn = open(&bed);
+    let id = "x'01900000000070008000000000000001'";
+    for (word, values) in [
+        ("queue", format!("'', {id}, NULL, 1, x'', NULL, NULL")),
+        ("queue", format!("NULL, {id}, NULL, 1, x'', NULL, NULL")),
+        ("id", "'q', x'01', NULL, 1, x'', NULL, NULL".to_owned()),
+        ("id", "'q', NULL, NULL, 1, x'', NULL, NULL".to_owned()),
+        ("key", format!("'q', {id}, '', 1, x'', NULL, NULL")),
+        ("due", format!("'q', {id}, NULL, '1', x'', NULL, NULL")),
+        ("due", format!("'q', {id}, NULL, 1.5, x'', NULL, NULL")),
+        ("due", format!("'q', {id}, NULL, 999999999999999, x'', NULL, NULL")),
+        ("payload", format!("'q', {id}, NULL, 1, NULL, NULL, NULL")),
+        ("headers", format!("'q', {id}, NULL, 1, x'', 1, NULL")),
+        ("max_attempts", format!("'q', {id}, NULL, 1, x'', NULL, 0")),
+    ] {
+        let sql = format!(
+            "INSERT INTO dq_schedule_v1 (queue, id, key, due, payload, headers, max_attempts) \
+             VALUES ({values})"
+        );
+        let error = conn.execute(&sql, []).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("dq: {word}")), "{values}: {error}");
+    }
+    assert!(backend.stats(&[]).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn the_prefix_is_part_of_the_statement() {
+    let bed = Bed::new();
+    let mut config = bed.config();
+    config.table_prefix = "x_".to_owned();
+    let backend = SqliteBackend::open(&config, &bed.environment()).await.unwrap();
+    let conn = open(&bed);
+    let id = bed.job(Due::NOW).id.to_bytes();
+    conn.execute(&backend.schedule_sql(), params!["mail", id, Null, 1, "", Null, Null]).unwrap();
+    assert_eq!(stats(&backend).await.ready, 1);
+}
