@@ -12,9 +12,7 @@ pub use builder::DqBuilder;
 pub use queue::QueueHandle;
 pub use schedule::{Schedule, ScheduleMany};
 
-use crate::backend::{
-    Backend, Cancelled, Checked, Finding, QueueStats, Reschedule, Rescheduled, Scheduled,
-};
+use crate::backend::{Backend, Cancelled, Checked, Finding, QueueStats, Rescheduled, Scheduled};
 use crate::config::{Config, Environment, QueueSettings, RunnerSettings, backend_from_url};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{Due, JobId, JobKey, JobRef, JobView, Limits, Queue, QueueName, Target};
@@ -146,7 +144,7 @@ impl Dq {
     /// # Errors
     /// What the store says.
     pub async fn close(&self) -> Result<()> {
-        for store in std::iter::once(&self.shared.backend).chain(&self.shared.drain) {
+        for store in self.stores() {
             store.close().await?;
         }
         Ok(())
@@ -156,6 +154,11 @@ impl Dq {
     #[must_use]
     pub fn backend(&self) -> &Arc<Checked> {
         &self.shared.backend
+    }
+
+    /// The store, then those that are drained.
+    fn stores(&self) -> impl Iterator<Item = &Arc<Checked>> {
+        std::iter::once(&self.shared.backend).chain(&self.shared.drain)
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
@@ -254,9 +257,4 @@ fn single<T>(answers: Vec<T>) -> Result<T> {
         Error::new(ErrorKind::Internal, "the backend gave no answer")
             .remedy("this is a bug of the backend")
     })
-}
-
-/// A wish to move one job.
-fn wish(queue: &QueueName, target: impl IntoTarget, due: impl Into<Due>) -> Result<Reschedule> {
-    Ok(Reschedule { job: job_ref(queue, target)?, due: due.into() })
 }

@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 
-use super::{Dq, IntoTarget, Schedule, job_ref, single, wish};
+use super::{Dq, IntoTarget, Schedule, job_ref, single};
 use crate::backend::{
-    Backend, BrowseParams, Cancelled, Cursor, Operation, Page, QueueStats, Rescheduled,
+    Backend, BrowseParams, Cancelled, Cursor, Operation, Page, QueueStats, Reschedule, Rescheduled,
 };
 use crate::error::Result;
 use crate::model::{Due, Headers, JobId, JobState, JobView, QueueName};
@@ -36,16 +36,22 @@ impl QueueHandle {
         })
     }
 
-    /// Takes a job back.
+    /// Takes a job back, from the store or one that is drained.
     ///
     /// # Errors
     /// `InvalidInput` for a key that no job can have; otherwise what the store says.
     pub async fn cancel(&self, target: impl IntoTarget) -> Result<Cancelled> {
-        let job = job_ref(&self.queue, target)?;
-        single(self.dq.backend().cancel(&[job]).await?)
+        let job = [job_ref(&self.queue, target)?];
+        for store in self.dq.stores() {
+            match single(store.cancel(&job).await?)? {
+                Cancelled::NotFound => {}
+                answer => return Ok(answer),
+            }
+        }
+        Ok(Cancelled::NotFound)
     }
 
-    /// Moves a job to another time; a `Duration` counts from now.
+    /// Moves a job to another time, in the store or one that is drained; a `Duration` counts from now.
     ///
     /// # Errors
     /// As [`Self::cancel`], and `InvalidInput` for a time that no job can have.
@@ -54,17 +60,28 @@ impl QueueHandle {
         target: impl IntoTarget,
         due: impl Into<Due>,
     ) -> Result<Rescheduled> {
-        let wish = wish(&self.queue, target, due)?;
-        single(self.dq.backend().reschedule(&[wish]).await?)
+        let wish = [Reschedule { job: job_ref(&self.queue, target)?, due: due.into() }];
+        for store in self.dq.stores() {
+            match single(store.reschedule(&wish).await?)? {
+                Rescheduled::NotFound => {}
+                answer => return Ok(answer),
+            }
+        }
+        Ok(Rescheduled::NotFound)
     }
 
-    /// Looks at a job; at a dead one only by id.
+    /// Looks at a job in the store or one that is drained; at a dead one only by id.
     ///
     /// # Errors
     /// As [`Self::cancel`].
     pub async fn get(&self, target: impl IntoTarget) -> Result<Option<JobView>> {
         let job = job_ref(&self.queue, target)?;
-        self.dq.backend().get(&job).await
+        for store in self.dq.stores() {
+            if let Some(found) = store.get(&job).await? {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
     }
 
     /// The queue's counts.

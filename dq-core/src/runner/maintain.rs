@@ -8,9 +8,10 @@ use super::pump::Source;
 use crate::backend::{Backend, Severity};
 use crate::model::QueueName;
 
-const INTERVAL: Duration = Duration::from_secs(60);
+/// Seldom, as the calls add to those of an idle runner.
+const INTERVAL: Duration = Duration::from_secs(600);
 
-/// Looks at once and then every minute; says each thing once.
+/// Looks at once and then every ten minutes; says each thing once.
 pub(super) async fn run(source: Arc<Source>) {
     let mut said = HashSet::new();
     let mut unserved = HashSet::new();

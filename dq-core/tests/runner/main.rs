@@ -2,8 +2,10 @@
 //! for what the runner says it did.
 
 mod builder;
+mod drain;
 mod failures;
 mod leases;
+mod logs;
 mod rig;
 mod shutdown;
 mod slots;

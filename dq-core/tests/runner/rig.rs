@@ -46,7 +46,10 @@ impl Rig {
 
     pub(crate) async fn on(backend: Arc<dyn Backend>, clock: Arc<VirtualClock>) -> Self {
         let builder = Dq::builder().backend(backend).clock(clock.clone());
-        let dq = builder.entropy(Entropy::seeded(1)).connect().await.unwrap();
+        Self::over(builder.entropy(Entropy::seeded(1)).connect().await.unwrap(), clock)
+    }
+
+    pub(crate) fn over(dq: Dq, clock: Arc<VirtualClock>) -> Self {
         let (say, said) = mpsc::unbounded_channel();
         Self { dq, clock, said, say, stop: None, running: None }
     }

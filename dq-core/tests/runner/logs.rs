@@ -1,0 +1,80 @@
+//! What an operator reads.
+
+use std::io;
+use std::sync::{Arc, Mutex};
+
+use tracing_subscriber::fmt::MakeWriter;
+
+use crate::rig::{Handle, QUEUE, Rig};
+use dq_core::{DurationExt, Entropy, Outcome, TraceContext};
+
+/// Log lines in memory.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl Lines {
+    fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+}
+
+impl io::Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl MakeWriter<'_> for Lines {
+    type Writer = Self;
+
+    fn make_writer(&self) -> Self {
+        self.clone()
+    }
+}
+
+#[tokio::test]
+async fn spans_tables_and_diagnoses_name_what_they_are_about() {
+    let lines = Lines::default();
+    let subscriber = tracing_subscriber::fmt().with_writer(lines.clone()).with_ansi(false).finish();
+    // All tasks of this test run on this thread.
+    let _default = tracing::subscriber::set_default(subscriber);
+    let trace = TraceContext::root(&Entropy::seeded(1));
+    let mut rig = Rig::new().await;
+    let stray = rig.dq.queue("STRAY").unwrap();
+    assert!(stray.schedule("x", "text/plain").await.unwrap().is_stored());
+    let queue = rig.dq.queue(QUEUE).unwrap();
+    let job = queue.schedule(r#""secret payload""#, "application/json");
+    let job = job.header("traceparent", trace.to_string()).await.unwrap();
+    rig.clock.advance(7.millis());
+    rig.start(|runner| {
+        runner.handler(Handle::new(async |_, _| {
+            tracing::info!("said by the handler");
+            Ok(Outcome::Done)
+        }))
+    });
+    rig.until_settled().await;
+    while !lines.text().contains("queue=STRAY") {
+        tokio::task::yield_now().await;
+    }
+    rig.stop().await;
+    let text = lines.text();
+    let said = text.lines().find(|line| line.contains("said by the handler")).unwrap();
+    for needle in [
+        "queue=Q".to_owned(),
+        format!("id={}", job.id()),
+        "attempt=1".to_owned(),
+        "lateness_ms=7".to_owned(),
+        format!("{:032x}", trace.trace_id),
+    ] {
+        assert!(said.contains(&needle), "{needle} is missing in {said}");
+    }
+    assert!(text.contains("logs.rs:"), "the table of handlers names the place: {text}");
+    let warning = text.lines().find(|line| line.contains("queue=STRAY")).unwrap();
+    assert!(warning.contains("use my_handlers as _;"), "{warning}");
+    assert!(!text.contains("secret payload"), "payloads are not logged");
+}
