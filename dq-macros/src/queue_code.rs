@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};
+use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 use syn::{Data, DataEnum, DeriveInput, Expr, Fields, Ident, LitStr, Path, Variant, parse_quote};
 
@@ -101,7 +102,7 @@ fn code(variant: &Variant, case: Case) -> syn::Result<LitStr> {
         if !attribute.path().is_ident(ATTRIBUTE) {
             continue;
         }
-        let value: Expr = attribute.parse_args()?;
+        let value = attribute.parse_args_with(value::expression)?;
         let text = value::string(&value, "#[queue_code(\"ORDER_TIMEOUT\")]")?;
         value::check_code(text)?;
         if given.replace(text.clone()).is_some() {
@@ -114,10 +115,7 @@ fn code(variant: &Variant, case: Case) -> syn::Result<LitStr> {
     if let Some(given) = given {
         return Ok(given);
     }
-    let name = LitStr::new(
-        &case.apply(&syn::ext::IdentExt::unraw(&variant.ident).to_string()),
-        variant.ident.span(),
-    );
+    let name = LitStr::new(&case.apply(&variant.ident.unraw().to_string()), variant.ident.span());
     value::check_code(&name)?;
     Ok(name)
 }
@@ -138,10 +136,10 @@ impl Options {
             }
             attribute.parse_nested_meta(|meta| {
                 if meta.path.is_ident("rename_all") {
-                    let value: Expr = meta.value()?.parse()?;
-                    options.case = Case::parse(&value)?;
+                    let value = value::expression(meta.value()?)?;
+                    options.case = Case::named(&value)?;
                 } else if meta.path.is_ident("crate") {
-                    let value: Expr = meta.value()?.parse()?;
+                    let value = value::expression(meta.value()?)?;
                     options.krate = Some(value::crate_path(&value)?);
                 } else {
                     return Err(meta.error("unknown key; known are: rename_all, crate"));
@@ -172,7 +170,7 @@ impl Case {
         ("PascalCase", Self::Pascal),
     ];
 
-    fn parse(value: &Expr) -> syn::Result<Self> {
+    fn named(value: &Expr) -> syn::Result<Self> {
         let text = value::string(value, "rename_all = \"SCREAMING_SNAKE_CASE\"")?;
         let found = Self::ALL.iter().find(|(name, _)| *name == text.value());
         found.map(|(_, case)| *case).ok_or_else(|| {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote};
+use syn::parse::ParseStream;
 use syn::{Expr, ExprLit, ExprUnary, Lit, LitStr, Path, UnOp};
 
 /// Longest queue name in bytes, as in `Limits::QUEUE_NAME`.
@@ -30,6 +31,16 @@ pub(crate) fn check_code(code: &LitStr) -> syn::Result<()> {
         return Ok(());
     };
     Err(syn::Error::new(code.span(), mistake))
+}
+
+/// Reads an expression; a literal that comes from a `macro_rules!` is taken out of the invisible
+/// brackets that the compiler puts around it.
+pub(crate) fn expression(input: ParseStream<'_>) -> syn::Result<Expr> {
+    let mut expression = input.parse()?;
+    while let Expr::Group(group) = expression {
+        expression = *group.expr;
+    }
+    Ok(expression)
 }
 
 /// A string literal.

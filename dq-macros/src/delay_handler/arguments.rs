@@ -116,8 +116,7 @@ fn code(input: ParseStream<'_>) -> syn::Result<Code> {
     if starts_with_key(input) {
         return Err(syn::Error::new(input.span(), MISSING_CODE));
     }
-    let expression: Expr = input.parse()?;
-    let code = match expression {
+    let code = match value::expression(input)? {
         Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => {
             value::check_code(&text).map(|()| Code::Literal(text))
         }
@@ -157,7 +156,7 @@ fn assigned(key: &Ident, input: ParseStream<'_>) -> syn::Result<Expr> {
         return Err(syn::Error::new(key.span(), format!("`{key}` needs a value: `{key} = …`")));
     }
     input.parse::<Token![=]>()?;
-    input.parse()
+    value::expression(input)
 }
 
 impl Settings {

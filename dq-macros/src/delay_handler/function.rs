@@ -116,7 +116,7 @@ fn arguments(
                 continue;
             }
         };
-        let marked = errors.keep(take_mark(argument)).unwrap_or(true);
+        let marked = take_mark(argument, errors);
         check_type(&argument.ty, errors);
         let ty = (*argument.ty).clone();
         if index < last || marked || is_extractor(&ty) {
@@ -129,23 +129,26 @@ fn arguments(
 }
 
 /// Takes `#[extract]` off and says whether it was there.
-fn take_mark(argument: &mut PatType) -> syn::Result<bool> {
+fn take_mark(argument: &mut PatType, errors: &mut Errors) -> bool {
     let mut marked = false;
     for attribute in &argument.attrs {
         if attribute.path().is_ident("extract") {
-            if !matches!(attribute.meta, Meta::Path(_)) {
-                return Err(syn::Error::new_spanned(attribute, "`#[extract]` takes no arguments"));
-            }
             marked = true;
+            if !matches!(attribute.meta, Meta::Path(_)) {
+                errors.push(syn::Error::new_spanned(
+                    attribute,
+                    "write `#[extract]` alone; it takes nothing",
+                ));
+            }
         } else if attribute.path().is_ident("cfg") {
-            return Err(syn::Error::new_spanned(
+            errors.push(syn::Error::new_spanned(
                 attribute,
                 "arguments cannot depend on a `#[cfg]`; write two functions, each with its own",
             ));
         }
     }
     argument.attrs.retain(|attribute| !attribute.path().is_ident("extract"));
-    Ok(marked)
+    marked
 }
 
 fn check_type(ty: &Type, errors: &mut Errors) {

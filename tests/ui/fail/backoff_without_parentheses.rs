@@ -1,0 +1,6 @@
+use dq::delay_handler;
+
+#[delay_handler("ORDER_TIMEOUT", backoff = "1s")]
+async fn handler() {}
+
+fn main() {}

@@ -1,0 +1,6 @@
+use dq::delay_handler;
+
+#[delay_handler("")]
+async fn handler() {}
+
+fn main() {}

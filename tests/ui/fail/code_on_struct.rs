@@ -1,0 +1,6 @@
+use dq::QueueCode;
+
+#[derive(QueueCode)]
+struct OrderTimeout;
+
+fn main() {}

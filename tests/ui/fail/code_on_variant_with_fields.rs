@@ -1,0 +1,10 @@
+use dq::QueueCode;
+
+#[derive(QueueCode)]
+enum Code {
+    OrderTimeout,
+    SendMail { to: String },
+    SendSms(String),
+}
+
+fn main() {}

@@ -1,0 +1,8 @@
+use dq::delay_handler;
+
+#[delay_handler(
+    "ORDER_TIMEOUT_ORDER_TIMEOUT_ORDER_TIMEOUT_ORDER_TIMEOUT_ORDER_TIMEOUT_ORDER_TIMEOUT_ORDER_TIMEOUT_ORDER_TIMEOUT_ORDER_TIMEOUT_ORDER_TIMEOUT_"
+)]
+async fn handler() {}
+
+fn main() {}

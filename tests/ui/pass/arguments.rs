@@ -1,0 +1,85 @@
+//! Every combination of extractors and payload, and patterns in their place.
+
+use dq::prelude::*;
+use dq::{BoxError, FromJob, RawPayload};
+
+#[derive(Clone)]
+struct Db;
+
+#[derive(serde::Deserialize)]
+struct Order {
+    id: u64,
+}
+
+struct Tenant;
+
+impl FromJob for Tenant {
+    async fn from_job(_: &JobContext) -> Result<Self, BoxError> {
+        Ok(Tenant)
+    }
+}
+
+#[delay_handler("NOTHING")]
+async fn nothing() {}
+
+#[delay_handler("PAYLOAD")]
+async fn payload(_order: Order) {}
+
+#[delay_handler("CONTEXT")]
+async fn context(_ctx: JobContext) {}
+
+#[delay_handler("STATE")]
+async fn state(_db: State<Db>) {}
+
+#[delay_handler("RAW")]
+async fn raw(RawPayload(_bytes): RawPayload) {}
+
+#[delay_handler("ALL")]
+async fn all(ctx: dq::JobContext, State(_db): dq::State<Db>, _: Tenant, Order { id }: Order) {
+    let _ = (ctx, id);
+}
+
+#[delay_handler("SAME_TWICE")]
+async fn same_twice(_: State<Db>, _: State<Db>, mut order: Order) {
+    order.id += 1;
+    assert!(order.id > 0);
+}
+
+#[delay_handler("MARKED")]
+async fn marked(_ctx: JobContext, #[extract] _tenant: Tenant) {}
+
+#[delay_handler("MARKED_BEFORE_PAYLOAD")]
+async fn marked_before_payload(#[extract] _tenant: Tenant, _order: Order) {}
+
+#[delay_handler("OTHER_ATTRIBUTES")]
+async fn other_attributes(#[allow(unused)] order: Order) {}
+
+#[delay_handler("TUPLE")]
+async fn tuple((_id, _name): (u64, String)) {}
+
+#[delay_handler("ARRAY")]
+async fn array([_first, _second]: [u8; 2]) {}
+
+#[delay_handler("GENERIC_TYPE")]
+async fn generic_type(_by_name: std::collections::HashMap<String, Vec<u64>>) {}
+
+#[delay_handler("BRACKETS")]
+#[allow(unused_parens)]
+async fn brackets(_: (State<Db>)) {}
+
+/// Only extractors: nothing to decode.
+fn without_payload<Q: dq::Queue<Payload = ()>>() {}
+
+fn with_payload<Q: dq::Queue<Payload = Order>>() {}
+
+fn main() {
+    without_payload::<nothing>();
+    without_payload::<context>();
+    without_payload::<state>();
+    without_payload::<raw>();
+    without_payload::<marked>();
+    without_payload::<brackets>();
+    with_payload::<payload>();
+    with_payload::<all>();
+    with_payload::<marked_before_payload>();
+}
