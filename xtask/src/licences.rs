@@ -1,0 +1,116 @@
+//! `cargo xtask licences`: may we use what we depend on?
+//!
+//! The list of licences is that of `deny.toml`, which `cargo deny check` reads too; this check is
+//! for where cargo-deny is not installed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::run::{Done, cargo, output, root};
+
+/// Looks at every dependency for every platform, with all features, that of tests included.
+pub(crate) fn licences() -> Done {
+    let path = root().join("deny.toml");
+    let text = std::fs::read_to_string(&path)
+        .map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
+    let allowed = allowed(&text)?;
+    let tree = ["tree", "--workspace", "--all-features", "--target", "all", "--prefix", "none"];
+    let tree = output("cargo tree", cargo(tree).args(["--format", "{p}\t{l}"]))?;
+
+    let mut packages = BTreeMap::new();
+    for line in tree.lines().filter(|line| !line.is_empty()) {
+        let (package, licence) = line.split_once('\t').unwrap_or((line, ""));
+        // What `cargo tree` has shown before is marked.
+        packages.insert(package, licence.trim_end_matches(" (*)"));
+    }
+    let refused: Vec<String> = packages
+        .iter()
+        .filter(|(_, licence)| !is_allowed(licence, &allowed))
+        .map(|(package, licence)| format!("{package}: {licence:?}"))
+        .collect();
+    if !refused.is_empty() {
+        return Err(format!("not allowed by deny.toml:\n  {}", refused.join("\n  ")));
+    }
+    println!("licences: {} packages, all allowed by deny.toml", packages.len());
+    Ok(())
+}
+
+/// The texts of the list `allow = […]`, which stand one on a line.
+fn allowed(deny: &str) -> Done<BTreeSet<&str>> {
+    let mut lines = deny.lines().map(str::trim);
+    lines.find(|line| *line == "allow = [").ok_or("deny.toml has no line `allow = [`")?;
+    let list = lines.take_while(|line| *line != "]");
+    Ok(list.filter_map(|line| line.split('"').nth(1)).collect())
+}
+
+/// Whether a licence expression such as `(MIT OR Apache-2.0) AND Unicode-3.0` can be met. The
+/// slash is how `OR` was written once.
+fn is_allowed(expression: &str, allowed: &BTreeSet<&str>) -> bool {
+    let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
+    let mut words = spaced.split_whitespace().peekable();
+    let met = any(&mut words, allowed);
+    met && words.next().is_none()
+}
+
+type Words<'a> = std::iter::Peekable<std::str::SplitWhitespace<'a>>;
+
+fn any(words: &mut Words<'_>, allowed: &BTreeSet<&str>) -> bool {
+    let mut met = all(words, allowed);
+    while words.next_if_eq(&"OR").is_some() {
+        met |= all(words, allowed);
+    }
+    met
+}
+
+fn all(words: &mut Words<'_>, allowed: &BTreeSet<&str>) -> bool {
+    let mut met = one(words, allowed);
+    while words.next_if_eq(&"AND").is_some() {
+        met &= one(words, allowed);
+    }
+    met
+}
+
+fn one(words: &mut Words<'_>, allowed: &BTreeSet<&str>) -> bool {
+    match words.next() {
+        Some("(") => {
+            let met = any(words, allowed);
+            met & words.next_if_eq(&")").is_some()
+        }
+        Some(licence) if words.next_if_eq(&"WITH").is_some() => {
+            words.next().is_some_and(|exception| {
+                allowed.contains(format!("{licence} WITH {exception}").as_str())
+            })
+        }
+        Some(licence) => allowed.contains(licence),
+        None => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_is_read() {
+        let deny =
+            "[licenses]\nallow = [\n    \"MIT\", # ours\n    \"Apache-2.0\",\n]\nx = [\"Y\"]\n";
+        assert_eq!(allowed(deny), Ok(BTreeSet::from(["MIT", "Apache-2.0"])));
+        assert!(allowed("[licenses]\n").is_err());
+    }
+
+    #[test]
+    fn expressions_are_understood() {
+        let allowed = BTreeSet::from(["MIT", "Unicode-3.0", "Apache-2.0 WITH LLVM-exception"]);
+        for met in [
+            "MIT",
+            "GPL-3.0 OR MIT",
+            "MIT/Apache-2.0",
+            "(MIT OR Apache-2.0) AND Unicode-3.0",
+            "Apache-2.0 WITH LLVM-exception OR GPL-3.0",
+        ] {
+            assert!(is_allowed(met, &allowed), "{met}");
+        }
+        for unmet in ["", "GPL-3.0", "MIT AND GPL-3.0", "Apache-2.0", "(MIT", "MIT)", "MIT MIT"] {
+            assert!(!is_allowed(unmet, &allowed), "{unmet}");
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! `cargo xtask oldest-rusqlite`: does dq-sqlite still build with the oldest rusqlite it allows?
+//!
+//! A program can hold only one copy of SQLite, so dq-sqlite takes whatever version of rusqlite the
+//! rest of the program needs. `Cargo.lock` pins the newest one, which all other tests use.
+
+use std::fs;
+use std::path::Path;
+
+use crate::run::{Done, cargo, root, step};
+
+/// Checks a package of its own that asks for dq-sqlite and exactly that version.
+pub(crate) fn oldest_rusqlite() -> Done {
+    let root = root();
+    let workspace = read(&root.join("Cargo.toml"))?;
+    let oldest = oldest(&workspace)?;
+    let dir = root.join("target/xtask/oldest-rusqlite");
+    let manifest = format!(
+        "[package]\nname = \"oldest-rusqlite\"\nedition = \"2024\"\n\n[workspace]\n\n\
+         [dependencies]\nrusqlite = \"={oldest}\"\n\
+         dq-sqlite = {{ path = {:?}, features = [\"bundled\"] }}\n",
+        root.join("dq-sqlite")
+    );
+    write(&dir.join("Cargo.toml"), &manifest)?;
+    write(&dir.join("src/lib.rs"), "")?;
+    // All other versions as they are tested.
+    write(&dir.join("Cargo.lock"), &read(&root.join("Cargo.lock"))?)?;
+    let mut check = cargo(["check"]);
+    check.current_dir(&dir).env("CARGO_TARGET_DIR", dir.join("target"));
+    step(&format!("dq-sqlite with rusqlite {oldest}"), &mut check)
+}
+
+/// The lower end of `rusqlite = ">=0.32.1, <0.42"`.
+fn oldest(manifest: &str) -> Done<&str> {
+    let requirement = manifest.lines().find_map(|line| line.strip_prefix("rusqlite = "));
+    requirement
+        .and_then(|text| text.split_once(">="))
+        .and_then(|(_, range)| range.split_once(','))
+        .map(|(oldest, _)| oldest)
+        .ok_or_else(|| "Cargo.toml has no line `rusqlite = \">=…, <…\"`".to_owned())
+}
+
+fn read(path: &Path) -> Done<String> {
+    fs::read_to_string(path).map_err(|error| format!("{} cannot be read: {error}", path.display()))
+}
+
+fn write(path: &Path, text: &str) -> Done {
+    let dir = path.parent().unwrap_or(path);
+    fs::create_dir_all(dir)
+        .and_then(|()| fs::write(path, text))
+        .map_err(|error| format!("{} cannot be written: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::oldest;
+
+    #[test]
+    fn the_lower_end_is_found() {
+        let manifest = "[workspace.dependencies]\nrusqlite = \">=0.32.1, <0.42\"\n";
+        assert_eq!(oldest(manifest), Ok("0.32.1"));
+        assert!(oldest("rusqlite = \"0.41\"").is_err());
+    }
+}

@@ -1,0 +1,21 @@
+//! `cargo xtask test`: everything that must hold before a change is merged.
+
+use crate::run::{Done, cargo, step};
+
+/// Tests run with every feature. Clippy gets the same ones, so that both share build scripts, and
+/// with them the one build of SQLite.
+const ALL: [&str; 2] = ["--workspace", "--all-features"];
+
+/// Formatting, lints, tests. `cargo test` includes the examples, which are compiled, run by
+/// `tests/examples.rs`, and the code in the documentation.
+pub(crate) fn everything() -> Done {
+    step("formatting", &mut cargo(["fmt", "--all", "--check"]))?;
+    let deny_warnings = ["--all-targets", "--", "-D", "warnings"];
+    step("lints", cargo(["clippy"]).args(ALL).args(deny_warnings))?;
+    step("tests", cargo(["test"]).args(ALL).arg("--no-fail-fast"))
+}
+
+/// Only the tests whose name contains the filter.
+pub(crate) fn filtered(filter: &str) -> Done {
+    step("tests", cargo(["test"]).args(ALL).arg(filter))
+}
