@@ -6,7 +6,7 @@ use dq_core::{
     Claimed, DeadKind, DeadReason, FencingToken, Job, LeasedJob, QueueName, Renewal, Renewed,
     Timestamp, Want,
 };
-use rusqlite::{OptionalExtension, params};
+use rusqlite::{OptionalExtension, Row, params};
 
 use crate::error::Outcome;
 use crate::row;
@@ -24,15 +24,16 @@ pub(crate) fn claim(
     let mut next_due = None;
     let mut open = HashSet::new();
     for want in wants {
-        let Some((q, false)) = state(tx, want)? else {
+        let Some(State { q, paused: false, mut earliest }) = state(tx, &want.queue)? else {
             continue;
         };
         open.insert(q);
         let max = want.max.min(limit - jobs.len());
-        if max > 0 {
+        if max > 0 && earliest.is_some_and(|due| due <= tx.now) {
             lease_due(tx, q, want, max, worker, &mut jobs)?;
+            earliest = tx.earliest_due(q)?;
         }
-        next_due = earlier(next_due, tx.earliest_due(q)?);
+        next_due = earlier(next_due, earliest);
     }
     next_due = earlier(next_due, first_lapse(tx, &open)?);
     Ok(Claimed { jobs, next_due, now: tx.now })
@@ -42,12 +43,20 @@ fn earlier(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timestamp
     one.into_iter().chain(other).min()
 }
 
-/// The number of a queue and whether it is paused. Not from memory: any process may pause it.
-fn state(tx: &Tx<'_>, want: &Want) -> Outcome<Option<(i64, bool)>> {
-    Ok(tx
-        .prepare(&tx.sql.queue_state)?
-        .query_row([want.queue.as_str()], |row| Ok((row.get(0)?, row.get(1)?)))
-        .optional()?)
+struct State {
+    q: i64,
+    paused: bool,
+    earliest: Option<Timestamp>,
+}
+
+/// How a queue stands. Not from memory: any process may pause it.
+fn state(tx: &Tx<'_>, queue: &QueueName) -> Outcome<Option<State>> {
+    let read = |row: &Row<'_>| {
+        let earliest: Option<i64> = row.get(2)?;
+        let earliest = earliest.map(Timestamp::from_millis);
+        Ok(State { q: row.get(0)?, paused: row.get(1)?, earliest })
+    };
+    Ok(tx.prepare(&tx.sql.queue_state)?.query_row([queue.as_str()], read).optional()?)
 }
 
 fn lease_due(

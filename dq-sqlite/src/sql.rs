@@ -37,7 +37,10 @@ statements! {
     find_queue = "SELECT q FROM {p}queue WHERE name = ?1";
     name_queue = "SELECT name FROM {p}queue WHERE q = ?1";
     add_queue = "INSERT INTO {p}queue (name) VALUES (?1) RETURNING q";
-    queue_state = "SELECT q, paused FROM {p}queue WHERE name = ?1";
+    /// What a claim asks of each queue first; if nothing is due it is all that it asks.
+    queue_state = "SELECT q, paused, \
+        (SELECT at FROM {p}due AS due WHERE due.q = queue.q ORDER BY at, seq LIMIT 1) \
+        FROM {p}queue AS queue WHERE name = ?1";
     pause_queue = "UPDATE {p}queue SET paused = ?2 WHERE q = ?1 AND paused <> ?2";
     add_totals = "UPDATE {p}queue SET created = created + ?2, done = done + ?3, \
         skipped = skipped + ?4, cancelled = cancelled + ?5, replaced = replaced + ?6, \
