@@ -1,0 +1,243 @@
+//! Handlers that `#[delay_handler]` made, run as an application runs them.
+
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use dq::config::QueueSettings;
+use dq::prelude::*;
+use dq::{
+    Backoff, BoxError, DeadKind, FromJob, HandlerFn, JobState, Queue, QueueCode, RawPayload,
+    Registration, Registry,
+};
+use serde::{Deserialize, Serialize};
+
+/// What the handlers did, in order.
+#[derive(Debug, Clone, Default)]
+struct Log(Arc<Mutex<Vec<String>>>);
+
+impl Log {
+    fn write(&self, line: impl Into<String>) {
+        self.0.lock().unwrap().push(line.into());
+    }
+
+    fn lines(&self) -> Vec<String> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Order {
+    id: u64,
+}
+
+#[derive(QueueCode)]
+enum Code {
+    Books,
+    #[queue_code("SMS")]
+    SendTextMessage,
+}
+
+const REPORT: &str = "REPORT";
+
+/// An extractor that some jobs do not satisfy.
+struct Tenant(String);
+
+impl FromJob for Tenant {
+    async fn from_job(ctx: &JobContext) -> Result<Self, BoxError> {
+        let tenant = ctx.headers().get("tenant").ok_or("no tenant header")?;
+        Ok(Self(tenant.to_owned()))
+    }
+}
+
+#[delay_handler(
+    "ORDER_TIMEOUT",
+    max_attempts = 3,
+    timeout = "30s",
+    lease = "1m",
+    concurrency = 8,
+    max_losses = 2,
+    backoff(initial = "5s", max = "1m")
+)]
+async fn order_timeout(
+    ctx: JobContext,
+    State(log): State<Log>,
+    Tenant(tenant): Tenant,
+    Order { id }: Order,
+) -> HandlerResult {
+    log.write(format!("order {id} of {tenant}, attempt {}", ctx.attempt()));
+    Ok(Outcome::Done)
+}
+const ORDER_TIMEOUT_LINE: u32 = line!() - 9;
+
+#[delay_handler(Code::Books)]
+async fn books(State(log): State<Log>, #[extract] Tenant(tenant): Tenant) {
+    log.write(format!("books of {tenant}"));
+}
+
+#[delay_handler(Code::SendTextMessage, blocking)]
+fn send_text_message(State(log): State<Log>, text: String) -> io::Result<()> {
+    log.write(format!("{text} on {:?}", thread::current().id()));
+    Ok(())
+}
+
+#[delay_handler(REPORT, timeout = "none")]
+async fn report(State(log): State<Log>, RawPayload(bytes): RawPayload) -> Result<(), String> {
+    log.write(format!("{bytes:?}"));
+    Err("no paper".to_owned())
+}
+
+/// A store and a runner that serves these queues only.
+async fn runner(queues: &[&str], log: &Log) -> (Dq, dq::Runner) {
+    let dq = Dq::connect("memory:").await.unwrap();
+    let runner = dq.runner().state(log.clone()).only(queues).build().unwrap();
+    (dq, runner)
+}
+
+#[test]
+fn linked_handlers_are_found_by_their_codes() {
+    let registry = Registry::linked().unwrap();
+    let codes = ["BOOKS", "ORDER_TIMEOUT", "REPORT", "SMS"];
+    assert_eq!(registry.len(), codes.len());
+    for code in codes {
+        assert!(registry.get(code).is_some(), "{code}");
+    }
+}
+
+#[test]
+fn a_handler_knows_its_name_and_its_place() {
+    assert_eq!(order_timeout::NAME, "macros::order_timeout");
+    assert_eq!(order_timeout::LOCATION, format!("tests/macros.rs:{ORDER_TIMEOUT_LINE}"));
+    let handler = Registration::of::<order_timeout>().handler().unwrap();
+    assert_eq!(
+        format!("{handler:?}"),
+        format!("ORDER_TIMEOUT → macros::order_timeout (tests/macros.rs:{ORDER_TIMEOUT_LINE})")
+    );
+}
+
+#[test]
+fn settings_are_what_the_attribute_says() {
+    let expected = QueueSettings {
+        concurrency: Some(8),
+        max_attempts: Some(3),
+        timeout: Some(Duration::from_secs(30)),
+        lease: Some(Duration::from_secs(60)),
+        backoff: Some(Backoff {
+            initial: Duration::from_secs(5),
+            max: Duration::from_secs(60),
+            ..Backoff::default()
+        }),
+        max_losses: Some(2),
+    };
+    assert_eq!(order_timeout::settings(), expected);
+    assert_eq!(books::settings(), QueueSettings::default());
+    assert_eq!(report::settings().timeout, Some(Duration::MAX));
+}
+
+#[test]
+fn what_the_macro_assumes_of_backoff_is_so() {
+    // It compares `initial` with `max` when only one of them is given.
+    assert_eq!(Backoff::default().initial, Duration::from_secs(1));
+    assert_eq!(Backoff::default().max, Duration::from_secs(600));
+}
+
+#[test]
+fn literals_pass_here_exactly_if_they_pass_there() {
+    // The longest code that the macro lets through is the longest that is a queue name.
+    const LONGEST: &str = concat!(
+        "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
+        "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
+    );
+    #[derive(QueueCode)]
+    enum Long {
+        #[queue_code(
+            "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+        )]
+        Longest,
+    }
+    assert_eq!(Long::Longest.code(), LONGEST);
+    assert!(dq::QueueName::new(LONGEST).is_ok());
+    assert!(dq::QueueName::new(format!("{LONGEST}0")).is_err());
+}
+
+#[tokio::test]
+async fn arguments_are_made_and_results_are_kept() {
+    let log = Log::default();
+    let (dq, runner) = runner(&["ORDER_TIMEOUT", "BOOKS", "SMS"], &log).await;
+    let order = dq.schedule::<order_timeout>(Order { id: 7 }).header("tenant", "acme");
+    assert!(matches!(order.await.unwrap(), Scheduled::Created(_)));
+    let _ = dq.schedule::<books>(()).header("tenant", "acme").await.unwrap();
+    let _ = dq.schedule::<send_text_message>("hello".to_owned()).await.unwrap();
+
+    let ran = runner.run_due().await.unwrap();
+
+    assert_eq!(ran.jobs, 3);
+    let mut lines = log.lines();
+    lines.sort();
+    assert_eq!(lines[0], "books of acme");
+    assert!(lines[1].starts_with("hello on ThreadId"), "{lines:?}");
+    assert_ne!(lines[1], format!("hello on {:?}", thread::current().id()), "it may block there");
+    assert_eq!(lines[2], "order 7 of acme, attempt 1");
+}
+
+#[tokio::test]
+async fn an_undecodable_payload_is_dead_before_any_extractor_is_asked() {
+    let log = Log::default();
+    let (dq, runner) = runner(&["ORDER_TIMEOUT"], &log).await;
+    let queue = dq.queue("ORDER_TIMEOUT").unwrap();
+    let scheduled = queue.schedule("no order", "application/json").await.unwrap();
+
+    runner.run_due().await.unwrap();
+
+    let job = dq.get::<order_timeout>(scheduled.id()).await.unwrap();
+    let job = job.expect("dead jobs are kept");
+    let (reason, _) = job.dead.expect("it is dead");
+    assert_eq!(reason.kind, DeadKind::Undecodable);
+    assert!(log.lines().is_empty());
+}
+
+#[tokio::test]
+async fn an_error_of_an_extractor_is_a_failed_attempt() {
+    let log = Log::default();
+    let (dq, runner) = runner(&["ORDER_TIMEOUT"], &log).await;
+    let _ = dq.schedule::<order_timeout>(Order { id: 7 }).key("k").await.unwrap();
+
+    runner.run_due().await.unwrap();
+
+    let view = dq.get::<order_timeout>("k").await.unwrap().expect("it is tried again");
+    assert_eq!((view.state, view.job.attempts), (JobState::Scheduled, 1));
+    assert!(log.lines().is_empty());
+}
+
+#[tokio::test]
+async fn a_handler_without_payload_leaves_the_bytes_alone() {
+    let log = Log::default();
+    let (dq, runner) = runner(&["REPORT"], &log).await;
+    let queue = dq.queue("REPORT").unwrap();
+    let _ = queue.schedule("\u{1}not JSON", "text/plain").key("k").await.unwrap();
+
+    runner.run_due().await.unwrap();
+
+    assert_eq!(log.lines(), ["b\"\\x01not JSON\""]);
+    let view = dq.get::<report>("k").await.unwrap().expect("it is tried again");
+    assert_eq!(view.job.attempts, 1, "the handler returned an error");
+}
+
+#[tokio::test]
+async fn missing_state_is_told_when_the_runner_is_built() {
+    let dq = Dq::connect("memory:").await.unwrap();
+    let error = dq.runner().only(["BOOKS"]).build().unwrap_err().to_string();
+    assert!(error.contains("macros::books at tests/macros.rs:"), "{error}");
+    assert!(error.contains("State<macros::Log>"), "{error}");
+}
+
+#[tokio::test]
+async fn the_function_is_still_a_function() {
+    let log = Log::default();
+    books(State(log.clone()), Tenant("acme".to_owned())).await;
+    send_text_message(State(log.clone()), "hi".to_owned()).unwrap();
+    assert_eq!(log.lines()[0], "books of acme");
+    assert_eq!(books::code(), "BOOKS");
+    assert_eq!(send_text_message::code(), "SMS");
+}

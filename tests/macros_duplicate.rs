@@ -1,0 +1,48 @@
+//! Two handlers of one code. In a program of its own, since its registry is of no use otherwise.
+
+use dq::{Dq, ErrorKind, Registration, Registry, delay_handler};
+
+#[delay_handler("ORDER_TIMEOUT")]
+async fn first() {}
+
+mod elsewhere {
+    use super::delay_handler;
+
+    const CODE: &str = "ORDER_TIMEOUT";
+
+    #[delay_handler(CODE)]
+    pub(crate) async fn second() {}
+}
+
+#[test]
+fn both_places_are_named() {
+    let error = Registry::linked().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Duplicate);
+    let message = error.to_string();
+    assert!(message.contains("ORDER_TIMEOUT"), "{message}");
+    assert!(
+        message.contains("macros_duplicate::first at tests/macros_duplicate.rs:6"),
+        "{message}"
+    );
+    let second = "macros_duplicate::elsewhere::second at tests/macros_duplicate.rs:14";
+    assert!(message.contains(second), "{message}");
+}
+
+#[tokio::test]
+async fn no_runner_starts() {
+    let dq = Dq::connect("memory:").await.unwrap();
+    let error = dq.runner().build().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Duplicate);
+
+    // By hand there is only what was asked for.
+    dq.runner().without_linked_handlers().register::<elsewhere::second>().build().unwrap();
+}
+
+#[test]
+fn one_handler_twice_is_no_mistake() {
+    let mut registry = Registry::default();
+    for _ in 0..2 {
+        registry.insert(Registration::of::<first>().handler().unwrap()).unwrap();
+    }
+    assert_eq!(registry.len(), 1);
+}
