@@ -43,7 +43,6 @@ pub struct Receipt {
 
 /// What became of a job that was scheduled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use = "the answer says whether the job was stored"]
 pub enum Scheduled {
     /// It is in the store.
     Created(Receipt),
@@ -88,7 +87,6 @@ impl Scheduled {
 
 /// What became of a job that was cancelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use = "the answer says whether the job will still run"]
 pub enum Cancelled {
     /// It never starts.
     Cancelled,
@@ -111,7 +109,6 @@ pub struct Reschedule {
 
 /// What became of a job that was to be moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use = "the answer says whether the job was moved"]
 pub enum Rescheduled {
     /// It is due at the new time.
     Moved(Receipt),
