@@ -47,6 +47,7 @@ impl SqliteBackend {
     /// `Unavailable`; `Full`.
     pub async fn open(config: &SqliteConfig, environment: &Environment) -> Result<Self> {
         config.validate()?;
+        check::refuse_ancient_library(rusqlite::version_number(), rusqlite::version())?;
         if let Some(finding) = check::library(rusqlite::version_number(), rusqlite::version()) {
             tracing::error!("{finding}");
         }

@@ -1,6 +1,6 @@
 //! What an operator should know about the file and the library.
 
-use dq_core::{Error, Finding, Severity};
+use dq_core::{Error, ErrorKind, Finding, Result, Severity};
 
 use crate::config::{Durability, SqliteConfig};
 use crate::connection::{CHECKPOINT_PAGES, log_path};
@@ -11,8 +11,24 @@ use crate::reader::View;
 /// damage the file.
 const SAFE_VERSION: i32 = 3_051_003;
 
+/// The first version that knows every statement of ours.
+const OLDEST_VERSION: i32 = 3_035_000;
+
 /// A log this many times larger than a check-point makes it is being held open by somebody.
 const LOG_FACTOR: u64 = 4;
+
+/// Refuses a library that would only fail later.
+pub(crate) fn refuse_ancient_library(number: i32, version: &str) -> Result<()> {
+    if number >= OLDEST_VERSION {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::Incompatible,
+        format!("SQLite {version} is linked; at least 3.35.0 is needed"),
+    )
+    .remedy("use the `bundled` feature, or upgrade the system's SQLite")
+    .operation("connect"))
+}
 
 /// The linked library's known trouble.
 pub(crate) fn library(number: i32, version: &str) -> Option<Finding> {
@@ -93,6 +109,13 @@ impl View<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ancient_libraries_are_refused() {
+        let error = refuse_ancient_library(3_034_001, "3.34.1").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Incompatible);
+        assert!(refuse_ancient_library(rusqlite::version_number(), "").is_ok());
+    }
 
     #[test]
     fn old_libraries_are_an_error() {

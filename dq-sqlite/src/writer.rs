@@ -67,6 +67,13 @@ impl Session {
     }
 }
 
+/// What a transaction that has been committed leaves to be told.
+struct Committed {
+    wakes: Vec<Wake>,
+    /// Whether others had committed before it.
+    after_neighbours: bool,
+}
+
 pub(crate) struct Writer {
     shared: Arc<Shared>,
     messages: Receiver<Message>,
@@ -182,9 +189,12 @@ impl Writer {
         self.last_write = Instant::now();
         self.untidy = true;
         match outcome {
-            Ok(wakes) => {
-                self.shared.switchboard.send(wakes);
+            Ok(committed) => {
+                self.shared.switchboard.send(committed.wakes);
                 answers.into_iter().for_each(|answer| answer(None));
+                if committed.after_neighbours {
+                    self.hear_neighbours();
+                }
             }
             Err(failure) => {
                 self.names.forget();
@@ -195,40 +205,48 @@ impl Writer {
         self.make_way();
     }
 
-    fn attempt(&mut self, answers: &mut Vec<Answer>) -> Outcome<Vec<Wake>> {
-        let began = self.begin();
-        let foreign = match began {
-            Ok(foreign) => foreign,
+    fn attempt(&mut self, answers: &mut Vec<Answer>) -> Outcome<Committed> {
+        let done = self.begin().and_then(|after_neighbours| {
+            let wakes = self.fill(answers)?;
+            Ok(Committed { wakes, after_neighbours })
+        });
+        match done {
+            Ok(committed) => self.commit().map(|()| committed),
             Err(failure) => {
-                answers.extend(self.waiting.drain(..).map(|ticket| ticket.task.refuse()));
-                return Err(failure);
-            }
-        };
-        let session = self.session.as_ref().expect("a transaction was begun on it");
-        let worked =
-            Tx::begin(&session.conn, &self.shared.sql, &mut self.names, self.shared.clock.now())
-                .and_then(|tx| work_off(tx, &session.conn, &mut self.waiting, answers));
-        let wakes = match worked {
-            Ok(wakes) => wakes,
-            Err(failure) => {
-                // SQLite may have rolled back by itself; then there is nothing left to do.
-                let _ = session.conn.execute_batch("ROLLBACK");
+                self.roll_back();
                 if answers.is_empty() {
                     answers.extend(self.waiting.drain(..).map(|ticket| ticket.task.refuse()));
                 }
-                return Err(failure);
+                Err(failure)
             }
-        };
-        if let Err(error) = execute(&session.conn, "COMMIT") {
+        }
+    }
+
+    fn fill(&mut self, answers: &mut Vec<Answer>) -> Outcome<Vec<Wake>> {
+        let conn = &self.session.as_ref().expect("a transaction was begun on it").conn;
+        let now = self.shared.clock.now();
+        let tx = Tx::begin(conn, &self.shared.sql, &mut self.names, now)?;
+        work_off(tx, conn, &mut self.waiting, answers)
+    }
+
+    fn commit(&mut self) -> Outcome<()> {
+        let conn = &self.session.as_ref().expect("a transaction was begun on it").conn;
+        execute(conn, "COMMIT").map_err(|error| {
             // After a failed sync the pages in memory may not be those on the disk: never go on
             // with this connection.
             self.session = None;
-            return Err(Failure::from(error).of_commit());
+            Failure::from(error).of_commit()
+        })
+    }
+
+    fn roll_back(&mut self) {
+        let Some(Session { conn, .. }) = &self.session else {
+            return;
+        };
+        // No transaction is open if it never began, or if SQLite has rolled it back by itself.
+        if !conn.is_autocommit() && conn.execute_batch("ROLLBACK").is_err() {
+            self.session = None;
         }
-        if foreign {
-            self.hear_neighbours();
-        }
-        Ok(wakes)
     }
 
     /// Opens a transaction, and the file first if need be. Says whether others have written.
@@ -238,7 +256,8 @@ impl Writer {
         }
         let session = self.session.as_mut().expect("it was just opened");
         execute(&session.conn, "BEGIN IMMEDIATE")?;
-        Ok(session.neighbours.have_written(&session.conn)?)
+        // A look that fails is made up for by the next one.
+        Ok(session.neighbours.have_written(&session.conn).unwrap_or(false))
     }
 
     fn hear_neighbours(&mut self) {

@@ -121,3 +121,34 @@ async fn a_long_bulk_is_stored_in_chunks_in_order() {
     assert_eq!(commits(&bed) - before, 3);
     assert!(backend.schedule(Vec::new()).await.unwrap().is_empty());
 }
+
+#[tokio::test]
+async fn a_failed_commit_is_the_failure_of_all_and_the_store_recovers() {
+    let bed = Bed::new();
+    let backend = Arc::new(bed.open().await);
+    let saboteur = Connection::open(bed.path()).unwrap();
+    // A foreign key that is looked at only when the transaction ends, and then dangles.
+    saboteur
+        .execute_batch(
+            "CREATE TABLE parent (id INTEGER PRIMARY KEY);
+             CREATE TABLE child (id REFERENCES parent (id) DEFERRABLE INITIALLY DEFERRED);
+             CREATE TRIGGER dangle AFTER INSERT ON dq_job BEGIN INSERT INTO child VALUES (1); END",
+        )
+        .unwrap();
+    let dam = Dam::close(&bed);
+    let jobs: Vec<NewJob> = (0..3).map(|_| bed.job(Due::NOW)).collect();
+    let mut calls = Vec::new();
+    for job in &jobs {
+        calls.push(send(&backend, vec![job.clone()]).await);
+    }
+    dam.open();
+    for call in calls {
+        let error = call.await.unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
+        assert!(error.is_retryable());
+    }
+    saboteur.execute_batch("DROP TRIGGER dangle").unwrap();
+    let answers = backend.schedule(jobs).await.unwrap();
+    assert!(answers.iter().all(Scheduled::is_stored), "{answers:?}");
+    assert_eq!(stats(&*backend).await.ready, 3);
+}
