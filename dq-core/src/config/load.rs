@@ -175,7 +175,7 @@ impl Config {
 
 /// `DQ_A__B__C` sets `a.b.c`; the name of a queue keeps its case.
 fn environment() -> Env {
-    Env::prefixed("DQ_").lowercase(false).filter(|key| key.as_str().contains("__")).map(|key| {
+    let ours = Env::prefixed("DQ_").filter(|key| key.as_str().contains("__")).map(|key| {
         let parts: Vec<&str> = key.as_str().split("__").collect();
         let last = parts.len() - 1;
         let queue = parts[0].eq_ignore_ascii_case("queues") && last > 0;
@@ -183,7 +183,9 @@ fn environment() -> Env {
             if queue && i == 1 { (*part).to_owned() } else { part.to_ascii_lowercase() }
         };
         parts.iter().enumerate().map(place).collect::<Vec<_>>().join(".").into()
-    })
+    });
+    // Last, as each step of the chain above begins with figment's own default.
+    ours.lowercase(false)
 }
 
 fn refused(error: &figment::Error, backends: &str) -> Error {
