@@ -1,0 +1,56 @@
+//! A backend from a crate that `dq` does not know, chosen by name and by URL like the others.
+
+use std::sync::Arc;
+
+use dq::config::{BackendConfig, Config, ConnectUrl, Environment, Secret};
+use dq::prelude::*;
+use dq::{Backend, MemoryBackend, async_trait};
+use serde::Deserialize;
+
+/// Jobs in the cloud, as far as anybody can tell.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CloudConfig {
+    region: String,
+    token: Secret,
+}
+
+#[typetag::deserialize(name = "cloud")]
+#[async_trait]
+impl BackendConfig for CloudConfig {
+    async fn connect(&self, environment: &Environment) -> dq::Result<Arc<dyn Backend>> {
+        assert_eq!((self.region.as_str(), self.token.expose()), ("eu", "hunter2"));
+        Ok(Arc::new(MemoryBackend::new(environment.clock.clone())))
+    }
+}
+
+fn from_url(url: &ConnectUrl) -> dq::Result<Box<dyn BackendConfig>> {
+    let region = url.address().to_owned();
+    let token = url.options().iter().find(|(name, _)| name == "token");
+    let token = Secret::new(token.map_or("", |(_, value)| value));
+    Ok(Box::new(CloudConfig { region, token }))
+}
+
+dq::register_backend! {
+    name: "cloud",
+    schemes: ["cloud"],
+    from_url: from_url,
+}
+
+#[tokio::test]
+async fn it_is_chosen_by_name_by_url_and_as_a_drain() {
+    let cloud = "type = \"cloud\"\nregion = \"eu\"\ntoken = \"hunter2\"";
+    let config = Config::from_toml(&format!("[backend]\n{cloud}\n[[drain]]\n{cloud}")).unwrap();
+    assert!(!format!("{config:?}").contains("hunter2"), "secrets are not shown");
+    let dq = Dq::builder().config(config).connect().await.unwrap();
+    assert!(dq.stats().await.unwrap().is_empty());
+    Dq::connect("cloud://eu?token=hunter2").await.unwrap();
+}
+
+#[test]
+fn its_settings_are_checked_and_it_is_known() {
+    let error = Config::from_toml("[backend]\ntype = \"cloud\"\nregoin = \"eu\"").unwrap_err();
+    assert!(error.to_string().contains("regoin"), "{error}");
+    let error = Config::from_toml("[backend]\ntype = \"clowd\"").unwrap_err();
+    assert!(error.to_string().contains("`cloud`"), "{error}");
+}
