@@ -2,6 +2,6 @@
 
 pub use dq_core::{
     Cancelled, DelayHandler, Dq, DurationExt, HandlerResult, JobContext, OnConflict, Outcome,
-    Rescheduled, Scheduled, State, Timestamp, queue,
+    QueueCode, Rescheduled, Scheduled, State, Timestamp, queue,
 };
 pub use dq_macros::{QueueCode, delay_handler};

@@ -187,11 +187,6 @@ impl fmt::Debug for Handler {
 #[doc(hidden)]
 pub mod adapter {
     use super::{IntoOutcome, JobContext, JobError, JobResult, Payload, decode};
-    use crate::handler::FromJob;
-
-    pub async fn extract<T: FromJob>(ctx: &JobContext) -> Result<T, JobError> {
-        T::from_job(ctx).await.map_err(JobError::Failed)
-    }
 
     pub fn payload<P: Payload>(ctx: &JobContext) -> Result<P, JobError> {
         decode(ctx)
