@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use dq_testkit::behaviour::{self, ByUrl};
+use dq_testkit::behaviour::{self, Address, ByUrl};
 
 // A backend registers itself only if its crate is named somewhere.
 use dq as _;
@@ -11,5 +11,14 @@ fn main() -> ExitCode {
     behaviour::main(vec![
         ("memory/virtual", Box::new(ByUrl::on_virtual_time(|| "memory:".into()))),
         ("memory/real", Box::new(ByUrl::real(|| "memory:".into()))),
+        ("sqlite/virtual", Box::new(ByUrl::on_virtual_time(file))),
+        ("sqlite/real", Box::new(ByUrl::real(file))),
     ])
+}
+
+/// A file that goes when the trial ends.
+fn file() -> Address {
+    let directory = tempfile::tempdir().expect("there is room for temporary files");
+    let url = format!("sqlite://{}", directory.path().join("jobs.db").display());
+    Address { url, keep: Box::new(directory) }
 }

@@ -16,12 +16,17 @@
 //! A trial that says nothing about a backend, because it lacks the capability or goes by another
 //! kind of clock, is absent from its list.
 
+mod cancel;
+mod claim;
 mod due;
 mod failure;
 mod handle;
 mod keys;
+mod lease;
+mod reschedule;
 mod run;
 mod schedule;
+mod settle;
 mod stand;
 mod subject;
 mod trial;
@@ -35,5 +40,16 @@ pub use url::{Address, ByUrl};
 
 /// Every trial, topic by topic.
 pub fn trials() -> impl Iterator<Item = &'static Trial> {
-    [schedule::TRIALS, due::TRIALS, keys::TRIALS].into_iter().flatten()
+    [
+        schedule::TRIALS,
+        due::TRIALS,
+        claim::TRIALS,
+        lease::TRIALS,
+        settle::TRIALS,
+        keys::TRIALS,
+        cancel::TRIALS,
+        reschedule::TRIALS,
+    ]
+    .into_iter()
+    .flatten()
 }
