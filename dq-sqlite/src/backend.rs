@@ -1,5 +1,6 @@
 //! The backend: each call becomes work for the writer or a look by a reader.
 
+use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -31,7 +32,6 @@ const CHUNK_BYTES: usize = 4 * 1024 * 1024;
 const JOB_BYTES: usize = 128;
 
 /// Delayed jobs in one SQLite file.
-#[derive(Debug)]
 pub struct SqliteBackend {
     pub(crate) shared: Arc<Shared>,
     pub(crate) submitter: Submitter,
@@ -109,6 +109,12 @@ impl SqliteBackend {
                 Look::Lapsed => self.submitter.submit(operation, Weight::ONE, |_| Ok(())).await?,
             }
         }
+    }
+}
+
+impl fmt::Debug for SqliteBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqliteBackend").field("config", &self.shared.config).finish_non_exhaustive()
     }
 }
 

@@ -26,15 +26,7 @@ const RETRY: Duration = Duration::from_millis(5);
 pub(crate) fn open_writer(config: &SqliteConfig) -> Outcome<Connection> {
     refuse_missing_directory(&config.path)?;
     let mut conn = open(config, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)?;
-    // SQLite opens a file that it may not write for reading, without a word.
-    if conn.is_readonly("main")? {
-        return Err(Failure::new(
-            ErrorKind::ReadOnly,
-            "the file can be read but not written",
-            "give this process write access to the file and its directory",
-        ));
-    }
-    if schema::is_empty(&conn)? {
+    if is_new(&conn)? {
         // Both count only before the first table is made.
         conn.pragma_update(None, "page_size", PAGE_BYTES)?;
         conn.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
@@ -54,6 +46,7 @@ pub(crate) fn open_writer(config: &SqliteConfig) -> Outcome<Connection> {
     conn.pragma_update(None, "temp_store", "MEMORY")?;
     limit_size(&conn, config)?;
     schema::ensure(&mut conn, &config.table_prefix)?;
+    refuse_read_only(&conn, config)?;
     Ok(conn)
 }
 
@@ -95,6 +88,40 @@ fn refuse_missing_directory(path: &Path) -> Outcome<()> {
         ));
     }
     Ok(())
+}
+
+/// Whether nothing has been stored in the file yet. This is the first time that the file is read.
+fn is_new(conn: &Connection) -> Outcome<bool> {
+    schema::is_empty(conn).map_err(|error| match error.sqlite_error_code() {
+        // The file itself was opened, so it is those beside it that cannot be made.
+        Some(ErrorCode::CannotOpen) => read_only("the files beside it cannot be made"),
+        _ => error.into(),
+    })
+}
+
+/// SQLite opens a file that it may not write for reading, without a word, and tells only whoever
+/// writes; this writes nothing, but as a writer.
+fn refuse_read_only(conn: &Connection, config: &SqliteConfig) -> Outcome<()> {
+    // Somebody else who writes just now answers the question too, so there is no need to wait.
+    conn.busy_timeout(Duration::ZERO)?;
+    let answer = conn.execute_batch(&format!("DELETE FROM {}meta WHERE 0", config.table_prefix));
+    conn.busy_timeout(config.busy_timeout)?;
+    match answer {
+        Err(error) => match error.sqlite_error_code() {
+            Some(ErrorCode::DatabaseBusy) => Ok(()),
+            Some(ErrorCode::ReadOnly) => Err(read_only("the file can be read but not written")),
+            _ => Err(error.into()),
+        },
+        Ok(()) => Ok(()),
+    }
+}
+
+fn read_only(what: &str) -> Failure {
+    Failure::new(
+        ErrorKind::ReadOnly,
+        what,
+        "give this process write access to the file and its directory",
+    )
 }
 
 /// Without the log every reader would block the writer, and each commit cost more syncs. SQLite

@@ -166,14 +166,20 @@ async fn child_that_may_not_write() {
 
 #[tokio::test]
 async fn a_file_that_cannot_be_written_is_read_only() {
+    for (file, directory) in [(0o444, 0o555), (0o444, 0o777), (0o666, 0o555)] {
+        refuses_to_write(file, directory).await;
+    }
+}
+
+async fn refuses_to_write(file: u32, directory: u32) {
     const NOBODY: u32 = 65_534;
     let bed = Bed::new();
     bed.open().await.close().await.unwrap();
     let permit = |path: &std::path::Path, mode| {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
     };
-    permit(&bed.path(), 0o444);
-    permit(bed.dir.path(), 0o555);
+    permit(&bed.path(), file);
+    permit(bed.dir.path(), directory);
     let mut child = again("child_that_may_not_write", &bed.path());
     // For root every file is writable.
     if std::fs::metadata(bed.path()).unwrap().uid() == 0 {
@@ -181,5 +187,6 @@ async fn a_file_that_cannot_be_written_is_read_only() {
     }
     let output = child.output().unwrap();
     permit(bed.dir.path(), 0o755);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{file:o} in {directory:o}: {said}");
 }
