@@ -29,6 +29,7 @@ use serde::{Deserialize, Serialize};
 use tokio::signal::unix::SignalKind;
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
+use tracing_subscriber::EnvFilter;
 
 const USAGE: &str = "\
 A web shop whose unpaid orders cancel themselves.
@@ -189,7 +190,9 @@ impl IntoResponse for Failed {
 async fn run(options: Options) -> HandlerResult<()> {
     let shop = Shop::open(&options.db, options.timeout).await?;
     let dq = shop.dq.clone();
-    let listener = tokio::net::TcpListener::bind(&options.listen).await?;
+    let listener = tokio::net::TcpListener::bind(&options.listen)
+        .await
+        .map_err(|error| format!("cannot listen on {}: {error}", options.listen))?;
     println!("listening on http://{}", listener.local_addr()?);
 
     let (stop, stopping) = watch::channel(false);
@@ -269,7 +272,8 @@ async fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
+    let verbosity = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt().with_env_filter(verbosity).with_writer(std::io::stderr).init();
     match run(options).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -1,0 +1,198 @@
+//! `quickstart`: all jobs fire; killed at any moment, it finishes the rest when started again.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use dq::{Dq, JobState};
+
+use crate::program::{Program, output};
+
+const NAME: &str = "quickstart";
+
+/// The number in `  job 3    fired 2 ms late`.
+fn fired(line: &str) -> Option<u32> {
+    let mut words = line.split_whitespace();
+    let number = (words.next()? == "job").then(|| words.next())??;
+    (words.next()? == "fired").then(|| number.parse().ok())?
+}
+
+fn numbers(lines: &[String]) -> Vec<u32> {
+    let mut numbers: Vec<u32> = lines.iter().filter_map(|line| fired(line)).collect();
+    numbers.sort_unstable();
+    numbers
+}
+
+/// What a killed quickstart left behind.
+#[derive(Debug, Default)]
+struct Left {
+    /// Every job in the store.
+    all: BTreeSet<u32>,
+    /// Those that a runner had been given.
+    running: BTreeSet<u32>,
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn left_in(dir: &Path) -> Left {
+    let dq = Dq::connect(&format!("sqlite://{}/quickstart.db", dir.display())).await.unwrap();
+    let queue = dq.queue("QUICKSTART").unwrap();
+    let mut left = Left::default();
+    for state in [JobState::Scheduled, JobState::Ready, JobState::Running, JobState::Dead] {
+        for view in queue.browse(state, None, 1_000).await.unwrap().jobs {
+            assert_ne!(state, JobState::Dead, "a killed runner makes no job dead");
+            let payload: serde_json::Value = serde_json::from_slice(&view.job.payload).unwrap();
+            let number = u32::try_from(payload["number"].as_u64().unwrap()).unwrap();
+            left.all.insert(number);
+            if view.job.deliveries > 0 {
+                left.running.insert(number);
+            }
+        }
+    }
+    dq.close().await.unwrap();
+    left
+}
+
+#[test]
+fn all_jobs_fire_and_the_next_start_is_a_new_round() {
+    let dir = tempfile::tempdir().unwrap();
+    for _round in 0..2 {
+        let start = Instant::now();
+        let mut program = Program::start(NAME, dir.path(), &["--jobs", "4", "--within", "0.8"]);
+        let lines = program.rest();
+        assert!(program.wait().success());
+        assert!(start.elapsed() >= Duration::from_millis(800), "early: {lines:?}");
+        assert_eq!(lines[0], "scheduled 4 jobs, the last in 800 ms");
+        assert_eq!(numbers(&lines), [1, 2, 3, 4]);
+        assert_eq!(lines.last().unwrap(), "all jobs have fired");
+    }
+}
+
+#[test]
+fn killed_after_any_line_it_finishes_the_rest() {
+    std::thread::scope(|scope| {
+        for lines in 1..=6 {
+            scope.spawn(move || is_killed_and_finishes_the_rest(5, "1", lines));
+        }
+    });
+}
+
+#[test]
+fn killed_while_many_fire_it_finishes_the_rest() {
+    is_killed_and_finishes_the_rest(200, "0", 40);
+}
+
+#[test]
+fn killed_while_starting_it_has_scheduled_all_or_nothing() {
+    for millis in [0, 2, 4, 6, 8, 10, 15, 20, 30, 50] {
+        let dir = tempfile::tempdir().unwrap();
+        // Nothing is due before the kill.
+        let mut killed = Program::start(NAME, dir.path(), &["--jobs", "3", "--within", "3"]);
+        std::thread::sleep(Duration::from_millis(millis));
+        killed.kill();
+        let left = left_in(dir.path());
+        assert!([0, 3].contains(&left.all.len()), "killed after {millis} ms: {left:?}");
+    }
+}
+
+#[test]
+fn killed_again_and_again_it_gets_through() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut seen = BTreeSet::new();
+    let mut first = Program::start(NAME, dir.path(), &["--jobs", "4", "--within", "0.4"]);
+    assert!(first.line().unwrap().starts_with("scheduled 4 jobs"));
+    first.kill();
+    seen.extend(numbers(&first.rest()));
+    for _kill in 0..4 {
+        let mut program = Program::start(NAME, dir.path(), &[]);
+        let Some(found) = program.line() else { panic!("it says what it does") };
+        assert!(found.starts_with("found "), "a new round before the old one is over: {found}");
+        while let Some(line) = program.line() {
+            if fired(&line).is_some() {
+                seen.extend(fired(&line));
+                break;
+            }
+        }
+        program.kill();
+        seen.extend(numbers(&program.rest()));
+        if left_in(dir.path()).all.is_empty() {
+            break;
+        }
+    }
+    if !left_in(dir.path()).all.is_empty() {
+        seen.extend(numbers(&Program::start(NAME, dir.path(), &[]).rest()));
+    }
+    assert_eq!(seen, (1..=4).collect());
+}
+
+#[cfg(unix)]
+#[test]
+fn ctrl_c_leaves_the_rest_for_the_next_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut program = Program::start(NAME, dir.path(), &["--jobs", "2", "--within", "3600"]);
+    program.line();
+    // The line is printed just before the signal is listened to.
+    std::thread::sleep(Duration::from_millis(300));
+    program.signal("INT");
+    assert_eq!(program.rest(), ["2 jobs left for the next start"]);
+    assert!(program.wait().success());
+}
+
+#[test]
+fn another_backend_is_a_url_away() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = Program::start(NAME, dir.path(), &["--backend", "memory:", "--within", "0.1"]);
+    assert_eq!(numbers(&program.rest()), [1, 2, 3, 4, 5]);
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "no file is made");
+}
+
+#[test]
+fn nonsense_is_answered_with_a_reason() {
+    let dir = tempfile::tempdir().unwrap();
+    for (arguments, code, word) in [
+        (&["--jobs"][..], 2, "--jobs"),
+        (&["--jobs", "0"], 2, "1 to 10000"),
+        (&["--jobs", "-1"], 2, "--jobs wants a number"),
+        (&["--jobs", "many"], 2, "many"),
+        (&["--within", "NaN"], 2, "0 to 3600"),
+        (&["--within", "-1"], 2, "0 to 3600"),
+        (&["--db"], 2, "--db"),
+        (&["--db", "a.db", "--backend", "memory:"], 2, "twice"),
+        (&["--backend", "nonsense"], 2, "scheme"),
+        (&["--backend", "mongodb://x"], 2, "sqlite"),
+        (&["--db", "no/such/dir/x.db"], 2, "no/such/dir"),
+        (&["--frequency", "1"], 2, "--frequency"),
+        (&["now"], 2, "now"),
+    ] {
+        let output = output(NAME, dir.path(), arguments);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
+        assert!(said.starts_with("quickstart: ") && said.contains(word), "{arguments:?}: {said}");
+        assert!(output.stdout.is_empty(), "{arguments:?}");
+    }
+    let help = output(NAME, dir.path(), &["--help"]);
+    assert!(help.status.success() && String::from_utf8_lossy(&help.stdout).contains("usage:"));
+}
+
+/// Kills it after some lines, starts it again, and compares what it does with what was stored.
+fn is_killed_and_finishes_the_rest(jobs: u32, within: &str, kill_after: usize) {
+    let dir = tempfile::tempdir().unwrap();
+    let arguments = ["--jobs", &jobs.to_string(), "--within", within];
+    let mut killed = Program::start(NAME, dir.path(), &arguments);
+    let mut before: Vec<String> = (0..kill_after).map(|_| killed.line().unwrap()).collect();
+    killed.kill();
+    before.extend(killed.rest());
+
+    let left = left_in(dir.path());
+    let mut after = Vec::new();
+    if !left.all.is_empty() {
+        let mut program = Program::start(NAME, dir.path(), &[]);
+        after = program.rest();
+        assert!(program.wait().success());
+    }
+    let told = format!("before: {before:#?}\nleft: {left:?}\nafter: {after:#?}");
+    let fired = BTreeSet::from_iter(numbers(&before));
+    assert_eq!(fired.len(), numbers(&before).len(), "fired twice before the kill: {told}");
+    assert_eq!(&fired | &left.all, (1..=jobs).collect(), "lost: {told}");
+    assert!((&fired & &left.all).is_subset(&left.running), "not settled though over: {told}");
+    assert_eq!(numbers(&after), Vec::from_iter(left.all), "each of the rest once: {told}");
+}
