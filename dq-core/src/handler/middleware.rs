@@ -78,7 +78,8 @@ async fn run_handler(handler: &Handler, job: JobContext, timeout: Duration) -> J
         // The handler first: one that ends in the very last moment has ended.
         biased;
         result = run => result,
-        () = job.sleep(timeout) => {
+        // Made only when the handler has to be waited for.
+        () = async { job.sleep(timeout).await } => {
             // For what the handler left running elsewhere: threads, child tasks.
             job.cancellation().cancel();
             Err(JobError::TimedOut(timeout))

@@ -1,9 +1,9 @@
 //! One timer that keeps all leases of one store, whatever their handlers are doing.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use hashbrown::HashMap;
 use tokio_util::sync::CancellationToken;
 
 use super::Event;

@@ -30,33 +30,40 @@ pub(super) async fn run(source: Arc<Source>, mut ended: mpsc::Receiver<Ended>) {
     drop(source);
     let mut batch = Vec::with_capacity(BATCH);
     while ended.recv_many(&mut batch, BATCH).await > 0 {
+        let (mut settlements, mut holds): (Vec<_>, Vec<_>) =
+            batch.drain(..).map(|ended: Ended| (ended.settlement, ended.hold)).unzip();
         let mut pause = FIRST_RETRY;
-        while !batch.is_empty() {
-            let settlements: Vec<_> = batch.iter().map(|e: &Ended| e.settlement.clone()).collect();
+        while !settlements.is_empty() {
             match store.settle(&settlements).await {
                 Ok(answers) => {
                     for (settlement, answer) in settlements.iter().zip(answers) {
                         tell(&machine, settlement, answer);
                     }
-                    batch.clear();
+                    break;
                 }
                 Err(error) if error.is_retryable() => {
-                    tracing::warn!(%error, jobs = batch.len(), "settlements wait for the store");
+                    tracing::warn!(%error, jobs = holds.len(), "settlements wait for the store");
                     machine.observers.tell(&Event::StoreFailed(&error));
                     machine.clock().sleep(pause).await;
                     pause = (pause * 2).min(LAST_RETRY);
-                    // Who lost the lease has nothing to say any more.
-                    batch.retain(|e| e.hold.as_ref().is_none_or(|hold| !hold.lost.is_cancelled()));
+                    drop_lost(&mut settlements, &mut holds);
                 }
                 Err(error) => {
-                    tracing::error!(%error, jobs = batch.len(),
+                    tracing::error!(%error, jobs = holds.len(),
                         "settlements were refused; the jobs run again when their leases lapse");
                     machine.observers.tell(&Event::StoreFailed(&error));
-                    batch.clear();
+                    break;
                 }
             }
         }
     }
+}
+
+/// Who lost the lease has nothing to say any more.
+fn drop_lost(settlements: &mut Vec<Settlement>, holds: &mut Vec<Option<Hold>>) {
+    let lost = |hold: &Option<Hold>| hold.as_ref().is_some_and(|hold| hold.lost.is_cancelled());
+    let both = settlements.drain(..).zip(holds.drain(..));
+    (*settlements, *holds) = both.filter(|(_, hold)| !lost(hold)).unzip();
 }
 
 /// Tells those who watch what the store answered.
