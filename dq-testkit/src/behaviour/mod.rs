@@ -16,21 +16,33 @@
 //! A trial that says nothing about a backend, because it lacks the capability or goes by another
 //! kind of clock, is absent from its list.
 
+mod browse;
 mod cancel;
 mod claim;
+mod close;
+mod crash;
+mod dead;
 mod due;
 mod failure;
 mod handle;
+mod input;
+mod isolation;
 mod keys;
 mod lease;
+mod load;
+mod pause;
 mod reschedule;
 mod run;
 mod schedule;
 mod settle;
+mod shared;
 mod stand;
+mod stats;
 mod subject;
 mod trial;
+mod unsupported;
 mod url;
+mod wake;
 
 pub use failure::{Failure, Passed};
 pub use run::{main, run, trials_for};
@@ -49,6 +61,18 @@ pub fn trials() -> impl Iterator<Item = &'static Trial> {
         keys::TRIALS,
         cancel::TRIALS,
         reschedule::TRIALS,
+        stats::TRIALS,
+        browse::TRIALS,
+        dead::TRIALS,
+        pause::TRIALS,
+        wake::TRIALS,
+        isolation::TRIALS,
+        input::TRIALS,
+        close::TRIALS,
+        crash::TRIALS,
+        shared::TRIALS,
+        load::TRIALS,
+        unsupported::TRIALS,
     ]
     .into_iter()
     .flatten()

@@ -41,7 +41,8 @@ pub async fn run(subject: &dyn Subject) -> Result<Vec<(&'static str, Failure)>> 
 /// the arguments that `cargo test` hands on.
 #[must_use]
 pub fn main(subjects: Vec<(&'static str, Box<dyn Subject>)>) -> ExitCode {
-    let arguments = Arguments::from_args();
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads.get_or_insert_with(threads);
     let mut tests = Vec::new();
     for (name, subject) in subjects {
         let subject: Arc<dyn Subject> = subject.into();
@@ -63,6 +64,11 @@ fn test(name: &str, subject: &Arc<dyn Subject>, trial: &'static Trial) -> libtes
 /// A subject that cannot even be opened is a failed test, not an absent one.
 fn unopened(name: &str, error: dq_core::Error) -> libtest_mimic::Trial {
     libtest_mimic::Trial::test(format!("{name}/open"), move || Err(error.into()))
+}
+
+/// Trials wait for clocks and disks more than they compute.
+fn threads() -> usize {
+    std::thread::available_parallelism().map_or(4, |cores| 4 * cores.get())
 }
 
 /// One for each trial, so that what a trial leaves behind ends with it. Two threads, or races

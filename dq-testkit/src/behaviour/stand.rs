@@ -139,6 +139,14 @@ impl Stand {
         Ok(())
     }
 
+    /// The same by this process's clock, when there is no store to ask.
+    pub(super) async fn reach_with_the_store_closed(&self, until: Timestamp) {
+        match &self.time {
+            Time::Virtual(clock) => clock.set(clock.now().max(until)),
+            Time::Real => SystemClock.sleep_until(until).await,
+        }
+    }
+
     /// Ends when this much has passed on the store's clock.
     pub(super) async fn pass(&self, delay: Duration) -> Passed {
         let until = self.now().await? + delay;
