@@ -16,7 +16,6 @@ use crate::backend::{Backend, Cancelled, Checked, Finding, QueueStats, Reschedul
 use crate::config::{Config, Environment, QueueSettings, RunnerSettings, backend_from_url};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{Due, JobId, JobKey, JobRef, JobView, Limits, Queue, QueueName, Target};
-use crate::runner::RunnerBuilder;
 use crate::trace::Propagator;
 
 /// The handle to a store of delayed jobs. Cheap to clone; all clones are one client.
@@ -132,11 +131,6 @@ impl Dq {
     /// What an operator should know about the store.
     pub async fn check(&self) -> Vec<Finding> {
         self.backend().check().await
-    }
-
-    /// A runner for the handlers of the linked crates.
-    pub fn runner(&self) -> RunnerBuilder {
-        RunnerBuilder::new(self.clone())
     }
 
     /// Finishes what is in hand and releases the store. Runners are to be stopped before.

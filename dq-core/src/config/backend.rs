@@ -17,7 +17,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// Implement it for a struct with `#[serde(deny_unknown_fields)]`, mark the `impl` with
 /// `#[typetag::deserialize(name = "…")]` and `#[async_trait]`, and register it with
 /// [`register_backend!`](crate::register_backend). `Debug` must not show passwords:
-/// [`Secret`] does not.
+/// [`Secret`](super::Secret) does not.
 #[typetag::deserialize(tag = "type")]
 #[async_trait]
 pub trait BackendConfig: fmt::Debug + Send + Sync {
@@ -112,30 +112,5 @@ pub fn backend_from_url(url: &str) -> Result<Box<dyn BackendConfig>> {
             )
             .remedy("is the backend's crate linked? a crate that is never named in code registers nothing: `use its_crate as _;`"))
         }
-    }
-}
-
-/// Text that is never shown: a password, or a URL with one in it.
-#[derive(Clone, PartialEq, Eq, serde::Deserialize)]
-#[serde(transparent)]
-pub struct Secret(String);
-
-impl Secret {
-    /// Wraps a secret.
-    #[must_use]
-    pub fn new(secret: impl Into<String>) -> Self {
-        Self(secret.into())
-    }
-
-    /// The secret itself, for handing to a client library.
-    #[must_use]
-    pub fn expose(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("***")
     }
 }

@@ -4,11 +4,13 @@ mod backend;
 pub mod duration;
 mod load;
 mod queue;
+mod secret;
 mod url;
 
 pub use backend::{
-    BackendConfig, BackendRegistration, Environment, Secret, backend_from_url, known_backends,
+    BackendConfig, BackendRegistration, Environment, backend_from_url, known_backends,
 };
 pub use load::{Config, LimitSettings, RunnerSettings};
 pub use queue::{QueuePolicy, QueueSettings};
+pub use secret::Secret;
 pub use url::ConnectUrl;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::backend::Secret;
+use super::secret::Secret;
 use crate::error::{Error, ErrorKind, Result};
 
 /// A URL split into scheme, address and options: `scheme://address?option=value&…`.

@@ -33,8 +33,15 @@ pub struct RunnerBuilder {
     runner: RunnerSettings,
 }
 
+impl Dq {
+    /// A runner for the handlers of the linked crates.
+    pub fn runner(&self) -> RunnerBuilder {
+        RunnerBuilder::new(self.clone())
+    }
+}
+
 impl RunnerBuilder {
-    pub(crate) fn new(dq: Dq) -> Self {
+    fn new(dq: Dq) -> Self {
         let mut state = StateMap::default();
         state.insert(dq.clone());
         Self {

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::pump::Source;
+use super::source::Source;
 use crate::backend::{Backend, Severity};
 use crate::model::QueueName;
 

@@ -2,17 +2,20 @@
 //!
 //! One file, one loop: [`pump`] claims, [`execute`] runs, [`settle`] tells the store how it went,
 //! [`renew`] keeps leases, [`maintain`] looks after what nobody else does. [`judge`] alone decides
-//! what a result means, [`slots`] alone how much runs at once.
+//! what a result means, [`slots`] alone how much runs at once; [`source`] is what the loops of one
+//! store share.
 
 mod builder;
 mod execute;
 mod judge;
+mod leases;
 mod maintain;
 mod observe;
 mod pump;
 mod renew;
 mod settle;
 mod slots;
+mod source;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,8 +29,8 @@ pub use builder::RunnerBuilder;
 pub use observe::{Event, Observer};
 
 use self::observe::Observers;
-use self::pump::Source;
 use self::slots::Slots;
+use self::source::Source;
 use crate::backend::Checked;
 use crate::client::NameGuard;
 use crate::clock::Clock;

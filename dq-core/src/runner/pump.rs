@@ -4,14 +4,11 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use super::execute::execute;
-use super::renew::Leases;
-use super::settle::{self, Ended};
 use super::slots::{BATCH, Reservation, Slot};
+use super::source::{Ended, Source, tell};
 use super::{Event, Machine, RanDue};
 use crate::backend::{
     Backend, Checked, ClaimParams, Claimed, LeasedJob, Settlement, Verdict, Wakeups, Want,
@@ -19,35 +16,8 @@ use crate::backend::{
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{QueueName, Timestamp};
 
-/// Settlements that may wait for the store before handlers have to.
-const SETTLEMENTS: usize = 1_024;
-
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 const LAST_RETRY: Duration = Duration::from_secs(5);
-
-/// One store that jobs come from: the backend, or one that is drained.
-#[derive(Debug)]
-pub(super) struct Source {
-    pub(super) machine: Arc<Machine>,
-    pub(super) store: Arc<Checked>,
-    pub(super) leases: Arc<Leases>,
-    number: usize,
-    ended: mpsc::Sender<Ended>,
-    handlers: TaskTracker,
-}
-
-impl Source {
-    pub(super) fn new(
-        machine: Arc<Machine>,
-        store: Arc<Checked>,
-        number: usize,
-        handlers: TaskTracker,
-    ) -> (Self, mpsc::Receiver<Ended>) {
-        let (ended, settlements) = mpsc::channel(SETTLEMENTS);
-        let source = Self { machine, store, leases: Arc::default(), number, ended, handlers };
-        (source, settlements)
-    }
-}
 
 /// What the pump knows about the time until its next claim.
 #[derive(Debug)]
@@ -300,7 +270,7 @@ pub(super) async fn run_due(machine: &Machine, store: &Checked) -> Result<RanDue
             let settlements = [Settlement { lease, verdict }];
             let answers = store.settle(&settlements).await?;
             for answer in answers {
-                settle::tell(machine, &settlements[0], answer);
+                tell(machine, &settlements[0], answer);
             }
             ran.jobs += 1;
         }

@@ -7,17 +7,10 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use super::Event;
-use super::pump::Source;
-use super::renew::Hold;
+use super::leases::Hold;
 use super::slots::BATCH;
-use crate::backend::{Backend, Settled, Settlement};
-
-/// How a run ended. The lease is kept until the store has been told.
-#[derive(Debug)]
-pub(super) struct Ended {
-    pub(super) settlement: Settlement,
-    pub(super) hold: Option<Hold>,
-}
+use super::source::{Ended, Source, tell};
+use crate::backend::{Backend, Settlement};
 
 const FIRST_RETRY: Duration = Duration::from_millis(50);
 const LAST_RETRY: Duration = Duration::from_secs(2);
@@ -64,14 +57,4 @@ fn drop_lost(settlements: &mut Vec<Settlement>, holds: &mut Vec<Option<Hold>>) {
     let lost = |hold: &Option<Hold>| hold.as_ref().is_some_and(|hold| hold.lost.is_cancelled());
     let both = settlements.drain(..).zip(holds.drain(..));
     (*settlements, *holds) = both.filter(|(_, hold)| !lost(hold)).unzip();
-}
-
-/// Tells those who watch what the store answered.
-pub(super) fn tell(machine: &super::Machine, settlement: &Settlement, answer: Settled) {
-    let Settlement { lease, verdict } = settlement;
-    if answer == Settled::Stale {
-        tracing::warn!(queue = %lease.queue, id = %lease.job,
-            "the handler ended after its lease was lost; the store took no notice");
-    }
-    machine.observers.tell(&Event::Settled { lease, verdict, answer });
 }
