@@ -96,3 +96,28 @@ async fn nothing_is_stored_of_a_job_that_is_refused() {
     }
     assert_eq!(rig.stats().await.stored(), 0);
 }
+
+/// What cannot be written as JSON.
+struct Opaque;
+
+impl serde::Serialize for Opaque {
+    fn serialize<S: serde::Serializer>(&self, _: S) -> Result<S::Ok, S::Error> {
+        Err(serde::ser::Error::custom("it cannot be said"))
+    }
+}
+
+dq_core::queue!(OPAQUE: Opaque = "Q");
+
+#[tokio::test]
+async fn a_payload_that_does_not_encode_is_told_and_takes_its_whole_bulk_with_it() {
+    let rig = Rig::new().await;
+    let error = rig.dq.schedule::<OPAQUE>(Opaque).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Codec);
+    let text = error.to_string();
+    assert!(text.contains("Opaque") && text.contains("it cannot be said"), "{text}");
+    assert!(text.contains("queue Q"), "{text}");
+    let good = rig.dq.queue(QUEUE).unwrap().schedule("x", "text/plain");
+    let bulk = [good, rig.dq.schedule::<OPAQUE>(Opaque)];
+    assert_eq!(rig.dq.schedule_many(bulk).await.unwrap_err().kind(), ErrorKind::Codec);
+    assert_eq!(rig.stats().await.stored(), 0);
+}

@@ -103,3 +103,32 @@ async fn a_paused_queue_waits_and_resume_wakes_it() {
     rig.until_settled().await;
     rig.stop().await;
 }
+
+#[tokio::test]
+async fn two_runners_share_a_store_and_each_job_runs_once() {
+    let mut rig = Rig::new().await;
+    let runs = Arc::new(AtomicUsize::new(0));
+    let count = |runs: &Arc<AtomicUsize>| {
+        let runs = Arc::clone(runs);
+        Handle::new(move |_, _| {
+            runs.fetch_add(1, Ordering::SeqCst);
+            async { Ok(Outcome::Done) }
+        })
+    };
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let second = rig.dq.runner().without_linked_handlers().handler(count(&runs)).build().unwrap();
+    let second = tokio::spawn(second.run_until(async {
+        let _ = stopped.await;
+    }));
+    rig.start(|runner| runner.handler(count(&runs)));
+    for _ in 0..500 {
+        rig.schedule("x").await;
+    }
+    while rig.stats().await.totals.unwrap().done < 500 {
+        tokio::task::yield_now().await;
+    }
+    stop.send(()).unwrap();
+    second.await.unwrap().unwrap();
+    rig.stop().await;
+    assert_eq!(runs.load(Ordering::SeqCst), 500);
+}
