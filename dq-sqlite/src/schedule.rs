@@ -44,7 +44,10 @@ impl Present {
 pub(crate) fn schedule(tx: &mut Tx<'_>, job: &NewJob) -> Outcome<Scheduled> {
     let q = tx.queue(&job.queue)?;
     let due = job.due.resolve(tx.now);
-    // First the insertion, then the questions: conflicts are rare, and the unique indexes know.
+    if let Some(due) = dead(tx, job.id)? {
+        return Ok(Scheduled::Kept(Receipt { id: job.id, due }));
+    }
+    // Then the insertion, then the questions: conflicts are rare, and the unique indexes know.
     if insert(tx, q, job, due)? {
         return Ok(Scheduled::Created(Receipt { id: job.id, due }));
     }
@@ -56,9 +59,6 @@ pub(crate) fn schedule(tx: &mut Tx<'_>, job: &NewJob) -> Outcome<Scheduled> {
         } else {
             Scheduled::Kept(receipt)
         });
-    }
-    if let Some(due) = dead(tx, job.id)? {
-        return Ok(Scheduled::Kept(Receipt { id: job.id, due }));
     }
     replace(tx, q, job, due)
 }

@@ -25,6 +25,11 @@ impl Weight {
     pub(crate) const fn items(items: usize) -> Self {
         Self { items, bytes: 0 }
     }
+
+    pub(crate) const fn add(&mut self, more: Self) {
+        self.items += more.items;
+        self.bytes += more.bytes;
+    }
 }
 
 /// Tells the caller, once it is known whether the transaction failed.

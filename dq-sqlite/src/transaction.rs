@@ -16,7 +16,8 @@ impl SqliteBackend {
     /// when it commits, and never if it rolls back. Listeners notice the commit within 25 ms.
     ///
     /// Conflicts are settled as by [`schedule`](dq_core::Backend::schedule). When this fails, none
-    /// of the jobs is stored and the transaction goes on.
+    /// of the jobs is stored and the transaction goes on, unless the disk is full: then SQLite rolls
+    /// back the whole of it.
     ///
     /// Begin the transaction with `TransactionBehavior::Immediate` and set a `busy_timeout` on the
     /// connection; one that reads first and writes later fails when others have written meanwhile.

@@ -30,9 +30,9 @@ impl Names {
     }
 }
 
-/// What is kept in memory while a transaction runs, and can be put back by a savepoint.
-#[derive(Debug, Clone)]
-pub(crate) struct Ledger {
+/// What is kept in memory while a transaction runs.
+#[derive(Debug)]
+struct Ledger {
     seq: i64,
     token: i64,
     changed: bool,
@@ -110,16 +110,6 @@ impl<'c> Tx<'c> {
 
     pub(crate) fn prepare(&self, sql: &str) -> rusqlite::Result<CachedStatement<'c>> {
         self.conn.prepare_cached(sql)
-    }
-
-    pub(crate) fn ledger(&self) -> Ledger {
-        self.ledger.clone()
-    }
-
-    /// Puts the ledger back to where a savepoint began.
-    pub(crate) fn restore(&mut self, ledger: Ledger) {
-        self.ledger = ledger;
-        self.names.forget();
     }
 
     pub(crate) fn totals(&mut self, q: i64) -> &mut Totals {

@@ -17,17 +17,13 @@ use crate::connection;
 use crate::error::{Failure, Outcome};
 use crate::maintenance;
 use crate::sql::Sql;
-use crate::submit::{Answer, Message, Ticket};
+use crate::submit::{Answer, Message, Ticket, Weight};
 use crate::tx::{Names, Tx, Wake};
 use crate::wake::{LOOK_EVERY, Neighbours, Switchboard};
 
 /// A transaction takes no more operations once it has this many, or this many bytes of payloads.
 const GROUP_ITEMS: usize = 512;
 const GROUP_BYTES: usize = 4 * 1024 * 1024;
-
-/// Work that brings at least this many bytes gets a savepoint, so that it alone fails if it does
-/// not fit on the disk. For smaller work a savepoint would cost more than the rare failure.
-const SAVEPOINT_BYTES: usize = 64 * 1024;
 
 /// How long the writer pauses between two transactions while others want to write too. SQLite's
 /// waiters sleep and look; without a pause they would never find the lock free.
@@ -163,15 +159,16 @@ impl Writer {
 
     /// Takes what has gathered in the channel, up to one transaction's worth.
     fn gather(&mut self) {
-        let mut items: usize = self.waiting.iter().map(|ticket| ticket.weight.items).sum();
-        let mut bytes: usize = self.waiting.iter().map(|ticket| ticket.weight.bytes).sum();
-        while items < GROUP_ITEMS && bytes < GROUP_BYTES && self.closing.is_none() {
+        let mut sum = Weight::default();
+        for ticket in &self.waiting {
+            sum.add(ticket.weight);
+        }
+        while !fills_a_transaction(sum) && self.closing.is_none() {
             let Ok(message) = self.messages.try_recv() else {
                 break;
             };
             if let Message::Work(ticket) = &message {
-                items += ticket.weight.items;
-                bytes += ticket.weight.bytes;
+                sum.add(ticket.weight);
             }
             self.take(message);
         }
@@ -226,7 +223,7 @@ impl Writer {
         let conn = &self.session.as_ref().expect("a transaction was begun on it").conn;
         let now = self.shared.clock.now();
         let tx = Tx::begin(conn, &self.shared.sql, &mut self.names, now)?;
-        work_off(tx, conn, &mut self.waiting, answers)
+        work_off(tx, &mut self.waiting, answers)
     }
 
     fn commit(&mut self) -> Outcome<()> {
@@ -320,37 +317,34 @@ impl Writer {
     }
 }
 
-/// Runs the work in hand inside one transaction, up to the first failure that spoils it.
+/// Runs the work in hand inside one transaction, up to the first failure: a full disk makes SQLite
+/// undo the whole transaction, so the rest has its turn in the next. Work that fills a transaction
+/// has one of its own, since it is what most likely does not fit on the disk.
 fn work_off(
     mut tx: Tx<'_>,
-    conn: &Connection,
     waiting: &mut VecDeque<Ticket>,
     answers: &mut Vec<Answer>,
 ) -> Outcome<Vec<Wake>> {
-    while let Some(next) = waiting.front() {
-        let guarded = next.weight.bytes >= SAVEPOINT_BYTES;
-        let ledger = guarded.then(|| tx.ledger());
-        if guarded {
-            execute(conn, "SAVEPOINT work")?;
-        }
-        let Some(ticket) = waiting.pop_front() else {
+    while let Some(ticket) = waiting.pop_front() {
+        let alone = fills_a_transaction(ticket.weight);
+        if alone && !answers.is_empty() {
+            waiting.push_front(ticket);
             break;
-        };
+        }
         let (answer, failure) = ticket.task.run(&mut tx);
         answers.push(answer);
-        match (ledger, failure) {
-            (None, None) => {}
-            (Some(_), None) => execute(conn, "RELEASE work")?,
-            // Some failures make SQLite roll back everything by itself.
-            (Some(ledger), Some(failure)) if !conn.is_autocommit() => {
-                tracing::debug!(%failure, "one call of a transaction failed and was undone");
-                conn.execute_batch("ROLLBACK TO work; RELEASE work")?;
-                tx.restore(ledger);
-            }
-            (_, Some(failure)) => return Err(failure),
+        if let Some(failure) = failure {
+            return Err(failure);
+        }
+        if alone {
+            break;
         }
     }
     tx.finish()
+}
+
+const fn fills_a_transaction(weight: Weight) -> bool {
+    weight.items >= GROUP_ITEMS || weight.bytes >= GROUP_BYTES
 }
 
 fn execute(conn: &Connection, sql: &str) -> rusqlite::Result<()> {

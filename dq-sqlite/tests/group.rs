@@ -96,10 +96,10 @@ async fn a_bulk_that_does_not_fit_fails_alone_and_whole() {
     config.size_limit_mib = Some(1);
     let backend = Arc::new(SqliteBackend::open(&config, &bed.environment()).await.unwrap());
     let dam = Dam::close(&bed);
-    let large = || NewJob { payload: Bytes::from(vec![7; 100_000]), ..bed.job(Due::NOW) };
+    let large = || NewJob { payload: Bytes::from(vec![7; 4_000]), ..bed.job(Due::NOW) };
     let opener = send(&backend, vec![bed.job(Due::NOW)]).await;
     let before = send(&backend, vec![bed.job(Due::NOW)]).await;
-    let bulk = send(&backend, (0..30).map(|_| large()).collect()).await;
+    let bulk = send(&backend, (0..1_000).map(|_| large()).collect()).await;
     let after = send(&backend, vec![bed.job(Due::NOW)]).await;
     dam.open();
     for call in [opener, before, after] {
