@@ -1,7 +1,7 @@
 //! Scheduling inside a transaction of the caller's own: the job exists if and only if the caller's
 //! other writes do.
 
-use dq_core::{Error, ErrorKind, Limits, NewJob, Result, Scheduled};
+use dq_core::{ErrorKind, Limits, NewJob, Result, Scheduled};
 use rusqlite::Transaction;
 
 use crate::backend::SqliteBackend;
@@ -45,8 +45,9 @@ impl SqliteBackend {
         jobs: Vec<NewJob>,
     ) -> Result<Vec<Scheduled>> {
         self.submitter.ensure_open(OPERATION)?;
+        let now = self.shared.clock.now();
         for job in &jobs {
-            self.check(job).map_err(|error| error.operation(OPERATION))?;
+            Limits::default().check(job, now).map_err(|error| error.operation(OPERATION))?;
         }
         let schedule = || {
             self.refuse_other_files(transaction)?;
@@ -99,21 +100,6 @@ impl SqliteBackend {
             "the transaction is open in another file",
             "open the transaction in the backend's file; the same table in an attached file does not count",
         ))
-    }
-
-    fn check(&self, job: &NewJob) -> Result<()> {
-        let limits = Limits::default();
-        if job.payload.len() > limits.payload {
-            return Err(Error::invalid(format!(
-                "the payload for queue {} has {} bytes; at most {} are allowed",
-                job.queue,
-                job.payload.len(),
-                limits.payload
-            ))
-            .remedy("store the data elsewhere and schedule its address"));
-        }
-        job.headers.validate(&limits)?;
-        job.due.validate(self.shared.clock.now(), limits.horizon)
     }
 }
 

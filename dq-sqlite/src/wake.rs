@@ -1,7 +1,5 @@
 //! Hints for listeners of this process, about what this or another process wrote.
 
-use std::collections::BTreeSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dq_core::{Listeners, QueueName, Wakeups};
@@ -19,18 +17,16 @@ pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(25);
 #[derive(Debug, Default)]
 pub(crate) struct Switchboard {
     listeners: Listeners,
-    queues: Mutex<BTreeSet<QueueName>>,
 }
 
 impl Switchboard {
     pub(crate) fn listen(&self, queues: &[QueueName]) -> Wakeups {
-        self.lock().extend(queues.iter().cloned());
         self.listeners.listen(queues)
     }
 
     /// Whether looking for the commits of others is of use to anybody.
     pub(crate) fn is_used(&self) -> bool {
-        !self.lock().is_empty()
+        !self.listeners.is_empty()
     }
 
     pub(crate) fn send(&self, wakes: Vec<Wake>) {
@@ -42,8 +38,7 @@ impl Switchboard {
     /// Tells every listener when its first job is due, after a commit of which it is not known
     /// what it changed.
     pub(crate) fn send_all(&self, conn: &Connection, sql: &Sql) -> Outcome<()> {
-        let queues: Vec<QueueName> = self.lock().iter().cloned().collect();
-        for queue in queues {
+        for queue in self.listeners.queues() {
             let mut first = conn.prepare_cached(&sql.first_due)?;
             let due = first.query_row([queue.as_str()], |row| row.get(0)).optional()?;
             if let Some(due) = due {
@@ -51,11 +46,6 @@ impl Switchboard {
             }
         }
         Ok(())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeSet<QueueName>> {
-        // The set is only ever added to, so a panic elsewhere leaves it whole.
-        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

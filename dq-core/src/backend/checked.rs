@@ -46,29 +46,6 @@ impl Checked {
         }
         Err(Error::unsupported(self.backend.name(), feature).operation(operation))
     }
-
-    fn check_job(&self, job: &NewJob, now: Timestamp) -> Result<()> {
-        if job.payload.len() > self.limits.payload {
-            return Err(Error::invalid(format!(
-                "the payload for queue {} has {} bytes; at most {} are allowed",
-                job.queue,
-                job.payload.len(),
-                self.limits.payload
-            ))
-            .remedy(
-                "store the data elsewhere and schedule its address, or raise `payload_limit`",
-            ));
-        }
-        if job.max_attempts == Some(0) {
-            return Err(Error::invalid(format!(
-                "max_attempts of a job for queue {} is 0",
-                job.queue
-            ))
-            .remedy("1 means no retry"));
-        }
-        job.headers.validate(&self.limits)?;
-        job.due.validate(now, self.limits.horizon)
-    }
 }
 
 // `missing_trait_methods`: a method that is not forwarded would lose what the backend does.
@@ -95,7 +72,7 @@ impl Backend for Checked {
                 jobs.len(),
                 self.limits.bulk
             ))
-            .remedy("schedule in several calls, or raise `bulk_limit`")
+            .remedy("schedule in several calls, or raise `limits.bulk`")
             .operation(OPERATION));
         }
         if jobs.iter().any(|job| job.key.is_some()) {
@@ -103,7 +80,7 @@ impl Backend for Checked {
         }
         let now = self.clock.now();
         for job in &jobs {
-            self.check_job(job, now).map_err(|error| error.operation(OPERATION))?;
+            self.limits.check(job, now).map_err(|error| error.operation(OPERATION))?;
         }
         self.backend.schedule(jobs).await
     }

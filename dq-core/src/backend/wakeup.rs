@@ -57,6 +57,12 @@ pub struct Waker {
 }
 
 impl Waker {
+    /// Whether somebody listens still.
+    #[must_use]
+    pub fn is_heard(&self) -> bool {
+        self.cell.strong_count() > 0
+    }
+
     /// Sends a hint; `false` if nobody listens any more.
     pub fn wake(&self, due: Timestamp) -> bool {
         let Some(cell) = self.cell.upgrade() else {
@@ -102,6 +108,23 @@ impl Listeners {
         }
     }
 
+    /// Whether nobody listens.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        !self.lock().values().flatten().any(Waker::is_heard)
+    }
+
+    /// The queues that somebody listens to.
+    #[must_use]
+    pub fn queues(&self) -> Vec<QueueName> {
+        let mut by_queue = self.lock();
+        by_queue.retain(|_, wakers| {
+            wakers.retain(Waker::is_heard);
+            !wakers.is_empty()
+        });
+        by_queue.keys().cloned().collect()
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<QueueName, Vec<Waker>>> {
         // A panic while the lock was held leaves the lists whole: they are only grown or pruned.
         self.by_queue.lock().unwrap_or_else(PoisonError::into_inner)
@@ -130,5 +153,6 @@ mod tests {
         drop(listeners.listen(std::slice::from_ref(&queue)));
         listeners.wake(&queue, Timestamp::EPOCH);
         assert!(listeners.lock()[&queue].is_empty());
+        assert!(listeners.is_empty() && listeners.queues().is_empty());
     }
 }

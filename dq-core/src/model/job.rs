@@ -14,8 +14,8 @@ use crate::handler::DeadReason;
 
 /// 128 bits made by the producer, ordered by time of making (UUID version 7).
 ///
-/// Scheduling a job again with the id of a live one changes nothing, so a call whose answer was
-/// lost can be repeated.
+/// Scheduling a job again with the id of one that is in the store changes nothing, so a call whose
+/// answer was lost can be repeated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct JobId(Uuid);

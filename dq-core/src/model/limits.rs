@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::{NewJob, Timestamp};
 use crate::error::{Error, Result};
 
 /// Bounds that are checked before anything reaches a store.
@@ -23,6 +24,33 @@ impl Limits {
     pub const QUEUE_NAME: usize = 128;
     /// Longest job key in bytes of UTF-8.
     pub const KEY: usize = 255;
+
+    /// Checks a job before anything is stored; names were checked when they were made.
+    ///
+    /// # Errors
+    /// `InvalidInput` naming the bound that was crossed.
+    pub fn check(&self, job: &NewJob, now: Timestamp) -> Result<()> {
+        if job.payload.len() > self.payload {
+            return Err(Error::invalid(format!(
+                "the payload for queue {} has {} bytes; at most {} are allowed",
+                job.queue,
+                job.payload.len(),
+                self.payload
+            ))
+            .remedy(
+                "store the data elsewhere and schedule its address, or raise `limits.payload`",
+            ));
+        }
+        if job.max_attempts == Some(0) {
+            return Err(Error::invalid(format!(
+                "max_attempts of a job for queue {} is 0",
+                job.queue
+            ))
+            .remedy("1 means no retry"));
+        }
+        job.headers.validate(self)?;
+        job.due.validate(now, self.horizon)
+    }
 }
 
 impl Default for Limits {

@@ -1,9 +1,8 @@
 //! The machine that finds due jobs and runs their handlers; the same for every backend.
 //!
-//! One file, one loop: [`pump`] claims, [`execute`] runs, [`settle`] tells the store how it went,
-//! [`renew`] keeps leases, [`maintain`] looks after what nobody else does. [`judge`] alone decides
-//! what a result means, [`slots`] alone how much runs at once; [`source`] is what the loops of one
-//! store share.
+//! One file, one loop: `pump` claims, `execute` runs, `settle` tells the store how it went, `renew`
+//! keeps leases, `maintain` looks after what nobody else does. `judge` alone decides what a result
+//! means, `slots` alone how much runs at once; `source` is what the loops of one store share.
 
 mod builder;
 mod execute;
