@@ -15,11 +15,11 @@ use crate::config::SqliteConfig;
 use crate::error::Outcome;
 use crate::granted::Granted;
 use crate::reader::{Look, Readers, View};
+use crate::shared::Shared;
 use crate::sql::Sql;
 use crate::submit::{Submitter, Weight};
 use crate::tx::Tx;
 use crate::wake::Switchboard;
-use crate::writer::Shared;
 use crate::{check, claim, schedule, settle};
 
 /// Items per transaction of a long batch; others are let in between.

@@ -45,6 +45,7 @@ mod row;
 mod schedule;
 mod schema;
 mod settle;
+mod shared;
 mod sql;
 mod submit;
 mod transaction;

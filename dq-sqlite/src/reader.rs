@@ -8,8 +8,8 @@ use tokio::sync::Semaphore;
 
 use crate::connection::open_reader;
 use crate::error::{Failure, Outcome};
+use crate::shared::Shared;
 use crate::sql::Sql;
-use crate::writer::Shared;
 
 /// Connections at once.
 const READERS: usize = 4;

@@ -6,8 +6,9 @@ use dq_core::{Error, ErrorKind, Result};
 use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::error::{Failure, Outcome};
+use crate::shared::{Shared, StoreId};
 use crate::tx::Tx;
-use crate::writer::{Shared, StoreId, Writer};
+use crate::writer::Writer;
 
 /// Calls that may wait in the channel; more wait outside it.
 const CHANNEL: usize = 1_024;

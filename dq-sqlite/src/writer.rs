@@ -8,18 +8,16 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use dq_core::Clock;
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
-use crate::config::SqliteConfig;
 use crate::connection;
 use crate::error::{Failure, Outcome};
 use crate::maintenance;
-use crate::sql::Sql;
+use crate::shared::{Shared, StoreId};
 use crate::submit::{Answer, Message, Ticket, Weight};
 use crate::tx::{Names, Tx, Wake};
-use crate::wake::{LOOK_EVERY, Neighbours, Switchboard};
+use crate::wake::{LOOK_EVERY, Neighbours};
 
 /// A transaction takes no more operations once it has this many, or this many bytes of payloads.
 const GROUP_ITEMS: usize = 512;
@@ -34,18 +32,6 @@ const NEIGHBOURLY: Duration = Duration::from_secs(10);
 
 /// How long nothing must have been written before maintenance.
 const REST: Duration = Duration::from_millis(200);
-
-/// Tells one store from another.
-pub(crate) type StoreId = [u8; 16];
-
-/// What the writer and its callers share.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) config: SqliteConfig,
-    pub(crate) sql: Sql,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) switchboard: Switchboard,
-}
 
 /// A connection and what is known of its file.
 struct Session {
