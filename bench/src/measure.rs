@@ -1,0 +1,100 @@
+//! Clocks and statistics.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+use tokio::runtime::{Builder, Runtime};
+
+/// CPU time of all threads of this process so far.
+pub(crate) fn process_cpu() -> Duration {
+    cpu(ClockId::ProcessCPUTime)
+}
+
+/// CPU time of this thread so far. Unlike a clock on the wall it stands still while another
+/// process has the core.
+pub(crate) fn thread_cpu() -> Duration {
+    cpu(ClockId::ThreadCPUTime)
+}
+
+fn cpu(clock: ClockId) -> Duration {
+    Duration::try_from(clock_gettime(clock)).expect("CPU time is never negative")
+}
+
+/// Time on the wall and CPU time of the process.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stopwatch {
+    wall: Instant,
+    cpu: Duration,
+}
+
+impl Stopwatch {
+    pub(crate) fn start() -> Self {
+        Self { cpu: process_cpu(), wall: Instant::now() }
+    }
+
+    pub(crate) fn wall(&self) -> Duration {
+        self.wall.elapsed()
+    }
+
+    pub(crate) fn cpu(&self) -> Duration {
+        process_cpu() - self.cpu
+    }
+}
+
+/// Bytes of memory that a process holds; `self` or its number. Zero where it cannot be told.
+pub(crate) fn resident(process: &str) -> u64 {
+    const PAGE: u64 = 4_096;
+    let statm = fs::read_to_string(format!("/proc/{process}/statm")).unwrap_or_default();
+    let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
+    pages.unwrap_or(0) * PAGE
+}
+
+/// Events per second.
+pub(crate) fn rate(count: usize, time: Duration) -> f64 {
+    count as f64 / time.as_secs_f64()
+}
+
+pub(crate) fn micros(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
+}
+
+pub(crate) fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+/// The middle one.
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// Times in order.
+#[derive(Debug)]
+pub(crate) struct Times(Vec<Duration>);
+
+impl Times {
+    pub(crate) fn new(mut times: Vec<Duration>) -> Self {
+        times.sort_unstable();
+        Self(times)
+    }
+
+    /// The time that this share of all does not exceed, in milliseconds.
+    pub(crate) fn millis_at(&self, share: f64) -> f64 {
+        let last = self.0.len().saturating_sub(1);
+        let place = (self.0.len() as f64 * share).ceil() as usize;
+        self.0.get(place.saturating_sub(1).min(last)).map_or(f64::NAN, |time| millis(*time))
+    }
+}
+
+/// A runtime with this many threads of its own, or on the calling thread if that is zero.
+pub(crate) fn runtime(workers: usize) -> Runtime {
+    let mut builder = match workers {
+        0 => Builder::new_current_thread(),
+        _ => Builder::new_multi_thread(),
+    };
+    if workers > 0 {
+        builder.worker_threads(workers);
+    }
+    builder.enable_time().build().expect("a runtime can be made")
+}

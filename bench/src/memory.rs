@@ -1,0 +1,109 @@
+//! The memory backend through client and runner, with a handler that does nothing.
+
+use std::hint::black_box;
+
+use dq::Dq;
+
+use crate::measure::{Stopwatch, median, micros, rate, resident, runtime};
+use crate::probe::{Bench, Probe};
+use crate::table::Figure;
+use crate::workload::{WEEK, has_key, key, scatter};
+use crate::{Plan, Result, progress};
+
+/// Bytes of a payload as JSON.
+const PAYLOAD: usize = 100;
+
+pub(crate) fn run(plan: &Plan) -> Result<Vec<Figure>> {
+    let mut figures = vec![bytes_per_job(plan.size(1_000_000, 20_000))?];
+    let jobs = plan.size(300_000, 5_000);
+    for (workers, concurrency, aim) in
+        [(0, None, true), (0, Some(256), true), (2, None, false), (2, Some(256), false)]
+    {
+        figures.extend(through_the_runner(jobs, plan.size(3, 1), workers, concurrency, aim)?);
+    }
+    Ok(figures)
+}
+
+fn payload() -> String {
+    // Two quotes are added by the encoding.
+    "x".repeat(PAYLOAD - 2)
+}
+
+/// What the process grows by, with everything the allocator adds.
+fn bytes_per_job(jobs: usize) -> Result<Figure> {
+    let before = resident("self");
+    let runtime = runtime(0);
+    let grown = runtime.block_on(async {
+        let dq = Dq::connect("memory:").await?;
+        for number in 0..jobs as u64 {
+            let at = scatter(number) % WEEK.unsigned_abs();
+            let mut job = dq
+                .schedule::<Bench>(payload())
+                .after(std::time::Duration::from_millis(60_000 + at));
+            if has_key(number) {
+                job = job.key(key(number).as_str());
+            }
+            let _ = job.await?;
+        }
+        let grown = resident("self") - before;
+        black_box(&dq);
+        Ok::<_, dq::Error>(grown)
+    })?;
+    let each = grown as f64 / jobs as f64;
+    progress(format_args!("{jobs} pending jobs take {each:.0} bytes each"));
+    Ok(Figure::new("a pending job, with its payload of 100 bytes", each, "bytes"))
+}
+
+/// Schedules jobs that are due at once, then runs them all.
+fn through_the_runner(
+    jobs: usize,
+    rounds: usize,
+    workers: usize,
+    concurrency: Option<usize>,
+    aim: bool,
+) -> Result<Vec<Figure>> {
+    let runtime = runtime(workers);
+    let (mut scheduled, mut ran, mut whole) = (Vec::new(), Vec::new(), Vec::new());
+    let setting = format!(
+        "{}, {}",
+        if workers == 0 { "one thread".to_owned() } else { format!("{workers} workers") },
+        concurrency.map_or("default concurrency".to_owned(), |jobs| format!("concurrency {jobs}"))
+    );
+    for _ in 0..rounds {
+        let (dq, wall, cpu) = runtime.block_on(async {
+            let dq = Dq::connect("memory:").await?;
+            let watch = Stopwatch::start();
+            for number in 0..jobs as u64 {
+                let mut job = dq.schedule::<Bench>(payload());
+                if has_key(number) {
+                    job = job.key(key(number).as_str());
+                }
+                let _ = job.await?;
+            }
+            Ok::<_, dq::Error>((dq, watch.wall(), watch.cpu()))
+        })?;
+        let mut probe = Probe::counting(jobs);
+        if let Some(concurrency) = concurrency {
+            probe = probe.concurrency(concurrency);
+        }
+        // A task, since that is where a program has its runner.
+        let second = runtime.block_on(async {
+            tokio::spawn(async move {
+                let watch = probe.run(&dq).await?;
+                Result::Ok((watch.wall(), watch.cpu()))
+            })
+            .await?
+        })?;
+        scheduled.push(micros(cpu) / jobs as f64);
+        ran.push(micros(second.1) / jobs as f64);
+        whole.push(rate(jobs, wall + second.0));
+    }
+    let (scheduled, ran) = (median(scheduled), median(ran));
+    progress(format_args!("{setting}: schedule {scheduled:.2} µs, run {ran:.2} µs of CPU"));
+    let cost = Figure::new(format!("{setting}: claim, run, settle"), ran, "µs CPU");
+    Ok(vec![
+        Figure::new(format!("{setting}: schedule"), scheduled, "µs CPU"),
+        if aim { cost.at_most(3.0) } else { cost },
+        Figure::new(format!("{setting}: schedule, claim, run, settle"), median(whole), "jobs/s"),
+    ])
+}

@@ -1,0 +1,141 @@
+//! Figures, and the table that they make.
+
+use std::fmt::Write as _;
+
+use serde::{Deserialize, Serialize};
+
+/// One measured number, and what it was hoped to be.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Figure {
+    pub(crate) group: String,
+    pub(crate) name: String,
+    pub(crate) value: f64,
+    pub(crate) unit: String,
+    pub(crate) ratio: Option<Ratio>,
+    pub(crate) aim: Option<Aim>,
+}
+
+/// The value over that of a reference measured in the same run.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Ratio {
+    pub(crate) value: f64,
+    pub(crate) to: String,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Aim {
+    pub(crate) text: String,
+    pub(crate) met: bool,
+}
+
+impl Figure {
+    pub(crate) fn new(name: impl Into<String>, value: f64, unit: &str) -> Self {
+        Self {
+            group: String::new(),
+            name: name.into(),
+            value,
+            unit: unit.to_owned(),
+            ratio: None,
+            aim: None,
+        }
+    }
+
+    /// Puts the value in relation to a reference in the same unit.
+    pub(crate) fn over(mut self, reference: f64, to: &str) -> Self {
+        self.ratio = Some(Ratio { value: self.value / reference, to: to.to_owned() });
+        self
+    }
+
+    /// The value shall be at most this.
+    pub(crate) fn at_most(self, bound: f64) -> Self {
+        let (text, met) = (format!("≤ {} {}", short(bound), self.unit), self.value <= bound);
+        self.aim(text, met)
+    }
+
+    /// The ratio shall be at least this.
+    pub(crate) fn ratio_at_least(self, bound: f64) -> Self {
+        self.ratio_aim("≥", bound, |value| value >= bound)
+    }
+
+    /// The ratio shall be at most this.
+    pub(crate) fn ratio_at_most(self, bound: f64) -> Self {
+        self.ratio_aim("≤", bound, |value| value <= bound)
+    }
+
+    /// An aim that is worked out by the caller.
+    pub(crate) fn aim(mut self, text: impl Into<String>, met: bool) -> Self {
+        self.aim = Some(Aim { text: text.into(), met });
+        self
+    }
+
+    fn ratio_aim(self, sign: &str, bound: f64, met: impl Fn(f64) -> bool) -> Self {
+        let Some(ratio) = self.ratio.clone() else {
+            return self;
+        };
+        self.aim(format!("{sign} {bound} {}", ratio.to), met(ratio.value))
+    }
+
+    fn cells(&self) -> [String; 6] {
+        let ratio = self.ratio.as_ref();
+        let aim = self.aim.as_ref();
+        [
+            self.group.clone(),
+            self.name.clone(),
+            format!("{} {}", short(self.value), self.unit),
+            ratio.map(|ratio| format!("{} {}", short(ratio.value), ratio.to)).unwrap_or_default(),
+            aim.map(|aim| aim.text.clone()).unwrap_or_default(),
+            aim.map(|aim| if aim.met { "yes" } else { "NO" }.to_owned()).unwrap_or_default(),
+        ]
+    }
+}
+
+/// Three significant digits, with thousands set apart.
+fn short(value: f64) -> String {
+    let size = value.abs();
+    if size >= 999.5 {
+        let digits = format!("{:.0}", size);
+        let mut text = String::new();
+        for (place, digit) in digits.chars().enumerate() {
+            if place > 0 && (digits.len() - place) % 3 == 0 {
+                text.push(',');
+            }
+            text.push(digit);
+        }
+        return if value < 0.0 { format!("-{text}") } else { text };
+    }
+    let decimals = match size {
+        size if size >= 99.95 || size == 0.0 => 0,
+        size if size >= 9.995 => 1,
+        size if size >= 0.9995 => 2,
+        _ => 3,
+    };
+    format!("{value:.decimals$}")
+}
+
+/// The table as Markdown that can be read as it is.
+pub(crate) fn markdown(figures: &[Figure]) -> String {
+    let head = ["group", "figure", "value", "ratio", "aim", "met"].map(str::to_owned);
+    let rows: Vec<[String; 6]> = figures.iter().map(Figure::cells).collect();
+    let width = |column: usize| {
+        let cells = std::iter::once(&head).chain(&rows).map(|row| row[column].chars().count());
+        cells.max().unwrap_or(0)
+    };
+    let widths: [usize; 6] = std::array::from_fn(width);
+    let mut text = String::new();
+    let mut line = |row: &[String; 6]| {
+        for (column, cell) in row.iter().enumerate() {
+            let width = widths[column];
+            // Numbers to the right. Writing to a String cannot fail.
+            let _ = if matches!(column, 2 | 3) {
+                write!(text, "| {cell:>width$} ")
+            } else {
+                write!(text, "| {cell:width$} ")
+            };
+        }
+        text.push_str("|\n");
+    };
+    line(&head);
+    line(&widths.map(|width| "-".repeat(width)));
+    rows.iter().for_each(line);
+    text
+}

@@ -1,0 +1,97 @@
+//! Jobs as applications make them: payloads of 100 bytes to 1 KB, every second one under a key.
+
+use bytes::Bytes;
+use dq::{Due, Entropy, Headers, JobKey, NewJob, OnConflict, QueueName, Timestamp};
+use rand::rngs::SmallRng;
+use rand::{Rng, RngCore, SeedableRng};
+
+/// The queue of all jobs made here.
+pub(crate) const QUEUE: &str = "BENCH";
+
+/// Seven days in milliseconds, over which due times are spread.
+pub(crate) const WEEK: i64 = 7 * 86_400_000;
+
+/// Makes jobs, always the same ones.
+#[derive(Debug)]
+pub(crate) struct Workload {
+    rng: SmallRng,
+    /// Payloads are slices of this, so that making a job costs next to nothing.
+    pool: Bytes,
+    entropy: Entropy,
+    queue: QueueName,
+    next: u64,
+}
+
+impl Workload {
+    pub(crate) fn new(seed: u64) -> Self {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let mut pool = vec![0; 1 << 20];
+        rng.fill_bytes(&mut pool);
+        Self {
+            rng,
+            pool: pool.into(),
+            entropy: Entropy::seeded(seed),
+            queue: QueueName::new(QUEUE).expect("the name is valid"),
+            next: 0,
+        }
+    }
+
+    /// A time within seven days from `now`, whatever the jobs before it got.
+    pub(crate) fn within_a_week(&mut self, now: Timestamp) -> Timestamp {
+        Timestamp::from_millis(now.as_millis() + self.rng.random_range(0..WEEK))
+    }
+
+    /// The next job, made at `now` and due at `due`.
+    pub(crate) fn job(&mut self, now: Timestamp, due: Timestamp) -> NewJob {
+        let number = self.next;
+        self.next += 1;
+        let len = self.rng.random_range(100..=1_024);
+        let from = self.rng.random_range(0..self.pool.len() - len);
+        NewJob {
+            id: self.entropy.job_id(now),
+            queue: self.queue.clone(),
+            key: has_key(number).then(|| key(number)),
+            on_conflict: OnConflict::Keep,
+            due: Due::At(due),
+            payload: self.pool.slice(from..from + len),
+            headers: Headers::new(),
+            max_attempts: None,
+        }
+    }
+
+    /// The next jobs, due at random within seven days.
+    pub(crate) fn random(&mut self, now: Timestamp, count: usize) -> Vec<NewJob> {
+        let job = |_| {
+            let due = self.within_a_week(now);
+            self.job(now, due)
+        };
+        (0..count).map(job).collect()
+    }
+
+    /// The next jobs, each due a millisecond after the one before.
+    pub(crate) fn in_order(&mut self, now: Timestamp, count: usize) -> Vec<NewJob> {
+        let job = |_| {
+            let after = i64::try_from(self.next).expect("few jobs");
+            self.job(now, Timestamp::from_millis(now.as_millis() + after))
+        };
+        (0..count).map(job).collect()
+    }
+}
+
+/// Whether the job of this number has a key.
+pub(crate) const fn has_key(number: u64) -> bool {
+    number % 2 == 0
+}
+
+/// The key of a job: 25 bytes that look random, so that neighbours in time are none in an index.
+pub(crate) fn key(number: u64) -> JobKey {
+    JobKey::new(format!("{:016x}-{number:08x}", scatter(number))).expect("the key is valid")
+}
+
+/// A number that looks random, and is another for each argument (splitmix64).
+pub(crate) const fn scatter(number: u64) -> u64 {
+    let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
