@@ -23,18 +23,17 @@ pub async fn trials_for(subject: &dyn Subject) -> Result<Vec<&'static Trial>> {
     Ok(super::trials().filter(|trial| trial.applies(&capabilities, &time)).collect())
 }
 
-/// Runs every trial that applies, one after the other, and names those that failed.
+/// Runs every trial that applies, side by side, and names those that failed.
 ///
 /// # Errors
 /// The subject cannot be opened.
 pub async fn run(subject: &dyn Subject) -> Result<Vec<(&'static str, Failure)>> {
-    let mut failed = Vec::new();
-    for trial in trials_for(subject).await? {
-        if let Err(failure) = trial.run(subject).await {
-            failed.push((trial.name(), failure));
-        }
-    }
-    Ok(failed)
+    let trials = trials_for(subject).await?;
+    let runs = trials.iter().map(|trial| async {
+        let failure = trial.run(subject).await.err()?;
+        Some((trial.name(), failure))
+    });
+    Ok(futures_util::future::join_all(runs).await.into_iter().flatten().collect())
 }
 
 /// The `main` of a test binary with `harness = false`: every trial of every named subject, with

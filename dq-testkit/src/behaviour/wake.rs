@@ -23,7 +23,7 @@ topic! { "wake":
 }
 
 /// A hint that does not come within this is lost: the sweep would have found the job long ago.
-const BOUND: Duration = Duration::from_secs(10);
+const BOUND: Duration = Duration::from_secs(5);
 
 /// Waits for a hint that says `due` or earlier. Others may come before it: hints may be repeated.
 async fn hint(wakeups: &mut Wakeups, due: Timestamp, why: &str) -> Passed {

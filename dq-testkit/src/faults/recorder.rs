@@ -163,10 +163,13 @@ impl Layer for Recorder {
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
         let began = self.began();
         let answer = self.inner.renew(renewals).await;
-        let seen = renewals
-            .iter()
-            .zip(each(&answer, renewals.len()))
-            .map(|(renewal, answer)| What::Renewed { lease: renewal.lease.clone(), answer });
+        let seen = renewals.iter().zip(each(&answer, renewals.len())).map(|(renewal, answer)| {
+            What::Renewed {
+                lease: renewal.lease.clone(),
+                until: began.at + renewal.lease_for,
+                answer,
+            }
+        });
         self.ended(began, seen);
         answer
     }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use dq_core::{JobId, Timestamp, Verdict};
 
 use super::life::{Life, Start, lives};
-use super::{Breach, Clause, Event};
+use super::{Breach, Clause, Event, Span};
 
 pub(super) fn judge(events: &[Event], remaining: &[JobId]) -> Vec<Breach> {
     let remaining: HashSet<JobId> = remaining.iter().copied().collect();
@@ -37,7 +37,8 @@ fn nothing_lost(life: &Life<'_>, remains: bool, accuse: &mut impl FnMut(Clause, 
     }
     let gone = |verdict: &Verdict| matches!(verdict, Verdict::Done | Verdict::Skip);
     let ended = life.ends.iter().any(|end| end.possible() && gone(end.verdict));
-    let taken = ended || !life.revocations.is_empty() || !life.removals.is_empty();
+    let removed = !life.purges.is_empty() || life.finding_it_dead(&life.removals).next().is_some();
+    let taken = ended || removed || !life.revocations.is_empty();
     let certain = life.births.iter().any(|birth| birth.certain);
     if certain && !remains && !taken {
         accuse(Clause::NothingLost, "is gone, and nothing took it away".to_owned());
@@ -74,15 +75,26 @@ fn never_early(life: &Life<'_>, accuse: &mut impl FnMut(Clause, String)) {
     }
 }
 
-/// The end of a lease by renewals that were granted before another call began.
-fn held_until(life: &Life<'_>, start: &Start<'_>) -> Timestamp {
+/// The times at which a lease may end for a call: as it was given out, or as it was renewed last.
+fn lease_ends<'a>(
+    life: &'a Life<'_>,
+    start: &'a Start<'_>,
+    call: &'a Span,
+) -> impl Iterator<Item = Timestamp> {
     let token = start.leased.token.0;
-    let renewals = life.renewals.iter().filter(|(_, renewed, _)| *renewed == token);
-    renewals
-        .map(|(_, _, until)| *until)
-        .chain([start.leased.leased_until])
-        .max()
-        .unwrap_or_default()
+    let renewals = move || life.renewals.iter().filter(move |renewal| renewal.token == token);
+    // A renewal holds until a later one, whose answer is known, has set another end.
+    let outdated = move |since: &Span| {
+        renewals().any(|later| {
+            let in_order = since.before(&later.call.span) && later.call.span.before(call);
+            later.call.certain && in_order
+        })
+    };
+    let given = (!outdated(&start.span)).then_some(start.leased.leased_until);
+    let renewed = renewals()
+        .filter(move |renewal| !outdated(&renewal.call.span) && !call.before(&renewal.call.span))
+        .map(|renewal| renewal.until);
+    given.into_iter().chain(renewed)
 }
 
 /// Clause 4: one live lease, growing tokens, nothing for stale ones.
@@ -105,7 +117,7 @@ fn one_at_a_time(life: &Life<'_>, accuse: &mut impl FnMut(Clause, String)) {
             .ends
             .iter()
             .any(|end| end.token == token && end.possible() && !second.span.before(&end.span));
-        let until = held_until(life, first);
+        let until = lease_ends(life, first, &second.span).min().unwrap_or_default();
         if !settled && second.now < until {
             let now = second.now;
             accuse(
@@ -124,11 +136,16 @@ fn one_at_a_time(life: &Life<'_>, accuse: &mut impl FnMut(Clause, String)) {
             accuse(Clause::OneAtATime, format!("is settled by token {token} after token {newer}"));
         }
         match starts.iter().find(|start| start.leased.token.0 == token) {
-            Some(start) if end.span.at >= held_until(life, start) => {
-                let at = end.span.at;
-                accuse(Clause::OneAtATime, format!("is settled at {at}, after the lease ended"));
+            Some(start) => {
+                // A renewal whose answer was lost may have moved the end to nobody knows when.
+                let lost = life.renewals.iter().any(|r| r.token == token && !r.call.certain);
+                let until = lease_ends(life, start, &end.span).max().unwrap_or(Timestamp::MAX);
+                if !lost && end.span.at >= until {
+                    let at = end.span.at;
+                    accuse(Clause::OneAtATime, format!("is settled at {at}, held until {until}"));
+                }
             }
-            _ => {}
+            None => {}
         }
         let twice = life.ends.iter().any(|other| {
             other.accepted == Some(true)
@@ -195,7 +212,7 @@ fn says_what_happened(life: &Life<'_>, accuse: &mut impl FnMut(Clause, String)) 
 /// Clause 7: `attempts` says how many attempts failed.
 fn failure_counted(life: &Life<'_>, accuse: &mut impl FnMut(Clause, String)) {
     // A new life or a replay counts from zero; such jobs are judged by the other clauses.
-    if life.births.len() != 1 || !life.replays.is_empty() {
+    if life.births.len() != 1 || life.finding_it_dead(&life.replays).next().is_some() {
         return;
     }
     for start in &life.starts {

@@ -18,14 +18,38 @@ pub(super) struct Life<'a> {
     pub(super) bounds: Vec<(Maybe, Timestamp)>,
     pub(super) starts: Vec<Start<'a>>,
     pub(super) ends: Vec<End<'a>>,
-    /// Renewals that were granted, by token, with the new end of the lease.
-    pub(super) renewals: Vec<(Span, u64, Timestamp)>,
+    /// Renewals that were granted, or may have been.
+    pub(super) renewals: Vec<Renewal>,
     /// Calls after which it must not start any more: cancelled, or replaced.
     pub(super) revocations: Vec<Maybe>,
-    /// Operators' calls that may have removed it.
+    /// Operators' calls that remove whatever does not run.
+    pub(super) purges: Vec<Span>,
+    /// Operators' calls that remove it if it is dead.
     pub(super) removals: Vec<Span>,
-    /// Operators' calls that may have made it live again.
+    /// Operators' calls that make it live again if it is dead.
     pub(super) replays: Vec<Span>,
+}
+
+impl Life<'_> {
+    /// Of calls about the dead, those that may have found this job dead.
+    pub(super) fn finding_it_dead<'a>(&'a self, calls: &'a [Span]) -> impl Iterator<Item = Span> {
+        let dead = |call: &&Span| {
+            self.ends.iter().any(|end| {
+                let dies = matches!(end.verdict, Verdict::Dead { .. });
+                dies && end.possible() && !call.before(&end.span)
+            })
+        };
+        calls.iter().filter(dead).copied()
+    }
+}
+
+/// A lease that was kept.
+#[derive(Debug)]
+pub(super) struct Renewal {
+    pub(super) call: Maybe,
+    pub(super) token: u64,
+    /// The end of the lease, or a time before it if the answer was lost.
+    pub(super) until: Timestamp,
 }
 
 /// A call, and whether it is known to have taken effect on this job.
@@ -129,11 +153,14 @@ fn note<'a>(
                 life.bounds.push((maybe(answer.is_some()), due.resolve(span.at)));
             }
         }
-        What::Renewed { lease, answer } => {
-            if let Some(Renewed::Until(until)) = answer {
-                let life = lives.entry(lease.job).or_default();
-                life.renewals.push((span, lease.token.0, *until));
-            }
+        What::Renewed { lease, until, answer } => {
+            let until = match answer {
+                Some(Renewed::Lost) => return,
+                Some(Renewed::Until(until)) => *until,
+                None => *until,
+            };
+            let renewal = Renewal { call: maybe(answer.is_some()), token: lease.token.0, until };
+            lives.entry(lease.job).or_default().renewals.push(renewal);
         }
         What::Cancelled { job, answer } => {
             if matches!(answer, None | Some(Cancelled::Cancelled)) {
@@ -170,7 +197,8 @@ fn note<'a>(
                         life.replays.push(span);
                         life.bounds.push((maybe(false), *not_before));
                     }
-                    Intervention::Remove { .. } | Intervention::Purge => life.removals.push(span),
+                    Intervention::Remove { .. } => life.removals.push(span),
+                    Intervention::Purge => life.purges.push(span),
                 }
             }
         }

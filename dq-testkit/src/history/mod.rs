@@ -79,6 +79,8 @@ pub enum What {
     Renewed {
         /// The lease.
         lease: Lease,
+        /// If it was kept, it lasts at least until then.
+        until: Timestamp,
         /// What became of it.
         answer: Option<Renewed>,
     },

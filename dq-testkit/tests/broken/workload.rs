@@ -1,0 +1,144 @@
+//! Several clients at once on one store, at random, so that histories are worth judging.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use dq_core::{
+    Backend, ClaimParams, Clock, DeadKind, DeadReason, Due, Entropy, Headers, JobKey, JobRef,
+    NewJob, OnConflict, Operation, QueueName, Renewal, Reschedule, Settlement, Target, Timestamp,
+    Verdict, VirtualClock, Want,
+};
+
+/// Random numbers below a bound.
+struct Dice(Entropy);
+
+impl Dice {
+    fn below(&self, bound: u64) -> u64 {
+        u64::try_from(self.0.bits() % u128::from(bound)).unwrap_or(0)
+    }
+
+    fn millis(&self, bound: u64) -> Duration {
+        Duration::from_millis(self.below(bound))
+    }
+}
+
+const CLIENTS: u64 = 4;
+const STEPS: usize = 150;
+
+/// Runs the clients until each has done its steps. The clock goes on all the while.
+pub(crate) async fn run(backend: Arc<dyn Backend>, clock: Arc<VirtualClock>, seed: u64) {
+    let clients = (0..CLIENTS).map(|number| {
+        let (backend, clock) = (backend.clone(), clock.clone());
+        tokio::spawn(client(backend, clock, Entropy::seeded(seed * CLIENTS + number)))
+    });
+    for client in clients.collect::<Vec<_>>() {
+        client.await.expect("no client panics");
+    }
+}
+
+async fn client(backend: Arc<dyn Backend>, clock: Arc<VirtualClock>, entropy: Entropy) {
+    let dice = Dice(entropy);
+    let queue = QueueName::new("q").expect("a valid name");
+    let mut known = Vec::new();
+    let mut held = Vec::new();
+    for _ in 0..STEPS {
+        clock.advance(dice.millis(20));
+        tokio::task::yield_now().await;
+        // Errors are part of the history; the recorder has them.
+        match dice.below(10) {
+            0..=2 => {
+                let job = job(&dice, &queue, clock.now());
+                known.push(target(&job));
+                let _ = backend.schedule(vec![job]).await;
+            }
+            3..=5 => {
+                let want =
+                    Want { queue: queue.clone(), max: 2, lease_for: dice.millis(150) + LEAST };
+                let params = ClaimParams { wants: &[want], limit: 2, worker: "client" };
+                if let Ok(claimed) = backend.claim(params).await {
+                    held.extend(claimed.jobs.iter().map(dq_core::LeasedJob::lease));
+                }
+            }
+            6 | 7 if !held.is_empty() => {
+                let at = dice.below(held.len() as u64) as usize;
+                // Some are settled twice, and some after their lease has ended.
+                let lease =
+                    if dice.below(5) == 0 { held[at].clone() } else { held.swap_remove(at) };
+                let verdict = verdict(&dice, clock.now());
+                let _ = backend.settle(&[Settlement { lease, verdict }]).await;
+            }
+            8 if !held.is_empty() => {
+                let lease = held[dice.below(held.len() as u64) as usize].clone();
+                let lease_for = dice.millis(150) + LEAST;
+                let _ = backend.renew(&[Renewal { lease, lease_for }]).await;
+            }
+            _ if !known.is_empty() => {
+                let target = known[dice.below(known.len() as u64) as usize].clone();
+                interfere(&*backend, &dice, &queue, target, clock.now()).await;
+            }
+            _ => {}
+        }
+    }
+}
+
+const LEAST: Duration = Duration::from_millis(1);
+
+fn job(dice: &Dice, queue: &QueueName, now: Timestamp) -> NewJob {
+    let key = (dice.below(2) == 0).then(|| format!("k{}", dice.below(4)));
+    NewJob {
+        id: dice.0.job_id(now),
+        queue: queue.clone(),
+        key: key.map(|key| JobKey::new(key).expect("a valid key")),
+        on_conflict: [OnConflict::Keep, OnConflict::Replace][dice.below(2) as usize],
+        due: Due::At(now + dice.millis(200)),
+        payload: Bytes::new(),
+        headers: Headers::new(),
+        max_attempts: None,
+    }
+}
+
+fn target(job: &NewJob) -> Target {
+    job.key.clone().map_or(Target::Id(job.id), Target::Key)
+}
+
+fn verdict(dice: &Dice, now: Timestamp) -> Verdict {
+    let due = Due::At(now + dice.millis(100));
+    match dice.below(8) {
+        0 => Verdict::Skip,
+        1 | 2 => Verdict::Retry(due),
+        3 => Verdict::Snooze(due),
+        4 => {
+            let reason = DeadReason::new(DeadKind::Rejected, "no");
+            Verdict::Dead { reason, failed: true }
+        }
+        5 => Verdict::Release { started: dice.below(2) == 0 },
+        _ => Verdict::Done,
+    }
+}
+
+async fn interfere(
+    backend: &dyn Backend,
+    dice: &Dice,
+    queue: &QueueName,
+    target: Target,
+    now: Timestamp,
+) {
+    let job = JobRef::new(queue.clone(), target);
+    match dice.below(12) {
+        0..=3 => {
+            let due = Due::At(now + dice.millis(150));
+            let _ = backend.reschedule(&[Reschedule { job, due }]).await;
+        }
+        4 => {
+            let replay = Operation::Replay { queue, jobs: None, due: Due::NOW };
+            let _ = backend.operate(replay).await;
+        }
+        5 => {
+            let _ = backend.operate(Operation::Remove { queue, jobs: None }).await;
+        }
+        _ => {
+            let _ = backend.cancel(&[job]).await;
+        }
+    }
+}
