@@ -113,8 +113,7 @@ impl Store {
         let receipt = Receipt { id: job.id, due };
         let record = Record { job, seq: self.next_seq, queue, place: Place::Waiting };
         let slot = self.records.insert(record);
-        let records = &self.records;
-        self.ids.insert(&new.id, slot, |ids, slot| ids.hash(&records[slot].job.id));
+        self.ids.insert(&new.id, slot);
         self.file_key(slot);
         self.wait(slot);
         self.queues[queue].totals.created += 1;
@@ -282,13 +281,9 @@ impl Store {
     }
 
     fn file_key(&mut self, slot: Slot) {
-        let records = &self.records;
-        let Record { job, queue, .. } = &records[slot];
+        let Record { job, queue, .. } = &self.records[slot];
         if let Some(key) = &job.key {
-            self.keys.insert(&(*queue, key), slot, |keys, slot| {
-                let Record { job, queue, .. } = &records[slot];
-                job.key.as_ref().map_or(0, |key| keys.hash(&(*queue, key)))
-            });
+            self.keys.insert(&(*queue, key), slot);
         }
     }
 

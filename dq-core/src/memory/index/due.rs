@@ -27,7 +27,7 @@ impl Entry {
 }
 
 /// Most entries of a leaf. Larger leaves make the tree above them smaller and each sort longer.
-const LEAF: usize = 128;
+const LEAF: usize = 256;
 
 /// A B-tree whose leaves are put in order only when somebody looks.
 ///
@@ -84,11 +84,16 @@ impl Leaf {
 
     /// Takes the upper half out of a full leaf, with the place it begins at.
     fn split(&mut self) -> (Place, Self) {
-        self.sort();
         self.entries.drain(..self.head);
         self.head = 0;
-        let upper = self.entries.split_off(self.entries.len() / 2);
-        (upper[0].place(), Self { entries: upper, head: 0, sorted: true })
+        let middle = self.entries.len() / 2;
+        if !self.sorted {
+            self.entries.select_nth_unstable(middle);
+        }
+        // A full leaf has room for as many again; the exact size would be outgrown at once.
+        let mut upper = Vec::with_capacity(LEAF + 1);
+        upper.extend(self.entries.drain(middle..));
+        (upper[0].place(), Self { entries: upper, head: 0, sorted: self.sorted })
     }
 }
 
@@ -141,8 +146,7 @@ impl DueIndex {
     /// Takes an entry out; `false` if it is not there.
     pub fn remove(&mut self, at: i64, seq: u64) -> bool {
         let place = (at, seq);
-        let Some((&from, _)) = self.leaves.range(..=place).next_back() else { return false };
-        let leaf = self.leaves.get_mut(&from).expect("its place was just found");
+        let Some((&from, leaf)) = self.leaves.range_mut(..=place).next_back() else { return false };
         if !leaf.remove(place) {
             return false;
         }
@@ -212,15 +216,12 @@ impl DueIndex {
     /// The leaf that may hold this place. What is less than the first leaf goes there too; that leaf
     /// is then filed under the least place of all, so that the leaves stay in order when it splits.
     fn leaf_of(&mut self, place: Place) -> Option<&mut Leaf> {
-        let from = match self.leaves.range(..=place).next_back() {
-            Some((from, _)) => *from,
-            None => {
-                let (_, first) = self.leaves.pop_first()?;
-                self.leaves.insert(LEAST, first);
-                LEAST
-            }
-        };
-        self.leaves.get_mut(&from)
+        let (least, _) = self.leaves.first_key_value()?;
+        if place < *least {
+            let (_, first) = self.leaves.pop_first()?;
+            self.leaves.insert(LEAST, first);
+        }
+        self.leaves.range_mut(..=place).next_back().map(|(_, leaf)| leaf)
     }
 }
 

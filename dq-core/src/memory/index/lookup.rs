@@ -13,8 +13,16 @@ const SHARDS: usize = 256;
 ///
 /// Split into shards, so that growing moves a 256th of the entries at a time.
 pub struct Lookup {
-    shards: Box<[HashTable<Slot>]>,
+    shards: Box<[HashTable<Place>]>,
     hasher: DefaultHashBuilder,
+}
+
+/// Half of the hash lies beside the slot, so that growing the table and passing over others need
+/// not look at the records, which may be anywhere in memory.
+#[derive(Clone, Copy)]
+struct Place {
+    hash: u32,
+    slot: Slot,
 }
 
 impl Default for Lookup {
@@ -28,40 +36,44 @@ impl Default for Lookup {
 
 impl Lookup {
     /// The place whose record `is` the one with this key.
+    // Inlined, so that the cache misses of successive calls overlap.
+    #[inline]
     #[must_use]
     pub fn find(&self, key: &impl Hash, is: impl Fn(Slot) -> bool) -> Option<Slot> {
-        let hash = self.hasher.hash_one(key);
-        self.shards[shard(hash)].find(hash, |slot| is(*slot)).copied()
+        let hash = self.hash(key);
+        let wide = spread(hash);
+        self.shards[shard(wide)].find(wide, |p| p.hash == hash && is(p.slot)).map(|p| p.slot)
     }
 
-    /// Adds the place of a key that is not in the table yet. `rehash` gives the hash, by
-    /// [`Self::hash`], of the key at a place.
-    pub fn insert(&mut self, key: &impl Hash, slot: Slot, rehash: impl Fn(&Self, Slot) -> u64) {
+    /// Adds the place of a key that is not in the table yet.
+    pub fn insert(&mut self, key: &impl Hash, slot: Slot) {
         let hash = self.hash(key);
-        // The shard is taken out for the moment so that `rehash` may look at the hasher.
-        let mut table = std::mem::take(&mut self.shards[shard(hash)]);
-        table.insert_unique(hash, slot, |slot| rehash(self, *slot));
-        self.shards[shard(hash)] = table;
+        let wide = spread(hash);
+        self.shards[shard(wide)].insert_unique(wide, Place { hash, slot }, |p| spread(p.hash));
     }
 
     /// Forgets the place of a key.
+    #[inline]
     pub fn remove(&mut self, key: &impl Hash, slot: Slot) {
-        let hash = self.hash(key);
-        if let Ok(entry) = self.shards[shard(hash)].find_entry(hash, |other| *other == slot) {
+        let wide = spread(self.hash(key));
+        if let Ok(entry) = self.shards[shard(wide)].find_entry(wide, |p| p.slot == slot) {
             entry.remove();
         }
     }
 
-    /// The hash of a key in this table.
-    #[must_use]
-    pub fn hash(&self, key: &impl Hash) -> u64 {
-        self.hasher.hash_one(key)
+    fn hash(&self, key: &impl Hash) -> u32 {
+        (self.hasher.hash_one(key) >> 32) as u32
     }
 }
 
-/// The table itself uses the top 7 bits and the low ones; the shard takes bits from between.
-const fn shard(hash: u64) -> usize {
-    (hash >> 40) as usize % SHARDS
+/// The hash that the table is given: it takes its tags from the top and positions from the low end.
+const fn spread(hash: u32) -> u64 {
+    (hash as u64) << 32 | hash as u64
+}
+
+/// The shard takes bits from between.
+const fn shard(wide: u64) -> usize {
+    (wide >> 17) as usize % SHARDS
 }
 
 impl fmt::Debug for Lookup {
