@@ -135,17 +135,14 @@ fn one_at_a_time(life: &Life<'_>, accuse: &mut impl FnMut(Clause, String)) {
             let newer = newer.leased.token;
             accuse(Clause::OneAtATime, format!("is settled by token {token} after token {newer}"));
         }
-        match starts.iter().find(|start| start.leased.token.0 == token) {
-            Some(start) => {
-                // A renewal whose answer was lost may have moved the end to nobody knows when.
-                let lost = life.renewals.iter().any(|r| r.token == token && !r.call.certain);
-                let until = lease_ends(life, start, &end.span).max().unwrap_or(Timestamp::MAX);
-                if !lost && end.span.at >= until {
-                    let at = end.span.at;
-                    accuse(Clause::OneAtATime, format!("is settled at {at}, held until {until}"));
-                }
+        if let Some(start) = starts.iter().find(|start| start.leased.token.0 == token) {
+            // A renewal whose answer was lost may have moved the end to nobody knows when.
+            let lost = life.renewals.iter().any(|r| r.token == token && !r.call.certain);
+            let until = lease_ends(life, start, &end.span).max().unwrap_or(Timestamp::MAX);
+            if !lost && end.span.at >= until {
+                let at = end.span.at;
+                accuse(Clause::OneAtATime, format!("is settled at {at}, held until {until}"));
             }
-            None => {}
         }
         let twice = life.ends.iter().any(|other| {
             other.accepted == Some(true)

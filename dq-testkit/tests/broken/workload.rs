@@ -1,6 +1,6 @@
 //! Several clients at once on one store, at random, so that histories are worth judging.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -28,27 +28,33 @@ const STEPS: usize = 150;
 
 /// Runs the clients until each has done its steps. The clock goes on all the while.
 pub(crate) async fn run(backend: Arc<dyn Backend>, clock: Arc<VirtualClock>, seed: u64) {
+    let time = Arc::new(Mutex::new(clock));
     let clients = (0..CLIENTS).map(|number| {
-        let (backend, clock) = (backend.clone(), clock.clone());
-        tokio::spawn(client(backend, clock, Entropy::seeded(seed * CLIENTS + number)))
+        let (backend, time) = (backend.clone(), time.clone());
+        tokio::spawn(client(backend, time, Entropy::seeded(seed * CLIENTS + number)))
     });
     for client in clients.collect::<Vec<_>>() {
         client.await.expect("no client panics");
     }
 }
 
-async fn client(backend: Arc<dyn Backend>, clock: Arc<VirtualClock>, entropy: Entropy) {
+/// One client at a time turns the clock, or it would run backwards now and then.
+async fn client(backend: Arc<dyn Backend>, time: Arc<Mutex<Arc<VirtualClock>>>, entropy: Entropy) {
     let dice = Dice(entropy);
     let queue = QueueName::new("q").expect("a valid name");
     let mut known = Vec::new();
     let mut held = Vec::new();
     for _ in 0..STEPS {
-        clock.advance(dice.millis(20));
+        let now = {
+            let clock = time.lock().expect("no client panics");
+            clock.advance(dice.millis(20));
+            clock.now()
+        };
         tokio::task::yield_now().await;
         // Errors are part of the history; the recorder has them.
         match dice.below(10) {
             0..=2 => {
-                let job = job(&dice, &queue, clock.now());
+                let job = job(&dice, &queue, now);
                 known.push(target(&job));
                 let _ = backend.schedule(vec![job]).await;
             }
@@ -65,7 +71,7 @@ async fn client(backend: Arc<dyn Backend>, clock: Arc<VirtualClock>, entropy: En
                 // Some are settled twice, and some after their lease has ended.
                 let lease =
                     if dice.below(5) == 0 { held[at].clone() } else { held.swap_remove(at) };
-                let verdict = verdict(&dice, clock.now());
+                let verdict = verdict(&dice, now);
                 let _ = backend.settle(&[Settlement { lease, verdict }]).await;
             }
             8 if !held.is_empty() => {
@@ -75,7 +81,7 @@ async fn client(backend: Arc<dyn Backend>, clock: Arc<VirtualClock>, entropy: En
             }
             _ if !known.is_empty() => {
                 let target = known[dice.below(known.len() as u64) as usize].clone();
-                interfere(&*backend, &dice, &queue, target, clock.now()).await;
+                interfere(&*backend, &dice, &queue, target, now).await;
             }
             _ => {}
         }
