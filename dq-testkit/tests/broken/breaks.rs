@@ -211,6 +211,10 @@ impl Clock for Ahead {
         self.0.now() + AHEAD
     }
 
+    fn elapsed(&self) -> Duration {
+        self.0.elapsed()
+    }
+
     fn sleep_until(&self, until: Timestamp) -> BoxFuture<'static, ()> {
         self.0.sleep_until(until - AHEAD)
     }
