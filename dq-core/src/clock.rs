@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
@@ -14,6 +14,10 @@ use crate::model::Timestamp;
 pub trait Clock: Debug + Send + Sync + 'static {
     /// Now.
     fn now(&self) -> Timestamp;
+
+    /// Time that has passed since some moment of this clock's own choice: never goes back, whatever
+    /// is done to the time of day. Leases are measured by it.
+    fn elapsed(&self) -> Duration;
 
     /// Ends when this clock has reached `until`; at once if it has already.
     ///
@@ -30,7 +34,14 @@ pub trait Clock: Debug + Send + Sync + 'static {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;
 
+/// What [`SystemClock::elapsed`] counts from.
+static BEGINNING: LazyLock<Instant> = LazyLock::new(Instant::now);
+
 impl Clock for SystemClock {
+    fn elapsed(&self) -> Duration {
+        BEGINNING.elapsed()
+    }
+
     fn now(&self) -> Timestamp {
         // Truncation, not rounding up: a clock that runs ahead by a fraction would fire early.
         let since_epoch =
@@ -61,6 +72,7 @@ pub struct VirtualClock {
 #[derive(Debug)]
 struct VirtualState {
     now: Timestamp,
+    elapsed: Duration,
     sleepers: BTreeMap<(Timestamp, u64), oneshot::Sender<()>>,
     next_sleeper: u64,
 }
@@ -69,7 +81,12 @@ impl VirtualClock {
     /// A clock that shows `now`.
     #[must_use]
     pub fn new(now: Timestamp) -> Self {
-        let state = VirtualState { now, sleepers: BTreeMap::new(), next_sleeper: 0 };
+        let state = VirtualState {
+            now,
+            elapsed: Duration::ZERO,
+            sleepers: BTreeMap::new(),
+            next_sleeper: 0,
+        };
         Self { state: Mutex::new(state) }
     }
 
@@ -79,9 +96,12 @@ impl VirtualClock {
         self.set(to);
     }
 
-    /// Sets the clock, backwards too, and wakes who slept until then.
+    /// Sets the clock, backwards too, and wakes who slept until then. Setting it backwards is as if
+    /// the time of day had been corrected: `elapsed` stays.
     pub fn set(&self, to: Timestamp) {
         let mut state = self.lock();
+        let passed = to.since(state.now);
+        state.elapsed += passed;
         state.now = to;
         let still_asleep = state.sleepers.split_off(&(to + Duration::from_millis(1), 0));
         let woken = std::mem::replace(&mut state.sleepers, still_asleep);
@@ -113,6 +133,10 @@ impl Default for VirtualClock {
 }
 
 impl Clock for VirtualClock {
+    fn elapsed(&self) -> Duration {
+        self.lock().elapsed
+    }
+
     fn now(&self) -> Timestamp {
         self.lock().now
     }

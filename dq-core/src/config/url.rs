@@ -8,7 +8,8 @@ use crate::error::{Error, ErrorKind, Result};
 /// A URL split into scheme, address and options: `scheme://address?option=value&…`.
 ///
 /// The address is left as written, because its meaning is the backend's: a file for `sqlite`, a
-/// host for others. `Debug` shows the scheme only, since the address may hold a password.
+/// host for others. `Debug` and errors show the scheme only, since the rest may hold a password,
+/// and one with a `?` or an `&` in it may reach into the options.
 #[derive(Clone)]
 pub struct ConnectUrl {
     whole: Secret,
@@ -23,25 +24,25 @@ impl ConnectUrl {
     /// # Errors
     /// `Config` if there is no scheme, or an option has no value.
     pub fn parse(url: &str) -> Result<Self> {
-        let malformed = |what: String| {
+        let malformed = |what: &'static str| {
             Error::new(ErrorKind::Config, what)
                 .remedy("URLs look like sqlite://jobs.db, memory:, or redis://host:6379/0")
                 .operation("connect")
         };
         let Some((scheme, rest)) = url.split_once(':') else {
-            return Err(malformed("the URL has no scheme".to_owned()));
+            return Err(malformed("the URL has no scheme"));
         };
         let well_formed = scheme.starts_with(|c: char| c.is_ascii_alphabetic())
             && scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c));
         if !well_formed {
-            return Err(malformed("the URL does not begin with a scheme".to_owned()));
+            return Err(malformed("the URL does not begin with a scheme"));
         }
         let rest = rest.strip_prefix("//").unwrap_or(rest);
         let (address, query) = rest.split_once('?').unwrap_or((rest, ""));
         let mut options = Vec::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let Some((name, value)) = pair.split_once('=') else {
-                return Err(malformed(format!("the URL's option {pair:?} has no value")));
+                return Err(malformed("the URL has an option without a value"));
             };
             options.push((name.to_owned(), value.to_owned()));
         }
@@ -80,19 +81,35 @@ impl ConnectUrl {
     /// Refuses options that are not among `known`.
     ///
     /// # Errors
-    /// `Config` naming the option and the known ones.
+    /// `Config` with the known options. The unknown one is named only if it cannot be a piece of a
+    /// password: see the source.
     pub fn expect_options(&self, known: &[&str]) -> Result<()> {
-        match self.options.iter().find(|(name, _)| !known.contains(&name.as_str())) {
-            None => Ok(()),
-            Some((name, _)) => {
-                let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-                Err(Error::new(
-                    ErrorKind::Config,
-                    format!("a {} URL has no option {name:?}; known: {known}", self.scheme),
-                )
-                .operation("connect"))
-            }
-        }
+        let unknown = |(name, _): &(String, String)| !known.contains(&name.as_str());
+        let Some(place) = self.options.iter().position(unknown) else {
+            return Ok(());
+        };
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        let what = if self.may_be_shown(place) {
+            let (name, _) = &self.options[place];
+            format!("a {} URL has no option {name:?}; known: {known}", self.scheme)
+        } else {
+            let place = place + 1;
+            format!("option {place} of the {} URL is unknown; known: {known}", self.scheme)
+        };
+        Err(Error::new(ErrorKind::Config, what)
+            .remedy("in addresses and values, write ? as %3F and & as %26")
+            .operation("connect"))
+    }
+
+    /// Whether the name of an option is certainly one: a word, not cut from a password by its `?`,
+    /// which an `@` would follow, nor from the value of another option by its `&`.
+    fn may_be_shown(&self, place: usize) -> bool {
+        let (name, _) = &self.options[place];
+        let word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "_-".contains(c);
+        place == 0
+            && (1..=32).contains(&name.len())
+            && name.chars().all(word)
+            && !self.whole.expose().contains('@')
     }
 }
 
@@ -123,5 +140,30 @@ mod tests {
             let error = ConnectUrl::parse(url).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Config);
         }
+    }
+
+    #[test]
+    fn no_piece_of_a_password_is_shown() {
+        for url in [
+            "redis://user:hunter?2secret@host/0",
+            "redis://user:hunter?2secret=@host/0",
+            "redis://user:hunter?2secret=x&pool=4@host/0",
+            "redis://host?pool=hunter&2secret=1",
+            "redis://host?pool=hunter&2secret",
+            "redis://host?2secret!=1",
+            "redis:2secret?2secret",
+            "2secret:x",
+        ] {
+            let refused = ConnectUrl::parse(url).and_then(|url| url.expect_options(&["pool"]));
+            let error = refused.unwrap_err();
+            assert!(!format!("{error:?}").contains("2secret"), "{url}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_misspelt_option_is_named_with_the_known_ones() {
+        let url = ConnectUrl::parse("redis://host?pol=4").unwrap();
+        let error = url.expect_options(&["pool"]).unwrap_err().to_string();
+        assert!(error.contains("\"pol\"") && error.contains("known: pool"), "{error}");
     }
 }

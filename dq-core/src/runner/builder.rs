@@ -109,7 +109,8 @@ impl RunnerBuilder {
         self
     }
 
-    /// The label by which operators know this runner; host and process number unless given. Two
+    /// The label by which operators know this runner; made from the process number unless
+    /// given. Two
     /// runners of one [`Dq`] cannot have the same.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());

@@ -7,7 +7,6 @@ use hashbrown::HashMap;
 use tokio_util::sync::CancellationToken;
 
 use crate::backend::{Lease, Renewal};
-use crate::model::Timestamp;
 
 /// The leases whose jobs run, or whose settlements are on their way.
 #[derive(Debug, Default)]
@@ -25,8 +24,8 @@ struct State {
 struct Held {
     lease: Lease,
     lease_for: Duration,
-    /// When it ends at the earliest, by the runner's clock.
-    until: Timestamp,
+    /// When it ends at the earliest, as [`Clock::elapsed`](crate::Clock::elapsed) counts.
+    until: Duration,
     lost: CancellationToken,
 }
 
@@ -44,7 +43,7 @@ impl Leases {
         self: &Arc<Self>,
         lease: Lease,
         lease_for: Duration,
-        granted: Timestamp,
+        granted: Duration,
     ) -> Hold {
         let lost = CancellationToken::new();
         let held = Held { lease, lease_for, until: granted + lease_for, lost: lost.clone() };
@@ -56,9 +55,9 @@ impl Leases {
     }
 
     /// Leases of which less than two thirds is left.
-    pub(super) fn to_renew(&self, now: Timestamp) -> Vec<(u64, Renewal)> {
+    pub(super) fn to_renew(&self, now: Duration) -> Vec<(u64, Renewal)> {
         let state = self.lock();
-        let old = |held: &Held| held.until.since(now) < held.lease_for * 2 / 3;
+        let old = |held: &Held| held.until.saturating_sub(now) < held.lease_for * 2 / 3;
         let wanted = state.held.iter().filter(|(_, held)| !held.lost.is_cancelled() && old(held));
         let renewal =
             |held: &Held| Renewal { lease: held.lease.clone(), lease_for: held.lease_for };
@@ -66,7 +65,7 @@ impl Leases {
     }
 
     /// Notes that a renewal that was asked for at `asked` was granted.
-    pub(super) fn renewed(&self, number: u64, asked: Timestamp) {
+    pub(super) fn renewed(&self, number: u64, asked: Duration) {
         if let Some(held) = self.lock().held.get_mut(&number) {
             held.until = asked + held.lease_for;
         }
@@ -81,7 +80,7 @@ impl Leases {
     }
 
     /// Leases that must have ended, as the store could not be asked in time.
-    pub(super) fn ended(&self, now: Timestamp) -> Vec<u64> {
+    pub(super) fn ended(&self, now: Duration) -> Vec<u64> {
         let state = self.lock();
         let ended = state.held.iter().filter(|(_, held)| held.until <= now);
         ended.map(|(number, _)| *number).collect()

@@ -1,6 +1,7 @@
 //! Looks after what no other loop sees: findings about the store, and queues that nobody serves.
 
 use std::collections::HashSet;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use crate::model::QueueName;
 const INTERVAL: Duration = Duration::from_secs(600);
 
 /// Looks at once and then every ten minutes; says each thing once.
-pub(super) async fn run(source: Arc<Source>) {
+pub(super) async fn run(source: Arc<Source>) -> Infallible {
     let mut said = HashSet::new();
     let mut unserved = HashSet::new();
     loop {

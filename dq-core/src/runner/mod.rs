@@ -5,6 +5,7 @@
 //! means, `slots` alone how much runs at once; `source` is what the loops of one store share.
 
 mod builder;
+mod due;
 mod execute;
 mod judge;
 mod leases;
@@ -34,11 +35,11 @@ use crate::backend::Checked;
 use crate::client::NameGuard;
 use crate::clock::Clock;
 use crate::config::{Environment, QueuePolicy, RunnerSettings};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::handler::{Handler, Middleware, StateMap};
 use crate::model::{QueueName, Timestamp};
 
-/// How long the store is given to take the last settlements once the grace period is over.
+/// How long the store is given to take the last settlements once handlers have ended.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// Runs the handlers of due jobs. Made by [`Dq::runner`](crate::Dq::runner).
@@ -95,8 +96,8 @@ impl Runner {
     /// their jobs run again when the leases have lapsed.
     ///
     /// # Errors
-    /// `Closed` if the store was closed under the runner. A store that is away for a while is no
-    /// error: the runner waits for it.
+    /// `Closed` if the store was closed under the runner; `Internal` if a loop of the runner ended
+    /// by itself. A store that is away for a while is no error: the runner waits for it.
     pub async fn run_until(self, shutdown: impl Future<Output = ()>) -> Result<()> {
         let machine = &self.machine;
         // If this future is dropped, so are the handlers.
@@ -117,27 +118,37 @@ impl Runner {
         tokio::pin!(shutdown);
         let ended = tokio::select! {
             () = &mut shutdown => Ok(()),
-            // A pump ends by itself only if its store was closed.
-            Some(ended) = pumps.join_next() => ended.unwrap_or(Ok(())),
+            // These end by themselves only if something is wrong.
+            Some(pump) = pumps.join_next() => pump.unwrap_or_else(|_| Err(broken("claims"))),
+            Some(_) = settlers.join_next() => Err(broken("settles")),
+            Some(_) = helpers.join_next() => Err(broken("renews leases")),
         };
         machine.stop.cancel();
         machine.observers.tell(&Event::Stopping { running: handlers.len() });
         tracing::info!(runner = %machine.name, running = handlers.len(), "stopping");
-        while pumps.join_next().await.is_some() {}
-        handlers.close();
         let clock = &machine.environment.clock;
+        let orderly = async {
+            while pumps.join_next().await.is_some() {}
+            handlers.close();
+            handlers.wait().await;
+        };
         tokio::select! {
-            () = handlers.wait() => {}
+            () = orderly => {}
             () = clock.sleep(machine.settings.grace) => {
                 tracing::warn!(runner = %machine.name, running = handlers.len(),
                     "the grace period is over; unfinished jobs are handed back");
                 machine.abort.cancel();
-                handlers.wait().await;
+                pumps.abort_all();
             }
         }
-        // The helpers hold the way to the settlers open; leases need no renewal any more.
-        helpers.shutdown().await;
-        let last_words = async { while settlers.join_next().await.is_some() {} };
+        let last_words = async {
+            while pumps.join_next().await.is_some() {}
+            handlers.close();
+            handlers.wait().await;
+            // The helpers hold the way to the settlers open; leases need no renewal any more.
+            helpers.shutdown().await;
+            while settlers.join_next().await.is_some() {}
+        };
         tokio::select! {
             () = last_words => {}
             () = clock.sleep(LAST_WORDS) => tracing::error!(runner = %machine.name,
@@ -150,14 +161,18 @@ impl Runner {
 
     /// Runs everything that is due now, one job after the other in due order, and what that makes
     /// due, and returns when nothing is. For tests on a virtual clock and for programs that are
-    /// started now and then.
+    /// started now and then; it asks the store about each queue before each job, so
+    /// [`run_until`](Self::run_until) is the one for many jobs.
+    ///
+    /// **Cancellation safety:** if the future is dropped, the job that was running runs again when
+    /// its lease has lapsed.
     ///
     /// # Errors
     /// What the store says.
     pub async fn run_due(&self) -> Result<RanDue> {
         let mut ran = RanDue { jobs: 0, next_due: None };
-        for store in &self.stores {
-            let of_store = pump::run_due(&self.machine, store).await?;
+        for (number, store) in self.stores.iter().enumerate() {
+            let of_store = due::run(&self.machine, store, number).await?;
             ran.jobs += of_store.jobs;
             ran.next_due = ran.next_due.into_iter().chain(of_store.next_due).min();
         }
@@ -183,4 +198,10 @@ impl Machine {
     fn served(&self, queue: &QueueName) -> Option<&Served> {
         self.numbers.get(queue).map(|number| &self.served[*number])
     }
+}
+
+fn broken(what: &str) -> Error {
+    Error::new(ErrorKind::Internal, format!("the loop that {what} has panicked"))
+        .remedy("please report the panic; a runner that is started anew goes on")
+        .operation("run")
 }

@@ -1,6 +1,7 @@
 //! What a runner does, for those who count, test or break it.
 
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use crate::backend::{Lease, Settled, Verdict};
@@ -55,7 +56,7 @@ pub enum Event<'a> {
 }
 
 /// Is told what a runner does, on the spot: for metrics, for tests that wait for a signal, and for
-/// tests that kill the process at a given point. Must not block.
+/// tests that kill the process at a given point. Must not block; a panic is caught and logged.
 pub trait Observer: Send + Sync + 'static {
     /// Something happened.
     fn on(&self, event: &Event<'_>);
@@ -74,7 +75,10 @@ pub(super) struct Observers(pub(super) Vec<Arc<dyn Observer>>);
 impl Observers {
     pub(super) fn tell(&self, event: &Event<'_>) {
         for observer in &self.0 {
-            observer.on(event);
+            // Metrics that panic must not end the loop that tells them.
+            if std::panic::catch_unwind(AssertUnwindSafe(|| observer.on(event))).is_err() {
+                tracing::error!("an observer of the runner panicked");
+            }
         }
     }
 }

@@ -1,23 +1,23 @@
 //! Finds due jobs and starts them: as soon as they are due, never by polling for them.
 
-use std::cmp::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio_util::sync::CancellationToken;
-
 use super::execute::execute;
-use super::slots::{BATCH, Reservation, Slot};
-use super::source::{Ended, Source, tell};
-use super::{Event, Machine, RanDue};
+use super::slots::{Reservation, Slot};
+use super::source::{Ended, Source};
+use super::{Event, Machine, Served};
 use crate::backend::{
-    Backend, Checked, ClaimParams, Claimed, LeasedJob, Settlement, Verdict, Wakeups, Want,
+    Backend, ClaimParams, Claimed, LeasedJob, Settlement, Verdict, Wakeups, Want,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{QueueName, Timestamp};
 
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 const LAST_RETRY: Duration = Duration::from_secs(5);
+
+/// After this a claim is given up; what it may have leased lapses.
+const CLAIM_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What the pump knows about the time until its next claim.
 #[derive(Debug)]
@@ -31,6 +31,23 @@ struct Horizon {
 }
 
 impl Horizon {
+    /// Whether a claim will probably bring something.
+    fn expects_jobs(&self, now: Timestamp) -> bool {
+        self.hungry || self.next_due.is_some_and(|due| self.to_local(due) <= now)
+    }
+
+    /// Learns the difference of the clocks from a call that was asked and answered at these times by
+    /// the runner's clock, and saw `store` on the store's.
+    fn learn(&mut self, asked: Timestamp, store: Timestamp, answered: Timestamp) {
+        // How long the call took is no difference of clocks.
+        self.skew = if (asked..=answered).contains(&store) {
+            0
+        } else {
+            let took = answered.as_millis().saturating_sub(asked.as_millis());
+            store.as_millis().saturating_sub(asked.as_millis().saturating_add(took / 2))
+        };
+    }
+
     fn to_store(&self, local: Timestamp) -> Timestamp {
         Timestamp::from_millis(local.as_millis().saturating_add(self.skew))
     }
@@ -85,6 +102,9 @@ pub(super) async fn run(source: Arc<Source>) -> Result<()> {
 /// Claims until nothing is due, or no place is free.
 async fn claim(source: &Arc<Source>, horizon: &mut Horizon) -> Result<()> {
     let machine = &source.machine;
+    if !horizon.expects_jobs(machine.now()) && !look(source, horizon).await? {
+        return Ok(());
+    }
     loop {
         let reservation = machine.slots.reserve();
         if reservation.limit == 0 {
@@ -93,18 +113,15 @@ async fn claim(source: &Arc<Source>, horizon: &mut Horizon) -> Result<()> {
             machine.slots.give_back(&reservation, |_| 0);
             return Ok(());
         }
-        let asked = machine.now();
+        let asked = machine.clock().elapsed();
         let wants = wants(machine, &reservation);
-        let params = ClaimParams { wants: &wants, limit: reservation.limit, worker: &machine.name };
-        let claimed = match source.store.claim(params).await {
+        let claimed = match ask(source, &wants, reservation.limit, horizon).await {
             Ok(claimed) => claimed,
             Err(error) => {
                 machine.slots.give_back(&reservation, |_| 0);
                 return Err(error);
             }
         };
-        horizon.skew = claimed.now.as_millis() - machine.now().as_millis();
-        horizon.next_due = claimed.next_due;
         horizon.hungry = reservation.scarce;
         let Claimed { jobs, next_due, now } = claimed;
         let more = next_due.is_some_and(|due| due <= now);
@@ -121,6 +138,42 @@ async fn claim(source: &Arc<Source>, horizon: &mut Horizon) -> Result<()> {
     }
 }
 
+/// Asks when something is due, with no place held meanwhile: an idle look at a slow store must not
+/// keep the jobs of another waiting. Says whether something is due now.
+async fn look(source: &Source, horizon: &mut Horizon) -> Result<bool> {
+    let all = |served: &Served| Want {
+        queue: served.queue.clone(),
+        max: 0,
+        lease_for: served.policy.lease,
+    };
+    let wants: Vec<_> = source.machine.served.iter().map(all).collect();
+    let seen = ask(source, &wants, 0, horizon).await?;
+    horizon.hungry = false;
+    Ok(seen.next_due.is_some_and(|due| due <= seen.now))
+}
+
+/// One claim, and what it tells about the time.
+async fn ask(
+    source: &Source,
+    wants: &[Want],
+    limit: usize,
+    horizon: &mut Horizon,
+) -> Result<Claimed> {
+    let machine = &source.machine;
+    let asked = machine.now();
+    let params = ClaimParams { wants, limit, worker: &machine.name };
+    let claimed = tokio::select! {
+        claimed = source.store.claim(params) => claimed?,
+        () = machine.clock().sleep(CLAIM_TIMEOUT) => {
+            let what = format!("the store did not answer a claim for {CLAIM_TIMEOUT:?}");
+            return Err(Error::new(ErrorKind::Unavailable, what).operation("claim"));
+        }
+    };
+    horizon.learn(asked, claimed.now, machine.now());
+    horizon.next_due = claimed.next_due;
+    Ok(claimed)
+}
+
 fn wants(machine: &Machine, reservation: &Reservation) -> Vec<Want> {
     let want = |(queue, places): &(usize, usize)| {
         let served = &machine.served[*queue];
@@ -134,7 +187,7 @@ async fn start(
     source: &Arc<Source>,
     reservation: Reservation,
     jobs: Vec<LeasedJob>,
-    asked: Timestamp,
+    asked: Duration,
     horizon: &Horizon,
 ) {
     let machine = &source.machine;
@@ -174,6 +227,12 @@ async fn start(
             let _ = source.ended.send(Ended { settlement, hold: None }).await;
             continue;
         }
+        if machine.clock().elapsed() >= asked + machine.served[queue].policy.lease {
+            // The answer took as long as the lease: somebody else may have the job by now.
+            tracing::warn!(queue = %leased.job.queue, id = %leased.job.id,
+                "the lease had ended when it arrived");
+            continue;
+        }
         let started = horizon.to_store(machine.now());
         source.handlers.spawn(run_job(Arc::clone(source), slot, leased, asked, started));
     }
@@ -183,37 +242,46 @@ async fn run_job(
     source: Arc<Source>,
     slot: Slot,
     leased: LeasedJob,
-    asked: Timestamp,
+    asked: Duration,
     started: Timestamp,
 ) {
     let machine = &source.machine;
     let served = &machine.served[slot.queue()];
     let lease = leased.lease();
     let hold = source.leases.hold(lease.clone(), served.policy.lease, asked);
+    // The handler is told of more than the loss of the lease.
+    let cancelled = hold.lost.child_token();
     let verdict = tokio::select! {
         biased;
-        verdict = execute(machine, served, leased, started, hold.lost.clone()) => verdict,
+        verdict = execute(machine, served, leased, started, cancelled.clone()) => verdict,
         () = machine.abort.cancelled() => {
             // For what the handler left running elsewhere: threads, child tasks.
-            hold.lost.cancel();
+            cancelled.cancel();
             Verdict::Release { started: true }
         }
     };
+    // If settlements pile up, jobs wait here and keep their places, so that no more are claimed.
+    // Fails only if the runner was dropped; then the lease lapses.
+    let Ok(way) = source.ended.reserve().await else { return };
     // The next job can start while the store is told about this one.
     drop(slot);
-    let ended = Ended { settlement: Settlement { lease, verdict }, hold: Some(hold) };
-    // Fails only if the runner was dropped; then the lease lapses.
-    let _ = source.ended.send(ended).await;
+    way.send(Ended { settlement: Settlement { lease, verdict }, hold: Some(hold) });
 }
 
 /// Waits for the earliest of: the next due time, a hint, a free place if one was missing, the
 /// sweep, the end.
 async fn wait(source: &Source, horizon: &mut Horizon, wakeups: Option<&mut Wakeups>) {
     let machine = &source.machine;
-    let sweep = machine.now() + machine.settings.sweep;
+    // Made once: neither hints nor a clock that is set back put it off.
+    let mut sweep = machine.clock().sleep(machine.settings.sweep);
     let mut hints = wakeups;
     loop {
-        let due = horizon.next_due.map_or(sweep, |due| horizon.to_local(due).min(sweep));
+        let due = async {
+            match horizon.next_due {
+                Some(due) => machine.clock().sleep_until(horizon.to_local(due)).await,
+                None => std::future::pending().await,
+            }
+        };
         let hint = async {
             match &mut hints {
                 Some(hints) => hints.next().await,
@@ -221,7 +289,8 @@ async fn wait(source: &Source, horizon: &mut Horizon, wakeups: Option<&mut Wakeu
             }
         };
         tokio::select! {
-            () = machine.clock().sleep_until(due) => return,
+            () = due => return,
+            () = &mut sweep => return,
             () = machine.slots.freed(source.number), if horizon.hungry => {
                 // Others that end in this moment free their places too, for one claim.
                 tokio::task::yield_now().await;
@@ -235,44 +304,6 @@ async fn wait(source: &Source, horizon: &mut Horizon, wakeups: Option<&mut Wakeu
                 // Not due yet: the timer is set to it, and the store is left alone.
                 horizon.next_due = horizon.next_due.into_iter().chain([hint.due]).min();
             }
-        }
-    }
-}
-
-/// Runs what is due here and now, one after the other. See [`super::Runner::run_due`].
-pub(super) async fn run_due(machine: &Machine, store: &Checked) -> Result<RanDue> {
-    let mut ran = RanDue { jobs: 0, next_due: None };
-    let wants: Vec<_> = machine
-        .served
-        .iter()
-        .map(|served| Want {
-            queue: served.queue.clone(),
-            max: BATCH,
-            lease_for: served.policy.lease,
-        })
-        .collect();
-    loop {
-        let params = ClaimParams { wants: &wants, limit: BATCH, worker: &machine.name };
-        let mut claimed = store.claim(params).await?;
-        ran.next_due = claimed.next_due;
-        if claimed.jobs.is_empty() {
-            return Ok(ran);
-        }
-        claimed.jobs.sort_by(|a, b| match a.job.due.cmp(&b.job.due) {
-            Ordering::Equal => a.job.created.cmp(&b.job.created),
-            unequal => unequal,
-        });
-        for leased in claimed.jobs {
-            let Some(served) = machine.served(&leased.job.queue) else { continue };
-            let lease = leased.lease();
-            let verdict =
-                execute(machine, served, leased, claimed.now, CancellationToken::new()).await;
-            let settlements = [Settlement { lease, verdict }];
-            let answers = store.settle(&settlements).await?;
-            for answer in answers {
-                tell(machine, &settlements[0], answer);
-            }
-            ran.jobs += 1;
         }
     }
 }

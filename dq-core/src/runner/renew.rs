@@ -1,33 +1,40 @@
 //! One timer that keeps all leases of one store, whatever their handlers are doing.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::Event;
 use super::slots::BATCH;
 use super::source::Source;
-use crate::backend::{Backend, Renewed};
+use crate::backend::{Backend, Renewal, Renewed};
 
-/// Renews until the runner has stopped. A tick is a sixth of the shortest lease, so that a lease is
-/// renewed while at least half of it is left; a tick without old leases costs no store call.
-pub(super) async fn run(source: Arc<Source>) {
+/// Renews for ever. A tick is a sixth of the shortest lease, so that a lease is renewed while at
+/// least half of it is left; a tick without old leases costs no store call.
+pub(super) async fn run(source: Arc<Source>) -> Infallible {
     let machine = &source.machine;
     let shortest = machine.served.iter().map(|served| served.policy.lease).min();
     let tick = shortest.unwrap_or(Duration::from_secs(60)) / 6;
     loop {
         machine.clock().sleep(tick).await;
-        renew(&source).await;
-        for number in source.leases.ended(machine.now()) {
+        let old = source.leases.to_renew(machine.clock().elapsed());
+        tokio::select! {
+            () = renew(&source, &old) => {}
+            // A store that hangs must not keep holders from learning that their time is up.
+            () = machine.clock().sleep(tick), if !old.is_empty() => {
+                tracing::warn!(leases = old.len(), "the store takes too long to renew leases");
+            }
+        }
+        for number in source.leases.ended(machine.clock().elapsed()) {
             tell_lost(&source, number);
         }
     }
 }
 
-async fn renew(source: &Source) {
+async fn renew(source: &Source, old: &[(u64, Renewal)]) {
     let machine = &source.machine;
-    let old = source.leases.to_renew(machine.now());
     for batch in old.chunks(BATCH) {
-        let asked = machine.now();
+        let asked = machine.clock().elapsed();
         let renewals: Vec<_> = batch.iter().map(|(_, renewal)| renewal.clone()).collect();
         match source.store.renew(&renewals).await {
             Ok(answers) => {

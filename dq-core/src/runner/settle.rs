@@ -11,6 +11,7 @@ use super::leases::Hold;
 use super::slots::BATCH;
 use super::source::{Ended, Source, tell};
 use crate::backend::{Backend, Settlement};
+use crate::error::ErrorKind;
 
 const FIRST_RETRY: Duration = Duration::from_millis(50);
 const LAST_RETRY: Duration = Duration::from_secs(2);
@@ -26,17 +27,19 @@ pub(super) async fn run(source: Arc<Source>, mut ended: mpsc::Receiver<Ended>) {
         let (mut settlements, mut holds): (Vec<_>, Vec<_>) =
             batch.drain(..).map(|ended: Ended| (ended.settlement, ended.hold)).unzip();
         let mut pause = FIRST_RETRY;
+        let mut unsure = false;
         while !settlements.is_empty() {
             match store.settle(&settlements).await {
                 Ok(answers) => {
                     for (settlement, answer) in settlements.iter().zip(answers) {
-                        tell(&machine, settlement, answer);
+                        tell(&machine, settlement, answer, unsure);
                     }
                     break;
                 }
                 Err(error) if error.is_retryable() => {
                     tracing::warn!(%error, jobs = holds.len(), "settlements wait for the store");
                     machine.observers.tell(&Event::StoreFailed(&error));
+                    unsure |= error.kind() == ErrorKind::OutcomeUnknown;
                     machine.clock().sleep(pause).await;
                     pause = (pause * 2).min(LAST_RETRY);
                     drop_lost(&mut settlements, &mut holds);

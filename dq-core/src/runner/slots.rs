@@ -51,10 +51,12 @@ impl Slots {
         }
     }
 
-    /// Holds every free place, up to a batch.
+    /// Holds free places, up to a batch: all of them, or this pump's share if there are several, so
+    /// that a store that is slow to answer does not keep another's jobs waiting.
     pub(super) fn reserve(&self) -> Reservation {
+        let pumps = self.freed.len();
         let mut state = self.lock();
-        let limit = state.free.min(BATCH);
+        let limit = state.free.div_ceil(pumps).min(BATCH);
         let mut reservation = Reservation { queues: Vec::new(), limit: 0, scarce: limit == 0 };
         if limit == 0 {
             return reservation;
@@ -62,7 +64,7 @@ impl Slots {
         let count = state.free_of.len();
         let first = state.first;
         for queue in (first..count).chain(0..first) {
-            let places = state.free_of[queue].min(limit);
+            let places = state.free_of[queue].div_ceil(pumps).min(limit);
             if places == 0 {
                 reservation.scarce = true;
                 continue;
@@ -86,7 +88,12 @@ impl Slots {
             state.free_of[*queue] += places - used;
             used_in_all += used;
         }
-        state.free += reservation.limit.saturating_sub(used_in_all);
+        let unused = reservation.limit.saturating_sub(used_in_all);
+        state.free += unused;
+        drop(state);
+        if unused > 0 && self.freed.len() > 1 {
+            self.tell_pumps();
+        }
     }
 
     /// Waits until a place was freed since the last wait of this pump.
@@ -99,6 +106,10 @@ impl Slots {
         state.free += 1;
         state.free_of[queue] += 1;
         drop(state);
+        self.tell_pumps();
+    }
+
+    fn tell_pumps(&self) {
         for pump in &self.freed {
             pump.notify_one();
         }
@@ -129,6 +140,14 @@ impl Drop for Slot {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn several_pumps_leave_places_to_each_other() {
+        let slots = Slots::new(100, vec![4], 2);
+        let slow = slots.reserve();
+        assert_eq!((slow.queues[0].1, slow.limit), (2, 2));
+        assert_eq!(slots.reserve().queues, [(0, 1)]);
+    }
 
     #[test]
     fn a_scarce_total_goes_round_and_nothing_leaks() {

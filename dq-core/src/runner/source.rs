@@ -43,10 +43,11 @@ pub(super) struct Ended {
     pub(super) hold: Option<Hold>,
 }
 
-/// Tells those who watch what the store answered.
-pub(super) fn tell(machine: &Machine, settlement: &Settlement, answer: Settled) {
+/// Tells those who watch what the store answered. `unsure`: an earlier call may have taken effect,
+/// with its answer lost; then `Stale` is what the second one has to answer.
+pub(super) fn tell(machine: &Machine, settlement: &Settlement, answer: Settled, unsure: bool) {
     let Settlement { lease, verdict } = settlement;
-    if answer == Settled::Stale {
+    if answer == Settled::Stale && !unsure {
         tracing::warn!(queue = %lease.queue, id = %lease.job,
             "the handler ended after its lease was lost; the store took no notice");
     }
