@@ -81,8 +81,8 @@ impl ConnectUrl {
     /// Refuses options that are not among `known`.
     ///
     /// # Errors
-    /// `Config` with the known options. The unknown one is named only if it cannot be a piece of a
-    /// password: see the source.
+    /// `Config` with the known options, and the unknown one unless it may be a piece of a
+    /// password.
     pub fn expect_options(&self, known: &[&str]) -> Result<()> {
         let unknown = |(name, _): &(String, String)| !known.contains(&name.as_str());
         let Some(place) = self.options.iter().position(unknown) else {
@@ -96,9 +96,7 @@ impl ConnectUrl {
             let place = place + 1;
             format!("option {place} of the {} URL is unknown; known: {known}", self.scheme)
         };
-        Err(Error::new(ErrorKind::Config, what)
-            .remedy("in addresses and values, write ? as %3F and & as %26")
-            .operation("connect"))
+        Err(Error::new(ErrorKind::Config, what).operation("connect"))
     }
 
     /// Whether the name of an option is certainly one: a word, not cut from a password by its `?`,
