@@ -157,13 +157,10 @@ impl Backend for SqliteBackend {
         let (wants, worker) = (params.wants.to_vec(), params.worker.to_owned());
         let limit = params.limit;
         let errands = self.submitter.errands();
-        let granted = self
-            .submitter
-            .submit("claim", Weight::items(wants.len()), move |tx| {
-                let claimed = claim::claim(tx, &wants, limit, &worker)?;
-                Ok(Granted::new(claimed, errands))
-            })
-            .await?;
+        let weight = Weight::items(wants.len());
+        let work = move |tx: &mut Tx<'_>| claim::claim(tx, &wants, limit, &worker);
+        let grant = move |claimed| Granted::confirmed(claimed, errands);
+        let granted = self.submitter.submit_then("claim", weight, work, grant).await?;
         Ok(granted.accept())
     }
 

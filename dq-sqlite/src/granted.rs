@@ -7,6 +7,9 @@ use crate::submit::{Errands, Weight};
 
 /// A claim's answer. If the caller has gone before it arrives, the leases are given back at once
 /// instead of holding the jobs for their whole time.
+///
+/// It is made only of leases whose commit is confirmed. Tokens of a transaction that was undone are
+/// given out again, so giving such a lease back would end that of another.
 #[derive(Debug)]
 pub(crate) struct Granted {
     claimed: Claimed,
@@ -14,7 +17,7 @@ pub(crate) struct Granted {
 }
 
 impl Granted {
-    pub(crate) const fn new(claimed: Claimed, errands: Errands) -> Self {
+    pub(crate) const fn confirmed(claimed: Claimed, errands: Errands) -> Self {
         Self { claimed, errands }
     }
 

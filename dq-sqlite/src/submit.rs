@@ -46,24 +46,28 @@ pub(crate) trait Task: Send {
     fn refuse(self: Box<Self>) -> Answer;
 }
 
-struct Call<F, T> {
+struct Call<F, C, R> {
     work: F,
-    reply: oneshot::Sender<Outcome<T>>,
+    confirmed: C,
+    reply: oneshot::Sender<Outcome<R>>,
 }
 
-impl<F, T> Task for Call<F, T>
+impl<F, C, T, R> Task for Call<F, C, R>
 where
     F: FnOnce(&mut Tx<'_>) -> Outcome<T> + Send,
+    C: FnOnce(T) -> R + Send + 'static,
     T: Send + 'static,
+    R: Send + 'static,
 {
     fn run(self: Box<Self>, tx: &mut Tx<'_>) -> (Answer, Option<Failure>) {
-        let Self { work, reply } = *self;
+        let Self { work, confirmed, reply } = *self;
         let done = work(tx);
         let failure = done.as_ref().err().cloned();
         let answer = move |failed: Option<&Failure>| {
             let answer = match (done, failed) {
                 (Ok(_), Some(failure)) => Err(failure.clone()),
-                (done, _) => done,
+                (Ok(done), None) => Ok(confirmed(done)),
+                (Err(failure), _) => Err(failure),
             };
             // A caller that has gone needs no answer; what it was given undoes itself when dropped.
             let _ = reply.send(answer);
@@ -140,10 +144,22 @@ impl Submitter {
         weight: Weight,
         work: impl FnOnce(&mut Tx<'_>) -> Outcome<T> + Send + 'static,
     ) -> Result<T> {
+        self.submit_then(operation, weight, work, |done| done).await
+    }
+
+    /// The same. What was done becomes the answer by `confirmed`, which is called after the commit
+    /// and only if it succeeded: the place for what must not happen to work that was undone.
+    pub(crate) async fn submit_then<T: Send + 'static, R: Send + 'static>(
+        &self,
+        operation: &'static str,
+        weight: Weight,
+        work: impl FnOnce(&mut Tx<'_>) -> Outcome<T> + Send + 'static,
+        confirmed: impl FnOnce(T) -> R + Send + 'static,
+    ) -> Result<R> {
         let place = Arc::clone(&self.places).acquire_owned().await;
         let permit = Some(place.map_err(|_| closed(operation))?);
         let (reply, answer) = oneshot::channel();
-        let task = Box::new(Call { work, reply });
+        let task = Box::new(Call { work, confirmed, reply });
         let message = Message::Work(Ticket { weight, permit, task });
         self.messages.send(message).map_err(|_| self.gone(operation))?;
         match answer.await {
@@ -220,7 +236,7 @@ impl Errands {
         work: impl FnOnce(&mut Tx<'_>) -> Outcome<()> + Send + 'static,
     ) {
         let (reply, _) = oneshot::channel();
-        let task = Box::new(Call { work, reply });
+        let task = Box::new(Call { work, confirmed: |()| (), reply });
         // If the store is closed, leases lapse by themselves.
         let _ = self.messages.send(Message::Work(Ticket { weight, permit: None, task }));
     }

@@ -6,13 +6,13 @@ use std::fs;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use common::{Bed, stats};
-use dq_core::{Backend, Due, ErrorKind, NewJob, Scheduled};
+use common::{Bed, MINUTE, claim, stats};
+use dq_core::{Backend, Claimed, Clock, Due, ErrorKind, NewJob, Renewal, Renewed, Scheduled};
 use dq_sqlite::SqliteBackend;
 use dq_sqlite::rusqlite::Connection;
 use tokio::task::JoinHandle;
 
-type Call = JoinHandle<dq_core::Result<Vec<Scheduled>>>;
+type Call<T> = JoinHandle<dq_core::Result<T>>;
 
 /// Holds the write lock, so that calls gather behind the first.
 struct Dam(Connection);
@@ -30,10 +30,18 @@ impl Dam {
 }
 
 /// Sends a call on its way: it is in the writer's channel when this returns.
-async fn send(backend: &Arc<SqliteBackend>, jobs: Vec<NewJob>) -> Call {
+async fn send(backend: &Arc<SqliteBackend>, jobs: Vec<NewJob>) -> Call<Vec<Scheduled>> {
     let backend = Arc::clone(backend);
     let call = tokio::spawn(async move { backend.schedule(jobs).await });
     // The tests' runtime has one thread: the call runs until it waits for its answer.
+    tokio::task::yield_now().await;
+    call
+}
+
+/// The same for a claim of one job.
+async fn send_claim(backend: &Arc<SqliteBackend>) -> Call<Claimed> {
+    let backend = Arc::clone(backend);
+    let call = tokio::spawn(async move { common::try_claim(&*backend, 1).await });
     tokio::task::yield_now().await;
     call
 }
@@ -151,4 +159,28 @@ async fn a_failed_commit_is_the_failure_of_all_and_the_store_recovers() {
     let answers = backend.schedule(jobs).await.unwrap();
     assert!(answers.iter().all(Scheduled::is_stored), "{answers:?}");
     assert_eq!(stats(&*backend).await.ready, 3);
+}
+
+#[tokio::test]
+async fn a_claim_that_was_undone_gives_no_lease_of_others_back() {
+    let bed = Bed::new();
+    let backend = Arc::new(bed.open().await);
+    let _ = backend.schedule(vec![bed.job(Due::NOW)]).await.unwrap();
+    bed.forbid("poison");
+    let dam = Dam::close(&bed);
+    let opener = send(&backend, vec![bed.job(MINUTE)]).await;
+    let undone = send_claim(&backend).await;
+    let poison = NewJob { payload: Bytes::from_static(b"poison"), ..bed.job(MINUTE) };
+    let poison = send(&backend, vec![poison]).await;
+    // In the transaction after the failed one, where the same token is given out again.
+    let next = send_claim(&backend).await;
+    dam.open();
+    opener.await.unwrap().unwrap();
+    poison.await.unwrap().unwrap_err();
+    undone.await.unwrap().unwrap_err();
+    let held = next.await.unwrap().unwrap().jobs.remove(0);
+    assert!(claim(&*backend, 1).await.jobs.is_empty(), "one lease at a time");
+    let renewal = Renewal { lease: held.lease(), lease_for: MINUTE };
+    let renewed = backend.renew(&[renewal]).await.unwrap();
+    assert_eq!(renewed, [Renewed::Until(bed.clock.now() + MINUTE)]);
 }

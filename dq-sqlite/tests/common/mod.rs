@@ -11,6 +11,7 @@ use dq_core::{
     Backend, ClaimParams, Claimed, Due, Entropy, ErrorKind, Headers, JobKey, LeasedJob, NewJob,
     OnConflict, QueueName, QueueStats, Settlement, SystemClock, Verdict, VirtualClock, Want,
 };
+use dq_sqlite::rusqlite::Connection;
 use dq_sqlite::{SqliteBackend, SqliteConfig};
 use tempfile::TempDir;
 
@@ -40,6 +41,17 @@ impl Bed {
 
     pub async fn open(&self) -> SqliteBackend {
         SqliteBackend::open(&self.config(), &self.environment()).await.unwrap()
+    }
+
+    /// Has the store fail for jobs with this payload.
+    pub fn forbid(&self, payload: &str) {
+        let conn = Connection::open(self.path()).unwrap();
+        conn.execute_batch(&format!(
+            "CREATE TRIGGER forbidden BEFORE INSERT ON dq_job \
+             WHEN CAST(NEW.payload AS TEXT) = '{payload}' \
+             BEGIN SELECT RAISE(ABORT, 'forbidden'); END"
+        ))
+        .unwrap();
     }
 
     pub async fn refused(&self, config: &SqliteConfig) -> dq_core::Error {
@@ -77,8 +89,12 @@ pub fn queue() -> QueueName {
 pub const MINUTE: Duration = Duration::from_secs(60);
 
 pub async fn claim(backend: &dyn Backend, max: usize) -> Claimed {
+    try_claim(backend, max).await.unwrap()
+}
+
+pub async fn try_claim(backend: &dyn Backend, max: usize) -> dq_core::Result<Claimed> {
     let wants = [Want { queue: queue(), max, lease_for: MINUTE }];
-    backend.claim(ClaimParams { wants: &wants, limit: max, worker: "test" }).await.unwrap()
+    backend.claim(ClaimParams { wants: &wants, limit: max, worker: "test" }).await
 }
 
 pub async fn settle(backend: &dyn Backend, leased: &LeasedJob, verdict: Verdict) {
