@@ -8,8 +8,8 @@ use dq_core::OnConflict;
 pub enum Op {
     /// Stores new jobs, in one call.
     Schedule(Vec<New>),
-    /// Stores the job of that number again.
-    Repeat(usize),
+    /// Stores the job of that number again, in its own queue or, by mistake, in this one.
+    Repeat(usize, Option<u8>),
     /// Asks for this much of each of these queues, with leases of so many milliseconds.
     Claim {
         /// Queue and number of jobs.
@@ -37,6 +37,8 @@ pub enum Op {
     Purge(u8),
     /// Lets so many milliseconds pass.
     Wait(u16),
+    /// Sets the clock back by so many milliseconds, as when a machine's time is corrected.
+    SetBack(u16),
 }
 
 /// A new job.

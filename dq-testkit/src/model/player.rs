@@ -65,8 +65,11 @@ impl Player {
                 self.jobs.extend(jobs.iter().cloned());
                 same(&at, both!(self, backend => backend.schedule(jobs.clone())))?;
             }
-            Op::Repeat(number) => {
-                let Some(job) = pick(&self.jobs, *number).cloned() else { return Ok(()) };
+            Op::Repeat(number, astray) => {
+                let Some(mut job) = pick(&self.jobs, *number).cloned() else { return Ok(()) };
+                if let Some(other) = astray {
+                    job.queue = queue(*other);
+                }
                 same(&at, both!(self, backend => backend.schedule(vec![job.clone()])))?;
             }
             Op::Claim { wants, limit, lease } => self.claim(&at, wants, *limit, *lease).await?,
@@ -123,6 +126,7 @@ impl Player {
                 )?;
             }
             Op::Wait(delay) => self.clock.advance(millis(*delay)),
+            Op::SetBack(by) => self.clock.set(self.clock.now() - millis(*by)),
         }
         self.compare_counts(&at).await.map(drop)
     }

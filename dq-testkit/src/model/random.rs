@@ -17,7 +17,8 @@ fn op() -> impl Strategy<Value = Op> {
     let lease = prop_oneof![3 => 0..40_u16, 1 => 1_000..2_000_u16];
     prop_oneof![
         8 => vec(new(), 1..5).prop_map(Op::Schedule),
-        1 => any::<usize>().prop_map(Op::Repeat),
+        1 => (any::<usize>(), option::of(0..3_u8))
+            .prop_map(|(number, astray)| Op::Repeat(number, astray)),
         8 => (vec((0..3_u8, 0..4_usize), 1..4), 0..6_usize, lease.clone())
             .prop_map(|(wants, limit, lease)| Op::Claim { wants, limit, lease }),
         6 => vec((any::<usize>(), handle()), 1..4).prop_map(Op::Settle),
@@ -31,6 +32,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => (queue.clone(), any::<bool>()).prop_map(|(queue, paused)| Op::Pause(queue, paused)),
         1 => queue.prop_map(Op::Purge),
         6 => (0..60_u16).prop_map(Op::Wait),
+        1 => (1..60_u16).prop_map(Op::SetBack),
     ]
 }
 
