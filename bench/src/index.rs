@@ -79,8 +79,7 @@ impl Index for Keyed {
         self.next_seq += 1;
         let seq = self.next_seq;
         let slot = self.records.insert(Record { key, at, seq });
-        let records = &self.records;
-        self.keys.insert(&key, slot, |keys, slot| keys.hash(&records[slot].key));
+        self.keys.insert(&key, slot);
         self.waiting.insert(Entry { at, seq, slot });
     }
 

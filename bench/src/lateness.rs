@@ -1,3 +1,166 @@
-//! stub
-use crate::table::Figure; use crate::{Plan, Result};
-pub(crate) fn run(_p: &Plan) -> Result<Vec<Figure>> { Ok(vec![]) }
+//! How long after its due time a handler starts, through the whole runner.
+
+use std::time::{Duration, SystemTime};
+
+use dq::{Backend as _, Dq, Timestamp};
+
+use crate::measure::{rate, runtime};
+use crate::probe::{Bench, Probe};
+use crate::table::Figure;
+use crate::workload::Workload;
+use crate::{Plan, Result, progress};
+
+/// Jobs of one bulk.
+const BULK: usize = 1_000;
+
+pub(crate) fn run(plan: &Plan) -> Result<Vec<Figure>> {
+    let runtime = runtime(2);
+    let mut figures = Vec::new();
+    for store in ["memory", "sqlite"] {
+        let measure = |case: Case| {
+            let url = match store {
+                "sqlite" => format!("sqlite://{}", plan.dir.join(case.file()).display()),
+                _ => "memory:".to_owned(),
+            };
+            // A task, since that is where a program has its runner.
+            runtime.block_on(async { tokio::spawn(case.measure(store, url)).await? })
+        };
+        figures.extend(measure(Case::Idle { jobs: plan.size(500, 20) })?);
+        let pending = plan.size(1_000_000, 5_000);
+        figures.extend(measure(Case::Steady { pending, seconds: plan.size(10, 1) })?);
+        let jobs = plan.size(100_000, 2_000);
+        for concurrency in [None, Some(256)] {
+            figures.extend(measure(Case::AtOnce { jobs, concurrency })?);
+        }
+    }
+    Ok(figures)
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Case {
+    /// One job now and then, in an otherwise empty store.
+    Idle { jobs: usize },
+    /// 1,000 jobs per second, a millisecond apart, before many that are due much later.
+    Steady { pending: usize, seconds: usize },
+    /// Many jobs in the same millisecond.
+    AtOnce { jobs: usize, concurrency: Option<usize> },
+}
+
+impl Case {
+    const fn file(self) -> &'static str {
+        match self {
+            Self::Idle { .. } => "idle.db",
+            Self::Steady { .. } => "steady.db",
+            Self::AtOnce { concurrency: None, .. } => "at-once.db",
+            Self::AtOnce { .. } => "at-once-256.db",
+        }
+    }
+
+    async fn measure(self, store: &'static str, url: String) -> Result<Vec<Figure>> {
+        let dq = Dq::connect(&url).await?;
+        let figures = match self {
+            Self::Idle { jobs } => idle(&dq, store, jobs).await?,
+            Self::Steady { pending, seconds } => steady(&dq, store, pending, seconds).await?,
+            Self::AtOnce { jobs, concurrency } => at_once(&dq, store, jobs, concurrency).await?,
+        };
+        dq.close().await?;
+        Ok(figures)
+    }
+}
+
+async fn idle(dq: &Dq, store: &str, jobs: usize) -> Result<Vec<Figure>> {
+    let probe = Probe::timing(jobs);
+    let producer = {
+        let dq = dq.clone();
+        tokio::spawn(async move {
+            for job in 0..jobs {
+                // Apart from each other by something that is no whole number of milliseconds.
+                tokio::time::sleep(Duration::from_micros(15_300)).await;
+                let delay = Duration::from_millis(5 + job as u64 % 7);
+                let _ = dq.schedule::<Bench>(String::new()).after(delay).await?;
+            }
+            Ok::<_, dq::Error>(())
+        })
+    };
+    probe.run(dq).await?;
+    producer.await??;
+    Ok(figures(&format!("{store}, idle"), &probe, true))
+}
+
+async fn steady(dq: &Dq, store: &str, pending: usize, seconds: usize) -> Result<Vec<Figure>> {
+    fill(dq, pending).await?;
+    let jobs = seconds * 1_000;
+    // Time enough to store them before the first is due.
+    let first = now() + Duration::from_secs(3);
+    schedule(dq, jobs, |job| first + Duration::from_millis(job as u64)).await?;
+    if now() > first {
+        return Err("the first job was due before the last was stored".into());
+    }
+    let probe = Probe::timing(jobs);
+    probe.run(dq).await?;
+    let name = format!("{store}, {pending} pending, 1,000 due/s");
+    Ok(figures(&name, &probe, true))
+}
+
+async fn at_once(
+    dq: &Dq,
+    store: &str,
+    jobs: usize,
+    concurrency: Option<usize>,
+) -> Result<Vec<Figure>> {
+    let due = now() + Duration::from_secs(8);
+    schedule(dq, jobs, |_| due).await?;
+    if now() > due {
+        return Err("the jobs were due before the last was stored".into());
+    }
+    let mut name = format!("{store}, {jobs} due at once");
+    let mut probe = Probe::timing(jobs);
+    if let Some(concurrency) = concurrency {
+        probe = probe.concurrency(concurrency);
+        name.push_str(&format!(", concurrency {concurrency}"));
+    }
+    probe.run(dq).await?;
+    let drained = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)?
+        .saturating_sub(Duration::from_millis(due.as_millis().unsigned_abs()));
+    let mut figures = figures(&name, &probe, false);
+    figures.push(Figure::new(format!("{name}: until all are settled"), drained.as_secs_f64(), "s"));
+    figures.push(Figure::new(format!("{name}: drained"), rate(jobs, drained), "jobs/s"));
+    Ok(figures)
+}
+
+fn figures(name: &str, probe: &Probe, aim: bool) -> Vec<Figure> {
+    let times = probe.lateness();
+    let (p50, p99) = (times.millis_at(0.5), times.millis_at(0.99));
+    let max = times.millis_at(1.0);
+    progress(format_args!("{name}: p50 {p50:.2} ms, p99 {p99:.2} ms, max {max:.2} ms"));
+    let figure = |what: &str, value| Figure::new(format!("{name}: {what}"), value, "ms");
+    let (p50, p99) = (figure("p50", p50), figure("p99", p99));
+    let (p50, p99) = if aim { (p50.at_most(1.5), p99.at_most(5.0)) } else { (p50, p99) };
+    vec![p50, p99, figure("max", max)]
+}
+
+fn now() -> Timestamp {
+    SystemTime::now().into()
+}
+
+/// Jobs that are due at random within a week, after the measurement.
+async fn fill(dq: &Dq, jobs: usize) -> Result<()> {
+    let mut workload = Workload::new(5);
+    let later = now() + Duration::from_secs(3_600);
+    for from in (0..jobs).step_by(BULK) {
+        let bulk = workload.random(later, BULK.min(jobs - from));
+        dq.backend().schedule(bulk).await?;
+    }
+    progress(format_args!("{jobs} jobs stored"));
+    Ok(())
+}
+
+async fn schedule(dq: &Dq, jobs: usize, due: impl Fn(usize) -> Timestamp) -> Result<()> {
+    for from in (0..jobs).step_by(BULK) {
+        let bulk = from..jobs.min(from + BULK);
+        let job = |job| dq.schedule::<Bench>(String::new()).at(due(job));
+        dq.schedule_many(bulk.map(job)).await?;
+    }
+    Ok(())
+}

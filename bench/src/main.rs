@@ -154,7 +154,8 @@ fn run_all(options: &Options) -> Result<()> {
         let dir = tempfile::tempdir_in(&base)?;
         let out = dir.path().join("figures.json");
         let quick = if options.quick { "quick" } else { "full" };
-        let status = part("group", [name.as_ref(), dir.path().as_ref(), quick.as_ref()]).status()?;
+        let status =
+            part("group", [name.as_ref(), dir.path().as_ref(), quick.as_ref()]).status()?;
         if !status.success() {
             return Err(format!("the group {name} failed: {status}").into());
         }

@@ -24,6 +24,11 @@ pub(crate) struct Workload {
 
 impl Workload {
     pub(crate) fn new(seed: u64) -> Self {
+        Self::starting_at(seed, 0)
+    }
+
+    /// Jobs whose numbers, and so whose keys, begin here.
+    pub(crate) fn starting_at(seed: u64, next: u64) -> Self {
         let mut rng = SmallRng::seed_from_u64(seed);
         let mut pool = vec![0; 1 << 20];
         rng.fill_bytes(&mut pool);
@@ -32,7 +37,7 @@ impl Workload {
             pool: pool.into(),
             entropy: Entropy::seeded(seed),
             queue: QueueName::new(QUEUE).expect("the name is valid"),
-            next: 0,
+            next,
         }
     }
 
@@ -80,7 +85,7 @@ impl Workload {
 
 /// Whether the job of this number has a key.
 pub(crate) const fn has_key(number: u64) -> bool {
-    number % 2 == 0
+    number.is_multiple_of(2)
 }
 
 /// The key of a job: 25 bytes that look random, so that neighbours in time are none in an index.

@@ -1,0 +1,99 @@
+//! A store with a clock that is turned by hand, and a runtime to call it from.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use dq::config::Environment;
+use dq::sqlite::{SqliteBackend, SqliteConfig};
+use dq::{
+    Backend, ClaimParams, Entropy, Lease, QueueName, Settled, Settlement, Timestamp, Verdict,
+    VirtualClock, Want,
+};
+use tokio::runtime::Runtime;
+
+use super::callers;
+use crate::workload::{QUEUE, WEEK};
+use crate::{Plan, Result};
+
+#[derive(Debug)]
+pub(super) struct Store {
+    backend: Arc<SqliteBackend>,
+    clock: Arc<VirtualClock>,
+    pub(super) path: PathBuf,
+    runtime: Runtime,
+}
+
+impl Store {
+    pub(super) fn open(plan: &Plan, file: &str) -> Result<Self> {
+        let clock = Arc::new(VirtualClock::new(SystemTime::now().into()));
+        let path = plan.dir.join(file);
+        let config = SqliteConfig::new(&path);
+        let runtime = callers();
+        let environment =
+            Environment { clock: clock.clone(), entropy: Arc::new(Entropy::from_os()) };
+        let opening = SqliteBackend::open(&config, &environment);
+        let backend = Arc::new(runtime.block_on(opening)?);
+        Ok(Self { backend, clock, path, runtime })
+    }
+
+    pub(super) fn backend(&self) -> Arc<SqliteBackend> {
+        Arc::clone(&self.backend)
+    }
+
+    pub(super) fn now(&self) -> Timestamp {
+        dq::Clock::now(&*self.clock)
+    }
+
+    /// All jobs of the workload, that is.
+    pub(super) fn let_all_be_due(&self) {
+        self.clock.advance(Duration::from_millis(WEEK.unsigned_abs()));
+    }
+
+    /// Runs a call as a task of its own, as in a program.
+    pub(super) fn block_on<T: Send + 'static>(
+        &self,
+        call: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        self.runtime.block_on(async { tokio::spawn(call).await? })
+    }
+
+    /// Bytes of the file, with what is still in the log.
+    pub(super) fn file_bytes(&self) -> Result<u64> {
+        let log = std::fs::metadata(self.path.with_extension("db-wal"))?;
+        Ok(std::fs::metadata(&self.path)?.len() + log.len())
+    }
+
+    /// Closes it and leaves the file.
+    pub(super) fn close(self) -> Result<PathBuf> {
+        self.runtime.block_on(self.backend.close())?;
+        Ok(self.path)
+    }
+
+    /// Closes it and removes the file.
+    pub(super) fn discard(self) -> Result<()> {
+        Ok(std::fs::remove_file(self.close()?)?)
+    }
+}
+
+pub(super) async fn claim(backend: &dyn Backend, max: usize) -> Result<Vec<Lease>> {
+    let want = Want { queue: QueueName::new(QUEUE)?, max, lease_for: Duration::from_secs(30) };
+    let params = ClaimParams { wants: &[want], limit: max, worker: "dq-bench" };
+    let claimed = backend.claim(params).await?;
+    if claimed.jobs.len() != max {
+        return Err(format!("a claim brought {} of {max} jobs", claimed.jobs.len()).into());
+    }
+    Ok(claimed.jobs.iter().map(|job| job.lease()).collect())
+}
+
+pub(super) async fn settle(backend: &dyn Backend, leases: &[Lease]) -> Result<()> {
+    let settlements: Vec<_> = leases
+        .iter()
+        .map(|lease| Settlement { lease: lease.clone(), verdict: Verdict::Done })
+        .collect();
+    let settled = backend.settle(&settlements).await?;
+    if settled.iter().any(|answer| *answer != Settled::Accepted) {
+        return Err("a lease was lost".into());
+    }
+    Ok(())
+}
