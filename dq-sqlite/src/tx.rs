@@ -96,13 +96,16 @@ impl<'c> Tx<'c> {
         self.wakes()
     }
 
-    /// Queues whose earliest job was put there by this transaction.
+    /// Queues whose earliest job may have been put there by this transaction. A later time than
+    /// the earliest that was put there means that this job has left again, and others may be new.
     fn wakes(self) -> Outcome<Vec<Wake>> {
         let mut wakes = Vec::new();
-        for (q, due) in &self.ledger.earliest {
-            if self.earliest_due(*q)? == Some(*due) {
+        for (q, added) in &self.ledger.earliest {
+            if let Some(due) = self.earliest_due(*q)?
+                && due >= *added
+            {
                 let name = name_of(self.conn, self.sql, self.names, *q)?;
-                wakes.push((name, *due));
+                wakes.push((name, due));
             }
         }
         Ok(wakes)

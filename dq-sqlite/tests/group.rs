@@ -6,28 +6,13 @@ use std::fs;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use common::{Bed, MINUTE, claim, stats};
+use common::{Bed, Dam, MINUTE, claim, stats};
 use dq_core::{Backend, Claimed, Clock, Due, ErrorKind, NewJob, Renewal, Renewed, Scheduled};
 use dq_sqlite::SqliteBackend;
 use dq_sqlite::rusqlite::Connection;
 use tokio::task::JoinHandle;
 
 type Call<T> = JoinHandle<dq_core::Result<T>>;
-
-/// Holds the write lock, so that calls gather behind the first.
-struct Dam(Connection);
-
-impl Dam {
-    fn close(bed: &Bed) -> Self {
-        let conn = Connection::open(bed.path()).unwrap();
-        conn.execute_batch("BEGIN IMMEDIATE").unwrap();
-        Self(conn)
-    }
-
-    fn open(self) {
-        self.0.execute_batch("COMMIT").unwrap();
-    }
-}
 
 /// Sends a call on its way: it is in the writer's channel when this returns.
 async fn send(backend: &Arc<SqliteBackend>, jobs: Vec<NewJob>) -> Call<Vec<Scheduled>> {
@@ -169,6 +154,7 @@ async fn a_claim_that_was_undone_gives_no_lease_of_others_back() {
     bed.forbid("poison");
     let dam = Dam::close(&bed);
     let opener = send(&backend, vec![bed.job(MINUTE)]).await;
+    common::writer_waits().await;
     let undone = send_claim(&backend).await;
     let poison = NewJob { payload: Bytes::from_static(b"poison"), ..bed.job(MINUTE) };
     let poison = send(&backend, vec![poison]).await;

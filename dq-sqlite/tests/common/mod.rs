@@ -112,3 +112,24 @@ pub async fn stats(backend: &dyn Backend) -> QueueStats {
 pub fn assert_kind<T: std::fmt::Debug>(result: dq_core::Result<T>, kind: ErrorKind) {
     assert_eq!(result.unwrap_err().kind(), kind);
 }
+
+/// Gives the writer the time to take what was sent and to wait for the lock: what is sent from here
+/// on is for the transaction after that.
+pub async fn writer_waits() {
+    tokio::time::sleep(Duration::from_millis(50)).await;
+}
+
+/// Holds the write lock, so that calls gather behind the first.
+pub struct Dam(pub Connection);
+
+impl Dam {
+    pub fn close(bed: &Bed) -> Self {
+        let conn = Connection::open(bed.path()).unwrap();
+        conn.execute_batch("BEGIN IMMEDIATE").unwrap();
+        Self(conn)
+    }
+
+    pub fn open(self) {
+        self.0.execute_batch("COMMIT").unwrap();
+    }
+}
