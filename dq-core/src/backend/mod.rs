@@ -131,6 +131,7 @@ pub trait Backend: Debug + Send + Sync + 'static {
     /// What an operator should know: versions, settings, skew. Empty when all is well.
     async fn check(&self) -> Vec<Finding>;
 
-    /// Finishes what is in hand and releases the store. Later calls answer `Closed`. Idempotent.
+    /// Finishes what is in hand and releases the store. Later calls that can fail answer
+    /// `Closed`. Idempotent.
     async fn close(&self) -> Result<()>;
 }

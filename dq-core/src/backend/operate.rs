@@ -2,7 +2,7 @@
 
 use crate::model::{Due, JobId, QueueName};
 
-/// What an operator wants done.
+/// What an operator wants done. A job whose id is named twice counts once.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum Operation<'a> {

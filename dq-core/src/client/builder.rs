@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use super::{Dq, Shared};
+use super::{Dq, Shared, Stores};
 use crate::backend::{Backend, Checked};
 use crate::clock::{Clock, SystemClock};
 use crate::config::{
@@ -150,8 +150,7 @@ impl DqBuilder {
         }
         Ok(Dq {
             shared: Arc::new(Shared {
-                backend,
-                drain,
+                stores: Stores { main: backend, drain },
                 propagator: self.propagator.unwrap_or_else(|| Arc::new(DefaultPropagator)),
                 limits: self.limits,
                 defaults: self.defaults,

@@ -3,6 +3,7 @@
 mod builder;
 mod queue;
 mod schedule;
+mod stores;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -11,6 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub use builder::DqBuilder;
 pub use queue::QueueHandle;
 pub use schedule::{Schedule, ScheduleMany};
+pub(crate) use stores::Stores;
 
 use crate::backend::{Backend, Cancelled, Checked, Finding, QueueStats, Rescheduled, Scheduled};
 use crate::config::{Config, Environment, QueueSettings, RunnerSettings, backend_from_url};
@@ -26,8 +28,7 @@ pub struct Dq {
 
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pub(crate) backend: Arc<Checked>,
-    pub(crate) drain: Vec<Arc<Checked>>,
+    pub(crate) stores: Stores,
     pub(crate) environment: Environment,
     pub(crate) propagator: Arc<dyn Propagator>,
     pub(crate) limits: Limits,
@@ -84,6 +85,13 @@ impl Dq {
         ScheduleMany::new(self, jobs)
     }
 
+    /// A new job id, for [`Schedule::id`].
+    #[must_use]
+    pub fn new_id(&self) -> JobId {
+        let environment = &self.shared.environment;
+        environment.entropy.job_id(environment.clock.now())
+    }
+
     /// Takes a job back, by key or id.
     ///
     /// # Errors
@@ -120,12 +128,12 @@ impl Dq {
         Ok(QueueHandle::new(self.clone(), QueueName::new(name)?))
     }
 
-    /// Counts of all queues that the store knows, by name.
+    /// Counts of all queues that the store knows, by name; those of drained stores are added.
     ///
     /// # Errors
     /// What the store says.
     pub async fn stats(&self) -> Result<Vec<QueueStats>> {
-        self.backend().stats(&[]).await
+        self.stores().stats(&[]).await
     }
 
     /// What an operator should know about the store.
@@ -138,7 +146,7 @@ impl Dq {
     /// # Errors
     /// What the store says.
     pub async fn close(&self) -> Result<()> {
-        for store in self.stores() {
+        for store in self.stores().iter() {
             store.close().await?;
         }
         Ok(())
@@ -147,12 +155,11 @@ impl Dq {
     /// The store behind its checks.
     #[must_use]
     pub fn backend(&self) -> &Arc<Checked> {
-        &self.shared.backend
+        &self.shared.stores.main
     }
 
-    /// The store, then those that are drained.
-    fn stores(&self) -> impl Iterator<Item = &Arc<Checked>> {
-        std::iter::once(&self.shared.backend).chain(&self.shared.drain)
+    fn stores(&self) -> &Stores {
+        &self.shared.stores
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {

@@ -1,4 +1,5 @@
-//! One queue by name: what operators need, and payloads that are bytes.
+//! One queue by name: what operators need, and payloads that are bytes. Operations reach drained
+//! stores too.
 
 use bytes::Bytes;
 
@@ -41,14 +42,7 @@ impl QueueHandle {
     /// # Errors
     /// `InvalidInput` for a key that no job can have; otherwise what the store says.
     pub async fn cancel(&self, target: impl IntoTarget) -> Result<Cancelled> {
-        let job = [job_ref(&self.queue, target)?];
-        for store in self.dq.stores() {
-            match single(store.cancel(&job).await?)? {
-                Cancelled::NotFound => {}
-                answer => return Ok(answer),
-            }
-        }
-        Ok(Cancelled::NotFound)
+        self.dq.stores().cancel(job_ref(&self.queue, target)?).await
     }
 
     /// Moves a job to another time, in the store or one that is drained; a `Duration` counts from now.
@@ -60,14 +54,8 @@ impl QueueHandle {
         target: impl IntoTarget,
         due: impl Into<Due>,
     ) -> Result<Rescheduled> {
-        let wish = [Reschedule { job: job_ref(&self.queue, target)?, due: due.into() }];
-        for store in self.dq.stores() {
-            match single(store.reschedule(&wish).await?)? {
-                Rescheduled::NotFound => {}
-                answer => return Ok(answer),
-            }
-        }
-        Ok(Rescheduled::NotFound)
+        let wish = Reschedule { job: job_ref(&self.queue, target)?, due: due.into() };
+        self.dq.stores().reschedule(wish).await
     }
 
     /// Looks at a job in the store or one that is drained; at a dead one only by id.
@@ -75,24 +63,18 @@ impl QueueHandle {
     /// # Errors
     /// As [`Self::cancel`].
     pub async fn get(&self, target: impl IntoTarget) -> Result<Option<JobView>> {
-        let job = job_ref(&self.queue, target)?;
-        for store in self.dq.stores() {
-            if let Some(found) = store.get(&job).await? {
-                return Ok(Some(found));
-            }
-        }
-        Ok(None)
+        self.dq.stores().get(&job_ref(&self.queue, target)?).await
     }
 
-    /// The queue's counts.
+    /// The queue's counts; those of drained stores are added.
     ///
     /// # Errors
     /// What the store says.
     pub async fn stats(&self) -> Result<QueueStats> {
-        single(self.dq.backend().stats(std::slice::from_ref(&self.queue)).await?)
+        single(self.dq.stores().stats(std::slice::from_ref(&self.queue)).await?)
     }
 
-    /// Lists the jobs of one state, a page at a time: `limit` of 1 to 1,000 jobs after the cursor
+    /// Lists the jobs of one state in the store (not in drained ones), a page at a time: `limit` of 1 to 1,000 jobs after the cursor
     /// that the page before returned.
     ///
     /// # Errors
@@ -167,6 +149,6 @@ impl QueueHandle {
     }
 
     async fn operate(&self, operation: Operation<'_>) -> Result<u64> {
-        Ok(self.dq.backend().operate(operation).await?.affected)
+        self.dq.stores().operate(operation).await
     }
 }

@@ -8,17 +8,20 @@ use futures_util::future::BoxFuture;
 use serde::Serialize;
 
 use super::{Dq, single};
-use crate::backend::{Backend, OnConflict, Scheduled};
+use crate::backend::{OnConflict, Scheduled};
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{Due, Headers, JobKey, NewJob, QueueName, Timestamp};
+use crate::model::{Due, Headers, JobId, JobKey, NewJob, QueueName, Timestamp};
 
 /// A job that is not scheduled yet; `.await` schedules it.
 ///
 /// What is wrong with a key, time, header or payload is told by the `await`, before anything is
 /// stored.
 ///
-/// **Cancellation safety:** if the `await` is dropped, the job may or may not have been stored.
-/// Schedule under a key to find out.
+/// A call whose outcome is unknown (a connection lost, a commit that failed) is repeated by itself a
+/// few times with the same id, which makes that harmless.
+///
+/// **Cancellation safety:** if the `await` is dropped, the job may or may not have been stored. To
+/// repeat it safely, give it an [`id`](Self::id) of your own, or a key.
 #[must_use = "nothing is scheduled until this is awaited"]
 #[derive(Debug)]
 pub struct Schedule {
@@ -76,6 +79,12 @@ impl Schedule {
         self
     }
 
+    /// The job's id, instead of a new one: scheduling it again changes nothing while it is in the
+    /// store. Ids are made by [`Dq::new_id`].
+    pub fn id(self, id: JobId) -> Self {
+        self.with(|job| job.id = id)
+    }
+
     /// What to do when a live job has the key; [`OnConflict::Keep`] unless said.
     pub fn on_conflict(self, policy: OnConflict) -> Self {
         self.with(|job| job.on_conflict = policy)
@@ -119,7 +128,7 @@ impl IntoFuture for Schedule {
             if job.key.is_none() && job.on_conflict != OnConflict::Keep {
                 return Err(no_key(&job));
             }
-            single(self.dq.backend().schedule(vec![job]).await?)
+            single(self.dq.stores().schedule(vec![job]).await?)
         })
     }
 }
@@ -150,7 +159,7 @@ impl IntoFuture for ScheduleMany {
             if let Some(job) = orphan {
                 return Err(no_key(job));
             }
-            self.dq.backend().schedule(jobs).await
+            self.dq.stores().schedule(jobs).await
         })
     }
 }

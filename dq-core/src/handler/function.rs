@@ -128,6 +128,7 @@ impl Registration {
             location: Cow::Borrowed(self.location),
             settings: (self.settings)(),
             requirements,
+            is_function: true,
             run: Arc::new(self.run),
         })
     }
@@ -140,6 +141,8 @@ pub struct Handler {
     pub(crate) location: Cow<'static, str>,
     pub(crate) settings: QueueSettings,
     pub(crate) requirements: Requirements,
+    /// Functions are one handler however often they are registered; objects are each their own.
+    pub(crate) is_function: bool,
     run: Arc<Run>,
 }
 
@@ -167,6 +170,7 @@ impl Handler {
             location: format!("{}:{}", caller.file(), caller.line()).into(),
             settings,
             requirements: Requirements::default(),
+            is_function: false,
             run: Arc::new(run),
         })
     }

@@ -35,7 +35,7 @@ impl Registry {
     /// `Duplicate` naming both places, if another handler has the code.
     pub fn insert(&mut self, handler: Handler) -> Result<()> {
         if let Some(other) = self.handlers.get(&handler.queue) {
-            if other.name == handler.name && other.location == handler.location {
+            if handler.is_function && other.is_function && other.location == handler.location {
                 return Ok(());
             }
             return Err(Error::new(

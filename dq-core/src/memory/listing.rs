@@ -1,5 +1,7 @@
 //! What is filed where, for whoever looks or cleans up.
 
+use std::collections::BTreeSet;
+
 use super::index::{Entry, Slot};
 use super::store::{Place, Store};
 use crate::backend::Cursor;
@@ -43,7 +45,11 @@ impl Store {
         };
         match jobs {
             None => self.queues[number].dead.iter().map(|entry| entry.slot).collect(),
-            Some(ids) => ids.iter().filter_map(|id| self.by_id(*id)).filter(dead).collect(),
+            Some(ids) => {
+                // An id that is named twice is one job.
+                let distinct: BTreeSet<_> = ids.iter().copied().collect();
+                distinct.into_iter().filter_map(|id| self.by_id(id)).filter(dead).collect()
+            }
         }
     }
 

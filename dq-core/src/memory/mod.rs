@@ -84,7 +84,7 @@ impl Backend for MemoryBackend {
     }
 
     async fn now(&self) -> Result<Timestamp> {
-        Ok(self.clock.now())
+        Ok(self.open("now")?.1)
     }
 
     async fn schedule(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
@@ -158,6 +158,7 @@ impl Backend for MemoryBackend {
     }
 
     async fn listen(&self, queues: &[QueueName]) -> Result<Wakeups> {
+        let _open = self.open("listen")?;
         Ok(self.listeners.listen(queues))
     }
 

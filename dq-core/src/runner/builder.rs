@@ -208,11 +208,11 @@ impl RunnerBuilder {
             format!("{}-{random:08x}", std::process::id())
         });
         let name_guard = shared.take_name(&name)?;
-        let mut stores = vec![Arc::clone(&shared.backend)];
-        stores.extend(shared.drain.iter().cloned());
+        let mut stores = vec![Arc::clone(&shared.stores.main)];
+        stores.extend(shared.stores.drain.iter().cloned());
         let of_queues = served.iter().map(|served| served.policy.concurrency).collect();
         tracing::info!(
-            runner = %name, backend = %crate::backend::Backend::name(&*shared.backend),
+            runner = %name, backend = %crate::backend::Backend::name(&*shared.stores.main),
             concurrency = self.runner.concurrency, "handlers:{}", registry.table()
         );
         let numbers = served.iter().enumerate().map(|(n, s)| (s.queue.clone(), n)).collect();

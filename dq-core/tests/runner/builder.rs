@@ -29,6 +29,16 @@ async fn two_handlers_of_one_code_are_both_named() {
 }
 
 #[tokio::test]
+async fn two_objects_of_one_type_and_line_are_two_handlers() {
+    let rig = Rig::new().await;
+    let mut runner = rig.dq.runner().without_linked_handlers();
+    for _ in 0..2 {
+        runner = runner.handler(Handle::done());
+    }
+    assert_eq!(runner.build().unwrap_err().kind(), ErrorKind::Duplicate);
+}
+
+#[tokio::test]
 async fn a_runner_without_handlers_says_what_is_missing() {
     let rig = Rig::new().await;
     let error = rig.dq.runner().without_linked_handlers().build().unwrap_err();

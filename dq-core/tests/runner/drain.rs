@@ -2,50 +2,46 @@
 
 use std::sync::Arc;
 
-use dq_core::config::{BackendConfig, Environment};
 use dq_core::{
-    Backend, Cancelled, Dq, DurationExt, MemoryBackend, Rescheduled, Result, VirtualClock,
-    async_trait,
+    Backend, Cancelled, Dq, DurationExt, MemoryBackend, OnConflict, QueueHandle, Rescheduled,
+    Scheduled, VirtualClock,
 };
 
+use crate::odd::{Odd, Oddities, Opened};
 use crate::rig::{Handle, QUEUE, Rig};
 
-/// A store that was opened before.
-#[derive(Debug, serde::Deserialize)]
-struct Old {
-    #[serde(skip)]
-    store: Option<Arc<MemoryBackend>>,
+/// A client of a new store that drains an old one, and a client of the old one.
+async fn old_and_new() -> (Rig, Rig) {
+    let clock = Arc::new(VirtualClock::default());
+    let old = Arc::new(MemoryBackend::new(clock.clone()));
+    let before = Rig::on(old.clone(), clock.clone()).await;
+    (before, draining(old, clock).await)
 }
 
-#[typetag::deserialize(name = "test-old-store")]
-#[async_trait]
-impl BackendConfig for Old {
-    async fn connect(&self, _: &Environment) -> Result<Arc<dyn Backend>> {
-        Ok(self.store.clone().expect("it is made by hand"))
-    }
+async fn draining(old: Arc<dyn Backend>, clock: Arc<VirtualClock>) -> Rig {
+    let new = Arc::new(MemoryBackend::new(clock.clone()));
+    let dq = Dq::builder().backend(new).drain(Opened::new(old)).clock(clock.clone());
+    Rig::over(dq.connect().await.unwrap(), clock)
+}
+
+async fn put(queue: &QueueHandle, key: &str) {
+    let job = queue.schedule(r#""old""#, "application/json").after(1.hours()).key(key);
+    assert!(job.await.unwrap().is_stored());
 }
 
 #[tokio::test]
 async fn what_is_pending_in_the_old_store_runs_down_and_can_be_changed_there() {
-    let clock = Arc::new(VirtualClock::default());
-    let old = Arc::new(MemoryBackend::new(clock.clone()));
-    let before = Rig::on(old.clone(), clock.clone()).await;
-    let queue = before.dq.queue(QUEUE).unwrap();
+    let (before, mut rig) = old_and_new().await;
     for key in ["runs", "is cancelled", "is moved"] {
-        let job = queue.schedule(r#""old""#, "application/json").after(1.hours()).key(key);
-        assert!(job.await.unwrap().is_stored());
+        put(&before.dq.queue(QUEUE).unwrap(), key).await;
     }
-    let dq = Dq::builder()
-        .backend(Arc::new(MemoryBackend::new(clock.clone())))
-        .drain(Box::new(Old { store: Some(old) }))
-        .clock(clock.clone());
-    let mut rig = Rig::over(dq.connect().await.unwrap(), clock);
     let queue = rig.dq.queue(QUEUE).unwrap();
     assert_eq!(queue.cancel("is cancelled").await.unwrap(), Cancelled::Cancelled);
     let moved = queue.reschedule("is moved", 2.hours()).await.unwrap();
     assert!(matches!(moved, Rescheduled::Moved(_)));
     assert!(queue.get("runs").await.unwrap().is_some());
     rig.schedule("new").await;
+    assert_eq!(rig.stats().await.stored(), 3, "counts are of both stores");
     rig.start(|runner| runner.handler(Handle::done()));
     rig.until_settled().await;
     rig.clock.advance(1.hours());
@@ -53,7 +49,62 @@ async fn what_is_pending_in_the_old_store_runs_down_and_can_be_changed_there() {
     rig.clock.advance(1.hours());
     rig.until_settled().await;
     rig.stop().await;
-    let (new, old) = (rig.stats().await, before.stats().await);
-    assert_eq!(new.totals.unwrap().done, 1, "new jobs go to the new store");
-    assert_eq!((old.totals.unwrap().done, old.stored()), (2, 0));
+    let old = before.stats().await;
+    assert_eq!((old.totals.unwrap().done, old.stored()), (2, 0), "new jobs go to the new store");
+    assert_eq!(rig.stats().await.totals.unwrap().done, 3);
+}
+
+#[tokio::test]
+async fn a_key_that_is_live_in_the_old_store_is_a_conflict() {
+    let (before, rig) = old_and_new().await;
+    put(&before.dq.queue(QUEUE).unwrap(), "k").await;
+    let queue = rig.dq.queue(QUEUE).unwrap();
+    let job = || queue.schedule(r#""new""#, "application/json").after(2.hours()).key("k");
+    assert!(matches!(job().await.unwrap(), Scheduled::Kept(_)));
+    assert!(matches!(job().on_conflict(OnConflict::Earliest).await.unwrap(), Scheduled::Kept(_)));
+    assert_eq!(rig.stats().await.stored(), 1);
+    let replaced = job().on_conflict(OnConflict::Replace).await.unwrap();
+    assert!(matches!(replaced, Scheduled::Replaced(_)), "{replaced:?}");
+    assert_eq!(before.stats().await.stored(), 0);
+    assert_eq!(rig.stats().await.stored(), 1);
+}
+
+#[tokio::test]
+async fn a_key_that_is_live_in_both_is_cancelled_in_both() {
+    let (before, rig) = old_and_new().await;
+    let queue = rig.dq.queue(QUEUE).unwrap();
+    put(&queue, "k").await;
+    put(&before.dq.queue(QUEUE).unwrap(), "k").await;
+    assert_eq!(queue.cancel("k").await.unwrap(), Cancelled::Cancelled);
+    assert_eq!(rig.stats().await.stored(), 0);
+    assert_eq!(queue.cancel("k").await.unwrap(), Cancelled::NotFound);
+}
+
+#[tokio::test]
+async fn pause_and_purge_reach_the_old_store() {
+    let (before, rig) = old_and_new().await;
+    put(&before.dq.queue(QUEUE).unwrap(), "k").await;
+    let queue = rig.dq.queue(QUEUE).unwrap();
+    assert!(queue.pause().await.unwrap());
+    assert!(before.stats().await.paused);
+    assert!(queue.resume().await.unwrap());
+    assert_eq!(queue.purge().await.unwrap(), 1);
+    assert_eq!(before.stats().await.stored(), 0);
+}
+
+#[tokio::test]
+async fn an_old_store_that_hangs_keeps_nobody_waiting() {
+    let clock = Arc::new(VirtualClock::default());
+    let old = Odd::new(&clock, Oddities { claims_hang: true, ..Oddities::default() });
+    let mut rig = draining(old, clock).await;
+    rig.start(|runner| {
+        runner.handler(Handle::done().with(|settings| settings.concurrency = Some(1)))
+    });
+    for _ in 0..3 {
+        rig.schedule("x").await;
+        rig.until_settled().await;
+    }
+    rig.tell_to_stop();
+    rig.advance_until(5.seconds(), &crate::rig::Said::Stopped).await;
+    rig.stopped().await.unwrap();
 }

@@ -6,6 +6,8 @@ mod drain;
 mod failures;
 mod leases;
 mod logs;
+mod odd;
+mod outages;
 mod rig;
 mod shutdown;
 mod slots;

@@ -1,0 +1,98 @@
+//! Environment variables that set keys of the configuration.
+
+use figment::value::{Dict, Map, Value};
+use figment::{Metadata, Profile, Provider};
+
+use super::SECRETIVE;
+
+/// One variable as a layer of its own, so that an error can name it.
+#[derive(Debug)]
+pub(super) struct Variable {
+    name: String,
+    /// The key that it sets, from the outermost table inwards.
+    path: Vec<String>,
+    value: Value,
+}
+
+impl Variable {
+    /// `DQ_A__B__C` sets `a.b.c`; the name of a queue keeps its case.
+    pub(super) fn new(name: &str, value: &str) -> Option<Self> {
+        let prefix = name.get(..3)?;
+        let key = &name[3..];
+        // Without `__` it sets nothing of ours; an application may have its own `DQ_…`.
+        if !prefix.eq_ignore_ascii_case("DQ_") || !key.contains("__") {
+            return None;
+        }
+        let mut path: Vec<String> = key.split("__").map(str::to_owned).collect();
+        let queue = path[0].eq_ignore_ascii_case("queues");
+        for (place, part) in path.iter_mut().enumerate() {
+            if !(queue && place == 1) {
+                part.make_ascii_lowercase();
+            }
+        }
+        let value = parsed(value, SECRETIVE.contains(&path[0].as_str()));
+        Some(Self { name: name.to_owned(), path, value })
+    }
+
+    /// Those of this process, in the order of their names.
+    pub(super) fn all() -> Vec<Self> {
+        let all = std::env::vars_os();
+        let mut all: Vec<_> = all
+            .filter_map(|(name, value)| Self::new(name.to_str()?, &value.to_string_lossy()))
+            .collect();
+        all.sort_by(|one, other| one.name.cmp(&other.name));
+        all
+    }
+}
+
+/// A number, a boolean, a list, a table, or else text.
+fn parsed(text: &str, secretive: bool) -> Value {
+    let Ok(value) = text.parse::<Value>();
+    // A password like 007 or 1.50 must not lose a digit on its way through a number.
+    let written = match &value {
+        Value::Num(_, number) => number
+            .to_u128()
+            .map(|it| it.to_string())
+            .or_else(|| number.to_i128().map(|it| it.to_string()))
+            .or_else(|| number.to_f64().map(|it| it.to_string())),
+        _ => None,
+    };
+    if secretive && written.is_some_and(|written| written != text) { text.into() } else { value }
+}
+
+impl Provider for Variable {
+    fn metadata(&self) -> Metadata {
+        Metadata::named(format!("environment variable {}", self.name))
+    }
+
+    fn data(&self) -> figment::error::Result<Map<Profile, Dict>> {
+        let nest = |value, key: &String| Value::from(Dict::from([(key.clone(), value)]));
+        let table = self.path.iter().rev().fold(self.value.clone(), nest);
+        Ok(Profile::Default.collect(table.into_dict().unwrap_or_default()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_become_keys() {
+        let key = |name| Variable::new(name, "x").map(|variable| variable.path.join("."));
+        assert_eq!(key("DQ_BACKEND__PATH").unwrap(), "backend.path");
+        assert_eq!(key("DQ_QUEUES__Mixed_Case__MAX_ATTEMPTS").unwrap(), "queues.Mixed_Case.max_attempts");
+        for other in ["PATH", "DQ_DATA", "D", "DÖ_A__B", "ADQ_A__B"] {
+            assert_eq!(key(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_numbers_unless_a_password_would_lose_a_digit() {
+        let value = |name, text| Variable::new(name, text).unwrap().value;
+        for text in ["007", "1.50", "+1", " 1", "99999999999999999999999"] {
+            assert_eq!(value("DQ_BACKEND__PASSWORD", text), text.into(), "{text}");
+        }
+        assert_eq!(value("DQ_BACKEND__CACHE_MIB", "64"), Value::from(64_usize));
+        assert_eq!(value("DQ_DEFAULTS__BACKOFF__FACTOR", "1.50"), Value::from(1.5));
+    }
+}
