@@ -49,13 +49,6 @@ impl Session {
     }
 }
 
-/// What a transaction that has been committed leaves to be told.
-struct Committed {
-    wakes: Vec<Wake>,
-    /// Whether others had committed before it.
-    after_neighbours: bool,
-}
-
 pub(crate) struct Writer {
     shared: Arc<Shared>,
     messages: Receiver<Message>,
@@ -65,6 +58,9 @@ pub(crate) struct Writer {
     waiting: VecDeque<Ticket>,
     closing: Option<oneshot::Sender<()>>,
     neighbour_seen: Option<Instant>,
+    /// Whether others may have committed what listeners have not been told. Kept until they have
+    /// been: SQLite tells of a commit once, and whoever asked may fail for another reason.
+    untold: bool,
     last_write: Instant,
     /// Whether maintenance may have something to do.
     untidy: bool,
@@ -96,6 +92,7 @@ impl Writer {
             waiting: VecDeque::new(),
             closing: None,
             neighbour_seen: None,
+            untold: false,
             last_write: Instant::now(),
             untidy: true,
         };
@@ -172,12 +169,9 @@ impl Writer {
         self.last_write = Instant::now();
         self.untidy = true;
         match outcome {
-            Ok(committed) => {
-                self.shared.switchboard.send(committed.wakes);
+            Ok(wakes) => {
+                self.shared.switchboard.send(wakes);
                 answers.into_iter().for_each(|answer| answer(None));
-                if committed.after_neighbours {
-                    self.hear_neighbours();
-                }
             }
             Err(failure) => {
                 self.names.forget();
@@ -185,16 +179,14 @@ impl Writer {
                 answers.into_iter().for_each(|answer| answer(Some(&failure)));
             }
         }
+        self.tell_of_neighbours();
         self.make_way();
     }
 
-    fn attempt(&mut self, answers: &mut Vec<Answer>) -> Outcome<Committed> {
-        let done = self.begin().and_then(|after_neighbours| {
-            let wakes = self.fill(answers)?;
-            Ok(Committed { wakes, after_neighbours })
-        });
+    fn attempt(&mut self, answers: &mut Vec<Answer>) -> Outcome<Vec<Wake>> {
+        let done = self.begin().and_then(|()| self.fill(answers));
         match done {
-            Ok(committed) => self.commit().map(|()| committed),
+            Ok(wakes) => self.commit().map(|()| wakes),
             Err(failure) => {
                 self.roll_back();
                 if answers.is_empty() {
@@ -232,24 +224,45 @@ impl Writer {
         }
     }
 
-    /// Opens a transaction, and the file first if need be. Says whether others have written.
-    fn begin(&mut self) -> Outcome<bool> {
-        if self.session.is_none() {
-            self.session = Some(Session::open(&self.shared)?);
-        }
-        let session = self.session.as_mut().expect("it was just opened");
-        execute(&session.conn, "BEGIN IMMEDIATE")?;
-        // A look that fails is made up for by the next one.
-        Ok(session.neighbours.have_written(&session.conn).unwrap_or(false))
+    /// Opens a transaction, and the file first if need be.
+    fn begin(&mut self) -> Outcome<()> {
+        self.reopen()?;
+        let conn = &self.session.as_ref().expect("it was just opened").conn;
+        execute(conn, "BEGIN IMMEDIATE")?;
+        self.look_for_neighbours();
+        Ok(())
     }
 
-    fn hear_neighbours(&mut self) {
-        self.neighbour_seen = Some(Instant::now());
-        let Some(session) = &self.session else {
+    /// Opens the file again if it was given up.
+    fn reopen(&mut self) -> Outcome<()> {
+        if self.session.is_none() {
+            self.session = Some(Session::open(&self.shared)?);
+            // Of what was committed meanwhile the new connection knows nothing.
+            self.untold = true;
+        }
+        Ok(())
+    }
+
+    fn look_for_neighbours(&mut self) {
+        let Some(session) = &mut self.session else {
             return;
         };
-        if let Err(failure) = self.shared.switchboard.send_all(&session.conn, &self.shared.sql) {
-            tracing::debug!(%failure, "listeners were not told of a commit of others");
+        // A look that fails is made up for by the next one.
+        if session.neighbours.have_written(&session.conn).unwrap_or(false) {
+            self.neighbour_seen = Some(Instant::now());
+            self.untold = true;
+        }
+    }
+
+    fn tell_of_neighbours(&mut self) {
+        let Some(session) = self.session.as_ref().filter(|_| self.untold) else {
+            return;
+        };
+        match self.shared.switchboard.send_all(&session.conn, &self.shared.sql) {
+            Ok(()) => self.untold = false,
+            Err(failure) => {
+                tracing::debug!(%failure, "listeners were not told of a commit of others");
+            }
         }
     }
 
@@ -268,15 +281,13 @@ impl Writer {
 
     /// What is done while there is no work.
     fn look_around(&mut self) {
-        let Some(session) = &mut self.session else {
-            self.session = Session::open(&self.shared).ok();
+        if self.reopen().is_err() {
+            // Whoever calls next is told why. Until then only listeners profit from trying.
             self.untidy = false;
             return;
-        };
-        // A look that fails is made up for by the next one.
-        if session.neighbours.have_written(&session.conn).unwrap_or(false) {
-            self.hear_neighbours();
         }
+        self.look_for_neighbours();
+        self.tell_of_neighbours();
         if self.untidy && self.last_write.elapsed() >= REST {
             self.tidy();
         }

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use common::{Bed, Dam, queue};
-use dq_core::{Backend, Clock, Due, Hint, NewJob, OnConflict, Wakeups};
+use dq_core::{Backend, Clock, Due, Hint, NewJob, OnConflict, Scheduled, Wakeups};
+use dq_sqlite::rusqlite::params;
+use dq_sqlite::rusqlite::types::Null;
 use dq_sqlite::{SCHEDULE_SQL, SqliteBackend};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -30,4 +32,35 @@ async fn a_job_whose_forerunner_went_in_the_same_transaction_is_hinted_at() {
     let _ = backend.schedule(vec![bed.job(3 * SECOND)]).await.unwrap();
     let quiet = tokio::time::timeout(SECOND / 10, wakeups.next()).await;
     assert!(quiet.is_err(), "{quiet:?}");
+}
+
+#[tokio::test]
+async fn a_commit_of_others_is_told_though_the_transaction_that_saw_it_failed() {
+    let bed = Bed::new();
+    let backend = Arc::new(bed.open().await);
+    bed.forbid("poison");
+    let mut wakeups = backend.listen(&[queue()]).await.unwrap();
+    // Hears of the trigger; from here on nothing is known that was not told.
+    let _ = backend.schedule(vec![bed.job(3 * SECOND)]).await.unwrap();
+    while hint(&mut wakeups).await.is_some() {}
+
+    let dam = Dam::close(&bed);
+    let failing = send_poison(&bed, &backend);
+    common::writer_waits().await;
+    let due = bed.clock.now() + SECOND;
+    let id = bed.job(Due::NOW).id.to_bytes();
+    let values = params!["mail", id, Null, due.as_millis(), "{}", Null, Null];
+    dam.0.execute(SCHEDULE_SQL, values).unwrap();
+    dam.open();
+    failing.await.unwrap().unwrap_err();
+    assert_eq!(hint(&mut wakeups).await, Some(Hint { due }));
+}
+
+fn send_poison(
+    bed: &Bed,
+    backend: &Arc<SqliteBackend>,
+) -> tokio::task::JoinHandle<dq_core::Result<Vec<Scheduled>>> {
+    let backend = Arc::clone(backend);
+    let poison = NewJob { payload: Bytes::from_static(b"poison"), ..bed.job(Due::NOW) };
+    tokio::spawn(async move { backend.schedule(vec![poison]).await })
 }
