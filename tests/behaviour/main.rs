@@ -3,22 +3,34 @@
 use std::process::ExitCode;
 
 use dq_testkit::behaviour::{self, Address, ByUrl};
+use tempfile::TempDir;
 
 // A backend registers itself only if its crate is named somewhere.
 use dq as _;
 
 fn main() -> ExitCode {
+    let common = directory();
+    let common_file = url(&common, "?durability=relaxed&busy_timeout=30s");
     behaviour::main(vec![
         ("memory/virtual", Box::new(ByUrl::on_virtual_time(|| "memory:".into()))),
         ("memory/real", Box::new(ByUrl::real(|| "memory:".into()))),
-        ("sqlite/virtual", Box::new(ByUrl::on_virtual_time(file))),
-        ("sqlite/real", Box::new(ByUrl::real(file))),
+        ("sqlite/virtual", Box::new(ByUrl::on_virtual_time(own_file))),
+        ("sqlite/real", Box::new(ByUrl::real(own_file))),
+        // All trials at once on one store: none may notice the others.
+        ("sqlite/crowd", Box::new(ByUrl::real(move || common_file.as_str().into()))),
     ])
 }
 
 /// A file that goes when the trial ends.
-fn file() -> Address {
-    let directory = tempfile::tempdir().expect("there is room for temporary files");
-    let url = format!("sqlite://{}", directory.path().join("jobs.db").display());
-    Address { url, keep: Box::new(directory) }
+fn own_file() -> Address {
+    let directory = directory();
+    Address { url: url(&directory, ""), keep: Box::new(directory) }
+}
+
+fn directory() -> TempDir {
+    tempfile::tempdir().expect("there is room for temporary files")
+}
+
+fn url(directory: &TempDir, options: &str) -> String {
+    format!("sqlite://{}{options}", directory.path().join("jobs.db").display())
 }

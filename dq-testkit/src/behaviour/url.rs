@@ -31,24 +31,30 @@ impl From<&str> for Address {
 }
 
 /// A linked backend, opened by URL.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone)]
 pub struct ByUrl {
-    address: fn() -> Address,
+    address: Arc<dyn Fn() -> Address + Send + Sync>,
     virtual_time: bool,
 }
 
 impl ByUrl {
     /// Stores at these addresses, on the machine's clock or the server's own.
     #[must_use]
-    pub fn real(address: fn() -> Address) -> Self {
-        Self { address, virtual_time: false }
+    pub fn real(address: impl Fn() -> Address + Send + Sync + 'static) -> Self {
+        Self { address: Arc::new(address), virtual_time: false }
     }
 
     /// Stores at these addresses, each on a virtual clock, for backends that go by the process's
     /// clock.
     #[must_use]
-    pub fn on_virtual_time(address: fn() -> Address) -> Self {
-        Self { address, virtual_time: true }
+    pub fn on_virtual_time(address: impl Fn() -> Address + Send + Sync + 'static) -> Self {
+        Self { address: Arc::new(address), virtual_time: true }
+    }
+}
+
+impl fmt::Debug for ByUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ByUrl").field("virtual_time", &self.virtual_time).finish_non_exhaustive()
     }
 }
 
