@@ -35,13 +35,13 @@ pub(crate) enum Look<T> {
 #[derive(Debug)]
 pub(crate) struct Readers {
     shared: Arc<Shared>,
-    turns: Semaphore,
+    turns: Arc<Semaphore>,
     idle: Arc<Mutex<Vec<Connection>>>,
 }
 
 impl Readers {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, turns: Semaphore::new(READERS), idle: Arc::default() }
+        Self { shared, turns: Arc::new(Semaphore::new(READERS)), idle: Arc::default() }
     }
 
     /// Has `look` done on a thread that may block.
@@ -50,11 +50,14 @@ impl Readers {
         operation: &'static str,
         look: impl FnOnce(View<'_>) -> Outcome<T> + Send + 'static,
     ) -> Result<Look<T>> {
-        let _turn = self.turns.acquire().await.map_err(|_| {
+        let turn = Arc::clone(&self.turns).acquire_owned().await.map_err(|_| {
             Error::new(ErrorKind::Closed, "the store has been closed").operation(operation)
         })?;
         let (shared, idle) = (Arc::clone(&self.shared), Arc::clone(&self.idle));
         let looked = tokio::task::spawn_blocking(move || {
+            // The turn ends with the look and not with the caller's patience: a thread that blocks
+            // cannot be called off.
+            let _turn = turn;
             let conn = match lock(&idle).pop() {
                 Some(conn) => conn,
                 None => open_reader(&shared.config)?,
