@@ -15,7 +15,7 @@ use super::failure::{Failure, Passed, ensure, ensure_eq};
 /// A lease that does not end within a trial.
 pub(super) const LEASE: Duration = Duration::from_secs(600);
 /// A lease whose end is waited for; long enough for a few calls on a busy machine.
-pub(super) const SHORT_LEASE: Duration = Duration::from_millis(400);
+pub(super) const SHORT_LEASE: Duration = Duration::from_millis(1_000);
 
 /// One handle on a store.
 #[derive(Debug, Clone)]
