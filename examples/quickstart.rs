@@ -40,7 +40,7 @@ async fn greet(ctx: JobContext, greeting: Greeting) {
 
 async fn run(options: &Options) -> dq::Result<()> {
     let dq = Dq::connect(&options.url).await?;
-    let queue = dq.queue("QUICKSTART")?;
+    let queue = dq.queue_of::<greet>()?;
 
     let (pending, running) = unfinished(&queue).await?;
     if pending + running > 0 {

@@ -23,4 +23,3 @@ async fn missing_state_is_found_before_the_first_job() {
     assert!(dq.runner().state(&Db).build().is_err());
     assert!(dq.runner().state(Db).build().is_ok());
 }
-

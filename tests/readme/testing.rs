@@ -9,7 +9,7 @@ use crate::handler::Db;
 // ---
 #[tokio::test]
 async fn an_unpaid_order_is_cancelled_after_15_minutes() -> dq::Result<()> {
-    let kit = TestKit::with(|runner| runner.state(Db::default())).await?;
+    let kit = TestKit::with(|runner| runner.state(Db::in_memory())).await?;
     kit.dq()
         .schedule::<order_timeout>(UnpaidOrder { id: 1 })
         .after(15.minutes())

@@ -43,10 +43,16 @@ impl QueueStats {
         }
     }
 
+    /// Jobs that have not ended: scheduled, ready or running.
+    #[must_use]
+    pub const fn live(&self) -> u64 {
+        self.scheduled + self.ready + self.running
+    }
+
     /// Jobs in the store.
     #[must_use]
     pub const fn stored(&self) -> u64 {
-        self.scheduled + self.ready + self.running + self.dead
+        self.live() + self.dead
     }
 
     /// Whether what came in equals what is here plus what left; `None` without totals.

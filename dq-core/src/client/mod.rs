@@ -97,7 +97,7 @@ impl Dq {
     /// # Errors
     /// `InvalidInput` for a key that no job can have; otherwise what the store says.
     pub async fn cancel<Q: Queue>(&self, target: impl IntoTarget) -> Result<Cancelled> {
-        self.queue(Q::code())?.cancel(target).await
+        self.queue_of::<Q>()?.cancel(target).await
     }
 
     /// Moves a job to another time, by key or id; a `Duration` counts from now.
@@ -109,7 +109,7 @@ impl Dq {
         target: impl IntoTarget,
         due: impl Into<Due>,
     ) -> Result<Rescheduled> {
-        self.queue(Q::code())?.reschedule(target, due).await
+        self.queue_of::<Q>()?.reschedule(target, due).await
     }
 
     /// Looks at a job, by key or id; a dead one only by id.
@@ -117,7 +117,7 @@ impl Dq {
     /// # Errors
     /// As [`Self::cancel`].
     pub async fn get<Q: Queue>(&self, target: impl IntoTarget) -> Result<Option<JobView>> {
-        self.queue(Q::code())?.get(target).await
+        self.queue_of::<Q>()?.get(target).await
     }
 
     /// A queue by name, for operators and for payloads that are bytes.
@@ -126,6 +126,14 @@ impl Dq {
     /// `InvalidInput` if no queue can have the name.
     pub fn queue(&self, name: impl AsRef<str>) -> Result<QueueHandle> {
         Ok(QueueHandle::new(self.clone(), QueueName::new(name)?))
+    }
+
+    /// The queue of a handler or a [`queue!`](crate::queue).
+    ///
+    /// # Errors
+    /// `InvalidInput` if its code is no valid name.
+    pub fn queue_of<Q: Queue>(&self) -> Result<QueueHandle> {
+        self.queue(Q::code())
     }
 
     /// Counts of all queues that the store knows, by name; those of drained stores are added.

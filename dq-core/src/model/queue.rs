@@ -136,7 +136,8 @@ macro_rules! queue {
         $(#[$meta])*
         #[allow(non_camel_case_types, missing_docs)]
         #[derive(Debug, Clone, Copy)]
-        $vis struct $name;
+        // Braces, so that the name is no pattern: a variable may be called the same.
+        $vis struct $name {}
 
         impl $crate::Queue for $name {
             type Payload = $payload;
