@@ -31,6 +31,22 @@ impl Failure {
         )
     }
 
+    /// This failure of one call, as those are told whose work was undone with it. Nothing is wrong
+    /// with theirs, so what would be final for the one is not for the others.
+    pub(crate) fn of_another_call(self) -> Self {
+        if self.kind.is_retryable() {
+            return self;
+        }
+        Self::new(
+            ErrorKind::Unavailable,
+            format!(
+                "undone with another call of the same transaction, which failed: {}",
+                self.what
+            ),
+            "repeat the call",
+        )
+    }
+
     /// This failure of a COMMIT: whether the transaction reached the disk cannot be told.
     pub(crate) fn of_commit(self) -> Self {
         // A full disk is met while the frames are written, before the one that commits them.
@@ -40,7 +56,7 @@ impl Failure {
         Self::new(
             ErrorKind::OutcomeUnknown,
             format!("the commit failed: {}", self.what),
-            "repeat the call with the same job ids",
+            "repeat the call, with the same job ids: what has taken effect is not done twice",
         )
     }
 
@@ -130,6 +146,14 @@ mod tests {
         let error = full.into_error("schedule", Path::new("jobs.db"));
         assert!(error.to_string().starts_with("schedule: full: jobs.db: "), "{error}");
         assert!(error.remedy_text().is_some());
+    }
+
+    #[test]
+    fn what_is_final_for_one_call_is_not_for_its_neighbours() {
+        let told = |kind| Failure::new(kind, "", "").of_another_call().kind;
+        assert_eq!(told(ErrorKind::Unsupported), ErrorKind::Unavailable);
+        assert_eq!(told(ErrorKind::Internal), ErrorKind::Unavailable);
+        assert_eq!(told(ErrorKind::Full), ErrorKind::Full);
     }
 
     #[test]

@@ -24,6 +24,15 @@
 //! - A bulk of more than 1,000 jobs is stored in chunks of 1,000, each atomic, with other callers
 //!   let in between.
 //!
+//! # When a call fails
+//! - Nothing of the call, or of the chunk of a bulk, has been stored. The exception is
+//!   [`OutcomeUnknown`](dq_core::ErrorKind::OutcomeUnknown): the commit itself failed, and whether it
+//!   reached the disk shows only when the file is read again. Repeat the call with the same job ids;
+//!   a settlement that had taken effect is then answered `Stale`, and leases of a claim that had
+//!   lapse by themselves.
+//! - Calls that share a transaction share its failure, since SQLite may undo the whole. Whoever only
+//!   sat beside a call that failed gets an error that is worth a repetition, such as `Unavailable`.
+//!
 //! # Linking
 //! One program can hold only one copy of SQLite. Cargo picks a version of [`rusqlite`] that agrees
 //! with whatever else links it (`sqlx`, `diesel`), from 0.32.1 on. SQLite before 3.51.3 has a flaw

@@ -331,7 +331,8 @@ fn work_off(
         let (answer, failure) = ticket.task.run(&mut tx);
         answers.push(answer);
         if let Some(failure) = failure {
-            return Err(failure);
+            // Whose call it was has an answer of its own.
+            return Err(failure.of_another_call());
         }
         if alone {
             break;

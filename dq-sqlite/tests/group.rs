@@ -170,3 +170,28 @@ async fn a_claim_that_was_undone_gives_no_lease_of_others_back() {
     let renewed = backend.renew(&[renewal]).await.unwrap();
     assert_eq!(renewed, [Renewed::Until(bed.clock.now() + MINUTE)]);
 }
+
+#[tokio::test]
+async fn who_shares_a_transaction_with_a_failing_call_may_repeat_his_own() {
+    let bed = Bed::new();
+    let backend = Arc::new(bed.open().await);
+    bed.forbid("poison");
+    let dam = Dam::close(&bed);
+    let opener = send(&backend, vec![bed.job(Due::NOW)]).await;
+    common::writer_waits().await;
+    let innocent = bed.job(Due::NOW);
+    let before = send(&backend, vec![innocent.clone()]).await;
+    let poison = NewJob { payload: Bytes::from_static(b"poison"), ..bed.job(Due::NOW) };
+    let poison = send(&backend, vec![poison]).await;
+    let after = send(&backend, vec![bed.job(Due::NOW)]).await;
+    dam.open();
+    opener.await.unwrap().unwrap();
+    let error = poison.await.unwrap().unwrap_err();
+    assert!(!error.is_retryable(), "{error}");
+    let error = before.await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.is_retryable() && error.remedy_text().is_some());
+    assert!(after.await.unwrap().unwrap()[0].is_stored());
+    assert!(backend.schedule(vec![innocent]).await.unwrap()[0].is_stored());
+    assert_eq!(stats(&*backend).await.ready, 3);
+}
