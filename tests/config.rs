@@ -1,10 +1,13 @@
 //! The configuration as a program meets it: a file, the environment, secrets.
 
 use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
 
-use dq::ErrorKind;
-use dq::config::Config;
+use dq::config::{BackendConfig, Config, Environment, Secret};
 use dq::prelude::*;
+use dq::{Backend, ErrorKind, async_trait};
+use serde::Deserialize;
 
 const FILE: &str = r#"
 [backend]
@@ -35,8 +38,19 @@ fn again(file: &str, environment: &[(&str, &str)]) -> String {
 fn a_process_of_its_own() {
     let Ok(path) = std::env::var("TEST_CONFIG") else { return };
     match Config::from_path(path) {
-        Ok(config) => println!("{config:#?}"),
+        Ok(config) => {
+            println!("{config:#?}");
+            tell(config);
+        }
         Err(error) => println!("refused: {error}"),
+    }
+}
+
+/// What the backend was given, if it is the one below.
+fn tell(config: Config) {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    if let Err(error) = runtime.block_on(Dq::builder().config(config).connect()) {
+        println!("{error}");
     }
 }
 
@@ -82,10 +96,153 @@ async fn wrong_urls_are_answered_with_what_would_be_right() {
         ("sqlite://", ["path", "sqlite"]),
         ("sqlite://x.db?durabilty=full", ["durabilty", "durability"]),
         ("memory:?size=3", ["size", "none"]),
+        ("sqlite://x.db?cache_mib=1&x", ["an option without a value", "sqlite://jobs.db"]),
     ] {
         let error = Dq::connect(url).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Config, "{error}");
         let text = error.to_string();
         assert!(needles.iter().all(|needle| text.contains(needle)), "{url}: {text}");
+    }
+}
+
+/// A store on the network, as far as anybody can tell.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Remote {
+    url: Secret,
+    password: Option<Secret>,
+    #[serde(default)]
+    port: u16,
+    #[serde(default)]
+    speed: Speed,
+    #[serde(default, with = "dq::config::duration::option")]
+    patience: Option<Duration>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Speed {
+    #[default]
+    Fast,
+    Slow,
+}
+
+#[typetag::deserialize(name = "remote")]
+#[async_trait]
+impl BackendConfig for Remote {
+    /// There is no network: it tells what it was given.
+    async fn connect(&self, _: &Environment) -> dq::Result<Arc<dyn Backend>> {
+        let Self { url, password, port, speed, patience } = self;
+        let password = password.as_ref().map(Secret::expose);
+        let seen = (url.expose(), password, port, speed, patience);
+        Err(dq::Error::new(ErrorKind::Unavailable, format!("{seen:?}")))
+    }
+}
+
+/// What the message says of a file with `[backend] type = "remote"` and these lines.
+fn refusal(lines: &str) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("dq.toml");
+    std::fs::write(&path, format!("[backend]\ntype = \"remote\"\n{lines}")).unwrap();
+    let error = Config::from_path(&path).unwrap_err();
+    assert_eq!(
+        (error.kind(), error.failed_operation()),
+        (ErrorKind::Config, "read the configuration")
+    );
+    let text = format!("{error:?}");
+    let path = path.display().to_string();
+    assert!(text.contains(&path), "the file is named in {text}");
+    text.replace(&path, "dq.toml")
+}
+
+#[test]
+fn no_error_repeats_a_setting_of_a_backend() {
+    for (lines, needle) in [
+        (
+            "url = [\"hunter2\"]",
+            "dq.toml: backend.url: invalid type: found sequence, expected text",
+        ),
+        ("url = \"x\"\nport = \"hunter2\"", "dq.toml: backend.port: "),
+        (
+            "url = \"x\"\nport = 4711000",
+            "backend.port: invalid value signed int `***`, expected u16",
+        ),
+        (
+            "url = \"x\"\nspeed = \"hunter2\"",
+            "backend.speed: unknown variant: found `***`, expected `fast` or `slow`",
+        ),
+        ("url = \"x\"\npatience = \"hunter2\"", "backend.patience: *** is not a duration"),
+        ("url = \"x\"\npatience = 4711000", "the duration *** has no unit"),
+        (
+            "url = \"x\"\npasword = \"hunter2\"",
+            "backend.pasword: unknown field: found `pasword`, expected one of `url`, `password`",
+        ),
+        ("password = \"hunter2\"", "dq.toml: backend: missing field `url`"),
+        ("url = \"hunter2", "line 3, column 15: invalid basic string"),
+        ("url = hunter2", "line 3, column 7: invalid string"),
+        ("url = \"hunter2\" 4711000", "line 3, column 17: expected newline"),
+        (
+            "url = \"hunter2${NOT_SET_AT_ALL}\"",
+            "dq.toml: backend.url: the environment variable \"NOT_SET_AT_ALL\" is not set",
+        ),
+        (
+            "url = \"x\"\n[[drain]]\ntype = \"remote\"\nurl = \"hunter2\"\nport = \"hunter2\"",
+            "drain.0.port: ",
+        ),
+        (
+            "url = \"x\"\n[[drain]]\ntype = \"remoot\"\nurl = \"hunter2\"",
+            "drain.0.type: no backend is called \"remoot\"; known: `memory`, `remote`, `sqlite` (is the",
+        ),
+    ] {
+        let error = refusal(lines);
+        assert!(error.contains(needle), "{lines}: {error}");
+        assert!(!error.contains("hunter2") && !error.contains("4711000"), "{error}");
+        assert!(!error.contains(".rs:"), "{error}");
+    }
+}
+
+#[test]
+fn errors_name_the_key_and_what_would_be_right() {
+    for (lines, needle) in [
+        (
+            "[queues.A]\nconcurrency = \"x\"",
+            "dq.toml: queues.A.concurrency: found text, expected a whole number",
+        ),
+        (
+            "[queues.A]\ntimeout = 3",
+            "dq.toml: queues.A.timeout: the duration 3 has no unit; write it like \"30s\"",
+        ),
+        ("[queues]\nA = 3", "dq.toml: queues.A: found a number, expected a table"),
+        ("[runer]\nsweep = \"1s\"", "dq.toml: runer: unknown key; known: `backend`, "),
+    ] {
+        let error = refusal(&format!("url = \"x\"\n{lines}"));
+        assert!(error.contains(needle), "{lines}: {error}");
+    }
+    let url = Config::from_toml("backend = \"redis://user:hunter2@host\"").unwrap_err().to_string();
+    assert!(url.contains("backend: found text") && url.contains("Dq::connect"), "{url}");
+    assert!(!url.contains("hunter2"), "{url}");
+    let nothing = Config::from_toml("").unwrap_err().to_string();
+    assert!(nothing.contains("there is no [backend]"), "{nothing}");
+}
+
+#[test]
+fn a_variable_is_named_by_its_name() {
+    let file = "[backend]\ntype = \"remote\"\nurl = \"x\"";
+    let seen = again(file, &[("DQ_BACKEND__PORT", "hunter2")]);
+    assert!(seen.contains("environment variable DQ_BACKEND__PORT: backend.port: "), "{seen}");
+    assert!(!seen.contains("hunter2"), "{seen}");
+    let seen = again(file, &[("DQ_QUEUES__A__LEASE", "soon")]);
+    assert!(seen.contains("environment variable DQ_QUEUES__A__LEASE: queues.A.lease: "), "{seen}");
+}
+
+#[test]
+fn passwords_arrive_as_they_were_written() {
+    let file = r#"backend = { type = "remote", url = "${U}$${V}", password = 4711 }"#;
+    let given = |password| [("U", "u"), ("DQ_BACKEND__PASSWORD", password)];
+    let seen = again(file, &[("U", "u")]);
+    assert!(seen.contains(r#"("u${V}", Some("4711")"#), "{seen}");
+    for password in ["4711", "007", "1.50", "true", "-1", "${U}", "$${U}", "a}b"] {
+        let seen = again(file, &given(password));
+        assert!(seen.contains(&format!("Some({password:?})")), "{password}: {seen}");
     }
 }

@@ -84,8 +84,8 @@ mod tests {
             ("hunter2${file:/does/not/exist}", "/does/not/exist"),
             ("hunt${er2", "write ${NAME}"),
         ] {
-            let error = format!("{:?}", interpolated(text).unwrap_err());
-            let error = error.replace("\\\"", "\"");
+            let Fault { what, remedy } = interpolated(text).unwrap_err();
+            let error = format!("{what} ({remedy})");
             assert!(error.contains(needle) && !error.contains("er2"), "{error}");
         }
     }

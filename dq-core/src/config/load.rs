@@ -2,17 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::Duration;
 
-use figment::Figment;
-use figment::providers::{Env, Format, Serialized, Toml};
-use figment::value::{Dict, Value};
+use figment::providers::{Format, Toml};
 use serde::Deserialize;
 
-use super::backend::BackendConfig;
-use super::{QueueSettings, duration, known_backends};
+use super::layers::Layers;
+use super::variables::Variable;
+use super::{BackendConfig, LimitSettings, QueueSettings, RunnerSettings, known_backends};
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{Limits, QueueName};
+use crate::model::QueueName;
 
 /// Everything that can be configured.
 ///
@@ -40,7 +38,9 @@ use crate::model::{Limits, QueueName};
 /// Environment variables win over the file: `DQ_BACKEND__PATH=…`,
 /// `DQ_QUEUES__ORDER_TIMEOUT__CONCURRENCY=4`. In any text of the file, `${NAME}` stands for an
 /// environment variable and `${file:PATH}` for the contents of a file without the line's end, so
-/// that secrets need not stand in it.
+/// that secrets need not stand in it; `$${` is a plain `${`.
+///
+/// Errors name the file or the variable and the key, and repeat no setting of a backend.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
@@ -63,68 +63,6 @@ pub struct Config {
     pub limits: LimitSettings,
 }
 
-/// How a runner works.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct RunnerSettings {
-    /// Jobs that one runner runs at once over all queues; at least 1. Default 256.
-    pub concurrency: usize,
-    /// How long running handlers may take to end when the runner is told to stop. Default 30 s.
-    #[serde(with = "duration")]
-    pub grace: Duration,
-    /// Longest time between two looks at the store, which bounds the lateness if every hint is
-    /// lost; 100 ms to 1 min. Default 1 s.
-    #[serde(with = "duration")]
-    pub sweep: Duration,
-}
-
-impl Default for RunnerSettings {
-    fn default() -> Self {
-        Self { concurrency: 256, grace: Duration::from_secs(30), sweep: Duration::from_secs(1) }
-    }
-}
-
-impl RunnerSettings {
-    /// Refuses numbers out of range.
-    ///
-    /// # Errors
-    /// `Config` naming the field and its range.
-    pub fn validate(&self) -> Result<()> {
-        if self.concurrency == 0 {
-            return Err(Error::new(ErrorKind::Config, "runner.concurrency is 0")
-                .remedy("it must be at least 1; to stop a queue, pause it"));
-        }
-        if !(Duration::from_millis(100)..=Duration::from_secs(60)).contains(&self.sweep) {
-            let sweep = humantime::format_duration(self.sweep);
-            return Err(Error::new(ErrorKind::Config, format!("runner.sweep is {sweep}"))
-                .remedy("it must be 100ms to 1m"));
-        }
-        Ok(())
-    }
-}
-
-/// Bounds on what is accepted, as far as they can be configured.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct LimitSettings {
-    /// See [`Limits::payload`], in bytes.
-    pub payload: Option<usize>,
-    /// See [`Limits::headers`], in bytes.
-    pub headers: Option<usize>,
-    /// See [`Limits::bulk`], in jobs.
-    pub bulk: Option<usize>,
-}
-
-impl From<LimitSettings> for Limits {
-    fn from(settings: LimitSettings) -> Self {
-        let mut limits = Self::default();
-        limits.payload = settings.payload.unwrap_or(limits.payload);
-        limits.headers = settings.headers.unwrap_or(limits.headers);
-        limits.bulk = settings.bulk.unwrap_or(limits.bulk);
-        limits
-    }
-}
-
 impl Config {
     /// Reads a file and the environment.
     ///
@@ -143,7 +81,7 @@ impl Config {
             )
             .operation("read the configuration"));
         }
-        Self::extract(Figment::new().merge(Toml::file_exact(path)).merge(environment()))
+        Self::extract(&Layers::new(Toml::file_exact(path), Variable::all())?)
     }
 
     /// Reads text instead of a file, and no environment.
@@ -151,20 +89,13 @@ impl Config {
     /// # Errors
     /// As [`Self::from_path`].
     pub fn from_toml(text: &str) -> Result<Self> {
-        Self::extract(Figment::new().merge(Toml::string(text)))
+        Self::extract(&Layers::new(Toml::string(text), [])?)
     }
 
-    fn extract(figment: Figment) -> Result<Self> {
-        let known = known_backends()?;
-        let mut dict: Dict = figment.extract().map_err(|error| refused(&error, ""))?;
-        for value in dict.values_mut() {
-            interpolate(value)?;
-        }
-        let resolved = Figment::new().merge(Serialized::defaults(dict));
-        let config: Self = resolved.extract().map_err(|error| {
-            let names: Vec<_> = known.keys().copied().collect();
-            refused(&error, &names.join(", "))
-        })?;
+    fn extract(layers: &Layers) -> Result<Self> {
+        // Says so if two backends share a name, before one of them is taken for the other.
+        known_backends()?;
+        let config: Self = layers.read()?;
         config.runner.validate()?;
         for (queue, settings) in &config.queues {
             settings.clone().over(config.defaults.clone()).policy(queue)?;
@@ -173,85 +104,12 @@ impl Config {
     }
 }
 
-/// `DQ_A__B__C` sets `a.b.c`; the name of a queue keeps its case.
-fn environment() -> Env {
-    let ours = Env::prefixed("DQ_").filter(|key| key.as_str().contains("__")).map(|key| {
-        let parts: Vec<&str> = key.as_str().split("__").collect();
-        let last = parts.len() - 1;
-        let queue = parts[0].eq_ignore_ascii_case("queues") && last > 0;
-        let place = |(i, part): (usize, &&str)| {
-            if queue && i == 1 { (*part).to_owned() } else { part.to_ascii_lowercase() }
-        };
-        parts.iter().enumerate().map(place).collect::<Vec<_>>().join(".").into()
-    });
-    // Last, as each step of the chain above begins with figment's own default.
-    ours.lowercase(false)
-}
-
-fn refused(error: &figment::Error, backends: &str) -> Error {
-    // One error per line is what figment prints; one sentence is what we want.
-    let what = error.to_string().replace('\n', "; ").replace("default.", "");
-    let unknown_backend = matches!(
-        &error.kind,
-        figment::error::Kind::UnknownVariant(..) | figment::error::Kind::Message(_)
-    ) && what.contains("unknown variant");
-    let error = Error::new(ErrorKind::Config, what).operation("read the configuration");
-    if unknown_backend {
-        error.remedy(format!(
-            "linked backends: {backends}; is the backend's crate linked? a crate that is never named in code registers nothing: `use its_crate as _;`"
-        ))
-    } else {
-        error
-    }
-}
-
-/// Puts variables and files in the place of `${…}`.
-fn interpolate(value: &mut Value) -> Result<()> {
-    match value {
-        Value::String(_, text) if text.contains("${") => *text = interpolated(text)?,
-        Value::Dict(_, dict) => dict.values_mut().try_for_each(interpolate)?,
-        Value::Array(_, values) => values.iter_mut().try_for_each(interpolate)?,
-        _ => {}
-    }
-    Ok(())
-}
-
-fn interpolated(text: &str) -> Result<String> {
-    let bad = |what: String, remedy: &'static str| {
-        Error::new(ErrorKind::Config, what).remedy(remedy).operation("read the configuration")
-    };
-    let mut result = String::new();
-    let mut rest = text;
-    while let Some((before, after)) = rest.split_once("${") {
-        result.push_str(before);
-        let Some((name, tail)) = after.split_once('}') else {
-            return Err(bad("a `${` has no `}`".to_owned(), "write ${NAME} or ${file:PATH}"));
-        };
-        if let Some(path) = name.strip_prefix("file:") {
-            let secret = std::fs::read_to_string(path).map_err(|error| {
-                bad(
-                    format!("the file {path:?} cannot be read"),
-                    "check the path and its permissions",
-                )
-                .source(error)
-            })?;
-            result.push_str(secret.trim_end_matches(['\n', '\r']));
-        } else {
-            let secret = std::env::var(name).map_err(|error| {
-                bad(format!("the environment variable {name:?} cannot be read"), "set it")
-                    .source(error)
-            })?;
-            result.push_str(&secret);
-        }
-        rest = tail;
-    }
-    result.push_str(rest);
-    Ok(result)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::model::Limits;
 
     const MEMORY: &str = "[backend]\ntype = \"memory\"\n";
 

@@ -2,15 +2,21 @@
 
 mod backend;
 pub mod duration;
+mod fault;
+mod interpolate;
+mod layers;
 mod load;
 mod queue;
 mod secret;
+mod settings;
 mod url;
+mod variables;
 
 pub use backend::{
     BackendConfig, BackendRegistration, Environment, backend_from_url, known_backends,
 };
-pub use load::{Config, LimitSettings, RunnerSettings};
+pub use load::Config;
 pub use queue::{QueuePolicy, QueueSettings};
 pub use secret::Secret;
+pub use settings::{LimitSettings, RunnerSettings};
 pub use url::ConnectUrl;

@@ -3,7 +3,7 @@
 use figment::value::{Dict, Map, Value};
 use figment::{Metadata, Profile, Provider};
 
-use super::SECRETIVE;
+use super::fault::{SECRETIVE, written};
 
 /// One variable as a layer of its own, so that an error can name it.
 #[derive(Debug)]
@@ -49,15 +49,10 @@ impl Variable {
 fn parsed(text: &str, secretive: bool) -> Value {
     let Ok(value) = text.parse::<Value>();
     // A password like 007 or 1.50 must not lose a digit on its way through a number.
-    let written = match &value {
-        Value::Num(_, number) => number
-            .to_u128()
-            .map(|it| it.to_string())
-            .or_else(|| number.to_i128().map(|it| it.to_string()))
-            .or_else(|| number.to_f64().map(|it| it.to_string())),
-        _ => None,
-    };
-    if secretive && written.is_some_and(|written| written != text) { text.into() } else { value }
+    match value {
+        Value::Num(_, number) if secretive && written(number) != text => text.into(),
+        value => value,
+    }
 }
 
 impl Provider for Variable {
@@ -80,7 +75,10 @@ mod tests {
     fn names_become_keys() {
         let key = |name| Variable::new(name, "x").map(|variable| variable.path.join("."));
         assert_eq!(key("DQ_BACKEND__PATH").unwrap(), "backend.path");
-        assert_eq!(key("DQ_QUEUES__Mixed_Case__MAX_ATTEMPTS").unwrap(), "queues.Mixed_Case.max_attempts");
+        assert_eq!(
+            key("DQ_QUEUES__Mixed_Case__MAX_ATTEMPTS").unwrap(),
+            "queues.Mixed_Case.max_attempts"
+        );
         for other in ["PATH", "DQ_DATA", "D", "DÖ_A__B", "ADQ_A__B"] {
             assert_eq!(key(other), None, "{other}");
         }

@@ -1,0 +1,71 @@
+//! Settings of runners, and bounds on what is accepted.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::duration;
+use crate::error::{Error, ErrorKind, Result};
+use crate::model::Limits;
+
+/// How a runner works.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RunnerSettings {
+    /// Jobs that one runner runs at once over all queues; at least 1. Default 256.
+    pub concurrency: usize,
+    /// How long running handlers may take to end when the runner is told to stop. Default 30 s.
+    #[serde(with = "duration")]
+    pub grace: Duration,
+    /// Longest time between two looks at the store, which bounds the lateness if every hint is
+    /// lost; 100 ms to 1 min. Default 1 s.
+    #[serde(with = "duration")]
+    pub sweep: Duration,
+}
+
+impl Default for RunnerSettings {
+    fn default() -> Self {
+        Self { concurrency: 256, grace: Duration::from_secs(30), sweep: Duration::from_secs(1) }
+    }
+}
+
+impl RunnerSettings {
+    /// Refuses numbers out of range.
+    ///
+    /// # Errors
+    /// `Config` naming the field and its range.
+    pub fn validate(&self) -> Result<()> {
+        if self.concurrency == 0 {
+            return Err(Error::new(ErrorKind::Config, "runner.concurrency is 0")
+                .remedy("it must be at least 1; to stop a queue, pause it"));
+        }
+        if !(Duration::from_millis(100)..=Duration::from_secs(60)).contains(&self.sweep) {
+            let sweep = humantime::format_duration(self.sweep);
+            return Err(Error::new(ErrorKind::Config, format!("runner.sweep is {sweep}"))
+                .remedy("it must be 100ms to 1m"));
+        }
+        Ok(())
+    }
+}
+
+/// Bounds on what is accepted, as far as they can be configured.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LimitSettings {
+    /// See [`Limits::payload`], in bytes.
+    pub payload: Option<usize>,
+    /// See [`Limits::headers`], in bytes.
+    pub headers: Option<usize>,
+    /// See [`Limits::bulk`], in jobs.
+    pub bulk: Option<usize>,
+}
+
+impl From<LimitSettings> for Limits {
+    fn from(settings: LimitSettings) -> Self {
+        let mut limits = Self::default();
+        limits.payload = settings.payload.unwrap_or(limits.payload);
+        limits.headers = settings.headers.unwrap_or(limits.headers);
+        limits.bulk = settings.bulk.unwrap_or(limits.bulk);
+        limits
+    }
+}
