@@ -3,6 +3,7 @@
 
 mod breaks;
 mod history;
+mod layers;
 mod model;
 mod subject;
 mod workload;

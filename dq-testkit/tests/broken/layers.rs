@@ -1,0 +1,383 @@
+//! What is wrong with each broken backend.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use dq_core::{
+    Backend, Cancelled, Capabilities, ClaimParams, Claimed, Clock, Due, FencingToken, JobId,
+    JobRef, LeasedJob, NewJob, OperateReport, Operation, QueueName, QueueStats, Renewal, Renewed,
+    Reschedule, Rescheduled, Result, Scheduled, Settled, Settlement, Timestamp, Verdict,
+    VirtualClock, Wakeups, async_trait,
+};
+use dq_testkit::faults::Layer;
+use futures_util::future::BoxFuture;
+
+/// A [`Layer`] that differs in a method or two.
+macro_rules! layer {
+    ($name:ident, $inner:tt, { $($method:tt)* }) => {
+        #[async_trait]
+        impl Layer for $name {
+            fn inner(&self) -> &Arc<dyn Backend> {
+                &self.$inner
+            }
+
+            $($method)*
+        }
+    };
+}
+
+#[derive(Debug)]
+pub(crate) struct Bare(pub(crate) Arc<dyn Backend>);
+
+layer!(Bare, 0, {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::default()
+    }
+
+    async fn stats(&self, queues: &[QueueName]) -> Result<Vec<QueueStats>> {
+        let stats = self.0.stats(queues).await?;
+        Ok(stats.into_iter().map(|stats| QueueStats { totals: None, ..stats }).collect())
+    }
+});
+
+/// Runs five milliseconds ahead.
+#[derive(Debug)]
+pub(crate) struct Ahead(pub(crate) Arc<VirtualClock>);
+
+const AHEAD: Duration = Duration::from_millis(5);
+
+impl Clock for Ahead {
+    fn now(&self) -> Timestamp {
+        self.0.now() + AHEAD
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.0.elapsed()
+    }
+
+    fn sleep_until(&self, until: Timestamp) -> BoxFuture<'static, ()> {
+        self.0.sleep_until(until - AHEAD)
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct FiresEarly {
+    pub(crate) inner: Arc<dyn Backend>,
+    pub(crate) clock: Arc<VirtualClock>,
+}
+
+layer!(FiresEarly, inner, {
+    async fn now(&self) -> Result<Timestamp> {
+        Ok(self.clock.now())
+    }
+
+    async fn schedule(&self, mut jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
+        for job in &mut jobs {
+            job.due = Due::At(job.due.resolve(self.clock.now()));
+        }
+        self.inner.schedule(jobs).await
+    }
+
+    async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed> {
+        let claimed = self.inner.claim(params).await?;
+        Ok(Claimed { now: self.clock.now(), ..claimed })
+    }
+});
+
+#[derive(Debug)]
+pub(crate) struct CutsToSeconds {
+    pub(crate) inner: Arc<dyn Backend>,
+    pub(crate) clock: Arc<VirtualClock>,
+}
+
+layer!(CutsToSeconds, inner, {
+    async fn schedule(&self, mut jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
+        for job in &mut jobs {
+            let due = job.due.resolve(self.clock.now()).as_millis();
+            job.due = Due::At(Timestamp::from_millis(due / 1_000 * 1_000));
+        }
+        self.inner.schedule(jobs).await
+    }
+});
+
+#[derive(Debug)]
+pub(crate) struct LosesLapsed {
+    pub(crate) inner: Arc<dyn Backend>,
+    pub(crate) leases: Mutex<HashMap<JobId, (QueueName, Timestamp)>>,
+}
+
+layer!(LosesLapsed, inner, {
+    async fn before(&self, _: &'static str) -> Result<()> {
+        let now = self.inner.now().await?;
+        let mut lapsed = Vec::new();
+        self.leases.lock().unwrap().retain(|id, (queue, until)| {
+            if *until <= now {
+                lapsed.push(JobRef::new(queue.clone(), *id));
+            }
+            *until > now
+        });
+        self.inner.cancel(&lapsed).await.map(drop)
+    }
+
+    async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed> {
+        let claimed = self.inner.claim(params).await?;
+        let leases = claimed
+            .jobs
+            .iter()
+            .map(|leased| (leased.job.id, (leased.job.queue.clone(), leased.leased_until)));
+        self.leases.lock().unwrap().extend(leases);
+        Ok(claimed)
+    }
+
+    async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
+        let answers = self.inner.renew(renewals).await?;
+        for (renewal, answer) in renewals.iter().zip(&answers) {
+            if let Renewed::Until(until) = answer {
+                let lease = (renewal.lease.queue.clone(), *until);
+                self.leases.lock().unwrap().insert(renewal.lease.job, lease);
+            }
+        }
+        Ok(answers)
+    }
+
+    async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Settled>> {
+        let answers = self.inner.settle(settlements).await?;
+        for (settlement, answer) in settlements.iter().zip(&answers) {
+            if *answer == Settled::Accepted {
+                self.leases.lock().unwrap().remove(&settlement.lease.job);
+            }
+        }
+        Ok(answers)
+    }
+});
+
+/// Looks and takes in two steps, so that two may take what both saw.
+#[derive(Debug)]
+pub(crate) struct LeasesTwice {
+    pub(crate) inner: Arc<dyn Backend>,
+    pub(crate) claims: AtomicUsize,
+    pub(crate) last: Mutex<Vec<LeasedJob>>,
+}
+
+layer!(LeasesTwice, inner, {
+    async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed> {
+        let alone = self.claims.fetch_add(1, Ordering::AcqRel) == 0;
+        tokio::task::yield_now().await;
+        let mut claimed = self.inner.claim(params).await?;
+        let mut last = std::mem::take(&mut *self.last.lock().unwrap());
+        last.retain(|leased| params.wants.iter().any(|want| want.queue == leased.job.queue));
+        if !alone && claimed.jobs.is_empty() && params.limit >= last.len() {
+            claimed.jobs = last;
+        } else {
+            self.last.lock().unwrap().clone_from(&claimed.jobs);
+        }
+        self.claims.fetch_sub(1, Ordering::AcqRel);
+        Ok(claimed)
+    }
+});
+
+#[derive(Debug)]
+pub(crate) struct AcceptsStale {
+    pub(crate) inner: Arc<dyn Backend>,
+    pub(crate) tokens: Mutex<HashMap<JobId, FencingToken>>,
+}
+
+layer!(AcceptsStale, inner, {
+    async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed> {
+        let claimed = self.inner.claim(params).await?;
+        let tokens = claimed.jobs.iter().map(|leased| (leased.job.id, leased.token));
+        self.tokens.lock().unwrap().extend(tokens);
+        Ok(claimed)
+    }
+
+    async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Settled>> {
+        let mut settlements = settlements.to_vec();
+        for settlement in &mut settlements {
+            if let Some(token) = self.tokens.lock().unwrap().get(&settlement.lease.job) {
+                settlement.lease.token = *token;
+            }
+        }
+        self.inner.settle(&settlements).await
+    }
+});
+
+#[derive(Debug)]
+pub(crate) struct RenewsAnything(pub(crate) Arc<dyn Backend>);
+
+layer!(RenewsAnything, 0, {
+    async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
+        let now = self.0.now().await?;
+        self.0.renew(renewals).await?;
+        Ok(renewals.iter().map(|renewal| Renewed::Until(now + renewal.lease_for)).collect())
+    }
+});
+
+#[derive(Debug)]
+pub(crate) struct IgnoresCancel(pub(crate) Arc<dyn Backend>);
+
+layer!(IgnoresCancel, 0, {
+    async fn cancel(&self, jobs: &[JobRef]) -> Result<Vec<Cancelled>> {
+        Ok(vec![Cancelled::Cancelled; jobs.len()])
+    }
+});
+
+#[derive(Debug)]
+pub(crate) struct IgnoresKeys(pub(crate) Arc<dyn Backend>);
+
+layer!(IgnoresKeys, 0, {
+    async fn schedule(&self, mut jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
+        for job in &mut jobs {
+            job.key = None;
+        }
+        self.0.schedule(jobs).await
+    }
+});
+
+#[derive(Debug)]
+pub(crate) struct KeepsReplaced(pub(crate) Arc<dyn Backend>);
+
+layer!(KeepsReplaced, 0, {
+    async fn schedule(&self, mut jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
+        for job in &mut jobs {
+            job.on_conflict = dq_core::OnConflict::Keep;
+        }
+        let ids: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
+        let answers = self.0.schedule(jobs).await?;
+        let lie = |(answer, id): (Scheduled, JobId)| match answer {
+            Scheduled::Kept(receipt) => Scheduled::Replaced(dq_core::Receipt { id, ..receipt }),
+            answer => answer,
+        };
+        Ok(answers.into_iter().zip(ids).map(lie).collect())
+    }
+});
+
+#[derive(Debug)]
+pub(crate) struct ForgetsCounts(pub(crate) Arc<dyn Backend>);
+
+layer!(ForgetsCounts, 0, {
+    async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed> {
+        let mut claimed = self.0.claim(params).await?;
+        for leased in &mut claimed.jobs {
+            leased.job.deliveries -= leased.job.losses;
+            leased.job.losses = 0;
+        }
+        Ok(claimed)
+    }
+});
+
+#[derive(Debug)]
+pub(crate) struct ForgetsAttempts(pub(crate) Arc<dyn Backend>);
+
+layer!(ForgetsAttempts, 0, {
+    async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Settled>> {
+        let mut settlements = settlements.to_vec();
+        for settlement in &mut settlements {
+            if let Verdict::Retry(due) = settlement.verdict {
+                settlement.verdict = Verdict::Snooze(due);
+            }
+        }
+        self.0.settle(&settlements).await
+    }
+});
+
+#[derive(Debug)]
+pub(crate) struct MixesUp(pub(crate) Arc<dyn Backend>);
+
+layer!(MixesUp, 0, {
+    async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed> {
+        let mut claimed = self.0.claim(params).await?;
+        // By due time only, as a heap would have it.
+        claimed.jobs.reverse();
+        claimed.jobs.sort_by_key(|leased| leased.job.due);
+        Ok(claimed)
+    }
+});
+
+#[derive(Debug)]
+pub(crate) struct HasNoNextDue(pub(crate) Arc<dyn Backend>);
+
+layer!(HasNoNextDue, 0, {
+    async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed> {
+        Ok(Claimed { next_due: None, ..self.0.claim(params).await? })
+    }
+});
+
+#[derive(Debug)]
+pub(crate) struct IgnoresLimit(pub(crate) Arc<dyn Backend>);
+
+layer!(IgnoresLimit, 0, {
+    async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed> {
+        self.0.claim(ClaimParams { limit: usize::MAX, ..params }).await
+    }
+});
+
+#[derive(Debug)]
+pub(crate) struct CountsWrong(pub(crate) Arc<dyn Backend>);
+
+layer!(CountsWrong, 0, {
+    async fn stats(&self, queues: &[QueueName]) -> Result<Vec<QueueStats>> {
+        let mut stats = self.0.stats(queues).await?;
+        for totals in stats.iter_mut().filter_map(|stats| stats.totals.as_mut()) {
+            // It still adds up.
+            totals.done += std::mem::take(&mut totals.skipped);
+        }
+        Ok(stats)
+    }
+});
+
+#[derive(Debug)]
+pub(crate) struct IgnoresPause(pub(crate) Arc<dyn Backend>);
+
+layer!(IgnoresPause, 0, {
+    async fn operate(&self, operation: Operation<'_>) -> Result<OperateReport> {
+        match operation {
+            Operation::Pause { .. } => Ok(OperateReport { affected: 1 }),
+            operation => self.0.operate(operation).await,
+        }
+    }
+});
+
+#[derive(Debug)]
+pub(crate) struct PurgesByPrefix(pub(crate) Arc<dyn Backend>);
+
+layer!(PurgesByPrefix, 0, {
+    async fn operate(&self, operation: Operation<'_>) -> Result<OperateReport> {
+        let Operation::Purge { queue } = operation else {
+            return self.0.operate(operation).await;
+        };
+        for stats in self.0.stats(&[]).await? {
+            if stats.queue != *queue && stats.queue.as_str().starts_with(queue.as_str()) {
+                self.0.operate(Operation::Purge { queue: &stats.queue }).await?;
+            }
+        }
+        self.0.operate(operation).await
+    }
+});
+
+#[derive(Debug)]
+pub(crate) struct LosesHints(pub(crate) Arc<dyn Backend>);
+
+layer!(LosesHints, 0, {
+    async fn listen(&self, _: &[QueueName]) -> Result<Wakeups> {
+        Ok(Wakeups::new().0)
+    }
+});
+
+#[derive(Debug)]
+pub(crate) struct SaysMoved(pub(crate) Arc<dyn Backend>);
+
+layer!(SaysMoved, 0, {
+    async fn reschedule(&self, moves: &[Reschedule]) -> Result<Vec<Rescheduled>> {
+        let now = self.0.now().await?;
+        let answers = self.0.reschedule(moves).await?;
+        let lie = |(answer, wish): (Rescheduled, &Reschedule)| match (answer, &wish.job.target) {
+            (Rescheduled::AlreadyRunning, dq_core::Target::Id(id)) => {
+                Rescheduled::Moved(dq_core::Receipt { id: *id, due: wish.due.resolve(now) })
+            }
+            (answer, _) => answer,
+        };
+        Ok(answers.into_iter().zip(moves).map(lie).collect())
+    }
+});
