@@ -92,14 +92,19 @@ impl VirtualClock {
 
     /// Turns the clock forward and wakes who slept until then.
     pub fn advance(&self, by: Duration) {
-        let to = self.lock().now + by;
-        self.set(to);
+        // One lock for both, or two who turn it at once could turn it back.
+        let state = self.lock();
+        let to = state.now + by;
+        Self::turn(state, to);
     }
 
     /// Sets the clock, backwards too, and wakes who slept until then. Setting it backwards is as if
     /// the time of day had been corrected: `elapsed` stays.
     pub fn set(&self, to: Timestamp) {
-        let mut state = self.lock();
+        Self::turn(self.lock(), to);
+    }
+
+    fn turn(mut state: MutexGuard<'_, VirtualState>, to: Timestamp) {
         let passed = to.since(state.now);
         state.elapsed += passed;
         state.now = to;

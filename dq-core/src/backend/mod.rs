@@ -56,8 +56,8 @@ pub trait Backend: Debug + Send + Sync + 'static {
     /// Stores jobs. On `Ok` they are as durable as the store is configured to make them.
     ///
     /// Behaviour:
-    /// - a job whose id is in the store already, live or dead, changes nothing: `Kept`
-    ///   (`AlreadyRunning` if leased);
+    /// - a job whose id is in the store already, live or dead, in whatever queue, changes nothing:
+    ///   `Kept` (`AlreadyRunning` if leased);
     /// - a key that is live already is settled by [`OnConflict`]; a leased job is never touched:
     ///   `AlreadyRunning`, and the new one is not stored;
     /// - a dead job does not hold its key;
@@ -96,8 +96,9 @@ pub trait Backend: Debug + Send + Sync + 'static {
     /// - only jobs whose due time has come by the store's clock, oldest due first in each queue;
     ///   equal times in order of insertion;
     /// - each lease has a token larger than any earlier one for the job;
-    /// - paused queues give nothing;
-    /// - [`Claimed::next_due`] is the earliest time at which the same call could return more;
+    /// - paused queues give nothing and are left out of `next_due`;
+    /// - [`Claimed::next_due`] is the earliest time at which the same call could return more; the ends
+    ///   of leases count, those just granted included;
     /// - asking for nothing (`max == 0`) leases nothing and still reports `next_due`.
     async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed>;
 
@@ -107,7 +108,8 @@ pub trait Backend: Debug + Send + Sync + 'static {
     /// answered `Stale` and changes nothing; the others of the batch are not affected.
     async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Settled>>;
 
-    /// Extends leases to [`Renewal::lease_for`] from the store's now.
+    /// Makes leases last for [`Renewal::lease_for`] from the store's now, longer or shorter than
+    /// before.
     ///
     /// Behaviour: a lease that is no longer held is answered `Lost`.
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>>;
