@@ -108,17 +108,21 @@ impl SqliteBackend {
 /// This is a published interface: its meaning never changes, whatever becomes of the tables
 /// beneath. A newer version would be another view, beside this one. The parameters are:
 ///
-/// 1. `queue`: text of 1 to 128 bytes;
+/// 1. `queue`: text of 1 to 128 bytes of UTF-8 without control characters;
 /// 2. `id`: a blob of 16 bytes that no other job has; best a UUID of version 7, whose order in
 ///    time keeps the file compact;
-/// 3. `key`: null, or text of 1 to 255 bytes;
+/// 3. `key`: null, or text of 1 to 255 bytes of UTF-8 without control characters;
 /// 4. `due`: an integer, Unix time in milliseconds;
 /// 5. `payload`: a blob or text; JSON unless a `content-type` header says otherwise;
 /// 6. `headers`: null, or the text of a JSON object whose values are text;
 /// 7. `max_attempts`: null for the queue's own limit, or an integer from 1.
 ///
-/// What breaks these rules fails with a message that begins with `dq:`. A job whose id is known or
-/// whose key is live already changes nothing; to see which, select `id` from the view by `queue`
-/// and `key`. Listeners notice the commit within 25 ms.
+/// What breaks these rules fails with a message that begins with `dq:`. SQL cannot see everything:
+/// names with U+FFFE or U+FFFF, which Rust accepts, are refused, and headers that are JSON but not
+/// UTF-8 are accepted, whose job is quarantined when its time comes. The SQLite that runs the
+/// statement needs the JSON functions, which are built in from 3.38 on.
+///
+/// A job whose id is known or whose key is live already changes nothing; to see which, select `id`
+/// from the view by `queue` and `key`. Listeners notice the commit within 25 ms.
 pub const SCHEDULE_SQL: &str = "INSERT INTO dq_schedule_v1 \
     (queue, id, key, due, payload, headers, max_attempts) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";

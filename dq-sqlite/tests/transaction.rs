@@ -5,8 +5,8 @@ mod common;
 use std::time::Duration;
 
 use bytes::Bytes;
-use common::{Bed, claim, stats};
-use dq_core::{Backend, Due, ErrorKind, Headers, NewJob, Scheduled};
+use common::{Bed, MINUTE, claim, stats};
+use dq_core::{Backend, ClaimParams, Due, ErrorKind, Headers, NewJob, QueueName, Scheduled, Want};
 use dq_sqlite::rusqlite::types::Null;
 use dq_sqlite::rusqlite::{Connection, TransactionBehavior, params};
 use dq_sqlite::{SCHEDULE_SQL, SqliteBackend};
@@ -136,16 +136,63 @@ async fn plain_sql_refuses_what_breaks_the_rules() {
         ("due", format!("'q', {id}, NULL, 999999999999999, x'', NULL, NULL")),
         ("payload", format!("'q', {id}, NULL, 1, NULL, NULL, NULL")),
         ("headers", format!("'q', {id}, NULL, 1, x'', 1, NULL")),
+        ("headers", format!("'q', {id}, NULL, 1, x'', 'nonsense', NULL")),
+        ("headers", format!("'q', {id}, NULL, 1, x'', '[]', NULL")),
+        ("headers", format!(r#"'q', {id}, NULL, 1, x'', '{{"a":1}}', NULL"#)),
+        ("headers", format!("'q', {id}, NULL, 1, x'', '{{}}' || char(0), NULL")),
         ("max_attempts", format!("'q', {id}, NULL, 1, x'', NULL, 0")),
     ] {
-        let sql = format!(
-            "INSERT INTO dq_schedule_v1 (queue, id, key, due, payload, headers, max_attempts) \
-             VALUES ({values})"
-        );
-        let error = conn.execute(&sql, []).unwrap_err().to_string();
-        assert!(error.starts_with(&format!("dq: {word}")), "{values}: {error}");
+        refuses(&conn, word, &values);
     }
     assert!(backend.stats(&[]).await.unwrap().is_empty());
+}
+
+fn refuses(conn: &Connection, word: &str, values: &str) {
+    let sql = format!(
+        "INSERT INTO dq_schedule_v1 (queue, id, key, due, payload, headers, max_attempts) \
+         VALUES ({values})"
+    );
+    let error = conn.execute(&sql, []).expect_err(values).to_string();
+    assert!(error.starts_with(&format!("dq: {word}")), "{values}: {error}");
+}
+
+#[tokio::test]
+async fn plain_sql_refuses_names_that_are_none() {
+    let bed = Bed::new();
+    let backend = bed.open().await;
+    let conn = open(&bed);
+    let id = "x'01900000000070008000000000000001'";
+    let controls = ["char(0)", "char(1)", "char(10)", "char(31)", "char(127)", "char(133)"];
+    let controls = controls.map(|control| format!("'a' || {control} || 'b'"));
+    // Cut off, stray, over-long, a surrogate, beyond the last character, too many continuations.
+    let broken = [
+        "61ff", "80", "c3", "f09f98", "61c3c3a9", "c0af", "e09fbf", "eda080", "f4908080", "c3a980",
+    ]
+    .map(|bytes| format!("CAST(x'{bytes}' AS TEXT)"));
+    for name in controls.iter().chain(&broken) {
+        refuses(&conn, "queue", &format!("{name}, {id}, NULL, 1, x'', NULL, NULL"));
+        refuses(&conn, "key", &format!("'q', {id}, {name}, 1, x'', NULL, NULL"));
+    }
+    assert!(backend.stats(&[]).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn plain_sql_takes_every_name_that_is_one() {
+    let bed = Bed::new();
+    let backend = bed.open().await;
+    let conn = open(&bed);
+    let long = "ü".repeat(64);
+    let names =
+        ["]^-*?[", "größe €😀", "\u{a0}\u{7ff}\u{800}\u{d7ff}\u{e000}\u{fffd}\u{10ffff}", &long];
+    for name in names {
+        let values = params![name, bed.job(Due::NOW).id.to_bytes(), name, 1, "", "{}", Null];
+        conn.execute(SCHEDULE_SQL, values).unwrap();
+        let queue = QueueName::new(name).unwrap();
+        let wants = [Want { queue, max: 1, lease_for: MINUTE }];
+        let params = ClaimParams { wants: &wants, limit: 1, worker: "test" };
+        let job = backend.claim(params).await.unwrap().jobs.remove(0).job;
+        assert_eq!(job.key.unwrap().as_str(), name);
+    }
 }
 
 #[tokio::test]

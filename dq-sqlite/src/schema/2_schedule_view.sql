@@ -7,23 +7,61 @@ CREATE VIEW {p}schedule_v1 (queue, id, key, due, payload, headers, max_attempts)
 
 -- The guards are NOT EXISTS and not OR IGNORE, because a conflict clause of the caller's INSERT
 -- would take the place of one in here.
+--
+-- SQLite takes any bytes for text, but a name that is not UTF-8 could never be asked for. So names
+-- beyond ASCII are taken apart: a character that is read and written again has the bytes it had,
+-- unless they are not UTF-8. (U+FFFE and U+FFFF, which are no characters, do not come back either.)
+-- What follows a NUL is hidden from most functions, but not from instr. Headers may be long, and a
+-- job whose headers cannot be read is parked when it is claimed, so these are not taken apart.
 CREATE TRIGGER {p}schedule_v1_insert INSTEAD OF INSERT ON {p}schedule_v1
 BEGIN
     SELECT RAISE(ABORT, 'dq: queue must be text of 1 to 128 bytes')
         WHERE typeof(NEW.queue) <> 'text'
            OR length(CAST(NEW.queue AS BLOB)) NOT BETWEEN 1 AND 128;
+    SELECT RAISE(ABORT, 'dq: queue must not hold control characters')
+        WHERE instr(NEW.queue, char(0)) > 0
+           OR NEW.queue GLOB
+              '*[' || char(1) || '-' || char(31) || char(127) || '-' || char(159) || ']*';
+    SELECT RAISE(ABORT, 'dq: queue must be valid UTF-8')
+        WHERE NEW.queue GLOB '*[^ -~]*'
+          AND EXISTS (
+              WITH RECURSIVE rest (text) AS (
+                  SELECT NEW.queue
+                  UNION ALL SELECT substr(text, 2) FROM rest WHERE length(text) > 1)
+              SELECT 1 FROM rest
+              WHERE CAST(char(unicode(text)) AS BLOB) <> CAST(substr(text, 1, 1) AS BLOB));
     SELECT RAISE(ABORT, 'dq: id must be a blob of 16 bytes')
         WHERE typeof(NEW.id) <> 'blob' OR length(NEW.id) <> 16;
     SELECT RAISE(ABORT, 'dq: key must be null or text of 1 to 255 bytes')
         WHERE NEW.key IS NOT NULL
           AND (typeof(NEW.key) <> 'text'
                OR length(CAST(NEW.key AS BLOB)) NOT BETWEEN 1 AND 255);
+    SELECT RAISE(ABORT, 'dq: key must not hold control characters')
+        WHERE instr(NEW.key, char(0)) > 0
+           OR NEW.key GLOB
+              '*[' || char(1) || '-' || char(31) || char(127) || '-' || char(159) || ']*';
+    SELECT RAISE(ABORT, 'dq: key must be valid UTF-8')
+        WHERE NEW.key GLOB '*[^ -~]*'
+          AND EXISTS (
+              WITH RECURSIVE rest (text) AS (
+                  SELECT NEW.key
+                  UNION ALL SELECT substr(text, 2) FROM rest WHERE length(text) > 1)
+              SELECT 1 FROM rest
+              WHERE CAST(char(unicode(text)) AS BLOB) <> CAST(substr(text, 1, 1) AS BLOB));
     SELECT RAISE(ABORT, 'dq: due must be an integer of Unix milliseconds before the year 10000')
         WHERE typeof(NEW.due) <> 'integer' OR NEW.due NOT BETWEEN 0 AND 253402300799999;
     SELECT RAISE(ABORT, 'dq: payload must be a blob or text')
         WHERE typeof(NEW.payload) NOT IN ('blob', 'text');
+    -- One after the other: what is no JSON must not reach the functions that read it.
     SELECT RAISE(ABORT, 'dq: headers must be null or the text of a JSON object')
-        WHERE NEW.headers IS NOT NULL AND typeof(NEW.headers) <> 'text';
+        WHERE NEW.headers IS NOT NULL
+          AND (typeof(NEW.headers) <> 'text'
+               OR instr(NEW.headers, char(0)) > 0
+               OR NOT json_valid(NEW.headers));
+    SELECT RAISE(ABORT, 'dq: headers must be a JSON object')
+        WHERE json_type(NEW.headers) <> 'object';
+    SELECT RAISE(ABORT, 'dq: headers must have values that are text')
+        WHERE EXISTS (SELECT 1 FROM json_each(NEW.headers) WHERE type <> 'text');
     SELECT RAISE(ABORT, 'dq: max_attempts must be null or an integer from 1 to 4294967295')
         WHERE NEW.max_attempts IS NOT NULL
           AND (typeof(NEW.max_attempts) <> 'integer'
