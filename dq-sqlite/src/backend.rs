@@ -197,11 +197,13 @@ impl Backend for SqliteBackend {
         let mut findings = Vec::new();
         findings.extend(check::library(rusqlite::version_number(), rusqlite::version()));
         findings.extend(check::settings(&self.shared.config));
-        let seen = self.look("check", |view| Ok((view.page_bytes()?, view.never_shrinks()?))).await;
-        match seen {
-            Ok((page_bytes, never_shrinks)) => {
+        let look =
+            |view: View<'_>| Ok((view.page_bytes()?, view.never_shrinks()?, view.bad_names()?));
+        match self.look("check", look).await {
+            Ok((page_bytes, never_shrinks, bad_names)) => {
                 findings.extend(check::log(&self.shared.config, page_bytes));
                 findings.extend(never_shrinks);
+                findings.extend(bad_names);
             }
             Err(error) => findings.push(check::unreadable(&error)),
         }

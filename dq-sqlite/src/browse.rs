@@ -23,13 +23,9 @@ impl View<'_> {
 
     fn names(self) -> Outcome<Vec<QueueName>> {
         let mut statement = self.conn.prepare_cached(&self.sql.queue_names)?;
-        let names = statement.query_map([], |row| row.get::<_, String>(0))?;
-        // A name that breaks our rules was put there by hand and cannot be asked for.
-        Ok(names
-            .collect::<rusqlite::Result<Vec<_>>>()?
-            .into_iter()
-            .filter_map(|name| QueueName::new(name).ok())
-            .collect())
+        let names = statement.query_map([], |row| Ok(row::queue_name(row.get_ref(0)?).ok()))?;
+        // A name that is none was put there by hand and cannot be asked for; `check` reports it.
+        Ok(names.filter_map(rusqlite::Result::transpose).collect::<rusqlite::Result<_>>()?)
     }
 
     /// Leases by queue.

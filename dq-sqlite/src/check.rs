@@ -6,6 +6,7 @@ use crate::config::{Durability, SqliteConfig};
 use crate::connection::{CHECKPOINT_PAGES, log_path};
 use crate::error::Outcome;
 use crate::reader::View;
+use crate::row;
 
 /// The first version of SQLite in which two connections that write and check-point at once cannot
 /// damage the file.
@@ -84,10 +85,33 @@ pub(crate) fn unreadable(error: &Error) -> Finding {
     }
 }
 
+/// A name that nobody can ask for.
+fn bad_name(q: i64, why: &str) -> Finding {
+    Finding {
+        severity: Severity::Error,
+        code: "sqlite.queue-name",
+        what: format!("{why}; the jobs of this queue, number {q}, can neither run nor be listed"),
+        remedy: format!(
+            "correct `name` where `q` is {q} in the queue table; schedule through this library, or \
+             in plain SQL through the view, which checks names"
+        ),
+    }
+}
+
 impl View<'_> {
     pub(crate) fn page_bytes(self) -> Outcome<u64> {
         let bytes: i64 = self.conn.pragma_query_value(None, "page_size", |row| row.get(0))?;
         Ok(bytes.unsigned_abs())
+    }
+
+    /// Queues whose names are none.
+    pub(crate) fn bad_names(self) -> Outcome<Vec<Finding>> {
+        let mut statement = self.conn.prepare_cached(&self.sql.queue_names)?;
+        let names = statement.query_map([], |row| {
+            let q: i64 = row.get(1)?;
+            Ok(row::queue_name(row.get_ref(0)?).err().map(|why| bad_name(q, &why)))
+        })?;
+        Ok(names.filter_map(rusqlite::Result::transpose).collect::<rusqlite::Result<_>>()?)
     }
 
     /// A file that keeps its largest size for ever.

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use dq_core::{
     DeadKind, DeadReason, Headers, Job, JobId, JobKey, JobState, JobView, QueueName, Timestamp,
 };
+use rusqlite::types::ValueRef;
 use rusqlite::{Result, Row};
 
 /// Where the columns that follow those of the job begin.
@@ -12,6 +13,12 @@ const AFTER_JOB: usize = 10;
 /// The columns `seq` and the time that a listing is ordered by.
 pub(crate) fn place(row: &Row<'_>) -> Result<(i64, i64)> {
     Ok((row.get(AFTER_JOB)?, row.get(AFTER_JOB + 1)?))
+}
+
+/// The name of a queue, or why it is none: SQLite takes any bytes for text.
+pub(crate) fn queue_name(stored: ValueRef<'_>) -> std::result::Result<QueueName, String> {
+    let name = stored.as_str().map_err(|error| format!("the queue name is no text: {error}"))?;
+    QueueName::new(name).map_err(|error| error.what().to_owned())
 }
 
 /// The job of a row, or why it is none: rows written by hand or by other programs may hold

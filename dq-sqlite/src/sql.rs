@@ -47,7 +47,7 @@ statements! {
         removed = removed + ?7 WHERE q = ?1";
     queue_row = "SELECT q, paused, created, done, skipped, cancelled, replaced, removed \
         FROM {p}queue WHERE name = ?1";
-    queue_names = "SELECT name FROM {p}queue ORDER BY name";
+    queue_names = "SELECT name, q FROM {p}queue ORDER BY name";
 
     // Live jobs.
     /// One row of plain values: for anything more SQLite keeps a journal per statement, which

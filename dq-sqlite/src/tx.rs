@@ -7,6 +7,7 @@ use dq_core::{QueueName, Timestamp, Totals};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
 use crate::error::Outcome;
+use crate::row;
 use crate::schema;
 use crate::sql::Sql;
 
@@ -103,8 +104,8 @@ impl<'c> Tx<'c> {
         for (q, added) in &self.ledger.earliest {
             if let Some(due) = self.earliest_due(*q)?
                 && due >= *added
+                && let Some(name) = name_of(self.conn, self.sql, self.names, *q)?
             {
-                let name = name_of(self.conn, self.sql, self.names, *q)?;
                 wakes.push((name, due));
             }
         }
@@ -209,19 +210,16 @@ impl<'c> Tx<'c> {
     }
 }
 
-/// The name of a queue that is in the store.
-fn name_of(conn: &Connection, sql: &Sql, names: &mut Names, q: i64) -> Outcome<QueueName> {
+/// The name of a queue. `None` if it is none or the queue is not there, for which nobody listens.
+fn name_of(conn: &Connection, sql: &Sql, names: &mut Names, q: i64) -> Outcome<Option<QueueName>> {
     if let Some(name) = names.names.get(&q) {
-        return Ok(name.clone());
+        return Ok(Some(name.clone()));
     }
-    let name: String = conn.prepare_cached(&sql.name_queue)?.query_row([q], |row| row.get(0))?;
-    let name = QueueName::new(name).map_err(|error| {
-        crate::error::Failure::new(
-            dq_core::ErrorKind::Incompatible,
-            format!("queue number {q} has a name that is none: {error}"),
-            "correct the name in the queue table",
-        )
-    })?;
-    names.learn(&name, q);
+    let mut statement = conn.prepare_cached(&sql.name_queue)?;
+    let name = statement.query_row([q], |row| Ok(row::queue_name(row.get_ref(0)?).ok()));
+    let name = name.optional()?.flatten();
+    if let Some(name) = &name {
+        names.learn(name, q);
+    }
     Ok(name)
 }

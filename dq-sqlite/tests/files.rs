@@ -192,3 +192,29 @@ async fn a_dead_job_read_through_a_new_process_names_its_reason() {
     assert_eq!((reason.kind, reason.message.as_str()), (DeadKind::Exhausted, "no such host"));
     assert_eq!(view.job.headers.get("a"), Some("b"));
 }
+
+#[tokio::test]
+async fn a_name_that_is_none_is_reported_and_leaves_the_others_alone() {
+    let bed = Bed::new();
+    let backend = bed.open().await;
+    let _ = backend.schedule(vec![bed.job(Due::NOW)]).await.unwrap();
+    let conn = Connection::open(bed.path()).unwrap();
+    conn.execute_batch(
+        "INSERT INTO dq_queue (name) VALUES ('mail' || char(10)), (CAST(x'ff' AS TEXT)), (x'00');
+         INSERT INTO dq_job (seq, id, q, due, created, payload)
+             SELECT 100 + q, randomblob(16), q, 1, 1, x'' FROM dq_queue WHERE q > 1;
+         INSERT INTO dq_lease (seq, q, until, token, worker)
+             SELECT seq, q, 1, 1, 'test' FROM dq_job WHERE q > 1;",
+    )
+    .unwrap();
+    // Their leases have lapsed, so that every transaction meets them.
+    assert_eq!(claim(&backend, 9).await.jobs.len(), 1);
+    let all = backend.stats(&[]).await.unwrap();
+    assert_eq!(all.iter().map(|stats| stats.queue.as_str()).collect::<Vec<_>>(), ["mail"]);
+    let findings = backend.check().await;
+    let names: Vec<_> =
+        findings.iter().filter(|finding| finding.code == "sqlite.queue-name").collect();
+    assert_eq!(names.len(), 3, "{findings:?}");
+    assert!(names.iter().all(|finding| finding.severity == Severity::Error));
+    assert!(names[0].what.contains(r#""mail\n""#), "{}", names[0]);
+}
