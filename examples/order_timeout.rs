@@ -19,11 +19,11 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use dq::BoxError;
 use dq::config::Environment;
 use dq::prelude::*;
 use dq::sqlite::rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 use dq::sqlite::{SqliteBackend, SqliteConfig};
-use dq::{BoxError, Entropy, SystemClock};
 use serde::{Deserialize, Serialize};
 #[cfg(unix)]
 use tokio::signal::unix::SignalKind;
@@ -74,9 +74,8 @@ struct Order {
 
 impl Shop {
     async fn open(file: &str, timeout: Duration) -> HandlerResult<Self> {
-        let environment =
-            Environment { clock: Arc::new(SystemClock), entropy: Arc::new(Entropy::from_os()) };
-        let jobs = Arc::new(SqliteBackend::open(&SqliteConfig::new(file), &environment).await?);
+        let config = SqliteConfig::new(file);
+        let jobs = Arc::new(SqliteBackend::open(&config, &Environment::default()).await?);
         let dq = Dq::builder().backend(jobs.clone()).connect().await?;
         let orders = Connection::open(file)?;
         orders.busy_timeout(Duration::from_secs(5))?;

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 
 use super::url::ConnectUrl;
 use crate::backend::Backend;
-use crate::clock::Clock;
+use crate::clock::{Clock, SystemClock};
 use crate::entropy::Entropy;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -35,6 +35,21 @@ pub struct Environment {
     pub clock: Arc<dyn Clock>,
     /// For jitter and names.
     pub entropy: Arc<Entropy>,
+}
+
+impl Environment {
+    /// A clock and a source of randomness.
+    #[must_use]
+    pub fn new(clock: Arc<dyn Clock>, entropy: Arc<Entropy>) -> Self {
+        Self { clock, entropy }
+    }
+}
+
+impl Default for Environment {
+    /// The machine's clock, and randomness from the operating system.
+    fn default() -> Self {
+        Self::new(Arc::new(SystemClock), Arc::new(Entropy::from_os()))
+    }
 }
 
 /// Makes a backend known by its type and URL schemes.
