@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use dq::config::Environment;
+use dq::sqlite::rusqlite::Connection;
 use dq::sqlite::{SqliteBackend, SqliteConfig};
 use dq::{
     Backend, ClaimParams, Entropy, Lease, QueueName, Settled, Settlement, Timestamp, Verdict,
@@ -58,10 +59,11 @@ impl Store {
         self.runtime.block_on(async { tokio::spawn(call).await? })
     }
 
-    /// Bytes of the file, with what is still in the log.
+    /// Bytes of the file once the log has been copied into it.
     pub(super) fn file_bytes(&self) -> Result<u64> {
-        let log = std::fs::metadata(self.path.with_extension("db-wal"))?;
-        Ok(std::fs::metadata(&self.path)?.len() + log.len())
+        let conn = Connection::open(&self.path)?;
+        let of = |name| conn.pragma_query_value(None, name, |row| row.get::<_, u32>(0));
+        Ok(u64::from(of("page_count")?) * u64::from(of("page_size")?))
     }
 
     /// Closes it and leaves the file.
