@@ -212,6 +212,11 @@ fn errors_name_the_key_and_what_would_be_right() {
             "[queues.A]\ntimeout = 3",
             "dq.toml: queues.A.timeout: the duration 3 has no unit; write it like \"30s\"",
         ),
+        (
+            "[queues.A]\nbackoff = { initial = \"1h\", max = \"1m\" }",
+            "dq.toml: queues.A.backoff.initial: it is 1h, longer than backoff.max, 1m",
+        ),
+        ("[runner]\nconcurrency = 0", "dq.toml: runner.concurrency: it is 0; to stop a queue"),
         ("[queues]\nA = 3", "dq.toml: queues.A: found a number, expected a table"),
         ("[runer]\nsweep = \"1s\"", "dq.toml: runer: unknown key; known: `backend`, "),
     ] {

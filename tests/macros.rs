@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use dq::config::QueueSettings;
+use dq::config::{BackoffSettings, QueueSettings};
 use dq::prelude::*;
 use dq::{
     Backoff, BoxError, DeadKind, FromJob, HandlerFn, JobState, Queue, QueueCode, RawPayload,
@@ -118,18 +118,15 @@ fn a_handler_knows_its_name_and_its_place() {
 
 #[test]
 fn settings_are_what_the_attribute_says() {
-    let expected = QueueSettings {
-        concurrency: Some(8),
-        max_attempts: Some(3),
-        timeout: Some(Duration::from_secs(30)),
-        lease: Some(Duration::from_secs(60)),
-        backoff: Some(Backoff {
-            initial: Duration::from_secs(5),
-            max: Duration::from_secs(60),
-            ..Backoff::default()
-        }),
-        max_losses: Some(2),
-    };
+    let backoff =
+        BackoffSettings::new().initial(Duration::from_secs(5)).max(Duration::from_secs(60));
+    let expected = QueueSettings::new()
+        .concurrency(8)
+        .max_attempts(3)
+        .timeout(Duration::from_secs(30))
+        .lease(Duration::from_secs(60))
+        .backoff(backoff)
+        .max_losses(2);
     assert_eq!(order_timeout::settings(), expected);
     assert_eq!(books::settings(), QueueSettings::default());
     assert_eq!(report::settings().timeout, Some(Duration::MAX));

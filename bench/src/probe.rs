@@ -45,7 +45,7 @@ impl Probe {
 
     /// This many jobs at once.
     pub(crate) fn concurrency(self, jobs: usize) -> Self {
-        let settings = QueueSettings { concurrency: Some(jobs), ..QueueSettings::default() };
+        let settings = QueueSettings::new().concurrency(jobs);
         let lateness = self.inner.lateness.is_some().then(Mutex::default);
         Self::new(self.inner.expected, lateness, settings)
     }

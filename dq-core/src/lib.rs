@@ -35,10 +35,10 @@ pub mod __private {
 
     pub use inventory;
 
-    pub use crate::config::QueueSettings;
+    pub use crate::config::{BackoffSettings, QueueSettings};
     pub use crate::handler::{
-        Backoff, FromJob, HandlerFn, IntoOutcome, JobContext, JobError, JobResult, Payload,
-        Registration, Requirements, adapter,
+        FromJob, HandlerFn, IntoOutcome, JobContext, JobError, JobResult, Payload, Registration,
+        Requirements, adapter,
     };
     pub use crate::model::{Queue, QueueCode};
 }

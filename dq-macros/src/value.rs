@@ -1,6 +1,6 @@
 //! Values of attribute keys, checked while the user compiles rather than when the runner starts.
 //!
-//! The ranges are those of `QueuePolicy::validate` in `dq-core`, which has the last word: the
+//! The ranges are those of `QueueSettings::policy` in `dq-core`, which has the last word: the
 //! configuration can change what the attribute says.
 
 use std::ops::RangeInclusive;

@@ -2,8 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use dq_core::config::QueueSettings;
-use dq_core::handler::Backoff;
+use dq_core::config::{BackoffSettings, QueueSettings};
 use dq_core::{
     DelayHandler, Dq, DurationExt, HandlerResult, JobContext, Outcome, QueueCode, Result,
 };
@@ -48,8 +47,7 @@ impl DelayHandler for Reminder {
     }
 
     fn settings(&self) -> QueueSettings {
-        let backoff = Backoff { initial: 1.minutes(), jitter: 0.0, ..Backoff::default() };
-        QueueSettings { backoff: Some(backoff), ..QueueSettings::default() }
+        QueueSettings::new().backoff(BackoffSettings::new().initial(1.minutes()).jitter(0.0))
     }
 
     async fn handle(&self, _job: JobContext, _order: Order) -> HandlerResult {

@@ -6,6 +6,7 @@ use std::path::Path;
 use figment::providers::{Format, Toml};
 use serde::Deserialize;
 
+use super::fault::Fault;
 use super::layers::Layers;
 use super::variables::Variable;
 use super::{BackendConfig, LimitSettings, QueueSettings, RunnerSettings, known_backends};
@@ -96,9 +97,18 @@ impl Config {
         // Says so if two backends share a name, before one of them is taken for the other.
         known_backends()?;
         let config: Self = layers.read()?;
-        config.runner.validate()?;
+        let refuse = |table: &[&str], what: String| {
+            // It begins with the field, which the path says already.
+            let (field, what) = what.split_once(' ').unwrap_or(("", &what));
+            let path = table.iter().copied().chain(field.split('.')).map(str::to_owned);
+            layers.refuse(&path.collect::<Vec<_>>(), Fault::new(format!("it {what}")))
+        };
+        config.runner.range().map_err(|what| refuse(&["runner"], what))?;
+        config.defaults.validate().map_err(|what| refuse(&["defaults"], what))?;
         for (queue, settings) in &config.queues {
-            settings.clone().over(config.defaults.clone()).policy(queue)?;
+            // The layers below are in the program: only there, all is known together.
+            let known = settings.clone().over(config.defaults.clone());
+            known.validate().map_err(|what| refuse(&["queues", queue.as_str()], what))?;
         }
         Ok(config)
     }
@@ -109,7 +119,9 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::model::Limits;
+    use crate::config::BackoffSettings;
+    use crate::handler::Backoff;
+    use crate::model::{DurationExt, Limits};
 
     const MEMORY: &str = "[backend]\ntype = \"memory\"\n";
 
@@ -129,9 +141,29 @@ mod tests {
         assert_eq!(policy.max_attempts, 8);
         assert_eq!(policy.timeout, Duration::MAX);
         assert_eq!(policy.lease, Duration::from_secs(90));
-        assert_eq!(policy.backoff.initial, Duration::from_secs(2));
+        assert_eq!(policy.backoff, Backoff { initial: 2.seconds(), ..Backoff::default() });
         assert_eq!(config.runner.grace, Duration::from_secs(5));
         assert_eq!(Limits::from(config.limits).payload, 10);
+    }
+
+    #[test]
+    fn a_file_changes_one_field_of_an_attributes_backoff_and_keeps_the_others() {
+        let config = Config::from_toml(&format!(
+            "{MEMORY}[defaults]\nbackoff = {{ jitter = 0.1 }}\n[queues.A]\n\
+             backoff = {{ max = \"500ms\", jitter = 0.0 }}"
+        ))
+        .unwrap();
+        let queue = QueueName::new("A").unwrap();
+        let attribute = QueueSettings::new()
+            .backoff(BackoffSettings::new().initial(100.millis()).factor(3.0).max(1.hours()));
+        let file = config.queues[&queue].clone().over(config.defaults);
+        let policy = file.clone().over(attribute).policy(&queue).unwrap();
+        let expected =
+            Backoff { initial: 100.millis(), factor: 3.0, max: 500.millis(), jitter: 0.0 };
+        assert_eq!(policy.backoff, expected);
+        // Without the attribute, `initial` is 1 s and longer than `max`.
+        let error = file.policy(&queue).unwrap_err().to_string();
+        assert!(error.contains("queue A: backoff.initial is 1s"), "{error}");
     }
 
     #[test]
@@ -156,10 +188,11 @@ mod tests {
         for (text, needles) in [
             ("[queues.A]\ntimeout = 30", ["no unit", "30s"]),
             ("[queues.A]\ntimeout = \"soon\"", ["soon", "30s"]),
-            ("[queues.A]\nconcurrency = 0", ["queue A", "pause"]),
+            ("[queues.A]\nconcurrency = 0", ["queues.A.concurrency: ", "pause"]),
+            ("[defaults]\nmax_attempts = 0", ["defaults.max_attempts: ", "no retry"]),
             ("[queues.A]\nlease = \"10ms\"", ["lease", "1s"]),
-            ("[queues.A]\nbackoff = { jitter = 3.0 }", ["jitter", "1.0"]),
-            ("[runner]\nsweep = \"1h\"", ["sweep", "100ms"]),
+            ("[queues.A]\nbackoff = { jitter = 3.0 }", ["queues.A.backoff.jitter: ", "1.0"]),
+            ("[runner]\nsweep = \"1h\"", ["runner.sweep: ", "100ms"]),
             ("[queues.\"\"]\nlease = \"1s\"", ["queue name", "empty"]),
         ] {
             let error = refusal(&format!("{MEMORY}{text}"));

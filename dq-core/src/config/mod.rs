@@ -1,6 +1,7 @@
 //! Settings: which backend, which queues, how many at once.
 
 mod backend;
+mod backoff;
 pub mod duration;
 mod fault;
 mod interpolate;
@@ -15,6 +16,7 @@ mod variables;
 pub use backend::{
     BackendConfig, BackendRegistration, Environment, backend_from_url, known_backends,
 };
+pub use backoff::BackoffSettings;
 pub use load::Config;
 pub use queue::{QueuePolicy, QueueSettings};
 pub use secret::Secret;

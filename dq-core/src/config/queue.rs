@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::duration;
+use super::{BackoffSettings, duration};
 use crate::error::{Error, ErrorKind, Result};
 use crate::handler::Backoff;
 use crate::model::QueueName;
@@ -12,8 +12,16 @@ use crate::model::QueueName;
 /// Settings of one queue; what is `None` is left to the next layer below: built-in defaults, then
 /// the handler's attribute, then `[defaults]` of the configuration, then `[queues.NAME]`, then
 /// what the program says to the runner's builder.
+///
+/// ```
+/// use dq_core::DurationExt;
+/// use dq_core::config::QueueSettings;
+///
+/// let settings = QueueSettings::new().concurrency(4).lease(1.minutes());
+/// ```
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+#[non_exhaustive]
 pub struct QueueSettings {
     /// Jobs of this queue that one runner runs at once; at least 1. Default 16.
     pub concurrency: Option<usize>,
@@ -27,13 +35,61 @@ pub struct QueueSettings {
     #[serde(with = "duration::option")]
     pub lease: Option<Duration>,
     /// Delays between attempts.
-    pub backoff: Option<Backoff>,
+    pub backoff: BackoffSettings,
     /// Leases that may lapse in a row before the job is dead: it may be what crashes its runners.
     /// Default 10.
     pub max_losses: Option<u32>,
 }
 
 impl QueueSettings {
+    /// Leaves everything to the layers below.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets [`Self::concurrency`].
+    #[must_use]
+    pub const fn concurrency(mut self, concurrency: usize) -> Self {
+        self.concurrency = Some(concurrency);
+        self
+    }
+
+    /// Sets [`Self::max_attempts`].
+    #[must_use]
+    pub const fn max_attempts(mut self, max_attempts: u32) -> Self {
+        self.max_attempts = Some(max_attempts);
+        self
+    }
+
+    /// Sets [`Self::timeout`]; [`Duration::MAX`] for no limit.
+    #[must_use]
+    pub const fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// Sets [`Self::lease`].
+    #[must_use]
+    pub const fn lease(mut self, lease: Duration) -> Self {
+        self.lease = Some(lease);
+        self
+    }
+
+    /// Sets [`Self::backoff`]: some of it, or a whole [`Backoff`].
+    #[must_use]
+    pub fn backoff(mut self, backoff: impl Into<BackoffSettings>) -> Self {
+        self.backoff = backoff.into();
+        self
+    }
+
+    /// Sets [`Self::max_losses`].
+    #[must_use]
+    pub const fn max_losses(mut self, max_losses: u32) -> Self {
+        self.max_losses = Some(max_losses);
+        self
+    }
+
     /// These settings where they say something, `below` where they do not.
     #[must_use]
     pub fn over(self, below: Self) -> Self {
@@ -42,7 +98,7 @@ impl QueueSettings {
             max_attempts: self.max_attempts.or(below.max_attempts),
             timeout: self.timeout.or(below.timeout),
             lease: self.lease.or(below.lease),
-            backoff: self.backoff.or(below.backoff),
+            backoff: self.backoff.over(below.backoff),
             max_losses: self.max_losses.or(below.max_losses),
         }
     }
@@ -57,14 +113,40 @@ impl QueueSettings {
             max_attempts: self.max_attempts.unwrap_or(5),
             timeout: self.timeout.unwrap_or(Duration::from_secs(15 * 60)),
             lease: self.lease.unwrap_or(Duration::from_secs(30)),
-            backoff: self.backoff.unwrap_or_default(),
+            backoff: self.backoff.complete(),
             max_losses: self.max_losses.unwrap_or(10),
         };
-        policy.validate().map_err(|what| {
+        // What is set may be right by itself and wrong together with a default.
+        let together = Self { backoff: policy.backoff.into(), ..self };
+        together.validate().map_err(|what| {
             Error::new(ErrorKind::Config, format!("queue {queue}: {what}"))
                 .remedy("correct it in the configuration or in the handler's attribute")
         })?;
         Ok(policy)
+    }
+
+    /// The field that is wrong and what is wrong with it, if anything is; what is not set is not
+    /// wrong.
+    pub(super) fn validate(&self) -> Result<(), String> {
+        const LEASES: std::ops::RangeInclusive<Duration> =
+            Duration::from_secs(1)..=Duration::from_secs(86_400);
+        if self.concurrency == Some(0) {
+            return Err("concurrency is 0; to stop a queue, pause it".to_owned());
+        }
+        if self.max_attempts == Some(0) {
+            return Err("max_attempts is 0; 1 means no retry".to_owned());
+        }
+        if self.max_losses == Some(0) {
+            return Err("max_losses is 0; it must be at least 1".to_owned());
+        }
+        if self.timeout == Some(Duration::ZERO) {
+            return Err("timeout is 0; \"none\" means no limit".to_owned());
+        }
+        if let Some(lease) = self.lease.filter(|lease| !LEASES.contains(lease)) {
+            let lease = humantime::format_duration(lease);
+            return Err(format!("lease is {lease}; it must be 1s to 1day"));
+        }
+        self.backoff.validate()
     }
 }
 
@@ -83,28 +165,4 @@ pub struct QueuePolicy {
     pub backoff: Backoff,
     /// See [`QueueSettings::max_losses`].
     pub max_losses: u32,
-}
-
-impl QueuePolicy {
-    fn validate(&self) -> Result<(), String> {
-        const LEASES: std::ops::RangeInclusive<Duration> =
-            Duration::from_secs(1)..=Duration::from_secs(86_400);
-        if self.concurrency == 0 {
-            return Err("concurrency is 0; to stop a queue, pause it".to_owned());
-        }
-        if self.max_attempts == 0 {
-            return Err("max_attempts is 0; 1 means no retry".to_owned());
-        }
-        if self.max_losses == 0 {
-            return Err("max_losses is 0; it must be at least 1".to_owned());
-        }
-        if self.timeout.is_zero() {
-            return Err("timeout is 0; \"none\" means no limit".to_owned());
-        }
-        if !LEASES.contains(&self.lease) {
-            let lease = humantime::format_duration(self.lease);
-            return Err(format!("lease is {lease}; it must be 1s to 1day"));
-        }
-        self.backoff.validate()
-    }
 }

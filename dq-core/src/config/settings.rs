@@ -11,6 +11,7 @@ use crate::model::Limits;
 /// How a runner works.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+#[non_exhaustive]
 pub struct RunnerSettings {
     /// Jobs that one runner runs at once over all queues; at least 1. Default 256.
     pub concurrency: usize,
@@ -35,14 +36,19 @@ impl RunnerSettings {
     /// # Errors
     /// `Config` naming the field and its range.
     pub fn validate(&self) -> Result<()> {
+        self.range().map_err(|what| Error::new(ErrorKind::Config, format!("runner.{what}")))
+    }
+
+    /// The field that is wrong and what is wrong with it, if anything is.
+    pub(super) fn range(&self) -> Result<(), String> {
+        const SWEEPS: std::ops::RangeInclusive<Duration> =
+            Duration::from_millis(100)..=Duration::from_secs(60);
         if self.concurrency == 0 {
-            return Err(Error::new(ErrorKind::Config, "runner.concurrency is 0")
-                .remedy("it must be at least 1; to stop a queue, pause it"));
+            return Err("concurrency is 0; to stop a queue, pause it".to_owned());
         }
-        if !(Duration::from_millis(100)..=Duration::from_secs(60)).contains(&self.sweep) {
+        if !SWEEPS.contains(&self.sweep) {
             let sweep = humantime::format_duration(self.sweep);
-            return Err(Error::new(ErrorKind::Config, format!("runner.sweep is {sweep}"))
-                .remedy("it must be 100ms to 1m"));
+            return Err(format!("sweep is {sweep}; it must be 100ms to 1m"));
         }
         Ok(())
     }
@@ -51,6 +57,7 @@ impl RunnerSettings {
 /// Bounds on what is accepted, as far as they can be configured.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+#[non_exhaustive]
 pub struct LimitSettings {
     /// See [`Limits::payload`], in bytes.
     pub payload: Option<usize>,

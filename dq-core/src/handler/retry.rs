@@ -2,23 +2,17 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
-use crate::config::duration;
 use crate::entropy::Entropy;
 
 /// The delay before the next attempt: `initial * factor^(failed - 1)`, at most `max`, made longer
 /// or shorter by up to `jitter` of itself.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Backoff {
     /// Before the second attempt; 1 s unless set.
-    #[serde(with = "duration")]
     pub initial: Duration,
     /// Growth from attempt to attempt; at least 1.0; 2.0 unless set.
     pub factor: f64,
     /// No delay is longer; 10 min unless set.
-    #[serde(with = "duration")]
     pub max: Duration,
     /// Spread around the delay, from 0.0 (none) to 1.0 (anything up to twice); 0.2 unless set.
     pub jitter: f64,
@@ -45,23 +39,6 @@ impl Backoff {
         let bare = (self.initial.as_secs_f64() * self.factor.powf(exponent)).min(max);
         let spread = 1.0 + self.jitter * (2.0 * entropy.fraction() - 1.0);
         Duration::try_from_secs_f64((bare * spread).clamp(0.0, max)).unwrap_or(self.max)
-    }
-
-    /// Says what is wrong with the numbers, if anything is.
-    ///
-    /// # Errors
-    /// A sentence naming the field and its range.
-    pub fn validate(&self) -> Result<(), String> {
-        if !(self.factor.is_finite() && self.factor >= 1.0) {
-            return Err(format!("backoff.factor is {}; it must be at least 1.0", self.factor));
-        }
-        if !(0.0..=1.0).contains(&self.jitter) {
-            return Err(format!("backoff.jitter is {}; it must be 0.0 to 1.0", self.jitter));
-        }
-        if self.initial > self.max {
-            return Err("backoff.initial is longer than backoff.max".to_owned());
-        }
-        Ok(())
     }
 }
 

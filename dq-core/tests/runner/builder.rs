@@ -62,7 +62,7 @@ async fn a_configured_queue_without_a_handler_is_told_unless_it_is_elsewhere() {
 #[tokio::test]
 async fn bad_settings_are_told_with_the_queue() {
     let rig = Rig::new().await;
-    let zero = QueueSettings { concurrency: Some(0), ..QueueSettings::default() };
+    let zero = QueueSettings::new().concurrency(0);
     let error = rig.dq.runner().handler(Handle::done()).queue(QUEUE, zero).build().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config);
     assert!(error.what().contains("queue Q: concurrency is 0"), "{error}");

@@ -25,7 +25,7 @@ async fn an_error_is_retried_after_the_backoff_and_then_dead() {
     rig.start(|runner| {
         runner.handler(Handle::new(async |_, _| Err("no luck".into())).with(|settings| {
             settings.max_attempts = Some(3);
-            settings.backoff = Some(backoff);
+            settings.backoff = backoff.into();
         }))
     });
     for (attempt, delay) in [(1, 10.seconds()), (2, 30.seconds())] {

@@ -54,7 +54,7 @@ pub(super) struct Settings {
     pub(super) backoff: Option<Backoff>,
 }
 
-/// The fields of `Backoff`.
+/// The fields of `BackoffSettings`.
 #[derive(Default)]
 pub(super) struct Backoff {
     pub(super) initial: Option<Duration>,

@@ -167,55 +167,37 @@ fn finish(
     }
 }
 
-/// The `QueueSettings` literal, every field of it.
+/// The `QueueSettings`, with what the attribute says and nothing else.
 fn settings(settings: &Settings, private: &TokenStream) -> TokenStream {
-    let concurrency = settings.concurrency.map(|count| {
-        // A suffix would tie it to the width of this machine.
-        let count = proc_macro2::Literal::u32_unsuffixed(count);
-        quote!(#count)
-    });
     let duration = |value| duration_tokens(value, private);
-    let concurrency = option(concurrency);
-    let max_attempts = option(settings.max_attempts);
-    let timeout = option(settings.timeout.map(duration));
-    let lease = option(settings.lease.map(duration));
-    let backoff = option(settings.backoff.as_ref().map(|it| backoff(it, private)));
-    let max_losses = option(settings.max_losses);
-    quote! {
-        #private::QueueSettings {
-            concurrency: #concurrency,
-            max_attempts: #max_attempts,
-            timeout: #timeout,
-            lease: #lease,
-            backoff: #backoff,
-            max_losses: #max_losses,
-        }
-    }
+    // A suffix would tie it to the width of this machine.
+    let concurrency = settings.concurrency.map(proc_macro2::Literal::u32_unsuffixed);
+    let set = [
+        set("concurrency", concurrency),
+        set("max_attempts", settings.max_attempts),
+        set("timeout", settings.timeout.map(duration)),
+        set("lease", settings.lease.map(duration)),
+        set("backoff", settings.backoff.as_ref().map(|it| backoff(it, private))),
+        set("max_losses", settings.max_losses),
+    ];
+    quote!(#private::QueueSettings::new() #(#set)*)
 }
 
 fn backoff(backoff: &Backoff, private: &TokenStream) -> TokenStream {
     let duration = |value| duration_tokens(value, private);
-    let given = [
-        ("initial", backoff.initial.map(duration)),
-        ("factor", backoff.factor.map(|factor| quote!(#factor))),
-        ("max", backoff.max.map(duration)),
-        ("jitter", backoff.jitter.map(|jitter| quote!(#jitter))),
+    let set = [
+        set("initial", backoff.initial.map(duration)),
+        set("factor", backoff.factor),
+        set("max", backoff.max.map(duration)),
+        set("jitter", backoff.jitter),
     ];
-    let complete = given.iter().all(|(_, value)| value.is_some());
-    let fields = given.into_iter().filter_map(|(field, value)| {
-        let field = format_ident!("{field}");
-        value.map(|value| quote!(#field: #value,))
-    });
-    let rest =
-        (!complete).then(|| quote!(..<#private::Backoff as ::core::default::Default>::default()));
-    quote!(#private::Backoff { #(#fields)* #rest })
+    quote!(#private::BackoffSettings::new() #(#set)*)
 }
 
-fn option<T: quote::ToTokens>(value: Option<T>) -> TokenStream {
-    match value {
-        Some(value) => quote!(::core::option::Option::Some(#value)),
-        None => quote!(::core::option::Option::None),
-    }
+/// The call that sets a field, if there is something to set.
+fn set(field: &str, value: Option<impl ToTokens>) -> Option<TokenStream> {
+    let field = format_ident!("{field}");
+    value.map(|value| quote!(.#field(#value)))
 }
 
 /// A local variable that the user's names cannot meet.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use dq::config::BackoffSettings;
 use dq::{Backoff, HandlerFn, delay_handler};
 
 #[delay_handler(
@@ -35,12 +36,16 @@ fn main() {
         max: Duration::from_secs(3_600),
         jitter: 0.0,
     };
-    assert_eq!(settings.backoff, Some(backoff));
+    assert_eq!(settings.backoff, backoff.into());
 
     let settings = some::settings();
     assert_eq!(settings.timeout, Some(Duration::MAX));
     assert_eq!(settings.max_attempts, None);
-    assert_eq!(settings.backoff, Some(Backoff::default()));
+    assert_eq!(settings.backoff, BackoffSettings::new());
 
-    assert_eq!(fine::settings().timeout, Some(Duration::from_micros(1_500)));
+    let settings = fine::settings();
+    assert_eq!(settings.timeout, Some(Duration::from_micros(1_500)));
+    // What is not given is left to the configuration.
+    let backoff = BackoffSettings::new().max(Duration::from_secs(1)).jitter(1.0);
+    assert_eq!(settings.backoff, backoff);
 }

@@ -11,6 +11,7 @@ mod shadowed {
     pub struct Cow;
     pub struct Duration;
     pub struct Backoff;
+    pub struct BackoffSettings;
     pub struct QueueSettings;
     pub struct str;
     pub struct u32;

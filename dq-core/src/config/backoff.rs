@@ -1,0 +1,149 @@
+//! What a layer of settings says about the delays between attempts.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::duration;
+use crate::handler::Backoff;
+
+/// Settings of a [`Backoff`]; like those of [`QueueSettings`](super::QueueSettings), each that is
+/// `None` is left to the layer below, so that a file can change one and keep the others.
+///
+/// ```
+/// use dq_core::DurationExt;
+/// use dq_core::config::{BackoffSettings, QueueSettings};
+///
+/// let settings = QueueSettings::new().backoff(BackoffSettings::new().max(1.hours()));
+/// assert_eq!(settings.backoff.initial, None);
+/// ```
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[non_exhaustive]
+pub struct BackoffSettings {
+    /// Before the second attempt. Default 1 s.
+    #[serde(with = "duration::option")]
+    pub initial: Option<Duration>,
+    /// Growth from attempt to attempt; at least 1.0. Default 2.0.
+    pub factor: Option<f64>,
+    /// No delay is longer. Default 10 min.
+    #[serde(with = "duration::option")]
+    pub max: Option<Duration>,
+    /// Spread around the delay, from 0.0 (none) to 1.0 (anything up to twice). Default 0.2.
+    pub jitter: Option<f64>,
+}
+
+impl BackoffSettings {
+    /// Leaves everything to the layers below.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets [`Self::initial`].
+    #[must_use]
+    pub const fn initial(mut self, initial: Duration) -> Self {
+        self.initial = Some(initial);
+        self
+    }
+
+    /// Sets [`Self::factor`].
+    #[must_use]
+    pub const fn factor(mut self, factor: f64) -> Self {
+        self.factor = Some(factor);
+        self
+    }
+
+    /// Sets [`Self::max`].
+    #[must_use]
+    pub const fn max(mut self, max: Duration) -> Self {
+        self.max = Some(max);
+        self
+    }
+
+    /// Sets [`Self::jitter`].
+    #[must_use]
+    pub const fn jitter(mut self, jitter: f64) -> Self {
+        self.jitter = Some(jitter);
+        self
+    }
+
+    /// These settings where they say something, `below` where they do not.
+    #[must_use]
+    pub fn over(self, below: Self) -> Self {
+        Self {
+            initial: self.initial.or(below.initial),
+            factor: self.factor.or(below.factor),
+            max: self.max.or(below.max),
+            jitter: self.jitter.or(below.jitter),
+        }
+    }
+
+    /// With the defaults where nothing is said.
+    #[must_use]
+    pub fn complete(self) -> Backoff {
+        let default = Backoff::default();
+        Backoff {
+            initial: self.initial.unwrap_or(default.initial),
+            factor: self.factor.unwrap_or(default.factor),
+            max: self.max.unwrap_or(default.max),
+            jitter: self.jitter.unwrap_or(default.jitter),
+        }
+    }
+
+    /// The field that is wrong and what is wrong with it, if anything is; what is not set is not
+    /// wrong.
+    pub(super) fn validate(&self) -> Result<(), String> {
+        if let Some(factor) = self.factor.filter(|it| !(it.is_finite() && *it >= 1.0)) {
+            return Err(format!("backoff.factor is {factor}; it must be at least 1.0"));
+        }
+        if let Some(jitter) = self.jitter.filter(|it| !(0.0..=1.0).contains(it)) {
+            return Err(format!("backoff.jitter is {jitter}; it must be 0.0 to 1.0"));
+        }
+        match (self.initial, self.max) {
+            (Some(initial), Some(max)) if initial > max => {
+                let [initial, max] = [initial, max].map(humantime::format_duration);
+                Err(format!("backoff.initial is {initial}, longer than backoff.max, {max}"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl From<Backoff> for BackoffSettings {
+    fn from(backoff: Backoff) -> Self {
+        let Backoff { initial, factor, max, jitter } = backoff;
+        Self::new().initial(initial).factor(factor).max(max).jitter(jitter)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::DurationExt;
+
+    #[test]
+    fn what_one_layer_leaves_open_the_next_one_says() {
+        let file = BackoffSettings::new().max(1.hours());
+        let attribute = BackoffSettings::new().initial(5.seconds()).max(1.minutes()).jitter(0.0);
+        let backoff = file.over(attribute).complete();
+        let expected = Backoff { initial: 5.seconds(), factor: 2.0, max: 1.hours(), jitter: 0.0 };
+        assert_eq!(backoff, expected);
+        assert_eq!(BackoffSettings::from(backoff).complete(), backoff);
+        assert_eq!(BackoffSettings::new().complete(), Backoff::default());
+    }
+
+    #[test]
+    fn only_what_is_said_can_be_wrong() {
+        // Shorter than the default of `initial`, but the attribute may have a shorter one.
+        assert!(BackoffSettings::new().max(1.millis()).validate().is_ok());
+        for (settings, word) in [
+            (BackoffSettings::new().factor(0.9), "factor"),
+            (BackoffSettings::new().factor(f64::NAN), "factor"),
+            (BackoffSettings::new().jitter(-0.1), "jitter"),
+            (BackoffSettings::new().initial(2.seconds()).max(1.seconds()), "initial is 2s"),
+        ] {
+            assert!(settings.validate().unwrap_err().contains(word), "{settings:?}");
+        }
+    }
+}
