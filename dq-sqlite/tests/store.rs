@@ -180,6 +180,28 @@ async fn paused_queues_give_nothing_and_purge_leaves_what_runs() {
 }
 
 #[tokio::test]
+async fn a_dead_job_that_is_named_twice_counts_once() {
+    let bed = Bed::new();
+    let backend = bed.open().await;
+    let _ = backend.schedule(vec![bed.job(Due::NOW), bed.job(Due::NOW)]).await.unwrap();
+    let mut ids = Vec::new();
+    for leased in claim(&backend, 2).await.jobs {
+        let reason = DeadReason::new(DeadKind::Rejected, "x");
+        settle(&backend, &leased, Verdict::Dead { reason, failed: true }).await;
+        ids.push(leased.job.id);
+    }
+    let queue = queue();
+    let affected = async |operation| backend.operate(operation).await.unwrap().affected;
+    let (replayed, removed) = ([ids[0]; 2], [ids[1]; 2]);
+    let replay = Operation::Replay { queue: &queue, jobs: Some(&replayed), due: Due::NOW };
+    assert_eq!(affected(replay).await, 1);
+    let remove = Operation::Remove { queue: &queue, jobs: Some(&removed) };
+    assert_eq!(affected(remove).await, 1);
+    let stats = stats(&backend).await;
+    assert_eq!((stats.ready, stats.dead, stats.totals.unwrap().removed), (1, 0, 1));
+}
+
+#[tokio::test]
 async fn a_dropped_claim_gives_its_leases_back() {
     let bed = Bed::new();
     let backend = Arc::new(bed.open().await);
