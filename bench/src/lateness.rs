@@ -15,6 +15,7 @@ const BULK: usize = 1_000;
 
 pub(crate) fn run(plan: &Plan) -> Result<Vec<Figure>> {
     let runtime = runtime(2);
+    let lead = plan.size(Duration::from_secs(8), Duration::from_secs(1));
     let mut figures = Vec::new();
     for store in ["memory", "sqlite"] {
         let measure = |case: Case| {
@@ -27,23 +28,24 @@ pub(crate) fn run(plan: &Plan) -> Result<Vec<Figure>> {
         };
         figures.extend(measure(Case::Idle { jobs: plan.size(500, 20) })?);
         let pending = plan.size(1_000_000, 5_000);
-        figures.extend(measure(Case::Steady { pending, seconds: plan.size(10, 1) })?);
+        figures.extend(measure(Case::Steady { pending, seconds: plan.size(10, 1), lead })?);
         let jobs = plan.size(100_000, 2_000);
         for concurrency in [None, Some(256)] {
-            figures.extend(measure(Case::AtOnce { jobs, concurrency })?);
+            figures.extend(measure(Case::AtOnce { jobs, concurrency, lead })?);
         }
     }
     Ok(figures)
 }
 
+/// What is measured. `lead` is the time to store the jobs in before the first is due.
 #[derive(Debug, Clone, Copy)]
 enum Case {
     /// One job now and then, in an otherwise empty store.
     Idle { jobs: usize },
     /// 1,000 jobs per second, a millisecond apart, before many that are due much later.
-    Steady { pending: usize, seconds: usize },
+    Steady { pending: usize, seconds: usize, lead: Duration },
     /// Many jobs in the same millisecond.
-    AtOnce { jobs: usize, concurrency: Option<usize> },
+    AtOnce { jobs: usize, concurrency: Option<usize>, lead: Duration },
 }
 
 impl Case {
@@ -60,8 +62,13 @@ impl Case {
         let dq = Dq::connect(&url).await?;
         let figures = match self {
             Self::Idle { jobs } => idle(&dq, store, jobs).await?,
-            Self::Steady { pending, seconds } => steady(&dq, store, pending, seconds).await?,
-            Self::AtOnce { jobs, concurrency } => at_once(&dq, store, jobs, concurrency).await?,
+            Self::Steady { pending, seconds, lead } => {
+                fill(&dq, pending).await?;
+                steady(&dq, &format!("{store}, {pending} pending"), seconds, lead).await?
+            }
+            Self::AtOnce { jobs, concurrency, lead } => {
+                at_once(&dq, store, jobs, concurrency, lead).await?
+            }
         };
         dq.close().await?;
         Ok(figures)
@@ -87,19 +94,16 @@ async fn idle(dq: &Dq, store: &str, jobs: usize) -> Result<Vec<Figure>> {
     Ok(figures(&format!("{store}, idle"), &probe, true))
 }
 
-async fn steady(dq: &Dq, store: &str, pending: usize, seconds: usize) -> Result<Vec<Figure>> {
-    fill(dq, pending).await?;
+async fn steady(dq: &Dq, name: &str, seconds: usize, lead: Duration) -> Result<Vec<Figure>> {
     let jobs = seconds * 1_000;
-    // Time enough to store them before the first is due.
-    let first = now() + Duration::from_secs(3);
+    let first = now() + lead;
     schedule(dq, jobs, |job| first + Duration::from_millis(job as u64)).await?;
     if now() > first {
         return Err("the first job was due before the last was stored".into());
     }
     let probe = Probe::timing(jobs);
     probe.run(dq).await?;
-    let name = format!("{store}, {pending} pending, 1,000 due/s");
-    Ok(figures(&name, &probe, true))
+    Ok(figures(&format!("{name}, 1,000 due/s"), &probe, true))
 }
 
 async fn at_once(
@@ -107,8 +111,9 @@ async fn at_once(
     store: &str,
     jobs: usize,
     concurrency: Option<usize>,
+    lead: Duration,
 ) -> Result<Vec<Figure>> {
-    let due = now() + Duration::from_secs(8);
+    let due = now() + lead;
     schedule(dq, jobs, |_| due).await?;
     if now() > due {
         return Err("the jobs were due before the last was stored".into());
