@@ -106,7 +106,7 @@ async fn claim(source: &Arc<Source>, horizon: &mut Horizon) -> Result<()> {
         return Ok(());
     }
     loop {
-        let reservation = machine.slots.reserve();
+        let reservation = machine.slots.reserve(source.number);
         if reservation.limit == 0 {
             horizon.hungry = true;
             horizon.next_due = None;
@@ -298,11 +298,11 @@ async fn wait(source: &Source, horizon: &mut Horizon, wakeups: Option<&mut Wakeu
             }
             () = machine.stop.cancelled() => return,
             hint = hint => {
-                if horizon.to_local(hint.due) <= machine.now() {
+                // If it is not due yet, the timer is set to it and the store is left alone.
+                horizon.next_due = horizon.next_due.into_iter().chain([hint.due]).min();
+                if horizon.expects_jobs(machine.now()) {
                     return;
                 }
-                // Not due yet: the timer is set to it, and the store is left alone.
-                horizon.next_due = horizon.next_due.into_iter().chain([hint.due]).min();
             }
         }
     }

@@ -19,6 +19,21 @@ impl dq_core::DelayHandler for Other {
     }
 }
 
+/// A handler of another queue.
+pub(crate) struct Elsewhere;
+
+impl dq_core::DelayHandler for Elsewhere {
+    type Payload = String;
+
+    fn code(&self) -> impl QueueCode {
+        "OTHER"
+    }
+
+    async fn handle(&self, _job: JobContext, _payload: String) -> HandlerResult {
+        Err("never run".into())
+    }
+}
+
 #[tokio::test]
 async fn two_handlers_of_one_code_are_both_named() {
     let rig = Rig::new().await;

@@ -1,6 +1,7 @@
 //! Stores that are consumed and not produced to.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use dq_core::{
     Backend, Cancelled, Dq, DurationExt, MemoryBackend, OnConflict, QueueHandle, Rescheduled,
@@ -104,6 +105,38 @@ async fn an_old_store_that_hangs_keeps_nobody_waiting() {
         rig.schedule("x").await;
         rig.until_settled().await;
     }
+    rig.tell_to_stop();
+    rig.advance_until(5.seconds(), &crate::rig::Said::Stopped).await;
+    rig.stopped().await.unwrap();
+}
+
+/// Waits for what may come.
+async fn settle_down() {
+    for _ in 0..1_000 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn stores_that_share_scarce_places_rest_while_none_is_free() {
+    let clock = Arc::new(VirtualClock::default());
+    let [old, new] = [(); 2].map(|()| Odd::new(&clock, Oddities::default()));
+    let dq = Dq::builder().backend(new.clone()).drain(Opened::new(old.clone()));
+    let dq = dq.clock(clock.clone()).connect().await.unwrap();
+    let mut rig = Rig::over(dq, clock);
+    rig.schedule("runs").await;
+    rig.schedule("waits for its place").await;
+    rig.start(|runner| {
+        let hangs = Handle::new(async |_, _| std::future::pending().await);
+        let other = crate::builder::Elsewhere;
+        runner.handler(hangs.with(|settings| settings.concurrency = Some(1))).handler(other)
+    });
+    rig.until(&crate::rig::Said::Started { attempt: 1, deliveries: 1 }).await;
+    settle_down().await;
+    let claims = || [&old, &new].map(|store| store.claims.load(Ordering::SeqCst));
+    let before = claims();
+    settle_down().await;
+    assert_eq!(claims(), before, "nothing was freed and no time has passed");
     rig.tell_to_stop();
     rig.advance_until(5.seconds(), &crate::rig::Said::Stopped).await;
     rig.stopped().await.unwrap();

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use dq_core::config::{BackendConfig, Environment};
@@ -30,13 +31,19 @@ pub(crate) struct Oddities {
 pub(crate) struct Odd {
     pub(crate) inner: MemoryBackend,
     clock: Arc<VirtualClock>,
+    pub(crate) claims: AtomicU32,
     oddities: Mutex<Oddities>,
 }
 
 impl Odd {
     pub(crate) fn new(clock: &Arc<VirtualClock>, oddities: Oddities) -> Arc<Self> {
         let inner = MemoryBackend::new(clock.clone());
-        Arc::new(Self { inner, clock: clock.clone(), oddities: Mutex::new(oddities) })
+        Arc::new(Self {
+            inner,
+            clock: clock.clone(),
+            claims: AtomicU32::new(0),
+            oddities: Mutex::new(oddities),
+        })
     }
 
     fn now(&self) -> Oddities {
@@ -84,6 +91,7 @@ impl Backend for Odd {
     }
 
     async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed> {
+        self.claims.fetch_add(1, Ordering::SeqCst);
         if self.now().claims_hang {
             std::future::pending::<()>().await;
         }
