@@ -120,7 +120,8 @@ impl SqliteBackend {
 /// What breaks these rules fails with a message that begins with `dq:`. SQL cannot see everything:
 /// names with U+FFFE or U+FFFF, which Rust accepts, are refused, and headers that are JSON but not
 /// UTF-8 are accepted, whose job is quarantined when its time comes. The SQLite that runs the
-/// statement needs the JSON functions, which are built in from 3.38 on.
+/// statement needs the JSON functions, which are built in from 3.38 on; up to 3.40 it refuses them
+/// to connections with `PRAGMA trusted_schema = OFF`.
 ///
 /// A job whose id is known or whose key is live already changes nothing; to see which, select `id`
 /// from the view by `queue` and `key`. Listeners notice the commit within 25 ms.
