@@ -24,6 +24,9 @@ use crate::model::QueueName;
 #[non_exhaustive]
 pub struct QueueSettings {
     /// Jobs of this queue that one runner runs at once; at least 1. Default 16.
+    ///
+    /// It also bounds how many a second: `concurrency` divided by the time of one run and of the
+    /// store's answers to a claim and a settlement. Raise it for many short jobs.
     pub concurrency: Option<usize>,
     /// Attempts of a job before it is dead; 1 means no retry. Default 5.
     pub max_attempts: Option<u32>,
