@@ -10,6 +10,7 @@
 //! Orders and jobs live in one SQLite file, so an order and its timeout come to be in one
 //! transaction: there is no order without a timeout, whenever the process is killed.
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -52,8 +53,11 @@ struct UnpaidOrder {
 #[delay_handler("ORDER_TIMEOUT", blocking, max_attempts = 5, timeout = "30s")]
 fn order_timeout(State(shop): State<Shop>, order: UnpaidOrder) -> HandlerResult {
     // One statement decides between payment and timeout, in whatever order they come.
-    let changed = shop.change(order.id, "cancelled")?;
-    Ok(if changed { Outcome::Done } else { Outcome::skip("it was paid") })
+    if !shop.change(order.id, "cancelled")? {
+        return Ok(Outcome::skip("it was paid"));
+    }
+    tracing::info!(order.id, "cancelled: not paid in time");
+    Ok(Outcome::Done)
 }
 
 // --- the shop -------------------------------------------------------------------------------
@@ -272,7 +276,9 @@ async fn main() -> ExitCode {
         }
     };
     let verbosity = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt().with_env_filter(verbosity).with_writer(std::io::stderr).init();
+    let colour = std::io::stderr().is_terminal();
+    let log = tracing_subscriber::fmt().with_env_filter(verbosity).with_ansi(colour);
+    log.with_writer(std::io::stderr).init();
     match run(options).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -194,11 +194,12 @@ impl fmt::Display for Error {
 
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Error({self}")?;
+        // What `main` prints of an error that it returns.
+        fmt::Display::fmt(self, f)?;
         if let Some(source) = &self.inner.source {
             write!(f, "; caused by: {source}")?;
         }
-        f.write_str(")")
+        Ok(())
     }
 }
 

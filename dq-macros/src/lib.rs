@@ -74,7 +74,7 @@ use proc_macro::TokenStream;
 /// | `concurrency = 8` | jobs that one runner runs at once | 16 |
 /// | `max_losses = 3` | leases that may lapse in a row before the job is dead | 10 |
 /// | `backoff(initial = "1s", factor = 2.0, max = "10m", jitter = 0.2)` | delays between attempts; leave out what suits | as shown |
-/// | `blocking` | the function is a plain `fn` and runs where it may block its thread | |
+/// | `blocking` | the function is a plain `fn` and runs where it may block its thread; it cannot be dropped: at its timeout `ctx.is_cancelled()` becomes true, and what it returns counts | |
 /// | `crate = "::dq"` | path of this crate, for those who renamed it | `::dq` |
 ///
 /// ```

@@ -7,7 +7,7 @@ use crate::run::{Done, cargo, step};
 const ALL: [&str; 2] = ["--workspace", "--all-features"];
 
 /// Formatting, lints, tests. `cargo test` includes the examples, which are compiled, run by
-/// `tests/examples.rs`, and the code in the documentation.
+/// `tests/examples`, and the code in the documentation.
 pub(crate) fn everything() -> Done {
     step("formatting", &mut cargo(["fmt", "--all", "--check"]))?;
     let deny_warnings = ["--all-targets", "--", "-D", "warnings"];

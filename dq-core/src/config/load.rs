@@ -82,7 +82,7 @@ impl Config {
             )
             .operation("read the configuration"));
         }
-        Self::extract(&Layers::new(Toml::file_exact(path), Variable::all())?)
+        Self::extract(&Layers::new(Toml::file_exact(path), Variable::all()?)?)
     }
 
     /// Reads text instead of a file, and no environment.

@@ -30,7 +30,9 @@ pub struct QueueSettings {
     pub concurrency: Option<usize>,
     /// Attempts of a job before it is dead; 1 means no retry. Default 5.
     pub max_attempts: Option<u32>,
-    /// Longest run of the handler; `"none"` for no limit. Default 15 min.
+    /// Longest run of the handler; `"none"` for no limit. Default 15 min. A handler that takes longer
+    /// is dropped, and the attempt has failed. One that is `blocking` cannot be dropped: its
+    /// cancellation signal fires, and what it returns counts.
     #[serde(with = "duration::limit")]
     pub timeout: Option<Duration>,
     /// How long a lease lasts unless renewed, and so how long after a crash the job runs again;

@@ -4,6 +4,7 @@ use figment::value::{Dict, Map, Value};
 use figment::{Metadata, Profile, Provider};
 
 use super::fault::{SECRETIVE, written};
+use crate::error::{Error, ErrorKind, Result};
 
 /// One variable as a layer of its own, so that an error can name it.
 #[derive(Debug)]
@@ -35,14 +36,37 @@ impl Variable {
     }
 
     /// Those of this process, in the order of their names.
-    pub(super) fn all() -> Vec<Self> {
-        let all = std::env::vars_os();
-        let mut all: Vec<_> = all
-            .filter_map(|(name, value)| Self::new(name.to_str()?, &value.to_string_lossy()))
-            .collect();
+    ///
+    /// # Errors
+    /// `Config` for a name that was surely meant for us and sets nothing.
+    pub(super) fn all() -> Result<Vec<Self>> {
+        let mut all = Vec::new();
+        for (name, value) in std::env::vars_os() {
+            let Some(name) = name.to_str() else { continue };
+            if let Some(meant) = meant(name) {
+                return Err(Error::new(
+                    ErrorKind::Config,
+                    format!("the environment variable {name} sets nothing"),
+                )
+                .remedy(format!("two underscores part table and key: {meant}"))
+                .operation("read the configuration"));
+            }
+            all.extend(Self::new(name, &value.to_string_lossy()));
+        }
         all.sort_by(|one, other| one.name.cmp(&other.name));
-        all
+        Ok(all)
     }
+}
+
+/// The tables of the configuration.
+const TABLES: [&str; 6] = ["BACKEND", "DEFAULTS", "DRAIN", "LIMITS", "QUEUES", "RUNNER"];
+
+/// What `DQ_BACKEND_PATH` should have been called.
+fn meant(name: &str) -> Option<String> {
+    let key = name.strip_prefix("DQ_")?;
+    let (table, rest) = key.split_once('_')?;
+    let single = !key.contains("__") && TABLES.contains(&table);
+    single.then(|| format!("DQ_{table}__{rest}"))
 }
 
 /// A number, a boolean, a list, a table, or else text.
@@ -81,6 +105,14 @@ mod tests {
         );
         for other in ["PATH", "DQ_DATA", "D", "DÖ_A__B", "ADQ_A__B"] {
             assert_eq!(key(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_single_underscore_is_told() {
+        assert_eq!(meant("DQ_BACKEND_PATH").unwrap(), "DQ_BACKEND__PATH");
+        for fine in ["DQ_BACKEND__PATH", "DQ_DATA_DIR", "DQ_BACKEND", "DQ_BACKENDS_X", "PATH"] {
+            assert_eq!(meant(fine), None, "{fine}");
         }
     }
 

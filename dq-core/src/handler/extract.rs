@@ -1,5 +1,6 @@
 //! What a handler's arguments are made from.
 
+use std::fmt;
 use std::future::Future;
 
 use bytes::Bytes;
@@ -61,8 +62,14 @@ impl<T: Clone + Send + Sync + 'static> FromJob for State<T> {
 }
 
 /// The payload's bytes as the store kept them.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct RawPayload(pub Bytes);
+
+impl fmt::Debug for RawPayload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RawPayload(<{} bytes>)", self.0.len())
+    }
+}
 
 impl FromJob for RawPayload {
     async fn from_job(ctx: &JobContext) -> Result<Self, BoxError> {
@@ -91,5 +98,47 @@ pub(crate) fn decode<P: Payload>(ctx: &JobContext) -> Result<P, JobError> {
             format!("its content type is {other:?}; this handler takes {JSON}").into(),
         ));
     }
-    serde_json::from_slice(ctx.raw_payload()).map_err(|error| JobError::Undecodable(error.into()))
+    serde_json::from_slice(ctx.raw_payload())
+        .map_err(|error| JobError::Undecodable(without_values(&error).into()))
+}
+
+/// What was expected and where, without what was found: that is the payload, which is not to be
+/// seen in logs.
+fn without_values(error: &serde_json::Error) -> String {
+    if !error.is_data() {
+        return error.to_string();
+    }
+    let text = error.to_string();
+    match text.split_once(", expected ") {
+        Some((_, expected)) => format!("expected {expected}"),
+        None if text.starts_with("missing field ") => text,
+        None => format!("an invalid value at line {} column {}", error.line(), error.column()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_values;
+
+    #[test]
+    fn errors_say_what_was_expected_and_not_what_was_found() {
+        #[derive(Debug, serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        #[allow(dead_code)]
+        struct Login {
+            user: String,
+            pin: u32,
+        }
+        for (payload, wanted) in [
+            (r#"{"user":"bob","pin":"hunter2"}"#, "expected u32 at line 1 column 29"),
+            (r#"{"user":"bob"}"#, "missing field `pin` at line 1 column 14"),
+            (r#"{"hunter2":1}"#, "expected `user` or `pin` at line 1 column 10"),
+            (r#"{"user":"#, "EOF while parsing a value at line 1 column 8"),
+        ] {
+            let error = serde_json::from_str::<Login>(payload).unwrap_err();
+            assert_eq!(without_values(&error), wanted);
+        }
+        let custom = <serde_json::Error as serde::de::Error>::custom("hunter2 is no date");
+        assert!(!without_values(&custom).contains("hunter2"));
+    }
 }

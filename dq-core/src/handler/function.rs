@@ -26,6 +26,8 @@ pub trait HandlerFn: Queue + 'static {
     const NAME: &'static str;
     /// Where it stands, as `file:line`.
     const LOCATION: &'static str;
+    /// Whether it is a synchronous function, which runs on a thread and cannot be stopped.
+    const BLOCKING: bool = false;
 
     /// What the attribute says about retries, timeout and lease.
     fn settings() -> QueueSettings;
@@ -90,6 +92,7 @@ pub struct Registration {
     location: &'static str,
     settings: fn() -> QueueSettings,
     requires: fn(&mut Requirements),
+    blocking: bool,
     run: fn(JobContext) -> BoxFuture<'static, JobResult>,
 }
 
@@ -108,6 +111,7 @@ impl Registration {
             location: H::LOCATION,
             settings: H::settings,
             requires: H::requires,
+            blocking: H::BLOCKING,
             run: run::<H>,
         }
     }
@@ -129,6 +133,7 @@ impl Registration {
             settings: (self.settings)(),
             requirements,
             is_function: true,
+            is_blocking: self.blocking,
             run: Arc::new(self.run),
         })
     }
@@ -143,6 +148,8 @@ pub struct Handler {
     pub(crate) requirements: Requirements,
     /// Functions are one handler however often they are registered; objects are each their own.
     pub(crate) is_function: bool,
+    /// Runs on a thread, so it cannot be dropped, only be told to stop.
+    pub(crate) is_blocking: bool,
     run: Arc<Run>,
 }
 
@@ -171,6 +178,7 @@ impl Handler {
             settings,
             requirements: Requirements::default(),
             is_function: false,
+            is_blocking: false,
             run: Arc::new(run),
         })
     }

@@ -74,14 +74,19 @@ async fn run_handler(handler: &Handler, job: JobContext, timeout: Duration) -> J
     if timeout == Duration::MAX {
         return run.await;
     }
+    let mut run = std::pin::pin!(run);
     tokio::select! {
         // The handler first: one that ends in the very last moment has ended.
         biased;
-        result = run => result,
+        result = &mut run => result,
         // Made only when the handler has to be waited for.
         () = async { job.sleep(timeout).await } => {
             // For what the handler left running elsewhere: threads, child tasks.
             job.cancellation().cancel();
+            if handler.is_blocking {
+                // The thread goes on: a retry beside it would be the second run at a time.
+                return run.await;
+            }
             Err(JobError::TimedOut(timeout))
         }
     }

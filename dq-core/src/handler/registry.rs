@@ -35,7 +35,9 @@ impl Registry {
     /// `Duplicate` naming both places, if another handler has the code.
     pub fn insert(&mut self, handler: Handler) -> Result<()> {
         if let Some(other) = self.handlers.get(&handler.queue) {
-            if handler.is_function && other.is_function && other.location == handler.location {
+            // Name and place: a macro can write two functions in one line.
+            let same = other.name == handler.name && other.location == handler.location;
+            if handler.is_function && other.is_function && same {
                 return Ok(());
             }
             return Err(Error::new(

@@ -52,8 +52,8 @@ impl FromStr for JobId {
     }
 }
 
-/// A job as a producer hands it in.
-#[derive(Debug, Clone)]
+/// A job as a producer hands it in. `Debug` does not show the payload.
+#[derive(Clone)]
 pub struct NewJob {
     /// Made by the producer; see [`JobId`].
     pub id: JobId,
@@ -73,8 +73,8 @@ pub struct NewJob {
     pub max_attempts: Option<u32>,
 }
 
-/// A job as the store keeps it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A job as the store keeps it. `Debug` does not show the payload.
+#[derive(Clone, PartialEq, Eq)]
 pub struct Job {
     /// Made by the producer.
     pub id: JobId,
@@ -98,6 +98,39 @@ pub struct Job {
     pub deliveries: u32,
     /// Leases that lapsed in a row, that is, deliveries whose runner crashed or lost the store.
     pub losses: u32,
+}
+
+impl fmt::Debug for NewJob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NewJob")
+            .field("id", &self.id)
+            .field("queue", &self.queue)
+            .field("key", &self.key)
+            .field("on_conflict", &self.on_conflict)
+            .field("due", &self.due)
+            .field("payload", &format_args!("<{} bytes>", self.payload.len()))
+            .field("headers", &self.headers)
+            .field("max_attempts", &self.max_attempts)
+            .finish()
+    }
+}
+
+impl fmt::Debug for Job {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Job")
+            .field("id", &self.id)
+            .field("queue", &self.queue)
+            .field("key", &self.key)
+            .field("due", &self.due)
+            .field("created", &self.created)
+            .field("payload", &format_args!("<{} bytes>", self.payload.len()))
+            .field("headers", &self.headers)
+            .field("max_attempts", &self.max_attempts)
+            .field("attempts", &self.attempts)
+            .field("deliveries", &self.deliveries)
+            .field("losses", &self.losses)
+            .finish()
+    }
 }
 
 /// Where a live or dead job stands.

@@ -58,8 +58,8 @@ impl RunnerBuilder {
         }
     }
 
-    /// A value that handlers get by `State<T>`; one per type, the last wins. `State<Dq>` is there
-    /// without asking.
+    /// A value that handlers get a clone of by `State<T>`; one per type, the last wins. `State<Dq>` is
+    /// there without asking.
     pub fn state<T: Send + Sync + 'static>(mut self, value: T) -> Self {
         self.state.insert(value);
         self
@@ -117,19 +117,19 @@ impl RunnerBuilder {
         self
     }
 
-    /// Jobs that run at once over all queues.
+    /// Jobs that run at once over all queues; 256 unless set.
     pub fn concurrency(mut self, jobs: usize) -> Self {
         self.runner.concurrency = jobs;
         self
     }
 
-    /// How long running handlers may take to end when the runner is told to stop.
+    /// How long running handlers may take to end when the runner is told to stop; 30 s unless set.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.runner.grace = grace;
         self
     }
 
-    /// Longest time between two looks at the store; 100 ms to 1 min.
+    /// Longest time between two looks at the store; 100 ms to 1 min, 1 s unless set.
     pub fn sweep(mut self, sweep: Duration) -> Self {
         self.runner.sweep = sweep;
         self
@@ -211,10 +211,10 @@ impl RunnerBuilder {
         let mut stores = vec![Arc::clone(&shared.stores.main)];
         stores.extend(shared.stores.drain.iter().cloned());
         let of_queues = served.iter().map(|served| served.policy.concurrency).collect();
-        tracing::info!(
-            runner = %name, backend = %crate::backend::Backend::name(&*shared.stores.main),
-            concurrency = self.runner.concurrency, "handlers:{}", registry.table()
-        );
+        let backend = crate::backend::Backend::name(&*shared.stores.main);
+        let concurrency = self.runner.concurrency;
+        tracing::info!(runner = %name, backend, concurrency, "a runner is ready");
+        tracing::info!("handlers:{}", registry.table());
         let numbers = served.iter().enumerate().map(|(n, s)| (s.queue.clone(), n)).collect();
         let machine = Machine {
             name: name.into(),

@@ -79,6 +79,7 @@ fn handler(arguments: &Arguments, function: &Function, private: &TokenStream) ->
         quote_spanned!(name.span()=> ::core::concat!(::core::file!(), ":", ::core::line!()));
     let settings = settings(&arguments.settings, private);
     let requires = requires(&function.extractors, private);
+    let blocking = arguments.blocking;
     let call = call(arguments, function, private);
     let quiet = function.deprecated.then(|| quote!(#[allow(deprecated)]));
     quote! {
@@ -86,6 +87,7 @@ fn handler(arguments: &Arguments, function: &Function, private: &TokenStream) ->
             const NAME: &'static #private::str =
                 ::core::concat!(::core::module_path!(), "::", #text);
             const LOCATION: &'static #private::str = #location;
+            const BLOCKING: ::core::primitive::bool = #blocking;
 
             fn settings() -> #private::QueueSettings {
                 #settings

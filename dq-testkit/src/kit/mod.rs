@@ -47,6 +47,9 @@ use dq_core::{
 
 pub use context::TestContext;
 
+/// No handler under test takes that long, unless it waits for what does not come.
+const STALL: Duration = Duration::from_secs(30);
+
 /// An application's jobs and handlers on a memory store and a virtual clock.
 #[derive(Debug)]
 pub struct TestKit {
@@ -146,14 +149,20 @@ impl TestKit {
     /// ran, in order.
     ///
     /// The clock stands still while a handler runs: a handler that waits on `ctx.sleep` would wait
-    /// for ever. Advance by zero to run what is due already.
+    /// for ever, and the test panics. Advance by zero to run what is due already.
     ///
     /// # Panics
-    /// If the store fails, which the memory store does not.
+    /// If a handler does not end within 30 s of real time.
     pub async fn advance(&self, by: Duration) -> Vec<Ran> {
         let until = self.now() + by;
         loop {
-            let ran = self.runner.run_due().await.expect("the memory store answers");
+            let ran = tokio::time::timeout(STALL, self.runner.run_due()).await.unwrap_or_else(|_| {
+                panic!(
+                    "a handler has run for {STALL:?} of real time; if it waits on `ctx.sleep`, it \
+                     waits for ever, as the clock stands still while a handler runs"
+                )
+            });
+            let ran = ran.expect("the memory store answers");
             match ran.next_due.filter(|due| *due <= until) {
                 Some(due) => self.clock.set(due.max(self.now())),
                 None => break,
