@@ -26,6 +26,8 @@ async fn main() -> dq::Result<()> {
 
     dq.cancel::<order_timeout>("order-1001").await?; // it was paid after all
 
+    dq.schedule::<order_timeout>(UnpaidOrder { id: 1002 }).after(3.seconds()).await?;
+
     dq.runner()
         .run_until(async {
             // beside your web server

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
-  test [FILTER]                     formatting, lints, all tests; with FILTER only tests so named
+  test [FILTER]                     formatting, lints, tests, documentation; with FILTER only tests
   bench [--only NAME] [--json FILE] the benchmarks behind the published figures, in release mode
   licences                          licences of all dependencies against deny.toml
   oldest-rusqlite                   dq-sqlite against the oldest rusqlite that it allows";

@@ -6,13 +6,15 @@ use crate::run::{Done, cargo, step};
 /// with them the one build of SQLite.
 const ALL: [&str; 2] = ["--workspace", "--all-features"];
 
-/// Formatting, lints, tests. `cargo test` includes the examples, which are compiled, run by
+/// Formatting, lints, tests, documentation. `cargo test` includes the examples, which are compiled, run by
 /// `tests/examples`, and the code in the documentation.
 pub(crate) fn everything() -> Done {
     step("formatting", &mut cargo(["fmt", "--all", "--check"]))?;
     let deny_warnings = ["--all-targets", "--", "-D", "warnings"];
     step("lints", cargo(["clippy"]).args(ALL).args(deny_warnings))?;
-    step("tests", cargo(["test"]).args(ALL).arg("--no-fail-fast"))
+    step("tests", cargo(["test"]).args(ALL).arg("--no-fail-fast"))?;
+    let mut docs = cargo(["doc", "--no-deps"]);
+    step("documentation", docs.args(ALL).env("RUSTDOCFLAGS", "-D warnings"))
 }
 
 /// Only the tests whose name contains the filter.
