@@ -8,10 +8,9 @@ use crate::tx::Tx;
 
 /// Ends one lease with its verdict.
 pub(crate) fn settle(tx: &mut Tx<'_>, settlement: &Settlement) -> Outcome<Settled> {
-    let Some((q, seq)) = held(tx, &settlement.lease)? else {
+    let Some((q, seq)) = end(tx, &settlement.lease)? else {
         return Ok(Settled::Stale);
     };
-    tx.prepare(&tx.sql.remove_lease)?.execute([seq])?;
     match &settlement.verdict {
         Verdict::Done => {
             tx.prepare(&tx.sql.remove_job)?.execute([seq])?;
@@ -29,6 +28,22 @@ pub(crate) fn settle(tx: &mut Tx<'_>, settlement: &Settlement) -> Outcome<Settle
         verdict => return Err(Failure::unknown(verdict)),
     }
     Ok(Settled::Accepted)
+}
+
+/// Ends a lease if it is still held, and gives the numbers of queue and job.
+fn end(tx: &mut Tx<'_>, lease: &Lease) -> Outcome<Option<(i64, i64)>> {
+    let Some(q) = tx.find_queue(&lease.queue)? else {
+        return Ok(None);
+    };
+    // Tokens are counted up in an i64; a larger one was never given out.
+    let Ok(token) = i64::try_from(lease.token.0) else {
+        return Ok(None);
+    };
+    let seq = tx
+        .prepare(&tx.sql.end_lease)?
+        .query_row(params![lease.job.to_bytes(), q, token], |row| row.get(0))
+        .optional()?;
+    Ok(seq.map(|seq| (q, seq)))
 }
 
 /// The numbers of queue and job of a lease, if it is still held.

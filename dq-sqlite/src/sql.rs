@@ -90,6 +90,10 @@ statements! {
         CROSS JOIN {p}lease AS lease ON lease.seq = job.seq WHERE job.id = ?1";
     extend_lease = "UPDATE {p}lease SET until = ?2 WHERE seq = ?1";
     remove_lease = "DELETE FROM {p}lease WHERE seq = ?1";
+    /// Ends a lease if it is still held, and says of which job it was: one statement for what is
+    /// done once per job.
+    end_lease = "DELETE FROM {p}lease WHERE token = ?3 \
+        AND seq = (SELECT seq FROM {p}job WHERE id = ?1 AND q = ?2) RETURNING seq";
     lapsed_leases = "SELECT seq, q FROM {p}lease WHERE until <= ?1";
     has_lapsed = "SELECT 1 FROM {p}lease WHERE until <= ?1 LIMIT 1";
     lease_ends = "SELECT until, q FROM {p}lease ORDER BY until";
