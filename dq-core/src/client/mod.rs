@@ -71,7 +71,7 @@ impl Dq {
     where
         Q::Payload: serde::Serialize,
     {
-        Schedule::new(self, Q::queue(), |headers| schedule::encode(&payload, headers))
+        Schedule::new(self, Q::queue(), |_| schedule::encode(&payload))
     }
 
     /// Schedules many jobs in one call, of any queues:

@@ -74,8 +74,8 @@ impl QueueHandle {
         single(self.dq.stores().stats(std::slice::from_ref(&self.queue)).await?)
     }
 
-    /// Lists the jobs of one state in the store (not in drained ones), a page at a time: `limit` of 1 to 1,000 jobs after the cursor
-    /// that the page before returned.
+    /// Lists the jobs of one state in the store (not in drained ones), a page at a time: `limit` of
+    /// 1 to 1,000 jobs after the cursor that the page before returned.
     ///
     /// # Errors
     /// `InvalidInput` for a limit out of range; otherwise what the store says.

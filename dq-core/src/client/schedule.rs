@@ -40,12 +40,11 @@ impl Schedule {
             let mut headers = Headers::new();
             let payload = encode(&mut headers)
                 .map_err(|error| error.remedy(format!("it is the payload for queue {queue}")))?;
-            let environment = &shared.environment;
-            if let Some(context) = shared.propagator.current(&environment.entropy) {
+            if let Some(context) = shared.propagator.current(&shared.environment.entropy) {
                 headers.insert(Headers::TRACEPARENT, context.to_string());
             }
             Ok(NewJob {
-                id: environment.entropy.job_id(environment.clock.now()),
+                id: dq.new_id(),
                 queue,
                 key: None,
                 on_conflict: OnConflict::default(),
@@ -64,8 +63,8 @@ impl Schedule {
     }
 
     /// Due at this time: a [`Timestamp`] or a `SystemTime`. The past means at once.
-    pub fn at(self, due: impl Into<DueTime>) -> Self {
-        self.with(|job| job.due = Due::At(due.into().0))
+    pub fn at(self, due: impl Into<Timestamp>) -> Self {
+        self.with(|job| job.due = Due::At(due.into()))
     }
 
     /// The caller's own name for the job: at most one live job has it in the queue.
@@ -107,7 +106,16 @@ impl Schedule {
     /// # Errors
     /// What is wrong with what was said so far.
     pub fn into_job(self) -> Result<NewJob> {
-        self.job
+        let job = self.job?;
+        if job.key.is_none() && job.on_conflict != OnConflict::Keep {
+            return Err(Error::invalid(format!(
+                "a job for queue {} has a conflict policy but no key",
+                job.queue
+            ))
+            .remedy("add `.key(…)`, or leave `.on_conflict(…)` out")
+            .operation("schedule"));
+        }
+        Ok(job)
     }
 
     fn with(mut self, change: impl FnOnce(&mut NewJob)) -> Self {
@@ -124,11 +132,8 @@ impl IntoFuture for Schedule {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            let job = self.job?;
-            if job.key.is_none() && job.on_conflict != OnConflict::Keep {
-                return Err(no_key(&job));
-            }
-            single(self.dq.stores().schedule(vec![job]).await?)
+            let dq = self.dq.clone();
+            single(dq.stores().schedule(vec![self.into_job()?]).await?)
         })
     }
 }
@@ -152,36 +157,12 @@ impl IntoFuture for ScheduleMany {
     type IntoFuture = BoxFuture<'static, Result<Vec<Scheduled>>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move {
-            let jobs = self.jobs?;
-            let orphan =
-                jobs.iter().find(|job| job.key.is_none() && job.on_conflict != OnConflict::Keep);
-            if let Some(job) = orphan {
-                return Err(no_key(job));
-            }
-            self.dq.stores().schedule(jobs).await
-        })
-    }
-}
-
-fn no_key(job: &NewJob) -> Error {
-    Error::invalid(format!("a job for queue {} has a conflict policy but no key", job.queue))
-        .remedy("add `.key(…)`, or leave `.on_conflict(…)` out")
-        .operation("schedule")
-}
-
-/// A point in time, from whatever the caller has.
-#[derive(Debug, Clone, Copy)]
-pub struct DueTime(Timestamp);
-
-impl<T: Into<Timestamp>> From<T> for DueTime {
-    fn from(time: T) -> Self {
-        Self(time.into())
+        Box::pin(async move { self.dq.stores().schedule(self.jobs?).await })
     }
 }
 
 /// Encodes a payload as JSON, which needs no content type: it is what is assumed.
-pub(super) fn encode<T: Serialize>(payload: &T, _headers: &mut Headers) -> Result<Bytes> {
+pub(super) fn encode<T: Serialize>(payload: &T) -> Result<Bytes> {
     match serde_json::to_vec(payload) {
         Ok(bytes) => Ok(bytes.into()),
         Err(error) => Err(Error::new(

@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 use super::observe::{Observer, Observers};
 use super::slots::Slots;
 use super::{Machine, Runner, Served};
+use crate::backend::Backend;
 use crate::client::Dq;
 use crate::config::{QueueSettings, RunnerSettings};
 use crate::error::{Error, ErrorKind, Result};
@@ -211,7 +212,7 @@ impl RunnerBuilder {
         let mut stores = vec![Arc::clone(&shared.stores.main)];
         stores.extend(shared.stores.drain.iter().cloned());
         let of_queues = served.iter().map(|served| served.policy.concurrency).collect();
-        let backend = crate::backend::Backend::name(&*shared.stores.main);
+        let backend = shared.stores.main.name();
         let concurrency = self.runner.concurrency;
         tracing::info!(runner = %name, backend, concurrency, "a runner is ready");
         tracing::info!("handlers:{}", registry.table());

@@ -37,7 +37,7 @@ use crate::clock::Clock;
 use crate::config::{Environment, QueuePolicy, RunnerSettings};
 use crate::error::{Error, ErrorKind, Result};
 use crate::handler::{Handler, Middleware, StateMap};
-use crate::model::{QueueName, Timestamp};
+use crate::model::{Limits, QueueName, Timestamp};
 
 /// How long the store is given to take the last settlements once handlers have ended.
 const LAST_WORDS: Duration = Duration::from_secs(5);
@@ -63,7 +63,7 @@ pub(crate) struct Machine {
     environment: Environment,
     observers: Observers,
     settings: RunnerSettings,
-    limits: crate::model::Limits,
+    limits: Limits,
     /// Fires when no more is to be claimed.
     stop: CancellationToken,
     /// Fires when running handlers are to be dropped and handed back.

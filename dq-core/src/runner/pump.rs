@@ -110,7 +110,6 @@ async fn claim(source: &Arc<Source>, horizon: &mut Horizon) -> Result<()> {
         if reservation.limit == 0 {
             horizon.hungry = true;
             horizon.next_due = None;
-            machine.slots.give_back(&reservation, |_| 0);
             return Ok(());
         }
         let asked = machine.clock().elapsed();
