@@ -1,0 +1,1 @@
+//! Redis backends of `dq`: native, Redisson-compatible, and key expiry.
