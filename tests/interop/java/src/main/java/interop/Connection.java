@@ -1,0 +1,58 @@
+package interop;
+
+import java.lang.reflect.Method;
+import java.lang.reflect.Proxy;
+import org.redisson.Redisson;
+import org.redisson.api.RedissonClient;
+import org.redisson.config.Config;
+import org.redisson.config.SingleServerConfig;
+
+/** Command line: {@code HOST:PORT [db=N] [password=TEXT] [prefix=TEXT]}. */
+final class Connection {
+    private Connection() {
+    }
+
+    static RedissonClient open(String[] arguments) throws ReflectiveOperationException {
+        Config config = new Config();
+        SingleServerConfig server = config.useSingleServer()
+                .setAddress("redis://" + arguments[0])
+                // Few at rest, so that a peer starts fast; enough for many blocked takes at once.
+                .setConnectionMinimumIdleSize(1)
+                .setConnectionPoolSize(64)
+                .setSubscriptionConnectionMinimumIdleSize(1);
+        for (int i = 1; i < arguments.length; i++) {
+            String[] option = arguments[i].split("=", 2);
+            switch (option[0]) {
+                case "db" -> server.setDatabase(Integer.parseInt(option[1]));
+                case "password" -> server.setPassword(option[1]);
+                case "prefix" -> setPrefix(server, option[1]);
+                default -> throw new IllegalArgumentException("no option is called " + option[0]);
+            }
+        }
+        return Redisson.create(config);
+    }
+
+    /** By reflection, because NameMapper moved to another package in 4.0. */
+    private static void setPrefix(SingleServerConfig server, String prefix) throws ReflectiveOperationException {
+        Class<?> type = SingleServerConfig.class.getMethod("getNameMapper").getReturnType();
+        Object mapper = Proxy.newProxyInstance(type.getClassLoader(), new Class<?>[] {type}, (proxy, method, given) ->
+                switch (method.getName()) {
+                    case "map" -> prefix + given[0];
+                    case "unmap" -> ((String) given[0]).substring(prefix.length());
+                    default -> method.invoke(prefix, given);
+                });
+        for (Method method : SingleServerConfig.class.getMethods()) {
+            if (method.getName().equals("setNameMapper")) {
+                method.invoke(server, mapper);
+                return;
+            }
+        }
+        throw new NoSuchMethodException("setNameMapper");
+    }
+
+    /** From the name of the jar: the manifest does not say it in every version. */
+    static String version() {
+        String jar = RedissonClient.class.getProtectionDomain().getCodeSource().getLocation().getPath();
+        return jar.substring(jar.lastIndexOf("redisson-") + 9, jar.lastIndexOf(".jar"));
+    }
+}

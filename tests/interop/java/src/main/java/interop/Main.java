@@ -1,0 +1,88 @@
+package interop;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.JsonNodeFactory;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+
+/**
+ * A Redisson client that is driven over its standard input and output, one JSON object a line.
+ *
+ * <p>A request is {"n": number, "command": name, …}. Its answer carries the same number with either
+ * "ok" or "error"; requests run side by side, so answers may come in another order. The first answer
+ * has the number 0 and says the version of Redisson. The end of the input ends the program.
+ */
+public final class Main {
+    private static final ObjectMapper JSON = new ObjectMapper();
+
+    private final PrintStream answers;
+
+    private Main(PrintStream answers) {
+        this.answers = answers;
+    }
+
+    public static void main(String[] arguments) throws Exception {
+        Main main = new Main(new PrintStream(System.out, true, StandardCharsets.UTF_8));
+        // Whatever a library prints must not look like an answer.
+        System.setOut(System.err);
+        Commands commands;
+        try {
+            commands = new Commands(Connection.open(arguments));
+        } catch (Exception | LinkageError refused) {
+            main.failed(0, refused);
+            System.exit(1);
+            return;
+        }
+        main.done(0, JsonNodeFactory.instance.textNode(Connection.version()));
+        main.serve(commands);
+        // Not an orderly shutdown: the clients that matter here are those that vanish.
+        System.exit(0);
+    }
+
+    private void serve(Commands commands) throws Exception {
+        ExecutorService threads = Executors.newCachedThreadPool();
+        BufferedReader requests = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        for (String line = requests.readLine(); line != null; line = requests.readLine()) {
+            JsonNode request = JSON.readTree(line);
+            threads.execute(() -> answer(commands, request));
+        }
+    }
+
+    private void answer(Commands commands, JsonNode request) {
+        long number = request.path("n").asLong();
+        try {
+            done(number, commands.run(request));
+        } catch (Exception | LinkageError broken) {
+            failed(number, broken);
+        }
+    }
+
+    private void done(long number, JsonNode result) {
+        ObjectNode answer = JSON.createObjectNode();
+        answer.put("n", number);
+        answer.set("ok", result);
+        print(answer);
+    }
+
+    private void failed(long number, Throwable reason) {
+        StringBuilder text = new StringBuilder(reason.toString());
+        for (Throwable cause = reason.getCause(); cause != null; cause = cause.getCause()) {
+            text.append("; caused by ").append(cause);
+        }
+        ObjectNode answer = JSON.createObjectNode();
+        answer.put("n", number);
+        answer.put("error", text.toString());
+        answer.put("unsupported", reason instanceof Unsupported);
+        print(answer);
+    }
+
+    private synchronized void print(ObjectNode answer) {
+        answers.println(answer);
+    }
+}
