@@ -1,2 +1,28 @@
 //! Private servers for tests and benchmarks: own ports, own directories, gone with the process that
 //! started them.
+//!
+//! ```no_run
+//! use dq_servers::{Redis, Reply};
+//!
+//! let redis = Redis::options().aof().start();
+//! assert!(redis.command(&["SET", "k", "v"]).is_ok());
+//! redis.kill(); // like a crash
+//! redis.restart();
+//! assert_eq!(redis.command(&["GET", "k"]).text(), "v");
+//! ```
+//!
+//! Everything here blocks and panics with a reason when something is wrong: it is the set-up of
+//! tests, which have nobody to hand an error to. Only [`install`] answers with errors.
+
+pub mod install;
+
+mod debian;
+mod port;
+mod process;
+mod program;
+mod redis;
+mod resp;
+mod watchdog;
+
+pub use redis::{Redis, RedisOptions, shared_redis};
+pub use resp::{Connection, Reply};

@@ -4,6 +4,7 @@ mod bench;
 mod licences;
 mod oldest_rusqlite;
 mod run;
+mod servers;
 mod test;
 
 use std::process::ExitCode;
@@ -12,6 +13,7 @@ const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
   test [FILTER]                     formatting, lints, tests, documentation; with FILTER only tests
+  servers                           fetches the programs that the tests need; `test` does it too
   bench [--only NAME] [--json FILE] the benchmarks behind the published figures, in release mode
   licences                          licences of all dependencies against deny.toml
   oldest-rusqlite                   dq-sqlite against the oldest rusqlite that it allows";
@@ -22,6 +24,7 @@ fn main() -> ExitCode {
     let done = match arguments[..] {
         ["test"] => test::everything(),
         ["test", filter] if !filter.starts_with('-') => test::filtered(filter),
+        ["servers"] => servers::servers(),
         ["bench", ref rest @ ..] => bench::bench(rest),
         ["licences"] => licences::licences(),
         ["oldest-rusqlite"] => oldest_rusqlite::oldest_rusqlite(),

@@ -1,6 +1,7 @@
 //! `cargo xtask test`: everything that must hold before a change is merged.
 
 use crate::run::{Done, cargo, step};
+use crate::servers::servers;
 
 /// Tests run with every feature. Clippy gets the same ones, so that both share build scripts, and
 /// with them the one build of SQLite.
@@ -9,6 +10,7 @@ const ALL: [&str; 2] = ["--workspace", "--all-features"];
 /// Formatting, lints, tests, documentation. `cargo test` includes the examples, which are compiled, run by
 /// `tests/examples`, and the code in the documentation.
 pub(crate) fn everything() -> Done {
+    servers()?;
     step("formatting", &mut cargo(["fmt", "--all", "--check"]))?;
     let deny_warnings = ["--all-targets", "--", "-D", "warnings"];
     step("lints", cargo(["clippy"]).args(ALL).args(deny_warnings))?;
@@ -19,5 +21,6 @@ pub(crate) fn everything() -> Done {
 
 /// Only the tests whose name contains the filter.
 pub(crate) fn filtered(filter: &str) -> Done {
+    servers()?;
     step("tests", cargo(["test"]).args(ALL).arg(filter))
 }

@@ -1,0 +1,144 @@
+//! Settings of a private Redis server.
+
+use std::fmt::Write;
+use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::install::REDIS;
+use crate::port;
+use crate::process::{PATIENCE, Process};
+use crate::program::Program;
+use crate::redis::Redis;
+use crate::watchdog::Watchdog;
+
+/// The Unix socket in a server's directory.
+pub(super) const SOCKET: &str = "redis.sock";
+
+/// How often a lost race for a port is run again.
+const ATTEMPTS: usize = 10;
+
+/// What a server shall be like; made by [`Redis::options`].
+#[derive(Clone, Debug, Default)]
+pub struct RedisOptions {
+    directives: Vec<(String, String)>,
+    password: Option<String>,
+    cluster: bool,
+    unix_socket: bool,
+    replica: bool,
+}
+
+impl RedisOptions {
+    /// Every write is on disk before it is answered: `appendonly yes`, `appendfsync always`.
+    pub fn aof(self) -> Self {
+        self.set("appendonly", "yes").set("appendfsync", "always")
+    }
+
+    /// Any directive of `redis.conf`; the value is written there as it is. The last one of a name
+    /// counts.
+    pub fn set(mut self, directive: &str, value: &str) -> Self {
+        self.directives.retain(|(name, _)| name != directive);
+        self.directives.push((directive.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Clients must give this password. Only letters and digits, since it stands in the URL.
+    pub fn password(mut self, password: &str) -> Self {
+        let plain = password.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        assert!(plain && !password.is_empty(), "the password must be of letters and digits");
+        self.password = Some(password.to_owned());
+        self.set("requirepass", password).set("masterauth", password)
+    }
+
+    /// A node for a cluster, which has no slots and knows no other node yet.
+    pub fn cluster(mut self) -> Self {
+        self.cluster = true;
+        self.set("cluster-enabled", "yes").set("cluster-node-timeout", "2000")
+    }
+
+    /// A replica of `primary`. It is connected to it when [`start`](Self::start) returns.
+    pub fn replica_of(mut self, primary: &Redis) -> Self {
+        self.replica = true;
+        let replica = self.set("replicaof", &format!("127.0.0.1 {}", primary.port()));
+        match &primary.password {
+            Some(password) => replica.set("masterauth", password),
+            None => replica,
+        }
+    }
+
+    /// The URL names the Unix socket instead of the port.
+    pub fn unix_socket(mut self) -> Self {
+        self.unix_socket = true;
+        self
+    }
+
+    /// Starts the server. It is ready to answer when this returns; if it cannot be had, this
+    /// panics with the reason and the server's log.
+    pub fn start(self) -> Redis {
+        let program = Program::expect(REDIS, "redis-server");
+        let mut attempts = 0;
+        loop {
+            let redis = self.place(program.clone());
+            redis.process.start();
+            attempts += 1;
+            match redis.until_ready() {
+                Ok(()) => {
+                    self.until_linked(&redis);
+                    return redis;
+                }
+                Err(reason) if reason.contains("already in use") && attempts < ATTEMPTS => {}
+                Err(reason) => panic!("redis-server does not start: {reason}"),
+            }
+        }
+    }
+
+    /// A directory, a port and the configuration for one server.
+    fn place(&self, program: Program) -> Redis {
+        let watchdog = Watchdog::start("dq-redis-");
+        let port = if self.cluster { port::free_with_bus() } else { port::free() };
+        let file = watchdog.dir().join("redis.conf");
+        fs::write(&file, self.configuration(port))
+            .unwrap_or_else(|error| panic!("{} cannot be written: {error}", file.display()));
+        let url = self.url(port, watchdog.dir());
+        let process = Process::new(watchdog, program, vec![file.into()]);
+        Redis { process, port, password: self.password.clone(), url }
+    }
+
+    /// Paths are relative to the server's directory, in which it runs.
+    fn configuration(&self, port: u16) -> String {
+        // A primary would wait for more replicas before it serves the first.
+        let mut text = format!(
+            "bind 127.0.0.1\nport {port}\nunixsocket {SOCKET}\ndaemonize no\ndir .\n\
+             repl-diskless-sync-delay 0\n"
+        );
+        if !self.directives.iter().any(|(name, _)| name == "save") {
+            text.push_str("save \"\"\n");
+        }
+        for (name, value) in &self.directives {
+            let _ = writeln!(text, "{name} {value}");
+        }
+        text
+    }
+
+    fn url(&self, port: u16, dir: &std::path::Path) -> String {
+        match (&self.password, self.unix_socket) {
+            (None, false) => format!("redis://127.0.0.1:{port}/0"),
+            (Some(password), false) => format!("redis://:{password}@127.0.0.1:{port}/0"),
+            (None, true) => format!("redis+unix://{}", dir.join(SOCKET).display()),
+            (Some(password), true) => {
+                format!("redis+unix://{}?pass={password}", dir.join(SOCKET).display())
+            }
+        }
+    }
+
+    /// Waits until a replica has its primary's data.
+    fn until_linked(&self, redis: &Redis) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.replica
+            && !redis.command(&["INFO", "replication"]).text().contains("master_link_status:up")
+        {
+            assert!(Instant::now() < deadline, "no link to the primary; log:\n{}", redis.log());
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! One private Redis server, through all that tests do to it.
+
+use std::net::TcpStream;
+
+use dq_servers::{Redis, Reply, shared_redis};
+
+#[test]
+fn a_server_answers_and_leaves_nothing_behind() {
+    let redis = Redis::start();
+    assert_ne!(redis.port(), 6379);
+    assert!(redis.command(&["SET", "k", "v"]).is_ok());
+    assert_eq!(redis.command(&["GET", "k"]).text(), "v");
+    assert!(redis.command(&["GET", "none"]).is_nil());
+    assert_eq!(redis.command(&["INCR", "n"]).int(), 1);
+    assert!(redis.command(&["LPUSH", "k", "x"]).error().starts_with("WRONGTYPE"));
+    assert!(redis.command_bytes(&[b"SET", b"raw", b"\0\xff\r\n"]).is_ok());
+    let list = redis.command(&["MGET", "raw", "none"]);
+    assert_eq!(list.list(), [Reply::Text(b"\0\xff\r\n".to_vec()), Reply::Nil]);
+    TcpStream::connect(redis.address()).expect("the port is open");
+
+    let (dir, address) = (redis.dir().to_owned(), redis.address());
+    assert!(dir.join("log").exists());
+    drop(redis);
+    assert!(!dir.exists());
+    TcpStream::connect(address).expect_err("the port is closed");
+}
+
+#[test]
+fn what_is_on_disk_outlives_a_crash_and_the_rest_does_not() {
+    let [durable, fleeting] = [Redis::options().aof().start(), Redis::start()];
+    for redis in [&durable, &fleeting] {
+        redis.command(&["SET", "k", "v"]);
+        let port = redis.port();
+        redis.kill();
+        TcpStream::connect(redis.address()).expect_err("the port is closed");
+        redis.restart();
+        assert_eq!(redis.port(), port);
+    }
+    assert_eq!(durable.command(&["GET", "k"]).text(), "v");
+    assert!(fleeting.command(&["GET", "k"]).is_nil());
+}
+
+#[test]
+fn a_server_is_stopped_in_order() {
+    let redis = Redis::options().set("save", "3600 1").start();
+    redis.command(&["SET", "k", "v"]);
+    redis.stop();
+    assert!(redis.log().contains("bye bye"), "{}", redis.log());
+    redis.restart();
+    assert_eq!(redis.command(&["GET", "k"]).text(), "v");
+    // Frozen servers are stopped too.
+    redis.freeze();
+    redis.stop();
+    assert!(redis.process_id().is_none());
+}
+
+#[test]
+fn a_frozen_server_answers_once_it_is_thawed() {
+    let redis = Redis::start();
+    redis.freeze();
+    let (sender, answer) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(|| sender.send(redis.command(&["PING"])));
+        answer.recv_timeout(std::time::Duration::from_millis(200)).expect_err("no answer");
+        redis.thaw();
+        let reply = answer.recv().expect("the thread answers");
+        assert_eq!(reply.text(), "PONG");
+    });
+}
+
+#[test]
+fn settings_reach_the_server() {
+    let redis = Redis::options().set("maxmemory", "1mb").set("maxmemory", "20mb").start();
+    let answer = redis.command(&["CONFIG", "GET", "maxmemory"]);
+    assert_eq!(answer.list()[1].text(), "20971520");
+    assert_eq!(redis.url(), format!("redis://127.0.0.1:{}/0", redis.port()));
+
+    let locked = Redis::options().password("secret1").start();
+    assert_eq!(locked.command(&["PING"]).text(), "PONG");
+    assert_eq!(locked.url(), format!("redis://:secret1@127.0.0.1:{}/0", locked.port()));
+    let replica = Redis::options().replica_of(&locked).start();
+    locked.command(&["SET", "k", "v"]);
+    locked.command(&["WAIT", "1", "10000"]);
+    assert_eq!(replica.command(&["GET", "k"]).text(), "v");
+
+    let local = Redis::options().unix_socket().start();
+    assert_eq!(local.url(), format!("redis+unix://{}", local.socket().display()));
+}
+
+#[test]
+#[should_panic(expected = "FATAL CONFIG FILE ERROR")]
+fn a_server_that_cannot_start_says_why() {
+    Redis::options().set("no-such-directive", "1").start();
+}
+
+#[test]
+fn a_connection_keeps_its_state() {
+    let redis = shared_redis();
+    assert!(std::ptr::eq(redis, shared_redis()));
+    let mut connection = redis.connect();
+    assert!(connection.command(&["MULTI"]).is_ok());
+    assert_eq!(connection.command(&["INCR", "counter"]).text(), "QUEUED");
+    assert_eq!(connection.command(&["EXEC"]).list(), [Reply::Int(1)]);
+    connection.command(&["SUBSCRIBE", "news"]);
+    redis.command(&["PUBLISH", "news", "hello"]);
+    assert_eq!(connection.receive().list()[2].text(), "hello");
+}

@@ -1,0 +1,14 @@
+//! `cargo xtask servers`: the programs that the tests need.
+
+use std::time::Instant;
+
+use crate::run::Done;
+
+/// Takes what the machine has and fetches the rest; see `dq_servers::install`.
+pub(crate) fn servers() -> Done {
+    println!("── servers");
+    let start = Instant::now();
+    dq_servers::install::everything()?;
+    println!("── servers: ok, {:.1} s\n", start.elapsed().as_secs_f64());
+    Ok(())
+}
