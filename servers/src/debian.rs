@@ -21,9 +21,6 @@ pub(crate) fn is_here() -> bool {
 /// `target` appears complete or not at all. If two processes do this at once, one of them wins and
 /// both are served. What stood there before and does not satisfy `works` is replaced.
 pub(crate) fn unpack(packages: &[&str], target: &Path, works: impl Fn(&Path) -> bool) -> Done {
-    if works(target) {
-        return Ok(());
-    }
     let parent = target.parent().unwrap_or(target);
     fs::create_dir_all(parent).map_err(|error| told("cannot be created", parent, &error))?;
     let scratch = tempfile::Builder::new()

@@ -39,8 +39,12 @@ pub fn redis() -> Result<(), String> {
             Program::unpacked(root, name).is_some_and(|program| program.runs(argument))
         })
     };
+    let target = place().join(REDIS);
+    if works(&target) {
+        return Ok(());
+    }
     packages_or(&programs, || {
-        debian::unpack(&["redis-server", "redis-tools", "openssl"], &place().join(REDIS), works)
+        debian::unpack(&["redis-server", "redis-tools", "openssl"], &target, works)
     })
 }
 

@@ -24,5 +24,5 @@ mod redis;
 mod resp;
 mod watchdog;
 
-pub use redis::{Redis, RedisOptions, shared_redis};
+pub use redis::{Redis, RedisCluster, RedisOptions, Sentinel, shared_redis};
 pub use resp::{Connection, Reply};

@@ -1,13 +1,18 @@
 //! Private Redis servers.
 
+mod cluster;
 mod options;
+mod sentinel;
+mod tls;
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
+pub use cluster::RedisCluster;
 pub use options::RedisOptions;
+pub use sentinel::Sentinel;
 
 use crate::process::{PATIENCE, Process};
 use crate::resp::{Connection, Reply};
@@ -58,6 +63,11 @@ impl Redis {
     /// The Unix socket, at which every server listens too.
     pub fn socket(&self) -> PathBuf {
         self.dir().join(options::SOCKET)
+    }
+
+    /// With [`RedisOptions::tls`]: the certificate of the authority that clients must trust, as PEM.
+    pub fn ca(&self) -> PathBuf {
+        self.dir().join(tls::AUTHORITY)
     }
 
     /// The id of the server's process, or nothing after [`kill`](Self::kill) or

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 use std::fs;
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -9,7 +10,7 @@ use crate::install::REDIS;
 use crate::port;
 use crate::process::{PATIENCE, Process};
 use crate::program::Program;
-use crate::redis::Redis;
+use crate::redis::{Redis, tls};
 use crate::watchdog::Watchdog;
 
 /// The Unix socket in a server's directory.
@@ -25,7 +26,8 @@ pub struct RedisOptions {
     password: Option<String>,
     cluster: bool,
     unix_socket: bool,
-    replica: bool,
+    tls: bool,
+    sentinel: bool,
 }
 
 impl RedisOptions {
@@ -57,8 +59,7 @@ impl RedisOptions {
     }
 
     /// A replica of `primary`. It is connected to it when [`start`](Self::start) returns.
-    pub fn replica_of(mut self, primary: &Redis) -> Self {
-        self.replica = true;
+    pub fn replica_of(self, primary: &Redis) -> Self {
         let replica = self.set("replicaof", &format!("127.0.0.1 {}", primary.port()));
         match &primary.password {
             Some(password) => replica.set("masterauth", password),
@@ -69,6 +70,19 @@ impl RedisOptions {
     /// The URL names the Unix socket instead of the port.
     pub fn unix_socket(mut self) -> Self {
         self.unix_socket = true;
+        self
+    }
+
+    /// Only TLS at the port, by a certificate of an authority of its own: [`Redis::ca`]. A primary and
+    /// its replicas have it all or none.
+    pub fn tls(mut self) -> Self {
+        self.tls = true;
+        self
+    }
+
+    /// A Sentinel instead of a server with data.
+    pub(super) fn sentinel(mut self) -> Self {
+        self.sentinel = true;
         self
     }
 
@@ -100,19 +114,28 @@ impl RedisOptions {
         fs::write(&file, self.configuration(port))
             .unwrap_or_else(|error| panic!("{} cannot be written: {error}", file.display()));
         let url = self.url(port, watchdog.dir());
-        let process = Process::new(watchdog, program, vec![file.into()]);
+        if self.tls {
+            tls::certify(watchdog.dir());
+        }
+        let mut arguments = vec![file.into()];
+        if self.sentinel {
+            arguments.push("--sentinel".into());
+        }
+        let process = Process::new(watchdog, program, arguments);
         Redis { process, port, password: self.password.clone(), url }
     }
 
     /// Paths are relative to the server's directory, in which it runs.
     fn configuration(&self, port: u16) -> String {
-        // A primary would wait for more replicas before it serves the first.
-        let mut text = format!(
-            "bind 127.0.0.1\nport {port}\nunixsocket {SOCKET}\ndaemonize no\ndir .\n\
-             repl-diskless-sync-delay 0\n"
-        );
-        if !self.directives.iter().any(|(name, _)| name == "save") {
-            text.push_str("save \"\"\n");
+        let ports = match self.tls {
+            true => format!("port 0\ntls-port {port}\n{}", tls::DIRECTIVES),
+            false => format!("port {port}\n"),
+        };
+        let mut text = format!("bind 127.0.0.1\n{ports}unixsocket {SOCKET}\ndaemonize no\ndir .\n");
+        if !self.sentinel {
+            // A primary would wait for more replicas before it serves the first.
+            text.push_str("repl-diskless-sync-delay 0\n");
+            text.push_str(if self.has("save") { "" } else { "save \"\"\n" });
         }
         for (name, value) in &self.directives {
             let _ = writeln!(text, "{name} {value}");
@@ -120,21 +143,26 @@ impl RedisOptions {
         text
     }
 
-    fn url(&self, port: u16, dir: &std::path::Path) -> String {
-        match (&self.password, self.unix_socket) {
-            (None, false) => format!("redis://127.0.0.1:{port}/0"),
-            (Some(password), false) => format!("redis://:{password}@127.0.0.1:{port}/0"),
-            (None, true) => format!("redis+unix://{}", dir.join(SOCKET).display()),
-            (Some(password), true) => {
-                format!("redis+unix://{}?pass={password}", dir.join(SOCKET).display())
-            }
+    fn url(&self, port: u16, dir: &Path) -> String {
+        let socket = dir.join(SOCKET);
+        let password = self.password.as_deref();
+        if self.unix_socket {
+            let query = password.map(|password| format!("?pass={password}")).unwrap_or_default();
+            return format!("redis+unix://{}{query}", socket.display());
         }
+        let scheme = if self.tls { "rediss" } else { "redis" };
+        let user = password.map(|password| format!(":{password}@")).unwrap_or_default();
+        format!("{scheme}://{user}127.0.0.1:{port}/0")
+    }
+
+    fn has(&self, directive: &str) -> bool {
+        self.directives.iter().any(|(name, _)| name == directive)
     }
 
     /// Waits until a replica has its primary's data.
     fn until_linked(&self, redis: &Redis) {
         let deadline = Instant::now() + PATIENCE;
-        while self.replica
+        while self.has("replicaof")
             && !redis.command(&["INFO", "replication"]).text().contains("master_link_status:up")
         {
             assert!(Instant::now() < deadline, "no link to the primary; log:\n{}", redis.log());

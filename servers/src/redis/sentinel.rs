@@ -1,0 +1,88 @@
+//! A Redis Sentinel.
+
+use std::collections::HashMap;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::process::PATIENCE;
+use crate::redis::Redis;
+use crate::resp::Reply;
+
+/// One Sentinel that watches one primary and decides alone (quorum 1). A primary that does not
+/// answer for half a second is down; one of its replicas follows it. Dropping this ends the
+/// Sentinel.
+#[derive(Debug)]
+pub struct Sentinel {
+    server: Redis,
+    name: String,
+}
+
+impl Sentinel {
+    /// A Sentinel that knows `primary` by `name`. When this returns, it has found the primary and
+    /// the replicas that are connected to it; of later ones it hears within ten seconds.
+    pub fn start(primary: &Redis, name: &str) -> Self {
+        let options = Redis::options().sentinel();
+        let mut options = options
+            .set("sentinel monitor", &format!("{name} 127.0.0.1 {} 1", primary.port()))
+            .set("sentinel down-after-milliseconds", &format!("{name} 500"))
+            // Also how long it waits until it tries again what has failed.
+            .set("sentinel failover-timeout", &format!("{name} 3000"));
+        if let Some(password) = &primary.password {
+            options = options.set("sentinel auth-pass", &format!("{name} {password}"));
+        }
+        let sentinel = Self { server: options.start(), name: name.to_owned() };
+        sentinel.until_found(primary);
+        sentinel
+    }
+
+    /// The name of what is watched.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The Sentinel's own URL: `redis://127.0.0.1:PORT`.
+    pub fn url(&self) -> String {
+        format!("redis://{}", self.address())
+    }
+
+    /// `127.0.0.1:PORT` of the Sentinel.
+    pub fn address(&self) -> String {
+        self.server.address()
+    }
+
+    /// The Sentinel's port.
+    pub fn port(&self) -> u16 {
+        self.server.port()
+    }
+
+    /// The port of whom the Sentinel takes for the primary now.
+    pub fn primary_port(&self) -> u16 {
+        let answer = self.command(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", &self.name]);
+        let port = answer.list()[1].text();
+        port.parse().unwrap_or_else(|_| panic!("{port} is no port"))
+    }
+
+    /// Sends a command to the Sentinel; see [`Redis::command`].
+    #[track_caller]
+    pub fn command(&self, words: &[&str]) -> Reply {
+        self.server.command(words)
+    }
+
+    fn until_found(&self, primary: &Redis) {
+        let replication = primary.command(&["INFO", "replication"]).text();
+        let replicas = replication.lines().find_map(|line| line.strip_prefix("connected_slaves:"));
+        let replicas = replicas.unwrap_or("0");
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let seen = self.command(&["SENTINEL", "MASTER", &self.name]);
+            let seen: HashMap<String, String> =
+                seen.list().chunks_exact(2).map(|pair| (pair[0].text(), pair[1].text())).collect();
+            if seen["flags"] == "master" && seen["num-slaves"] == replicas {
+                return;
+            }
+            let log = self.server.log();
+            assert!(Instant::now() < deadline, "the Sentinel finds nobody: {seen:?}; log:\n{log}");
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! Certificates for one server: an authority of its own and a certificate of 127.0.0.1 by it.
+
+use std::fs;
+use std::path::Path;
+
+use crate::install::REDIS;
+use crate::program::Program;
+
+/// The authority that clients must trust, in the server's directory.
+pub(super) const AUTHORITY: &str = "ca.crt";
+
+/// What the server needs, with paths relative to its directory.
+pub(super) const DIRECTIVES: &str = "tls-cert-file server.crt\ntls-key-file server.key\n\
+    tls-ca-cert-file ca.crt\ntls-auth-clients no\ntls-replication yes\n";
+
+/// Clients such as rustls insist that an authority is not also a server, and on the name in
+/// `subjectAltName`.
+const CONFIGURATION: &str = "\
+[req]
+distinguished_name = name
+prompt = no
+[name]
+CN = dq tests
+[authority]
+basicConstraints = critical, CA:TRUE
+keyUsage = critical, keyCertSign
+[server]
+basicConstraints = CA:FALSE
+extendedKeyUsage = serverAuth
+subjectAltName = IP:127.0.0.1, DNS:localhost
+";
+
+const COMMANDS: [&str; 5] = [
+    "ecparam -name prime256v1 -genkey -noout -out ca.key",
+    "req -config openssl.cnf -extensions authority -new -x509 -days 3650 -key ca.key -out ca.crt",
+    "ecparam -name prime256v1 -genkey -noout -out server.key",
+    "req -config openssl.cnf -new -key server.key -out server.csr",
+    "x509 -req -in server.csr -CA ca.crt -CAkey ca.key -set_serial 1 -days 3650 \
+    -extfile openssl.cnf -extensions server -out server.crt",
+];
+
+/// Makes the certificates in `dir`.
+pub(super) fn certify(dir: &Path) {
+    let openssl = Program::expect(REDIS, "openssl");
+    let file = dir.join("openssl.cnf");
+    fs::write(&file, CONFIGURATION)
+        .unwrap_or_else(|error| panic!("{} cannot be written: {error}", file.display()));
+    for words in COMMANDS {
+        let mut command = openssl.command();
+        let output = command.args(words.split_whitespace()).current_dir(dir).output();
+        let output = output.unwrap_or_else(|error| panic!("openssl cannot be started: {error}"));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "openssl {words} failed:\n{said}");
+    }
+}

@@ -1,0 +1,91 @@
+//! Nothing outlives the process that started it, however it ends.
+//!
+//! The child is this test program itself, told by a variable what to do.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use dq_servers::{Redis, shared_redis};
+
+const TASK: &str = "DQ_SERVERS_TEST_CHILD";
+
+/// Run by the tests below in a process of its own; does nothing otherwise.
+#[test]
+fn child() {
+    let Ok(task) = std::env::var(TASK) else { return };
+    let other = Redis::start();
+    if task == "frozen" {
+        shared_redis().freeze();
+        other.kill();
+    }
+    for redis in [shared_redis(), &other] {
+        println!("\nserver {} {}", redis.port(), redis.dir().display());
+    }
+    if task == "exit" {
+        std::process::exit(0);
+    }
+    // Waits to be killed.
+    let _ = std::io::stdin().read_to_end(&mut Vec::new());
+}
+
+#[test]
+fn a_killed_process_leaves_nothing() {
+    let (mut child, servers) = start("killed");
+    for (port, dir) in &servers {
+        TcpStream::connect(("127.0.0.1", *port)).expect("the server is there");
+        assert!(Path::new(dir).exists());
+    }
+    child.kill().expect("a child");
+    until_gone(&servers);
+    child.wait().expect("a child");
+}
+
+#[test]
+fn a_killed_process_leaves_no_frozen_server() {
+    let (mut child, servers) = start("frozen");
+    child.kill().expect("a child");
+    until_gone(&servers);
+    child.wait().expect("a child");
+}
+
+#[test]
+fn a_process_that_exits_without_dropping_leaves_nothing() {
+    let (mut child, servers) = start("exit");
+    assert!(child.wait().expect("a child").success());
+    until_gone(&servers);
+}
+
+/// The child and the ports and directories of its servers.
+fn start(task: &str) -> (Child, Vec<(u16, String)>) {
+    let program = std::env::current_exe().expect("this program");
+    let mut child = Command::new(program)
+        .args(["--exact", "child", "--nocapture"])
+        .env(TASK, task)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("a child");
+    let output = BufReader::new(child.stdout.take().expect("a pipe"));
+    let lines = output.lines().map_while(Result::ok);
+    let servers = lines.filter_map(|line| {
+        let (port, dir) = line.strip_prefix("server ")?.split_once(' ')?;
+        Some((port.parse().ok()?, dir.to_owned()))
+    });
+    let servers = servers.take(2).collect();
+    (child, servers)
+}
+
+fn until_gone(servers: &[(u16, String)]) {
+    assert_eq!(servers.len(), 2);
+    let deadline = Instant::now() + Duration::from_secs(30);
+    for (port, dir) in servers {
+        while TcpStream::connect(("127.0.0.1", *port)).is_ok() || Path::new(dir).exists() {
+            assert!(Instant::now() < deadline, "port {port} or {dir} is left behind");
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
