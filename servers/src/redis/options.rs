@@ -73,8 +73,8 @@ impl RedisOptions {
         self
     }
 
-    /// Only TLS at the port, by a certificate of an authority of its own: [`Redis::ca`]. A primary and
-    /// its replicas have it all or none.
+    /// Only TLS at the port, by a certificate of an authority of its own: [`Redis::ca`]. For
+    /// clients: private replicas and Sentinels speak plainly and would find no such primary.
     pub fn tls(mut self) -> Self {
         self.tls = true;
         self

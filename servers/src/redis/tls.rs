@@ -11,7 +11,7 @@ pub(super) const AUTHORITY: &str = "ca.crt";
 
 /// What the server needs, with paths relative to its directory.
 pub(super) const DIRECTIVES: &str = "tls-cert-file server.crt\ntls-key-file server.key\n\
-    tls-ca-cert-file ca.crt\ntls-auth-clients no\ntls-replication yes\n";
+    tls-ca-cert-file ca.crt\ntls-auth-clients no\n";
 
 /// Clients such as rustls insist that an authority is not also a server, and on the name in
 /// `subjectAltName`.
