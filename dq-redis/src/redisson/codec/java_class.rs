@@ -1,0 +1,63 @@
+//! How the names of Java classes look, by Java's conventions: packages, then a name with a capital.
+
+/// Whether this is how the name of a Java class looks.
+pub(super) fn is_class(name: &str) -> bool {
+    if let Some(element) = name.strip_prefix('[') {
+        let element = element.trim_start_matches('[');
+        let class = element.strip_prefix('L').and_then(|class| class.strip_suffix(';'));
+        return class.is_some_and(is_class)
+            || matches!(element, "B" | "C" | "D" | "F" | "I" | "J" | "S" | "Z");
+    }
+    // `java.util.EnumSet<com.example.Color>`
+    let name = match name.split_once('<') {
+        Some((name, types)) if types.ends_with('>') => name,
+        _ => name,
+    };
+    let Some((packages, class)) = name.rsplit_once('.') else { return false };
+    let identifier = |part: &str| {
+        part.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '$'))
+            && part.starts_with(|first: char| !first.is_numeric())
+    };
+    packages.split('.').all(identifier)
+        && identifier(class)
+        && class.starts_with(|first: char| first.is_uppercase())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_are_told_from_other_text() {
+        for name in [
+            "java.lang.Long",
+            "java.util.Collections$UnmodifiableList",
+            "java.util.EnumSet<com.example.Color>",
+            "com.example.v2.Order",
+            "[B",
+            "[[I",
+            "[Ljava.lang.String;",
+        ] {
+            assert!(is_class(name), "{name}");
+        }
+        for name in [
+            "",
+            "a",
+            "Order",
+            "www.example.com",
+            "a.b.",
+            ".Order",
+            "a..B",
+            "1.Two",
+            "A b.C",
+            "[",
+            "[x",
+            "[Lx;",
+            "mailto:a@b.C",
+            "Dear Mr.Smith",
+            "e.g. This",
+        ] {
+            assert!(!is_class(name), "{name}");
+        }
+    }
+}

@@ -1,0 +1,318 @@
+//! `Kryo5Codec`, the default of Redisson 3.19 and newer: plain values only.
+//!
+//! A value is the number of its class, plus two, and what the class's serializer writes; classes
+//! that Kryo has no number for go by name. Objects of the application's classes have fields
+//! without names, in an order that only the class file tells, so they are refused.
+//!
+//! | class | bytes |
+//! |---|---|
+//! | `Integer` | 2, zigzag varint |
+//! | `String` | 3, see [`text`](super::kryo5_text) |
+//! | `Boolean` | 5, 0 or 1 |
+//! | `Long` | 9, zigzag varint of at most nine bytes |
+//! | `Double` | 10, eight bytes, little-endian |
+//! | `byte[]` | 1, 0, the name `[B`, varint of the length plus one, the bytes |
+//!
+//! Handlers see a `byte[]` as a list of numbers, which is what serde makes of `Vec<u8>`.
+
+use bytes::Bytes;
+use dq_core::{Error, Result};
+use serde_json::Value;
+
+use super::kryo5_text as text;
+use super::{fault, sniff};
+
+const INTEGER: u8 = 2;
+const STRING: u8 = 3;
+const BOOLEAN: u8 = 5;
+const LONG: u8 = 9;
+const DOUBLE: u8 = 10;
+/// A class by name; the zero says that the name follows.
+const NAMED: [u8; 2] = [1, 0];
+const BYTES: &str = "[B";
+
+/// Whether values of this class can be written.
+pub(super) fn knows(class: &str) -> bool {
+    Class::named(class).is_some()
+}
+
+#[derive(Clone, Copy)]
+enum Class {
+    Text,
+    Boolean,
+    Integer,
+    Long,
+    Double,
+    Bytes,
+}
+
+impl Class {
+    fn named(name: &str) -> Option<Self> {
+        Some(match name.strip_prefix("java.lang.").unwrap_or(name) {
+            "String" => Self::Text,
+            "Boolean" => Self::Boolean,
+            "Integer" => Self::Integer,
+            "Long" => Self::Long,
+            "Double" => Self::Double,
+            "byte[]" | BYTES => Self::Bytes,
+            _ => return None,
+        })
+    }
+
+    /// What a value is written as when nobody said.
+    fn of(value: &Value) -> Option<Self> {
+        match value {
+            Value::String(_) => Some(Self::Text),
+            Value::Bool(_) => Some(Self::Boolean),
+            Value::Number(number) if number.is_f64() => Some(Self::Double),
+            Value::Number(_) => Some(Self::Long),
+            Value::Null | Value::Array(_) | Value::Object(_) => None,
+        }
+    }
+}
+
+/// From a JSON value to Kryo's bytes, as `class` or as what comes nearest.
+pub(super) fn encode(payload: &Bytes, class: Option<&str>) -> Result<Bytes> {
+    let value: Value = serde_json::from_slice(payload).map_err(|error| {
+        fault(
+            format!("the payload is not JSON: {error}"),
+            "give it to Redisson as it is with the codec `raw`",
+        )
+    })?;
+    let kind = match class {
+        Some(class) => Class::named(class),
+        None => Class::of(&value),
+    };
+    kind.and_then(|kind| write(kind, &value)).map(Bytes::from).ok_or_else(|| {
+        let found = match value {
+            Value::Null => "null",
+            Value::Bool(_) => "a boolean",
+            Value::Number(_) => "a number",
+            Value::String(_) => "a string",
+            Value::Array(_) => "a list",
+            Value::Object(_) => "an object",
+        };
+        match class {
+            Some(class) => fault(
+                format!("the payload is {found} that a {class} of Kryo5Codec cannot hold"),
+                "give `kryo5` another class or none",
+            ),
+            None => fault(
+                format!("the payload is {found}, which Kryo5Codec cannot be given without Java"),
+                "let the Java clients use TypedJsonJacksonCodec and choose the codec `json`; for \
+                 a `byte[]` choose `kryo5:byte[]`",
+            ),
+        }
+    })
+}
+
+/// `None` if the class does not hold the value.
+fn write(class: Class, value: &Value) -> Option<Vec<u8>> {
+    let mut out = Vec::new();
+    match class {
+        Class::Text => {
+            out.push(STRING);
+            text::write(value.as_str()?, &mut out);
+        }
+        Class::Boolean => out.extend([BOOLEAN, u8::from(value.as_bool()?)]),
+        Class::Integer => {
+            out.push(INTEGER);
+            write_varint(zigzag(i32::try_from(value.as_i64()?).ok()?.into()), &mut out);
+        }
+        Class::Long => {
+            out.push(LONG);
+            write_varint(zigzag(value.as_i64()?), &mut out);
+        }
+        Class::Double => {
+            out.push(DOUBLE);
+            out.extend(value.as_f64()?.to_le_bytes());
+        }
+        Class::Bytes => {
+            let bytes = value.as_array()?.iter().map(|byte| u8::try_from(byte.as_u64()?).ok());
+            let bytes = bytes.collect::<Option<Vec<u8>>>()?;
+            out.extend(NAMED);
+            text::write(BYTES, &mut out);
+            write_varint(bytes.len() as u64 + 1, &mut out);
+            out.extend(bytes);
+        }
+    }
+    Some(out)
+}
+
+/// From Kryo's bytes to JSON.
+pub(super) fn decode(bytes: &Bytes) -> Result<Bytes> {
+    let mut rest = &bytes[..];
+    let value = read(&mut rest)?.filter(|_| rest.is_empty());
+    let value = value.ok_or_else(|| sniff::unlike("kryo5", bytes))?;
+    Ok(value.to_string().into())
+}
+
+/// `None` if these are not Kryo's bytes; an error if they are, but of no use here.
+fn read(rest: &mut &[u8]) -> Result<Option<Value>> {
+    let Some(class) = rest.split_off_first() else { return Ok(None) };
+    Ok(match *class {
+        INTEGER => {
+            read_varint(rest).map(unzigzag).and_then(|n| i32::try_from(n).ok()).map(Value::from)
+        }
+        STRING => text::read(rest).map(Value::from),
+        BOOLEAN => match rest.split_off_first() {
+            Some(0) => Some(Value::Bool(false)),
+            Some(1) => Some(Value::Bool(true)),
+            _ => None,
+        },
+        LONG => read_varint(rest).map(unzigzag).map(Value::from),
+        DOUBLE => match rest.split_off(..8).map(<[u8; 8]>::try_from) {
+            Some(Ok(double)) => Some(finite(f64::from_le_bytes(double))?),
+            _ => None,
+        },
+        1 if rest.split_off_first() == Some(&0) => match text::read(rest) {
+            Some(class) if class == BYTES => read_bytes(rest),
+            Some(class) => return Err(foreign(&class)),
+            None => None,
+        },
+        _ => None,
+    })
+}
+
+fn read_bytes(rest: &mut &[u8]) -> Option<Value> {
+    let len = read_varint(rest)?.checked_sub(1)?;
+    Some(Value::from(rest.split_off(..usize::try_from(len).ok()?)?))
+}
+
+fn finite(double: f64) -> Result<Value> {
+    serde_json::Number::from_f64(double).map(Value::Number).ok_or_else(|| {
+        fault(
+            "the payload is a java.lang.Double that is not finite, for which JSON has no word",
+            "choose the codec `raw` and decode it yourself",
+        )
+    })
+}
+
+fn foreign(class: &str) -> Error {
+    fault(
+        format!("the payload is an object of the Java class {class}, written by Kryo5Codec"),
+        "only Java reads that; let the Java clients use TypedJsonJacksonCodec, and choose the \
+         codec `json` here",
+    )
+}
+
+/// Small numbers, whatever their sign, become small ones without.
+fn zigzag(number: i64) -> u64 {
+    ((number << 1) ^ (number >> 63)).cast_unsigned()
+}
+
+fn unzigzag(number: u64) -> i64 {
+    (number >> 1).cast_signed() ^ -(number & 1).cast_signed()
+}
+
+/// How many bytes of seven bits there are; the one after them has eight, and is the last.
+const SEVENS: u32 = 8;
+
+fn write_varint(mut number: u64, out: &mut Vec<u8>) {
+    for _ in 0..SEVENS {
+        if number < 0x80 {
+            break;
+        }
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+fn read_varint(rest: &mut &[u8]) -> Option<u64> {
+    let mut number = 0;
+    for at in 0..SEVENS {
+        let byte = *rest.split_off_first()?;
+        number |= u64::from(byte & 0x7f) << (7 * at);
+        if byte < 0x80 {
+            return Some(number);
+        }
+    }
+    Some(number | u64::from(*rest.split_off_first()?) << (7 * SEVENS))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn round(json: &str, class: Option<&str>, kryo: &[u8]) {
+        let (json, kryo) = (Bytes::copy_from_slice(json.as_bytes()), Bytes::copy_from_slice(kryo));
+        assert_eq!(encode(&json, class).unwrap(), kryo, "{json:?}");
+        assert_eq!(decode(&kryo).unwrap(), json, "{kryo:x?}");
+    }
+
+    #[test]
+    fn plain_values_are_as_kryo_writes_them() {
+        // Kryo 5.6 with the settings of Redisson's Kryo5Codec.
+        round("\"hello\"", None, b"\x03hell\xef");
+        round("42", None, b"\x09\x54");
+        round("42", Some("java.lang.Integer"), b"\x02\x54");
+        round("true", None, b"\x05\x01");
+        round("1.5", None, b"\x0a\0\0\0\0\0\0\xf8\x3f");
+    }
+
+    #[test]
+    fn numbers_reach_to_the_ends_of_their_types() {
+        round("0", None, &[9, 0]);
+        round("-1", None, &[9, 1]);
+        round("64", None, &[9, 0x80, 1]);
+        // The ninth byte has all eight bits.
+        round("9223372036854775807", None, &[9, 0xfe, 255, 255, 255, 255, 255, 255, 255, 255]);
+        round("-9223372036854775808", None, &[9, 255, 255, 255, 255, 255, 255, 255, 255, 255]);
+        let integer = Some("java.lang.Integer");
+        round("2147483647", integer, &[2, 0xfe, 255, 255, 255, 15]);
+        round("-2147483648", integer, &[2, 255, 255, 255, 255, 15]);
+        for step in 0..63 {
+            for number in [1_i64 << step, -(1 << step), (1 << step) - 1] {
+                let json = Bytes::from(number.to_string());
+                assert_eq!(decode(&encode(&json, None).unwrap()).unwrap(), json);
+            }
+        }
+    }
+
+    #[test]
+    fn bytes_are_lists_of_numbers() {
+        round("[0,104,255]", Some("byte[]"), b"\x01\0[\xc2\x04\0h\xff");
+        round("[]", Some("byte[]"), b"\x01\0[\xc2\x01");
+    }
+
+    #[test]
+    fn what_a_class_cannot_hold_is_refused() {
+        for (json, class, word) in [
+            ("{\"secret\":1}", None, "`json`"),
+            ("[1]", None, "kryo5:byte[]"),
+            ("null", None, "null"),
+            ("9223372036854775808", None, "a number"),
+            ("2147483648", Some("java.lang.Integer"), "java.lang.Integer"),
+            ("\"42\"", Some("java.lang.Long"), "a string"),
+            ("[256]", Some("byte[]"), "a list"),
+            ("{", None, "`raw`"),
+        ] {
+            let error =
+                encode(&Bytes::from_static(json.as_bytes()), class).unwrap_err().to_string();
+            assert!(error.contains(word) && !error.contains("secret"), "{json}: {error}");
+        }
+    }
+
+    #[test]
+    fn what_only_java_reads_is_named() {
+        for (bytes, word) in [
+            // A HashMap; Java serialization; a Short; too short; too long; text; JSON.
+            (&b"\x01\0java.util.HashMa\xf0\x01"[..], "java.util.HashMap"),
+            (b"\xac\xed\0\x05t", "SerializationCodec"),
+            (b"\x08\x01\0", "none of the plain values"),
+            (b"\x09\x80", "damaged"),
+            (b"\x05\x02", "damaged"),
+            (b"\x05\x01\0", "damaged"),
+            (b"\x0a\0\0\0\0\0\0\xf8\x7f", "not finite"),
+            (b"\x03", "damaged"),
+            (b"", "empty"),
+            (b"hello", "`string`"),
+            (b"{\"id\":1}", "`json`"),
+            (b"{\"@class\":\"a.B\"}", "`jackson`"),
+        ] {
+            let error = decode(&Bytes::copy_from_slice(bytes)).unwrap_err().to_string();
+            assert!(error.contains(word), "{bytes:x?}: {error}");
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Strings as Kryo 5 writes them.
+//!
+//! Two to 32 characters of ASCII stand alone, the last with its high bit set. All others have the
+//! number of their UTF-16 units plus one in front, its first byte marked by the high bit, and each
+//! unit in one to three bytes as UTF-8 has them; characters beyond the basic plane are two units.
+
+/// Longest text that is written without its length.
+const BARE: usize = 32;
+const HIGH: u8 = 0x80;
+
+/// Writes text.
+pub(super) fn write(text: &str, out: &mut Vec<u8>) {
+    if text.is_ascii() && (2..=BARE).contains(&text.len()) {
+        let (last, head) = text.as_bytes().split_last().unwrap_or((&0, &[]));
+        out.extend(head);
+        out.push(last | HIGH);
+        return;
+    }
+    let units = text.encode_utf16().count();
+    // Kryo takes zero for `null` and one for the empty string.
+    write_len(units as u64 + 1, out);
+    for unit in text.encode_utf16() {
+        match unit {
+            0..=0x7f => out.push(unit as u8),
+            0x80..=0x7ff => out.extend([0xc0 | (unit >> 6) as u8, tail(unit)]),
+            _ => out.extend([0xe0 | (unit >> 12) as u8, tail(unit >> 6), tail(unit)]),
+        }
+    }
+}
+
+/// Reads text; `None` if these are not Kryo's bytes, or the text is `null` or not Unicode.
+pub(super) fn read(rest: &mut &[u8]) -> Option<String> {
+    if rest.first()? & HIGH == 0 {
+        let end = rest.iter().position(|byte| byte & HIGH != 0)?;
+        let mut text = rest.split_off(..=end)?.to_vec();
+        text[end] &= !HIGH;
+        return String::from_utf8(text).ok();
+    }
+    let units = read_len(rest)?.checked_sub(1)?;
+    // Not made to measure: the length is not to be trusted.
+    let mut text = Vec::new();
+    for _ in 0..units {
+        text.push(read_unit(rest)?);
+    }
+    String::from_utf16(&text).ok()
+}
+
+fn read_unit(rest: &mut &[u8]) -> Option<u16> {
+    let mut next = || rest.split_off_first().map(|byte| u16::from(*byte));
+    let first = next()?;
+    Some(match first >> 4 {
+        0..=7 => first,
+        12 | 13 => (first & 0x1f) << 6 | next()? & 0x3f,
+        14 => (first & 0x0f) << 12 | (next()? & 0x3f) << 6 | next()? & 0x3f,
+        _ => return None,
+    })
+}
+
+fn tail(unit: u16) -> u8 {
+    HIGH | (unit & 0x3f) as u8
+}
+
+/// A varint whose first byte is marked and has six bits of the number.
+fn write_len(len: u64, out: &mut Vec<u8>) {
+    let first = HIGH | (len & 0x3f) as u8;
+    let mut more = len >> 6;
+    if more == 0 {
+        return out.push(first);
+    }
+    out.push(first | 0x40);
+    while more >= 0x80 {
+        out.push(more as u8 | HIGH);
+        more >>= 7;
+    }
+    out.push(more as u8);
+}
+
+fn read_len(rest: &mut &[u8]) -> Option<u64> {
+    let first = *rest.split_off_first()?;
+    let mut len = u64::from(first & 0x3f);
+    if first & 0x40 == 0 {
+        return Some(len);
+    }
+    // Kryo's lengths are of 32 bits: four more bytes at most.
+    for at in 0..4 {
+        let byte = *rest.split_off_first()?;
+        len |= u64::from(byte & 0x7f) << (6 + 7 * at);
+        if byte & HIGH == 0 {
+            return Some(len);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn round(text: &str, kryo: &[u8]) {
+        let mut out = Vec::new();
+        write(text, &mut out);
+        assert_eq!(out, kryo, "{text:?}");
+        let mut rest = kryo;
+        assert_eq!(read(&mut rest).as_deref(), Some(text));
+        assert!(rest.is_empty());
+    }
+
+    #[test]
+    fn short_ascii_stands_alone_and_the_rest_has_a_length() {
+        // Kryo 5.6, Output.writeString.
+        round("hello", b"hell\xef");
+        round("ab", b"a\xe2");
+        round("a", b"\x82a");
+        round("", b"\x81");
+        round("h\u{e9}llo", b"\x86h\xc3\xa9llo");
+        round(&"x".repeat(32), &[[b'x'; 31].as_slice(), &[b'x' | 0x80]].concat());
+        round(&"x".repeat(33), &[&[0xa2][..], &[b'x'; 33]].concat());
+        round(&"x".repeat(40), &[&[0xa9][..], &[b'x'; 40]].concat());
+    }
+
+    #[test]
+    fn lengths_grow_by_bytes() {
+        round(&"x".repeat(62), &[&[0xbf][..], &[b'x'; 62]].concat());
+        round(&"x".repeat(63), &[&[0xc0, 1][..], &[b'x'; 63]].concat());
+        // 64 * 128 - 1 and one more: the second byte is full.
+        round(&"x".repeat(8_190), &[&[0xff, 0x7f][..], &[b'x'; 8_190]].concat());
+        round(&"x".repeat(8_191), &[&[0xc0, 0x80, 1][..], &[b'x'; 8_191]].concat());
+    }
+
+    #[test]
+    fn characters_beyond_the_basic_plane_are_two_units() {
+        round("\u{20ac}", b"\x82\xe2\x82\xac");
+        round("\u{1f600}", b"\x83\xed\xa0\xbd\xed\xb8\x80");
+    }
+
+    #[test]
+    fn null_broken_and_endless_text_is_none() {
+        for bytes in [&b""[..], b"\x80", b"abc", b"\x83a", b"\x82\xff", b"\x82\xed\xa0\xbd"] {
+            assert_eq!(read(&mut &bytes[..]), None, "{bytes:x?}");
+        }
+        // A length of 2^31, and one that never ends.
+        assert_eq!(read(&mut &[0xff, 0xff, 0xff, 0xff, 0x0f, b'x'][..]), None);
+        assert_eq!(read(&mut &[0xff; 10][..]), None);
+    }
+}

@@ -1,0 +1,63 @@
+//! `StringCodec`: the text of a Java string, in UTF-8, with nothing around it.
+
+use bytes::Bytes;
+use dq_core::Result;
+
+use super::{fault, sniff};
+
+/// From a JSON string to its text.
+pub(super) fn encode(payload: &Bytes) -> Result<Bytes> {
+    match serde_json::from_slice::<String>(payload) {
+        Ok(text) => Ok(text.into()),
+        Err(error) => Err(fault(
+            "the payload is not a JSON string, and `StringCodec` carries only text",
+            "for a JSON document inside the string choose the codec `json`",
+        )
+        .source(error)),
+    }
+}
+
+/// From text to a JSON string.
+pub(super) fn decode(bytes: &Bytes) -> Result<Bytes> {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => Ok(quoted(text).into()),
+        Err(error) => Err(sniff::unlike("string", bytes).source(error)),
+    }
+}
+
+/// The text as a JSON string.
+pub(super) fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_quoted_for_handlers_and_bare_for_java() {
+        // StringCodec.getValueEncoder writes ByteBufUtil.writeUtf8 of toString().
+        for (java, json) in [
+            ("hello", "\"hello\""),
+            ("", "\"\""),
+            ("say \"hé\"\n", r#""say \"hé\"\n""#),
+            ("42", "\"42\""),
+            ("{\"id\":1}", r#""{\"id\":1}""#),
+        ] {
+            let (java, json) =
+                (Bytes::from_static(java.as_bytes()), Bytes::from_static(json.as_bytes()));
+            assert_eq!(decode(&java).unwrap(), json);
+            assert_eq!(encode(&json).unwrap(), java);
+        }
+    }
+
+    #[test]
+    fn values_that_are_no_text_are_refused_with_a_codec_to_choose() {
+        for json in ["42", "{}", "null", "[\"x\"]"] {
+            let error = encode(&Bytes::from_static(json.as_bytes())).unwrap_err().to_string();
+            assert!(error.contains("`json`"), "{error}");
+        }
+        let error = decode(&Bytes::from_static(b"\x03hell\xef")).unwrap_err().to_string();
+        assert!(error.contains("`kryo5`"), "{error}");
+    }
+}

@@ -1,0 +1,7 @@
+//! The formats of Redisson's delayed queue: packed members and payload codecs.
+
+mod codec;
+pub(crate) mod member;
+
+pub use codec::Codec;
+pub use member::Format;
