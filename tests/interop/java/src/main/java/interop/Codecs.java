@@ -23,27 +23,18 @@ final class Codecs {
 
     private final Map<String, Codec> made = new ConcurrentHashMap<>();
 
-    Codec named(String name) throws Unsupported {
-        Codec codec = made.get(name);
-        if (codec == null) {
-            codec = make(name);
-            made.put(name, codec);
-        }
-        return codec;
+    Codec named(String name) {
+        return made.computeIfAbsent(name, Codecs::make);
     }
 
-    private static Codec make(String name) throws Unsupported {
-        try {
-            return switch (name) {
-                case "string" -> StringCodec.INSTANCE;
-                case "bytes" -> ByteArrayCodec.INSTANCE;
-                case "jackson" -> new JsonJacksonCodec();
-                case "kryo5" -> new Kryo5Codec();
-                default -> typed(name);
-            };
-        } catch (LinkageError missing) {
-            throw new Unsupported("codec " + name, missing);
-        }
+    private static Codec make(String name) {
+        return switch (name) {
+            case "string" -> StringCodec.INSTANCE;
+            case "bytes" -> ByteArrayCodec.INSTANCE;
+            case "jackson" -> new JsonJacksonCodec();
+            case "kryo5" -> new Kryo5Codec();
+            default -> typed(name);
+        };
     }
 
     private static Codec typed(String name) {

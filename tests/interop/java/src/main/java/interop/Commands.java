@@ -53,7 +53,7 @@ final class Commands {
         };
     }
 
-    private JsonNode open(JsonNode request) throws Unsupported {
+    private JsonNode open(JsonNode request) {
         RBlockingQueue<Object> target = target(request);
         open.computeIfAbsent(key(request), key -> client.getDelayedQueue(target));
         return JSON.nullNode();
@@ -65,7 +65,7 @@ final class Commands {
         return JSON.nullNode();
     }
 
-    private JsonNode collect(JsonNode request) throws Unsupported {
+    private JsonNode collect(JsonNode request) {
         long number = lastCollector.incrementAndGet();
         collectors.put(number, new Collector(target(request), request.get("count").asInt()));
         return JSON.numberNode(number);
@@ -79,7 +79,7 @@ final class Commands {
         return queue;
     }
 
-    private RBlockingQueue<Object> target(JsonNode request) throws Unsupported {
+    private RBlockingQueue<Object> target(JsonNode request) {
         String name = request.get("queue").asText();
         String codec = request.get("codec").asText();
         return codec.equals(Codecs.DEFAULT)

@@ -78,7 +78,6 @@ public final class Main {
         ObjectNode answer = JSON.createObjectNode();
         answer.put("n", number);
         answer.put("error", text.toString());
-        answer.put("unsupported", reason instanceof Unsupported);
         print(answer);
     }
 

@@ -1,0 +1,173 @@
+//! The bytes that Redisson writes, measured and kept in `golden.txt`.
+//!
+//! The file is what our own codecs are tested against; this test keeps it true.
+
+use std::fmt::Write;
+use std::path::Path;
+use std::time::Duration;
+
+use dq_servers::Redis;
+
+use crate::peer::{Codec, Order, Peer, Type, Value, Version};
+
+const REMAKE: &str = "DQ_INTEROP_GOLDEN=write cargo test --test interop golden";
+
+const KEY: &str = "redisson_delay_queue_timeout:{golden}";
+
+#[tokio::test]
+async fn redisson_still_writes_the_golden_bytes() {
+    let mut lines = vec![];
+    for version in Version::ALL {
+        measure(version, &mut lines).await;
+    }
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interop/golden.txt");
+    if std::env::var_os("DQ_INTEROP_GOLDEN").is_some_and(|wish| wish == "write") {
+        let text =
+            head().into_iter().chain(lines).fold(String::new(), |text, line| text + &line + "\n");
+        std::fs::write(&file, text).unwrap();
+        return;
+    }
+    let text = std::fs::read_to_string(&file).unwrap();
+    let kept = text.lines().filter(|line| !line.starts_with('#'));
+    let differing: Vec<_> =
+        kept.clone().zip(&lines).filter(|(kept, measured)| kept != measured).collect();
+    assert!(differing.is_empty(), "{differing:#?}\nmake the file again: {REMAKE}");
+    assert_eq!(kept.count(), lines.len(), "make the file again: {REMAKE}");
+}
+
+fn head() -> Vec<String> {
+    let explanation = format!(
+        "\
+# What real Redisson clients write into `redisson_delay_queue_timeout:{{queue}}`.
+#
+# One line for each version, codec and value that a client offered to an RDelayedQueue, with what a
+# raw ZRANGE then found, on a 64-bit little-endian server. Columns, with tabs between them:
+#
+#   version    of Redisson
+#   codec      string (StringCodec), bytes (ByteArrayCodec), jackson (JsonJacksonCodec), kryo5
+#              (Kryo5Codec), typed-json:CLASS (TypedJsonJacksonCodec), default (the client's own
+#              choice: MarshallingCodec in 3.16.6, Kryo5Codec after it)
+#   value      the Java value with its type, in JSON; bytes in hex, dates in ms since 1970
+#   member     in hex; the 8 bytes of the random id are masked with `_`
+#   read back  what readAll of the same client makes of it; `=` where it is the value
+#
+# To make it again: {REMAKE}"
+    );
+    explanation.lines().map(str::to_owned).collect()
+}
+
+async fn measure(version: Version, lines: &mut Vec<String>) {
+    let redis = Redis::start();
+    let peer = Peer::start(version, redis.port()).await;
+    for (codec, values) in cases() {
+        let queue = peer.queue("golden", codec);
+        queue.open().await.unwrap();
+        for value in values {
+            queue.offer(&value, Duration::from_secs(3600)).await.unwrap();
+            let members = redis.command(&["ZRANGE", KEY, "0", "-1"]);
+            let [member] = members.list() else { panic!("one value, but {members:?}") };
+            let member = masked(version, member.bytes());
+            let read = queue.delayed_values().await.unwrap().remove(0);
+            let read = if read == value { "=".to_owned() } else { json(&read) };
+            let value = json(&value);
+            lines.push(format!("{version}\t{}\t{value}\t{member}\t{read}", codec.name()));
+            queue.delayed_delete().await.unwrap();
+        }
+        queue.destroy().await.unwrap();
+    }
+}
+
+fn json(value: &Value) -> String {
+    serde_json::to_string(value).unwrap()
+}
+
+/// In hex, without the id, which is random.
+fn masked(version: Version, member: &[u8]) -> String {
+    let id = if version.has_old_members() { 0..8 } else { 1..9 };
+    let mut text = String::new();
+    for (place, byte) in member.iter().enumerate() {
+        if id.contains(&place) {
+            text.push_str("__");
+        } else {
+            write!(text, "{byte:02x}").unwrap();
+        }
+    }
+    text
+}
+
+fn cases() -> Vec<(Codec, Vec<Value>)> {
+    let every: Vec<Value> =
+        [texts(), numbers(), raw_bytes(), orders(), containers()].into_iter().flatten().collect();
+    vec![
+        (Codec::String, [texts(), numbers()].concat()),
+        (Codec::Bytes, raw_bytes()),
+        (Codec::Jackson, every.clone()),
+        (Codec::TypedJson(Type::Order), orders()),
+        (Codec::TypedJson(Type::Map), containers().into_iter().filter(is_map).collect()),
+        (Codec::TypedJson(Type::String), texts()),
+        (Codec::TypedJson(Type::Long), vec![Value::Long(42), Value::Long(i64::MIN)]),
+        (Codec::Kryo5, every),
+        (Codec::Default, vec!["hello".into(), Value::Long(42), Value::Int(42), Value::Bool(true)]),
+    ]
+}
+
+/// The lengths are those at which Kryo changes its way of writing.
+fn texts() -> Vec<Value> {
+    let long = |length| "x".repeat(length);
+    let mut texts: Vec<String> =
+        ["", "a", "hello", "héllo", "é", "日本", "a😀b", "\"\\\n\t\0\u{7f}/", r#"{"k":1}"#]
+            .map(str::to_owned)
+            .into();
+    texts.extend([32, 33, 40, 62, 63, 64].map(long));
+    texts.push("é".repeat(63));
+    texts.into_iter().map(Value::String).collect()
+}
+
+fn numbers() -> Vec<Value> {
+    let longs = [0, 1, -1, 42, 63, 64, -65, 1_700_000_000_000, i64::MAX, i64::MIN];
+    let ints = [0, 1, -1, 42, 64, i32::MAX, i32::MIN];
+    let doubles = [0.0, -0.0, 0.1, 1.5, 100.0, 1e21, 1e-7, f64::MAX];
+    let mut numbers: Vec<Value> = longs.map(Value::Long).into();
+    numbers.extend(ints.map(Value::Int));
+    numbers.extend([true, false].map(Value::Bool));
+    numbers.extend(doubles.map(Value::Double));
+    numbers
+}
+
+fn raw_bytes() -> Vec<Value> {
+    let all = (0..=255).collect();
+    [vec![], vec![0x00, 0xff, 0x10], b"text".to_vec(), all].map(Value::Bytes).into()
+}
+
+fn orders() -> Vec<Value> {
+    let full = Order {
+        id: 42,
+        amount: 1.5,
+        note: Some("soon, é".to_owned()),
+        created: Some(1_700_000_000_000),
+        tags: Some(vec!["a".to_owned(), "b".to_owned()]),
+    };
+    [full, Order::default()].map(Value::Order).into()
+}
+
+fn containers() -> Vec<Value> {
+    let map = |entries: &[(&str, Value)]| {
+        Value::Map(entries.iter().map(|(key, item)| ((*key).to_owned(), item.clone())).collect())
+    };
+    let inner = map(&[("deep", Value::Long(2))]);
+    let list = Value::List(vec!["a".into(), Value::Long(1), Value::Int(2)]);
+    let date = Value::Date(1_700_000_000_000);
+    vec![
+        map(&[]),
+        map(&[("k", Value::Int(1))]),
+        map(&[("zebra", "z".into()), ("long", Value::Long(7)), ("at", date.clone())]),
+        map(&[("list", list.clone()), ("map", inner)]),
+        list,
+        Value::List(vec![]),
+        date,
+    ]
+}
+
+fn is_map(value: &Value) -> bool {
+    matches!(value, Value::Map(_))
+}

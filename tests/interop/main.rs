@@ -1,0 +1,5 @@
+//! Beside real Java programs: Redisson clients of several versions on the same queues.
+
+mod golden;
+mod java_alone;
+mod peer;

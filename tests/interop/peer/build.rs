@@ -1,0 +1,84 @@
+//! Builds the Java program, once for each version of Redisson and state of its sources.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::Version;
+
+/// What helps when Java or Maven is missing.
+pub(super) const REMEDY: &str = "run `cargo xtask servers`";
+
+/// The directory with `classes` and `lib`. Runs Maven, which may download, unless the same sources
+/// were built before.
+pub(super) fn build(version: Version) -> Result<PathBuf, String> {
+    let describe = |error: io::Error| format!("the Java peer cannot be built: {error}");
+    let root = root();
+    let sources = root.join("tests/interop/java");
+    let place = std::env::var_os("DQ_INTEROP_DIR")
+        .map_or_else(|| root.join("target/interop"), PathBuf::from);
+    fs::create_dir_all(&place).map_err(describe)?;
+    // One lock for all versions: two Mavens at once would spoil their common repository.
+    let lock = File::create(place.join("lock")).map_err(describe)?;
+    lock.lock().map_err(describe)?;
+
+    let directory = place.join(version.name());
+    let stamp = directory.join("stamp");
+    // The text itself and no hash of it: it is small, and nothing can collide.
+    let state = text_of(&sources).map_err(describe)?;
+    if fs::read_to_string(&stamp).is_ok_and(|built| built == state) {
+        return Ok(directory);
+    }
+    match fs::remove_dir_all(&directory) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(describe(error)),
+        _ => {}
+    }
+    run_maven(&sources, version, &directory)?;
+    fs::write(&stamp, state).map_err(describe)?;
+    Ok(directory)
+}
+
+fn run_maven(sources: &Path, version: Version, directory: &Path) -> Result<(), String> {
+    let output = Command::new("mvn")
+        .args(["--quiet", "--batch-mode", "--file"])
+        .arg(sources.join("pom.xml"))
+        .arg(format!("-Dredisson.version={version}"))
+        .arg(format!("-Dpeer.directory={}", directory.display()))
+        .args(["compiler:compile", "dependency:copy-dependencies"])
+        .output();
+    match output {
+        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) => Err(format!(
+            "Maven cannot build the Java peer for Redisson {version} ({}):\n{}{}",
+            output.status,
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr),
+        )),
+        Err(error) => Err(format!("mvn does not start ({error}): {REMEDY}")),
+    }
+}
+
+/// The root of the repository, of which the including crate is a part.
+fn root() -> PathBuf {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let is_root = |directory: &&Path| directory.join("tests/interop/java/pom.xml").is_file();
+    own.ancestors().find(is_root).expect("the sources are in the repository").to_owned()
+}
+
+/// All sources in one text, in an order that does not change.
+fn text_of(directory: &Path) -> io::Result<String> {
+    let mut entries =
+        fs::read_dir(directory)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
+    entries.sort();
+    let mut text = String::new();
+    for path in entries {
+        if path.is_dir() {
+            text += &text_of(&path)?;
+        } else {
+            let name = path.file_name().unwrap_or_default().display();
+            text += &format!("// {name}\n{}", fs::read_to_string(&path)?);
+        }
+    }
+    Ok(text)
+}

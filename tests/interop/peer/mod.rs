@@ -1,0 +1,216 @@
+//! A real Redisson client in a process of its own, driven over its standard input and output.
+//!
+//! The program is in `tests/interop/java`, the protocol is described in its `Main.java`.
+
+mod build;
+mod queue;
+mod value;
+mod version;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::process::Stdio;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::sync::oneshot;
+
+pub(crate) use queue::Queue;
+pub(crate) use value::{Codec, Order, Type, Value};
+pub(crate) use version::Version;
+
+/// How long an answer may take beyond what the request itself waits for.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A running client. It is killed when dropped, and ends by itself with the process that started it.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    child: Child,
+    requests: tokio::sync::Mutex<ChildStdin>,
+    waiting: Waiting,
+    last: AtomicU64,
+}
+
+/// Whom to hand which answer. `None` once there are no more.
+type Waiting = Arc<Mutex<Option<HashMap<u64, oneshot::Sender<Answer>>>>>;
+
+/// Why a request failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum PeerError {
+    /// The exception, with its causes.
+    Java(String),
+    /// The process is gone, or answers no more.
+    Gone,
+}
+
+impl fmt::Display for PeerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Java(text) => f.write_str(text),
+            Self::Gone => f.write_str("the Java process is gone"),
+        }
+    }
+}
+
+impl std::error::Error for PeerError {}
+
+/// How the client connects.
+#[derive(Clone, Debug)]
+pub(crate) struct PeerOptions {
+    version: Version,
+    arguments: Vec<String>,
+}
+
+impl PeerOptions {
+    /// The number of the database.
+    pub(crate) fn db(self, number: u32) -> Self {
+        self.with(format!("db={number}"))
+    }
+
+    /// The password of the server.
+    pub(crate) fn password(self, password: &str) -> Self {
+        self.with(format!("password={password}"))
+    }
+
+    /// A `NameMapper` which puts this before every name.
+    pub(crate) fn prefix(self, prefix: &str) -> Self {
+        self.with(format!("prefix={prefix}"))
+    }
+
+    fn with(mut self, argument: String) -> Self {
+        self.arguments.push(argument);
+        self
+    }
+
+    /// Builds the program where that was not done yet, and returns when it is connected.
+    ///
+    /// Panics with a reason if it cannot: this is the set-up of a test.
+    pub(crate) async fn start(self) -> Peer {
+        let Self { version, arguments } = self;
+        let built = tokio::task::spawn_blocking(move || build::build(version)).await.unwrap();
+        let directory = built.unwrap_or_else(|error| panic!("{error}"));
+        let class_path = format!(
+            "{}:{}/*",
+            directory.join("classes").display(),
+            directory.join("lib").display()
+        );
+        let mut child = Command::new("java")
+            // A short life on few processors: no time for the big compiler, no threads for the heap.
+            .args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m"])
+            .args(["-cp", &class_path, "interop.Main"])
+            .args(&arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap_or_else(|error| panic!("java does not start ({error}): {}", build::REMEDY));
+        let (ready, connected) = oneshot::channel();
+        let waiting: Waiting = Arc::new(Mutex::new(Some(HashMap::from([(0, ready)]))));
+        tokio::spawn(hand_out(child.stdout.take().unwrap(), Arc::clone(&waiting)));
+        let requests = tokio::sync::Mutex::new(child.stdin.take().unwrap());
+        let peer = Peer { child, requests, waiting, last: AtomicU64::new(0) };
+        let runs: String = wait(connected, PATIENCE).await.unwrap_or_else(|error| {
+            panic!("Redisson {version} does not connect: {error}");
+        });
+        assert_eq!(runs, version.to_string(), "another Redisson is on the class path");
+        peer
+    }
+}
+
+impl Peer {
+    /// Starts a client of the Redis on this port of this machine: see [`PeerOptions::start`].
+    pub(crate) async fn start(version: Version, redis_port: u16) -> Self {
+        Self::options(version, redis_port).start().await
+    }
+
+    /// For what else can be chosen.
+    pub(crate) fn options(version: Version, redis_port: u16) -> PeerOptions {
+        PeerOptions { version, arguments: vec![format!("127.0.0.1:{redis_port}")] }
+    }
+
+    /// A queue by its name, which is not yet open as a delayed queue.
+    pub(crate) fn queue(&self, name: &str, codec: Codec) -> Queue<'_> {
+        Queue::new(self, name, codec)
+    }
+
+    /// `SIGKILL`, as in a crash. Returns when the process is gone.
+    pub(crate) async fn kill(mut self) {
+        self.child.kill().await.expect("a child can be killed");
+    }
+
+    async fn ask<T: DeserializeOwned>(&self, mut request: Request<'_>) -> Result<T, PeerError> {
+        request.n = self.last.fetch_add(1, Ordering::Relaxed) + 1;
+        let (sender, answer) = oneshot::channel();
+        let patience = PATIENCE + Duration::from_millis(request.timeout_ms.unwrap_or(0));
+        match &mut *self.waiting.lock().unwrap() {
+            Some(waiting) => waiting.insert(request.n, sender),
+            None => return Err(PeerError::Gone),
+        };
+        let mut line = serde_json::to_string(&request).expect("a request is JSON");
+        line.push('\n');
+        let written = self.requests.lock().await.write_all(line.as_bytes()).await;
+        written.map_err(|_| PeerError::Gone)?;
+        wait(answer, patience).await
+    }
+}
+
+#[derive(Debug, Default, Serialize)]
+struct Request<'a> {
+    n: u64,
+    command: &'a str,
+    queue: &'a str,
+    codec: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<&'a Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delay_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    timeout_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    count: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    collector: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expected: Option<u64>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Answer {
+    n: u64,
+    #[serde(default)]
+    ok: serde_json::Value,
+    error: Option<String>,
+}
+
+/// Answers come in any order, because the program runs requests side by side.
+async fn hand_out(stdout: ChildStdout, waiting: Waiting) {
+    let mut lines = BufReader::new(stdout).lines();
+    while let Ok(Some(line)) = lines.next_line().await {
+        let answer: Answer = serde_json::from_str(&line)
+            .unwrap_or_else(|error| panic!("not an answer ({error}): {line}"));
+        let sender = waiting.lock().unwrap().as_mut().and_then(|all| all.remove(&answer.n));
+        if let Some(sender) = sender {
+            // Nobody waits any more if the request was cancelled.
+            let _ = sender.send(answer);
+        }
+    }
+    waiting.lock().unwrap().take();
+}
+
+async fn wait<T: DeserializeOwned>(
+    answer: oneshot::Receiver<Answer>,
+    patience: Duration,
+) -> Result<T, PeerError> {
+    let Ok(Ok(answer)) = tokio::time::timeout(patience, answer).await else {
+        return Err(PeerError::Gone);
+    };
+    match answer.error {
+        None => Ok(serde_json::from_value(answer.ok).expect("the answer fits the request")),
+        Some(error) => Err(PeerError::Java(error)),
+    }
+}

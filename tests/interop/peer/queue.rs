@@ -1,0 +1,170 @@
+//! What a Java program does with a queue.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::{Codec, Peer, PeerError, Request, Value};
+
+/// A queue of a [`Peer`]: the `RBlockingQueue`, and once [`open`](Self::open) the `RDelayedQueue` on it.
+#[derive(Debug)]
+pub(crate) struct Queue<'p> {
+    peer: &'p Peer,
+    name: String,
+    codec: Codec,
+}
+
+/// A value that came, and when, in ms since 1970 by the clock that both sides share.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub(crate) struct Arrival {
+    pub(crate) at_ms: u64,
+    pub(crate) value: Value,
+}
+
+/// What [`Queue::transfer_rate`] saw.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub(crate) struct TransferRate {
+    /// Entries that reached the target list.
+    pub(crate) moved: u64,
+    /// For how long, in ms.
+    pub(crate) elapsed_ms: f64,
+    /// How often the server was too busy to say how many.
+    pub(crate) failures: u64,
+}
+
+impl TransferRate {
+    /// Entries a second.
+    pub(crate) fn per_second(&self) -> f64 {
+        self.moved as f64 * 1000.0 / self.elapsed_ms
+    }
+}
+
+impl<'p> Queue<'p> {
+    pub(super) fn new(peer: &'p Peer, name: &str, codec: Codec) -> Self {
+        Self { peer, name: name.to_owned(), codec }
+    }
+
+    /// `getDelayedQueue`. From now on, and until [`destroy`](Self::destroy), this client moves what
+    /// is due, whether or not anything else is asked of it.
+    pub(crate) async fn open(&self) -> Result<(), PeerError> {
+        self.ask(self.request("open")).await
+    }
+
+    /// `RDelayedQueue.destroy`. Errors if it is not open, as do all `delayed_…` and `offer`.
+    pub(crate) async fn destroy(&self) -> Result<(), PeerError> {
+        self.ask(self.request("destroy")).await
+    }
+
+    /// `RDelayedQueue.offer`.
+    pub(crate) async fn offer(&self, value: &Value, delay: Duration) -> Result<(), PeerError> {
+        let delay_ms = Some(delay.as_millis() as u64);
+        self.ask(Request { value: Some(value), delay_ms, ..self.request("offer") }).await
+    }
+
+    /// `RDelayedQueue.poll`: what was offered first, whether due or not.
+    pub(crate) async fn delayed_poll(&self) -> Result<Option<Value>, PeerError> {
+        self.ask(self.request("delayed_poll")).await
+    }
+
+    /// `RDelayedQueue.remove`.
+    pub(crate) async fn delayed_remove(&self, value: &Value) -> Result<bool, PeerError> {
+        self.ask(Request { value: Some(value), ..self.request("delayed_remove") }).await
+    }
+
+    /// `RDelayedQueue.contains`.
+    pub(crate) async fn delayed_contains(&self, value: &Value) -> Result<bool, PeerError> {
+        self.ask(Request { value: Some(value), ..self.request("delayed_contains") }).await
+    }
+
+    /// `RDelayedQueue.size`.
+    pub(crate) async fn delayed_size(&self) -> Result<u64, PeerError> {
+        self.ask(self.request("delayed_size")).await
+    }
+
+    /// `RDelayedQueue.readAll`.
+    pub(crate) async fn delayed_values(&self) -> Result<Vec<Value>, PeerError> {
+        self.ask(self.request("delayed_values")).await
+    }
+
+    /// `RDelayedQueue.delete`, which leaves the target alone.
+    pub(crate) async fn delayed_delete(&self) -> Result<bool, PeerError> {
+        self.ask(self.request("delayed_delete")).await
+    }
+
+    /// `RBlockingQueue.offer`: at once, with no delay.
+    pub(crate) async fn target_offer(&self, value: &Value) -> Result<bool, PeerError> {
+        self.ask(Request { value: Some(value), ..self.request("target_offer") }).await
+    }
+
+    /// `RBlockingQueue.poll()`.
+    pub(crate) async fn target_poll(&self) -> Result<Option<Value>, PeerError> {
+        self.ask(self.request("target_poll")).await
+    }
+
+    /// `RBlockingQueue.poll(timeout)`, with one blocking command. Redisson may round the time up to
+    /// whole seconds.
+    pub(crate) async fn take(&self, timeout: Duration) -> Result<Option<Value>, PeerError> {
+        self.ask(Request { timeout_ms: milliseconds(timeout), ..self.request("target_take") }).await
+    }
+
+    /// `RBlockingQueue.size`.
+    pub(crate) async fn target_size(&self) -> Result<u64, PeerError> {
+        self.ask(self.request("target_size")).await
+    }
+
+    /// `RBlockingQueue.readAll`.
+    pub(crate) async fn target_values(&self) -> Result<Vec<Value>, PeerError> {
+        self.ask(self.request("target_values")).await
+    }
+
+    /// `RBlockingQueue.delete`, which leaves the delayed queue alone.
+    pub(crate) async fn target_delete(&self) -> Result<bool, PeerError> {
+        self.ask(self.request("target_delete")).await
+    }
+
+    /// A thread that calls `RBlockingQueue.take` so many times.
+    pub(crate) async fn collect(&self, count: usize) -> Result<Collector<'_>, PeerError> {
+        let request = Request { count: Some(count as u64), ..self.request("collect") };
+        Ok(Collector { number: self.ask(request).await?, queue: self })
+    }
+
+    /// Opens a delayed queue of its own on this queue, whose entries should be due already, and
+    /// watches the target list grow until `expected` entries were moved or the time is up.
+    pub(crate) async fn transfer_rate(
+        &self,
+        expected: u64,
+        limit: Duration,
+    ) -> Result<TransferRate, PeerError> {
+        let (expected, timeout_ms) = (Some(expected), milliseconds(limit));
+        self.ask(Request { expected, timeout_ms, ..self.request("transfer_rate") }).await
+    }
+
+    fn request<'a>(&'a self, command: &'a str) -> Request<'a> {
+        Request { command, queue: &self.name, codec: self.codec.name(), ..Request::default() }
+    }
+
+    async fn ask<T: DeserializeOwned>(&self, request: Request<'_>) -> Result<T, PeerError> {
+        self.peer.ask(request).await
+    }
+}
+
+/// A thread of the client that takes: see [`Queue::collect`].
+#[derive(Debug)]
+pub(crate) struct Collector<'q> {
+    queue: &'q Queue<'q>,
+    number: u64,
+}
+
+impl Collector<'_> {
+    /// All that came so far, in order. Returns when it is all that was asked for, or when the time
+    /// is up; it can be called again.
+    pub(crate) async fn within(&self, timeout: Duration) -> Result<Vec<Arrival>, PeerError> {
+        let (collector, timeout_ms) = (Some(self.number), milliseconds(timeout));
+        self.queue.ask(Request { collector, timeout_ms, ..self.queue.request("collected") }).await
+    }
+}
+
+fn milliseconds(time: Duration) -> Option<u64> {
+    Some(time.as_millis() as u64)
+}
