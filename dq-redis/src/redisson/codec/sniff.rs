@@ -29,13 +29,16 @@ fn look(codec: &str, bytes: &[u8]) -> (&'static str, &'static str) {
             ("it is JSON", "choose the codec `json`, or `jackson` if it names Java classes")
         }
         [0x01, 0x00, ..] => ("it is an object of a Java class (Kryo5Codec)", CHANGE_JAVA),
+        // A Float to Kryo if nothing follows its four bytes, else the version of a format.
+        [0x04, rest @ ..] if rest.len() != 4 => {
+            ("it looks like JBoss Marshalling (MarshallingCodec)", CHANGE_JAVA)
+        }
         [0x02..=0x0a, ..] if codec == "kryo5" => {
             ("it is none of the plain values, or damaged", "choose `raw` and decode it yourself")
         }
         [0x02 | 0x03 | 0x05 | 0x09 | 0x0a, ..] => {
             ("it looks like a plain value of Kryo5Codec", "choose the codec `kryo5`")
         }
-        [0x04, ..] => ("it looks like JBoss Marshalling (MarshallingCodec)", CHANGE_JAVA),
         [0x00 | 0xed..=0xff, ..] => ("it looks like the format of FstCodec", CHANGE_JAVA),
         _ if std::str::from_utf8(bytes).is_ok_and(|text| !text.contains(char::is_control)) => {
             ("it is text", "choose the codec `string`")

@@ -1,0 +1,182 @@
+//! Every line of `tests/interop/golden.txt`, which real Redisson clients wrote, against the members
+//! and codecs of this crate.
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use super::codec::Codec;
+use super::member::{Format, Width, pack, parse};
+
+const LINES: &str = include_str!("../../../tests/interop/golden.txt");
+
+/// One line of the file.
+struct Golden<'a> {
+    version: &'a str,
+    codec: &'a str,
+    /// The Java type, and the value as our JSON.
+    kind: String,
+    value: Value,
+    member: Vec<u8>,
+}
+
+impl Golden<'_> {
+    fn all() -> Vec<Golden<'static>> {
+        let lines = LINES.lines().filter(|line| !line.starts_with('#'));
+        let read = |line: &'static str| {
+            let columns: Vec<&str> = line.split('\t').collect();
+            let typed: Value = serde_json::from_str(columns[2]).unwrap();
+            Golden {
+                version: columns[0],
+                codec: columns[1],
+                kind: typed["type"].as_str().unwrap().to_owned(),
+                value: plain(&typed),
+                // Any id will do for the one that is masked.
+                member: bytes_of(&columns[3].replace('_', "9")),
+            }
+        };
+        lines.map(read).collect()
+    }
+
+    fn format(&self) -> Format {
+        match self.version {
+            "3.16.6" | "3.20.1" => Format::Legacy,
+            _ => Format::Current,
+        }
+    }
+
+    /// Our codec for the line; `None` for codecs that we do not have.
+    fn codec(&self) -> Option<Codec> {
+        let class = match (self.codec, self.kind.as_str()) {
+            (_, "int") => Some("java.lang.Integer".to_owned()),
+            ("kryo5", "bytes") => Some("byte[]".to_owned()),
+            (_, "order") => Some("interop.Order".to_owned()),
+            (_, "map") => Some("java.util.HashMap".to_owned()),
+            _ => None,
+        };
+        Some(match (self.codec, self.version) {
+            ("string", _) => Codec::String,
+            ("bytes", _) => Codec::Raw,
+            ("jackson", _) => Codec::Jackson { class },
+            ("default", "3.16.6") => return None,
+            ("kryo5" | "default", _) => Codec::Kryo5 { class },
+            (typed, _) if typed.starts_with("typed-json:") => Codec::Json,
+            (other, _) => panic!("a codec unknown to this test: {other}"),
+        })
+    }
+
+    fn payload(&self) -> Bytes {
+        Bytes::copy_from_slice(parse(Width::Eight, &self.member).unwrap().payload)
+    }
+
+    /// Whether it is an object of a Java class to Kryo.
+    fn is_object(&self) -> bool {
+        matches!(self.kind.as_str(), "order" | "map" | "list" | "date")
+    }
+
+    fn name(&self) -> String {
+        format!("{} {} {} {}", self.version, self.codec, self.kind, self.value)
+    }
+}
+
+/// The value as a handler shall see it: without types, and without fields that are null.
+fn plain(typed: &Value) -> Value {
+    match (typed["type"].as_str(), &typed["value"]) {
+        (Some("bytes"), hex) => json!(bytes_of(hex.as_str().unwrap())),
+        (Some("list"), Value::Array(items)) => items.iter().map(plain).collect(),
+        (Some("map"), Value::Object(fields)) => {
+            fields.iter().map(|(name, value)| (name.clone(), plain(value))).collect()
+        }
+        (_, Value::Object(fields)) => {
+            let fields = fields.iter().filter(|(_, value)| !value.is_null());
+            fields.map(|(name, value)| (name.clone(), value.clone())).collect()
+        }
+        (_, value) => value.clone(),
+    }
+}
+
+fn bytes_of(hex: &str) -> Vec<u8> {
+    let digit = |at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap();
+    (0..hex.len()).step_by(2).map(digit).collect()
+}
+
+fn read(json: &[u8]) -> Value {
+    serde_json::from_slice(json).unwrap()
+}
+
+#[test]
+fn members_are_packed_as_redisson_packs_them() {
+    for line in Golden::all() {
+        let member = parse(Width::Eight, &line.member).unwrap();
+        assert_eq!(member.format, line.format(), "{}", line.name());
+        let id = member.job_id().unwrap();
+        let packed = pack(line.format(), Width::Eight, id, member.payload);
+        assert_eq!(packed, line.member, "{}", line.name());
+    }
+}
+
+#[test]
+fn payloads_of_redisson_are_read() {
+    for line in Golden::all() {
+        let Some(codec) = line.codec() else { continue };
+        let answer = codec.decode(&line.payload());
+        match codec {
+            Codec::Kryo5 { .. } if line.is_object() => {
+                let error = answer.unwrap_err().to_string();
+                assert!(error.contains("Java class") && error.contains("`json`"), "{error}");
+            }
+            Codec::Raw => assert_eq!(json!(answer.unwrap().to_vec()), line.value),
+            // To StringCodec everything is text.
+            Codec::String if line.kind != "string" => assert!(read(&answer.unwrap()).is_string()),
+            // Jackson writes a byte[] in base64, and nothing says that it is one.
+            Codec::Jackson { .. } if line.kind == "bytes" => {
+                assert!(read(&answer.unwrap()).is_string());
+            }
+            _ => assert_eq!(read(&answer.unwrap()), line.value, "{}", line.name()),
+        }
+    }
+}
+
+#[test]
+fn payloads_are_written_as_redisson_writes_them() {
+    for line in Golden::all() {
+        let Some(codec) = line.codec() else { continue };
+        let payload = line.payload();
+        match codec {
+            Codec::Raw | Codec::Json => assert_eq!(codec.encode(&payload).unwrap(), payload),
+            Codec::String => {
+                // Whatever was written, as the text that it has become.
+                let text = codec.decode(&payload).unwrap();
+                assert_eq!(codec.encode(&text).unwrap(), payload, "{}", line.name());
+            }
+            Codec::Kryo5 { .. } if line.is_object() => {}
+            Codec::Kryo5 { .. } => {
+                let json = Bytes::from(line.value.to_string());
+                assert_eq!(codec.encode(&json).unwrap(), payload, "{}", line.name());
+            }
+            // Types that our JSON does not tell from others: an application names them itself.
+            Codec::Jackson { .. }
+                if !matches!(line.kind.as_str(), "string" | "int" | "bool" | "double") =>
+            {
+                assert_eq!(read(&codec.encode(&payload).unwrap()), read(&payload));
+            }
+            Codec::Jackson { .. } => {
+                let json = Bytes::from(line.value.to_string());
+                assert_eq!(read(&codec.encode(&json).unwrap()), read(&payload), "{}", line.name());
+            }
+        }
+    }
+}
+
+#[test]
+fn the_former_default_is_recognised() {
+    let mut seen = 0;
+    for line in Golden::all().iter().filter(|line| line.codec().is_none()) {
+        seen += 1;
+        for codec in ["json", "jackson", "kryo5"] {
+            let codec: Codec = codec.parse().unwrap();
+            let error = codec.decode(&line.payload()).unwrap_err().to_string();
+            assert!(error.contains("MarshallingCodec"), "{}: {error}", line.name());
+        }
+    }
+    assert_eq!(seen, 4);
+}
