@@ -1,5 +1,25 @@
 //! Redis backends of `dq`: native, Redisson-compatible, and key expiry.
 
+mod backend;
+mod batch;
+mod browse;
+mod check;
+mod claim;
+mod config;
+mod connect;
+mod error;
+mod handle;
+mod keys;
+mod operate;
+mod record;
 mod redisson;
+mod reply;
+mod schedule;
+mod script;
+mod settle;
+mod store;
+mod wake;
 
+pub use backend::RedisBackend;
+pub use config::RedisConfig;
 pub use redisson::{Codec, Format};

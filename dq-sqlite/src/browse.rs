@@ -97,7 +97,8 @@ impl View<'_> {
             .prepare_cached(sql)?
             .query_map([q, at, seq, now, rows], |row| {
                 let (seq, at) = row::place(row)?;
-                let cursor = Cursor { at: Timestamp::from_millis(at), seq: seq.unsigned_abs() };
+                let cursor =
+                    Cursor { at: Timestamp::from_millis(at), seq: seq.unsigned_abs().into() };
                 let view = match state {
                     JobState::Running => row::running(row, queue, at),
                     JobState::Dead => row::dead(row, queue)?,

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use dq_servers::shared_redis;
 use dq_testkit::behaviour::{self, Address, ByUrl};
 use tempfile::TempDir;
 
@@ -18,6 +19,7 @@ fn main() -> ExitCode {
         ("sqlite/real", Box::new(ByUrl::real(own_file))),
         // All trials at once on one store: none may notice the others.
         ("sqlite/crowd", Box::new(ByUrl::real(move || common_file.as_str().into()))),
+        ("redis", Box::new(ByUrl::real(|| shared_redis().url().as_str().into()))),
     ])
 }
 

@@ -107,7 +107,7 @@ pub struct Cursor {
     /// The time by which the listing is ordered.
     pub at: Timestamp,
     /// The backend's tie-break among equal times.
-    pub seq: u64,
+    pub seq: u128,
 }
 
 /// One page of a listing.

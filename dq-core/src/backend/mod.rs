@@ -56,8 +56,9 @@ pub trait Backend: Debug + Send + Sync + 'static {
     /// Stores jobs. On `Ok` they are as durable as the store is configured to make them.
     ///
     /// Behaviour:
-    /// - a job whose id is in the store already, live or dead, in whatever queue, changes nothing:
-    ///   `Kept` (`AlreadyRunning` if leased);
+    /// - a job whose id is in its queue already, live or dead, changes nothing: `Kept`
+    ///   (`AlreadyRunning` if leased). Ids are unique in the world; a backend may look for them in
+    ///   other queues too;
     /// - a key that is live already is settled by [`OnConflict`]; a leased job is never touched:
     ///   `AlreadyRunning`, and the new one is not stored;
     /// - a dead job does not hold its key;

@@ -18,7 +18,9 @@ impl Store {
         limit: usize,
     ) -> Vec<Entry> {
         let queue = &mut self.queues[number];
-        let from = after.map_or((i64::MIN, 0), |cursor| (cursor.at.as_millis(), cursor.seq));
+        let from = after.map_or((i64::MIN, 0), |cursor| {
+            (cursor.at.as_millis(), u64::try_from(cursor.seq).unwrap_or(u64::MAX))
+        });
         let now = now.as_millis();
         let set = match state {
             JobState::Scheduled => {

@@ -246,7 +246,8 @@ impl Backend for MemoryBackend {
         let next = page.last().filter(|_| more);
         Ok(Page {
             jobs: page.iter().map(|entry| store.view(entry.slot, now)).collect(),
-            next: next.map(|last| Cursor { at: Timestamp::from_millis(last.at), seq: last.seq }),
+            next: next
+                .map(|last| Cursor { at: Timestamp::from_millis(last.at), seq: last.seq.into() }),
         })
     }
 

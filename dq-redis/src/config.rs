@@ -1,0 +1,122 @@
+//! Settings, from a file or a URL.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use dq_core::config::{BackendConfig, ConnectUrl, Environment, Secret};
+use dq_core::{Backend, Error, ErrorKind, Result};
+use serde::Deserialize;
+
+use crate::backend::RedisBackend;
+use crate::connect::{Server, ServerSettings};
+
+/// Settings of the native backend: `type = "redis"` and, beside it, these fields.
+///
+/// ```
+/// use dq_redis::RedisConfig;
+///
+/// let mut config = RedisConfig::new("redis://localhost:6379/0");
+/// config.prefix = "shop".to_owned();
+/// ```
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct RedisConfig {
+    /// The server: `redis://[user:password@]host[:port][/database]`, `rediss://…` with TLS,
+    /// `redis+unix:///path/to/socket`, `redis+cluster://host:port,host:port`, or
+    /// `redis+sentinel://host:port,host:port/primary[/database]`.
+    pub url: Secret,
+    /// A PEM file with the certificate of the authority that vouches for the server; those of the
+    /// system unless set.
+    #[serde(default)]
+    pub ca: Option<PathBuf>,
+    /// What the names of all keys begin with: `dq` unless set. Letters, digits and `. _ - :`, at
+    /// most 64. All keys of one prefix live in one slot of a cluster.
+    #[serde(default = "default_prefix")]
+    pub prefix: String,
+    /// How long to wait for an answer: `5s` unless set.
+    #[serde(default = "default_response_timeout", with = "dq_core::config::duration")]
+    pub response_timeout: Duration,
+}
+
+fn default_prefix() -> String {
+    "dq".to_owned()
+}
+
+const fn default_response_timeout() -> Duration {
+    Duration::from_secs(5)
+}
+
+impl RedisConfig {
+    /// The default settings with this server.
+    #[must_use]
+    pub fn new(url: impl Into<String>) -> Self {
+        Self {
+            url: Secret::new(url.into()),
+            ca: None,
+            prefix: default_prefix(),
+            response_timeout: default_response_timeout(),
+        }
+    }
+
+    /// The settings of a URL as in [`url`](Self::url), with any of the options `prefix`, `ca`, `tls`
+    /// and `response_timeout`.
+    ///
+    /// # Errors
+    /// `Config` naming the option that is unknown or malformed.
+    pub fn from_url(url: &ConnectUrl) -> Result<Self> {
+        url.expect_options(&["prefix", "ca", "tls", "response_timeout"])?;
+        let mut fields = serde_json::Map::new();
+        fields.insert("url".to_owned(), url.whole().expose().into());
+        for (name, value) in url.options().iter().filter(|(name, _)| name != "tls") {
+            fields.insert(name.clone(), value.as_str().into());
+        }
+        let config: Self = serde_json::from_value(fields.into()).map_err(|error| {
+            refused(format!("the Redis URL has a wrong option: {error}"), "see `RedisConfig`")
+        })?;
+        config.validate()?;
+        Ok(config)
+    }
+
+    pub(crate) fn server(&self) -> ServerSettings {
+        ServerSettings {
+            url: self.url.clone(),
+            ca: self.ca.clone(),
+            response_timeout: self.response_timeout,
+        }
+    }
+
+    /// Checks what the types do not.
+    pub(crate) fn validate(&self) -> Result<()> {
+        let well_formed = (1..=64).contains(&self.prefix.len())
+            && self.prefix.chars().all(|c| c.is_ascii_alphanumeric() || "._-:".contains(c));
+        if !well_formed {
+            return Err(refused(
+                format!("the prefix {:?} cannot be used", self.prefix),
+                "use letters, digits and . _ - : only, at most 64",
+            ));
+        }
+        Server::new(&self.server())?;
+        Ok(())
+    }
+}
+
+fn refused(what: String, remedy: &'static str) -> Error {
+    Error::new(ErrorKind::Config, what).remedy(remedy).operation("connect")
+}
+
+#[typetag::deserialize(name = "redis")]
+#[async_trait]
+impl BackendConfig for RedisConfig {
+    async fn connect(&self, environment: &Environment) -> Result<Arc<dyn Backend>> {
+        Ok(Arc::new(RedisBackend::connect(self, environment).await?))
+    }
+}
+
+dq_core::register_backend! {
+    name: "redis",
+    schemes: ["redis", "rediss", "redis+unix", "redis+cluster", "rediss+cluster", "redis+sentinel", "rediss+sentinel"],
+    from_url: |url| Ok(Box::new(RedisConfig::from_url(url)?)),
+}

@@ -1,0 +1,218 @@
+//! Addresses, as they are written in URLs.
+//!
+//! `SCHEME://[user[:password]@]host[:port][,host[:port]…][/path]`, with a scheme that ends in
+//! `+cluster`, `+sentinel`, `+unix` or none of these. The path is the number of the database, or, with
+//! Sentinel, the name of the primary and then the number. User and password are percent-encoded.
+
+use dq_core::{Error, ErrorKind, Result};
+use percent_encoding::percent_decode_str;
+
+const PORT: u16 = 6379;
+const SENTINEL_PORT: u16 = 26379;
+
+/// What kind of servers stand at the address.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) enum Topology {
+    /// One server.
+    Single,
+    /// One server, by the path of its socket.
+    Unix(String),
+    /// A cluster; any of its nodes will do to find the others.
+    Cluster,
+    /// Sentinels that know the primary of this name.
+    Sentinel(String),
+}
+
+/// Where the servers are and who we are there. No `Debug`: it holds a password.
+#[derive(Clone)]
+pub(crate) struct Address {
+    pub(crate) topology: Topology,
+    pub(crate) hosts: Vec<(String, u16)>,
+    pub(crate) user: Option<String>,
+    pub(crate) password: Option<String>,
+    pub(crate) database: i64,
+    pub(crate) tls: bool,
+}
+
+impl Address {
+    /// Reads scheme and what follows it, without options. Errors repeat nothing that may be a
+    /// password.
+    pub(crate) fn parse(scheme: &str, address: &str) -> Result<Self> {
+        let (family, kind) = scheme.split_once('+').unwrap_or((scheme, ""));
+        let (who, place) = match address.rsplit_once('@') {
+            Some((who, place)) => (Some(who), place),
+            None => (None, address),
+        };
+        let (user, password) = credentials(who)?;
+        let mut parsed = Self {
+            topology: Topology::Single,
+            hosts: Vec::new(),
+            user,
+            password,
+            database: 0,
+            tls: family == "rediss",
+        };
+        if kind == "unix" {
+            parsed.topology = Topology::Unix(place.to_owned());
+            return Ok(parsed);
+        }
+        let (hosts, path) = place.split_once('/').unwrap_or((place, ""));
+        let port = if kind == "sentinel" { SENTINEL_PORT } else { PORT };
+        parsed.hosts = hosts.split(',').map(|text| host(text, port)).collect::<Result<_>>()?;
+        match kind {
+            "" if parsed.hosts.len() > 1 => {
+                return Err(refused(
+                    "the Redis URL names several hosts",
+                    "for a cluster begin it with redis+cluster://, for Sentinel with redis+sentinel://",
+                ));
+            }
+            "" => parsed.database = database(path)?,
+            "cluster" if path.is_empty() => parsed.topology = Topology::Cluster,
+            "cluster" => {
+                return Err(refused(
+                    "the URL of a Redis cluster ends in a path",
+                    "a cluster has only one database: leave out what follows the hosts",
+                ));
+            }
+            "sentinel" => {
+                let (primary, number) = path.split_once('/').unwrap_or((path, ""));
+                if primary.is_empty() {
+                    return Err(refused(
+                        "the Sentinel URL does not name the primary",
+                        "write it like redis+sentinel://host:26379/mymaster/0",
+                    ));
+                }
+                parsed.topology = Topology::Sentinel(primary.to_owned());
+                parsed.database = database(number)?;
+            }
+            _ => {
+                return Err(refused(
+                    "the scheme of the Redis URL is unknown",
+                    "use redis://, rediss:// (TLS), redis+unix://, redis+cluster:// or redis+sentinel://",
+                ));
+            }
+        }
+        Ok(parsed)
+    }
+
+    /// The servers for a message: never the user, never the password.
+    pub(crate) fn shown(&self) -> String {
+        match &self.topology {
+            Topology::Unix(path) => path.clone(),
+            _ => {
+                let hosts: Vec<String> =
+                    self.hosts.iter().map(|(host, port)| format!("{host}:{port}")).collect();
+                hosts.join(",")
+            }
+        }
+    }
+}
+
+fn credentials(who: Option<&str>) -> Result<(Option<String>, Option<String>)> {
+    let Some(who) = who else {
+        return Ok((None, None));
+    };
+    let (user, password) = match who.split_once(':') {
+        Some((user, password)) => (user, Some(password)),
+        None => (who, None),
+    };
+    let decode = |text: &str| {
+        percent_decode_str(text).decode_utf8().map(|text| text.into_owned()).map_err(|_| {
+            refused(
+                "user or password of the Redis URL are not UTF-8 once percent-decoded",
+                "write `%` itself as %25",
+            )
+        })
+    };
+    let user = if user.is_empty() { None } else { Some(decode(user)?) };
+    Ok((user, password.map(decode).transpose()?))
+}
+
+fn host(text: &str, default: u16) -> Result<(String, u16)> {
+    let malformed = || {
+        refused(
+            "a host of the Redis URL is missing or malformed",
+            "write it like redis://user:password@host:6379/0, and @ : / in a password as %40 %3A %2F",
+        )
+    };
+    // An IPv6 address stands in brackets.
+    let (name, port) = match text.strip_prefix('[') {
+        Some(rest) => rest.split_once(']').ok_or_else(malformed)?,
+        None => text.split_at(text.find(':').unwrap_or(text.len())),
+    };
+    let port = match port.strip_prefix(':') {
+        Some(port) => port.parse().map_err(|_| malformed())?,
+        None if port.is_empty() => default,
+        None => return Err(malformed()),
+    };
+    if name.is_empty() || name.contains(char::is_whitespace) {
+        return Err(malformed());
+    }
+    Ok((name.to_owned(), port))
+}
+
+fn database(text: &str) -> Result<i64> {
+    if text.is_empty() {
+        return Ok(0);
+    }
+    text.parse::<u16>().map(i64::from).map_err(|_| {
+        refused(
+            "the path of the Redis URL is not the number of a database",
+            "write it like redis://host:6379/0",
+        )
+    })
+}
+
+fn refused(what: &'static str, remedy: &'static str) -> Error {
+    Error::new(ErrorKind::Config, what).remedy(remedy).operation("connect")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_forms_are_read() {
+        let address = Address::parse("rediss", "app:p%40ss@[::1]:7000/3").unwrap();
+        assert_eq!(address.hosts, [("::1".to_owned(), 7000)]);
+        assert_eq!(address.user.as_deref(), Some("app"));
+        assert_eq!(address.password.as_deref(), Some("p@ss"));
+        assert_eq!((address.database, address.tls), (3, true));
+        assert_eq!(address.shown(), "::1:7000");
+
+        let address = Address::parse("redis+sentinel", ":x@a,b:1/main").unwrap();
+        assert_eq!(address.hosts, [("a".to_owned(), 26379), ("b".to_owned(), 1)]);
+        assert!(address.topology == Topology::Sentinel("main".to_owned()));
+        assert_eq!((address.user, address.password.as_deref()), (None, Some("x")));
+
+        assert!(Address::parse("redis+cluster", "a,b").unwrap().topology == Topology::Cluster);
+        let unix = Address::parse("redisson+unix", "/run/redis.sock").unwrap();
+        assert!(unix.topology == Topology::Unix("/run/redis.sock".to_owned()));
+    }
+
+    #[test]
+    fn wrong_addresses_are_refused_without_repeating_them() {
+        for (scheme, address) in [
+            ("redis", "hunter2"),
+            ("redis", "u:hunter2@"),
+            ("redis", "u:hunter2@host:port"),
+            ("redis", "u:hunter2@host/x"),
+            ("redis", "u:hunter2@a,b"),
+            ("redis", "u:hunter2@host:99999"),
+            ("redis+cluster", "u:hunter2@host/1"),
+            ("redis+sentinel", "u:hunter2@host"),
+            ("redis+pool", "u:hunter2@host"),
+            ("redis", "u:%FFhunter2@host"),
+        ] {
+            match Address::parse(scheme, address) {
+                Ok(_) => assert_eq!(address, "hunter2", "{scheme}://{address}"),
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::Config);
+                    assert!(
+                        error.remedy_text().is_some() && !error.to_string().contains("hunter2")
+                    );
+                }
+            }
+        }
+    }
+}

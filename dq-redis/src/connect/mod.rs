@@ -1,0 +1,11 @@
+//! How the server is reached: its address, one connection for commands, one for what listens.
+
+mod address;
+mod link;
+mod server;
+mod subscriber;
+
+pub(crate) use address::Address;
+pub(crate) use link::{Effect, Failure, Link};
+pub(crate) use server::{Server, ServerSettings};
+pub(crate) use subscriber::{OnMessage, Subscriber};

@@ -1,0 +1,161 @@
+//! The connection that listens: one for all channels, made anew when it breaks.
+//!
+//! What is published while it is broken is lost, which is why a new connection says so
+//! ([`OnMessage::resumed`]), and why nobody relies on messages alone.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use redis::aio::{PubSubSink, PubSubStream};
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::server::{CONNECT_TIMEOUT, Server};
+
+/// Between two attempts to connect.
+const FIRST_REST: Duration = Duration::from_millis(50);
+const LONGEST_REST: Duration = Duration::from_secs(2);
+
+/// A connection that carries nothing is asked for a sign of life so often: one that is cut without a
+/// word would else be listened to for ever.
+const SILENCE: Duration = Duration::from_secs(15);
+
+/// Who gets the messages.
+pub(crate) trait OnMessage: Send + Sync + 'static {
+    /// Something was published.
+    fn message(&self, channel: &str, payload: &[u8]);
+    /// The connection is there, for the first time or again; messages may have been lost.
+    fn resumed(&self);
+}
+
+/// A wish to hear a channel, answered once the server has agreed, or when it cannot be reached.
+struct Wish {
+    channels: Vec<String>,
+    heard: oneshot::Sender<()>,
+}
+
+/// The connection that listens. It ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Subscriber {
+    wishes: mpsc::UnboundedSender<Wish>,
+    _end: DropGuard,
+}
+
+impl Subscriber {
+    /// Starts to listen, to no channel yet.
+    pub(crate) fn start(server: Arc<Server>, on_message: Arc<dyn OnMessage>) -> Self {
+        let (wishes, asked) = mpsc::unbounded_channel();
+        let end = CancellationToken::new();
+        let listener = Listener { server, on_message, channels: HashSet::new(), asked };
+        tokio::spawn(end.clone().run_until_cancelled_owned(listener.listen()));
+        Self { wishes, _end: end.drop_guard() }
+    }
+
+    /// Hears these channels from now on. Returns once the server has agreed, or when it cannot be
+    /// reached at the moment.
+    pub(crate) async fn hear(&self, channels: Vec<String>) {
+        let (heard, agreed) = oneshot::channel();
+        if self.wishes.send(Wish { channels, heard }).is_ok() {
+            agreed.await.ok();
+        }
+    }
+}
+
+struct Listener {
+    server: Arc<Server>,
+    on_message: Arc<dyn OnMessage>,
+    channels: HashSet<String>,
+    asked: mpsc::UnboundedReceiver<Wish>,
+}
+
+impl Listener {
+    async fn listen(mut self) {
+        // Nobody listens yet: there is no need for a connection.
+        let Some(first) = self.asked.recv().await else { return };
+        self.channels.extend(first.channels);
+        let mut waiting = vec![first.heard];
+        let mut rest = FIRST_REST;
+        loop {
+            match self.connect().await {
+                Ok((mut sink, mut stream)) => {
+                    rest = FIRST_REST;
+                    waiting.clear();
+                    self.on_message.resumed();
+                    if self.converse(&mut sink, &mut stream).await.is_none() {
+                        return;
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "Redis: no connection to listen on; timers go on");
+                    waiting.clear();
+                }
+            }
+            tokio::select! {
+                () = tokio::time::sleep(rest) => {}
+                wish = self.asked.recv() => {
+                    let Some(wish) = wish else { return };
+                    self.channels.extend(wish.channels);
+                    waiting.push(wish.heard);
+                }
+            }
+            rest = (rest * 2).min(LONGEST_REST);
+        }
+    }
+
+    async fn connect(&self) -> redis::RedisResult<(PubSubSink, PubSubStream)> {
+        let connecting = async {
+            let mut failed = None;
+            for client in self.server.messenger().await? {
+                match client.get_async_pubsub().await {
+                    Ok(mut connection) => {
+                        for channel in &self.channels {
+                            connection.subscribe(channel).await?;
+                        }
+                        return Ok(connection.split());
+                    }
+                    Err(error) => failed = Some(error),
+                }
+            }
+            Err(failed.expect("there is at least one server"))
+        };
+        match tokio::time::timeout(CONNECT_TIMEOUT * 3, connecting).await {
+            Ok(connected) => connected,
+            Err(_) => Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()),
+        }
+    }
+
+    /// Until the connection breaks; `None` when nobody can wish for more.
+    async fn converse(&mut self, sink: &mut PubSubSink, stream: &mut PubSubStream) -> Option<()> {
+        loop {
+            tokio::select! {
+                message = stream.next() => {
+                    let message = match message {
+                        Some(message) => message,
+                        None => return Some(()),
+                    };
+                    self.on_message
+                        .message(message.get_channel_name(), message.get_payload_bytes());
+                }
+                wish = self.asked.recv() => {
+                    let wish = wish?;
+                    for channel in wish.channels {
+                        if self.channels.insert(channel.clone())
+                            && sink.subscribe(&channel).await.is_err()
+                        {
+                            return Some(());
+                        }
+                    }
+                    drop(wish.heard);
+                }
+                () = tokio::time::sleep(SILENCE) => {
+                    let alive = tokio::time::timeout(CONNECT_TIMEOUT, sink.ping::<redis::Value>());
+                    if !matches!(alive.await, Ok(Ok(_))) {
+                        return Some(());
+                    }
+                }
+            }
+        }
+    }
+}

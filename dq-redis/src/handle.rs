@@ -1,0 +1,71 @@
+//! The short name under which Redis keeps a job.
+//!
+//! Redis stores a member or field of up to 14 bytes in 16, one of 15 to 29 in 32. A job id has 16
+//! bytes and stands in two places, so the last two are folded into the two before them and kept
+//! once, in the record. Ids of one producer stay in order; two ids that fold to the same handle
+//! (one pair in 2⁴⁸ of one producer's millisecond) are told apart by the record, and the second is
+//! refused.
+
+use dq_core::JobId;
+
+/// Bytes of a handle.
+pub(crate) const HANDLE: usize = 14;
+
+/// The handle of an id.
+pub(crate) fn handle(id: JobId) -> [u8; HANDLE] {
+    let bytes = id.to_bytes();
+    let mut handle = [0; HANDLE];
+    handle.copy_from_slice(&bytes[..HANDLE]);
+    handle[12] ^= bytes[14];
+    handle[13] ^= bytes[15];
+    handle
+}
+
+/// The end of an id, which its handle lacks.
+pub(crate) fn tail(id: JobId) -> [u8; 2] {
+    let bytes = id.to_bytes();
+    [bytes[14], bytes[15]]
+}
+
+/// Handle and tail, one after the other.
+pub(crate) fn full(id: JobId) -> [u8; 16] {
+    let mut full = [0; 16];
+    full[..HANDLE].copy_from_slice(&handle(id));
+    full[HANDLE..].copy_from_slice(&tail(id));
+    full
+}
+
+/// The id with this handle and tail; `None` if the lengths are wrong.
+pub(crate) fn id(handle: &[u8], tail: &[u8]) -> Option<JobId> {
+    let handle: [u8; HANDLE] = handle.try_into().ok()?;
+    let tail: [u8; 2] = tail.try_into().ok()?;
+    let mut bytes = [0; 16];
+    bytes[..HANDLE].copy_from_slice(&handle);
+    bytes[12] ^= tail[0];
+    bytes[13] ^= tail[1];
+    bytes[14..].copy_from_slice(&tail);
+    Some(JobId::from_bytes(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn handle_and_tail_make_the_id() {
+        for number in [0, 1, u128::MAX, 0x0190_b3e2_7a4f_7c11_8d2e_3f1a_5b6c_7d8e] {
+            let whole = JobId::from_bytes(number.to_be_bytes());
+            assert_eq!(id(&handle(whole), &tail(whole)), Some(whole));
+            let full = full(whole);
+            assert_eq!(id(&full[..HANDLE], &full[HANDLE..]), Some(whole));
+        }
+        assert_eq!(id(&[0; 13], &[0; 2]), None);
+    }
+
+    #[test]
+    fn ids_that_differ_at_the_end_only_have_handles_of_their_own() {
+        let handles: std::collections::HashSet<_> =
+            (0..=0xffff_u128).map(|n| handle(JobId::from_bytes(n.to_be_bytes()))).collect();
+        assert_eq!(handles.len(), 0x1_0000);
+    }
+}

@@ -1,0 +1,119 @@
+//! The names of all keys, and where in a cluster they live.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use dq_core::QueueName;
+
+/// What is kept of a queue, in the order in which the scripts get it.
+const KINDS: [&str; 9] = ["due", "job", "state", "lease", "key", "dead", "reason", "meta", "stray"];
+
+/// How keys are named.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Naming {
+    /// `{prefix}:kind:queue`: all keys of a prefix in one slot, so that one call serves all queues.
+    Native {
+        /// Names what belongs together.
+        prefix: String,
+    },
+}
+
+/// One queue's keys.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Lane {
+    pub(crate) queue: QueueName,
+    /// In the order that the scripts expect.
+    pub(crate) keys: Vec<String>,
+    /// Where changes of the head are published.
+    pub(crate) channel: String,
+    /// The slot of all the keys in a cluster.
+    pub(crate) slot: u16,
+}
+
+impl Naming {
+    /// The set of all queues ever used.
+    pub(crate) fn queues(&self) -> String {
+        let Self::Native { prefix } = self;
+        format!("{{{prefix}}}:queues")
+    }
+
+    fn lane(&self, queue: &QueueName) -> Lane {
+        let Self::Native { prefix } = self;
+        let name = |kind: &str| format!("{{{prefix}}}:{kind}:{queue}");
+        let keys: Vec<String> = KINDS.iter().map(|kind| name(kind)).collect();
+        let slot = slot(keys[0].as_bytes());
+        Lane { queue: queue.clone(), keys, channel: name("wake"), slot }
+    }
+}
+
+/// The lanes in use, made once each.
+#[derive(Debug)]
+pub(crate) struct Lanes {
+    pub(crate) naming: Naming,
+    known: Mutex<HashMap<QueueName, Arc<Lane>>>,
+}
+
+impl Lanes {
+    pub(crate) fn new(naming: Naming) -> Self {
+        Self { naming, known: Mutex::default() }
+    }
+
+    pub(crate) fn of(&self, queue: &QueueName) -> Arc<Lane> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(lane) = known.get(queue) {
+            return Arc::clone(lane);
+        }
+        let lane = Arc::new(self.naming.lane(queue));
+        known.insert(queue.clone(), Arc::clone(&lane));
+        lane
+    }
+}
+
+/// The slot of a key in a cluster: by its hash tag, the part between the first `{` and the next `}`,
+/// if there is one and it is not empty. (Redis Cluster specification, "Hash tags".)
+pub(crate) fn slot(key: &[u8]) -> u16 {
+    let tag = || {
+        let open = key.iter().position(|byte| *byte == b'{')?;
+        let rest = &key[open + 1..];
+        let close = rest.iter().position(|byte| *byte == b'}')?;
+        (close > 0).then(|| &rest[..close])
+    };
+    crc16(tag().unwrap_or(key)) % 16_384
+}
+
+/// CRC-16/XMODEM, as Redis Cluster uses it.
+fn crc16(bytes: &[u8]) -> u16 {
+    bytes.iter().fold(0, |crc, byte| {
+        (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc: u16, _| {
+            if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 }
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_those_of_a_cluster() {
+        // CLUSTER KEYSLOT of Redis 7.0.15; the first is in the specification of CRC16.
+        assert_eq!(crc16(b"123456789"), 0x31c3);
+        assert_eq!(slot(b"123456789"), 12739);
+        assert_eq!(slot(b"my{}q"), 12782);
+        assert_eq!(slot(b"q{x"), 1028);
+        assert_eq!(slot(b"{user1000}.following"), slot(b"user1000"));
+        assert_eq!(slot(b"foo{{bar}}zap"), slot(b"{bar"));
+    }
+
+    #[test]
+    fn all_keys_of_a_prefix_live_together_whatever_the_queue() {
+        let naming = Naming::Native { prefix: "dq".to_owned() };
+        let home = slot(b"dq");
+        for queue in ["q", "a{x}b", "}{", "订单"] {
+            let lane = naming.lane(&QueueName::new(queue).unwrap());
+            assert!(lane.keys.iter().all(|key| slot(key.as_bytes()) == home), "{lane:?}");
+            assert_eq!(lane.slot, home);
+        }
+        assert_eq!(slot(naming.queues().as_bytes()), home);
+    }
+}

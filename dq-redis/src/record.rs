@@ -1,0 +1,134 @@
+//! What Redis keeps of a job: the record, written once, and the state, written at each lease. The
+//! layout stands at the head of `scripts/prelude.lua`.
+
+use bytes::Bytes;
+use dq_core::{
+    DeadKind, DeadReason, Headers, Job, JobKey, NewJob, OnConflict, QueueName, Timestamp,
+};
+
+use crate::handle;
+
+const KEY: u8 = 1;
+const MAX_ATTEMPTS: u8 = 2;
+const HEADERS: u8 = 4;
+
+/// The record of a new job without the time of acceptance, which the server puts before it.
+pub(crate) fn encode(job: &NewJob) -> Vec<u8> {
+    let mut record = Vec::with_capacity(3 + job.payload.len() + job.headers.bytes());
+    record.extend(handle::tail(job.id));
+    let policy = match job.on_conflict {
+        OnConflict::Keep => 0,
+        OnConflict::Replace => 1,
+        OnConflict::Earliest => 2,
+        OnConflict::Latest => 3,
+    };
+    let mut flags = policy * 16;
+    flags |= if job.key.is_some() { KEY } else { 0 };
+    flags |= if job.max_attempts.is_some() { MAX_ATTEMPTS } else { 0 };
+    flags |= if job.headers.is_empty() { 0 } else { HEADERS };
+    record.push(flags);
+    if let Some(key) = &job.key {
+        let key = key.as_str().as_bytes();
+        record.push(u8::try_from(key.len()).expect("keys have at most 255 bytes"));
+        record.extend(key);
+    }
+    if let Some(max_attempts) = job.max_attempts {
+        record.extend(max_attempts.to_be_bytes());
+    }
+    if !job.headers.is_empty() {
+        let headers = serde_json::to_vec(&job.headers).expect("text becomes JSON");
+        record.extend(u32::try_from(headers.len()).expect("headers are bounded").to_be_bytes());
+        record.extend(headers);
+    }
+    record.extend(&job.payload);
+    record
+}
+
+/// What changes about a job.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct State {
+    pub(crate) due: i64,
+    pub(crate) attempts: u32,
+    pub(crate) deliveries: u32,
+    pub(crate) losses: u32,
+}
+
+impl State {
+    /// Reads a packed state; `None` if it is not one. An empty one is that of a job never leased.
+    pub(crate) fn decode(raw: &[u8]) -> Option<Self> {
+        if raw.is_empty() {
+            return Some(Self::default());
+        }
+        let mut rest = raw.get(8..)?;
+        let due = i64::from_be_bytes(take(&mut rest)?);
+        let attempts = u32::from_be_bytes(take(&mut rest)?);
+        let deliveries = u32::from_be_bytes(take(&mut rest)?);
+        let losses = u32::from_be_bytes(take(&mut rest)?);
+        Some(Self { due, attempts, deliveries, losses })
+    }
+}
+
+/// Reads a job; `None` if the record is not one of ours.
+pub(crate) fn decode(
+    queue: &QueueName,
+    handle: &[u8],
+    record: &Bytes,
+    due: i64,
+    state: State,
+) -> Option<Job> {
+    let mut rest = &record[..];
+    let [c0, c1, c2, c3, c4, c5]: [u8; 6] = take(&mut rest)?;
+    let created = i64::from_be_bytes([0, 0, c0, c1, c2, c3, c4, c5]);
+    let tail: [u8; 2] = take(&mut rest)?;
+    let [flags] = take(&mut rest)?;
+    let mut key = None;
+    if flags & KEY != 0 {
+        let [length] = take(&mut rest)?;
+        let text = str::from_utf8(split(&mut rest, length.into())?).ok()?;
+        key = Some(JobKey::new(text).ok()?);
+    }
+    let mut max_attempts = None;
+    if flags & MAX_ATTEMPTS != 0 {
+        max_attempts = Some(u32::from_be_bytes(take(&mut rest)?));
+    }
+    let mut headers = Headers::new();
+    if flags & HEADERS != 0 {
+        let length = u32::from_be_bytes(take(&mut rest)?);
+        headers = serde_json::from_slice(split(&mut rest, usize::try_from(length).ok()?)?).ok()?;
+    }
+    Some(Job {
+        id: handle::id(handle, &tail)?,
+        queue: queue.clone(),
+        key,
+        due: Timestamp::from_millis(due),
+        created: Timestamp::from_millis(created),
+        payload: record.slice_ref(rest),
+        headers,
+        max_attempts,
+        attempts: state.attempts,
+        deliveries: state.deliveries,
+        losses: state.losses,
+    })
+}
+
+/// A reason of death: its kind, a zero byte, its text.
+pub(crate) fn encode_reason(reason: &DeadReason) -> Vec<u8> {
+    [reason.kind.as_str().as_bytes(), &[0], reason.message.as_bytes()].concat()
+}
+
+/// Reads a reason of death; one that cannot be read is `Other` with what there is.
+pub(crate) fn decode_reason(raw: &[u8]) -> DeadReason {
+    let text = String::from_utf8_lossy(raw);
+    let (kind, message) = text.split_once('\0').unwrap_or(("", &text));
+    DeadReason::new(DeadKind::from_word(kind), message)
+}
+
+fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
+    split(rest, N)?.try_into().ok()
+}
+
+fn split<'a>(rest: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
+    let (head, tail) = rest.split_at_checked(length)?;
+    *rest = tail;
+    Some(head)
+}

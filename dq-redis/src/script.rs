@@ -1,0 +1,113 @@
+//! Scripts: kept by the server under the hash of their text, and sent again when it has lost them.
+
+use dq_core::Result;
+use redis::{Cmd, ToRedisArgs, Value};
+
+use crate::connect::{Effect, Failure, Link};
+use crate::error::is_unknown_script;
+use crate::keys::Lane;
+
+/// One script, with what stands before it.
+#[derive(Debug)]
+pub(crate) struct Script {
+    text: String,
+    sha: String,
+    effect: Effect,
+}
+
+/// The scripts of one kind of store.
+#[derive(Debug)]
+pub(crate) struct Scripts {
+    pub(crate) schedule: Script,
+    pub(crate) claim: Script,
+    pub(crate) settle: Script,
+    pub(crate) renew: Script,
+    pub(crate) cancel: Script,
+    pub(crate) reschedule: Script,
+    pub(crate) stats: Script,
+    pub(crate) browse: Script,
+    pub(crate) get: Script,
+    pub(crate) dead: Script,
+    pub(crate) purge: Script,
+    pub(crate) pause: Script,
+}
+
+const PRELUDE: &str = include_str!("scripts/prelude.lua");
+const PLACE: &str = include_str!("scripts/place.lua");
+
+impl Scripts {
+    /// Those of the native layout.
+    pub(crate) fn native() -> Self {
+        let lasting = |body| Script::new(&[PRELUDE, PLACE, body], Effect::Lasting);
+        let passing = |body| Script::new(&[PRELUDE, PLACE, body], Effect::None);
+        Self {
+            schedule: lasting(include_str!("scripts/schedule.lua")),
+            claim: passing(include_str!("scripts/claim.lua")),
+            settle: lasting(include_str!("scripts/settle.lua")),
+            renew: passing(include_str!("scripts/renew.lua")),
+            cancel: lasting(include_str!("scripts/cancel.lua")),
+            reschedule: lasting(include_str!("scripts/reschedule.lua")),
+            stats: passing(include_str!("scripts/stats.lua")),
+            browse: passing(include_str!("scripts/browse.lua")),
+            get: passing(include_str!("scripts/get.lua")),
+            dead: lasting(include_str!("scripts/dead.lua")),
+            purge: lasting(include_str!("scripts/purge.lua")),
+            pause: lasting(include_str!("scripts/pause.lua")),
+        }
+    }
+}
+
+impl Script {
+    pub(crate) fn new(parts: &[&str], effect: Effect) -> Self {
+        let text = parts.concat();
+        let sha = sha1_smol::Sha1::from(&text).digest().to_string();
+        Self { text, sha, effect }
+    }
+
+    /// A call on the keys of these lanes; arguments follow.
+    pub(crate) fn on<'a>(&'a self, lanes: impl IntoIterator<Item = &'a Lane>) -> Call<'a> {
+        let keys: Vec<&str> =
+            lanes.into_iter().flat_map(|lane| &lane.keys).map(String::as_str).collect();
+        let mut command = redis::cmd("EVALSHA");
+        command.arg(&self.sha).arg(keys.len()).arg(keys);
+        Call { script: self, command }
+    }
+}
+
+/// One call of a script.
+pub(crate) struct Call<'a> {
+    script: &'a Script,
+    command: Cmd,
+}
+
+impl Call<'_> {
+    /// Adds an argument.
+    pub(crate) fn arg(&mut self, argument: impl ToRedisArgs) -> &mut Self {
+        self.command.arg(argument);
+        self
+    }
+
+    /// Runs it until it has given all lapsed leases back, which it does some at a time.
+    pub(crate) async fn run(&self, link: &Link, operation: &'static str) -> Result<Value> {
+        loop {
+            match self.once(link, operation).await? {
+                Value::Nil => {}
+                answer => return Ok(answer),
+            }
+        }
+    }
+
+    async fn once(&self, link: &Link, operation: &'static str) -> Result<Value> {
+        let mut answer = link.query(&self.command).await;
+        if let Err(Failure::Answered(error)) = &answer
+            && is_unknown_script(error)
+        {
+            // Nothing was run.
+            let mut load = redis::cmd("SCRIPT");
+            load.arg("LOAD").arg(&self.script.text);
+            link.run(operation, Effect::None, &load).await?;
+            answer = link.query(&self.command).await;
+        }
+        link.told(operation, self.script.effect, answer)
+    }
+}

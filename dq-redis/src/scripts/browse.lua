@@ -1,0 +1,56 @@
+-- Lists jobs of one queue in one state, from a place on.
+--
+-- KEYS     the keys of the queue
+-- ARGV     state: 's' scheduled, 'r' ready, 'l' leased, 'd' dead; most jobs, most bytes; then, if it
+--          is not the first page, time and handle of the last job of the page before
+-- returns  nil: ask again; else {'1' if there is more, then for each job: handle, time by which it
+--          is listed, record, state or '', reason or ''}
+-- cost     O(log n) a job; after a page whose last job is gone, O(log² m) with m jobs of that time
+
+local lane = lane_at(0, WIDTH)
+if reclaim(lane) then
+  return nil
+end
+
+local state, limit, room = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local zset = ({ s = lane.due, r = lane.due, l = lane.lease, d = lane.dead })[state]
+local first, last = '-inf', '+inf'
+if state == 's' then
+  first = '(' .. string.format('%.0f', now)
+elseif state == 'r' then
+  last = now
+end
+
+local start = 0
+if first ~= '-inf' then
+  start = redis.call('ZCOUNT', zset, '-inf', now)
+end
+if ARGV[4] then
+  start = math.max(start, place_after(zset, ARGV[4], ARGV[5]))
+end
+local stop = redis.call('ZCOUNT', zset, '-inf', last)
+local entries = {}
+if start < stop then
+  entries = redis.call('ZRANGE', zset, start, math.min(stop, start + limit) - 1, 'WITHSCORES')
+end
+
+local reply, taken = { '0' }, 0
+for i = 1, #entries / 2 do
+  local handle = entries[2 * i - 1]
+  local record = redis.call('HGET', lane.job, handle)
+  if record then
+    if taken > 0 and #record > room then
+      break
+    end
+    room = room - #record
+    local at = #reply
+    reply[at + 1], reply[at + 2], reply[at + 3] = handle, entries[2 * i], record
+    reply[at + 4] = redis.call('HGET', lane.state, handle) or ''
+    reply[at + 5] = state == 'd' and redis.call('HGET', lane.reason, handle) or ''
+  end
+  taken = taken + 1
+end
+if start + taken < stop then
+  reply[1] = '1'
+end
+return reply

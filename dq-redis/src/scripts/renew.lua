@@ -1,0 +1,24 @@
+-- Makes leases of one queue last from now.
+--
+-- KEYS     the keys of the queue
+-- ARGV     for each lease (at most 100): handle, token, milliseconds
+-- returns  nil: ask again; else for each lease its new end, or 0 if it is lost
+-- cost     O(log n) a lease
+
+local lane = lane_at(0, WIDTH)
+if reclaim(lane) then
+  return nil
+end
+
+local ends = {}
+for i = 1, #ARGV / 3 do
+  local handle = ARGV[3 * i - 2]
+  local raw = redis.call('HGET', lane.state, handle)
+  local token = raw and struct.unpack('>I8', raw) or 0
+  ends[i] = 0
+  if token ~= 0 and token == tonumber(ARGV[3 * i - 1]) then
+    ends[i] = now + tonumber(ARGV[3 * i])
+    redis.call('ZADD', lane.lease, ends[i], handle)
+  end
+end
+return ends

@@ -1,0 +1,140 @@
+-- Stores jobs of one queue.
+--
+-- KEYS     the keys of the queue
+-- ARGV     the channel; then for each job (at most 100): handle, due time, record without its time
+-- returns  nil: ask again; else {now, then for each job that was not simply created: its number
+--          from 1, 'K' kept | 'R' replaced | 'A' already running, handle and tail, due time}
+-- errors   CLASH number: another job has the same handle, and nothing was stored
+-- cost     O(log n) a job; jobs without a key share three commands, those with one have two more
+
+local lane = lane_at(0, WIDTH)
+if reclaim(lane) then
+  return nil
+end
+
+local channel = ARGV[1]
+local jobs = (#ARGV - 1) / 3
+local handles, keys, keyed = {}, {}, {}
+for i = 1, jobs do
+  handles[i] = ARGV[3 * i - 1]
+  local flags, length = string.byte(ARGV[3 * i + 1], 3, 4)
+  if flags % 2 == 1 then
+    keyed[i] = string.sub(ARGV[3 * i + 1], 5, 4 + length)
+    keys[#keys + 1] = keyed[i]
+  end
+end
+
+-- Nothing is written before every job is known to be storable.
+local present = redis.call('HMGET', lane.job, unpack(handles))
+local here = {}
+for i = 1, jobs do
+  local tail = string.sub(ARGV[3 * i + 1], 1, 2)
+  local other = present[i] and record_tail(present[i]) or here[handles[i]]
+  if other and other ~= tail then
+    return redis.error_reply('CLASH ' .. i)
+  end
+  here[handles[i]] = tail
+end
+
+local holders = {}
+if #keys > 0 then
+  local found = redis.call('HMGET', lane.key, unpack(keys))
+  for i, key in ipairs(keys) do
+    holders[key] = found[i] or nil
+  end
+end
+
+local head = head_of(lane.due)
+local stamp = struct.pack('>I6', now)
+local records, dues, index = {}, {}, {}
+local earliest, created, replaced = nil, 0, 0
+local stored = {}
+local answers = { now }
+
+local function flush()
+  if #records > 0 then
+    redis.call('HSET', lane.job, unpack(records))
+    redis.call('ZADD', lane.due, unpack(dues))
+    if #index > 0 then
+      redis.call('HSET', lane.key, unpack(index))
+    end
+    records, dues, index = {}, {}, {}
+  end
+end
+
+local function store(i, due)
+  local handle = handles[i]
+  local record = stamp .. ARGV[3 * i + 1]
+  records[#records + 1] = handle
+  records[#records + 1] = record
+  if #record > LARGE then
+    redis.call('HSET', lane.meta, 'large', 1)
+  end
+  dues[#dues + 1] = due
+  dues[#dues + 1] = handle
+  if keyed[i] then
+    index[#index + 1] = keyed[i]
+    index[#index + 1] = handle
+    holders[keyed[i]] = handle
+  end
+  stored[handle] = true
+  created = created + 1
+  if not earliest or due < earliest then
+    earliest = due
+  end
+end
+
+local function answer(i, code, handle, tail, due)
+  local n = #answers
+  answers[n + 1], answers[n + 2], answers[n + 3], answers[n + 4] = i, code, handle .. tail, due
+end
+
+-- Where a job of this queue stands: when it is due, and whether it runs.
+local function standing(handle)
+  local due = redis.call('ZSCORE', lane.due, handle)
+  if due then
+    return tonumber(due), false
+  end
+  local state = unpack_state(redis.call('HGET', lane.state, handle))
+  return state.due, state.token ~= 0
+end
+
+local function replaces(i, there, due)
+  local policy = math.floor(string.byte(ARGV[3 * i + 1], 3) / 16)
+  return policy == 1 or (policy == 2 and due < there) or (policy == 3 and due > there)
+end
+
+for i = 1, jobs do
+  local due = resolve(ARGV[3 * i])
+  local rival = keyed[i] and holders[keyed[i]]
+  local same = present[i] or stored[handles[i]]
+  if not same and not rival then
+    store(i, due)
+  else
+    flush()
+    local other = same and handles[i] or rival
+    local record = redis.call('HGET', lane.job, other)
+    if not record then
+      -- It was replaced by another job of this call.
+      store(i, due)
+    else
+      local there, runs = standing(other)
+      if runs then
+        answer(i, 'A', other, record_tail(record), there)
+      elseif same or not replaces(i, there, due) then
+        answer(i, 'K', other, record_tail(record), there)
+      else
+        redis.call('ZREM', lane.due, other)
+        erase(lane, other, keyed[i])
+        replaced = replaced + 1
+        store(i, due)
+        answer(i, 'R', handles[i], string.sub(ARGV[3 * i + 1], 1, 2), due)
+      end
+    end
+  end
+end
+flush()
+count(lane, 'created', created)
+count(lane, 'replaced', replaced)
+announce(channel, head, earliest)
+return answers

@@ -1,0 +1,84 @@
+//! What all calls need: the connection, the names of the keys, the scripts.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use dq_core::{QueueName, Result, Timestamp};
+use redis::Value;
+
+use crate::connect::{Effect, Link};
+use crate::error::unexpected;
+use crate::keys::Lanes;
+use crate::reply::{self, Reply};
+use crate::script::Scripts;
+
+/// One store of jobs. Each file beside this one adds the calls of one topic.
+#[derive(Debug)]
+pub(crate) struct Store {
+    pub(crate) link: Arc<Link>,
+    pub(crate) lanes: Lanes,
+    pub(crate) scripts: Scripts,
+    registered: Mutex<HashSet<QueueName>>,
+}
+
+impl Store {
+    pub(crate) fn new(link: Arc<Link>, lanes: Lanes, scripts: Scripts) -> Self {
+        Self { link, lanes, scripts, registered: Mutex::default() }
+    }
+
+    /// The server's clock.
+    pub(crate) async fn now(&self, operation: &'static str) -> Result<Timestamp> {
+        let answer = self.link.run(operation, Effect::None, &redis::cmd("TIME")).await?;
+        let read = |answer| {
+            let mut reply = Reply::new(answer)?;
+            Some(reply.number()? * 1000 + reply.number()? / 1000)
+        };
+        match read(answer) {
+            Some(millis) => Ok(Timestamp::from_millis(millis)),
+            None => unexpected(operation),
+        }
+    }
+
+    /// Notes that these queues exist, once each.
+    pub(crate) async fn register<'a>(
+        &self,
+        operation: &'static str,
+        queues: impl IntoIterator<Item = &'a QueueName>,
+    ) -> Result<()> {
+        let unknown: HashSet<&QueueName> = {
+            let registered = self.registered();
+            queues.into_iter().filter(|queue| !registered.contains(*queue)).collect()
+        };
+        if unknown.is_empty() {
+            return Ok(());
+        }
+        let mut add = redis::cmd("SADD");
+        add.arg(self.lanes.naming.queues());
+        for queue in &unknown {
+            add.arg(queue.as_str());
+        }
+        self.link.run(operation, Effect::None, &add).await?;
+        self.registered().extend(unknown.into_iter().cloned());
+        Ok(())
+    }
+
+    /// All queues ever used, by name.
+    pub(crate) async fn queues(&self, operation: &'static str) -> Result<Vec<QueueName>> {
+        let mut members = redis::cmd("SMEMBERS");
+        members.arg(self.lanes.naming.queues());
+        let Value::Array(members) = self.link.run(operation, Effect::None, &members).await? else {
+            return unexpected(operation);
+        };
+        let name = |member| {
+            let member = reply::bytes(member)?;
+            QueueName::new(str::from_utf8(&member).ok()?).ok()
+        };
+        let mut queues: Vec<QueueName> = members.into_iter().filter_map(name).collect();
+        queues.sort();
+        Ok(queues)
+    }
+
+    fn registered(&self) -> std::sync::MutexGuard<'_, HashSet<QueueName>> {
+        self.registered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
