@@ -121,7 +121,9 @@ impl Link {
         {
             return Err(Failure::NotSent(error.clone()));
         }
-        match self.connect().await {
+        // Rare and large: apart, so that the future of every call is not as large, and not as deep
+        // as compilers put up with.
+        match Box::pin(self.connect()).await {
             Ok(wire) => {
                 state.wire = Some(wire.clone());
                 state.generation += 1;
