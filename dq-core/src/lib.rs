@@ -16,7 +16,9 @@ pub mod trace;
 
 pub use async_trait::async_trait;
 pub use backend::*;
-pub use client::{Dq, DqBuilder, IntoTarget, QueueHandle, Schedule};
+pub use client::{
+    Dq, DqBuilder, ImportReport, ImportSource, IntoTarget, QueueHandle, Schedule, import,
+};
 pub use clock::{Clock, SystemClock, VirtualClock};
 pub use entropy::Entropy;
 pub use error::{BoxError, Error, ErrorKind, Result};

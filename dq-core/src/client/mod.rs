@@ -1,6 +1,7 @@
 //! What an application calls: schedule, cancel, look, operate; and where its runner comes from.
 
 mod builder;
+pub mod import;
 mod queue;
 mod schedule;
 mod stores;
@@ -10,6 +11,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 pub use builder::DqBuilder;
+pub use import::{ImportReport, ImportSource};
 pub use queue::QueueHandle;
 pub use schedule::{Schedule, ScheduleMany};
 pub(crate) use stores::Stores;
@@ -142,6 +144,22 @@ impl Dq {
     /// What the store says.
     pub async fn stats(&self) -> Result<Vec<QueueStats>> {
         self.stores().stats(&[]).await
+    }
+
+    /// Moves all jobs of another store into this one, each exactly once: see [`import`] for how,
+    /// and for the steps in which it goes on after an interruption.
+    ///
+    /// It ends when the source has been seen empty but for what cannot be imported; jobs that others
+    /// add meanwhile may be found or not, and are found by the next import.
+    ///
+    /// **Cancellation safety:** after an error, or when the `await` is dropped, call it again with
+    /// the same source and store: it begins with what was under way. Until then, up to a hundred
+    /// jobs wait in the source's journal, where nobody runs them; let no ten years pass.
+    ///
+    /// # Errors
+    /// `Unsupported` if the store cannot move or cancel jobs; otherwise what source and store say.
+    pub async fn import(&self, source: impl ImportSource) -> Result<ImportReport> {
+        import::Import::new(self, &source).run().await.map_err(|error| error.operation("import"))
     }
 
     /// What an operator should know about the store.
