@@ -20,6 +20,8 @@ pub(crate) struct Conditions {
     file_system: String,
     rustc: String,
     sqlite: &'static str,
+    /// Only if it is measured.
+    redis: Option<String>,
     load_before: String,
     /// Filled in by [`Self::finish`].
     load_after: String,
@@ -28,7 +30,8 @@ pub(crate) struct Conditions {
 
 impl Conditions {
     /// `dir` is where the files of the run will lie.
-    pub(crate) fn observe(dir: &Path, quick: bool) -> Self {
+    /// `redis` is the version of the server, if there is to be one.
+    pub(crate) fn observe(dir: &Path, quick: bool, redis: Option<String>) -> Self {
         Self {
             date: dq::Timestamp::from(SystemTime::now()).to_string(),
             revision: output("git", &["describe", "--always", "--dirty"]),
@@ -39,6 +42,7 @@ impl Conditions {
             file_system: file_system(dir),
             rustc: output("rustc", &["--version"]),
             sqlite: dq::sqlite::rusqlite::version(),
+            redis,
             load_before: read("/proc/loadavg"),
             load_after: String::new(),
             quick,
@@ -61,6 +65,9 @@ impl fmt::Display for Conditions {
         writeln!(f, "file system  {}", self.file_system)?;
         writeln!(f, "compiler     {}, release profile", self.rustc)?;
         writeln!(f, "SQLite       {}", self.sqlite)?;
+        if let Some(redis) = &self.redis {
+            writeln!(f, "Redis        {redis}, nothing kept on disk")?;
+        }
         writeln!(f, "load average {}", self.load_before)?;
         if !self.load_after.is_empty() {
             writeln!(f, "… at the end {}", self.load_after)?;

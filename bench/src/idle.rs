@@ -17,7 +17,7 @@ use crate::measure::{Stopwatch, millis, runtime};
 use crate::table::Figure;
 use crate::{Plan, Result, progress};
 
-const QUEUES: usize = 100;
+pub(crate) const QUEUES: usize = 100;
 
 pub(crate) fn run(plan: &Plan) -> Result<Vec<Figure>> {
     // Longer than a minute, which is how often the rarest of the runner's loops comes round.
@@ -68,8 +68,9 @@ async fn watch(backend: Arc<dyn Backend>, window: Duration) -> Result<Vec<Figure
     ])
 }
 
-struct Nothing {
-    code: String,
+/// A handler of a queue without jobs.
+pub(crate) struct Nothing {
+    pub(crate) code: String,
 }
 
 impl DelayHandler for Nothing {

@@ -13,6 +13,9 @@ use crate::{Plan, Result, progress};
 /// Jobs of one bulk.
 const BULK: usize = 1_000;
 
+/// Bounds of median and 99th percentile in milliseconds.
+const AIM: Option<(f64, f64)> = Some((1.5, 5.0));
+
 pub(crate) fn run(plan: &Plan) -> Result<Vec<Figure>> {
     let runtime = runtime(2);
     let lead = plan.size(Duration::from_secs(8), Duration::from_secs(1));
@@ -91,7 +94,7 @@ async fn idle(dq: &Dq, store: &str, jobs: usize) -> Result<Vec<Figure>> {
     };
     probe.run(dq).await?;
     producer.await??;
-    Ok(figures(&format!("{store}, idle"), &probe, true))
+    Ok(figures(&format!("{store}, idle"), &probe, AIM))
 }
 
 async fn steady(dq: &Dq, name: &str, seconds: usize, lead: Duration) -> Result<Vec<Figure>> {
@@ -103,7 +106,7 @@ async fn steady(dq: &Dq, name: &str, seconds: usize, lead: Duration) -> Result<V
     }
     let probe = Probe::timing(jobs);
     probe.run(dq).await?;
-    Ok(figures(&format!("{name}, 1,000 due/s"), &probe, true))
+    Ok(figures(&format!("{name}, 1,000 due/s"), &probe, AIM))
 }
 
 async fn at_once(
@@ -128,24 +131,28 @@ async fn at_once(
     let drained = SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)?
         .saturating_sub(Duration::from_millis(due.as_millis().unsigned_abs()));
-    let mut figures = figures(&name, &probe, false);
+    let mut figures = figures(&name, &probe, None);
     figures.push(Figure::new(format!("{name}: until all are settled"), drained.as_secs_f64(), "s"));
     figures.push(Figure::new(format!("{name}: drained"), rate(jobs, drained), "jobs/s"));
     Ok(figures)
 }
 
-fn figures(name: &str, probe: &Probe, aim: bool) -> Vec<Figure> {
+/// Median, 99th percentile and maximum; `aim` are bounds in milliseconds of the first two.
+pub(crate) fn figures(name: &str, probe: &Probe, aim: Option<(f64, f64)>) -> Vec<Figure> {
     let times = probe.lateness();
     let (p50, p99) = (times.millis_at(0.5), times.millis_at(0.99));
     let max = times.millis_at(1.0);
     progress(format_args!("{name}: p50 {p50:.2} ms, p99 {p99:.2} ms, max {max:.2} ms"));
     let figure = |what: &str, value| Figure::new(format!("{name}: {what}"), value, "ms");
     let (p50, p99) = (figure("p50", p50), figure("p99", p99));
-    let (p50, p99) = if aim { (p50.at_most(1.5), p99.at_most(5.0)) } else { (p50, p99) };
+    let (p50, p99) = match aim {
+        Some((of_p50, of_p99)) => (p50.at_most(of_p50), p99.at_most(of_p99)),
+        None => (p50, p99),
+    };
     vec![p50, p99, figure("max", max)]
 }
 
-fn now() -> Timestamp {
+pub(crate) fn now() -> Timestamp {
     SystemTime::now().into()
 }
 
@@ -161,7 +168,8 @@ async fn fill(dq: &Dq, jobs: usize) -> Result<()> {
     Ok(())
 }
 
-async fn schedule(dq: &Dq, jobs: usize, due: impl Fn(usize) -> Timestamp) -> Result<()> {
+/// Jobs for the probe, by their numbers.
+pub(crate) async fn schedule(dq: &Dq, jobs: usize, due: impl Fn(usize) -> Timestamp) -> Result<()> {
     for from in (0..jobs).step_by(BULK) {
         let bulk = from..jobs.min(from + BULK);
         let job = |job| dq.schedule::<Bench>(String::new()).at(due(job));

@@ -11,6 +11,7 @@ mod measure;
 mod memory;
 mod probe;
 mod raw;
+mod redis;
 mod sqlite;
 mod table;
 mod workload;
@@ -35,7 +36,7 @@ Measures dq and prints a table of figures.
 
 usage: dq-bench [--only GROUP]… [--dir DIR] [--json FILE] [--quick]
 
-  --only GROUP  just this group: index, memory, idle, sqlite, lateness
+  --only GROUP  just this group: index, memory, idle, sqlite, lateness, redis
   --dir DIR     where the files of the run lie, on the disk to be measured
                 (default: target/dq-bench)
   --json FILE   writes conditions and figures to a file, too
@@ -59,12 +60,13 @@ impl Plan {
 
 type Group = (&'static str, fn(&Plan) -> Result<Vec<Figure>>);
 
-const GROUPS: [Group; 5] = [
+const GROUPS: [Group; 6] = [
     ("index", index::run),
     ("memory", memory::run),
     ("idle", idle::run),
     ("sqlite", sqlite::run),
     ("lateness", lateness::run),
+    ("redis", redis::run),
 ];
 
 #[derive(Debug, Default)]
@@ -143,11 +145,13 @@ struct Report<'a> {
 fn run_all(options: &Options) -> Result<()> {
     let base = options.dir.clone().unwrap_or_else(|| PathBuf::from("target/dq-bench"));
     fs::create_dir_all(&base)?;
-    let mut conditions = Conditions::observe(&base, options.quick);
+    let asked = |group: &str| options.only.is_empty() || options.only.iter().any(|o| o == group);
+    let redis = asked("redis").then(redis::version).transpose()?;
+    let mut conditions = Conditions::observe(&base, options.quick, redis);
     println!("{conditions}");
     let mut figures = Vec::new();
     for (name, _) in GROUPS {
-        if !options.only.is_empty() && !options.only.iter().any(|only| only == name) {
+        if !asked(name) {
             continue;
         }
         progress(format_args!("== {name}"));

@@ -1,5 +1,7 @@
 //! Jobs as applications make them: payloads of 100 bytes to 1 KB, every second one under a key.
 
+use std::ops::RangeInclusive;
+
 use bytes::Bytes;
 use dq::{Due, Entropy, Headers, JobKey, NewJob, OnConflict, QueueName, Timestamp};
 use rand::rngs::SmallRng;
@@ -20,6 +22,8 @@ pub(crate) struct Workload {
     entropy: Entropy,
     queue: QueueName,
     next: u64,
+    lengths: RangeInclusive<usize>,
+    keys: bool,
 }
 
 impl Workload {
@@ -38,7 +42,19 @@ impl Workload {
             entropy: Entropy::seeded(seed),
             queue: QueueName::new(QUEUE).expect("the name is valid"),
             next,
+            lengths: 100..=1_024,
+            keys: true,
         }
+    }
+
+    /// Payloads of this length.
+    pub(crate) fn payloads(self, bytes: usize) -> Self {
+        Self { lengths: bytes..=bytes, ..self }
+    }
+
+    /// No job with a key.
+    pub(crate) fn without_keys(self) -> Self {
+        Self { keys: false, ..self }
     }
 
     /// A time within seven days from `now`, whatever the jobs before it got.
@@ -50,12 +66,12 @@ impl Workload {
     pub(crate) fn job(&mut self, now: Timestamp, due: Timestamp) -> NewJob {
         let number = self.next;
         self.next += 1;
-        let len = self.rng.random_range(100..=1_024);
+        let len = self.rng.random_range(self.lengths.clone());
         let from = self.rng.random_range(0..self.pool.len() - len);
         NewJob {
             id: self.entropy.job_id(now),
             queue: self.queue.clone(),
-            key: has_key(number).then(|| key(number)),
+            key: (self.keys && has_key(number)).then(|| key(number)),
             on_conflict: OnConflict::Keep,
             due: Due::At(due),
             payload: self.pool.slice(from..from + len),

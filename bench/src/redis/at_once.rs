@@ -1,0 +1,55 @@
+//! Very many jobs in the same millisecond: how fast they are worked off, and whether the server is
+//! kept from its other clients.
+
+use std::time::{Duration, SystemTime};
+
+use super::runtime;
+use super::server::Server;
+use super::store::Store;
+use crate::lateness::{now, schedule};
+use crate::measure::{millis, rate};
+use crate::probe::Probe;
+use crate::table::Figure;
+use crate::{Plan, Result, progress};
+
+/// No call shall take longer.
+const LONGEST: Duration = Duration::from_millis(5);
+
+pub(super) fn measure(plan: &Plan, server: &Server, store: &Store) -> Result<Vec<Figure>> {
+    server.clear();
+    let jobs = plan.size(100_000, 2_000);
+    let lead = plan.size(Duration::from_secs(4), Duration::from_secs(1));
+    let runtime = runtime();
+    let dq = runtime.block_on(store.dq(server))?;
+    let drained = runtime.block_on(async {
+        let due = now() + lead;
+        schedule(&dq, jobs, |_| due).await?;
+        if now() > due {
+            return Err("the jobs were due before the last was stored".into());
+        }
+        server.watch_calls(Duration::from_micros(200));
+        // A task, since that is where a program has its runner.
+        tokio::spawn(async move {
+            Probe::counting(jobs).run(&dq).await?;
+            let until = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
+            dq.close().await?;
+            let due = Duration::from_millis(due.as_millis().unsigned_abs());
+            Result::Ok(until.saturating_sub(due))
+        })
+        .await?
+    })?;
+    let calls = server.noted_calls();
+    let longest = calls.last().copied().unwrap_or_default();
+    progress(format_args!(
+        "{}: {jobs} at once in {:.2} s; longest call {:.2} ms",
+        store.name,
+        drained.as_secs_f64(),
+        millis(longest)
+    ));
+    let name = format!("{}, {jobs} due at once", store.name);
+    Ok(vec![
+        Figure::new(format!("{name}: drained"), rate(jobs, drained), "jobs/s"),
+        Figure::new(format!("{name}: longest call"), millis(longest), "ms")
+            .at_most(millis(LONGEST)),
+    ])
+}

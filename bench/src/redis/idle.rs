@@ -1,0 +1,73 @@
+//! What a runner asks of the server while there is nothing to do.
+
+use std::time::Duration;
+
+use dq_servers::Connection;
+
+use super::runtime;
+use super::server::Server;
+use super::store::Store;
+use crate::idle::{Nothing, QUEUES};
+use crate::measure::millis;
+use crate::table::Figure;
+use crate::{Plan, Result, progress};
+
+/// Ends the watching; nobody else says this.
+const LAST: &str = "dq-bench-has-seen-enough";
+
+pub(super) fn measure(plan: &Plan, server: &Server, store: &Store) -> Result<Vec<Figure>> {
+    server.clear();
+    let window = plan.size(Duration::from_secs(10), Duration::from_secs(1));
+    let runtime = runtime();
+    let dq = runtime.block_on(store.dq(server))?;
+    let mut runner = dq.runner().without_linked_handlers();
+    for number in 0..QUEUES {
+        runner = runner.handler(Nothing { code: format!("IDLE_{number}") });
+    }
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let running = runtime.spawn(runner.run_until(async move {
+        // A sender that is dropped means the end, too.
+        let _ = stopped.await;
+    }));
+    // Starting is not idling.
+    std::thread::sleep(Duration::from_secs(1));
+    let before = server.cpu();
+    std::thread::sleep(window);
+    let cpu = millis(server.cpu() - before) / window.as_secs_f64();
+    let sent = watch(server, window);
+    drop(stop);
+    runtime.block_on(running)??;
+    runtime.block_on(dq.close())?;
+    let per_second = sent as f64 / window.as_secs_f64();
+    let name = format!("{}, {QUEUES} queues, idle", store.name);
+    progress(format_args!("{name}: {sent} commands in {} s", window.as_secs()));
+    Ok(vec![
+        // The edges of the window may cut off one command.
+        Figure::new(format!("{name}: commands"), per_second, "/s")
+            .aim("≤ 1 /s", per_second <= 1.0 + 1.0 / window.as_secs_f64()),
+        Figure::new(format!("{name}: Redis CPU"), cpu, "ms/s"),
+    ])
+}
+
+/// Commands that clients send meanwhile. What scripts do in the server is not counted.
+fn watch(server: &Server, window: Duration) -> usize {
+    let mut monitor = server.connect();
+    assert!(monitor.command(&["MONITOR"]).is_ok());
+    let watching = std::thread::spawn(move || count(&mut monitor));
+    std::thread::sleep(window);
+    let _ = server.connect().command(&["ECHO", LAST]);
+    watching.join().expect("watching does not panic")
+}
+
+/// Counts lines such as `1700000000.123456 [0 127.0.0.1:6379] "GET" "k"`; those of scripts have
+/// `lua` for a client.
+fn count(monitor: &mut Connection) -> usize {
+    let mut commands = 0;
+    loop {
+        let line = monitor.receive().text();
+        if line.contains(LAST) {
+            return commands;
+        }
+        commands += usize::from(!line.split(']').next().unwrap_or("").ends_with(" lua"));
+    }
+}

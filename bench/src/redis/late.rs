@@ -1,0 +1,47 @@
+//! How late handlers start when jobs become due one after the other, before many that wait.
+
+use std::time::Duration;
+
+use super::runtime;
+use super::server::Server;
+use super::store::{self, Store};
+use crate::lateness::{figures, now, schedule};
+use crate::probe::Probe;
+use crate::table::Figure;
+use crate::{Plan, Result, progress};
+
+const PER_SECOND: usize = 2_000;
+
+/// Bounds of median and 99th percentile in milliseconds.
+const AIM: Option<(f64, f64)> = Some((2.0, 8.0));
+
+pub(super) fn measure(plan: &Plan, server: &Server, store: &'static Store) -> Result<Vec<Figure>> {
+    server.clear();
+    let pending = plan.size(1_000_000, 5_000);
+    let jobs = plan.size(10, 1) * PER_SECOND;
+    let lead = plan.size(Duration::from_secs(4), Duration::from_secs(1));
+    let runtime = runtime();
+    let dq = runtime.block_on(store.dq(server))?;
+    let probe = Probe::timing(jobs);
+    let running = probe.clone();
+    runtime.block_on(async move {
+        let later = now() + Duration::from_secs(3_600);
+        store::fill(&**dq.backend(), &mut store::plain(14), later, pending).await?;
+        progress(format_args!("{pending} jobs stored"));
+        let first = now() + lead;
+        let due = |job| first + Duration::from_millis((job * 1_000 / PER_SECOND) as u64);
+        schedule(&dq, jobs, due).await?;
+        if now() > first {
+            return Err("the first job was due before the last was stored".into());
+        }
+        // A task, since that is where a program has its runner.
+        tokio::spawn(async move {
+            running.run(&dq).await?;
+            dq.close().await?;
+            Result::Ok(())
+        })
+        .await?
+    })?;
+    let name = format!("{}, {pending} pending, {PER_SECOND} due/s", store.name);
+    Ok(figures(&name, &probe, AIM))
+}

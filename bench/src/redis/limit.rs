@@ -1,0 +1,92 @@
+//! What one connection gets from a sorted set: additions at a depth of 128, random scores, members
+//! of 117 bytes.
+//!
+//! By a client of our own and by the pipelines of the `redis` crate, each with all it sends made
+//! ready beforehand; the faster one counts.
+
+use std::time::{Duration, Instant};
+
+use rand::rngs::SmallRng;
+use rand::{Rng, RngCore, SeedableRng};
+
+use super::server::Server;
+use super::wire::{Wire, command};
+use crate::measure::rate;
+use crate::workload::WEEK;
+use crate::{Result, progress};
+
+const DEPTH: usize = 128;
+const MEMBER: usize = 117;
+const KEY: &str = "limit";
+
+/// Additions per second by each client.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limit {
+    pub(super) own: f64,
+    pub(super) by_crate: f64,
+}
+
+impl Limit {
+    /// The limit that figures are put in relation to.
+    pub(super) fn best(self) -> f64 {
+        self.own.max(self.by_crate)
+    }
+}
+
+pub(super) fn measure(server: &Server, additions: usize) -> Result<Limit> {
+    let limit = Limit { own: by_own(server, additions)?, by_crate: by_crate(server, additions)? };
+    progress(format_args!(
+        "limit: {:.0} ZADD/s by an own client, {:.0} by the crate",
+        limit.own, limit.by_crate
+    ));
+    Ok(limit)
+}
+
+/// Scores and members, always the same ones.
+fn entries(count: usize) -> Vec<(String, Vec<u8>)> {
+    let mut rng = SmallRng::seed_from_u64(7);
+    let entry = |_| {
+        let score = 1_700_000_000_000 + rng.random_range(0..WEEK);
+        let mut member = vec![0; MEMBER];
+        rng.fill_bytes(&mut member);
+        (score.to_string(), member)
+    };
+    (0..count).map(entry).collect()
+}
+
+fn by_own(server: &Server, additions: usize) -> Result<f64> {
+    server.clear();
+    let entries = entries(additions);
+    let mut wire = Wire::connect(&server.address())?;
+    let (mut spent, mut commands) = (Duration::ZERO, Vec::new());
+    for some in entries.chunks(DEPTH) {
+        commands.clear();
+        for (score, member) in some {
+            command(&mut commands, &[b"ZADD", KEY.as_bytes(), score.as_bytes(), member]);
+        }
+        let began = Instant::now();
+        wire.exchange(&commands, some.len())?;
+        spent += began.elapsed();
+    }
+    Ok(rate(additions, spent))
+}
+
+fn by_crate(server: &Server, additions: usize) -> Result<f64> {
+    server.clear();
+    let entries = entries(additions);
+    let client = redis::Client::open(format!("redis://{}/", server.address()))?;
+    super::runtime().block_on(async {
+        let mut connection = client.get_multiplexed_async_connection().await?;
+        let mut spent = Duration::ZERO;
+        for some in entries.chunks(DEPTH) {
+            let mut pipeline = redis::Pipeline::with_capacity(DEPTH);
+            for (score, member) in some {
+                pipeline.cmd("ZADD").arg(KEY).arg(score).arg(member);
+            }
+            let began = Instant::now();
+            let _: Vec<u32> = pipeline.query_async(&mut connection).await?;
+            spent += began.elapsed();
+        }
+        Ok(rate(additions, spent))
+    })
+}

@@ -1,0 +1,45 @@
+//! What a pending job takes in the server's memory.
+
+use super::runtime;
+use super::server::Server;
+use super::store::{self, Store};
+use crate::lateness::now;
+use crate::table::Figure;
+use crate::workload::Workload;
+use crate::{Plan, Result, progress};
+
+pub(super) fn measure(plan: &Plan, server: &Server, store: &Store) -> Result<Vec<Figure>> {
+    let jobs = plan.size(1_000_000, 5_000);
+    let mut figures = Vec::new();
+    for (payload, jobs, keys) in
+        [(100, jobs, false), (100, jobs, true), (1_024, plan.size(300_000, 5_000), false)]
+    {
+        let bytes = of_jobs(server, store, payload, jobs, keys)?;
+        let with = if keys { ", every second with a key" } else { "" };
+        let name = format!("{}: a pending job, payload {payload} B{with}", store.name);
+        progress(format_args!("{name}: {bytes:.0} B"));
+        let figure = Figure::new(name, bytes, "B");
+        figures.push(match store.memory {
+            Some(bound) if payload == 100 && !keys => figure.at_most(bound),
+            _ => figure,
+        });
+    }
+    server.clear();
+    Ok(figures)
+}
+
+fn of_jobs(server: &Server, store: &Store, payload: usize, jobs: usize, keys: bool) -> Result<f64> {
+    server.clear();
+    let workload = Workload::new(12).payloads(payload);
+    let mut workload = if keys { workload } else { workload.without_keys() };
+    runtime().block_on(async {
+        let backend = store.open(server).await?;
+        // Scripts and connections are not what is asked for.
+        store::fill(&*backend, &mut workload, now(), 1).await?;
+        let before = server.memory();
+        store::fill(&*backend, &mut workload, now(), jobs).await?;
+        let grown = server.memory() - before;
+        backend.close().await?;
+        Ok(grown / jobs as f64)
+    })
+}

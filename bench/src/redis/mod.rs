@@ -1,0 +1,61 @@
+//! The Redis backends on a private server of their own, in relation to what that server can do.
+//!
+//! The limit is what one connection gets from a sorted set when it sends its additions 128 at a
+//! time. All comparisons are made side by side, in turns, and the middle of several is taken.
+
+mod at_once;
+mod idle;
+mod late;
+mod limit;
+mod memory;
+mod path;
+mod server;
+mod single;
+mod store;
+mod throughput;
+mod transfer;
+mod wire;
+
+use tokio::runtime::{Builder, Runtime};
+
+use self::server::Server;
+use self::store::STORES;
+use crate::table::Figure;
+use crate::{Plan, Result};
+
+/// Bytes of a payload. Beside them a job has its id, so that it is about as large as the limit's
+/// members.
+const PAYLOAD: usize = 100;
+
+/// Jobs of one claim, and of one settlement.
+const BATCH: usize = 100;
+
+/// Jobs of one bulk.
+const BULK: usize = 1_000;
+
+pub(crate) fn run(plan: &Plan) -> Result<Vec<Figure>> {
+    let server = Server::start()?;
+    let mut figures = Vec::new();
+    for store in &STORES {
+        figures.extend(throughput::measure(plan, &server, store)?);
+        figures.push(single::measure(plan, &server, store)?);
+        figures.extend(path::measure(plan, &server, store)?);
+        figures.extend(memory::measure(plan, &server, store)?);
+        figures.extend(transfer::measure(plan, &server, store)?);
+        figures.extend(late::measure(plan, &server, store)?);
+        figures.extend(at_once::measure(plan, &server, store)?);
+        figures.extend(idle::measure(plan, &server, store)?);
+    }
+    Ok(figures)
+}
+
+/// What `redis-server` says of itself.
+pub(crate) fn version() -> Result<String> {
+    Ok(Server::start()?.info("redis_version"))
+}
+
+/// The runtime of a program on a small server. Unlike that of the other groups it has sockets.
+fn runtime() -> Runtime {
+    let mut builder = Builder::new_multi_thread();
+    builder.worker_threads(2).enable_all().build().expect("a runtime can be made")
+}

@@ -1,0 +1,90 @@
+//! The private server, and what it tells about its work.
+
+use std::time::Duration;
+
+use dq_servers::{Connection, Redis, install};
+
+use crate::Result;
+
+/// One server, emptied between measurements.
+#[derive(Debug)]
+pub(super) struct Server {
+    redis: Redis,
+}
+
+impl Server {
+    pub(super) fn start() -> Result<Self> {
+        install::redis()?;
+        Ok(Self { redis: Redis::start() })
+    }
+
+    /// `HOST:PORT`.
+    pub(super) fn address(&self) -> String {
+        self.redis.address()
+    }
+
+    /// Removes all keys, and waits until their memory is free again.
+    pub(super) fn clear(&self) {
+        assert!(self.redis.command(&["FLUSHALL", "SYNC"]).is_ok());
+    }
+
+    /// A connection beside those that are measured.
+    pub(super) fn connect(&self) -> Connection {
+        self.redis.connect()
+    }
+
+    /// A field of `INFO`; empty if there is none of this name.
+    pub(super) fn info(&self, field: &str) -> String {
+        let info = self.redis.command(&["INFO"]).text();
+        let mut fields = info.lines().filter_map(|line| line.split_once(':'));
+        fields.find(|(name, _)| *name == field).map_or("", |(_, value)| value).to_owned()
+    }
+
+    fn number(&self, field: &str) -> f64 {
+        self.info(field).parse().unwrap_or(f64::NAN)
+    }
+
+    /// CPU time of the server so far.
+    pub(super) fn cpu(&self) -> Duration {
+        Duration::from_secs_f64(self.number("used_cpu_user") + self.number("used_cpu_sys"))
+    }
+
+    /// Bytes that it has allocated.
+    pub(super) fn memory(&self) -> f64 {
+        self.number("used_memory")
+    }
+
+    /// Bytes that clients have sent so far.
+    pub(super) fn received(&self) -> f64 {
+        self.number("total_net_input_bytes")
+    }
+
+    /// Begins to note calls that take longer than this.
+    pub(super) fn watch_calls(&self, longer_than: Duration) {
+        let micros = longer_than.as_micros().to_string();
+        let mut connection = self.redis.connect();
+        for command in [
+            &["CONFIG", "SET", "slowlog-max-len", "100000"][..],
+            &["CONFIG", "SET", "slowlog-log-slower-than", &micros],
+            &["SLOWLOG", "RESET"],
+        ] {
+            assert!(connection.command(command).is_ok());
+        }
+    }
+
+    /// The calls noted since [`Self::watch_calls`], by their lengths.
+    pub(super) fn noted_calls(&self) -> Vec<Duration> {
+        let noted = self.redis.command(&["SLOWLOG", "GET", "-1"]);
+        let micros = noted.list().iter().map(|call| call.list()[2].int().unsigned_abs());
+        let mut calls: Vec<Duration> = micros.map(Duration::from_micros).collect();
+        calls.sort_unstable();
+        calls
+    }
+}
+
+/// CPU time of the server during something, and its result.
+pub(super) fn cpu_of<T>(server: &Server, run: impl FnOnce() -> Result<T>) -> Result<(T, Duration)> {
+    let before = server.cpu();
+    let result = run()?;
+    Ok((result, server.cpu().saturating_sub(before)))
+}

@@ -1,0 +1,110 @@
+//! One caller that waits for each job, beside one that waits for each of the plainest scripts.
+
+use std::time::{Duration, Instant};
+
+use dq::Backend;
+
+use super::server::Server;
+use super::store::{self, Store, a_week_ago};
+use super::{PAYLOAD, runtime};
+use crate::measure::{median, rate};
+use crate::table::Figure;
+use crate::{Plan, Result, progress};
+
+/// As many keys as the backend gives.
+const KEYS: usize = 9;
+
+/// Jobs of one spell. Short, so that what the machine does besides meets both sides.
+const SPELL: usize = 500;
+
+pub(super) fn measure(plan: &Plan, server: &Server, store: &Store) -> Result<Figure> {
+    server.clear();
+    let spells = plan.size(31, 2);
+    let runtime = runtime();
+    let backend = runtime.block_on(store.open(server))?;
+    let jobs = |seed| (backend.clone(), seed, SPELL);
+    // Connection and scripts are ready after the first.
+    let run = |(backend, seed, count): (_, _, _)| {
+        runtime.block_on(async move { tokio::spawn(schedule(backend, seed, count)).await? })
+    };
+    run(jobs(0))?;
+    let before = server.received();
+    run(jobs(1))?;
+    let bytes = ((server.received() - before) / SPELL as f64).round() as usize;
+    let bare = runtime.block_on(Bare::connect(server, bytes))?;
+    let (mut rates, mut shares) = (Vec::new(), Vec::new());
+    for spell in 2..2 + spells {
+        let ours = rate(SPELL, run(jobs(spell))?);
+        let mut bare = bare.clone();
+        let plainest = async move { tokio::spawn(async move { bare.spell().await }).await? };
+        let theirs = rate(SPELL, runtime.block_on(plainest)?);
+        rates.push(ours);
+        shares.push(ours / theirs);
+    }
+    runtime.block_on(backend.close())?;
+    let (rate, share) = (median(rates), median(shares));
+    progress(format_args!(
+        "{}: {rate:.0} jobs/s one by one, {share:.2} of a bare script of {bytes} bytes",
+        store.name
+    ));
+    Ok(Figure::new(format!("{}: schedule, one caller", store.name), rate, "jobs/s")
+        .over(rate / share, "bare EVALSHA")
+        .ratio_at_least(0.8))
+}
+
+async fn schedule(
+    backend: std::sync::Arc<dyn Backend>,
+    seed: u64,
+    count: usize,
+) -> Result<Duration> {
+    let jobs = store::plain(seed).random(a_week_ago(), count);
+    let began = Instant::now();
+    for job in jobs {
+        let _ = backend.schedule(vec![job]).await?;
+    }
+    Ok(began.elapsed())
+}
+
+/// A script that gets as much as ours and adds one member.
+#[derive(Clone)]
+struct Bare {
+    connection: redis::aio::MultiplexedConnection,
+    sha: String,
+    payload: Vec<u8>,
+    number: u64,
+}
+
+impl Bare {
+    /// `bytes` is what a call is to have on the wire.
+    async fn connect(server: &Server, bytes: usize) -> Result<Self> {
+        let client = redis::Client::open(format!("redis://{}/", server.address()))?;
+        let mut connection = client.get_multiplexed_async_connection().await?;
+        let text = "return redis.call('ZADD', KEYS[1], ARGV[2], ARGV[3])";
+        let sha = redis::cmd("SCRIPT").arg("LOAD").arg(text).query_async(&mut connection).await?;
+        let mut bare = Self { connection, sha, payload: vec![0x5a; PAYLOAD], number: 0 };
+        let lacks = bytes.saturating_sub(bare.command().get_packed_command().len());
+        bare.payload.resize(PAYLOAD + lacks, 0x5a);
+        Ok(bare)
+    }
+
+    fn command(&mut self) -> redis::Cmd {
+        self.number += 1;
+        let mut command = redis::cmd("EVALSHA");
+        command.arg(&self.sha).arg(KEYS);
+        for key in 0..KEYS {
+            command.arg(format!("{{bare}}:{key}:BENCH"));
+        }
+        command.arg("{bare}:wake:BENCH").arg(1_700_000_000_000 + self.number);
+        command.arg(format!("{:014}", self.number)).arg(&self.payload);
+        command
+    }
+
+    async fn spell(&mut self) -> Result<Duration> {
+        let began = Instant::now();
+        for _ in 0..SPELL {
+            let command = self.command();
+            let _: u32 = command.query_async(&mut self.connection).await?;
+        }
+        Ok(began.elapsed())
+    }
+}

@@ -1,0 +1,92 @@
+//! The backends that are measured, opened by URL as applications open them.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use dq::config::{Environment, backend_from_url};
+use dq::{
+    Backend, ClaimParams, Dq, Entropy, Lease, QueueName, Settled, Settlement, SystemClock,
+    Timestamp, Verdict, Want,
+};
+
+use super::server::Server;
+use super::{BULK, PAYLOAD};
+use crate::Result;
+use crate::workload::{QUEUE, WEEK, Workload};
+
+/// A backend, and what it shall reach.
+#[derive(Debug)]
+pub(super) struct Store {
+    pub(super) name: &'static str,
+    scheme: &'static str,
+    options: &'static str,
+    /// Share of the limit at which bulks are scheduled.
+    pub(super) bulk: f64,
+    /// Bytes of memory for a pending job with a payload of 100.
+    pub(super) memory: Option<f64>,
+}
+
+pub(super) const STORES: [Store; 1] =
+    [Store { name: "redis", scheme: "redis", options: "", bulk: 0.75, memory: Some(300.0) }];
+
+impl Store {
+    fn url(&self, server: &Server) -> String {
+        format!("{}://{}/0{}", self.scheme, server.address(), self.options)
+    }
+
+    pub(super) async fn open(&self, server: &Server) -> Result<Arc<dyn Backend>> {
+        let environment =
+            Environment { clock: Arc::new(SystemClock), entropy: Arc::new(Entropy::from_os()) };
+        Ok(backend_from_url(&self.url(server))?.connect(&environment).await?)
+    }
+
+    pub(super) async fn dq(&self, server: &Server) -> Result<Dq> {
+        Ok(Dq::connect(&self.url(server)).await?)
+    }
+}
+
+/// Jobs like the limit's members: no keys, payloads of 100 bytes.
+pub(super) fn plain(seed: u64) -> Workload {
+    Workload::new(seed).payloads(PAYLOAD).without_keys()
+}
+
+/// The time a week ago: jobs that are due at random within a week from then are due.
+pub(super) fn a_week_ago() -> Timestamp {
+    let now = Timestamp::from(SystemTime::now());
+    Timestamp::from_millis(now.as_millis() - WEEK)
+}
+
+/// Stores jobs that are due at random within a week from `from`.
+pub(super) async fn fill(
+    backend: &dyn Backend,
+    workload: &mut Workload,
+    from: Timestamp,
+    jobs: usize,
+) -> Result<()> {
+    for done in (0..jobs).step_by(BULK) {
+        let bulk = workload.random(from, BULK.min(jobs - done));
+        let _ = backend.schedule(bulk).await?;
+    }
+    Ok(())
+}
+
+/// Leases exactly `max` jobs.
+pub(super) async fn claim(backend: &dyn Backend, max: usize) -> Result<Vec<Lease>> {
+    let want = Want { queue: QueueName::new(QUEUE)?, max, lease_for: Duration::from_secs(300) };
+    let params = ClaimParams { wants: &[want], limit: max, worker: "dq-bench" };
+    let claimed = backend.claim(params).await?;
+    if claimed.jobs.len() != max {
+        return Err(format!("a claim brought {} of {max} jobs", claimed.jobs.len()).into());
+    }
+    Ok(claimed.jobs.iter().map(|job| job.lease()).collect())
+}
+
+pub(super) async fn settle(backend: &dyn Backend, leases: &[Lease]) -> Result<()> {
+    let done = |lease: &Lease| Settlement { lease: lease.clone(), verdict: Verdict::Done };
+    let settlements: Vec<_> = leases.iter().map(done).collect();
+    let settled = backend.settle(&settlements).await?;
+    if settled.iter().any(|answer| *answer != Settled::Accepted) {
+        return Err("a lease was lost".into());
+    }
+    Ok(())
+}

@@ -1,0 +1,120 @@
+//! How many jobs go in by bulks, and out by claims and settlements, on one connection.
+
+use std::time::{Duration, Instant};
+
+use super::limit::{self, Limit};
+use super::server::{Server, cpu_of};
+use super::store::{self, Store, a_week_ago};
+use super::{BATCH, BULK, runtime};
+use crate::measure::{median, micros, rate};
+use crate::table::Figure;
+use crate::workload::Workload;
+use crate::{Plan, Result, progress};
+
+/// What one turn brings.
+struct Turn {
+    limit: Limit,
+    bulk: Pace,
+    drain: Pace,
+}
+
+/// Jobs per second, and the server's CPU time for each in microseconds.
+#[derive(Debug, Clone, Copy)]
+struct Pace {
+    rate: f64,
+    cpu: f64,
+}
+
+pub(super) fn measure(plan: &Plan, server: &Server, store: &Store) -> Result<Vec<Figure>> {
+    let name = store.name;
+    let plain = turns(plan, server, store, || store::plain(11))?;
+    let of = |value: fn(&Turn) -> f64| median(plain.iter().map(value).collect());
+    let mut figures = vec![
+        Figure::new("limit: ZADD at depth 128, own client", of(|turn| turn.limit.own), "/s"),
+        Figure::new("limit: ZADD at depth 128, crate redis", of(|turn| turn.limit.by_crate), "/s"),
+    ];
+    let [bulk, bulk_cpu] = paces(&format!("{name}: schedule by {BULK}"), &plain, |turn| turn.bulk);
+    let what = format!("{name}: claim and settle by {BATCH}");
+    let [drain, drain_cpu] = paces(&what, &plain, |turn| turn.drain);
+    figures.extend([
+        bulk.ratio_at_least(store.bulk),
+        bulk_cpu,
+        drain.ratio_at_least(0.5),
+        drain_cpu,
+    ]);
+    let keyed = turns(plan, server, store, || Workload::new(11).payloads(super::PAYLOAD))?;
+    let what = format!("{name}: schedule by {BULK}, every second with a key");
+    figures.extend(paces(&what, &keyed, |turn| turn.bulk));
+    let what = format!("{name}: claim and settle by {BATCH}, every second with a key");
+    figures.extend(paces(&what, &keyed, |turn| turn.drain));
+    Ok(figures)
+}
+
+fn turns(
+    plan: &Plan,
+    server: &Server,
+    store: &Store,
+    workload: impl Fn() -> Workload,
+) -> Result<Vec<Turn>> {
+    let jobs = plan.size(100_000, 2_000);
+    (0..plan.size(7, 1)).map(|_| turn(server, store, workload(), jobs)).collect()
+}
+
+fn turn(server: &Server, store: &Store, mut workload: Workload, jobs: usize) -> Result<Turn> {
+    let limit = limit::measure(server, jobs)?;
+    server.clear();
+    let runtime = runtime();
+    let backend = runtime.block_on(store.open(server))?;
+    let filling = backend.clone();
+    let schedule = async move {
+        // The making of jobs is not measured.
+        let mut spent = Duration::ZERO;
+        for _ in 0..jobs / BULK {
+            let bulk = workload.random(a_week_ago(), BULK);
+            let began = Instant::now();
+            let _ = filling.schedule(bulk).await?;
+            spent += began.elapsed();
+        }
+        Result::Ok(spent)
+    };
+    let draining = backend.clone();
+    let drain = async move {
+        let began = Instant::now();
+        for _ in 0..jobs / BATCH {
+            let leases = store::claim(&*draining, BATCH).await?;
+            store::settle(&*draining, &leases).await?;
+        }
+        Result::Ok(began.elapsed())
+    };
+    let pace = |(took, cpu): (Duration, Duration)| Pace {
+        rate: rate(jobs, took),
+        cpu: micros(cpu) / jobs as f64,
+    };
+    // Tasks, as in a program.
+    let bulk = cpu_of(server, || runtime.block_on(async { tokio::spawn(schedule).await? }))?;
+    let drain = cpu_of(server, || runtime.block_on(async { tokio::spawn(drain).await? }))?;
+    let turn = Turn { limit, bulk: pace(bulk), drain: pace(drain) };
+    runtime.block_on(backend.close())?;
+    let share = |pace: Pace| pace.rate / turn.limit.best();
+    progress(format_args!(
+        "{}: schedule {:.2} of the limit, {:.2} µs; claim and settle {:.2}, {:.2} µs",
+        store.name,
+        share(turn.bulk),
+        turn.bulk.cpu,
+        share(turn.drain),
+        turn.drain.cpu
+    ));
+    Ok(turn)
+}
+
+/// The middle rate, with the middle of its shares of each turn's limit, and the middle CPU time.
+fn paces(name: &str, turns: &[Turn], of: fn(&Turn) -> Pace) -> [Figure; 2] {
+    let middle = |value: &dyn Fn(&Turn) -> f64| median(turns.iter().map(value).collect());
+    let rate = middle(&|turn| of(turn).rate);
+    let share = middle(&|turn| of(turn).rate / turn.limit.best());
+    let cpu = middle(&|turn| of(turn).cpu);
+    [
+        Figure::new(name, rate, "jobs/s").over(rate / share, "limit"),
+        Figure::new(format!("{name}: Redis CPU"), cpu, "µs/job"),
+    ]
+}

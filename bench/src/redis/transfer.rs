@@ -1,0 +1,129 @@
+//! Taking out what is due, beside how Redisson does it.
+//!
+//! Redisson keeps a delayed queue twice: by time in a sorted set, and by order of arrival in a list.
+//! For each job that becomes due its script searches the list from the front. What stands here does
+//! the same with commands of our own, on members of the same shape.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+use super::server::Server;
+use super::store::{self, Store, a_week_ago};
+use super::wire::{Wire, command};
+use super::{BATCH, PAYLOAD, runtime};
+use crate::measure::{median, millis};
+use crate::table::Figure;
+use crate::workload::WEEK;
+use crate::{Plan, Result, progress};
+
+/// The keys: by time, by arrival, and where jobs go when they are due.
+const KEYS: [&str; 3] =
+    ["redisson_delay_queue_timeout:{BENCH}", "redisson_delay_queue:{BENCH}", "BENCH"];
+
+const TRANSFER: &str = "\
+local due = redis.call('ZRANGEBYSCORE', KEYS[1], 0, ARGV[1], 'LIMIT', 0, ARGV[2])
+for _, member in ipairs(due) do
+  local id, payload = struct.unpack('Bc0Lc0', member)
+  redis.call('RPUSH', KEYS[3], payload)
+  redis.call('LREM', KEYS[2], 1, member)
+end
+if #due > 0 then
+  redis.call('ZREM', KEYS[1], unpack(due))
+end
+return #due";
+
+pub(super) fn measure(plan: &Plan, server: &Server, store: &Store) -> Result<Vec<Figure>> {
+    let sizes = plan.size([(100_000, "100k", 15, 100.0), (1_000_000, "1M", 5, 1_000.0)], {
+        [(2_000, "2k", 2, 1.0), (4_000, "4k", 2, 1.0)]
+    });
+    let mut figures = Vec::new();
+    for (pending, count, calls, aim) in sizes {
+        let theirs = transfers(server, pending, calls)?;
+        let ours = claims(server, store, pending, plan.size(101, 5))?;
+        progress(format_args!(
+            "{count} pending, {BATCH} due: transfer {theirs:.2} ms, {} {ours:.2} ms",
+            store.name
+        ));
+        let of = |what: &str| format!("{what}, {count} pending at random");
+        figures.push(Figure::new(
+            of(&format!("a transfer of {BATCH} as Redisson's")),
+            theirs,
+            "ms",
+        ));
+        figures.push(
+            Figure::new(of(&format!("{}: a claim of {BATCH}", store.name)), ours, "ms")
+                .over(theirs, "transfers")
+                .aim(format!("≥ {aim} times as fast"), theirs / ours >= aim),
+        );
+    }
+    server.clear();
+    Ok(figures)
+}
+
+/// The middle time of a transfer in milliseconds.
+fn transfers(server: &Server, pending: usize, calls: usize) -> Result<f64> {
+    server.clear();
+    fill(server, pending)?;
+    let mut connection = server.connect();
+    let sha = connection.command(&["SCRIPT", "LOAD", TRANSFER]).text();
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_millis().to_string();
+    let batch = BATCH.to_string();
+    let [by_time, by_arrival, target] = KEYS;
+    let mut times = Vec::new();
+    for _ in 0..calls {
+        let began = Instant::now();
+        let moved =
+            connection.command(&["EVALSHA", &sha, "3", by_time, by_arrival, target, &now, &batch]);
+        times.push(millis(began.elapsed()));
+        if usize::try_from(moved.int())? != BATCH {
+            return Err(format!("a transfer moved {moved:?}").into());
+        }
+    }
+    Ok(median(times))
+}
+
+/// A queue as Redisson's clients write it, everything due.
+fn fill(server: &Server, pending: usize) -> Result<()> {
+    const DEPTH: usize = 500;
+    let mut rng = SmallRng::seed_from_u64(13);
+    let from = a_week_ago().as_millis();
+    let mut wire = Wire::connect(&server.address())?;
+    let mut commands = Vec::new();
+    for done in (0..pending).step_by(DEPTH) {
+        commands.clear();
+        let some = DEPTH.min(pending - done);
+        for _ in 0..some {
+            let mut member = vec![8];
+            member.extend(rng.random::<[u8; 8]>());
+            member.extend((PAYLOAD as u64).to_le_bytes());
+            member.extend([0x5a; PAYLOAD]);
+            let due = (from + rng.random_range(0..WEEK)).to_string();
+            command(&mut commands, &[b"ZADD", KEYS[0].as_bytes(), due.as_bytes(), &member]);
+            command(&mut commands, &[b"RPUSH", KEYS[1].as_bytes(), &member]);
+        }
+        wire.exchange(&commands, 2 * some)?;
+    }
+    Ok(())
+}
+
+/// The middle time of a claim in milliseconds.
+fn claims(server: &Server, store: &Store, pending: usize, calls: usize) -> Result<f64> {
+    server.clear();
+    let runtime = runtime();
+    let backend = runtime.block_on(store.open(server))?;
+    let times = runtime.block_on(async {
+        store::fill(&*backend, &mut store::plain(13), a_week_ago(), pending).await?;
+        let mut times: Vec<Duration> = Vec::new();
+        for _ in 0..calls.min(pending / BATCH) {
+            let began = Instant::now();
+            let leases = store::claim(&*backend, BATCH).await?;
+            times.push(began.elapsed());
+            store::settle(&*backend, &leases).await?;
+        }
+        backend.close().await?;
+        Result::Ok(times)
+    })?;
+    Ok(median(times.into_iter().map(millis).collect()))
+}
