@@ -26,7 +26,7 @@ const UNREADABLE: &str = "its record is not one that this version can read";
 #[derive(Debug)]
 pub struct RedisBackend {
     pub(crate) store: Store,
-    pub(crate) switchboard: Switchboard,
+    pub(crate) switchboard: Arc<Switchboard>,
 }
 
 impl RedisBackend {
@@ -52,7 +52,7 @@ impl RedisBackend {
         let link = Arc::new(Link::new(Arc::clone(&server), Arc::clone(&environment.clock)));
         check::probe(&link).await?;
         let store = Store::new(link, Lanes::new(naming), scripts);
-        Ok(Self { store, switchboard: Switchboard::start(server) })
+        Ok(Self { store, switchboard: Arc::new(Switchboard::start(server)) })
     }
 
     fn ensure_open(&self, operation: &'static str) -> Result<()> {
@@ -97,7 +97,8 @@ impl Backend for RedisBackend {
 
     async fn listen(&self, queues: &[QueueName]) -> Result<Wakeups> {
         self.ensure_open("listen")?;
-        Ok(self.switchboard.listen(&self.store.lanes, queues).await)
+        let lanes: Vec<_> = queues.iter().map(|queue| self.store.lanes.of(queue)).collect();
+        Ok(self.switchboard.listen(&lanes).await)
     }
 
     async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed> {
@@ -141,6 +142,7 @@ impl Backend for RedisBackend {
     }
 
     async fn close(&self) -> Result<()> {
+        self.switchboard.close();
         self.store.link.close().await;
         Ok(())
     }

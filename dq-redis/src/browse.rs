@@ -8,7 +8,6 @@ use dq_core::{
 use redis::Value;
 
 use crate::error::unexpected;
-use crate::handle::HANDLE;
 use crate::record::{self, State};
 use crate::reply::Reply;
 use crate::schedule::target;
@@ -84,7 +83,7 @@ impl Store {
         };
         call.arg(state).arg(limit).arg(PAGE_BYTES);
         if let Some(Cursor { at, seq }) = page.next {
-            call.arg(at.as_millis()).arg(&seq.to_be_bytes()[16 - HANDLE..]);
+            call.arg(at.as_millis()).arg(&seq.to_be_bytes()[..]);
         }
         let answer = call.run(&self.link, BROWSE).await?;
         match self.read_page(answer, params, page) {
@@ -97,9 +96,10 @@ impl Store {
         let mut reply = Reply::new(answer)?;
         let more = reply.bytes()? == "1";
         while !reply.is_empty() {
-            let (handle, at) = (reply.bytes()?, reply.number()?);
+            let (handle, place, at) = (reply.bytes()?, reply.bytes()?, reply.number()?);
             let (record, state, reason) = (reply.bytes()?, reply.bytes()?, reply.bytes()?);
-            page.next = Some(cursor(at, &handle)?);
+            let seq = u128::from_be_bytes(place[..].try_into().ok()?);
+            page.next = Some(Cursor { at: Timestamp::from_millis(at), seq });
             let found = Found { handle, at, record, state, reason };
             page.jobs.extend(self.view(params.queue, params.state, found));
         }
@@ -137,16 +137,18 @@ impl Store {
         }
     }
 
-    /// A job as it is looked at; `None` if its record is not one of ours.
+    /// A job as it is looked at, even if its record cannot be read; `None` if it is no job at all.
     fn view(&self, queue: &QueueName, state: JobState, found: Found) -> Option<JobView> {
-        let packed = State::decode(&found.state)?;
+        let packed = State::decode(&found.state);
         let at = Timestamp::from_millis(found.at);
         let (due, leased_until, dead) = match state {
             JobState::Running => (packed.due, Some(at), None),
             JobState::Dead => (packed.due, None, Some((record::decode_reason(&found.reason), at))),
             _ => (found.at, None, None),
         };
-        let job = record::decode(queue, &found.handle, &found.record, due, packed)?;
+        let Found { handle, record, .. } = found;
+        let job = record::decode(queue, &handle, &record, due, packed)
+            .or_else(|| record::unreadable(queue, &handle, &record, due, packed))?;
         Some(JobView { job, state, leased_until, dead })
     }
 }
@@ -157,12 +159,6 @@ struct Found {
     record: Bytes,
     state: Bytes,
     reason: Bytes,
-}
-
-fn cursor(at: i64, handle: &[u8]) -> Option<Cursor> {
-    let mut seq = [0; 16];
-    seq[16 - HANDLE..].copy_from_slice(handle.get(..HANDLE)?);
-    Some(Cursor { at: Timestamp::from_millis(at), seq: u128::from_be_bytes(seq) })
 }
 
 fn read_stats(queues: &[QueueName], reply: &mut Reply) -> Option<Vec<QueueStats>> {
@@ -177,17 +173,20 @@ fn read_one(queue: &QueueName, mut reply: Reply) -> Option<QueueStats> {
     let mut paused = false;
     let mut fields = reply.list()?;
     while !fields.is_empty() {
-        let (name, value) = (fields.bytes()?, u64::try_from(fields.number()?).ok()?);
-        match &name[..] {
-            b"created" => totals.created = value,
-            b"done" => totals.done = value,
-            b"skipped" => totals.skipped = value,
-            b"cancelled" => totals.cancelled = value,
-            b"replaced" => totals.replaced = value,
-            b"removed" => totals.removed = value,
-            b"paused" => paused = true,
-            _ => {}
-        }
+        let (name, value) = (fields.bytes()?, fields.bytes()?);
+        let total = match &name[..] {
+            b"created" => &mut totals.created,
+            b"done" => &mut totals.done,
+            b"skipped" => &mut totals.skipped,
+            b"cancelled" => &mut totals.cancelled,
+            b"replaced" => &mut totals.replaced,
+            b"removed" => &mut totals.removed,
+            name => {
+                paused |= name == b"paused";
+                continue;
+            }
+        };
+        *total = str::from_utf8(&value).ok()?.parse().ok()?;
     }
     Some(QueueStats {
         queue: queue.clone(),

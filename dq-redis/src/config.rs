@@ -41,11 +41,11 @@ pub struct RedisConfig {
     pub response_timeout: Duration,
 }
 
-fn default_prefix() -> String {
+pub(crate) fn default_prefix() -> String {
     "dq".to_owned()
 }
 
-const fn default_response_timeout() -> Duration {
+pub(crate) const fn default_response_timeout() -> Duration {
     Duration::from_secs(5)
 }
 
@@ -90,20 +90,26 @@ impl RedisConfig {
 
     /// Checks what the types do not.
     pub(crate) fn validate(&self) -> Result<()> {
-        let well_formed = (1..=64).contains(&self.prefix.len())
-            && self.prefix.chars().all(|c| c.is_ascii_alphanumeric() || "._-:".contains(c));
-        if !well_formed {
-            return Err(refused(
-                format!("the prefix {:?} cannot be used", self.prefix),
-                "use letters, digits and . _ - : only, at most 64",
-            ));
-        }
+        check_prefix(&self.prefix)?;
         Server::new(&self.server())?;
         Ok(())
     }
 }
 
-fn refused(what: String, remedy: &'static str) -> Error {
+/// Refuses a prefix that would make keys ambiguous.
+pub(crate) fn check_prefix(prefix: &str) -> Result<()> {
+    let well_formed = (1..=64).contains(&prefix.len())
+        && prefix.chars().all(|c| c.is_ascii_alphanumeric() || "._-:".contains(c));
+    if !well_formed {
+        return Err(refused(
+            format!("the prefix {prefix:?} cannot be used"),
+            "use letters, digits and . _ - : only, at most 64",
+        ));
+    }
+    Ok(())
+}
+
+pub(crate) fn refused(what: String, remedy: &'static str) -> Error {
     Error::new(ErrorKind::Config, what).remedy(remedy).operation("connect")
 }
 

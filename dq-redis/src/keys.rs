@@ -16,6 +16,13 @@ pub(crate) enum Naming {
         /// Names what belongs together.
         prefix: String,
     },
+    /// Redisson's names, and ours in the same slot.
+    Redisson {
+        /// Names what is ours.
+        prefix: String,
+        /// What Java's `NameMapper` puts before the names of queues.
+        name_prefix: String,
+    },
 }
 
 /// One queue's keys.
@@ -33,16 +40,52 @@ pub(crate) struct Lane {
 impl Naming {
     /// The set of all queues ever used.
     pub(crate) fn queues(&self) -> String {
-        let Self::Native { prefix } = self;
-        format!("{{{prefix}}}:queues")
+        match self {
+            Self::Native { prefix } => format!("{{{prefix}}}:queues"),
+            Self::Redisson { prefix, .. } => format!("{prefix}:queues"),
+        }
     }
 
     fn lane(&self, queue: &QueueName) -> Lane {
-        let Self::Native { prefix } = self;
-        let name = |kind: &str| format!("{{{prefix}}}:{kind}:{queue}");
-        let keys: Vec<String> = KINDS.iter().map(|kind| name(kind)).collect();
+        let (keys, channel) = match self {
+            Self::Native { prefix } => {
+                let name = |kind: &str| format!("{{{prefix}}}:{kind}:{queue}");
+                (KINDS.iter().map(|kind| name(kind)).collect(), name("wake"))
+            }
+            Self::Redisson { prefix, name_prefix } => {
+                let name = format!("{name_prefix}{queue}");
+                let ours = KINDS.iter().map(|kind| tagged(&format!("{prefix}:{kind}"), &name));
+                let java = [
+                    tagged("redisson_delay_queue_timeout", &name),
+                    tagged("redisson_delay_queue", &name),
+                    name.clone(),
+                ];
+                let outside = tagged(&format!("{prefix}:outside"), &name);
+                let keys: Vec<String> = ours.chain(java).chain([outside]).collect();
+                (keys, tagged("redisson_delay_queue_channel", &name))
+            }
+        };
+        let keys: Vec<String> = keys;
         let slot = slot(keys[0].as_bytes());
-        Lane { queue: queue.clone(), keys, channel: name("wake"), slot }
+        Lane { queue: queue.clone(), keys, channel, slot }
+    }
+}
+
+/// A key that belongs to an object of Redisson: the object's name becomes the hash tag, unless it
+/// holds a `{` already. (`RedissonObject.prefixName`, unchanged from 3.16 to 4.7.)
+fn tagged(prefix: &str, name: &str) -> String {
+    if name.contains('{') { format!("{prefix}:{name}") } else { format!("{prefix}:{{{name}}}") }
+}
+
+impl Lane {
+    /// Whether all keys live in one slot. Not so for names with braces that are no hash tag.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.keys.iter().all(|key| slot(key.as_bytes()) == self.slot)
+    }
+
+    /// The list that Java's clients take from; of the Redisson naming only.
+    pub(crate) fn target(&self) -> &str {
+        &self.keys[KINDS.len() + 2]
     }
 }
 
@@ -115,5 +158,24 @@ mod tests {
             assert_eq!(lane.slot, home);
         }
         assert_eq!(slot(naming.queues().as_bytes()), home);
+    }
+
+    #[test]
+    fn keys_of_a_redisson_queue_live_with_it_if_they_can() {
+        let naming =
+            Naming::Redisson { prefix: "dq".to_owned(), name_prefix: "app:".to_owned() };
+        let lane = naming.lane(&QueueName::new("orders").unwrap());
+        assert_eq!(lane.target(), "app:orders");
+        assert_eq!(lane.keys[0], "dq:due:{app:orders}");
+        assert_eq!(lane.keys[9], "redisson_delay_queue_timeout:{app:orders}");
+        assert_eq!(lane.keys[10], "redisson_delay_queue:{app:orders}");
+        assert_eq!(lane.channel, "redisson_delay_queue_channel:{app:orders}");
+        assert!(lane.is_whole());
+        let naming = Naming::Redisson { prefix: "dq".to_owned(), name_prefix: String::new() };
+        for (name, whole) in [("a{x}b{y}", true), ("my{}q", false), ("q{x", false)] {
+            let lane = naming.lane(&QueueName::new(name).unwrap());
+            assert_eq!(lane.is_whole(), whole, "{lane:?}");
+            assert_eq!(lane.keys[9], format!("redisson_delay_queue_timeout:{name}"));
+        }
     }
 }

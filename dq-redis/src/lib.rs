@@ -8,7 +8,9 @@ mod claim;
 mod config;
 mod connect;
 mod error;
+mod expiry;
 mod handle;
+mod import;
 mod keys;
 mod operate;
 mod record;
@@ -22,4 +24,6 @@ mod wake;
 
 pub use backend::RedisBackend;
 pub use config::RedisConfig;
-pub use redisson::{Codec, Format};
+pub use expiry::{Notifications, RedisExpiryBackend, RedisExpiryConfig};
+pub use import::{RedissonSource, ZsetSource};
+pub use redisson::{Codec, Format, Index, OrderList, RedissonBackend, RedissonConfig};

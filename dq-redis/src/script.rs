@@ -57,6 +57,50 @@ impl Scripts {
     }
 }
 
+/// Scripts that only the Redisson layout has.
+#[derive(Debug)]
+pub(crate) struct JavaScripts {
+    pub(crate) locate: Script,
+    pub(crate) relay: Script,
+}
+
+const JAVA: &str = include_str!("scripts/redisson/java.lua");
+
+impl Scripts {
+    /// Those of the Redisson layout. `settings` is a line of Lua that sets FORMAT, ORDER, FAIR and
+    /// INDEX.
+    pub(crate) fn redisson(settings: &str) -> Self {
+        let script = |effect, body| Script::new(&[settings, PRELUDE, PLACE, JAVA, body], effect);
+        let lasting = |body| script(Effect::Lasting, body);
+        let passing = |body| script(Effect::None, body);
+        Self {
+            schedule: lasting(include_str!("scripts/redisson/schedule.lua")),
+            claim: passing(include_str!("scripts/redisson/claim.lua")),
+            settle: lasting(include_str!("scripts/settle.lua")),
+            renew: passing(include_str!("scripts/renew.lua")),
+            cancel: lasting(include_str!("scripts/redisson/cancel.lua")),
+            reschedule: lasting(include_str!("scripts/redisson/reschedule.lua")),
+            stats: passing(include_str!("scripts/redisson/stats.lua")),
+            browse: passing(include_str!("scripts/redisson/browse.lua")),
+            get: passing(include_str!("scripts/redisson/get.lua")),
+            dead: lasting(include_str!("scripts/dead.lua")),
+            purge: lasting(include_str!("scripts/redisson/purge.lua")),
+            pause: lasting(include_str!("scripts/pause.lua")),
+        }
+    }
+}
+
+impl JavaScripts {
+    /// With the same settings.
+    pub(crate) fn new(settings: &str) -> Self {
+        let script = |body| Script::new(&[settings, PRELUDE, PLACE, JAVA, body], Effect::None);
+        Self {
+            locate: script(include_str!("scripts/redisson/locate.lua")),
+            relay: script(include_str!("scripts/redisson/relay.lua")),
+        }
+    }
+}
+
 impl Script {
     pub(crate) fn new(parts: &[&str], effect: Effect) -> Self {
         let text = parts.concat();
@@ -97,16 +141,26 @@ impl Call<'_> {
         }
     }
 
+    /// The same call with the script's text in the place of its hash.
+    fn with_text(&self) -> Cmd {
+        let mut command = redis::cmd("EVAL");
+        command.arg(&self.script.text);
+        for argument in self.command.args_iter().skip(2) {
+            if let redis::Arg::Simple(bytes) = argument {
+                command.arg(bytes);
+            }
+        }
+        command
+    }
+
     async fn once(&self, link: &Link, operation: &'static str) -> Result<Value> {
         let mut answer = link.query(&self.command).await;
         if let Err(Failure::Answered(error)) = &answer
             && is_unknown_script(error)
         {
-            // Nothing was run.
-            let mut load = redis::cmd("SCRIPT");
-            load.arg("LOAD").arg(&self.script.text);
-            link.run(operation, Effect::None, &load).await?;
-            answer = link.query(&self.command).await;
+            // Nothing was run. The text goes with the call itself: between a call that loads it and
+            // another that runs it, the server could lose it again.
+            answer = link.query(&self.with_text()).await;
         }
         link.told(operation, self.script.effect, answer)
     }

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use dq_core::{Listeners, QueueName, Timestamp, Wakeups};
 
-use crate::connect::{OnMessage, Server, Subscriber};
-use crate::keys::Lanes;
+use crate::connect::{OnMessage, Server, Source, Subscriber};
+use crate::keys::Lane;
 
 /// Who listens to which queue, and by which channel its hints come.
 #[derive(Debug)]
@@ -17,32 +17,37 @@ pub(crate) struct Switchboard {
 
 #[derive(Debug, Default)]
 struct Routes {
-    listeners: Listeners,
+    listeners: Arc<Listeners>,
     queues: Mutex<HashMap<String, QueueName>>,
 }
 
 impl Switchboard {
     pub(crate) fn start(server: Arc<Server>) -> Self {
         let routes = Arc::new(Routes::default());
-        let subscriber = Subscriber::start(server, Arc::clone(&routes) as Arc<dyn OnMessage>);
-        Self { routes, subscriber }
+        let on_message = Arc::clone(&routes) as Arc<dyn OnMessage>;
+        Self { routes, subscriber: Subscriber::start(Source::Any(server), on_message) }
+    }
+
+    /// Who listens, for hints that come by another way.
+    pub(crate) fn listeners(&self) -> &Arc<Listeners> {
+        &self.routes.listeners
     }
 
     /// Opens a listener; hints are passed on from when this returns.
-    pub(crate) async fn listen(&self, lanes: &Lanes, queues: &[QueueName]) -> Wakeups {
-        let wakeups = self.routes.listeners.listen(queues);
-        let channels = {
+    pub(crate) async fn listen(&self, lanes: &[Arc<Lane>]) -> Wakeups {
+        let queues: Vec<QueueName> = lanes.iter().map(|lane| lane.queue.clone()).collect();
+        let wakeups = self.routes.listeners.listen(&queues);
+        {
             let mut known = self.routes.queues.lock().unwrap_or_else(PoisonError::into_inner);
-            let lanes = queues.iter().map(|queue| lanes.of(queue));
-            lanes
-                .map(|lane| {
-                    known.insert(lane.channel.clone(), lane.queue.clone());
-                    lane.channel.clone()
-                })
-                .collect()
-        };
-        self.subscriber.hear(channels).await;
+            known.extend(lanes.iter().map(|lane| (lane.channel.clone(), lane.queue.clone())));
+        }
+        self.subscriber.hear(lanes.iter().map(|lane| lane.channel.clone()).collect()).await;
         wakeups
+    }
+
+    /// Ends the connection that listens.
+    pub(crate) fn close(&self) {
+        self.subscriber.close();
     }
 }
 

@@ -20,7 +20,16 @@ fn main() -> ExitCode {
         // All trials at once on one store: none may notice the others.
         ("sqlite/crowd", Box::new(ByUrl::real(move || common_file.as_str().into()))),
         ("redis", Box::new(ByUrl::real(|| shared_redis().url().as_str().into()))),
+        ("redisson", Box::new(ByUrl::real(|| redisson("")))),
+        ("redisson/strict", Box::new(ByUrl::real(|| redisson("?order_list=strict")))),
+        ("redisson/legacy", Box::new(ByUrl::real(|| redisson("?format=legacy&order_list=lazy")))),
     ])
+}
+
+/// The common Redis server, used as Redisson does.
+fn redisson(options: &str) -> Address {
+    let url = shared_redis().url().replacen("redis://", "redisson://", 1) + options;
+    url.as_str().into()
 }
 
 /// A file that goes when the trial ends.

@@ -7,5 +7,5 @@ mod subscriber;
 
 pub(crate) use address::Address;
 pub(crate) use link::{Effect, Failure, Link};
-pub(crate) use server::{Server, ServerSettings};
-pub(crate) use subscriber::{OnMessage, Subscriber};
+pub(crate) use server::{Server, ServerSettings, Target};
+pub(crate) use subscriber::{OnMessage, Source, Subscriber};

@@ -1,9 +1,15 @@
 //! The formats of Redisson's delayed queue: packed members and payload codecs.
 
+mod backend;
 mod codec;
+mod config;
 #[cfg(test)]
 mod golden;
 pub(crate) mod member;
+mod peek;
+mod relay;
 
+pub use backend::RedissonBackend;
 pub use codec::Codec;
+pub use config::{Index, OrderList, RedissonConfig};
 pub use member::Format;

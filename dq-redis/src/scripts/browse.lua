@@ -2,9 +2,9 @@
 --
 -- KEYS     the keys of the queue
 -- ARGV     state: 's' scheduled, 'r' ready, 'l' leased, 'd' dead; most jobs, most bytes; then, if it
---          is not the first page, time and handle of the last job of the page before
--- returns  nil: ask again; else {'1' if there is more, then for each job: handle, time by which it
---          is listed, record, state or '', reason or ''}
+--          is not the first page, time and place of the last job of the page before
+-- returns  nil: ask again; else {'1' if there is more, then for each job: handle, place (16 bytes),
+--          time by which it is listed, record, state or '', reason or ''}
 -- cost     O(log n) a job; after a page whose last job is gone, O(log² m) with m jobs of that time
 
 local lane = lane_at(0, WIDTH)
@@ -26,7 +26,7 @@ if first ~= '-inf' then
   start = redis.call('ZCOUNT', zset, '-inf', now)
 end
 if ARGV[4] then
-  start = math.max(start, place_after(zset, ARGV[4], ARGV[5]))
+  start = math.max(start, place_after(zset, ARGV[4], string.sub(ARGV[5], 3)))
 end
 local stop = redis.call('ZCOUNT', zset, '-inf', last)
 local entries = {}
@@ -44,9 +44,9 @@ for i = 1, #entries / 2 do
     end
     room = room - #record
     local at = #reply
-    reply[at + 1], reply[at + 2], reply[at + 3] = handle, entries[2 * i], record
-    reply[at + 4] = redis.call('HGET', lane.state, handle) or ''
-    reply[at + 5] = state == 'd' and redis.call('HGET', lane.reason, handle) or ''
+    reply[at + 1], reply[at + 2], reply[at + 3] = handle, '\0\0' .. handle, entries[2 * i]
+    reply[at + 4], reply[at + 5] = record, redis.call('HGET', lane.state, handle) or ''
+    reply[at + 6] = state == 'd' and redis.call('HGET', lane.reason, handle) or ''
   end
   taken = taken + 1
 end

@@ -4,7 +4,8 @@
 -- ARGV     most jobs in all (at most 100), most bytes in all; then for each queue: most jobs of it,
 --          length of a lease in milliseconds
 -- returns  {now, then for each queue: {when to come again or nil, end of the leases, first token,
---          then for each job: handle, due time, record, state before the lease or ''}}
+--          then for each job: handle, due time, record, state before the lease or ''}, or a text: why
+--          this queue cannot be served, which keeps nothing from the others}
 -- cost     O(log n) a job, and six small commands a queue
 
 local left, room = tonumber(ARGV[1]), tonumber(ARGV[2])
@@ -49,21 +50,19 @@ local function serve(lane, max, lease)
       local records, taken = load(lane, waiting, #waiting)
       cut = taken < #waiting
       local states = redis.call('HMGET', lane.state, unpack(waiting))
-      local token = math.max(tonumber(redis.call('HGET', lane.meta, 'token') or 0) + 1, micros)
+      local token = math.max((tonumber(redis.call('HGET', lane.meta, 'token') or 0) or 0) + 1, micros)
       local until_ = now + lease
       local gone, leases, changes, n = {}, {}, {}, 0
       for i = 1, taken do
-        local handle, due = waiting[i], tonumber(entries[2 * i])
+        local handle, due = waiting[i], instant(entries[2 * i])
         gone[#gone + 1] = handle
-        if not records[i] then
+        if #handle ~= HANDLE_BYTES or not records[i] or #records[i] < RECORD_BYTES then
           stray(lane, handle, due)
         else
           local raw = states[i]
-          local state
-          if raw then
-            state = unpack_state(raw)
-          else
-            state = { attempts = 0, deliveries = 0, losses = 0, key = record_key(records[i]) }
+          local state = unpack_state(raw)
+          if not state then
+            raw, state = '', fresh_state(records[i], due)
           end
           state.token, state.due = token + n, due
           state.deliveries = state.deliveries + 1
@@ -73,7 +72,7 @@ local function serve(lane, max, lease)
           changes[#changes + 1] = pack_state(state)
           local at = #reply
           reply[at + 1], reply[at + 2], reply[at + 3], reply[at + 4] =
-            handle, due, records[i], raw or ''
+            handle, due, records[i], raw
           n = n + 1
         end
       end
@@ -100,6 +99,10 @@ end
 
 for n = 0, #KEYS / WIDTH - 1 do
   local max, lease = tonumber(ARGV[3 + 2 * n]), tonumber(ARGV[4 + 2 * n])
-  replies[n + 2] = serve(lane_at(n, WIDTH), max, lease)
+  local served, reply = pcall(serve, lane_at(n, WIDTH), max, lease)
+  if not served then
+    reply = type(reply) == 'table' and reply.err or tostring(reply)
+  end
+  replies[n + 2] = reply
 end
 return replies

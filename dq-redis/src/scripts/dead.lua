@@ -32,7 +32,7 @@ local function change(handle)
         return
       end
     end
-    local state = unpack_state(redis.call('HGET', lane.state, handle))
+    local state = unpack_state(redis.call('HGET', lane.state, handle)) or fresh_state(record, due)
     state.due, state.attempts, state.losses = due, 0, 0
     redis.call('HSET', lane.state, handle, pack_state(state))
     redis.call('ZADD', lane.due, due, handle)

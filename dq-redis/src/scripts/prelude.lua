@@ -11,6 +11,7 @@ local BATCH = 100
 local WIDTH = 9
 -- A queue that ever held a larger record is claimed from with an eye on bytes.
 local LARGE = 8192
+local FAR = 2 ^ 52
 local clock = redis.call('TIME')
 local micros = clock[1] * 1000000 + clock[2]
 local now = math.floor(micros / 1000)
@@ -29,13 +30,20 @@ end
 -- Token (0 when not leased), due time, attempts, deliveries, losses; then the key, if there is one.
 local STATE = '>I8i8I4I4I4'
 local STATE_BYTES = 28
+local HANDLE_BYTES = 14
+-- What every record has: all up to the flags.
+local RECORD_BYTES = 9
 
 local function pack_state(state)
   return struct.pack(STATE, state.token, state.due, state.attempts, state.deliveries, state.losses)
     .. state.key
 end
 
+-- Nil if there is none, or something that is none.
 local function unpack_state(raw)
+  if not raw or #raw < STATE_BYTES then
+    return nil
+  end
   local token, due, attempts, deliveries, losses = struct.unpack(STATE, raw)
   return {
     token = token, due = due, attempts = attempts, deliveries = deliveries, losses = losses,
@@ -43,16 +51,39 @@ local function unpack_state(raw)
   }
 end
 
--- The key in a record; empty if it has none, or there is no record.
+-- The key in a record; empty if it has none, or there is no record that can be read.
 local function record_key(record)
-  if not record then
+  if not record or #record < RECORD_BYTES then
     return ''
   end
   local flags, length = string.byte(record, 9, 10)
   if flags % 2 == 0 then
     return ''
   end
-  return string.sub(record, 11, 10 + length)
+  return string.sub(record, 11, 10 + (length or 0))
+end
+
+-- The state of a job that was never leased, or whose state cannot be read.
+local function fresh_state(record, due)
+  return {
+    token = 0, due = due, attempts = 0, deliveries = 0, losses = 0, key = record_key(record),
+  }
+end
+
+-- The length of what stands before the payload in a record without its time.
+local function header_length(record)
+  local flags = string.byte(record, 3)
+  local length = 3
+  if flags % 2 == 1 then
+    length = length + 1 + string.byte(record, length + 1)
+  end
+  if flags % 4 >= 2 then
+    length = length + 4
+  end
+  if flags % 8 >= 4 then
+    length = length + 4 + struct.unpack('>I4', record, length + 1)
+  end
+  return length
 end
 
 local function record_tail(record)
@@ -68,8 +99,15 @@ local function resolve(text)
   return number
 end
 
+-- A score as a time. Others may have written it: what is beyond all times becomes the last or the
+-- first that can be counted with.
+local function instant(score)
+  return math.max(-FAR, math.min(FAR, math.floor(tonumber(score))))
+end
+
 local function head_of(zset)
-  return tonumber(redis.call('ZRANGE', zset, 0, 0, 'WITHSCORES')[2])
+  local score = redis.call('ZRANGE', zset, 0, 0, 'WITHSCORES')[2]
+  return score and instant(score)
 end
 
 -- Tells listeners if `due` is earlier than what was the head.
@@ -88,18 +126,26 @@ end
 -- and is asked again, so that no call is long and each sees the queue as it is now.
 local function reclaim(lane)
   local lapsed = redis.call('ZRANGEBYSCORE', lane.lease, '-inf', now, 'LIMIT', 0, BATCH)
-  for _, handle in ipairs(lapsed) do
-    local raw = redis.call('HGET', lane.state, handle)
-    if raw then
-      local state = unpack_state(raw)
+  if #lapsed == 0 then
+    return false
+  end
+  -- All is read before anything is written: a key of another type changes nothing. And what is
+  -- written first takes no memory, after which a server that is full allows the rest.
+  local states = redis.call('HMGET', lane.state, unpack(lapsed))
+  local records = redis.call('HMGET', lane.job, unpack(lapsed))
+  redis.call('ZCARD', lane.due)
+  redis.call('ZREM', lane.lease, unpack(lapsed))
+  for i, handle in ipairs(lapsed) do
+    if not records[i] then
+      stray(lane, handle, now)
+    else
+      local state = unpack_state(states[i]) or fresh_state(records[i], now)
       state.token = 0
       state.losses = state.losses + 1
       redis.call('HSET', lane.state, handle, pack_state(state))
-      redis.call('ZADD', lane.due, state.due, handle)
-    else
-      stray(lane, handle, now)
+      -- One that waits as well was never leased: it keeps its time.
+      redis.call('ZADD', lane.due, 'NX', state.due, handle)
     end
-    redis.call('ZREM', lane.lease, handle)
   end
   return #lapsed == BATCH
 end
@@ -123,7 +169,8 @@ end
 local function find(lane, target)
   local rest = string.sub(target, 2)
   if string.byte(target) == 107 then
-    return redis.call('HGET', lane.key, rest) or nil
+    local holder = redis.call('HGET', lane.key, rest)
+    return holder and redis.call('HGET', lane.job, holder) and holder or nil
   end
   local handle = string.sub(rest, 1, 14)
   local record = redis.call('HGET', lane.job, handle)

@@ -13,10 +13,9 @@ end
 local ends = {}
 for i = 1, #ARGV / 3 do
   local handle = ARGV[3 * i - 2]
-  local raw = redis.call('HGET', lane.state, handle)
-  local token = raw and struct.unpack('>I8', raw) or 0
+  local state = unpack_state(redis.call('HGET', lane.state, handle))
   ends[i] = 0
-  if token ~= 0 and token == tonumber(ARGV[3 * i - 1]) then
+  if state and state.token ~= 0 and state.token == tonumber(ARGV[3 * i - 1]) then
     ends[i] = now + tonumber(ARGV[3 * i])
     redis.call('ZADD', lane.lease, ends[i], handle)
   end

@@ -89,14 +89,16 @@ local function answer(i, code, handle, tail, due)
   answers[n + 1], answers[n + 2], answers[n + 3], answers[n + 4] = i, code, handle .. tail, due
 end
 
--- Where a job of this queue stands: when it is due, and whether it runs.
+-- Where a job of this queue stands: when it is due, and whether it runs. Nil if it is nowhere.
 local function standing(handle)
   local due = redis.call('ZSCORE', lane.due, handle)
   if due then
-    return tonumber(due), false
+    return instant(due), false
   end
   local state = unpack_state(redis.call('HGET', lane.state, handle))
-  return state.due, state.token ~= 0
+  if state then
+    return state.due, state.token ~= 0
+  end
 end
 
 local function replaces(i, there, due)
@@ -114,11 +116,14 @@ for i = 1, jobs do
     flush()
     local other = same and handles[i] or rival
     local record = redis.call('HGET', lane.job, other)
-    if not record then
-      -- It was replaced by another job of this call.
+    local there, runs
+    if record then
+      there, runs = standing(other)
+    end
+    if not there then
+      -- It was replaced by another job of this call; or somebody else removed half of it.
       store(i, due)
     else
-      local there, runs = standing(other)
       if runs then
         answer(i, 'A', other, record_tail(record), there)
       elseif same or not replaces(i, there, due) then
@@ -133,8 +138,9 @@ for i = 1, jobs do
     end
   end
 end
-flush()
+-- Before the rest is written: if the totals cannot be, nothing is.
 count(lane, 'created', created)
 count(lane, 'replaced', replaced)
+flush()
 announce(channel, head, earliest)
 return answers

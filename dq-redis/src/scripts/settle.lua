@@ -46,7 +46,7 @@ end
 
 for i = 1, leases do
   local handle, verdict, detail = handles[i], ARGV[4 * i], ARGV[4 * i + 1]
-  local state = states[i] and not seen[handle] and unpack_state(states[i])
+  local state = not seen[handle] and unpack_state(states[i])
   if not state or state.token == 0 or state.token ~= tonumber(ARGV[4 * i - 1]) then
     verdicts[i] = '0'
   else

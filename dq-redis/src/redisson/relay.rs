@@ -1,0 +1,109 @@
+//! Moving due jobs to the target lists of queues that only Java's clients take from.
+//!
+//! In Redisson that is done by each client that holds an `RDelayedQueue` object, and by nobody if
+//! none does: then jobs stay where they are. This does it for the queues that the settings name.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dq_core::config::Environment;
+use dq_core::{Clock, QueueName, Result, Timestamp, Wakeups};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::backend::RedisBackend;
+use crate::batch::CHUNK;
+use crate::connect::Link;
+use crate::error::unexpected;
+use crate::keys::Lane;
+use crate::reply::Reply;
+use crate::script::JavaScripts;
+
+/// A look at least so often, whatever was published or lost.
+const SWEEP: Duration = Duration::from_secs(1);
+
+/// The task that moves jobs. It ends when this is dropped.
+#[derive(Debug)]
+pub(super) struct Relay {
+    _end: DropGuard,
+}
+
+impl Relay {
+    pub(super) fn start(
+        native: &RedisBackend,
+        scripts: Arc<JavaScripts>,
+        queues: &BTreeSet<QueueName>,
+        environment: &Environment,
+    ) -> Self {
+        let end = CancellationToken::new();
+        let queues: Vec<QueueName> = queues.iter().cloned().collect();
+        let mover = Mover {
+            link: Arc::clone(&native.store.link),
+            lanes: queues.iter().map(|queue| native.store.lanes.of(queue)).collect(),
+            scripts,
+            clock: Arc::clone(&environment.clock),
+        };
+        let switchboard = Arc::clone(&native.switchboard);
+        let lanes = mover.lanes.clone();
+        tokio::spawn(end.clone().run_until_cancelled_owned(async move {
+            let wakeups = switchboard.listen(&lanes).await;
+            mover.run(wakeups).await;
+        }));
+        Self { _end: end.drop_guard() }
+    }
+}
+
+struct Mover {
+    link: Arc<Link>,
+    lanes: Vec<Arc<Lane>>,
+    scripts: Arc<JavaScripts>,
+    clock: Arc<dyn Clock>,
+}
+
+impl Mover {
+    async fn run(self, mut wakeups: Wakeups) {
+        loop {
+            let rest = match self.round().await {
+                Ok(rest) => rest.min(SWEEP),
+                Err(error) => {
+                    tracing::warn!(%error, "Redis: due jobs of Java's could not be moved");
+                    SWEEP
+                }
+            };
+            tokio::select! {
+                () = self.clock.sleep(rest) => {}
+                _ = wakeups.next() => {}
+            }
+        }
+    }
+
+    /// Moves what is due, and says how long nothing else is.
+    async fn round(&self) -> Result<Duration> {
+        let mut rest = SWEEP;
+        for lane in &self.lanes {
+            rest = rest.min(self.drain(lane).await?);
+        }
+        Ok(rest)
+    }
+
+    async fn drain(&self, lane: &Lane) -> Result<Duration> {
+        loop {
+            let mut call = self.scripts.relay.on([lane]);
+            call.arg(CHUNK);
+            let answer = call.run(&self.link, "relay").await?;
+            let read = |answer| {
+                let mut reply = Reply::new(answer)?;
+                Some((reply.number()?, reply.number()?, reply.maybe()?))
+            };
+            let Some((now, moved, next)) = read(answer) else {
+                return unexpected("relay");
+            };
+            if moved == 0 {
+                let rest = next.map(|next| {
+                    Timestamp::from_millis(next).since(Timestamp::from_millis(now))
+                });
+                return Ok(rest.unwrap_or(SWEEP));
+            }
+        }
+    }
+}

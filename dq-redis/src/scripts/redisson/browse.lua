@@ -1,0 +1,110 @@
+-- Lists jobs of one queue in one state, from a place on; waiting ones are native or Java's.
+--
+-- KEYS, ARGV, returns: as scripts/browse.lua. What lies in Java's target list has neither id nor due
+--          time and is not listed.
+-- cost     as scripts/browse.lua
+
+local lane = java_at(0)
+if reclaim(lane) then
+  return nil
+end
+
+local state, limit, room = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local first, last = '-inf', '+inf'
+if state == 's' then
+  first = '(' .. string.format('%.0f', now)
+elseif state == 'r' then
+  last = now
+end
+
+-- The entries of a set from the place on, at most `limit`, and whether there are more.
+local function entries_of(zset, after)
+  local start = 0
+  if first ~= '-inf' then
+    start = redis.call('ZCOUNT', zset, '-inf', now)
+  end
+  if after then
+    start = math.max(start, place_after(zset, ARGV[4], after))
+  end
+  local stop = redis.call('ZCOUNT', zset, '-inf', last)
+  local entries = {}
+  if start < stop then
+    entries = redis.call('ZRANGE', zset, start, math.min(stop, start + limit) - 1, 'WITHSCORES')
+  end
+  return entries, stop - start > #entries / 2
+end
+
+-- A place is 16 bytes: 0 and 0 and the handle of a native job, or 1 and the front of Java's member.
+-- At equal times native jobs come first.
+local after_native, after_java
+if ARGV[4] then
+  local front = string.sub(ARGV[5], 2)
+  if string.byte(ARGV[5]) == 0 then
+    after_native, after_java = string.sub(ARGV[5], 3), ''
+  else
+    after_native, after_java = string.rep('\255', 14), front .. '\255'
+  end
+end
+
+local found = {}
+local zset = ({ s = lane.due, r = lane.due, l = lane.lease, d = lane.dead })[state]
+local entries, more = entries_of(zset, after_native)
+for i = 1, #entries / 2 do
+  local handle = entries[2 * i - 1]
+  found[i] = {
+    at = entries[2 * i], place = '\0\0' .. handle, handle = handle,
+    read = function()
+      return redis.call('HGET', lane.job, handle), redis.call('HGET', lane.state, handle) or '',
+        state == 'd' and redis.call('HGET', lane.reason, handle) or ''
+    end,
+  }
+end
+if state == 's' or state == 'r' then
+  local others, still = entries_of(lane.timeout, after_java)
+  more = more or still
+  for i = 1, #others / 2 do
+    local member = others[2 * i - 1]
+    local format, mark, payload = parse(member)
+    if format then
+      local raw = redis.call('HGET', lane.outside, mark)
+      local note = raw and unpack_note(raw)
+      local handle, tail = fold(id_of(mark))
+      found[#found + 1] = {
+        at = others[2 * i], place = '\1' .. string.sub(member .. string.rep('\0', 15), 1, 15),
+        handle = note and note.handle or handle,
+        read = function()
+          return note and note.header .. payload or plain_record(tail, payload), '', ''
+        end,
+      }
+    end
+  end
+  -- Native ones stand first in `found` and stay before others of the same time.
+  for n, item in ipairs(found) do
+    item.n, item.due = n, tonumber(item.at)
+  end
+  table.sort(found, function(a, b)
+    return a.due < b.due or (a.due == b.due and a.n < b.n)
+  end)
+end
+
+local reply, taken = { '0' }, 0
+for _, item in ipairs(found) do
+  if taken == limit then
+    break
+  end
+  local record, packed, reason = item.read()
+  if record then
+    if taken > 0 and #record > room then
+      break
+    end
+    room = room - #record
+    local at = #reply
+    reply[at + 1], reply[at + 2], reply[at + 3], reply[at + 4], reply[at + 5], reply[at + 6] =
+      item.handle, item.place, item.at, record, packed, reason
+  end
+  taken = taken + 1
+end
+if more or taken < #found then
+  reply[1] = '1'
+end
+return reply

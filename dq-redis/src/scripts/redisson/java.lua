@@ -1,0 +1,278 @@
+-- Follows prelude.lua in the scripts of the Redisson layout: Java's keys and members, and where the
+-- jobs that this framework put among them stand.
+--
+-- A waiting job is a member of Java's sorted set; the native structures hold only what Java has no
+-- place for: leases, retries, dead jobs. From its first lease on a job is native.
+--
+-- A job that has to be found by id or key is noted in `outside`, under its mark (its id as it stands
+-- in the member): 8 bytes due time, the handle, and the record without the payload. Java may take
+-- such a job without a word, so a note is believed only if the member is there.
+
+WIDTH = 13
+
+local function java_at(n)
+  local lane = lane_at(n, WIDTH)
+  lane.timeout, lane.order = KEYS[lane.first + 10], KEYS[lane.first + 11]
+  lane.target, lane.outside = KEYS[lane.first + 12], KEYS[lane.first + 13]
+  return lane
+end
+
+local JAVA = 'redisson'
+local LENGTH = struct.size('L')
+
+-- Handle and tail to an id, and back.
+local function fold(id)
+  local c, d, e, f = string.byte(id, 13, 16)
+  return string.sub(id, 1, 12) .. string.char(bit.bxor(c, e), bit.bxor(d, f)), string.sub(id, 15)
+end
+
+local function unfold(handle, tail)
+  local c, d = string.byte(handle, 13, 14)
+  local e, f = string.byte(tail, 1, 2)
+  return string.sub(handle, 1, 12) .. string.char(bit.bxor(c, e), bit.bxor(d, f)) .. tail
+end
+
+-- An id as it stands in a member, and back: see redisson/member.rs.
+local function mark_of(id)
+  if string.sub(id, 9) == JAVA then
+    return string.sub(id, 1, 8)
+  end
+  if FORMAT == 'legacy' then
+    return string.sub(id, 9)
+  end
+  local first, seventh = string.byte(id), string.byte(id, 7)
+  if math.floor(seventh / 16) == 7 and first < 16 then
+    return struct.pack('>I6', struct.unpack('>I6', id) * 16 + seventh % 16) .. string.sub(id, 8)
+  end
+  return id
+end
+
+local function id_of(mark)
+  if #mark == 15 then
+    local head = struct.unpack('>I6', mark)
+    return struct.pack('>I6', math.floor(head / 16))
+      .. string.char(112 + head % 16) .. string.sub(mark, 7)
+  elseif #mark == 8 then
+    return mark .. JAVA
+  end
+  return string.sub(mark .. string.rep('\0', 16), 1, 16)
+end
+
+local function front_of(mark)
+  if FORMAT == 'legacy' then
+    return mark
+  end
+  return string.char(#mark) .. mark
+end
+
+local function pack_member(mark, payload)
+  return front_of(mark) .. struct.pack('L', #payload) .. payload
+end
+
+local function payload_at(member, from)
+  if #member >= from + LENGTH - 1 then
+    local length = struct.unpack('L', member, from)
+    if from + LENGTH - 1 + length == #member then
+      return string.sub(member, from + LENGTH)
+    end
+  end
+  return nil
+end
+
+-- Format, mark and payload of a member; nil if it is packed in neither format.
+local function parse(member)
+  local length = string.byte(member)
+  if length and length ~= 7 then
+    local payload = payload_at(member, 2 + length)
+    if payload then
+      return 'current', string.sub(member, 2, 1 + length), payload
+    end
+  end
+  local payload = payload_at(member, 9)
+  if payload then
+    return 'legacy', string.sub(member, 1, 8), payload
+  end
+  return nil
+end
+
+-- The format of a queue that does not have ours. Java clients stumble over members of another
+-- format, so none is ever put beside them.
+local function foreign_format(lane)
+  for _, at in ipairs({ 0, -1 }) do
+    local member = redis.call('ZRANGE', lane.timeout, at, at)[1]
+    local format = member and parse(member)
+    if format and format ~= FORMAT then
+      return format
+    end
+  end
+  return nil
+end
+
+-- The record of a job that Java made.
+local function plain_record(tail, payload)
+  return struct.pack('>I6', now) .. tail .. '\0' .. payload
+end
+
+-- The place of the first entry of this score from `front` on. Equal scores are in order of bytes.
+local function place_from(zset, score, front)
+  local low = redis.call('ZCOUNT', zset, '-inf', '(' .. score)
+  local high = redis.call('ZCOUNT', zset, '-inf', score)
+  while low < high do
+    local middle = math.floor((low + high) / 2)
+    if redis.call('ZRANGE', zset, middle, middle)[1] < front then
+      low = middle + 1
+    else
+      high = middle
+    end
+  end
+  return low
+end
+
+-- The member with this mark, if it is there.
+local function member_at(lane, due, mark)
+  local score = string.format('%.0f', due)
+  local front = front_of(mark)
+  for _, member in ipairs(redis.call('ZRANGEBYSCORE', lane.timeout, score, score, 'LIMIT', 0, 2)) do
+    if string.sub(member, 1, #front) == front then
+      return member
+    end
+  end
+  local at = place_from(lane.timeout, score, front)
+  local member = redis.call('ZRANGE', lane.timeout, at, at)[1]
+  if member and string.sub(member, 1, #front) == front then
+    return member
+  end
+  return nil
+end
+
+local function pack_note(due, handle, header)
+  return struct.pack('>i8', due) .. handle .. header
+end
+
+-- Forgets what is noted about a job that is outside no more.
+local function forget(lane, mark, note)
+  redis.call('HDEL', lane.outside, mark)
+  local key = record_key(note.header)
+  if key ~= '' and redis.call('HGET', lane.key, key) == note.handle .. record_tail(note.header) then
+    redis.call('HDEL', lane.key, key)
+  end
+end
+
+local function unpack_note(raw)
+  return {
+    due = struct.unpack('>i8', raw), handle = string.sub(raw, 9, 22), header = string.sub(raw, 23),
+  }
+end
+
+-- What is noted about a waiting job, with its member; nil if it does not wait, and then the note goes.
+local function noted(lane, mark)
+  local raw = redis.call('HGET', lane.outside, mark)
+  if not raw then
+    return nil
+  end
+  local note = unpack_note(raw)
+  note.mark = mark
+  note.member = member_at(lane, note.due, mark)
+  if not note.member then
+    forget(lane, mark, note)
+    return nil
+  end
+  return note
+end
+
+-- The job that is meant: its handle if it is native, else what is noted about it.
+local function find_job(lane, target)
+  local rest = string.sub(target, 2)
+  if string.byte(target) == 107 then
+    rest = redis.call('HGET', lane.key, rest)
+    if not rest then
+      return nil, nil
+    end
+    if #rest == 14 then
+      return rest, nil
+    end
+  end
+  local handle, tail = string.sub(rest, 1, 14), string.sub(rest, 15)
+  local record = redis.call('HGET', lane.job, handle)
+  if record and record_tail(record) == tail then
+    return handle, nil
+  end
+  return nil, noted(lane, mark_of(unfold(handle, tail)))
+end
+
+-- Takes a member out of Java's order list, or notes that it has become garbage there.
+local function leave_order(lane, member, mark)
+  if ORDER == 'strict' then
+    redis.call('LREM', lane.order, 1, member)
+  elseif ORDER == 'lazy' or #mark == 8 then
+    count(lane, 'garbage', 1)
+  end
+end
+
+-- Sweeps garbage out of Java's order list once it is a tenth of it: takes some from the front and
+-- puts those that wait still at the end.
+local function sweep_order(lane, most)
+  local garbage = tonumber(redis.call('HGET', lane.meta, 'garbage') or 0)
+  if garbage == 0 or garbage * 10 < redis.call('LLEN', lane.order) then
+    return
+  end
+  local members = redis.call('LPOP', lane.order, most)
+  if not members then
+    redis.call('HDEL', lane.meta, 'garbage')
+    return
+  end
+  local scores = redis.call('ZMSCORE', lane.timeout, unpack(members))
+  local kept = {}
+  for i, member in ipairs(members) do
+    if scores[i] then
+      kept[#kept + 1] = member
+    end
+  end
+  if #kept > 0 then
+    redis.call('RPUSH', lane.order, unpack(kept))
+  end
+  local left = redis.call('HINCRBY', lane.meta, 'garbage', #kept - #members)
+  if left < 0 then
+    redis.call('HDEL', lane.meta, 'garbage')
+  end
+end
+
+-- Forgets notes of jobs that Java took, some at a time; there are some if notes outnumber members.
+local function sweep_notes(lane, most)
+  if redis.call('HLEN', lane.outside) <= redis.call('ZCARD', lane.timeout) then
+    return
+  end
+  local cursor = redis.call('HGET', lane.meta, 'sweep') or '0'
+  local found = redis.call('HSCAN', lane.outside, cursor, 'COUNT', most)
+  redis.call('HSET', lane.meta, 'sweep', found[1])
+  for i = 1, #found[2], 2 do
+    local mark, note = found[2][i], unpack_note(found[2][i + 1])
+    if note.due < now and not member_at(lane, note.due, mark) then
+      forget(lane, mark, note)
+    end
+  end
+end
+
+-- Moves due members to the target list, as Java's clients do.
+local function transfer(lane, most)
+  local members = redis.call('ZRANGEBYSCORE', lane.timeout, '-inf', now, 'LIMIT', 0, most)
+  local payloads = {}
+  for _, member in ipairs(members) do
+    local format, mark, payload = parse(member)
+    if format then
+      payloads[#payloads + 1] = payload
+      leave_order(lane, member, mark)
+    else
+      stray(lane, member, now)
+      redis.call('LREM', lane.order, 1, member)
+    end
+  end
+  if #payloads > 0 then
+    redis.call('RPUSH', lane.target, unpack(payloads))
+  end
+  if #members > 0 then
+    redis.call('ZREM', lane.timeout, unpack(members))
+    sweep_order(lane, 10 * #members)
+  end
+  return #members
+end

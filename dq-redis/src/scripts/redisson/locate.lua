@@ -1,0 +1,21 @@
+-- Looks for a job that nobody noted, some members at a time, and notes it if it is there.
+--
+-- KEYS     the keys of the queue
+-- ARGV     handle and tail; cursor ('0' at first); most members to look at
+-- returns  '' found; else the cursor to go on from, '0' when there is none
+-- cost     O(members looked at)
+
+local lane = java_at(0)
+local handle, tail = string.sub(ARGV[1], 1, 14), string.sub(ARGV[1], 15)
+local mark = mark_of(unfold(handle, tail))
+local front = front_of(mark)
+local found = redis.call('ZSCAN', lane.timeout, ARGV[2], 'COUNT', ARGV[3])
+for i = 1, #found[2], 2 do
+  if string.sub(found[2][i], 1, #front) == front then
+    local header = struct.pack('>I6', now) .. tail .. '\0'
+    local note = pack_note(tonumber(found[2][i + 1]), handle, header)
+    redis.call('HSET', lane.outside, mark, note)
+    return ''
+  end
+end
+return found[1]

@@ -1,0 +1,163 @@
+-- Stores jobs of one queue among Java's.
+--
+-- KEYS, ARGV, returns, errors: as scripts/schedule.lua; also FORMAT name: the queue holds members of
+--          that other format, and nothing was stored
+-- cost     O(log n) a job; jobs without a key share four commands (five with the order list)
+
+local lane = java_at(0)
+if reclaim(lane) then
+  return nil
+end
+local foreign = foreign_format(lane)
+if foreign then
+  return redis.error_reply('FORMAT ' .. foreign)
+end
+
+local jobs = (#ARGV - 1) / 3
+local handles, marks, members, headers, keys = {}, {}, {}, {}, {}
+for i = 1, jobs do
+  local record = ARGV[3 * i + 1]
+  local handle = ARGV[3 * i - 1]
+  local length = header_length(record)
+  handles[i] = handle
+  marks[i] = mark_of(unfold(handle, string.sub(record, 1, 2)))
+  members[i] = pack_member(marks[i], string.sub(record, length + 1))
+  headers[i] = string.sub(record, 1, length)
+  local flags, size = string.byte(record, 3, 4)
+  if flags % 2 == 1 then
+    keys[i] = string.sub(record, 5, 4 + size)
+  end
+end
+
+local native = redis.call('HMGET', lane.job, unpack(handles))
+local notes = redis.call('HMGET', lane.outside, unpack(marks))
+local waiting = redis.call('ZMSCORE', lane.timeout, unpack(members))
+for i = 1, jobs do
+  if native[i] and record_tail(native[i]) ~= string.sub(headers[i], 1, 2) then
+    return redis.error_reply('CLASH ' .. i)
+  end
+end
+
+local head = head_of(lane.timeout)
+local stamp = struct.pack('>I6', now)
+local scores, order, outside = {}, {}, {}
+local earliest = nil
+local stored, held = {}, {}
+local answers = { now }
+
+local function flush()
+  if #scores > 0 then
+    redis.call('ZADD', lane.timeout, unpack(scores))
+  end
+  if #order > 0 then
+    redis.call('RPUSH', lane.order, unpack(order))
+  end
+  if #outside > 0 then
+    redis.call('HSET', lane.outside, unpack(outside))
+  end
+  scores, order, outside = {}, {}, {}
+end
+
+local function store(i, due)
+  scores[#scores + 1], scores[#scores + 2] = due, members[i]
+  if ORDER ~= 'off' then
+    order[#order + 1] = members[i]
+  end
+  if INDEX or #headers[i] > 3 then
+    outside[#outside + 1] = marks[i]
+    outside[#outside + 1] = pack_note(due, handles[i], stamp .. headers[i])
+  end
+  if keys[i] then
+    redis.call('HSET', lane.key, keys[i], handles[i] .. string.sub(headers[i], 1, 2))
+    held[keys[i]] = true
+  end
+  stored[marks[i]] = true
+  if not earliest or due < earliest then
+    earliest = due
+  end
+end
+
+local function answer(i, code, name, due)
+  local n = #answers
+  answers[n + 1], answers[n + 2], answers[n + 3], answers[n + 4] = i, code, name, due
+end
+
+local function own_name(i)
+  return handles[i] .. string.sub(headers[i], 1, 2)
+end
+
+-- Where a native job stands: its name, when it is due, and whether it runs.
+local function standing(handle)
+  local name = handle .. record_tail(redis.call('HGET', lane.job, handle))
+  local due = redis.call('ZSCORE', lane.due, handle)
+  if due then
+    return name, tonumber(due), false
+  end
+  local state = unpack_state(redis.call('HGET', lane.state, handle))
+  return name, state.due, state.token ~= 0
+end
+
+local function replaces(i, there, due)
+  local policy = math.floor(string.byte(headers[i], 3) / 16)
+  return policy == 1 or (policy == 2 and due < there) or (policy == 3 and due > there)
+end
+
+local function settle_rival(i, due)
+  local handle, note = find_job(lane, 'k' .. keys[i])
+  if not handle and not note then
+    store(i, due)
+    return
+  end
+  local name, there, runs
+  if handle then
+    name, there, runs = standing(handle)
+  else
+    name, there, runs = note.handle .. record_tail(note.header), note.due, false
+  end
+  if runs then
+    answer(i, 'A', name, there)
+  elseif not replaces(i, there, due) then
+    answer(i, 'K', name, there)
+  else
+    if handle then
+      redis.call('ZREM', lane.due, handle)
+      erase(lane, handle, keys[i])
+    else
+      redis.call('ZREM', lane.timeout, note.member)
+      leave_order(lane, note.member, note.mark)
+      forget(lane, note.mark, note)
+    end
+    store(i, due)
+    answer(i, 'R', own_name(i), due)
+  end
+end
+
+for i = 1, jobs do
+  local due = resolve(ARGV[3 * i])
+  local note = nil
+  if notes[i] or stored[marks[i]] then
+    flush()
+    note = noted(lane, marks[i])
+  end
+  if native[i] then
+    local name, there, runs = standing(handles[i])
+    answer(i, runs and 'A' or 'K', name, there)
+  elseif note then
+    answer(i, 'K', own_name(i), note.due)
+  elseif waiting[i] then
+    answer(i, 'K', own_name(i), tonumber(waiting[i]))
+  elseif stored[marks[i]] and not (INDEX or #headers[i] > 3) then
+    answer(i, 'K', own_name(i), tonumber(redis.call('ZSCORE', lane.timeout, members[i])))
+  elseif keys[i] then
+    if held[keys[i]] then
+      flush()
+    end
+    settle_rival(i, due)
+  else
+    store(i, due)
+  end
+end
+flush()
+sweep_notes(lane, 2 * jobs)
+announce(ARGV[1], head, earliest)
+return answers
