@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
+use redis::Client;
 use redis::aio::{PubSubSink, PubSubStream};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -28,6 +29,26 @@ pub(crate) trait OnMessage: Send + Sync + 'static {
     fn message(&self, channel: &str, payload: &[u8]);
     /// The connection is there, for the first time or again; messages may have been lost.
     fn resumed(&self);
+    /// The connection broke.
+    fn lost(&self) {}
+}
+
+/// Whom to listen to.
+pub(crate) enum Source {
+    /// Any server that passes on what is published: in a cluster each node does.
+    Any(Arc<Server>),
+    /// This one only: what a node says about its own keys is passed on by no other.
+    Node(Box<Client>),
+}
+
+impl Source {
+    /// Who is to be tried, one after the other.
+    async fn clients(&self) -> redis::RedisResult<Vec<Client>> {
+        match self {
+            Self::Any(server) => server.messenger().await,
+            Self::Node(client) => Ok(vec![Client::clone(client)]),
+        }
+    }
 }
 
 /// A wish to hear a channel, answered once the server has agreed, or when it cannot be reached.
@@ -45,10 +66,10 @@ pub(crate) struct Subscriber {
 
 impl Subscriber {
     /// Starts to listen, to no channel yet.
-    pub(crate) fn start(server: Arc<Server>, on_message: Arc<dyn OnMessage>) -> Self {
+    pub(crate) fn start(source: Source, on_message: Arc<dyn OnMessage>) -> Self {
         let (wishes, asked) = mpsc::unbounded_channel();
         let end = CancellationToken::new();
-        let listener = Listener { server, on_message, channels: HashSet::new(), asked };
+        let listener = Listener { source, on_message, channels: HashSet::new(), asked };
         tokio::spawn(end.clone().run_until_cancelled_owned(listener.listen()));
         Self { wishes, _end: end.drop_guard() }
     }
@@ -64,7 +85,7 @@ impl Subscriber {
 }
 
 struct Listener {
-    server: Arc<Server>,
+    source: Source,
     on_message: Arc<dyn OnMessage>,
     channels: HashSet<String>,
     asked: mpsc::UnboundedReceiver<Wish>,
@@ -81,11 +102,12 @@ impl Listener {
             match self.connect().await {
                 Ok((mut sink, mut stream)) => {
                     rest = FIRST_REST;
-                    waiting.clear();
                     self.on_message.resumed();
+                    waiting.clear();
                     if self.converse(&mut sink, &mut stream).await.is_none() {
                         return;
                     }
+                    self.on_message.lost();
                 }
                 Err(error) => {
                     tracing::warn!(%error, "Redis: no connection to listen on; timers go on");
@@ -107,7 +129,7 @@ impl Listener {
     async fn connect(&self) -> redis::RedisResult<(PubSubSink, PubSubStream)> {
         let connecting = async {
             let mut failed = None;
-            for client in self.server.messenger().await? {
+            for client in self.source.clients().await? {
                 match client.get_async_pubsub().await {
                     Ok(mut connection) => {
                         for channel in &self.channels {

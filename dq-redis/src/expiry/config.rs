@@ -1,0 +1,113 @@
+//! Settings, from a file or a URL.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use dq_core::config::{BackendConfig, ConnectUrl, Environment, Secret};
+use dq_core::{Backend, Error, ErrorKind, Result};
+use serde::Deserialize;
+
+use super::RedisExpiryBackend;
+use crate::config::RedisConfig;
+
+/// Settings of the backend with key expiry: `type = "redis-expiry"` and, beside it, these fields.
+///
+/// ```
+/// use dq_redis::RedisExpiryConfig;
+///
+/// let mut config = RedisExpiryConfig::new("redis://localhost:6379/0");
+/// config.configure = true;
+/// ```
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct RedisExpiryConfig {
+    /// The server, as [`RedisConfig::url`] says; the schemes may also be `redis-expiry`,
+    /// `redis-expiry+unix`, `redis-expiry+cluster` and `redis-expiry+sentinel`, with `?tls=true` for
+    /// TLS.
+    pub url: Secret,
+    /// As [`RedisConfig::ca`].
+    #[serde(default)]
+    pub ca: Option<PathBuf>,
+    /// As [`RedisConfig::prefix`]: what a `redis` backend with the same prefix has stored is seen
+    /// here, and the reverse.
+    #[serde(default = "default_prefix")]
+    pub prefix: String,
+    /// As [`RedisConfig::response_timeout`].
+    #[serde(default = "default_response_timeout", with = "dq_core::config::duration")]
+    pub response_timeout: Duration,
+    /// Whether to turn notifications on where they are off, by `CONFIG SET notify-keyspace-events`
+    /// at every primary: letters are added, none is removed. Off unless set, since it changes the
+    /// server for all who use it.
+    #[serde(default)]
+    pub configure: bool,
+}
+
+fn default_prefix() -> String {
+    RedisConfig::new("").prefix
+}
+
+fn default_response_timeout() -> Duration {
+    RedisConfig::new("").response_timeout
+}
+
+impl RedisExpiryConfig {
+    /// The default settings with this server.
+    #[must_use]
+    pub fn new(url: impl Into<String>) -> Self {
+        let RedisConfig { url, ca, prefix, response_timeout } = RedisConfig::new(url);
+        Self { url, ca, prefix, response_timeout, configure: false }
+    }
+
+    /// The settings of a URL as in [`url`](Self::url), with any of the options `prefix`, `ca`, `tls`,
+    /// `response_timeout` and `configure` (`true` or `false`).
+    ///
+    /// # Errors
+    /// `Config` naming the option that is unknown or malformed.
+    pub fn from_url(url: &ConnectUrl) -> Result<Self> {
+        url.expect_options(&["prefix", "ca", "tls", "response_timeout", "configure"])?;
+        let mut fields = serde_json::Map::new();
+        fields.insert("url".to_owned(), url.whole().expose().into());
+        for (name, value) in url.options().iter().filter(|(name, _)| name != "tls") {
+            let value = match (name.as_str(), value.as_str()) {
+                ("configure", "true") => true.into(),
+                ("configure", "false") => false.into(),
+                (_, value) => value.into(),
+            };
+            fields.insert(name.clone(), value);
+        }
+        let config: Self = serde_json::from_value(fields.into()).map_err(|error| {
+            Error::new(ErrorKind::Config, format!("the Redis URL has a wrong option: {error}"))
+                .remedy("see `RedisExpiryConfig`")
+                .operation("connect")
+        })?;
+        config.native().validate()?;
+        Ok(config)
+    }
+
+    /// The settings of the native backend inside.
+    pub(super) fn native(&self) -> RedisConfig {
+        let mut native = RedisConfig::new("");
+        native.url = self.url.clone();
+        native.ca = self.ca.clone();
+        native.prefix = self.prefix.clone();
+        native.response_timeout = self.response_timeout;
+        native
+    }
+}
+
+#[typetag::deserialize(name = "redis-expiry")]
+#[async_trait]
+impl BackendConfig for RedisExpiryConfig {
+    async fn connect(&self, environment: &Environment) -> Result<Arc<dyn Backend>> {
+        Ok(Arc::new(RedisExpiryBackend::connect(self, environment).await?))
+    }
+}
+
+dq_core::register_backend! {
+    name: "redis-expiry",
+    schemes: ["redis-expiry", "redis-expiry+unix", "redis-expiry+cluster", "redis-expiry+sentinel"],
+    from_url: |url| Ok(Box::new(RedisExpiryConfig::from_url(url)?)),
+}
