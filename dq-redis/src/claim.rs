@@ -1,6 +1,6 @@
 //! Claim and renew.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use dq_core::{
     ClaimParams, Claimed, FencingToken, LeasedJob, QueueName, Renewal, Renewed, Result, Timestamp,
@@ -9,7 +9,7 @@ use dq_core::{
 use redis::Value;
 
 use crate::batch::{self, CHUNK, Chunk};
-use crate::error::unexpected;
+use crate::error::{self, unexpected};
 use crate::handle;
 use crate::keys::Lane;
 use crate::record::{self, State};
@@ -30,6 +30,8 @@ const LANES: usize = 200;
 pub(crate) struct Brought {
     pub(crate) claimed: Claimed,
     pub(crate) unreadable: Vec<Unreadable>,
+    /// Queues that cannot be served, and why.
+    pub(crate) refused: Vec<(QueueName, String)>,
 }
 
 /// A leased job whose record is not one of ours.
@@ -54,7 +56,7 @@ impl Store {
     /// Leases due jobs. If a later call of several fails, those that were leased are returned.
     pub(crate) async fn claim(&self, params: &ClaimParams<'_>) -> Result<Brought> {
         let claimed = Claimed { jobs: Vec::new(), next_due: None, now: Timestamp::EPOCH };
-        let mut brought = Brought { claimed, unreadable: Vec::new() };
+        let mut brought = Brought { claimed, unreadable: Vec::new(), refused: Vec::new() };
         if params.wants.is_empty() {
             brought.claimed.now = self.now(CLAIM).await?;
         }
@@ -69,7 +71,27 @@ impl Store {
                 Ok(()) => {}
             }
         }
+        self.tell_refusals(params.wants, &brought)?;
         Ok(brought)
+    }
+
+    /// A queue that cannot be served keeps the others from nothing. It is logged once, until it is
+    /// served again, and is an error where nothing else was asked for.
+    fn tell_refusals(&self, wants: &[Want], brought: &Brought) -> Result<()> {
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_refused = |queue: &QueueName| brought.refused.iter().any(|(name, _)| name == queue);
+        refused.retain(|queue| is_refused(queue) || !wants.iter().any(|want| want.queue == *queue));
+        for (queue, why) in &brought.refused {
+            if refused.insert(queue.clone()) {
+                tracing::error!(%queue, why, "Redis: this queue cannot be served");
+            }
+        }
+        match brought.refused.first() {
+            Some((queue, why)) if wants.iter().all(|want| is_refused(&want.queue)) => {
+                Err(error::of_queue(CLAIM, &self.link.server().address, queue, why))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Wants that one call can serve: a cluster takes keys of one slot only.
@@ -162,7 +184,14 @@ fn read(answer: Value, group: &mut [Wish<'_>], brought: &mut Brought) -> Option<
     let claimed = &mut brought.claimed;
     claimed.now = Timestamp::from_millis(reply.number()?);
     for wish in group {
-        let mut served = reply.list()?;
+        let mut served = match reply.list_or_text()? {
+            Ok(served) => served,
+            Err(why) => {
+                (wish.next, wish.left) = (None, 0);
+                brought.refused.push((wish.lane.queue.clone(), why));
+                continue;
+            }
+        };
         wish.next = served.maybe()?.map(Timestamp::from_millis);
         if served.is_empty() {
             continue;
@@ -172,7 +201,7 @@ fn read(answer: Value, group: &mut [Wish<'_>], brought: &mut Brought) -> Option<
         while !served.is_empty() {
             let (handle, due) = (served.bytes()?, served.number()?);
             let (record, state) = (served.bytes()?, served.bytes()?);
-            let state = State::decode(&state)?;
+            let state = State::decode(&state);
             let queue = &wish.lane.queue;
             match record::decode(queue, &handle, &record, due, state) {
                 Some(mut job) => {

@@ -1,6 +1,6 @@
 //! What went wrong at the server, as our errors, with what to do about it.
 
-use dq_core::{Error, ErrorKind, Result};
+use dq_core::{Error, ErrorKind, QueueName, Result};
 use redis::{RedisError, ServerErrorKind};
 
 use crate::connect::{Address, Effect};
@@ -33,6 +33,13 @@ pub(crate) fn breaks_connection(error: &RedisError) -> bool {
         || has_code(error, &["READONLY", "MASTERDOWN"])
 }
 
+/// Whether a cluster refused a call, without effect, and may take it a moment later.
+pub(crate) fn is_refusal_of_cluster(error: &RedisError) -> bool {
+    has_code(error, ELSEWHERE)
+        || has_code(error, &["READONLY"])
+        || error.kind() == redis::ErrorKind::ClusterConnectionNotFound
+}
+
 /// Whether the server does not have the script.
 pub(crate) fn is_unknown_script(error: &RedisError) -> bool {
     error.kind() == redis::ErrorKind::Server(ServerErrorKind::NoScript)
@@ -45,12 +52,36 @@ pub(crate) fn of_command(
     address: &Address,
     error: &RedisError,
 ) -> Error {
-    let (kind, remedy) = classify(error, effect);
+    let (kind, remedy) = match classify(error, effect) {
+        // Who asks Sentinels or a cluster for the primary finds the new one at the next call.
+        (ErrorKind::ReadOnly, _) if address.finds_primary() && has_code(error, &["READONLY"]) => {
+            (ErrorKind::Unavailable, "repeat the call: another server has become the primary")
+        }
+        known => known,
+    };
     let said = match error.detail() {
         Some(detail) => format!("{} {detail}", error.code().unwrap_or_default()),
         None => error.to_string(),
     };
     Error::new(kind, format!("Redis at {}: {}", address.shown(), said.trim()))
+        .remedy(remedy)
+        .operation(operation)
+}
+
+/// What nodes of a cluster and replicas say when others are to be asked, or nobody yet.
+const ELSEWHERE: &[&str] = &["MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK"];
+
+/// An error of one queue inside a script that serves several.
+pub(crate) fn of_queue(
+    operation: &'static str,
+    address: &Address,
+    queue: &QueueName,
+    why: &str,
+) -> Error {
+    let (code, detail) = why.split_once(' ').unwrap_or((why, ""));
+    let error = redis::make_extension_error(code.to_owned(), Some(detail.to_owned()));
+    let (kind, remedy) = classify(&error, Effect::None);
+    Error::new(kind, format!("Redis at {}: queue {queue}: {why}", address.shown()))
         .remedy(remedy)
         .operation(operation)
 }
@@ -81,9 +112,14 @@ fn classify(error: &RedisError, effect: Effect) -> (ErrorKind, &'static str) {
             "connect to the primary, by redis+sentinel:// if it changes",
         ),
         (
-            &["MISCONF", "NOREPLICAS"],
+            &["MISCONF"],
             ErrorKind::ReadOnly,
-            "the server refuses writes until its persistence or replication works: see its log",
+            "the server refuses writes until it can save its data: see its log, free its disk",
+        ),
+        (
+            &["NOREPLICAS"],
+            ErrorKind::Unavailable,
+            "the server waits for its replicas: see `min-replicas-to-write` and INFO replication",
         ),
         (&["LOADING"], ErrorKind::Unavailable, "wait: the server is loading its data"),
         (
@@ -92,7 +128,7 @@ fn classify(error: &RedisError, effect: Effect) -> (ErrorKind, &'static str) {
             "somebody's script has run for seconds: end it with SCRIPT KILL",
         ),
         (
-            &["MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK"],
+            ELSEWHERE,
             ErrorKind::Unavailable,
             "wait until the fail-over or resharding is over; see CLUSTER INFO",
         ),
@@ -102,11 +138,6 @@ fn classify(error: &RedisError, effect: Effect) -> (ErrorKind, &'static str) {
             "a key under our names holds something else: choose another `prefix`, or remove it",
         ),
         (&["CROSSSLOT"], ErrorKind::Internal, "please report this with the name of the queue"),
-        (
-            &["DENIED"],
-            ErrorKind::Config,
-            "the server runs in protected mode: set a password, or bind it to an address",
-        ),
         (&["UNKILLABLE"], ErrorKind::Unavailable, "restart the server with SHUTDOWN NOSAVE"),
     ];
     for (codes, kind, remedy) in known {
@@ -114,15 +145,55 @@ fn classify(error: &RedisError, effect: Effect) -> (ErrorKind, &'static str) {
             return (kind, remedy);
         }
     }
-    if error.kind() == redis::ErrorKind::AuthenticationFailed {
-        return (ErrorKind::Config, "check user and password of the URL");
+    match error.kind() {
+        redis::ErrorKind::AuthenticationFailed => {
+            return (ErrorKind::Config, "check user and password of the URL");
+        }
+        redis::ErrorKind::ClusterConnectionNotFound => {
+            return (ErrorKind::Unavailable, "check that the nodes of the cluster run");
+        }
+        redis::ErrorKind::MasterNameNotFoundBySentinel => {
+            return (
+                ErrorKind::Unavailable,
+                "check the name of the primary in the URL, and that the Sentinels know one that runs",
+            );
+        }
+        _ => {}
     }
-    let detail = error.detail().unwrap_or_default();
-    if detail.contains("DB index is out of range") {
-        return (ErrorKind::Config, "the server has fewer databases: see its setting `databases`");
-    }
-    if detail.contains("unknown command") {
-        return (ErrorKind::Incompatible, "use Redis 6.2 or newer with scripting enabled");
+    // These have no code of their own, some not even as answers of a server.
+    let text = error.to_string();
+    let phrases: [(&str, ErrorKind, &'static str); 6] = [
+        (
+            "DB index is out of range",
+            ErrorKind::Config,
+            "the server has fewer databases: see its setting `databases`",
+        ),
+        (
+            "max number of clients",
+            ErrorKind::Unavailable,
+            "raise `maxclients` of the server, or find out who holds so many connections",
+        ),
+        (
+            "unknown command",
+            ErrorKind::Incompatible,
+            "use Redis 6.2 or newer with scripting enabled",
+        ),
+        (
+            "certificate",
+            ErrorKind::Config,
+            "give the certificate of the server's authority as `ca`, and the host as it is named there",
+        ),
+        ("Password authentication failed", ErrorKind::Config, "check user and password of the URL"),
+        (
+            "protected mode",
+            ErrorKind::Config,
+            "the server runs in protected mode: set a password, or bind it to an address",
+        ),
+    ];
+    for (phrase, kind, remedy) in phrases {
+        if text.contains(phrase) {
+            return (kind, remedy);
+        }
     }
     let lost = error.is_io_error() || error.is_timeout() || error.is_unrecoverable_error();
     match (lost, effect) {

@@ -54,11 +54,12 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// Reads a packed state; `None` if it is not one. An empty one is that of a job never leased.
-    pub(crate) fn decode(raw: &[u8]) -> Option<Self> {
-        if raw.is_empty() {
-            return Some(Self::default());
-        }
+    /// Reads a packed state; that of a job never leased if it is none.
+    pub(crate) fn decode(raw: &[u8]) -> Self {
+        Self::read(raw).unwrap_or_default()
+    }
+
+    fn read(raw: &[u8]) -> Option<Self> {
         let mut rest = raw.get(8..)?;
         let due = i64::from_be_bytes(take(&mut rest)?);
         let attempts = u32::from_be_bytes(take(&mut rest)?);
@@ -105,6 +106,30 @@ pub(crate) fn decode(
         payload: record.slice_ref(rest),
         headers,
         max_attempts,
+        attempts: state.attempts,
+        deliveries: state.deliveries,
+        losses: state.losses,
+    })
+}
+
+/// A job whose record cannot be read, for an operator: the payload is all of the record. `None` if it
+/// cannot have an id.
+pub(crate) fn unreadable(
+    queue: &QueueName,
+    handle: &[u8],
+    record: &Bytes,
+    due: i64,
+    state: State,
+) -> Option<Job> {
+    Some(Job {
+        id: handle::id(handle, record.get(6..8).unwrap_or(&[0; 2]))?,
+        queue: queue.clone(),
+        key: None,
+        due: Timestamp::from_millis(due),
+        created: Timestamp::EPOCH,
+        payload: record.clone(),
+        headers: Headers::new(),
+        max_attempts: None,
         attempts: state.attempts,
         deliveries: state.deliveries,
         losses: state.losses,

@@ -24,6 +24,14 @@ impl Reply {
         Self::new(self.0.next()?)
     }
 
+    /// A list in the list, or the text in its place.
+    pub(crate) fn list_or_text(&mut self) -> Option<Result<Self, String>> {
+        match self.0.next()? {
+            Value::Array(items) => Some(Ok(Self(items.into_iter()))),
+            text => Some(Err(String::from_utf8_lossy(&bytes(text)?).into_owned())),
+        }
+    }
+
     /// A number, in whatever form scripts and scores come.
     pub(crate) fn number(&mut self) -> Option<i64> {
         number(&self.0.next()?)

@@ -32,7 +32,7 @@ pub(crate) struct Scripts {
     pub(crate) pause: Script,
 }
 
-const PRELUDE: &str = include_str!("scripts/prelude.lua");
+pub(crate) const PRELUDE: &str = include_str!("scripts/prelude.lua");
 const PLACE: &str = include_str!("scripts/place.lua");
 
 impl Scripts {
@@ -110,8 +110,12 @@ impl Script {
 
     /// A call on the keys of these lanes; arguments follow.
     pub(crate) fn on<'a>(&'a self, lanes: impl IntoIterator<Item = &'a Lane>) -> Call<'a> {
-        let keys: Vec<&str> =
-            lanes.into_iter().flat_map(|lane| &lane.keys).map(String::as_str).collect();
+        self.on_keys(lanes.into_iter().flat_map(|lane| &lane.keys))
+    }
+
+    /// A call on these keys; arguments follow.
+    pub(crate) fn on_keys<'a>(&'a self, keys: impl IntoIterator<Item = &'a String>) -> Call<'a> {
+        let keys: Vec<&str> = keys.into_iter().map(String::as_str).collect();
         let mut command = redis::cmd("EVALSHA");
         command.arg(&self.sha).arg(keys.len()).arg(keys);
         Call { script: self, command }

@@ -8,7 +8,7 @@ use redis::Value;
 
 use crate::connect::{Effect, Link};
 use crate::error::unexpected;
-use crate::keys::Lanes;
+use crate::keys::{self, Lanes};
 use crate::reply::{self, Reply};
 use crate::script::Scripts;
 
@@ -19,16 +19,20 @@ pub(crate) struct Store {
     pub(crate) lanes: Lanes,
     pub(crate) scripts: Scripts,
     registered: Mutex<HashSet<QueueName>>,
+    /// Queues that could not be served when they were asked for last.
+    pub(crate) refused: Mutex<HashSet<QueueName>>,
 }
 
 impl Store {
     pub(crate) fn new(link: Arc<Link>, lanes: Lanes, scripts: Scripts) -> Self {
-        Self { link, lanes, scripts, registered: Mutex::default() }
+        Self { link, lanes, scripts, registered: Mutex::default(), refused: Mutex::default() }
     }
 
     /// The server's clock.
     pub(crate) async fn now(&self, operation: &'static str) -> Result<Timestamp> {
-        let answer = self.link.run(operation, Effect::None, &redis::cmd("TIME")).await?;
+        // The nodes of a cluster have a clock each: that of the node with our keys counts.
+        let home = keys::slot(self.lanes.naming.queues().as_bytes());
+        let answer = self.link.run_at(home, operation, &redis::cmd("TIME")).await?;
         let read = |answer| {
             let mut reply = Reply::new(answer)?;
             Some(reply.number()? * 1000 + reply.number()? / 1000)

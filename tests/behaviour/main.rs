@@ -1,8 +1,9 @@
 //! The behaviour suite on every backend of this workspace, by URL, as applications open them.
 
 use std::process::ExitCode;
+use std::sync::OnceLock;
 
-use dq_servers::shared_redis;
+use dq_servers::{Redis, RedisCluster, shared_redis};
 use dq_testkit::behaviour::{self, Address, ByUrl};
 use tempfile::TempDir;
 
@@ -20,6 +21,7 @@ fn main() -> ExitCode {
         // All trials at once on one store: none may notice the others.
         ("sqlite/crowd", Box::new(ByUrl::real(move || common_file.as_str().into()))),
         ("redis", Box::new(ByUrl::real(|| shared_redis().url().as_str().into()))),
+        ("redis/cluster", Box::new(ByUrl::real(|| cluster_url().into()))),
         ("redisson", Box::new(ByUrl::real(|| redisson("")))),
         ("redisson/strict", Box::new(ByUrl::real(|| redisson("?order_list=strict")))),
         ("redisson/legacy", Box::new(ByUrl::real(|| redisson("?format=legacy&order_list=lazy")))),
@@ -30,6 +32,18 @@ fn main() -> ExitCode {
 fn redisson(options: &str) -> Address {
     let url = shared_redis().url().replacen("redis://", "redisson://", 1) + options;
     url.as_str().into()
+}
+
+/// One cluster for all trials. It ends with the process.
+fn cluster_url() -> &'static str {
+    static CLUSTER: OnceLock<(RedisCluster, String)> = OnceLock::new();
+    let (_, url) = CLUSTER.get_or_init(|| {
+        let cluster = RedisCluster::start(3);
+        let nodes: Vec<String> = cluster.nodes().iter().map(Redis::address).collect();
+        let url = format!("redis+cluster://{}", nodes.join(","));
+        (cluster, url)
+    });
+    url
 }
 
 /// A file that goes when the trial ends.

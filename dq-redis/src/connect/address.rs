@@ -39,8 +39,11 @@ impl Address {
     /// password.
     pub(crate) fn parse(scheme: &str, address: &str) -> Result<Self> {
         let (family, kind) = scheme.split_once('+').unwrap_or((scheme, ""));
-        let (who, place) = match address.rsplit_once('@') {
-            Some((who, place)) => (Some(who), place),
+        // The path of a socket may hold an `@` too.
+        let hosts_end = if kind == "unix" { address.find('/') } else { None };
+        let at = address[..hosts_end.unwrap_or(address.len())].rfind('@');
+        let (who, place) = match at {
+            Some(at) => (Some(&address[..at]), &address[at + 1..]),
             None => (None, address),
         };
         let (user, password) = credentials(who)?;
@@ -93,6 +96,11 @@ impl Address {
             }
         }
         Ok(parsed)
+    }
+
+    /// Whether the primary is found anew when it changes.
+    pub(crate) fn finds_primary(&self) -> bool {
+        matches!(self.topology, Topology::Cluster | Topology::Sentinel(_))
     }
 
     /// The servers for a message: never the user, never the password.
@@ -188,6 +196,9 @@ mod tests {
         assert!(Address::parse("redis+cluster", "a,b").unwrap().topology == Topology::Cluster);
         let unix = Address::parse("redisson+unix", "/run/redis.sock").unwrap();
         assert!(unix.topology == Topology::Unix("/run/redis.sock".to_owned()));
+        let unix = Address::parse("redis+unix", "u:p@/run/a@b.sock").unwrap();
+        assert!(unix.topology == Topology::Unix("/run/a@b.sock".to_owned()));
+        assert_eq!(unix.password.as_deref(), Some("p"));
     }
 
     #[test]

@@ -2,20 +2,27 @@
 //! breaks.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use dq_core::{Clock, Result};
+use futures_util::FutureExt;
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::cluster_async::ClusterConnection;
+use redis::cluster_routing::{Route, RoutingInfo, SingleNodeRoutingInfo, SlotAddr};
 use redis::{AsyncConnectionConfig, Cmd, RedisError, Value};
 use tokio::sync::Mutex;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::server::{CONNECT_TIMEOUT, Server, Target};
 use crate::error::{self, closed};
 
 /// After a failure to connect, others are told the same for so long, instead of each trying.
 const REST: Duration = Duration::from_millis(100);
+
+/// Before a call is sent again that a cluster refused because its slots are on the move.
+const FIRST_PATIENCE: Duration = Duration::from_millis(10);
+const LONGEST_PATIENCE: Duration = Duration::from_millis(500);
 
 /// What is unknown when the answer of a command is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +38,7 @@ pub(crate) struct Link {
     server: Arc<Server>,
     clock: Arc<dyn Clock>,
     state: Mutex<State>,
-    closed: AtomicBool,
+    closed: CancellationToken,
 }
 
 #[derive(Default)]
@@ -49,7 +56,7 @@ enum Wire {
 
 impl Link {
     pub(crate) fn new(server: Arc<Server>, clock: Arc<dyn Clock>) -> Self {
-        Self { server, clock, state: Mutex::default(), closed: AtomicBool::new(false) }
+        Self { server, clock, state: Mutex::default(), closed: CancellationToken::new() }
     }
 
     pub(crate) fn server(&self) -> &Arc<Server> {
@@ -82,12 +89,49 @@ impl Link {
         Err(error::of_command(operation, effect, &self.server.address, &error))
     }
 
+    /// Runs one command that names no key, in a cluster at the primary of this slot.
+    pub(crate) async fn run_at(
+        &self,
+        slot: u16,
+        operation: &'static str,
+        command: &Cmd,
+    ) -> Result<Value> {
+        self.told(operation, Effect::None, self.patiently(command, Some(slot)).await)
+    }
+
     /// Runs one command for its plain outcome, where the error itself is of interest.
     pub(crate) async fn query(&self, command: &Cmd) -> Result<Value, Failure> {
+        self.patiently(command, None).await
+    }
+
+    /// A cluster that moves slots or chooses new primaries refuses calls for a while, without
+    /// effect. What was sent and lost its answer is never sent again: only the caller knows whether
+    /// that is harmless.
+    async fn patiently(&self, command: &Cmd, slot: Option<u16>) -> Result<Value, Failure> {
+        let deadline = Instant::now() + self.server.response_timeout;
+        let mut patience = FIRST_PATIENCE;
+        loop {
+            let answer = self.once(command, slot).await;
+            let refused = matches!(&answer, Err(Failure::Answered(error))
+                if self.server.is_cluster() && error::is_refusal_of_cluster(error));
+            if !refused || Instant::now() + patience >= deadline {
+                return answer;
+            }
+            tokio::time::sleep(patience).await;
+            patience = (patience * 2).min(LONGEST_PATIENCE);
+        }
+    }
+
+    async fn once(&self, command: &Cmd, slot: Option<u16>) -> Result<Value, Failure> {
         let (mut wire, generation) = self.wire().await?;
-        let answer = match &mut wire {
-            Wire::One(connection) => connection.req_packed_command(command).await,
-            Wire::Cluster(connection) => connection.req_packed_command(command).await,
+        let answer = match (&mut wire, slot) {
+            (Wire::One(connection), _) => connection.req_packed_command(command).await,
+            (Wire::Cluster(connection), None) => connection.req_packed_command(command).await,
+            (Wire::Cluster(connection), Some(slot)) => {
+                let primary = Route::new(slot, SlotAddr::Master);
+                let there = SingleNodeRoutingInfo::SpecificNode(primary);
+                connection.route_command(command.clone(), RoutingInfo::SingleNode(there)).await
+            }
         };
         let answer = answer.and_then(Value::extract_error);
         if let Err(error) = &answer
@@ -98,17 +142,24 @@ impl Link {
         answer.map_err(Failure::Answered)
     }
 
-    /// Fails every later command.
+    /// Fails every later command, and those that wait for a connection.
     pub(crate) async fn close(&self) {
-        self.closed.store(true, Ordering::Release);
+        self.closed.cancel();
         self.state.lock().await.wire = None;
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
+        self.closed.is_cancelled()
     }
 
     async fn wire(&self) -> Result<(Wire, u64), Failure> {
+        self.closed
+            .run_until_cancelled(self.wire_unless_closed())
+            .await
+            .unwrap_or(Err(Failure::Closed))
+    }
+
+    async fn wire_unless_closed(&self) -> Result<(Wire, u64), Failure> {
         let mut state = self.state.lock().await;
         if self.is_closed() {
             return Err(Failure::Closed);
@@ -150,8 +201,9 @@ impl Link {
                 Target::Cluster(client) => Ok(Wire::Cluster(client.get_async_connection().await?)),
             }
         };
-        // Sentinels and clusters are several connections, one after the other.
-        match tokio::time::timeout(CONNECT_TIMEOUT * 3, connecting).await {
+        // Sentinels and clusters are several connections, one after the other. Boxed: the types of
+        // the client's futures are deep.
+        match tokio::time::timeout(CONNECT_TIMEOUT * 3, connecting.boxed()).await {
             Ok(connected) => connected,
             Err(_) => Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()),
         }

@@ -189,6 +189,8 @@ fn cluster(
         .connection_timeout(CONNECT_TIMEOUT)
         .response_timeout(response_timeout)
         .overall_response_timeout(Some(response_timeout))
+        // It would also send again what lost its answer; see `Link`.
+        .retries(0)
         .tcp_settings(TcpSettings::default().set_nodelay(true));
     if let Some(certificates) = certificates {
         builder = builder.certs(certificates);

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt;
+use futures_util::{FutureExt, StreamExt};
 use redis::Client;
 use redis::aio::{PubSubSink, PubSubStream};
 use tokio::sync::{mpsc, oneshot};
@@ -57,10 +57,11 @@ struct Wish {
     heard: oneshot::Sender<()>,
 }
 
-/// The connection that listens. It ends when this is dropped.
+/// The connection that listens. It ends when this is closed or dropped.
 #[derive(Debug)]
 pub(crate) struct Subscriber {
     wishes: mpsc::UnboundedSender<Wish>,
+    end: CancellationToken,
     _end: DropGuard,
 }
 
@@ -71,7 +72,12 @@ impl Subscriber {
         let end = CancellationToken::new();
         let listener = Listener { source, on_message, channels: HashSet::new(), asked };
         tokio::spawn(end.clone().run_until_cancelled_owned(listener.listen()));
-        Self { wishes, _end: end.drop_guard() }
+        Self { wishes, end: end.clone(), _end: end.drop_guard() }
+    }
+
+    /// Ends the connection; nothing is heard any more.
+    pub(crate) fn close(&self) {
+        self.end.cancel();
     }
 
     /// Hears these channels from now on. Returns once the server has agreed, or when it cannot be
@@ -132,9 +138,8 @@ impl Listener {
             for client in self.source.clients().await? {
                 match client.get_async_pubsub().await {
                     Ok(mut connection) => {
-                        for channel in &self.channels {
-                            connection.subscribe(channel).await?;
-                        }
+                        let channels: Vec<&String> = self.channels.iter().collect();
+                        connection.subscribe(channels).await?;
                         return Ok(connection.split());
                     }
                     Err(error) => failed = Some(error),
@@ -142,7 +147,7 @@ impl Listener {
             }
             Err(failed.expect("there is at least one server"))
         };
-        match tokio::time::timeout(CONNECT_TIMEOUT * 3, connecting).await {
+        match tokio::time::timeout(CONNECT_TIMEOUT * 3, connecting.boxed()).await {
             Ok(connected) => connected,
             Err(_) => Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()),
         }
@@ -162,10 +167,12 @@ impl Listener {
                 }
                 wish = self.asked.recv() => {
                     let wish = wish?;
-                    for channel in wish.channels {
-                        if self.channels.insert(channel.clone())
-                            && sink.subscribe(&channel).await.is_err()
-                        {
+                    let mut new = wish.channels;
+                    new.retain(|channel| self.channels.insert(channel.clone()));
+                    if !new.is_empty() {
+                        // A server that is frozen must not keep who listens waiting.
+                        let agreed = tokio::time::timeout(CONNECT_TIMEOUT, sink.subscribe(new));
+                        if !matches!(agreed.await, Ok(Ok(()))) {
                             return Some(());
                         }
                     }

@@ -101,7 +101,11 @@ for n = 0, #KEYS / WIDTH - 1 do
   local max, lease = tonumber(ARGV[3 + 2 * n]), tonumber(ARGV[4 + 2 * n])
   local served, reply = pcall(serve, lane_at(n, WIDTH), max, lease)
   if not served then
-    reply = type(reply) == 'table' and reply.err or tostring(reply)
+    local why = type(reply) == 'table' and reply.err or tostring(reply)
+    if not string.find(why, 'WRONGTYPE', 1, true) then
+      error(reply, 0)
+    end
+    reply = why
   end
   replies[n + 2] = reply
 end

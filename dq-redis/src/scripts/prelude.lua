@@ -170,7 +170,7 @@ local function find(lane, target)
   local rest = string.sub(target, 2)
   if string.byte(target) == 107 then
     local holder = redis.call('HGET', lane.key, rest)
-    return holder and redis.call('HGET', lane.job, holder) and holder or nil
+    return holder and redis.call('HSTRLEN', lane.job, holder) > 0 and holder or nil
   end
   local handle = string.sub(rest, 1, 14)
   local record = redis.call('HGET', lane.job, handle)
