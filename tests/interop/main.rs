@@ -3,3 +3,5 @@
 mod golden;
 mod java_alone;
 mod peer;
+mod rust;
+mod together;

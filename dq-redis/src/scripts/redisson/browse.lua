@@ -42,7 +42,9 @@ if ARGV[4] then
   if string.byte(ARGV[5]) == 0 then
     after_native, after_java = string.sub(ARGV[5], 3), ''
   else
-    after_native, after_java = string.rep('\255', 14), front .. '\255'
+    -- A place holds the front of a member only. No member goes on with so many of the last byte:
+    -- they would be its length.
+    after_native, after_java = string.rep('\255', 14), front .. string.rep('\255', 12)
   end
 end
 

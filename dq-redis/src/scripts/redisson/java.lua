@@ -119,7 +119,7 @@ local function place_from(zset, score, front)
   local high = redis.call('ZCOUNT', zset, '-inf', score)
   while low < high do
     local middle = math.floor((low + high) / 2)
-    if redis.call('ZRANGE', zset, middle, middle)[1] < front then
+    if precedes(redis.call('ZRANGE', zset, middle, middle)[1], front) then
       low = middle + 1
     else
       high = middle

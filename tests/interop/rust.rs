@@ -1,0 +1,108 @@
+//! Our side of a test: a client, and a runner whose handler tells what it gets.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use dq::backend::Scheduled;
+use dq::prelude::*;
+use dq_servers::Redis;
+use serde_json::Value as Json;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::peer::Version;
+
+/// The queue of all these tests; each has a server of its own.
+pub(crate) const QUEUE: &str = "INTEROP";
+
+/// One delivery: the payload, when the handler got it, and when it was due.
+#[derive(Debug)]
+pub(crate) struct Delivery {
+    pub(crate) payload: Json,
+    pub(crate) at_ms: u64,
+    pub(crate) due_ms: u64,
+    pub(crate) attempt: u32,
+}
+
+#[derive(Clone)]
+struct Tell(mpsc::UnboundedSender<Delivery>);
+
+/// Payloads that say "fail" fail.
+#[delay_handler("INTEROP", max_attempts = 2, backoff(initial = "50ms", max = "50ms"))]
+pub(crate) async fn tell(ctx: JobContext, State(tell): State<Tell>, payload: Json) -> HandlerResult {
+    let fails = payload == "fail";
+    tell.0.send(Delivery {
+        payload,
+        at_ms: now_ms(),
+        due_ms: ctx.due().as_millis().unsigned_abs(),
+        attempt: ctx.attempt(),
+    })?;
+    if fails { Err("as asked".into()) } else { Ok(Outcome::Done) }
+}
+
+/// A client of ours.
+pub(crate) struct Rust {
+    pub(crate) dq: Dq,
+}
+
+impl Rust {
+    /// With the member format of this version of Redisson, and further options.
+    pub(crate) async fn connect(redis: &Redis, version: Version, options: &str) -> Self {
+        let format = if version.has_old_members() { "legacy" } else { "current" };
+        let port = redis.port();
+        let url = format!("redisson://127.0.0.1:{port}/0?format={format}{options}");
+        Self { dq: Dq::connect(&url).await.unwrap() }
+    }
+
+    /// Schedules a payload as JSON.
+    pub(crate) async fn schedule(&self, payload: Json, delay: Duration) -> Scheduled {
+        self.try_schedule(payload, delay).await.unwrap()
+    }
+
+    pub(crate) async fn try_schedule(&self, payload: Json, delay: Duration) -> dq::Result<Scheduled> {
+        self.dq.schedule::<tell>(payload).after(delay).await
+    }
+
+    pub(crate) fn queue(&self) -> dq::QueueHandle {
+        self.dq.queue_of::<tell>().unwrap()
+    }
+
+    /// Starts a runner.
+    pub(crate) fn run(&self) -> Running {
+        let (sender, deliveries) = mpsc::unbounded_channel();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let runner = self.dq.runner().state(Tell(sender)).build().unwrap();
+        let task = tokio::spawn(async move {
+            runner.run_until(async { drop(stopped.await) }).await.unwrap();
+        });
+        Running { deliveries, stop, task }
+    }
+}
+
+/// A runner at work.
+pub(crate) struct Running {
+    deliveries: mpsc::UnboundedReceiver<Delivery>,
+    stop: oneshot::Sender<()>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Running {
+    /// The next delivery.
+    pub(crate) async fn next(&mut self, patience: Duration) -> Delivery {
+        let next = tokio::time::timeout(patience, self.deliveries.recv()).await;
+        next.expect("a delivery in time").expect("the runner runs")
+    }
+
+    /// Ends the runner, and returns what else was delivered.
+    pub(crate) async fn stop(mut self) -> Vec<Delivery> {
+        self.stop.send(()).ok();
+        self.task.await.unwrap();
+        let mut rest = Vec::new();
+        while let Ok(delivery) = self.deliveries.try_recv() {
+            rest.push(delivery);
+        }
+        rest
+    }
+}
+
+pub(crate) fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64
+}

@@ -1,0 +1,310 @@
+//! Java and Rust on one queue: what one side puts in, either side gets, once and in time.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use dq::ErrorKind;
+use dq::backend::{Cancelled, Scheduled};
+use dq_servers::Redis;
+use serde_json::{Value as Json, json};
+
+use crate::peer::{Codec, Order, Peer, Type, Value, Version};
+use crate::rust::{QUEUE, Rust, now_ms};
+
+const SOON: Duration = Duration::from_millis(300);
+const LATER: Duration = Duration::from_secs(3600);
+const PATIENCE: Duration = Duration::from_secs(20);
+
+macro_rules! for_each_version {
+    ($($version:ident)*) => {
+        $(
+            #[allow(non_snake_case)]
+            mod $version {
+                use crate::peer::Version;
+
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn every_value_goes_both_ways() {
+                    super::every_value_goes_both_ways(Version::$version).await;
+                }
+
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn both_consume_one_queue() {
+                    super::both_consume_one_queue(Version::$version).await;
+                }
+
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn java_sees_our_jobs_in_strict() {
+                    super::java_sees_our_jobs_in_strict(Version::$version).await;
+                }
+
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn we_go_on_where_java_ends() {
+                    super::we_go_on_where_java_ends(Version::$version).await;
+                }
+
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn other_formats_are_refused_and_heal() {
+                    super::other_formats_are_refused_and_heal(Version::$version).await;
+                }
+            }
+        )*
+    };
+}
+
+for_each_version! { V3_16_6 V3_20_1 V3_23_4 V4_7_0 }
+
+/// A codec of Java's, ours for it, and values with what a handler sees of them.
+fn codecs() -> Vec<(Codec, &'static str, Vec<(Value, Json)>)> {
+    let order = Value::Order(Order {
+        id: 42,
+        amount: 1.5,
+        note: Some("über 😀".to_owned()),
+        ..Order::default()
+    });
+    let seen = json!({"id": 42, "amount": 1.5, "note": "über 😀"});
+    let scalars = || {
+        vec![
+            (Value::from("hello"), json!("hello")),
+            (Value::from("订单 ☃"), json!("订单 ☃")),
+            (Value::Long(1 << 40), json!(1_u64 << 40)),
+            (Value::Bool(true), json!(true)),
+        ]
+    };
+    let mut kryo = scalars();
+    kryo.push((Value::from(""), json!("")));
+    kryo.push((Value::from("x".repeat(100).as_str()), json!("x".repeat(100))));
+    let mut jackson = scalars();
+    jackson.push((order.clone(), seen.clone()));
+    vec![
+        (Codec::String, "string", vec![("plain text".into(), json!("plain text"))]),
+        (Codec::TypedJson(Type::Order), "json", vec![(order, seen)]),
+        (Codec::Jackson, "jackson:interop.Order", jackson),
+        (Codec::Kryo5, "kryo5", kryo),
+    ]
+}
+
+/// Fields that Java leaves at null or adds are not compared.
+fn holds(found: &Json, wanted: &Json) -> bool {
+    match (found, wanted) {
+        (Json::Object(found), Json::Object(wanted)) => wanted
+            .iter()
+            .all(|(name, wanted)| found.get(name).is_some_and(|found| holds(found, wanted))),
+        _ => found == wanted,
+    }
+}
+
+async fn every_value_goes_both_ways(version: Version) {
+    let redis = Redis::start();
+    let peer = Peer::start(version, redis.port()).await;
+    for (codec, ours, values) in codecs() {
+        // Redisson does not always manage to open a queue that it has destroyed, so each codec has
+        // one of its own.
+        let java = peer.queue(&format!("{}:{QUEUE}", codec.name()), codec);
+        let options = format!("&codec={ours}&name_prefix={}:", codec.name());
+        let rust = Rust::connect(&redis, version, &options).await;
+
+        java.open().await.unwrap();
+        for (value, _) in &values {
+            java.offer(value, SOON).await.unwrap();
+        }
+        let mut running = rust.run();
+        let mut wanted: Vec<&Json> = values.iter().map(|(_, seen)| seen).collect();
+        for _ in &values {
+            let delivery = running.next(PATIENCE).await;
+            assert!(delivery.at_ms >= delivery.due_ms, "{codec:?}: early");
+            let at = wanted.iter().position(|wanted| holds(&delivery.payload, wanted));
+            let at = at.unwrap_or_else(|| panic!("{codec:?}: {:?} of {wanted:?}", delivery.payload));
+            wanted.remove(at);
+        }
+        assert!(running.stop().await.is_empty(), "{codec:?}: nothing twice");
+
+        // We schedule, Java takes.
+        let collector = java.collect(values.len()).await.unwrap();
+        let due = now_ms() + SOON.as_millis() as u64;
+        for (_, seen) in &values {
+            rust.schedule(seen.clone(), SOON).await;
+        }
+        let mut arrivals = collector.within(PATIENCE).await.unwrap();
+        for (value, _) in &values {
+            let at = arrivals.iter().position(|arrival| arrival.value == *value);
+            let at = at.unwrap_or_else(|| panic!("{codec:?}: {value:?} of {arrivals:?}"));
+            let arrival = arrivals.remove(at);
+            assert!(arrival.at_ms >= due, "{codec:?}: {value:?} was early");
+        }
+        assert!(arrivals.is_empty());
+        assert_eq!(rust.queue().stats().await.unwrap().live(), 0);
+    }
+}
+
+async fn both_consume_one_queue(version: Version) {
+    const EACH: usize = 60;
+    for options in ["", "&order_list=strict", "&fair_with_java=true"] {
+        let redis = Redis::start();
+        let peer = Peer::start(version, redis.port()).await;
+        let java = peer.queue(QUEUE, Codec::String);
+        let rust = Rust::connect(&redis, version, &format!("&codec=string{options}")).await;
+        java.open().await.unwrap();
+        let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+        for n in 0..EACH {
+            let delay = SOON + Duration::from_millis(n as u64 * 5);
+            java.offer(&format!("java-{n}").as_str().into(), delay).await.unwrap();
+            rust.schedule(json!(format!("rust-{n}")), delay).await;
+            counts.insert(format!("java-{n}"), 0);
+            counts.insert(format!("rust-{n}"), 0);
+        }
+        // Java's share ends at a third; the rest, and what was put there directly, is ours.
+        let collector = java.collect(2 * EACH / 3).await.unwrap();
+        let mut running = rust.run();
+        java.target_offer(&"direct".into()).await.unwrap();
+        counts.insert("direct".to_owned(), 0);
+        let (mut javas, mut ours) = (0, 0);
+        while ours + 2 * EACH / 3 < 2 * EACH + 1 {
+            // Java may get less than it asked for: then we get more.
+            match tokio::time::timeout(PATIENCE / 4, running.next(PATIENCE)).await {
+                Ok(delivery) => {
+                    let name = delivery.payload.as_str().unwrap().to_owned();
+                    *counts.get_mut(&name).unwrap() += 1;
+                    ours += 1;
+                }
+                Err(_) => break,
+            }
+        }
+        for delivery in running.stop().await {
+            *counts.get_mut(delivery.payload.as_str().unwrap()).unwrap() += 1;
+        }
+        for arrival in collector.within(Duration::from_secs(1)).await.unwrap() {
+            let Value::String(name) = arrival.value else { panic!("{arrival:?}") };
+            *counts.get_mut(&name).unwrap() += 1;
+            javas += 1;
+        }
+        let wrong: Vec<_> = counts.iter().filter(|(_, count)| **count != 1).collect();
+        assert!(wrong.is_empty(), "{options}: {wrong:?}; Java got {javas}, we {ours}");
+        assert_eq!(rust.queue().stats().await.unwrap().live(), 0, "{options}");
+    }
+}
+
+async fn java_sees_our_jobs_in_strict(version: Version) {
+    let redis = Redis::start();
+    let peer = Peer::start(version, redis.port()).await;
+    let java = peer.queue(QUEUE, Codec::String);
+    let rust = Rust::connect(&redis, version, "&codec=string&order_list=strict").await;
+    java.open().await.unwrap();
+    for name in ["a", "b", "c"] {
+        rust.schedule(json!(name), LATER).await;
+    }
+    assert_eq!(java.delayed_size().await.unwrap(), 3);
+    assert!(java.delayed_contains(&"b".into()).await.unwrap());
+    let all: Vec<Value> = ["a", "b", "c"].map(Value::from).into();
+    assert_eq!(java.delayed_values().await.unwrap(), all);
+
+    // What Java removes is gone for us, and its key is free.
+    let keyed = rust.dq.queue_of::<crate::rust::tell>().unwrap();
+    let job = || keyed.schedule("\"keyed\"", "application/json").after(LATER).key("k");
+    assert!(matches!(job().await.unwrap(), Scheduled::Created(_)));
+    assert!(matches!(job().await.unwrap(), Scheduled::Kept(_)));
+    assert!(java.delayed_remove(&"keyed".into()).await.unwrap());
+    let again = job().await.unwrap();
+    assert!(matches!(again, Scheduled::Created(_)), "{again:?}");
+    assert!(java.delayed_remove(&"b".into()).await.unwrap());
+
+    // What we cancel or move, Java sees so.
+    assert_eq!(keyed.cancel("k").await.unwrap(), Cancelled::Cancelled);
+    assert_eq!(java.delayed_size().await.unwrap(), 2);
+    assert!(!java.delayed_contains(&"keyed".into()).await.unwrap());
+    assert_eq!(rust.queue().stats().await.unwrap().scheduled, 2);
+
+    // What we deliver is gone for Java; a failure is retried here, out of its sight.
+    let mut running = rust.run();
+    rust.schedule(json!("fail"), Duration::ZERO).await;
+    assert_eq!(running.next(PATIENCE).await.attempt, 1);
+    assert_eq!(running.next(PATIENCE).await.attempt, 2);
+    running.stop().await;
+    assert_eq!(rust.queue().stats().await.unwrap().dead, 1);
+    assert_eq!(java.delayed_size().await.unwrap(), 2);
+    assert_eq!(java.target_size().await.unwrap(), 0);
+}
+
+async fn we_go_on_where_java_ends(version: Version) {
+    let redis = Redis::start();
+    let offering = Peer::start(version, redis.port()).await;
+    let java = offering.queue(QUEUE, Codec::String);
+    java.open().await.unwrap();
+    java.offer(&"orphan".into(), SOON).await.unwrap();
+    java.offer(&"late orphan".into(), SOON * 2).await.unwrap();
+    drop(java);
+    offering.kill().await;
+
+    // A process of ours that handles nothing moves it for a Java client that only takes.
+    let relay = dq::redis::RedissonConfig::from_url(
+        &dq::config::ConnectUrl::parse(&format!(
+            "redisson://127.0.0.1:{}/0?codec=string&format={}",
+            redis.port(),
+            if version.has_old_members() { "legacy" } else { "current" }
+        ))
+        .unwrap(),
+    );
+    let mut relay = relay.unwrap();
+    relay.relay.insert(dq::QueueName::new(QUEUE).unwrap());
+    let keeper = dq::Dq::builder().backend_config(Box::new(relay)).connect().await.unwrap();
+    let taking = Peer::start(version, redis.port()).await;
+    let taken = taking.queue(QUEUE, Codec::String).take(PATIENCE).await.unwrap();
+    assert_eq!(taken, Some("orphan".into()));
+    let taken = taking.queue(QUEUE, Codec::String).take(PATIENCE).await.unwrap();
+    assert_eq!(taken, Some("late orphan".into()));
+    keeper.close().await.unwrap();
+
+    // Java offers and dies again; a runner of ours delivers.
+    let java = taking.queue(QUEUE, Codec::String);
+    java.open().await.unwrap();
+    java.offer(&"handled".into(), SOON).await.unwrap();
+    drop(java);
+    taking.kill().await;
+    let rust = Rust::connect(&redis, version, "&codec=string").await;
+    let mut running = rust.run();
+    let delivery = running.next(PATIENCE).await;
+    assert_eq!(delivery.payload, "handled");
+    assert!(delivery.at_ms >= delivery.due_ms);
+    running.stop().await;
+}
+
+async fn other_formats_are_refused_and_heal(version: Version) {
+    let other = if version.has_old_members() { Version::V4_7_0 } else { Version::V3_20_1 };
+    let redis = Redis::start();
+    let peer = Peer::start(version, redis.port()).await;
+    let java = peer.queue(QUEUE, Codec::String);
+    java.open().await.unwrap();
+    java.offer(&"pending".into(), LATER).await.unwrap();
+
+    // We are told to write the other format: refused, and nothing is stored.
+    let wrong = Rust::connect(&redis, other, "&codec=string").await;
+    let error = wrong.try_schedule(json!("x"), LATER).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Incompatible, "{error}");
+    assert!(error.to_string().contains("format ="), "{error}");
+    assert_eq!(java.delayed_values().await.unwrap(), vec!["pending".into()]);
+
+    // Somebody else did write the other format, and something in no format at all, which makes
+    // Java stumble again and again. Nobody tells Java, so that we are the first to see it.
+    let timeout = format!("redisson_delay_queue_timeout:{{{QUEUE}}}");
+    let poison: &[u8] = if version.has_old_members() {
+        b"\x08ABCDEFGH\x03\0\0\0\0\0\0\0odd"
+    } else {
+        b"ABCDEFGH\x03\0\0\0\0\0\0\0odd"
+    };
+    redis.command_bytes(&[b"ZADD", timeout.as_bytes(), b"1000", poison]);
+    redis.command_bytes(&[b"ZADD", timeout.as_bytes(), b"1001", b"no member at all"]);
+    let rust = Rust::connect(&redis, version, "&codec=string").await;
+    let mut running = rust.run();
+    assert_eq!(running.next(PATIENCE).await.payload, "odd", "a member of the other format is due too");
+    running.stop().await;
+    assert_eq!(
+        redis.command(&["ZCARD", &timeout]).int(),
+        1,
+        "only what is not due is left"
+    );
+    let stray = format!("dq:stray:{{{QUEUE}}}");
+    assert_eq!(redis.command(&["ZCARD", &stray]).int(), 1, "kept for an operator");
+
+    // Java's transfer works again.
+    java.offer(&"after".into(), SOON).await.unwrap();
+    assert_eq!(java.take(PATIENCE).await.unwrap(), Some("after".into()));
+}
