@@ -25,7 +25,21 @@ fn main() -> ExitCode {
         ("redisson", Box::new(ByUrl::real(|| redisson("")))),
         ("redisson/strict", Box::new(ByUrl::real(|| redisson("?order_list=strict")))),
         ("redisson/legacy", Box::new(ByUrl::real(|| redisson("?format=legacy&order_list=lazy")))),
+        ("redis-expiry", Box::new(ByUrl::real(|| expiry(notifying_redis(), "")))),
+        ("redis-expiry/off", Box::new(ByUrl::real(|| expiry(shared_redis(), "?prefix=expiry")))),
     ])
+}
+
+/// A Redis server, used with key expiry.
+fn expiry(server: &Redis, options: &str) -> Address {
+    let url = server.url().replacen("redis://", "redis-expiry://", 1) + options;
+    url.as_str().into()
+}
+
+/// One server that says when keys expire, for all trials. It ends with the process.
+fn notifying_redis() -> &'static Redis {
+    static NOTIFYING: OnceLock<Redis> = OnceLock::new();
+    NOTIFYING.get_or_init(|| Redis::options().set("notify-keyspace-events", "Ex").start())
 }
 
 /// The common Redis server, used as Redisson does.
