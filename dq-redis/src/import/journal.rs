@@ -1,0 +1,188 @@
+//! What both sources have in common: the connection, the scripts, the journal.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use dq_core::config::ConnectUrl;
+use dq_core::import::{ImportJob, Open, Stage};
+use dq_core::{Error, ErrorKind, JobId, Result, SystemClock};
+use redis::Value;
+
+use crate::RedisConfig;
+use crate::connect::{Effect, Link, Server};
+use crate::error::unexpected;
+use crate::keys::slot;
+use crate::reply::{self, Reply};
+
+const OPERATION: &str = "import";
+
+/// The journal of one source, and the connection to its server.
+#[derive(Debug)]
+pub(super) struct Journal {
+    link: Link,
+    key: String,
+}
+
+impl Journal {
+    /// The journal beside the key `name`, with which these other keys are used.
+    pub(super) fn new(url: &str, name: &str, others: &[&str]) -> Result<Self> {
+        let url = ConnectUrl::parse(url)?;
+        if !matches!(url.scheme().split('+').next(), Some("redis" | "rediss")) {
+            return Err(refused(
+                format!("{:?} is not the scheme of a Redis URL", url.scheme()),
+                "write it like redis://user:password@host:6379/0",
+            ));
+        }
+        let server = Server::new(&RedisConfig::from_url(&url)?.server())?;
+        let key = beside("dq_import", name);
+        let mut keys = others.iter().copied().chain([name]);
+        if server.is_cluster() && keys.any(|other| slot(other.as_bytes()) != slot(key.as_bytes())) {
+            return Err(refused(
+                format!("the keys of {name:?} are in different slots of the cluster"),
+                "rename it to one without braces, or with a part in braces that is not empty",
+            ));
+        }
+        Ok(Self { link: Link::new(Arc::new(server), Arc::new(SystemClock)), key })
+    }
+
+    /// The name of the journal's key.
+    pub(super) fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// Runs a script. Its text goes along each time: an import makes few calls.
+    pub(super) async fn eval(
+        &self,
+        script: &str,
+        keys: &[&str],
+        arguments: &[&[u8]],
+    ) -> Result<Value> {
+        let mut command = redis::cmd("EVAL");
+        command.arg(script).arg(keys.len()).arg(keys).arg(arguments);
+        self.link.run(OPERATION, Effect::Lasting, &command).await
+    }
+
+    /// Lists what a script shows from its front, two values to an entry.
+    pub(super) async fn pairs(
+        &self,
+        script: &str,
+        keys: &[&str],
+        skip: u64,
+        limit: usize,
+    ) -> Result<Vec<(Bytes, Bytes)>> {
+        let (skip, limit) = (skip.to_string(), limit.to_string());
+        pairs(self.eval(script, keys, &[skip.as_bytes(), limit.as_bytes()]).await?)
+    }
+
+    /// Lists the elements of a list.
+    pub(super) async fn range(&self, list: &str, skip: u64, limit: usize) -> Result<Vec<Bytes>> {
+        let mut command = redis::cmd("LRANGE");
+        command.arg(list).arg(skip).arg(skip + limit as u64 - 1);
+        let answer = self.link.run(OPERATION, Effect::None, &command).await?;
+        let Value::Array(elements) = answer else { return unexpected(OPERATION) };
+        match elements.into_iter().map(reply::bytes).collect() {
+            Some(elements) => Ok(elements),
+            None => unexpected(OPERATION),
+        }
+    }
+
+    /// Runs a script that answers with `Y` and `N`.
+    pub(super) async fn ask(
+        &self,
+        script: &str,
+        keys: &[&str],
+        arguments: &[&[u8]],
+    ) -> Result<Vec<bool>> {
+        let answer = self.eval(script, keys, arguments).await?;
+        match reply::bytes(answer) {
+            Some(answers) => Ok(answers.iter().map(|answer| *answer == b'Y').collect()),
+            None => unexpected(OPERATION),
+        }
+    }
+
+    /// See [`open`](dq_core::ImportSource::open).
+    pub(super) async fn open(&self, limit: usize) -> Result<Vec<Open>> {
+        let limit = limit.to_string();
+        let answer = self.eval(include_str!("open.lua"), &[&self.key], &[limit.as_bytes()]).await?;
+        pairs(answer)?.into_iter().map(|(id, entry)| read_entry(&id, &entry)).collect()
+    }
+
+    /// See [`stored`](dq_core::ImportSource::stored).
+    pub(super) async fn stored(&self, ids: &[JobId]) -> Result<Vec<bool>> {
+        let ids: Vec<_> = ids.iter().map(|id| id.to_bytes()).collect();
+        let ids: Vec<&[u8]> = ids.iter().map(|id| &id[..]).collect();
+        self.ask(include_str!("stored.lua"), &[&self.key], &ids).await
+    }
+
+    /// See [`done`](dq_core::ImportSource::done).
+    pub(super) async fn done(&self, ids: &[JobId]) -> Result<()> {
+        let mut command = redis::cmd("HDEL");
+        command.arg(&self.key);
+        for id in ids {
+            command.arg(&id.to_bytes()[..]);
+        }
+        self.link.run(OPERATION, Effect::Lasting, &command).await.map(drop)
+    }
+}
+
+/// The name of a key in the slot of `name`, by Redisson's rule.
+pub(super) fn beside(prefix: &str, name: &str) -> String {
+    if name.contains('{') { format!("{prefix}:{name}") } else { format!("{prefix}:{{{name}}}") }
+}
+
+fn pairs(answer: Value) -> Result<Vec<(Bytes, Bytes)>> {
+    let read = || {
+        let mut reply = Reply::new(answer)?;
+        let mut pairs = Vec::new();
+        while !reply.is_empty() {
+            pairs.push((reply.bytes()?, reply.bytes()?));
+        }
+        Some(pairs)
+    };
+    match read() {
+        Some(pairs) => Ok(pairs),
+        None => unexpected(OPERATION),
+    }
+}
+
+fn read_entry(id: &Bytes, entry: &Bytes) -> Result<Open> {
+    let id = <[u8; 16]>::try_from(&id[..]).map(JobId::from_bytes);
+    let stage = match entry.first() {
+        Some(b'T') => Some(Stage::Taken),
+        Some(b'S') => Some(Stage::Stored),
+        _ => None,
+    };
+    match (id, stage) {
+        (Ok(id), Some(stage)) => {
+            Ok(Open { id, stage, job: ImportJob::from_record(&entry.slice(1..))? })
+        }
+        _ => unexpected(OPERATION),
+    }
+}
+
+fn refused(what: String, remedy: &'static str) -> Error {
+    Error::new(ErrorKind::Config, what).remedy(remedy).operation(OPERATION)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_beside_the_name_in_its_slot() {
+        assert_eq!(beside("p", "orders"), "p:{orders}");
+        assert_eq!(beside("p", "a{x}b"), "p:a{x}b");
+        let open = |name| Journal::new("redis+cluster://localhost", name, &[]);
+        assert!(open("orders").is_ok() && open("a{x}b").is_ok());
+        for name in ["my{}q", "a}b", "q{x"] {
+            assert_eq!(open(name).unwrap_err().kind(), ErrorKind::Config, "{name}");
+            assert!(Journal::new("redis://localhost", name, &[]).is_ok(), "{name}");
+        }
+    }
+
+    #[test]
+    fn urls_of_other_stores_are_refused() {
+        let error = Journal::new("sqlite://x:hunter2@jobs.db", "q", &[]).unwrap_err().to_string();
+        assert!(error.contains("sqlite") && !error.contains("hunter2"), "{error}");
+    }
+}

@@ -1,0 +1,14 @@
+-- Lists entries of Redisson's order list with their due times, removing nothing.
+--
+-- KEYS     the order list, the sorted set of due times
+-- ARGV     how many to skip, how many to list
+-- returns  member and score by turns; an empty score for a member that does not wait any more
+-- cost     O(log n) an entry, and O(1) for each that is skipped
+
+local first = tonumber(ARGV[1])
+local listed = {}
+for _, member in ipairs(redis.call('LRANGE', KEYS[1], first, first + ARGV[2] - 1)) do
+  listed[#listed + 1] = member
+  listed[#listed + 1] = redis.call('ZSCORE', KEYS[2], member) or ''
+end
+return listed

@@ -1,0 +1,207 @@
+//! Importing from real servers: each job exactly once, and what is no job stays and is told.
+
+mod rig;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use dq_core::import::{ImportSource, Listed, Taking};
+use dq_core::{ErrorKind, JobId, Timestamp};
+use dq_redis::{Codec, RedissonSource, ZsetSource};
+use dq_servers::{Redis, shared_redis};
+use rig::{CURRENT, LEGACY, Mortal, NOW, Redisson, Target};
+
+fn sorted(mut payloads: Vec<String>) -> Vec<String> {
+    payloads.sort();
+    payloads
+}
+
+#[tokio::test]
+async fn a_sorted_set_arrives_at_its_times() {
+    let redis = shared_redis();
+    let add = |score: &str, member: &str| redis.command(&["ZADD", "plain", score, member]);
+    add("1799999999999", "past");
+    add("1800000060000", "in a minute");
+    add("1800000059999.5", "at the same time");
+    add("0", "at once");
+    add("1800000000", "seconds");
+    add("inf", "never");
+    redis.command_bytes(&[b"ZADD", b"plain", b"1799999999000", b"\0 bytes \xff"]);
+
+    let target = Target::new().await;
+    let source = ZsetSource::new(&redis.url(), "plain", "Q").unwrap().scores_in_millis();
+    let report = target.dq.import(&source).await.unwrap();
+    assert_eq!((report.imported, report.left.total()), (5, 2));
+    assert!(report.left.iter().any(|(reason, _)| reason.contains("are they in seconds?")));
+    assert_eq!(redis.command(&["EXISTS", "dq_import:{plain}"]).int(), 0);
+
+    assert_eq!(target.run_due().await, ["at once", "\0 bytes \u{fffd}", "past"]);
+    target.clock.advance(Duration::from_millis(59_999));
+    assert!(target.run_due().await.is_empty(), "a fraction is rounded up");
+    target.clock.advance(Duration::from_millis(1));
+    assert_eq!(target.run_due().await, ["at the same time", "in a minute"]);
+    assert_eq!(redis.command(&["ZCARD", "plain"]).int(), 2, "what is left stays");
+    let again = target.dq.import(source.scores_in_seconds()).await.unwrap();
+    assert_eq!((again.imported, again.left.total()), (1, 1));
+}
+
+#[tokio::test]
+async fn an_entry_that_is_put_there_again_is_another_job() {
+    let redis = shared_redis();
+    let target = Target::new().await;
+    let source = ZsetSource::new(&redis.url(), "again", "Q").unwrap();
+    for _ in 0..3 {
+        redis.command(&["ZADD", "again", "1800000000000", "order 1"]);
+        target.dq.import(&source).await.unwrap();
+    }
+    assert_eq!(target.run_all().await.len(), 3);
+}
+
+fn first_wish(listed: Vec<Listed>) -> [Taking; 1] {
+    let Listed { token, job, .. } = listed.into_iter().next().unwrap();
+    [Taking { id: JobId::from_bytes([1; 16]), token, job: job.unwrap() }]
+}
+
+#[tokio::test]
+async fn an_entry_whose_time_was_changed_is_not_taken_with_the_old_one() {
+    let redis = shared_redis();
+    redis.command(&["ZADD", "moved", "1800000000000", "x"]);
+    let source = ZsetSource::new(&redis.url(), "moved", "Q").unwrap();
+    let stale = first_wish(source.list(0, 0, 10).await.unwrap());
+    redis.command(&["ZADD", "moved", "1800000000001", "x"]);
+    assert_eq!(source.take(0, &stale).await.unwrap(), [false]);
+    assert!(source.open(10).await.unwrap().is_empty());
+
+    let fresh = first_wish(source.list(0, 0, 10).await.unwrap());
+    assert_eq!(source.take(0, &fresh).await.unwrap(), [true]);
+    assert_eq!(source.take(0, &fresh).await.unwrap(), [false]);
+    let open = source.open(10).await.unwrap();
+    assert_eq!(open[0].job.due, Timestamp::from_millis(1_800_000_000_001));
+    let ids = [open[0].id, JobId::from_bytes([2; 16])];
+    assert_eq!(source.stored(&ids).await.unwrap(), [true, false]);
+    source.done(&ids).await.unwrap();
+    assert!(source.open(10).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_redisson_queue_arrives_whole_whatever_its_state() {
+    let redis = shared_redis();
+    let mut queue = Redisson::new(redis, "whole");
+    queue.current(1, r#""current""#, NOW + 60_000);
+    queue.offer(LEGACY, 2, r#""legacy""#, NOW + 1_000, true);
+    queue.offer(CURRENT, 3, r#""unlisted""#, NOW - 1, false);
+    queue.current(4, "no json", NOW);
+    queue.redis.command(&["RPUSH", &queue.order, "does not wait any more"]);
+    queue.redis.command(&["ZADD", &queue.due, "1800000000000", "packed by nobody"]);
+    queue.push(r#""same""#);
+    queue.push(r#""same""#);
+    queue.push("due, and no json");
+
+    let target = Target::new().await;
+    let source = RedissonSource::new(&redis.url(), "whole").unwrap();
+    let source = source.queue("Q").unwrap().codec(Codec::Json);
+    let report = target.dq.import(source).await.unwrap();
+    assert_eq!((report.imported, report.left.total()), (5, 3), "{report:?}");
+    assert!(report.left.iter().any(|(reason, count)| reason.contains("`string`") && count == 2));
+    assert!(report.left.iter().any(|(reason, count)| reason.contains("packed") && count == 1));
+    // Two that wait, of which one is in the order list; what is there only; one that is due.
+    assert_eq!(queue.counts(), [2, 2, 1, 0]);
+
+    let mut ran = target.run_due().await;
+    assert!(!ran.contains(&r#""legacy""#.to_owned()));
+    target.clock.advance(Duration::from_millis(1_000));
+    ran.extend(target.run_due().await);
+    assert!(ran.contains(&r#""legacy""#.to_owned()) && !ran.contains(&r#""current""#.to_owned()));
+    ran.extend(target.run_all().await);
+    let all = ["current", "legacy", "same", "same", "unlisted"].map(|name| format!("{name:?}"));
+    assert_eq!(sorted(ran), all);
+}
+
+#[tokio::test]
+async fn a_death_at_any_step_loses_and_doubles_nothing() {
+    let redis = Redis::start();
+    let mut queue = Redisson::new(&redis, "mortal");
+    for death in 1.. {
+        let source = RedissonSource::new(&redis.url(), "mortal").unwrap().queue("Q").unwrap();
+        for number in 0..4 {
+            let due = NOW + i64::from(number) * 30_000;
+            queue.current(number, &format!("waits {number}"), due);
+        }
+        queue.offer(CURRENT, 9, "unlisted", NOW, false);
+        queue.push("same");
+        queue.push("same");
+        let target = Target::new().await;
+        let survived = target.dq.import(Mortal::new(&source, death)).await.is_ok();
+        let mut ran = target.run_due().await;
+        target.dq.import(&source).await.unwrap();
+        ran.extend(target.run_all().await);
+        let all = ["same", "same", "unlisted", "waits 0", "waits 1", "waits 2", "waits 3"];
+        assert_eq!(sorted(ran), all, "died at {death}");
+        assert_eq!(queue.counts(), [0; 4]);
+        if survived {
+            assert!(death > 30, "few steps: {death}");
+            return;
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_java_takes_meanwhile_is_javas() {
+    let redis = Redis::start();
+    let mut queue = Redisson::new(&redis, "busy");
+    for number in 0..2_000 {
+        queue.current(number, &number.to_string(), NOW + i64::from(number % 7));
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    // Offers, transfers and takes while jobs are imported.
+    let java = std::thread::spawn({
+        let stop = Arc::clone(&stop);
+        move || {
+            let (mut next, mut taken) = (2_000, Vec::new());
+            while !stop.load(Ordering::Relaxed) {
+                queue.transfer();
+                taken.extend(std::iter::from_fn(|| queue.poll()).take(3));
+                queue.current(next, &next.to_string(), NOW);
+                next += 1;
+            }
+            (queue, next, taken)
+        }
+    });
+    let target = Target::new().await;
+    let source = RedissonSource::new(&redis.url(), "busy").unwrap().queue("Q").unwrap();
+    let mut imported = 0;
+    for _ in 0..5 {
+        imported += target.dq.import(&source).await.unwrap().imported;
+    }
+    stop.store(true, Ordering::Relaxed);
+    let (mut queue, offered, theirs) = java.join().unwrap();
+    imported += target.dq.import(&source).await.unwrap().imported;
+    assert_eq!(queue.counts(), [0; 4]);
+    let ours = target.run_all().await;
+    assert_eq!(ours.len() as u64, imported);
+    assert!(!theirs.is_empty());
+    let all = (0..offered).map(|number| number.to_string()).collect();
+    assert_eq!(sorted([ours, theirs].concat()), sorted(all));
+}
+
+#[tokio::test]
+async fn what_cannot_be_imported_from_is_refused_and_left_alone() {
+    let redis = shared_redis();
+    let error = ZsetSource::new("sqlite://jobs.db", "q", "Q").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config);
+    assert_eq!(ZsetSource::new(&redis.url(), "q", "").unwrap_err().kind(), ErrorKind::InvalidInput);
+
+    redis.command(&["SET", "text", "x"]);
+    let source = ZsetSource::new(&redis.url(), "text", "Q").unwrap();
+    let error = Target::new().await.dq.import(source).await.unwrap_err();
+    assert_eq!((error.kind(), error.failed_operation()), (ErrorKind::Incompatible, "import"));
+
+    // The name of the journal is taken by something else.
+    redis.command(&["SET", "dq_import:{wrong}", "x"]);
+    redis.command(&["ZADD", "wrong", "1800000000000", "x"]);
+    let source = ZsetSource::new(&redis.url(), "wrong", "Q").unwrap();
+    let wish = first_wish(source.list(0, 0, 1).await.unwrap());
+    assert!(source.take(0, &wish).await.is_err());
+    assert_eq!(redis.command(&["ZCARD", "wrong"]).int(), 1);
+}

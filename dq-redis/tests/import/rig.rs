@@ -1,0 +1,188 @@
+//! A target in memory, a queue as Redisson has it, and a source that dies at one of its steps.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use dq_core::Backend;
+use dq_core::import::{ImportSource, Listed, Open, Taking};
+use dq_core::{
+    ClaimParams, Dq, DurationExt, Error, ErrorKind, JobId, MemoryBackend, QueueName, Result,
+    Settlement, Timestamp, Verdict, VirtualClock, Want, async_trait,
+};
+use dq_redis::RedissonSource;
+use dq_servers::{Connection, Redis};
+
+pub(crate) const NOW: i64 = 1_800_000_000_000;
+
+/// A target in memory, at a time that stands still.
+pub(crate) struct Target {
+    pub(crate) dq: Dq,
+    pub(crate) clock: Arc<VirtualClock>,
+}
+
+impl Target {
+    pub(crate) async fn new() -> Self {
+        let clock = Arc::new(VirtualClock::new(Timestamp::from_millis(NOW)));
+        let backend = Arc::new(MemoryBackend::new(clock.clone()));
+        let dq = Dq::builder().backend(backend).clock(clock.clone()).connect().await.unwrap();
+        Self { dq, clock }
+    }
+
+    /// Runs what is due; answers the payloads, oldest first.
+    pub(crate) async fn run_due(&self) -> Vec<String> {
+        let queue = QueueName::new("Q").unwrap();
+        let wants = [Want { queue, max: 100_000, lease_for: 1.minutes() }];
+        let params = ClaimParams { wants: &wants, limit: 100_000, worker: "test" };
+        let mut ran = Vec::new();
+        for job in self.dq.backend().claim(params).await.unwrap().jobs {
+            ran.push(String::from_utf8_lossy(&job.job.payload).into_owned());
+            let settlement = Settlement { lease: job.lease(), verdict: Verdict::Done };
+            self.dq.backend().settle(&[settlement]).await.unwrap();
+        }
+        ran
+    }
+
+    /// Runs everything that is due now, tomorrow, and ever.
+    pub(crate) async fn run_all(&self) -> Vec<String> {
+        let mut ran = self.run_due().await;
+        for step in [1.days(), (99 * 365).days()] {
+            self.clock.advance(step);
+            ran.extend(self.run_due().await);
+        }
+        ran
+    }
+}
+
+/// A queue as Redisson has it on the server.
+pub(crate) struct Redisson {
+    pub(crate) redis: Connection,
+    pub(crate) name: String,
+    pub(crate) due: String,
+    pub(crate) order: String,
+}
+
+/// How Redisson 3.21.1 and newer packs an entry, and how older ones do.
+pub(crate) const CURRENT: &str = "struct.pack('Bc0Lc0', 8, ARGV[1], #ARGV[2], ARGV[2])";
+pub(crate) const LEGACY: &str = "struct.pack('dLc0', tonumber(ARGV[1]), #ARGV[2], ARGV[2])";
+
+/// What a Java client does when a due time has come, five entries at a time.
+const TRANSFER: &str = "
+    for _, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], 0, ARGV[1], 'LIMIT', 0, 5)) do
+      local _, payload = struct.unpack('Bc0Lc0', member)
+      redis.call('RPUSH', KEYS[3], payload)
+      redis.call('LREM', KEYS[2], 1, member)
+      redis.call('ZREM', KEYS[1], member)
+    end";
+
+impl Redisson {
+    pub(crate) fn new(server: &Redis, name: &str) -> Self {
+        Self {
+            redis: server.connect(),
+            name: name.to_owned(),
+            due: format!("redisson_delay_queue_timeout:{{{name}}}"),
+            order: format!("redisson_delay_queue:{{{name}}}"),
+        }
+    }
+
+    /// An entry, packed by the server.
+    pub(crate) fn offer(&mut self, pack: &str, id: u32, payload: &str, due: i64, listed: bool) {
+        let script = format!(
+            "local member = {pack} \
+             redis.call('ZADD', KEYS[1], ARGV[3], member) \
+             if ARGV[4] == '1' then redis.call('RPUSH', KEYS[2], member) end"
+        );
+        let (id, due, listed) = (format!("{id:08}"), due.to_string(), u8::from(listed).to_string());
+        let words = ["EVAL", &script, "2", &self.due, &self.order, &id, payload, &due, &listed];
+        let _ = self.redis.command(&words);
+    }
+
+    pub(crate) fn current(&mut self, id: u32, payload: &str, due: i64) {
+        self.offer(CURRENT, id, payload, due, true);
+    }
+
+    /// Puts a payload into the destination queue.
+    pub(crate) fn push(&mut self, payload: &str) {
+        self.redis.command(&["RPUSH", &self.name, payload]);
+    }
+
+    /// Moves what is due into the destination queue.
+    pub(crate) fn transfer(&mut self) {
+        let until = (NOW + 10).to_string();
+        let keys = [&self.due, &self.order, &self.name];
+        let words = ["EVAL", TRANSFER, "3", keys[0], keys[1], keys[2], &until];
+        let _ = self.redis.command(&words);
+    }
+
+    /// Takes from the destination queue.
+    pub(crate) fn poll(&mut self) -> Option<String> {
+        let taken = self.redis.command(&["LPOP", &self.name]);
+        (!taken.is_nil()).then(|| taken.text())
+    }
+
+    /// How many wait, are in the order list, are due, and are in the journal.
+    pub(crate) fn counts(&mut self) -> [i64; 4] {
+        let journal = format!("dq_import:{{{}}}", self.name);
+        [("ZCARD", &self.due), ("LLEN", &self.order), ("LLEN", &self.name), ("HLEN", &journal)]
+            .map(|(count, key)| self.redis.command(&[count, key]).int())
+    }
+}
+
+/// A source that dies at one of its steps.
+#[derive(Debug)]
+pub(crate) struct Mortal<'a> {
+    source: &'a RedissonSource,
+    steps: AtomicUsize,
+    death: usize,
+}
+
+impl<'a> Mortal<'a> {
+    /// Steps count from 1: odd ones before a call has taken effect, even ones after it.
+    pub(crate) fn new(source: &'a RedissonSource, death: usize) -> Self {
+        Self { source, steps: AtomicUsize::new(0), death }
+    }
+
+    fn step(&self) -> Result<()> {
+        if self.steps.fetch_add(1, Ordering::Relaxed) + 1 == self.death {
+            return Err(Error::new(ErrorKind::Unavailable, "the process died"));
+        }
+        Ok(())
+    }
+
+    async fn live<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
+        self.step()?;
+        let answer = call.await?;
+        self.step()?;
+        Ok(answer)
+    }
+}
+
+#[async_trait]
+impl ImportSource for Mortal<'_> {
+    fn name(&self) -> String {
+        self.source.name()
+    }
+
+    fn parts(&self) -> usize {
+        self.source.parts()
+    }
+
+    async fn list(&self, part: usize, skip: u64, limit: usize) -> Result<Vec<Listed>> {
+        self.live(self.source.list(part, skip, limit)).await
+    }
+
+    async fn take(&self, part: usize, wishes: &[Taking]) -> Result<Vec<bool>> {
+        self.live(self.source.take(part, wishes)).await
+    }
+
+    async fn open(&self, limit: usize) -> Result<Vec<Open>> {
+        self.live(self.source.open(limit)).await
+    }
+
+    async fn stored(&self, ids: &[JobId]) -> Result<Vec<bool>> {
+        self.live(self.source.stored(ids)).await
+    }
+
+    async fn done(&self, ids: &[JobId]) -> Result<()> {
+        self.live(self.source.done(ids)).await
+    }
+}
