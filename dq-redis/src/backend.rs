@@ -33,12 +33,15 @@ impl RedisBackend {
     /// Connects, and checks that the server will do.
     ///
     /// # Errors
-    /// `Config` for settings or credentials that cannot be used; `Unavailable`; `ReadOnly` for a
-    /// replica; `Incompatible` for a server that is too old or has no scripting.
+    /// `Config` for settings, credentials or rights that will not do; `Unavailable`; `ReadOnly` for
+    /// a replica; `Incompatible` for a server that is too old or has no scripting.
     pub async fn connect(config: &RedisConfig, environment: &Environment) -> Result<Self> {
         config.validate()?;
         let naming = Naming::Native { prefix: config.prefix.clone() };
-        Self::assemble(&config.server(), environment, naming, Scripts::native()).await
+        let backend =
+            Self::assemble(&config.server(), environment, naming, Scripts::native()).await?;
+        backend.store.prove_rights(&config.prefix).await?;
+        Ok(backend)
     }
 
     /// The same calls on keys and scripts of another layout.
@@ -138,7 +141,13 @@ impl Backend for RedisBackend {
     }
 
     async fn check(&self) -> Vec<Finding> {
-        check::findings(&self.store).await
+        let mut findings = check::findings(&self.store).await;
+        match self.store.inspect().await {
+            Ok(more) => findings.extend(more),
+            Err(error) if findings.is_empty() => findings.push(check::unreachable(&error)),
+            Err(_) => {}
+        }
+        findings
     }
 
     async fn close(&self) -> Result<()> {

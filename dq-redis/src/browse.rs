@@ -186,7 +186,8 @@ fn read_one(queue: &QueueName, mut reply: Reply) -> Option<QueueStats> {
                 continue;
             }
         };
-        *total = str::from_utf8(&value).ok()?.parse().ok()?;
+        // Others may have written there: a total that is none must not hide the rest.
+        *total = str::from_utf8(&value).ok().and_then(|text| text.parse().ok()).unwrap_or(0);
     }
     Some(QueueStats {
         queue: queue.clone(),

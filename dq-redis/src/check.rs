@@ -12,47 +12,67 @@ const OLDEST: (u32, u32) = (6, 2);
 /// Refuses a server that will not do.
 pub(crate) async fn probe(link: &Link) -> Result<()> {
     let info = info(link, "connect").await?;
-    if let Some(version) = version(&info)
-        && version < OLDEST
-    {
-        return Err(Error::new(
-            ErrorKind::Incompatible,
-            format!("Redis {}.{} is too old", version.0, version.1),
-        )
-        .remedy("use Redis 6.2 or newer, or Valkey")
-        .operation("connect"));
-    }
-    if field(&info, "role") == Some("slave") {
+    refuse_old(&info)?;
+    // A cluster answers by some node, and finds its primaries itself.
+    if !link.server().is_cluster() && field(&info, "role") == Some("slave") {
         return Err(Error::new(ErrorKind::ReadOnly, "the Redis server is a replica")
             .remedy("connect to the primary, by redis+sentinel:// if it changes")
             .operation("connect"));
     }
-    let mut eval = redis::cmd("EVAL");
-    eval.arg("return struct.size('L')").arg(0);
-    link.run("connect", Effect::None, &eval).await.map_err(|error| {
-        match error.kind() {
-            ErrorKind::Internal | ErrorKind::Incompatible => {
-                Error::new(ErrorKind::Incompatible, "the Redis server runs no Lua scripts")
-                    .remedy("use a server with scripting and its `struct` library: Redis 6.2 or newer, or Valkey with its Lua module")
-                    .operation("connect")
-                    .source(error)
-            }
-            _ => error,
+    let probe = "return struct.size('L')";
+    let sha = sha1_smol::Sha1::from(probe).digest().to_string();
+    for (command, script) in [("EVAL", probe), ("EVALSHA", &sha)] {
+        let mut call = redis::cmd(command);
+        call.arg(script).arg(0);
+        match link.run("connect", Effect::None, &call).await {
+            // Of a cluster's nodes, another may have been asked: it runs scripts.
+            Err(error) if error.what().contains("NOSCRIPT") => {}
+            ran => drop(ran.map_err(without_scripts)?),
         }
-    })?;
+    }
     Ok(())
+}
+
+fn refuse_old(info: &str) -> Result<()> {
+    match version(info) {
+        Some(version) if version < OLDEST => Err(Error::new(
+            ErrorKind::Incompatible,
+            format!("Redis {}.{} is too old", version.0, version.1),
+        )
+        .remedy("use Redis 6.2 or newer, or Valkey")
+        .operation("connect")),
+        _ => Ok(()),
+    }
+}
+
+fn without_scripts(error: Error) -> Error {
+    if !matches!(error.kind(), ErrorKind::Internal | ErrorKind::Incompatible) {
+        return error;
+    }
+    Error::new(ErrorKind::Incompatible, "the Redis server runs no Lua scripts")
+        .remedy(
+            "use a server with scripting and its `struct` library: Redis 6.2 or newer, or Valkey \
+             with its Lua module",
+        )
+        .operation("connect")
+        .source(error)
 }
 
 /// What an operator should know.
 pub(crate) async fn findings(store: &Store) -> Vec<Finding> {
     match info(&store.link, "check").await {
         Ok(info) => of_info(&info),
-        Err(error) => vec![Finding {
-            severity: Severity::Error,
-            code: "redis.unreachable",
-            what: error.to_string(),
-            remedy: error.remedy_text().unwrap_or("check the server").to_owned(),
-        }],
+        Err(error) => vec![unreachable(&error)],
+    }
+}
+
+/// The finding that nothing could be found.
+pub(crate) fn unreachable(error: &Error) -> Finding {
+    Finding {
+        severity: Severity::Error,
+        code: "redis.unreachable",
+        what: error.to_string(),
+        remedy: error.remedy_text().unwrap_or("check the server").to_owned(),
     }
 }
 
@@ -113,4 +133,45 @@ fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
 fn version(info: &str) -> Option<(u32, u32)> {
     let mut parts = field(info, "redis_version")?.split('.');
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_are_refused_by_their_version() {
+        for (version, refused) in [
+            ("5.0.14", true),
+            ("6.0.16", true),
+            ("6.2.0", false),
+            ("7.0.15", false),
+            ("10.1.0", false),
+            ("255.255.255", false),
+            ("unstable", false),
+        ] {
+            let info = format!("# Server\r\nredis_version:{version}\r\nrole:master\r\n");
+            match refuse_old(&info) {
+                Ok(()) => assert!(!refused, "{version}"),
+                Err(error) => {
+                    assert!(refused, "{version}");
+                    assert_eq!(error.kind(), ErrorKind::Incompatible);
+                    assert!(error.what().contains(&version[..3]), "{error}");
+                    assert!(error.remedy_text().is_some_and(|remedy| remedy.contains("6.2")));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn settings_that_lose_jobs_are_found() {
+        let codes =
+            |info: &str| -> Vec<_> { of_info(info).iter().map(|found| found.code).collect() };
+        assert!(codes("maxmemory:0\r\nmaxmemory_policy:allkeys-lru\r\naof_enabled:1").is_empty());
+        assert_eq!(
+            codes("maxmemory:9\r\nmaxmemory_policy:volatile-ttl\r\naof_enabled:0"),
+            ["redis.evicts", "redis.no-aof"]
+        );
+        assert_eq!(codes("aof_enabled:1\r\naof_last_write_status:err\r\n"), ["redis.aof-fails"]);
+    }
 }

@@ -11,6 +11,7 @@ mod error;
 mod expiry;
 mod handle;
 mod import;
+mod inspect;
 mod keys;
 mod operate;
 mod record;
