@@ -18,9 +18,11 @@ use crate::reply;
 /// ```
 /// use dq_redis::{Codec, RedissonSource};
 ///
+/// # async fn example(dq: dq_core::Dq) -> dq_core::Result<()> {
 /// let source = RedissonSource::new("redis://localhost:6379/0", "orders")?.codec(Codec::Json);
-/// // dq.import(source).await?
-/// # dq_core::Result::Ok(())
+/// dq.import(source).await?;
+/// # Ok(())
+/// # }
 /// ```
 ///
 /// Jobs that wait arrive with their due times; those that Redisson has moved to the destination

@@ -14,10 +14,12 @@ use super::score::Unit;
 /// ```
 /// use dq_redis::ZsetSource;
 ///
+/// # async fn example(dq: dq_core::Dq) -> dq_core::Result<()> {
 /// let source = ZsetSource::new("redis://localhost:6379/0", "order:timeouts", "ORDER_TIMEOUT")?
 ///     .scores_in_seconds();
-/// // dq.import(source).await?
-/// # dq_core::Result::Ok(())
+/// dq.import(source).await?;
+/// # Ok(())
+/// # }
 /// ```
 ///
 /// Payloads arrive as they are, so they must be what the queue's handler decodes: JSON unless it

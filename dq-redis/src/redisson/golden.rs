@@ -5,7 +5,8 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::codec::Codec;
-use super::member::{Format, Width, pack, parse};
+use super::member::{Format, Width, parse};
+use super::model::{job_id, pack};
 
 const LINES: &str = include_str!("../../../tests/interop/golden.txt");
 
@@ -108,7 +109,7 @@ fn members_are_packed_as_redisson_packs_them() {
     for line in Golden::all() {
         let member = parse(Width::Eight, &line.member).unwrap();
         assert_eq!(member.format, line.format(), "{}", line.name());
-        let id = member.job_id().unwrap();
+        let id = job_id(&member).unwrap();
         let packed = pack(line.format(), Width::Eight, id, member.payload);
         assert_eq!(packed, line.member, "{}", line.name());
     }

@@ -6,6 +6,8 @@ mod config;
 #[cfg(test)]
 mod golden;
 pub(crate) mod member;
+#[cfg(test)]
+mod model;
 mod peek;
 mod relay;
 

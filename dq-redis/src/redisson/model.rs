@@ -1,0 +1,244 @@
+//! Members as this crate packs them. The packing itself is done by `scripts/redisson/java.lua`, at
+//! the server; this says the same in Rust, and holds the script to it.
+
+use bytes::Bytes;
+use dq_core::JobId;
+use dq_servers::shared_redis;
+
+use super::member::{Format, JAVA, Member, Width, parse, to_java};
+use crate::script::PRELUDE;
+
+/// Packs a job as a member.
+pub(super) fn pack(format: Format, width: Width, id: JobId, payload: &[u8]) -> Bytes {
+    let (id, len) = write_id(format, id);
+    let id = &id[..len];
+    let mut member = Vec::with_capacity(1 + id.len() + width.bytes() + payload.len());
+    if format == Format::Current {
+        member.push(id.len() as u8);
+    }
+    member.extend_from_slice(id);
+    // Redis keeps no string of 4 GiB, so the bytes that are cut off are zero.
+    member.extend_from_slice(&(payload.len() as u64).to_le_bytes()[..width.bytes()]);
+    member.extend_from_slice(payload);
+    member.into()
+}
+
+/// The job's id; `None` for an id of a length that neither Java nor this crate writes.
+pub(super) fn job_id(member: &Member<'_>) -> Option<JobId> {
+    read_id(member.id)
+}
+
+/// The id that a job with this one has once it has been through a queue of `format`: the legacy
+/// format has room for half an id only.
+fn id_in(format: Format, id: JobId) -> JobId {
+    match format {
+        Format::Current => id,
+        Format::Legacy => from_java(eight(id)),
+    }
+}
+
+/// The job id for an id that Java drew.
+fn from_java(id: [u8; 8]) -> JobId {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&id);
+    bytes[8..].copy_from_slice(&JAVA);
+    JobId::from_bytes(bytes)
+}
+
+/// The id as it is written: so many of these bytes.
+fn write_id(format: Format, id: JobId) -> ([u8; 16], usize) {
+    let bytes = id.to_bytes();
+    let mut short = [0; 16];
+    if format == Format::Legacy || to_java(id).is_some() {
+        short[..8].copy_from_slice(&eight(id));
+        return (short, 8);
+    }
+    let millis = u48(&bytes);
+    if bytes[6] >> 4 == 7 && millis < 1 << 44 {
+        // Version 7, before the year 2527: the version and four zero bits of the time are left
+        // out. The time stays in front, so that equal due times sort by it.
+        let head = (millis << 4) | u64::from(bytes[6] & 0x0f);
+        short[..6].copy_from_slice(&head.to_be_bytes()[2..]);
+        short[6..15].copy_from_slice(&bytes[7..]);
+        return (short, 15);
+    }
+    (bytes, 16)
+}
+
+/// The eight bytes that stand for an id where Redisson expects a double: Java's own, or the random
+/// half of a UUID. Any eight bytes are a double to the server, and no script looks at its value.
+fn eight(id: JobId) -> [u8; 8] {
+    to_java(id).unwrap_or_else(|| {
+        let [.., a, b, c, d, e, f, g, h] = id.to_bytes();
+        [a, b, c, d, e, f, g, h]
+    })
+}
+
+fn read_id(id: &[u8]) -> Option<JobId> {
+    match id.len() {
+        8 => Some(from_java(id.try_into().ok()?)),
+        15 => {
+            let head = u48(id);
+            let mut bytes = [0; 16];
+            bytes[..6].copy_from_slice(&(head >> 4).to_be_bytes()[2..]);
+            bytes[6] = 0x70 | (head & 0x0f) as u8;
+            bytes[7..].copy_from_slice(&id[6..]);
+            Some(JobId::from_bytes(bytes))
+        }
+        16 => Some(JobId::from_bytes(id.try_into().ok()?)),
+        _ => None,
+    }
+}
+
+/// The first six bytes as a number.
+fn u48(bytes: &[u8]) -> u64 {
+    bytes[..6].iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte))
+}
+
+/// Version 7, so 15 bytes: time 0x0190b3e27a4f, then 0xc11 after the version.
+const UUID: [u8; 16] = [
+    0x01, 0x90, 0xb3, 0xe2, 0x7a, 0x4f, 0x7c, 0x11, 0x8d, 0x2e, 0x3f, 0x1a, 0x5b, 0x6c, 0x7d, 0x8e,
+];
+const FORMATS: [Format; 2] = [Format::Current, Format::Legacy];
+const WIDTHS: [Width; 2] = [Width::Four, Width::Eight];
+
+fn java(id: &[u8; 8]) -> JobId {
+    from_java(*id)
+}
+
+#[test]
+fn packs_as_the_server_does() {
+    // Redis 7.0.15 on x86-64 for struct.pack('Bc0Lc0', 8, 'ABCDEFGH', 5, 'hello'), which is
+    // what Redisson 3.21.1 and newer call.
+    let packed = pack(Format::Current, Width::Eight, java(b"ABCDEFGH"), b"hello");
+    assert_eq!(packed[..], *b"\x08ABCDEFGH\x05\0\0\0\0\0\0\0hello");
+    // The same on a 32-bit or Windows server, after its `unsigned long` of four bytes.
+    let packed = pack(Format::Current, Width::Four, java(b"ABCDEFGH"), b"hello");
+    assert_eq!(packed[..], *b"\x08ABCDEFGH\x05\0\0\0hello");
+    // struct.pack('dLc0', …), Redisson 3.21.0 and older: the double stands alone.
+    let packed = pack(Format::Legacy, Width::Eight, java(b"ABCDEFGH"), b"hello");
+    assert_eq!(packed[..], *b"ABCDEFGH\x05\0\0\0\0\0\0\0hello");
+    let packed = pack(Format::Legacy, Width::Four, java(b"ABCDEFGH"), b"hello");
+    assert_eq!(packed[..], *b"ABCDEFGH\x05\0\0\0hello");
+}
+
+#[test]
+fn ids_of_this_crate_lose_the_version_or_nothing() {
+    let packed = pack(Format::Current, Width::Four, JobId::from_bytes(UUID), b"x");
+    let short = b"\x0f\x19\x0b\x3e\x27\xa4\xfc\x11\x8d\x2e\x3f\x1a\x5b\x6c\x7d\x8e";
+    assert_eq!(packed[..16], *short);
+    assert_eq!(packed[16..], *b"\x01\0\0\0x");
+    // Version 4: nothing can be left out.
+    let mut four = UUID;
+    four[6] = 0x4c;
+    let packed = pack(Format::Current, Width::Four, JobId::from_bytes(four), b"");
+    assert_eq!((packed[0], &packed[1..17]), (16, &four[..]));
+    // In the legacy format, the random half.
+    let packed = pack(Format::Legacy, Width::Four, JobId::from_bytes(UUID), b"");
+    assert_eq!(packed[..8], UUID[8..]);
+}
+
+#[test]
+fn a_payload_of_100_bytes_fits_an_allocation_of_128() {
+    let packed = pack(Format::Current, Width::Eight, JobId::from_bytes(UUID), &[7; 100]);
+    // The server adds a header of three bytes and a zero.
+    assert_eq!(packed.len() + 4, 128);
+}
+
+#[test]
+fn whatever_is_packed_is_parsed() {
+    let mut ids = vec![java(b"ABCDEFGH"), java(&[0; 8]), java(&[0xff; 8])];
+    // Every value of every byte, beside each version, each variant, and times too large.
+    for at in 0..16 {
+        for value in 0..=255 {
+            let mut id = UUID;
+            id[at] = value;
+            ids.push(JobId::from_bytes(id));
+        }
+    }
+    for (format, width) in FORMATS.iter().flat_map(|f| WIDTHS.map(|w| (*f, w))) {
+        for id in &ids {
+            for len in [0, 1, 100, 300] {
+                let payload = vec![0xa5; len];
+                let packed = pack(format, width, *id, &payload);
+                let member = parse(width, &packed).unwrap();
+                assert_eq!((member.format, member.payload), (format, &payload[..]));
+                assert_eq!(job_id(&member), Some(id_in(format, *id)));
+            }
+        }
+    }
+}
+
+#[test]
+fn short_ids_sort_as_long_ones_do() {
+    let pack = |id| pack(Format::Current, Width::Eight, JobId::from_bytes(id), b"");
+    for at in (0..16).filter(|at| *at != 6) {
+        let mut later = UUID;
+        later[at] += 1;
+        assert!(pack(UUID) < pack(later), "byte {at}");
+    }
+}
+
+#[test]
+fn what_is_packed_otherwise_is_not_parsed() {
+    let good = pack(Format::Current, Width::Eight, JobId::from_bytes(UUID), b"hello");
+    let mut longer = good.to_vec();
+    longer.push(0);
+    for bytes in [&b""[..], b"hello", b"\x08ABC", &good[..good.len() - 1], &longer, &[0xff; 40]] {
+        assert_eq!(parse(Width::Eight, bytes), None, "{bytes:x?}");
+    }
+    assert_eq!(parse(Width::Four, &good), None, "of a server of another width");
+}
+
+#[test]
+fn an_id_of_another_length_parses_but_names_no_job() {
+    // Redisson's scripts accept any length, so such a member does nobody harm.
+    let member = parse(Width::Four, b"\x03abc\x02\0\0\0hi").unwrap();
+    assert_eq!((member.id, member.payload), (&b"abc"[..], &b"hi"[..]));
+    assert_eq!(job_id(&member), None);
+}
+
+#[test]
+fn ids_of_java_are_told_from_uuids() {
+    assert_eq!(to_java(java(b"ABCDEFGH")), Some(*b"ABCDEFGH"));
+    assert_eq!(to_java(JobId::from_bytes(UUID)), None);
+    assert_eq!(java(b"ABCDEFGH").to_bytes(), *b"ABCDEFGHredisson");
+}
+
+#[test]
+fn the_script_packs_and_parses_as_this_does() {
+    let mut ids = vec![java(b"ABCDEFGH"), java(&[0xff; 8]), JobId::from_bytes([0; 16])];
+    for at in 0..16 {
+        for value in [0, 1, 0x0f, 0x10, 0x70, 0x7f, 0x80, 0xff] {
+            let mut id = UUID;
+            id[at] = value;
+            ids.push(JobId::from_bytes(id));
+        }
+    }
+    let mut redis = shared_redis().connect();
+    for (format, name) in [(Format::Current, "current"), (Format::Legacy, "legacy")] {
+        let script = [
+            "local FORMAT = '",
+            name,
+            "'\n",
+            PRELUDE,
+            include_str!("../scripts/place.lua"),
+            include_str!("../scripts/redisson/java.lua"),
+            "local member = pack_member(mark_of(ARGV[1]), ARGV[2])
+             local format, mark, payload = parse(member)
+             return { member, format, id_of(mark), payload }",
+        ]
+        .concat();
+        for (id, payload) in ids.iter().flat_map(|id| [(id, ""), (id, "a payload")]) {
+            let bytes = id.to_bytes();
+            let words: [&[u8]; 5] = [b"EVAL", script.as_bytes(), b"0", &bytes, payload.as_bytes()];
+            let answer = redis.command_bytes(&words);
+            let [member, said, id_said, payload_said] = answer.list() else {
+                panic!("{answer:?}");
+            };
+            assert_eq!(member.bytes(), pack(format, Width::Eight, *id, payload.as_bytes()));
+            assert_eq!((said.text(), payload_said.text()), (name.to_owned(), payload.to_owned()));
+            assert_eq!(id_said.bytes(), id_in(format, *id).to_bytes());
+        }
+    }
+}
