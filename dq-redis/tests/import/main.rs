@@ -4,10 +4,10 @@ mod rig;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use dq_core::import::{ImportSource, Listed, Taking};
-use dq_core::{ErrorKind, JobId, Timestamp};
+use dq_core::{Dq, ErrorKind, JobId, Timestamp};
 use dq_redis::{Codec, RedissonSource, ZsetSource};
 use dq_servers::{Redis, shared_redis};
 use rig::{CURRENT, LEGACY, Mortal, NOW, Redisson, Target};
@@ -56,6 +56,22 @@ async fn an_entry_that_is_put_there_again_is_another_job() {
         target.dq.import(&source).await.unwrap();
     }
     assert_eq!(target.run_all().await.len(), 3);
+}
+
+#[tokio::test]
+async fn redis_is_a_target_like_any_other() {
+    let redis = shared_redis();
+    let first = Timestamp::from(SystemTime::now()) + Duration::from_secs(3_600);
+    for number in 0..250 {
+        let due = (first.as_millis() + number).to_string();
+        redis.command(&["ZADD", "to-redis", &due, &format!("{number}")]);
+    }
+    let dq = Dq::connect(&format!("{}?prefix=to-redis-target", redis.url())).await.unwrap();
+    let source = ZsetSource::new(&redis.url(), "to-redis", "Q").unwrap();
+    let report = dq.import(source).await.unwrap();
+    assert_eq!((report.imported, report.left.total()), (250, 0));
+    let stats = dq.queue("Q").unwrap().stats().await.unwrap();
+    assert_eq!((stats.scheduled, stats.ready, stats.next_due), (250, 0, Some(first)));
 }
 
 fn first_wish(listed: Vec<Listed>) -> [Taking; 1] {
