@@ -65,6 +65,7 @@ mod tests {
         let mut sum = Reasons::default();
         sum.merge(reasons.clone());
         sum.merge(reasons);
-        assert_eq!((sum.total(), sum.iter().count()), (200, MOST + 1));
+        assert_eq!(sum.total(), 200);
+        assert!((MOST..=MOST + 1).contains(&sum.iter().count()), "{sum:?}");
     }
 }
