@@ -34,11 +34,15 @@ if start < stop then
   entries = redis.call('ZRANGE', zset, start, math.min(stop, start + limit) - 1, 'WITHSCORES')
 end
 
-local reply, taken = { '0' }, 0
+local reply, taken, foreign = { '0' }, 0, false
 for i = 1, #entries / 2 do
   local handle = entries[2 * i - 1]
   local record = redis.call('HGET', lane.job, handle)
-  if record then
+  if #handle ~= HANDLE_BYTES or not record then
+    stray(lane, handle, instant(entries[2 * i]))
+    redis.call('ZREM', zset, handle)
+    foreign = true
+  else
     if taken > 0 and #record > room then
       break
     end
@@ -49,6 +53,10 @@ for i = 1, #entries / 2 do
     reply[at + 6] = state == 'd' and redis.call('HGET', lane.reason, handle) or ''
   end
   taken = taken + 1
+end
+-- The places of the others have changed.
+if foreign then
+  return nil
 end
 if start + taken < stop then
   reply[1] = '1'

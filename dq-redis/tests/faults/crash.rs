@@ -1,0 +1,141 @@
+//! The server is killed with SIGKILL while it is at work, and started again with what is on disk.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use dq_core::config::{Environment, backend_from_url};
+use dq_core::{
+    Backend, Due, JobRef, Lease, LeasedJob, Result, Settlement, SystemClock, Verdict, async_trait,
+};
+use dq_servers::Redis;
+use dq_testkit::behaviour::{self, Store, Subject, Time};
+use dq_testkit::faults::Recorder;
+use tokio::sync::Mutex;
+
+use crate::stand::{by_id, claim_for, job, keyed, open, persist, queue};
+
+/// Stores on a server of their own that is killed and started again whenever one is opened anew.
+#[derive(Debug)]
+struct Killed;
+
+#[derive(Debug)]
+struct OnDisk {
+    redis: Arc<Redis>,
+    opened: Mutex<bool>,
+}
+
+#[async_trait]
+impl Subject for Killed {
+    async fn prepare(&self) -> Result<Box<dyn Store>> {
+        let redis = tokio::task::spawn_blocking(|| Arc::new(Redis::options().aof().start()));
+        let redis = redis.await.expect("a server");
+        Ok(Box::new(OnDisk { redis, opened: Mutex::new(false) }))
+    }
+}
+
+#[async_trait]
+impl Store for OnDisk {
+    async fn open(&self) -> Result<Arc<dyn Backend>> {
+        let mut opened = self.opened.lock().await;
+        if *opened {
+            let redis = Arc::clone(&self.redis);
+            let crash = move || {
+                redis.kill();
+                redis.restart();
+            };
+            tokio::task::spawn_blocking(crash).await.expect("it starts again");
+        }
+        *opened = true;
+        backend_from_url(&self.redis.url())?.connect(&Environment::default()).await
+    }
+
+    fn time(&self) -> Time {
+        Time::Real
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_answered_outlives_a_server_that_is_killed() {
+    let trials = behaviour::trials_for(&Killed).await.unwrap();
+    let crashes = trials.iter().filter(|trial| trial.name().starts_with("crash/"));
+    let runs = crashes.map(|trial| async {
+        let failure = trial.run(&Killed).await.err();
+        failure.map(|failure| format!("{}: {failure:?}", trial.name()))
+    });
+    let runs: Vec<_> = runs.collect();
+    assert!(runs.len() >= 13, "{}", runs.len());
+    let mut failed = Vec::new();
+    for run in runs {
+        failed.extend(run.await);
+    }
+    assert!(failed.is_empty(), "{failed:#?}");
+}
+
+/// One of several clients: hands in, takes back, claims and settles, whatever the server does.
+/// Each client makes its calls one after the other and repeats none: the judge knows what a lost
+/// answer may mean.
+async fn client(number: usize, store: Arc<dyn Backend>, stop: Arc<AtomicBool>) {
+    let name = ["a", "b"][number % 2];
+    let mut round = 0;
+    while !stop.load(Ordering::Relaxed) {
+        round += 1;
+        let mut jobs: Vec<_> = (0..5).map(|_| job(name)).collect();
+        jobs.push(keyed(name, &format!("{number}-{}", round % 7)));
+        let waits = job(name);
+        jobs.push(dq_core::NewJob { due: Due::After(Duration::from_millis(50)), ..waits.clone() });
+        store.schedule(jobs).await.ok();
+        let targets: [JobRef; 1] = [by_id(&waits)];
+        store.cancel(&targets).await.ok();
+        let claimed = claim_for(&*store, &[name], 6, Duration::from_millis(400)).await;
+        let Ok(claimed) = claimed else {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            continue;
+        };
+        let settle = |(place, leased): (usize, &LeasedJob)| {
+            let verdict = match place % 4 {
+                0 => Verdict::Retry(Due::NOW),
+                1 => Verdict::Release { started: true },
+                _ => Verdict::Done,
+            };
+            let lease: Lease = leased.lease();
+            Settlement { lease, verdict }
+        };
+        let settlements: Vec<_> = claimed.jobs.iter().enumerate().map(settle).collect();
+        store.settle(&settlements).await.ok();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_acknowledged_is_lost_or_comes_again_over_kills() {
+    let redis = Arc::new(Redis::options().aof().start());
+    let recorder = Recorder::over(open(&redis.url()).await, Arc::new(SystemClock));
+    let store: Arc<dyn Backend> = Arc::clone(&recorder) as Arc<dyn Backend>;
+    let stop = Arc::new(AtomicBool::new(false));
+    let clients: Vec<_> = (0..4)
+        .map(|number| tokio::spawn(client(number, Arc::clone(&store), Arc::clone(&stop))))
+        .collect();
+    for pause in [150, 230, 90, 310, 170] {
+        tokio::time::sleep(Duration::from_millis(pause)).await;
+        let redis = Arc::clone(&redis);
+        let crash = move || {
+            redis.kill();
+            redis.restart();
+        };
+        tokio::task::spawn_blocking(crash).await.expect("it starts again");
+    }
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    stop.store(true, Ordering::Relaxed);
+    for client in clients {
+        client.await.expect("no client panics");
+    }
+    persist(|| store.now()).await;
+    let breaches = recorder.0.judge().await.expect("the store can be listed");
+    let told: Vec<String> = breaches.iter().map(ToString::to_string).collect();
+    let events = recorder.0.history().events().len();
+    assert!(told.is_empty(), "of {events} events:\n{}", told.join("\n"));
+    // The history is worth something: jobs went all the way, and some answers were lost.
+    let stats = store.stats(&[queue("a"), queue("b")]).await.unwrap();
+    let done: u64 = stats.iter().map(|stats| stats.totals.unwrap().done).sum();
+    assert!(done > 50 && events > 500, "{done} done in {events} events");
+}

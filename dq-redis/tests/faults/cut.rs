@@ -1,0 +1,167 @@
+//! Connections that break at any moment, and scripts that the server forgets.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use dq_core::{Cancelled, ErrorKind, FencingToken, Lease, Scheduled, Settled, Settlement, Verdict};
+use dq_servers::Redis;
+
+use crate::proxy::Proxy;
+use crate::stand::{
+    by_id, claim, claim_for, done, job, later, open, persist, queue, refused, stats, until,
+};
+
+#[tokio::test]
+async fn a_request_that_is_cut_anywhere_is_stored_once() {
+    let redis = Redis::start();
+    let proxy = Proxy::to(redis.address()).await;
+    let backend = open(&proxy.url()).await;
+    backend.schedule(vec![later(job("q"))]).await.unwrap();
+    let mut jobs = 1;
+    for bytes in [0, 1, 20, 100, 200, 300] {
+        let new = later(job("q"));
+        proxy.cut_request_after(bytes);
+        let answer = backend.schedule(vec![new.clone()]).await;
+        let error = refused(answer, ErrorKind::OutcomeUnknown, &["same job ids"]);
+        assert!(error.is_retryable());
+        let again = backend.schedule(vec![new.clone()]).await.unwrap();
+        assert!(matches!(again[..], [Scheduled::Created(_)]), "{again:?} after {bytes} bytes");
+        jobs += 1;
+        assert_eq!(stats(&*backend, "q").await.scheduled, jobs);
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_is_cut_anywhere_is_told_truly_when_the_call_is_repeated() {
+    let redis = Redis::start();
+    let proxy = Proxy::to(redis.address()).await;
+    let backend = open(&proxy.url()).await;
+    backend.schedule(vec![later(job("q"))]).await.unwrap();
+    // Scripts are known to the server from their first call on.
+    backend.cancel(&[by_id(&job("q"))]).await.unwrap();
+    for bytes in [0, 1, 5, 10] {
+        let new = later(job("q"));
+        proxy.cut_answer_after(bytes);
+        refused(backend.schedule(vec![new.clone()]).await, ErrorKind::OutcomeUnknown, &[]);
+        let again = backend.schedule(vec![new.clone()]).await.unwrap();
+        let [Scheduled::Kept(receipt)] = again[..] else { panic!("{again:?}") };
+        assert_eq!(receipt.id, new.id, "it was stored by the first call");
+
+        let target = [by_id(&new)];
+        proxy.cut_answer_after(bytes.min(2));
+        refused(backend.cancel(&target).await, ErrorKind::OutcomeUnknown, &[]);
+        assert_eq!(backend.cancel(&target).await.unwrap(), [Cancelled::NotFound]);
+    }
+    assert_eq!(stats(&*backend, "q").await.scheduled, 1);
+}
+
+#[tokio::test]
+async fn a_claim_whose_answer_is_lost_lapses_and_a_settlement_counts_once() {
+    let redis = Redis::start();
+    let proxy = Proxy::to(redis.address()).await;
+    let backend = open(&proxy.url()).await;
+    backend.schedule((0..3).map(|_| job("q")).collect()).await.unwrap();
+    let lease = Duration::from_millis(300);
+    // Scripts are known to the server from their first call on.
+    let none = claim_for(&*backend, &["q"], 0, lease).await.unwrap();
+    assert!(none.jobs.is_empty());
+    backend.settle(&unknown()).await.unwrap();
+    proxy.cut_answer_after(30);
+    let lost = claim_for(&*backend, &["q"], 3, lease).await;
+    refused(lost, ErrorKind::Unavailable, &[]);
+    assert_eq!(stats(&*backend, "q").await.running, 3, "leased to nobody");
+    until("the leases lapse", async || stats(&*backend, "q").await.ready == 3).await;
+    let again = claim(&*backend, &["q"], 3).await.unwrap();
+    assert!(again.jobs.iter().all(|leased| leased.job.losses == 1 && leased.job.attempts == 0));
+
+    proxy.cut_answer_after(0);
+    let settled = backend.settle(&done(&again)).await;
+    refused(settled, ErrorKind::OutcomeUnknown, &[]);
+    assert_eq!(backend.settle(&done(&again)).await.unwrap(), [Settled::Stale; 3]);
+    let counts = stats(&*backend, "q").await;
+    assert_eq!((counts.running, counts.totals.unwrap().done), (0, 3));
+}
+
+/// A lease that nobody has.
+fn unknown() -> [Settlement; 1] {
+    let lease = Lease { queue: queue("q"), job: job("q").id, token: FencingToken(1) };
+    [Settlement { lease, verdict: Verdict::Done }]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_that_are_killed_at_any_moment_lose_nothing() {
+    let redis = Redis::start();
+    let backend = open(&redis.url()).await;
+    let stop = AtomicBool::new(false);
+    let killer = async {
+        let mut connection = redis.connect();
+        while !stop.load(Ordering::Relaxed) {
+            connection.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+            tokio::time::sleep(Duration::from_millis(3)).await;
+        }
+    };
+    const JOBS: u64 = 400;
+    let work = async {
+        for _ in 0..JOBS / 4 {
+            let jobs: Vec<_> = (0..4).map(|_| job("q")).collect();
+            persist(|| backend.schedule(jobs.clone())).await;
+        }
+        let mut ended = 0;
+        while ended < JOBS {
+            let lease = Duration::from_millis(200);
+            let claimed = persist(|| claim_for(&*backend, &["q"], 50, lease)).await;
+            let ended_now = done(&claimed);
+            persist(|| backend.settle(&ended_now)).await;
+            ended = persist(|| backend.stats(&[])).await[0].totals.unwrap().done;
+        }
+        stop.store(true, Ordering::Relaxed);
+    };
+    tokio::join!(killer, work);
+    let counts = stats(&*backend, "q").await;
+    let totals = counts.totals.unwrap();
+    assert_eq!((totals.created, totals.done, counts.ready, counts.running), (JOBS, JOBS, 0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn scripts_that_are_flushed_in_mid_run_are_not_missed() {
+    let redis = Redis::start();
+    let backend = open(&redis.url()).await;
+    let stop = AtomicBool::new(false);
+    let flusher = async {
+        let mut connection = redis.connect();
+        while !stop.load(Ordering::Relaxed) {
+            connection.command(&["SCRIPT", "FLUSH"]);
+            tokio::task::yield_now().await;
+        }
+    };
+    let work = async {
+        for _ in 0..100 {
+            let jobs = (0..3).map(|_| job("q")).collect();
+            backend.schedule(jobs).await.expect("no call fails");
+            let claimed = claim(&*backend, &["q"], 3).await.expect("no call fails");
+            assert_eq!(claimed.jobs.len(), 3);
+            let settled = backend.settle(&done(&claimed)).await.expect("no call fails");
+            assert_eq!(settled, [Settled::Accepted; 3]);
+        }
+        stop.store(true, Ordering::Relaxed);
+    };
+    tokio::join!(flusher, work);
+}
+
+#[tokio::test]
+async fn a_listener_that_is_killed_hears_again() {
+    let redis = Redis::start();
+    let backend = open(&redis.url()).await;
+    let mut wakeups = backend.listen(&[queue("q")]).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(5), wakeups.next()).await.expect("the first look");
+    for _ in 0..3 {
+        assert_eq!(redis.command(&["CLIENT", "KILL", "TYPE", "pubsub"]).int(), 1);
+        // What was published meanwhile is lost, so the new connection is a hint itself.
+        tokio::time::timeout(Duration::from_secs(5), wakeups.next()).await.expect("it is back");
+        let new = later(job("q"));
+        let due = backend.schedule(vec![new.clone()]).await.unwrap()[0].due();
+        let hint = tokio::time::timeout(Duration::from_secs(5), wakeups.next()).await;
+        assert_eq!(hint.expect("the connection carries hints").due, due);
+        backend.cancel(&[by_id(&new)]).await.unwrap();
+    }
+}

@@ -1,0 +1,168 @@
+//! What others have written under our names: it is put aside, named, and keeps no job of ours back.
+
+use std::time::Duration;
+
+use dq_core::{
+    BrowseParams, DeadKind, ErrorKind, JobState, NewJob, Operation, Scheduled, Severity,
+};
+use dq_servers::Redis;
+
+use crate::stand::{by_id, claim, claim_for, done, found, job, keyed, open, queue, refused, stats};
+
+const KINDS: [&str; 9] = ["due", "job", "state", "lease", "key", "dead", "reason", "meta", "stray"];
+
+fn key(kind: &str) -> String {
+    format!("{{dq}}:{kind}:q")
+}
+
+#[tokio::test]
+async fn a_key_of_another_type_stops_its_queue_only() {
+    let redis = Redis::start();
+    let backend = open(&redis.url()).await;
+    for kind in ["due", "job", "state", "lease", "meta"] {
+        backend.schedule(vec![job("q"), keyed("q", "k")]).await.unwrap();
+        let (ours, aside) = (key(kind), format!("aside:{kind}"));
+        redis.command(&["RENAME", &ours, &aside]);
+        redis.command(&["SET", &ours, "something else"]);
+
+        for _ in 0..3 {
+            backend.schedule(vec![job("well")]).await.unwrap();
+            let claimed = claim(&*backend, &["well", "q"], 9).await.unwrap();
+            assert_eq!(claimed.jobs.len(), 1, "the other queue is served ({kind})");
+            assert_eq!(claimed.jobs[0].job.losses, 0);
+            backend.settle(&done(&claimed)).await.unwrap();
+        }
+        let words = ["WRONGTYPE", "queue q", "prefix"];
+        refused(claim(&*backend, &["q"], 9).await, ErrorKind::Incompatible, &words);
+        // New jobs have no state yet: they can be stored.
+        if kind != "state" {
+            let answer = backend.schedule(vec![keyed("q", "other")]).await;
+            refused(answer, ErrorKind::Incompatible, &["WRONGTYPE", "prefix"]);
+        }
+        let findings = backend.check().await;
+        let finding = found(&findings, "redis.foreign-key");
+        assert_eq!(finding.severity, Severity::Error);
+        assert!(finding.what.contains(&ours), "{finding}");
+
+        redis.command(&["DEL", &ours]);
+        redis.command(&["RENAME", &aside, &ours]);
+        let claimed = claim(&*backend, &["q"], 9).await.unwrap();
+        assert_eq!(claimed.jobs.len(), 2, "nothing was lost and nothing half stored ({kind})");
+        backend.settle(&done(&claimed)).await.unwrap();
+    }
+    assert!(!backend.check().await.iter().any(|found| found.code == "redis.foreign-key"));
+}
+
+#[tokio::test]
+async fn foreign_members_are_put_aside_and_told() {
+    let redis = Redis::start();
+    let backend = open(&redis.url()).await;
+    let ours = job("q");
+    backend.schedule(vec![ours.clone()]).await.unwrap();
+    for (score, member) in [
+        ("-inf", "no job"),
+        ("1.5", "fourteen bytes"),
+        ("0", ""),
+        ("7", "a member that is longer than any of ours"),
+        ("+inf", "never"),
+    ] {
+        redis.command(&["ZADD", &key("due"), score, member]);
+    }
+    redis.command(&["HSET", &key("job"), "", "empty name", "unrelated", "field"]);
+    let claimed = claim(&*backend, &["q"], 9).await.unwrap();
+    assert_eq!(claimed.jobs.len(), 1);
+    assert_eq!(claimed.jobs[0].job.id, ours.id);
+    // What is due at no time is waited for like anything that is far away.
+    let next = claim(&*backend, &["q"], 9).await.unwrap();
+    assert!(next.jobs.is_empty() && next.next_due.unwrap() > next.now);
+    let browse =
+        BrowseParams { queue: &queue("q"), state: JobState::Scheduled, after: None, limit: 1 };
+    assert!(backend.browse(browse).await.unwrap().jobs.is_empty());
+
+    let findings = backend.check().await;
+    let strays = found(&findings, "redis.strays");
+    assert!(strays.what.starts_with("5 ") && strays.what.contains("queue q"), "{strays}");
+    assert!(strays.remedy.contains(&key("stray")), "{strays}");
+    assert_eq!(redis.command(&["ZCARD", &key("stray")]).int(), 5);
+    assert_eq!(redis.command(&["HGET", &key("job"), ""]).text(), "empty name", "kept as it was");
+    redis.command(&["DEL", &key("stray")]);
+    assert!(!backend.check().await.iter().any(|found| found.code == "redis.strays"));
+}
+
+#[tokio::test]
+async fn a_record_that_cannot_be_read_is_dead_and_shown_as_it_is() {
+    let redis = Redis::start();
+    let backend = open(&redis.url()).await;
+    backend.schedule(vec![job("q")]).await.unwrap();
+    // Flags that promise headers, and bytes that are none.
+    let handle = "abcdefghijklmn";
+    let record = b"\0\0\0\0\0\x01\x07\x08\x04\0\0\0\x02{}}";
+    redis.command_bytes(&[b"HSET", key("job").as_bytes(), handle.as_bytes(), record]);
+    redis.command(&["ZADD", &key("due"), "0", handle]);
+    let broken = b"\0\0\0\0\0\x01\x07\x08\x04\0\0\0\x09{}}";
+    redis.command_bytes(&[b"HSET", key("job").as_bytes(), b"brokenrecord14", broken]);
+    redis.command(&["ZADD", &key("due"), "0", "brokenrecord14"]);
+
+    let claimed = claim(&*backend, &["q"], 9).await.unwrap();
+    assert_eq!(claimed.jobs.len(), 2, "ours, and one that is strange but whole");
+    let dead = BrowseParams { queue: &queue("q"), state: JobState::Dead, after: None, limit: 10 };
+    let page = backend.browse(dead).await.unwrap();
+    let [view] = &page.jobs[..] else { panic!("{page:?}") };
+    assert_eq!(view.job.payload, &broken[..], "with the bytes as they were");
+    assert_eq!(view.dead.as_ref().unwrap().0.kind, DeadKind::Undecodable);
+    let id = view.job.id;
+    let shown = backend.get(&dq_core::JobRef::new(queue("q"), id)).await.unwrap();
+    assert_eq!(shown.as_ref(), Some(view));
+    let remove = Operation::Remove { queue: &queue("q"), jobs: Some(&[id]) };
+    assert_eq!(backend.operate(remove).await.unwrap().affected, 1);
+    assert_eq!(stats(&*backend, "q").await.dead, 0);
+}
+
+#[tokio::test]
+async fn garbage_in_every_hash_and_set_stops_nothing() {
+    let redis = Redis::start();
+    let backend = open(&redis.url()).await;
+    let (first, second) = (keyed("q", "first"), job("q"));
+    backend.schedule(vec![first.clone(), second.clone()]).await.unwrap();
+    let lease = Duration::from_millis(20);
+    assert_eq!(claim_for(&*backend, &["q"], 9, lease).await.unwrap().jobs.len(), 2);
+    for kind in KINDS {
+        let (key, hash) = (key(kind), ["job", "state", "key", "reason", "meta"].contains(&kind));
+        if hash {
+            redis.command(&["HSET", &key, "", "x", "fourteen bytes", "x", "garbage", "no job"]);
+        } else {
+            redis.command(&["ZADD", &key, "3", "", "4", "fourteen bytes", "5", "garbage"]);
+        }
+    }
+    // Their states are garbage now, and their queue's counters.
+    for state in redis.command(&["HKEYS", &key("state")]).list() {
+        redis.command_bytes(&[b"HSET", key("state").as_bytes(), state.bytes(), b"short"]);
+    }
+    redis.command(&["HSET", &key("meta"), "token", "many", "done", "all", "created", "-1"]);
+    tokio::time::sleep(lease).await;
+
+    let counts = stats(&*backend, "q").await;
+    assert!(counts.ready >= 2, "{counts:?}");
+    let claimed = claim(&*backend, &["q"], 9).await.unwrap();
+    let mut ids: Vec<_> = claimed.jobs.iter().map(|leased| leased.job.id).collect();
+    ids.sort();
+    assert_eq!(ids, {
+        let mut both = [first.id, second.id];
+        both.sort();
+        both
+    });
+    for state in [JobState::Scheduled, JobState::Ready, JobState::Running, JobState::Dead] {
+        let all = BrowseParams { queue: &queue("q"), state, after: None, limit: 10 };
+        backend.browse(all).await.unwrap();
+    }
+    let by_garbage = dq_core::JobRef::new(queue("q"), dq_core::JobKey::new("garbage").unwrap());
+    assert!(backend.get(&by_garbage).await.unwrap().is_none());
+    backend.cancel(&[by_garbage]).await.unwrap();
+    let answer = backend.schedule(vec![NewJob { ..keyed("q", "garbage") }]).await.unwrap();
+    assert!(matches!(answer[..], [Scheduled::Created(_)]), "{answer:?}");
+    assert!(backend.get(&by_id(&first)).await.unwrap().is_some());
+    let replay = Operation::Replay { queue: &queue("q"), jobs: None, due: dq_core::Due::NOW };
+    backend.operate(replay).await.unwrap();
+    backend.operate(Operation::Purge { queue: &queue("q") }).await.unwrap();
+    assert!(stats(&*backend, "q").await.running >= 2, "what runs goes on");
+}

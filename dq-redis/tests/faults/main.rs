@@ -1,0 +1,9 @@
+//! The native backend on real servers that fail, refuse, lie, die and come back.
+
+mod crash;
+mod cut;
+mod foreign;
+mod pressure;
+mod proxy;
+mod refused;
+mod stand;

@@ -1,0 +1,155 @@
+//! Servers that are there and do not serve: full, busy, loading, frozen, with a disk that fails.
+
+use std::time::{Duration, Instant};
+
+use dq_core::{ErrorKind, Scheduled};
+use dq_servers::Redis;
+
+use crate::stand::{claim, claim_for, connect, done, job, open, queue, refused, stats, until};
+
+#[tokio::test]
+async fn a_full_server_takes_nothing_and_can_be_emptied() {
+    let redis = Redis::start();
+    let backend = open(&redis.url()).await;
+    backend.schedule((0..20).map(|_| job("q")).collect()).await.unwrap();
+    let lease = Duration::from_millis(50);
+    assert_eq!(claim_for(&*backend, &["q"], 5, lease).await.unwrap().jobs.len(), 5);
+    redis.command(&["CONFIG", "SET", "maxmemory", "1"]);
+
+    let new = job("q");
+    let error = refused(backend.schedule(vec![new.clone()]).await, ErrorKind::Full, &["maxmemory"]);
+    assert!(error.is_retryable());
+    refused(backend.schedule(vec![job("new-queue")]).await, ErrorKind::Full, &[]);
+    // Lapsed leases come back, and all jobs can be run, though nothing may take memory.
+    until("the leases lapse", async || stats(&*backend, "q").await.ready == 20).await;
+    let claimed = claim(&*backend, &["q"], 100).await.unwrap();
+    assert_eq!(claimed.jobs.len(), 20);
+    backend.settle(&done(&claimed)).await.unwrap();
+    open(&redis.url()).await;
+
+    redis.command(&["CONFIG", "SET", "maxmemory", "0"]);
+    let answer = backend.schedule(vec![new]).await.unwrap();
+    assert!(matches!(answer[..], [Scheduled::Created(_)]), "the refused call stored nothing");
+    assert_eq!(stats(&*backend, "q").await.totals.unwrap().created, 21);
+}
+
+#[tokio::test]
+async fn a_server_that_cannot_save_takes_nothing() {
+    let redis = Redis::options().set("save", "3600 1000").start();
+    let backend = open(&redis.url()).await;
+    // A snapshot cannot take the place of a directory.
+    std::fs::create_dir(redis.dir().join("dump.rdb")).unwrap();
+    redis.command(&["BGSAVE"]);
+    let failed = async || {
+        redis.command(&["INFO", "persistence"]).text().contains("rdb_last_bgsave_status:err")
+    };
+    until("the snapshot fails", failed).await;
+    refused(backend.schedule(vec![job("q")]).await, ErrorKind::ReadOnly, &["MISCONF", "disk"]);
+    // One can still connect, to look.
+    assert_eq!(stats(&*open(&redis.url()).await, "q").await.ready, 0);
+    std::fs::remove_dir(redis.dir().join("dump.rdb")).unwrap();
+    assert!(redis.command(&["SAVE"]).is_ok());
+    backend.schedule(vec![job("q")]).await.expect("it can save again");
+}
+
+#[tokio::test]
+async fn a_server_without_its_replicas_takes_nothing_for_now() {
+    let redis = Redis::start();
+    let backend = open(&redis.url()).await;
+    redis.command(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+    let answer = backend.schedule(vec![job("q")]).await;
+    let error = refused(answer, ErrorKind::Unavailable, &["NOREPLICAS", "min-replicas"]);
+    assert!(error.is_retryable());
+    redis.command(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
+    backend.schedule(vec![job("q")]).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_runs_somebody_elses_script_is_waited_for() {
+    let redis = Redis::options().set("lua-time-limit", "20").start();
+    let backend = open(&redis.url()).await;
+    std::thread::scope(|scope| {
+        scope.spawn(|| redis.command(&["EVAL", "while true do end", "0"]));
+        tokio::task::block_in_place(|| {
+            tokio::runtime::Handle::current().block_on(async {
+                until("the script is noticed", async || backend.now().await.is_err()).await;
+                let answer = backend.schedule(vec![job("q")]).await;
+                let error = refused(answer, ErrorKind::Unavailable, &["BUSY", "SCRIPT KILL"]);
+                assert!(error.is_retryable());
+            });
+        });
+        assert!(redis.command(&["SCRIPT", "KILL"]).is_ok());
+    });
+    backend.schedule(vec![job("q")]).await.expect("the script has ended");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_loading_is_waited_for() {
+    let redis = Redis::options()
+        .set("save", "3600 1000")
+        .set("key-load-delay", "30000")
+        .set("loading-process-events-interval-bytes", "1024")
+        .start();
+    let filler = "x".repeat(1024);
+    for key in 0..40 {
+        redis.command(&["SET", &key.to_string(), &filler]);
+    }
+    redis.command(&["CONFIG", "SET", "rdbcompression", "no"]);
+    let backend = open(&redis.url()).await;
+    let kept = job("q");
+    backend.schedule(vec![kept.clone()]).await.unwrap();
+    assert!(redis.command(&["SAVE"]).is_ok());
+    redis.kill();
+    std::thread::scope(|scope| {
+        scope.spawn(|| redis.restart());
+        tokio::task::block_in_place(|| {
+            tokio::runtime::Handle::current().block_on(async {
+                let mut seen = false;
+                let loading = async || match backend.schedule(vec![kept.clone()]).await {
+                    Ok(_) => true,
+                    Err(error) => error.to_string().contains("LOADING"),
+                };
+                until("it loads", loading).await;
+                if let Err(error) = connect(&redis.url()).await {
+                    seen = error.to_string().contains("LOADING");
+                    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+                }
+                assert!(seen, "the server had loaded before anybody could ask");
+            });
+        });
+    });
+    let claimed = claim(&*backend, &["q"], 1).await.unwrap();
+    assert_eq!(claimed.jobs[0].job.id, kept.id);
+}
+
+#[tokio::test]
+async fn a_frozen_server_is_given_up_in_time_and_taken_up_again() {
+    let redis = Redis::start();
+    let url = format!("{}?response_timeout=500ms", redis.url());
+    let backend = open(&url).await;
+    let other = open(&url).await;
+    let _first = backend.listen(&[queue("q")]).await.unwrap();
+    let new = job("q");
+    backend.schedule(vec![job("q")]).await.unwrap();
+    redis.freeze();
+    let began = Instant::now();
+    let answer = other.schedule(vec![job("never-used-before")]).await;
+    refused(answer, ErrorKind::Unavailable, &[]);
+    refused(
+        backend.schedule(vec![new.clone()]).await,
+        ErrorKind::OutcomeUnknown,
+        &["same job ids"],
+    );
+    refused(claim(&*other, &["q"], 1).await, ErrorKind::Unavailable, &[]);
+    refused(connect(&url).await, ErrorKind::Unavailable, &[]);
+    // Neither who listens nor who closes waits for the server.
+    let _second = backend.listen(&[queue("r")]).await.unwrap();
+    other.close().await.unwrap();
+    assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
+    redis.thaw();
+    // What was sent while it was frozen took effect when it went on, or with the repetition.
+    let answer = crate::stand::persist(|| backend.schedule(vec![new.clone()])).await;
+    assert_eq!(answer[0].id(), new.id);
+    assert_eq!(stats(&*backend, "q").await.totals.unwrap().created, 2);
+    assert_eq!(claim(&*backend, &["q"], 9).await.unwrap().jobs.len(), 2);
+}

@@ -1,0 +1,131 @@
+//! Servers that cannot be used are refused when connecting: with the reason, a remedy, and without
+//! the password.
+
+use dq_core::{ErrorKind, Severity};
+use dq_servers::Redis;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+use crate::stand::{PASSWORD, claim, connect, found, job, open, refused};
+
+#[tokio::test]
+async fn no_server() {
+    let redis = Redis::start();
+    let url = format!("redis://u:{PASSWORD}@{}/0", redis.address());
+    redis.stop();
+    let error = refused(connect(&url).await, ErrorKind::Unavailable, &[&redis.address(), "runs"]);
+    assert!(error.is_retryable());
+    for url in [
+        format!("redis+unix://:{PASSWORD}@/nowhere/redis.sock"),
+        format!("redis+cluster://:{PASSWORD}@{}", redis.address()),
+        format!("redis+sentinel://:{PASSWORD}@{}/main", redis.address()),
+    ] {
+        refused(connect(&url).await, ErrorKind::Unavailable, &[]);
+    }
+    refused(connect("redis://no-such-host.invalid/0").await, ErrorKind::Unavailable, &["invalid"]);
+}
+
+#[tokio::test]
+async fn a_wrong_password_or_none() {
+    let redis = Redis::options().password("secret1").start();
+    for who in [format!(":{PASSWORD}@"), format!("nobody:{PASSWORD}@"), String::new()] {
+        let url = format!("redis://{who}{}/0", redis.address());
+        refused(connect(&url).await, ErrorKind::Config, &["password"]);
+    }
+    // Who is let in and loses the right later is told the same.
+    let backend = open(&redis.url()).await;
+    redis.command(&["CONFIG", "SET", "requirepass", PASSWORD]);
+    redis.connect(); // Its own password is the old one by now.
+    drop(backend);
+}
+
+#[tokio::test]
+async fn a_database_that_is_not_there() {
+    let redis = Redis::options().set("databases", "2").start();
+    let url = |number: u16| format!("redis://{}/{number}", redis.address());
+    refused(connect(&url(7)).await, ErrorKind::Config, &["DB index", "databases"]);
+    let backend = open(&url(1)).await;
+    backend.schedule(vec![job("q")]).await.unwrap();
+    let other = open(&url(0)).await;
+    assert!(claim(&*other, &["q"], 1).await.unwrap().jobs.is_empty(), "databases are apart");
+}
+
+#[tokio::test]
+async fn no_scripts() {
+    for command in ["EVAL", "EVALSHA"] {
+        let redis = Redis::options().set(&format!("rename-command {command}"), "\"\"").start();
+        refused(connect(&redis.url()).await, ErrorKind::Incompatible, &["scripts", "Lua", command]);
+    }
+    let redis = Redis::start();
+    for denied in ["-eval", "-evalsha", "-@scripting"] {
+        let acl = ["ACL", "SETUSER", "u", "reset", "on", ">secret1", "~*", "&*", "+@all", denied];
+        assert!(redis.command(&acl).is_ok());
+        let url = format!("redis://u:secret1@{}/0", redis.address());
+        refused(connect(&url).await, ErrorKind::Config, &["NOPERM", "rights"]);
+    }
+}
+
+#[tokio::test]
+async fn a_replica() {
+    let primary = Redis::start();
+    let replica = Redis::options().replica_of(&primary).start();
+    refused(connect(&replica.url()).await, ErrorKind::ReadOnly, &["replica", "primary"]);
+    // A primary that becomes one while it is in use.
+    let backend = open(&primary.url()).await;
+    let port = replica.port().to_string();
+    assert!(replica.command(&["REPLICAOF", "NO", "ONE"]).is_ok());
+    assert!(primary.command(&["REPLICAOF", "127.0.0.1", &port]).is_ok());
+    refused(backend.schedule(vec![job("q")]).await, ErrorKind::ReadOnly, &["READONLY", "primary"]);
+    assert!(primary.command(&["REPLICAOF", "NO", "ONE"]).is_ok());
+    backend.schedule(vec![job("q")]).await.expect("it is the primary again");
+}
+
+#[tokio::test]
+async fn too_many_clients() {
+    let redis = Redis::options().set("maxclients", "3").start();
+    let held: Vec<_> = (0..3).map(|_| redis.connect()).collect();
+    let error = refused(connect(&redis.url()).await, ErrorKind::Unavailable, &[]);
+    assert!(error.is_retryable());
+    drop(held);
+    open(&redis.url()).await;
+}
+
+#[tokio::test]
+async fn protected_mode_refuses_strangers() {
+    // A real server refuses only those from other machines; this one says what it says then.
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let said = b"-DENIED Redis is running in protected mode because protected mode is \
+                         enabled and no password is set for the default user.\r\n";
+            stream.write_all(said).await.ok();
+            // Its answers to what is asked before it hangs up.
+            let mut buffer = [0; 1024];
+            while matches!(stream.read(&mut buffer).await, Ok(1..)) {
+                stream.write_all(said).await.ok();
+            }
+        }
+    });
+    let url = format!("redis://{address}/0");
+    refused(connect(&url).await, ErrorKind::Config, &["protected mode", "set a password"]);
+}
+
+#[tokio::test]
+async fn a_server_that_evicts_is_found_out() {
+    let redis = Redis::start();
+    let backend = open(&redis.url()).await;
+    assert_eq!(found(&backend.check().await, "redis.no-aof").severity, Severity::Warning);
+    redis.command(&["CONFIG", "SET", "maxmemory", "100mb"]);
+    redis.command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
+    let findings = backend.check().await;
+    let evicts = found(&findings, "redis.evicts");
+    assert_eq!(evicts.severity, Severity::Error);
+    assert!(evicts.what.contains("allkeys-lru") && evicts.remedy.contains("noeviction"));
+    redis.kill();
+    found(&backend.check().await, "redis.unreachable");
+
+    let durable = Redis::options().aof().start();
+    let findings = open(&durable.url()).await.check().await;
+    assert!(findings.is_empty(), "{findings:?}");
+}
