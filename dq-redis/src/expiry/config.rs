@@ -111,3 +111,30 @@ dq_core::register_backend! {
     schemes: ["redis-expiry", "redis-expiry+unix", "redis-expiry+cluster", "redis-expiry+sentinel"],
     from_url: |url| Ok(Box::new(RedisExpiryConfig::from_url(url)?)),
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(url: &str) -> Result<RedisExpiryConfig> {
+        RedisExpiryConfig::from_url(&ConnectUrl::parse(url).unwrap())
+    }
+
+    #[test]
+    fn urls_are_read_with_their_options() {
+        let config = read("redis-expiry://host/3?prefix=shop&configure=true&response_timeout=2s");
+        let config = config.unwrap();
+        assert_eq!((config.prefix.as_str(), config.configure), ("shop", true));
+        assert_eq!(config.response_timeout, Duration::from_secs(2));
+        assert!(!read("redis-expiry+cluster://a,b?tls=true").unwrap().configure);
+    }
+
+    #[test]
+    fn wrong_options_are_refused() {
+        for options in ["configure=yes", "configured=true", "prefix=a{b}", "response_timeout=soon"]
+        {
+            let error = read(&format!("redis-expiry://host?{options}")).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Config, "{options}");
+        }
+    }
+}

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use redis::Value;
 
 use super::ears::{Ear, Ears};
@@ -13,6 +14,9 @@ use crate::reply::Reply;
 
 /// How often the primaries of a cluster are asked for. A new one is not heard before; timers go on.
 const REFRESH: Duration = Duration::from_secs(10);
+
+/// For a connection to be made.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Host and port.
 pub(super) type Node = (String, u16);
@@ -42,12 +46,13 @@ impl Nodes {
         nodes
     }
 
-    /// Returns once each connection is there, or cannot be had at the moment.
+    /// Returns once each connection is there, or cannot be had at the moment. Nobody waits long for
+    /// what is only hints.
     pub(super) async fn hear(&self) {
-        let open: Vec<Open> = self.open().values().cloned().collect();
-        for Open { subscriber, .. } in open {
-            subscriber.hear(vec![self.channel.clone()]).await;
-        }
+        let mut open: Vec<Open> = self.open().values().cloned().collect();
+        open.retain(|open| !open.ear.is_up());
+        let heard = open.iter().map(|open| open.subscriber.hear(vec![self.channel.clone()]));
+        tokio::time::timeout(PATIENCE, join_all(heard)).await.ok();
     }
 
     /// Whether every connection is there.
@@ -56,12 +61,13 @@ impl Nodes {
         !open.is_empty() && open.values().all(|open| open.ear.is_up())
     }
 
-    /// Keeps to the primaries of a cluster, whoever they are. Does not end.
+    /// Keeps to the primaries of a cluster, whoever they are.
     pub(super) async fn follow(&self) {
-        loop {
-            self.hear().await;
+        self.hear().await;
+        while self.link.server().is_cluster() {
             tokio::time::sleep(REFRESH).await;
             self.refresh().await;
+            self.hear().await;
         }
     }
 

@@ -113,7 +113,7 @@ async fn a_user_who_may_not_listen_is_told_so() {
 }
 
 #[tokio::test]
-async fn several_processes_are_not_confused_by_the_canaries_of_others() {
+async fn several_processes_find_out_at_once() {
     let server = server();
     let backends = [open_on(&server).await, open_on(&server).await, open_on(&server).await];
     let checks = backends.iter().map(|backend| finding(backend));

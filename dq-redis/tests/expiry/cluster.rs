@@ -1,12 +1,15 @@
 //! In a cluster each node tells its own subscribers which of its keys expire.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use dq_core::{Backend, Due};
 use dq_redis::{Notifications, RedisExpiryConfig};
-use dq_servers::RedisCluster;
+use dq_servers::{Redis, RedisCluster};
 
-use crate::rig::{FAR, alarm, claim, expire, hint, job, listen, open, queue, schedule};
+use crate::rig::{
+    BOUND, FAR, alarm, claim, expire, hint, job, listen, open, queue, schedule, until,
+};
 
 #[tokio::test]
 async fn alarms_of_every_node_are_heard() {
@@ -40,4 +43,40 @@ async fn alarms_of_every_node_are_heard() {
         let letters = node.command(&["CONFIG", "GET", "notify-keyspace-events"]).list()[1].text();
         assert!(letters.contains('E') && letters.contains('x'), "{letters}");
     }
+}
+
+#[tokio::test]
+async fn a_node_that_comes_later_is_heard() {
+    let cluster = RedisCluster::start(1);
+    let first = &cluster.nodes()[0];
+    let url = format!("redis+cluster://{}", first.address());
+    let backend = open(&RedisExpiryConfig::new(url)).await;
+    let mut wakeups = listen(&backend, &queue()).await;
+
+    let second = Redis::options().cluster().set("notify-keyspace-events", "Ex").start();
+    let port = first.port().to_string();
+    // Its claim to the slot is the newer one.
+    for command in
+        [&["CLUSTER", "SET-CONFIG-EPOCH", "9"][..], &["CLUSTER", "MEET", "127.0.0.1", &port]]
+    {
+        assert!(second.command(command).is_ok());
+    }
+    let slot = first.command(&["CLUSTER", "KEYSLOT", "{dq}"]).int().to_string();
+    let id = second.command(&["CLUSTER", "MYID"]).text();
+    let give = ["CLUSTER", "SETSLOT", &slot, "NODE", &id];
+    until("given by the first", || first.command(&give).is_ok()).await;
+    until("taken by the second", || second.command(&give).is_ok()).await;
+    until("served by the second", || second.command(&["SET", "{dq}:x", ""]).is_ok()).await;
+
+    // The primaries are asked for every ten seconds.
+    let heard = async {
+        loop {
+            expire(&second, &alarm("dq", FAR, &queue())).await;
+            let hint = tokio::time::timeout(Duration::from_millis(100), wakeups.next()).await;
+            if hint.is_ok_and(|hint| hint.due == FAR) {
+                return;
+            }
+        }
+    };
+    tokio::time::timeout(BOUND * 3, heard).await.expect("the second is heard");
 }

@@ -126,8 +126,29 @@ async fn with_the_listening_connections_killed_again_and_again() {
 }
 
 #[tokio::test]
+async fn with_nothing_heard_any_more_in_mid_run() {
+    let server = server();
+    let mut bed = Bed::new(&server).await;
+    bed.schedule_some(0..20).await;
+    bed.ran_in_time(0..1).await;
+    // The server cuts who listens, and lets nobody listen again.
+    assert!(server.command(&["ACL", "SETUSER", "default", "resetchannels"]).is_ok());
+    bed.ran_in_time(1..20).await;
+    bed.stop().await;
+}
+
+#[tokio::test]
 async fn with_the_server_restarted_while_jobs_wait() {
-    let server = Redis::options().aof().set("notify-keyspace-events", "Ex").start();
+    restarted("Ex").await;
+}
+
+#[tokio::test]
+async fn with_the_server_restarted_and_notifications_off() {
+    restarted("\"\"").await;
+}
+
+async fn restarted(letters: &str) {
+    let server = Redis::options().aof().set("notify-keyspace-events", letters).start();
     let mut bed = Bed::new(&server).await;
     // Due while the server is down, their alarms are never heard of.
     bed.schedule_some(0..10).await;
