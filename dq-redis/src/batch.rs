@@ -122,7 +122,7 @@ mod tests {
         let lanes = Lanes::new(Naming::Native { prefix: "dq".to_owned() });
         let job = |n: usize| NewJob {
             id: dq_core::JobId::from_bytes((n as u128).to_be_bytes()),
-            queue: QueueName::new(if n % 2 == 0 { "a" } else { "b" }).unwrap(),
+            queue: QueueName::new(if n.is_multiple_of(2) { "a" } else { "b" }).unwrap(),
             key: None,
             on_conflict: dq_core::OnConflict::Keep,
             due: dq_core::Due::NOW,

@@ -86,6 +86,8 @@ pub(crate) fn of_queue(
         .operation(operation)
 }
 
+const RIGHTS: &str = "grant this user what the documentation of dq-redis lists under rights";
+
 /// Server errors inside a script come as they are from Redis 7 on, and inside a text before.
 fn has_code(error: &RedisError, codes: &[&str]) -> bool {
     let code = error.code().unwrap_or_default();
@@ -100,11 +102,7 @@ fn classify(error: &RedisError, effect: Effect) -> (ErrorKind, &'static str) {
             ErrorKind::Config,
             "give the user and the password in the URL: redis://user:password@host:6379/0",
         ),
-        (
-            &["NOPERM"],
-            ErrorKind::Config,
-            "grant this user what the documentation of dq-redis lists under rights",
-        ),
+        (&["NOPERM"], ErrorKind::Config, RIGHTS),
         (&["OOM"], ErrorKind::Full, "raise `maxmemory`, or remove dead jobs and other keys"),
         (
             &["READONLY"],
@@ -162,7 +160,7 @@ fn classify(error: &RedisError, effect: Effect) -> (ErrorKind, &'static str) {
     }
     // These have no code of their own, some not even as answers of a server.
     let text = error.to_string();
-    let phrases: [(&str, ErrorKind, &'static str); 6] = [
+    let phrases: [(&str, ErrorKind, &'static str); 8] = [
         (
             "DB index is out of range",
             ErrorKind::Config,
@@ -173,6 +171,9 @@ fn classify(error: &RedisError, effect: Effect) -> (ErrorKind, &'static str) {
             ErrorKind::Unavailable,
             "raise `maxclients` of the server, or find out who holds so many connections",
         ),
+        // What a script is told in place of NOPERM, and what the client leaves of it.
+        ("has no permissions", ErrorKind::Config, RIGHTS),
+        ("user executing the script", ErrorKind::Config, RIGHTS),
         (
             "unknown command",
             ErrorKind::Incompatible,

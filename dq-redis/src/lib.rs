@@ -1,4 +1,19 @@
 //! Redis backends of `dq`: native, Redisson-compatible, and key expiry.
+//!
+//! # Rights
+//!
+//! The native backend needs these, for the prefix `dq`; another prefix stands in both patterns:
+//!
+//! ```text
+//! ACL SETUSER jobs on >secret resetkeys ~{dq}:* resetchannels &{dq}:wake:* -@all \
+//!     +eval +evalsha +info +time +sadd +smembers +subscribe +ping +publish \
+//!     +zadd +zrem +zrange +zrangebyscore +zcount +zcard +zscore \
+//!     +hset +hsetnx +hget +hmget +hgetall +hdel +hstrlen +hincrby
+//! ```
+//!
+//! With a database other than 0 it also needs `+select`, with a cluster `+cluster|slots`. Commands
+//! inside scripts are checked like all others, which is why they are listed. Who lacks one of these
+//! rights is told when connecting.
 
 mod backend;
 mod batch;

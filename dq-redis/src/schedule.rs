@@ -137,7 +137,8 @@ fn moved(reply: &mut Reply) -> Option<Rescheduled> {
     match &code[..] {
         b"M" => Some(Rescheduled::Moved(receipt(reply)?)),
         code => {
-            (reply.bytes()?, reply.number()?);
+            reply.bytes()?;
+            reply.number()?;
             match code {
                 b"A" => Some(Rescheduled::AlreadyRunning),
                 b"N" => Some(Rescheduled::NotFound),

@@ -44,6 +44,8 @@ enum Place {
 }
 
 /// A client of one server, or of a cluster.
+// One at a time, and only while a connection is made.
+#[allow(clippy::large_enum_variant)]
 pub(crate) enum Target<'a> {
     One(Client),
     Cluster(&'a ClusterClient),
@@ -205,7 +207,7 @@ fn sentinel(
 ) -> redis::RedisResult<SentinelClient> {
     let sentinels = address.hosts.iter().map(|(host, port)| tcp(address, host, *port));
     let mut builder =
-        SentinelClientBuilder::new(sentinels, primary.to_owned(), SentinelServerType::Master)?
+        SentinelClientBuilder::new(sentinels, primary, SentinelServerType::Master)?
             .set_client_to_redis_db(address.database)
             .set_client_to_redis_tcp_settings(TcpSettings::default().set_nodelay(true));
     if let Some(user) = &address.user {

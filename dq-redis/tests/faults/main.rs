@@ -3,7 +3,10 @@
 mod crash;
 mod cut;
 mod foreign;
+mod idle;
 mod pressure;
 mod proxy;
 mod refused;
+mod rights;
 mod stand;
+mod topology;

@@ -5,11 +5,12 @@ use std::time::{Duration, Instant};
 
 use dq_core::config::{Environment, backend_from_url};
 use dq_core::{
-    Backend, ClaimParams, Claimed, Clock, Due, Entropy, Error, ErrorKind, Finding, Headers, JobKey,
-    JobRef, NewJob, OnConflict, QueueName, QueueStats, Result, Settlement, SystemClock, Verdict,
-    Want,
+    Backend, ClaimParams, Claimed, Clock, DelayHandler, Dq, Due, Entropy, Error, ErrorKind,
+    Finding, HandlerResult, Headers, JobContext, JobId, JobKey, JobRef, NewJob, OnConflict,
+    Outcome, QueueCode, QueueName, QueueStats, Result, Settlement, SystemClock, Verdict, Want,
 };
 use dq_redis as _;
+use tokio::sync::{mpsc, oneshot};
 
 /// The password of every server here that has one: no error may hold it.
 pub(crate) const PASSWORD: &str = "hunter2hunter2";
@@ -40,7 +41,7 @@ pub(crate) fn job(name: &str) -> NewJob {
         key: None,
         on_conflict: OnConflict::Keep,
         due: Due::NOW,
-        payload: id.to_string().into(),
+        payload: format!("\"{id}\"").into(),
         headers: Headers::new(),
         max_attempts: None,
     }
@@ -132,4 +133,46 @@ pub(crate) async fn persist<T, F: Future<Output = Result<T>>>(mut call: impl FnM
             }
         }
     }
+}
+
+/// A runner that is at work until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Serving {
+    /// Ids of jobs, as they run.
+    pub(crate) ran: mpsc::UnboundedReceiver<JobId>,
+    _stop: oneshot::Sender<()>,
+}
+
+struct Runs {
+    code: String,
+    ran: mpsc::UnboundedSender<JobId>,
+}
+
+impl DelayHandler for Runs {
+    type Payload = String;
+
+    fn code(&self) -> impl QueueCode {
+        self.code.clone()
+    }
+
+    async fn handle(&self, ctx: JobContext, _payload: String) -> HandlerResult {
+        self.ran.send(ctx.id()).ok();
+        Ok(Outcome::Done)
+    }
+}
+
+/// Serves these queues in a task of its own.
+pub(crate) async fn serve(backend: &Arc<dyn Backend>, names: &[String]) -> Serving {
+    let dq = Dq::builder().backend(Arc::clone(backend)).connect().await.expect("a client");
+    let (sender, ran) = mpsc::unbounded_channel();
+    let mut runner = dq.runner().without_linked_handlers();
+    for name in names {
+        runner = runner.handler(Runs { code: name.clone(), ran: sender.clone() });
+    }
+    let (stop, stopped) = oneshot::channel();
+    let runner = runner.build().expect("a runner");
+    tokio::spawn(runner.run_until(async {
+        stopped.await.ok();
+    }));
+    Serving { ran, _stop: stop }
 }

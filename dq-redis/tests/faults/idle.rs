@@ -1,0 +1,69 @@
+//! A runner without work asks little, and what was closed or dropped is gone.
+
+use std::time::{Duration, Instant};
+
+use dq_servers::{Redis, RedisCluster};
+
+use crate::stand::{open, queue, serve, until};
+
+/// Commands that clients sent since the server was started: scripts count once, what they run does
+/// not. The server's own client of these tests sends none of them.
+fn sent(redis: &Redis) -> u64 {
+    let stats = redis.command(&["INFO", "commandstats"]).text();
+    let calls = |line: &str| {
+        let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+        let by_client = ["eval", "evalsha", "sadd", "smembers", "subscribe", "ping"];
+        by_client.contains(&name).then(|| rest.split(',').next()?.parse::<u64>().ok()).flatten()
+    };
+    stats.lines().filter_map(calls).sum()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_idle_runner_of_a_hundred_queues_sends_a_command_a_second() {
+    let redis = Redis::start();
+    let backend = open(&redis.url()).await;
+    let names: Vec<String> = (0..100).map(|number| format!("IDLE_{number}")).collect();
+    let _serving = serve(&backend, &names).await;
+    let subscribed = || redis.command(&["PUBSUB", "CHANNELS"]).list().len();
+    until("it listens", async || subscribed() == 100).await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let (began, before) = (Instant::now(), sent(&redis));
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    let (calls, seconds) = (sent(&redis) - before, began.elapsed().as_secs_f64());
+    assert!(calls >= 2, "it does sweep");
+    assert!(calls as f64 <= seconds + 1.0, "{calls} commands in {seconds} s");
+}
+
+/// Connections besides the one that asks.
+fn connections(redis: &Redis) -> usize {
+    redis.command(&["CLIENT", "LIST"]).text().lines().filter(|line| line.starts_with("id=")).count()
+        - 1
+}
+
+#[tokio::test]
+async fn what_is_closed_or_dropped_leaves_no_connection() {
+    let redis = Redis::start();
+    for close in [true, false] {
+        let backend = open(&redis.url()).await;
+        let _wakeups = backend.listen(&[queue("q")]).await.unwrap();
+        assert_eq!(connections(&redis), 2, "one for commands, one that listens");
+        if close {
+            backend.close().await.unwrap();
+            until("all have ended", async || connections(&redis) == 0).await;
+        }
+        drop(backend);
+        until("all have ended", async || connections(&redis) == 0).await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_closed_leaves_no_connection_to_a_cluster() {
+    let cluster = RedisCluster::start(3);
+    let hosts: Vec<String> = cluster.nodes().iter().map(Redis::address).collect();
+    let open_ones = || cluster.nodes().iter().map(connections).sum::<usize>();
+    let backend = open(&format!("redis+cluster://{}", hosts.join(","))).await;
+    let _wakeups = backend.listen(&[queue("q")]).await.unwrap();
+    assert!(open_ones() > 1);
+    backend.close().await.unwrap();
+    until("all have ended", async || open_ones() == 0).await;
+}

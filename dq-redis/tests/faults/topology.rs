@@ -1,0 +1,84 @@
+//! Ways to a server: Sentinel with a fail-over, TLS, a socket, users and passwords of any letters.
+
+use std::time::Duration;
+
+use dq_core::ErrorKind;
+use dq_servers::{Redis, Sentinel};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+
+use crate::stand::{PATIENCE, claim, connect, job, open, persist, refused, serve, until};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_runner_goes_on_at_the_new_primary_after_a_fail_over() {
+    let primary = Redis::options().password("secret1").start();
+    let replica = Redis::options().password("secret1").replica_of(&primary).start();
+    let sentinel = Sentinel::start(&primary, "jobs");
+    let url = format!("redis+sentinel://:secret1@{}/jobs/0", sentinel.address());
+    let backend = open(&format!("{url}?response_timeout=1s")).await;
+    let mut serving = serve(&backend, &["Q".to_owned()]).await;
+    let mut runs = async |id| {
+        let next = tokio::time::timeout(PATIENCE, async {
+            while serving.ran.recv().await.expect("the runner runs") != id {}
+        });
+        next.await.expect("the job runs");
+    };
+    let before = job("Q");
+    backend.schedule(vec![before.clone()]).await.unwrap();
+    runs(before.id).await;
+    // Due after the fail-over, and known to the replica by then.
+    let over = dq_core::NewJob { due: dq_core::Due::After(Duration::from_secs(3)), ..job("Q") };
+    backend.schedule(vec![over.clone()]).await.unwrap();
+    assert!(primary.command(&["WAIT", "1", "10000"]).int() >= 1);
+
+    primary.kill();
+    until("the replica is the primary", async || sentinel.primary_port() == replica.port()).await;
+    let after = job("Q");
+    persist(|| backend.schedule(vec![after.clone()])).await;
+    runs(after.id).await;
+    runs(over.id).await;
+
+    let wrong = format!("redis+sentinel://:secret1@{}/nobody", sentinel.address());
+    refused(connect(&wrong).await, ErrorKind::Unavailable, &["name of the primary"]);
+}
+
+#[tokio::test]
+async fn tls_with_an_authority_of_ones_own() {
+    let [redis, other] = [Redis::options().tls().start(), Redis::options().tls().start()];
+    let with = |ca: &std::path::Path| format!("{}?ca={}", redis.url(), ca.display());
+    let backend = open(&with(&redis.ca())).await;
+    backend.schedule(vec![job("q")]).await.unwrap();
+    let mut wakeups = backend.listen(&[crate::stand::queue("q")]).await.unwrap();
+    tokio::time::timeout(PATIENCE, wakeups.next()).await.expect("the listener uses TLS too");
+    assert_eq!(claim(&*backend, &["q"], 9).await.unwrap().jobs.len(), 1);
+
+    for url in [redis.url(), with(&other.ca())] {
+        refused(connect(&url).await, ErrorKind::Config, &["certificate", "`ca`"]);
+    }
+    let no_tls = format!("redis://{}/0", redis.address());
+    refused(connect(&no_tls).await, ErrorKind::Unavailable, &[]);
+    refused(connect(&format!("{no_tls}?ca=x.pem")).await, ErrorKind::Config, &["`ca`", "TLS"]);
+    let missing = with(std::path::Path::new("/nowhere/ca.pem"));
+    refused(connect(&missing).await, ErrorKind::Config, &["/nowhere/ca.pem"]);
+}
+
+#[tokio::test]
+async fn users_and_passwords_of_any_letters_by_port_and_by_socket() {
+    let redis = Redis::start();
+    let (user, password) = ("shop:eu/1", "p@ss:w/rd?#%25&=+ü§");
+    let acl = ["ACL", "SETUSER", user, "on", &format!(">{password}"), "~*", "&*", "+@all"];
+    assert!(redis.command(&acl).is_ok());
+    assert!(redis.command(&["ACL", "SETUSER", "default", "off"]).is_ok());
+    let encode = |text| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
+    let who = format!("{}:{}@", encode(user), encode(password));
+    for (name, url) in [
+        ("port", format!("redis://{who}{}/0", redis.address())),
+        ("socket", format!("redis+unix://{who}{}", redis.socket().display())),
+    ] {
+        let backend = open(&url).await;
+        backend.schedule(vec![job(name)]).await.unwrap();
+        assert_eq!(claim(&*backend, &[name], 9).await.unwrap().jobs.len(), 1);
+        let wrong = url.replace(&who, &format!("{}:wrong@", encode(user)));
+        refused(connect(&wrong).await, ErrorKind::Config, &["password"]);
+        refused(connect(&url.replace(&who, "")).await, ErrorKind::Config, &["NOAUTH"]);
+    }
+}
