@@ -83,6 +83,11 @@ impl Lane {
         self.keys.iter().all(|key| slot(key.as_bytes()) == self.slot)
     }
 
+    /// The list that keeps Java's order of insertion; of the Redisson naming only.
+    pub(crate) fn order(&self) -> &str {
+        &self.keys[KINDS.len() + 1]
+    }
+
     /// The list that Java's clients take from; of the Redisson naming only.
     pub(crate) fn target(&self) -> &str {
         &self.keys[KINDS.len() + 2]
@@ -162,8 +167,7 @@ mod tests {
 
     #[test]
     fn keys_of_a_redisson_queue_live_with_it_if_they_can() {
-        let naming =
-            Naming::Redisson { prefix: "dq".to_owned(), name_prefix: "app:".to_owned() };
+        let naming = Naming::Redisson { prefix: "dq".to_owned(), name_prefix: "app:".to_owned() };
         let lane = naming.lane(&QueueName::new("orders").unwrap());
         assert_eq!(lane.target(), "app:orders");
         assert_eq!(lane.keys[0], "dq:due:{app:orders}");

@@ -6,16 +6,17 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use dq_core::config::Environment;
 use dq_core::{
-    Backend, BrowseParams, Cancelled, Capabilities, ClaimParams, Claimed, Error, ErrorKind, Finding,
-    Job, JobId, JobRef, JobView, LeasedJob, NewJob, OperateReport, Operation, Page, QueueName,
-    QueueStats, Renewal, Renewed, Reschedule, Rescheduled, Result, Scheduled, Settled, Settlement,
-    Target, Timestamp, Wakeups,
+    Backend, BrowseParams, Cancelled, Capabilities, ClaimParams, Claimed, Error, ErrorKind,
+    Finding, Job, JobId, JobRef, JobView, LeasedJob, NewJob, OperateReport, Operation, Page,
+    QueueName, QueueStats, Renewal, Renewed, Reschedule, Rescheduled, Result, Scheduled, Settled,
+    Settlement, Target, Timestamp, Wakeups,
 };
 
+use super::check;
 use super::config::RedissonConfig;
 use super::member;
 use super::peek::Peeks;
-use super::relay::Relay;
+use super::relay::{self, Relay};
 use super::{Codec, Format};
 use crate::backend::RedisBackend;
 use crate::claim::Unreadable;
@@ -100,7 +101,9 @@ impl RedissonBackend {
     /// Whether a job that was not found may be there unnoted.
     fn may_be_unnoted(&self, target: &Target) -> Option<JobId> {
         match target {
-            Target::Id(id) if !self.config.notes_all() || member::to_java(*id).is_some() => Some(*id),
+            Target::Id(id) if !self.config.notes_all() || member::to_java(*id).is_some() => {
+                Some(*id)
+            }
             _ => None,
         }
     }
@@ -214,6 +217,14 @@ impl Backend for RedissonBackend {
             whole(&self.native, &want.queue, "claim")?;
         }
         let mut claimed = self.native.claim(params).await?;
+        let more = claimed.next_due.is_some_and(|next| next <= claimed.now);
+        if self.config.fair_with_java && more && claimed.jobs.is_empty() {
+            for want in params.wants {
+                let lane = self.native.store.lanes.of(&want.queue);
+                relay::step(self.link(), &self.scripts, &lane).await?;
+            }
+            claimed = self.native.claim(params).await?;
+        }
         let mut jobs = Vec::with_capacity(claimed.jobs.len());
         for mut leased in std::mem::take(&mut claimed.jobs) {
             match self.decode(&mut leased.job) {
@@ -259,7 +270,9 @@ impl Backend for RedissonBackend {
     }
 
     async fn check(&self) -> Vec<Finding> {
-        self.native.check().await
+        let mut findings = self.native.check().await;
+        findings.extend(check::findings(&self.native.store, self.config.order_list).await);
+        findings
     }
 
     async fn close(&self) -> Result<()> {

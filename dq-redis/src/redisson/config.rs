@@ -162,10 +162,7 @@ impl RedissonConfig {
             fields.insert(name.clone(), value);
         }
         let config: Self = serde_json::from_value(fields.into()).map_err(|error| {
-            refused(
-                format!("the redisson URL has a wrong option: {error}"),
-                "see `RedissonConfig`",
-            )
+            refused(format!("the redisson URL has a wrong option: {error}"), "see `RedissonConfig`")
         })?;
         config.validate()?;
         Ok(config)

@@ -1,6 +1,7 @@
 //! The formats of Redisson's delayed queue: packed members and payload codecs.
 
 mod backend;
+mod check;
 mod codec;
 mod config;
 #[cfg(test)]

@@ -99,7 +99,10 @@ impl Peek {
         }
     }
 
-    async fn peek(&self, connection: &mut impl redis::aio::ConnectionLike) -> redis::RedisResult<()> {
+    async fn peek(
+        &self,
+        connection: &mut impl redis::aio::ConnectionLike,
+    ) -> redis::RedisResult<()> {
         let mut command = redis::cmd("BLMOVE");
         command.arg(self.lane.target()).arg(self.lane.target()).arg("LEFT").arg("LEFT");
         command.arg(WAIT.as_secs());

@@ -88,22 +88,35 @@ impl Mover {
 
     async fn drain(&self, lane: &Lane) -> Result<Duration> {
         loop {
-            let mut call = self.scripts.relay.on([lane]);
-            call.arg(CHUNK);
-            let answer = call.run(&self.link, "relay").await?;
-            let read = |answer| {
-                let mut reply = Reply::new(answer)?;
-                Some((reply.number()?, reply.number()?, reply.maybe()?))
-            };
-            let Some((now, moved, next)) = read(answer) else {
-                return unexpected("relay");
-            };
-            if moved == 0 {
-                let rest = next.map(|next| {
-                    Timestamp::from_millis(next).since(Timestamp::from_millis(now))
-                });
-                return Ok(rest.unwrap_or(SWEEP));
+            let step = step(&self.link, &self.scripts, lane).await?;
+            if step.moved == 0 {
+                return Ok(step.next.map_or(SWEEP, |next| next.since(step.now)));
             }
         }
+    }
+}
+
+/// What one call did.
+pub(super) struct Step {
+    now: Timestamp,
+    moved: i64,
+    /// When the next job is due.
+    next: Option<Timestamp>,
+}
+
+/// Moves some due jobs of one queue.
+pub(super) async fn step(link: &Link, scripts: &JavaScripts, lane: &Lane) -> Result<Step> {
+    let mut call = scripts.relay.on([lane]);
+    call.arg(CHUNK);
+    let answer = call.run(link, "relay").await?;
+    let read = |answer| {
+        let mut reply = Reply::new(answer)?;
+        let now = Timestamp::from_millis(reply.number()?);
+        let moved = reply.number()?;
+        Some(Step { now, moved, next: reply.maybe()?.map(Timestamp::from_millis) })
+    };
+    match read(answer) {
+        Some(step) => Ok(step),
+        None => unexpected("relay"),
     }
 }

@@ -1,5 +1,6 @@
--- Leases due jobs of several queues: native ones, those in Java's target list, and those due in
--- Java's sorted set.
+-- Leases due jobs of several queues: native ones, those in Java's target list, and, unless FAIR,
+-- those due in Java's sorted set. (Whoever waits at the list is served once the script that moved
+-- them has ended, so with FAIR that is another one: relay.lua.)
 --
 -- KEYS, ARGV, returns: as scripts/claim.lua
 -- cost     O(log n) a job, and twelve small commands a queue; with order list `strict` O(length of
@@ -152,9 +153,6 @@ local function serve(lane, max, length)
   local reply = { false, 0, 0 }
   local most = math.min(max, left)
   if most > 0 and room > 0 then
-    if FAIR then
-      transfer(lane, most)
-    end
     local items = target_due(lane, most)
     local others = native_due(lane, most - #items)
     if not FAIR then

@@ -1,0 +1,8 @@
+//! The Redisson backend on real servers: Java's structures beside ours, as raw commands show them.
+//! Real Java clients are in `tests/interop` of the workspace.
+
+mod codecs;
+mod ids;
+mod order_list;
+mod rig;
+mod target_list;
