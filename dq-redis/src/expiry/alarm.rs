@@ -47,20 +47,15 @@ impl Names {
 }
 
 impl Alarms {
-    pub(super) fn new(
-        link: Arc<Link>,
-        names: Names,
-        clock: Arc<dyn Clock>,
-        now: Timestamp,
-    ) -> Self {
-        let alarms = Self { link, names, clock, began: AtomicI64::new(0) };
-        alarms.learn(now);
-        alarms
+    pub(super) fn new(link: Arc<Link>, names: Names, clock: Arc<dyn Clock>) -> Self {
+        Self { link, names, clock, began: AtomicI64::new(0) }
     }
 
-    /// Learns what the server's clock shows.
-    pub(super) fn learn(&self, now: Timestamp) {
-        self.began.store(now.as_millis().saturating_sub(self.elapsed()), Ordering::Relaxed);
+    /// Learns what the server's clock showed in a call that was begun at `asked`. Counted from there,
+    /// what is taken for the server's time is ahead by what the call took at most, and never behind:
+    /// an alarm before its time would only cause a claim that brings nothing.
+    pub(super) fn learn(&self, asked: i64, now: Timestamp) {
+        self.began.store(now.as_millis().saturating_sub(asked), Ordering::Relaxed);
     }
 
     /// A due time by the server's clock, as far as it is known here: an alarm may be a little off.
@@ -73,7 +68,8 @@ impl Alarms {
         Timestamp::from_millis(began.saturating_add(self.elapsed()))
     }
 
-    fn elapsed(&self) -> i64 {
+    /// Milliseconds by our own clock, for [`learn`](Self::learn).
+    pub(super) fn elapsed(&self) -> i64 {
         i64::try_from(self.clock.elapsed().as_millis()).unwrap_or(i64::MAX)
     }
 

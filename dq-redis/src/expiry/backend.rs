@@ -44,8 +44,9 @@ impl RedisExpiryBackend {
         let entropy = Arc::clone(&environment.entropy);
         let cage = Cage::new(&config.prefix, Arc::clone(&link), entropy);
         let ears = Arc::new(Ears::new(listeners, names.clone(), cage));
-        let now = native.now().await?;
-        let alarms = Alarms::new(Arc::clone(&link), names, Arc::clone(&environment.clock), now);
+        let alarms = Alarms::new(Arc::clone(&link), names, Arc::clone(&environment.clock));
+        let asked = alarms.elapsed();
+        alarms.learn(asked, native.now().await?);
         let watch = Watch::start(link, Arc::clone(&ears), config.configure).await;
         let watch = Arc::new(watch);
         let end = CancellationToken::new();
@@ -106,8 +107,9 @@ impl Backend for RedisExpiryBackend {
     }
 
     async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed> {
+        let asked = self.alarms.elapsed();
         let claimed = self.native.claim(params).await?;
-        self.alarms.learn(claimed.now);
+        self.alarms.learn(asked, claimed.now);
         self.ears.saw(&params, &claimed);
         Ok(claimed)
     }

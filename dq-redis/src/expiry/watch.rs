@@ -40,11 +40,11 @@ impl Watch {
         self.locked().clone()
     }
 
-    /// Finds out anew, in about a second at most.
+    /// Finds out anew, which takes two seconds where nothing is heard.
     pub(super) async fn look(&self) -> Notifications {
         // Each time: a server that was restarted, or is new in the cluster, has settings of its own.
         let refusal = if self.configure { configure(&self.link).await.err() } else { None };
-        let heard = if self.nodes.all_up() { self.ears.cage.try_one().await.ok() } else { None };
+        let heard = if self.nodes.all_up() { self.ears.cage.try_out().await.ok() } else { None };
         let found = match (heard, refusal) {
             (Some(true), _) => Notifications::Working,
             // What was lost with the connection says nothing about the settings.

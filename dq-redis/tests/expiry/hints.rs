@@ -6,10 +6,11 @@ use dq_core::{
     Backend, DeadKind, DeadReason, Due, JobRef, OnConflict, Operation, QueueName, Reschedule,
     Settlement, Timestamp, Verdict,
 };
+use dq_redis::Notifications;
 use dq_servers::Redis;
 
 use crate::rig::{
-    FAR, alarm, claim, expire, hint, job, listen, native, open_on, queue, schedule, server,
+    FAR, alarm, claim, expire, hint, job, listen, native, open_on, queue, schedule, server, until,
     until_expired,
 };
 
@@ -57,6 +58,20 @@ async fn other_queues_and_foreign_keys_wake_nobody() {
     }
     expire(&server, &alarm("dq", FAR, &queue())).await;
     assert_eq!(hint(&mut wakeups).await, FAR);
+}
+
+#[tokio::test]
+async fn who_listens_looks_again_when_alarms_may_have_been_missed() {
+    let server = server();
+    let backend = open_on(&server).await;
+    // The connection for alarms is there, and that for messages comes with the first listener.
+    until("connected", || backend.notifications() == Notifications::Working).await;
+    let clients = server.command(&["CLIENT", "LIST", "TYPE", "pubsub"]).text();
+    assert_eq!(clients.lines().count(), 1, "{clients}");
+    let id = clients.split([' ', '=']).nth(1).unwrap();
+    let mut wakeups = listen(&backend, &queue()).await;
+    assert_eq!(server.command(&["CLIENT", "KILL", "ID", id]).int(), 1);
+    assert_eq!(hint(&mut wakeups).await, Timestamp::EPOCH);
 }
 
 #[tokio::test]
