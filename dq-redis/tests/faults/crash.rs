@@ -8,7 +8,7 @@ use dq_core::config::{Environment, backend_from_url};
 use dq_core::{
     Backend, Due, JobRef, Lease, LeasedJob, Result, Settlement, SystemClock, Verdict, async_trait,
 };
-use dq_servers::Redis;
+use dq_servers::{Redis, RedisCluster};
 use dq_testkit::behaviour::{self, Store, Subject, Time};
 use dq_testkit::faults::Recorder;
 use tokio::sync::Mutex;
@@ -106,23 +106,18 @@ async fn client(number: usize, store: Arc<dyn Backend>, stop: Arc<AtomicBool>) {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_acknowledged_is_lost_or_comes_again_over_kills() {
-    let redis = Arc::new(Redis::options().aof().start());
-    let recorder = Recorder::over(open(&redis.url()).await, Arc::new(SystemClock));
+/// Four clients at work while the server is killed and started again after each of these pauses, in
+/// milliseconds; then the judgement.
+async fn work_over_kills(url: &str, kill: impl Fn() + Clone + Send + 'static, pauses: &[u64]) {
+    let recorder = Recorder::over(open(url).await, Arc::new(SystemClock));
     let store: Arc<dyn Backend> = Arc::clone(&recorder) as Arc<dyn Backend>;
     let stop = Arc::new(AtomicBool::new(false));
     let clients: Vec<_> = (0..4)
         .map(|number| tokio::spawn(client(number, Arc::clone(&store), Arc::clone(&stop))))
         .collect();
-    for pause in [150, 230, 90, 310, 170] {
-        tokio::time::sleep(Duration::from_millis(pause)).await;
-        let redis = Arc::clone(&redis);
-        let crash = move || {
-            redis.kill();
-            redis.restart();
-        };
-        tokio::task::spawn_blocking(crash).await.expect("it starts again");
+    for pause in pauses {
+        tokio::time::sleep(Duration::from_millis(*pause)).await;
+        tokio::task::spawn_blocking(kill.clone()).await.expect("it starts again");
     }
     tokio::time::sleep(Duration::from_millis(200)).await;
     stop.store(true, Ordering::Relaxed);
@@ -134,8 +129,40 @@ async fn nothing_acknowledged_is_lost_or_comes_again_over_kills() {
     let told: Vec<String> = breaches.iter().map(ToString::to_string).collect();
     let events = recorder.0.history().events().len();
     assert!(told.is_empty(), "of {events} events:\n{}", told.join("\n"));
-    // The history is worth something: jobs went all the way, and some answers were lost.
+    // The history is worth something: jobs went all the way, over every kill.
     let stats = store.stats(&[queue("a"), queue("b")]).await.unwrap();
     let done: u64 = stats.iter().map(|stats| stats.totals.unwrap().done).sum();
     assert!(done > 50 && events > 500, "{done} done in {events} events");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_acknowledged_is_lost_or_comes_again_over_kills() {
+    let redis = Arc::new(Redis::options().aof().start());
+    let url = redis.url();
+    let crash = move || {
+        redis.kill();
+        redis.restart();
+    };
+    work_over_kills(&url, crash, &[150, 230, 90, 310, 170]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_acknowledged_is_lost_or_comes_again_over_kills_in_a_cluster() {
+    let cluster = Arc::new(RedisCluster::start(3));
+    for node in cluster.nodes() {
+        for setting in [["appendonly", "yes"], ["appendfsync", "always"]] {
+            assert!(node.command(&["CONFIG", "SET", setting[0], setting[1]]).is_ok());
+        }
+        // For the next start.
+        assert!(node.command(&["CONFIG", "REWRITE"]).is_ok());
+    }
+    let nodes: Vec<String> = cluster.nodes().iter().map(Redis::address).collect();
+    let url = format!("redis+cluster://{}?response_timeout=2s", nodes.join(","));
+    let crash = move || {
+        let owner = cluster.owner("{dq}:queues");
+        owner.kill();
+        owner.restart();
+        cluster.until_well();
+    };
+    work_over_kills(&url, crash, &[300, 400, 200]).await;
 }

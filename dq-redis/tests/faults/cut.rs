@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use dq_core::{Cancelled, ErrorKind, FencingToken, Lease, Scheduled, Settled, Settlement, Verdict};
-use dq_servers::Redis;
+use dq_servers::{Redis, RedisCluster};
 
 use crate::proxy::Proxy;
 use crate::stand::{
@@ -53,6 +53,25 @@ async fn an_answer_that_is_cut_anywhere_is_told_truly_when_the_call_is_repeated(
         assert_eq!(backend.cancel(&target).await.unwrap(), [Cancelled::NotFound]);
     }
     assert_eq!(stats(&*backend, "q").await.scheduled, 1);
+}
+
+#[tokio::test]
+async fn an_answer_of_a_cluster_that_is_cut_is_not_made_up_by_asking_again() {
+    let cluster = RedisCluster::start(1);
+    let node = &cluster.nodes()[0];
+    let proxy = Proxy::to(node.address()).await;
+    // The node tells clients to come by the proxy.
+    let port = proxy.port().to_string();
+    assert!(node.command(&["CONFIG", "SET", "cluster-announce-port", &port]).is_ok());
+    let backend = open(&format!("redis+cluster://127.0.0.1:{port}?response_timeout=2s")).await;
+    let new = later(job("q"));
+    backend.schedule(vec![new.clone()]).await.unwrap();
+    backend.cancel(&[by_id(&job("q"))]).await.unwrap();
+    proxy.cut_answer_after(0);
+    // The client of a cluster would send it again and say `NotFound` of what it has just cancelled.
+    refused(backend.cancel(&[by_id(&new)]).await, ErrorKind::OutcomeUnknown, &[]);
+    let totals = persist(|| backend.stats(&[])).await[0].totals;
+    assert_eq!(totals.unwrap().cancelled, 1);
 }
 
 #[tokio::test]

@@ -43,6 +43,10 @@ impl Proxy {
         Self { address, wires }
     }
 
+    pub(crate) fn port(&self) -> u16 {
+        self.address.port()
+    }
+
     pub(crate) fn url(&self) -> String {
         format!("redis://{}/0?response_timeout=2s", self.address)
     }
