@@ -6,15 +6,14 @@
 -- returns  {now, then for each queue: {when to come again or nil, end of the leases, first token,
 --          then for each job: handle, due time, record, state before the lease or ''}, or a text: why
 --          this queue cannot be served, which keeps nothing from the others}
--- cost     O(log n) a job, and six small commands a queue
+-- cost     O(log n) a job, and seven small commands a queue
 
 local left, room = tonumber(ARGV[1]), tonumber(ARGV[2])
 local replies = { now }
 
 -- The jobs of a lane whose bytes fit. At least one, however large.
-local function load(lane, waiting, most)
+local function load(lane, large, waiting, most)
   local records, taken = {}, 0
-  local large = redis.call('HGET', lane.meta, 'large')
   if not large then
     return redis.call('HMGET', lane.job, unpack(waiting)), most
   end
@@ -30,69 +29,74 @@ local function load(lane, waiting, most)
   return records, taken
 end
 
-local function serve(lane, max, lease)
-  if redis.call('HGET', lane.meta, 'paused') then
-    reclaim(lane)
-    return { false }
+-- Leases the first jobs of a lane. The second result is when the next one is due, if it is already.
+local function lease_due(lane, most, length, large, last, reply)
+  -- One more than wanted tells without another look that there is more.
+  local entries =
+    redis.call('ZRANGEBYSCORE', lane.due, '-inf', now, 'WITHSCORES', 'LIMIT', 0, most + 1)
+  local found = math.min(#entries / 2, most)
+  if found == 0 then
+    return nil
   end
-  local crowded = reclaim(lane)
-  local reply = { false, 0, 0 }
-  local most = math.min(max, left)
-  local cut = false
-  if most > 0 and room > 0 then
-    local entries =
-      redis.call('ZRANGEBYSCORE', lane.due, '-inf', now, 'WITHSCORES', 'LIMIT', 0, most)
-    if #entries > 0 then
-      local waiting = {}
-      for i = 1, #entries / 2 do
-        waiting[i] = entries[2 * i - 1]
+  local waiting = {}
+  for i = 1, found do
+    waiting[i] = entries[2 * i - 1]
+  end
+  local records, taken = load(lane, large, waiting, found)
+  local states = redis.call('HMGET', lane.state, unpack(waiting))
+  local token = math.max((tonumber(last or 0) or 0) + 1, micros)
+  local ends = now + length
+  local changes, n, at = {}, 0, #reply
+  for i = 1, taken do
+    local handle, record, raw = waiting[i], records[i], states[i]
+    local due = instant(entries[2 * i])
+    if #handle ~= HANDLE_BYTES or not record or #record < RECORD_BYTES then
+      stray(lane, handle, due)
+    else
+      local state = unpack_state(raw)
+      if state then
+        state.token, state.due = token + n, due
+        state.deliveries = state.deliveries + 1
+        changes[2 * n + 2] = pack_state(state)
+      else
+        raw = ''
+        changes[2 * n + 2] = struct.pack(STATE, token + n, due, 0, 1, 0) .. record_key(record)
       end
-      local records, taken = load(lane, waiting, #waiting)
-      cut = taken < #waiting
-      local states = redis.call('HMGET', lane.state, unpack(waiting))
-      local token = math.max((tonumber(redis.call('HGET', lane.meta, 'token') or 0) or 0) + 1, micros)
-      local until_ = now + lease
-      local gone, leases, changes, n = {}, {}, {}, 0
-      for i = 1, taken do
-        local handle, due = waiting[i], instant(entries[2 * i])
-        gone[#gone + 1] = handle
-        if #handle ~= HANDLE_BYTES or not records[i] or #records[i] < RECORD_BYTES then
-          stray(lane, handle, due)
-        else
-          local raw = states[i]
-          local state = unpack_state(raw)
-          if not state then
-            raw, state = '', fresh_state(records[i], due)
-          end
-          state.token, state.due = token + n, due
-          state.deliveries = state.deliveries + 1
-          leases[#leases + 1] = until_
-          leases[#leases + 1] = handle
-          changes[#changes + 1] = handle
-          changes[#changes + 1] = pack_state(state)
-          local at = #reply
-          reply[at + 1], reply[at + 2], reply[at + 3], reply[at + 4] =
-            handle, due, records[i], raw
-          n = n + 1
-        end
-      end
-      redis.call('ZREM', lane.due, unpack(gone))
-      if n > 0 then
-        redis.call('ZADD', lane.lease, unpack(leases))
-        redis.call('HSET', lane.state, unpack(changes))
-        redis.call('HSET', lane.meta, 'token', string.format('%.0f', token + n - 1))
-        reply[2], reply[3] = until_, string.format('%.0f', token)
-        left = left - n
-      end
+      changes[2 * n + 1] = handle
+      reply[at + 1], reply[at + 2], reply[at + 3], reply[at + 4] = handle, due, record, raw
+      n, at = n + 1, at + 4
     end
   end
-  local head, lapse = head_of(lane.due), head_of(lane.lease)
-  if crowded or cut then
+  redis.call('ZREM', lane.due, unpack(waiting, 1, taken))
+  if n > 0 then
+    hold(lane, ends, changes)
+    redis.call('HSET', lane.meta, 'token', string.format('%.0f', token + n - 1))
+    reply[2], reply[3] = ends, string.format('%.0f', token)
+    left = left - n
+  end
+  local upcoming = entries[2 * taken + 2]
+  return upcoming and instant(upcoming)
+end
+
+local function serve(lane, max, length)
+  local paused, large, last = unpack(redis.call('HMGET', lane.meta, 'paused', 'large', 'token'))
+  local crowded = reclaim(lane)
+  if paused then
+    return { false }
+  end
+  local reply = { false, 0, 0 }
+  local most = math.min(max, left)
+  local upcoming = nil
+  if most > 0 and room > 0 then
+    upcoming = lease_due(lane, most, length, large, last, reply)
+  end
+  if crowded then
     reply[1] = now
-  elseif head and lapse then
-    reply[1] = math.min(head, lapse)
+  elseif upcoming then
+    reply[1] = upcoming
   else
-    reply[1] = head or lapse or false
+    local head, lapse = head_of(lane.due), head_of(lane.lease)
+    reply[1] = head and lapse and math.min(head, lapse) or head or lapse or false
   end
   return reply
 end

@@ -90,19 +90,26 @@ local function record_tail(record)
   return string.sub(record, 7, 8)
 end
 
--- A due time as clients write it: '@' and a time, or '+' and a delay, in milliseconds.
+-- A due time as clients write it: '@' and a time, or '+' and a delay, in milliseconds. The second
+-- result is a score: a text, since Redis takes long to write a number of Lua's as one.
 local function resolve(text)
-  local number = tonumber(string.sub(text, 2))
+  local rest = string.sub(text, 2)
+  local number = tonumber(rest)
   if string.byte(text) == 43 then
-    return now + number
+    number = now + number
+    rest = string.format('%.0f', number)
   end
-  return number
+  return number, rest
 end
 
 -- A score as a time. Others may have written it: what is beyond all times becomes the last or the
 -- first that can be counted with.
 local function instant(score)
-  return math.max(-FAR, math.min(FAR, math.floor(tonumber(score))))
+  local time = tonumber(score)
+  if time > FAR or time < -FAR or time % 1 ~= 0 then
+    time = math.max(-FAR, math.min(FAR, math.floor(time)))
+  end
+  return time
 end
 
 local function head_of(zset)
@@ -148,6 +155,31 @@ local function reclaim(lane)
     end
   end
   return #lapsed == BATCH
+end
+
+-- Redis keeps a small set or hash as a list, which it searches from the front for each of its
+-- entries. An entry of more than 64 bytes makes it a table for as long as it is not empty.
+local MANY = 16
+
+-- Notes leases with one end, and their states: handle, state, handle, state, ...
+local function hold(lane, ends, states)
+  local score, leases = string.format('%.0f', ends), {}
+  local long = #states > 2 * MANY and string.rep('-', 65)
+  if long then
+    -- First, so that the others find a table.
+    leases[1], leases[2] = score, long
+    redis.call('HSET', lane.state, long, '')
+  end
+  local n = #leases
+  for i = 1, #states, 2 do
+    leases[n + i], leases[n + i + 1] = score, states[i]
+  end
+  redis.call('ZADD', lane.lease, unpack(leases))
+  redis.call('HSET', lane.state, unpack(states))
+  if long then
+    redis.call('ZREM', lane.lease, long)
+    redis.call('HDEL', lane.state, long)
+  end
 end
 
 -- Takes all of a job away but its place in `due`, `lease` or `dead`.

@@ -8,18 +8,14 @@
 -- cost     O(log n) a job; jobs without a key share three commands, those with one have two more
 
 local lane = lane_at(0, WIDTH)
-if reclaim(lane) then
-  return nil
-end
-
-local channel = ARGV[1]
-local jobs = (#ARGV - 1) / 3
+local args, sub, byte = ARGV, string.sub, string.byte
+local jobs = (#args - 1) / 3
 local handles, keys, keyed = {}, {}, {}
 for i = 1, jobs do
-  handles[i] = ARGV[3 * i - 1]
-  local flags, length = string.byte(ARGV[3 * i + 1], 3, 4)
+  handles[i] = args[3 * i - 1]
+  local flags, length = byte(args[3 * i + 1], 3, 4)
   if flags % 2 == 1 then
-    keyed[i] = string.sub(ARGV[3 * i + 1], 5, 4 + length)
+    keyed[i] = sub(args[3 * i + 1], 5, 4 + length)
     keys[#keys + 1] = keyed[i]
   end
 end
@@ -27,57 +23,70 @@ end
 -- Nothing is written before every job is known to be storable.
 local present = redis.call('HMGET', lane.job, unpack(handles))
 local here = {}
+-- Whether a job may meet another, of this call or there before.
+local meets = false
 for i = 1, jobs do
-  local tail = string.sub(ARGV[3 * i + 1], 1, 2)
-  local other = present[i] and record_tail(present[i]) or here[handles[i]]
-  if other and other ~= tail then
-    return redis.error_reply('CLASH ' .. i)
+  local handle = handles[i]
+  local twin = here[handle]
+  if present[i] or twin then
+    meets = true
+    local tail = sub(args[3 * i + 1], 1, 2)
+    if tail ~= (present[i] and record_tail(present[i]) or sub(args[3 * twin + 1], 1, 2)) then
+      return redis.error_reply('CLASH ' .. i)
+    end
   end
-  here[handles[i]] = tail
+  here[handle] = i
 end
 
 local holders = {}
 if #keys > 0 then
   local found = redis.call('HMGET', lane.key, unpack(keys))
+  local twins = {}
   for i, key in ipairs(keys) do
     holders[key] = found[i] or nil
+    meets = meets or found[i] or twins[key]
+    twins[key] = true
   end
+end
+-- Who meets nobody needs not know which of the others still run.
+if meets and reclaim(lane) then
+  return nil
 end
 
 local head = head_of(lane.due)
 local stamp = struct.pack('>I6', now)
-local records, dues, index = {}, {}, {}
+local records, dues, index, n = {}, {}, {}, 0
 local earliest, created, replaced = nil, 0, 0
 local stored = {}
 local answers = { now }
 
 local function flush()
-  if #records > 0 then
+  if n > 0 then
     redis.call('HSET', lane.job, unpack(records))
     redis.call('ZADD', lane.due, unpack(dues))
     if #index > 0 then
       redis.call('HSET', lane.key, unpack(index))
     end
-    records, dues, index = {}, {}, {}
+    records, dues, index, n = {}, {}, {}, 0
   end
 end
 
-local function store(i, due)
-  local handle = handles[i]
-  local record = stamp .. ARGV[3 * i + 1]
-  records[#records + 1] = handle
-  records[#records + 1] = record
+local function store(i, due, score)
+  local handle, record = handles[i], stamp .. args[3 * i + 1]
+  n = n + 2
+  records[n - 1], records[n] = handle, record
+  dues[n - 1], dues[n] = score, handle
   if #record > LARGE then
     redis.call('HSET', lane.meta, 'large', 1)
   end
-  dues[#dues + 1] = due
-  dues[#dues + 1] = handle
-  if keyed[i] then
-    index[#index + 1] = keyed[i]
-    index[#index + 1] = handle
-    holders[keyed[i]] = handle
+  local key = keyed[i]
+  if key then
+    index[#index + 1], index[#index + 2] = key, handle
+    holders[key] = handle
   end
-  stored[handle] = true
+  if meets then
+    stored[handle] = true
+  end
   created = created + 1
   if not earliest or due < earliest then
     earliest = due
@@ -102,16 +111,16 @@ local function standing(handle)
 end
 
 local function replaces(i, there, due)
-  local policy = math.floor(string.byte(ARGV[3 * i + 1], 3) / 16)
+  local policy = math.floor(byte(args[3 * i + 1], 3) / 16)
   return policy == 1 or (policy == 2 and due < there) or (policy == 3 and due > there)
 end
 
 for i = 1, jobs do
-  local due = resolve(ARGV[3 * i])
-  local rival = keyed[i] and holders[keyed[i]]
-  local same = present[i] or stored[handles[i]]
+  local due, score = resolve(args[3 * i])
+  local rival = meets and keyed[i] and holders[keyed[i]]
+  local same = meets and (present[i] or stored[handles[i]])
   if not same and not rival then
-    store(i, due)
+    store(i, due, score)
   else
     flush()
     local other = same and handles[i] or rival
@@ -122,7 +131,7 @@ for i = 1, jobs do
     end
     if not there then
       -- It was replaced by another job of this call; or somebody else removed half of it.
-      store(i, due)
+      store(i, due, score)
     else
       if runs then
         answer(i, 'A', other, record_tail(record), there)
@@ -132,8 +141,8 @@ for i = 1, jobs do
         redis.call('ZREM', lane.due, other)
         erase(lane, other, keyed[i])
         replaced = replaced + 1
-        store(i, due)
-        answer(i, 'R', handles[i], string.sub(ARGV[3 * i + 1], 1, 2), due)
+        store(i, due, score)
+        answer(i, 'R', handles[i], sub(args[3 * i + 1], 1, 2), due)
       end
     end
   end
@@ -142,5 +151,5 @@ end
 count(lane, 'created', created)
 count(lane, 'replaced', replaced)
 flush()
-announce(channel, head, earliest)
+announce(args[1], head, earliest)
 return answers

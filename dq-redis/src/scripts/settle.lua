@@ -12,12 +12,17 @@ if reclaim(lane) then
   return nil
 end
 
-local head = head_of(lane.due)
-local leases = (#ARGV - 1) / 4
+local args = ARGV
+local leases = (#args - 1) / 4
 local handles = {}
+-- Whether a job may wait again.
+local back = false
 for i = 1, leases do
-  handles[i] = ARGV[4 * i - 2]
+  handles[i] = args[4 * i - 2]
+  local verdict = args[4 * i]
+  back = back or not (verdict == 'D' or verdict == 'S' or verdict == 'X')
 end
+local head = back and head_of(lane.due)
 local states = redis.call('HMGET', lane.state, unpack(handles))
 local ended, over, keys, verdicts = {}, {}, {}, {}
 local done, skipped, earliest = 0, 0, nil
@@ -44,10 +49,27 @@ local function bury(handle, state, detail)
   end
 end
 
+local function end_otherwise(handle, state, verdict, detail)
+  if verdict == 'X' then
+    bury(handle, state, detail)
+  elseif verdict == 'R' or verdict == 'Z' then
+    state.losses = 0
+    if verdict == 'R' then
+      state.attempts = state.attempts + 1
+    end
+    again(handle, state, resolve(detail))
+  else
+    if verdict == 'U' then
+      state.deliveries = state.deliveries - 1
+    end
+    again(handle, state, state.due)
+  end
+end
+
 for i = 1, leases do
-  local handle, verdict, detail = handles[i], ARGV[4 * i], ARGV[4 * i + 1]
-  local state = not seen[handle] and unpack_state(states[i])
-  if not state or state.token == 0 or state.token ~= tonumber(ARGV[4 * i - 1]) then
+  local handle, verdict, raw = handles[i], args[4 * i], states[i]
+  local token = raw and not seen[handle] and #raw >= STATE_BYTES and struct.unpack('>I8', raw)
+  if not token or token == 0 or token ~= tonumber(args[4 * i - 1]) then
     verdicts[i] = '0'
   else
     verdicts[i] = '1'
@@ -60,22 +82,11 @@ for i = 1, leases do
         skipped = skipped + 1
       end
       over[#over + 1] = handle
-      if state.key ~= '' then
-        keys[#keys + 1] = state.key
+      if #raw > STATE_BYTES then
+        keys[#keys + 1] = string.sub(raw, STATE_BYTES + 1)
       end
-    elseif verdict == 'X' then
-      bury(handle, state, detail)
-    elseif verdict == 'R' or verdict == 'Z' then
-      state.losses = 0
-      if verdict == 'R' then
-        state.attempts = state.attempts + 1
-      end
-      again(handle, state, resolve(detail))
     else
-      if verdict == 'U' then
-        state.deliveries = state.deliveries - 1
-      end
-      again(handle, state, state.due)
+      end_otherwise(handle, unpack_state(raw), verdict, args[4 * i + 1])
     end
   end
 end
@@ -92,5 +103,5 @@ if #keys > 0 then
 end
 count(lane, 'done', done)
 count(lane, 'skipped', skipped)
-announce(ARGV[1], head, earliest)
+announce(args[1], head, earliest)
 return table.concat(verdicts)
