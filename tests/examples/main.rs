@@ -3,3 +3,7 @@
 mod order_timeout;
 mod program;
 mod quickstart;
+#[cfg(feature = "redis")]
+mod redisson_bridge;
+#[cfg(all(feature = "sqlite", feature = "redis"))]
+mod switch_backend;

@@ -1,5 +1,6 @@
 //! Beside real Java programs: Redisson clients of several versions on the same queues.
 
+mod bridge;
 mod golden;
 mod java_alone;
 mod peer;

@@ -1,0 +1,65 @@
+//! `redisson_bridge` without Java, whose part the commands of its head comment play. With Java:
+//! `tests/interop/bridge.rs`.
+
+use dq_servers::Redis;
+
+use crate::program::{Program, output};
+
+const NAME: &str = "redisson_bridge";
+
+/// The script that stands in the head comment for Java's `offer`.
+fn offer() -> String {
+    let comment = include_str!("../../examples/redisson_bridge.rs").replace("//! ", "");
+    let (_, rest) = comment.split_once("EVAL \"").expect("the comment has a script");
+    rest.split_once("\" 1 ").expect("the script ends").0.to_owned()
+}
+
+#[test]
+fn an_order_that_redis_cli_offers_comes_back_as_feedback() {
+    let redis = Redis::start();
+    let dir = tempfile::tempdir().unwrap();
+    let mut bridge = Program::start(NAME, dir.path(), &["--redis", &redis.url()]);
+    assert_eq!(bridge.line().unwrap(), "waiting for orders in ORDER_TIMEOUT; Ctrl-C to stop");
+    let delayed = "redisson_delay_queue_timeout:{ORDER_TIMEOUT}";
+    redis.command(&["EVAL", &offer(), "1", delayed, "{\"id\":1001}"]);
+    assert_eq!(bridge.line().unwrap(), "order 1001 was not paid in time");
+
+    // As Java's transfer does it, and with a feedback that is there already.
+    redis.command(&["RPUSH", "ORDER_TIMEOUT", "{\"id\":1001}", "{\"id\":7,\"note\":\"?\"}"]);
+    let mut lines = [bridge.line().unwrap(), bridge.line().unwrap()];
+    lines.sort();
+    assert_eq!(lines, ["order 1001 was not paid in time", "order 7 was not paid in time"]);
+    let mut feedback = [(); 2].map(|()| {
+        let reply = redis.command(&["BLPOP", "ORDER_FEEDBACK", "20"]);
+        let [_, order] = reply.list() else { panic!("no feedback: {reply:?}") };
+        order.text()
+    });
+    feedback.sort();
+    assert_eq!(feedback, ["{\"id\":1001}", "{\"id\":7}"]);
+    assert_eq!(redis.command(&["LLEN", "ORDER_FEEDBACK"]).int(), 0, "one feedback for an order");
+
+    #[cfg(unix)]
+    {
+        bridge.signal("INT");
+        assert!(bridge.wait().success());
+    }
+}
+
+#[test]
+fn nonsense_is_answered_with_a_reason() {
+    let dir = tempfile::tempdir().unwrap();
+    for (arguments, code, word) in [
+        (&["--redis"][..], 2, "--redis"),
+        (&["--redis", "localhost"], 2, "scheme"),
+        (&["--redis", "redis://127.0.0.1:1/0"], 1, "127.0.0.1:1"),
+        (&["--codec", "xml"], 2, "xml"),
+        (&["--codec", "kryo5:com.example.Order"], 2, "TypedJsonJacksonCodec"),
+        (&["--format", "old"], 2, "legacy"),
+        (&["--queue", "A"], 2, "--queue"),
+    ] {
+        let output = output(NAME, dir.path(), arguments);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
+        assert!(said.contains("redisson_bridge: ") && said.contains(word), "{arguments:?}: {said}");
+    }
+}

@@ -1,0 +1,60 @@
+//! The example `redisson_bridge` beside a Java service: it gets what Java offers, and Java's `take()`
+//! gets what it schedules, though no process of Java's moves that.
+
+#[path = "../examples/program.rs"]
+#[allow(dead_code)]
+mod program;
+
+use std::time::Duration;
+
+use dq_servers::Redis;
+
+use crate::peer::{Codec, Order, Peer, Type, Value, Version};
+use crate::rust::now_ms;
+use program::Program;
+
+const SOON: Duration = Duration::from_millis(300);
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn order(id: i64) -> Value {
+    Value::Order(Order { id, ..Order::default() })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_typed_json_and_json_in_strings() {
+    let text = |id: i64| Value::String(format!("{{\"id\":{id}}}"));
+    let codecs = [(Codec::TypedJson(Type::Order), order(42), 42), (Codec::String, text(43), 43)];
+    go_to_and_fro(Version::V4_7_0, &[], &codecs).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_jackson_and_old_members() {
+    let options = ["--codec", "jackson:interop.Order", "--format", "legacy"];
+    go_to_and_fro(Version::V3_20_1, &options, &[(Codec::Jackson, order(44), 44)]).await;
+}
+
+/// For each codec, one order from Java to Rust and back.
+async fn go_to_and_fro(version: Version, options: &[&str], codecs: &[(Codec, Value, i64)]) {
+    let redis = Redis::start();
+    let peer = Peer::start(version, redis.port()).await;
+    let dir = tempfile::tempdir().unwrap();
+    let url = redis.url();
+    let arguments = [&["--redis", url.as_str()], options].concat();
+    let bridge = Program::start("redisson_bridge", dir.path(), &arguments);
+    assert!(bridge.line().unwrap().starts_with("waiting for orders"));
+
+    for (codec, value, id) in codecs {
+        let feedback = peer.queue("ORDER_FEEDBACK", *codec);
+        let taking = feedback.collect(1).await.unwrap();
+        let timeouts = peer.queue("ORDER_TIMEOUT", *codec);
+        timeouts.open().await.unwrap();
+        let offered = now_ms();
+        timeouts.offer(value, SOON).await.unwrap();
+        assert_eq!(bridge.line().unwrap(), format!("order {id} was not paid in time"), "{codec:?}");
+        assert!(now_ms() >= offered + 300, "{codec:?}: early");
+        let arrivals = taking.within(PATIENCE).await.unwrap();
+        let [arrival] = arrivals.as_slice() else { panic!("{codec:?}: {arrivals:?}") };
+        assert_eq!(arrival.value, *value, "{codec:?}");
+        assert!(arrival.at_ms >= offered + 3_300, "{codec:?}: feedback is asked for early");
+    }
+}
