@@ -206,10 +206,9 @@ fn sentinel(
     certificates: Option<TlsCertificates>,
 ) -> redis::RedisResult<SentinelClient> {
     let sentinels = address.hosts.iter().map(|(host, port)| tcp(address, host, *port));
-    let mut builder =
-        SentinelClientBuilder::new(sentinels, primary, SentinelServerType::Master)?
-            .set_client_to_redis_db(address.database)
-            .set_client_to_redis_tcp_settings(TcpSettings::default().set_nodelay(true));
+    let mut builder = SentinelClientBuilder::new(sentinels, primary, SentinelServerType::Master)?
+        .set_client_to_redis_db(address.database)
+        .set_client_to_redis_tcp_settings(TcpSettings::default().set_nodelay(true));
     if let Some(user) = &address.user {
         builder = builder.set_client_to_redis_username(user);
     }
