@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use rand::rngs::SmallRng;
 use rand::{Rng, RngCore, SeedableRng};
 
-use super::server::Server;
+use super::server::{Server, cpu_of};
 use super::wire::{Wire, command};
-use crate::measure::rate;
+use crate::measure::{micros, rate};
 use crate::workload::WEEK;
 use crate::{Result, progress};
 
@@ -24,6 +24,8 @@ const KEY: &str = "limit";
 pub(super) struct Limit {
     pub(super) own: f64,
     pub(super) by_crate: f64,
+    /// Of the server for each, in microseconds, by the own client.
+    pub(super) cpu: f64,
 }
 
 impl Limit {
@@ -34,10 +36,13 @@ impl Limit {
 }
 
 pub(super) fn measure(server: &Server, additions: usize) -> Result<Limit> {
-    let limit = Limit { own: by_own(server, additions)?, by_crate: by_crate(server, additions)? };
+    server.clear();
+    let (own, cpu) = cpu_of(server, || by_own(server, additions))?;
+    let by_crate = by_crate(server, additions)?;
+    let limit = Limit { own, by_crate, cpu: micros(cpu) / additions as f64 };
     progress(format_args!(
-        "limit: {:.0} ZADD/s by an own client, {:.0} by the crate",
-        limit.own, limit.by_crate
+        "limit: {:.0} ZADD/s by an own client, {:.0} by the crate, {:.2} µs",
+        limit.own, limit.by_crate, limit.cpu
     ));
     Ok(limit)
 }
@@ -55,7 +60,6 @@ fn entries(count: usize) -> Vec<(String, Vec<u8>)> {
 }
 
 fn by_own(server: &Server, additions: usize) -> Result<f64> {
-    server.clear();
     let entries = entries(additions);
     let mut wire = Wire::connect(&server.address())?;
     let (mut spent, mut commands) = (Duration::ZERO, Vec::new());

@@ -41,10 +41,12 @@ pub(crate) fn run(plan: &Plan) -> Result<Vec<Figure>> {
         figures.push(single::measure(plan, &server, store)?);
         figures.extend(path::measure(plan, &server, store)?);
         figures.extend(memory::measure(plan, &server, store)?);
-        figures.extend(transfer::measure(plan, &server, store)?);
-        figures.extend(late::measure(plan, &server, store)?);
-        figures.extend(at_once::measure(plan, &server, store)?);
-        figures.extend(idle::measure(plan, &server, store)?);
+        if store.whole {
+            figures.extend(transfer::measure(plan, &server, store)?);
+            figures.extend(late::measure(plan, &server, store)?);
+            figures.extend(at_once::measure(plan, &server, store)?);
+            figures.extend(idle::measure(plan, &server, store)?);
+        }
     }
     Ok(figures)
 }

@@ -14,20 +14,55 @@ use super::{BULK, PAYLOAD};
 use crate::Result;
 use crate::workload::{QUEUE, WEEK, Workload};
 
-/// A backend, and what it shall reach.
+/// A backend with settings, and what it shall reach.
 #[derive(Debug)]
 pub(super) struct Store {
     pub(super) name: &'static str,
     scheme: &'static str,
     options: &'static str,
     /// Share of the limit at which bulks are scheduled.
-    pub(super) bulk: f64,
+    pub(super) bulk: Option<f64>,
     /// Bytes of memory for a pending job with a payload of 100.
     pub(super) memory: Option<f64>,
+    /// Whether more than rates and sizes is measured.
+    pub(super) whole: bool,
 }
 
-pub(super) const STORES: [Store; 1] =
-    [Store { name: "redis", scheme: "redis", options: "", bulk: 0.75, memory: Some(300.0) }];
+pub(super) const STORES: [Store; 4] = [
+    Store {
+        name: "redis",
+        scheme: "redis",
+        options: "",
+        bulk: Some(0.75),
+        memory: Some(300.0),
+        whole: true,
+    },
+    Store {
+        name: "redisson",
+        scheme: "redisson",
+        options: "?order_list=off",
+        bulk: Some(0.6),
+        memory: None,
+        whole: true,
+    },
+    Store {
+        name: "redisson, index=keyed",
+        scheme: "redisson",
+        options: "?order_list=off&index=keyed",
+        bulk: Some(0.6),
+        memory: None,
+        whole: false,
+    },
+    // Only jobs that are due in the future get an alarm: of these figures, those of memory.
+    Store {
+        name: "redis-expiry",
+        scheme: "redis-expiry",
+        options: "?configure=true",
+        bulk: None,
+        memory: None,
+        whole: false,
+    },
+];
 
 impl Store {
     fn url(&self, server: &Server) -> String {

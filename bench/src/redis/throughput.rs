@@ -32,16 +32,15 @@ pub(super) fn measure(plan: &Plan, server: &Server, store: &Store) -> Result<Vec
     let mut figures = vec![
         Figure::new("limit: ZADD at depth 128, own client", of(|turn| turn.limit.own), "/s"),
         Figure::new("limit: ZADD at depth 128, crate redis", of(|turn| turn.limit.by_crate), "/s"),
+        Figure::new("limit: Redis CPU", of(|turn| turn.limit.cpu), "µs/op"),
     ];
     let [bulk, bulk_cpu] = paces(&format!("{name}: schedule by {BULK}"), &plain, |turn| turn.bulk);
     let what = format!("{name}: claim and settle by {BATCH}");
     let [drain, drain_cpu] = paces(&what, &plain, |turn| turn.drain);
-    figures.extend([
-        bulk.ratio_at_least(store.bulk),
-        bulk_cpu,
-        drain.ratio_at_least(0.5),
-        drain_cpu,
-    ]);
+    figures.extend(match store.bulk {
+        Some(bound) => [bulk.ratio_at_least(bound), bulk_cpu, drain.ratio_at_least(0.5), drain_cpu],
+        None => [bulk, bulk_cpu, drain, drain_cpu],
+    });
     let keyed = turns(plan, server, store, || Workload::new(11).payloads(super::PAYLOAD))?;
     let what = format!("{name}: schedule by {BULK}, every second with a key");
     figures.extend(paces(&what, &keyed, |turn| turn.bulk));
