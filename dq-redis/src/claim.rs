@@ -34,6 +34,12 @@ pub(crate) struct Brought {
     pub(crate) refused: Vec<(QueueName, String)>,
 }
 
+impl Brought {
+    fn len(&self) -> usize {
+        self.claimed.jobs.len() + self.unreadable.len()
+    }
+}
+
 /// A leased job whose record is not one of ours.
 #[derive(Debug)]
 pub(crate) struct Unreadable {
@@ -126,14 +132,17 @@ impl Store {
                 call.arg(wish.left).arg(millis(wish.want.lease_for));
             }
             let answer = call.run(&self.link, CLAIM).await?;
+            let before = brought.len();
             if read(answer, group, brought).is_none() {
                 return unexpected(CLAIM);
             }
+            // What is due may be out of reach: then the runner comes again, not this loop.
+            let idle = brought.len() == before;
             let claimed = &mut brought.claimed;
             let has_more = |wish: &Wish<'_>| {
                 wish.left > 0 && wish.next.is_some_and(|next| next <= claimed.now)
             };
-            if claimed.jobs.len() >= limit || !group.iter().any(has_more) {
+            if idle || claimed.jobs.len() >= limit || !group.iter().any(has_more) {
                 let next = group.iter().filter_map(|wish| wish.next).min();
                 claimed.next_due = claimed.next_due.into_iter().chain(next).min();
                 return Ok(());
