@@ -8,6 +8,10 @@
 -- cost     O(log n) a job; jobs without a key share three commands, those with one have two more
 
 local lane = lane_at(0, WIDTH)
+if reclaim(lane) then
+  return nil
+end
+
 local args, sub, byte = ARGV, string.sub, string.byte
 local jobs = (#args - 1) / 3
 local handles, keys, keyed = {}, {}, {}
@@ -47,10 +51,6 @@ if #keys > 0 then
     meets = meets or found[i] or twins[key]
     twins[key] = true
   end
-end
--- Who meets nobody needs not know which of the others still run.
-if meets and reclaim(lane) then
-  return nil
 end
 
 local head = head_of(lane.due)
