@@ -23,11 +23,15 @@ pub(crate) struct Delivery {
 }
 
 #[derive(Clone)]
-struct Tell(mpsc::UnboundedSender<Delivery>);
+pub(crate) struct Tell(mpsc::UnboundedSender<Delivery>);
 
 /// Payloads that say "fail" fail.
 #[delay_handler("INTEROP", max_attempts = 2, backoff(initial = "50ms", max = "50ms"))]
-pub(crate) async fn tell(ctx: JobContext, State(tell): State<Tell>, payload: Json) -> HandlerResult {
+pub(crate) async fn tell(
+    ctx: JobContext,
+    State(tell): State<Tell>,
+    payload: Json,
+) -> HandlerResult {
     let fails = payload == "fail";
     tell.0.send(Delivery {
         payload,
@@ -57,7 +61,11 @@ impl Rust {
         self.try_schedule(payload, delay).await.unwrap()
     }
 
-    pub(crate) async fn try_schedule(&self, payload: Json, delay: Duration) -> dq::Result<Scheduled> {
+    pub(crate) async fn try_schedule(
+        &self,
+        payload: Json,
+        delay: Duration,
+    ) -> dq::Result<Scheduled> {
         self.dq.schedule::<tell>(payload).after(delay).await
     }
 

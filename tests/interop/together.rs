@@ -53,8 +53,11 @@ macro_rules! for_each_version {
 
 for_each_version! { V3_16_6 V3_20_1 V3_23_4 V4_7_0 }
 
-/// A codec of Java's, ours for it, and values with what a handler sees of them.
-fn codecs() -> Vec<(Codec, &'static str, Vec<(Value, Json)>)> {
+/// Java's values, each with what a handler sees of it.
+type Values = Vec<(Value, Json)>;
+
+/// A codec of Java's, ours for it, and values.
+fn codecs() -> Vec<(Codec, &'static str, Values)> {
     let order = Value::Order(Order {
         id: 42,
         amount: 1.5,
@@ -113,7 +116,8 @@ async fn every_value_goes_both_ways(version: Version) {
             let delivery = running.next(PATIENCE).await;
             assert!(delivery.at_ms >= delivery.due_ms, "{codec:?}: early");
             let at = wanted.iter().position(|wanted| holds(&delivery.payload, wanted));
-            let at = at.unwrap_or_else(|| panic!("{codec:?}: {:?} of {wanted:?}", delivery.payload));
+            let at =
+                at.unwrap_or_else(|| panic!("{codec:?}: {:?} of {wanted:?}", delivery.payload));
             wanted.remove(at);
         }
         assert!(running.stop().await.is_empty(), "{codec:?}: nothing twice");
@@ -294,13 +298,13 @@ async fn other_formats_are_refused_and_heal(version: Version) {
     redis.command_bytes(&[b"ZADD", timeout.as_bytes(), b"1001", b"no member at all"]);
     let rust = Rust::connect(&redis, version, "&codec=string").await;
     let mut running = rust.run();
-    assert_eq!(running.next(PATIENCE).await.payload, "odd", "a member of the other format is due too");
-    running.stop().await;
     assert_eq!(
-        redis.command(&["ZCARD", &timeout]).int(),
-        1,
-        "only what is not due is left"
+        running.next(PATIENCE).await.payload,
+        "odd",
+        "a member of the other format is due too"
     );
+    running.stop().await;
+    assert_eq!(redis.command(&["ZCARD", &timeout]).int(), 1, "only what is not due is left");
     let stray = format!("dq:stray:{{{QUEUE}}}");
     assert_eq!(redis.command(&["ZCARD", &stray]).int(), 1, "kept for an operator");
 
