@@ -229,7 +229,7 @@ impl Backend for RedissonBackend {
         for mut leased in std::mem::take(&mut claimed.jobs) {
             match self.decode(&mut leased.job) {
                 Ok(()) => jobs.push(leased),
-                Err(error) => self.park(&leased, &error).await?,
+                Err(error) => self.park(&leased, &error).await,
             }
         }
         claimed.jobs = jobs;
@@ -282,14 +282,17 @@ impl Backend for RedissonBackend {
 }
 
 impl RedissonBackend {
-    /// Parks a job whose payload is not what the codec writes, with its bytes as they came.
-    async fn park(&self, leased: &LeasedJob, error: &Error) -> Result<()> {
+    /// Parks a job whose payload is not what the codec writes, with its bytes as they came. If that
+    /// fails its lease lapses, and it is tried again.
+    async fn park(&self, leased: &LeasedJob, error: &Error) {
         tracing::error!(queue = %leased.job.queue, job = %leased.job.id, %error, "parked as dead");
         let job = Unreadable {
             queue: leased.job.queue.clone(),
             handle: handle::handle(leased.job.id).to_vec(),
             token: leased.token.0,
         };
-        self.native.store.park(&[job], &error.to_string()).await
+        if let Err(failed) = self.native.store.park(&[job], &error.to_string()).await {
+            tracing::warn!(error = %failed, "it could not be parked yet");
+        }
     }
 }

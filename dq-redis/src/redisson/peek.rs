@@ -6,21 +6,29 @@
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dq_core::{Listeners, QueueName, Timestamp};
 use redis::AsyncConnectionConfig;
+use redis::aio::ConnectionLike;
 use tokio_util::sync::CancellationToken;
 
 use crate::connect::{Server, Target};
 use crate::keys::Lane;
 
-/// How long one peek waits. The server notices a client that is gone at the end only.
-const WAIT: Duration = Duration::from_secs(30);
+/// How long one peek waits: long, since each is a command, and idle is to be cheap.
+const WAIT: Duration = Duration::from_secs(600);
 
-/// After an element was seen, and after a failure: who was told needs a moment to take it, and
-/// until then the next peek would see it again at once.
-const REST: Duration = Duration::from_millis(250);
+/// How long the answer of a peek may be late, or else the connection was cut without a word.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// After an element was seen: who was told needs a moment to take it. The rest grows while the list is
+/// found filled again and again, as that of a queue that is paused.
+const FIRST_REST: Duration = Duration::from_millis(50);
+const LONGEST_REST: Duration = Duration::from_secs(5);
+
+/// After a failure.
+const REPAIR: Duration = Duration::from_millis(500);
 
 /// The lists that are watched.
 #[derive(Debug)]
@@ -72,45 +80,53 @@ struct Peek {
 impl Peek {
     async fn watch(self) {
         loop {
-            match self.look().await {
-                Ok(()) => {}
-                Err(error) => tracing::debug!(%error, queue = %self.lane.queue, "peek broke off"),
+            if let Err(error) = self.look().await {
+                tracing::debug!(%error, queue = %self.lane.queue, "peek broke off");
             }
-            tokio::time::sleep(REST).await;
+            tokio::time::sleep(REPAIR).await;
         }
     }
 
     /// Wakes whoever listens each time the list has an element, until the connection breaks.
     async fn look(&self) -> redis::RedisResult<()> {
-        // No time-out for the answer: that is the point.
-        let config = AsyncConnectionConfig::new().set_response_timeout(None);
-        let client = match self.server.target().await? {
-            Target::One(client) => client,
-            Target::Cluster(client) => {
-                let mut cluster = client.get_async_connection().await?;
-                loop {
-                    self.peek(&mut cluster).await?;
-                }
+        match self.server.target().await? {
+            Target::One(client) => {
+                let config = AsyncConnectionConfig::new().set_response_timeout(Some(WAIT + GRACE));
+                let connection = client.get_multiplexed_async_connection_with_config(&config);
+                self.keep_looking(&mut connection.await?, WAIT).await
             }
-        };
-        let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
-        loop {
-            self.peek(&mut connection).await?;
+            Target::Cluster(client) => {
+                // Connections of a cluster have one time-out for all commands.
+                let wait = self.server.response_timeout / 2;
+                self.keep_looking(&mut client.get_async_connection().await?, wait).await
+            }
         }
     }
 
-    async fn peek(
+    async fn keep_looking(
         &self,
-        connection: &mut impl redis::aio::ConnectionLike,
+        connection: &mut impl ConnectionLike,
+        wait: Duration,
     ) -> redis::RedisResult<()> {
         let mut command = redis::cmd("BLMOVE");
         command.arg(self.lane.target()).arg(self.lane.target()).arg("LEFT").arg("LEFT");
-        command.arg(WAIT.as_secs());
-        let seen: redis::Value = command.query_async(connection).await?;
-        if seen != redis::Value::Nil {
+        command.arg(wait.as_secs_f64());
+        let mut rest = FIRST_REST;
+        loop {
+            let asked = Instant::now();
+            let seen: redis::Value = command.query_async(connection).await?;
+            if seen == redis::Value::Nil {
+                rest = FIRST_REST;
+                continue;
+            }
             self.listeners.wake(&self.lane.queue, Timestamp::EPOCH);
-            tokio::time::sleep(REST).await;
+            // It was there when we asked: nobody has taken it since the last look.
+            rest = if asked.elapsed() < FIRST_REST {
+                (rest * 2).min(LONGEST_REST)
+            } else {
+                FIRST_REST
+            };
+            tokio::time::sleep(rest).await;
         }
-        Ok(())
     }
 }
