@@ -107,10 +107,7 @@ impl Backend for RedisBackend {
     async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed> {
         self.ensure_open("claim")?;
         let brought = self.store.claim(&params).await?;
-        if !brought.unreadable.is_empty() {
-            tracing::error!(jobs = ?brought.unreadable, "parked as dead: {UNREADABLE}");
-            self.store.park(&brought.unreadable, UNREADABLE).await?;
-        }
+        self.store.park(&brought.unreadable, UNREADABLE).await;
         Ok(brought.claimed)
     }
 

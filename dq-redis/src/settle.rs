@@ -41,16 +41,24 @@ impl Store {
         Ok(chunk.items.iter().map(|(place, _)| *place).zip(answers).collect())
     }
 
-    /// Parks jobs that no handler can get, where an operator sees them.
-    pub(crate) async fn park(&self, unreadable: &[Unreadable], message: &str) -> Result<()> {
+    /// Parks leased jobs that no handler can read, where an operator sees them. If that fails their
+    /// leases lapse, and it is tried again; other jobs are not affected.
+    pub(crate) async fn park(&self, unreadable: &[Unreadable], message: &str) {
+        for job in unreadable {
+            tracing::error!(queue = %job.queue, "a job is parked as dead: {message}");
+            if let Err(error) = self.bury(job, message).await {
+                tracing::warn!(%error, "it could not be parked yet");
+            }
+        }
+    }
+
+    async fn bury(&self, job: &Unreadable, message: &str) -> Result<()> {
         let reason = DeadReason::new(DeadKind::Undecodable, message);
         let (code, detail) = verdict(&Verdict::Dead { reason, failed: false })?;
-        for job in unreadable {
-            let lane = self.lanes.of(&job.queue);
-            let mut call = self.scripts.settle.on([&*lane]);
-            call.arg(&lane.channel).arg(&job.handle[..]).arg(job.token).arg(code).arg(&detail[..]);
-            call.run(&self.link, SETTLE).await?;
-        }
+        let lane = self.lanes.of(&job.queue);
+        let mut call = self.scripts.settle.on([&*lane]);
+        call.arg(&lane.channel).arg(&job.handle[..]).arg(job.token).arg(code).arg(&detail[..]);
+        call.run(&self.link, SETTLE).await?;
         Ok(())
     }
 }

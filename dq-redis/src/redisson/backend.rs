@@ -282,17 +282,13 @@ impl Backend for RedissonBackend {
 }
 
 impl RedissonBackend {
-    /// Parks a job whose payload is not what the codec writes, with its bytes as they came. If that
-    /// fails its lease lapses, and it is tried again.
+    /// Parks a job whose payload is not what the codec writes, with its bytes as they came.
     async fn park(&self, leased: &LeasedJob, error: &Error) {
-        tracing::error!(queue = %leased.job.queue, job = %leased.job.id, %error, "parked as dead");
         let job = Unreadable {
             queue: leased.job.queue.clone(),
             handle: handle::handle(leased.job.id).to_vec(),
             token: leased.token.0,
         };
-        if let Err(failed) = self.native.store.park(&[job], &error.to_string()).await {
-            tracing::warn!(error = %failed, "it could not be parked yet");
-        }
+        self.native.store.park(&[job], &error.to_string()).await;
     }
 }
