@@ -14,8 +14,10 @@ use crate::check;
 use crate::config::RedisConfig;
 use crate::connect::{Link, Server, ServerSettings};
 use crate::error::closed;
-use crate::keys::{Lanes, Naming};
+use crate::keys::Naming;
+use crate::lanes::Lanes;
 use crate::script::Scripts;
+use crate::shards::Shards;
 use crate::store::Store;
 use crate::wake::Switchboard;
 
@@ -38,8 +40,9 @@ impl RedisBackend {
     pub async fn connect(config: &RedisConfig, environment: &Environment) -> Result<Self> {
         config.validate()?;
         let naming = Naming::Native { prefix: config.prefix.clone() };
-        let backend =
+        let mut backend =
             Self::assemble(&config.server(), environment, naming, Scripts::native()).await?;
+        backend.store.shards = Shards::new(&config.shards);
         backend.store.prove_rights(&config.prefix).await?;
         Ok(backend)
     }
@@ -54,7 +57,7 @@ impl RedisBackend {
         let server = Arc::new(Server::new(server)?);
         let link = Arc::new(Link::new(Arc::clone(&server), Arc::clone(&environment.clock)));
         check::probe(&link).await?;
-        let store = Store::new(link, Lanes::new(naming), scripts);
+        let store = Store::new(link, Lanes::new(naming), scripts, Shards::default());
         Ok(Self { store, switchboard: Arc::new(Switchboard::start(server)) })
     }
 

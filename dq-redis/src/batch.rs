@@ -7,7 +7,7 @@ use dq_core::{JobRef, NewJob, QueueName, Renewal, Reschedule, Result, Settlement
 use futures_util::future::BoxFuture;
 use futures_util::{StreamExt, TryStreamExt, stream};
 
-use crate::keys::{Lane, Lanes};
+use crate::keys::Lane;
 
 /// Items of one call: no script runs longer than a few milliseconds.
 pub(crate) const CHUNK: usize = 100;
@@ -21,7 +21,14 @@ const JOB_BYTES: usize = 64;
 /// Calls of one batch that are on their way at once.
 const AHEAD: usize = 8;
 
-/// Items of one queue.
+/// An item, its place in the batch, and where it is to be asked for.
+pub(crate) struct Ask<'a, 'l, I> {
+    pub(crate) place: usize,
+    pub(crate) item: &'a I,
+    pub(crate) lane: &'l Arc<Lane>,
+}
+
+/// Items of one lane.
 pub(crate) struct Chunk<'a, I> {
     pub(crate) lane: Arc<Lane>,
     /// With the place of each in the batch.
@@ -74,19 +81,19 @@ impl InQueue for Renewal {
     }
 }
 
-/// Sorts items into chunks; those of one queue keep their order.
-fn chunks<'a, I: InQueue>(lanes: &Lanes, items: &'a [I]) -> Vec<Chunk<'a, I>> {
+/// Sorts items into chunks; those of one lane keep their order.
+fn chunks<'a, I: InQueue>(asks: Vec<Ask<'a, '_, I>>) -> Vec<Chunk<'a, I>> {
     let mut full = Vec::new();
     let mut open: Vec<Chunk<'a, I>> = Vec::new();
-    let mut place_of: HashMap<&QueueName, usize> = HashMap::new();
-    for (place, item) in items.iter().enumerate() {
-        let at = *place_of.entry(item.queue()).or_insert_with(|| {
-            open.push(Chunk { lane: lanes.of(item.queue()), items: Vec::new(), bytes: 0 });
+    let mut place_of: HashMap<*const Lane, usize> = HashMap::new();
+    for Ask { place, item, lane } in asks {
+        let at = *place_of.entry(Arc::as_ptr(lane)).or_insert_with(|| {
+            open.push(Chunk { lane: Arc::clone(lane), items: Vec::new(), bytes: 0 });
             open.len() - 1
         });
         let (chunk, bytes) = (&mut open[at], item.bytes());
         if chunk.items.len() == CHUNK || chunk.bytes + bytes > CHUNK_BYTES && chunk.bytes > 0 {
-            let fresh = Chunk { lane: Arc::clone(&chunk.lane), items: Vec::new(), bytes: 0 };
+            let fresh = Chunk { lane: Arc::clone(lane), items: Vec::new(), bytes: 0 };
             full.push(std::mem::replace(chunk, fresh));
         }
         chunk.items.push((place, item));
@@ -96,26 +103,25 @@ fn chunks<'a, I: InQueue>(lanes: &Lanes, items: &'a [I]) -> Vec<Chunk<'a, I>> {
     full
 }
 
-/// Runs `call` on each chunk, some ahead of the answers, and puts the answers in order.
+/// Runs `call` on each chunk, some ahead of the answers. The answers come with their places.
 pub(crate) async fn run<'a, I: InQueue, T>(
-    lanes: &Lanes,
-    items: &'a [I],
+    asks: Vec<Ask<'a, '_, I>>,
     call: impl Fn(Chunk<'a, I>) -> BoxFuture<'a, Result<Vec<(usize, T)>>>,
-) -> Result<Vec<T>> {
-    let calls: Vec<_> = chunks(lanes, items).into_iter().map(call).collect();
-    let mut answers: Vec<(usize, T)> = Vec::with_capacity(items.len());
+) -> Result<Vec<(usize, T)>> {
+    let mut answers = Vec::with_capacity(asks.len());
+    let calls: Vec<_> = chunks(asks).into_iter().map(call).collect();
     let mut calls = stream::iter(calls).buffered(AHEAD);
     while let Some(some) = calls.try_next().await? {
         answers.extend(some);
     }
-    answers.sort_unstable_by_key(|(place, _)| *place);
-    Ok(answers.into_iter().map(|(_, answer)| answer).collect())
+    Ok(answers)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::keys::Naming;
+    use crate::lanes::Lanes;
 
     #[test]
     fn chunks_are_bounded_and_keep_the_order_of_each_queue() {
@@ -131,7 +137,10 @@ mod tests {
             max_attempts: None,
         };
         let jobs: Vec<NewJob> = (0..500).map(job).collect();
-        let chunks = chunks(&lanes, &jobs);
+        let lanes: Vec<_> = jobs.iter().map(|job| lanes.of(&job.queue)).collect();
+        let asks = jobs.iter().zip(&lanes).enumerate();
+        let asks = asks.map(|(place, (item, lane))| Ask { place, item, lane });
+        let chunks = chunks(asks.collect());
         for queue in ["a", "b"] {
             let places: Vec<usize> = chunks
                 .iter()

@@ -1,16 +1,18 @@
 //! Settings, from a file or a URL.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use dq_core::config::{BackendConfig, ConnectUrl, Environment, Secret};
-use dq_core::{Backend, Error, ErrorKind, Result};
+use dq_core::{Backend, Error, ErrorKind, QueueName, Result};
 use serde::Deserialize;
 
 use crate::backend::RedisBackend;
 use crate::connect::{Server, ServerSettings};
+use crate::shards;
 
 /// Settings of the native backend: `type = "redis"` and, beside it, these fields.
 ///
@@ -33,12 +35,30 @@ pub struct RedisConfig {
     #[serde(default)]
     pub ca: Option<PathBuf>,
     /// What the names of all keys begin with: `dq` unless set. Letters, digits and `. _ - :`, at
-    /// most 64. All keys of one prefix live in one slot of a cluster.
+    /// most 64. All keys of one prefix live in one slot of a cluster, but for [`shards`](Self::shards).
     #[serde(default = "default_prefix")]
     pub prefix: String,
     /// How long to wait for an answer: `5s` unless set.
     #[serde(default = "default_response_timeout", with = "dq_core::config::duration")]
     pub response_timeout: Duration,
+    /// How many shards hot queues are spread over, by name; `*` stands for all that are not named.
+    /// Between 1 and 256. Shards other than the first have keys that begin with `{prefix#number}`, so
+    /// they live in other slots of a cluster; the server's user needs the same rights there. A queue
+    /// without a number has as many as before: one, unless another process has set more. The number
+    /// that was set last holds for all processes. A change moves no job and loses none, but calls by
+    /// key then ask one shard more for each number that there has been. In a cluster each claim makes
+    /// one call for each slot, and due order across slots holds for what is there when it begins.
+    ///
+    /// ```
+    /// use dq_core::QueueName;
+    /// use dq_redis::RedisConfig;
+    ///
+    /// let mut config = RedisConfig::new("redis+cluster://localhost:7000");
+    /// config.shards.insert(QueueName::new("orders")?, 4);
+    /// # Ok::<(), dq_core::Error>(())
+    /// ```
+    #[serde(default)]
+    pub shards: BTreeMap<QueueName, u16>,
 }
 
 pub(crate) fn default_prefix() -> String {
@@ -58,6 +78,7 @@ impl RedisConfig {
             ca: None,
             prefix: default_prefix(),
             response_timeout: default_response_timeout(),
+            shards: BTreeMap::new(),
         }
     }
 
@@ -91,6 +112,7 @@ impl RedisConfig {
     /// Checks what the types do not.
     pub(crate) fn validate(&self) -> Result<()> {
         check_prefix(&self.prefix)?;
+        shards::check(&self.shards)?;
         Server::new(&self.server())?;
         Ok(())
     }

@@ -43,8 +43,12 @@ impl Store {
     pub(crate) async fn inspect(&self) -> Result<Vec<Finding>> {
         let script = Script::new(&[PRELUDE, include_str!("scripts/inspect.lua")], Effect::None);
         let queues = self.queues(CHECK).await?;
-        let lanes = queues.iter().map(|queue| self.lanes.of(queue));
-        let looks: Vec<_> = lanes.map(|lane| self.look(&script, lane).boxed()).collect();
+        let mut lanes = Vec::new();
+        for queue in &queues {
+            lanes.extend(self.all_lanes(CHECK, queue).await?);
+        }
+        let looks: Vec<_> =
+            lanes.into_iter().map(|lane| self.look(&script, lane).boxed()).collect();
         let mut looks = stream::iter(looks).buffered(AHEAD);
         let mut findings = Vec::new();
         while let Some(found) = looks.try_next().await? {

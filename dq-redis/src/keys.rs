@@ -1,8 +1,5 @@
 //! The names of all keys, and where in a cluster they live.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
-
 use dq_core::QueueName;
 
 /// What is kept of a queue, in the order in which the scripts get it.
@@ -12,6 +9,7 @@ const KINDS: [&str; 9] = ["due", "job", "state", "lease", "key", "dead", "reason
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Naming {
     /// `{prefix}:kind:queue`: all keys of a prefix in one slot, so that one call serves all queues.
+    /// Shards other than the first have `{prefix#number}`, which is the same for all queues too.
     Native {
         /// Names what belongs together.
         prefix: String,
@@ -25,7 +23,7 @@ pub(crate) enum Naming {
     },
 }
 
-/// One queue's keys.
+/// The keys of one queue, or of one shard of it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Lane {
     pub(crate) queue: QueueName,
@@ -35,6 +33,10 @@ pub(crate) struct Lane {
     pub(crate) channel: String,
     /// The slot of all the keys in a cluster.
     pub(crate) slot: u16,
+    /// Which shard, from 0.
+    pub(crate) shard: u16,
+    /// What scripts are told that the layout is; empty for a queue that never had shards.
+    pub(crate) belief: String,
 }
 
 impl Naming {
@@ -46,11 +48,17 @@ impl Naming {
         }
     }
 
-    fn lane(&self, queue: &QueueName) -> Lane {
+    /// The keys of a shard under this layout.
+    pub(crate) fn lane(&self, queue: &QueueName, shard: u16, belief: String) -> Lane {
         let (keys, channel) = match self {
             Self::Native { prefix } => {
-                let name = |kind: &str| format!("{{{prefix}}}:{kind}:{queue}");
-                (KINDS.iter().map(|kind| name(kind)).collect(), name("wake"))
+                let tag = match shard {
+                    0 => prefix.clone(),
+                    shard => format!("{prefix}#{shard}"),
+                };
+                let name = |kind: &&str| format!("{{{tag}}}:{kind}:{queue}");
+                // Who listens hears all shards.
+                (KINDS.iter().map(name).collect(), format!("{{{prefix}}}:wake:{queue}"))
             }
             Self::Redisson { prefix, name_prefix } => {
                 let name = format!("{name_prefix}{queue}");
@@ -67,7 +75,7 @@ impl Naming {
         };
         let keys: Vec<String> = keys;
         let slot = slot(keys[0].as_bytes());
-        Lane { queue: queue.clone(), keys, channel, slot }
+        Lane { queue: queue.clone(), keys, channel, slot, shard, belief }
     }
 }
 
@@ -94,29 +102,6 @@ impl Lane {
     }
 }
 
-/// The lanes in use, made once each.
-#[derive(Debug)]
-pub(crate) struct Lanes {
-    pub(crate) naming: Naming,
-    known: Mutex<HashMap<QueueName, Arc<Lane>>>,
-}
-
-impl Lanes {
-    pub(crate) fn new(naming: Naming) -> Self {
-        Self { naming, known: Mutex::default() }
-    }
-
-    pub(crate) fn of(&self, queue: &QueueName) -> Arc<Lane> {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(lane) = known.get(queue) {
-            return Arc::clone(lane);
-        }
-        let lane = Arc::new(self.naming.lane(queue));
-        known.insert(queue.clone(), Arc::clone(&lane));
-        lane
-    }
-}
-
 /// The slot of a key in a cluster: by its hash tag, the part between the first `{` and the next `}`,
 /// if there is one and it is not empty. (Redis Cluster specification, "Hash tags".)
 pub(crate) fn slot(key: &[u8]) -> u16 {
@@ -130,7 +115,7 @@ pub(crate) fn slot(key: &[u8]) -> u16 {
 }
 
 /// CRC-16/XMODEM, as Redis Cluster uses it.
-fn crc16(bytes: &[u8]) -> u16 {
+pub(crate) fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc, byte| {
         (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc: u16, _| {
             if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 }
@@ -141,6 +126,10 @@ fn crc16(bytes: &[u8]) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn only(naming: &Naming, queue: &QueueName) -> Lane {
+        naming.lane(queue, 0, String::new())
+    }
 
     #[test]
     fn slots_are_those_of_a_cluster() {
@@ -158,9 +147,14 @@ mod tests {
         let naming = Naming::Native { prefix: "dq".to_owned() };
         let home = slot(b"dq");
         for queue in ["q", "a{x}b", "}{", "订单"] {
-            let lane = naming.lane(&QueueName::new(queue).unwrap());
+            let queue = QueueName::new(queue).unwrap();
+            let lane = only(&naming, &queue);
             assert!(lane.keys.iter().all(|key| slot(key.as_bytes()) == home), "{lane:?}");
             assert_eq!(lane.slot, home);
+            let shard = naming.lane(&queue, 3, String::new());
+            let home = slot(b"dq#3");
+            assert!(shard.keys.iter().all(|key| slot(key.as_bytes()) == home), "{shard:?}");
+            assert_eq!((shard.slot, shard.channel), (home, lane.channel));
         }
         assert_eq!(slot(naming.queues().as_bytes()), home);
     }
@@ -168,7 +162,7 @@ mod tests {
     #[test]
     fn keys_of_a_redisson_queue_live_with_it_if_they_can() {
         let naming = Naming::Redisson { prefix: "dq".to_owned(), name_prefix: "app:".to_owned() };
-        let lane = naming.lane(&QueueName::new("orders").unwrap());
+        let lane = only(&naming, &QueueName::new("orders").unwrap());
         assert_eq!(lane.target(), "app:orders");
         assert_eq!(lane.keys[0], "dq:due:{app:orders}");
         assert_eq!(lane.keys[9], "redisson_delay_queue_timeout:{app:orders}");
@@ -177,7 +171,7 @@ mod tests {
         assert!(lane.is_whole());
         let naming = Naming::Redisson { prefix: "dq".to_owned(), name_prefix: String::new() };
         for (name, whole) in [("a{x}b{y}", true), ("my{}q", false), ("q{x", false)] {
-            let lane = naming.lane(&QueueName::new(name).unwrap());
+            let lane = only(&naming, &QueueName::new(name).unwrap());
             assert_eq!(lane.is_whole(), whole, "{lane:?}");
             assert_eq!(lane.keys[9], format!("redisson_delay_queue_timeout:{name}"));
         }

@@ -13,8 +13,11 @@
 //!
 //! With a database other than 0 it also needs `+select`, with a cluster `+cluster|slots`. Commands
 //! inside scripts are checked like all others, which is why they are listed. Who lacks one of these
-//! rights is told when connecting.
+//! rights is told when connecting. Queues with shards also need the pattern `~{dq#*}:*`; who lacks that
+//! is told when such a queue is first used.
 
+mod adopt;
+mod apart;
 mod backend;
 mod batch;
 mod browse;
@@ -28,13 +31,19 @@ mod handle;
 mod import;
 mod inspect;
 mod keys;
+mod lanes;
+mod layout;
+mod leases;
 mod operate;
 mod record;
 mod redisson;
+mod replay;
 mod reply;
 mod schedule;
 mod script;
+mod seek;
 mod settle;
+mod shards;
 mod store;
 mod wake;
 

@@ -19,6 +19,10 @@ impl Reply {
         self.0.len() == 0
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// A list in the list.
     pub(crate) fn list(&mut self) -> Option<Self> {
         Self::new(self.0.next()?)
@@ -47,6 +51,14 @@ impl Reply {
 
     pub(crate) fn bytes(&mut self) -> Option<Bytes> {
         bytes(self.0.next()?)
+    }
+}
+
+/// The layout that a shard holds, if its script refused to work with the one that it was told.
+pub(crate) fn other_layout(value: &Value) -> Option<&str> {
+    match value {
+        Value::SimpleString(text) => text.strip_prefix("LAYOUT "),
+        _ => None,
     }
 }
 

@@ -1,5 +1,7 @@
 //! Schedule, cancel and reschedule.
 
+use std::collections::HashSet;
+
 use bytes::Bytes;
 use dq_core::{
     Cancelled, Due, Error, JobRef, NewJob, Receipt, Reschedule, Rescheduled, Result, Scheduled,
@@ -7,7 +9,8 @@ use dq_core::{
 };
 use redis::Value;
 
-use crate::batch::{self, Chunk};
+use crate::adopt::Tries;
+use crate::batch::{self, Ask, Chunk};
 use crate::error::unexpected;
 use crate::handle::{self, HANDLE};
 use crate::record;
@@ -18,21 +21,80 @@ const SCHEDULE: &str = "schedule";
 const CANCEL: &str = "cancel";
 const RESCHEDULE: &str = "reschedule";
 
+/// What became of one job in one shard.
+enum Put {
+    /// All is done.
+    Settled(Scheduled),
+    /// It was only to be stored in the place of another, and there is none.
+    Absent,
+    /// The layout is not the one that was believed in.
+    Moved,
+}
+
 impl Store {
-    /// Stores jobs, or says which have their ids or keys.
+    /// Stores jobs, or says which have their ids or keys. What is asked in which order, and why no
+    /// key is live twice, stands in `shards.rs`.
     pub(crate) async fn schedule<'a>(&'a self, jobs: &'a [NewJob]) -> Result<Vec<Scheduled>> {
         self.register(SCHEDULE, jobs.iter().map(|job| &job.queue)).await?;
-        batch::run(&self.lanes, jobs, |chunk| Box::pin(self.put(chunk))).await
+        self.adopt(SCHEDULE, jobs.iter().map(|job| &job.queue)).await?;
+        let mut answers: Vec<Option<Scheduled>> = vec![None; jobs.len()];
+        let mut open: Vec<usize> = (0..jobs.len()).collect();
+        let mut tries = Tries::default();
+        while !open.is_empty() {
+            tries.again(SCHEDULE)?;
+            let queues = open.iter().map(|place| &jobs[*place].queue);
+            let spreads = self.calm_spreads(SCHEDULE, queues).await?;
+            let mut former = Vec::new();
+            for &place in &open {
+                let item = &jobs[place];
+                let spread = &spreads[&item.queue];
+                if spread.layout.is_mixed() {
+                    let homes = spread.layout.former_homes(&name(item)).into_iter();
+                    former.extend(homes.map(|shard| Ask { place, item, lane: spread.lane(shard) }));
+                }
+            }
+            let mut moved = HashSet::new();
+            for (place, put) in batch::run(former, |chunk| Box::pin(self.put(chunk, false))).await?
+            {
+                match put {
+                    Put::Settled(answer) => answers[place] = Some(answer),
+                    Put::Absent => {}
+                    Put::Moved => drop(moved.insert(place)),
+                }
+            }
+            open.retain(|place| answers[*place].is_none());
+            let create = open.iter().filter(|place| !moved.contains(*place)).map(|&place| {
+                let item = &jobs[place];
+                let spread = &spreads[&item.queue];
+                let home = if spread.is_single() { 0 } else { spread.layout.home(&name(item)) };
+                Ask { place, item, lane: spread.lane(home) }
+            });
+            let create = create.collect();
+            for (place, put) in batch::run(create, |chunk| Box::pin(self.put(chunk, true))).await? {
+                if let Put::Settled(answer) = put {
+                    answers[place] = Some(answer);
+                }
+            }
+            open.retain(|place| answers[*place].is_none());
+        }
+        Ok(answers.into_iter().flatten().collect())
     }
 
-    async fn put(&self, chunk: Chunk<'_, NewJob>) -> Result<Vec<(usize, Scheduled)>> {
+    /// Stores jobs in one shard; only in the places of others there unless it `creates`.
+    async fn put(&self, chunk: Chunk<'_, NewJob>, creates: bool) -> Result<Vec<(usize, Put)>> {
         let mut call = self.scripts.schedule.on([&*chunk.lane]);
         call.arg(&chunk.lane.channel);
         for (_, job) in &chunk.items {
             call.arg(&handle::handle(job.id)[..]).arg(due(job.due)).arg(record::encode(job));
         }
-        let answer = call.run(&self.link, SCHEDULE).await.map_err(|error| clash(error, &chunk))?;
-        match put_answers(answer, &chunk) {
+        if !creates {
+            call.arg("?");
+        }
+        let answer = self.ask(SCHEDULE, &chunk.lane, call).await;
+        let Some(answer) = answer.map_err(|error| clash(error, &chunk))? else {
+            return Ok(chunk.items.iter().map(|(place, _)| (*place, Put::Moved)).collect());
+        };
+        match put_answers(answer, &chunk, creates) {
             Some(answers) => Ok(answers),
             None => unexpected(SCHEDULE),
         }
@@ -40,7 +102,8 @@ impl Store {
 
     /// Takes jobs back.
     pub(crate) async fn cancel<'a>(&'a self, jobs: &'a [JobRef]) -> Result<Vec<Cancelled>> {
-        batch::run(&self.lanes, jobs, |chunk| Box::pin(self.take_back(chunk))).await
+        let absent = |answer: &Cancelled| *answer == Cancelled::NotFound;
+        self.seek(CANCEL, jobs, absent, |chunk| Box::pin(self.take_back(chunk))).await
     }
 
     async fn take_back(&self, chunk: Chunk<'_, JobRef>) -> Result<Vec<(usize, Cancelled)>> {
@@ -49,9 +112,10 @@ impl Store {
             call.arg(target(&job.target));
         }
         let answers = reply::bytes(call.run(&self.link, CANCEL).await?).unwrap_or_default();
-        if answers.len() != chunk.items.len() {
+        let Some((answers, layout)) = answers.split_at_checked(chunk.items.len()) else {
             return unexpected(CANCEL);
-        }
+        };
+        self.hear(&chunk.lane, layout);
         let answers = answers.iter().map(|answer| match answer {
             b'C' => Cancelled::Cancelled,
             b'A' => Cancelled::AlreadyRunning,
@@ -65,7 +129,8 @@ impl Store {
         &'a self,
         moves: &'a [Reschedule],
     ) -> Result<Vec<Rescheduled>> {
-        batch::run(&self.lanes, moves, |chunk| Box::pin(self.shift(chunk))).await
+        let absent = |answer: &Rescheduled| *answer == Rescheduled::NotFound;
+        self.seek(RESCHEDULE, moves, absent, |chunk| Box::pin(self.shift(chunk))).await
     }
 
     async fn shift(&self, chunk: Chunk<'_, Reschedule>) -> Result<Vec<(usize, Rescheduled)>> {
@@ -80,6 +145,9 @@ impl Store {
             let mut answers = Vec::with_capacity(chunk.items.len());
             for (place, _) in &chunk.items {
                 answers.push((*place, moved(&mut reply)?));
+            }
+            if !reply.is_empty() {
+                self.hear(&chunk.lane, &reply.bytes()?);
             }
             Some(answers)
         };
@@ -107,27 +175,39 @@ pub(crate) fn target(target: &Target) -> Vec<u8> {
     }
 }
 
-fn put_answers(answer: Value, chunk: &Chunk<'_, NewJob>) -> Option<Vec<(usize, Scheduled)>> {
+/// What a job is placed by.
+fn name(job: &NewJob) -> Vec<u8> {
+    match &job.key {
+        Some(key) => key.as_str().as_bytes().to_vec(),
+        None => job.id.to_bytes().to_vec(),
+    }
+}
+
+fn put_answers(
+    answer: Value,
+    chunk: &Chunk<'_, NewJob>,
+    creates: bool,
+) -> Option<Vec<(usize, Put)>> {
     let mut reply = Reply::new(answer)?;
     let now = Timestamp::from_millis(reply.number()?);
-    let mut answers: Vec<(usize, Scheduled)> = chunk
-        .items
-        .iter()
-        .map(|(place, job)| {
-            let receipt = Receipt { id: job.id, due: job.due.resolve(now) };
-            (*place, Scheduled::Created(receipt))
-        })
-        .collect();
+    let silent = |job: &NewJob| {
+        if !creates {
+            return Put::Absent;
+        }
+        Put::Settled(Scheduled::Created(Receipt { id: job.id, due: job.due.resolve(now) }))
+    };
+    let mut answers: Vec<(usize, Put)> =
+        chunk.items.iter().map(|(place, job)| (*place, silent(job))).collect();
     while !reply.is_empty() {
         let number = usize::try_from(reply.number()?).ok()?.checked_sub(1)?;
         let code = reply.bytes()?;
         let receipt = receipt(&mut reply)?;
-        answers.get_mut(number)?.1 = match &code[..] {
+        answers.get_mut(number)?.1 = Put::Settled(match &code[..] {
             b"K" => Scheduled::Kept(receipt),
             b"R" => Scheduled::Replaced(receipt),
             b"A" => Scheduled::AlreadyRunning(receipt),
             _ => return None,
-        };
+        });
     }
     Some(answers)
 }

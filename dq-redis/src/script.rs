@@ -30,6 +30,9 @@ pub(crate) struct Scripts {
     pub(crate) dead: Script,
     pub(crate) purge: Script,
     pub(crate) pause: Script,
+    pub(crate) layout: Script,
+    pub(crate) dead_keys: Script,
+    pub(crate) alive: Script,
 }
 
 pub(crate) const PRELUDE: &str = include_str!("scripts/prelude.lua");
@@ -53,6 +56,9 @@ impl Scripts {
             dead: lasting(include_str!("scripts/dead.lua")),
             purge: lasting(include_str!("scripts/purge.lua")),
             pause: lasting(include_str!("scripts/pause.lua")),
+            layout: passing(include_str!("scripts/layout.lua")),
+            dead_keys: passing(include_str!("scripts/dead_keys.lua")),
+            alive: passing(include_str!("scripts/alive.lua")),
         }
     }
 }
@@ -86,6 +92,9 @@ impl Scripts {
             dead: lasting(include_str!("scripts/dead.lua")),
             purge: lasting(include_str!("scripts/redisson/purge.lua")),
             pause: lasting(include_str!("scripts/pause.lua")),
+            layout: passing(include_str!("scripts/layout.lua")),
+            dead_keys: passing(include_str!("scripts/dead_keys.lua")),
+            alive: passing(include_str!("scripts/alive.lua")),
         }
     }
 }
@@ -110,15 +119,21 @@ impl Script {
 
     /// A call on the keys of these lanes; arguments follow.
     pub(crate) fn on<'a>(&'a self, lanes: impl IntoIterator<Item = &'a Lane>) -> Call<'a> {
-        self.on_keys(lanes.into_iter().flat_map(|lane| &lane.keys))
+        let lanes: Vec<&Lane> = lanes.into_iter().collect();
+        let mut beliefs = String::new();
+        if lanes.iter().any(|lane| !lane.belief.is_empty()) {
+            beliefs.extend(lanes.iter().flat_map(|lane| [&lane.belief, ";"]));
+        }
+        let call = self.on_keys(lanes.into_iter().flat_map(|lane| &lane.keys));
+        Call { beliefs: Some(beliefs), ..call }
     }
 
-    /// A call on these keys; arguments follow.
+    /// A call on these keys of a script without the prelude; arguments follow.
     pub(crate) fn on_keys<'a>(&'a self, keys: impl IntoIterator<Item = &'a String>) -> Call<'a> {
         let keys: Vec<&str> = keys.into_iter().map(String::as_str).collect();
         let mut command = redis::cmd("EVALSHA");
         command.arg(&self.sha).arg(keys.len()).arg(keys);
-        Call { script: self, command }
+        Call { script: self, command, beliefs: None }
     }
 }
 
@@ -126,6 +141,8 @@ impl Script {
 pub(crate) struct Call<'a> {
     script: &'a Script,
     command: Cmd,
+    /// The layouts of the lanes as far as is known: the last argument, which the prelude reads.
+    beliefs: Option<String>,
 }
 
 impl Call<'_> {
@@ -136,7 +153,10 @@ impl Call<'_> {
     }
 
     /// Runs it until it has given all lapsed leases back, which it does some at a time.
-    pub(crate) async fn run(&self, link: &Link, operation: &'static str) -> Result<Value> {
+    pub(crate) async fn run(mut self, link: &Link, operation: &'static str) -> Result<Value> {
+        if let Some(beliefs) = self.beliefs.take() {
+            self.command.arg(beliefs);
+        }
         loop {
             match self.once(link, operation).await? {
                 Value::Nil => {}

@@ -2,7 +2,7 @@
 
 use dq_core::{DeadKind, DeadReason, Error, ErrorKind, Result, Settled, Settlement, Verdict};
 
-use crate::batch::{self, Chunk};
+use crate::batch::Chunk;
 use crate::claim::Unreadable;
 use crate::error::unexpected;
 use crate::handle;
@@ -19,7 +19,11 @@ impl Store {
         &'a self,
         settlements: &'a [Settlement],
     ) -> Result<Vec<Settled>> {
-        batch::run(&self.lanes, settlements, |chunk| Box::pin(self.end(chunk))).await
+        let absent = |answer: &Settled| *answer == Settled::Stale;
+        let answers =
+            self.seek(SETTLE, settlements, absent, |chunk| Box::pin(self.end(chunk))).await?;
+        self.leases.forget(settlements.iter().map(|settlement| &settlement.lease));
+        Ok(answers)
     }
 
     async fn end(&self, chunk: Chunk<'_, Settlement>) -> Result<Vec<(usize, Settled)>> {
@@ -31,9 +35,10 @@ impl Store {
             call.arg(&handle::handle(lease.job)[..]).arg(lease.token.0).arg(code).arg(detail);
         }
         let answers = reply::bytes(call.run(&self.link, SETTLE).await?).unwrap_or_default();
-        if answers.len() != chunk.items.len() {
+        let Some((answers, layout)) = answers.split_at_checked(chunk.items.len()) else {
             return unexpected(SETTLE);
-        }
+        };
+        self.hear(&chunk.lane, layout);
         let answers = answers.iter().map(|answer| match answer {
             b'1' => Settled::Accepted,
             _ => Settled::Stale,
@@ -55,8 +60,9 @@ impl Store {
     async fn bury(&self, job: &Unreadable, message: &str) -> Result<()> {
         let reason = DeadReason::new(DeadKind::Undecodable, message);
         let (code, detail) = verdict(&Verdict::Dead { reason, failed: false })?;
-        let lane = self.lanes.of(&job.queue);
-        let mut call = self.scripts.settle.on([&*lane]);
+        let spread = self.lanes.spread(&job.queue);
+        let lane = spread.lane(job.shard);
+        let mut call = self.scripts.settle.on([&**lane]);
         call.arg(&lane.channel).arg(&job.handle[..]).arg(job.token).arg(code).arg(&detail[..]);
         call.run(&self.link, SETTLE).await?;
         Ok(())

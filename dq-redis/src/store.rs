@@ -8,9 +8,12 @@ use redis::Value;
 
 use crate::connect::{Effect, Link};
 use crate::error::unexpected;
-use crate::keys::{self, Lanes};
+use crate::keys;
+use crate::lanes::Lanes;
+use crate::leases::Leases;
 use crate::reply::{self, Reply};
 use crate::script::Scripts;
+use crate::shards::Shards;
 
 /// One store of jobs. Each file beside this one adds the calls of one topic.
 #[derive(Debug)]
@@ -18,14 +21,25 @@ pub(crate) struct Store {
     pub(crate) link: Arc<Link>,
     pub(crate) lanes: Lanes,
     pub(crate) scripts: Scripts,
+    /// How many shards queues are to have.
+    pub(crate) shards: Shards,
+    pub(crate) leases: Leases,
     registered: Mutex<HashSet<QueueName>>,
     /// Queues that could not be served when they were asked for last.
     pub(crate) refused: Mutex<HashSet<QueueName>>,
 }
 
 impl Store {
-    pub(crate) fn new(link: Arc<Link>, lanes: Lanes, scripts: Scripts) -> Self {
-        Self { link, lanes, scripts, registered: Mutex::default(), refused: Mutex::default() }
+    pub(crate) fn new(link: Arc<Link>, lanes: Lanes, scripts: Scripts, shards: Shards) -> Self {
+        Self {
+            link,
+            lanes,
+            scripts,
+            shards,
+            leases: Leases::default(),
+            registered: Mutex::default(),
+            refused: Mutex::default(),
+        }
     }
 
     /// The server's clock.

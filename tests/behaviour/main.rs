@@ -1,11 +1,15 @@
 //! The behaviour suite on every backend of this workspace, by URL, as applications open them.
 
+mod sharded;
+
 use std::process::ExitCode;
 use std::sync::OnceLock;
 
 use dq_servers::{Redis, RedisCluster, shared_redis};
 use dq_testkit::behaviour::{self, Address, ByUrl};
 use tempfile::TempDir;
+
+use sharded::Sharded;
 
 // A backend registers itself only if its crate is named somewhere.
 use dq as _;
@@ -22,6 +26,8 @@ fn main() -> ExitCode {
         ("sqlite/crowd", Box::new(ByUrl::real(move || common_file.as_str().into()))),
         ("redis", Box::new(ByUrl::real(|| shared_redis().url().as_str().into()))),
         ("redis/cluster", Box::new(ByUrl::real(|| cluster_url().into()))),
+        ("redis/sharded", Box::new(Sharded::new(|| shared_redis().url(), 4))),
+        ("redis/sharded-cluster", Box::new(Sharded::new(|| cluster_url().to_owned(), 5))),
         ("redisson", Box::new(ByUrl::real(|| redisson("")))),
         ("redisson/strict", Box::new(ByUrl::real(|| redisson("?order_list=strict")))),
         ("redisson/legacy", Box::new(ByUrl::real(|| redisson("?format=legacy&order_list=lazy")))),

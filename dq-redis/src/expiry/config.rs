@@ -57,7 +57,7 @@ impl RedisExpiryConfig {
     /// The default settings with this server.
     #[must_use]
     pub fn new(url: impl Into<String>) -> Self {
-        let RedisConfig { url, ca, prefix, response_timeout } = RedisConfig::new(url);
+        let RedisConfig { url, ca, prefix, response_timeout, .. } = RedisConfig::new(url);
         Self { url, ca, prefix, response_timeout, configure: false }
     }
 

@@ -286,6 +286,7 @@ impl RedissonBackend {
     async fn park(&self, leased: &LeasedJob, error: &Error) {
         let job = Unreadable {
             queue: leased.job.queue.clone(),
+            shard: 0,
             handle: handle::handle(leased.job.id).to_vec(),
             token: leased.token.0,
         };

@@ -231,7 +231,9 @@ fn the_script_packs_and_parses_as_this_does() {
         .concat();
         for (id, payload) in ids.iter().flat_map(|id| [(id, ""), (id, "a payload")]) {
             let bytes = id.to_bytes();
-            let words: [&[u8]; 5] = [b"EVAL", script.as_bytes(), b"0", &bytes, payload.as_bytes()];
+            // The last is about the layouts of queues, of which there are none.
+            let words: [&[u8]; 6] =
+                [b"EVAL", script.as_bytes(), b"0", &bytes, payload.as_bytes(), b""];
             let answer = redis.command_bytes(&words);
             let [member, said, id_said, payload_said] = answer.list() else {
                 panic!("{answer:?}");

@@ -3,13 +3,18 @@
 -- KEYS     the keys of the queue
 -- ARGV     state: 's' scheduled, 'r' ready, 'l' leased, 'd' dead; most jobs, most bytes; then, if it
 --          is not the first page, time and place of the last job of the page before
--- returns  nil: ask again; else {'1' if there is more, then for each job: handle, place (16 bytes),
+-- returns  nil: ask again; LAYOUT and a layout: not the one believed in, and nothing was done;
+--          else {'1' if there is more, then for each job: handle, place (16 bytes),
 --          time by which it is listed, record, state or '', reason or ''}
 -- cost     O(log n) a job; after a page whose last job is gone, O(log² m) with m jobs of that time
 
 local lane = lane_at(0, WIDTH)
 if reclaim(lane) then
   return nil
+end
+local other = other_layout(lane)
+if other then
+  return other_layout_reply(other)
 end
 
 local state, limit, room = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])

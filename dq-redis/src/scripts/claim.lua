@@ -1,14 +1,18 @@
 -- Leases due jobs of several queues.
 --
--- KEYS     the keys of each queue
+-- KEYS     the keys of each queue, or of each shard of it
 -- ARGV     most jobs in all (at most 100), most bytes in all; then for each queue: most jobs of it,
---          length of a lease in milliseconds
+--          or '' for another shard of the queue before; length of a lease in milliseconds
 -- returns  {now, then for each queue: {when to come again or nil, end of the leases, first token,
 --          then for each job: handle, due time, record, state before the lease or ''}, or a text: why
---          this queue cannot be served, which keeps nothing from the others}
+--          this queue cannot be served, which keeps nothing from the others; then, for each whose
+--          layout is not the one believed in: its number from 0 and the layout}. With no bytes at
+--          all nothing is leased, and each queue has {when to come again or nil, due times of the
+--          oldest jobs that are due}
 -- cost     O(log n) a job, and seven small commands a queue
 
 local left, room = tonumber(ARGV[1]), tonumber(ARGV[2])
+local looks = room == 0
 local replies = { now }
 
 -- The jobs of a lane whose bytes fit. At least one, however large.
@@ -29,11 +33,23 @@ local function load(lane, large, waiting, most)
   return records, taken
 end
 
+-- Entries that are read, beyond those that are taken, to find the oldest among shards.
+local LOOKS = 2000
+
+local function prepare(lane)
+  lane.paused, lane.large, lane.last, lane.layout =
+    unpack(redis.call('HMGET', lane.meta, 'paused', 'large', 'token', 'layout'))
+  lane.crowded = reclaim(lane)
+end
+
+local function look(lane, most)
+  return redis.call('ZRANGEBYSCORE', lane.due, '-inf', now, 'WITHSCORES', 'LIMIT', 0, most)
+end
+
 -- Leases the first jobs of a lane. The second result is when the next one is due, if it is already.
-local function lease_due(lane, most, length, large, last, reply)
+local function lease_due(lane, most, length, reply)
   -- One more than wanted tells without another look that there is more.
-  local entries =
-    redis.call('ZRANGEBYSCORE', lane.due, '-inf', now, 'WITHSCORES', 'LIMIT', 0, most + 1)
+  local entries = look(lane, most + 1)
   local found = math.min(#entries / 2, most)
   if found == 0 then
     return nil
@@ -42,9 +58,9 @@ local function lease_due(lane, most, length, large, last, reply)
   for i = 1, found do
     waiting[i] = entries[2 * i - 1]
   end
-  local records, taken = load(lane, large, waiting, found)
+  local records, taken = load(lane, lane.large, waiting, found)
   local states = redis.call('HMGET', lane.state, unpack(waiting))
-  local token = math.max((tonumber(last or 0) or 0) + 1, micros)
+  local token = math.max((tonumber(lane.last or 0) or 0) + 1, micros)
   local ends = now + length
   local changes, n, at = {}, 0, #reply
   for i = 1, taken do
@@ -78,19 +94,28 @@ local function lease_due(lane, most, length, large, last, reply)
   return upcoming and instant(upcoming)
 end
 
+-- How many entries of each of so many lanes are looked at.
+local function depth(most, lanes)
+  return math.min(most, math.ceil(LOOKS / lanes))
+end
+
 local function serve(lane, max, length)
-  local paused, large, last = unpack(redis.call('HMGET', lane.meta, 'paused', 'large', 'token'))
-  local crowded = reclaim(lane)
-  if paused then
+  if lane.paused then
     return { false }
   end
   local reply = { false, 0, 0 }
   local most = math.min(max, left)
   local upcoming = nil
-  if most > 0 and room > 0 then
-    upcoming = lease_due(lane, most, length, large, last, reply)
+  if looks then
+    local entries = most > 0 and look(lane, depth(most, #KEYS / WIDTH)) or {}
+    reply = { false }
+    for e = 2, #entries, 2 do
+      reply[#reply + 1] = instant(entries[e])
+    end
+  elseif most > 0 and room > 0 then
+    upcoming = lease_due(lane, most, length, reply)
   end
-  if crowded then
+  if lane.crowded then
     reply[1] = now
   elseif upcoming then
     reply[1] = upcoming
@@ -101,16 +126,67 @@ local function serve(lane, max, length)
   return reply
 end
 
-for n = 0, #KEYS / WIDTH - 1 do
-  local max, lease = tonumber(ARGV[3 + 2 * n]), tonumber(ARGV[4 + 2 * n])
-  local served, reply = pcall(serve, lane_at(n, WIDTH), max, lease)
-  if not served then
-    local why = type(reply) == 'table' and reply.err or tostring(reply)
-    if not string.find(why, 'WRONGTYPE', 1, true) then
-      error(reply, 0)
-    end
-    reply = why
+-- What the function returns; or nothing, and why, if a key of this lane is of another type.
+local function guarded(call, lane, ...)
+  if lane.refusal then
+    return nil
   end
-  replies[n + 2] = reply
+  local done, reply = pcall(call, lane, ...)
+  if done then
+    return reply
+  end
+  local why = type(reply) == 'table' and reply.err or tostring(reply)
+  if not string.find(why, 'WRONGTYPE', 1, true) then
+    error(reply, 0)
+  end
+  lane.refusal = why
+end
+
+-- How many jobs each shard of one queue is to give, so that the oldest of all go.
+local function shares(lanes, max)
+  if #lanes == 1 then
+    return { max }
+  end
+  local most = math.min(max, left)
+  local deep = depth(most, #lanes)
+  local dues, share = {}, {}
+  for i, lane in ipairs(lanes) do
+    local entries = deep > 0 and not lane.paused and guarded(look, lane, deep) or {}
+    for e = 2, #entries, 2 do
+      dues[#dues + 1] = { tonumber(entries[e]), i }
+    end
+    share[i] = 0
+  end
+  table.sort(dues, function(a, b)
+    return a[1] < b[1]
+  end)
+  for d = 1, math.min(most, #dues) do
+    local i = dues[d][2]
+    share[i] = share[i] + 1
+  end
+  return share
+end
+
+local others = {}
+local n, all = 0, #KEYS / WIDTH
+while n < all do
+  local max, lease = tonumber(ARGV[3 + 2 * n]), tonumber(ARGV[4 + 2 * n])
+  local lanes = {}
+  repeat
+    local lane = lane_at(n, WIDTH)
+    guarded(prepare, lane)
+    if (lane.layout or '') ~= lane.belief then
+      others[#others + 1], others[#others + 2] = n, lane.layout or ''
+    end
+    lanes[#lanes + 1] = lane
+    n = n + 1
+  until ARGV[3 + 2 * n] ~= ''
+  local share = shares(lanes, max)
+  for i, lane in ipairs(lanes) do
+    replies[#replies + 1] = guarded(serve, lane, share[i], lease) or lane.refusal
+  end
+end
+for _, other in ipairs(others) do
+  replies[#replies + 1] = other
 end
 return replies

@@ -4,13 +4,18 @@
 -- ARGV     the channel; 'replay' or 'remove'; due time; most jobs; then either 'a' for all, with
 --          time and handle of the last one looked at before if it is not the first call, or 'n' and
 --          handle and tail of each
--- returns  nil: ask again; else {how many changed, then, if there may be more, time and handle to go
+-- returns  nil: ask again; LAYOUT and a layout: not the one believed in, and nothing was done;
+--          else {how many changed, then, if there may be more, time and handle to go
 --          on from}
 -- cost     O(log n) a job
 
 local lane = lane_at(0, WIDTH)
 if reclaim(lane) then
   return nil
+end
+local other = other_layout(lane)
+if other then
+  return other_layout_reply(other)
 end
 
 local replay, due, limit = ARGV[2] == 'replay', resolve(ARGV[3]), tonumber(ARGV[4])

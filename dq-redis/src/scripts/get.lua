@@ -2,7 +2,7 @@
 --
 -- KEYS     the keys of the queue
 -- ARGV     which: 'i' and handle and tail, or 'k' and a key
--- returns  nil: ask again; {} if there is none; else {now, handle, state: 'w' waiting, 'l' leased,
+-- returns  nil: ask again; {} if there is none, or {layout} if it is not the one believed in; else {now, handle, state: 'w' waiting, 'l' leased,
 --          'd' dead, time of that, record, state or '', reason or ''}
 -- cost     O(log n)
 
@@ -13,7 +13,7 @@ end
 
 local handle = find(lane, ARGV[1])
 if not handle then
-  return {}
+  return { other_layout(lane) }
 end
 local record = redis.call('HGET', lane.job, handle)
 local state = redis.call('HGET', lane.state, handle) or ''

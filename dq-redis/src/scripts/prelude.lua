@@ -16,6 +16,13 @@ local clock = redis.call('TIME')
 local micros = clock[1] * 1000000 + clock[2]
 local now = math.floor(micros / 1000)
 
+-- The last argument is what the caller takes the layouts of the queues for, each followed by ';'. It
+-- is empty if none of them has shards.
+local beliefs = {}
+for layout in string.gmatch(table.remove(ARGV), '([^;]*);') do
+  beliefs[#beliefs + 1] = layout
+end
+
 -- The keys of the queue that is number `n` (from 0) among KEYS.
 local function lane_at(n, width)
   local first = n * width
@@ -23,7 +30,7 @@ local function lane_at(n, width)
     due = KEYS[first + 1], job = KEYS[first + 2], state = KEYS[first + 3],
     lease = KEYS[first + 4], key = KEYS[first + 5], dead = KEYS[first + 6],
     reason = KEYS[first + 7], meta = KEYS[first + 8], stray = KEYS[first + 9],
-    first = first,
+    first = first, belief = beliefs[n + 1] or '',
   }
 end
 
@@ -195,6 +202,17 @@ local function count(lane, what, number)
   if number > 0 then
     redis.call('HINCRBY', lane.meta, what, number)
   end
+end
+
+-- The layout that a shard holds if it is not the one that the caller believes in.
+local function other_layout(lane)
+  local held = redis.call('HGET', lane.meta, 'layout') or ''
+  return held ~= lane.belief and held or nil
+end
+
+-- What is answered to a caller who must know the layout.
+local function other_layout_reply(layout)
+  return { ok = 'LAYOUT ' .. layout }
 end
 
 -- The job that is meant: 'i' and handle and tail, or 'k' and a key. Nil if there is none.

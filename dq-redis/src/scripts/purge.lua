@@ -2,12 +2,17 @@
 --
 -- KEYS     the keys of the queue
 -- ARGV     most jobs
--- returns  nil: ask again; else how many were removed; 0 when nothing is left
+-- returns  nil: ask again; LAYOUT and a layout: not the one believed in, and nothing was done;
+--          else how many were removed; 0 when nothing is left
 -- cost     O(log n) a job
 
 local lane = lane_at(0, WIDTH)
 if reclaim(lane) then
   return nil
+end
+local other = other_layout(lane)
+if other then
+  return other_layout_reply(other)
 end
 
 local limit, removed = tonumber(ARGV[1]), 0

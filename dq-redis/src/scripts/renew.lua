@@ -2,7 +2,8 @@
 --
 -- KEYS     the keys of the queue
 -- ARGV     for each lease (at most 100): handle, token, milliseconds
--- returns  nil: ask again; else for each lease its new end, or 0 if it is lost
+-- returns  nil: ask again; else for each lease its new end, or 0 if it is lost; then the layout if it is
+--          not the one believed in and something was lost
 -- cost     O(log n) a lease
 
 local lane = lane_at(0, WIDTH)
@@ -10,7 +11,7 @@ if reclaim(lane) then
   return nil
 end
 
-local ends = {}
+local ends, missed = {}, false
 for i = 1, #ARGV / 3 do
   local handle = ARGV[3 * i - 2]
   local state = unpack_state(redis.call('HGET', lane.state, handle))
@@ -18,6 +19,9 @@ for i = 1, #ARGV / 3 do
   if state and state.token ~= 0 and state.token == tonumber(ARGV[3 * i - 1]) then
     ends[i] = now + tonumber(ARGV[3 * i])
     redis.call('ZADD', lane.lease, ends[i], handle)
+  else
+    missed = true
   end
 end
+ends[#ends + 1] = missed and other_layout(lane) or nil
 return ends

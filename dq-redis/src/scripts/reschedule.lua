@@ -3,7 +3,8 @@
 -- KEYS     the keys of the queue
 -- ARGV     the channel; then for each job (at most 100): which ('i' and handle and tail, or 'k' and a key), due time
 -- returns  nil: ask again; else for each job: 'M' moved | 'N' not found | 'A' running,
---          handle and tail, due time
+--          handle and tail, due time; then the layout if it is not the one believed in and something
+--          was not found
 -- cost     O(log n) a job
 
 local lane = lane_at(0, WIDTH)
@@ -11,7 +12,7 @@ if reclaim(lane) then
   return nil
 end
 
-local head, earliest = head_of(lane.due), nil
+local head, earliest, missed = head_of(lane.due), nil, false
 local answers = {}
 for i = 1, (#ARGV - 1) / 2 do
   local handle = find(lane, ARGV[2 * i])
@@ -27,9 +28,12 @@ for i = 1, (#ARGV - 1) / 2 do
     elseif redis.call('ZSCORE', lane.lease, handle) then
       code = 'A'
     end
+  else
+    missed = true
   end
   local at = #answers
   answers[at + 1], answers[at + 2], answers[at + 3] = code, name, due
 end
 announce(ARGV[1], head, earliest)
+answers[#answers + 1] = missed and other_layout(lane) or nil
 return answers

@@ -1,9 +1,11 @@
 -- Stores jobs of one queue.
 --
 -- KEYS     the keys of the queue
--- ARGV     the channel; then for each job (at most 100): handle, due time, record without its time
--- returns  nil: ask again; else {now, then for each job that was not simply created: its number
---          from 1, 'K' kept | 'R' replaced | 'A' already running, handle and tail, due time}
+-- ARGV     the channel; then for each job (at most 100): handle, due time, record without its time;
+--          then '?' if a job is only to be stored in the place of one that is here already
+-- returns  nil: ask again; LAYOUT and a layout: not the one believed in, and nothing was done;
+--          else {now, then for each job that was not simply created (with '?': not passed over): its
+--          number from 1, 'K' kept | 'R' replaced | 'A' already running, handle and tail, due time}
 -- errors   CLASH number: another job has the same handle, and nothing was stored
 -- cost     O(log n) a job; jobs without a key share three commands, those with one have two more
 
@@ -11,9 +13,14 @@ local lane = lane_at(0, WIDTH)
 if reclaim(lane) then
   return nil
 end
+local other = other_layout(lane)
+if other then
+  return other_layout_reply(other)
+end
 
 local args, sub, byte = ARGV, string.sub, string.byte
-local jobs = (#args - 1) / 3
+local jobs = math.floor((#args - 1) / 3)
+local creates = #args == 3 * jobs + 1
 local handles, keys, keyed = {}, {}, {}
 for i = 1, jobs do
   handles[i] = args[3 * i - 1]
@@ -120,7 +127,9 @@ for i = 1, jobs do
   local rival = meets and keyed[i] and holders[keyed[i]]
   local same = meets and (present[i] or stored[handles[i]])
   if not same and not rival then
-    store(i, due, score)
+    if creates then
+      store(i, due, score)
+    end
   else
     flush()
     local other = same and handles[i] or rival
@@ -131,7 +140,9 @@ for i = 1, jobs do
     end
     if not there then
       -- It was replaced by another job of this call; or somebody else removed half of it.
-      store(i, due, score)
+      if creates then
+        store(i, due, score)
+      end
     else
       if runs then
         answer(i, 'A', other, record_tail(record), there)

@@ -4,7 +4,8 @@
 -- ARGV     the channel; then for each lease (at most 100): handle, token, verdict, detail
 --          verdicts: D done, S skip, R retry (due time), Z snooze (due time), U not started,
 --          B started and broken off, X dead ('1' if the attempt failed, else '0'; then the reason)
--- returns  nil: ask again; else a string with '1' accepted or '0' stale for each
+-- returns  nil: ask again; else a string with '1' accepted or '0' stale for each, then the layout if it
+--          is not the one believed in and something was stale
 -- cost     O(log n) a lease; those that are done share four commands
 
 local lane = lane_at(0, WIDTH)
@@ -25,7 +26,7 @@ end
 local head = back and head_of(lane.due)
 local states = redis.call('HMGET', lane.state, unpack(handles))
 local ended, over, keys, verdicts = {}, {}, {}, {}
-local done, skipped, earliest = 0, 0, nil
+local done, skipped, missed, earliest = 0, 0, false, nil
 local seen = {}
 
 local function again(handle, state, due)
@@ -70,7 +71,7 @@ for i = 1, leases do
   local handle, verdict, raw = handles[i], args[4 * i], states[i]
   local token = raw and not seen[handle] and #raw >= STATE_BYTES and struct.unpack('>I8', raw)
   if not token or token == 0 or token ~= tonumber(args[4 * i - 1]) then
-    verdicts[i] = '0'
+    verdicts[i], missed = '0', true
   else
     verdicts[i] = '1'
     seen[handle] = true
@@ -104,4 +105,4 @@ end
 count(lane, 'done', done)
 count(lane, 'skipped', skipped)
 announce(args[1], head, earliest)
-return table.concat(verdicts)
+return table.concat(verdicts) .. (missed and other_layout(lane) or '')

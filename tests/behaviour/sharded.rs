@@ -1,0 +1,46 @@
+//! The native Redis backend with every queue spread over shards, which no URL can ask for.
+
+use std::sync::Arc;
+
+use dq::async_trait;
+use dq::config::Environment;
+use dq::redis::{RedisBackend, RedisConfig};
+use dq::{Backend, Entropy, QueueName, Result, SystemClock};
+use dq_testkit::behaviour::{Store, Subject, Time};
+
+/// A store whose queues all have this many shards.
+#[derive(Debug, Clone)]
+pub(crate) struct Sharded {
+    url: fn() -> String,
+    shards: u16,
+}
+
+impl Sharded {
+    /// At this address.
+    pub(crate) fn new(url: fn() -> String, shards: u16) -> Self {
+        Self { url, shards }
+    }
+}
+
+#[async_trait]
+impl Subject for Sharded {
+    async fn prepare(&self) -> Result<Box<dyn Store>> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+#[async_trait]
+impl Store for Sharded {
+    async fn open(&self) -> Result<Arc<dyn Backend>> {
+        let mut config = RedisConfig::new((self.url)());
+        config.prefix = "sharded".to_owned();
+        config.shards.insert(QueueName::new("*")?, self.shards);
+        let entropy = Arc::new(Entropy::from_os());
+        let environment = Environment { clock: Arc::new(SystemClock), entropy };
+        Ok(Arc::new(RedisBackend::connect(&config, &environment).await?))
+    }
+
+    fn time(&self) -> Time {
+        Time::Real
+    }
+}
