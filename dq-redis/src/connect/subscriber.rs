@@ -133,24 +133,22 @@ impl Listener {
     }
 
     async fn connect(&self) -> redis::RedisResult<(PubSubSink, PubSubStream)> {
-        let connecting = async {
-            let mut failed = None;
-            for client in self.source.clients().await? {
-                match client.get_async_pubsub().await {
-                    Ok(mut connection) => {
-                        let channels: Vec<&String> = self.channels.iter().collect();
-                        connection.subscribe(channels).await?;
-                        return Ok(connection.split());
-                    }
-                    Err(error) => failed = Some(error),
-                }
+        let mut failed = None;
+        for client in in_time(self.source.clients()).await? {
+            // Each in its own time: one that is silent must not keep us from the next.
+            match in_time(self.connect_to(&client)).await {
+                Ok(connected) => return Ok(connected),
+                Err(error) => failed = Some(error),
             }
-            Err(failed.expect("there is at least one server"))
-        };
-        match tokio::time::timeout(CONNECT_TIMEOUT * 3, connecting.boxed()).await {
-            Ok(connected) => connected,
-            Err(_) => Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()),
         }
+        Err(failed.expect("there is at least one server"))
+    }
+
+    async fn connect_to(&self, client: &Client) -> redis::RedisResult<(PubSubSink, PubSubStream)> {
+        let mut connection = client.get_async_pubsub().await?;
+        let channels: Vec<&String> = self.channels.iter().collect();
+        connection.subscribe(channels).await?;
+        Ok(connection.split())
     }
 
     /// Until the connection breaks; `None` when nobody can wish for more.
@@ -186,5 +184,15 @@ impl Listener {
                 }
             }
         }
+    }
+}
+
+async fn in_time<T>(
+    step: impl Future<Output = redis::RedisResult<T>> + Send,
+) -> redis::RedisResult<T> {
+    // Boxed, since the futures of a client that connects are large.
+    match tokio::time::timeout(CONNECT_TIMEOUT, step.boxed()).await {
+        Ok(done) => done,
+        Err(_) => Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()),
     }
 }

@@ -52,6 +52,10 @@ impl RedissonSource {
     /// [said otherwise](Self::queue), with their payloads as they are unless a
     /// [codec](Self::codec) is named.
     ///
+    /// Not into itself: where the target is a `redisson` backend on the same server, its queue must
+    /// have another name. What that backend keeps beside Java's keys — keys, headers, retries, dead
+    /// jobs — is not imported; use `[[drain]]` for it.
+    ///
     /// # Errors
     /// `Config` if the URL cannot be used, `InvalidInput` if no queue can have the name.
     pub fn new(url: &str, name: impl Into<String>) -> Result<Self> {

@@ -77,6 +77,14 @@ impl<'a> Import<'a> {
                     .remedy("import needs it, so that no job runs twice; choose another backend"));
             }
         }
+        let horizon = self.dq.shared().limits.horizon;
+        if horizon < PARK {
+            return Err(Error::new(
+                ErrorKind::Config,
+                format!("`limits.horizon` is {horizon:?}, less than the ten years for which an import parks jobs"),
+            )
+            .remedy("raise `limits.horizon` for the import: a job that comes due while it is parked could run twice"));
+        }
         self.resume().await?;
         for part in 0..self.source.parts() {
             self.empty(part).await?;
@@ -174,7 +182,7 @@ impl<'a> Import<'a> {
         if taken.is_empty() {
             return Ok(taken);
         }
-        let park = Due::After(self.park());
+        let park = Due::After(PARK);
         let jobs = taken.iter().map(|open| new_job(open.id, &open.job, park)).collect();
         self.dq.stores().schedule(jobs).await?;
         let ids: Vec<_> = taken.iter().map(|open| open.id).collect();
@@ -237,16 +245,12 @@ impl<'a> Import<'a> {
         let Some(JobView { job, .. }) = target.get(&open.reference()).await? else {
             return Ok(false);
         };
-        let far = target.now().await? + self.park() / 2;
+        let far = target.now().await? + PARK / 2;
         Ok(job.due > far && job.due != open.job.due)
     }
 
     fn batch(&self) -> usize {
         BATCH.min(self.dq.shared().limits.bulk).max(1)
-    }
-
-    fn park(&self) -> Duration {
-        PARK.min(self.dq.shared().limits.horizon)
     }
 
     /// The job if the target would accept it, or why not; asked before anything is moved.
