@@ -43,7 +43,7 @@ impl RedisBackend {
         let mut backend =
             Self::assemble(&config.server(), environment, naming, Scripts::native()).await?;
         backend.store.shards = Shards::new(&config.shards);
-        backend.store.prove_rights(&config.prefix).await?;
+        backend.store.prove_rights().await?;
         Ok(backend)
     }
 

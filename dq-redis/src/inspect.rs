@@ -1,8 +1,8 @@
-//! What only a look at our keys can tell: rights that are missing, and what others have left there.
+//! What only a look at our keys can tell: what others have left there.
 
 use std::sync::Arc;
 
-use dq_core::{ErrorKind, Finding, Result, Severity};
+use dq_core::{Finding, Result, Severity};
 use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
 
 use crate::connect::Effect;
@@ -25,20 +25,6 @@ struct Found {
 }
 
 impl Store {
-    /// Refuses a user who lacks a right that some call would need.
-    pub(crate) async fn prove_rights(&self, prefix: &str) -> Result<()> {
-        let name = |kind: &str| format!("{{{prefix}}}:{kind}");
-        let script = Script::new(&[include_str!("scripts/rights.lua")], Effect::None);
-        let keys = [name("rights:zset"), name("rights:hash")];
-        let mut call = script.on_keys(&keys);
-        call.arg(name("wake:"));
-        match call.run(&self.link, "connect").await {
-            // A server that takes nothing now can still be looked at and, if it is full, emptied.
-            Err(error) if matches!(error.kind(), ErrorKind::Full | ErrorKind::ReadOnly) => Ok(()),
-            proven => proven.map(drop),
-        }
-    }
-
     /// What others have left under our names.
     pub(crate) async fn inspect(&self) -> Result<Vec<Finding>> {
         let script = Script::new(&[PRELUDE, include_str!("scripts/inspect.lua")], Effect::None);
@@ -98,7 +84,11 @@ fn of_queue(lane: &Lane, found: Found) -> Vec<Finding> {
             severity: Severity::Error,
             code: "redis.foreign-key",
             what: format!("queue {queue} cannot be served: the key {key} holds something else"),
-            remedy: "rename or remove that key, or choose another `prefix`".to_owned(),
+            remedy: if lane.is_javas(&key) {
+                "rename or remove that key, or use another name for the queue".to_owned()
+            } else {
+                "rename or remove that key, or choose another `prefix`".to_owned()
+            },
         });
     }
     findings

@@ -91,6 +91,11 @@ impl Lane {
         self.keys.iter().all(|key| slot(key.as_bytes()) == self.slot)
     }
 
+    /// Whether a key has a name that Java gives; of the Redisson naming only.
+    pub(crate) fn is_javas(&self, key: &str) -> bool {
+        self.keys.iter().skip(KINDS.len()).take(3).any(|name| name == key)
+    }
+
     /// The list that keeps Java's order of insertion; of the Redisson naming only.
     pub(crate) fn order(&self) -> &str {
         &self.keys[KINDS.len() + 1]

@@ -31,6 +31,7 @@ fn main() -> ExitCode {
         ("redisson", Box::new(ByUrl::real(|| redisson("")))),
         ("redisson/strict", Box::new(ByUrl::real(|| redisson("?order_list=strict")))),
         ("redisson/legacy", Box::new(ByUrl::real(|| redisson("?format=legacy&order_list=lazy")))),
+        ("redisson/cluster", Box::new(ByUrl::real(redisson_cluster))),
         ("redis-expiry", Box::new(ByUrl::real(|| expiry(notifying_redis(), "")))),
         ("redis-expiry/off", Box::new(ByUrl::real(|| expiry(shared_redis(), "?prefix=expiry")))),
     ])
@@ -52,6 +53,11 @@ fn notifying_redis() -> &'static Redis {
 fn redisson(options: &str) -> Address {
     let url = shared_redis().url().replacen("redis://", "redisson://", 1) + options;
     url.as_str().into()
+}
+
+/// The common cluster, used as Redisson does.
+fn redisson_cluster() -> Address {
+    cluster_url().replacen("redis+", "redisson+", 1).as_str().into()
 }
 
 /// One cluster for all trials. It ends with the process.

@@ -34,6 +34,11 @@ impl Names {
         Self { start: format!("{{{prefix}}}:alarm:") }
     }
 
+    /// A key that is no alarm, for a look at what is allowed.
+    pub(super) fn proof(&self) -> String {
+        format!("{}rights", self.start)
+    }
+
     fn key(&self, queue: &QueueName, due: Timestamp) -> String {
         format!("{}{}:{queue}", self.start, due.as_millis())
     }

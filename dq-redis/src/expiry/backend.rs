@@ -41,6 +41,7 @@ impl RedisExpiryBackend {
         let link = Arc::clone(&native.store.link);
         let listeners = Arc::clone(native.switchboard.listeners());
         let names = Names::new(&config.prefix);
+        native.store.prove_alarms(&names.proof()).await?;
         let entropy = Arc::clone(&environment.entropy);
         let cage = Cage::new(&config.prefix, Arc::clone(&link), entropy);
         let ears = Arc::new(Ears::new(listeners, names.clone(), cage));

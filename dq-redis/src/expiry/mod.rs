@@ -34,8 +34,7 @@
 //!
 //! # Rights
 //!
-//! Beyond those of the native backend: `SET` and `TOUCH`, `SUBSCRIBE` to `__keyevent@*__:expired`,
-//! in a cluster `CLUSTER SLOTS`, and with `configure` `CONFIG GET` and `CONFIG SET`.
+//! See the documentation of the crate.
 
 mod alarm;
 mod backend;

@@ -16,7 +16,7 @@ use super::check;
 use super::config::RedissonConfig;
 use super::member;
 use super::peek::Peeks;
-use super::relay::{self, Relay};
+use super::relay::Relay;
 use super::{Codec, Format};
 use crate::backend::RedisBackend;
 use crate::claim::Unreadable;
@@ -35,9 +35,9 @@ const LOOK: usize = 500;
 /// neither id nor due time.
 #[derive(Debug)]
 pub struct RedissonBackend {
-    native: RedisBackend,
+    pub(super) native: RedisBackend,
     config: RedissonConfig,
-    scripts: Arc<JavaScripts>,
+    pub(super) scripts: Arc<JavaScripts>,
     peeks: Peeks,
     _relay: Option<Relay>,
 }
@@ -61,6 +61,10 @@ impl RedissonBackend {
             Scripts::redisson(&settings),
         )
         .await?;
+        native.store.prove_rights().await?;
+        if config.peeks > 0 {
+            native.store.prove_peeks().await?;
+        }
         let scripts = Arc::new(JavaScripts::new(&settings));
         for queue in &config.relay {
             whole(&native, queue, "connect")?;
@@ -71,7 +75,7 @@ impl RedissonBackend {
         Ok(Self { native, config: config.clone(), scripts, peeks, _relay: relay })
     }
 
-    fn link(&self) -> &Link {
+    pub(super) fn link(&self) -> &Link {
         &self.native.store.link
     }
 
@@ -216,15 +220,12 @@ impl Backend for RedissonBackend {
         for want in params.wants {
             whole(&self.native, &want.queue, "claim")?;
         }
-        let mut claimed = self.native.claim(params).await?;
-        let more = claimed.next_due.is_some_and(|next| next <= claimed.now);
-        if self.config.fair_with_java && more && claimed.jobs.is_empty() {
-            for want in params.wants {
-                let lane = self.native.store.lanes.of(&want.queue);
-                relay::step(self.link(), &self.scripts, &lane).await?;
-            }
-            claimed = self.native.claim(params).await?;
-        }
+        let mut claimed = if self.config.fair_with_java {
+            // Large, and not for everybody.
+            Box::pin(self.claim_fairly(params)).await?
+        } else {
+            self.native.claim(params).await?
+        };
         let mut jobs = Vec::with_capacity(claimed.jobs.len());
         for mut leased in std::mem::take(&mut claimed.jobs) {
             match self.decode(&mut leased.job) {

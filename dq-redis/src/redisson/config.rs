@@ -60,7 +60,8 @@ pub struct RedissonConfig {
     pub index: Index,
     /// Whether due jobs go through Java's target list, where Java's clients that have waited longer
     /// come first: `false` unless set, and then jobs that are due are taken at once. Jobs that Java
-    /// moves or that go this way lose key, headers and their own limit of attempts.
+    /// moves or that go this way lose id, key, headers and their own limit of attempts. Those of a
+    /// paused queue are not moved.
     #[serde(default)]
     pub fair_with_java: bool,
     /// Queues of Java's that nobody here handles, but whose due jobs are to be moved to the target

@@ -4,6 +4,7 @@ mod backend;
 mod check;
 mod codec;
 mod config;
+mod fair;
 #[cfg(test)]
 mod golden;
 pub(crate) mod member;

@@ -63,13 +63,7 @@ struct Mover {
 impl Mover {
     async fn run(self, mut wakeups: Wakeups) {
         loop {
-            let rest = match self.round().await {
-                Ok(rest) => rest.min(SWEEP),
-                Err(error) => {
-                    tracing::warn!(%error, "Redis: due jobs of Java's could not be moved");
-                    SWEEP
-                }
-            };
+            let rest = self.round().await;
             tokio::select! {
                 () = self.clock.sleep(rest) => {}
                 _ = wakeups.next() => {}
@@ -77,18 +71,24 @@ impl Mover {
         }
     }
 
-    /// Moves what is due, and says how long nothing else is.
-    async fn round(&self) -> Result<Duration> {
+    /// Moves what is due, and says how long nothing else is. A queue that cannot be served keeps the
+    /// others from nothing.
+    async fn round(&self) -> Duration {
         let mut rest = SWEEP;
         for lane in &self.lanes {
-            rest = rest.min(self.drain(lane).await?);
+            match self.drain(lane).await {
+                Ok(next) => rest = rest.min(next),
+                Err(error) => {
+                    tracing::warn!(%error, queue = %lane.queue, "Redis: due jobs of Java's were not moved");
+                }
+            }
         }
-        Ok(rest)
+        rest
     }
 
     async fn drain(&self, lane: &Lane) -> Result<Duration> {
         loop {
-            let step = step(&self.link, &self.scripts, lane).await?;
+            let step = step(&self.link, &self.scripts, lane, CHUNK).await?;
             if step.moved == 0 {
                 return Ok(step.next.map_or(SWEEP, |next| next.since(step.now)));
             }
@@ -99,15 +99,20 @@ impl Mover {
 /// What one call did.
 pub(super) struct Step {
     now: Timestamp,
-    moved: i64,
+    pub(super) moved: i64,
     /// When the next job is due.
     next: Option<Timestamp>,
 }
 
-/// Moves some due jobs of one queue.
-pub(super) async fn step(link: &Link, scripts: &JavaScripts, lane: &Lane) -> Result<Step> {
+/// Moves some due jobs of one queue, unless it is paused.
+pub(super) async fn step(
+    link: &Link,
+    scripts: &JavaScripts,
+    lane: &Lane,
+    most: usize,
+) -> Result<Step> {
     let mut call = scripts.relay.on([lane]);
-    call.arg(CHUNK);
+    call.arg(most);
     let answer = call.run(link, "relay").await?;
     let read = |answer| {
         let mut reply = Reply::new(answer)?;

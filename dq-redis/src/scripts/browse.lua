@@ -47,6 +47,8 @@ for i = 1, #entries / 2 do
     stray(lane, handle, instant(entries[2 * i]))
     redis.call('ZREM', zset, handle)
     foreign = true
+  elseif mend(zset, handle, entries[2 * i]) then
+    foreign = true
   else
     if taken > 0 and #record > room then
       break

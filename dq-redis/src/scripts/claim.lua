@@ -126,22 +126,6 @@ local function serve(lane, max, length)
   return reply
 end
 
--- What the function returns; or nothing, and why, if a key of this lane is of another type.
-local function guarded(call, lane, ...)
-  if lane.refusal then
-    return nil
-  end
-  local done, reply = pcall(call, lane, ...)
-  if done then
-    return reply
-  end
-  local why = type(reply) == 'table' and reply.err or tostring(reply)
-  if not string.find(why, 'WRONGTYPE', 1, true) then
-    error(reply, 0)
-  end
-  lane.refusal = why
-end
-
 -- How many jobs each shard of one queue is to give, so that the oldest of all go.
 local function shares(lanes, max)
   if #lanes == 1 then

@@ -133,7 +133,41 @@ end
 
 -- Puts something that is not ours aside for an operator.
 local function stray(lane, member, score)
+  -- Where it cannot be put, it stays. And what is written first takes no memory, after which a
+  -- server that is full allows the rest.
+  redis.call('ZCARD', lane.stray)
+  redis.call('ZREM', lane.due, member)
   redis.call('ZADD', lane.stray, score, member)
+end
+
+-- Gives an entry a whole number as its score, if others gave it something else: a listing could not
+-- name its place. Rounded up, so that it does not move to where a listing has been. Nil if nothing
+-- was wrong, else the number.
+local function mend(zset, member, score)
+  local wrong = tonumber(score)
+  if wrong % 1 == 0 then
+    return nil
+  end
+  local right = -instant(-wrong)
+  redis.call('ZREM', zset, member)
+  redis.call('ZADD', zset, string.format('%.0f', right), member)
+  return right
+end
+
+-- What the function returns; or nothing, and why, if a key of this lane is of another type.
+local function guarded(call, lane, ...)
+  if lane.refusal then
+    return nil
+  end
+  local done, reply = pcall(call, lane, ...)
+  if done then
+    return reply
+  end
+  local why = type(reply) == 'table' and reply.err or tostring(reply)
+  if not string.find(why, 'WRONGTYPE', 1, true) then
+    error(reply, 0)
+  end
+  lane.refusal = why
 end
 
 -- Gives at most BATCH lapsed leases back. True if there may be more: the caller then answers nil
@@ -148,6 +182,7 @@ local function reclaim(lane)
   local states = redis.call('HMGET', lane.state, unpack(lapsed))
   local records = redis.call('HMGET', lane.job, unpack(lapsed))
   redis.call('ZCARD', lane.due)
+  redis.call('ZCARD', lane.stray)
   redis.call('ZREM', lane.lease, unpack(lapsed))
   for i, handle in ipairs(lapsed) do
     if not records[i] then
@@ -200,7 +235,14 @@ end
 
 local function count(lane, what, number)
   if number > 0 then
-    redis.call('HINCRBY', lane.meta, what, number)
+    local counted = redis.pcall('HINCRBY', lane.meta, what, number)
+    local why = type(counted) == 'table' and counted.err
+    if why and (string.find(why, 'not an integer', 1, true) or string.find(why, 'overflow', 1, true)) then
+      -- Others have written there: it begins anew.
+      redis.call('HSET', lane.meta, what, number)
+    elseif why then
+      error(counted, 0)
+    end
   end
 end
 

@@ -6,22 +6,27 @@ use std::time::Duration;
 
 use dq_core::config::{Environment, backend_from_url};
 use dq_core::{
-    Backend, Due, JobRef, Lease, LeasedJob, Result, Settlement, SystemClock, Verdict, async_trait,
+    Backend, Due, JobRef, Lease, LeasedJob, Result, Settled, Settlement, SystemClock, Verdict,
+    async_trait,
 };
 use dq_servers::{Redis, RedisCluster};
 use dq_testkit::behaviour::{self, Store, Subject, Time};
 use dq_testkit::faults::Recorder;
+use dq_testkit::history::What;
 use tokio::sync::Mutex;
 
-use crate::stand::{by_id, claim_for, job, keyed, open, persist, queue};
+use crate::stand::{by_id, claim_for, job, keyed, open, persist};
 
 /// Stores on a server of their own that is killed and started again whenever one is opened anew.
 #[derive(Debug)]
-struct Killed;
+struct Killed {
+    scheme: &'static str,
+}
 
 #[derive(Debug)]
 struct OnDisk {
     redis: Arc<Redis>,
+    url: String,
     opened: Mutex<bool>,
 }
 
@@ -30,7 +35,8 @@ impl Subject for Killed {
     async fn prepare(&self) -> Result<Box<dyn Store>> {
         let redis = tokio::task::spawn_blocking(|| Arc::new(Redis::options().aof().start()));
         let redis = redis.await.expect("a server");
-        Ok(Box::new(OnDisk { redis, opened: Mutex::new(false) }))
+        let url = url_of(&redis, self.scheme);
+        Ok(Box::new(OnDisk { redis, url, opened: Mutex::new(false) }))
     }
 }
 
@@ -47,7 +53,7 @@ impl Store for OnDisk {
             tokio::task::spawn_blocking(crash).await.expect("it starts again");
         }
         *opened = true;
-        backend_from_url(&self.redis.url())?.connect(&Environment::default()).await
+        backend_from_url(&self.url)?.connect(&Environment::default()).await
     }
 
     fn time(&self) -> Time {
@@ -55,21 +61,34 @@ impl Store for OnDisk {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_answered_outlives_a_server_that_is_killed() {
-    let trials = behaviour::trials_for(&Killed).await.unwrap();
+fn url_of(redis: &Redis, scheme: &str) -> String {
+    redis.url().replacen("redis", scheme, 1)
+}
+
+async fn what_was_answered_outlives(killed: Killed) {
+    let trials = behaviour::trials_for(&killed).await.unwrap();
     let crashes = trials.iter().filter(|trial| trial.name().starts_with("crash/"));
     let runs = crashes.map(|trial| async {
-        let failure = trial.run(&Killed).await.err();
+        let failure = trial.run(&killed).await.err();
         failure.map(|failure| format!("{}: {failure:?}", trial.name()))
     });
     let runs: Vec<_> = runs.collect();
-    assert!(runs.len() >= 13, "{}", runs.len());
+    assert!(runs.len() >= 12, "{}", runs.len());
     let mut failed = Vec::new();
     for run in runs {
         failed.extend(run.await);
     }
     assert!(failed.is_empty(), "{failed:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_answered_outlives_a_server_that_is_killed() {
+    what_was_answered_outlives(Killed { scheme: "redis" }).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_answered_outlives_a_server_that_is_killed_beside_java() {
+    what_was_answered_outlives(Killed { scheme: "redisson" }).await;
 }
 
 /// One of several clients: hands in, takes back, claims and settles, whatever the server does.
@@ -130,15 +149,20 @@ async fn work_over_kills(url: &str, kill: impl Fn() + Clone + Send + 'static, pa
     let events = recorder.0.history().events().len();
     assert!(told.is_empty(), "of {events} events:\n{}", told.join("\n"));
     // The history is worth something: jobs went all the way, over every kill.
-    let stats = store.stats(&[queue("a"), queue("b")]).await.unwrap();
-    let done: u64 = stats.iter().map(|stats| stats.totals.unwrap().done).sum();
+    let history = recorder.0.history();
+    let is_done = |what: &What| match what {
+        What::Finished { settlement, answer } => {
+            settlement.verdict == Verdict::Done && *answer == Some(Settled::Accepted)
+        }
+        _ => false,
+    };
+    let done = history.events().iter().filter(|event| is_done(&event.what)).count();
     assert!(done > 50 && events > 500, "{done} done in {events} events");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_acknowledged_is_lost_or_comes_again_over_kills() {
+async fn work_on_one_server(scheme: &str, options: &str) {
     let redis = Arc::new(Redis::options().aof().start());
-    let url = redis.url();
+    let url = url_of(&redis, scheme) + options;
     let crash = move || {
         redis.kill();
         redis.restart();
@@ -147,7 +171,17 @@ async fn nothing_acknowledged_is_lost_or_comes_again_over_kills() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_acknowledged_is_lost_or_comes_again_over_kills_in_a_cluster() {
+async fn nothing_acknowledged_is_lost_or_comes_again_over_kills() {
+    work_on_one_server("redis", "").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_acknowledged_is_lost_or_comes_again_over_kills_beside_java() {
+    work_on_one_server("redisson", "").await;
+    work_on_one_server("redisson", "?order_list=strict").await;
+}
+
+async fn work_on_a_cluster(scheme: &str, key: &'static str) {
     let cluster = Arc::new(RedisCluster::start(3));
     for node in cluster.nodes() {
         for setting in [["appendonly", "yes"], ["appendfsync", "always"]] {
@@ -157,12 +191,22 @@ async fn nothing_acknowledged_is_lost_or_comes_again_over_kills_in_a_cluster() {
         assert!(node.command(&["CONFIG", "REWRITE"]).is_ok());
     }
     let nodes: Vec<String> = cluster.nodes().iter().map(Redis::address).collect();
-    let url = format!("redis+cluster://{}?response_timeout=2s", nodes.join(","));
+    let url = format!("{scheme}+cluster://{}?response_timeout=2s", nodes.join(","));
     let crash = move || {
-        let owner = cluster.owner("{dq}:queues");
+        let owner = cluster.owner(key);
         owner.kill();
         owner.restart();
         cluster.until_well();
     };
     work_over_kills(&url, crash, &[300, 400, 200]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_acknowledged_is_lost_or_comes_again_over_kills_in_a_cluster() {
+    work_on_a_cluster("redis", "{dq}:queues").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_acknowledged_is_lost_or_comes_again_over_kills_in_a_cluster_beside_java() {
+    work_on_a_cluster("redisson", "dq:job:{a}").await;
 }

@@ -166,3 +166,47 @@ async fn garbage_in_every_hash_and_set_stops_nothing() {
     backend.operate(Operation::Purge { queue: &queue("q") }).await.unwrap();
     assert!(stats(&*backend, "q").await.running >= 2, "what runs goes on");
 }
+
+#[tokio::test]
+async fn nothing_is_lost_where_nothing_can_be_put_aside() {
+    let redis = Redis::start();
+    let backend = open(&redis.url()).await;
+    backend.schedule(vec![job("q"), job("q")]).await.unwrap();
+    let lease = Duration::from_millis(20);
+    assert_eq!(claim_for(&*backend, &["q"], 9, lease).await.unwrap().jobs.len(), 2);
+    // Half of the one that lapses first.
+    let handles = redis.command(&["ZRANGE", &key("lease"), "0", "0"]);
+    redis.command_bytes(&[b"HDEL", key("job").as_bytes(), handles.list()[0].bytes()]);
+    redis.command(&["SET", &key("stray"), "something else"]);
+    redis.command(&["HSET", &key("meta"), "done", "many"]);
+    tokio::time::sleep(lease).await;
+    refused(claim(&*backend, &["q"], 9).await, ErrorKind::Incompatible, &["WRONGTYPE"]);
+    redis.command(&["DEL", &key("stray")]);
+    let claimed = claim(&*backend, &["q"], 9).await.unwrap();
+    assert_eq!((claimed.jobs.len(), claimed.jobs[0].job.losses), (1, 1));
+    backend.settle(&done(&claimed)).await.unwrap();
+    assert_eq!(stats(&*backend, "q").await.totals.unwrap().done, 1, "the count begins anew");
+}
+
+#[tokio::test]
+async fn a_score_that_is_no_time_is_mended() {
+    let redis = Redis::start();
+    let backend = open(&redis.url()).await;
+    backend.schedule((0..3).map(|_| crate::stand::later(job("q"))).collect()).await.unwrap();
+    let handles = redis.command(&["ZRANGE", &key("due"), "0", "-1"]);
+    for (handle, score) in
+        handles.list().iter().zip(["+inf", "9000000000000.5", "9000000000000.25"])
+    {
+        redis.command_bytes(&[b"ZADD", key("due").as_bytes(), score.as_bytes(), handle.bytes()]);
+    }
+    let (queue, mut after, mut seen) = (queue("q"), None, Vec::new());
+    for _ in 0..3 {
+        let page = BrowseParams { queue: &queue, state: JobState::Scheduled, after, limit: 1 };
+        let page = backend.browse(page).await.unwrap();
+        seen.extend(page.jobs.iter().map(|view| view.job.id));
+        after = page.next;
+    }
+    seen.sort();
+    seen.dedup();
+    assert_eq!((seen.len(), after), (3, None), "each once");
+}

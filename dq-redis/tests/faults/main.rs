@@ -1,7 +1,8 @@
-//! The native backend on real servers that fail, refuse, lie, die and come back.
+//! The backends, mostly the native one, on real servers that fail, refuse, lie, die and come back.
 
 mod crash;
 mod cut;
+mod flow;
 mod foreign;
 mod idle;
 mod pressure;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dq_core::{Due, JobState, Verdict};
+use dq_core::{Due, JobState, Operation, Verdict};
 
 use crate::rig::{LATER, ORDER, Rig, TARGET, TIMEOUT, job, open, queue};
 
@@ -111,4 +111,31 @@ async fn dead_jobs_keep_javas_bytes() {
     assert_eq!(page.jobs[0].job.payload, "{\"not\": \"json\"");
     let (reason, _) = page.jobs[0].dead.clone().unwrap();
     assert_eq!(reason.kind, dq_core::DeadKind::Undecodable);
+}
+
+#[tokio::test]
+async fn fair_moves_what_is_wanted_and_nothing_of_a_paused_queue() {
+    let rig = Rig::with("?fair_with_java=true").await;
+    rig.backend.schedule((0..700).map(|_| job(Due::NOW, "x")).collect()).await.unwrap();
+    assert_eq!(rig.claim(3).await.len(), 3);
+    assert_eq!((rig.len("ZCARD", TIMEOUT), rig.len("LLEN", TARGET)), (697, 0));
+    assert_eq!(rig.claim(650).await.len(), 650, "as many as are wanted");
+    let queue = queue();
+    rig.backend.operate(Operation::Pause { queue: &queue }).await.unwrap();
+    assert!(rig.claim(10).await.is_empty());
+    let other = dq_core::QueueName::new("other").unwrap();
+    rig.backend
+        .schedule(vec![dq_core::NewJob { queue: other.clone(), ..job(Due::NOW, "y") }])
+        .await
+        .unwrap();
+    let wants = [&queue, &other].map(|queue| dq_core::Want {
+        queue: queue.clone(),
+        max: 9,
+        lease_for: LATER,
+    });
+    let params = dq_core::ClaimParams { wants: &wants, limit: 9, worker: "test" };
+    assert_eq!(rig.backend.claim(params).await.unwrap().jobs.len(), 1);
+    assert_eq!((rig.len("ZCARD", TIMEOUT), rig.len("LLEN", TARGET)), (47, 0));
+    rig.backend.operate(Operation::Resume { queue: &queue }).await.unwrap();
+    assert_eq!(rig.claim(100).await.len(), 47);
 }

@@ -48,13 +48,21 @@ if ARGV[4] then
   end
 end
 
-local found = {}
+-- Others change the places when they are put aside or get another time.
+local found, changed = {}, false
 local zset = ({ s = lane.due, r = lane.due, l = lane.lease, d = lane.dead })[state]
 local entries, more = entries_of(zset, after_native)
 for i = 1, #entries / 2 do
-  local handle = entries[2 * i - 1]
+  local handle, at = entries[2 * i - 1], entries[2 * i]
+  if #handle ~= HANDLE_BYTES or redis.call('HSTRLEN', lane.job, handle) == 0 then
+    stray(lane, handle, instant(at))
+    redis.call('ZREM', zset, handle)
+    changed = true
+  elseif mend(zset, handle, at) then
+    changed = true
+  end
   found[i] = {
-    at = entries[2 * i], place = '\0\0' .. handle, handle = handle,
+    at = at, place = '\0\0' .. handle, handle = handle,
     read = function()
       return redis.call('HGET', lane.job, handle), redis.call('HGET', lane.state, handle) or '',
         state == 'd' and redis.call('HGET', lane.reason, handle) or ''
@@ -65,14 +73,18 @@ if state == 's' or state == 'r' then
   local others, still = entries_of(lane.timeout, after_java)
   more = more or still
   for i = 1, #others / 2 do
-    local member = others[2 * i - 1]
+    local member, at = others[2 * i - 1], others[2 * i]
     local format, mark, payload = parse(member)
-    if format then
-      local raw = redis.call('HGET', lane.outside, mark)
-      local note = raw and unpack_note(raw)
+    if not format then
+      stray_member(lane, member, instant(at))
+      changed = true
+    elseif mend(lane.timeout, member, at) then
+      changed = true
+    else
+      local note = unpack_note(mark, redis.call('HGET', lane.outside, mark))
       local handle, tail = fold(id_of(mark))
       found[#found + 1] = {
-        at = others[2 * i], place = '\1' .. string.sub(member .. string.rep('\0', 15), 1, 15),
+        at = at, place = '\1' .. string.sub(member .. string.rep('\0', 15), 1, 15),
         handle = note and note.handle or handle,
         read = function()
           return note and note.header .. payload or plain_record(tail, payload), '', ''
@@ -89,6 +101,9 @@ if state == 's' or state == 'r' then
   end)
 end
 
+if changed then
+  return nil
+end
 local reply, taken = { '0' }, 0
 for _, item in ipairs(found) do
   if taken == limit then

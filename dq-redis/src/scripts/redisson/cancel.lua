@@ -15,7 +15,7 @@ for i, target in ipairs(ARGV) do
   if note then
     redis.call('ZREM', lane.timeout, note.member)
     leave_order(lane, note.member, note.mark)
-    forget(lane, note.mark, note)
+    forget(lane, note)
     answers[i] = 'C'
   elseif handle then
     if redis.call('ZREM', lane.due, handle) == 1 then

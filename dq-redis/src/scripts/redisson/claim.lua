@@ -7,6 +7,7 @@
 --          that list) for each member taken from the sorted set
 
 local left, room = tonumber(ARGV[1]), tonumber(ARGV[2])
+local looks = room == 0
 local issued = 0
 local replies = { now }
 
@@ -27,19 +28,37 @@ local function some(most, fetch)
   return found
 end
 
+-- Payloads in Java's target list. They have no due time, and get an id once they are taken.
+local function target_due(lane, most)
+  return some(most, function(from, number)
+    local found = {}
+    if number > 0 then
+      for i, payload in ipairs(redis.call('LRANGE', lane.target, from, from + number - 1)) do
+        found[i] = { due = now, payload = payload, record = payload, listed = true }
+      end
+    end
+    return found
+  end)
+end
+
 -- Native jobs that are due: retries and what else was leased before.
 local function native_due(lane, most)
   return some(most, function(from, number)
     local entries = redis.call('ZRANGEBYSCORE', lane.due, '-inf', now, 'WITHSCORES', 'LIMIT', from, number)
-    local found = {}
+    local handles, found = {}, {}
     for i = 1, #entries / 2 do
-      local handle = entries[2 * i - 1]
-      found[i] = {
-        due = tonumber(entries[2 * i]), handle = handle,
-        record = redis.call('HGET', lane.job, handle) or '',
-        raw = redis.call('HGET', lane.state, handle),
-        leave = function() redis.call('ZREM', lane.due, handle) end,
-      }
+      handles[i] = entries[2 * i - 1]
+    end
+    if #handles > 0 then
+      local records = redis.call('HMGET', lane.job, unpack(handles))
+      local states = redis.call('HMGET', lane.state, unpack(handles))
+      for i, handle in ipairs(handles) do
+        local record = records[i] or ''
+        found[i] = {
+          due = instant(entries[2 * i]), handle = handle, record = record, raw = states[i],
+          native = true, foreign = #handle ~= HANDLE_BYTES or #record < RECORD_BYTES,
+        }
+      end
     end
     return found
   end)
@@ -51,132 +70,183 @@ local function java_due(lane, most)
     local entries = redis.call('ZRANGEBYSCORE', lane.timeout, '-inf', now, 'WITHSCORES', 'LIMIT', from, number)
     local found = {}
     for i = 1, #entries / 2 do
-      local member, due = entries[2 * i - 1], tonumber(entries[2 * i])
-      found[i] = { due = due, record = '', member = member }
+      local member = entries[2 * i - 1]
       local format, mark, payload = parse(member)
+      local item = { due = instant(entries[2 * i]), member = member, record = '' }
       if format then
-        local handle, tail = fold(id_of(mark))
-        found[i].mark, found[i].handle = mark, handle
         local raw = redis.call('HGET', lane.outside, mark)
-        if raw then
-          local note = unpack_note(raw)
-          found[i].handle, found[i].noted = note.handle, true
-          found[i].record = note.header .. payload
+        local note = unpack_note(mark, raw)
+        item.mark, item.noted, item.payload = mark, raw and true, payload
+        if note then
+          item.handle, item.record = note.handle, note.header .. payload
         else
-          found[i].record = plain_record(tail, payload)
+          local handle, tail = fold(id_of(mark))
+          item.handle, item.record = handle, plain_record(tail, payload)
+        end
+      else
+        item.foreign = true
+      end
+      found[i] = item
+    end
+    return found
+  end)
+end
+
+-- The first jobs of a lane, oldest first but what is listed before all others. No more than fit, but
+-- one at least, however large.
+local function gather(lane, most)
+  local items = target_due(lane, most)
+  local others = native_due(lane, most - #items)
+  if not FAIR then
+    for _, item in ipairs(java_due(lane, most - #items)) do
+      others[#others + 1] = item
+    end
+    for n, item in ipairs(others) do
+      item.n = n
+    end
+    table.sort(others, function(a, b)
+      return a.due < b.due or (a.due == b.due and a.n < b.n)
+    end)
+  end
+  for _, item in ipairs(others) do
+    items[#items + 1] = item
+  end
+  local taken = {}
+  for i = 1, math.min(most, #items) do
+    if i > 1 and #items[i].record > room then
+      break
+    end
+    room = room - #items[i].record
+    taken[i] = items[i]
+  end
+  return taken
+end
+
+-- Names what has no id. So has what bears that of another job, whether by chance or by garbage: it
+-- must not take that one's place.
+local function name(lane, items)
+  local names = {}
+  for i, item in ipairs(items) do
+    names[i] = item.handle or ''
+  end
+  local present = #names > 0 and redis.call('HMGET', lane.job, unpack(names))
+  local used = {}
+  for i, item in ipairs(items) do
+    if not item.handle or present[i] or used[item.handle] then
+      issued = issued + 1
+      local handle, tail = fold(struct.pack('>I8', micros + issued) .. 'fromlist')
+      item.handle, item.record = handle, plain_record(tail, item.payload)
+    end
+    used[item.handle] = true
+  end
+end
+
+-- Takes jobs from where they wait, and leases them. All is read before anything is written: a key of
+-- another type changes nothing. And what is written first takes no memory, after which a server that
+-- is full allows the rest.
+local function lease(lane, items, last, ends, reply)
+  local jobs, new = {}, {}
+  local listed, waiting, members, notes = 0, {}, {}, {}
+  for _, item in ipairs(items) do
+    if item.foreign and item.member then
+      stray_member(lane, item.member, item.due)
+    elseif item.foreign then
+      stray(lane, item.handle, item.due)
+    else
+      jobs[#jobs + 1] = item
+      if item.native then
+        waiting[#waiting + 1] = item.handle
+      else
+        new[#new + 1] = item
+        if item.listed then
+          listed = listed + 1
+        else
+          members[#members + 1] = item.member
+        end
+        if item.noted then
+          notes[#notes + 1] = item.mark
         end
       end
     end
-    return found
-  end)
-end
-
--- Payloads in Java's target list: already taken when this returns. They have no id and no due time.
-local function target_due(lane, most)
-  return some(most, function(_, number)
-    local payloads = redis.call('LPOP', lane.target, number) or {}
-    local found = {}
-    for i, payload in ipairs(payloads) do
-      issued = issued + 1
-      local handle, tail = fold(struct.pack('>I8', micros + issued) .. 'fromlist')
-      found[i] = { due = now, handle = handle, record = plain_record(tail, payload) }
+  end
+  if #jobs == 0 then
+    return
+  end
+  name(lane, new)
+  redis.call('HSTRLEN', lane.state, '')
+  order_length(lane)
+  if listed > 0 then
+    redis.call('LPOP', lane.target, listed)
+  end
+  if #waiting > 0 then
+    redis.call('ZREM', lane.due, unpack(waiting))
+  end
+  if #members > 0 then
+    redis.call('ZREM', lane.timeout, unpack(members))
+  end
+  if #notes > 0 then
+    redis.call('HDEL', lane.outside, unpack(notes))
+  end
+  local token = math.max((tonumber(last or 0) or 0) + 1, micros)
+  local records, changes = {}, {}
+  for n, item in ipairs(jobs) do
+    local state = unpack_state(item.raw)
+    local raw = state and item.raw or ''
+    state = state or fresh_state(item.record, item.due)
+    state.token, state.due, state.deliveries = token + n - 1, item.due, state.deliveries + 1
+    changes[2 * n - 1], changes[2 * n] = item.handle, pack_state(state)
+    if not item.native then
+      records[#records + 1], records[#records + 2] = item.handle, item.record
     end
-    return found
-  end)
-end
-
-local function lease(lane, items, ends, reply)
-  local token = math.max(tonumber(redis.call('HGET', lane.meta, 'token') or 0) + 1, micros)
-  local leases, records, changes, n = {}, {}, {}, 0
-  local gone, marks = {}, {}
-  for _, item in ipairs(items) do
-    if item.record == '' then
-      stray(lane, item.member or item.handle, item.due)
-    else
-      local raw = item.raw
-      local state
-      if raw then
-        state = unpack_state(raw)
-      else
-        state = { attempts = 0, deliveries = 0, losses = 0, key = record_key(item.record) }
-        records[#records + 1], records[#records + 2] = item.handle, item.record
-      end
-      state.token, state.due = token + n, item.due
-      state.deliveries = state.deliveries + 1
-      leases[#leases + 1], leases[#leases + 2] = ends, item.handle
-      changes[#changes + 1], changes[#changes + 2] = item.handle, pack_state(state)
-      local at = #reply
-      reply[at + 1], reply[at + 2], reply[at + 3], reply[at + 4] =
-        item.handle, item.due, item.record, raw or ''
-      n = n + 1
-    end
+    local at = #reply
+    reply[at + 1], reply[at + 2], reply[at + 3], reply[at + 4] =
+      item.handle, item.due, item.record, raw
+  end
+  if #records > 0 then
+    redis.call('HSET', lane.job, unpack(records))
+  end
+  hold(lane, ends, changes)
+  redis.call('HSET', lane.meta, 'token', string.format('%.0f', token + #jobs - 1))
+  reply[2], reply[3] = ends, string.format('%.0f', token)
+  left = left - #jobs
+  for _, item in ipairs(new) do
     if item.member then
-      gone[#gone + 1] = item.member
-      if item.noted then
-        marks[#marks + 1] = item.mark
-      end
-      if item.mark then
-        leave_order(lane, item.member, item.mark)
-      else
-        redis.call('LREM', lane.order, 1, item.member)
-      end
-    elseif item.leave then
-      item.leave()
+      leave_order(lane, item.member, item.mark)
     end
   end
-  if #gone > 0 then
-    redis.call('ZREM', lane.timeout, unpack(gone))
-    if #marks > 0 then
-      redis.call('HDEL', lane.outside, unpack(marks))
-    end
-    sweep_order(lane, 10 * #gone)
+  if #members > 0 then
+    sweep_order(lane, 10 * #members)
   end
-  if n > 0 then
-    if #records > 0 then
-      redis.call('HSET', lane.job, unpack(records))
-    end
-    redis.call('ZADD', lane.lease, unpack(leases))
-    redis.call('HSET', lane.state, unpack(changes))
-    redis.call('HSET', lane.meta, 'token', string.format('%.0f', token + n - 1))
-    reply[2], reply[3] = ends, string.format('%.0f', token)
+end
+
+-- When the oldest jobs are due, of each place as many as are wanted.
+local function see(lane, most, reply)
+  for _ = 1, math.min(most, redis.call('LLEN', lane.target)) do
+    reply[#reply + 1] = now
   end
-  left = left - n
-  return n
+  for _, zset in ipairs(FAIR and { lane.due } or { lane.due, lane.timeout }) do
+    local entries =
+      redis.call('ZRANGEBYSCORE', zset, '-inf', now, 'WITHSCORES', 'LIMIT', 0, most)
+    for i = 2, #entries, 2 do
+      reply[#reply + 1] = instant(entries[i])
+    end
+  end
 end
 
 local function serve(lane, max, length)
-  if redis.call('HGET', lane.meta, 'paused') then
-    reclaim(lane)
+  local paused, last = unpack(redis.call('HMGET', lane.meta, 'paused', 'token'))
+  -- With FAIR nothing else looks there before leases are written.
+  redis.call('ZCARD', lane.timeout)
+  local crowded = reclaim(lane)
+  if paused then
     return { false }
   end
-  local crowded = reclaim(lane)
-  local reply = { false, 0, 0 }
+  local reply = looks and { false } or { false, 0, 0 }
   local most = math.min(max, left)
-  if most > 0 and room > 0 then
-    local items = target_due(lane, most)
-    local others = native_due(lane, most - #items)
-    if not FAIR then
-      for _, item in ipairs(java_due(lane, most - #items)) do
-        others[#others + 1] = item
-      end
-      for n, item in ipairs(others) do
-        item.n = n
-      end
-      table.sort(others, function(a, b)
-        return a.due < b.due or (a.due == b.due and a.n < b.n)
-      end)
-    end
-    for _, item in ipairs(others) do
-      if #items < most then
-        items[#items + 1] = item
-      end
-    end
-    for _, item in ipairs(items) do
-      room = room - #item.record
-    end
-    if #items > 0 then
-      lease(lane, items, now + length, reply)
-    end
+  if looks then
+    see(lane, most, reply)
+  elseif most > 0 and room > 0 then
+    lease(lane, gather(lane, most), last, now + length, reply)
   end
   local next_due = head_of(lane.due)
   for _, other in ipairs({ head_of(lane.timeout) or false, head_of(lane.lease) or false }) do
@@ -193,6 +263,7 @@ end
 
 for n = 0, #KEYS / WIDTH - 1 do
   local max, length = tonumber(ARGV[3 + 2 * n]), tonumber(ARGV[4 + 2 * n])
-  replies[n + 2] = serve(java_at(n), max, length)
+  local lane = java_at(n)
+  replies[n + 2] = guarded(serve, lane, max, length) or lane.refusal
 end
 return replies

@@ -10,8 +10,8 @@ end
 
 local handle, note = find_job(lane, ARGV[1])
 if note then
-  local _, _, payload = parse(note.member)
-  return { now, note.handle, 'w', string.format('%.0f', note.due), note.header .. payload, '', '' }
+  local due, record = string.format('%.0f', note.due), note.header .. note.payload
+  return { now, note.handle, 'w', due, record, '', '' }
 end
 if not handle then
   return {}

@@ -145,39 +145,66 @@ local function member_at(lane, due, mark)
   return nil
 end
 
+-- The order list's length. Where it is not written, one that is no list is not looked at further.
+local function order_length(lane)
+  if ORDER ~= 'off' then
+    return redis.call('LLEN', lane.order)
+  end
+  local length = redis.pcall('LLEN', lane.order)
+  return type(length) == 'number' and length or 0
+end
+
+-- Puts a member that is packed in neither format aside, where Java stumbles over it no more.
+local function stray_member(lane, member, score)
+  local length = order_length(lane)
+  stray(lane, member, score)
+  redis.call('ZREM', lane.timeout, member)
+  if length > 0 then
+    redis.call('LREM', lane.order, 1, member)
+  end
+end
+
 local function pack_note(due, handle, header)
   return struct.pack('>i8', due) .. handle .. header
 end
 
+-- What is noted under a mark; nil if there is nothing, or something that is no note of it.
+local function unpack_note(mark, raw)
+  if not raw or #raw < 8 + HANDLE_BYTES + RECORD_BYTES then
+    return nil
+  end
+  local handle, header = string.sub(raw, 9, 22), string.sub(raw, 23)
+  local sound, length = pcall(header_length, string.sub(header, 7))
+  if not sound or length ~= #header - 6 or mark_of(unfold(handle, record_tail(header))) ~= mark then
+    return nil
+  end
+  return { due = struct.unpack('>i8', raw), handle = handle, header = header, mark = mark }
+end
+
 -- Forgets what is noted about a job that is outside no more.
-local function forget(lane, mark, note)
-  redis.call('HDEL', lane.outside, mark)
+local function forget(lane, note)
+  redis.call('HDEL', lane.outside, note.mark)
   local key = record_key(note.header)
   if key ~= '' and redis.call('HGET', lane.key, key) == note.handle .. record_tail(note.header) then
     redis.call('HDEL', lane.key, key)
   end
 end
 
-local function unpack_note(raw)
-  return {
-    due = struct.unpack('>i8', raw), handle = string.sub(raw, 9, 22), header = string.sub(raw, 23),
-  }
-end
-
--- What is noted about a waiting job, with its member; nil if it does not wait, and then the note goes.
+-- What is noted about a waiting job, with its member and payload; nil if it does not wait, and then
+-- the note goes.
 local function noted(lane, mark)
-  local raw = redis.call('HGET', lane.outside, mark)
-  if not raw then
+  local note = unpack_note(mark, redis.call('HGET', lane.outside, mark))
+  if not note then
     return nil
   end
-  local note = unpack_note(raw)
-  note.mark = mark
   note.member = member_at(lane, note.due, mark)
   if not note.member then
-    forget(lane, mark, note)
+    forget(lane, note)
     return nil
   end
-  return note
+  local _, _, payload = parse(note.member)
+  note.payload = payload
+  return payload and note
 end
 
 -- The job that is meant: its handle if it is native, else what is noted about it.
@@ -185,11 +212,11 @@ local function find_job(lane, target)
   local rest = string.sub(target, 2)
   if string.byte(target) == 107 then
     rest = redis.call('HGET', lane.key, rest)
-    if not rest then
-      return nil, nil
+    if rest and #rest == HANDLE_BYTES then
+      return redis.call('HSTRLEN', lane.job, rest) >= RECORD_BYTES and rest or nil, nil
     end
-    if #rest == 14 then
-      return rest, nil
+    if not rest or #rest ~= HANDLE_BYTES + 2 then
+      return nil, nil
     end
   end
   local handle, tail = string.sub(rest, 1, 14), string.sub(rest, 15)
@@ -212,15 +239,16 @@ end
 -- Sweeps garbage out of Java's order list once it is a tenth of it: takes some from the front and
 -- puts those that wait still at the end.
 local function sweep_order(lane, most)
-  local garbage = tonumber(redis.call('HGET', lane.meta, 'garbage') or 0)
-  if garbage == 0 or garbage * 10 < redis.call('LLEN', lane.order) then
+  local garbage = tonumber(redis.call('HGET', lane.meta, 'garbage') or 0) or 0
+  local length = order_length(lane)
+  if garbage <= 0 or garbage * 10 < length then
     return
   end
-  local members = redis.call('LPOP', lane.order, most)
-  if not members then
+  if length == 0 then
     redis.call('HDEL', lane.meta, 'garbage')
     return
   end
+  local members = redis.call('LPOP', lane.order, most)
   local scores = redis.call('ZMSCORE', lane.timeout, unpack(members))
   local kept = {}
   for i, member in ipairs(members) do
@@ -231,8 +259,10 @@ local function sweep_order(lane, most)
   if #kept > 0 then
     redis.call('RPUSH', lane.order, unpack(kept))
   end
-  local left = redis.call('HINCRBY', lane.meta, 'garbage', #kept - #members)
-  if left < 0 then
+  local left = garbage - (#members - #kept)
+  if left > 0 then
+    redis.call('HSET', lane.meta, 'garbage', string.format('%.0f', left))
+  else
     redis.call('HDEL', lane.meta, 'garbage')
   end
 end
@@ -243,12 +273,15 @@ local function sweep_notes(lane, most)
     return
   end
   local cursor = redis.call('HGET', lane.meta, 'sweep') or '0'
+  if #cursor > 19 or string.find(cursor, '%D') or cursor == '' then
+    cursor = '0'
+  end
   local found = redis.call('HSCAN', lane.outside, cursor, 'COUNT', most)
   redis.call('HSET', lane.meta, 'sweep', found[1])
   for i = 1, #found[2], 2 do
-    local mark, note = found[2][i], unpack_note(found[2][i + 1])
-    if note.due < now and not member_at(lane, note.due, mark) then
-      forget(lane, mark, note)
+    local note = unpack_note(found[2][i], found[2][i + 1])
+    if note and note.due < now and not member_at(lane, note.due, note.mark) then
+      forget(lane, note)
     end
   end
 end
@@ -256,23 +289,29 @@ end
 -- Moves due members to the target list, as Java's clients do.
 local function transfer(lane, most)
   local members = redis.call('ZRANGEBYSCORE', lane.timeout, '-inf', now, 'LIMIT', 0, most)
-  local payloads = {}
+  if #members == 0 then
+    return 0
+  end
+  local payloads, gone, marks = {}, {}, {}
   for _, member in ipairs(members) do
     local format, mark, payload = parse(member)
     if format then
-      payloads[#payloads + 1] = payload
-      leave_order(lane, member, mark)
+      payloads[#payloads + 1], gone[#gone + 1], marks[#marks + 1] = payload, member, mark
     else
-      stray(lane, member, now)
-      redis.call('LREM', lane.order, 1, member)
+      stray_member(lane, member, now)
     end
   end
-  if #payloads > 0 then
+  if #gone > 0 then
+    -- All keys are known to be what they should before anything is removed.
+    redis.call('LLEN', lane.target)
+    redis.call('HSTRLEN', lane.meta, '')
+    order_length(lane)
+    redis.call('ZREM', lane.timeout, unpack(gone))
     redis.call('RPUSH', lane.target, unpack(payloads))
-  end
-  if #members > 0 then
-    redis.call('ZREM', lane.timeout, unpack(members))
-    sweep_order(lane, 10 * #members)
+    for i, member in ipairs(gone) do
+      leave_order(lane, member, marks[i])
+    end
+    sweep_order(lane, 10 * #gone)
   end
   return #members
 end

@@ -13,8 +13,9 @@ local found = redis.call('ZSCAN', lane.timeout, ARGV[2], 'COUNT', ARGV[3])
 for i = 1, #found[2], 2 do
   if string.sub(found[2][i], 1, #front) == front then
     local header = struct.pack('>I6', now) .. tail .. '\0'
-    local note = pack_note(tonumber(found[2][i + 1]), handle, header)
-    redis.call('HSET', lane.outside, mark, note)
+    -- It is found again by its score, so that must be a number that can be noted.
+    local due = mend(lane.timeout, found[2][i], found[2][i + 1]) or tonumber(found[2][i + 1])
+    redis.call('HSET', lane.outside, mark, pack_note(due, handle, header))
     return ''
   end
 end

@@ -25,16 +25,21 @@ end
 if removed < limit then
   for _, member in ipairs(redis.call('ZRANGE', lane.timeout, 0, limit - removed - 1)) do
     local _, mark = parse(member)
-    local raw = mark and redis.call('HGET', lane.outside, mark)
-    if raw then
-      forget(lane, mark, unpack_note(raw))
+    local note = mark and unpack_note(mark, redis.call('HGET', lane.outside, mark))
+    if note then
+      forget(lane, note)
     end
     redis.call('ZREM', lane.timeout, member)
     leave_order(lane, member, mark or '')
     removed = removed + 1
   end
-  if redis.call('EXISTS', lane.timeout) == 0 then
-    redis.call('UNLINK', lane.order, lane.outside)
+  if redis.call('ZCARD', lane.timeout) == 0 then
+    if order_length(lane) > 0 then
+      redis.call('UNLINK', lane.order)
+    end
+    if redis.call('HLEN', lane.outside) > 0 then
+      redis.call('UNLINK', lane.outside)
+    end
     redis.call('HDEL', lane.meta, 'garbage', 'sweep')
   end
 end

@@ -1,4 +1,4 @@
--- Moves due members to the target list, for Java clients that only take.
+-- Moves due members to the target list, for Java clients that only take; none of a paused queue.
 --
 -- KEYS     the keys of the queue
 -- ARGV     most members
@@ -6,5 +6,8 @@
 -- cost     O(log n) a member; with order list `strict` O(length of that list)
 
 local lane = java_at(0)
+if redis.call('HGET', lane.meta, 'paused') then
+  return { now, 0, false }
+end
 local moved = transfer(lane, tonumber(ARGV[1]))
 return { now, moved, head_of(lane.timeout) or false }

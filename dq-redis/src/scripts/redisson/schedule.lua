@@ -29,6 +29,12 @@ for i = 1, jobs do
   end
 end
 
+-- Nothing is written before every key is known to hold what it should.
+redis.call('ZCARD', lane.due)
+for _, hash in ipairs({ lane.state, lane.key, lane.meta }) do
+  redis.call('HSTRLEN', hash, '')
+end
+order_length(lane)
 local native = redis.call('HMGET', lane.job, unpack(handles))
 local notes = redis.call('HMGET', lane.outside, unpack(marks))
 local waiting = redis.call('ZMSCORE', lane.timeout, unpack(members))
@@ -86,15 +92,17 @@ local function own_name(i)
   return handles[i] .. string.sub(headers[i], 1, 2)
 end
 
--- Where a native job stands: its name, when it is due, and whether it runs.
+-- Where a native job stands: its name, when it is due, and whether it runs. Nil if it is nowhere.
 local function standing(handle)
   local name = handle .. record_tail(redis.call('HGET', lane.job, handle))
   local due = redis.call('ZSCORE', lane.due, handle)
   if due then
-    return name, tonumber(due), false
+    return name, instant(due), false
   end
   local state = unpack_state(redis.call('HGET', lane.state, handle))
-  return name, state.due, state.token ~= 0
+  if state then
+    return name, state.due, state.token ~= 0
+  end
 end
 
 local function replaces(i, there, due)
@@ -114,7 +122,11 @@ local function settle_rival(i, due)
   else
     name, there, runs = note.handle .. record_tail(note.header), note.due, false
   end
-  if runs then
+  if not there then
+    -- Somebody else removed half of it.
+    erase(lane, handle, keys[i])
+    store(i, due)
+  elseif runs then
     answer(i, 'A', name, there)
   elseif not replaces(i, there, due) then
     answer(i, 'K', name, there)
@@ -125,7 +137,7 @@ local function settle_rival(i, due)
     else
       redis.call('ZREM', lane.timeout, note.member)
       leave_order(lane, note.member, note.mark)
-      forget(lane, note.mark, note)
+      forget(lane, note)
     end
     store(i, due)
     answer(i, 'R', own_name(i), due)
@@ -139,15 +151,21 @@ for i = 1, jobs do
     flush()
     note = noted(lane, marks[i])
   end
+  local name, there, runs
   if native[i] then
-    local name, there, runs = standing(handles[i])
+    name, there, runs = standing(handles[i])
+    if not there then
+      erase(lane, handles[i], '')
+    end
+  end
+  if there then
     answer(i, runs and 'A' or 'K', name, there)
   elseif note then
     answer(i, 'K', own_name(i), note.due)
   elseif waiting[i] then
-    answer(i, 'K', own_name(i), tonumber(waiting[i]))
+    answer(i, 'K', own_name(i), instant(waiting[i]))
   elseif stored[marks[i]] and not (INDEX or #headers[i] > 3) then
-    answer(i, 'K', own_name(i), tonumber(redis.call('ZSCORE', lane.timeout, members[i])))
+    answer(i, 'K', own_name(i), instant(redis.call('ZSCORE', lane.timeout, members[i])))
   elseif keys[i] then
     if held[keys[i]] then
       flush()

@@ -1,0 +1,14 @@
+-- The commands that the scripts of the native layout run.
+local zset, hash = KEYS[1], KEYS[2]
+local wanted = {
+  { 'TIME' },
+  { 'ZRANGE', zset, 0, 0 }, { 'ZRANGEBYSCORE', zset, 0, 0 }, { 'ZCOUNT', zset, 0, 0 },
+  { 'ZCARD', zset }, { 'ZSCORE', zset, 'x' },
+  { 'HGET', hash, 'x' }, { 'HMGET', hash, 'x' }, { 'HGETALL', hash }, { 'HSTRLEN', hash, 'x' },
+  -- First, so that a server that is full allows the rest.
+  { 'ZREM', zset, 'x' }, { 'HDEL', hash, 'x' },
+  { 'ZADD', zset, 0, 'x' }, { 'HSETNX', hash, 'x', 0 }, { 'HSET', hash, 'x', 0 },
+  { 'HINCRBY', hash, 'x', 1 },
+  { 'ZREM', zset, 'x' }, { 'HDEL', hash, 'x' },
+  { 'PUBLISH', ARGV[1], 0 },
+}

@@ -1,0 +1,144 @@
+//! Everything that a backend can do, for a look at which rights that needs.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use dq_core::{
+    Backend, BrowseParams, Cancelled, DeadKind, DeadReason, Due, JobRef, JobState, NewJob,
+    Operation, Renewal, Settled, Settlement, Verdict, Wakeups,
+};
+use dq_servers::Redis;
+
+use crate::stand::{by_id, claim, done, job, keyed, later, queue};
+
+macro_rules! demand {
+    ($fine:expr, $what:literal) => {
+        if !$fine {
+            return Err($what.to_owned());
+        }
+    };
+}
+
+fn new_name() -> String {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    format!("flow{}", NUMBER.fetch_add(1, Ordering::Relaxed))
+}
+
+fn told(error: dq_core::Error) -> String {
+    error.to_string()
+}
+
+/// What every backend can do, on a queue of its own.
+pub(crate) async fn whole_flow(backend: &Arc<dyn Backend>) -> Result<(), String> {
+    let name = new_name();
+    let (q, name) = (queue(&name), name.as_str());
+    let hint = Duration::from_millis(500);
+    let by_key = |key| JobRef::new(q.clone(), dq_core::JobKey::new(key).expect("a key"));
+
+    backend.now().await.map_err(told)?;
+    let mut wakeups = backend.listen(std::slice::from_ref(&q)).await.map_err(told)?;
+    let connected = tokio::time::timeout(hint, wakeups.next()).await;
+    demand!(connected.is_ok(), "it does not listen");
+    let (first, waits, dies) = (keyed(name, "k"), later(job(name)), keyed(name, "dies"));
+    let large = NewJob { payload: vec![b'x'; 9_000].into(), ..job(name) };
+    let jobs = vec![first, waits.clone(), dies, large];
+    backend.schedule(jobs).await.map_err(told)?;
+    let next = tokio::time::timeout(hint, wakeups.next()).await;
+    demand!(next.is_ok_and(|hint| hint.due.as_millis() > 0), "no hint");
+    let view = backend.get(&by_key("k")).await.map_err(told)?;
+    demand!(view.is_some(), "not found by its key");
+    let mut page = BrowseParams { queue: &q, state: JobState::Ready, after: None, limit: 1 };
+    page.after = backend.browse(page).await.map_err(told)?.next;
+    demand!(backend.browse(page).await.map_err(told)?.jobs.len() == 1, "no second page");
+    let to = [dq_core::Reschedule { job: by_id(&waits), due: Due::After(hint * 9_999) }];
+    backend.reschedule(&to).await.map_err(told)?;
+    let cancelled = backend.cancel(&[by_id(&waits)]).await.map_err(told)?;
+    demand!(cancelled == [Cancelled::Cancelled], "not cancelled");
+
+    let claimed = claim(&**backend, &[name], 9).await.map_err(told)?;
+    demand!(claimed.jobs.len() == 3, "not claimed");
+    let view = backend.get(&by_key("k")).await.map_err(told)?;
+    demand!(view.is_some_and(|view| view.state == JobState::Running), "not found while it runs");
+    let renewals: Vec<_> = claimed
+        .jobs
+        .iter()
+        .map(|leased| Renewal { lease: leased.lease(), lease_for: hint })
+        .collect();
+    backend.renew(&renewals).await.map_err(told)?;
+    let mut settlements: Vec<Settlement> = done(&claimed);
+    for (settlement, leased) in settlements.iter_mut().zip(&claimed.jobs) {
+        if leased.job.key.is_some() {
+            let reason = DeadReason::new(DeadKind::Rejected, "no");
+            settlement.verdict = Verdict::Dead { reason, failed: true };
+        }
+    }
+    let settled = backend.settle(&settlements).await.map_err(told)?;
+    demand!(settled == [Settled::Accepted; 3], "not settled");
+    for operation in [
+        Operation::Replay { queue: &q, jobs: None, due: Due::NOW },
+        Operation::Pause { queue: &q },
+        Operation::Resume { queue: &q },
+        Operation::Purge { queue: &q },
+    ] {
+        backend.operate(operation).await.map_err(told)?;
+    }
+    let all = backend.stats(&[]).await.map_err(told)?;
+    let totals = all.iter().find(|stats| stats.queue == q).and_then(|stats| stats.totals);
+    let counts = backend.capabilities().totals;
+    demand!(!counts || totals.is_some_and(|totals| totals.created == 4), "not counted");
+    demand!(all.iter().any(|stats| stats.queue == q), "not listed");
+    let unreachable = backend.check().await.into_iter().find(|it| it.code == "redis.unreachable");
+    unreachable.map_or(Ok(()), |finding| Err(finding.what))
+}
+
+async fn woken(wakeups: &mut Wakeups) -> bool {
+    tokio::time::timeout(Duration::from_secs(1), wakeups.next()).await.is_ok()
+}
+
+/// What only the Redisson backend does: with `order_list=lazy&index=keyed` as `lazy`, and with
+/// `order_list=strict`. The server stands for Java's clients.
+pub(crate) async fn flow_beside_java(
+    redis: &Redis,
+    lazy: &Arc<dyn Backend>,
+    strict: &Arc<dyn Backend>,
+) -> Result<(), String> {
+    let name = new_name();
+    let q = queue(&name);
+    let timeout = format!("redisson_delay_queue_timeout:{{{name}}}");
+    let order = format!("redisson_delay_queue:{{{name}}}");
+    let mut wakeups = lazy.listen(std::slice::from_ref(&q)).await.map_err(told)?;
+    // Past what is said because connections are there.
+    while tokio::time::timeout(Duration::from_millis(20), wakeups.next()).await.is_ok() {}
+    redis.command(&["RPUSH", &name, "\"direct\""]);
+    demand!(woken(&mut wakeups).await, "nobody looks at the list");
+    let claimed = claim(&**lazy, &[&name], 9).await.map_err(told)?;
+    demand!(claimed.jobs.len() == 1, "the list was not taken from");
+    lazy.settle(&done(&claimed)).await.map_err(told)?;
+
+    let unnoted = later(job(&name));
+    lazy.schedule(vec![unnoted.clone(), job(&name)]).await.map_err(told)?;
+    let view = lazy.get(&by_id(&unnoted)).await.map_err(told)?;
+    demand!(view.is_some(), "not looked for");
+    // What it claims is garbage in the order list now, and swept out.
+    let claimed = claim(&**lazy, &[&name], 9).await.map_err(told)?;
+    demand!(claimed.jobs.len() == 1 && redis.command(&["LLEN", &order]).int() == 1, "not swept");
+    // Java takes a job that is noted, and the note is swept.
+    lazy.schedule(vec![keyed(&name, "taken")]).await.map_err(told)?;
+    redis.command(&["DEL", &timeout]);
+    lazy.schedule(vec![later(job(&name))]).await.map_err(told)?;
+
+    strict.schedule(vec![job(&name)]).await.map_err(told)?;
+    let claimed = claim(&**strict, &[&name], 1).await.map_err(told)?;
+    demand!(claimed.jobs.len() == 1, "not claimed in strict");
+    lazy.operate(Operation::Purge { queue: &q }).await.map_err(told)?;
+    demand!(redis.command(&["EXISTS", &order]).int() == 0, "the order list is left");
+    Ok(())
+}
+
+/// What only the key expiry backend does.
+pub(crate) async fn flow_with_alarms(backend: &Arc<dyn Backend>) -> Result<(), String> {
+    let findings = backend.check().await;
+    let about = findings.into_iter().find(|finding| finding.code.starts_with("redis-expiry."));
+    about.map_or(Ok(()), |finding| Err(finding.what))
+}

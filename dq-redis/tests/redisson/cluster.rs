@@ -1,0 +1,44 @@
+//! Queues of a cluster, each in a slot of its own.
+
+use std::time::Duration;
+
+use dq_core::config::{Environment, backend_from_url};
+use dq_core::{ClaimParams, Due, NewJob, QueueName, Timestamp, Want};
+use dq_servers::RedisCluster;
+
+use crate::rig::{LATER, job};
+
+#[tokio::test]
+async fn the_oldest_jobs_of_all_slots_come_and_nothing_else() {
+    let cluster = RedisCluster::start(3);
+    let url = format!("redisson+cluster://{}", cluster.nodes()[0].address());
+    let backend = backend_from_url(&url).unwrap().connect(&Environment::default()).await.unwrap();
+    let names = ["a", "b", "c", "d"].map(|name| QueueName::new(name).unwrap());
+    let put = async |name: &QueueName, due: Due| {
+        let job = NewJob { queue: name.clone(), ..job(due, "x") };
+        backend.schedule(vec![job]).await.unwrap();
+    };
+    let claim = async |limit| {
+        let want = |queue: &QueueName| Want { queue: queue.clone(), max: 9, lease_for: LATER };
+        let wants = names.clone().map(|name| want(&name));
+        backend.claim(ClaimParams { wants: &wants, limit, worker: "test" }).await.unwrap()
+    };
+    for name in &names {
+        put(name, Due::After(LATER)).await;
+    }
+    let none = claim(9).await;
+    assert!(none.jobs.is_empty());
+    let wait = none.next_due.unwrap().since(none.now);
+    assert!(wait > LATER / 2 && wait <= LATER + Duration::from_secs(1), "{wait:?}");
+
+    put(&names[1], Timestamp::from_millis(1_000).into()).await;
+    put(&names[1], Timestamp::from_millis(2_000).into()).await;
+    // In Java's target list.
+    let owner = cluster.owner("c");
+    owner.command(&["RPUSH", "c", "listed"]);
+    let all = claim(9).await;
+    let mut payloads: Vec<_> = all.jobs.iter().map(|leased| &leased.job.payload[..]).collect();
+    payloads.sort();
+    assert_eq!(payloads, [&b"listed"[..], b"x", b"x"]);
+    assert!(all.next_due.unwrap() > all.now);
+}
