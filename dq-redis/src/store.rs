@@ -24,9 +24,16 @@ pub(crate) struct Store {
     /// How many shards queues are to have.
     pub(crate) shards: Shards,
     pub(crate) leases: Leases,
-    registered: Mutex<HashSet<QueueName>>,
+    registered: Mutex<Registered>,
     /// Queues that could not be served when they were asked for last.
     pub(crate) refused: Mutex<HashSet<QueueName>>,
+}
+
+/// The queues that the server was told of, by one connection.
+#[derive(Debug, Default)]
+struct Registered {
+    connection: u64,
+    queues: HashSet<QueueName>,
 }
 
 impl Store {
@@ -63,9 +70,14 @@ impl Store {
         operation: &'static str,
         queues: impl IntoIterator<Item = &'a QueueName>,
     ) -> Result<()> {
+        // A server that was replaced or restored may have lost them.
+        let connection = self.link.connections();
         let unknown: HashSet<&QueueName> = {
-            let registered = self.registered();
-            queues.into_iter().filter(|queue| !registered.contains(*queue)).collect()
+            let mut registered = self.registered();
+            if registered.connection != connection {
+                *registered = Registered { connection, queues: HashSet::new() };
+            }
+            queues.into_iter().filter(|queue| !registered.queues.contains(*queue)).collect()
         };
         if unknown.is_empty() {
             return Ok(());
@@ -76,7 +88,7 @@ impl Store {
             add.arg(queue.as_str());
         }
         self.link.run(operation, Effect::None, &add).await?;
-        self.registered().extend(unknown.into_iter().cloned());
+        self.registered().queues.extend(unknown.into_iter().cloned());
         Ok(())
     }
 
@@ -96,7 +108,7 @@ impl Store {
         Ok(queues)
     }
 
-    fn registered(&self) -> std::sync::MutexGuard<'_, HashSet<QueueName>> {
+    fn registered(&self) -> std::sync::MutexGuard<'_, Registered> {
         self.registered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -2,6 +2,7 @@
 //! breaks.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use dq_core::{Clock, Result};
@@ -39,6 +40,7 @@ pub(crate) struct Link {
     clock: Arc<dyn Clock>,
     state: Mutex<State>,
     closed: CancellationToken,
+    connections: AtomicU64,
 }
 
 #[derive(Default)]
@@ -56,7 +58,13 @@ enum Wire {
 
 impl Link {
     pub(crate) fn new(server: Arc<Server>, clock: Arc<dyn Clock>) -> Self {
-        Self { server, clock, state: Mutex::default(), closed: CancellationToken::new() }
+        Self {
+            server,
+            clock,
+            state: Mutex::default(),
+            closed: CancellationToken::new(),
+            connections: AtomicU64::new(0),
+        }
     }
 
     pub(crate) fn server(&self) -> &Arc<Server> {
@@ -148,6 +156,11 @@ impl Link {
         self.state.lock().await.wire = None;
     }
 
+    /// How many connections were made so far.
+    pub(crate) fn connections(&self) -> u64 {
+        self.connections.load(Ordering::Acquire)
+    }
+
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.is_cancelled()
     }
@@ -178,6 +191,7 @@ impl Link {
             Ok(wire) => {
                 state.wire = Some(wire.clone());
                 state.generation += 1;
+                self.connections.store(state.generation, Ordering::Release);
                 state.failed = None;
                 Ok((wire, state.generation))
             }

@@ -39,7 +39,7 @@ pub struct RedissonBackend {
     config: RedissonConfig,
     pub(super) scripts: Arc<JavaScripts>,
     peeks: Peeks,
-    _relay: Option<Relay>,
+    relay: Option<Relay>,
 }
 
 impl RedissonBackend {
@@ -72,7 +72,7 @@ impl RedissonBackend {
         let relay = (!config.relay.is_empty())
             .then(|| Relay::start(&native, Arc::clone(&scripts), &config.relay, environment));
         let peeks = Peeks::new(Arc::clone(native.store.link.server()), config.peeks);
-        Ok(Self { native, config: config.clone(), scripts, peeks, _relay: relay })
+        Ok(Self { native, config: config.clone(), scripts, peeks, relay })
     }
 
     pub(super) fn link(&self) -> &Link {
@@ -209,6 +209,9 @@ impl Backend for RedissonBackend {
 
     async fn listen(&self, queues: &[QueueName]) -> Result<Wakeups> {
         let wakeups = self.native.listen(queues).await?;
+        // Queues that only Java fills are to be counted and checked too. They will be the next time
+        // if the server is away now.
+        self.native.store.register("listen", queues).await.ok();
         for queue in queues {
             let lane = self.native.store.lanes.of(queue);
             self.peeks.watch(&lane, self.native.switchboard.listeners());
@@ -278,6 +281,9 @@ impl Backend for RedissonBackend {
 
     async fn close(&self) -> Result<()> {
         self.peeks.close();
+        if let Some(relay) = &self.relay {
+            relay.close();
+        }
         self.native.close().await
     }
 }

@@ -22,9 +22,13 @@ use crate::script::JavaScripts;
 /// A look at least so often, whatever was published or lost.
 const SWEEP: Duration = Duration::from_secs(1);
 
+/// Calls for one queue before the others have their turn.
+const CALLS: usize = 10;
+
 /// The task that moves jobs. It ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Relay {
+    end: CancellationToken,
     _end: DropGuard,
 }
 
@@ -49,7 +53,14 @@ impl Relay {
             let wakeups = switchboard.listen(&lanes).await;
             mover.run(wakeups).await;
         }));
-        Self { _end: end.drop_guard() }
+        Self { end: end.clone(), _end: end.drop_guard() }
+    }
+}
+
+impl Relay {
+    /// Moves nothing more.
+    pub(super) fn close(&self) {
+        self.end.cancel();
     }
 }
 
@@ -87,12 +98,13 @@ impl Mover {
     }
 
     async fn drain(&self, lane: &Lane) -> Result<Duration> {
-        loop {
+        for _ in 0..CALLS {
             let step = step(&self.link, &self.scripts, lane, CHUNK).await?;
             if step.moved == 0 {
                 return Ok(step.next.map_or(SWEEP, |next| next.since(step.now)));
             }
         }
+        Ok(Duration::ZERO)
     }
 }
 

@@ -33,9 +33,10 @@ local function change(handle)
   else
     if key ~= '' then
       -- A job whose key is live again stays dead.
-      if redis.call('HSETNX', lane.key, key, handle) == 0 then
+      if key_is_live(lane, key) then
         return
       end
+      redis.call('HSET', lane.key, key, handle)
     end
     local state = unpack_state(redis.call('HGET', lane.state, handle)) or fresh_state(record, due)
     state.due, state.attempts, state.losses = due, 0, 0

@@ -180,15 +180,20 @@ local function reclaim(lane)
   -- All is read before anything is written: a key of another type changes nothing. And what is
   -- written first takes no memory, after which a server that is full allows the rest.
   local states = redis.call('HMGET', lane.state, unpack(lapsed))
-  local records = redis.call('HMGET', lane.job, unpack(lapsed))
+  -- Records may be large, and are hardly ever needed.
+  local there = {}
+  for i, handle in ipairs(lapsed) do
+    there[i] = redis.call('HSTRLEN', lane.job, handle) > 0
+  end
   redis.call('ZCARD', lane.due)
   redis.call('ZCARD', lane.stray)
   redis.call('ZREM', lane.lease, unpack(lapsed))
   for i, handle in ipairs(lapsed) do
-    if not records[i] then
+    if not there[i] then
       stray(lane, handle, now)
     else
-      local state = unpack_state(states[i]) or fresh_state(records[i], now)
+      local state = unpack_state(states[i])
+        or fresh_state(redis.call('HGET', lane.job, handle), now)
       state.token = 0
       state.losses = state.losses + 1
       redis.call('HSET', lane.state, handle, pack_state(state))
@@ -231,6 +236,11 @@ local function erase(lane, handle, key)
   if key ~= '' then
     redis.call('HDEL', lane.key, key)
   end
+end
+
+-- Whether a live job has this key.
+local function key_is_live(lane, key)
+  return redis.call('HSTRLEN', lane.key, key) > 0
 end
 
 local function count(lane, what, number)

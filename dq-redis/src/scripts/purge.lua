@@ -16,6 +16,10 @@ if other then
 end
 
 local limit, removed = tonumber(ARGV[1]), 0
+if redis.call('HGET', lane.meta, 'large') then
+  -- Records are read for their keys.
+  limit = math.min(limit, 8)
+end
 for _, zset in ipairs({ lane.due, lane.dead }) do
   local handles = redis.call('ZRANGE', zset, 0, limit - removed - 1)
   if limit - removed > 0 and #handles > 0 then

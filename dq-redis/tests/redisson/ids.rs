@@ -83,3 +83,20 @@ async fn names_with_braces_are_refused_only_where_they_would_split() {
         assert!(matches!(put.unwrap()[0], Scheduled::Created(_)));
     }
 }
+
+#[tokio::test]
+async fn an_id_that_the_legacy_format_cannot_tell_from_another_is_refused() {
+    let rig = Rig::with("?format=legacy").await;
+    let with_id = |high: u128| NewJob {
+        id: dq_core::JobId::from_bytes(((high << 64) | 5).to_be_bytes()),
+        ..job(LATER, "x")
+    };
+    rig.backend.schedule(vec![with_id(1)]).await.unwrap();
+    for jobs in [vec![with_id(2)], vec![job(LATER, "y"), with_id(3), with_id(4)]] {
+        let error = rig.backend.schedule(jobs).await.unwrap_err();
+        assert_eq!(error.kind(), dq_core::ErrorKind::InvalidInput, "{error}");
+    }
+    assert_eq!(rig.len("ZCARD", TIMEOUT), 1, "and nothing of the call is stored");
+    let again = rig.backend.schedule(vec![with_id(1)]).await.unwrap();
+    assert!(matches!(again[0], Scheduled::Kept(_)), "{again:?}");
+}

@@ -83,3 +83,36 @@ async fn a_long_list_in_strict_is_a_finding() {
     rig.redis.command(&words);
     assert!(rig.backend.check().await.iter().any(|finding| finding.code == code));
 }
+
+#[tokio::test]
+async fn a_key_whose_job_java_took_holds_up_no_replay() {
+    let rig = Rig::with("").await;
+    rig.backend.schedule(vec![keyed(Due::NOW, "dead", "k")]).await.unwrap();
+    let leased = rig.claim(1).await.remove(0);
+    let reason = dq_core::DeadReason::new(dq_core::DeadKind::Rejected, "no");
+    let verdict = dq_core::Verdict::Dead { reason, failed: true };
+    let settlement = dq_core::Settlement { lease: leased.lease(), verdict };
+    rig.backend.settle(&[settlement]).await.unwrap();
+    rig.backend.schedule(vec![keyed(LATER, "taken", "k")]).await.unwrap();
+
+    let replay = async || {
+        let queue = queue();
+        let operation = dq_core::Operation::Replay { queue: &queue, jobs: None, due: Due::NOW };
+        rig.backend.operate(operation).await.unwrap().affected
+    };
+    assert_eq!(replay().await, 0, "the key is live");
+    rig.redis.command(&["DEL", TIMEOUT]);
+    assert_eq!(replay().await, 1, "nobody has the key any more");
+}
+
+#[tokio::test]
+async fn a_queue_that_only_java_fills_is_counted_and_checked() {
+    let rig = Rig::with("").await;
+    rig.java_offers(1, 9_000_000_000_000, b"java");
+    rig.redis.command(&["ZADD", TIMEOUT, "1000", "no member"]);
+    let _wakeups = rig.backend.listen(&[queue()]).await.unwrap();
+    rig.drain(1).await;
+    let stats = rig.backend.stats(&[]).await.unwrap();
+    assert_eq!((stats.len(), stats[0].scheduled), (1, 1), "{stats:?}");
+    assert!(rig.backend.check().await.iter().any(|finding| finding.code == "redis.strays"));
+}

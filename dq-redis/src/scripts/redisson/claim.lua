@@ -8,21 +8,20 @@
 
 local left, room = tonumber(ARGV[1]), tonumber(ARGV[2])
 local looks = room == 0
-local issued = 0
 local replies = { now }
 
--- A few first: if they are large, no more.
-local FEW, FEW_BYTES = 8, 65536
-
+-- Fetches a few at a time, until there are enough or they are too large for more.
 local function some(most, fetch)
-  local found = fetch(0, math.min(most, FEW))
-  local bytes = 0
-  for _, item in ipairs(found) do
-    bytes = bytes + #item.record
-  end
-  if #found == FEW and most > FEW and bytes < FEW_BYTES then
-    for _, item in ipairs(fetch(FEW, most - FEW)) do
+  local found, bytes = {}, 0
+  while #found < most and bytes <= room do
+    local few = math.min(most - #found, FEW)
+    local items = fetch(#found, few)
+    for _, item in ipairs(items) do
       found[#found + 1] = item
+      bytes = bytes + #item.record
+    end
+    if #items < few then
+      break
     end
   end
   return found
@@ -123,8 +122,8 @@ local function gather(lane, most)
 end
 
 -- Names what has no id. So has what bears that of another job, whether by chance or by garbage: it
--- must not take that one's place.
-local function name(lane, items)
+-- must not take that one's place. Names are made of tokens, which no lane gives out twice.
+local function name(lane, items, token)
   local names = {}
   for i, item in ipairs(items) do
     names[i] = item.handle or ''
@@ -133,8 +132,7 @@ local function name(lane, items)
   local used = {}
   for i, item in ipairs(items) do
     if not item.handle or present[i] or used[item.handle] then
-      issued = issued + 1
-      local handle, tail = fold(struct.pack('>I8', micros + issued) .. 'fromlist')
+      local handle, tail = fold(struct.pack('>I8', token + i) .. 'fromlist')
       item.handle, item.record = handle, plain_record(tail, item.payload)
     end
     used[item.handle] = true
@@ -172,7 +170,8 @@ local function lease(lane, items, last, ends, reply)
   if #jobs == 0 then
     return
   end
-  name(lane, new)
+  local token = math.max((tonumber(last or 0) or 0) + 1, micros)
+  name(lane, new, token)
   redis.call('HSTRLEN', lane.state, '')
   order_length(lane)
   if listed > 0 then
@@ -187,7 +186,6 @@ local function lease(lane, items, last, ends, reply)
   if #notes > 0 then
     redis.call('HDEL', lane.outside, unpack(notes))
   end
-  local token = math.max((tonumber(last or 0) or 0) + 1, micros)
   local records, changes = {}, {}
   for n, item in ipairs(jobs) do
     local state = unpack_state(item.raw)
@@ -215,7 +213,7 @@ local function lease(lane, items, last, ends, reply)
     end
   end
   if #members > 0 then
-    sweep_order(lane, 10 * #members)
+    sweep_order(lane, members)
   end
 end
 
@@ -242,7 +240,7 @@ local function serve(lane, max, length)
     return { false }
   end
   local reply = looks and { false } or { false, 0, 0 }
-  local most = math.min(max, left)
+  local most = math.min(max, left, at_once(lane))
   if looks then
     see(lane, most, reply)
   elseif most > 0 and room > 0 then

@@ -9,6 +9,10 @@ if reclaim(lane) then
 end
 
 local limit, removed = tonumber(ARGV[1]), 0
+if redis.call('HGET', lane.meta, 'large') then
+  -- Records are read for their keys.
+  limit = math.min(limit, 8)
+end
 for _, zset in ipairs({ lane.due, lane.dead }) do
   local handles = redis.call('ZRANGE', zset, 0, limit - removed - 1)
   if limit - removed > 0 and #handles > 0 then
@@ -23,7 +27,8 @@ for _, zset in ipairs({ lane.due, lane.dead }) do
   end
 end
 if removed < limit then
-  for _, member in ipairs(redis.call('ZRANGE', lane.timeout, 0, limit - removed - 1)) do
+  local most = math.min(limit - removed, at_once(lane))
+  for _, member in ipairs(redis.call('ZRANGE', lane.timeout, 0, most - 1)) do
     local _, mark = parse(member)
     local note = mark and unpack_note(mark, redis.call('HGET', lane.outside, mark))
     if note then
@@ -37,10 +42,8 @@ if removed < limit then
     if order_length(lane) > 0 then
       redis.call('UNLINK', lane.order)
     end
-    if redis.call('HLEN', lane.outside) > 0 then
-      redis.call('UNLINK', lane.outside)
-    end
-    redis.call('HDEL', lane.meta, 'garbage', 'sweep')
+    redis.call('HDEL', lane.meta, 'garbage')
+    sweep_notes(lane)
   end
 end
 if removed < limit then

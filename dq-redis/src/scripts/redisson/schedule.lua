@@ -38,10 +38,25 @@ order_length(lane)
 local native = redis.call('HMGET', lane.job, unpack(handles))
 local notes = redis.call('HMGET', lane.outside, unpack(marks))
 local waiting = redis.call('ZMSCORE', lane.timeout, unpack(members))
+local function own_name(i)
+  return handles[i] .. string.sub(headers[i], 1, 2)
+end
+
+-- Two ids may have one handle, or, in the legacy format, one mark: the second is refused.
+local here = {}
 for i = 1, jobs do
-  if native[i] and record_tail(native[i]) ~= string.sub(headers[i], 1, 2) then
+  local other = here[marks[i]]
+  if native[i] then
+    other = other or handles[i] .. record_tail(native[i])
+  end
+  if notes[i] and not other then
+    local note = noted(lane, marks[i])
+    other = note and note.handle .. record_tail(note.header)
+  end
+  if other and other ~= own_name(i) then
     return redis.error_reply('CLASH ' .. i)
   end
+  here[marks[i]] = own_name(i)
 end
 
 local head = head_of(lane.timeout)
@@ -86,10 +101,6 @@ end
 local function answer(i, code, name, due)
   local n = #answers
   answers[n + 1], answers[n + 2], answers[n + 3], answers[n + 4] = i, code, name, due
-end
-
-local function own_name(i)
-  return handles[i] .. string.sub(headers[i], 1, 2)
 end
 
 -- Where a native job stands: its name, when it is due, and whether it runs. Nil if it is nowhere.
@@ -176,6 +187,6 @@ for i = 1, jobs do
   end
 end
 flush()
-sweep_notes(lane, 2 * jobs)
+sweep_notes(lane)
 announce(ARGV[1], head, earliest)
 return answers
