@@ -25,8 +25,9 @@
 //!
 //! # What it costs
 //!
-//! Over the native backend: a second round trip and one key per job in the store, one event per job
-//! to each process that is connected, and one more connection (in a cluster, to each primary), which
+//! Over the native backend: a second round trip, one key per due time that was ever given and is still
+//! ahead (a key that is put off every second for an hour leaves 3,600), one event for each of these to
+//! each process that is connected, and one more connection (in a cluster, to each primary), which
 //! also hears of every other key of the database that expires. What it brings is a wake-up that the
 //! native backend's own messages give more cheaply. It is for those who want the mechanism, or whose
 //! other programs set alarms too: whoever sets `{prefix}:alarm:<due>:<queue>` wakes the runners of
