@@ -15,9 +15,9 @@ use crate::config::RedisConfig;
 use crate::connect::{Link, Server, ServerSettings};
 use crate::error::closed;
 use crate::keys::Naming;
-use crate::lanes::Lanes;
 use crate::script::Scripts;
 use crate::shards::Shards;
+use crate::shards::lanes::Lanes;
 use crate::store::Store;
 use crate::wake::Switchboard;
 

@@ -121,7 +121,7 @@ pub(crate) async fn run<'a, I: InQueue, T>(
 mod tests {
     use super::*;
     use crate::keys::Naming;
-    use crate::lanes::Lanes;
+    use crate::shards::lanes::Lanes;
 
     #[test]
     fn chunks_are_bounded_and_keep_the_order_of_each_queue() {

@@ -8,14 +8,14 @@ use dq_core::{
 };
 use redis::Value;
 
-use crate::adopt::Tries;
 use crate::batch::Chunk;
 use crate::error::unexpected;
 use crate::keys::Lane;
-use crate::lanes::Spread;
 use crate::record::{self, State};
 use crate::reply::Reply;
 use crate::schedule::target;
+use crate::shards::adopt::Tries;
+use crate::shards::lanes::Spread;
 use crate::store::Store;
 
 const STATS: &str = "stats";

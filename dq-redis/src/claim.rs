@@ -8,13 +8,13 @@ use dq_core::{
 };
 use redis::Value;
 
-use crate::apart::Slot;
 use crate::batch::{CHUNK, Chunk};
 use crate::error::{self, unexpected};
 use crate::handle;
 use crate::keys::Lane;
 use crate::record::{self, State};
 use crate::reply::Reply;
+use crate::shards::apart::Slot;
 use crate::store::Store;
 
 pub(crate) const CLAIM: &str = "claim";

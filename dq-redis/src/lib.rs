@@ -42,8 +42,6 @@
 //!     +hset +hsetnx +hget +hmget +hgetall +hdel +hstrlen +hincrby +set +touch
 //! ```
 
-mod adopt;
-mod apart;
 mod backend;
 mod batch;
 mod browse;
@@ -57,18 +55,13 @@ mod handle;
 mod import;
 mod inspect;
 mod keys;
-mod lanes;
-mod layout;
-mod leases;
 mod operate;
 mod record;
 mod redisson;
-mod replay;
 mod reply;
 mod rights;
 mod schedule;
 mod script;
-mod seek;
 mod settle;
 mod shards;
 mod store;

@@ -4,7 +4,6 @@ use bytes::Bytes;
 use dq_core::{Due, Error, ErrorKind, JobId, Operation, QueueName, Result};
 use redis::Value;
 
-use crate::adopt::Tries;
 use crate::batch::CHUNK;
 use crate::error::unexpected;
 use crate::handle;
@@ -12,6 +11,7 @@ use crate::keys::Lane;
 use crate::reply::{self, Reply};
 use crate::schedule::due as due_text;
 use crate::script::Call;
+use crate::shards::adopt::Tries;
 use crate::store::Store;
 
 const OPERATE: &str = "operate";

@@ -9,12 +9,12 @@ use dq_core::{
 };
 use redis::Value;
 
-use crate::adopt::Tries;
 use crate::batch::{self, Ask, Chunk};
 use crate::error::unexpected;
 use crate::handle::{self, HANDLE};
 use crate::record;
 use crate::reply::{self, Reply};
+use crate::shards::adopt::Tries;
 use crate::store::Store;
 
 const SCHEDULE: &str = "schedule";

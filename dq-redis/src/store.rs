@@ -9,11 +9,11 @@ use redis::Value;
 use crate::connect::{Effect, Link};
 use crate::error::unexpected;
 use crate::keys;
-use crate::lanes::Lanes;
-use crate::leases::Leases;
 use crate::reply::{self, Reply};
 use crate::script::Scripts;
 use crate::shards::Shards;
+use crate::shards::lanes::Lanes;
+use crate::shards::leases::Leases;
 
 /// One store of jobs. Each file beside this one adds the calls of one topic.
 #[derive(Debug)]

@@ -12,9 +12,9 @@ use dq_core::{Due, QueueName, Result};
 
 use crate::batch::CHUNK;
 use crate::error::unexpected;
-use crate::lanes::Spread;
 use crate::operate::{Changed, REPLAY, Which};
 use crate::reply::{self, Reply};
+use crate::shards::lanes::Spread;
 use crate::store::Store;
 
 /// A dead job: handle and tail, and its key or nothing.

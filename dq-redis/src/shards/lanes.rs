@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use dq_core::{QueueName, Target};
 
 use crate::keys::{Lane, Naming};
-use crate::layout::Layout;
+use crate::shards::layout::Layout;
 
 /// One queue as far as is known: its layout, and the lane of each shard.
 #[derive(Debug)]

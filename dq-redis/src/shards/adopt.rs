@@ -11,10 +11,10 @@ use tokio::time::Instant;
 
 use crate::error::unexpected;
 use crate::keys::Lane;
-use crate::lanes::Spread;
-use crate::layout::Layout;
 use crate::reply::{self, Reply};
 use crate::script::Call;
+use crate::shards::lanes::Spread;
+use crate::shards::layout::Layout;
 use crate::store::Store;
 
 /// How long others wait for a replay. A process that dies in one keeps them for so long.

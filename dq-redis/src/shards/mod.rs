@@ -4,7 +4,7 @@
 //!
 //! A job lives in the shard that the hash of its key names, or that of its id if it has no key:
 //! `crc16(name) % M`, with the CRC of Redis Cluster. It never moves. When `M` changes, jobs stay
-//! where they are and are found because each shard holds the whole [`Layout`](crate::layout::Layout)
+//! where they are and are found because each shard holds the whole [`Layout`](crate::shards::layout::Layout)
 //! of the queue, with every `M` that it ever had: the *homes* of a name are `crc16(name) % m` for all
 //! of these, the *current home* is the one by the last. New jobs are created in the current home
 //! only. Claims, counts and listings visit all shards up to the largest `M`. A count that was used
@@ -44,13 +44,21 @@
 //! oldest jobs are claimed from (`apart.rs`): what others do in between may come out of order.
 //! Each shard goes by the clock of its node. Counts and listings are no picture of one moment.
 
+pub(crate) mod adopt;
+pub(crate) mod apart;
+pub(crate) mod lanes;
+pub(crate) mod layout;
+pub(crate) mod leases;
+mod replay;
+pub(crate) mod seek;
+
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Mutex, PoisonError};
 
 use dq_core::{QueueName, Result};
 
 use crate::config::refused;
-use crate::layout::MOST;
+use crate::shards::layout::MOST;
 
 /// Stands for all queues that are not named.
 const ANY: &str = "*";

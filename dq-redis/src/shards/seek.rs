@@ -4,8 +4,8 @@ use dq_core::{JobRef, Lease, Renewal, Reschedule, Result, Settlement, Target};
 use futures_util::future::BoxFuture;
 
 use crate::batch::{self, Ask, Chunk, InQueue};
-use crate::lanes::Spread;
-use crate::leases::Leases;
+use crate::shards::lanes::Spread;
+use crate::shards::leases::Leases;
 use crate::store::Store;
 
 /// What is looked for in the shards of its queue.
