@@ -4,6 +4,7 @@ use dq_core::{Error, ErrorKind, Finding, Result, Severity};
 use redis::Value;
 
 use crate::connect::{Effect, Link};
+use crate::error::{CLUSTER, SENTINEL};
 use crate::reply;
 use crate::store::Store;
 
@@ -13,6 +14,7 @@ const OLDEST: (u32, u32) = (6, 2);
 pub(crate) async fn probe(link: &Link) -> Result<()> {
     let info = info(link, "connect").await?;
     refuse_old(&info)?;
+    refuse_other_kind(&info, link.server().is_cluster())?;
     // A cluster answers by some node, and finds its primaries itself.
     if !link.server().is_cluster() && field(&info, "role") == Some("slave") {
         return Err(Error::new(ErrorKind::ReadOnly, "the Redis server is a replica")
@@ -43,6 +45,18 @@ fn refuse_old(info: &str) -> Result<()> {
         .operation("connect")),
         _ => Ok(()),
     }
+}
+
+/// Refuses servers that another scheme of the URL is for.
+fn refuse_other_kind(info: &str, as_cluster: bool) -> Result<()> {
+    let (what, remedy) = if field(info, "redis_mode") == Some("sentinel") {
+        ("the Redis server is a Sentinel, which keeps no data", SENTINEL)
+    } else if field(info, "cluster_enabled") == Some("1") && !as_cluster {
+        ("the Redis server is a node of a cluster", CLUSTER)
+    } else {
+        return Ok(());
+    };
+    Err(Error::new(ErrorKind::Config, what).remedy(remedy).operation("connect"))
 }
 
 fn without_scripts(error: Error) -> Error {
@@ -161,6 +175,20 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn servers_of_another_kind_are_refused_with_their_scheme() {
+        let refused = |info, as_cluster| {
+            let error = refuse_other_kind(info, as_cluster).err()?;
+            assert_eq!(error.kind(), ErrorKind::Config);
+            error.remedy_text().map(str::to_owned)
+        };
+        assert!(refused("cluster_enabled:1\r\n", false).unwrap().contains("redis+cluster://"));
+        assert_eq!(refused("cluster_enabled:1\r\n", true), None);
+        assert_eq!(refused("redis_mode:standalone\r\ncluster_enabled:0\r\n", false), None);
+        let sentinel = "redis_mode:sentinel\r\n";
+        assert!(refused(sentinel, false).unwrap().contains("redis+sentinel://"));
     }
 
     #[test]

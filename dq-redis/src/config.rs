@@ -11,7 +11,7 @@ use dq_core::{Backend, Error, ErrorKind, QueueName, Result};
 use serde::Deserialize;
 
 use crate::backend::RedisBackend;
-use crate::connect::{Server, ServerSettings};
+use crate::connect::{Server, ServerSettings, address_of};
 use crate::shards;
 
 /// Settings of the native backend: `type = "redis"` and, beside it, these fields.
@@ -28,7 +28,7 @@ use crate::shards;
 pub struct RedisConfig {
     /// The server: `redis://[user:password@]host[:port][/database]`, `rediss://…` with TLS,
     /// `redis+unix:///path/to/socket`, `redis+cluster://host:port,host:port`, or
-    /// `redis+sentinel://host:port,host:port/primary[/database]`.
+    /// `redis+sentinel://host:port,host:port/primary[/database]`. Its only option is `?tls=true`.
     pub url: Secret,
     /// A PEM file with the certificate of the authority that vouches for the server; those of the
     /// system unless set.
@@ -38,7 +38,7 @@ pub struct RedisConfig {
     /// most 64. All keys of one prefix live in one slot of a cluster, but for [`shards`](Self::shards).
     #[serde(default = "default_prefix")]
     pub prefix: String,
-    /// How long to wait for an answer: `5s` unless set.
+    /// How long to wait for an answer: `5s` unless set, and at least `10ms`.
     #[serde(default = "default_response_timeout", with = "dq_core::config::duration")]
     pub response_timeout: Duration,
     /// How many shards hot queues are spread over, by name; `*` stands for all that are not named.
@@ -57,7 +57,7 @@ pub struct RedisConfig {
     /// config.shards.insert(QueueName::new("orders")?, 4);
     /// # Ok::<(), dq_core::Error>(())
     /// ```
-    #[serde(default)]
+    #[serde(default, deserialize_with = "shards::read")]
     pub shards: BTreeMap<QueueName, u16>,
 }
 
@@ -90,7 +90,7 @@ impl RedisConfig {
     pub fn from_url(url: &ConnectUrl) -> Result<Self> {
         url.expect_options(&["prefix", "ca", "tls", "response_timeout"])?;
         let mut fields = serde_json::Map::new();
-        fields.insert("url".to_owned(), url.whole().expose().into());
+        fields.insert("url".to_owned(), address_of(url).into());
         for (name, value) in url.options().iter().filter(|(name, _)| name != "tls") {
             fields.insert(name.clone(), value.as_str().into());
         }

@@ -53,6 +53,11 @@ pub(crate) fn of_command(
     error: &RedisError,
 ) -> Error {
     let (kind, remedy) = match classify(error, effect) {
+        // A server of a cluster that did not say so when it was connected to.
+        _ if !address.is_cluster() && has_code(error, &["MOVED", "ASK"]) => {
+            (ErrorKind::Config, CLUSTER)
+        }
+        (kind, UNREACHED) if address.tls => (kind, UNREACHED_BY_TLS),
         // Who asks Sentinels or a cluster for the primary finds the new one at the next call.
         (ErrorKind::ReadOnly, _) if address.finds_primary() && has_code(error, &["READONLY"]) => {
             (ErrorKind::Unavailable, "repeat the call: another server has become the primary")
@@ -62,6 +67,11 @@ pub(crate) fn of_command(
     let said = match error.detail() {
         Some(detail) => format!("{} {detail}", error.code().unwrap_or_default()),
         None => error.to_string(),
+    };
+    // Which line of which script it was is of use to nobody else.
+    let said = match said.split_once(" script: ") {
+        Some((said, _)) if kind != ErrorKind::Internal => said,
+        _ => &said,
     };
     Error::new(kind, format!("Redis at {}: {}", address.shown(), said.trim()))
         .remedy(remedy)
@@ -86,6 +96,19 @@ pub(crate) fn of_queue(
         .operation(operation)
 }
 
+pub(crate) const CLUSTER: &str =
+    "begin the URL with redis+cluster://, or rediss+cluster:// for TLS";
+pub(crate) const SENTINEL: &str = "write the URL like redis+sentinel://host:26379/mymaster/0, with \
+     the name of the primary, or connect to the primary itself";
+const NO_DATABASES: &str = "leave out the number of the database; if that server is a Sentinel, \
+     write the URL like redis+sentinel://host:26379/mymaster/0";
+const NO_SENTINEL: &str = "that server is no Sentinel: begin the URL with redis://, or with redis+cluster:// if it is in a cluster";
+const NO_CLUSTER: &str = "begin the URL with redis://: that server is in no cluster";
+const UNREACHED: &str = "check that the server runs and can be reached from here";
+const UNREACHED_BY_TLS: &str = "check that the server runs, can be reached from here, and speaks \
+     TLS at this port: without TLS, begin the URL with redis:// in place of rediss://";
+const CREDENTIALS: &str =
+    "check user and password of the URL, or leave them out if the server has none";
 const RIGHTS: &str = "grant this user what the documentation of dq-redis lists under rights";
 
 /// Server errors inside a script come as they are from Redis 7 on, and inside a text before.
@@ -145,7 +168,7 @@ fn classify(error: &RedisError, effect: Effect) -> (ErrorKind, &'static str) {
     }
     match error.kind() {
         redis::ErrorKind::AuthenticationFailed => {
-            return (ErrorKind::Config, "check user and password of the URL");
+            return (ErrorKind::Config, CREDENTIALS);
         }
         redis::ErrorKind::ClusterConnectionNotFound => {
             return (ErrorKind::Unavailable, "check that the nodes of the cluster run");
@@ -159,8 +182,11 @@ fn classify(error: &RedisError, effect: Effect) -> (ErrorKind, &'static str) {
         _ => {}
     }
     // These have no code of their own, some not even as answers of a server.
-    let text = error.to_string();
-    let phrases: [(&str, ErrorKind, &'static str); 8] = [
+    let text = error.to_string().replace('`', "'");
+    let phrases: [(&str, ErrorKind, &'static str); 13] = [
+        ("cluster support disabled", ErrorKind::Config, NO_CLUSTER),
+        ("does not point to a sentinel", ErrorKind::Config, NO_SENTINEL),
+        ("not allowed in cluster mode", ErrorKind::Config, CLUSTER),
         (
             "DB index is out of range",
             ErrorKind::Config,
@@ -174,6 +200,8 @@ fn classify(error: &RedisError, effect: Effect) -> (ErrorKind, &'static str) {
         // What a script is told in place of NOPERM, and what the client leaves of it.
         ("has no permissions", ErrorKind::Config, RIGHTS),
         ("user executing the script", ErrorKind::Config, RIGHTS),
+        ("unknown command 'SELECT'", ErrorKind::Config, NO_DATABASES),
+        ("unknown command 'CLUSTER'", ErrorKind::Config, NO_CLUSTER),
         (
             "unknown command",
             ErrorKind::Incompatible,
@@ -184,7 +212,7 @@ fn classify(error: &RedisError, effect: Effect) -> (ErrorKind, &'static str) {
             ErrorKind::Config,
             "give the certificate of the server's authority as `ca`, and the host as it is named there",
         ),
-        ("Password authentication failed", ErrorKind::Config, "check user and password of the URL"),
+        ("Password authentication failed", ErrorKind::Config, CREDENTIALS),
         (
             "protected mode",
             ErrorKind::Config,
@@ -202,9 +230,34 @@ fn classify(error: &RedisError, effect: Effect) -> (ErrorKind, &'static str) {
             ErrorKind::OutcomeUnknown,
             "repeat the call with the same job ids: what took effect already is kept",
         ),
-        (true, Effect::None) => {
-            (ErrorKind::Unavailable, "check that the server runs and can be reached from here")
-        }
+        (true, Effect::None) => (ErrorKind::Unavailable, UNREACHED),
         (false, _) => (ErrorKind::Internal, "please report this with the message"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(scheme: &str, code: &str, detail: &str) -> Error {
+        let address = Address::parse(scheme, "h").unwrap();
+        let error = redis::make_extension_error(code.to_owned(), Some(detail.to_owned()));
+        of_command("claim", Effect::None, &address, &error)
+    }
+
+    #[test]
+    fn a_redirection_tells_of_a_cluster_unless_that_is_known() {
+        let error = told("redis", "MOVED", "866 h:7001");
+        assert_eq!(error.kind(), ErrorKind::Config);
+        assert!(error.remedy_text().unwrap().contains("redis+cluster://"), "{error}");
+        assert_eq!(told("redis+cluster", "MOVED", "866 h:7001").kind(), ErrorKind::Unavailable);
+    }
+
+    #[test]
+    fn the_hash_of_a_script_is_left_out_unless_it_is_to_be_reported() {
+        let place = "script: 75c1, on @user_script:12.";
+        let known = told("redis", "WRONGTYPE", &format!("Operation against a key {place}"));
+        assert_eq!(known.what(), "Redis at h:6379: WRONGTYPE Operation against a key");
+        assert!(told("redis", "ERR", &format!("Oops {place}")).what().ends_with(place));
     }
 }

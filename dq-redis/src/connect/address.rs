@@ -39,6 +39,9 @@ impl Address {
     /// password.
     pub(crate) fn parse(scheme: &str, address: &str) -> Result<Self> {
         let (family, kind) = scheme.split_once('+').unwrap_or((scheme, ""));
+        if !["redis", "rediss"].contains(&family) {
+            return Err(unknown_scheme());
+        }
         // The path of a socket may hold an `@` too.
         let hosts_end = if kind == "unix" { address.find('/') } else { None };
         let at = address[..hosts_end.unwrap_or(address.len())].rfind('@');
@@ -88,14 +91,13 @@ impl Address {
                 parsed.topology = Topology::Sentinel(primary.to_owned());
                 parsed.database = database(number)?;
             }
-            _ => {
-                return Err(refused(
-                    "the scheme of the Redis URL is unknown",
-                    "use redis://, rediss:// (TLS), redis+unix://, redis+cluster:// or redis+sentinel://",
-                ));
-            }
+            _ => return Err(unknown_scheme()),
         }
         Ok(parsed)
+    }
+
+    pub(crate) fn is_cluster(&self) -> bool {
+        self.topology == Topology::Cluster
     }
 
     /// Whether the primary is found anew when it changes.
@@ -171,6 +173,14 @@ fn database(text: &str) -> Result<i64> {
     })
 }
 
+/// It may be a host that was written without one, so it is not repeated.
+fn unknown_scheme() -> Error {
+    refused(
+        "the scheme of the Redis URL is unknown",
+        "use redis://, rediss:// (TLS), redis+unix://, redis+cluster:// or redis+sentinel://",
+    )
+}
+
 fn refused(what: &'static str, remedy: &'static str) -> Error {
     Error::new(ErrorKind::Config, what).remedy(remedy).operation("connect")
 }
@@ -194,7 +204,7 @@ mod tests {
         assert_eq!((address.user, address.password.as_deref()), (None, Some("x")));
 
         assert!(Address::parse("redis+cluster", "a,b").unwrap().topology == Topology::Cluster);
-        let unix = Address::parse("redisson+unix", "/run/redis.sock").unwrap();
+        let unix = Address::parse("redis+unix", "/run/redis.sock").unwrap();
         assert!(unix.topology == Topology::Unix("/run/redis.sock".to_owned()));
         let unix = Address::parse("redis+unix", "u:p@/run/a@b.sock").unwrap();
         assert!(unix.topology == Topology::Unix("/run/a@b.sock".to_owned()));
@@ -213,6 +223,10 @@ mod tests {
             ("redis+cluster", "u:hunter2@host/1"),
             ("redis+sentinel", "u:hunter2@host"),
             ("redis+pool", "u:hunter2@host"),
+            ("http", "u:hunter2@host"),
+            ("redsi+cluster", "u:hunter2@host"),
+            ("redisson", "u:hunter2@host"),
+            ("hunter2", "7462"),
             ("redis", "u:%FFhunter2@host"),
         ] {
             match Address::parse(scheme, address) {

@@ -15,6 +15,7 @@ use redis::{
 use tokio::sync::Mutex;
 
 use super::address::{Address, Topology};
+use super::url;
 use crate::error;
 
 /// What the three backends have in common about their server.
@@ -28,6 +29,10 @@ pub(crate) struct ServerSettings {
 /// Time for a connection to be made. Not a setting: a server that does not answer in this time is
 /// asked again.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// What a server is given to answer.
+const SHORTEST_TIMEOUT: Duration = Duration::from_millis(10);
+const LONGEST_TIMEOUT: Duration = Duration::from_secs(86_400);
 
 /// The server, the cluster, or the sentinels that know the server.
 pub(crate) struct Server {
@@ -54,7 +59,8 @@ pub(crate) enum Target<'a> {
 impl Server {
     /// Reads the settings; connects to nothing.
     pub(crate) fn new(settings: &ServerSettings) -> Result<Self> {
-        let url = dq_core::config::ConnectUrl::parse(settings.url.expose())?;
+        let url = url::read(&settings.url)?;
+        patient(settings.response_timeout)?;
         let mut address = Address::parse(url.scheme(), url.address())?;
         address.tls |= url.options().iter().any(|(name, value)| name == "tls" && value == "true");
         if address.tls {
@@ -117,6 +123,19 @@ impl std::fmt::Debug for Server {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Server").field("address", &self.address.shown()).finish_non_exhaustive()
     }
+}
+
+/// Refuses times in which no server answers, and those that no clock counts to.
+fn patient(response_timeout: Duration) -> Result<()> {
+    if (SHORTEST_TIMEOUT..=LONGEST_TIMEOUT).contains(&response_timeout) {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::Config,
+        format!("the field `response_timeout` is {response_timeout:?}"),
+    )
+    .remedy("give the server between 10ms and 1 day to answer; it has 5s unless this is set")
+    .operation("connect"))
 }
 
 fn certificates(settings: &ServerSettings, tls: bool) -> Result<Option<TlsCertificates>> {

@@ -42,6 +42,14 @@ pub(crate) enum Source {
 }
 
 impl Source {
+    /// For a message.
+    fn shown(&self) -> String {
+        match self {
+            Self::Any(server) => server.address.shown(),
+            Self::Node(client) => client.get_connection_info().addr().to_string(),
+        }
+    }
+
     /// Who is to be tried, one after the other.
     async fn clients(&self) -> redis::RedisResult<Vec<Client>> {
         match self {
@@ -104,10 +112,16 @@ impl Listener {
         self.channels.extend(first.channels);
         let mut waiting = vec![first.heard];
         let mut rest = FIRST_REST;
+        // Told once, however many attempts it takes.
+        let mut out = false;
         loop {
             match self.connect().await {
                 Ok((mut sink, mut stream)) => {
                     rest = FIRST_REST;
+                    if std::mem::take(&mut out) {
+                        let server = self.source.shown();
+                        tracing::info!(%server, "Redis: the connection to listen on is back");
+                    }
                     self.on_message.resumed();
                     waiting.clear();
                     if self.converse(&mut sink, &mut stream).await.is_none() {
@@ -116,7 +130,12 @@ impl Listener {
                     self.on_message.lost();
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "Redis: no connection to listen on; timers go on");
+                    if !std::mem::replace(&mut out, true) {
+                        let server = self.source.shown();
+                        tracing::warn!(
+                            %server, %error, "Redis: no connection to listen on; timers go on"
+                        );
+                    }
                     waiting.clear();
                 }
             }

@@ -1,16 +1,19 @@
 //! Settings, from a file or a URL.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use dq_core::config::{BackendConfig, ConnectUrl, Environment, Secret};
-use dq_core::{Backend, Error, ErrorKind, Result};
+use dq_core::{Backend, Error, ErrorKind, QueueName, Result};
 use serde::Deserialize;
 
 use super::RedisExpiryBackend;
 use crate::config::RedisConfig;
+use crate::connect::{address_of, as_redis};
+use crate::shards;
 
 /// Settings of the backend with key expiry: `type = "redis-expiry"` and, beside it, these fields.
 ///
@@ -38,6 +41,9 @@ pub struct RedisExpiryConfig {
     /// As [`RedisConfig::response_timeout`].
     #[serde(default = "default_response_timeout", with = "dq_core::config::duration")]
     pub response_timeout: Duration,
+    /// As [`RedisConfig::shards`].
+    #[serde(default, deserialize_with = "shards::read")]
+    pub shards: BTreeMap<QueueName, u16>,
     /// Whether to turn notifications on where they are off, by `CONFIG SET notify-keyspace-events`
     /// at every primary: letters are added, none is removed. Off unless set, since it changes the
     /// server for all who use it.
@@ -57,8 +63,8 @@ impl RedisExpiryConfig {
     /// The default settings with this server.
     #[must_use]
     pub fn new(url: impl Into<String>) -> Self {
-        let RedisConfig { url, ca, prefix, response_timeout, .. } = RedisConfig::new(url);
-        Self { url, ca, prefix, response_timeout, configure: false }
+        let RedisConfig { url, ca, prefix, response_timeout, shards } = RedisConfig::new(url);
+        Self { url, ca, prefix, response_timeout, shards, configure: false }
     }
 
     /// The settings of a URL as in [`url`](Self::url), with any of the options `prefix`, `ca`, `tls`,
@@ -69,7 +75,7 @@ impl RedisExpiryConfig {
     pub fn from_url(url: &ConnectUrl) -> Result<Self> {
         url.expect_options(&["prefix", "ca", "tls", "response_timeout", "configure"])?;
         let mut fields = serde_json::Map::new();
-        fields.insert("url".to_owned(), url.whole().expose().into());
+        fields.insert("url".to_owned(), address_of(url).into());
         for (name, value) in url.options().iter().filter(|(name, _)| name != "tls") {
             let value = match (name.as_str(), value.as_str()) {
                 ("configure", "true") => true.into(),
@@ -90,10 +96,11 @@ impl RedisExpiryConfig {
     /// The settings of the native backend inside.
     pub(super) fn native(&self) -> RedisConfig {
         let mut native = RedisConfig::new("");
-        native.url = self.url.clone();
+        native.url = as_redis(&self.url, "redis-expiry");
         native.ca = self.ca.clone();
         native.prefix = self.prefix.clone();
         native.response_timeout = self.response_timeout;
+        native.shards = self.shards.clone();
         native
     }
 }
@@ -127,6 +134,16 @@ mod tests {
         assert_eq!((config.prefix.as_str(), config.configure), ("shop", true));
         assert_eq!(config.response_timeout, Duration::from_secs(2));
         assert!(!read("redis-expiry+cluster://a,b?tls=true").unwrap().configure);
+    }
+
+    #[test]
+    fn what_the_native_backend_knows_is_passed_on() {
+        let fields = r#"{"url": "redis-expiry+cluster://h?tls=true", "shards": {"hot": 4}}"#;
+        let config: RedisExpiryConfig = serde_json::from_str(fields).unwrap();
+        let native = config.native();
+        assert_eq!(native.url.expose(), "redis+cluster://h?tls=true");
+        assert_eq!(native.shards, BTreeMap::from([(QueueName::new("hot").unwrap(), 4)]));
+        native.validate().unwrap();
     }
 
     #[test]

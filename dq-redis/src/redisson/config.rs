@@ -13,7 +13,7 @@ use serde::Deserialize;
 use super::backend::RedissonBackend;
 use super::{Codec, Format};
 use crate::config::{check_prefix, default_prefix, default_response_timeout, refused};
-use crate::connect::{Server, ServerSettings};
+use crate::connect::{Server, ServerSettings, address_of, as_redis};
 
 /// Settings of the Redisson-compatible backend: `type = "redisson"` and, beside it, these fields.
 ///
@@ -27,7 +27,8 @@ use crate::connect::{Server, ServerSettings};
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct RedissonConfig {
-    /// The server, as in [`RedisConfig::url`](crate::RedisConfig::url).
+    /// The server, as in [`RedisConfig::url`](crate::RedisConfig::url); the schemes may also be
+    /// `redisson`, `redisson+unix`, `redisson+cluster` and `redisson+sentinel`.
     pub url: Secret,
     /// As in [`RedisConfig::ca`](crate::RedisConfig::ca).
     #[serde(default)]
@@ -151,7 +152,7 @@ impl RedissonConfig {
         ];
         url.expect_options(&OPTIONS)?;
         let mut fields = serde_json::Map::new();
-        fields.insert("url".to_owned(), url.whole().expose().into());
+        fields.insert("url".to_owned(), address_of(url).into());
         for (name, value) in url.options().iter().filter(|(name, _)| name != "tls") {
             // What is neither a number nor a truth value is text, as in a configuration file.
             let value = match name.as_str() {
@@ -171,7 +172,7 @@ impl RedissonConfig {
 
     pub(super) fn server(&self) -> ServerSettings {
         ServerSettings {
-            url: self.url.clone(),
+            url: as_redis(&self.url, "redisson"),
             ca: self.ca.clone(),
             response_timeout: self.response_timeout,
         }
@@ -246,6 +247,18 @@ mod tests {
     }
 
     #[test]
+    fn the_field_takes_the_schemes_of_redis_and_its_own() {
+        for url in ["redis://h", "rediss+cluster://h", "redisson://h", "redisson+unix:///x"] {
+            RedissonConfig::new(url).validate().unwrap();
+        }
+        for url in ["http://h", "h:7462", "redis-expiry://h", "redisson+pool://h"] {
+            let error = RedissonConfig::new(url).validate().unwrap_err();
+            assert_eq!(error.kind(), dq_core::ErrorKind::Config);
+            assert!(error.to_string().contains("redis+sentinel://"), "{error}");
+        }
+    }
+
+    #[test]
     fn wrong_settings_are_refused_by_name() {
         for (url, word) in [
             ("redisson://h?format=old", "old"),
@@ -255,6 +268,7 @@ mod tests {
             ("redisson://h?codec=xml", "xml"),
             ("redisson://h?prefix=a{b}", "a{b}"),
             ("redisson://h?colour=red", "colour"),
+            ("redisson://h?response_timeout=9ms", "`response_timeout`"),
         ] {
             let error = from_url(url).unwrap_err();
             assert_eq!(error.kind(), dq_core::ErrorKind::Config, "{error}");

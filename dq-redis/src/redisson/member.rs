@@ -14,7 +14,9 @@
 //! `r` at the ninth byte is none of the variants that UUIDs have in use, so the ids of Java and
 //! those of this crate cannot meet.
 
-use dq_core::JobId;
+use std::str::FromStr;
+
+use dq_core::{Error, ErrorKind, JobId, Result};
 use serde::Deserialize;
 
 /// What marks a [`JobId`] whose first half is an id that Java drew.
@@ -30,6 +32,20 @@ pub enum Format {
     Current,
     /// Redisson 3.21.0 and older, `dLc0`: a double as id, the length, the payload.
     Legacy,
+}
+
+impl FromStr for Format {
+    type Err = Error;
+
+    /// Reads `current` or `legacy`.
+    fn from_str(text: &str) -> Result<Self> {
+        match text {
+            "current" => Ok(Self::Current),
+            "legacy" => Ok(Self::Legacy),
+            _ => Err(Error::new(ErrorKind::Config, format!("there is no format {text:?}"))
+                .remedy("choose one of current and legacy")),
+        }
+    }
 }
 
 /// How many bytes the server's C type `unsigned long` has: a property of the server, since the
@@ -119,6 +135,16 @@ mod tests {
         let packed = b"\x07BCDEFGH\x05\0\0\0hello";
         let member = parse(Width::Four, packed).unwrap();
         assert_eq!((member.format, member.id), (Format::Legacy, &b"\x07BCDEFGH"[..]));
+    }
+
+    #[test]
+    fn a_format_is_read_by_its_name() {
+        for format in [Format::Current, Format::Legacy] {
+            assert_eq!(format!("{format:?}").to_lowercase().parse::<Format>().unwrap(), format);
+        }
+        let error = "old".parse::<Format>().unwrap_err();
+        assert!(error.kind() == ErrorKind::Config && error.what().contains("old"), "{error}");
+        assert_eq!(error.remedy_text(), Some("choose one of current and legacy"));
     }
 
     #[test]

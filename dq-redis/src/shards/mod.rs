@@ -56,6 +56,8 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::{Mutex, PoisonError};
 
 use dq_core::{QueueName, Result};
+use serde::de::{self, IgnoredAny};
+use serde::{Deserialize, Deserializer};
 
 use crate::config::refused;
 use crate::shards::layout::MOST;
@@ -103,6 +105,30 @@ impl Shards {
     }
 }
 
+/// Reads numbers of shards. What is none is refused with the name of its queue: the path alone does
+/// not say which of them it is.
+pub(crate) fn read<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> std::result::Result<BTreeMap<QueueName, u16>, D::Error> {
+    let given = BTreeMap::<QueueName, Count>::deserialize(deserializer)?;
+    let read = |(queue, count)| match count {
+        Count::Number(count) if (1..=MOST).contains(&count) => Ok((queue, count)),
+        // In words: errors of files have stars wherever they repeat a number of the same table.
+        _ => Err(de::Error::custom(format!(
+            "the queue {queue} cannot have that as its number of shards; give it a whole number \
+             between one and 256"
+        ))),
+    };
+    given.into_iter().map(read).collect()
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Count {
+    Number(u16),
+    Other(#[allow(dead_code, reason = "only that it is something else counts")] IgnoredAny),
+}
+
 /// Refuses numbers of shards that cannot be.
 pub(crate) fn check(shards: &BTreeMap<QueueName, u16>) -> Result<()> {
     match shards.iter().find(|(_, count)| !(1..=MOST).contains(*count)) {
@@ -136,6 +162,19 @@ mod tests {
         let (hot, cold) = (queue("hot"), queue("cold"));
         let shards = Shards::new(&BTreeMap::from([(hot.clone(), 4), (queue("*"), 2)]));
         assert_eq!(shards.wanted([&hot, &cold]), BTreeMap::from([(&hot, 4), (&cold, 2)]));
+    }
+
+    #[test]
+    fn what_is_no_number_of_shards_is_refused_with_the_name_of_its_queue() {
+        let given = |count| -> serde_json::Result<_> {
+            let text = format!("{{\"Q\": {count}}}");
+            read(&mut serde_json::Deserializer::from_str(&text))
+        };
+        for count in ["100000", "-1", "0", "257", "\"8\"", "4.0", "[]", "99999999999999999999"] {
+            let error = given(count).unwrap_err().to_string();
+            assert!(error.contains("queue Q") && error.contains("one and 256"), "{count}: {error}");
+        }
+        assert_eq!(given("256").unwrap(), BTreeMap::from([(queue("Q"), 256)]));
     }
 
     #[test]

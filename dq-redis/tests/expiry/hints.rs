@@ -6,12 +6,12 @@ use dq_core::{
     Backend, DeadKind, DeadReason, Due, JobRef, OnConflict, Operation, QueueName, Reschedule,
     Settlement, Timestamp, Verdict,
 };
-use dq_redis::Notifications;
+use dq_redis::{Notifications, RedisExpiryConfig};
 use dq_servers::Redis;
 
 use crate::rig::{
-    FAR, alarm, claim, expire, hint, job, listen, native, open_on, queue, schedule, server, until,
-    until_expired,
+    FAR, alarm, claim, expire, hint, job, listen, native, open, open_on, queue, schedule, server,
+    until, until_expired,
 };
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -168,4 +168,23 @@ async fn a_native_backend_with_the_same_prefix_shares_the_jobs() {
     both.sort();
     assert_eq!(ids(claim(&*native).await), both);
     assert!(claim(&backend).await.is_empty(), "they are leased");
+}
+
+#[tokio::test]
+async fn queues_have_shards_here_too() {
+    let server = server();
+    let mut config = RedisExpiryConfig::new(server.url());
+    config.shards.insert(queue(), 4);
+    let backend = open(&config).await;
+    for _ in 0..40 {
+        schedule(&backend, job(&queue(), Due::NOW)).await;
+    }
+    let shards = server.command(&["KEYS", "{dq#*}:job:q"]);
+    assert!(!shards.list().is_empty(), "jobs are in other shards than the first");
+    let mut claimed = 0;
+    while claimed < 40 {
+        let jobs = claim(&backend).await.len();
+        assert!(jobs > 0, "{claimed} jobs of 40");
+        claimed += jobs;
+    }
 }

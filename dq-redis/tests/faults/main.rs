@@ -10,4 +10,5 @@ mod proxy;
 mod refused;
 mod rights;
 mod stand;
+mod told;
 mod topology;

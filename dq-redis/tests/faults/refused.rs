@@ -2,7 +2,7 @@
 //! the password.
 
 use dq_core::{ErrorKind, Severity};
-use dq_servers::Redis;
+use dq_servers::{Redis, RedisCluster, Sentinel};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
@@ -37,6 +37,46 @@ async fn a_wrong_password_or_none() {
     redis.command(&["CONFIG", "SET", "requirepass", PASSWORD]);
     redis.connect(); // Its own password is the old one by now.
     drop(backend);
+}
+
+#[tokio::test]
+async fn a_password_where_there_is_none() {
+    let redis = Redis::start();
+    let url = format!("redis://:{PASSWORD}@{}/0", redis.address());
+    refused(connect(&url).await, ErrorKind::Config, &["password", "leave them out"]);
+}
+
+#[tokio::test]
+async fn tls_where_there_is_none() {
+    let redis = Redis::start();
+    for scheme in ["rediss", "rediss+cluster"] {
+        let url = format!("{scheme}://{}?response_timeout=1s", redis.address());
+        refused(connect(&url).await, ErrorKind::Unavailable, &["TLS", "redis://"]);
+    }
+}
+
+#[tokio::test]
+async fn servers_that_another_scheme_is_for() {
+    let cluster = RedisCluster::start(1);
+    let node = cluster.nodes()[0].address();
+    let plain = Redis::start();
+    let sentinel = Sentinel::start(&plain, "jobs");
+    for (url, remedy) in [
+        (format!("redis://{node}"), "redis+cluster://"),
+        (format!("redis://{node}/1"), "redis+cluster://"),
+        (format!("redisson://{node}"), "redis+cluster://"),
+        (format!("redis-expiry://{node}"), "redis+cluster://"),
+        (format!("redis+sentinel://{node}/jobs"), "redis://"),
+        (format!("redis+cluster://{}", plain.address()), "redis://"),
+        (format!("redis+sentinel://{}/jobs", plain.address()), "redis://"),
+        (format!("redis://{}", sentinel.address()), "redis+sentinel://"),
+        (format!("redis://{}/1", sentinel.address()), "redis+sentinel://"),
+        (format!("redis+cluster://{}", sentinel.address()), "redis://"),
+    ] {
+        let error = refused(connect(&url).await, ErrorKind::Config, &[]);
+        println!("{url}: {error}");
+        assert!(error.remedy_text().is_some_and(|text| text.contains(remedy)), "{url}: {error}");
+    }
 }
 
 #[tokio::test]
