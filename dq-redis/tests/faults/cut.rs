@@ -16,9 +16,11 @@ async fn a_request_that_is_cut_anywhere_is_stored_once() {
     let redis = Redis::start();
     let proxy = Proxy::to(redis.address()).await;
     let backend = open(&proxy.url()).await;
-    backend.schedule(vec![later(job("q"))]).await.unwrap();
+    let known = later(job("q"));
     let mut jobs = 1;
     for bytes in [0, 1, 20, 100, 200, 300] {
+        // The first call by a new connection also tells which queues there are.
+        backend.schedule(vec![known.clone()]).await.unwrap();
         let new = later(job("q"));
         proxy.cut_request_after(bytes);
         let answer = backend.schedule(vec![new.clone()]).await;
@@ -36,10 +38,12 @@ async fn an_answer_that_is_cut_anywhere_is_told_truly_when_the_call_is_repeated(
     let redis = Redis::start();
     let proxy = Proxy::to(redis.address()).await;
     let backend = open(&proxy.url()).await;
-    backend.schedule(vec![later(job("q"))]).await.unwrap();
+    let known = later(job("q"));
     // Scripts are known to the server from their first call on.
     backend.cancel(&[by_id(&job("q"))]).await.unwrap();
     for bytes in [0, 1, 5, 10] {
+        // The first call by a new connection also tells which queues there are.
+        backend.schedule(vec![known.clone()]).await.unwrap();
         let new = later(job("q"));
         proxy.cut_answer_after(bytes);
         refused(backend.schedule(vec![new.clone()]).await, ErrorKind::OutcomeUnknown, &[]);
