@@ -55,7 +55,7 @@ impl Golden<'_> {
             _ => None,
         };
         Some(match (self.codec, self.version) {
-            ("string", _) => Codec::String,
+            ("string", _) => Codec::Text,
             ("bytes", _) => Codec::Raw,
             ("jackson", _) => Codec::Jackson { class },
             ("default", "3.16.6") => return None,
@@ -127,7 +127,7 @@ fn payloads_of_redisson_are_read() {
             }
             Codec::Raw => assert_eq!(json!(answer.unwrap().to_vec()), line.value),
             // To StringCodec everything is text.
-            Codec::String if line.kind != "string" => assert!(read(&answer.unwrap()).is_string()),
+            Codec::Text if line.kind != "string" => assert!(read(&answer.unwrap()).is_string()),
             // Jackson writes a byte[] in base64, and nothing says that it is one.
             Codec::Jackson { .. } if line.kind == "bytes" => {
                 assert!(read(&answer.unwrap()).is_string());
@@ -144,7 +144,7 @@ fn payloads_are_written_as_redisson_writes_them() {
         let payload = line.payload();
         match codec {
             Codec::Raw | Codec::Json => assert_eq!(codec.encode(&payload).unwrap(), payload),
-            Codec::String => {
+            Codec::Text => {
                 // Whatever was written, as the text that it has become.
                 let text = codec.decode(&payload).unwrap();
                 assert_eq!(codec.encode(&text).unwrap(), payload, "{}", line.name());

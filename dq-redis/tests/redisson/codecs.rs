@@ -56,7 +56,7 @@ async fn what_the_codec_cannot_read_is_parked_with_the_codec_to_choose() {
 async fn each_queue_may_have_a_codec_of_its_own() {
     let redis = dq_servers::Redis::start();
     let mut config = dq_redis::RedissonConfig::new(redis.url());
-    config.codec = dq_redis::Codec::String;
+    config.codec = dq_redis::Codec::Text;
     config.codecs.insert(queue(), dq_redis::Codec::Json);
     let backend =
         dq_redis::RedissonBackend::connect(&config, &dq_core::config::Environment::default())

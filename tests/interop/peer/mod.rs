@@ -87,11 +87,29 @@ impl PeerOptions {
         self
     }
 
-    /// Builds the program where that was not done yet, and returns when it is connected.
+    /// Builds the program where that was not done yet, and returns when it is connected and has
+    /// subscribed to something: Redisson 3.20 now and then fails at its first subscription, for good,
+    /// when the machine is busy. Then another process is started.
     ///
     /// Panics with a reason if it cannot: this is the set-up of a test.
     pub(crate) async fn start(self) -> Peer {
+        const TRIES: usize = 4;
+        for attempt in 1..=TRIES {
+            let peer = self.launch().await;
+            match peer.queue("subscribed", Codec::String).open().await {
+                Ok(()) => return peer,
+                Err(PeerError::Java(why)) if why.contains("subscription lock") => {
+                    eprintln!("attempt {attempt}: {why}");
+                }
+                Err(error) => panic!("Redisson {} cannot subscribe: {error}", self.version),
+            }
+        }
+        panic!("Redisson {} could not subscribe {TRIES} times", self.version)
+    }
+
+    async fn launch(&self) -> Peer {
         let Self { version, arguments } = self;
+        let version = *version;
         let built = tokio::task::spawn_blocking(move || build::build(version)).await.unwrap();
         let directory = built.unwrap_or_else(|error| panic!("{error}"));
         let class_path = format!(
@@ -103,7 +121,7 @@ impl PeerOptions {
             // A short life on few processors: no time for the big compiler, no threads for the heap.
             .args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m"])
             .args(["-cp", &class_path, "interop.Main"])
-            .args(&arguments)
+            .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)

@@ -35,7 +35,7 @@ pub enum Codec {
     #[default]
     Raw,
     /// `"string"`: `StringCodec` with plain text, which handlers see as a JSON string.
-    String,
+    Text,
     /// `"json"`: JSON text as it is, as `TypedJsonJacksonCodec` writes it, and as Java puts it into
     /// the strings of a `StringCodec`.
     Json,
@@ -64,7 +64,7 @@ impl Codec {
     pub fn encode(&self, payload: &Bytes) -> Result<Bytes> {
         match self {
             Self::Raw => Ok(raw::encode(payload)),
-            Self::String => string::encode(payload),
+            Self::Text => string::encode(payload),
             Self::Json => json::encode(payload),
             Self::Jackson { class } => jackson::encode(payload, class.as_deref()),
             Self::Kryo5 { class } => kryo5::encode(payload, class.as_deref()),
@@ -80,7 +80,7 @@ impl Codec {
     pub fn decode(&self, bytes: &Bytes) -> Result<Bytes> {
         match self {
             Self::Raw => Ok(raw::decode(bytes)),
-            Self::String => string::decode(bytes),
+            Self::Text => string::decode(bytes),
             Self::Json => json::decode(bytes),
             Self::Jackson { .. } => jackson::decode(bytes),
             Self::Kryo5 { .. } => kryo5::decode(bytes),

@@ -15,7 +15,7 @@ impl Codec {
     fn named(name: &str, class: Option<String>) -> Result<Self> {
         let codec = match name {
             "raw" => Self::Raw,
-            "string" => Self::String,
+            "string" => Self::Text,
             "json" => Self::Json,
             "jackson" => Self::Jackson { class: class.clone() },
             "kryo5" => Self::Kryo5 { class: class.clone() },
@@ -26,7 +26,7 @@ impl Codec {
                 ));
             }
         };
-        if class.is_some() && matches!(codec, Self::Raw | Self::String | Self::Json) {
+        if class.is_some() && matches!(codec, Self::Raw | Self::Text | Self::Json) {
             return Err(refused(
                 format!("the codec {name:?} takes no class"),
                 "leave it out, or choose the codec `jackson` or `kryo5`",
@@ -109,7 +109,7 @@ mod tests {
         let class = || Some("com.example.Order".to_owned());
         for (json, codec) in [
             (r#""raw""#, Codec::Raw),
-            (r#""string""#, Codec::String),
+            (r#""string""#, Codec::Text),
             (r#""json""#, Codec::Json),
             (r#""jackson""#, Codec::Jackson { class: None }),
             (r#""jackson:com.example.Order""#, Codec::Jackson { class: class() }),
