@@ -11,7 +11,7 @@ use dq_core::{Backend, Error, ErrorKind, QueueName, Result};
 use serde::Deserialize;
 
 use crate::backend::RedisBackend;
-use crate::connect::{Server, ServerSettings, address_of};
+use crate::connect::{Server, ServerSettings, fields_of};
 use crate::shards;
 
 /// Settings of the native backend: `type = "redis"` and, beside it, these fields.
@@ -89,12 +89,7 @@ impl RedisConfig {
     /// `Config` naming the option that is unknown or malformed.
     pub fn from_url(url: &ConnectUrl) -> Result<Self> {
         url.expect_options(&["prefix", "ca", "tls", "response_timeout"])?;
-        let mut fields = serde_json::Map::new();
-        fields.insert("url".to_owned(), address_of(url).into());
-        for (name, value) in url.options().iter().filter(|(name, _)| name != "tls") {
-            fields.insert(name.clone(), value.as_str().into());
-        }
-        let config: Self = serde_json::from_value(fields.into()).map_err(|error| {
+        let config: Self = serde_json::from_value(fields_of(url, &[])).map_err(|error| {
             refused(format!("the Redis URL has a wrong option: {error}"), "see `RedisConfig`")
         })?;
         config.validate()?;

@@ -52,9 +52,15 @@ impl Scripts {
             reschedule: lasting(include_str!("scripts/reschedule.lua")),
             stats: passing(include_str!("scripts/stats.lua")),
             browse: passing(include_str!("scripts/browse.lua")),
-            get: passing(include_str!("scripts/get.lua")),
+            get: passing(concat!(
+                include_str!("scripts/view.lua"),
+                include_str!("scripts/get.lua")
+            )),
             dead: lasting(include_str!("scripts/dead.lua")),
-            purge: lasting(include_str!("scripts/purge.lua")),
+            purge: lasting(concat!(
+                include_str!("scripts/clear.lua"),
+                include_str!("scripts/purge.lua")
+            )),
             pause: lasting(include_str!("scripts/pause.lua")),
             layout: passing(include_str!("scripts/layout.lua")),
             dead_keys: passing(include_str!("scripts/dead_keys.lua")),
@@ -88,9 +94,15 @@ impl Scripts {
             reschedule: lasting(include_str!("scripts/redisson/reschedule.lua")),
             stats: passing(include_str!("scripts/redisson/stats.lua")),
             browse: passing(include_str!("scripts/redisson/browse.lua")),
-            get: passing(include_str!("scripts/redisson/get.lua")),
+            get: passing(concat!(
+                include_str!("scripts/view.lua"),
+                include_str!("scripts/redisson/get.lua")
+            )),
             dead: lasting(include_str!("scripts/dead.lua")),
-            purge: lasting(include_str!("scripts/redisson/purge.lua")),
+            purge: lasting(concat!(
+                include_str!("scripts/clear.lua"),
+                include_str!("scripts/redisson/purge.lua")
+            )),
             pause: lasting(include_str!("scripts/pause.lua")),
             layout: passing(include_str!("scripts/layout.lua")),
             dead_keys: passing(include_str!("scripts/dead_keys.lua")),

@@ -10,4 +10,4 @@ pub(crate) use address::Address;
 pub(crate) use link::{Effect, Failure, Link};
 pub(crate) use server::{Server, ServerSettings, Target};
 pub(crate) use subscriber::{OnMessage, Source, Subscriber};
-pub(crate) use url::{address_of, as_redis};
+pub(crate) use url::{as_redis, fields_of};

@@ -3,6 +3,7 @@
 
 use dq_core::config::{ConnectUrl, Secret};
 use dq_core::{Error, ErrorKind, Result};
+use serde_json::{Map, Value};
 
 /// The one option that belongs to the address.
 const TLS: &str = "tls";
@@ -55,8 +56,20 @@ pub(super) fn read(field: &Secret) -> Result<ConnectUrl> {
     Ok(url)
 }
 
+/// The fields that a URL with settings stands for. Values are text, as in a configuration file; those
+/// of `plain` are numbers or truth values where they can be read so.
+pub(crate) fn fields_of(url: &ConnectUrl, plain: &[&str]) -> Value {
+    let mut fields = Map::new();
+    fields.insert("url".to_owned(), address_of(url).into());
+    for (name, value) in url.options().iter().filter(|(name, _)| name != TLS) {
+        let read = plain.contains(&name.as_str()).then(|| serde_json::from_str(value).ok());
+        fields.insert(name.clone(), read.flatten().unwrap_or_else(|| value.as_str().into()));
+    }
+    fields.into()
+}
+
 /// What of a URL with settings goes into the field.
-pub(crate) fn address_of(url: &ConnectUrl) -> String {
+fn address_of(url: &ConnectUrl) -> String {
     let whole = url.whole().expose();
     let address = whole.split_once('?').map_or(whole, |(address, _)| address);
     match url.options().iter().find(|(name, _)| name == TLS) {

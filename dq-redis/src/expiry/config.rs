@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use dq_core::config::{BackendConfig, ConnectUrl, Environment, Secret};
-use dq_core::{Backend, Error, ErrorKind, QueueName, Result};
+use dq_core::{Backend, QueueName, Result};
 use serde::Deserialize;
 
 use super::RedisExpiryBackend;
-use crate::config::RedisConfig;
-use crate::connect::{address_of, as_redis};
+use crate::config::{RedisConfig, refused};
+use crate::connect::{as_redis, fields_of};
 use crate::shards;
 
 /// Settings of the backend with key expiry: `type = "redis-expiry"` and, beside it, these fields.
@@ -74,21 +74,13 @@ impl RedisExpiryConfig {
     /// `Config` naming the option that is unknown or malformed.
     pub fn from_url(url: &ConnectUrl) -> Result<Self> {
         url.expect_options(&["prefix", "ca", "tls", "response_timeout", "configure"])?;
-        let mut fields = serde_json::Map::new();
-        fields.insert("url".to_owned(), address_of(url).into());
-        for (name, value) in url.options().iter().filter(|(name, _)| name != "tls") {
-            let value = match (name.as_str(), value.as_str()) {
-                ("configure", "true") => true.into(),
-                ("configure", "false") => false.into(),
-                (_, value) => value.into(),
-            };
-            fields.insert(name.clone(), value);
-        }
-        let config: Self = serde_json::from_value(fields.into()).map_err(|error| {
-            Error::new(ErrorKind::Config, format!("the Redis URL has a wrong option: {error}"))
-                .remedy("see `RedisExpiryConfig`")
-                .operation("connect")
-        })?;
+        let config: Self =
+            serde_json::from_value(fields_of(url, &["configure"])).map_err(|error| {
+                refused(
+                    format!("the Redis URL has a wrong option: {error}"),
+                    "see `RedisExpiryConfig`",
+                )
+            })?;
         config.native().validate()?;
         Ok(config)
     }
@@ -121,6 +113,8 @@ dq_core::register_backend! {
 
 #[cfg(test)]
 mod tests {
+    use dq_core::ErrorKind;
+
     use super::*;
 
     fn read(url: &str) -> Result<RedisExpiryConfig> {

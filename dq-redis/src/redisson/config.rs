@@ -13,7 +13,7 @@ use serde::Deserialize;
 use super::backend::RedissonBackend;
 use super::{Codec, Format};
 use crate::config::{check_prefix, default_prefix, default_response_timeout, refused};
-use crate::connect::{Server, ServerSettings, address_of, as_redis};
+use crate::connect::{Server, ServerSettings, as_redis, fields_of};
 
 /// Settings of the Redisson-compatible backend: `type = "redisson"` and, beside it, these fields.
 ///
@@ -151,19 +151,8 @@ impl RedissonConfig {
             "peeks",
         ];
         url.expect_options(&OPTIONS)?;
-        let mut fields = serde_json::Map::new();
-        fields.insert("url".to_owned(), address_of(url).into());
-        for (name, value) in url.options().iter().filter(|(name, _)| name != "tls") {
-            // What is neither a number nor a truth value is text, as in a configuration file.
-            let value = match name.as_str() {
-                "peeks" | "fair_with_java" => {
-                    serde_json::from_str(value).unwrap_or_else(|_| value.as_str().into())
-                }
-                _ => value.as_str().into(),
-            };
-            fields.insert(name.clone(), value);
-        }
-        let config: Self = serde_json::from_value(fields.into()).map_err(|error| {
+        let fields = fields_of(url, &["peeks", "fair_with_java"]);
+        let config: Self = serde_json::from_value(fields).map_err(|error| {
             refused(format!("the redisson URL has a wrong option: {error}"), "see `RedissonConfig`")
         })?;
         config.validate()?;
