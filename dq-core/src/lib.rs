@@ -9,6 +9,7 @@ pub mod config;
 pub mod entropy;
 pub mod error;
 pub mod handler;
+pub mod machine;
 pub mod memory;
 pub mod model;
 pub mod runner;

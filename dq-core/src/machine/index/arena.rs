@@ -76,6 +76,14 @@ impl<T> Arena<T> {
         self.len == 0
     }
 
+    /// All records, in no order that means anything.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.chunks.iter().flatten().filter_map(|cell| match cell {
+            Cell::Used(record) => Some(record),
+            Cell::Free(_) => None,
+        })
+    }
+
     fn cell_mut(&mut self, slot: Slot) -> &mut Cell<T> {
         &mut self.chunks[slot as usize / CHUNK][slot as usize % CHUNK]
     }

@@ -12,12 +12,12 @@ use crate::model::{Job, JobId, JobKey, JobState, JobView, NewJob, QueueName, Tar
 #[derive(Debug, Default)]
 pub(super) struct Store {
     pub(super) records: Arena<Record>,
-    ids: Lookup,
+    pub(super) ids: Lookup,
     keys: Lookup,
     pub(super) queues: Vec<Queue>,
     numbers: HashMap<QueueName, usize>,
-    next_seq: u64,
-    last_token: u64,
+    pub(super) next_seq: u64,
+    pub(super) last_token: u64,
     /// No lease ends before this, in Unix milliseconds; `None` if there is none.
     next_lapse: Option<i64>,
 }
@@ -280,7 +280,7 @@ impl Store {
         }
     }
 
-    fn file_key(&mut self, slot: Slot) {
+    pub(super) fn file_key(&mut self, slot: Slot) {
         let Record { job, queue, .. } = &self.records[slot];
         if let Some(key) = &job.key {
             self.keys.insert(&(*queue, key), slot);
