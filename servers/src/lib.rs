@@ -22,6 +22,7 @@ mod process;
 mod program;
 mod redis;
 mod resp;
+mod tls;
 mod watchdog;
 
 pub use redis::{Redis, RedisCluster, RedisOptions, Sentinel, shared_redis};

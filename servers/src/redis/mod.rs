@@ -3,7 +3,6 @@
 mod cluster;
 mod options;
 mod sentinel;
-mod tls;
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -16,6 +15,7 @@ pub use sentinel::Sentinel;
 
 use crate::process::{PATIENCE, Process};
 use crate::resp::{Connection, Reply};
+use crate::tls;
 
 /// One private Redis server at a free port of 127.0.0.1, with a directory of its own.
 ///

@@ -10,11 +10,16 @@ use crate::install::REDIS;
 use crate::port;
 use crate::process::{PATIENCE, Process};
 use crate::program::Program;
-use crate::redis::{Redis, tls};
+use crate::redis::Redis;
+use crate::tls;
 use crate::watchdog::Watchdog;
 
 /// The Unix socket in a server's directory.
 pub(super) const SOCKET: &str = "redis.sock";
+
+/// What TLS needs, with paths relative to the server's directory.
+const TLS: &str = "tls-cert-file server.crt\ntls-key-file server.key\n\
+    tls-ca-cert-file ca.crt\ntls-auth-clients no\n";
 
 /// How often a lost race for a port is run again.
 const ATTEMPTS: usize = 10;
@@ -128,7 +133,7 @@ impl RedisOptions {
     /// Paths are relative to the server's directory, in which it runs.
     fn configuration(&self, port: u16) -> String {
         let ports = match self.tls {
-            true => format!("port 0\ntls-port {port}\n{}", tls::DIRECTIVES),
+            true => format!("port 0\ntls-port {port}\n{}", TLS),
             false => format!("port {port}\n"),
         };
         let mut text = format!("bind 127.0.0.1\n{ports}unixsocket {SOCKET}\ndaemonize no\ndir .\n");

@@ -7,11 +7,11 @@ use crate::install::REDIS;
 use crate::program::Program;
 
 /// The authority that clients must trust, in the server's directory.
-pub(super) const AUTHORITY: &str = "ca.crt";
+pub(crate) const AUTHORITY: &str = "ca.crt";
 
-/// What the server needs, with paths relative to its directory.
-pub(super) const DIRECTIVES: &str = "tls-cert-file server.crt\ntls-key-file server.key\n\
-    tls-ca-cert-file ca.crt\ntls-auth-clients no\n";
+/// The server's certificate and its key, in the same place.
+pub(crate) const CERTIFICATE: &str = "server.crt";
+pub(crate) const KEY: &str = "server.key";
 
 /// Clients such as rustls insist that an authority is not also a server, and on the name in
 /// `subjectAltName`.
@@ -40,7 +40,7 @@ const COMMANDS: [&str; 5] = [
 ];
 
 /// Makes the certificates in `dir`.
-pub(super) fn certify(dir: &Path) {
+pub(crate) fn certify(dir: &Path) {
     let openssl = Program::expect(REDIS, "openssl");
     let file = dir.join("openssl.cnf");
     fs::write(&file, CONFIGURATION)
