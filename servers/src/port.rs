@@ -2,6 +2,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::{Ipv4Addr, TcpListener};
+use std::sync::{Mutex, PoisonError};
 
 /// Below the ports that systems give to outgoing connections: a client that keeps trying a server
 /// which is down could otherwise be given the server's port, and be connected to itself. And low
@@ -21,12 +22,19 @@ pub(crate) fn free_with_bus() -> u16 {
 }
 
 fn pick(fits: impl Fn(u16) -> bool) -> u16 {
+    // A slow server listens only seconds later: meanwhile, none of ours is given the same port.
+    static LATELY: Mutex<Vec<u16>> = Mutex::new(Vec::new());
+    let mut lately = LATELY.lock().unwrap_or_else(PoisonError::into_inner);
+    let excess = lately.len().saturating_sub(1000);
+    lately.drain(..excess);
     // Each `RandomState` has a key of its own, so processes that start together do not meet.
     let random = RandomState::new();
-    (0..COUNT)
+    let port = (0..COUNT)
         .map(|attempt| FIRST + (random.hash_one(attempt) % COUNT) as u16)
-        .find(|port| fits(*port))
-        .unwrap_or_else(|| panic!("no port of 127.0.0.1 is free"))
+        .find(|port| !lately.contains(port) && fits(*port))
+        .unwrap_or_else(|| panic!("no port of 127.0.0.1 is free"));
+    lately.push(port);
+    port
 }
 
 fn is_free(port: u16) -> bool {

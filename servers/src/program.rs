@@ -11,20 +11,24 @@ pub(crate) struct Program {
     pub(crate) path: PathBuf,
     /// The value of `LD_LIBRARY_PATH` that an unpacked program needs for its libraries.
     pub(crate) libraries: Option<OsString>,
+    /// All that the program finds in its environment besides libraries and `PATH`, if it must not
+    /// see ours.
+    pub(crate) environment: Option<Vec<(&'static str, OsString)>>,
 }
 
 impl Program {
     /// Looks for `name` among the machine's programs, then among those unpacked as `package`.
     pub(crate) fn find(package: &str, name: &str) -> Option<Self> {
         on_path(name)
-            .map(|path| Self { path, libraries: None })
+            .map(|path| Self { path, libraries: None, environment: None })
             .or_else(|| Self::unpacked(&place().join(package), name))
     }
 
     /// The program `name` in a directory that Debian packages were unpacked into.
     pub(crate) fn unpacked(root: &Path, name: &str) -> Option<Self> {
         let path = root.join("usr/bin").join(name);
-        path.is_file().then(|| Self { path, libraries: libraries(root) })
+        let libraries = path.is_file().then(|| libraries(root))?;
+        Some(Self { path, libraries, environment: None })
     }
 
     /// As [`find`](Self::find), for tests: what is missing is told with the remedy.
@@ -47,6 +51,10 @@ impl Program {
 
     /// Gives `command` what the program needs from its environment.
     pub(crate) fn prepare(&self, command: &mut Command) {
+        if let Some(environment) = &self.environment {
+            command.env_clear().envs(env::var_os("PATH").map(|path| ("PATH", path)));
+            command.envs(environment.iter().map(|(name, value)| (name, value)));
+        }
         if let Some(libraries) = &self.libraries {
             command.env("LD_LIBRARY_PATH", libraries);
         }
@@ -69,7 +77,7 @@ pub(crate) fn on_path(name: &str) -> Option<PathBuf> {
 }
 
 /// The directories below `root` in which Debian keeps libraries, before those set already.
-fn libraries(root: &Path) -> Option<OsString> {
+pub(crate) fn libraries(root: &Path) -> Option<OsString> {
     let roots = [root.join("usr/lib"), root.join("lib")];
     let by_machine = roots.iter().filter_map(|dir| dir.read_dir().ok()).flatten();
     let by_machine = by_machine.filter_map(|entry| Some(entry.ok()?.path()));
