@@ -8,17 +8,44 @@ use std::path::Path;
 
 use crate::debian::{self, Done};
 use crate::program::{Program, on_path, place};
+use crate::rabbitmq::Installation;
 
 /// The name of the directory of Redis, and of what comes with it.
 pub(crate) const REDIS: &str = "redis";
+
+/// The name of the directory of RabbitMQ and its Erlang.
+pub(crate) const RABBITMQ: &str = "rabbitmq";
+
+/// All that RabbitMQ needs of Erlang. By name, so that the tree is complete where the machine has
+/// some of it.
+const ERLANG: [&str; 17] = [
+    "erlang-asn1",
+    "erlang-base",
+    "erlang-crypto",
+    "erlang-eldap",
+    "erlang-ftp",
+    "erlang-inets",
+    "erlang-mnesia",
+    "erlang-os-mon",
+    "erlang-parsetools",
+    "erlang-public-key",
+    "erlang-runtime-tools",
+    "erlang-snmp",
+    "erlang-ssl",
+    "erlang-syntax-tools",
+    "erlang-tftp",
+    "erlang-tools",
+    "erlang-xmerl",
+];
 
 /// All programs, one after the other.
 ///
 /// # Errors
 ///
-/// Those of [`redis`] and [`java`].
+/// Those of [`redis`], [`rabbitmq`] and [`java`].
 pub fn everything() -> Result<(), String> {
     redis()?;
+    rabbitmq()?;
     java()
 }
 
@@ -46,6 +73,24 @@ pub fn redis() -> Result<(), String> {
     packages_or(&programs, || {
         debian::unpack(&["redis-server", "redis-tools", "openssl"], &target, works)
     })
+}
+
+/// RabbitMQ with its tools, and the Erlang that runs them.
+///
+/// # Errors
+///
+/// A text that says what to install by hand, or which command failed.
+pub fn rabbitmq() -> Result<(), String> {
+    if Installation::of_machine().is_some_and(|installation| installation.runs()) {
+        return Ok(());
+    }
+    let works = |root: &Path| Installation::unpacked(root).is_some_and(|found| found.runs());
+    let target = place().join(RABBITMQ);
+    if works(&target) {
+        return Ok(());
+    }
+    let packages = [&ERLANG[..], &["rabbitmq-server"]].concat();
+    packages_or(&["erl", "rabbitmq-server"], || debian::unpack(&packages, &target, works))
 }
 
 /// A JDK and Maven, for the tests beside Java's programs.

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dq_servers::{Redis, shared_redis};
+use dq_servers::{Redis, shared_rabbitmq, shared_redis};
 
 const TASK: &str = "DQ_SERVERS_TEST_CHILD";
 
@@ -17,6 +17,13 @@ const TASK: &str = "DQ_SERVERS_TEST_CHILD";
 #[test]
 fn child() {
     let Ok(task) = std::env::var(TASK) else { return };
+    if task == "rabbitmq" {
+        let (rabbit, none) = (shared_rabbitmq(), Path::new("none"));
+        for (port, dir) in [(rabbit.port(), rabbit.dir()), (rabbit.epmd_port(), none)] {
+            println!("\nserver {port} {}", dir.display());
+        }
+        let _ = std::io::stdin().read_to_end(&mut Vec::new());
+    }
     let other = Redis::start();
     if task == "frozen" {
         shared_redis().freeze();
@@ -57,6 +64,17 @@ fn a_process_that_exits_without_dropping_leaves_nothing() {
     let (mut child, servers) = start("exit");
     assert!(child.wait().expect("a child").success());
     until_gone(&servers);
+}
+
+#[test]
+fn a_killed_process_leaves_nothing_of_rabbitmq() {
+    let (mut child, servers) = start("rabbitmq");
+    for (port, _) in &servers {
+        TcpStream::connect(("127.0.0.1", *port)).expect("the server is there");
+    }
+    child.kill().expect("a child");
+    until_gone(&servers);
+    child.wait().expect("a child");
 }
 
 /// The child and the ports and directories of its servers.

@@ -6,7 +6,7 @@ use crate::run::Done;
 
 /// Takes what the machine has and fetches the rest; see `dq_servers::install`.
 pub(crate) fn servers() -> Done {
-    println!("── servers");
+    println!("── servers: Redis, RabbitMQ, Java");
     let start = Instant::now();
     dq_servers::install::everything()?;
     println!("── servers: ok, {:.1} s\n", start.elapsed().as_secs_f64());

@@ -1,0 +1,129 @@
+//! Where RabbitMQ and its Erlang are, and how their programs are started.
+//!
+//! Debian's scripts are passed by: `rabbitmq-server` wants to be root or the user `rabbitmq`, and
+//! `erl` knows only `/usr/lib/erlang`. What they do in the end is done here, with every path given
+//! in the environment, so that an unpacked tree runs wherever it lies.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use crate::install::RABBITMQ;
+use crate::program::{Program, libraries, on_path, place};
+
+/// RabbitMQ and an Erlang that runs it.
+#[derive(Clone, Debug)]
+pub(crate) struct Installation {
+    /// Erlang's root, with `lib`.
+    erlang: PathBuf,
+    /// Erlang's programs.
+    bin: PathBuf,
+    /// RabbitMQ's root, with `plugins` and `escript`.
+    home: PathBuf,
+    libraries: Option<OsString>,
+}
+
+impl Installation {
+    /// What the machine has, or what was unpacked.
+    pub(crate) fn find() -> Option<Self> {
+        Self::of_machine().or_else(|| Self::unpacked(&place().join(RABBITMQ)))
+    }
+
+    /// As [`find`](Self::find), for tests: what is missing is told with the remedy.
+    pub(crate) fn expect() -> Self {
+        Self::find().unwrap_or_else(|| panic!("RabbitMQ is not there: run `cargo xtask servers`"))
+    }
+
+    /// What the machine has.
+    pub(crate) fn of_machine() -> Option<Self> {
+        let erl = on_path("erl")?.canonicalize().ok()?;
+        let (erlang, bin) = erl.ancestors().find_map(erlang)?;
+        // Debian's script is none of RabbitMQ's tree, nor on the path of everyone.
+        let server = on_path("rabbitmq-server").and_then(|path| path.canonicalize().ok());
+        let server = server.unwrap_or_default();
+        let own = server.ancestors().find(|dir| is_home(dir)).map(Path::to_owned);
+        let home = own.or_else(|| home(Path::new("/usr/lib/rabbitmq/lib")))?;
+        Some(Self { erlang, bin, home, libraries: None })
+    }
+
+    /// What Debian packages were unpacked into `root`.
+    pub(crate) fn unpacked(root: &Path) -> Option<Self> {
+        // The programs go to directories of their own, where a relative path would not lead here.
+        let root = root.canonicalize().ok()?;
+        let (erlang, bin) = erlang(&root.join("usr/lib/erlang"))?;
+        let home = home(&root.join("usr/lib/rabbitmq/lib"))?;
+        Some(Self { erlang, bin, home, libraries: libraries(&root) })
+    }
+
+    /// Does Erlang start? Its libraries, or those of its `crypto`, may be missing.
+    pub(crate) fn runs(&self) -> bool {
+        let home = OsString::from("/nonexistent");
+        let test = "ok = crypto:start(), halt(0).";
+        let erl = self.erl(vec![("HOME", home)]);
+        let output =
+            erl.command().args(["-noinput", "-boot", "start_clean", "-eval", test]).output();
+        output.is_ok_and(|output| output.status.success())
+    }
+
+    /// Erlang itself; `environment` says what else it finds there.
+    pub(crate) fn erl(&self, environment: Vec<(&'static str, OsString)>) -> Program {
+        let mut program = self.program("erlexec", environment);
+        let plugins = self.home.join("plugins");
+        program.environment.get_or_insert_default().extend([
+            ("ROOTDIR", self.erlang.clone().into()),
+            ("BINDIR", self.bin.clone().into()),
+            ("EMU", "beam".into()),
+            ("PROGNAME", "erl".into()),
+            ("ERL_LIBS", plugins.clone().into()),
+            ("RABBITMQ_HOME", self.home.clone().into()),
+            ("RABBITMQ_PLUGINS_DIR", plugins.into()),
+        ]);
+        program
+    }
+
+    /// The tool that evaluates expressions on a running node.
+    pub(crate) fn erl_call(&self, environment: Vec<(&'static str, OsString)>) -> Program {
+        self.program("erl_call", environment)
+    }
+
+    /// The daemon by which Erlang's nodes find each other's ports.
+    pub(crate) fn epmd(&self) -> Program {
+        self.program("epmd", Vec::new())
+    }
+
+    /// The script of `rabbitmqctl`, for Erlang.
+    pub(crate) fn ctl(&self) -> PathBuf {
+        self.home.join("escript/rabbitmqctl")
+    }
+
+    fn program(&self, name: &str, mut environment: Vec<(&'static str, OsString)>) -> Program {
+        // RabbitMQ's tools warn of any other.
+        environment.push(("LC_ALL", "C.UTF-8".into()));
+        Program {
+            path: self.bin.join(name),
+            libraries: self.libraries.clone(),
+            environment: Some(environment),
+        }
+    }
+}
+
+/// If `dir` is a root of Erlang: `dir`, and its directory of programs.
+fn erlang(dir: &Path) -> Option<(PathBuf, PathBuf)> {
+    let bin = newest(dir, "erts-")?.join("bin");
+    bin.join("erlexec").is_file().then(|| (dir.to_owned(), bin))
+}
+
+/// The home of RabbitMQ below `lib`.
+fn home(lib: &Path) -> Option<PathBuf> {
+    newest(lib, "rabbitmq_server-").filter(|dir| is_home(dir))
+}
+
+fn is_home(dir: &Path) -> bool {
+    dir.join("plugins").is_dir() && dir.join("escript/rabbitmqctl").is_file()
+}
+
+/// The entry of `dir` with that prefix before its version.
+fn newest(dir: &Path, prefix: &str) -> Option<PathBuf> {
+    let entries = dir.read_dir().ok()?.filter_map(|entry| Some(entry.ok()?.path()));
+    let name = |path: &PathBuf| path.file_name().map(|name| name.to_string_lossy().into_owned());
+    entries.filter(|path| name(path).is_some_and(|name| name.starts_with(prefix))).max_by_key(name)
+}

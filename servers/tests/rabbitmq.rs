@@ -1,0 +1,100 @@
+//! One private RabbitMQ server, through all that tests do to it.
+
+use std::net::TcpStream;
+
+use dq_servers::{RabbitMq, shared_rabbitmq};
+
+/// Declares a durable queue of that type, or says why not.
+fn declare(rabbit: &RabbitMq, name: &str, kind: &str) -> Result<String, String> {
+    let declare = format!(
+        "{{new, _}} = rabbit_amqqueue:declare({{resource, <<\"/\">>, queue, <<\"{name}\">>}}, true, \
+         false, [{{<<\"x-queue-type\">>, longstr, <<\"{kind}\">>}}], none, <<\"dq\">>), ok"
+    );
+    rabbit.try_eval(&declare)
+}
+
+fn queues(rabbit: &RabbitMq) -> Vec<String> {
+    let listed = rabbit.ctl(&["--silent", "list_queues", "name"]);
+    let mut names: Vec<String> = listed.split_whitespace().map(str::to_owned).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_server_is_ready_and_leaves_nothing_behind() {
+    let rabbit = RabbitMq::start();
+    assert_eq!(rabbit.url(), format!("amqp://dq:secret@127.0.0.1:{}/%2f", rabbit.port()));
+    assert!(rabbit.ctl(&["list_users"]).contains("dq\t[administrator]"));
+    assert_eq!(rabbit.eval("node()"), format!("'{}'", rabbit.node()));
+    rabbit.try_ctl(&["no_such_command"]).expect_err("there is no such command");
+    for kind in ["classic", "quorum", "stream"] {
+        declare(&rabbit, kind, kind).expect("a queue");
+    }
+    let flags = rabbit.ctl(&["list_feature_flags"]);
+    assert!(!flags.contains("disabled"), "{flags}");
+
+    let (dir, address) = (rabbit.dir().to_owned(), rabbit.address());
+    drop(rabbit);
+    assert!(!dir.exists());
+    TcpStream::connect(address).expect_err("the port is closed");
+}
+
+#[test]
+fn what_is_durable_outlives_crashes_and_stops() {
+    let rabbit = RabbitMq::start();
+    let port = rabbit.port();
+    declare(&rabbit, "a", "quorum").expect("a queue");
+    rabbit.kill();
+    TcpStream::connect(rabbit.address()).expect_err("the port is closed");
+    rabbit.restart();
+    assert_eq!((rabbit.port(), queues(&rabbit)), (port, vec!["a".to_owned()]));
+
+    rabbit.stop();
+    assert!(rabbit.log().contains("stopped TCP listener"), "{}", rabbit.log());
+    rabbit.restart();
+    assert_eq!(queues(&rabbit), ["a"]);
+    // Frozen servers are stopped too.
+    rabbit.freeze();
+    rabbit.stop();
+    assert!(rabbit.process_id().is_none());
+}
+
+#[test]
+fn settings_reach_the_server() {
+    let rabbit = RabbitMq::options()
+        .set("heartbeat", "17")
+        .advanced("rabbit", "quorum_tick_interval", "1000")
+        .management()
+        .without_feature_flag("stream_queue")
+        .start();
+    let setting = |key: &str| rabbit.eval(&format!("application:get_env(rabbit, {key})"));
+    assert_eq!(setting("heartbeat"), "{ok,17}");
+    assert_eq!(setting("quorum_tick_interval"), "{ok,1000}");
+    assert_eq!(setting("dead_letter_worker_publisher_confirm_timeout"), "{ok,5000}");
+    assert_eq!(setting("dead_letter_worker_consumer_prefetch"), "{ok,512}");
+    declare(&rabbit, "s", "stream").expect_err("the flag is disabled");
+    declare(&rabbit, "q", "quorum").expect("a queue");
+    let management = rabbit.management_url().rsplit_once('@').expect("a user").1.to_owned();
+    TcpStream::connect(management).expect("the port is open");
+
+    let stock = RabbitMq::options().stock().start();
+    let value = stock.eval("application:get_env(rabbit, dead_letter_worker_consumer_prefetch)");
+    assert_eq!(value, "{ok,32}");
+}
+
+#[test]
+#[should_panic(expected = "no_such_key")]
+fn a_server_that_cannot_start_says_why() {
+    RabbitMq::options().set("no_such_key", "1").start();
+}
+
+#[test]
+fn virtual_hosts_are_apart() {
+    let rabbit = shared_rabbitmq();
+    assert!(std::ptr::eq(rabbit, shared_rabbitmq()));
+    assert!(rabbit.vhost("trial-1").ends_with(&format!(":{}/trial-1", rabbit.port())));
+    declare(rabbit, "q", "classic").expect("a queue");
+    assert_eq!(rabbit.ctl(&["--silent", "list_queues", "-p", "trial-1"]), "");
+    let rights = rabbit.ctl(&["list_permissions", "-p", "trial-1"]);
+    assert!(rights.contains("dq\t.*\t.*\t.*"), "{rights}");
+}
