@@ -39,6 +39,8 @@ pub mod prelude;
 pub use dq_core::*;
 #[doc(inline)]
 pub use dq_macros::{QueueCode, delay_handler};
+#[cfg(feature = "rabbitmq")]
+pub use dq_rabbit as rabbit;
 #[cfg(feature = "redis")]
 pub use dq_redis as redis;
 #[cfg(any(feature = "sqlite", feature = "sqlite-system"))]
