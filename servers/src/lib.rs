@@ -29,6 +29,6 @@ mod resp;
 mod tls;
 mod watchdog;
 
-pub use rabbitmq::{RabbitMq, RabbitOptions, shared_rabbitmq};
+pub use rabbitmq::{RabbitCluster, RabbitMq, RabbitOptions, shared_rabbitmq};
 pub use redis::{Redis, RedisCluster, RedisOptions, Sentinel, shared_redis};
 pub use resp::{Connection, Reply};

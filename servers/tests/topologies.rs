@@ -2,11 +2,13 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dq_servers::{Redis, RedisCluster, Sentinel};
+use dq_servers::{RabbitMq, Redis, RedisCluster, Sentinel};
 use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 #[test]
 fn a_cluster_shares_the_slots() {
@@ -50,22 +52,36 @@ fn a_sentinel_knows_its_primary_and_its_successor() {
 fn a_server_with_tls_is_who_its_authority_says() {
     let redis = Redis::options().tls().start();
     assert_eq!(redis.url(), format!("rediss://127.0.0.1:{}/0", redis.port()));
-    let mut roots = rustls::RootCertStore::empty();
-    let authority = CertificateDer::from_pem_file(redis.ca()).expect("a certificate");
-    roots.add(authority).expect("an authority");
-    let trusting = rustls::ClientConfig::builder().with_root_certificates(roots);
-    assert_eq!(ping(&redis, trusting.with_no_client_auth()).expect("an answer"), *b"+PONG");
+    let pong = ask(redis.address(), trusting(&redis.ca()), b"PING\r\n");
+    assert_eq!(pong.expect("an answer"), *b"+PONG");
+    ask(redis.address(), trusting_nobody(), b"PING\r\n").expect_err("an unknown authority");
 
-    let nobody = rustls::RootCertStore::empty();
-    let wary = rustls::ClientConfig::builder().with_root_certificates(nobody);
-    ping(&redis, wary.with_no_client_auth()).expect_err("an unknown authority");
+    let rabbit = RabbitMq::options().tls().start();
+    assert_eq!(rabbit.url(), format!("amqps://dq:secret@127.0.0.1:{}/%2f", rabbit.port()));
+    let hello = b"AMQP\x00\x00\x09\x01";
+    let start = ask(rabbit.address(), trusting(&rabbit.ca()), hello).expect("an answer");
+    assert_eq!(start[..3], [1, 0, 0], "a method on channel 0");
+    ask(rabbit.address(), trusting(&redis.ca()), hello).expect_err("another authority");
 }
 
-fn ping(redis: &Redis, client: rustls::ClientConfig) -> std::io::Result<[u8; 5]> {
+fn trusting(authority: &Path) -> ClientConfig {
+    let mut roots = RootCertStore::empty();
+    let authority = CertificateDer::from_pem_file(authority).expect("a certificate");
+    roots.add(authority).expect("an authority");
+    ClientConfig::builder().with_root_certificates(roots).with_no_client_auth()
+}
+
+fn trusting_nobody() -> ClientConfig {
+    let nobody = RootCertStore::empty();
+    ClientConfig::builder().with_root_certificates(nobody).with_no_client_auth()
+}
+
+/// The first bytes of the answer.
+fn ask(address: String, client: ClientConfig, words: &[u8]) -> std::io::Result<[u8; 5]> {
     let name = ServerName::try_from("127.0.0.1").expect("a name");
-    let client = rustls::ClientConnection::new(Arc::new(client), name).expect("a client");
-    let mut stream = rustls::StreamOwned::new(client, TcpStream::connect(redis.address())?);
-    stream.write_all(b"PING\r\n")?;
+    let client = ClientConnection::new(Arc::new(client), name).expect("a client");
+    let mut stream = StreamOwned::new(client, TcpStream::connect(address)?);
+    stream.write_all(words)?;
     let mut answer = [0; 5];
     stream.read_exact(&mut answer)?;
     Ok(answer)

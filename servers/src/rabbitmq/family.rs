@@ -1,9 +1,10 @@
-//! What the nodes of one cluster share, be it a cluster of one: a name, a secret, and the daemon
-//! that knows their ports. All of it is private: the machine's daemon at port 4369 and the cookie
+//! What the nodes of one cluster share, be it a cluster of one: a name, a secret, certificates, and
+//! the daemon that knows their ports. All of it is private: the machine's daemon at port 4369 and the cookie
 //! in the user's home are left alone.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::{Ipv4Addr, TcpStream};
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -24,7 +25,7 @@ pub(super) struct Family {
     pub(super) cookie: String,
     /// Where the daemon is.
     pub(super) epmd: u16,
-    _daemon: Process,
+    daemon: Process,
 }
 
 impl Family {
@@ -36,12 +37,17 @@ impl Family {
         let random = RandomState::new();
         let name = format!("dq-{:08x}", random.hash_one("name") as u32);
         let cookie = format!("{:016x}", random.hash_one("cookie"));
-        Self { installation, name, cookie, epmd, _daemon: daemon }
+        Self { installation, name, cookie, epmd, daemon }
     }
 
     /// The full name of a node.
     pub(super) fn node(&self, number: usize) -> String {
         format!("rabbit{number}-{}@localhost", self.name)
+    }
+
+    /// A directory that is there as long as the family.
+    pub(super) fn dir(&self) -> &Path {
+        self.daemon.dir()
     }
 }
 

@@ -1,5 +1,6 @@
 //! Private RabbitMQ servers.
 
+mod cluster;
 mod family;
 mod greeting;
 mod installation;
@@ -11,6 +12,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
+pub use cluster::RabbitCluster;
 pub(crate) use installation::Installation;
 pub use options::RabbitOptions;
 
@@ -93,7 +95,7 @@ impl RabbitMq {
     /// With [`RabbitOptions::tls`]: the certificate of the authority that clients must trust, as
     /// PEM.
     pub fn ca(&self) -> PathBuf {
-        self.dir().join(tls::AUTHORITY)
+        self.family.dir().join(tls::AUTHORITY)
     }
 
     /// The name of the node, `NAME@localhost`.
@@ -131,9 +133,7 @@ impl RabbitMq {
     /// and with what is on disk. It is ready to answer when this returns.
     pub fn restart(&self) {
         self.process.start();
-        if let Err(reason) = self.until_ready() {
-            panic!("RabbitMQ does not start again: {reason}");
-        }
+        self.must_be_ready();
     }
 
     /// Stops the server's process in the midst of what it does (SIGSTOP): connections stay open,
@@ -183,6 +183,12 @@ impl RabbitMq {
     fn url_of(&self, vhost: &str) -> String {
         let scheme = if self.tls.is_some() { "amqps" } else { "amqp" };
         format!("{scheme}://{USER}:{PASSWORD}@{}/{vhost}", self.address())
+    }
+
+    fn must_be_ready(&self) {
+        if let Err(reason) = self.until_ready() {
+            panic!("RabbitMQ does not start again: {reason}");
+        }
     }
 
     /// Waits until the server answers. The error is the reason with the log.

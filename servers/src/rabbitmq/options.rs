@@ -12,7 +12,7 @@ use crate::port;
 use crate::process::Process;
 use crate::rabbitmq::family::Family;
 use crate::rabbitmq::tools::{LOOPBACK, Tools};
-use crate::rabbitmq::{PASSWORD, RabbitMq, USER};
+use crate::rabbitmq::{PASSWORD, RabbitCluster, RabbitMq, USER};
 use crate::tls;
 use crate::watchdog::Watchdog;
 
@@ -96,7 +96,7 @@ impl RabbitOptions {
     }
 
     /// TLS at a port of its own, by a certificate of an authority of its own: [`RabbitMq::ca`].
-    /// The URL names that port.
+    /// The URL names that port. The nodes of a cluster have the same certificate.
     pub fn tls(mut self) -> Self {
         self.tls = true;
         self
@@ -112,21 +112,44 @@ impl RabbitOptions {
     /// Starts the server. It is ready to answer when this returns; if it cannot be had, this
     /// panics with the reason and the server's log.
     pub fn start(self) -> RabbitMq {
-        let family = Arc::new(Family::start());
+        self.nodes(1).remove(0)
+    }
+
+    /// Starts a cluster of that many nodes with the same settings. When this returns, each of them
+    /// says that all are running.
+    pub fn start_cluster(self, nodes: usize) -> RabbitCluster {
+        let cluster = RabbitCluster::of(self.nodes(nodes));
+        cluster.until_well();
+        cluster
+    }
+
+    /// The nodes of a cluster, each of which is ready to answer.
+    fn nodes(&self, count: usize) -> Vec<RabbitMq> {
         let mut attempts = 0;
         loop {
-            let rabbit = self.place(&family, 1);
-            rabbit.process.start();
             attempts += 1;
-            match rabbit.until_ready() {
-                Ok(()) => {
-                    self.enable_flags(&rabbit);
-                    return rabbit;
-                }
+            match self.attempt(count) {
+                Ok(nodes) => return nodes,
                 Err(reason) if reason.contains("eaddrinuse") && attempts < ATTEMPTS => {}
                 Err(reason) => panic!("RabbitMQ does not start: {reason}"),
             }
         }
+    }
+
+    fn attempt(&self, count: usize) -> Result<Vec<RabbitMq>, String> {
+        let family = Arc::new(Family::start());
+        if self.tls {
+            tls::certify(family.dir());
+        }
+        let nodes: Vec<RabbitMq> = (1..=count).map(|number| self.place(&family, number)).collect();
+        let (first, others) = nodes.split_first().expect("a cluster has at least one node");
+        // The others join the first. All at once might found clusters of their own.
+        first.process.start();
+        first.until_ready()?;
+        others.iter().for_each(|node| node.process.start());
+        others.iter().try_for_each(RabbitMq::until_ready)?;
+        self.enable_flags(first);
+        Ok(nodes)
     }
 
     /// A directory, ports and the configuration for the node of that number.
@@ -138,19 +161,19 @@ impl RabbitOptions {
         let tls = self.tls.then(port::free);
         let management = self.management.then(port::free);
 
-        write(
-            &dir.join("rabbitmq.conf"),
-            &self.configuration(family, port, tls, management),
-            0o600,
-        );
+        let mut settings = self.configuration(family, port, tls, management);
+        if number > 1 {
+            for (place, known) in [1, number].into_iter().enumerate() {
+                let key = format!("cluster_formation.classic_config.nodes.{}", place + 1);
+                let _ = writeln!(settings, "{key} = {}", family.node(known));
+            }
+        }
+        write(&dir.join("rabbitmq.conf"), &settings, 0o600);
         write(&dir.join("advanced.config"), &self.terms(), 0o600);
         write(&dir.join("enabled_plugins"), &format!("[{}].\n", self.plugins.join(",")), 0o600);
         write(&dir.join("inetrc"), ADDRESSES, 0o600);
         // Erlang insists that nobody else can read it.
         write(&dir.join(".erlang.cookie"), &family.cookie, 0o400);
-        if self.tls {
-            tls::certify(&dir);
-        }
 
         let environment = Tools { family, node: &node, dir: &dir }.environment();
         let mut server = family.installation.erl(environment);
@@ -165,7 +188,7 @@ impl RabbitOptions {
         RabbitMq { process, family: family.clone(), node, port, tls, management }
     }
 
-    /// `rabbitmq.conf`. Paths are relative to the server's directory, in which it runs.
+    /// `rabbitmq.conf`.
     fn configuration(
         &self,
         family: &Family,
@@ -179,14 +202,15 @@ impl RabbitOptions {
             family.name
         );
         if let Some(port) = tls {
+            let file = |name: &str| family.dir().join(name).display().to_string();
             let _ = write!(
                 text,
                 "listeners.ssl.local = 127.0.0.1:{port}\nssl_options.cacertfile = {}\n\
                  ssl_options.certfile = {}\nssl_options.keyfile = {}\n\
                  ssl_options.verify = verify_none\nssl_options.fail_if_no_peer_cert = false\n",
-                tls::AUTHORITY,
-                tls::CERTIFICATE,
-                tls::KEY
+                file(tls::AUTHORITY),
+                file(tls::CERTIFICATE),
+                file(tls::KEY)
             );
         }
         if let Some(port) = management {

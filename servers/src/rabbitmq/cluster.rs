@@ -1,0 +1,157 @@
+//! A RabbitMQ cluster.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::rabbitmq::{PATIENCE, RabbitMq};
+
+/// Several nodes that share users, virtual hosts and queues. Dropping it ends them.
+#[derive(Debug)]
+pub struct RabbitCluster {
+    nodes: Vec<RabbitMq>,
+    /// The places of those that are cut off.
+    apart: Mutex<Vec<usize>>,
+}
+
+impl RabbitCluster {
+    /// A cluster of that many nodes; when this returns, each of them says that all are running.
+    /// For one with settings, see [`RabbitOptions::start_cluster`](crate::RabbitOptions).
+    pub fn start(nodes: usize) -> Self {
+        RabbitMq::options().start_cluster(nodes)
+    }
+
+    pub(super) fn of(nodes: Vec<RabbitMq>) -> Self {
+        Self { nodes, apart: Mutex::default() }
+    }
+
+    /// The nodes. Each can be killed, stopped, frozen and started again.
+    pub fn nodes(&self) -> &[RabbitMq] {
+        &self.nodes
+    }
+
+    /// The URLs of the nodes.
+    pub fn urls(&self) -> Vec<String> {
+        self.nodes.iter().map(RabbitMq::url).collect()
+    }
+
+    /// The place of the node where the leader of a queue is, as `asked` knows it.
+    pub fn leader(&self, asked: &RabbitMq, vhost: &str, queue: &str) -> usize {
+        let leader = asked.eval(&format!(
+            "{{ok, Q}} = rabbit_amqqueue:lookup({{resource, <<\"{vhost}\">>, queue, \
+             <<\"{queue}\">>}}), case amqqueue:get_pid(Q) of \
+             {{_, _}} = Member -> {{ok, _, {{_, Node}}}} = ra:members(Member), Node; \
+             Process -> node(Process) end"
+        ));
+        let place = self.nodes.iter().position(|node| leader == format!("'{}'", node.node()));
+        place.unwrap_or_else(|| panic!("{leader} is no node of the cluster"))
+    }
+
+    /// Cuts the node at this place off from all others: they can neither keep nor make connections
+    /// to each other until [`heal`](Self::heal). Clients reach it as before. Cut off one after the
+    /// other, nodes are alone each.
+    pub fn partition(&self, place: usize) {
+        let node = &self.nodes[place];
+        // Whoever shows another secret is refused, from either side.
+        for other in self.names_but(place) {
+            node.eval(&format!(
+                "erlang:set_cookie({other}, 'cut off'), erlang:disconnect_node({other})"
+            ));
+        }
+        self.until(node, "nodes()", "[]");
+        for (_, other) in self.nodes.iter().enumerate().filter(|(at, _)| *at != place) {
+            if other.process_id().is_some() {
+                self.until(other, &format!("lists:member('{}', nodes())", node.node()), "false");
+            }
+        }
+        let mut apart = self.apart();
+        apart.retain(|known| *known != place);
+        apart.push(place);
+    }
+
+    /// Lets those that were cut off and the others connect again, and does no more: unless
+    /// `cluster_partition_handling` says what RabbitMQ itself shall do, it goes on with two truths
+    /// about everything but the contents of quorum queues and streams.
+    pub fn reconnect(&self) {
+        for place in std::mem::take(&mut *self.apart()) {
+            let node = &self.nodes[place];
+            for other in self.names_but(place) {
+                node.eval(&format!("erlang:set_cookie({other}, erlang:get_cookie())"));
+                self.until(node, &format!("net_kernel:connect_node({other})"), "true");
+            }
+        }
+    }
+
+    /// As [`reconnect`](Self::reconnect); then waits until all is [well](Self::until_well). Unless
+    /// RabbitMQ does so itself, those that were cut off are killed and started again, as their
+    /// operator would have to: what they believed meanwhile is forgotten.
+    pub fn heal(&self) {
+        let apart = self.apart().clone();
+        self.reconnect();
+        for node in apart.into_iter().map(|place| &self.nodes[place]) {
+            let handling = node.eval("application:get_env(rabbit, cluster_partition_handling)");
+            if handling == "{ok,ignore}" {
+                // Not in the orderly way, for which RabbitMQ would wait a minute if a client still
+                // publishes to a queue that had no leader.
+                node.kill();
+                node.restart();
+            }
+        }
+        self.until_well();
+    }
+
+    /// Kills all nodes, like a power cut, and starts them again: together, since each waits for
+    /// those that it knew to be running.
+    pub fn crash(&self) {
+        self.nodes.iter().for_each(RabbitMq::kill);
+        self.nodes.iter().for_each(|node| node.process.start());
+        self.nodes.iter().for_each(RabbitMq::must_be_ready);
+        self.until_well();
+    }
+
+    /// Stops and starts the nodes one after the other, as for an update: the next one only when no
+    /// queue would lose its majority by it.
+    pub fn rolling_restart(&self) {
+        for node in &self.nodes {
+            let majority = "rabbit_upgrade_preparation:await_online_quorum_plus_one(60000)";
+            assert_eq!(node.eval(majority), "true", "a queue of {} needs it", node.node());
+            node.stop();
+            node.restart();
+            self.until_well();
+        }
+    }
+
+    /// Waits until each node says that all are running and knows of no partition, for instance
+    /// after one was started again. Panics after two minutes.
+    pub fn until_well(&self) {
+        let all = format!("{{{},[]}}", self.nodes.len());
+        for node in &self.nodes {
+            let seen = "{length(rabbit_nodes:all_running()), rabbit_node_monitor:partitions()}";
+            self.until(node, seen, &all);
+        }
+    }
+
+    /// The names of all nodes but that at `place`, as Erlang writes them.
+    fn names_but(&self, place: usize) -> impl Iterator<Item = String> {
+        let others = self.nodes.iter().enumerate().filter(move |(at, _)| *at != place);
+        others.map(|(_, node)| format!("'{}'", node.node()))
+    }
+
+    /// Waits until an expression has that value on a node.
+    fn until(&self, node: &RabbitMq, expression: &str, value: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let seen = node.try_eval(expression);
+            if seen.as_deref() == Ok(value) {
+                return;
+            }
+            let (name, log) = (node.node(), node.log());
+            assert!(Instant::now() < deadline, "{name}: {expression} is {seen:?}; log:\n{log}");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn apart(&self) -> MutexGuard<'_, Vec<usize>> {
+        self.apart.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
