@@ -25,3 +25,8 @@ mod topology;
 
 pub use backend::RabbitBackend;
 pub use config::{QueueKind, RabbitConfig, TopologyMode};
+
+/// What the parts do with a real broker, which is more than the public API shows of them.
+#[cfg(test)]
+#[path = "../tests/parts/mod.rs"]
+mod parts;

@@ -19,7 +19,7 @@ use lapin::{Channel, ExchangeKind};
 
 use crate::config::{QueueKind, RabbitConfig, TopologyMode};
 use crate::connect::Link;
-use crate::error::{self, Effect};
+use crate::error::{self, Effect, Right};
 use crate::ladder::{self, LEVELS, Ladder, Step};
 use crate::names::{Names, Topic};
 
@@ -179,7 +179,8 @@ impl Topology {
                     lapin::ErrorKind::ProtocolError(error) => Some(error.get_id()),
                     _ => None,
                 };
-                let error = error::of_call("declare", Effect::None, server, &error);
+                let right = items[place].lacking(&error.to_string());
+                let error = error::of_declaring(server, Some(right), &error);
                 return Err(Refusal { place, code, error });
             }
             place += 1;
@@ -305,6 +306,19 @@ struct Refusal {
 }
 
 impl Item {
+    /// The right that is lacking if this is refused with that text: a binding needs that of reading
+    /// where messages come from and of writing where they go, and so does an argument that names an
+    /// exchange.
+    fn lacking(&self, text: &str) -> Right {
+        let names = |kind: &str, name: &ShortString| text.contains(&format!("{kind} '{name}'"));
+        match self {
+            Self::Exchange(name, ..) if names("exchange", name) => Right::Configure,
+            Self::Queue(name, _) if names("queue", name) => Right::Configure,
+            Self::Bind(from, ..) | Self::Chain(from, ..) if names("exchange", from) => Right::Read,
+            _ => Right::Write,
+        }
+    }
+
     /// The question and its answer. What goes over the wire goes when this is first polled.
     fn send(&self, channel: Channel, passive: bool) -> BoxFuture<'static, lapin::Result<()>> {
         let item = self.clone();

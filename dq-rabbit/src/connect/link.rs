@@ -54,8 +54,10 @@ enum State {
     Connecting,
     /// Connected.
     Up(Arc<Wire>, u64),
-    /// Not connected, because of this.
-    Down(lapin::Error),
+    /// The connection broke because of this, and nobody has tried again.
+    Lost(lapin::Error),
+    /// The last attempt ended with this.
+    Refused(lapin::Error),
     /// Closed for good.
     Closed,
 }
@@ -100,7 +102,8 @@ impl Link {
             match state {
                 State::Closed => return Err(closed(operation)),
                 State::Connecting => {}
-                State::Down(error) => {
+                State::Lost(error) => last = Some(told(&error)),
+                State::Refused(error) => {
                     let told = told(&error);
                     if !told.is_retryable() {
                         return Err(told);
@@ -197,7 +200,7 @@ impl Shared {
             let Some(connected) = self.closing.run_until_cancelled(connecting).await else {
                 break;
             };
-            let error = match connected {
+            let down = match connected {
                 Ok(wire) => {
                     let since = Instant::now();
                     let Some(error) = self.hold(Arc::new(wire)).await else {
@@ -206,12 +209,15 @@ impl Shared {
                     if since.elapsed() >= GOOD {
                         rest = FIRST_REST;
                     }
-                    error
+                    tracing::warn!(purpose = self.purpose, %error, "the connection to RabbitMQ is lost");
+                    State::Lost(error)
                 }
-                Err(error) => error,
+                Err(error) => {
+                    tracing::debug!(purpose = self.purpose, %error, "no connection to RabbitMQ");
+                    State::Refused(error)
+                }
             };
-            tracing::debug!(purpose = self.purpose, %error, "no connection to RabbitMQ");
-            self.state.send_replace(State::Down(error));
+            self.state.send_replace(down);
             // Between half and all of it, so that those who lost the same broker do not come back
             // together.
             let wait = rest.mul_f64(0.5 + self.server.entropy.fraction() / 2.0);

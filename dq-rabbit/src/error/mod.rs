@@ -1,0 +1,195 @@
+//! What went wrong at the broker, as our errors, with what to do about it.
+
+mod broker;
+
+use std::borrow::Cow;
+
+use dq_core::{Error, ErrorKind};
+use lapin::message::BasicReturnMessage;
+
+pub(crate) use broker::Right;
+use broker::{is_of_connection, of_broker};
+
+use crate::connect::Server;
+
+/// What is unknown when the answer of the broker is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// Nothing that matters: the call can be repeated.
+    None,
+    /// Whether it took effect.
+    Lasting,
+}
+
+/// The error of a call on a backend that was closed.
+pub(crate) fn closed(operation: &'static str) -> Error {
+    Error::new(ErrorKind::Closed, "the RabbitMQ backend was closed").operation(operation)
+}
+
+/// Whether the connection is of no use any more.
+pub(crate) fn breaks_connection(error: &lapin::Error) -> bool {
+    use lapin::ErrorKind as Kind;
+    match error.kind() {
+        Kind::IOError(_)
+        | Kind::RuntimeShutdownError(_)
+        | Kind::ParsingError(_)
+        | Kind::InvalidConnectionState(_)
+        | Kind::MissingHeartbeatError => true,
+        Kind::ProtocolError(error) => is_of_connection(error.get_id()),
+        _ => false,
+    }
+}
+
+/// An error of a call.
+pub(crate) fn of_call(
+    operation: &'static str,
+    effect: Effect,
+    server: &Server,
+    error: &lapin::Error,
+) -> Error {
+    told(operation, server, classify(effect, server.address.tls, None, error))
+}
+
+/// An error of declaring, which needs this right where the broker does not say which.
+pub(crate) fn of_declaring(server: &Server, right: Option<Right>, error: &lapin::Error) -> Error {
+    told("declare", server, classify(Effect::None, server.address.tls, right, error))
+}
+
+fn told(operation: &'static str, server: &Server, said: Said) -> Error {
+    let Said { kind, what, remedy } = said;
+    Error::new(kind, format!("RabbitMQ at {}: {what}", server.address.shown()))
+        .remedy(remedy)
+        .operation(operation)
+}
+
+/// No answer came in time.
+pub(crate) fn timed_out(operation: &'static str, effect: Effect, server: &Server) -> Error {
+    let error = std::io::Error::from(std::io::ErrorKind::TimedOut);
+    of_call(operation, effect, server, &error.into())
+}
+
+/// The broker has an alarm and takes nothing on a connection that publishes.
+pub(crate) fn blocked(operation: &'static str, server: &Server, why: &str) -> Error {
+    Error::new(
+        ErrorKind::Full,
+        format!("RabbitMQ at {} takes no more messages: {why}", server.address.shown()),
+    )
+    .remedy(
+        "free memory or disk of the broker, or raise `vm_memory_high_watermark` or lower \
+         `disk_free_limit`; `rabbitmq-diagnostics alarms` says which",
+    )
+    .operation(operation)
+}
+
+/// The broker refused to take a message on itself.
+pub(crate) fn nacked(operation: &'static str, server: &Server) -> Error {
+    Error::new(
+        ErrorKind::Unavailable,
+        format!("RabbitMQ at {}: a queue refused the message", server.address.shown()),
+    )
+    .remedy(
+        "check that a majority of the queue's replicas runs (`rabbitmq-queues quorum_status`), and \
+         that no policy limits its length",
+    )
+    .operation(operation)
+}
+
+/// A message came back because no binding knew it.
+pub(crate) fn returned(
+    operation: &'static str,
+    server: &Server,
+    message: &BasicReturnMessage,
+) -> Error {
+    let text = format!(
+        "RabbitMQ at {}: the exchange {} has no queue for {}: {} {}",
+        server.address.shown(),
+        message.delivery.exchange,
+        message.delivery.routing_key,
+        message.reply_code,
+        message.reply_text,
+    );
+    Error::new(ErrorKind::Unavailable, text)
+        .remedy("repeat the call; if that does not help, somebody has deleted queues or bindings")
+        .operation(operation)
+}
+
+/// Objects that others were to declare.
+pub(crate) fn missing(operation: &'static str, server: &Server, names: &str) -> Error {
+    Error::new(ErrorKind::Config, format!("RabbitMQ at {} lacks {names}", server.address.shown()))
+        .remedy("declare them, or set `topology` to \"declare\"")
+        .operation(operation)
+}
+
+const UNREACHED: &str = "check that the broker runs and can be reached from here";
+const UNREACHED_BY_TLS: &str = "check that the broker runs, can be reached from here, and speaks TLS \
+     at this port: without TLS, begin the URL with amqp:// in place of amqps://";
+const REPORT: &str = "please report this with the message";
+
+struct Said {
+    kind: ErrorKind,
+    what: String,
+    remedy: Cow<'static, str>,
+}
+
+fn said(kind: ErrorKind, what: impl Into<String>, remedy: impl Into<Cow<'static, str>>) -> Said {
+    Said { kind, what: what.into(), remedy: remedy.into() }
+}
+
+fn classify(effect: Effect, tls: bool, right: Option<Right>, error: &lapin::Error) -> Said {
+    use lapin::ErrorKind as Kind;
+    match error.kind() {
+        Kind::ProtocolError(error) => {
+            let text = error.get_message().as_str();
+            of_broker(effect, tls, right, error.get_id(), text)
+        }
+        Kind::IOError(error) => of_socket(effect, tls, error),
+        Kind::ChannelsLimitReached => said(
+            ErrorKind::Unavailable,
+            "no more channels on this connection",
+            "raise `channel_max` of the broker",
+        ),
+        Kind::InvalidProtocolVersion(version) => said(
+            ErrorKind::Incompatible,
+            format!("it speaks AMQP {version}"),
+            "use RabbitMQ 3.10 or newer, at its port for AMQP 0-9-1",
+        ),
+        // What a port of TLS answers to those who speak without.
+        Kind::ParsingError(_) => said(
+            ErrorKind::Config,
+            "it does not speak AMQP 0-9-1",
+            "check the port; if it is that of TLS, begin the URL with amqps://",
+        ),
+        Kind::RuntimeShutdownError(_)
+        | Kind::InvalidChannel(_)
+        | Kind::InvalidChannelState(..)
+        | Kind::InvalidConnectionState(_)
+        | Kind::MissingHeartbeatError => lost(effect, tls, &error.to_string()),
+        _ => said(ErrorKind::Internal, error.to_string(), REPORT),
+    }
+}
+
+/// What is said of a connection or channel that ended while it was used.
+fn lost(effect: Effect, tls: bool, what: &str) -> Said {
+    match effect {
+        Effect::Lasting => said(
+            ErrorKind::OutcomeUnknown,
+            what,
+            "repeat the call with the same job ids: what took effect already is kept",
+        ),
+        Effect::None if tls => said(ErrorKind::Unavailable, what, UNREACHED_BY_TLS),
+        Effect::None => said(ErrorKind::Unavailable, what, UNREACHED),
+    }
+}
+
+fn of_socket(effect: Effect, tls: bool, error: &std::io::Error) -> Said {
+    let text = error.to_string();
+    if tls && text.contains("certificate") {
+        let remedy = "give the certificate of the broker's authority as `ca`, and the host as it is \
+             named there";
+        return said(ErrorKind::Config, text, remedy);
+    }
+    if error.kind() == std::io::ErrorKind::TimedOut {
+        return lost(effect, tls, "no answer in time");
+    }
+    lost(effect, tls, &text)
+}

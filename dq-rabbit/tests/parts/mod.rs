@@ -1,0 +1,5 @@
+mod ladder;
+mod link;
+mod refused;
+mod rig;
+mod topology;
