@@ -8,9 +8,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dq_core::{QueueName, Result};
-use futures_util::StreamExt;
-use futures_util::future::{BoxFuture, FutureExt};
-use futures_util::stream::FuturesOrdered;
+use futures_util::future::{BoxFuture, FutureExt, ready};
 use lapin::options::{
     ExchangeBindOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions,
 };
@@ -159,20 +157,14 @@ impl Topology {
     /// Sends all items, then reads the answers, which come in the same order.
     async fn send(&self, channel: &Channel, items: &[Item], passive: bool) -> Result<(), Refusal> {
         let server = self.link.server();
-        let mut answers: FuturesOrdered<_> =
-            items.iter().map(|item| item.send(channel.clone(), passive)).collect();
-        let mut place = 0;
-        loop {
-            let answer = match tokio::time::timeout(server.response_timeout, answers.next()).await {
-                Ok(None) => return Ok(()),
-                Ok(Some(answer)) => answer,
-                Err(_) => {
-                    let error = match self.link.blocked() {
-                        Some(why) => error::blocked("declare", server, &why),
-                        None => error::timed_out("declare", Effect::None, server),
-                    };
-                    return Err(Refusal { place, code: None, error });
-                }
+        let answers: Vec<_> = items.iter().map(|item| item.send(channel, passive)).collect();
+        for (place, answer) in answers.into_iter().enumerate() {
+            let Ok(answer) = tokio::time::timeout(server.response_timeout, answer).await else {
+                let error = match self.link.blocked() {
+                    Some(why) => error::blocked("declare", server, &why),
+                    None => error::timed_out("declare", Effect::None, server),
+                };
+                return Err(Refusal { place, code: None, error });
             };
             if let Err(error) = answer {
                 let code = match error.kind() {
@@ -183,8 +175,8 @@ impl Topology {
                 let error = error::of_declaring(server, Some(right), &error);
                 return Err(Refusal { place, code, error });
             }
-            place += 1;
         }
+        Ok(())
     }
 
     fn everything(&self) -> Vec<Item> {
@@ -319,39 +311,42 @@ impl Item {
         }
     }
 
-    /// The question and its answer. What goes over the wire goes when this is first polled.
-    fn send(&self, channel: Channel, passive: bool) -> BoxFuture<'static, lapin::Result<()>> {
-        let item = self.clone();
-        async move {
-            let none = FieldTable::default;
-            match item {
-                Self::Exchange(name, kind, arguments) => {
-                    let options = ExchangeDeclareOptions {
-                        passive,
-                        durable: true,
-                        ..ExchangeDeclareOptions::default()
-                    };
-                    channel.exchange_declare(name, kind, options, arguments).await
-                }
-                Self::Queue(name, arguments) => {
-                    let options = QueueDeclareOptions {
-                        passive,
-                        durable: true,
-                        ..QueueDeclareOptions::default()
-                    };
-                    channel.queue_declare(name, options, arguments).await.map(drop)
-                }
-                Self::Bind(exchange, queue, key) => {
-                    let options = QueueBindOptions::default();
-                    channel.queue_bind(queue, exchange, key, options, none()).await
-                }
-                Self::Chain(from, to, key) => {
-                    let options = ExchangeBindOptions::default();
-                    channel.exchange_bind(to, from, key, options, none()).await
-                }
+    /// Sends it; what is returned waits for the answer.
+    fn send(&self, channel: &Channel, passive: bool) -> BoxFuture<'static, lapin::Result<()>> {
+        let mut answer = self.clone().ask(channel.clone(), passive).boxed();
+        // The client sends when it is first polled, and remembers the answer until the next time.
+        match (&mut answer).now_or_never() {
+            Some(known) => ready(known).boxed(),
+            None => answer,
+        }
+    }
+
+    async fn ask(self, channel: Channel, passive: bool) -> lapin::Result<()> {
+        let none = FieldTable::default();
+        match self {
+            Self::Exchange(name, kind, arguments) => {
+                let options = ExchangeDeclareOptions {
+                    passive,
+                    durable: true,
+                    ..ExchangeDeclareOptions::default()
+                };
+                channel.exchange_declare(name, kind, options, arguments).await
+            }
+            Self::Queue(name, arguments) => {
+                let options = QueueDeclareOptions {
+                    passive,
+                    durable: true,
+                    ..QueueDeclareOptions::default()
+                };
+                channel.queue_declare(name, options, arguments).await.map(drop)
+            }
+            Self::Bind(exchange, queue, key) => {
+                channel.queue_bind(queue, exchange, key, QueueBindOptions::default(), none).await
+            }
+            Self::Chain(from, to, key) => {
+                channel.exchange_bind(to, from, key, ExchangeBindOptions::default(), none).await
             }
         }
-        .boxed()
     }
 }
 
