@@ -7,7 +7,7 @@
 //! ```text
 //! ACL SETUSER jobs on >secret resetkeys ~{dq}:* resetchannels &{dq}:wake:* -@all \
 //!     +eval +evalsha +info +time +sadd +smembers +subscribe +ping +publish \
-//!     +zadd +zrem +zrange +zrangebyscore +zcount +zcard +zscore \
+//!     +zadd +zrem +zremrangebyrank +zrange +zrangebyscore +zcount +zcard +zscore \
 //!     +hset +hsetnx +hget +hmget +hgetall +hdel +hstrlen +hincrby
 //! ```
 //!
@@ -25,7 +25,7 @@
 //!     ~redisson_delay_queue:* ~redisson_delay_queue_timeout:* ~orders \
 //!     resetchannels &redisson_delay_queue_channel:* -@all \
 //!     +eval +evalsha +info +time +sadd +smembers +subscribe +ping +publish \
-//!     +zadd +zrem +zrange +zrangebyscore +zcount +zcard +zscore +zmscore +zscan \
+//!     +zadd +zrem +zremrangebyrank +zrange +zrangebyscore +zcount +zcard +zscore +zmscore +zscan \
 //!     +hset +hsetnx +hget +hmget +hgetall +hdel +hstrlen +hincrby +hlen +hscan \
 //!     +llen +lrange +lrem +rpush +lpop +unlink +blmove
 //! ```
@@ -38,7 +38,7 @@
 //! ACL SETUSER jobs on >secret resetkeys ~{dq}:* \
 //!     resetchannels &{dq}:wake:* &__keyevent@*__:expired -@all \
 //!     +eval +evalsha +info +time +sadd +smembers +subscribe +ping +publish \
-//!     +zadd +zrem +zrange +zrangebyscore +zcount +zcard +zscore \
+//!     +zadd +zrem +zremrangebyrank +zrange +zrangebyscore +zcount +zcard +zscore \
 //!     +hset +hsetnx +hget +hmget +hgetall +hdel +hstrlen +hincrby +set +touch
 //! ```
 

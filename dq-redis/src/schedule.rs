@@ -83,12 +83,20 @@ impl Store {
     /// Stores jobs in one shard; only in the places of others there unless it `creates`.
     async fn put(&self, chunk: Chunk<'_, NewJob>, creates: bool) -> Result<Vec<(usize, Put)>> {
         let mut call = self.scripts.schedule.on([&*chunk.lane]);
-        call.arg(&chunk.lane.channel);
+        let mode = match (creates, has_twins(&chunk)) {
+            (true, false) => "",
+            (true, true) => "=",
+            (false, false) => "?",
+            (false, true) => "?=",
+        };
+        call.arg(&chunk.lane.channel).arg(mode).arg(chunk.items.len());
         for (_, job) in &chunk.items {
             call.arg(&handle::handle(job.id)[..]).arg(due(job.due)).arg(record::encode(job));
         }
-        if !creates {
-            call.arg("?");
+        for (number, (_, job)) in (1_usize..).zip(&chunk.items) {
+            if let Some(key) = &job.key {
+                call.arg(number).arg(key.as_str());
+            }
         }
         let answer = self.ask(SCHEDULE, &chunk.lane, call).await;
         let Some(answer) = answer.map_err(|error| clash(error, &chunk))? else {
@@ -161,7 +169,7 @@ impl Store {
 /// A due time as scripts read it. Delays are rounded up, so that nothing is early.
 pub(crate) fn due(due: Due) -> String {
     match due {
-        Due::At(at) => format!("@{}", at.as_millis()),
+        Due::At(at) => at.as_millis().to_string(),
         // From the epoch, so that only the delay is left.
         after @ Due::After(_) => format!("+{}", after.resolve(Timestamp::EPOCH).as_millis()),
     }
@@ -181,6 +189,16 @@ fn name(job: &NewJob) -> Vec<u8> {
         Some(key) => key.as_str().as_bytes().to_vec(),
         None => job.id.to_bytes().to_vec(),
     }
+}
+
+/// Whether jobs of one call may meet each other: two with one handle or one key.
+fn has_twins(chunk: &Chunk<'_, NewJob>) -> bool {
+    let (mut handles, mut keys) = (HashSet::new(), HashSet::new());
+    chunk.items.len() > 1
+        && chunk.items.iter().any(|(_, job)| {
+            !handles.insert(handle::handle(job.id))
+                || job.key.as_ref().is_some_and(|key| !keys.insert(key))
+        })
 }
 
 fn put_answers(
@@ -262,6 +280,6 @@ mod tests {
     fn delays_round_up() {
         assert_eq!(due(Due::After(Duration::from_micros(1))), "+1");
         assert_eq!(due(Due::After(Duration::from_millis(5))), "+5");
-        assert_eq!(due(Due::At(Timestamp::from_millis(-3))), "@-3");
+        assert_eq!(due(Due::At(Timestamp::from_millis(-3))), "-3");
     }
 }

@@ -1,11 +1,13 @@
 //! How leases end.
 
 use dq_core::{DeadKind, DeadReason, Error, ErrorKind, Result, Settled, Settlement, Verdict};
+use redis::Value;
 
 use crate::batch::Chunk;
 use crate::claim::Unreadable;
 use crate::error::unexpected;
 use crate::handle;
+use crate::keys::Lane;
 use crate::record;
 use crate::reply;
 use crate::schedule::due;
@@ -27,14 +29,12 @@ impl Store {
     }
 
     async fn end(&self, chunk: Chunk<'_, Settlement>) -> Result<Vec<(usize, Settled)>> {
-        let mut call = self.scripts.settle.on([&*chunk.lane]);
-        call.arg(&chunk.lane.channel);
-        for (_, settlement) in &chunk.items {
-            let lease = &settlement.lease;
-            let (code, detail) = verdict(&settlement.verdict)?;
-            call.arg(&handle::handle(lease.job)[..]).arg(lease.token.0).arg(code).arg(detail);
+        let mut endings = Vec::with_capacity(chunk.items.len());
+        for (_, Settlement { lease, verdict }) in &chunk.items {
+            endings.push(Ending::new(handle::handle(lease.job).to_vec(), lease.token.0, verdict)?);
         }
-        let answers = reply::bytes(call.run(&self.link, SETTLE).await?).unwrap_or_default();
+        let answer = self.say(&chunk.lane, &endings).await?;
+        let answers = reply::bytes(answer).unwrap_or_default();
         let Some((answers, layout)) = answers.split_at_checked(chunk.items.len()) else {
             return unexpected(SETTLE);
         };
@@ -59,29 +59,60 @@ impl Store {
 
     async fn bury(&self, job: &Unreadable, message: &str) -> Result<()> {
         let reason = DeadReason::new(DeadKind::Undecodable, message);
-        let (code, detail) = verdict(&Verdict::Dead { reason, failed: false })?;
+        let verdict = Verdict::Dead { reason, failed: false };
         let spread = self.lanes.spread(&job.queue);
-        let lane = spread.lane(job.shard);
-        let mut call = self.scripts.settle.on([&**lane]);
-        call.arg(&lane.channel).arg(&job.handle[..]).arg(job.token).arg(code).arg(&detail[..]);
-        call.run(&self.link, SETTLE).await?;
+        let ending = Ending::new(job.handle.clone(), job.token, &verdict)?;
+        self.say(spread.lane(job.shard), &[ending]).await?;
         Ok(())
+    }
+
+    /// Asks the script to end leases of one lane.
+    async fn say(&self, lane: &Lane, endings: &[Ending]) -> Result<Value> {
+        let mut call = self.scripts.settle.on([lane]);
+        let letters: Vec<u8> = endings.iter().map(|ending| ending.letter).collect();
+        call.arg(&lane.channel).arg(letters);
+        for ending in endings {
+            call.arg(&ending.handle[..]);
+        }
+        for ending in endings {
+            call.arg(&ending.token.to_be_bytes()[..]);
+        }
+        for detail in endings.iter().filter_map(|ending| ending.detail.as_deref()) {
+            call.arg(detail);
+        }
+        call.run(&self.link, SETTLE).await
+    }
+}
+
+/// How one lease ends, as the script reads it.
+struct Ending {
+    handle: Vec<u8>,
+    token: u64,
+    letter: u8,
+    /// Of those letters that have one, and of no others.
+    detail: Option<Vec<u8>>,
+}
+
+impl Ending {
+    fn new(handle: Vec<u8>, token: u64, verdict: &Verdict) -> Result<Self> {
+        let (letter, detail) = words(verdict)?;
+        Ok(Self { handle, token, letter, detail })
     }
 }
 
 /// A verdict as the script reads it.
-fn verdict(verdict: &Verdict) -> Result<(&'static str, Vec<u8>)> {
+fn words(verdict: &Verdict) -> Result<(u8, Option<Vec<u8>>)> {
     Ok(match verdict {
-        Verdict::Done => ("D", Vec::new()),
-        Verdict::Skip => ("S", Vec::new()),
-        Verdict::Retry(at) => ("R", due(*at).into_bytes()),
-        Verdict::Snooze(at) => ("Z", due(*at).into_bytes()),
-        Verdict::Release { started: false } => ("U", Vec::new()),
-        Verdict::Release { started: true } => ("B", Vec::new()),
+        Verdict::Done => (b'D', None),
+        Verdict::Skip => (b'S', None),
+        Verdict::Retry(at) => (b'R', Some(due(*at).into_bytes())),
+        Verdict::Snooze(at) => (b'Z', Some(due(*at).into_bytes())),
+        Verdict::Release { started: false } => (b'U', None),
+        Verdict::Release { started: true } => (b'B', None),
         Verdict::Dead { reason, failed } => {
             let mut detail = vec![if *failed { b'1' } else { b'0' }];
             detail.extend(record::encode_reason(reason));
-            ("X", detail)
+            (b'X', Some(detail))
         }
         verdict => {
             return Err(Error::new(

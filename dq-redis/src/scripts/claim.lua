@@ -43,7 +43,8 @@ local function prepare(lane)
 end
 
 local function look(lane, most)
-  return redis.call('ZRANGEBYSCORE', lane.due, '-inf', now, 'WITHSCORES', 'LIMIT', 0, most)
+  return redis.call(
+    'ZRANGEBYSCORE', lane.due, '-inf', this_instant, 'WITHSCORES', 'LIMIT', '0', most)
 end
 
 -- Leases the first jobs of a lane. The second result is when the next one is due, if it is already.
@@ -61,30 +62,43 @@ local function lease_due(lane, most, length, reply)
   local records, taken = load(lane, lane.large, waiting, found)
   local states = redis.call('HMGET', lane.state, unpack(waiting))
   local token = math.max((tonumber(lane.last or 0) or 0) + 1, micros)
-  local ends = now + length
-  local changes, n, at = {}, 0, #reply
+  local byte, sub, pack = string.byte, string.sub, struct.pack
+  local changes, strays, n, at = {}, {}, 0, #reply
   for i = 1, taken do
     local handle, record, raw = waiting[i], records[i], states[i]
     local due = instant(entries[2 * i])
     if #handle ~= HANDLE_BYTES or not record or #record < RECORD_BYTES then
-      stray(lane, handle, due)
+      strays[#strays + 1] = i
     else
-      local state = unpack_state(raw)
+      local packed
+      local state = raw and unpack_state(raw)
       if state then
         state.token, state.due = token + n, due
         state.deliveries = state.deliveries + 1
-        changes[2 * n + 2] = pack_state(state)
+        packed = pack_state(state)
       else
-        raw = ''
-        changes[2 * n + 2] = struct.pack(STATE, token + n, due, 0, 1, 0) .. record_key(record)
+        raw, packed = '', pack(STATE, token + n, due, 0, 1, 0)
+        local flags, size = byte(record, 9, 10)
+        if flags % 2 == 1 then
+          packed = packed .. sub(record, 11, 10 + (size or 0))
+        end
       end
-      changes[2 * n + 1] = handle
+      changes[2 * n + 1], changes[2 * n + 2] = handle, packed
       reply[at + 1], reply[at + 2], reply[at + 3], reply[at + 4] = handle, due, record, raw
       n, at = n + 1, at + 4
     end
   end
-  redis.call('ZREM', lane.due, unpack(waiting, 1, taken))
+  if #strays > 0 then
+    -- Where they cannot be put, nothing is taken.
+    redis.call('ZCARD', lane.stray)
+  end
+  -- They are the first ones of all.
+  redis.call('ZREMRANGEBYRANK', lane.due, '0', taken - 1)
+  for _, i in ipairs(strays) do
+    stray(lane, waiting[i], instant(entries[2 * i]))
+  end
   if n > 0 then
+    local ends = now + length
     hold(lane, ends, changes)
     redis.call('HSET', lane.meta, 'token', string.format('%.0f', token + n - 1))
     reply[2], reply[3] = ends, string.format('%.0f', token)

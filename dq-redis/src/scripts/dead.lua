@@ -19,8 +19,7 @@ if other then
 end
 
 local replay, due, limit = ARGV[2] == 'replay', resolve(ARGV[3]), tonumber(ARGV[4])
-local head = head_of(lane.due)
-local changed, restored = 0, false
+local changed, restored = 0, {}
 
 local function change(handle)
   local record = redis.call('HGET', lane.job, handle)
@@ -38,11 +37,11 @@ local function change(handle)
       end
       redis.call('HSET', lane.key, key, handle)
     end
-    local state = unpack_state(redis.call('HGET', lane.state, handle)) or fresh_state(record, due)
-    state.due, state.attempts, state.losses = due, 0, 0
+    local state = unpack_state(redis.call('HGET', lane.state, handle)) or fresh_state(record, 0)
+    state.due, state.attempts, state.losses = tonumber(due), 0, 0
     redis.call('HSET', lane.state, handle, pack_state(state))
     redis.call('ZADD', lane.due, due, handle)
-    restored = true
+    restored[#restored + 1], restored[#restored + 2] = due, handle
   end
   redis.call('ZREM', lane.dead, handle)
   redis.call('HDEL', lane.reason, handle)
@@ -72,7 +71,5 @@ else
   end
   reply = { changed }
 end
-if restored then
-  announce(ARGV[1], head, due)
-end
+announce(ARGV[1], lane.due, restored)
 return reply

@@ -7,7 +7,7 @@
 --   then     length byte and key | 4 bytes limit | 4 bytes length and headers | payload
 -- What changes is kept apart, and only for jobs that have been leased before (`state`).
 
-local BATCH = 100
+local BATCH, BATCH_AS_TEXT = 100, '100'
 local WIDTH = 9
 -- A queue that ever held a larger record is claimed from with an eye on bytes.
 local LARGE = 8192
@@ -15,12 +15,17 @@ local FAR = 2 ^ 52
 local clock = redis.call('TIME')
 local micros = clock[1] * 1000000 + clock[2]
 local now = math.floor(micros / 1000)
+-- The same as a text. Redis takes long to write a number of Lua's as one, so arguments of commands
+-- that every call runs are texts.
+local this_instant = string.format('%.0f', now)
 
 -- The last argument is what the caller takes the layouts of the queues for, each followed by ';'. It
 -- is empty if none of them has shards.
-local beliefs = {}
-for layout in string.gmatch(table.remove(ARGV), '([^;]*);') do
-  beliefs[#beliefs + 1] = layout
+local beliefs, believed = {}, table.remove(ARGV)
+if believed ~= '' then
+  for layout in string.gmatch(believed, '([^;]*);') do
+    beliefs[#beliefs + 1] = layout
+  end
 end
 
 -- The keys of the queue that is number `n` (from 0) among KEYS.
@@ -97,16 +102,17 @@ local function record_tail(record)
   return string.sub(record, 7, 8)
 end
 
--- A due time as clients write it: '@' and a time, or '+' and a delay, in milliseconds. The second
--- result is a score: a text, since Redis takes long to write a number of Lua's as one.
+-- A due time as clients write it, a time or '+' and a delay in milliseconds, as a score. The jobs of
+-- one call often have the same delay.
+local delay, delayed
 local function resolve(text)
-  local rest = string.sub(text, 2)
-  local number = tonumber(rest)
-  if string.byte(text) == 43 then
-    number = now + number
-    rest = string.format('%.0f', number)
+  if string.byte(text) ~= 43 then
+    return text
   end
-  return number, rest
+  if text ~= delay then
+    delay, delayed = text, string.format('%.0f', now + tonumber(text))
+  end
+  return delayed
 end
 
 -- A score as a time. Others may have written it: what is beyond all times becomes the last or the
@@ -120,14 +126,23 @@ local function instant(score)
 end
 
 local function head_of(zset)
-  local score = redis.call('ZRANGE', zset, 0, 0, 'WITHSCORES')[2]
+  local score = redis.call('ZRANGE', zset, '0', '0', 'WITHSCORES')[2]
   return score and instant(score)
 end
 
--- Tells listeners if `due` is earlier than what was the head.
-local function announce(channel, head, due)
-  if due and (not head or due < head) then
-    redis.call('PUBLISH', channel, string.format('%.0f', due))
+-- Tells listeners if one of these entries (score, member, score, member, ...), which have just been
+-- added to a set, is its head.
+local function announce(channel, zset, entries)
+  if #entries == 0 then
+    return
+  end
+  local head = redis.call('ZRANGE', zset, '0', '0')[1]
+  -- The last time of a member that was moved twice holds.
+  for i = #entries, 2, -2 do
+    if entries[i] == head then
+      redis.call('PUBLISH', channel, entries[i - 1])
+      return
+    end
   end
 end
 
@@ -173,7 +188,7 @@ end
 -- Gives at most BATCH lapsed leases back. True if there may be more: the caller then answers nil
 -- and is asked again, so that no call is long and each sees the queue as it is now.
 local function reclaim(lane)
-  local lapsed = redis.call('ZRANGEBYSCORE', lane.lease, '-inf', now, 'LIMIT', 0, BATCH)
+  local lapsed = redis.call('ZRANGEBYSCORE', lane.lease, '-inf', this_instant, 'LIMIT', '0', BATCH_AS_TEXT)
   if #lapsed == 0 then
     return false
   end

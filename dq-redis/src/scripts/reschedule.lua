@@ -12,8 +12,7 @@ if reclaim(lane) then
   return nil
 end
 
-local head, earliest, missed = head_of(lane.due), nil, false
-local answers = {}
+local answers, moved, missed = {}, {}, false
 for i = 1, (#ARGV - 1) / 2 do
   local handle = find(lane, ARGV[2 * i])
   local code, name, due = 'N', '', 0
@@ -22,9 +21,7 @@ for i = 1, (#ARGV - 1) / 2 do
       code, due = 'M', resolve(ARGV[2 * i + 1])
       name = handle .. record_tail(redis.call('HGET', lane.job, handle))
       redis.call('ZADD', lane.due, due, handle)
-      if not earliest or due < earliest then
-        earliest = due
-      end
+      moved[#moved + 1], moved[#moved + 2] = due, handle
     elseif redis.call('ZSCORE', lane.lease, handle) then
       code = 'A'
     end
@@ -34,6 +31,6 @@ for i = 1, (#ARGV - 1) / 2 do
   local at = #answers
   answers[at + 1], answers[at + 2], answers[at + 3] = code, name, due
 end
-announce(ARGV[1], head, earliest)
+announce(ARGV[1], lane.due, moved)
 answers[#answers + 1] = missed and other_layout(lane) or nil
 return answers

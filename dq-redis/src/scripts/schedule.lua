@@ -1,8 +1,10 @@
 -- Stores jobs of one queue.
 --
 -- KEYS     the keys of the queue
--- ARGV     the channel; then for each job (at most 100): handle, due time, record without its time;
---          then '?' if a job is only to be stored in the place of one that is here already
+-- ARGV     the channel; '?' if jobs are only to be stored in the place of others that are here
+--          already, '=' if two of them have the same handle or key, '' or both; how many jobs (at most
+--          100); then for each: handle, due time, record without its time; then for each that has a
+--          key: its number from 1, the key
 -- returns  nil: ask again; LAYOUT and a layout: not the one believed in, and nothing was done;
 --          else {now, then for each job that was not simply created (with '?': not passed over): its
 --          number from 1, 'K' kept | 'R' replaced | 'A' already running, handle and tail, due time}
@@ -19,84 +21,58 @@ if other then
 end
 
 local args, sub, byte = ARGV, string.sub, string.byte
-local jobs = math.floor((#args - 1) / 3)
-local creates = #args == 3 * jobs + 1
-local handles, keys, keyed = {}, {}, {}
+local jobs = tonumber(args[3])
+local creates, twins = args[2] ~= '?' and args[2] ~= '?=', sub(args[2], -1) == '='
+local handles, keyed, keys = {}, {}, {}
 for i = 1, jobs do
-  handles[i] = args[3 * i - 1]
-  local flags, length = byte(args[3 * i + 1], 3, 4)
-  if flags % 2 == 1 then
-    keyed[i] = sub(args[3 * i + 1], 5, 4 + length)
-    keys[#keys + 1] = keyed[i]
-  end
+  handles[i] = args[3 * i + 1]
+end
+for at = 3 * jobs + 4, #args, 2 do
+  keyed[tonumber(args[at])] = args[at + 1]
+  keys[#keys + 1] = args[at + 1]
 end
 
--- Nothing is written before every job is known to be storable.
+-- Nothing is written before every job is known to be storable. What is known of a job, and of a key,
+-- is what was there before; of twins, what became of the first, too.
 local present = redis.call('HMGET', lane.job, unpack(handles))
-local here = {}
--- Whether a job may meet another, of this call or there before.
-local meets = false
+local meets, here, holders = twins, {}, {}
 for i = 1, jobs do
-  local handle = handles[i]
-  local twin = here[handle]
-  if present[i] or twin then
+  if present[i] or twins then
     meets = true
-    local tail = sub(args[3 * i + 1], 1, 2)
-    if tail ~= (present[i] and record_tail(present[i]) or sub(args[3 * twin + 1], 1, 2)) then
-      return redis.error_reply('CLASH ' .. i)
+    local record, twin = args[3 * i + 3], here[handles[i]]
+    if present[i] or twin then
+      local tail = present[i] and record_tail(present[i]) or sub(args[3 * twin + 3], 1, 2)
+      if sub(record, 1, 2) ~= tail then
+        return redis.error_reply('CLASH ' .. i)
+      end
     end
+    here[handles[i]] = i
   end
-  here[handle] = i
 end
-
-local holders = {}
 if #keys > 0 then
   local found = redis.call('HMGET', lane.key, unpack(keys))
-  local twins = {}
   for i, key in ipairs(keys) do
-    holders[key] = found[i] or nil
-    meets = meets or found[i] or twins[key]
-    twins[key] = true
+    if found[i] then
+      meets, holders[key] = true, found[i]
+    end
   end
 end
 
-local head = head_of(lane.due)
 local stamp = struct.pack('>I6', now)
-local records, dues, index, n = {}, {}, {}, 0
-local earliest, created, replaced = nil, 0, 0
+local records, scores, index = {}, {}, {}
+local n, flushed, replaced = 0, 0, 0
 local stored = {}
 local answers = { now }
 
 local function flush()
-  if n > 0 then
-    redis.call('HSET', lane.job, unpack(records))
-    redis.call('ZADD', lane.due, unpack(dues))
+  if n > flushed then
+    redis.call('HSET', lane.job, unpack(records, flushed + 1, n))
+    redis.call('ZADD', lane.due, unpack(scores, flushed + 1, n))
     if #index > 0 then
       redis.call('HSET', lane.key, unpack(index))
+      index = {}
     end
-    records, dues, index, n = {}, {}, {}, 0
-  end
-end
-
-local function store(i, due, score)
-  local handle, record = handles[i], stamp .. args[3 * i + 1]
-  n = n + 2
-  records[n - 1], records[n] = handle, record
-  dues[n - 1], dues[n] = score, handle
-  if #record > LARGE then
-    redis.call('HSET', lane.meta, 'large', 1)
-  end
-  local key = keyed[i]
-  if key then
-    index[#index + 1], index[#index + 2] = key, handle
-    holders[key] = handle
-  end
-  if meets then
-    stored[handle] = true
-  end
-  created = created + 1
-  if not earliest or due < earliest then
-    earliest = due
+    flushed = n
   end
 end
 
@@ -118,49 +94,66 @@ local function standing(handle)
 end
 
 local function replaces(i, there, due)
-  local policy = math.floor(byte(args[3 * i + 1], 3) / 16)
+  local policy = math.floor(byte(args[3 * i + 3], 3) / 16)
   return policy == 1 or (policy == 2 and due < there) or (policy == 3 and due > there)
 end
 
+-- Whether a job is to be stored that may meet one with its handle or key, or take the place of one.
+local function yields_to(i, score)
+  local handle, key = handles[i], keyed[i]
+  local same = present[i] or stored[handle]
+  local rival = same and handle or key and holders[key]
+  if not rival then
+    return creates
+  end
+  flush()
+  local record = redis.call('HGET', lane.job, rival)
+  local there, runs
+  if record then
+    there, runs = standing(rival)
+  end
+  if not there then
+    -- It was replaced by another job of this call; or somebody else removed half of it.
+    return creates
+  end
+  if runs then
+    answer(i, 'A', rival, record_tail(record), there)
+    return false
+  elseif same or not replaces(i, there, tonumber(score)) then
+    answer(i, 'K', rival, record_tail(record), there)
+    return false
+  end
+  redis.call('ZREM', lane.due, rival)
+  erase(lane, rival, key)
+  replaced = replaced + 1
+  answer(i, 'R', handle, sub(args[3 * i + 3], 1, 2), score)
+  return true
+end
+
 for i = 1, jobs do
-  local due, score = resolve(args[3 * i])
-  local rival = meets and keyed[i] and holders[keyed[i]]
-  local same = meets and (present[i] or stored[handles[i]])
-  if not same and not rival then
-    if creates then
-      store(i, due, score)
+  local score, stores = resolve(args[3 * i + 2]), creates
+  if meets then
+    stores = yields_to(i, score)
+  end
+  if stores then
+    local handle, record = handles[i], args[3 * i + 3]
+    records[n + 1], records[n + 2] = handle, stamp .. record
+    scores[n + 1], scores[n + 2] = score, handle
+    n = n + 2
+    if #record > LARGE - 6 then
+      redis.call('HSET', lane.meta, 'large', 1)
     end
-  else
-    flush()
-    local other = same and handles[i] or rival
-    local record = redis.call('HGET', lane.job, other)
-    local there, runs
-    if record then
-      there, runs = standing(other)
-    end
-    if not there then
-      -- It was replaced by another job of this call; or somebody else removed half of it.
-      if creates then
-        store(i, due, score)
-      end
-    else
-      if runs then
-        answer(i, 'A', other, record_tail(record), there)
-      elseif same or not replaces(i, there, due) then
-        answer(i, 'K', other, record_tail(record), there)
-      else
-        redis.call('ZREM', lane.due, other)
-        erase(lane, other, keyed[i])
-        replaced = replaced + 1
-        store(i, due, score)
-        answer(i, 'R', handles[i], sub(args[3 * i + 1], 1, 2), due)
-      end
+    stored[handle] = twins
+    local key = keyed[i]
+    if key then
+      index[#index + 1], index[#index + 2] = key, handle
+      holders[key] = twins and handle
     end
   end
 end
 -- Before the rest is written: if the totals cannot be, nothing is.
-count(lane, 'created', created)
+count(lane, 'created', n / 2)
 count(lane, 'replaced', replaced)
 flush()
-announce(args[1], head, earliest)
+announce(args[1], lane.due, scores)
 return answers

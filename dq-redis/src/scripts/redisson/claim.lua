@@ -43,7 +43,7 @@ end
 -- Native jobs that are due: retries and what else was leased before.
 local function native_due(lane, most)
   return some(most, function(from, number)
-    local entries = redis.call('ZRANGEBYSCORE', lane.due, '-inf', now, 'WITHSCORES', 'LIMIT', from, number)
+    local entries = redis.call('ZRANGEBYSCORE', lane.due, '-inf', this_instant, 'WITHSCORES', 'LIMIT', from, number)
     local handles, found = {}, {}
     for i = 1, #entries / 2 do
       handles[i] = entries[2 * i - 1]
@@ -66,7 +66,7 @@ end
 -- Members of Java's sorted set that are due.
 local function java_due(lane, most)
   return some(most, function(from, number)
-    local entries = redis.call('ZRANGEBYSCORE', lane.timeout, '-inf', now, 'WITHSCORES', 'LIMIT', from, number)
+    local entries = redis.call('ZRANGEBYSCORE', lane.timeout, '-inf', this_instant, 'WITHSCORES', 'LIMIT', from, number)
     local found = {}
     for i = 1, #entries / 2 do
       local member = entries[2 * i - 1]
@@ -143,22 +143,26 @@ end
 -- another type changes nothing. And what is written first takes no memory, after which a server that
 -- is full allows the rest.
 local function lease(lane, items, last, ends, reply)
-  local jobs, new = {}, {}
-  local listed, waiting, members, notes = 0, {}, {}, {}
+  if #items == 0 then
+    return
+  end
+  local jobs, new, foreign = {}, {}, {}
+  local listed, waiting, outside, members, notes = 0, 0, 0, {}, {}
   for _, item in ipairs(items) do
-    if item.foreign and item.member then
-      stray_member(lane, item.member, item.due)
-    elseif item.foreign then
-      stray(lane, item.handle, item.due)
+    if item.listed then
+      listed = listed + 1
+    elseif item.member then
+      outside = outside + 1
+    else
+      waiting = waiting + 1
+    end
+    if item.foreign then
+      foreign[#foreign + 1] = item
     else
       jobs[#jobs + 1] = item
-      if item.native then
-        waiting[#waiting + 1] = item.handle
-      else
+      if not item.native then
         new[#new + 1] = item
-        if item.listed then
-          listed = listed + 1
-        else
+        if item.member then
           members[#members + 1] = item.member
         end
         if item.noted then
@@ -167,21 +171,32 @@ local function lease(lane, items, last, ends, reply)
       end
     end
   end
-  if #jobs == 0 then
-    return
-  end
   local token = math.max((tonumber(last or 0) or 0) + 1, micros)
   name(lane, new, token)
   redis.call('HSTRLEN', lane.state, '')
   order_length(lane)
+  if #foreign > 0 then
+    redis.call('ZCARD', lane.stray)
+  end
   if listed > 0 then
     redis.call('LPOP', lane.target, listed)
   end
-  if #waiting > 0 then
-    redis.call('ZREM', lane.due, unpack(waiting))
+  -- Those of each set are the first ones of it.
+  if waiting > 0 then
+    redis.call('ZREMRANGEBYRANK', lane.due, '0', waiting - 1)
   end
-  if #members > 0 then
-    redis.call('ZREM', lane.timeout, unpack(members))
+  if outside > 0 then
+    redis.call('ZREMRANGEBYRANK', lane.timeout, '0', outside - 1)
+  end
+  for _, item in ipairs(foreign) do
+    if item.member then
+      stray_member(lane, item.member, item.due)
+    else
+      stray(lane, item.handle, item.due)
+    end
+  end
+  if #jobs == 0 then
+    return
   end
   if #notes > 0 then
     redis.call('HDEL', lane.outside, unpack(notes))
@@ -224,7 +239,7 @@ local function see(lane, most, reply)
   end
   for _, zset in ipairs(FAIR and { lane.due } or { lane.due, lane.timeout }) do
     local entries =
-      redis.call('ZRANGEBYSCORE', zset, '-inf', now, 'WITHSCORES', 'LIMIT', 0, most)
+      redis.call('ZRANGEBYSCORE', zset, '-inf', this_instant, 'WITHSCORES', 'LIMIT', '0', most)
     for i = 2, #entries, 2 do
       reply[#reply + 1] = instant(entries[i])
     end

@@ -13,20 +13,18 @@ if foreign then
   return redis.error_reply('FORMAT ' .. foreign)
 end
 
-local jobs = (#ARGV - 1) / 3
+local jobs = tonumber(ARGV[3])
 local handles, marks, members, headers, keys = {}, {}, {}, {}, {}
 for i = 1, jobs do
-  local record = ARGV[3 * i + 1]
-  local handle = ARGV[3 * i - 1]
+  local handle, record = ARGV[3 * i + 1], ARGV[3 * i + 3]
   local length = header_length(record)
   handles[i] = handle
   marks[i] = mark_of(unfold(handle, string.sub(record, 1, 2)))
   members[i] = pack_member(marks[i], string.sub(record, length + 1))
   headers[i] = string.sub(record, 1, length)
-  local flags, size = string.byte(record, 3, 4)
-  if flags % 2 == 1 then
-    keys[i] = string.sub(record, 5, 4 + size)
-  end
+end
+for at = 3 * jobs + 4, #ARGV, 2 do
+  keys[tonumber(ARGV[at])] = ARGV[at + 1]
 end
 
 -- Nothing is written before every key is known to hold what it should.
@@ -59,16 +57,16 @@ for i = 1, jobs do
   here[marks[i]] = own_name(i)
 end
 
-local head = head_of(lane.timeout)
 local stamp = struct.pack('>I6', now)
 local scores, order, outside = {}, {}, {}
-local earliest = nil
+local flushed = 0
 local stored, held = {}, {}
 local answers = { now }
 
 local function flush()
-  if #scores > 0 then
-    redis.call('ZADD', lane.timeout, unpack(scores))
+  if #scores > flushed then
+    redis.call('ZADD', lane.timeout, unpack(scores, flushed + 1))
+    flushed = #scores
   end
   if #order > 0 then
     redis.call('RPUSH', lane.order, unpack(order))
@@ -76,7 +74,7 @@ local function flush()
   if #outside > 0 then
     redis.call('HSET', lane.outside, unpack(outside))
   end
-  scores, order, outside = {}, {}, {}
+  order, outside = {}, {}
 end
 
 local function store(i, due)
@@ -93,9 +91,6 @@ local function store(i, due)
     held[keys[i]] = true
   end
   stored[marks[i]] = true
-  if not earliest or due < earliest then
-    earliest = due
-  end
 end
 
 local function answer(i, code, name, due)
@@ -139,7 +134,7 @@ local function settle_rival(i, due)
     store(i, due)
   elseif runs then
     answer(i, 'A', name, there)
-  elseif not replaces(i, there, due) then
+  elseif not replaces(i, there, tonumber(due)) then
     answer(i, 'K', name, there)
   else
     if handle then
@@ -156,7 +151,7 @@ local function settle_rival(i, due)
 end
 
 for i = 1, jobs do
-  local due = resolve(ARGV[3 * i])
+  local due = resolve(ARGV[3 * i + 2])
   local note = nil
   if notes[i] or stored[marks[i]] then
     flush()
@@ -188,5 +183,5 @@ for i = 1, jobs do
 end
 flush()
 sweep_notes(lane)
-announce(ARGV[1], head, earliest)
+announce(ARGV[1], lane.timeout, scores)
 return answers

@@ -6,7 +6,7 @@ local wanted = {
   { 'ZCARD', zset }, { 'ZSCORE', zset, 'x' },
   { 'HGET', hash, 'x' }, { 'HMGET', hash, 'x' }, { 'HGETALL', hash }, { 'HSTRLEN', hash, 'x' },
   -- First, so that a server that is full allows the rest.
-  { 'ZREM', zset, 'x' }, { 'HDEL', hash, 'x' },
+  { 'ZREM', zset, 'x' }, { 'ZREMRANGEBYRANK', zset, 0, 0 }, { 'HDEL', hash, 'x' },
   { 'ZADD', zset, 0, 'x' }, { 'HSETNX', hash, 'x', 0 }, { 'HSET', hash, 'x', 0 },
   { 'HINCRBY', hash, 'x', 1 },
   { 'ZREM', zset, 'x' }, { 'HDEL', hash, 'x' },
