@@ -106,6 +106,10 @@ async fn claim(source: &Arc<Source>, horizon: &mut Horizon) -> Result<()> {
         return Ok(());
     }
     loop {
+        // While jobs have not even begun, more are of no use; and those that begin together often end
+        // together: then one claim takes all their places.
+        source.beginning.wait().await;
+        machine.slots.gathered().await;
         let reservation = machine.slots.reserve(source.number);
         if reservation.limit == 0 {
             horizon.hungry = true;
@@ -233,7 +237,12 @@ async fn start(
             continue;
         }
         let started = horizon.to_store(machine.now());
-        source.handlers.spawn(run_job(Arc::clone(source), slot, leased, asked, started));
+        let begins = source.beginning.token();
+        let job = run_job(Arc::clone(source), slot, leased, asked, started);
+        source.handlers.spawn(async {
+            drop(begins);
+            job.await;
+        });
     }
 }
 
@@ -290,11 +299,7 @@ async fn wait(source: &Source, horizon: &mut Horizon, wakeups: Option<&mut Wakeu
         tokio::select! {
             () = due => return,
             () = &mut sweep => return,
-            () = machine.slots.freed(source.number), if horizon.hungry => {
-                // Others that end in this moment free their places too, for one claim.
-                tokio::task::yield_now().await;
-                return;
-            }
+            () = machine.slots.freed(source.number), if horizon.hungry => return,
             () = machine.stop.cancelled() => return,
             hint = hint => {
                 // If it is not due yet, the timer is set to it and the store is left alone.

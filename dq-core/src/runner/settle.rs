@@ -23,7 +23,7 @@ pub(super) async fn run(source: Arc<Source>, mut ended: mpsc::Receiver<Ended>) {
     let machine = Arc::clone(&source.machine);
     drop(source);
     let mut batch = Vec::with_capacity(BATCH);
-    while ended.recv_many(&mut batch, BATCH).await > 0 {
+    while gather(&mut ended, &mut batch).await > 0 {
         let (mut settlements, mut holds): (Vec<_>, Vec<_>) =
             batch.drain(..).map(|ended: Ended| (ended.settlement, ended.hold)).unzip();
         let mut pause = FIRST_RETRY;
@@ -53,6 +53,20 @@ pub(super) async fn run(source: Arc<Source>, mut ended: mpsc::Receiver<Ended>) {
             }
         }
     }
+}
+
+/// What has ended, and what ends in this moment: until a turn of all others has brought nothing more,
+/// or there is enough. None if every way in is closed.
+async fn gather(ended: &mut mpsc::Receiver<Ended>, batch: &mut Vec<Ended>) -> usize {
+    let mut brought = ended.recv_many(batch, BATCH).await;
+    while brought > 0 && batch.len() < BATCH {
+        tokio::task::yield_now().await;
+        brought = match ended.len() {
+            0 => 0,
+            _ => ended.recv_many(batch, BATCH - batch.len()).await,
+        };
+    }
+    batch.len()
 }
 
 /// Who lost the lease has nothing to say any more.

@@ -140,6 +140,19 @@ impl Slots {
         self.freed[pump].notified().await;
     }
 
+    /// Lets those that end in this moment free their places too, for one claim: until a turn of all
+    /// others has freed none, or there are enough.
+    pub(super) async fn gathered(&self) {
+        let mut free = self.lock().total.free;
+        while free < BATCH {
+            tokio::task::yield_now().await;
+            let before = std::mem::replace(&mut free, self.lock().total.free);
+            if free <= before {
+                return;
+            }
+        }
+    }
+
     fn free(&self, queue: usize) {
         let mut state = self.lock();
         state.total.free += 1;

@@ -21,6 +21,8 @@ pub(super) struct Source {
     pub(super) number: usize,
     pub(super) ended: mpsc::Sender<Ended>,
     pub(super) handlers: TaskTracker,
+    /// A token for each job that was brought and has not begun.
+    pub(super) beginning: TaskTracker,
 }
 
 impl Source {
@@ -31,7 +33,10 @@ impl Source {
         handlers: TaskTracker,
     ) -> (Self, mpsc::Receiver<Ended>) {
         let (ended, settlements) = mpsc::channel(SETTLEMENTS);
-        let source = Self { machine, store, leases: Arc::default(), number, ended, handlers };
+        let (leases, beginning) = (Arc::default(), TaskTracker::new());
+        // Closed trackers can be waited for whenever they are empty.
+        beginning.close();
+        let source = Self { machine, store, leases, number, ended, handlers, beginning };
         (source, settlements)
     }
 }
