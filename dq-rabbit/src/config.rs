@@ -228,7 +228,7 @@ pub(crate) fn refused(what: String, remedy: &'static str) -> Error {
 #[async_trait]
 impl BackendConfig for RabbitConfig {
     async fn connect(&self, environment: &Environment) -> Result<Arc<dyn Backend>> {
-        RabbitBackend::connect(self, environment).await
+        Ok(Arc::new(RabbitBackend::connect(self, environment).await?))
     }
 }
 

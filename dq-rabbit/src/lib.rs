@@ -12,15 +12,22 @@
 //! The first pattern (configure) may be empty with [`TopologyMode::Passive`], which declares nothing.
 
 #![forbid(unsafe_code)]
-// Until the backend itself stands, nothing uses what it stands on.
-#![allow(dead_code)]
 
+mod arrive;
 mod backend;
+mod carrier;
+mod claim;
 mod config;
 mod connect;
+mod desk;
 mod error;
+mod inspect;
 mod ladder;
+mod log;
 mod names;
+mod operate;
+mod schedule;
+mod settle;
 mod topology;
 
 pub use backend::RabbitBackend;

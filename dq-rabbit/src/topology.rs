@@ -190,6 +190,8 @@ impl Topology {
             Item::Bind(names.dead(), names.dead(), ShortString::default()),
             self.topic_exchange(names.due()),
             Item::Queue(names.log(), self.log()),
+            Item::Exchange(names.log(), ExchangeKind::Fanout, FieldTable::default()),
+            Item::Bind(names.log(), names.log(), ShortString::default()),
         ];
         if self.mode == TopologyMode::Plugin {
             let mut arguments = FieldTable::default();

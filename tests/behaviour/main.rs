@@ -5,7 +5,7 @@ mod sharded;
 use std::process::ExitCode;
 use std::sync::OnceLock;
 
-use dq_servers::{Redis, RedisCluster, shared_redis};
+use dq_servers::{Redis, RedisCluster, shared_rabbitmq, shared_redis};
 use dq_testkit::behaviour::{self, Address, ByUrl};
 use tempfile::TempDir;
 
@@ -33,6 +33,7 @@ fn main() -> ExitCode {
         ("redisson/legacy", Box::new(ByUrl::real(|| redisson("?format=legacy&order_list=lazy")))),
         ("redisson/cluster", Box::new(ByUrl::real(redisson_cluster))),
         ("redis-expiry", Box::new(ByUrl::real(|| expiry(notifying_redis(), "")))),
+        ("rabbitmq", Box::new(ByUrl::real(|| shared_rabbitmq().url().as_str().into()))),
         ("redis-expiry/off", Box::new(ByUrl::real(|| expiry(shared_redis(), "?prefix=expiry")))),
     ])
 }

@@ -1,13 +1,15 @@
 //! The calls of the seam, on the machine.
 
 use std::mem;
-use std::time::Duration;
 
+use super::index::Slot;
+use super::near::Nearness;
 use super::store::{Place, Store};
 use crate::backend::{
     BrowseParams, Cancelled, Claimed, Cursor, LeasedJob, Operation, Page, QueueStats, Receipt,
     Renewal, Renewed, Reschedule, Rescheduled, Scheduled, Settled, Settlement, Want,
 };
+use crate::handler::DeadReason;
 use crate::model::{Due, Job, JobId, JobRef, JobView, NewJob, QueueName, Timestamp};
 
 /// All jobs of a store, and the rules by which they move.
@@ -122,58 +124,61 @@ impl Machine {
     /// [`Backend::claim`](crate::Backend::claim): the oldest due jobs of each queue.
     pub fn claim(&mut self, wants: &[Want], limit: usize, now: Timestamp) -> Claimed {
         self.claim_with(wants, limit, now, |store, number, room| {
-            let pop = || store.queues[number].waiting.pop(now.as_millis()).map(|entry| entry.slot);
-            std::iter::from_fn(pop).take(room).collect()
+            let waiting = &mut store.queues[number].waiting;
+            let pop = || waiting.pop(now.as_millis()).map(|entry| entry.slot);
+            let taken = std::iter::from_fn(pop).take(room).collect();
+            (taken, waiting.first().map(|entry| entry.at))
         })
     }
 
-    /// As [`claim`](Self::claim), with a choice for claimers that are not all equally near to a job:
-    /// first those for which `near` says yes, then those that have been due for longer than `patience`.
-    /// Jobs that are due but neither do not count as due until then.
-    pub fn claim_near(
+    /// As [`claim`](Self::claim), for claimers that are not all equally near to a job: jobs that are
+    /// not [`near`](Nearness::near) are left to others for a while, and taken only if there is room
+    /// after those that are. Until then they do not count as due in [`Claimed::next_due`].
+    pub fn claim_near<N: Fn(&Job) -> bool>(
         &mut self,
         wants: &[Want],
         limit: usize,
-        patience: Duration,
-        near: impl Fn(&Job) -> bool,
+        nearness: &Nearness<N>,
         now: Timestamp,
     ) -> Claimed {
-        let mut claimed = self.claim_with(wants, limit, now, |store, number, room| {
-            let patient = (now - patience).as_millis();
-            let (records, queue) = (&store.records, &mut store.queues[number]);
-            let due: Vec<_> = queue
-                .waiting
-                .after(i64::MIN, 0)
-                .take_while(|entry| entry.at <= now.as_millis())
-                // What is far away is looked at for as long as somebody nearer may take it.
-                .take(room.saturating_mul(16).max(4_096))
-                .collect();
-            let (close, far): (Vec<_>, Vec<_>) =
-                due.into_iter().partition(|entry| near(&records[entry.slot].job));
-            let far = far.into_iter().filter(|entry| entry.at <= patient);
-            let mut chosen: Vec<_> = close.into_iter().chain(far).take(room).collect();
+        self.claim_with(wants, limit, now, |store, number, room| {
+            let (mut chosen, next) = nearness.choose(store, number, room, now);
             chosen.sort_unstable_by_key(|entry| (entry.at, entry.seq));
             for entry in &chosen {
-                queue.waiting.remove(entry.at, entry.seq);
+                store.queues[number].waiting.remove(entry.at, entry.seq);
             }
-            chosen.into_iter().map(|entry| entry.slot).collect()
-        });
-        // Whoever is nearer takes what is left; if nobody does, its time comes by patience.
-        if let Some(next) = &mut claimed.next_due
-            && *next <= now
-            && claimed.jobs.len() < limit
-        {
-            *next = (*next + patience).max(now + Duration::from_millis(1));
-        }
-        claimed
+            (chosen.into_iter().map(|entry| entry.slot).collect(), next)
+        })
     }
 
+    /// What [`Claimed::next_due`] of such a claim would be that takes nothing, as the state was left
+    /// by the last call: leases that have ended since count as due.
+    pub fn next_due<N: Fn(&Job) -> bool>(
+        &mut self,
+        wants: &[Want],
+        nearness: &Nearness<N>,
+        now: Timestamp,
+    ) -> Option<Timestamp> {
+        let mut earliest = None;
+        for want in wants {
+            let number = self.store.known(&want.queue);
+            let Some(number) = number.filter(|number| !self.store.queues[*number].paused) else {
+                continue;
+            };
+            let (_, next) = nearness.choose(&mut self.store, number, 0, now);
+            let lapse = self.store.queues[number].leased.first().map(|entry| entry.at);
+            earliest = [earliest, next, lapse].into_iter().flatten().min();
+        }
+        earliest.map(Timestamp::from_millis)
+    }
+
+    /// `take` chooses at most so many of a queue, unfiles them, and says when more could be had.
     fn claim_with(
         &mut self,
         wants: &[Want],
         limit: usize,
         now: Timestamp,
-        mut take: impl FnMut(&mut Store, usize, usize) -> Vec<u32>,
+        mut take: impl FnMut(&mut Store, usize, usize) -> (Vec<Slot>, Option<i64>),
     ) -> Claimed {
         self.store.reclaim(now);
         let mut claimed = Claimed { jobs: Vec::new(), next_due: None, now };
@@ -185,15 +190,15 @@ impl Machine {
                 continue;
             }
             let room = want.max.min(limit - claimed.jobs.len());
-            for slot in take(&mut self.store, number, room) {
+            let (taken, next) = take(&mut self.store, number, room);
+            for slot in taken {
                 let leased_until = now + want.lease_for;
                 let token = self.store.lease(slot, leased_until);
                 let job = self.store.records[slot].job.clone();
                 claimed.jobs.push(LeasedJob { job, token, leased_until });
             }
-            let queue = &mut self.store.queues[number];
-            let next = [queue.waiting.first(), queue.leased.first().copied()];
-            let next = next.into_iter().flatten().map(|entry| Timestamp::from_millis(entry.at));
+            let lapse = self.store.queues[number].leased.first().map(|entry| entry.at);
+            let next = [next, lapse].into_iter().flatten().map(Timestamp::from_millis);
             claimed.next_due = claimed.next_due.into_iter().chain(next).min();
         }
         claimed
@@ -299,6 +304,17 @@ impl Machine {
         affected as u64
     }
 
+    /// Files something among the dead that never was a job: what the store found and could not make
+    /// sense of. `false` if its id is there already.
+    pub fn park(&mut self, new: NewJob, reason: DeadReason, now: Timestamp) -> bool {
+        self.store.reclaim(now);
+        if self.store.by_id(new.id).is_some() {
+            return false;
+        }
+        self.store.create_dead(new, reason, now);
+        true
+    }
+
     /// The job with this id as it is filed, in whatever state and whatever queue, without the time
     /// that has passed since the last call.
     #[must_use]
@@ -311,6 +327,13 @@ impl Machine {
     pub fn waits(&self, id: JobId) -> bool {
         let slot = self.store.by_id(id);
         slot.is_some_and(|slot| matches!(self.store.records[slot].place, Place::Waiting))
+    }
+
+    /// Whether the job is leased, as [`peek`](Self::peek) sees it.
+    #[must_use]
+    pub fn is_leased(&self, id: JobId) -> bool {
+        let slot = self.store.by_id(id);
+        slot.is_some_and(|slot| matches!(self.store.records[slot].place, Place::Leased { .. }))
     }
 
     /// Jobs in the machine.

@@ -8,8 +8,10 @@ mod calls;
 mod copy;
 pub mod index;
 mod listing;
+mod near;
 mod store;
 mod verdict;
 
 pub use calls::{Machine, Operate};
 pub use copy::{MachineCopy, Standing, Whereabouts};
+pub use near::Nearness;

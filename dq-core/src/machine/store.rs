@@ -94,11 +94,27 @@ impl Store {
 
     /// Stores a job that has neither the id nor the key of another.
     pub(super) fn create(&mut self, new: NewJob, due: Timestamp, now: Timestamp) -> Receipt {
+        let receipt = Receipt { id: new.id, due };
+        let slot = self.insert(new, due, now);
+        self.file_key(slot);
+        self.wait(slot);
+        receipt
+    }
+
+    /// Stores what is dead from the beginning, under an id that no other has.
+    pub(super) fn create_dead(&mut self, new: NewJob, reason: DeadReason, now: Timestamp) {
+        let due = new.due.resolve(now);
+        let slot = self.insert(new, due, now);
+        self.bury(slot, reason, now);
+    }
+
+    /// A new record, which is filed nowhere but under its id.
+    fn insert(&mut self, new: NewJob, due: Timestamp, now: Timestamp) -> Slot {
         let queue = self.number(&new.queue);
         self.next_seq += 1;
         let job = Job {
             id: new.id,
-            // One allocation of the name for all jobs of the queue.
+            // The name that is kept once per queue, so that a job costs a pointer of its own.
             queue: self.queues[queue].name.clone(),
             key: new.key,
             due,
@@ -110,14 +126,11 @@ impl Store {
             deliveries: 0,
             losses: 0,
         };
-        let receipt = Receipt { id: job.id, due };
         let record = Record { job, seq: self.next_seq, queue, place: Place::Waiting };
         let slot = self.records.insert(record);
         self.ids.insert(&new.id, slot);
-        self.file_key(slot);
-        self.wait(slot);
         self.queues[queue].totals.created += 1;
-        receipt
+        slot
     }
 
     /// The answer to a job whose id or key another one has.

@@ -143,27 +143,18 @@ impl Link {
         self.shared.generation.load(Ordering::Acquire)
     }
 
-    /// Waits until the connection of this generation is gone; at once if it is.
-    pub(crate) async fn lost(&self, generation: u64) {
-        let mut states = self.shared.state.subscribe();
-        let gone = |state: &State| !matches!(state, State::Up(_, now) if *now == generation);
-        // The sender lives as long as this link.
-        states.wait_for(gone).await.ok();
-    }
-
-    /// Whether there is a connection now.
-    pub(crate) fn is_up(&self) -> bool {
-        matches!(&*self.shared.state.borrow(), State::Up(..))
-    }
-
     /// Why the broker takes nothing on this connection, if it does not: an alarm of memory or disk. It
     /// says so only after something was published.
     pub(crate) fn blocked(&self) -> Option<String> {
         self.shared.blocked.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(crate) fn is_closed(&self) -> bool {
-        self.shared.closing.is_cancelled()
+    /// Why there is no connection, if there is none.
+    pub(crate) fn failure(&self) -> Option<lapin::Error> {
+        match &*self.shared.state.borrow() {
+            State::Down(error) => Some(error.clone()),
+            State::Connecting | State::Up(..) | State::Closed => None,
+        }
     }
 
     /// Closes the connection, for a moment waiting for the broker to agree. Idempotent.

@@ -1,0 +1,118 @@
+//! Claim: which due jobs are ours, and where their payloads are.
+
+use std::collections::HashSet;
+
+use dq_core::{
+    ClaimParams, Claimed, DeadKind, DeadReason, JobId, LeasedJob, Result, Settlement, Verdict,
+};
+
+use crate::desk::Desk;
+use crate::error::Effect;
+use crate::log::{Claiming, Command, Place, Reply, Settling};
+
+/// Payloads of leased jobs that are kept before it is looked which of them are leased still.
+const MANY: usize = 10_000;
+
+impl Desk {
+    /// When a claim could bring something. Nothing is written: an idle runner costs the broker nothing.
+    pub(crate) fn look(&self, params: &ClaimParams<'_>) -> Claimed {
+        let now = self.log.now();
+        let at_hand = |id| self.hold.has(id);
+        let next_due = self.log.peek(|replica| replica.next_due(params.wants, at_hand, now));
+        self.drop_stale(&self.hold.due(params.wants, now));
+        Claimed { jobs: Vec::new(), next_due, now }
+    }
+
+    pub(crate) async fn claim(&self, params: &ClaimParams<'_>) -> Result<Claimed> {
+        let mut at_hand = self.hold.due(params.wants, self.log.now());
+        at_hand.truncate(params.limit.saturating_mul(2));
+        let claiming = Claiming::new(params.wants, params.limit, at_hand.clone());
+        let read = |_: &mut _, reply, _| match reply {
+            Reply::Claimed(claimed) => Some(claimed),
+            _ => None,
+        };
+        let claimed = self.log.call("claim", Effect::None, Command::Claim(claiming), read).await?;
+        let Some(mut claimed) = claimed else {
+            return Ok(Claimed { jobs: Vec::new(), next_due: None, now: self.log.now() });
+        };
+        self.fill(&mut claimed.jobs).await?;
+        self.drop_stale(&at_hand);
+        Ok(claimed)
+    }
+
+    /// Puts payloads and headers into jobs that were just leased to us.
+    async fn fill(&self, jobs: &mut Vec<LeasedJob>) -> Result<()> {
+        let mut sought = Vec::new();
+        for leased in jobs.iter_mut() {
+            match self.hold.take(leased.job.id) {
+                Some(held) => self.hand_over(leased, held.into_payload()),
+                None => sought.push((leased.job.id, Place::of(&leased.job))),
+            }
+        }
+        if sought.is_empty() {
+            return Ok(());
+        }
+        let found = match self.log.read(sought.iter().map(|(_, place)| *place).collect()).await {
+            Ok(found) => found,
+            Err(error) => {
+                tracing::warn!(%error, jobs = sought.len(), "jobs are handed back unread");
+                let sought: HashSet<_> = sought.iter().map(|(id, _)| *id).collect();
+                let unread = Verdict::Release { started: false };
+                return self.give_up(jobs, &sought, &unread).await;
+            }
+        };
+        let mut lost = HashSet::new();
+        for leased in jobs.iter_mut() {
+            if !sought.iter().any(|(id, _)| *id == leased.job.id) {
+                continue;
+            }
+            match found.get(&Place::of(&leased.job)) {
+                Some(payload) => self.hand_over(leased, payload.clone()),
+                None => drop(lost.insert(leased.job.id)),
+            }
+        }
+        let reason =
+            DeadReason::new(DeadKind::Quarantined, "its payload is not in the log any more");
+        self.give_up(jobs, &lost, &Verdict::Dead { reason, failed: false }).await
+    }
+
+    fn hand_over(&self, leased: &mut LeasedJob, payload: (bytes::Bytes, dq_core::Headers)) {
+        self.lease(leased.job.id, payload.clone());
+        (leased.job.payload, leased.job.headers) = payload;
+    }
+
+    /// Ends the leases of these jobs, and takes them out.
+    async fn give_up(
+        &self,
+        jobs: &mut Vec<LeasedJob>,
+        which: &HashSet<JobId>,
+        verdict: &Verdict,
+    ) -> Result<()> {
+        if which.is_empty() {
+            return Ok(());
+        }
+        let mut settlements = Vec::with_capacity(which.len());
+        for leased in jobs.iter().filter(|leased| which.contains(&leased.job.id)) {
+            let settlement = Settlement { lease: leased.lease(), verdict: verdict.clone() };
+            settlements.push(Settling::try_from(&settlement)?);
+        }
+        jobs.retain(|leased| !which.contains(&leased.job.id));
+        self.log.call("claim", Effect::None, Command::Settle(settlements), |_, _, _| ()).await
+    }
+
+    /// Drops what is held of these jobs if they do not wait any more, and of leases that have lapsed.
+    fn drop_stale(&self, held: &[JobId]) {
+        let stale: Vec<_> = self.log.peek(|replica| {
+            let machine = replica.machine();
+            held.iter().copied().filter(|id| !machine.waits(*id)).collect()
+        });
+        for id in stale {
+            if let Some(held) = self.hold.take(id) {
+                held.into_payload();
+            }
+        }
+        if self.leases() > MANY {
+            self.forget_lapsed();
+        }
+    }
+}

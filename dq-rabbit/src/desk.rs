@@ -1,0 +1,110 @@
+//! Where the log and the carriers meet: what was decided by the one is carried by the others.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use dq_core::{Entropy, Headers, Job, JobId, Timestamp};
+
+use crate::carrier::{Carrier, Courier, Held, Hold};
+use crate::log::{Log, Place};
+
+/// What is due sooner than this needs no carrier: its payload passes by everybody in the log, and is
+/// still there when it is due.
+const SOON: Duration = Duration::from_secs(1);
+
+/// What all calls of an open backend share.
+#[derive(Debug)]
+pub(crate) struct Desk {
+    pub(crate) log: Log,
+    pub(crate) hold: Hold,
+    pub(crate) courier: Arc<Courier>,
+    pub(crate) entropy: Arc<Entropy>,
+    /// How much before its time a carrier may come out of the ladder.
+    pub(crate) early: Duration,
+    /// The payloads of jobs that are leased to us.
+    leased: Mutex<HashMap<JobId, (Bytes, Headers)>>,
+}
+
+impl Desk {
+    pub(crate) fn new(
+        log: Log,
+        courier: Arc<Courier>,
+        entropy: Arc<Entropy>,
+        early: Duration,
+    ) -> Self {
+        Self { log, hold: Hold::default(), courier, entropy, early, leased: Mutex::default() }
+    }
+
+    /// Which log the carriers are of.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.log.peek(|replica| replica.epoch())
+    }
+
+    /// Whether a job that is due then is sent through the ladder.
+    pub(crate) fn is_carried(&self, due: Timestamp, now: Timestamp) -> bool {
+        due > now + SOON
+    }
+
+    /// Keeps the payload of a job that was leased to us, for when it is put off.
+    pub(crate) fn lease(&self, id: JobId, payload: (Bytes, Headers)) {
+        self.leased().insert(id, payload);
+    }
+
+    /// The payload of a job whose lease has ended.
+    pub(crate) fn unlease(&self, id: JobId) -> Option<(Bytes, Headers)> {
+        self.leased().remove(&id)
+    }
+
+    /// How many payloads of leased jobs are kept.
+    pub(crate) fn leases(&self) -> usize {
+        self.leased().len()
+    }
+
+    /// Forgets payloads of jobs that were leased to us and are leased no more.
+    pub(crate) fn forget_lapsed(&self) {
+        let mut leased = self.leased();
+        self.log.peek(|replica| leased.retain(|id, _| replica.machine().is_leased(*id)));
+    }
+
+    /// Sees to it that a job which waits is carried to where it is run: by the ladder, or by our own
+    /// hold if it is due soon.
+    pub(crate) fn put_off(&self, job: &Job, payload: (Bytes, Headers), now: Timestamp) {
+        if self.is_carried(job.due, now) {
+            self.courier.post(vec![Carrier::of(self.epoch(), job, payload)], now);
+        } else {
+            let (payload, headers) = payload;
+            let held = Held { payload, headers, ticket: None };
+            self.hold.keep(&job.queue, job.id, job.due, held);
+        }
+    }
+
+    /// The same for jobs whose payloads have to be looked for.
+    pub(crate) fn carry(self: &Arc<Self>, jobs: Vec<Job>, now: Timestamp) {
+        let mut sought = Vec::new();
+        for job in jobs.into_iter().filter(|job| self.is_carried(job.due, now)) {
+            match self.hold.take(job.id) {
+                Some(held) => self.put_off(&job, held.into_payload(), now),
+                None => sought.push(job),
+            }
+        }
+        if sought.is_empty() {
+            return;
+        }
+        let desk = Arc::clone(self);
+        self.courier.errand(|_| async move {
+            let found = desk.log.read(sought.iter().map(Place::of).collect()).await?;
+            for job in sought {
+                if let Some(payload) = found.get(&Place::of(&job)) {
+                    desk.put_off(&job, payload.clone(), now);
+                }
+            }
+            Ok(())
+        });
+    }
+
+    fn leased(&self) -> MutexGuard<'_, HashMap<JobId, (Bytes, Headers)>> {
+        self.leased.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,168 @@
+//! Writes calls to the log: all that have come together while the message before was on its way, in
+//! one message.
+//!
+//! The broker's confirmations tell only what has to be written again; a call has taken effect when it
+//! is read back. What is written twice counts once, and what is missing holds up what follows it: see
+//! [`Replica::apply`](super::replica::Replica::apply).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
+use lapin::{BasicProperties, Channel, Confirmation};
+
+use super::command::{Command, Entry, Piece, encode};
+use super::{Sent, Shared, draw};
+use crate::error::{Effect, of_call};
+
+/// Bytes of one message, roughly, at most; but one call at least.
+const MESSAGE: usize = 256 * 1024;
+/// Messages that may be on their way to the broker.
+const PIPELINE: usize = 32;
+/// What was written and neither confirmed nor read back after this long is written again.
+const LOST: Duration = Duration::from_secs(3);
+/// Between two attempts to write what the broker refused.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Bytes that a call takes in the log, roughly.
+pub(super) fn weight(command: &Command) -> usize {
+    let jobs = match command {
+        Command::Schedule(jobs) => jobs.iter().map(super::Scheduling::weight).sum(),
+        Command::Copy(Piece::Jobs(_, jobs)) => jobs.iter().map(|copied| copied.job.weight()).sum(),
+        Command::Park(found) => found.iter().map(|(job, _)| job.weight()).sum(),
+        Command::Claim(claiming) => 16 * claiming.at_hand.len(),
+        Command::Settle(settlements) => 64 * settlements.len(),
+        _ => 0,
+    };
+    64 + jobs
+}
+
+/// Writes until it is dropped.
+pub(super) async fn run(shared: Arc<Shared>) {
+    loop {
+        let channel = match open(&shared).await {
+            Ok(channel) => channel,
+            Err(error) => {
+                tracing::debug!(%error, "the log cannot be written now");
+                shared.clock.sleep(PAUSE).await;
+                continue;
+            }
+        };
+        if let Err(error) = write(&shared, &channel).await {
+            tracing::debug!(%error, "writing to the log begins anew");
+            shared.clock.sleep(PAUSE).await;
+        }
+    }
+}
+
+async fn open(shared: &Shared) -> dq_core::Result<Channel> {
+    let channel = shared.publish.channel("write the log").await?;
+    channel
+        .confirm_select(ConfirmSelectOptions::default())
+        .await
+        .map_err(|error| of_call("write the log", Effect::None, shared.publish.server(), &error))?;
+    Ok(channel)
+}
+
+/// Writes on one channel, for as long as all goes well: first again what was not read back.
+async fn write(shared: &Shared, channel: &Channel) -> Result<(), lapin::Error> {
+    let mut confirms = FuturesUnordered::new();
+    let mut messages = rewrite(shared);
+    loop {
+        for message in messages.drain(..) {
+            confirms.push(publish(shared, channel, &message).await?);
+        }
+        let stuck = !shared.state().sent.is_empty();
+        tokio::select! {
+            // The next message takes all that has come together meanwhile.
+            () = shared.waiting.notified(), if confirms.len() < PIPELINE => {
+                messages.extend(next_message(shared));
+                // More may wait than fits into one.
+                if !shared.state().unsent.is_empty() {
+                    shared.waiting.notify_one();
+                }
+            }
+            Some(confirmed) = confirms.next() => match confirmed? {
+                Confirmation::Ack(None) | Confirmation::NotRequested => {}
+                refused => {
+                    tracing::warn!(?refused, "the broker did not take a message for the log");
+                    shared.topology.forget();
+                    return Ok(());
+                }
+            },
+            () = shared.again.notified() => messages = rewrite(shared),
+            () = shared.clock.sleep(LOST), if stuck => messages = rewrite(shared),
+        }
+    }
+}
+
+async fn publish(
+    shared: &Shared,
+    channel: &Channel,
+    message: &[u8],
+) -> Result<lapin::PublisherConfirm, lapin::Error> {
+    channel
+        .basic_publish(
+            shared.topology.names().log(),
+            "".into(),
+            BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() },
+            message,
+            BasicProperties::default().with_delivery_mode(2),
+        )
+        .await
+}
+
+/// All that was written and not read back, again.
+fn rewrite(shared: &Shared) -> Vec<Vec<u8>> {
+    let state = &mut *shared.state();
+    if std::mem::take(&mut state.forgotten) {
+        // Nobody would take notice of numbers that begin in the middle.
+        state.origin = draw(&shared.entropy);
+        state.next_number = 1;
+        for sent in &mut state.sent {
+            sent.number = state.next_number;
+            state.next_number += 1;
+        }
+    }
+    let origin = state.origin;
+    let mut messages = Vec::new();
+    let mut entries = Vec::new();
+    let mut bytes = 0;
+    for Sent { number, call } in &state.sent {
+        bytes += call.weight;
+        entries.push(Entry { origin, number: *number, at: call.at, command: call.command.clone() });
+        if bytes >= MESSAGE {
+            messages.push(encode(&entries));
+            entries.clear();
+            bytes = 0;
+        }
+    }
+    if !entries.is_empty() {
+        messages.push(encode(&entries));
+    }
+    messages
+}
+
+/// What waits, as one message; `None` if nothing does.
+fn next_message(shared: &Shared) -> Option<Vec<u8>> {
+    let state = &mut *shared.state();
+    let mut entries = Vec::new();
+    let mut bytes = 0;
+    while bytes < MESSAGE {
+        let Some(call) = state.unsent.pop_front() else { break };
+        state.unsent_bytes -= call.weight;
+        // What nobody waits for any more and was never written need not be.
+        if call.waiter.is_gone() {
+            continue;
+        }
+        bytes += call.weight;
+        let number = state.next_number;
+        state.next_number += 1;
+        let command = call.command.clone();
+        entries.push(Entry { origin: state.origin, number, at: call.at, command });
+        state.sent.push_back(Sent { number, call });
+    }
+    (!entries.is_empty()).then(|| encode(&entries))
+}

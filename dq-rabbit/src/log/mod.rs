@@ -1,0 +1,346 @@
+//! The log: a stream of the broker that holds every call, in an order on which all processes agree.
+//!
+//! A call is written, read back, and answered by the state as it is at its place in the log. Each
+//! process applies all calls to a replica of its own, so all come to the same answers, and what was
+//! answered holds for everybody. Nothing else decides about a job: the messages that wait in the
+//! ladder carry payloads to where they are needed in time, and can be lost, doubled or late.
+
+mod append;
+mod command;
+mod compact;
+mod fetch;
+mod replica;
+mod tail;
+mod window;
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use dq_core::config::Environment;
+use dq_core::{Clock, Entropy, Error, ErrorKind, Listeners, Result, Timestamp};
+use tokio::sync::{Notify, oneshot};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::connect::Link;
+use crate::error::{Effect, blocked, closed, of_call, timed_out};
+use crate::topology::Topology;
+
+pub(crate) use command::{Claiming, Command, Naming, Scheduling, Settling};
+pub(crate) use replica::{Place, Replica, Reply};
+use window::Window;
+
+/// Bytes of calls that may wait for the broker.
+const BACKLOG: usize = 64 * 1024 * 1024;
+
+/// The log, open.
+pub(crate) struct Log {
+    shared: Arc<Shared>,
+    tasks: TaskTracker,
+}
+
+/// What the loops of an open log share.
+struct Shared {
+    state: Mutex<State>,
+    /// There is something to write.
+    waiting: Notify,
+    /// What was written has to be written again.
+    again: Notify,
+    /// Messages read so far.
+    read: AtomicU64,
+    /// Bytes of the log that were written since the last copy was begun.
+    since_copy: AtomicU64,
+    /// The log holds something that cannot be read; nothing can be said any more.
+    broken: Mutex<Option<Error>>,
+    closed: AtomicBool,
+    stop: CancellationToken,
+    listeners: Arc<Listeners>,
+    clock: Arc<dyn Clock>,
+    entropy: Arc<Entropy>,
+    topology: Arc<Topology>,
+    publish: Arc<Link>,
+    consume: Arc<Link>,
+    settings: LogSettings,
+}
+
+/// What of the configuration concerns the log.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LogSettings {
+    /// How long to wait while nothing moves.
+    pub(crate) response_timeout: Duration,
+    /// What the broker keeps, in bytes.
+    pub(crate) size: u64,
+}
+
+struct State {
+    replica: Replica,
+    /// Calls that were not written yet.
+    unsent: VecDeque<Call>,
+    unsent_bytes: usize,
+    /// Calls that were written and not read back yet, by number.
+    sent: VecDeque<Sent>,
+    origin: u64,
+    /// Nothing is known of the origin any more.
+    forgotten: bool,
+    next_number: u64,
+    /// The offset of the message that is to be read next; `None` before the first.
+    next_offset: Option<u64>,
+    window: Window,
+}
+
+struct Call {
+    at: Timestamp,
+    command: Command,
+    weight: usize,
+    waiter: Box<dyn Waiter>,
+}
+
+struct Sent {
+    number: u64,
+    call: Call,
+}
+
+/// Who waits for the answer to a call.
+trait Waiter: Send {
+    fn is_gone(&self) -> bool;
+    fn answer(self: Box<Self>, replica: &mut Replica, reply: Reply, place: At);
+}
+
+/// Where in the log and when a call took effect.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct At {
+    pub(crate) offset: u64,
+    pub(crate) now: Timestamp,
+}
+
+struct Waiting<T, F> {
+    answer: oneshot::Sender<T>,
+    read: F,
+}
+
+impl<T: Send, F: FnOnce(&mut Replica, Reply, At) -> T + Send> Waiter for Waiting<T, F> {
+    fn is_gone(&self) -> bool {
+        self.answer.is_closed()
+    }
+
+    fn answer(self: Box<Self>, replica: &mut Replica, reply: Reply, place: At) {
+        // Whoever asked may have gone; the call took effect all the same.
+        let _ = self.answer.send((self.read)(replica, reply, place));
+    }
+}
+
+impl fmt::Debug for Log {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Log").finish_non_exhaustive()
+    }
+}
+
+impl Log {
+    /// Opens the log and reads all of it.
+    pub(crate) async fn open(
+        settings: LogSettings,
+        environment: &Environment,
+        topology: Arc<Topology>,
+        publish: Arc<Link>,
+        consume: Arc<Link>,
+        listeners: Arc<Listeners>,
+    ) -> Result<Self> {
+        let state = State {
+            replica: Replica::default(),
+            unsent: VecDeque::new(),
+            unsent_bytes: 0,
+            sent: VecDeque::new(),
+            origin: draw(&environment.entropy),
+            forgotten: false,
+            next_number: 1,
+            next_offset: None,
+            window: Window::default(),
+        };
+        let shared = Arc::new(Shared {
+            state: Mutex::new(state),
+            waiting: Notify::new(),
+            again: Notify::new(),
+            read: AtomicU64::new(0),
+            since_copy: AtomicU64::new(0),
+            broken: Mutex::default(),
+            closed: AtomicBool::new(false),
+            stop: CancellationToken::new(),
+            listeners,
+            clock: Arc::clone(&environment.clock),
+            entropy: Arc::clone(&environment.entropy),
+            topology,
+            publish,
+            consume,
+            settings,
+        });
+        let tasks = TaskTracker::new();
+        tasks.spawn(shared.stop.clone().run_until_cancelled_owned(tail::run(Arc::clone(&shared))));
+        tasks
+            .spawn(shared.stop.clone().run_until_cancelled_owned(append::run(Arc::clone(&shared))));
+        let log = Self { shared, tasks };
+        log.call("connect", Effect::None, Command::Look, |_, _, _| ()).await?;
+        Ok(log)
+    }
+
+    /// The clock that calls are dated by.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.shared.clock.now()
+    }
+
+    /// Whether the log has been closed.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.shared.closed.load(Ordering::Acquire)
+    }
+
+    /// Makes a call and waits until it has been read back. `read` takes from the reply, and from the
+    /// state right after the call, what is to be answered.
+    ///
+    /// **Cancellation safety:** a call that is dropped may take effect still.
+    pub(crate) async fn call<T: Send + 'static>(
+        &self,
+        operation: &'static str,
+        effect: Effect,
+        command: Command,
+        read: impl FnOnce(&mut Replica, Reply, At) -> T + Send + 'static,
+    ) -> Result<T> {
+        self.shared.call(operation, effect, command, read).await
+    }
+
+    /// A look at the state as it was read last, without a call.
+    pub(crate) fn peek<T>(&self, look: impl FnOnce(&mut Replica) -> T) -> T {
+        look(&mut self.shared.state().replica)
+    }
+
+    /// Stops writing and reading. Calls that wait are answered `Closed`.
+    pub(crate) async fn close(&self) {
+        {
+            let mut state = self.shared.state();
+            self.shared.closed.store(true, Ordering::Release);
+            state.unsent.clear();
+            state.sent.clear();
+        }
+        self.shared.stop.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        self.shared.stop.cancel();
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A panic in here would be a bug of the replica; the others still get an answer.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn broken(&self) -> Option<Error> {
+        let broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner);
+        let error = broken.as_ref()?;
+        let mut copy = Error::new(error.kind(), error.what().to_owned());
+        if let Some(remedy) = error.remedy_text() {
+            copy = copy.remedy(remedy.to_owned());
+        }
+        Some(copy)
+    }
+
+    async fn call<T: Send + 'static>(
+        &self,
+        operation: &'static str,
+        effect: Effect,
+        command: Command,
+        read: impl FnOnce(&mut Replica, Reply, At) -> T + Send + 'static,
+    ) -> Result<T> {
+        let (answer, mut answered) = oneshot::channel();
+        self.submit(operation, command, Box::new(Waiting { answer, read }))?;
+        loop {
+            let before = self.read.load(Ordering::Relaxed);
+            let patience = self.settings.response_timeout;
+            match tokio::time::timeout(patience, &mut answered).await {
+                Ok(Ok(answer)) => return Ok(answer),
+                Ok(Err(_)) => return Err(self.dropped(operation)),
+                // A long log takes its time to read.
+                Err(_) if self.read.load(Ordering::Relaxed) != before => {}
+                Err(_) => return Err(self.unanswered(operation, effect).await),
+            }
+        }
+    }
+
+    fn submit(
+        &self,
+        operation: &'static str,
+        command: Command,
+        waiter: Box<dyn Waiter>,
+    ) -> Result<()> {
+        let weight = append::weight(&command);
+        let at = self.clock.now();
+        {
+            let mut state = self.state();
+            if self.closed.load(Ordering::Acquire) {
+                return Err(closed(operation));
+            }
+            if let Some(broken) = self.broken() {
+                return Err(broken.operation(operation));
+            }
+            if state.unsent_bytes + weight > BACKLOG && !state.unsent.is_empty() {
+                return Err(Error::new(
+                    ErrorKind::Unavailable,
+                    "too much waits for the RabbitMQ broker already",
+                )
+                .remedy("see whether the broker is up and not out of memory or disk")
+                .operation(operation));
+            }
+            state.unsent_bytes += weight;
+            state.unsent.push_back(Call { at, command, weight, waiter });
+        }
+        self.waiting.notify_one();
+        Ok(())
+    }
+
+    /// Why a call is not going to be answered.
+    fn dropped(&self, operation: &'static str) -> Error {
+        if self.closed.load(Ordering::Acquire) {
+            return closed(operation);
+        }
+        let error = self.broken().unwrap_or_else(|| {
+            Error::new(ErrorKind::OutcomeUnknown, "the log was cut while a call was on its way")
+                .remedy("repeat the call with the same job ids: what took effect already is kept")
+        });
+        error.operation(operation)
+    }
+
+    /// Nothing more can be read or written: whoever waits is told.
+    fn break_off(&self, error: Error) {
+        tracing::error!(%error, "the log cannot be read any further");
+        *self.broken.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+        let mut state = self.state();
+        state.unsent.clear();
+        state.unsent_bytes = 0;
+        state.sent.clear();
+    }
+
+    /// Why there is no answer.
+    async fn unanswered(&self, operation: &'static str, effect: Effect) -> Error {
+        let server = self.publish.server();
+        if let Some(reason) = self.publish.blocked() {
+            return blocked(operation, server, &reason);
+        }
+        // A link that is down knows why.
+        match self.publish.failure().or_else(|| self.consume.failure()) {
+            Some(error) => of_call(operation, effect, server, &error),
+            None => timed_out(operation, effect, server),
+        }
+    }
+}
+
+/// A number that nobody else has.
+fn draw(entropy: &Entropy) -> u64 {
+    let bits = entropy.bits();
+    (bits >> 64) as u64 ^ bits as u64
+}

@@ -1,0 +1,111 @@
+//! Schedule, cancel and reschedule.
+
+use std::sync::Arc;
+
+use dq_core::{
+    Cancelled, Due, Error, ErrorKind, JobRef, NewJob, Reschedule, Rescheduled, Result, Scheduled,
+};
+
+use crate::carrier::Carrier;
+use crate::desk::Desk;
+use crate::error::Effect;
+use crate::log::{Command, Naming, Reply, Scheduling};
+
+/// Bytes of jobs that make one call of the log, roughly.
+const CHUNK_BYTES: usize = 128 * 1024;
+/// Jobs that make one call of the log, at most: none shall keep the others waiting.
+const CHUNK: usize = 1_000;
+
+impl Desk {
+    pub(crate) async fn schedule(&self, mut jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
+        let now = self.log.now();
+        // A delay begins now, for the log and for the carriers alike.
+        for job in &mut jobs {
+            job.due = Due::At(job.due.resolve(now));
+        }
+        let log = self.epoch();
+        let carried = |job: &NewJob| {
+            let due = job.due.resolve(now);
+            self.is_carried(due, now).then(|| Carrier::new(log, job, due))
+        };
+        let carriers: Vec<_> = jobs.iter().filter_map(carried).collect();
+        // Both at once. A carrier without a job is dropped, and a job without a carrier is found, so
+        // it does not matter which of them is there if only one is.
+        let (answers, sent) =
+            tokio::join!(self.write(jobs), self.courier.send("schedule", &carriers, now));
+        let answers = answers?;
+        match sent {
+            Ok(()) => Ok(answers),
+            // The jobs are in the log, but not as safe as they were to be.
+            Err(error) if error.kind() == ErrorKind::Unavailable => {
+                Err(Error::new(ErrorKind::OutcomeUnknown, error.what().to_owned())
+                    .remedy(
+                        "repeat the call with the same job ids: what took effect already is kept",
+                    )
+                    .operation("schedule"))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn write(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
+        let count = jobs.len();
+        let mut calls = Vec::new();
+        let mut jobs = jobs.into_iter().map(Scheduling::from).peekable();
+        while jobs.peek().is_some() {
+            let mut chunk = Vec::new();
+            let mut bytes = 0;
+            while chunk.len() < CHUNK
+                && let Some(job) =
+                    jobs.next_if(|job| bytes == 0 || bytes + job.weight() <= CHUNK_BYTES)
+            {
+                bytes += job.weight();
+                chunk.push(job);
+            }
+            calls.push(self.log.call(
+                "schedule",
+                Effect::Lasting,
+                Command::Schedule(chunk),
+                |_, reply, _| match reply {
+                    Reply::Scheduled(answers) => answers,
+                    _ => Vec::new(),
+                },
+            ));
+        }
+        let mut answers = Vec::with_capacity(count);
+        for chunk in futures_util::future::try_join_all(calls).await? {
+            answers.extend(chunk);
+        }
+        Ok(answers)
+    }
+
+    pub(crate) async fn cancel(&self, jobs: &[JobRef]) -> Result<Vec<Cancelled>> {
+        let command = Command::Cancel(jobs.iter().map(Naming::from).collect());
+        let read = |_: &mut _, reply, _| match reply {
+            Reply::Cancelled(answers) => answers,
+            _ => Vec::new(),
+        };
+        self.log.call("cancel", Effect::Lasting, command, read).await
+    }
+
+    pub(crate) async fn reschedule(
+        self: &Arc<Self>,
+        moves: &[Reschedule],
+    ) -> Result<Vec<Rescheduled>> {
+        let now = self.log.now();
+        let command = Command::Reschedule(moves.iter().map(Into::into).collect());
+        let answered =
+            self.log.call("reschedule", Effect::Lasting, command, |replica, reply, _| {
+                let Reply::Rescheduled(answers) = reply else { return (Vec::new(), Vec::new()) };
+                let moved = answers.iter().filter_map(|answer| match answer {
+                    Rescheduled::Moved(receipt) => replica.machine().peek(receipt.id).cloned(),
+                    _ => None,
+                });
+                let moved = moved.collect();
+                (answers, moved)
+            });
+        let (answers, moved) = answered.await?;
+        self.carry(moved, now);
+        Ok(answers)
+    }
+}
