@@ -152,7 +152,7 @@ impl Link {
     /// Why there is no connection, if there is none.
     pub(crate) fn failure(&self) -> Option<lapin::Error> {
         match &*self.shared.state.borrow() {
-            State::Down(error) => Some(error.clone()),
+            State::Lost(error) | State::Refused(error) => Some(error.clone()),
             State::Connecting | State::Up(..) | State::Closed => None,
         }
     }
