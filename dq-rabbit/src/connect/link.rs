@@ -143,6 +143,14 @@ impl Link {
         self.shared.generation.load(Ordering::Acquire)
     }
 
+    /// Waits until the connection of this generation is gone; at once if it is.
+    pub(crate) async fn lost(&self, generation: u64) {
+        let mut states = self.shared.state.subscribe();
+        let gone = |state: &State| !matches!(state, State::Up(_, now) if *now == generation);
+        // The sender lives as long as this link.
+        states.wait_for(gone).await.ok();
+    }
+
     /// Why the broker takes nothing on this connection, if it does not: an alarm of memory or disk. It
     /// says so only after something was published.
     pub(crate) fn blocked(&self) -> Option<String> {

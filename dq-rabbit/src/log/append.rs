@@ -42,32 +42,32 @@ pub(super) fn weight(command: &Command) -> usize {
 /// Writes until it is dropped.
 pub(super) async fn run(shared: Arc<Shared>) {
     loop {
-        let channel = match open(&shared).await {
-            Ok(channel) => channel,
+        let (channel, generation) = match open(&shared).await {
+            Ok(opened) => opened,
             Err(error) => {
                 tracing::debug!(%error, "the log cannot be written now");
                 shared.clock.sleep(PAUSE).await;
                 continue;
             }
         };
-        if let Err(error) = write(&shared, &channel).await {
+        if let Err(error) = write(&shared, &channel, generation).await {
             tracing::debug!(%error, "writing to the log begins anew");
             shared.clock.sleep(PAUSE).await;
         }
     }
 }
 
-async fn open(shared: &Shared) -> dq_core::Result<Channel> {
-    let channel = shared.publish.channel("write the log").await?;
+async fn open(shared: &Shared) -> dq_core::Result<(Channel, u64)> {
+    let (channel, generation) = shared.publish.open("write the log").await?;
     channel
         .confirm_select(ConfirmSelectOptions::default())
         .await
         .map_err(|error| of_call("write the log", Effect::None, shared.publish.server(), &error))?;
-    Ok(channel)
+    Ok((channel, generation))
 }
 
 /// Writes on one channel, for as long as all goes well: first again what was not read back.
-async fn write(shared: &Shared, channel: &Channel) -> Result<(), lapin::Error> {
+async fn write(shared: &Shared, channel: &Channel, generation: u64) -> Result<(), lapin::Error> {
     let mut confirms = FuturesUnordered::new();
     let mut messages = rewrite(shared);
     loop {
@@ -92,6 +92,7 @@ async fn write(shared: &Shared, channel: &Channel) -> Result<(), lapin::Error> {
                     return Ok(());
                 }
             },
+            () = shared.publish.lost(generation) => return Ok(()),
             () = shared.again.notified() => messages = rewrite(shared),
             () = shared.clock.sleep(LOST), if stuck => messages = rewrite(shared),
         }
