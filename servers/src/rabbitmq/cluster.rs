@@ -73,11 +73,17 @@ impl RabbitCluster {
     /// `cluster_partition_handling` says what RabbitMQ itself shall do, it goes on with two truths
     /// about everything but the contents of quorum queues and streams.
     pub fn reconnect(&self) {
-        for place in std::mem::take(&mut *self.apart()) {
-            let node = &self.nodes[place];
+        let apart = std::mem::take(&mut *self.apart());
+        for place in &apart {
+            for other in self.names_but(*place) {
+                let trust = format!("erlang:set_cookie({other}, erlang:get_cookie())");
+                self.nodes[*place].eval(&trust);
+            }
+        }
+        for place in apart {
             for other in self.names_but(place) {
-                node.eval(&format!("erlang:set_cookie({other}, erlang:get_cookie())"));
-                self.until(node, &format!("net_kernel:connect_node({other})"), "true");
+                let connect = format!("net_kernel:connect_node({other})");
+                self.until(&self.nodes[place], &connect, "true");
             }
         }
     }
@@ -113,21 +119,23 @@ impl RabbitCluster {
     /// queue would lose its majority by it.
     pub fn rolling_restart(&self) {
         for node in &self.nodes {
-            let majority = "rabbit_upgrade_preparation:await_online_quorum_plus_one(60000)";
-            assert_eq!(node.eval(majority), "true", "a queue of {} needs it", node.node());
+            let majority = "rabbit_upgrade_preparation:await_online_quorum_plus_one(5000)";
+            self.until(node, majority, "true");
             node.stop();
             node.restart();
             self.until_well();
         }
     }
 
-    /// Waits until each node says that all are running and knows of no partition, for instance
-    /// after one was started again. Panics after two minutes.
+    /// Waits until each node says that all are running, knows of no partition, and answers, for
+    /// instance after one was started again. Panics after two minutes.
     pub fn until_well(&self) {
         let all = format!("{{{},[]}}", self.nodes.len());
         for node in &self.nodes {
             let seen = "{length(rabbit_nodes:all_running()), rabbit_node_monitor:partitions()}";
             self.until(node, seen, &all);
+            // One that has paused is running before it takes connections.
+            node.must_be_ready();
         }
     }
 
@@ -145,7 +153,7 @@ impl RabbitCluster {
             if seen.as_deref() == Ok(value) {
                 return;
             }
-            let (name, log) = (node.node(), node.log());
+            let (name, log) = (node.node(), node.last_words());
             assert!(Instant::now() < deadline, "{name}: {expression} is {seen:?}; log:\n{log}");
             thread::sleep(Duration::from_millis(20));
         }

@@ -23,9 +23,10 @@ pub(crate) struct Installation {
 }
 
 impl Installation {
-    /// What the machine has, or what was unpacked.
+    /// What was unpacked, which is done only where that of the machine does not do, or what the
+    /// machine has.
     pub(crate) fn find() -> Option<Self> {
-        Self::of_machine().or_else(|| Self::unpacked(&place().join(RABBITMQ)))
+        Self::unpacked(&place().join(RABBITMQ)).or_else(Self::of_machine)
     }
 
     /// As [`find`](Self::find), for tests: what is missing is told with the remedy.

@@ -147,7 +147,8 @@ impl RabbitMq {
         self.process.signal("CONT");
     }
 
-    /// Runs `rabbitmqctl` on this node, and returns what it prints. Panics if it fails.
+    /// Runs `rabbitmqctl` on this node, and returns what it prints. Panics if it fails, or takes
+    /// longer than 30 s.
     #[track_caller]
     pub fn ctl(&self, words: &[&str]) -> String {
         self.try_ctl(words).unwrap_or_else(|said| panic!("rabbitmqctl {words:?} failed:\n{said}"))
@@ -160,7 +161,7 @@ impl RabbitMq {
 
     /// Evaluates Erlang expressions, separated by commas, on this node, and returns the value of
     /// the last as Erlang writes it. A hundred times as quick as [`ctl`](Self::ctl). Panics if one
-    /// fails.
+    /// fails, or takes longer than 30 s.
     #[track_caller]
     pub fn eval(&self, expressions: &str) -> String {
         self.try_eval(expressions).unwrap_or_else(|said| panic!("{expressions} failed:\n{said}"))
@@ -176,6 +177,13 @@ impl RabbitMq {
         self.process.log()
     }
 
+    /// The end of the log, for messages: all of it is long.
+    fn last_words(&self) -> String {
+        let log = self.log();
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(150)..].join("\n")
+    }
+
     fn tools(&self) -> Tools<'_> {
         Tools { family: &self.family, node: &self.node, dir: self.dir() }
     }
@@ -187,7 +195,7 @@ impl RabbitMq {
 
     fn must_be_ready(&self) {
         if let Err(reason) = self.until_ready() {
-            panic!("RabbitMQ does not start again: {reason}");
+            panic!("RabbitMQ is not ready again: {reason}");
         }
     }
 
@@ -203,10 +211,13 @@ impl RabbitMq {
             }
             if let Some(status) = self.process.ended() {
                 self.process.kill();
-                return Err(format!("it ended ({status}) with the log:\n{}", self.log()));
+                return Err(format!("it ended ({status}) with the log:\n{}", self.last_words()));
             }
             if Instant::now() > deadline {
-                return Err(format!("answered {heard:?} for two minutes; log:\n{}", self.log()));
+                return Err(format!(
+                    "answered {heard:?} for two minutes; log:\n{}",
+                    self.last_words()
+                ));
             }
             thread::sleep(Duration::from_millis(10));
         }

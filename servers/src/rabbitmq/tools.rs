@@ -1,11 +1,14 @@
 //! What is run to speak to a node as its operator would.
 
 use std::ffi::OsString;
-use std::io::Write;
+use std::io::{Error, Read, Write};
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::{self, ScopedJoinHandle};
+use std::time::{Duration, Instant};
 
+use crate::process::PATIENCE;
 use crate::rabbitmq::family::Family;
 
 /// Where Erlang listens for other nodes and for tools.
@@ -76,16 +79,44 @@ impl Tools<'_> {
         value.ok_or_else(|| said + &text(&output.stderr))
     }
 
+    /// Runs a tool to its end. One that asks a frozen node would wait for ever, and is ended.
     fn run(&self, mut command: Command, input: &str) -> Result<Output, String> {
         command.current_dir(self.dir);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let run = command.spawn().and_then(|mut child| {
-            // A tool that does not care to read says why.
-            let _ = child.stdin.take().map(|mut pipe| pipe.write_all(input.as_bytes()));
-            child.wait_with_output()
-        });
-        run.map_err(|error| format!("{command:?} cannot be run: {error}"))
+        let told = |error: Error| format!("a tool of RabbitMQ cannot be run: {error}");
+        let mut tool = command.spawn().map_err(told)?;
+        // A tool that does not care to read says why.
+        let _ = tool.stdin.take().map(|mut pipe| pipe.write_all(input.as_bytes()));
+        let (stdout, stderr) = (tool.stdout.take(), tool.stderr.take());
+        thread::scope(|scope| {
+            let stdout = scope.spawn(|| read(stdout));
+            let stderr = scope.spawn(|| read(stderr));
+            let status = wait(&mut tool).map_err(told)?;
+            let status = status.ok_or("no answer within 30 s")?;
+            let read = |thread: ScopedJoinHandle<'_, Vec<u8>>| thread.join().unwrap_or_default();
+            Ok(Output { status, stdout: read(stdout), stderr: read(stderr) })
+        })
     }
+}
+
+/// All that comes out of a pipe.
+fn read(pipe: Option<impl Read>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let _ = pipe.map(|mut pipe| pipe.read_to_end(&mut bytes));
+    bytes
+}
+
+/// Waits for the end of a process. Nothing if it took too long and was ended.
+fn wait(child: &mut Child) -> Result<Option<ExitStatus>, Error> {
+    let deadline = Instant::now() + PATIENCE;
+    while Instant::now() < deadline {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    child.kill()?;
+    child.wait().map(|_| None)
 }
 
 fn text(bytes: &[u8]) -> String {
