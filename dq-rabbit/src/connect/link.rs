@@ -100,6 +100,7 @@ impl Link {
         loop {
             let state = states.borrow_and_update().clone();
             match state {
+                _ if shared.closing.is_cancelled() => return Err(closed(operation)),
                 State::Closed => return Err(closed(operation)),
                 State::Connecting => {}
                 State::Lost(error) => last = Some(told(&error)),

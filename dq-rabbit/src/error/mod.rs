@@ -94,7 +94,8 @@ pub(crate) fn nacked(operation: &'static str, server: &Server) -> Error {
     .operation(operation)
 }
 
-/// A message came back because no binding knew it.
+/// A message came back because no binding knew it. When the broker confirms several at once, the
+/// client hands what came back to any of them: the message itself tells which it is.
 pub(crate) fn returned(
     operation: &'static str,
     server: &Server,
@@ -192,4 +193,43 @@ fn of_socket(effect: Effect, tls: bool, error: &std::io::Error) -> Said {
         return lost(effect, tls, "no answer in time");
     }
     lost(effect, tls, &text)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    fn of(effect: Effect, tls: bool, error: impl Into<lapin::Error>) -> Said {
+        classify(effect, tls, None, &error.into())
+    }
+
+    #[test]
+    fn what_was_lost_on_the_way_may_have_taken_effect() {
+        let gone = || lapin::ErrorKind::InvalidConnectionState(lapin::ConnectionState::Error);
+        let silent = || lapin::ErrorKind::MissingHeartbeatError;
+        let late = || io::Error::from(io::ErrorKind::TimedOut);
+        for error in [lapin::Error::from(gone()), silent().into(), late().into()] {
+            assert!(breaks_connection(&error));
+            let said = of(Effect::Lasting, false, error.clone());
+            assert_eq!(said.kind, ErrorKind::OutcomeUnknown);
+            let said = of(Effect::None, true, error);
+            assert_eq!((said.kind, said.remedy), (ErrorKind::Unavailable, UNREACHED_BY_TLS.into()));
+        }
+    }
+
+    #[test]
+    fn a_wrong_certificate_is_a_matter_of_settings() {
+        let error = || io::Error::other("invalid peer certificate: UnknownIssuer");
+        assert_eq!(of(Effect::None, true, error()).kind, ErrorKind::Config);
+        assert_eq!(of(Effect::None, false, error()).kind, ErrorKind::Unavailable);
+    }
+
+    #[test]
+    fn a_full_connection_is_not_broken() {
+        let error = lapin::Error::from(lapin::ErrorKind::ChannelsLimitReached);
+        assert!(!breaks_connection(&error));
+        assert_eq!(of(Effect::Lasting, false, error).kind, ErrorKind::Unavailable);
+    }
 }

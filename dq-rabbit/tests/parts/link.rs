@@ -4,12 +4,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dq_core::ErrorKind;
-use dq_servers::{RabbitMq, shared_rabbitmq};
+use dq_servers::{RabbitCluster, RabbitMq, shared_rabbitmq};
+use futures_util::StreamExt;
 use lapin::BasicProperties;
-use lapin::options::{BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions};
+use lapin::options::{
+    BasicConsumeOptions, BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions,
+};
 use lapin::types::FieldTable;
 
 use super::rig::{assert_told, link, of_url};
+use crate::error::{self, Effect};
 
 /// Waits for what is bound to come.
 async fn until(what: &str, mut is: impl FnMut() -> bool) {
@@ -41,6 +45,58 @@ async fn a_link_comes_back_after_a_crash_and_after_a_stop() {
         assert!(restarted.elapsed() < Duration::from_secs(3));
         assert_eq!(later, generation + 1);
         link.lost(generation).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_waits_when_the_broker_dies_is_told() {
+    let server = RabbitMq::start();
+    let link = link(&of_url(server.url()));
+    let channel = link.channel("test").await.unwrap();
+    channel.confirm_select(ConfirmSelectOptions::default()).await.unwrap();
+    let options = QueueDeclareOptions::durable();
+    channel.queue_declare("q".into(), options, FieldTable::default()).await.unwrap();
+    let inbox = link.channel("test").await.unwrap();
+    let options = BasicConsumeOptions::default();
+    let mut consumer =
+        inbox.basic_consume("q".into(), "".into(), options, FieldTable::default()).await.unwrap();
+
+    server.freeze();
+    let options = BasicPublishOptions::default();
+    let published = channel
+        .basic_publish("".into(), "q".into(), options, b"x", BasicProperties::default())
+        .await
+        .unwrap();
+    server.kill();
+    let patience = Duration::from_secs(5);
+    let error = tokio::time::timeout(patience, published).await.unwrap().unwrap_err();
+    let error = error::of_call("schedule", Effect::Lasting, link.server(), &error);
+    assert_told(&error, ErrorKind::OutcomeUnknown, &["schedule", "same job ids"]);
+    let next = tokio::time::timeout(patience, consumer.next()).await.unwrap();
+    assert!(!matches!(next, Some(Ok(_))));
+    // Nothing is sent by what is left of it, and nothing hangs.
+    let options = BasicPublishOptions::default();
+    let again =
+        channel.basic_publish("".into(), "q".into(), options, b"x", BasicProperties::default());
+    assert!(tokio::time::timeout(patience, again).await.unwrap().is_err());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn when_a_node_of_a_cluster_dies_the_link_goes_to_another() {
+    let cluster = RabbitCluster::start(2);
+    let nodes = cluster.nodes();
+    let hosts: Vec<String> = nodes.iter().map(RabbitMq::address).collect();
+    let link = link(&of_url(nodes[0].url().replace(&hosts[0], &hosts.join(","))));
+    for node in nodes {
+        // They are tried in this order.
+        let (_channel, generation) = link.open("test").await.unwrap();
+        node.kill();
+        tokio::time::timeout(Duration::from_secs(5), link.lost(generation)).await.unwrap();
+        if node.port() == nodes[0].port() {
+            let began = Instant::now();
+            link.channel("test").await.unwrap();
+            assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+        }
     }
 }
 
