@@ -18,6 +18,14 @@ const CHUNK: usize = 1_000;
 
 impl Desk {
     pub(crate) async fn schedule(&self, mut jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
+        if self.log.is_full() {
+            return Err(Error::new(
+                ErrorKind::Full,
+                "the jobs in the log take more than a third of what the broker keeps of it",
+            )
+            .remedy("run or remove jobs, or raise `log_size_mib`, with another `prefix`")
+            .operation("schedule"));
+        }
         let now = self.log.now();
         // A delay begins now, for the log and for the carriers alike.
         for job in &mut jobs {

@@ -56,7 +56,6 @@ mod import;
 mod inspect;
 mod keys;
 mod operate;
-mod packing;
 mod record;
 mod redisson;
 mod reply;

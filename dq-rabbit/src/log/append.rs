@@ -5,6 +5,7 @@
 //! is read back. What is written twice counts once, and what is missing holds up what follows it: see
 //! [`Replica::apply`](super::replica::Replica::apply).
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
 use lapin::{BasicProperties, Channel, Confirmation};
 
 use super::command::{Command, Entry, Piece, encode};
-use super::{Sent, Shared, draw};
+use super::{Sent, Shared, compact, draw};
 use crate::error::{Effect, of_call};
 
 /// Bytes of one message, roughly, at most; but one call at least.
@@ -67,9 +68,14 @@ async fn open(shared: &Shared) -> dq_core::Result<(Channel, u64)> {
 }
 
 /// Writes on one channel, for as long as all goes well: first again what was not read back.
-async fn write(shared: &Shared, channel: &Channel, generation: u64) -> Result<(), lapin::Error> {
+async fn write(
+    shared: &Arc<Shared>,
+    channel: &Channel,
+    generation: u64,
+) -> Result<(), lapin::Error> {
     let mut confirms = FuturesUnordered::new();
     let mut messages = rewrite(shared);
+    let mut held_up = false;
     loop {
         for message in messages.drain(..) {
             confirms.push(publish(shared, channel, &message).await?);
@@ -79,9 +85,15 @@ async fn write(shared: &Shared, channel: &Channel, generation: u64) -> Result<()
             // The next message takes all that has come together meanwhile.
             () = shared.waiting.notified(), if confirms.len() < PIPELINE => {
                 messages.extend(next_message(shared));
+                held_up = false;
                 // More may wait than fits into one.
-                if !shared.state().unsent.is_empty() {
-                    shared.waiting.notify_one();
+                match hold_up(shared) {
+                    None => {}
+                    Some(Cause::Size) => shared.waiting.notify_one(),
+                    Some(Cause::Scarcity) => {
+                        compact::start(shared);
+                        held_up = true;
+                    }
                 }
             }
             Some(confirmed) = confirms.next() => match confirmed? {
@@ -94,13 +106,20 @@ async fn write(shared: &Shared, channel: &Channel, generation: u64) -> Result<()
             },
             () = shared.publish.lost(generation) => return Ok(()),
             () = shared.again.notified() => messages = rewrite(shared),
-            () = shared.clock.sleep(LOST), if stuck => messages = rewrite(shared),
+            () = shared.clock.sleep(PAUSE), if held_up => {
+                shared.waiting.notify_one();
+            }
+            () = shared.clock.sleep(LOST), if stuck => {
+                // Or it is there, and the reader waits for something that was cut off.
+                shared.stuck.notify_one();
+                messages = rewrite(shared);
+            }
         }
     }
 }
 
 async fn publish(
-    shared: &Shared,
+    shared: &Arc<Shared>,
     channel: &Channel,
     message: &[u8],
 ) -> Result<lapin::PublisherConfirm, lapin::Error> {
@@ -146,13 +165,35 @@ fn rewrite(shared: &Shared) -> Vec<Vec<u8>> {
     messages
 }
 
+/// Why calls wait that were not written.
+enum Cause {
+    /// They did not fit into the last message.
+    Size,
+    /// The log has to be shortened first.
+    Scarcity,
+}
+
+fn hold_up(shared: &Shared) -> Option<Cause> {
+    let state = shared.state();
+    let scarce = state.room.is_scarce();
+    let waits = !state.unsent.is_empty();
+    waits.then_some(if scarce { Cause::Scarcity } else { Cause::Size })
+}
+
 /// What waits, as one message; `None` if nothing does.
 fn next_message(shared: &Shared) -> Option<Vec<u8>> {
     let state = &mut *shared.state();
     let mut entries = Vec::new();
     let mut bytes = 0;
+    // While the end of the log comes near what lives, only what makes room is written.
+    let scarce = state.room.is_scarce();
+    let mut kept = VecDeque::new();
     while bytes < MESSAGE {
         let Some(call) = state.unsent.pop_front() else { break };
+        if scarce && !matches!(call.command, Command::Copy(_)) {
+            kept.push_back(call);
+            continue;
+        }
         state.unsent_bytes -= call.weight;
         // What nobody waits for any more and was never written need not be.
         if call.waiter.is_gone() {
@@ -165,5 +206,7 @@ fn next_message(shared: &Shared) -> Option<Vec<u8>> {
         entries.push(Entry { origin: state.origin, number, at: call.at, command });
         state.sent.push_back(Sent { number, call });
     }
+    kept.append(&mut state.unsent);
+    state.unsent = kept;
     (!entries.is_empty()).then(|| encode(&entries))
 }

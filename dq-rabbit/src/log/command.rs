@@ -128,19 +128,21 @@ pub(crate) enum Operating {
     Purge,
 }
 
-/// A piece of a copy.
+/// A piece of a copy. All but the first name the offset of the first, since there may be several copies
+/// under way.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Piece {
     /// The state that follows is that at this place of the log.
     Begin,
     Frame {
+        begin: u64,
         epoch: u64,
         last_seq: u64,
         last_token: u64,
         origins: Vec<(u64, u64, u64)>,
         queues: Vec<(QueueName, bool, Counts)>,
     },
-    /// Jobs, with the offset of the `Begin` at which they stood so.
+    /// Jobs as they stood then.
     Jobs(u64, Vec<Copied>),
     /// The copy that was begun at this offset is whole.
     End(u64),

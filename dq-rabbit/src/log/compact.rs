@@ -28,7 +28,7 @@ const JOBS: usize = 500;
 /// Bytes of one piece, roughly, at most.
 const BYTES: usize = 256 * 1024;
 
-/// Copies that are being read, by who writes them.
+/// Copies that are being read, by the offset at which they begin.
 #[derive(Debug, Default)]
 pub(crate) struct Founding {
     reading: HashMap<u64, Reading>,
@@ -36,7 +36,6 @@ pub(crate) struct Founding {
 
 #[derive(Debug)]
 struct Reading {
-    begin: u64,
     copy: MachineCopy,
     epoch: u64,
     origins: HashMap<u64, (u64, u64)>,
@@ -55,20 +54,19 @@ impl Founding {
         if let Piece::Begin = piece {
             // The entry itself counts as said since: its number is that of the origin's last then.
             let reading = Reading {
-                begin: offset,
                 copy: MachineCopy::default(),
                 epoch: 0,
                 origins: HashMap::new(),
                 since: vec![(offset, index, Entry { command: Command::Look, ..entry })],
                 whole: false,
             };
-            self.reading.insert(entry.origin, reading);
+            self.reading.insert(offset, reading);
             return;
         }
-        let Some(reading) = self.reading.get_mut(&entry.origin) else { return };
         match piece {
             Piece::Begin => {}
-            Piece::Frame { epoch, last_seq, last_token, origins, queues } => {
+            Piece::Frame { begin, epoch, last_seq, last_token, origins, queues } => {
+                let Some(reading) = self.reading.get_mut(&begin) else { return };
                 reading.epoch = epoch;
                 reading.copy.last_seq = last_seq;
                 reading.copy.last_token = last_token;
@@ -76,19 +74,24 @@ impl Founding {
                 let queue = |(name, paused, counts)| (name, paused, totals(counts));
                 reading.copy.queues = queues.into_iter().map(queue).collect();
             }
-            Piece::Jobs(_, jobs) => {
+            Piece::Jobs(begin, jobs) => {
+                let Some(reading) = self.reading.get_mut(&begin) else { return };
                 for (job, copied) in jobs.into_iter().enumerate() {
                     let place = Place { offset, entry: index, job: job as u32 };
                     reading.copy.jobs.push(standing(copied, place));
                 }
             }
-            Piece::End(begin) => reading.whole = begin == reading.begin,
+            Piece::End(begin) => {
+                if let Some(reading) = self.reading.get_mut(&begin) {
+                    reading.whole = true;
+                }
+            }
         }
     }
 
     fn whole(&mut self) -> Option<Reading> {
-        let origin = *self.reading.iter().find(|(_, reading)| reading.whole)?.0;
-        self.reading.remove(&origin)
+        let begin = *self.reading.iter().find(|(_, reading)| reading.whole)?.0;
+        self.reading.remove(&begin)
     }
 }
 
@@ -105,14 +108,16 @@ impl Replica {
         reading.since
     }
 
-    /// The pieces of a copy of the state as it is now, without payloads: the frame, and the jobs.
-    pub(crate) fn copy(&self) -> (Piece, Vec<Standing>) {
+    /// The state as it is now, for a copy that began at this offset: the frame, and the jobs without
+    /// their payloads.
+    pub(crate) fn copy(&self, begin: u64) -> (Piece, Vec<Standing>) {
         let copy = self.machine.copy();
         let origins = self.origins.iter().map(|(origin, (number, at))| (*origin, *number, *at));
         let queue = |(name, paused, totals): (_, _, _)| -> (_, bool, Counts) {
             (name, paused, counts(&totals))
         };
         let frame = Piece::Frame {
+            begin,
             epoch: self.epoch,
             last_seq: copy.last_seq,
             last_token: copy.last_token,
@@ -136,21 +141,20 @@ impl Replica {
     }
 }
 
-/// Writes a copy if it is time. Asked at each entry of one's own, so that of all processes the one
-/// whose entry crosses the line does it; if that one dies, the next to cross another line.
-pub(super) fn when_due(shared: &Arc<Shared>) {
-    let written = shared.since_copy.load(Ordering::Relaxed);
-    if written < shared.settings.size / 4 {
+/// Writes a copy, unless we are at it. It is looked whether it is time at each entry of one's own, so
+/// that of all processes the one whose entry crosses the line does it; if that one dies, the next that
+/// has to wait.
+pub(super) fn start(shared: &Arc<Shared>) {
+    if shared.copying.swap(true, Ordering::AcqRel) {
         return;
     }
-    // The line is drawn anew, in case this copy does not come about.
-    shared.since_copy.store(shared.settings.size / 8, Ordering::Relaxed);
     let shared = Arc::clone(shared);
     tokio::spawn(async move {
         let stop = shared.stop.clone();
         if let Some(Err(error)) = stop.run_until_cancelled(write(&shared)).await {
             tracing::warn!(%error, "the log could not be shortened; it will be tried again");
         }
+        shared.copying.store(false, Ordering::Release);
     });
 }
 
@@ -160,7 +164,7 @@ async fn write(shared: &Shared) -> Result<()> {
     let copy = |piece| Command::Copy(piece);
     let begun = shared
         .call(OPERATION, Effect::None, copy(Piece::Begin), |replica, _, at| {
-            let (frame, jobs) = replica.copy();
+            let (frame, jobs) = replica.copy(at.offset);
             (at.offset, frame, jobs)
         })
         .await?;

@@ -6,12 +6,11 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use dq_core::{Headers, Result};
 use futures_util::StreamExt;
-use lapin::options::{BasicAckOptions, BasicConsumeOptions, BasicQosOptions};
-use lapin::types::{AMQPValue, FieldTable};
+use lapin::options::BasicAckOptions;
 
 use super::command::{Command, Entry, Piece, Scheduling, decode};
 use super::replica::Place;
-use super::tail::{OFFSET, offset_of};
+use super::tail::{attach, offset_of};
 use super::{Log, Shared};
 use crate::error::{Effect, of_call};
 
@@ -61,20 +60,7 @@ async fn read_from(
     let failed = |error: lapin::Error| {
         of_call("read the log", Effect::None, shared.consume.server(), &error)
     };
-    let channel = shared.consume.channel("read the log").await?;
-    channel.basic_qos(AHEAD, BasicQosOptions::default()).await.map_err(failed)?;
-    let mut arguments = FieldTable::default();
-    arguments
-        .insert(OFFSET.into(), AMQPValue::LongLongInt(i64::try_from(first).unwrap_or(i64::MAX)));
-    let mut messages = channel
-        .basic_consume(
-            shared.topology.names().log(),
-            "".into(),
-            BasicConsumeOptions::default(),
-            arguments,
-        )
-        .await
-        .map_err(failed)?;
+    let (channel, mut messages) = attach(shared, Some(first), AHEAD).await?;
     let patience = shared.settings.response_timeout;
     let mut unacknowledged = 0;
     while let Some(next) = wanted.keys().next().copied() {

@@ -10,6 +10,7 @@ mod command;
 mod compact;
 mod fetch;
 mod replica;
+mod room;
 mod tail;
 mod window;
 
@@ -31,6 +32,7 @@ use crate::topology::Topology;
 
 pub(crate) use command::{Claiming, Command, Naming, Scheduling, Settling};
 pub(crate) use replica::{Place, Replica, Reply};
+use room::Room;
 use window::Window;
 
 /// Bytes of calls that may wait for the broker.
@@ -49,10 +51,12 @@ struct Shared {
     waiting: Notify,
     /// What was written has to be written again.
     again: Notify,
+    /// What was written is not read back.
+    stuck: Notify,
     /// Messages read so far.
     read: AtomicU64,
-    /// Bytes of the log that were written since the last copy was begun.
-    since_copy: AtomicU64,
+    /// We are writing a copy.
+    copying: AtomicBool,
     /// The log holds something that cannot be read; nothing can be said any more.
     broken: Mutex<Option<Error>>,
     closed: AtomicBool,
@@ -89,6 +93,7 @@ struct State {
     /// The offset of the message that is to be read next; `None` before the first.
     next_offset: Option<u64>,
     window: Window,
+    room: Room,
 }
 
 struct Call {
@@ -158,13 +163,15 @@ impl Log {
             next_number: 1,
             next_offset: None,
             window: Window::default(),
+            room: Room::new(settings.size),
         };
         let shared = Arc::new(Shared {
             state: Mutex::new(state),
             waiting: Notify::new(),
             again: Notify::new(),
+            stuck: Notify::new(),
             read: AtomicU64::new(0),
-            since_copy: AtomicU64::new(0),
+            copying: AtomicBool::new(false),
             broken: Mutex::default(),
             closed: AtomicBool::new(false),
             stop: CancellationToken::new(),
@@ -207,6 +214,11 @@ impl Log {
         read: impl FnOnce(&mut Replica, Reply, At) -> T + Send + 'static,
     ) -> Result<T> {
         self.shared.call(operation, effect, command, read).await
+    }
+
+    /// Whether what lives takes so much of the log that nothing should be added.
+    pub(crate) fn is_full(&self) -> bool {
+        self.shared.state().room.is_full()
     }
 
     /// A look at the state as it was read last, without a call.

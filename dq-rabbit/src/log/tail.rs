@@ -12,9 +12,10 @@ use lapin::options::{BasicAckOptions, BasicConsumeOptions, BasicQosOptions};
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{Channel, Consumer};
 
-use super::command::{Command, Entry, Piece, decode};
+use super::command::{Command, Entry, decode};
 use super::replica::{Applied, Replica, Reply};
-use super::{At, Shared, State, compact};
+use super::room::Room;
+use super::{At, Shared, State, append, compact};
 use crate::error::{Effect, of_call};
 
 /// Messages that the broker sends ahead.
@@ -24,7 +25,7 @@ const BATCH: usize = 64;
 /// Between two attempts to read.
 const PAUSE: Duration = Duration::from_millis(100);
 /// The broker says with each message of a stream where it stands.
-pub(super) const OFFSET: &str = "x-stream-offset";
+const OFFSET: &str = "x-stream-offset";
 
 /// Reads until it is dropped, or until there is something that cannot be read.
 pub(super) async fn run(shared: Arc<Shared>) {
@@ -52,8 +53,15 @@ pub(super) async fn run(shared: Arc<Shared>) {
 
 /// Reads on one channel, for as long as it lasts.
 async fn read(shared: &Arc<Shared>) -> Result<()> {
-    let (channel, mut consumer) = attach(shared).await?;
-    while let Some(delivery) = consumer.next().await {
+    let expected = shared.state().next_offset;
+    let (channel, mut consumer) = attach(shared, expected, AHEAD).await?;
+    let mut attached = expected;
+    loop {
+        let delivery = tokio::select! {
+            delivery = consumer.next() => delivery,
+            () = shared.stuck.notified() => None,
+        };
+        let Some(delivery) = delivery else { return Ok(()) };
         let mut batch = vec![delivery];
         while batch.len() < BATCH {
             match consumer.next().now_or_never() {
@@ -70,26 +78,52 @@ async fn read(shared: &Arc<Shared>) -> Result<()> {
             last = Some(delivery.delivery_tag);
             messages.push((offset_of(&delivery)?, Bytes::from(delivery.data)));
         }
-        if !apply_all(shared, messages)? {
-            // The log is not the one that was read before: all of it is read again.
+        if let (Some(expected), Some((first, _))) = (attached.take(), messages.first())
+            && !follows(shared, expected, *first).await?
+        {
+            tracing::warn!(first, expected, "the log was cut or deleted; it is read anew");
+            let mut state = shared.state();
+            state.next_offset = None;
+            state.replica = Replica::default();
             return Ok(());
         }
+        apply_all(shared, messages)?;
         if let Some(tag) = last {
             channel.basic_ack(tag, BasicAckOptions { multiple: true }).await.map_err(|error| {
                 of_call("read the log", Effect::None, shared.consume.server(), &error)
             })?;
         }
     }
-    Ok(())
 }
 
-async fn attach(shared: &Shared) -> Result<(Channel, Consumer)> {
+/// Whether nothing is missing between what was read before this consumer and its first message. Offsets
+/// leave out some numbers: the broker writes notes of its own into a stream.
+async fn follows(shared: &Shared, expected: u64, first: u64) -> Result<bool> {
+    if first <= expected {
+        return Ok(first == expected);
+    }
+    let (_channel, mut consumer) = attach(shared, None, 1).await?;
+    match consumer.next().await {
+        Some(Ok(oldest)) => Ok(offset_of(&oldest)? <= expected),
+        Some(Err(error)) => {
+            Err(of_call("read the log", Effect::None, shared.consume.server(), &error))
+        }
+        None => Ok(false),
+    }
+}
+
+/// A consumer from this offset on, or from the oldest message that there is.
+pub(super) async fn attach(
+    shared: &Shared,
+    from: Option<u64>,
+    ahead: u16,
+) -> Result<(Channel, Consumer)> {
     let failed = |error: lapin::Error| {
         of_call("read the log", Effect::None, shared.consume.server(), &error)
     };
     let channel = shared.consume.channel("read the log").await?;
-    channel.basic_qos(AHEAD, BasicQosOptions::default()).await.map_err(failed)?;
-    let from = match shared.state().next_offset {
+    channel.basic_qos(ahead, BasicQosOptions::default()).await.map_err(failed)?;
+    let from = match from {
         Some(offset) => AMQPValue::LongLongInt(i64::try_from(offset).unwrap_or(i64::MAX)),
         None => AMQPValue::LongString("first".into()),
     };
@@ -117,32 +151,21 @@ pub(super) fn offset_of(delivery: &Delivery) -> Result<u64> {
     }
 }
 
-/// Applies messages in order. `false` if they do not follow on those before.
-fn apply_all(shared: &Arc<Shared>, messages: Vec<(u64, Bytes)>) -> Result<bool> {
-    let mut follows = true;
+/// Applies messages in order.
+fn apply_all(shared: &Arc<Shared>, messages: Vec<(u64, Bytes)>) -> Result<()> {
     let earlier = {
         let mut state = shared.state();
         for (offset, message) in messages {
-            let expected = match state.next_offset {
-                Some(expected) => expected,
-                None => {
-                    state.replica = Replica::starting_at(offset);
-                    offset
-                }
-            };
-            if offset != expected {
-                tracing::warn!(offset, expected, "the log was cut or deleted; it is read anew");
-                state.next_offset = None;
-                state.replica = Replica::default();
-                follows = false;
-                break;
+            if state.next_offset.is_none() {
+                state.replica = Replica::starting_at(offset);
+                state.room = Room::new(shared.settings.size);
             }
-            let size = message.len() as u64;
             let entries = decode(&message)?;
-            shared.since_copy.fetch_add(size, Ordering::Relaxed);
+            state.room.read(message.len() as u64);
             state.window.push(offset, message);
             state.next_offset = Some(offset + 1);
             for (index, entry) in entries.into_iter().enumerate() {
+                state.room.note(offset, &entry.command, append::weight(&entry.command) as u64);
                 apply(shared, &mut state, offset, index as u32, entry);
             }
             shared.read.fetch_add(1, Ordering::Relaxed);
@@ -152,22 +175,20 @@ fn apply_all(shared: &Arc<Shared>, messages: Vec<(u64, Bytes)>) -> Result<bool> 
     for (queue, due) in earlier {
         shared.listeners.wake(&queue, due);
     }
-    Ok(follows)
+    Ok(())
 }
 
 fn apply(shared: &Arc<Shared>, state: &mut State, offset: u64, index: u32, entry: Entry) {
     let (number, now) = (entry.number, entry.at);
     let own = entry.origin == state.origin;
     let looks = matches!(entry.command, Command::Look);
-    let begins = matches!(entry.command, Command::Copy(Piece::Begin));
     match state.replica.apply(offset, index, entry) {
         Applied::Reply(reply) => {
-            if begins {
-                shared.since_copy.store(0, Ordering::Relaxed);
-            }
             if own {
                 answer(state, number, Some(reply), At { offset, now });
-                compact::when_due(shared);
+                if state.room.wants_copy() {
+                    compact::start(shared);
+                }
             }
         }
         Applied::Again => {

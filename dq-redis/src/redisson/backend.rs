@@ -58,7 +58,7 @@ impl RedissonBackend {
             &config.server(),
             environment,
             naming,
-            Scripts::redisson(&settings, config.format),
+            Scripts::redisson(&settings),
         )
         .await?;
         native.store.prove_rights().await?;

@@ -1,0 +1,140 @@
+//! The log is cut at its old end, and nothing that lives is lost with it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use dq_core::config::Environment;
+use dq_core::{
+    Backend, BrowseParams, Cancelled, ClaimParams, Clock, DeadKind, DeadReason, Due, Entropy,
+    Headers, JobRef, JobState, JobView, NewJob, OnConflict, Operation, QueueName, Settlement,
+    SystemClock, Verdict, Want,
+};
+use dq_rabbit::{RabbitBackend, RabbitConfig};
+use dq_servers::RabbitMq;
+
+const LATER: Duration = Duration::from_secs(3_600);
+
+async fn open(server: &RabbitMq) -> RabbitBackend {
+    let mut config = RabbitConfig::new(server.url());
+    // The smallest there is: a copy is written after each 4 MiB.
+    config.log_size_mib = 16;
+    RabbitBackend::connect(&config, &Environment::default()).await.unwrap()
+}
+
+fn job(entropy: &Entropy, queue: &QueueName, payload: Bytes) -> NewJob {
+    NewJob {
+        id: entropy.job_id(SystemClock.now()),
+        queue: queue.clone(),
+        key: None,
+        on_conflict: OnConflict::Keep,
+        due: Due::After(LATER),
+        payload,
+        headers: Headers::new(),
+        max_attempts: None,
+    }
+}
+
+/// Everything that can be seen of the queues.
+async fn all_of(backend: &RabbitBackend, queues: &[QueueName]) -> (String, Vec<JobView>) {
+    let mut jobs = BTreeMap::new();
+    for queue in queues {
+        for state in [JobState::Scheduled, JobState::Ready, JobState::Running, JobState::Dead] {
+            let mut after = None;
+            loop {
+                let params = BrowseParams { queue, state, after, limit: 1_000 };
+                let page = backend.browse(params).await.unwrap();
+                jobs.extend(page.jobs.into_iter().map(|view| (view.job.id, view)));
+                after = page.next;
+                if after.is_none() {
+                    break;
+                }
+            }
+        }
+    }
+    (format!("{:?}", backend.stats(queues).await.unwrap()), jobs.into_values().collect())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_lives_outlasts_the_beginning_of_the_log() {
+    let server = RabbitMq::start();
+    let entropy = Entropy::from_os();
+    let backend = open(&server).await;
+    let (old, dead, busy) = ("old", "dead", "busy");
+    let queues = [old, dead, busy].map(|name| QueueName::new(name).unwrap());
+    let [old, dead, busy] = &queues;
+
+    // What will be long ago: jobs with keys and headers, one moved, one cancelled, dead and leased
+    // ones, a paused queue.
+    let mut first: Vec<_> = (0..300u32)
+        .map(|n| job(&entropy, old, Bytes::from(format!("payload {n}").repeat(20))))
+        .collect();
+    first[7].key = Some(dq_core::JobKey::new("seven").unwrap());
+    first[8].headers.insert("colour", "red");
+    backend.schedule(first.clone()).await.unwrap();
+    let called_off = JobRef::new(old.clone(), first[9].id);
+    assert_eq!(backend.cancel(&[called_off]).await.unwrap(), [Cancelled::Cancelled]);
+    let mut doomed: Vec<_> =
+        (0..20).map(|n| job(&entropy, dead, Bytes::from(format!("dead {n}")))).collect();
+    for job in &mut doomed {
+        job.due = Due::NOW;
+    }
+    backend.schedule(doomed).await.unwrap();
+    let wants = [Want { queue: dead.clone(), max: 20, lease_for: LATER }];
+    let params = ClaimParams { wants: &wants, limit: 20, worker: "test" };
+    let leased = backend.claim(params).await.unwrap().jobs;
+    assert_eq!(leased.len(), 20);
+    let reason = DeadReason::new(DeadKind::Rejected, "for the test");
+    let verdict = Verdict::Dead { reason, failed: true };
+    let settlements: Vec<_> = leased[..15]
+        .iter()
+        .map(|leased| Settlement { lease: leased.lease(), verdict: verdict.clone() })
+        .collect();
+    backend.settle(&settlements).await.unwrap();
+    backend.operate(Operation::Pause { queue: dead }).await.unwrap();
+    let before = all_of(&backend, &queues[..2]).await;
+    assert_eq!(before.1.len(), 299 + 20);
+
+    // Four times what the broker keeps.
+    for round in 0..16 {
+        let jobs: Vec<_> =
+            (0..40).map(|_| job(&entropy, busy, Bytes::from(vec![round; 100 * 1024]))).collect();
+        let names: Vec<_> = jobs.iter().map(|job| JobRef::new(busy.clone(), job.id)).collect();
+        backend.schedule(jobs).await.unwrap();
+        backend.cancel(&names).await.unwrap();
+    }
+    assert_eq!(all_of(&backend, &queues[..2]).await, before);
+
+    // A process that starts now cannot read the beginning any more.
+    let oldest = oldest(&server).await;
+    assert!(oldest > 0, "the log was not cut");
+    let newcomer = open(&server).await;
+    assert_eq!(all_of(&newcomer, &queues[..2]).await, before);
+    // The leases and tokens are the same, too.
+    let settlement = Settlement { lease: leased[19].lease(), verdict: Verdict::Done };
+    let settled = newcomer.settle(&[settlement]).await.unwrap();
+    assert_eq!(settled, [dq_core::Settled::Accepted]);
+    assert_eq!(backend.stats(&queues).await.unwrap(), newcomer.stats(&queues).await.unwrap());
+}
+
+/// The oldest message that the log still has.
+async fn oldest(server: &RabbitMq) -> i64 {
+    use futures_util::StreamExt;
+    use lapin::types::{AMQPValue, FieldTable};
+    let properties = lapin::ConnectionProperties::default();
+    let connection = lapin::Connection::connect(&server.url(), properties).await.unwrap();
+    let channel = connection.create_channel().await.unwrap();
+    channel.basic_qos(1, lapin::options::BasicQosOptions::default()).await.unwrap();
+    let mut arguments = FieldTable::default();
+    arguments.insert("x-stream-offset".into(), AMQPValue::LongString("first".into()));
+    let mut consumer = channel
+        .basic_consume("dq.v1.log".into(), "".into(), Default::default(), arguments)
+        .await
+        .unwrap();
+    let first = consumer.next().await.unwrap().unwrap();
+    let headers = first.properties.headers().as_ref().unwrap();
+    match headers.inner().get("x-stream-offset") {
+        Some(AMQPValue::LongLongInt(offset)) => *offset,
+        other => panic!("no offset: {other:?}"),
+    }
+}
