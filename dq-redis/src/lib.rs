@@ -56,6 +56,7 @@ mod import;
 mod inspect;
 mod keys;
 mod operate;
+mod packing;
 mod record;
 mod redisson;
 mod reply;

@@ -15,6 +15,13 @@ const HEADERS: u8 = 4;
 /// The record of a new job without the time of acceptance, which the server puts before it.
 pub(crate) fn encode(job: &NewJob) -> Vec<u8> {
     let mut record = Vec::with_capacity(3 + job.payload.len() + job.headers.bytes());
+    encode_header(job, &mut record);
+    record.extend(&job.payload);
+    record
+}
+
+/// The same up to the payload.
+pub(crate) fn encode_header(job: &NewJob, record: &mut Vec<u8>) {
     record.extend(handle::tail(job.id));
     let policy = match job.on_conflict {
         OnConflict::Keep => 0,
@@ -40,8 +47,6 @@ pub(crate) fn encode(job: &NewJob) -> Vec<u8> {
         record.extend(u32::try_from(headers.len()).expect("headers are bounded").to_be_bytes());
         record.extend(headers);
     }
-    record.extend(&job.payload);
-    record
 }
 
 /// What changes about a job.

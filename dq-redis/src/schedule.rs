@@ -12,7 +12,6 @@ use redis::Value;
 use crate::batch::{self, Ask, Chunk};
 use crate::error::unexpected;
 use crate::handle::{self, HANDLE};
-use crate::record;
 use crate::reply::{self, Reply};
 use crate::shards::adopt::Tries;
 use crate::store::Store;
@@ -83,7 +82,8 @@ impl Store {
     /// Stores jobs in one shard; only in the places of others there unless it `creates`.
     async fn put(&self, chunk: Chunk<'_, NewJob>, creates: bool) -> Result<Vec<(usize, Put)>> {
         let mut call = self.scripts.schedule.on([&*chunk.lane]);
-        let mode = match (creates, has_twins(&chunk)) {
+        let packing = self.scripts.packing;
+        let mode = match (creates, packing.has_twins(chunk.items.iter().map(|(_, job)| *job))) {
             (true, false) => "",
             (true, true) => "=",
             (false, false) => "?",
@@ -91,7 +91,7 @@ impl Store {
         };
         call.arg(&chunk.lane.channel).arg(mode).arg(chunk.items.len());
         for (_, job) in &chunk.items {
-            call.arg(&handle::handle(job.id)[..]).arg(due(job.due)).arg(record::encode(job));
+            packing.add(&mut call, job);
         }
         for (number, (_, job)) in (1_usize..).zip(&chunk.items) {
             if let Some(key) = &job.key {
@@ -189,16 +189,6 @@ fn name(job: &NewJob) -> Vec<u8> {
         Some(key) => key.as_str().as_bytes().to_vec(),
         None => job.id.to_bytes().to_vec(),
     }
-}
-
-/// Whether jobs of one call may meet each other: two with one handle or one key.
-fn has_twins(chunk: &Chunk<'_, NewJob>) -> bool {
-    let (mut handles, mut keys) = (HashSet::new(), HashSet::new());
-    chunk.items.len() > 1
-        && chunk.items.iter().any(|(_, job)| {
-            !handles.insert(handle::handle(job.id))
-                || job.key.as_ref().is_some_and(|key| !keys.insert(key))
-        })
 }
 
 fn put_answers(

@@ -6,6 +6,8 @@ use redis::{Cmd, ToRedisArgs, Value};
 use crate::connect::{Effect, Failure, Link};
 use crate::error::is_unknown_script;
 use crate::keys::Lane;
+use crate::packing::Packing;
+use crate::redisson::Format;
 
 /// One script, with what stands before it.
 #[derive(Debug)]
@@ -18,6 +20,8 @@ pub(crate) struct Script {
 /// The scripts of one kind of store.
 #[derive(Debug)]
 pub(crate) struct Scripts {
+    /// What `schedule` gets.
+    pub(crate) packing: Packing,
     pub(crate) schedule: Script,
     pub(crate) claim: Script,
     pub(crate) settle: Script,
@@ -44,6 +48,7 @@ impl Scripts {
         let lasting = |body| Script::new(&[PRELUDE, PLACE, body], Effect::Lasting);
         let passing = |body| Script::new(&[PRELUDE, PLACE, body], Effect::None);
         Self {
+            packing: Packing::Record,
             schedule: lasting(include_str!("scripts/schedule.lua")),
             claim: passing(include_str!("scripts/claim.lua")),
             settle: lasting(include_str!("scripts/settle.lua")),
@@ -81,11 +86,12 @@ const JAVA: &str = include_str!("scripts/redisson/java.lua");
 impl Scripts {
     /// Those of the Redisson layout. `settings` is a line of Lua that sets FORMAT, ORDER, FAIR and
     /// INDEX.
-    pub(crate) fn redisson(settings: &str) -> Self {
+    pub(crate) fn redisson(settings: &str, format: Format) -> Self {
         let script = |effect, body| Script::new(&[settings, PRELUDE, PLACE, JAVA, body], effect);
         let lasting = |body| script(Effect::Lasting, body);
         let passing = |body| script(Effect::None, body);
         Self {
+            packing: Packing::Member(format),
             schedule: lasting(include_str!("scripts/redisson/schedule.lua")),
             claim: passing(include_str!("scripts/redisson/claim.lua")),
             settle: lasting(include_str!("scripts/settle.lua")),

@@ -58,7 +58,7 @@ impl RedissonBackend {
             &config.server(),
             environment,
             naming,
-            Scripts::redisson(&settings),
+            Scripts::redisson(&settings, config.format),
         )
         .await?;
         native.store.prove_rights().await?;

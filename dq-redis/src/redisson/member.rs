@@ -126,6 +126,36 @@ pub(crate) fn to_java(id: JobId) -> Option<[u8; 8]> {
     (mark == JAVA).then_some(*java)
 }
 
+/// The id as it is written.
+pub(crate) fn mark(format: Format, id: JobId) -> Vec<u8> {
+    let bytes = id.to_bytes();
+    if format == Format::Legacy || to_java(id).is_some() {
+        return eight(id).to_vec();
+    }
+    let millis = u48(&bytes);
+    if bytes[6] >> 4 == 7 && millis < 1 << 44 {
+        // Version 7, before the year 2527: the version and four zero bits of the time are left
+        // out. The time stays in front, so that equal due times sort by it.
+        let head = (millis << 4) | u64::from(bytes[6] & 0x0f);
+        return [&head.to_be_bytes()[2..], &bytes[7..]].concat();
+    }
+    bytes.to_vec()
+}
+
+/// The eight bytes that stand for an id where Redisson expects a double: Java's own, or the random
+/// half of a UUID. Any eight bytes are a double to the server, and no script looks at its value.
+pub(super) fn eight(id: JobId) -> [u8; 8] {
+    to_java(id).unwrap_or_else(|| {
+        let [.., a, b, c, d, e, f, g, h] = id.to_bytes();
+        [a, b, c, d, e, f, g, h]
+    })
+}
+
+/// The first six bytes as a number.
+pub(super) fn u48(bytes: &[u8]) -> u64 {
+    bytes[..6].iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,13 +5,12 @@ use bytes::Bytes;
 use dq_core::JobId;
 use dq_servers::shared_redis;
 
-use super::member::{Format, JAVA, Member, Width, parse, to_java};
+use super::member::{Format, JAVA, Member, Width, eight, mark, parse, to_java, u48};
 use crate::script::PRELUDE;
 
 /// Packs a job as a member.
 pub(super) fn pack(format: Format, width: Width, id: JobId, payload: &[u8]) -> Bytes {
-    let (id, len) = write_id(format, id);
-    let id = &id[..len];
+    let id = &mark(format, id)[..];
     let mut member = Vec::with_capacity(1 + id.len() + width.bytes() + payload.len());
     if format == Format::Current {
         member.push(id.len() as u8);
@@ -45,35 +44,6 @@ fn from_java(id: [u8; 8]) -> JobId {
     JobId::from_bytes(bytes)
 }
 
-/// The id as it is written: so many of these bytes.
-fn write_id(format: Format, id: JobId) -> ([u8; 16], usize) {
-    let bytes = id.to_bytes();
-    let mut short = [0; 16];
-    if format == Format::Legacy || to_java(id).is_some() {
-        short[..8].copy_from_slice(&eight(id));
-        return (short, 8);
-    }
-    let millis = u48(&bytes);
-    if bytes[6] >> 4 == 7 && millis < 1 << 44 {
-        // Version 7, before the year 2527: the version and four zero bits of the time are left
-        // out. The time stays in front, so that equal due times sort by it.
-        let head = (millis << 4) | u64::from(bytes[6] & 0x0f);
-        short[..6].copy_from_slice(&head.to_be_bytes()[2..]);
-        short[6..15].copy_from_slice(&bytes[7..]);
-        return (short, 15);
-    }
-    (bytes, 16)
-}
-
-/// The eight bytes that stand for an id where Redisson expects a double: Java's own, or the random
-/// half of a UUID. Any eight bytes are a double to the server, and no script looks at its value.
-fn eight(id: JobId) -> [u8; 8] {
-    to_java(id).unwrap_or_else(|| {
-        let [.., a, b, c, d, e, f, g, h] = id.to_bytes();
-        [a, b, c, d, e, f, g, h]
-    })
-}
-
 fn read_id(id: &[u8]) -> Option<JobId> {
     match id.len() {
         8 => Some(from_java(id.try_into().ok()?)),
@@ -88,11 +58,6 @@ fn read_id(id: &[u8]) -> Option<JobId> {
         16 => Some(JobId::from_bytes(id.try_into().ok()?)),
         _ => None,
     }
-}
-
-/// The first six bytes as a number.
-fn u48(bytes: &[u8]) -> u64 {
-    bytes[..6].iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte))
 }
 
 /// Version 7, so 15 bytes: time 0x0190b3e27a4f, then 0xc11 after the version.

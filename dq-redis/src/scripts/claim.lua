@@ -62,7 +62,6 @@ local function lease_due(lane, most, length, reply)
   local records, taken = load(lane, lane.large, waiting, found)
   local states = redis.call('HMGET', lane.state, unpack(waiting))
   local token = math.max((tonumber(lane.last or 0) or 0) + 1, micros)
-  local byte, sub, pack = string.byte, string.sub, struct.pack
   local changes, strays, n, at = {}, {}, 0, #reply
   for i = 1, taken do
     local handle, record, raw = waiting[i], records[i], states[i]
@@ -70,20 +69,8 @@ local function lease_due(lane, most, length, reply)
     if #handle ~= HANDLE_BYTES or not record or #record < RECORD_BYTES then
       strays[#strays + 1] = i
     else
-      local packed
-      local state = raw and unpack_state(raw)
-      if state then
-        state.token, state.due = token + n, due
-        state.deliveries = state.deliveries + 1
-        packed = pack_state(state)
-      else
-        raw, packed = '', pack(STATE, token + n, due, 0, 1, 0)
-        local flags, size = byte(record, 9, 10)
-        if flags % 2 == 1 then
-          packed = packed .. sub(record, 11, 10 + (size or 0))
-        end
-      end
-      changes[2 * n + 1], changes[2 * n + 2] = handle, packed
+      raw, changes[2 * n + 2] = lease_state(raw, record, token + n, due)
+      changes[2 * n + 1] = handle
       reply[at + 1], reply[at + 2], reply[at + 3], reply[at + 4] = handle, due, record, raw
       n, at = n + 1, at + 4
     end

@@ -219,6 +219,20 @@ local function reclaim(lane)
   return #lapsed == BATCH
 end
 
+-- The state of a job before a lease, '' if there is none that can be read, and from then on.
+local function lease_state(raw, record, token, due)
+  local state = raw and unpack_state(raw)
+  if state then
+    state.token, state.due, state.deliveries = token, due, state.deliveries + 1
+    return raw, pack_state(state)
+  end
+  local packed = struct.pack(STATE, token, due, 0, 1, 0)
+  if string.byte(record, 9) % 2 == 1 then
+    packed = packed .. record_key(record)
+  end
+  return '', packed
+end
+
 -- Redis keeps a small set or hash as a list, which it searches from the front for each of its
 -- entries. An entry of more than 64 bytes makes it a table for as long as it is not empty.
 local MANY = 16

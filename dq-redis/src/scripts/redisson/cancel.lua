@@ -14,7 +14,7 @@ for i, target in ipairs(ARGV) do
   answers[i] = 'N'
   if note then
     redis.call('ZREM', lane.timeout, note.member)
-    leave_order(lane, note.member, note.mark)
+    leave_order(lane, { note.member }, { note.mark })
     forget(lane, note)
     answers[i] = 'C'
   elseif handle then

@@ -67,25 +67,30 @@ end
 local function java_due(lane, most)
   return some(most, function(from, number)
     local entries = redis.call('ZRANGEBYSCORE', lane.timeout, '-inf', this_instant, 'WITHSCORES', 'LIMIT', from, number)
-    local found = {}
+    local found, ours, marks = {}, {}, {}
     for i = 1, #entries / 2 do
       local member = entries[2 * i - 1]
       local format, mark, payload = parse(member)
-      local item = { due = instant(entries[2 * i]), member = member, record = '' }
+      -- With all that it will have: a table grows slowly.
+      local item = {
+        due = instant(entries[2 * i]), member = member, record = '', mark = mark or '',
+        payload = payload or '', foreign = not format, noted = false, handle = false,
+      }
       if format then
-        local raw = redis.call('HGET', lane.outside, mark)
-        local note = unpack_note(mark, raw)
-        item.mark, item.noted, item.payload = mark, raw and true, payload
-        if note then
-          item.handle, item.record = note.handle, note.header .. payload
-        else
-          local handle, tail = fold(id_of(mark))
-          item.handle, item.record = handle, plain_record(tail, payload)
-        end
-      else
-        item.foreign = true
+        ours[#ours + 1], marks[#marks + 1] = item, mark
       end
       found[i] = item
+    end
+    local notes = #marks > 0 and redis.call('HMGET', lane.outside, unpack(marks))
+    for i, item in ipairs(ours) do
+      local note = unpack_note(item.mark, notes[i])
+      item.noted = notes[i] and true or false
+      if note then
+        item.handle, item.record = note.handle, note.header .. item.payload
+      else
+        local handle, tail = fold(id_of(item.mark))
+        item.handle, item.record = handle, plain_record(tail, item.payload)
+      end
     end
     return found
   end)
@@ -95,20 +100,16 @@ end
 -- one at least, however large.
 local function gather(lane, most)
   local items = target_due(lane, most)
-  local others = native_due(lane, most - #items)
-  if not FAIR then
-    for _, item in ipairs(java_due(lane, most - #items)) do
-      others[#others + 1] = item
+  local native = native_due(lane, most - #items)
+  local java = FAIR and {} or java_due(lane, most - #items)
+  -- Both are in order already.
+  local n, j = 1, 1
+  while native[n] or java[j] do
+    if native[n] and not (java[j] and java[j].due < native[n].due) then
+      items[#items + 1], n = native[n], n + 1
+    else
+      items[#items + 1], j = java[j], j + 1
     end
-    for n, item in ipairs(others) do
-      item.n = n
-    end
-    table.sort(others, function(a, b)
-      return a.due < b.due or (a.due == b.due and a.n < b.n)
-    end)
-  end
-  for _, item in ipairs(others) do
-    items[#items + 1] = item
   end
   local taken = {}
   for i = 1, math.min(most, #items) do
@@ -147,7 +148,7 @@ local function lease(lane, items, last, ends, reply)
     return
   end
   local jobs, new, foreign = {}, {}, {}
-  local listed, waiting, outside, members, notes = 0, 0, 0, {}, {}
+  local listed, waiting, outside, members, marks, notes = 0, 0, 0, {}, {}, {}
   for _, item in ipairs(items) do
     if item.listed then
       listed = listed + 1
@@ -163,7 +164,7 @@ local function lease(lane, items, last, ends, reply)
       if not item.native then
         new[#new + 1] = item
         if item.member then
-          members[#members + 1] = item.member
+          members[#members + 1], marks[#marks + 1] = item.member, item.mark
         end
         if item.noted then
           notes[#notes + 1] = item.mark
@@ -203,11 +204,8 @@ local function lease(lane, items, last, ends, reply)
   end
   local records, changes = {}, {}
   for n, item in ipairs(jobs) do
-    local state = unpack_state(item.raw)
-    local raw = state and item.raw or ''
-    state = state or fresh_state(item.record, item.due)
-    state.token, state.due, state.deliveries = token + n - 1, item.due, state.deliveries + 1
-    changes[2 * n - 1], changes[2 * n] = item.handle, pack_state(state)
+    local raw, packed = lease_state(item.raw, item.record, token + n - 1, item.due)
+    changes[2 * n - 1], changes[2 * n] = item.handle, packed
     if not item.native then
       records[#records + 1], records[#records + 2] = item.handle, item.record
     end
@@ -222,12 +220,8 @@ local function lease(lane, items, last, ends, reply)
   redis.call('HSET', lane.meta, 'token', string.format('%.0f', token + #jobs - 1))
   reply[2], reply[3] = ends, string.format('%.0f', token)
   left = left - #jobs
-  for _, item in ipairs(new) do
-    if item.member then
-      leave_order(lane, item.member, item.mark)
-    end
-  end
   if #members > 0 then
+    leave_order(lane, members, marks)
     sweep_order(lane, members)
   end
 end

@@ -69,8 +69,20 @@ local function front_of(mark)
   return string.char(#mark) .. mark
 end
 
+-- Packed lengths: the payloads of one call are often of one.
+local lengths = {}
+
 local function pack_member(mark, payload)
-  return front_of(mark) .. struct.pack('L', #payload) .. payload
+  local size = #payload
+  local length = lengths[size]
+  if not length then
+    length = struct.pack('L', size)
+    lengths[size] = length
+  end
+  if FORMAT == 'legacy' then
+    return mark .. length .. payload
+  end
+  return string.char(#mark) .. mark .. length .. payload
 end
 
 local function payload_at(member, from)
@@ -102,7 +114,7 @@ end
 -- The format of a queue that does not have ours. Java clients stumble over members of another
 -- format, so none is ever put beside them.
 local function foreign_format(lane)
-  for _, at in ipairs({ 0, -1 }) do
+  for _, at in ipairs({ '0', '-1' }) do
     local member = redis.call('ZRANGE', lane.timeout, at, at)[1]
     local format = member and parse(member)
     if format and format ~= FORMAT then
@@ -187,8 +199,14 @@ local function unpack_note(mark, raw)
     return nil
   end
   local handle, header = string.sub(raw, 9, 22), string.sub(raw, 23)
-  local sound, length = pcall(header_length, string.sub(header, 7))
-  if not sound or length ~= #header - 6 or mark_of(unfold(handle, record_tail(header))) ~= mark then
+  -- Most have nothing but an id.
+  if #header ~= RECORD_BYTES or string.byte(header, RECORD_BYTES) % 8 > 0 then
+    local sound, length = pcall(header_length, string.sub(header, 7))
+    if not sound or length ~= #header - 6 then
+      return nil
+    end
+  end
+  if mark_of(unfold(handle, record_tail(header))) ~= mark then
     return nil
   end
   return { due = struct.unpack('>i8', raw), handle = handle, header = header, mark = mark }
@@ -240,29 +258,33 @@ local function find_job(lane, target)
   return nil, noted(lane, mark_of(unfold(handle, tail)))
 end
 
--- Takes a member out of Java's order list, or notes that it has become garbage there.
-local function leave_order(lane, member, mark)
-  if ORDER == 'strict' then
-    redis.call('LREM', lane.order, 1, member)
-  elseif ORDER == 'lazy' or #mark == 8 then
-    count(lane, 'garbage', 1)
+-- Takes members out of Java's order list, or notes that they have become garbage there.
+local function leave_order(lane, members, marks)
+  local garbage = 0
+  for i, member in ipairs(members) do
+    if ORDER == 'strict' then
+      redis.call('LREM', lane.order, 1, member)
+    elseif ORDER == 'lazy' or #marks[i] == 8 then
+      garbage = garbage + 1
+    end
   end
+  count(lane, 'garbage', garbage)
 end
 
 -- Sweeps garbage out of Java's order list once it is a tenth of it: takes some from the front and
 -- puts those that wait still at the end. So many as keep up with those that have just left, but not
 -- more bytes than a call may move if all are of that size.
 local function sweep_order(lane, left_now)
-  local bytes = 1
-  for _, member in ipairs(left_now) do
-    bytes = math.max(bytes, #member)
-  end
-  local most = math.max(1, math.min(10 * #left_now, math.floor(MOST_BYTES / bytes)))
   local garbage = tonumber(redis.call('HGET', lane.meta, 'garbage') or 0) or 0
   local length = order_length(lane)
   if garbage <= 0 or garbage * 10 < length then
     return
   end
+  local bytes = 1
+  for _, member in ipairs(left_now) do
+    bytes = math.max(bytes, #member)
+  end
+  local most = math.max(1, math.min(10 * #left_now, math.floor(MOST_BYTES / bytes)))
   if length == 0 then
     redis.call('HDEL', lane.meta, 'garbage')
     return
@@ -349,9 +371,7 @@ local function transfer(lane, most)
     order_length(lane)
     redis.call('ZREM', lane.timeout, unpack(gone))
     redis.call('RPUSH', lane.target, unpack(payloads))
-    for i, member in ipairs(gone) do
-      leave_order(lane, member, marks[i])
-    end
+    leave_order(lane, gone, marks)
     sweep_order(lane, gone)
   end
   return #members

@@ -18,7 +18,7 @@ if removed < limit then
       forget(lane, note)
     end
     redis.call('ZREM', lane.timeout, member)
-    leave_order(lane, member, mark or '')
+    leave_order(lane, { member }, { mark or '' })
     removed = removed + 1
   end
   if redis.call('ZCARD', lane.timeout) == 0 then

@@ -1,7 +1,8 @@
 -- Stores jobs of one queue among Java's.
 --
--- KEYS, ARGV, returns, errors: as scripts/schedule.lua; also FORMAT name: the queue holds members of
---          that other format, and nothing was stored
+-- KEYS, ARGV, returns, errors: as scripts/schedule.lua, but for each job: handle, due time, mark, record
+--          without its time and payload, payload; and marks make twins, too. Also FORMAT name: the
+--          queue holds members of that other format, and nothing was stored
 -- cost     O(log n) a job; jobs without a key share four commands (five with the order list)
 
 local lane = java_at(0)
@@ -13,18 +14,16 @@ if foreign then
   return redis.error_reply('FORMAT ' .. foreign)
 end
 
-local jobs = tonumber(ARGV[3])
+local args, sub = ARGV, string.sub
+local jobs, twins = tonumber(args[3]), args[2] == '='
 local handles, marks, members, headers, keys = {}, {}, {}, {}, {}
 for i = 1, jobs do
-  local handle, record = ARGV[3 * i + 1], ARGV[3 * i + 3]
-  local length = header_length(record)
-  handles[i] = handle
-  marks[i] = mark_of(unfold(handle, string.sub(record, 1, 2)))
-  members[i] = pack_member(marks[i], string.sub(record, length + 1))
-  headers[i] = string.sub(record, 1, length)
+  local at = 5 * i - 1
+  handles[i], marks[i], headers[i] = args[at], args[at + 2], args[at + 3]
+  members[i] = pack_member(marks[i], args[at + 4])
 end
-for at = 3 * jobs + 4, #ARGV, 2 do
-  keys[tonumber(ARGV[at])] = ARGV[at + 1]
+for at = 5 * jobs + 4, #args, 2 do
+  keys[tonumber(args[at])] = args[at + 1]
 end
 
 -- Nothing is written before every key is known to hold what it should.
@@ -37,24 +36,26 @@ local native = redis.call('HMGET', lane.job, unpack(handles))
 local notes = redis.call('HMGET', lane.outside, unpack(marks))
 local waiting = redis.call('ZMSCORE', lane.timeout, unpack(members))
 local function own_name(i)
-  return handles[i] .. string.sub(headers[i], 1, 2)
+  return handles[i] .. sub(headers[i], 1, 2)
 end
 
 -- Two ids may have one handle, or, in the legacy format, one mark: the second is refused.
 local here = {}
 for i = 1, jobs do
-  local other = here[marks[i]]
-  if native[i] then
-    other = other or handles[i] .. record_tail(native[i])
+  if twins or native[i] or notes[i] then
+    local other = here[marks[i]]
+    if native[i] then
+      other = other or handles[i] .. record_tail(native[i])
+    end
+    if notes[i] and not other then
+      local note = noted(lane, marks[i])
+      other = note and note.handle .. record_tail(note.header)
+    end
+    if other and other ~= own_name(i) then
+      return redis.error_reply('CLASH ' .. i)
+    end
+    here[marks[i]] = own_name(i)
   end
-  if notes[i] and not other then
-    local note = noted(lane, marks[i])
-    other = note and note.handle .. record_tail(note.header)
-  end
-  if other and other ~= own_name(i) then
-    return redis.error_reply('CLASH ' .. i)
-  end
-  here[marks[i]] = own_name(i)
 end
 
 local stamp = struct.pack('>I6', now)
@@ -78,19 +79,20 @@ local function flush()
 end
 
 local function store(i, due)
-  scores[#scores + 1], scores[#scores + 2] = due, members[i]
+  local n = #scores
+  scores[n + 1], scores[n + 2] = due, members[i]
   if ORDER ~= 'off' then
     order[#order + 1] = members[i]
   end
   if INDEX or #headers[i] > 3 then
-    outside[#outside + 1] = marks[i]
-    outside[#outside + 1] = pack_note(due, handles[i], stamp .. headers[i])
+    n = #outside
+    outside[n + 1], outside[n + 2] = marks[i], pack_note(due, handles[i], stamp .. headers[i])
   end
   if keys[i] then
-    redis.call('HSET', lane.key, keys[i], handles[i] .. string.sub(headers[i], 1, 2))
+    redis.call('HSET', lane.key, keys[i], own_name(i))
     held[keys[i]] = true
   end
-  stored[marks[i]] = true
+  stored[marks[i]] = twins
 end
 
 local function answer(i, code, name, due)
@@ -142,7 +144,7 @@ local function settle_rival(i, due)
       erase(lane, handle, keys[i])
     else
       redis.call('ZREM', lane.timeout, note.member)
-      leave_order(lane, note.member, note.mark)
+      leave_order(lane, { note.member }, { note.mark })
       forget(lane, note)
     end
     store(i, due)
@@ -151,7 +153,7 @@ local function settle_rival(i, due)
 end
 
 for i = 1, jobs do
-  local due = resolve(ARGV[3 * i + 2])
+  local due = resolve(args[5 * i])
   local note = nil
   if notes[i] or stored[marks[i]] then
     flush()
@@ -183,5 +185,5 @@ for i = 1, jobs do
 end
 flush()
 sweep_notes(lane)
-announce(ARGV[1], lane.timeout, scores)
+announce(args[1], lane.timeout, scores)
 return answers
