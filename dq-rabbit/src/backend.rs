@@ -13,12 +13,14 @@ use dq_core::{
 
 use crate::arrive::Arrivals;
 use crate::carrier::{Courier, Inbox};
-use crate::config::RabbitConfig;
+use crate::check::Inspector;
+use crate::config::{QueueKind, RabbitConfig, TopologyMode};
 use crate::connect::{Link, Server};
 use crate::desk::Desk;
 use crate::error::closed;
 use crate::ladder::Ladder;
 use crate::log::{Log, LogSettings};
+use crate::management::Management;
 use crate::topology::Topology;
 
 /// Delayed jobs in RabbitMQ.
@@ -29,6 +31,10 @@ pub struct RabbitBackend {
     listeners: Arc<Listeners>,
     publish: Arc<Link>,
     consume: Arc<Link>,
+    topology: Arc<Topology>,
+    queues: QueueKind,
+    mode: TopologyMode,
+    management: Option<Management>,
 }
 
 impl RabbitBackend {
@@ -65,12 +71,23 @@ impl RabbitBackend {
             Arc::new(Arrivals { desk: Arc::clone(&desk), listeners: Arc::clone(&listeners) });
         let inbox = Inbox::new(
             Arc::clone(&consume),
-            topology,
+            Arc::clone(&topology),
             Arc::clone(&environment.clock),
             config.prefetch,
             arrivals,
         );
-        Ok(Self { desk, inbox, listeners, publish, consume })
+        let management = config.management.clone();
+        Ok(Self {
+            desk,
+            inbox,
+            listeners,
+            publish,
+            consume,
+            topology,
+            queues: config.queues,
+            mode: config.topology,
+            management: management.map(|url| Management::new(url, config.ca.clone())),
+        })
     }
 
     fn ensure_open(&self, operation: &'static str) -> Result<()> {
@@ -156,7 +173,16 @@ impl Backend for RabbitBackend {
     }
 
     async fn check(&self) -> Vec<Finding> {
-        Vec::new()
+        let inspector = Inspector {
+            link: &self.publish,
+            topology: &self.topology,
+            queues: self.queues,
+            mode: self.mode,
+            management: self.management.as_ref(),
+            carried: self.desk.carried(),
+            log_is_full: self.desk.log.is_full(),
+        };
+        inspector.findings().await
     }
 
     async fn close(&self) -> Result<()> {

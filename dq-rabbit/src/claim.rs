@@ -44,7 +44,11 @@ impl Desk {
     async fn fill(&self, jobs: &mut Vec<LeasedJob>) -> Result<()> {
         let mut sought = Vec::new();
         for leased in jobs.iter_mut() {
-            match self.hold.take(leased.job.id) {
+            let held = self.hold.take(leased.job.id);
+            if leased.job.deliveries == 1 && self.is_carried(leased.job.due, leased.job.created) {
+                self.count_carried(held.is_some());
+            }
+            match held {
                 Some(held) => self.hand_over(leased, held.into_payload()),
                 None => sought.push((leased.job.id, Place::of(&leased.job))),
             }

@@ -1,6 +1,7 @@
 //! Where the log and the carriers meet: what was decided by the one is carried by the others.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -23,6 +24,8 @@ pub(crate) struct Desk {
     pub(crate) entropy: Arc<Entropy>,
     /// How much before its time a carrier may come out of the ladder.
     pub(crate) early: Duration,
+    /// Jobs that were taken with their carriers, and those that were taken without.
+    carried: [AtomicU64; 2],
     /// The payloads of jobs that are leased to us.
     leased: Mutex<HashMap<JobId, (Bytes, Headers)>>,
 }
@@ -34,7 +37,15 @@ impl Desk {
         entropy: Arc<Entropy>,
         early: Duration,
     ) -> Self {
-        Self { log, hold: Hold::default(), courier, entropy, early, leased: Mutex::default() }
+        Self {
+            log,
+            hold: Hold::default(),
+            courier,
+            entropy,
+            early,
+            carried: Default::default(),
+            leased: Mutex::default(),
+        }
     }
 
     /// Which log the carriers are of.
@@ -45,6 +56,17 @@ impl Desk {
     /// Whether a job that is due then is sent through the ladder.
     pub(crate) fn is_carried(&self, due: Timestamp, now: Timestamp) -> bool {
         due > now + SOON
+    }
+
+    /// Counts a job that should have had a carrier.
+    pub(crate) fn count_carried(&self, came: bool) {
+        self.carried[usize::from(!came)].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many jobs were taken with their carriers, and how many without.
+    pub(crate) fn carried(&self) -> (u64, u64) {
+        let [with, without] = &self.carried;
+        (with.load(Ordering::Relaxed), without.load(Ordering::Relaxed))
     }
 
     /// Keeps the payload of a job that was leased to us, for when it is put off.

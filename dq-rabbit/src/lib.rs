@@ -16,6 +16,7 @@
 mod arrive;
 mod backend;
 mod carrier;
+mod check;
 mod claim;
 mod config;
 mod connect;
@@ -24,6 +25,7 @@ mod error;
 mod inspect;
 mod ladder;
 mod log;
+mod management;
 mod names;
 mod operate;
 mod schedule;

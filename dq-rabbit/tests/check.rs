@@ -1,0 +1,89 @@
+//! `check` on a real broker: nothing when all is well, and each thing that is wrong with its remedy.
+
+use std::time::Duration;
+
+use dq_core::config::{Environment, Secret};
+use dq_core::{Backend, Finding, Severity};
+use dq_rabbit::{QueueKind, RabbitBackend, RabbitConfig};
+use dq_servers::RabbitMq;
+use lapin::options::BasicPublishOptions;
+use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
+
+async fn open(config: &RabbitConfig) -> RabbitBackend {
+    RabbitBackend::connect(config, &Environment::default()).await.unwrap()
+}
+
+async fn channel(server: &RabbitMq) -> (Connection, Channel) {
+    let properties = ConnectionProperties::default();
+    let connection = Connection::connect(&server.url(), properties).await.unwrap();
+    let channel = connection.create_channel().await.unwrap();
+    (connection, channel)
+}
+
+fn codes(findings: &[Finding]) -> Vec<&'static str> {
+    findings.iter().map(|finding| finding.code).collect()
+}
+
+/// What the management API says lags behind by some seconds.
+async fn until(backend: &RabbitBackend, code: &str) -> Finding {
+    for _ in 0..60 {
+        let findings = backend.check().await;
+        if let Some(finding) = findings.iter().find(|finding| finding.code == code) {
+            return finding.clone();
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    panic!("{code} is not told: {:?}", backend.check().await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_thing_that_is_wrong_is_told() {
+    let server = RabbitMq::options().management().start();
+    let mut config = RabbitConfig::new(server.url());
+    let backend = open(&config).await;
+    assert_eq!(codes(&backend.check().await), [""; 0], "all is well");
+
+    // What the management API adds.
+    let url = server.management_url();
+    let with_login = url.replacen("http://", "http://dq:secret@", 1);
+    config.management = Some(Secret::new(if url.contains('@') { url.clone() } else { with_login }));
+    let informed = open(&config).await;
+    assert_eq!(codes(&informed.check().await), ["rabbitmq.single-node"]);
+    server.ctl(&["set_vm_memory_high_watermark", "absolute", "1MB"]);
+    assert_eq!(until(&informed, "rabbitmq.alarm").await.severity, Severity::Error);
+    server.ctl(&["set_vm_memory_high_watermark", "absolute", "1GB"]);
+    config.management = Some(Secret::new("http://dq:wrong@127.0.0.1:1"));
+    let findings = open(&config).await.check().await;
+    assert_eq!(codes(&findings), ["rabbitmq.unreachable"]);
+    assert!(!format!("{findings:?}").contains("wrong"), "{findings:?}");
+    config.management = None;
+
+    // What has no queue to go to.
+    let (_connection, channel) = channel(&server).await;
+    let options = BasicPublishOptions::default();
+    let properties = BasicProperties::default().with_delivery_mode(2);
+    channel
+        .basic_publish("dq.v1.due".into(), "0.0.0.0.0.0.0.nobody".into(), options, b"x", properties)
+        .await
+        .unwrap();
+    let orphans = until(&backend, "rabbitmq.orphans").await;
+    assert!(orphans.what.starts_with("1 messages"), "{orphans}");
+    channel.queue_purge("dq.v1.orphan".into(), Default::default()).await.unwrap();
+
+    // A ladder that does not move.
+    channel.queue_delete("dq.v1.l0.1".into(), Default::default()).await.unwrap();
+    let findings = backend.check().await;
+    assert!(codes(&findings).contains(&"rabbitmq.ladder"), "{findings:?}");
+    assert!(findings[0].remedy.contains("dead_letter_worker_publisher_confirm_timeout"));
+
+    // Classic queues.
+    let mut classic = RabbitConfig::new(server.url());
+    classic.prefix = "classic".to_owned();
+    classic.queues = QueueKind::Classic;
+    assert_eq!(codes(&open(&classic).await.check().await), ["rabbitmq.classic"]);
+
+    server.kill();
+    let findings = backend.check().await;
+    assert_eq!(findings[0].code, "rabbitmq.unreachable");
+    assert_eq!(findings[0].severity, Severity::Error);
+}
