@@ -1,14 +1,17 @@
-//! From SQLite to Redis to Redisson's queues in Redis, with the same program: only the file named
-//! by `--config` differs. Stop it while reminders are pending, with Ctrl-C or `kill -9`, and start
+//! From SQLite to Redis to Redisson's queues in Redis to RabbitMQ, with the same program: only the file
+//! named by `--config` differs. Stop it while reminders are pending, with Ctrl-C or `kill -9`, and start
 //! it with the next file: the old ones still run, the new ones are in the new store.
 //!
 //! ```sh
-//! cargo run --example switch_backend --features redis -- --config examples/switch_backend/sqlite.toml
-//! cargo run --example switch_backend --features redis -- --config examples/switch_backend/redis.toml
-//! cargo run --example switch_backend --features redis -- --config examples/switch_backend/redisson.toml
+//! alias switch='cargo run -q --example switch_backend --features redis,rabbitmq -- --config'
+//! switch examples/switch_backend/sqlite.toml
+//! switch examples/switch_backend/redis.toml
+//! switch examples/switch_backend/redisson.toml
+//! switch examples/switch_backend/rabbitmq.toml
 //! ```
 //!
-//! The last two want a Redis: its address is in the files, redis://127.0.0.1:6379/0.
+//! All but the first want a Redis and the last a RabbitMQ: their addresses are in the files,
+//! redis://127.0.0.1:6379/0 and amqp://127.0.0.1:5672.
 
 use std::process::ExitCode;
 use std::time::Duration;

@@ -3,7 +3,9 @@
 mod order_timeout;
 mod program;
 mod quickstart;
+#[cfg(feature = "rabbitmq")]
+mod rabbitmq_reminders;
 #[cfg(feature = "redis")]
 mod redisson_bridge;
-#[cfg(all(feature = "sqlite", feature = "redis"))]
+#[cfg(all(feature = "sqlite", feature = "redis", feature = "rabbitmq"))]
 mod switch_backend;

@@ -4,22 +4,24 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use dq::Dq;
 use dq::backend::QueueStats;
-use dq_servers::Redis;
+use dq::{Dq, JobState, Rescheduled};
+use dq_servers::{Redis, shared_rabbitmq};
 
 use crate::program::{PATIENCE, Program, output};
 
 const NAME: &str = "switch_backend";
 
-/// The files of the example, with the address of this Redis.
-fn configure(dir: &Path, redis: &Redis) {
+/// The files of the example, with the addresses of this Redis and this RabbitMQ.
+fn configure(dir: &Path, redis: &Redis, rabbit: &str) {
     for (file, text) in [
         ("sqlite.toml", include_str!("../../examples/switch_backend/sqlite.toml")),
         ("redis.toml", include_str!("../../examples/switch_backend/redis.toml")),
         ("redisson.toml", include_str!("../../examples/switch_backend/redisson.toml")),
+        ("rabbitmq.toml", include_str!("../../examples/switch_backend/rabbitmq.toml")),
     ] {
         let text = text.replace("redis://127.0.0.1:6379/0", &redis.url());
+        let text = text.replace("amqp://127.0.0.1:5672", rabbit);
         std::fs::write(dir.join(file), text).unwrap();
     }
 }
@@ -62,12 +64,25 @@ fn wait_until_empty(url: &str) {
     }
 }
 
+/// Makes all that waits in a store due in some seconds.
+#[tokio::main(flavor = "current_thread")]
+async fn move_up(url: &str) {
+    let dq = Dq::connect(url).await.unwrap();
+    let queue = dq.queue("REMINDER").unwrap();
+    for view in queue.browse(JobState::Scheduled, None, 100).await.unwrap().jobs {
+        let moved = queue.reschedule(view.job.id, Duration::from_secs(5)).await.unwrap();
+        assert!(matches!(moved, Rescheduled::Moved(_)), "{moved:?}");
+    }
+    dq.close().await.unwrap();
+}
+
 #[test]
 fn from_store_to_store_nothing_is_lost_and_nothing_doubled() {
     let redis = Redis::start();
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
-    configure(dir, &redis);
+    let rabbit_url = shared_rabbitmq().vhost("switch");
+    configure(dir, &redis, &rabbit_url);
     let sqlite_url = format!("sqlite://{}/switch_backend.db", dir.display());
     let (redis_url, redisson_url) = (redis.url(), redis.url().replace("redis:", "redisson:"));
 
@@ -91,16 +106,30 @@ fn from_store_to_store_nothing_is_lost_and_nothing_doubled() {
     assert_eq!(stats(&redis_url).live(), 3);
 
     // And so on, from Redis to Redisson.
-    let mut third = start(dir, "redisson.toml", "1");
+    let mut third = start(dir, "redisson.toml", "600");
     said(&third, "3 pending from before");
-    said(&third, "3 more scheduled, due in 1s");
-    let mut ran = third.rest();
-    assert!(third.wait().success());
+    said(&third, "3 more scheduled, due in 600s");
+    let mut ran: Vec<String> = (0..3).map(|_| third.line().unwrap()).collect();
+    ran.sort();
+    assert_eq!(ran, rounds_of(&["redis.toml"]));
+    wait_until_empty(&redis_url);
+    third.kill();
+    assert!(third.rest().is_empty());
+    assert_eq!(stats(&redisson_url).live(), 3);
+    move_up(&redisson_url);
+
+    // And from Redisson to RabbitMQ.
+    let mut fourth = start(dir, "rabbitmq.toml", "1");
+    said(&fourth, "3 pending from before");
+    said(&fourth, "3 more scheduled, due in 1s");
+    let mut ran = fourth.rest();
+    assert!(fourth.wait().success());
     assert_eq!(ran.pop().as_deref(), Some("0 left for the next start"));
     ran.sort();
-    assert_eq!(ran, rounds_of(&["redis.toml", "redisson.toml"]));
+    assert_eq!(ran, rounds_of(&["redisson.toml", "rabbitmq.toml"]));
     assert_eq!((created_in(&sqlite_url), created_in(&redis_url)), (3, 3));
-    for url in [&sqlite_url, &redis_url, &redisson_url] {
+    assert_eq!(created_in(&rabbit_url), 3);
+    for url in [&sqlite_url, &redis_url, &redisson_url, &rabbit_url] {
         assert_eq!(stats(url).stored(), 0, "{url}");
     }
 }
@@ -110,29 +139,29 @@ fn killed_long_before_anything_is_due_the_last_store_has_them_all_run() {
     let redis = Redis::start();
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
-    configure(dir, &redis);
-    let mut killed = start(dir, "sqlite.toml", "6");
-    said(&killed, "0 pending from before");
-    said(&killed, "3 more scheduled, due in 6s");
-    killed.kill();
-    let mut killed = start(dir, "redis.toml", "6");
-    said(&killed, "3 pending from before");
-    said(&killed, "3 more scheduled, due in 6s");
-    killed.kill();
-    let last = start(dir, "redisson.toml", "0");
-    said(&last, "6 pending from before");
+    configure(dir, &redis, &shared_rabbitmq().vhost("killed_long_before"));
+    let files = ["sqlite.toml", "redis.toml", "redisson.toml"];
+    for (file, pending) in files.into_iter().zip([0, 3, 6]) {
+        let mut killed = start(dir, file, "12");
+        said(&killed, &format!("{pending} pending from before"));
+        said(&killed, "3 more scheduled, due in 12s");
+        killed.kill();
+        assert!(killed.rest().is_empty(), "too slow for what is tested here");
+    }
+    let last = start(dir, "rabbitmq.toml", "0");
+    said(&last, "9 pending from before");
     said(&last, "3 more scheduled, due in 0ns");
     let mut ran = last.rest();
     assert_eq!(ran.pop().as_deref(), Some("0 left for the next start"));
     ran.sort();
-    assert_eq!(ran, rounds_of(&["sqlite.toml", "redis.toml", "redisson.toml"]));
+    assert_eq!(ran, rounds_of(&[&files[..], &["rabbitmq.toml"]].concat()));
 }
 
 #[cfg(unix)]
 #[test]
 fn ctrl_c_leaves_the_rest_for_the_next_start() {
     let dir = tempfile::tempdir().unwrap();
-    configure(dir.path(), &Redis::start());
+    configure(dir.path(), &Redis::start(), "amqp://127.0.0.1:1");
     let mut program = start(dir.path(), "sqlite.toml", "3600");
     said(&program, "0 pending from before");
     said(&program, "3 more scheduled, due in 3600s");
