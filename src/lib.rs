@@ -31,7 +31,14 @@
 //! ```
 //!
 //! The backend is chosen by URL or in `dq.toml` ([`config::Config`]); backends register themselves
-//! when their crate is linked, which this one sees to for those that are enabled as features.
+//! when their crate is linked, which this one sees to for those that are enabled as features:
+//!
+//! | Feature | `type` in `dq.toml` | URL | Settings |
+//! |---|---|---|---|
+//! | none | `memory` | `memory:` | none |
+//! | `sqlite` (default), `sqlite-system` | `sqlite` | `sqlite://jobs.db` | `dq::sqlite::SqliteConfig` |
+//! | `redis` | `redis`, `redisson`, `redis-expiry` | `redis://host/0`, `redisson://…`, `redis-expiry://…` | `dq::redis::RedisConfig`, `RedissonConfig`, `RedisExpiryConfig` |
+//! | `rabbitmq` | `rabbitmq` | `amqp://user:password@host/vhost` | `dq::rabbit::RabbitConfig` |
 
 pub mod prelude;
 

@@ -273,6 +273,32 @@ async fn a_field_with_the_address_of_redis_is_an_address_and_nothing_else() {
     }
 }
 
+#[cfg(feature = "rabbitmq")]
+#[tokio::test]
+async fn what_rabbitmq_cannot_be_set_to_is_told_before_anybody_is_asked() {
+    for (lines, needles) in [
+        ("url = \"amqp://h?prefix=shop\"", ["`prefix`", "beside `url`"]),
+        ("url = \"amqp://u:hunter2?x=y@h\"", ["`prefix = …`", "%3F"]),
+        ("url = \"amqp://u:hunter2@h\"\nprefix = \"amq.x\"", ["`prefix`", "amq"]),
+        ("url = \"amqp://h\"\nprefetch = 0", ["`prefetch`", "65535"]),
+        ("url = \"amqp://h\"\nlog_size_mib = 8", ["`log_size_mib`", "at least 16"]),
+        ("url = \"amqp://h\"\nqueues = \"mirrored\"", ["backend.queues", "`quorum`"]),
+        ("url = \"amqp://h\"\ntopology = \"none\"", ["backend.topology", "`passive`"]),
+        ("url = \"amqp://h\"\nresponse_timeout = \"9ms\"", ["`response_timeout`", "10ms"]),
+        ("url = \"amqps://h\"\nca = \"/no/such.pem\"", ["`ca`", "/no/such.pem"]),
+        ("url = \"amqp://h\"\nqueue = \"quorum\"", ["backend.queue", "`queues`"]),
+    ] {
+        let error = match Config::from_toml(&format!("[backend]\ntype = \"rabbitmq\"\n{lines}")) {
+            Ok(config) => Dq::builder().config(config).connect().await.unwrap_err(),
+            Err(error) => error,
+        };
+        assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+        let text = error.to_string();
+        assert!(needles.iter().all(|needle| text.contains(needle)), "{lines}: {text}");
+        assert!(!text.contains("hunter2"), "{text}");
+    }
+}
+
 #[test]
 fn a_variable_is_named_by_its_name() {
     let file = "[backend]\ntype = \"remote\"\nurl = \"x\"";

@@ -14,6 +14,13 @@ use crate::connect::{ServerSettings, check, fields_of};
 
 /// Settings of the RabbitMQ backend: `type = "rabbitmq"` and, beside it, these fields.
 ///
+/// ```toml
+/// [backend]
+/// type = "rabbitmq"
+/// url = "amqps://jobs:${file:/run/secrets/amqp}@rabbit1,rabbit2,rabbit3/shop"
+/// prefix = "shop"
+/// ```
+///
 /// ```
 /// use dq_rabbit::RabbitConfig;
 ///
@@ -53,7 +60,9 @@ pub struct RabbitConfig {
     #[serde(default = "default_response_timeout", with = "dq_core::config::duration")]
     pub response_timeout: Duration,
     /// How much of the log of all changes the broker keeps, in MiB: 1024 unless set, at least 16.
-    /// Cannot be changed once it is declared.
+    /// Cannot be changed once it is declared. Each node with a copy of the log needs as much disk, and
+    /// all jobs that wait, with their payloads, should take no more than a quarter of it: they are
+    /// written again before the log forgets them.
     #[serde(default = "default_log_size")]
     pub log_size_mib: u32,
     /// The URL of the management API, `http[s]://[user:password@]host:15672`. None unless set; only
@@ -66,13 +75,14 @@ pub struct RabbitConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum QueueKind {
-    /// Replicated, and synced to disk before a job counts as stored: a broker that crashes loses
+    /// Replicated, and synced to disk before a message counts as stored: a broker that crashes loses
     /// none, a cluster survives the loss of a minority of its nodes.
     #[default]
     Quorum,
-    /// On one node, at less cost for each job. A job that waits moves from queue to queue a few
-    /// times; of those that are about to move when the broker crashes, about half a second of
-    /// traffic is lost. A broker that is stopped or restarted in good order loses none.
+    /// On one node, and away with it, at less cost for each job. A message that waits moves from queue
+    /// to queue a few times; of those that are about to move when the broker crashes, about half a
+    /// second of traffic is lost. Their jobs are not: they are in the log, and run from there, up to a
+    /// quarter of a second late. A broker that is stopped or restarted in good order loses none.
     Classic,
 }
 

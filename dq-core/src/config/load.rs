@@ -17,7 +17,7 @@ use crate::model::QueueName;
 ///
 /// ```toml
 /// [backend]
-/// type = "sqlite"
+/// type = "sqlite"           # the settings of a backend are beside its type
 /// path = "jobs.db"
 ///
 /// [defaults]                # of every queue
