@@ -61,8 +61,8 @@ pub struct RabbitConfig {
     pub response_timeout: Duration,
     /// How much of the log of all changes the broker keeps, in MiB: 1024 unless set, at least 16.
     /// Cannot be changed once it is declared. Each node with a copy of the log needs as much disk, and
-    /// all jobs that wait, with their payloads, should take no more than a quarter of it: they are
-    /// written again before the log forgets them.
+    /// all jobs, the dead ones too, may take a third of it with their payloads: they are written
+    /// again before the log forgets them. Beyond that, nothing more is accepted.
     #[serde(default = "default_log_size")]
     pub log_size_mib: u32,
     /// The URL of the management API, `http[s]://[user:password@]host:15672`. None unless set; only

@@ -34,7 +34,9 @@
 //! that was cancelled, moved or done is dropped, or sent on.
 //!
 //! The log keeps `log_size_mib`. Before the broker could cut off what is live, a process writes a copy of
-//! the state into it, payloads included; who starts later reads from such a copy on.
+//! the state into it, payloads included; who starts later reads from such a copy on. Calls wait if that
+//! takes long, and `schedule` answers [`Full`](dq_core::ErrorKind::Full) while a copy would take more than a
+//! third of the log.
 //!
 //! # What is exact, and what is not
 //!
@@ -54,8 +56,7 @@
 //!
 //! Each process keeps what is known of all pending jobs of its prefix in memory, payloads aside, and reads
 //! the log when it starts. All calls under a prefix go through one stream; a service of its own may have a
-//! prefix of its own. Jobs that wait, with their payloads, should take no more than a quarter of
-//! `log_size_mib`.
+//! prefix of its own.
 //!
 //! All processes of a prefix should run the same version: one that meets an entry which it does not know
 //! stops with `Incompatible`, rather than to decide otherwise than the rest.

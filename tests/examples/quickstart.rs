@@ -145,6 +145,27 @@ fn another_backend_is_a_url_away() {
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "no file is made");
 }
 
+#[cfg(all(feature = "redis", feature = "rabbitmq"))]
+#[test]
+fn another_backend_may_be_a_server() {
+    let rabbit = dq_servers::shared_rabbitmq().vhost("quickstart");
+    for url in [dq_servers::shared_redis().url(), rabbit] {
+        let dir = tempfile::tempdir().unwrap();
+        let arguments = ["--jobs", "40", "--within", "4", "--backend", &url];
+        let mut killed = Program::start(NAME, dir.path(), &arguments);
+        assert_eq!(killed.line().unwrap(), "scheduled 40 jobs, the last in 4.0 s");
+        let first = killed.line().and_then(|line| fired(&line)).expect("a job");
+        killed.kill();
+        let mut ran = numbers(&killed.rest());
+        ran.push(first);
+        let mut program = Program::start(NAME, dir.path(), &arguments[2..]);
+        ran.extend(numbers(&program.rest()));
+        assert!(program.wait().success());
+        let ran: BTreeSet<u32> = ran.into_iter().collect();
+        assert_eq!(ran, (1..=40).collect());
+    }
+}
+
 #[test]
 fn nonsense_is_answered_with_a_reason() {
     let dir = tempfile::tempdir().unwrap();
