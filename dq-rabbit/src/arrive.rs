@@ -1,6 +1,7 @@
 //! What becomes of messages that come out of the ladder.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use dq_core::{Due, Headers, Job, Listeners, NewJob, OnConflict, QueueName, Timestamp};
 use lapin::message::Delivery;
@@ -34,12 +35,22 @@ enum Fate {
     Drop,
     /// A job that this log has never heard of.
     Adopt,
+    /// It cannot be said yet.
+    Wait,
 }
+
+/// How long what cannot be sorted yet waits.
+const PAUSE: Duration = Duration::from_millis(500);
+/// How often it is looked what can be dropped of what is held.
+const SWEEP: Duration = Duration::from_secs(60);
 
 impl Arrivals {
     fn fate(&self, carrier: &Carrier) -> Fate {
         let soon = self.desk.log.now() + self.desk.early;
         self.desk.log.peek(|replica| {
+            if !replica.is_founded() {
+                return Fate::Wait;
+            }
             let epoch = replica.epoch();
             let machine = replica.machine();
             match machine.peek(carrier.id) {
@@ -50,6 +61,16 @@ impl Arrivals {
                 None => Fate::Drop,
             }
         })
+    }
+}
+
+impl Arrivals {
+    /// Drops what need not be held any more, until it is dropped.
+    pub(crate) async fn sweep(self: Arc<Self>) {
+        loop {
+            self.desk.log.clock().sleep(SWEEP).await;
+            self.desk.sweep();
+        }
     }
 }
 
@@ -67,9 +88,17 @@ impl Sorter for Arrivals {
                 );
                 self.listeners.wake(&queue, due);
             }
+            Fate::Wait => {
+                let arrivals = Arc::clone(&self);
+                self.desk.courier.errand(|_| async move {
+                    arrivals.desk.log.clock().sleep(PAUSE).await;
+                    arrivals.carrier(carrier, ticket);
+                    Ok(())
+                });
+            }
             Fate::Again(job) => {
-                let again =
-                    Carrier::of(self.desk.epoch(), &job, (carrier.payload, carrier.headers));
+                let log = self.desk.epoch().unwrap_or(carrier.log);
+                let again = Carrier::of(log, &job, (carrier.payload, carrier.headers));
                 let now = self.desk.log.now();
                 self.desk.courier.errand(|courier| async move {
                     courier.send("carry", &[again], now).await?;

@@ -69,6 +69,13 @@ impl RabbitBackend {
         let desk = Arc::new(Desk::new(log, courier, Arc::clone(&environment.entropy), early));
         let arrivals =
             Arc::new(Arrivals { desk: Arc::clone(&desk), listeners: Arc::clone(&listeners) });
+        desk.courier.errand({
+            let arrivals = Arc::clone(&arrivals);
+            |_| async move {
+                arrivals.sweep().await;
+                Ok(())
+            }
+        });
         let inbox = Inbox::new(
             Arc::clone(&consume),
             Arc::clone(&topology),

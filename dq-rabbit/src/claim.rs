@@ -10,9 +10,6 @@ use crate::desk::Desk;
 use crate::error::Effect;
 use crate::log::{Claiming, Command, Place, Reply, Settling};
 
-/// Payloads of leased jobs that are kept before it is looked which of them are leased still.
-const MANY: usize = 10_000;
-
 impl Desk {
     /// When a claim could bring something. Nothing is written: an idle runner costs the broker nothing.
     pub(crate) fn look(&self, params: &ClaimParams<'_>) -> Claimed {
@@ -104,7 +101,7 @@ impl Desk {
         self.log.call("claim", Effect::None, Command::Settle(settlements), |_, _, _| ()).await
     }
 
-    /// Drops what is held of these jobs if they do not wait any more, and of leases that have lapsed.
+    /// Drops what is held of these jobs if they do not wait any more.
     fn drop_stale(&self, held: &[JobId]) {
         let stale: Vec<_> = self.log.peek(|replica| {
             let machine = replica.machine();
@@ -114,9 +111,6 @@ impl Desk {
             if let Some(held) = self.hold.take(id) {
                 held.into_payload();
             }
-        }
-        if self.leases() > MANY {
-            self.forget_lapsed();
         }
     }
 }

@@ -15,6 +15,10 @@ use crate::log::{Log, Place};
 /// still there when it is due.
 const SOON: Duration = Duration::from_secs(1);
 
+/// For how long a due job is held that nobody has a free slot for. The broker takes deliveries back after
+/// half an hour unless set otherwise; what is dropped runs from the log.
+const KEEP: Duration = Duration::from_secs(600);
+
 /// What all calls of an open backend share.
 #[derive(Debug)]
 pub(crate) struct Desk {
@@ -48,9 +52,9 @@ impl Desk {
         }
     }
 
-    /// Which log the carriers are of.
-    pub(crate) fn epoch(&self) -> u64 {
-        self.log.peek(|replica| replica.epoch())
+    /// Which log the carriers are of; `None` while it is read anew.
+    pub(crate) fn epoch(&self) -> Option<u64> {
+        self.log.peek(|replica| replica.is_founded().then(|| replica.epoch()))
     }
 
     /// Whether a job that is due then is sent through the ladder.
@@ -79,13 +83,27 @@ impl Desk {
         self.leased().remove(&id)
     }
 
-    /// How many payloads of leased jobs are kept.
-    pub(crate) fn leases(&self) -> usize {
-        self.leased().len()
+    /// Drops what has been due for so long that the broker would take it back, and what does not wait any
+    /// more.
+    pub(crate) fn sweep(&self) {
+        let now = self.log.now();
+        let old = self.hold.older_than(now - KEEP);
+        let held = self.hold.older_than(now);
+        let mut drop: Vec<_> = self.log.peek(|replica| {
+            let machine = replica.machine();
+            held.into_iter().filter(|id| !machine.waits(*id)).collect()
+        });
+        drop.extend(old);
+        for id in drop {
+            if let Some(held) = self.hold.take(id) {
+                held.into_payload();
+            }
+        }
+        self.forget_lapsed();
     }
 
     /// Forgets payloads of jobs that were leased to us and are leased no more.
-    pub(crate) fn forget_lapsed(&self) {
+    fn forget_lapsed(&self) {
         let mut leased = self.leased();
         self.log.peek(|replica| leased.retain(|id, _| replica.machine().is_leased(*id)));
     }
@@ -94,7 +112,9 @@ impl Desk {
     /// hold if it is due soon.
     pub(crate) fn put_off(&self, job: &Job, payload: (Bytes, Headers), now: Timestamp) {
         if self.is_carried(job.due, now) {
-            self.courier.post(vec![Carrier::of(self.epoch(), job, payload)], now);
+            // Without a carrier, it is run from the log.
+            let carrier = self.epoch().map(|log| Carrier::of(log, job, payload));
+            self.courier.post(carrier.into_iter().collect(), now);
         } else {
             let (payload, headers) = payload;
             let held = Held { payload, headers, ticket: None };

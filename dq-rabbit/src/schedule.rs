@@ -31,10 +31,12 @@ impl Desk {
         for job in &mut jobs {
             job.due = Due::At(job.due.resolve(now));
         }
+        // While the log is read anew, jobs go without carriers.
         let log = self.epoch();
         let carried = |job: &NewJob| {
             let due = job.due.resolve(now);
-            self.is_carried(due, now).then(|| Carrier::new(log, job, due))
+            let log = log.filter(|_| self.is_carried(due, now))?;
+            Some(Carrier::new(log, job, due))
         };
         let carriers: Vec<_> = jobs.iter().filter_map(carried).collect();
         // Both at once. A carrier without a job is dropped, and a job without a carrier is found, so

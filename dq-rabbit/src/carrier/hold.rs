@@ -75,6 +75,16 @@ impl Hold {
         wants.iter().flat_map(|want| -> Vec<_> { of_queue(want) }).collect()
     }
 
+    /// The jobs that were due then or earlier.
+    pub(crate) fn older_than(&self, then: Timestamp) -> Vec<JobId> {
+        let inner = self.inner();
+        let due = inner
+            .by_queue
+            .values()
+            .flat_map(|held| held.keys().take_while(|(due, _)| *due <= then).map(|(_, id)| *id));
+        due.collect()
+    }
+
     fn inner(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -154,7 +154,7 @@ impl Log {
         listeners: Arc<Listeners>,
     ) -> Result<Self> {
         let state = State {
-            replica: Replica::default(),
+            replica: Replica::unfounded(),
             unsent: VecDeque::new(),
             unsent_bytes: 0,
             sent: VecDeque::new(),
@@ -195,6 +195,11 @@ impl Log {
     /// The clock that calls are dated by.
     pub(crate) fn now(&self) -> Timestamp {
         self.shared.clock.now()
+    }
+
+    /// That clock itself.
+    pub(crate) fn clock(&self) -> &dyn Clock {
+        &*self.shared.clock
     }
 
     /// Whether the log has been closed.

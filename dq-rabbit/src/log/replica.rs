@@ -81,7 +81,7 @@ impl Place {
 }
 
 /// The machine, and what it takes to feed it from the log.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Replica {
     pub(super) machine: Machine,
     /// Tells one log from another under the same name: who wrote the first entry of all.
@@ -93,9 +93,23 @@ pub(crate) struct Replica {
 }
 
 impl Replica {
+    /// One that has seen no entry, and does not know yet whether it will see the first of all.
+    pub(crate) fn unfounded() -> Self {
+        Self {
+            machine: Machine::default(),
+            epoch: 0,
+            origins: HashMap::new(),
+            founding: Some(Founding::default()),
+        }
+    }
+
     /// One that has seen no entry. `first`: the offset of the first that it will see.
     pub(crate) fn starting_at(first: u64) -> Self {
-        Self { founding: (first > 0).then(Founding::default), ..Self::default() }
+        let mut replica = Self::unfounded();
+        if first == 0 {
+            replica.founding = None;
+        }
+        replica
     }
 
     /// Whether the state is known.

@@ -84,7 +84,7 @@ async fn read(shared: &Arc<Shared>) -> Result<()> {
             tracing::warn!(first, expected, "the log was cut or deleted; it is read anew");
             let mut state = shared.state();
             state.next_offset = None;
-            state.replica = Replica::default();
+            state.replica = Replica::unfounded();
             return Ok(());
         }
         apply_all(shared, messages)?;
