@@ -55,6 +55,12 @@ impl Names {
         self.name("delayed")
     }
 
+    /// The queue of one canary. Names that the broker makes up begin otherwise, so that who has rights
+    /// for ours only could not declare them.
+    pub(crate) fn canary(&self, number: u64) -> ShortString {
+        self.name(format_args!("canary.{number:016x}"))
+    }
+
     /// The exchange of one level of the ladder.
     pub(crate) fn level(&self, level: usize) -> ShortString {
         debug_assert!(level < LEVELS, "there is no level {level}");
