@@ -22,12 +22,11 @@
 //! nothing that was cancelled meanwhile.
 //!
 //! **Carriers deliver.** A job that is due in more than a second also travels as a message, down a
-//! ladder of 193 queues with a constant time to live each: one for each digit of the delay, written as
-//! years, months, days, hours, minutes, seconds and quarters of a second. None waits behind another that
-//! lives longer. 15 minutes or a day is one queue, any delay of less than a day four on average. It comes
-//! out a fraction of a second early, and a runner holds it until the job is due. Carriers are acknowledged
-//! when the job is claimed, so the broker's limit for acknowledgements (`consumer_timeout`) is none for
-//! handlers: their leases are in the log.
+//! ladder of about 190 queues with a constant time to live each: one for each digit of the delay, written as
+//! one writes time, from years down. None waits behind another that lives longer. 15 minutes or a day is one
+//! queue, any delay of less than a day a few. It comes out a moment early, and a runner holds it until the
+//! job is due. Carriers are acknowledged when the job is claimed, so the broker's limit for acknowledgements
+//! (`consumer_timeout`) is none for handlers: their leases are in the log.
 //!
 //! **Nothing depends on a carrier.** A job whose message is lost, doubled, stalled or late is taken by any
 //! runner 250 ms after its due time, with the payload from the log. A message that comes back for a job
