@@ -68,6 +68,13 @@ impl Machine {
         mem::take(&mut self.earlier)
     }
 
+    /// Lets time pass: gives back the leases that have ended. Whoever looks at a machine that stands for
+    /// one in other processes lets the time pass in all of them, since a look would otherwise change this
+    /// one alone.
+    pub fn pass(&mut self, now: Timestamp) {
+        self.store.reclaim(now);
+    }
+
     /// [`Backend::schedule`](crate::Backend::schedule) of one job.
     pub fn schedule(&mut self, new: NewJob, now: Timestamp) -> Scheduled {
         self.store.reclaim(now);
@@ -132,8 +139,8 @@ impl Machine {
     }
 
     /// As [`claim`](Self::claim), for claimers that are not all equally near to a job: jobs that are
-    /// not [`near`](Nearness::near) are left to others for a while, and taken only if there is room
-    /// after those that are. Until then they do not count as due in [`Claimed::next_due`].
+    /// not [`near`](Nearness::near) are left to others for a while. Until then they do not count as due
+    /// in [`Claimed::next_due`].
     pub fn claim_near<N: Fn(&Job) -> bool>(
         &mut self,
         wants: &[Want],
@@ -142,8 +149,7 @@ impl Machine {
         now: Timestamp,
     ) -> Claimed {
         self.claim_with(wants, limit, now, |store, number, room| {
-            let (mut chosen, next) = nearness.choose(store, number, room, now);
-            chosen.sort_unstable_by_key(|entry| (entry.at, entry.seq));
+            let (chosen, next) = nearness.choose(store, number, room, now);
             for entry in &chosen {
                 store.queues[number].waiting.remove(entry.at, entry.seq);
             }

@@ -17,6 +17,11 @@ pub(super) struct Acks {
 
 #[derive(Debug, Default)]
 struct Tags {
+    /// All up to this one have arrived. Several consumers share the channel, so one tag may be seen after
+    /// another that is larger.
+    arrived: u64,
+    /// Those that arrived before others that are smaller.
+    ahead: BTreeSet<u64>,
     /// In hand.
     open: BTreeSet<u64>,
     /// Done with, but not acknowledged.
@@ -31,14 +36,21 @@ struct Plan {
 }
 
 impl Tags {
+    fn arrive(&mut self, tag: u64) {
+        self.open.insert(tag);
+        self.ahead.insert(tag);
+        // The broker counts from one, without gaps.
+        while self.ahead.remove(&(self.arrived + 1)) {
+            self.arrived += 1;
+        }
+    }
+
     /// Takes everything that is done with.
     fn plan(&mut self) -> Plan {
-        let done = std::mem::take(&mut self.done);
-        let Some(first_open) = self.open.first() else {
-            return Plan { up_to: done.last().copied(), single: Vec::new() };
-        };
-        let up_to = done.range(..first_open).next_back().copied();
-        Plan { up_to, single: done.range(first_open..).copied().collect() }
+        let mut done = std::mem::take(&mut self.done);
+        let before_open = self.open.first().map_or(u64::MAX, |first| first - 1);
+        let single = done.split_off(&self.arrived.min(before_open).saturating_add(1));
+        Plan { up_to: done.last().copied(), single: single.into_iter().collect() }
     }
 }
 
@@ -73,7 +85,7 @@ impl Acks {
 
     /// Takes a delivery into account.
     pub(super) fn arrived(self: &Arc<Self>, tag: u64) -> Ticket {
-        self.tags().open.insert(tag);
+        self.tags().arrive(tag);
         Ticket { acks: Arc::clone(self), tag }
     }
 
@@ -108,15 +120,35 @@ impl Acks {
 mod tests {
     use super::*;
 
+    fn tags(arrived: &[u64], done: &[u64]) -> Tags {
+        let mut tags = Tags::default();
+        arrived.iter().for_each(|tag| tags.arrive(*tag));
+        for tag in done {
+            assert!(tags.open.remove(tag) && tags.done.insert(*tag));
+        }
+        tags
+    }
+
     #[test]
     fn all_before_the_first_in_hand_go_at_once() {
-        let mut tags = Tags { open: [4, 9].into(), done: [1, 2, 3, 5, 8, 12].into() };
-        assert_eq!(tags.plan(), Plan { up_to: Some(3), single: vec![5, 8, 12] });
+        let mut tags = tags(&[1, 2, 3, 4, 5, 6, 7], &[1, 2, 3, 5, 7]);
+        assert_eq!(tags.plan(), Plan { up_to: Some(3), single: vec![5, 7] });
         assert_eq!(tags.plan(), Plan::default(), "nothing is told twice");
-        tags.done.insert(6);
-        assert_eq!(tags.plan(), Plan { up_to: None, single: vec![6] });
+        for tag in [4, 6] {
+            tags.open.remove(&tag);
+            tags.done.insert(tag);
+        }
+        assert_eq!(tags.plan(), Plan { up_to: Some(6), single: Vec::new() });
+    }
+
+    #[test]
+    fn what_was_not_seen_yet_is_not_acknowledged_with_others() {
+        let mut tags = tags(&[1, 2, 4, 6], &[1, 2, 4, 6]);
+        assert_eq!(tags.plan(), Plan { up_to: Some(2), single: vec![4, 6] });
+        tags.arrive(3);
+        tags.arrive(5);
         tags.open.clear();
-        tags.done = [4, 9].into();
-        assert_eq!(tags.plan(), Plan { up_to: Some(9), single: Vec::new() });
+        tags.done.extend([3, 5]);
+        assert_eq!(tags.plan(), Plan { up_to: Some(5), single: Vec::new() });
     }
 }

@@ -141,7 +141,11 @@ impl Replica {
     fn execute(&mut self, offset: u64, index: u32, entry: Entry) -> Reply {
         let (machine, at) = (&mut self.machine, entry.at);
         match entry.command {
-            Command::Look => Reply::Seen,
+            Command::Look => {
+                // Whoever looks, looks at this time, so it has to pass for all.
+                machine.pass(at);
+                Reply::Seen
+            }
             Command::Schedule(jobs) => {
                 let schedule = |(job, new): (usize, &Scheduling)| {
                     let place = Place { offset, entry: index, job: job as u32 };
