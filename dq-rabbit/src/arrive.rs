@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dq_core::{Due, Headers, Job, Listeners, NewJob, OnConflict, QueueName, Timestamp};
+use dq_core::{Due, Headers, Job, Listeners, NewJob, OnConflict, QueueName, Result, Timestamp};
 use lapin::message::Delivery;
 use lapin::types::AMQPValue;
 
@@ -11,6 +11,7 @@ use crate::carrier::{Carrier, Held, Sorter, Ticket};
 use crate::desk::Desk;
 use crate::error::Effect;
 use crate::log::{Command, Scheduling};
+use crate::names::Names;
 
 /// Where strange messages are shown of which it is not known what queue they were meant for.
 const NOWHERE: &str = "dead-letters";
@@ -23,6 +24,7 @@ const HEADER_BYTES: usize = 512;
 pub(crate) struct Arrivals {
     pub(crate) desk: Arc<Desk>,
     pub(crate) listeners: Arc<Listeners>,
+    pub(crate) names: Names,
 }
 
 /// What a carrier is for.
@@ -39,7 +41,7 @@ enum Fate {
     Wait,
 }
 
-/// How long what cannot be sorted yet waits.
+/// Between two attempts to deal with a message.
 const PAUSE: Duration = Duration::from_millis(500);
 /// How often it is looked what can be dropped of what is held.
 const SWEEP: Duration = Duration::from_secs(60);
@@ -72,10 +74,65 @@ impl Arrivals {
             self.desk.sweep();
         }
     }
+
+    /// What the broker says of a dead letter: which queue it was in, and why it is there no more.
+    fn told(&self, delivery: &Delivery) -> (QueueName, String) {
+        let word = |name| {
+            let table = delivery.properties.headers().as_ref()?;
+            match table.inner().get(name)? {
+                AMQPValue::LongString(text) => String::from_utf8(text.as_bytes().to_vec()).ok(),
+                _ => None,
+            }
+        };
+        let nowhere = || QueueName::new(NOWHERE).expect("a valid name");
+        let Some(from) = word("x-first-death-queue") else {
+            return (nowhere(), "a message that is not a job was found among the dead".to_owned());
+        };
+        let why =
+            word("x-first-death-reason").unwrap_or_else(|| "for an unknown reason".to_owned());
+        // Names of the broker's queues may be longer than ours.
+        let queue = self.names.queue_of(&from).or_else(|| QueueName::new(&from).ok());
+        let what = format!("the broker took this message out of {from}: {why}");
+        (queue.unwrap_or_else(nowhere), what)
+    }
+
+    /// Puts a job into the log that is not there, if that is so still when all of the log has been read.
+    /// What comes back is to be sorted again.
+    async fn adopt(&self, mut carrier: Carrier, ticket: Ticket) -> (Carrier, Ticket) {
+        let log = &self.desk.log;
+        let (id, of) = (carrier.id, carrier.log);
+        let look = || {
+            log.call("adopt", Effect::None, Command::Look, move |replica, _, _| {
+                let unknown = replica.machine().peek(id).is_none();
+                (unknown && replica.epoch() != of, replica.epoch())
+            })
+        };
+        let (unknown, epoch) = self.persist(look).await;
+        if unknown {
+            tracing::warn!(%id, queue = %carrier.queue,
+                "a job arrived that is not in the log: the log was deleted, or lost its end");
+            let adopted = Command::Schedule(vec![Scheduling::from(carrier.adopted())]);
+            self.persist(|| log.call("adopt", Effect::None, adopted.clone(), |_, _, _| ())).await;
+        }
+        carrier.log = epoch;
+        (carrier, ticket)
+    }
+
+    /// Tries until it is done: a message that we do not acknowledge takes the place of another for as
+    /// long as the connection lasts.
+    async fn persist<T, F: Future<Output = Result<T>>>(&self, attempt: impl Fn() -> F) -> T {
+        loop {
+            match attempt().await {
+                Ok(done) => return done,
+                Err(error) => tracing::debug!(%error, "a message cannot be dealt with now"),
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
 }
 
 impl Sorter for Arrivals {
-    fn carrier(self: Arc<Self>, mut carrier: Carrier, ticket: Ticket) {
+    fn carrier(self: Arc<Self>, carrier: Carrier, ticket: Ticket) {
         match self.fate(&carrier) {
             Fate::Drop => ticket.done(),
             Fate::Hold(due) => {
@@ -99,25 +156,22 @@ impl Sorter for Arrivals {
             Fate::Again(job) => {
                 let log = self.desk.epoch().unwrap_or(carrier.log);
                 let again = Carrier::of(log, &job, (carrier.payload, carrier.headers));
-                let now = self.desk.log.now();
+                let arrivals = Arc::clone(&self);
                 self.desk.courier.errand(|courier| async move {
-                    courier.send("carry", &[again], now).await?;
+                    arrivals
+                        .persist(|| {
+                            let now = arrivals.desk.log.now();
+                            courier.send("carry", std::slice::from_ref(&again), now)
+                        })
+                        .await;
                     ticket.done();
                     Ok(())
                 });
             }
             Fate::Adopt => {
-                tracing::warn!(id = %carrier.id, queue = %carrier.queue,
-                    "a job arrived that is not in the log: the log was deleted, or lost its end");
                 let arrivals = Arc::clone(&self);
                 self.desk.courier.errand(|_| async move {
-                    let jobs = vec![Scheduling::from(carrier.adopted())];
-                    let log = &arrivals.desk.log;
-                    carrier.log = log
-                        .call("adopt", Effect::None, Command::Schedule(jobs), |replica, _, _| {
-                            replica.epoch()
-                        })
-                        .await?;
+                    let (carrier, ticket) = arrivals.adopt(carrier, ticket).await;
                     arrivals.carrier(carrier, ticket);
                     Ok(())
                 });
@@ -131,7 +185,7 @@ impl Sorter for Arrivals {
                 let what = "a message that is not a job was found in the ready queue".to_owned();
                 (queue.clone(), what)
             }
-            None => told(&delivery),
+            None => self.told(&delivery),
         };
         tracing::warn!(%queue, %what, "a strange message is put among the dead");
         let job = NewJob {
@@ -147,28 +201,12 @@ impl Sorter for Arrivals {
         let arrivals = Arc::clone(&self);
         self.desk.courier.errand(|_| async move {
             let parked = Command::Park(vec![(job.into(), what)]);
-            arrivals.desk.log.call("park", Effect::None, parked, |_, _, _| ()).await?;
+            let log = &arrivals.desk.log;
+            arrivals.persist(|| log.call("park", Effect::None, parked.clone(), |_, _, _| ())).await;
             ticket.done();
             Ok(())
         });
     }
-}
-
-/// What the broker says of a dead letter: which queue it was in, and why it is there no more.
-fn told(delivery: &Delivery) -> (QueueName, String) {
-    let word = |name| {
-        let table = delivery.properties.headers().as_ref()?;
-        match table.inner().get(name)? {
-            AMQPValue::LongString(text) => String::from_utf8(text.as_bytes().to_vec()).ok(),
-            _ => None,
-        }
-    };
-    let from = word("x-first-death-queue").unwrap_or_else(|| "an unknown queue".to_owned());
-    let why = word("x-first-death-reason").unwrap_or_else(|| "for an unknown reason".to_owned());
-    let nowhere = || QueueName::new(NOWHERE).expect("a valid name");
-    // Names of queues may be longer than ours.
-    let queue = QueueName::new(from.clone()).unwrap_or_else(|_| nowhere());
-    (queue, format!("the broker took this message out of {from}: {why}"))
 }
 
 /// What of a strange message's headers is text.

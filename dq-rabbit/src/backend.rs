@@ -67,8 +67,11 @@ impl RabbitBackend {
         let courier = Arc::new(Courier::new(Arc::clone(&publish), Arc::clone(&topology)));
         let early = Duration::from_millis(Ladder::early_ms(config.queues).unsigned_abs());
         let desk = Arc::new(Desk::new(log, courier, Arc::clone(&environment.entropy), early));
-        let arrivals =
-            Arc::new(Arrivals { desk: Arc::clone(&desk), listeners: Arc::clone(&listeners) });
+        let arrivals = Arc::new(Arrivals {
+            desk: Arc::clone(&desk),
+            listeners: Arc::clone(&listeners),
+            names: topology.names().clone(),
+        });
         desk.courier.errand({
             let arrivals = Arc::clone(&arrivals);
             |_| async move {
