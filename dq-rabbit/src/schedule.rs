@@ -8,7 +8,7 @@ use dq_core::{
 
 use crate::carrier::Carrier;
 use crate::desk::Desk;
-use crate::error::Effect;
+use crate::error::{Effect, in_doubt};
 use crate::log::{Command, Naming, Reply, Scheduling};
 
 /// Bytes of jobs that make one call of the log, roughly.
@@ -47,13 +47,7 @@ impl Desk {
         match sent {
             Ok(()) => Ok(answers),
             // The jobs are in the log, but not as safe as they were to be.
-            Err(error) if error.kind() == ErrorKind::Unavailable => {
-                Err(Error::new(ErrorKind::OutcomeUnknown, error.what().to_owned())
-                    .remedy(
-                        "repeat the call with the same job ids: what took effect already is kept",
-                    )
-                    .operation("schedule"))
-            }
+            Err(error) if error.is_retryable() => Err(in_doubt(&error)),
             Err(error) => Err(error),
         }
     }
@@ -82,11 +76,21 @@ impl Desk {
                 },
             ));
         }
+        let chunks = calls.len();
         let mut answers = Vec::with_capacity(count);
-        for chunk in futures_util::future::try_join_all(calls).await? {
-            answers.extend(chunk);
+        let mut refused = None;
+        for chunk in futures_util::future::join_all(calls).await {
+            match chunk {
+                Ok(chunk) => answers.extend(chunk),
+                Err(error) => refused = Some(error),
+            }
         }
-        Ok(answers)
+        match refused {
+            None => Ok(answers),
+            // The others of them may be stored.
+            Some(error) if error.is_retryable() && chunks > 1 => Err(in_doubt(&error)),
+            Some(error) => Err(error),
+        }
     }
 
     pub(crate) async fn cancel(&self, jobs: &[JobRef]) -> Result<Vec<Cancelled>> {

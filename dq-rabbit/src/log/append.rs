@@ -51,10 +51,28 @@ pub(super) async fn run(shared: Arc<Shared>) {
                 continue;
             }
         };
-        if let Err(error) = write(&shared, &channel, generation).await {
-            tracing::debug!(%error, "writing to the log begins anew");
-            shared.clock.sleep(PAUSE).await;
+        match write(&shared, &channel, generation).await {
+            Ok(()) => {}
+            Err(error) => {
+                tracing::debug!(%error, "writing to the log begins anew");
+                shared.clock.sleep(PAUSE).await;
+                if shared.publish.failure().is_none() {
+                    // Only the channel has ended: the exchange is gone, or we may not use it.
+                    let error =
+                        of_call("write the log", Effect::None, shared.publish.server(), &error);
+                    shared.note(error);
+                    restore(&shared).await;
+                }
+            }
         }
+    }
+}
+
+/// Declares again what somebody may have deleted.
+async fn restore(shared: &Shared) {
+    if let Err(error) = shared.topology.restore().await {
+        tracing::debug!(%error, "the log cannot be declared now");
+        shared.note(error);
     }
 }
 
@@ -80,10 +98,13 @@ async fn write(
         for message in messages.drain(..) {
             confirms.push(publish(shared, channel, &message).await?);
         }
-        let stuck = !shared.state().sent.is_empty();
+        // What is written now would only be kept by the client, and take effect when nobody expects it
+        // any more.
+        let blocked = shared.publish.blocked().is_some();
+        let stuck = !blocked && !shared.state().sent.is_empty();
         tokio::select! {
             // The next message takes all that has come together meanwhile.
-            () = shared.waiting.notified(), if confirms.len() < PIPELINE => {
+            () = shared.waiting.notified(), if !blocked && confirms.len() < PIPELINE => {
                 messages.extend(next_message(shared));
                 held_up = false;
                 // More may wait than fits into one.
@@ -100,7 +121,8 @@ async fn write(
                 Confirmation::Ack(None) | Confirmation::NotRequested => {}
                 refused => {
                     tracing::warn!(?refused, "the broker did not take a message for the log");
-                    shared.topology.forget();
+                    shared.clock.sleep(PAUSE).await;
+                    restore(shared).await;
                     return Ok(());
                 }
             },
@@ -114,6 +136,7 @@ async fn write(
                 shared.stuck.notify_one();
                 messages = rewrite(shared);
             }
+            () = shared.clock.sleep(PAUSE), if blocked => {}
         }
     }
 }
@@ -209,6 +232,7 @@ fn next_message(shared: &Shared) -> Option<Vec<u8>> {
         let number = state.next_number;
         state.next_number += 1;
         let command = call.command.clone();
+        call.written.store(true, std::sync::atomic::Ordering::Relaxed);
         entries.push(Entry { origin: state.origin, number, at: call.at, command });
         state.sent.push_back(Sent { number, call });
     }

@@ -134,6 +134,7 @@ pub(crate) enum Operating {
 pub(crate) enum Piece {
     /// The state that follows is that at this place of the log.
     Begin,
+    /// All but the jobs, with the offset of the `Begin`.
     Frame {
         begin: u64,
         epoch: u64,

@@ -5,7 +5,7 @@
 //! that at `Begin`; calls go on meanwhile, and stand between the pieces. Who starts to read behind the
 //! beginning of the log waits for a whole copy, and then applies what was said since its `Begin`.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -28,7 +28,8 @@ const JOBS: usize = 500;
 /// Bytes of one piece, roughly, at most.
 const BYTES: usize = 256 * 1024;
 
-/// Copies that are being read, by the offset at which they begin.
+/// Copies that are being read, by the offsets at which they were begun. Each piece may be there twice,
+/// and so may a beginning; but what comes after names the one that counted.
 #[derive(Debug, Default)]
 pub(crate) struct Founding {
     reading: HashMap<u64, Reading>,
@@ -37,6 +38,8 @@ pub(crate) struct Founding {
 #[derive(Debug)]
 struct Reading {
     copy: MachineCopy,
+    /// The jobs of the copy.
+    ids: HashSet<JobId>,
     epoch: u64,
     origins: HashMap<u64, (u64, u64)>,
     /// What was said since.
@@ -51,20 +54,20 @@ impl Founding {
             reading.since.push((offset, index, entry.clone()));
         }
         let Command::Copy(piece) = entry.command else { return };
-        if let Piece::Begin = piece {
-            // The entry itself counts as said since: its number is that of the origin's last then.
-            let reading = Reading {
-                copy: MachineCopy::default(),
-                epoch: 0,
-                origins: HashMap::new(),
-                since: vec![(offset, index, Entry { command: Command::Look, ..entry })],
-                whole: false,
-            };
-            self.reading.insert(offset, reading);
-            return;
-        }
         match piece {
-            Piece::Begin => {}
+            Piece::Begin => {
+                // The entry itself counts as said since: its number is that of the origin's last then.
+                let since = vec![(offset, index, Entry { command: Command::Look, ..entry })];
+                let reading = Reading {
+                    copy: MachineCopy::default(),
+                    ids: HashSet::new(),
+                    epoch: 0,
+                    origins: HashMap::new(),
+                    since,
+                    whole: false,
+                };
+                self.reading.insert(offset, reading);
+            }
             Piece::Frame { begin, epoch, last_seq, last_token, origins, queues } => {
                 let Some(reading) = self.reading.get_mut(&begin) else { return };
                 reading.epoch = epoch;
@@ -78,7 +81,9 @@ impl Founding {
                 let Some(reading) = self.reading.get_mut(&begin) else { return };
                 for (job, copied) in jobs.into_iter().enumerate() {
                     let place = Place { offset, entry: index, job: job as u32 };
-                    reading.copy.jobs.push(standing(copied, place));
+                    if reading.ids.insert(copied.job.id) {
+                        reading.copy.jobs.push(standing(copied, place));
+                    }
                 }
             }
             Piece::End(begin) => {
@@ -194,7 +199,7 @@ async fn write(shared: &Shared) -> Result<()> {
 }
 
 /// The jobs of a copy in pieces, whose payloads and headers are read in `payloads`.
-fn pieces(
+pub(super) fn pieces(
     begin: u64,
     jobs: Vec<Standing>,
     mut payloads: HashMap<JobId, (Bytes, dq_core::Headers)>,

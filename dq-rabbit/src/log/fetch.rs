@@ -65,7 +65,7 @@ async fn read_from(
     let mut unacknowledged = 0;
     while let Some(next) = wanted.keys().next().copied() {
         let Ok(Some(delivery)) = tokio::time::timeout(patience, messages.next()).await else {
-            return Err(shared.unanswered("read the log", Effect::None).await);
+            return Err(shared.unanswered("read the log", Effect::None));
         };
         let delivery = delivery.map_err(failed)?;
         let offset = offset_of(&delivery)?;
@@ -101,7 +101,7 @@ fn pick(message: &[u8], places: &[Place], found: &mut Found) -> Result<()> {
     Ok(())
 }
 
-fn job(entry: &Entry, place: Place) -> Option<&Scheduling> {
+pub(super) fn job(entry: &Entry, place: Place) -> Option<&Scheduling> {
     match &entry.command {
         Command::Schedule(jobs) => jobs.get(place.job as usize),
         Command::Park(found) => found.get(place.job as usize).map(|(job, _)| job),

@@ -12,6 +12,8 @@ mod fetch;
 mod replica;
 mod room;
 mod tail;
+#[cfg(test)]
+mod tests;
 mod window;
 
 use std::collections::VecDeque;
@@ -27,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::connect::Link;
-use crate::error::{Effect, blocked, closed, of_call, timed_out};
+use crate::error::{Effect, blocked, closed, in_doubt, of_call, timed_out};
 use crate::topology::Topology;
 
 pub(crate) use command::{Claiming, Command, Naming, Scheduling, Settling};
@@ -55,6 +57,10 @@ struct Shared {
     stuck: Notify,
     /// Messages read so far.
     read: AtomicU64,
+    /// Something was answered since reading began.
+    caught_up: AtomicBool,
+    /// What kept us from reading or writing last, since something was answered.
+    trouble: Mutex<Option<Error>>,
     /// We are writing a copy.
     copying: AtomicBool,
     /// The log holds something that cannot be read; nothing can be said any more.
@@ -100,6 +106,8 @@ struct Call {
     at: Timestamp,
     command: Command,
     weight: usize,
+    /// Whether it was written, so that it may take effect.
+    written: Arc<AtomicBool>,
     waiter: Box<dyn Waiter>,
 }
 
@@ -171,6 +179,8 @@ impl Log {
             again: Notify::new(),
             stuck: Notify::new(),
             read: AtomicU64::new(0),
+            caught_up: AtomicBool::new(false),
+            trouble: Mutex::default(),
             copying: AtomicBool::new(false),
             broken: Mutex::default(),
             closed: AtomicBool::new(false),
@@ -258,13 +268,20 @@ impl Shared {
     }
 
     fn broken(&self) -> Option<Error> {
-        let broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner);
-        let error = broken.as_ref()?;
-        let mut copy = Error::new(error.kind(), error.what().to_owned());
-        if let Some(remedy) = error.remedy_text() {
-            copy = copy.remedy(remedy.to_owned());
+        self.broken.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(again)
+    }
+
+    fn troubles(&self) -> MutexGuard<'_, Option<Error>> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes why nothing can be read or written now. What goes away by itself says less than what was
+    /// there before.
+    fn note(&self, error: Error) {
+        let mut trouble = self.troubles();
+        if trouble.as_ref().is_none_or(Error::is_retryable) {
+            *trouble = Some(error);
         }
-        Some(copy)
     }
 
     async fn call<T: Send + 'static>(
@@ -275,16 +292,28 @@ impl Shared {
         read: impl FnOnce(&mut Replica, Reply, At) -> T + Send + 'static,
     ) -> Result<T> {
         let (answer, mut answered) = oneshot::channel();
-        self.submit(operation, command, Box::new(Waiting { answer, read }))?;
+        let written = Arc::new(AtomicBool::new(false));
+        let waiter = Box::new(Waiting { answer, read });
+        self.submit(operation, command, Arc::clone(&written), waiter)?;
         loop {
             let before = self.read.load(Ordering::Relaxed);
             let patience = self.settings.response_timeout;
             match tokio::time::timeout(patience, &mut answered).await {
                 Ok(Ok(answer)) => return Ok(answer),
                 Ok(Err(_)) => return Err(self.dropped(operation)),
-                // A long log takes its time to read.
-                Err(_) if self.read.load(Ordering::Relaxed) != before => {}
-                Err(_) => return Err(self.unanswered(operation, effect).await),
+                // A long log takes its time to read. Later, what others write says nothing of us.
+                Err(_)
+                    if !self.caught_up.load(Ordering::Relaxed)
+                        && self.read.load(Ordering::Relaxed) != before => {}
+                Err(_) => {
+                    let effect = {
+                        let _still = self.state();
+                        // What was not written so far never is, once nobody waits for it.
+                        drop(answered);
+                        if written.load(Ordering::Relaxed) { effect } else { Effect::None }
+                    };
+                    return Err(self.unanswered(operation, effect));
+                }
             }
         }
     }
@@ -293,6 +322,7 @@ impl Shared {
         &self,
         operation: &'static str,
         command: Command,
+        written: Arc<AtomicBool>,
         waiter: Box<dyn Waiter>,
     ) -> Result<()> {
         let weight = append::weight(&command);
@@ -314,7 +344,7 @@ impl Shared {
                 .operation(operation));
             }
             state.unsent_bytes += weight;
-            state.unsent.push_back(Call { at, command, weight, waiter });
+            state.unsent.push_back(Call { at, command, weight, written, waiter });
         }
         self.waiting.notify_one();
         Ok(())
@@ -343,16 +373,29 @@ impl Shared {
     }
 
     /// Why there is no answer.
-    async fn unanswered(&self, operation: &'static str, effect: Effect) -> Error {
+    fn unanswered(&self, operation: &'static str, effect: Effect) -> Error {
         let server = self.publish.server();
         if let Some(reason) = self.publish.blocked() {
-            return blocked(operation, server, &reason);
+            let error = blocked(operation, server, &reason);
+            return if effect == Effect::Lasting { in_doubt(&error) } else { error };
         }
         // A link that is down knows why.
         match self.publish.failure().or_else(|| self.consume.failure()) {
             Some(error) => of_call(operation, effect, server, &error),
-            None => timed_out(operation, effect, server),
+            None => match &*self.troubles() {
+                Some(error) if !error.is_retryable() => again(error).operation(operation),
+                _ => timed_out(operation, effect, server),
+            },
         }
+    }
+}
+
+/// The same error for one more call.
+fn again(error: &Error) -> Error {
+    let copy = Error::new(error.kind(), error.what().to_owned());
+    match error.remedy_text() {
+        Some(remedy) => copy.remedy(remedy.to_owned()),
+        None => copy,
     }
 }
 

@@ -84,7 +84,7 @@ impl Place {
 #[derive(Debug)]
 pub(crate) struct Replica {
     pub(super) machine: Machine,
-    /// Tells one log from another under the same name: who wrote the first entry of all.
+    /// Tells one log from another under the same name, by the first entry of all; 0 if it is not known.
     pub(super) epoch: u64,
     /// By origin: the number of its last entry that counted, and the offset of it.
     pub(super) origins: HashMap<u64, (u64, u64)>,
@@ -124,6 +124,11 @@ impl Replica {
             return Applied::Later;
         }
         self.forget_the_silent(offset);
+        if (offset, index) == (0, 0) {
+            // Whether it counts or not: whoever goes on in a new log begins in the middle. And never by
+            // the origin alone, which may have begun the log before this one too.
+            self.epoch = entry.origin.wrapping_add(entry.number).max(1);
+        }
         let last = self.origins.get(&entry.origin).map_or(0, |(number, _)| *number);
         if entry.number <= last {
             return Applied::Again;
@@ -132,9 +137,6 @@ impl Replica {
             return Applied::Gap { forgotten: last == 0 };
         }
         self.origins.insert(entry.origin, (entry.number, offset));
-        if (offset, index) == (0, 0) {
-            self.epoch = entry.origin;
-        }
         Applied::Reply(self.execute(offset, index, entry))
     }
 
@@ -203,7 +205,7 @@ impl Replica {
         self.machine.next_due(wants, &nearness(now, at_hand), now)
     }
 
-    /// Tells this log from another under the same name.
+    /// Tells this log from another under the same name; 0 while that is not known.
     pub(crate) fn epoch(&self) -> u64 {
         self.epoch
     }

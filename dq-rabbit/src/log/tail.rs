@@ -15,6 +15,7 @@ use lapin::{Channel, Consumer};
 use super::command::{Command, Entry, decode};
 use super::replica::{Applied, Replica, Reply};
 use super::room::Room;
+use super::window::Window;
 use super::{At, Shared, State, append, compact};
 use crate::error::{Effect, of_call};
 
@@ -22,6 +23,8 @@ use crate::error::{Effect, of_call};
 const AHEAD: u16 = 256;
 /// Messages that are applied and acknowledged at once.
 const BATCH: usize = 64;
+/// What was read last is there again after this long, or the log is not the one that it was.
+const ABSENT: Duration = Duration::from_secs(3);
 /// Between two attempts to read.
 const PAUSE: Duration = Duration::from_millis(100);
 /// The broker says with each message of a stream where it stands.
@@ -34,9 +37,9 @@ pub(super) async fn run(shared: Arc<Shared>) {
         if std::mem::replace(&mut begun, true) {
             shared.clock.sleep(PAUSE).await;
             // Whoever deleted the log, or came back with an empty disk, may have left nothing.
-            shared.topology.forget();
-            if let Err(error) = shared.topology.prepare().await {
+            if let Err(error) = shared.topology.restore().await {
                 tracing::debug!(%error, "the log cannot be declared now");
+                shared.note(error);
                 continue;
             }
         }
@@ -46,20 +49,34 @@ pub(super) async fn run(shared: Arc<Shared>) {
                 shared.break_off(error);
                 return;
             }
-            Err(error) => tracing::debug!(%error, "the log cannot be read now"),
+            Err(error) => {
+                tracing::debug!(%error, "the log cannot be read now");
+                shared.note(error);
+            }
         }
     }
 }
 
 /// Reads on one channel, for as long as it lasts.
 async fn read(shared: &Arc<Shared>) -> Result<()> {
-    let expected = shared.state().next_offset;
-    let (channel, mut consumer) = attach(shared, expected, AHEAD).await?;
-    let mut attached = expected;
+    let last = last(shared);
+    let from = last.as_ref().map(|(offset, _)| *offset);
+    let (channel, mut consumer) = attach(shared, from, AHEAD).await?;
+    let mut first = None;
+    if let Some(last) = &last {
+        first = same(shared, &channel, last, &mut consumer).await?;
+        if first.is_none() {
+            begin_anew(shared);
+            return Ok(());
+        }
+    }
     loop {
-        let delivery = tokio::select! {
-            delivery = consumer.next() => delivery,
-            () = shared.stuck.notified() => None,
+        let delivery = match first.take() {
+            Some(first) => Some(Ok(first)),
+            None => tokio::select! {
+                delivery = consumer.next() => delivery,
+                () = shared.stuck.notified() => None,
+            },
         };
         let Some(delivery) = delivery else { return Ok(()) };
         let mut batch = vec![delivery];
@@ -78,15 +95,6 @@ async fn read(shared: &Arc<Shared>) -> Result<()> {
             last = Some(delivery.delivery_tag);
             messages.push((offset_of(&delivery)?, Bytes::from(delivery.data)));
         }
-        if let (Some(expected), Some((first, _))) = (attached.take(), messages.first())
-            && !follows(shared, expected, *first).await?
-        {
-            tracing::warn!(first, expected, "the log was cut or deleted; it is read anew");
-            let mut state = shared.state();
-            state.next_offset = None;
-            state.replica = Replica::unfounded();
-            return Ok(());
-        }
         apply_all(shared, messages)?;
         if let Some(tag) = last {
             channel.basic_ack(tag, BasicAckOptions { multiple: true }).await.map_err(|error| {
@@ -96,20 +104,67 @@ async fn read(shared: &Arc<Shared>) -> Result<()> {
     }
 }
 
-/// Whether nothing is missing between what was read before this consumer and its first message. Offsets
-/// leave out some numbers: the broker writes notes of its own into a stream.
-async fn follows(shared: &Shared, expected: u64, first: u64) -> Result<bool> {
-    if first <= expected {
-        return Ok(first == expected);
-    }
-    let (_channel, mut consumer) = attach(shared, None, 1).await?;
-    match consumer.next().await {
-        Some(Ok(oldest)) => Ok(offset_of(&oldest)? <= expected),
-        Some(Err(error)) => {
-            Err(of_call("read the log", Effect::None, shared.consume.server(), &error))
+/// The message that was read last, and where.
+fn last(shared: &Shared) -> Option<(u64, Bytes)> {
+    let state = shared.state();
+    state.next_offset?;
+    state.window.last()
+}
+
+/// The message that was read last, if it comes first again, so that nothing is missing since. If the log
+/// was cut or deleted meanwhile, or has lost its end with a disk, something else comes, or nothing at all:
+/// the broker waits for what we asked for.
+async fn same(
+    shared: &Shared,
+    channel: &Channel,
+    (offset, message): &(u64, Bytes),
+    consumer: &mut Consumer,
+) -> Result<Option<Delivery>> {
+    let failed = |error: lapin::Error| {
+        of_call("read the log", Effect::None, shared.consume.server(), &error)
+    };
+    let ended = || {
+        Error::new(ErrorKind::Unavailable, "the log was taken from us").operation("read the log")
+    };
+    let Ok(delivery) = tokio::time::timeout(ABSENT, consumer.next()).await else {
+        // A broker that answers nothing at all tells nothing of the log.
+        let asked = channel.basic_qos(AHEAD, BasicQosOptions::default());
+        match tokio::time::timeout(ABSENT, asked).await {
+            Ok(answer) => answer.map_err(failed)?,
+            Err(_) => return Err(shared.unanswered("read the log", Effect::None)),
         }
-        None => Ok(false),
+        tracing::warn!(offset, "the log has lost what was read last; it is read anew");
+        return Ok(None);
+    };
+    let delivery = delivery.ok_or_else(ended)?.map_err(failed)?;
+    if (offset_of(&delivery)?, &delivery.data[..]) == (*offset, &message[..]) {
+        return Ok(Some(delivery));
     }
+    tracing::warn!(offset, "the log was cut or deleted; it is read anew");
+    Ok(None)
+}
+
+/// Forgets all that was read. Whoever waits for jobs looks again once the new state is known.
+fn begin_anew(shared: &Arc<Shared>) {
+    {
+        let mut state = shared.state();
+        state.next_offset = None;
+        state.replica = Replica::unfounded();
+        state.window = Window::default();
+    }
+    shared.caught_up.store(false, Ordering::Relaxed);
+    let shared = Arc::clone(shared);
+    tokio::spawn(async move {
+        let known = async {
+            let look = || shared.call("read the log", Effect::None, Command::Look, |_, _, _| ());
+            while look().await.is_err() {
+                shared.clock.sleep(PAUSE).await;
+            }
+        };
+        if shared.stop.run_until_cancelled(known).await.is_some() {
+            shared.listeners.wake_all(shared.clock.now());
+        }
+    });
 }
 
 /// A consumer from this offset on, or from the oldest message that there is.
@@ -156,6 +211,10 @@ fn apply_all(shared: &Arc<Shared>, messages: Vec<(u64, Bytes)>) -> Result<()> {
     let earlier = {
         let mut state = shared.state();
         for (offset, message) in messages {
+            if state.next_offset.is_some_and(|next| offset < next) {
+                // What was read last comes once more when reading begins again.
+                continue;
+            }
             if state.next_offset.is_none() {
                 state.replica = Replica::starting_at(offset);
                 state.room = Room::new(shared.settings.size);
@@ -185,7 +244,7 @@ fn apply(shared: &Arc<Shared>, state: &mut State, offset: u64, index: u32, entry
     match state.replica.apply(offset, index, entry) {
         Applied::Reply(reply) => {
             if own {
-                answer(state, number, Some(reply), At { offset, now });
+                answer(shared, state, number, Some(reply), At { offset, now });
                 if state.room.wants_copy() {
                     compact::start(shared);
                 }
@@ -195,7 +254,7 @@ fn apply(shared: &Arc<Shared>, state: &mut State, offset: u64, index: u32, entry
             // It may have counted before the copy that the state was founded on. Then the answer is
             // lost, but for a mere look.
             if own {
-                answer(state, number, looks.then_some(Reply::Seen), At { offset, now });
+                answer(shared, state, number, looks.then_some(Reply::Seen), At { offset, now });
             }
         }
         Applied::Gap { forgotten } => {
@@ -213,11 +272,15 @@ fn apply(shared: &Arc<Shared>, state: &mut State, offset: u64, index: u32, entry
 }
 
 /// Answers the call with this number, if it waits; without a reply, its waiter is dropped.
-fn answer(state: &mut State, number: u64, reply: Option<Reply>, at: At) {
+fn answer(shared: &Shared, state: &mut State, number: u64, reply: Option<Reply>, at: At) {
     if state.sent.front().is_none_or(|sent| sent.number != number) {
         return;
     }
     let sent = state.sent.pop_front();
+    if reply.is_some() {
+        shared.caught_up.store(true, Ordering::Relaxed);
+        shared.troubles().take();
+    }
     if let (Some(sent), Some(reply)) = (sent, reply) {
         sent.call.waiter.answer(&mut state.replica, reply, at);
     }

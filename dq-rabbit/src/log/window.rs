@@ -28,6 +28,11 @@ impl Window {
         }
     }
 
+    /// The newest message and its offset.
+    pub(super) fn last(&self) -> Option<(u64, Bytes)> {
+        self.messages.back().cloned()
+    }
+
     /// The message at this offset, if it is here.
     pub(super) fn get(&self, offset: u64) -> Option<&Bytes> {
         let place = self.messages.binary_search_by_key(&offset, |(offset, _)| *offset).ok()?;
