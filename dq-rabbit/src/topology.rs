@@ -5,6 +5,7 @@
 //! before the first answer is read.
 
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dq_core::{QueueName, Result};
@@ -56,6 +57,8 @@ pub(crate) struct Topology {
     log_bytes: i64,
     /// The queues that have their ready queue.
     ready: Mutex<HashSet<QueueName>>,
+    restoring: tokio::sync::Mutex<()>,
+    restored: AtomicU64,
 }
 
 impl Topology {
@@ -68,6 +71,8 @@ impl Topology {
             mode: config.topology,
             log_bytes: config.log_bytes(),
             ready: Mutex::default(),
+            restoring: tokio::sync::Mutex::default(),
+            restored: AtomicU64::new(0),
         }
     }
 
@@ -90,7 +95,7 @@ impl Topology {
     }
 
     /// Declares the ready queue of this queue, unless that was done since the last
-    /// [`forget`](Self::forget).
+    /// [`restore`](Self::restore).
     pub(crate) async fn ready(&self, queue: &QueueName) -> Result<()> {
         if self.known().contains(queue) {
             return Ok(());
@@ -100,9 +105,18 @@ impl Topology {
         Ok(())
     }
 
-    /// Declares ready queues again when they are next asked for: the broker may be another by now.
-    pub(crate) fn forget(&self) {
+    /// Declares everything again, and the ready queues when they are next asked for: the broker may be
+    /// another by now, or somebody has deleted something. Several who ask at a time are answered at once.
+    pub(crate) async fn restore(&self) -> Result<()> {
+        let before = self.restored.load(Ordering::Acquire);
+        let _one = self.restoring.lock().await;
+        if self.restored.load(Ordering::Acquire) != before {
+            return Ok(());
+        }
         self.known().clear();
+        self.prepare().await?;
+        self.restored.fetch_add(1, Ordering::AcqRel);
+        Ok(())
     }
 
     fn known(&self) -> MutexGuard<'_, HashSet<QueueName>> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use dq_core::{Error, Result, Timestamp};
 use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
 use lapin::{Channel, Confirmation, PublisherConfirm};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -20,6 +20,9 @@ use crate::topology::Topology;
 /// Messages that wait for their confirmation at once.
 const WINDOW: usize = 1_000;
 
+/// Channels at once: far fewer than a connection may have.
+const CHANNELS: usize = 256;
+
 /// Sends carriers on a channel of its own.
 #[derive(Debug)]
 pub(crate) struct Courier {
@@ -28,6 +31,7 @@ pub(crate) struct Courier {
     ladder: Ladder,
     /// A free channel: one that sends all that it was given, and has nothing under way.
     channels: Mutex<Vec<Channel>>,
+    sending: Semaphore,
     errands: TaskTracker,
     stop: CancellationToken,
 }
@@ -40,6 +44,7 @@ impl Courier {
             topology,
             ladder,
             channels: Mutex::default(),
+            sending: Semaphore::new(CHANNELS),
             errands: TaskTracker::new(),
             stop: CancellationToken::new(),
         }
@@ -55,6 +60,26 @@ impl Courier {
         carriers: &[Carrier],
         now: Timestamp,
     ) -> Result<()> {
+        match self.try_to_send(operation, carriers, now).await {
+            Err(Failure { deleted: true, error }) => {
+                tracing::warn!(%error, "exchanges and queues are declared again");
+                self.topology.restore().await?;
+                self.try_to_send(operation, carriers, now).await
+            }
+            tried => tried,
+        }
+        .map_err(|failure| failure.error)
+    }
+
+    async fn try_to_send(
+        &self,
+        operation: &'static str,
+        carriers: &[Carrier],
+        now: Timestamp,
+    ) -> Result<(), Failure> {
+        if carriers.is_empty() {
+            return Ok(());
+        }
         let mut last = None;
         for carrier in carriers {
             if last != Some(&carrier.queue) {
@@ -62,12 +87,22 @@ impl Courier {
                 last = Some(&carrier.queue);
             }
         }
+        // Fails only if it is closed, which it never is.
+        let _one = self.sending.acquire().await;
+        // What is published while the broker takes nothing would only lie in our memory.
+        if let Some(why) = self.link.blocked() {
+            return Err(crate::error::blocked(operation, self.link.server(), &why).into());
+        }
         let channel = match self.free().await {
             Some(channel) => channel,
             None => self.open(operation).await?,
         };
         // A channel on which something failed is not used again.
-        self.send_on(&channel, operation, carriers, now).await?;
+        if let Err(mut failure) = self.send_on(&channel, operation, carriers, now).await {
+            // The broker ends just the channel if there is no such exchange.
+            failure.deleted |= !channel.status().connected() && self.link.failure().is_none();
+            return Err(failure);
+        }
         self.channels.lock().await.push(channel);
         Ok(())
     }
@@ -125,7 +160,7 @@ impl Courier {
         operation: &'static str,
         carriers: &[Carrier],
         now: Timestamp,
-    ) -> Result<()> {
+    ) -> Result<(), Failure> {
         let mut waiting = VecDeque::with_capacity(WINDOW.min(carriers.len()));
         for carrier in carriers {
             if waiting.len() == WINDOW
@@ -152,26 +187,43 @@ impl Courier {
         Ok(())
     }
 
-    async fn confirmed(&self, operation: &'static str, confirm: PublisherConfirm) -> Result<()> {
+    async fn confirmed(
+        &self,
+        operation: &'static str,
+        confirm: PublisherConfirm,
+    ) -> Result<(), Failure> {
         let server = self.link.server();
         match tokio::time::timeout(server.response_timeout, confirm).await {
             Ok(Ok(Confirmation::Ack(None) | Confirmation::NotRequested)) => Ok(()),
-            Ok(Ok(Confirmation::Nack(_))) => Err(nacked(operation, server)),
+            Ok(Ok(Confirmation::Nack(_))) => Err(nacked(operation, server).into()),
             Ok(Ok(Confirmation::Ack(Some(message)))) => {
-                // Its queue was deleted, so what we know of queues is not true any more.
-                self.topology.forget();
-                Err(returned(operation, server, &message))
+                // Its queue was deleted.
+                Err(Failure { error: returned(operation, server, &message), deleted: true })
             }
-            Ok(Err(error)) => Err(self.told(operation, &error)),
+            Ok(Err(error)) => Err(self.told(operation, &error).into()),
             Err(_) => Err(match self.link.blocked() {
                 Some(why) => crate::error::blocked(operation, server, &why),
                 None => timed_out(operation, Effect::Lasting, server),
-            }),
+            }
+            .into()),
         }
     }
 
     fn told(&self, operation: &'static str, error: &lapin::Error) -> Error {
         of_call(operation, Effect::Lasting, self.link.server(), error)
+    }
+}
+
+/// Why carriers were not sent.
+struct Failure {
+    error: Error,
+    /// Something is not there that was declared.
+    deleted: bool,
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self { error, deleted: false }
     }
 }
 

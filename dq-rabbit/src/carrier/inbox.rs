@@ -117,9 +117,12 @@ impl<S: Sorter> Shared<S> {
                 Ok((acks, consumer)) => self.drain(place.as_ref(), &acks, consumer).await,
                 Err(error) => tracing::debug!(%error, queue = ?place, "nothing is received now"),
             }
-            // The queue may have been deleted.
-            self.topology.forget();
             self.clock.sleep(PAUSE).await;
+            // The queue may have been deleted. Whoever asks for one that is not there loses the channel,
+            // and with it all who receive.
+            if let Err(error) = self.topology.restore().await {
+                tracing::debug!(%error, "queues cannot be declared now");
+            }
         }
     }
 

@@ -18,7 +18,7 @@ async fn declaring_again_changes_nothing_and_looking_finds_all() {
         topology.prepare().await.unwrap();
         topology.ready(&queue("orders.new #1")).await.unwrap();
         topology.ready(&queue("orders.new #1")).await.unwrap();
-        topology.forget();
+        topology.restore().await.unwrap();
         println!("declared in {:?}", began.elapsed());
     }
     let listed = shared_rabbitmq().ctl(&["-q", "list_queues", "-p", "again", "name"]);
