@@ -1,0 +1,53 @@
+//! A broker that is out of memory.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dq_core::{ErrorKind, Scheduled};
+use dq_servers::RabbitMq;
+
+use crate::stand::{
+    after, aside, config_of, job, later, persist, queue, refused, serve, stats, until,
+};
+
+async fn watermark(server: &Arc<RabbitMq>, share: &'static str) {
+    let server = Arc::clone(server);
+    aside(move || server.ctl(&["set_vm_memory_high_watermark", share])).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broker_out_of_memory_takes_nothing_and_goes_on_when_it_has_some() {
+    let server = Arc::new(RabbitMq::start());
+    let mut config = config_of(&server);
+    config.response_timeout = Duration::from_secs(2);
+    let backend = persist(|| crate::stand::connect(&config)).await;
+    let mut serving = serve(&backend, "q").await;
+    let before: Vec<_> = (0..20).map(|n| after(2_000 + 100 * n, job("q"))).collect();
+    persist(|| backend.schedule(before.clone())).await;
+
+    watermark(&server, "0.0000001").await;
+    // The broker tells those who publish, and may take what they told it first.
+    let in_doubt = later(job("full"));
+    let full = async || {
+        let answer = backend.schedule(vec![in_doubt.clone()]).await;
+        answer.is_err_and(|error| error.kind() == ErrorKind::Full)
+    };
+    until("the alarm is told", full).await;
+    let refused_job = later(job("full"));
+    let words = ["takes no more", "vm_memory_high_watermark"];
+    let answer = tokio::time::timeout(
+        Duration::from_secs(30),
+        backend.schedule(vec![refused_job.clone(), later(job("full"))]),
+    );
+    let error = refused(answer.await.expect("in time"), ErrorKind::Full, &words);
+    assert!(error.is_retryable());
+    refused(backend.stats(&[queue("q")]).await, ErrorKind::Full, &words);
+
+    watermark(&server, "0.9").await;
+    let again = persist(|| backend.schedule(vec![refused_job.clone()])).await;
+    assert!(matches!(again[..], [Scheduled::Created(_)]), "nothing of it was stored: {again:?}");
+    let again = persist(|| backend.schedule(vec![in_doubt.clone()])).await;
+    assert_eq!(again[0].id(), in_doubt.id);
+    assert_eq!(stats(&*backend, "full").await.scheduled, 2);
+    serving.each_once(&before).await;
+}

@@ -1,0 +1,133 @@
+//! Connections that break at any moment.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use dq_core::{Backend, Cancelled, ErrorKind, NewJob, Scheduled};
+use dq_servers::shared_rabbitmq;
+
+use crate::proxy::Proxy;
+use crate::stand::{
+    aside, by_id, claim_for, config, done, job, later, open, persist, stats, told, until,
+};
+
+/// A handle by way of a wire that can be cut.
+async fn by_proxy(vhost: &str) -> (Proxy, Arc<dyn Backend>) {
+    let mut config = config(vhost);
+    let proxy = Proxy::to(shared_rabbitmq().address()).await;
+    config.url = dq_core::config::Secret::new(proxy.url(config.url.expose()));
+    config.response_timeout = Duration::from_secs(4);
+    let backend = open(&config).await;
+    (proxy, backend)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_window_of_confirms_that_is_cut_anywhere_is_stored_once() {
+    let (proxy, backend) = by_proxy("window").await;
+    let mut jobs = 0;
+    for bytes in [0, 1, 500, 20_000, 150_000] {
+        for cut in [Proxy::cut_request_after, Proxy::cut_answer_after] {
+            let new: Vec<NewJob> = (0..400).map(|_| later(job("q"))).collect();
+            cut(&proxy, bytes);
+            if let Err(error) = backend.schedule(new.clone()).await {
+                told(&error, &[]);
+                let kinds = [ErrorKind::OutcomeUnknown, ErrorKind::Unavailable];
+                assert!(kinds.contains(&error.kind()), "{error}");
+            }
+            let again = persist(|| backend.schedule(new.clone())).await;
+            assert!(new.iter().zip(&again).all(|(new, answer)| new.id == answer.id()));
+            jobs += new.len() as u64;
+            let counts = persist(|| backend.stats(&[])).await;
+            assert_eq!(counts[0].scheduled, jobs, "cut after {bytes} bytes");
+        }
+    }
+    assert_eq!(stats(&*backend, "q").await.totals.unwrap().created, jobs);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_that_is_cut_is_told_truly_when_the_call_is_repeated() {
+    let (proxy, backend) = by_proxy("answers").await;
+    for bytes in [0, 1, 30, 100] {
+        let new = later(job("q"));
+        proxy.cut_answer_after(bytes);
+        let first = backend.schedule(vec![new.clone()]).await;
+        let again = persist(|| backend.schedule(vec![new.clone()])).await;
+        match (&first, &again[..]) {
+            (Ok(first), [Scheduled::Kept(_)]) => assert!(first[0].is_stored()),
+            (Err(error), [answer]) => {
+                assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
+                assert_eq!(answer.id(), new.id);
+            }
+            other => panic!("{other:?}"),
+        }
+        let target = [by_id(&new)];
+        proxy.cut_answer_after(bytes);
+        let first = backend.cancel(&target).await;
+        let again = persist(|| backend.cancel(&target)).await;
+        match first {
+            // What was answered holds.
+            Ok(first) => {
+                assert_eq!((first, again), (vec![Cancelled::Cancelled], vec![Cancelled::NotFound]))
+            }
+            Err(error) => assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}"),
+        }
+        assert_eq!(stats(&*backend, "q").await.scheduled, 0);
+    }
+    let totals = stats(&*backend, "q").await.totals.unwrap();
+    assert_eq!((totals.created, totals.cancelled), (4, 4));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_that_are_closed_at_any_moment_lose_nothing() {
+    let backend = open(&config("closed")).await;
+    let stop = Arc::new(AtomicBool::new(false));
+    let callers: Vec<_> = (0..8)
+        .map(|_| {
+            let (backend, stop) = (Arc::clone(&backend), Arc::clone(&stop));
+            tokio::spawn(async move {
+                let mut stored = 0;
+                while !stop.load(Ordering::Relaxed) {
+                    let jobs: Vec<_> = (0..4).map(|_| job("q")).collect();
+                    persist(|| backend.schedule(jobs.clone())).await;
+                    stored += 4;
+                    let lease = Duration::from_secs(2);
+                    let claimed = persist(|| claim_for(&*backend, "q", 8, lease)).await;
+                    let ended = done(&claimed);
+                    persist(|| backend.settle(&ended)).await;
+                }
+                stored
+            })
+        })
+        .collect();
+    let closed = aside(|| {
+        let close = || {
+            std::thread::sleep(Duration::from_millis(250));
+            // One that ends meanwhile cannot be asked.
+            shared_rabbitmq().eval(
+                "length([rabbit_networking:close_connection(C, \"for the test\") || \
+                 C <- rabbit_networking:connections(), [<<\"closed\">>] =:= \
+                 [V || {vhost, V} <- (catch rabbit_networking:connection_info(C, [vhost]))]])",
+            )
+        };
+        (0..8).filter(|_| close() != "0").count()
+    })
+    .await;
+    assert!(closed > 3, "{closed} times");
+    stop.store(true, Ordering::Relaxed);
+    let mut all = 0;
+    for caller in callers {
+        all += caller.await.expect("it comes to an end");
+    }
+    // Leases whose answers were lost lapse.
+    until("all are done", async || {
+        let claimed = persist(|| claim_for(&*backend, "q", 50, Duration::from_secs(2))).await;
+        let ended = done(&claimed);
+        persist(|| backend.settle(&ended)).await;
+        persist(|| backend.stats(&[])).await[0].totals.unwrap().done == all
+    })
+    .await;
+    let counts = stats(&*backend, "q").await;
+    let totals = counts.totals.unwrap();
+    assert_eq!((totals.created, counts.ready, counts.running), (all, 0, 0));
+}

@@ -1,0 +1,98 @@
+//! Messages that come before their time are sent on.
+
+use std::time::Duration;
+
+use dq_core::{Due, Settlement, Verdict};
+use lapin::BasicProperties;
+use lapin::options::{BasicGetOptions, QueueDeclareOptions};
+use lapin::types::FieldTable;
+
+use crate::stand::{
+    after, by_id, claim_some, config, done, job, open, publish, serve, stats, stranger, until,
+    until_some,
+};
+
+const YEAR: u64 = 360 * 86_400_000;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_beyond_the_ladder_stays_and_what_comes_early_goes_round_again() {
+    let config = config("far");
+    let backend = open(&config).await;
+    let far = after(30 * YEAR, job("q"));
+    backend.schedule(vec![far.clone()]).await.unwrap();
+    assert_eq!(stats(&*backend, "q").await.scheduled, 1);
+    // All digits at their largest: nine years are the top of the ladder.
+    let (_connection, channel) = stranger(config.url.expose()).await;
+    let get = || channel.basic_get("dq.v1.l6.9".into(), BasicGetOptions { no_ack: true });
+    let message = get().await.unwrap().expect("it waits at the top");
+    // As it would come ten years from now.
+    let properties = message.delivery.properties.clone();
+    let key = message.delivery.routing_key.as_str().to_owned();
+    let _serving = serve(&backend, "q").await;
+    let body = message.delivery.data.clone();
+    publish(&channel, "dq.v1.due", &key, &body, properties).await;
+    let back = until_some("it is sent up again", async || get().await.unwrap()).await.delivery;
+    assert_eq!(back.data, message.delivery.data);
+    assert_eq!(
+        back.properties.headers().as_ref().map(|table| table.inner().contains_key("x-death")),
+        Some(false),
+        "all of it is new"
+    );
+    let view = backend.get(&by_id(&far)).await.unwrap().expect("it is there");
+    assert_eq!(Due::At(view.job.due), far.due);
+    assert_eq!(stats(&*backend, "q").await.scheduled, 1);
+}
+
+/// A broker takes a message that has been in a queue before for one that goes in circles, if it says so.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_may_go_through_the_same_queue_again_and_again() {
+    let config = config("again");
+    let backend = open(&config).await;
+    let new = after(1_300, job("q"));
+    backend.schedule(vec![new.clone()]).await.unwrap();
+    // One that has the messages, so that it need not look for the job in the log.
+    let _wakeups = backend.listen(&[crate::stand::queue("q")]).await.unwrap();
+    for attempt in 0..6 {
+        let claimed = claim_some(&*backend, "q").await;
+        let leased = &claimed.jobs[0];
+        assert_eq!((leased.job.attempts, leased.job.losses), (attempt, 0));
+        assert_eq!(leased.job.payload, new.payload);
+        assert!(leased.job.due <= claimed.now);
+        let settlements = if attempt == 5 {
+            done(&claimed)
+        } else {
+            let again = Verdict::Retry(Due::After(Duration::from_millis(1_300)));
+            vec![Settlement { lease: leased.lease(), verdict: again }]
+        };
+        backend.settle(&settlements).await.unwrap();
+    }
+    assert_eq!(stats(&*backend, "q").await.totals.unwrap().done, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_nobody_serves_is_counted_and_blocks_nobody() {
+    let config = config("orphans");
+    let backend = open(&config).await;
+    let mut serving = serve(&backend, "q").await;
+    let (_connection, channel) = stranger(config.url.expose()).await;
+    // A hundred messages that no binding knows, in the way of ours.
+    for n in 0..100 {
+        let key = format!("0.0.0.0.0.1.1.nobody{n}");
+        publish(&channel, "dq.v1.l1", &key, b"x", BasicProperties::default()).await;
+    }
+    let unserved: Vec<_> = (0..20).map(|_| after(1_300, job("unserved"))).collect();
+    backend.schedule(unserved.clone()).await.unwrap();
+    let jobs: Vec<_> = (0..20).map(|_| after(1_300, job("q"))).collect();
+    backend.schedule(jobs.clone()).await.unwrap();
+    serving.each_once(&jobs).await;
+    until("the others are orphans", async || {
+        let options = QueueDeclareOptions::durable().passive();
+        let orphans = channel.queue_declare("dq.v1.orphan".into(), options, FieldTable::default());
+        orphans.await.unwrap().message_count() == 100
+    })
+    .await;
+    until("they are due", async || stats(&*backend, "unserved").await.ready == 20).await;
+    // They are there for whoever comes.
+    let mut serving = serve(&backend, "unserved").await;
+    serving.each_once(&unserved).await;
+}
