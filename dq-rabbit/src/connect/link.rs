@@ -43,6 +43,8 @@ struct Shared {
     generation: AtomicU64,
     /// Somebody found the connection broken.
     broken: Notify,
+    /// The node is of no use, though it keeps the connection.
+    leaving: Notify,
     /// Why the broker takes nothing on this connection.
     blocked: Mutex<Option<String>>,
     closing: CancellationToken,
@@ -71,6 +73,7 @@ impl Link {
             state: watch::Sender::new(State::Connecting),
             generation: AtomicU64::new(0),
             broken: Notify::new(),
+            leaving: Notify::new(),
             blocked: Mutex::default(),
             closing: CancellationToken::new(),
         });
@@ -137,6 +140,12 @@ impl Link {
             Some(why) => error::blocked(operation, self.server(), &why),
             None => error,
         }
+    }
+
+    /// Ends the connection, so that another is made.
+    pub(crate) fn leave(&self) {
+        // Not for later: it is this connection that is meant.
+        self.shared.leaving.notify_waiters();
     }
 
     /// How many connections were made so far.
@@ -243,6 +252,7 @@ impl Shared {
         let lost = loop {
             let event = tokio::select! {
                 () = self.closing.cancelled() => break None,
+                () = self.leaving.notified() => break Some(left()),
                 event = events.next() => event,
                 () = self.broken.notified() => None,
                 () = tokio::time::sleep(LOOK) => None,
@@ -276,6 +286,11 @@ impl Shared {
     fn set_blocked(&self, why: Option<String>) {
         *self.blocked.lock().unwrap_or_else(PoisonError::into_inner) = why;
     }
+}
+
+fn left() -> lapin::Error {
+    std::io::Error::new(std::io::ErrorKind::TimedOut, "the node was left, for it did nothing")
+        .into()
 }
 
 fn state_of(status: &lapin::ConnectionStatus) -> lapin::ConnectionState {

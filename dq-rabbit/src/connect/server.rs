@@ -75,6 +75,12 @@ impl Server {
         })
     }
 
+    /// Begins with another node next time, if there are others.
+    pub(crate) fn skip(&self) -> bool {
+        self.next.fetch_add(1, Ordering::Relaxed);
+        self.address.hosts.len() > 1
+    }
+
     /// Connects to the first node that takes us, beginning after the one that was tried last. If none
     /// does, the error is that of the node which said most.
     pub(super) async fn connect(&self, purpose: &'static str) -> lapin::Result<Wire> {

@@ -7,6 +7,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -24,6 +25,9 @@ const MESSAGE: usize = 256 * 1024;
 const PIPELINE: usize = 32;
 /// What was written and neither confirmed nor read back after this long is written again.
 const LOST: Duration = Duration::from_secs(3);
+/// A node that does nothing for so many times that long is left for another: it may have been cut off from
+/// the others, and not know it.
+const LEFT_AFTER: usize = 4;
 /// Between two attempts to write what the broker refused.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -68,6 +72,15 @@ pub(super) async fn run(shared: Arc<Shared>) {
     }
 }
 
+/// Looks for another node that does what it is asked.
+fn leave(shared: &Shared) {
+    if shared.publish.server().skip() {
+        tracing::warn!("the node does nothing; another is tried");
+        shared.publish.leave();
+        shared.consume.leave();
+    }
+}
+
 /// Declares again what somebody may have deleted.
 async fn restore(shared: &Shared) {
     if let Err(error) = shared.topology.restore().await {
@@ -94,6 +107,8 @@ async fn write(
     let mut confirms = FuturesUnordered::new();
     let mut messages = rewrite(shared);
     let mut held_up = false;
+    // For the oldest call that was written and not read back.
+    let (mut waiting_for, mut waited, mut lost) = (None, 0, shared.clock.sleep(LOST));
     loop {
         for message in messages.drain(..) {
             confirms.push(publish(shared, channel, &message).await?);
@@ -101,7 +116,12 @@ async fn write(
         // What is written now would only be kept by the client, and take effect when nobody expects it
         // any more.
         let blocked = shared.publish.blocked().is_some();
-        let stuck = !blocked && !shared.state().sent.is_empty();
+        let oldest = shared.state().sent.front().map(|sent| sent.number);
+        if oldest != waiting_for || blocked {
+            waiting_for = oldest;
+            waited = 0;
+            lost = shared.clock.sleep(LOST);
+        }
         tokio::select! {
             // The next message takes all that has come together meanwhile.
             () = shared.waiting.notified(), if !blocked && confirms.len() < PIPELINE => {
@@ -131,7 +151,13 @@ async fn write(
             () = shared.clock.sleep(PAUSE), if held_up => {
                 shared.waiting.notify_one();
             }
-            () = shared.clock.sleep(LOST), if stuck => {
+            () = &mut lost, if waiting_for.is_some() && !blocked => {
+                lost = shared.clock.sleep(LOST);
+                waited += 1;
+                if waited == LEFT_AFTER && shared.caught_up.load(Ordering::Relaxed) {
+                    leave(shared);
+                    return Ok(());
+                }
                 // Or it is there, and the reader waits for something that was cut off.
                 shared.stuck.notify_one();
                 messages = rewrite(shared);
@@ -232,7 +258,7 @@ fn next_message(shared: &Shared) -> Option<Vec<u8>> {
         let number = state.next_number;
         state.next_number += 1;
         let command = call.command.clone();
-        call.written.store(true, std::sync::atomic::Ordering::Relaxed);
+        call.written.store(true, Ordering::Relaxed);
         entries.push(Entry { origin: state.origin, number, at: call.at, command });
         state.sent.push_back(Sent { number, call });
     }
