@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use dq_core::{
     Backend, BrowseParams, Due, JobId, JobState, Operation, Settlement, Timestamp, Verdict,
 };
-use dq_servers::shared_rabbitmq;
+use dq_rabbit::QueueKind;
+use dq_servers::RabbitMq;
 
 use crate::proxy::Proxy;
 use crate::stand::{
-    after, by_id, claim, config, job, keyed, later, open, persist, queue, serve, stats, until,
+    after, by_id, claim, config_of, job, keyed, later, open, persist, queue, serve, stats, until,
 };
 
 type Seen = (String, BTreeMap<JobId, (JobState, Timestamp, Vec<u8>)>);
@@ -40,10 +41,12 @@ async fn all_of(backend: &dyn Backend) -> Seen {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_was_away_and_who_comes_later_know_what_all_others_know() {
-    let mut config = config("shortened");
+    let server = RabbitMq::start();
+    let mut config = config_of(&server);
+    config.queues = QueueKind::Classic;
     config.log_size_mib = 16;
     let backend = open(&config).await;
-    let proxy = Proxy::to(shared_rabbitmq().address()).await;
+    let proxy = Proxy::to(server.address()).await;
     let mut away_config = config.clone();
     away_config.url = dq_core::config::Secret::new(proxy.url(config.url.expose()));
     let away = open(&away_config).await;

@@ -23,6 +23,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// Settings for a virtual host of its own on the server that the tests share. Its queues are of the
 /// kind that costs least: what is special about the other kind is shown on servers of their own.
 pub(crate) fn config(vhost: &str) -> RabbitConfig {
+    // Two hundred queues for each test take more than what servers of tests have mostly.
+    shared_rabbitmq().eval("vm_memory_monitor:set_vm_memory_high_watermark({absolute, \"2GB\"})");
     let mut config = RabbitConfig::new(shared_rabbitmq().vhost(vhost));
     config.queues = QueueKind::Classic;
     config.response_timeout = Duration::from_secs(10);
