@@ -1,9 +1,11 @@
 //! What becomes of messages that come out of the ladder.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use dq_core::{Due, Headers, Job, Listeners, NewJob, OnConflict, QueueName, Result, Timestamp};
+use dq_core::{
+    Clock, Due, Headers, Job, Listeners, NewJob, OnConflict, QueueName, Result, Timestamp,
+};
 use lapin::message::Delivery;
 use lapin::types::AMQPValue;
 
@@ -31,7 +33,7 @@ pub(crate) struct Arrivals {
 enum Fate {
     /// A job that is due soon.
     Hold(Timestamp),
-    /// A job that is due later by now.
+    /// A job that is due later than the ladder reaches.
     Again(Job),
     /// A job that runs, or has ended.
     Drop,
@@ -57,6 +59,8 @@ impl Arrivals {
             let machine = replica.machine();
             match machine.peek(carrier.id) {
                 Some(job) if !machine.waits(job.id) => Fate::Drop,
+                // If it was moved, whoever did that has sent another one.
+                Some(job) if job.due != carrier.due && job.due > soon => Fate::Drop,
                 Some(job) if job.due > soon => Fate::Again(job.clone()),
                 Some(job) => Fate::Hold(job.due),
                 None if carrier.log != epoch => Fate::Adopt,
@@ -67,11 +71,12 @@ impl Arrivals {
 }
 
 impl Arrivals {
-    /// Drops what need not be held any more, until it is dropped.
-    pub(crate) async fn sweep(self: Arc<Self>) {
+    /// Drops what need not be held any more, for as long as there is somebody to hold it for.
+    pub(crate) async fn sweep(arrivals: Weak<Self>, clock: Arc<dyn Clock>) {
         loop {
-            self.desk.log.clock().sleep(SWEEP).await;
-            self.desk.sweep();
+            clock.sleep(SWEEP).await;
+            let Some(arrivals) = arrivals.upgrade() else { return };
+            arrivals.desk.sweep();
         }
     }
 

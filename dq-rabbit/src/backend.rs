@@ -11,6 +11,8 @@ use dq_core::{
     Reschedule, Rescheduled, Result, Scheduled, Settled, Settlement, Timestamp, Wakeups,
 };
 
+use tokio_util::task::AbortOnDropHandle;
+
 use crate::arrive::Arrivals;
 use crate::carrier::{Courier, Inbox};
 use crate::check::Inspector;
@@ -26,6 +28,7 @@ use crate::topology::Topology;
 /// Delayed jobs in RabbitMQ.
 #[derive(Debug)]
 pub struct RabbitBackend {
+    _sweep: AbortOnDropHandle<()>,
     desk: Arc<Desk>,
     inbox: Inbox<Arrivals>,
     listeners: Arc<Listeners>,
@@ -72,13 +75,8 @@ impl RabbitBackend {
             listeners: Arc::clone(&listeners),
             names: topology.names().clone(),
         });
-        desk.courier.errand({
-            let arrivals = Arc::clone(&arrivals);
-            |_| async move {
-                arrivals.sweep().await;
-                Ok(())
-            }
-        });
+        let clock = Arc::clone(&environment.clock);
+        let sweep = tokio::spawn(Arrivals::sweep(Arc::downgrade(&arrivals), clock));
         let inbox = Inbox::new(
             Arc::clone(&consume),
             Arc::clone(&topology),
@@ -88,6 +86,7 @@ impl RabbitBackend {
         );
         let management = config.management.clone();
         Ok(Self {
+            _sweep: AbortOnDropHandle::new(sweep),
             desk,
             inbox,
             listeners,

@@ -108,41 +108,49 @@ impl Desk {
         self.log.peek(|replica| leased.retain(|id, _| replica.machine().is_leased(*id)));
     }
 
-    /// Sees to it that a job which waits is carried to where it is run: by the ladder, or by our own
-    /// hold if it is due soon.
-    pub(crate) fn put_off(&self, job: &Job, payload: (Bytes, Headers), now: Timestamp) {
+    /// Sees to it that a job which waits gets to where it is run: by our own hold if it is due soon, else
+    /// by the carrier that this returns.
+    #[must_use = "carriers have to be sent"]
+    pub(crate) fn put_off(
+        &self,
+        job: &Job,
+        payload: (Bytes, Headers),
+        now: Timestamp,
+    ) -> Option<Carrier> {
         if self.is_carried(job.due, now) {
             // Without a carrier, it is run from the log.
-            let carrier = self.epoch().map(|log| Carrier::of(log, job, payload));
-            self.courier.post(carrier.into_iter().collect(), now);
+            self.epoch().map(|log| Carrier::of(log, job, payload))
         } else {
             let (payload, headers) = payload;
             let held = Held { payload, headers, ticket: None };
             self.hold.keep(&job.queue, job.id, job.due, held);
+            None
         }
     }
 
     /// The same for jobs whose payloads have to be looked for.
     pub(crate) fn carry(self: &Arc<Self>, jobs: Vec<Job>, now: Timestamp) {
         let mut sought = Vec::new();
+        let mut carriers = Vec::new();
         for job in jobs.into_iter().filter(|job| self.is_carried(job.due, now)) {
             match self.hold.take(job.id) {
-                Some(held) => self.put_off(&job, held.into_payload(), now),
+                Some(held) => carriers.extend(self.put_off(&job, held.into_payload(), now)),
                 None => sought.push(job),
             }
         }
+        self.courier.post(carriers, now);
         if sought.is_empty() {
             return;
         }
         let desk = Arc::clone(self);
         self.courier.errand(|_| async move {
             let found = desk.log.read(sought.iter().map(Place::of).collect()).await?;
-            for job in sought {
-                if let Some(payload) = found.get(&Place::of(&job)) {
-                    desk.put_off(&job, payload.clone(), now);
-                }
-            }
-            Ok(())
+            let carriers = sought.iter().filter_map(|job| {
+                let payload = found.get(&Place::of(job))?;
+                desk.put_off(job, payload.clone(), now)
+            });
+            let carriers: Vec<_> = carriers.collect();
+            desk.courier.send("carry", &carriers, now).await
         });
     }
 

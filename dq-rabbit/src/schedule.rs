@@ -9,7 +9,7 @@ use dq_core::{
 use crate::carrier::Carrier;
 use crate::desk::Desk;
 use crate::error::{Effect, in_doubt};
-use crate::log::{Command, Naming, Reply, Scheduling};
+use crate::log::{Command, Naming, Replica, Reply, Scheduling};
 
 /// Bytes of jobs that make one call of the log, roughly.
 const CHUNK_BYTES: usize = 128 * 1024;
@@ -94,12 +94,16 @@ impl Desk {
     }
 
     pub(crate) async fn cancel(&self, jobs: &[JobRef]) -> Result<Vec<Cancelled>> {
-        let command = Command::Cancel(jobs.iter().map(Naming::from).collect());
-        let read = |_: &mut _, reply, _| match reply {
-            Reply::Cancelled(answers) => answers,
-            _ => Vec::new(),
-        };
-        self.log.call("cancel", Effect::Lasting, command, read).await
+        let mut answers = Vec::with_capacity(jobs.len());
+        for chunk in jobs.chunks(CHUNK) {
+            let command = Command::Cancel(chunk.iter().map(Naming::from).collect());
+            let read = |_: &mut _, reply, _| match reply {
+                Reply::Cancelled(answers) => answers,
+                _ => Vec::new(),
+            };
+            answers.extend(self.log.call("cancel", Effect::Lasting, command, read).await?);
+        }
+        Ok(answers)
     }
 
     pub(crate) async fn reschedule(
@@ -107,9 +111,10 @@ impl Desk {
         moves: &[Reschedule],
     ) -> Result<Vec<Rescheduled>> {
         let now = self.log.now();
-        let command = Command::Reschedule(moves.iter().map(Into::into).collect());
-        let answered =
-            self.log.call("reschedule", Effect::Lasting, command, |replica, reply, _| {
+        let mut answers = Vec::with_capacity(moves.len());
+        for chunk in moves.chunks(CHUNK) {
+            let command = Command::Reschedule(chunk.iter().map(Into::into).collect());
+            let read = |replica: &mut Replica, reply, _| {
                 let Reply::Rescheduled(answers) = reply else { return (Vec::new(), Vec::new()) };
                 let moved = answers.iter().filter_map(|answer| match answer {
                     Rescheduled::Moved(receipt) => replica.machine().peek(receipt.id).cloned(),
@@ -117,9 +122,12 @@ impl Desk {
                 });
                 let moved = moved.collect();
                 (answers, moved)
-            });
-        let (answers, moved) = answered.await?;
-        self.carry(moved, now);
+            };
+            let called = self.log.call("reschedule", Effect::Lasting, command, read);
+            let (some, moved) = called.await?;
+            answers.extend(some);
+            self.carry(moved, now);
+        }
         Ok(answers)
     }
 }

@@ -23,7 +23,7 @@ use crate::error::{Effect, of_call};
 const MESSAGE: usize = 256 * 1024;
 /// Messages that may be on their way to the broker.
 const PIPELINE: usize = 32;
-/// What was written and neither confirmed nor read back after this long is written again.
+/// When nothing of what was written has been read back for so long, it is written again.
 const LOST: Duration = Duration::from_secs(3);
 /// A node that does nothing for so many times that long is left for another: it may have been cut off from
 /// the others, and not know it.
@@ -39,6 +39,9 @@ pub(super) fn weight(command: &Command) -> usize {
         Command::Park(found) => found.iter().map(|(job, _)| job.weight()).sum(),
         Command::Claim(claiming) => 16 * claiming.at_hand.len(),
         Command::Settle(settlements) => 64 * settlements.len(),
+        Command::Cancel(jobs) => 64 * jobs.len(),
+        Command::Reschedule(moves) => 72 * moves.len(),
+        Command::Renew(renewals) => 72 * renewals.len(),
         _ => 0,
     };
     64 + jobs
@@ -132,7 +135,9 @@ async fn write(
                     None => {}
                     Some(Cause::Size) => shared.waiting.notify_one(),
                     Some(Cause::Scarcity) => {
-                        compact::start(shared);
+                        if shared.state().room.wants_copy(shared.clock.now()) {
+                            compact::start(shared);
+                        }
                         held_up = true;
                     }
                 }
@@ -153,13 +158,19 @@ async fn write(
             }
             () = &mut lost, if waiting_for.is_some() && !blocked => {
                 lost = shared.clock.sleep(LOST);
+                // A long log takes its time to read, and nothing is lost with that.
+                if !shared.caught_up.load(Ordering::Relaxed) {
+                    continue;
+                }
                 waited += 1;
-                if waited == LEFT_AFTER && shared.caught_up.load(Ordering::Relaxed) {
+                if waited == LEFT_AFTER {
                     leave(shared);
                     return Ok(());
                 }
-                // Or it is there, and the reader waits for something that was cut off.
-                shared.stuck.notify_one();
+                if confirms.is_empty() {
+                    // It is there, so the reader must be waiting for something that was cut off.
+                    shared.stuck.notify_one();
+                }
                 messages = rewrite(shared);
             }
             () = shared.clock.sleep(PAUSE), if blocked => {}
@@ -203,8 +214,10 @@ fn rewrite(shared: &Shared) -> Vec<Vec<u8>> {
         // What nobody waits for any more had better not happen this late. If it did happen, this is the
         // second time that it is written, and does not count.
         if call.waiter.is_gone() && !matches!(call.command, Command::Copy(_)) {
+            state.waiting_bytes -= call.weight;
             call.command = Command::Look;
             call.weight = weight(&call.command);
+            state.waiting_bytes += call.weight;
         }
         bytes += call.weight;
         entries.push(Entry { origin, number: *number, at: call.at, command: call.command.clone() });
@@ -245,13 +258,13 @@ fn next_message(shared: &Shared) -> Option<Vec<u8>> {
     let mut kept = VecDeque::new();
     while bytes < MESSAGE {
         let Some(call) = state.unsent.pop_front() else { break };
-        if scarce && !matches!(call.command, Command::Copy(_)) {
-            kept.push_back(call);
-            continue;
-        }
-        state.unsent_bytes -= call.weight;
         // What nobody waits for any more and was never written need not be.
         if call.waiter.is_gone() {
+            state.waiting_bytes -= call.weight;
+            continue;
+        }
+        if scarce && !matches!(call.command, Command::Copy(_)) {
+            kept.push_back(call);
             continue;
         }
         bytes += call.weight;

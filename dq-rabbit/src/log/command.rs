@@ -1,7 +1,7 @@
 //! What is written to the log: calls, as bytes.
 //!
-//! A message of the log is one byte, the version of this format, and a list of [`Entry`] in the
-//! format of the `postcard` crate. New commands are added at the end of [`Command`]: a process that
+//! A message of the log is `dq`, one byte for the version of this format, and a list of [`Entry`] in
+//! the format of the `postcard` crate. New commands are added at the end of [`Command`]: a process that
 //! does not know one stops with `Incompatible` instead of guessing.
 
 use std::time::Duration;
@@ -15,6 +15,8 @@ use dq_core::{
 };
 use serde::{Deserialize, Serialize};
 
+/// What every message of ours begins with. What begins otherwise was written by somebody else.
+const OURS: &[u8] = b"dq";
 /// The version that is written.
 const VERSION: u8 = 1;
 
@@ -169,21 +171,37 @@ pub(crate) enum CopiedPlace {
     Dead(DeadReason, Timestamp),
 }
 
+impl Entry {
+    /// Lets go of payloads.
+    pub(crate) fn strip(&mut self) {
+        match &mut self.command {
+            Command::Schedule(jobs) => jobs.iter_mut().for_each(Scheduling::strip),
+            Command::Park(found) => found.iter_mut().for_each(|(job, _)| job.strip()),
+            Command::Copy(Piece::Jobs(_, jobs)) => jobs.iter_mut().for_each(|job| job.job.strip()),
+            _ => {}
+        }
+    }
+}
+
 /// The bytes of a message of the log.
 pub(crate) fn encode(entries: &[Entry]) -> Vec<u8> {
-    let message = vec![VERSION];
+    let message = [OURS, &[VERSION]].concat();
     postcard::to_extend(entries, message).expect("memory is the only thing that could be missing")
 }
 
-/// What a message of the log says.
+/// What a message of the log says: nothing, if it is not one of ours.
 ///
 /// # Errors
-/// `Incompatible` for what is not ours, or of a newer version.
+/// `Incompatible` for what is of a newer version.
 pub(crate) fn decode(message: &[u8]) -> Result<Vec<Entry>> {
     let strange = |what: String| {
         Error::new(ErrorKind::Incompatible, what)
             .remedy("let all processes of a prefix run the same version, and write nothing else to its log")
             .operation("read the log")
+    };
+    let Some(message) = message.strip_prefix(OURS) else {
+        tracing::warn!(bytes = message.len(), "the log holds a message that is not ours");
+        return Ok(Vec::new());
     };
     match message.split_first() {
         Some((&VERSION, entries)) => postcard::from_bytes(entries)
@@ -191,7 +209,7 @@ pub(crate) fn decode(message: &[u8]) -> Result<Vec<Entry>> {
         Some((version, _)) => {
             Err(strange(format!("the log holds entries of version {version}; {VERSION} is known")))
         }
-        None => Err(strange("the log holds an empty message".to_owned())),
+        None => Err(strange("the log holds a message that was cut off".to_owned())),
     }
 }
 
@@ -247,6 +265,12 @@ impl Scheduling {
             headers: Headers::new(),
             max_attempts: self.max_attempts,
         }
+    }
+
+    /// Lets go of what is read again when it is needed.
+    pub(crate) fn strip(&mut self) {
+        self.payload = Bytes::new();
+        self.headers = Headers::new();
     }
 
     /// Bytes that it takes in the log, roughly.

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use dq_core::machine::{Machine, MachineCopy, Standing, Whereabouts};
-use dq_core::{Error, ErrorKind, FencingToken, Job, JobId, Result};
+use dq_core::{FencingToken, Job, JobId, Result};
 
 use super::Shared;
 use super::command::{
@@ -49,7 +49,8 @@ struct Reading {
 
 impl Founding {
     /// Notes an entry that cannot be applied yet.
-    pub(super) fn take(&mut self, offset: u64, index: u32, entry: Entry) {
+    pub(super) fn take(&mut self, offset: u64, index: u32, mut entry: Entry) {
+        entry.strip();
         for reading in self.reading.values_mut() {
             reading.since.push((offset, index, entry.clone()));
         }
@@ -147,8 +148,8 @@ impl Replica {
 }
 
 /// Writes a copy, unless we are at it. It is looked whether it is time at each entry of one's own, so
-/// that of all processes the one whose entry crosses the line does it; if that one dies, the next that
-/// has to wait.
+/// that of all processes the one whose entry crosses the line does it; if that one dies, the next after a
+/// while.
 pub(super) fn start(shared: &Arc<Shared>) {
     if shared.copying.swap(true, Ordering::AcqRel) {
         return;
@@ -185,11 +186,12 @@ async fn write(shared: &Shared) -> Result<()> {
         let found = fetch::read(shared, places).await?;
         let mut payloads = HashMap::with_capacity(some.len());
         for standing in &some {
-            let Some(payload) = found.get(&Place::of(&standing.job)) else {
-                let what = format!("the payload of job {} is not in the log", standing.job.id);
-                return Err(Error::new(ErrorKind::Internal, what).operation(OPERATION));
-            };
-            payloads.insert(standing.job.id, payload.clone());
+            // One that is not there any more must not keep all others from being copied.
+            let payload = found.get(&Place::of(&standing.job)).cloned().unwrap_or_else(|| {
+                tracing::error!(id = %standing.job.id, "the payload of a job is not in the log");
+                Default::default()
+            });
+            payloads.insert(standing.job.id, payload);
         }
         for piece in pieces(begin, some, payloads) {
             shared.call(OPERATION, Effect::None, copy(piece), |_, _, _| ()).await?;

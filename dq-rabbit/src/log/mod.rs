@@ -89,7 +89,8 @@ struct State {
     replica: Replica,
     /// Calls that were not written yet.
     unsent: VecDeque<Call>,
-    unsent_bytes: usize,
+    /// Bytes of all calls that wait, written or not.
+    waiting_bytes: usize,
     /// Calls that were written and not read back yet, by number.
     sent: VecDeque<Sent>,
     origin: u64,
@@ -164,7 +165,7 @@ impl Log {
         let state = State {
             replica: Replica::unfounded(),
             unsent: VecDeque::new(),
-            unsent_bytes: 0,
+            waiting_bytes: 0,
             sent: VecDeque::new(),
             origin: draw(&environment.entropy),
             forgotten: false,
@@ -335,7 +336,10 @@ impl Shared {
             if let Some(broken) = self.broken() {
                 return Err(broken.operation(operation));
             }
-            if state.unsent_bytes + weight > BACKLOG && !state.unsent.is_empty() {
+            if state.waiting_bytes + weight > BACKLOG
+                && state.waiting_bytes > 0
+                && !matches!(command, Command::Copy(_))
+            {
                 return Err(Error::new(
                     ErrorKind::Unavailable,
                     "too much waits for the RabbitMQ broker already",
@@ -343,7 +347,7 @@ impl Shared {
                 .remedy("see whether the broker is up and not out of memory or disk")
                 .operation(operation));
             }
-            state.unsent_bytes += weight;
+            state.waiting_bytes += weight;
             state.unsent.push_back(Call { at, command, weight, written, waiter });
         }
         self.waiting.notify_one();
@@ -368,7 +372,7 @@ impl Shared {
         *self.broken.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
         let mut state = self.state();
         state.unsent.clear();
-        state.unsent_bytes = 0;
+        state.waiting_bytes = 0;
         state.sent.clear();
     }
 

@@ -46,8 +46,8 @@ pub(crate) enum Applied {
     /// An entry of its origin before it is missing, so it does not count: all from there on have to
     /// be written again.
     Gap {
-        /// No entry of the origin is known at all: it has to begin anew.
-        forgotten: bool,
+        /// The last that counted; 0 if none is known.
+        last: u64,
     },
     /// It will count when the state before it is known.
     Later,
@@ -134,7 +134,7 @@ impl Replica {
             return Applied::Again;
         }
         if entry.number > last + 1 {
-            return Applied::Gap { forgotten: last == 0 };
+            return Applied::Gap { last };
         }
         self.origins.insert(entry.origin, (entry.number, offset));
         Applied::Reply(self.execute(offset, index, entry))

@@ -1,78 +1,99 @@
 //! How much room is left before the beginning of the log falls off its end.
 
 use std::collections::HashMap;
+use std::time::Duration;
+
+use dq_core::Timestamp;
 
 use super::command::{Command, Piece};
+
+/// What a message takes beside its body: the broker keeps properties, and writes notes of its own.
+const BESIDE: u64 = 256;
+
+/// A copy of which nothing is heard for so long is given up by whoever wrote it.
+const SILENCE: Duration = Duration::from_secs(15);
 
 /// Bytes of the log, as they are read. Everything that lives stands after the beginning of the last
 /// whole copy.
 ///
-/// With `size` bytes that the broker keeps: a copy begins when a quarter of that has been written since
-/// the last one began, calls wait when it is a half, and a copy may itself take a third.
+/// With `size` bytes that the broker keeps: a copy begins when an eighth has been written beside the last
+/// one, and calls wait at a quarter. A copy of a fifth is too large, but the next may take what was
+/// written since on top of that. In the worst case these are nine tenths, and the broker cuts off a
+/// sixteenth at a time.
 #[derive(Debug)]
 pub(super) struct Room {
     size: u64,
     read: u64,
     /// Where the last whole copy began.
     covered: u64,
-    /// Copies under way: where they began, and their bytes so far.
-    begun: HashMap<u64, (u64, u64)>,
     /// Bytes of the last whole copy.
     copy: u64,
+    /// Copies under way, by the offset at which they began.
+    begun: HashMap<u64, Begun>,
+}
+
+/// A copy under way.
+#[derive(Debug)]
+struct Begun {
+    at: u64,
+    bytes: u64,
+    heard_of: Timestamp,
 }
 
 impl Room {
     pub(super) fn new(size: u64) -> Self {
-        Self { size, read: 0, covered: 0, begun: HashMap::new(), copy: 0 }
+        Self { size, read: 0, covered: 0, copy: 0, begun: HashMap::new() }
     }
 
     /// Takes a message into account.
     pub(super) fn read(&mut self, bytes: u64) {
-        self.read += bytes;
+        self.read += bytes + BESIDE;
     }
 
-    /// Takes an entry of a message into account.
-    pub(super) fn note(&mut self, offset: u64, command: &Command, weight: u64) {
+    /// Takes an entry of a message into account, that was read at this time.
+    pub(super) fn note(&mut self, offset: u64, command: &Command, weight: u64, now: Timestamp) {
         let Command::Copy(piece) = command else { return };
         match piece {
             Piece::Begin => {
-                // Those that were never ended.
-                let old = self.read.saturating_sub(self.size);
-                self.begun.retain(|_, (at, _)| *at >= old);
-                self.begun.insert(offset, (self.read, 0));
+                self.begun.retain(|_, begun| begun.heard_of + SILENCE > now);
+                self.begun.insert(offset, Begun { at: self.read, bytes: 0, heard_of: now });
             }
             Piece::Frame { begin, .. } | Piece::Jobs(begin, _) => {
-                if let Some((_, bytes)) = self.begun.get_mut(begin) {
-                    *bytes += weight;
+                if let Some(begun) = self.begun.get_mut(begin) {
+                    begun.bytes += weight;
+                    begun.heard_of = now;
                 }
             }
             Piece::End(begin) => {
-                if let Some((at, bytes)) = self.begun.remove(begin) {
-                    self.covered = self.covered.max(at);
-                    self.copy = bytes;
+                if let Some(begun) = self.begun.remove(begin)
+                    && begun.at >= self.covered
+                {
+                    self.covered = begun.at;
+                    self.copy = begun.bytes;
                 }
             }
         }
     }
 
-    /// Whether it is time for a copy, and nobody has begun one lately.
-    pub(super) fn wants_copy(&self) -> bool {
-        let lately = self.read.saturating_sub(self.size / 8);
-        self.since() >= self.size / 4 && self.begun.values().all(|(at, _)| *at < lately)
+    /// Whether it is time for a copy, and nobody is writing one.
+    pub(super) fn wants_copy(&self, now: Timestamp) -> bool {
+        let is_silent = |begun: &Begun| begun.heard_of + SILENCE <= now;
+        self.written() >= self.size / 8 && self.begun.values().all(is_silent)
     }
 
     /// Whether calls have to wait for a copy.
     pub(super) fn is_scarce(&self) -> bool {
-        self.since() >= self.size / 2
+        self.written() >= self.size / 4
     }
 
     /// Whether what lives takes so much that nothing should be added.
     pub(super) fn is_full(&self) -> bool {
-        self.copy >= self.size / 3
+        self.copy >= self.size / 5
     }
 
-    fn since(&self) -> u64 {
-        self.read - self.covered
+    /// Bytes since the beginning of the last whole copy, but for that copy itself.
+    fn written(&self) -> u64 {
+        (self.read - self.covered).saturating_sub(self.copy)
     }
 }
 
@@ -80,37 +101,51 @@ impl Room {
 mod tests {
     use super::*;
 
-    fn end(begin: u64) -> Command {
-        Command::Copy(Piece::End(begin))
+    const NOW: Timestamp = Timestamp::EPOCH;
+
+    fn room() -> Room {
+        Room::new(800 * BESIDE)
+    }
+
+    fn piece(room: &mut Room, begin: u64, bytes: u64, now: Timestamp) {
+        room.read(bytes - BESIDE);
+        room.note(0, &Command::Copy(Piece::Jobs(begin, Vec::new())), bytes, now);
     }
 
     #[test]
-    fn copies_begin_at_a_quarter_and_calls_wait_at_a_half() {
-        let mut room = Room::new(1_000);
-        room.read(249);
-        assert!(!room.wants_copy());
-        room.read(1);
-        assert!(room.wants_copy() && !room.is_scarce());
-        room.note(7, &Command::Copy(Piece::Begin), 0);
-        assert!(!room.wants_copy(), "one is under way");
-        room.read(250);
+    fn a_copy_begins_at_an_eighth_and_calls_wait_at_a_quarter() {
+        let mut room = room();
+        (0..99).for_each(|_| room.read(0));
+        assert!(!room.wants_copy(NOW));
+        room.read(0);
+        assert!(room.wants_copy(NOW) && !room.is_scarce());
+        room.note(7, &Command::Copy(Piece::Begin), 0, NOW);
+        assert!(!room.wants_copy(NOW), "one is under way");
+        (0..100).for_each(|_| room.read(0));
         assert!(room.is_scarce());
-        assert!(room.wants_copy(), "the first seems to have died");
-        room.note(7, &Command::Copy(Piece::Jobs(7, Vec::new())), 40);
-        room.note(7, &end(8), 0);
-        assert!(room.is_scarce(), "another copy has ended");
-        room.note(7, &end(7), 0);
+        piece(&mut room, 7, 40 * BESIDE, NOW + SILENCE);
+        assert!(!room.wants_copy(NOW + SILENCE), "it was heard of again");
+        assert!(room.wants_copy(NOW + SILENCE * 2), "whoever wrote it seems to have died");
+        room.note(8, &Command::Copy(Piece::End(6)), 0, NOW);
+        assert!(room.is_scarce(), "that was the end of another");
+        room.note(9, &Command::Copy(Piece::End(7)), 0, NOW);
         assert!(!room.is_scarce() && !room.is_full());
-        assert!(room.wants_copy(), "it began a while ago");
+        assert!(room.wants_copy(NOW), "an eighth was written meanwhile");
     }
 
     #[test]
-    fn a_copy_that_takes_a_third_is_too_large() {
-        let mut room = Room::new(900);
-        room.note(1, &Command::Copy(Piece::Begin), 0);
-        room.note(2, &Command::Copy(Piece::Jobs(1, Vec::new())), 300);
+    fn a_copy_counts_neither_as_written_nor_for_the_next() {
+        let mut room = room();
+        for round in 0..3 {
+            room.note(round, &Command::Copy(Piece::Begin), 0, NOW);
+            piece(&mut room, round, 159 * BESIDE, NOW);
+            room.note(99, &Command::Copy(Piece::End(round)), 0, NOW);
+            assert!(!room.wants_copy(NOW) && !room.is_scarce() && !room.is_full());
+        }
+        room.note(3, &Command::Copy(Piece::Begin), 0, NOW);
+        piece(&mut room, 3, 160 * BESIDE, NOW);
         assert!(!room.is_full());
-        room.note(3, &end(1), 0);
+        room.note(4, &Command::Copy(Piece::End(3)), 0, NOW);
         assert!(room.is_full());
     }
 }

@@ -95,12 +95,44 @@ async fn read(shared: &Arc<Shared>) -> Result<()> {
             last = Some(delivery.delivery_tag);
             messages.push((offset_of(&delivery)?, Bytes::from(delivery.data)));
         }
+        if jumps(shared, &messages) && !reaches_back(shared).await? {
+            tracing::warn!("the log was cut faster than it was read; it is read anew");
+            begin_anew(shared);
+            return Ok(());
+        }
         apply_all(shared, messages)?;
         if let Some(tag) = last {
             channel.basic_ack(tag, BasicAckOptions { multiple: true }).await.map_err(|error| {
                 of_call("read the log", Effect::None, shared.consume.server(), &error)
             })?;
         }
+    }
+}
+
+/// Whether offsets are left out between these messages and those before. The broker leaves some out for
+/// notes of its own; but it also jumps over what it has cut off before a slow reader.
+fn jumps(shared: &Shared, messages: &[(u64, Bytes)]) -> bool {
+    let mut next = shared.state().next_offset;
+    messages.iter().any(|(offset, _)| {
+        let jumps = next.is_some_and(|next| *offset > next);
+        next = Some(offset + 1);
+        jumps
+    })
+}
+
+/// Whether the log begins before what is to be read next.
+async fn reaches_back(shared: &Shared) -> Result<bool> {
+    let next = shared.state().next_offset;
+    let (_channel, mut consumer) = attach(shared, None, 1).await?;
+    match tokio::time::timeout(shared.settings.response_timeout, consumer.next()).await {
+        Ok(Some(Ok(oldest))) => {
+            let oldest = offset_of(&oldest)?;
+            Ok(next.is_none_or(|next| oldest <= next))
+        }
+        Ok(Some(Err(error))) => {
+            Err(of_call("read the log", Effect::None, shared.consume.server(), &error))
+        }
+        Ok(None) | Err(_) => Err(shared.unanswered("read the log", Effect::None)),
     }
 }
 
@@ -224,7 +256,8 @@ fn apply_all(shared: &Arc<Shared>, messages: Vec<(u64, Bytes)>) -> Result<()> {
             state.window.push(offset, message);
             state.next_offset = Some(offset + 1);
             for (index, entry) in entries.into_iter().enumerate() {
-                state.room.note(offset, &entry.command, append::weight(&entry.command) as u64);
+                let weight = append::weight(&entry.command) as u64;
+                state.room.note(offset, &entry.command, weight, shared.clock.now());
                 apply(shared, &mut state, offset, index as u32, entry);
             }
             shared.read.fetch_add(1, Ordering::Relaxed);
@@ -245,7 +278,7 @@ fn apply(shared: &Arc<Shared>, state: &mut State, offset: u64, index: u32, entry
         Applied::Reply(reply) => {
             if own {
                 answer(shared, state, number, Some(reply), At { offset, now });
-                if state.room.wants_copy() {
+                if state.room.wants_copy(shared.clock.now()) {
                     compact::start(shared);
                 }
             }
@@ -257,9 +290,11 @@ fn apply(shared: &Arc<Shared>, state: &mut State, offset: u64, index: u32, entry
                 answer(shared, state, number, looks.then_some(Reply::Seen), At { offset, now });
             }
         }
-        Applied::Gap { forgotten } => {
+        Applied::Gap { last } => {
             if own {
-                state.forgotten |= forgotten;
+                // What is missing is not among what can be written again: the log has lost its end.
+                let first = state.sent.front().map_or(number, |sent| sent.number);
+                state.forgotten |= first > last + 1;
                 shared.again.notify_one();
             }
         }
@@ -277,6 +312,7 @@ fn answer(shared: &Shared, state: &mut State, number: u64, reply: Option<Reply>,
         return;
     }
     let sent = state.sent.pop_front();
+    state.waiting_bytes -= sent.as_ref().map_or(0, |sent| sent.call.weight);
     if reply.is_some() {
         shared.caught_up.store(true, Ordering::Relaxed);
         shared.troubles().take();

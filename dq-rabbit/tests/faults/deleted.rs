@@ -133,13 +133,20 @@ async fn jobs_on_their_way_come_back_into_a_new_log() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_log_with_something_else_in_it_is_not_guessed_at() {
+async fn what_is_not_ours_in_the_log_is_passed_over_and_what_is_newer_is_not_guessed_at() {
     let config = config("garbage");
     let backend = open(&config).await;
     let new = later(job("q"));
     backend.schedule(vec![new]).await.unwrap();
     let (_connection, channel) = stranger(config.url.expose()).await;
-    publish(&channel, "dq.v1.log", "", b"garbage", BasicProperties::default()).await;
+    for garbage in [&b"garbage"[..], b"", b"d", b"\x01"] {
+        publish(&channel, "dq.v1.log", "", garbage, BasicProperties::default()).await;
+    }
+    backend.schedule(vec![later(job("q"))]).await.unwrap();
+    assert_eq!(stats(&*backend, "q").await.scheduled, 2);
+    assert_eq!(stats(&*open(&config).await, "q").await.scheduled, 2, "a newcomer, too");
+
+    publish(&channel, "dq.v1.log", "", b"dq\x63", BasicProperties::default()).await;
     let garbage = async || {
         let answer = backend.schedule(vec![job("q")]).await;
         let Err(error) = answer else { return false };
