@@ -59,7 +59,7 @@ impl Inspector<'_> {
             findings.push(finding(
                 Severity::Error,
                 "rabbitmq.log-full",
-                "the jobs that are pending or dead take more than a third of the log; nothing more \
+                "the jobs that are pending or dead take more than a fifth of the log; nothing more \
                  is accepted"
                     .to_owned(),
                 "remove dead jobs, or set a larger `log_size_mib` with another `prefix` and drain \

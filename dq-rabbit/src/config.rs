@@ -61,7 +61,7 @@ pub struct RabbitConfig {
     pub response_timeout: Duration,
     /// How much of the log of all changes the broker keeps, in MiB: 1024 unless set, at least 16.
     /// Cannot be changed once it is declared. Each node with a copy of the log needs as much disk, and
-    /// all jobs, the dead ones too, may take a third of it with their payloads: they are written
+    /// all jobs, the dead ones too, may take a fifth of it with their payloads: they are written
     /// again before the log forgets them. Beyond that, nothing more is accepted.
     #[serde(default = "default_log_size")]
     pub log_size_mib: u32,

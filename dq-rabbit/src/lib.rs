@@ -35,7 +35,7 @@
 //! The log keeps `log_size_mib`. Before the broker could cut off what is live, a process writes a copy of
 //! the state into it, payloads included; who starts later reads from such a copy on. Calls wait if that
 //! takes long, and `schedule` answers [`Full`](dq_core::ErrorKind::Full) while a copy would take more than a
-//! third of the log.
+//! fifth of the log.
 //!
 //! # What is exact, and what is not
 //!

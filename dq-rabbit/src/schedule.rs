@@ -21,7 +21,7 @@ impl Desk {
         if self.log.is_full() {
             return Err(Error::new(
                 ErrorKind::Full,
-                "the jobs in the log take more than a third of what the broker keeps of it",
+                "the jobs in the log take more than a fifth of what the broker keeps of it",
             )
             .remedy("run or remove jobs, or raise `log_size_mib`, with another `prefix`")
             .operation("schedule"));

@@ -96,9 +96,9 @@ async fn what_lives_outlasts_the_beginning_of_the_log() {
     assert_eq!(before.1.len(), 299 + 20);
 
     // Four times what the broker keeps.
-    for round in 0..16 {
+    for round in 0..32 {
         let jobs: Vec<_> =
-            (0..40).map(|_| job(&entropy, busy, Bytes::from(vec![round; 100 * 1024]))).collect();
+            (0..20).map(|_| job(&entropy, busy, Bytes::from(vec![round; 100 * 1024]))).collect();
         let names: Vec<_> = jobs.iter().map(|job| JobRef::new(busy.clone(), job.id)).collect();
         backend.schedule(jobs).await.unwrap();
         backend.cancel(&names).await.unwrap();

@@ -234,7 +234,14 @@ impl Log {
 
     /// Whether what lives takes so much of the log that nothing should be added.
     pub(crate) fn is_full(&self) -> bool {
-        self.shared.state().room.is_full()
+        let mut state = self.shared.state();
+        let jobs = state.replica.machine().len();
+        let is_full = state.room.is_full();
+        // As the last copy had it. If much has ended since, the next tells better.
+        if is_full && state.room.has_shrunk_to(jobs, self.shared.clock.now()) {
+            compact::start(&self.shared);
+        }
+        is_full
     }
 
     /// A look at the state as it was read last, without a call.

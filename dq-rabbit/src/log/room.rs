@@ -26,8 +26,9 @@ pub(super) struct Room {
     read: u64,
     /// Where the last whole copy began.
     covered: u64,
-    /// Bytes of the last whole copy.
+    /// Bytes and jobs of the last whole copy.
     copy: u64,
+    jobs: usize,
     /// Copies under way, by the offset at which they began.
     begun: HashMap<u64, Begun>,
 }
@@ -37,12 +38,13 @@ pub(super) struct Room {
 struct Begun {
     at: u64,
     bytes: u64,
+    jobs: usize,
     heard_of: Timestamp,
 }
 
 impl Room {
     pub(super) fn new(size: u64) -> Self {
-        Self { size, read: 0, covered: 0, copy: 0, begun: HashMap::new() }
+        Self { size, read: 0, covered: 0, copy: 0, jobs: 0, begun: HashMap::new() }
     }
 
     /// Takes a message into account.
@@ -56,11 +58,15 @@ impl Room {
         match piece {
             Piece::Begin => {
                 self.begun.retain(|_, begun| begun.heard_of + SILENCE > now);
-                self.begun.insert(offset, Begun { at: self.read, bytes: 0, heard_of: now });
+                self.begun
+                    .insert(offset, Begun { at: self.read, bytes: 0, jobs: 0, heard_of: now });
             }
             Piece::Frame { begin, .. } | Piece::Jobs(begin, _) => {
                 if let Some(begun) = self.begun.get_mut(begin) {
                     begun.bytes += weight;
+                    if let Piece::Jobs(_, jobs) = piece {
+                        begun.jobs += jobs.len();
+                    }
                     begun.heard_of = now;
                 }
             }
@@ -70,6 +76,7 @@ impl Room {
                 {
                     self.covered = begun.at;
                     self.copy = begun.bytes;
+                    self.jobs = begun.jobs;
                 }
             }
         }
@@ -89,6 +96,12 @@ impl Room {
     /// Whether what lives takes so much that nothing should be added.
     pub(super) fn is_full(&self) -> bool {
         self.copy >= self.size / 5
+    }
+
+    /// Whether so many fewer jobs live now that another copy would be much smaller.
+    pub(super) fn has_shrunk_to(&self, jobs: usize, now: Timestamp) -> bool {
+        let is_silent = |begun: &Begun| begun.heard_of + SILENCE <= now;
+        jobs * 4 <= self.jobs * 3 && self.begun.values().all(is_silent)
     }
 
     /// Bytes since the beginning of the last whole copy, but for that copy itself.

@@ -74,10 +74,10 @@ async fn who_was_away_and_who_comes_later_know_what_all_others_know() {
     let new = after(3_000, job("hinted"));
     backend.schedule(vec![new.clone()]).await.unwrap();
     // Three times what the broker keeps.
-    for _ in 0..12 {
+    for _ in 0..24 {
         let big =
             || dq_core::NewJob { payload: vec![b'x'; 512 * 1024].into(), ..later(job("big")) };
-        let jobs: Vec<_> = (0..8).map(|_| big()).collect();
+        let jobs: Vec<_> = (0..4).map(|_| big()).collect();
         persist(|| backend.schedule(jobs.clone())).await;
         let names: Vec<_> = jobs.iter().map(by_id).collect();
         persist(|| backend.cancel(&names)).await;
