@@ -22,6 +22,8 @@ pub(crate) struct Conditions {
     sqlite: &'static str,
     /// Only if it is measured.
     redis: Option<String>,
+    /// Likewise.
+    rabbit: Option<String>,
     load_before: String,
     /// Filled in by [`Self::finish`].
     load_after: String,
@@ -30,8 +32,13 @@ pub(crate) struct Conditions {
 
 impl Conditions {
     /// `dir` is where the files of the run will lie.
-    /// `redis` is the version of the server, if there is to be one.
-    pub(crate) fn observe(dir: &Path, quick: bool, redis: Option<String>) -> Self {
+    /// `redis` and `rabbit` are the versions of the servers, if there are to be such.
+    pub(crate) fn observe(
+        dir: &Path,
+        quick: bool,
+        redis: Option<String>,
+        rabbit: Option<String>,
+    ) -> Self {
         Self {
             date: dq::Timestamp::from(SystemTime::now()).to_string(),
             revision: output("git", &["describe", "--always", "--dirty"]),
@@ -43,6 +50,7 @@ impl Conditions {
             rustc: output("rustc", &["--version"]),
             sqlite: dq::sqlite::rusqlite::version(),
             redis,
+            rabbit,
             load_before: read("/proc/loadavg"),
             load_after: String::new(),
             quick,
@@ -67,6 +75,9 @@ impl fmt::Display for Conditions {
         writeln!(f, "SQLite       {}", self.sqlite)?;
         if let Some(redis) = &self.redis {
             writeln!(f, "Redis        {redis}, nothing kept on disk")?;
+        }
+        if let Some(rabbit) = &self.rabbit {
+            writeln!(f, "RabbitMQ     {rabbit}, one node, two schedulers")?;
         }
         writeln!(f, "load average {}", self.load_before)?;
         if !self.load_after.is_empty() {

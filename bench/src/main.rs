@@ -10,6 +10,7 @@ mod lateness;
 mod measure;
 mod memory;
 mod probe;
+mod rabbit;
 mod raw;
 mod redis;
 mod sqlite;
@@ -36,7 +37,8 @@ Measures dq and prints a table of figures.
 
 usage: dq-bench [--only GROUP]… [--dir DIR] [--json FILE] [--quick]
 
-  --only GROUP  just this group: index, memory, idle, sqlite, lateness, redis
+  --only GROUP  just this group: index, memory, idle, sqlite, lateness, redis,
+                rabbit
   --dir DIR     where the files of the run lie, on the disk to be measured
                 (default: target/dq-bench)
   --json FILE   writes conditions and figures to a file, too
@@ -60,13 +62,14 @@ impl Plan {
 
 type Group = (&'static str, fn(&Plan) -> Result<Vec<Figure>>);
 
-const GROUPS: [Group; 6] = [
+const GROUPS: [Group; 7] = [
     ("index", index::run),
     ("memory", memory::run),
     ("idle", idle::run),
     ("sqlite", sqlite::run),
     ("lateness", lateness::run),
     ("redis", redis::run),
+    ("rabbit", rabbit::run),
 ];
 
 #[derive(Debug, Default)]
@@ -147,7 +150,8 @@ fn run_all(options: &Options) -> Result<()> {
     fs::create_dir_all(&base)?;
     let asked = |group: &str| options.only.is_empty() || options.only.iter().any(|o| o == group);
     let redis = asked("redis").then(redis::version).transpose()?;
-    let mut conditions = Conditions::observe(&base, options.quick, redis);
+    let rabbit = asked("rabbit").then(rabbit::version).transpose()?;
+    let mut conditions = Conditions::observe(&base, options.quick, redis, rabbit);
     println!("{conditions}");
     let mut figures = Vec::new();
     for (name, _) in GROUPS {
@@ -193,6 +197,7 @@ fn run_part(name: &str, args: &[OsString]) -> Result<()> {
             Ok(())
         }
         (sqlite::VICTIM, [file]) => sqlite::victim(Path::new(file)),
+        (rabbit::READER, [url]) => rabbit::reader(&url.to_string_lossy()),
         _ => Err("there is no such part".into()),
     }
 }

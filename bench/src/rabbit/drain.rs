@@ -1,0 +1,52 @@
+//! Jobs that go out by claims and settlements.
+
+use std::time::Duration;
+
+use super::server::{Server, cost_of};
+use super::store;
+use super::{BATCH, BULK, runtime};
+use crate::measure::{median, micros, rate};
+use crate::table::Figure;
+use crate::{Plan, Result, progress};
+
+pub(super) fn measure(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
+    let jobs = plan.size(50_000, 5_000);
+    let vhost = server.vhost();
+    let runtime = runtime();
+    let backend = runtime.block_on(store::open(vhost.url()))?;
+    let mut workload = store::plain(27);
+    let (mut rates, mut brokers, mut clients) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..plan.size(5, 2) {
+        runtime.block_on(async {
+            for _ in 0..jobs / BULK {
+                let bulk = store::after(&mut workload, Duration::ZERO, BULK);
+                let _ = backend.schedule(bulk).await?;
+            }
+            Result::Ok(())
+        })?;
+        let draining = backend.clone();
+        let drain = async move {
+            for _ in 0..jobs / BATCH {
+                let leases = store::claim(&*draining, BATCH).await?;
+                store::settle(&*draining, &leases).await?;
+            }
+            Result::Ok(())
+        };
+        let run = || runtime.block_on(async { tokio::spawn(drain).await? });
+        let ((), cost) = cost_of(server, run)?;
+        rates.push(rate(jobs, cost.wall));
+        brokers.push(micros(cost.broker) / jobs as f64);
+        clients.push(micros(cost.client) / jobs as f64);
+    }
+    runtime.block_on(backend.close())?;
+    let (rate, broker, client) = (median(rates), median(brokers), median(clients));
+    let name = format!("claim and settle by {BATCH}");
+    progress(format_args!(
+        "{name}: {rate:.0} jobs/s, broker {broker:.1} µs, client {client:.1} µs"
+    ));
+    Ok(vec![
+        Figure::new(&*name, rate, "jobs/s"),
+        Figure::new(format!("{name}: broker CPU"), broker, "µs/job"),
+        Figure::new(format!("{name}: client CPU"), client, "µs/job"),
+    ])
+}

@@ -1,0 +1,133 @@
+//! What a delayed job costs the broker on our ladder, beside the layout of NServiceBus and Celery.
+
+use std::time::Duration;
+
+use futures_util::{FutureExt, StreamExt};
+use lapin::options::{BasicAckOptions, BasicConsumeOptions, BasicPublishOptions, BasicQosOptions};
+use lapin::types::FieldTable;
+use lapin::{BasicProperties, Channel};
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::ladder::{self, BINARY, CALENDAR, Layout, READY};
+use super::raw::{Raw, confirmed};
+use super::server::{Server, cost_of};
+use super::{PAYLOAD, runtime};
+use crate::measure::{median, micros};
+use crate::table::Figure;
+use crate::workload::scatter;
+use crate::{Plan, Result, progress};
+
+/// Jobs a second. Few enough that the binary layout can follow on a slow machine.
+const PER_SECOND: u64 = 200;
+
+/// Share of the binary layout's cost.
+const AIM: f64 = 0.5;
+
+const MINUTE: u64 = 60_000;
+const DAY: u64 = 86_400_000;
+
+/// The delay of a job by its number, in milliseconds.
+type Delay = fn(u64) -> u64;
+
+pub(super) fn measure(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
+    let jobs = PER_SECOND * plan.size(8, 3);
+    let vhost = server.vhost();
+    let runtime = runtime();
+    let raw = runtime.block_on(async {
+        let raw = Raw::connect(vhost.url()).await?;
+        ladder::ready(&raw.channel).await?;
+        CALENDAR.declare(&raw.channel).await?;
+        BINARY.declare(&raw.channel).await?;
+        Result::Ok(raw)
+    })?;
+    let cases: [(&str, Delay); 3] = [
+        ("no delay", |_| 0),
+        ("15 min", |_| 15 * MINUTE),
+        ("random, less than a day", |job| scatter(job) % DAY),
+    ];
+    let mut figures = Vec::new();
+    for (name, delay) in cases {
+        let cost = |layout: &Layout| {
+            let run = || runtime.block_on(run(&raw, layout, jobs, delay));
+            let ((), cost) = cost_of(server, run)?;
+            Result::Ok(micros(cost.broker) / jobs as f64)
+        };
+        let (mut ours, mut theirs, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..plan.size(5, 2) {
+            let (own, binary) = (cost(&CALENDAR)?, cost(&BINARY)?);
+            progress(format_args!(
+                "{name}: {own:.0} µs, binary {binary:.0} µs: {:.2}",
+                own / binary
+            ));
+            ours.push(own);
+            theirs.push(binary);
+            ratios.push(own / binary);
+        }
+        let own = median(ours);
+        if delay(1) == 0 {
+            figures.push(Figure::new("fire side, broker CPU, no delay", own, "µs/job"));
+            continue;
+        }
+        figures.push(
+            Figure::new(format!("fire side, broker CPU, {name}"), own, "µs/job")
+                .over(own / median(ratios), "binary")
+                .ratio_at_most(AIM),
+        );
+        let hops = |layout: &Layout| {
+            (0..jobs).map(|job| layout.hops(delay(job))).sum::<usize>() as f64 / jobs as f64
+        };
+        let row = format!("fire side, queues on the way, {name}");
+        figures.push(Figure::new(row, hops(&CALENDAR), "").over(hops(&BINARY), "binary"));
+    }
+    runtime.block_on(raw.close())?;
+    Ok(figures)
+}
+
+/// Publishes at a steady rate, and takes all that comes out.
+async fn run(raw: &Raw, layout: &Layout, jobs: u64, delay: Delay) -> Result<()> {
+    let taking = raw.connection.create_channel().await?;
+    taking.basic_qos(2_000, BasicQosOptions::default()).await?;
+    let ((), ()) =
+        tokio::try_join!(publish(&raw.channel, layout, jobs, delay), take(&taking, jobs))?;
+    Ok(taking.close(200, "done".into()).await?)
+}
+
+async fn publish(channel: &Channel, layout: &Layout, jobs: u64, delay: Delay) -> Result<()> {
+    let payload = [0x5a; PAYLOAD];
+    let mut waiting = Vec::new();
+    let mut steps = interval(Duration::from_millis(1_000 / PER_SECOND));
+    steps.set_missed_tick_behavior(MissedTickBehavior::Burst);
+    for job in 0..jobs {
+        steps.tick().await;
+        let (exchange, key) = layout.route(delay(job));
+        let confirm = channel.basic_publish(
+            exchange.into(),
+            key.into(),
+            BasicPublishOptions::default(),
+            &payload,
+            BasicProperties::default().with_delivery_mode(2),
+        );
+        waiting.push(confirm.await?);
+    }
+    for confirm in waiting {
+        confirmed(confirm).await?;
+    }
+    Ok(())
+}
+
+/// Takes that many messages, and acknowledges as many at once as there are.
+async fn take(channel: &Channel, jobs: u64) -> Result<()> {
+    let (options, none) = (BasicConsumeOptions::default(), FieldTable::default());
+    let mut consumer = channel.basic_consume(READY.into(), "".into(), options, none).await?;
+    let mut taken = 0;
+    while taken < jobs {
+        let mut delivery = consumer.next().await.ok_or("the broker ended a consumer")??;
+        taken += 1;
+        while let Some(Some(next)) = consumer.next().now_or_never() {
+            delivery = next?;
+            taken += 1;
+        }
+        channel.basic_ack(delivery.delivery_tag, BasicAckOptions { multiple: true }).await?;
+    }
+    Ok(())
+}

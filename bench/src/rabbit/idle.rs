@@ -1,0 +1,85 @@
+//! What a runner sends while there is nothing to do.
+
+use std::time::Duration;
+
+use super::runtime;
+use super::server::Server;
+use super::store;
+use crate::idle::{Nothing, QUEUES};
+use crate::measure::millis;
+use crate::table::Figure;
+use crate::{Plan, Result, progress};
+
+/// Messages that clients published, that were delivered to them, and that they acknowledged.
+const MESSAGES: [&str; 3] =
+    ["messages_received_total", "messages_delivered_total", "messages_acknowledged_total"];
+
+/// Bytes of a heartbeat.
+const HEARTBEAT: u64 = 8;
+
+pub(super) fn measure(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
+    let window = plan.size(Duration::from_secs(60), Duration::from_secs(12));
+    let vhost = server.vhost();
+    let runtime = runtime();
+    let dq = runtime.block_on(store::dq(&vhost))?;
+    let mut runner = dq.runner().without_linked_handlers();
+    for number in 0..QUEUES {
+        runner = runner.handler(Nothing { code: format!("IDLE_{number}") });
+    }
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let running = runtime.spawn(runner.run_until(async move {
+        // A sender that is dropped means the end, too.
+        let _ = stopped.await;
+    }));
+    // Starting is not idling: each queue of the broker is declared.
+    std::thread::sleep(Duration::from_secs(5));
+    let (before, cpu) = (Sent::until_now(server)?, server.cpu());
+    std::thread::sleep(window);
+    let (after, cpu) = (Sent::until_now(server)?, server.cpu() - cpu);
+    drop(stop);
+    runtime.block_on(running)??;
+    runtime.block_on(dq.close())?;
+    let minutes = window.as_secs_f64() / 60.0;
+    let messages = (after.messages - before.messages) as f64 / minutes;
+    let bytes = (after.beyond_heartbeats - before.beyond_heartbeats) as f64 / minutes;
+    let cpu = millis(cpu) / window.as_secs_f64();
+    let name = format!("idle, {QUEUES} queues");
+    progress(format_args!(
+        "{name}: {messages} messages and {bytes} bytes beyond heartbeats a minute, broker {cpu:.1} ms/s"
+    ));
+    Ok(vec![
+        Figure::new(format!("{name}: published, delivered, acknowledged"), messages, "/min")
+            .at_most(0.0),
+        Figure::new(format!("{name}: sent beyond heartbeats"), bytes, "B/min").at_most(0.0),
+        Figure::new(format!("{name}: broker CPU"), cpu, "ms/s"),
+    ])
+}
+
+/// What clients have sent so far.
+#[derive(Debug)]
+struct Sent {
+    messages: u64,
+    beyond_heartbeats: i64,
+}
+
+impl Sent {
+    fn until_now(server: &Server) -> Result<Self> {
+        let mut messages = 0;
+        for counter in MESSAGES {
+            messages += server.number(&format!(
+                "lists:sum([maps:get({counter}, Counters, 0) || \
+                 Counters <- maps:values(rabbit_global_counters:overview())])"
+            ))?;
+        }
+        let of_connections = |what: &str| {
+            server.number(&format!(
+                "lists:sum([Value || [{{{what}, Value}}] <- \
+                 rabbit_networking:connection_info_all([{what}])])"
+            ))
+        };
+        let (bytes, packets) = (of_connections("recv_oct")?, of_connections("recv_cnt")?);
+        // A heartbeat goes alone, so whatever else goes makes packets larger.
+        let beyond_heartbeats = i64::try_from(bytes)? - i64::try_from(HEARTBEAT * packets)?;
+        Ok(Self { messages, beyond_heartbeats })
+    }
+}

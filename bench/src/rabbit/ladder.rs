@@ -1,0 +1,140 @@
+//! Ladders of queues by the client alone, declared as the backend declares its own.
+
+use std::fmt::Write as _;
+
+use lapin::options::{
+    ExchangeBindOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions,
+};
+use lapin::types::{FieldTable, ShortString};
+use lapin::{Channel, ExchangeKind};
+
+use super::raw::{quorum, text};
+use crate::Result;
+
+/// The queue from which messages are taken.
+pub(super) const READY: &str = "ready";
+
+/// Where all messages come out.
+pub(super) const DUE: &str = "due";
+
+/// How a delay is written in digits; for each that is not zero there is a queue.
+#[derive(Debug)]
+pub(super) struct Layout {
+    pub(super) name: &'static str,
+    /// From the lowest digit up.
+    radices: &'static [u32],
+    /// What the lowest digit counts.
+    tick_ms: u64,
+    /// How long a queue really holds a message, in milliseconds: by level, for each count of its digit.
+    scaled_ms: &'static [u32],
+}
+
+/// The backend's own. With true times, its units are a quarter of a second, a second, a minute and
+/// so on.
+pub(super) const CALENDAR: Layout = Layout {
+    name: "calendar",
+    radices: &[4, 60, 60, 24, 30, 12, 10],
+    tick_ms: 250,
+    scaled_ms: &[100, 25, 25, 50, 50, 50, 50],
+};
+
+/// That of NServiceBus and Celery, from a second up.
+pub(super) const BINARY: Layout =
+    Layout { name: "binary", radices: &[2; 28], tick_ms: 1_000, scaled_ms: &[300; 28] };
+
+impl Layout {
+    /// The digits of a delay, from the lowest.
+    fn digits(&self, delay_ms: u64) -> Vec<u32> {
+        let mut ticks = delay_ms / self.tick_ms;
+        let digit = |radix: &u32| {
+            let digit = ticks % u64::from(*radix);
+            ticks /= u64::from(*radix);
+            u32::try_from(digit).expect("a digit is smaller than its radix")
+        };
+        self.radices.iter().map(digit).collect()
+    }
+
+    /// Through how many queues a delay leads.
+    pub(super) fn hops(&self, delay_ms: u64) -> usize {
+        self.digits(delay_ms).iter().filter(|digit| **digit != 0).count()
+    }
+
+    /// The exchange and the routing key for a delay.
+    pub(super) fn route(&self, delay_ms: u64) -> (String, String) {
+        let digits = self.digits(delay_ms);
+        let mut key = String::new();
+        for digit in digits.iter().rev() {
+            // Writing to a String cannot fail.
+            let _ = write!(key, "{digit}.");
+        }
+        key.push_str(READY);
+        let highest = digits.iter().rposition(|digit| *digit != 0);
+        (highest.map_or_else(|| DUE.to_owned(), |level| self.exchange(level)), key)
+    }
+
+    fn exchange(&self, level: usize) -> String {
+        format!("{}.l{level}", self.name)
+    }
+
+    /// The exchange of the level below.
+    fn below(&self, level: usize) -> String {
+        level.checked_sub(1).map_or_else(|| DUE.to_owned(), |below| self.exchange(below))
+    }
+
+    /// Declares all of it; [`ready`] has to be there.
+    pub(super) async fn declare(&self, channel: &Channel) -> Result<()> {
+        let levels = self.radices.len();
+        for (level, radix) in self.radices.iter().enumerate() {
+            let (exchange, below) = (ShortString::from(self.exchange(level)), self.below(level));
+            topic(channel, &exchange).await?;
+            let key = |digit: u32| {
+                ShortString::from(format!("{}{digit}.#", "*.".repeat(levels - 1 - level)))
+            };
+            let (options, none) = (ExchangeBindOptions::default(), FieldTable::default());
+            let bind = channel.exchange_bind(
+                below.as_str().into(),
+                exchange.clone(),
+                key(0),
+                options,
+                none,
+            );
+            bind.await?;
+            for digit in 1..*radix {
+                let queue = ShortString::from(format!("{exchange}.{digit}"));
+                let mut arguments = quorum();
+                let ttl = i64::from(digit * self.scaled_ms[level]);
+                arguments.insert("x-message-ttl".into(), ttl.into());
+                arguments.insert("x-dead-letter-exchange".into(), text(&below));
+                arguments.insert("x-dead-letter-strategy".into(), text("at-least-once"));
+                arguments.insert("x-overflow".into(), text("reject-publish"));
+                declare(channel, &queue, arguments).await?;
+                let (options, none) = (QueueBindOptions::default(), FieldTable::default());
+                channel.queue_bind(queue, exchange.clone(), key(digit), options, none).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Declares where messages come out, and the queue that they wait in for whoever takes them.
+pub(super) async fn ready(channel: &Channel) -> Result<()> {
+    topic(channel, &DUE.into()).await?;
+    declare(channel, &READY.into(), quorum()).await?;
+    let (key, options, none) =
+        (format!("#.{READY}"), QueueBindOptions::default(), FieldTable::default());
+    channel.queue_bind(READY.into(), DUE.into(), key.into(), options, none).await?;
+    Ok(())
+}
+
+async fn topic(channel: &Channel, name: &ShortString) -> Result<()> {
+    let options = ExchangeDeclareOptions { durable: true, ..ExchangeDeclareOptions::default() };
+    let none = FieldTable::default();
+    channel.exchange_declare(name.clone(), ExchangeKind::Topic, options, none).await?;
+    Ok(())
+}
+
+async fn declare(channel: &Channel, name: &ShortString, arguments: FieldTable) -> Result<()> {
+    let options = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
+    channel.queue_declare(name.clone(), options, arguments).await?;
+    Ok(())
+}

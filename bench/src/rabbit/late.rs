@@ -1,0 +1,106 @@
+//! How late handlers start.
+
+use std::time::Duration;
+
+use dq::Backend as _;
+
+use super::server::{Server, cost_of};
+use super::store::{self, HOUR, now};
+use super::{BULK, runtime};
+use crate::lateness::{figures, schedule};
+use crate::measure::micros;
+use crate::probe::{Bench, Probe};
+use crate::table::Figure;
+use crate::workload::scatter;
+use crate::{Plan, Result, progress};
+
+const PER_SECOND: usize = 2_500;
+
+/// Bounds of median and 99th percentile in milliseconds.
+const AIM: Option<(f64, f64)> = Some((2.0, 10.0));
+
+pub(super) fn measure(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
+    let mut rows = steady(plan, server)?;
+    rows.extend(behind_many(plan, server)?);
+    Ok(rows)
+}
+
+/// Many jobs, due at random within some ten seconds that begin when all are stored.
+fn steady(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
+    let jobs = plan.size(100_000, 10_000);
+    let spread = (jobs / PER_SECOND) as u64 * 1_000;
+    let lead = plan.size(Duration::from_secs(15), Duration::from_secs(4));
+    let vhost = server.vhost();
+    let runtime = runtime();
+    let dq = runtime.block_on(store::dq(&vhost))?;
+    let probe = Probe::timing(jobs).concurrency(256);
+    let running = probe.clone();
+    let whole = async move {
+        let first = now() + lead;
+        let due = move |job| first + Duration::from_millis(scatter(job as u64) % spread);
+        // A task, since that is where a program has its runner.
+        tokio::spawn(async move {
+            schedule(&dq, jobs, due).await?;
+            if now() > first {
+                return Err("the first job was due before the last was stored".into());
+            }
+            let left = first.as_millis() - now().as_millis();
+            progress(format_args!("{jobs} jobs stored, the first due in {left} ms"));
+            running.run(&dq).await?;
+            dq.close().await?;
+            Result::Ok(())
+        })
+        .await?
+    };
+    let ((), cost) = cost_of(server, || runtime.block_on(whole))?;
+    let name = format!("lateness, {jobs} jobs, {PER_SECOND} due/s");
+    let mut rows = figures(&name, &probe, AIM);
+    let (broker, client) = (micros(cost.broker) / jobs as f64, micros(cost.client) / jobs as f64);
+    progress(format_args!("{name}: broker {broker:.0} µs, client {client:.0} µs a job"));
+    rows.push(Figure::new(format!("{name}: broker CPU"), broker, "µs/job"));
+    rows.push(Figure::new(format!("{name}: client CPU"), client, "µs/job"));
+    Ok(rows)
+}
+
+/// A job that is due soon, now and then, behind many that are due in an hour.
+fn behind_many(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
+    let pending = plan.size(100_000, 10_000);
+    let jobs = plan.size(200, 40);
+    let vhost = server.vhost();
+    let runtime = runtime();
+    let dq = runtime.block_on(store::dq(&vhost))?;
+    runtime.block_on(async {
+        let mut workload = store::plain(24);
+        for _ in 0..pending / BULK {
+            let bulk = store::after(&mut workload, HOUR, BULK);
+            dq.backend().schedule(bulk).await?;
+        }
+        Result::Ok(())
+    })?;
+    let mut rows = Vec::new();
+    for seconds in [1, 2] {
+        let probe = Probe::timing(jobs);
+        let running = probe.clone();
+        let dq = dq.clone();
+        runtime.block_on(async move {
+            let producer = {
+                let dq = dq.clone();
+                tokio::spawn(async move {
+                    for _ in 0..jobs {
+                        // Apart from each other by something that is no whole number of milliseconds.
+                        tokio::time::sleep(Duration::from_micros(25_300)).await;
+                        let delay = Duration::from_secs(seconds);
+                        let _ = dq.schedule::<Bench>(String::new()).after(delay).await?;
+                    }
+                    Result::Ok(())
+                })
+            };
+            tokio::spawn(async move { running.run(&dq).await.map(drop) }).await??;
+            producer.await?
+        })?;
+        let name = format!("lateness, {seconds} s jobs behind {pending} of an hour");
+        rows.extend(figures(&name, &probe, AIM));
+    }
+    runtime.block_on(dq.close())?;
+    Ok(rows)
+}

@@ -1,0 +1,123 @@
+//! What it takes to open a backend whose log is long.
+
+use std::time::{Duration, Instant};
+
+use dq::{JobRef, QueueName};
+
+use super::server::Server;
+use super::store::{self, HOUR};
+use super::{BULK, runtime};
+use crate::measure::{median, millis, process_cpu, resident};
+use crate::table::Figure;
+use crate::workload::QUEUE;
+use crate::{Plan, Result, part, progress};
+
+/// A process that opens the backend and says what that took.
+pub(crate) const READER: &str = "rabbit-reader";
+
+/// For a log with 100,000 entries.
+const AIM: Duration = Duration::from_secs(2);
+
+/// Callers of the log that is written one call at a time.
+const CALLERS: usize = 8;
+
+pub(super) fn measure(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
+    let count = plan.size(100_000, 10_000);
+    let runtime = runtime();
+    let mut figures = Vec::new();
+    let empty = {
+        let vhost = server.vhost();
+        runtime.block_on(async { Result::Ok(store::open(vhost.url()).await?.close().await?) })?;
+        read(plan, vhost.url())?
+    };
+    figures.push(Figure::new("open: an empty log", empty.millis, "ms"));
+
+    let vhost = server.vhost();
+    let ids = runtime.block_on(async {
+        let backend = store::open(vhost.url()).await?;
+        let mut workload = store::plain(26);
+        let mut ids = Vec::with_capacity(count);
+        for _ in 0..count / BULK {
+            let bulk = store::after(&mut workload, HOUR, BULK);
+            ids.extend(bulk.iter().map(|job| job.id));
+            let _ = backend.schedule(bulk).await?;
+        }
+        backend.close().await?;
+        Result::Ok(ids)
+    })?;
+    let pending = read(plan, vhost.url())?;
+    let each = (pending.resident - empty.resident) / count as f64;
+    figures.push(row(&format!("open: {count} pending jobs"), pending.millis));
+    figures.push(Figure::new("a pending job in the memory of each process", each, "B"));
+
+    let cancelled = runtime.block_on(cancel_each(vhost.url(), ids))?;
+    progress(format_args!("{count} jobs cancelled one by one in {:.1} s", cancelled.as_secs_f64()));
+    let tombstones = read(plan, vhost.url())?;
+    let name = format!("open: {count} jobs and as many cancels, each written alone");
+    figures.push(row(&name, tombstones.millis));
+    Ok(figures)
+}
+
+fn row(name: &str, value: f64) -> Figure {
+    Figure::new(name, value, "ms").at_most(millis(AIM))
+}
+
+/// Cancels jobs one at a time, by so many processes that it does not take too long.
+async fn cancel_each(url: &str, ids: Vec<dq::JobId>) -> Result<Duration> {
+    let began = Instant::now();
+    let queue = QueueName::new(QUEUE)?;
+    let mut callers = Vec::new();
+    for ids in ids.chunks(ids.len().div_ceil(CALLERS)) {
+        let backend = store::open(url).await?;
+        let (ids, queue) = (ids.to_vec(), queue.clone());
+        callers.push(tokio::spawn(async move {
+            for id in ids {
+                backend.cancel(&[JobRef::new(queue.clone(), id)]).await?;
+            }
+            backend.close().await?;
+            Result::Ok(())
+        }));
+    }
+    for caller in callers {
+        caller.await??;
+    }
+    Ok(began.elapsed())
+}
+
+/// What opening takes: time, and bytes of memory that the process holds afterwards.
+#[derive(Debug, Clone, Copy)]
+struct Opened {
+    millis: f64,
+    resident: f64,
+}
+
+/// Opens the backend in processes of their own.
+fn read(plan: &Plan, url: &str) -> Result<Opened> {
+    let (mut times, mut sizes) = (Vec::new(), Vec::new());
+    for _ in 0..plan.size(5, 2) {
+        let output = part(READER, [url.as_ref()]).output()?;
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let mut words = said.split_whitespace().filter_map(|word| word.parse::<f64>().ok());
+        let (Some(time), Some(cpu), Some(size)) = (words.next(), words.next(), words.next()) else {
+            return Err(
+                format!("a reader failed: {}", String::from_utf8_lossy(&output.stderr)).into()
+            );
+        };
+        progress(format_args!("opened in {time:.0} ms, {cpu:.0} ms of CPU, {size:.0} bytes"));
+        times.push(time);
+        sizes.push(size);
+    }
+    Ok(Opened { millis: median(times), resident: median(sizes) })
+}
+
+/// Opens the backend at this URL, and prints the time, the CPU time and the memory that it took.
+pub(crate) fn reader(url: &str) -> Result<()> {
+    runtime().block_on(async {
+        let (began, cpu, before) = (Instant::now(), process_cpu(), resident("self"));
+        let backend = store::open(url).await?;
+        let (took, cpu) = (began.elapsed(), process_cpu() - cpu);
+        let grown = resident("self").saturating_sub(before);
+        println!("{} {} {grown}", millis(took), millis(cpu));
+        Ok(backend.close().await?)
+    })
+}

@@ -1,0 +1,86 @@
+//! The client alone: what the broker can do.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use lapin::options::{
+    BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions, QueuePurgeOptions,
+};
+use lapin::types::{AMQPValue, FieldTable};
+use lapin::{BasicProperties, Channel, Confirmation, Connection, ConnectionProperties};
+
+use super::PAYLOAD;
+use crate::Result;
+
+const QUEUE: &str = "raw";
+
+/// A connection with a channel that has its messages confirmed, and a quorum queue.
+pub(super) struct Raw {
+    pub(super) connection: Connection,
+    pub(super) channel: Channel,
+}
+
+impl Raw {
+    pub(super) async fn connect(url: &str) -> Result<Self> {
+        let connection = Connection::connect(url, ConnectionProperties::default()).await?;
+        let channel = connection.create_channel().await?;
+        channel.confirm_select(ConfirmSelectOptions::default()).await?;
+        let durable = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
+        channel.queue_declare(QUEUE.into(), durable, quorum()).await?;
+        Ok(Self { connection, channel })
+    }
+
+    /// Publishes that many messages, of which at most `window` wait for their confirmation.
+    pub(super) async fn publish(&self, count: usize, window: usize) -> Result<Duration> {
+        let payload = [0x5a; PAYLOAD];
+        let mut waiting = VecDeque::with_capacity(window);
+        let began = Instant::now();
+        for _ in 0..count {
+            if waiting.len() == window
+                && let Some(oldest) = waiting.pop_front()
+            {
+                confirmed(oldest).await?;
+            }
+            let confirm = self.channel.basic_publish(
+                "".into(),
+                QUEUE.into(),
+                BasicPublishOptions::default(),
+                &payload,
+                BasicProperties::default().with_delivery_mode(2),
+            );
+            waiting.push_back(confirm.await?);
+        }
+        for confirm in waiting {
+            confirmed(confirm).await?;
+        }
+        Ok(began.elapsed())
+    }
+
+    /// Empties the queue, so that it is no longer than that of the other side.
+    pub(super) async fn purge(&self) -> Result<()> {
+        self.channel.queue_purge(QUEUE.into(), QueuePurgeOptions::default()).await?;
+        Ok(())
+    }
+
+    pub(super) async fn close(self) -> Result<()> {
+        Ok(self.connection.close(200, "done".into()).await?)
+    }
+}
+
+pub(super) async fn confirmed(confirm: lapin::PublisherConfirm) -> Result<()> {
+    match confirm.await? {
+        Confirmation::Ack(None) => Ok(()),
+        refused => Err(format!("the broker did not take a message: {refused:?}").into()),
+    }
+}
+
+/// The arguments of a quorum queue.
+pub(super) fn quorum() -> FieldTable {
+    let mut arguments = FieldTable::default();
+    arguments.insert("x-queue-type".into(), text("quorum"));
+    arguments
+}
+
+pub(super) fn text(value: &str) -> AMQPValue {
+    AMQPValue::LongString(value.into())
+}

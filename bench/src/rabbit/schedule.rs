@@ -1,0 +1,113 @@
+//! Jobs that go in by bulks, beside raw messages.
+
+use std::time::Duration;
+
+use super::raw::Raw;
+use super::server::{Cost, Server, cost_of};
+use super::store::{self, HOUR};
+use super::{BULK, runtime};
+use crate::measure::{median, micros, rate};
+use crate::table::Figure;
+use crate::{Plan, Result, progress};
+
+/// Share of the raw rate.
+const AIM: f64 = 0.8;
+
+/// What the jobs of a row have in common.
+#[derive(Debug, Clone, Copy)]
+enum Delays {
+    One,
+    Random,
+}
+
+pub(super) fn measure(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
+    let mut figures = Vec::new();
+    for (name, delays) in [("one delay", Delays::One), ("random within a day", Delays::Random)] {
+        figures.extend(rows(plan, server, name, delays)?);
+    }
+    Ok(figures)
+}
+
+fn rows(plan: &Plan, server: &Server, name: &str, delays: Delays) -> Result<Vec<Figure>> {
+    let jobs = plan.size(40_000, 10_000);
+    let vhost = server.vhost();
+    let runtime = runtime();
+    let backend = runtime.block_on(store::open(vhost.url()))?;
+    let raw = runtime.block_on(Raw::connect(vhost.url()))?;
+    let mut workload = store::plain(21);
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    for turn in 0..=plan.size(9, 3) {
+        let bulks: Vec<_> = (0..jobs / BULK)
+            .map(|_| match delays {
+                Delays::One => store::after(&mut workload, HOUR, BULK),
+                Delays::Random => {
+                    let now = store::now();
+                    let day = |_| {
+                        let due = workload.within_a_week(now).as_millis() - now.as_millis();
+                        workload.job(now, now + Duration::from_millis((due / 7).unsigned_abs()))
+                    };
+                    (0..BULK).map(day).collect()
+                }
+            })
+            .collect();
+        let filling = backend.clone();
+        let schedule = async move {
+            for bulk in bulks {
+                let _ = filling.schedule(bulk).await?;
+            }
+            Result::Ok(())
+        };
+        // Tasks, as in a program.
+        let run = || runtime.block_on(async { tokio::spawn(schedule).await? });
+        let ((), own) = cost_of(server, run)?;
+        let publish = || runtime.block_on(raw.publish(jobs, BULK));
+        let (_, bare) = cost_of(server, publish)?;
+        runtime.block_on(raw.purge())?;
+        progress(format_args!(
+            "{name}: {:.0} jobs/s, raw {:.0}/s: {:.2}; broker {:.1} and {:.1} µs, client {:.1} and {:.1}",
+            rate(jobs, own.wall),
+            rate(jobs, bare.wall),
+            bare.wall.as_secs_f64() / own.wall.as_secs_f64(),
+            micros(own.broker) / jobs as f64,
+            micros(bare.broker) / jobs as f64,
+            micros(own.client) / jobs as f64,
+            micros(bare.client) / jobs as f64,
+        ));
+        // The first turn is that in which all are new to each other.
+        if turn > 0 {
+            ours.push(own);
+            theirs.push(bare);
+        }
+    }
+    runtime.block_on(async {
+        backend.close().await?;
+        raw.close().await
+    })?;
+    let name = format!("schedule by {BULK}, {name}");
+    Ok(figures(&name, jobs, &ours, &theirs))
+}
+
+/// Rate, CPU of the broker, CPU of the client, each beside raw.
+fn figures(name: &str, jobs: usize, ours: &[Cost], raw: &[Cost]) -> Vec<Figure> {
+    let middle = |costs: &[Cost], value: fn(&Cost) -> Duration| {
+        median(costs.iter().map(|cost| micros(value(cost)) / jobs as f64).collect())
+    };
+    let ratio = |value: fn(&Cost) -> Duration| {
+        let of = |(own, bare): (&Cost, &Cost)| {
+            value(own).as_secs_f64() / value(bare).as_secs_f64().max(f64::EPSILON)
+        };
+        median(ours.iter().zip(raw).map(of).collect())
+    };
+    let rate = 1e6 / middle(ours, |cost| cost.wall);
+    let broker = middle(ours, |cost| cost.broker);
+    let client = middle(ours, |cost| cost.client);
+    vec![
+        Figure::new(name, rate, "jobs/s")
+            .over(rate * ratio(|cost| cost.wall), "raw")
+            .ratio_at_least(AIM),
+        Figure::new(format!("{name}: broker CPU"), broker, "µs/job")
+            .over(broker / ratio(|cost| cost.broker), "raw"),
+        Figure::new(format!("{name}: client CPU"), client, "µs/job")
+            .over(client / ratio(|cost| cost.client), "raw"),
+    ]
+}

@@ -1,0 +1,106 @@
+//! The private broker, and what it tells about its work.
+
+use std::cell::Cell;
+use std::fs;
+use std::time::{Duration, Instant};
+
+use dq_servers::{RabbitMq, install};
+
+use crate::Result;
+use crate::measure::process_cpu;
+
+/// In which the kernel counts CPU time of other processes, whatever it ticks by itself.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+/// One node.
+#[derive(Debug)]
+pub(super) struct Server {
+    rabbit: RabbitMq,
+    vhosts: Cell<usize>,
+}
+
+/// A virtual host, gone with all that is in it when this is dropped.
+#[derive(Debug)]
+pub(super) struct Vhost<'a> {
+    server: &'a Server,
+    name: String,
+    url: String,
+}
+
+impl Server {
+    pub(super) fn start() -> Result<Self> {
+        install::rabbitmq()?;
+        let rabbit = RabbitMq::options()
+            // What waits may fill the memory of a small test server.
+            .set("vm_memory_high_watermark.absolute", "4GB")
+            .start();
+        Ok(Self { rabbit, vhosts: Cell::default() })
+    }
+
+    pub(super) fn vhost(&self) -> Vhost<'_> {
+        let number = self.vhosts.get() + 1;
+        self.vhosts.set(number);
+        let name = format!("bench-{number}");
+        let url = self.rabbit.vhost(&name);
+        Vhost { server: self, name, url }
+    }
+
+    pub(super) fn version(&self) -> String {
+        let text = |value: String| value.trim_matches('"').to_owned();
+        let rabbit = text(self.rabbit.eval("rabbit_misc:version()"));
+        let erlang = text(self.rabbit.eval("rabbit_misc:otp_release()"));
+        format!("{rabbit}, Erlang {erlang}")
+    }
+
+    /// A whole number that an expression has as its value.
+    pub(super) fn number(&self, expression: &str) -> Result<u64> {
+        let value = self.rabbit.eval(expression);
+        value.parse().map_err(|_| format!("{expression} is {value}").into())
+    }
+
+    /// CPU time of all threads of the broker so far.
+    pub(super) fn cpu(&self) -> Duration {
+        let process = self.rabbit.process_id().expect("the broker runs");
+        let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+        // The name of the program, in parentheses, may hold spaces.
+        let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields).split_whitespace();
+        let spent: f64 =
+            fields.skip(11).take(2).filter_map(|field| field.parse::<f64>().ok()).sum();
+        Duration::from_secs_f64(spent / TICKS_PER_SECOND)
+    }
+}
+
+impl Vhost<'_> {
+    pub(super) fn url(&self) -> &str {
+        &self.url
+    }
+}
+
+impl Drop for Vhost<'_> {
+    fn drop(&mut self) {
+        let name = &self.name;
+        self.server.rabbit.eval(&format!("rabbit_vhost:delete(<<\"{name}\">>, <<\"dq\">>)"));
+    }
+}
+
+/// What something took.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Cost {
+    pub(super) wall: Duration,
+    /// CPU time of the broker.
+    pub(super) broker: Duration,
+    /// CPU time of this process.
+    pub(super) client: Duration,
+}
+
+/// Runs something, and says what it took.
+pub(super) fn cost_of<T>(server: &Server, run: impl FnOnce() -> Result<T>) -> Result<(T, Cost)> {
+    let (broker, client, began) = (server.cpu(), process_cpu(), Instant::now());
+    let result = run()?;
+    let cost = Cost {
+        wall: began.elapsed(),
+        broker: server.cpu().saturating_sub(broker),
+        client: process_cpu().saturating_sub(client),
+    };
+    Ok((result, cost))
+}

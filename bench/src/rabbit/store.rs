@@ -1,0 +1,70 @@
+//! The backend, opened by URL as applications open it.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use dq::config::{Environment, backend_from_url};
+use dq::{
+    Backend, ClaimParams, Dq, Entropy, Lease, QueueName, Settled, Settlement, SystemClock,
+    Timestamp, Verdict, Want,
+};
+
+use super::PAYLOAD;
+use super::server::Vhost;
+use crate::Result;
+use crate::workload::{QUEUE, Workload};
+
+pub(super) async fn open(url: &str) -> Result<Arc<dyn Backend>> {
+    let environment =
+        Environment { clock: Arc::new(SystemClock), entropy: Arc::new(Entropy::from_os()) };
+    Ok(backend_from_url(url)?.connect(&environment).await?)
+}
+
+pub(super) async fn dq(vhost: &Vhost<'_>) -> Result<Dq> {
+    Ok(Dq::connect(vhost.url()).await?)
+}
+
+/// Jobs like raw messages: no keys, payloads of 100 bytes.
+pub(super) fn plain(seed: u64) -> Workload {
+    Workload::new(seed).payloads(PAYLOAD).without_keys()
+}
+
+pub(super) fn now() -> Timestamp {
+    SystemTime::now().into()
+}
+
+pub(super) const HOUR: Duration = Duration::from_secs(3_600);
+
+/// Jobs that are all due after the same delay.
+pub(super) fn after(workload: &mut Workload, delay: Duration, count: usize) -> Vec<dq::NewJob> {
+    let now = now();
+    (0..count).map(|_| workload.job(now, now + delay)).collect()
+}
+
+/// Leases exactly `max` jobs.
+pub(super) async fn claim(backend: &dyn Backend, max: usize) -> Result<Vec<Lease>> {
+    let want = Want { queue: QueueName::new(QUEUE)?, max, lease_for: Duration::from_secs(300) };
+    let params = ClaimParams { wants: &[want], limit: max, worker: "dq-bench" };
+    let claimed = backend.claim(params).await?;
+    if claimed.jobs.len() != max {
+        return Err(format!("a claim brought {} of {max} jobs", claimed.jobs.len()).into());
+    }
+    Ok(claimed.jobs.iter().map(|job| job.lease()).collect())
+}
+
+/// When the backend's replica expects something to be due. Nothing is sent for it.
+pub(super) async fn next_due(backend: &dyn Backend) -> Result<Option<Timestamp>> {
+    let want = Want { queue: QueueName::new(QUEUE)?, max: 0, lease_for: Duration::from_secs(300) };
+    let params = ClaimParams { wants: &[want], limit: 0, worker: "dq-bench" };
+    Ok(backend.claim(params).await?.next_due)
+}
+
+pub(super) async fn settle(backend: &dyn Backend, leases: &[Lease]) -> Result<()> {
+    let done = |lease: &Lease| Settlement { lease: lease.clone(), verdict: Verdict::Done };
+    let settlements: Vec<_> = leases.iter().map(done).collect();
+    let settled = backend.settle(&settlements).await?;
+    if settled.iter().any(|answer| *answer != Settled::Accepted) {
+        return Err("a lease was lost".into());
+    }
+    Ok(())
+}
