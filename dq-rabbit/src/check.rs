@@ -14,12 +14,12 @@ use serde_json::Value;
 use crate::config::{QueueKind, TopologyMode};
 use crate::connect::Link;
 use crate::error::{Effect, of_call};
-use crate::ladder::{LEVELS, TICK_MS};
+use crate::ladder::TICK_MS;
 use crate::management::Management;
 use crate::names::Names;
 use crate::topology::Topology;
 
-/// How long the canary may take for a quarter of a second.
+/// How long the canary may take for a second.
 const CANARY: Duration = Duration::from_secs(5);
 /// Of so many jobs that were carried, one that came without its carrier is told.
 const MANY: u64 = 100;
@@ -180,7 +180,6 @@ impl Inspector<'_> {
             )
             .await
             .map_err(told)?;
-        let zeros = "0.".repeat(LEVELS - 1);
         let (exchange, delay) = match self.mode {
             TopologyMode::Plugin => (names.delayed(), Some(TICK_MS)),
             TopologyMode::Declare | TopologyMode::Passive => (names.level(0), None),
@@ -191,7 +190,7 @@ impl Inspector<'_> {
             table.insert("x-delay".into(), delay.into());
             properties = properties.with_headers(table);
         }
-        let key = ShortString::from(format!("{zeros}1.{word}"));
+        let key = ShortString::from(format!("1.{word}"));
         let options = BasicPublishOptions::default();
         channel.basic_publish(exchange, key, options, b"", properties).await.map_err(told)?;
         Ok(tokio::time::timeout(CANARY, nest.next()).await.is_ok_and(|bird| bird.is_some()))

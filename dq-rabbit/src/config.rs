@@ -51,9 +51,9 @@ pub struct RabbitConfig {
     /// Who declares exchanges and queues.
     #[serde(default)]
     pub topology: TopologyMode,
-    /// How many jobs the broker may push ahead to one runner of a queue: 2000 unless set, between 1
-    /// and 65535. They wait there for the last fraction of a second before they are due; with fewer
-    /// than become due in half a second, jobs start late.
+    /// How many jobs the broker may push ahead to one runner of a queue: 5000 unless set, between 1
+    /// and 65535. They wait there for the last second before they are due; with fewer than become due
+    /// in a second, jobs start late.
     #[serde(default = "default_prefetch")]
     pub prefetch: u16,
     /// How long to wait for an answer: `5s` unless set, and at least `10ms`.
@@ -108,7 +108,7 @@ fn default_prefix() -> String {
 }
 
 const fn default_prefetch() -> u16 {
-    2000
+    5000
 }
 
 const fn default_response_timeout() -> Duration {
@@ -182,7 +182,7 @@ impl RabbitConfig {
         if self.prefetch == 0 {
             return Err(refused(
                 "the field `prefetch` is 0, which RabbitMQ takes for no limit".to_owned(),
-                "give it a number between 1 and 65535; it is 2000 unless set",
+                "give it a number between 1 and 65535; it is 5000 unless set",
             ));
         }
         if self.log_size_mib < SMALLEST_LOG_MIB {

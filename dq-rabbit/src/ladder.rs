@@ -1,14 +1,19 @@
 //! How a job waits: a walk down a ladder of queues, one for each digit of the time that is left.
 //!
-//! The time is written as one writes time: years of 360 days, months of 30 days, days, hours, minutes,
-//! seconds, and quarters of a second. For each digit that is not zero there is a queue whose messages
+//! The time is written as one writes time: years of 360 days, months of 30 days, days, hours, minutes
+//! and seconds. For each digit that is not zero there is a queue whose messages
 //! all live equally long, so none waits behind another that lives longer. What has lived its time goes
 //! to the exchange of the next level, and zeros are passed over between exchanges. A quarter of an
-//! hour, a day or a week is one queue; any time of less than a day is four on average.
+//! hour, a day or a week is one queue; any time of less than a day is three on average.
 //!
 //! Each queue lets its messages go a little early (the *guard*), so that the broker's own delay on the
-//! way does not make jobs late. The runner holds a job for the rest, which is less than a quarter of a
-//! second and a guard for each queue that it went through.
+//! way does not make jobs late. The runner holds a job for the rest, which is less than a second and a
+//! guard for each queue that it went through. Queues for fractions of a second would make that less,
+//! but nearly every job would go through one more of them, each of which costs the broker more than
+//! to store the job did.
+//!
+//! In routing keys the digits stand from the seconds up, without the zeros at the end: a broker
+//! compares topics word by word, and most messages are in the lowest levels.
 
 use dq_core::Timestamp;
 use lapin::types::ShortString;
@@ -17,13 +22,13 @@ use crate::config::QueueKind;
 use crate::names::{Names, Topic};
 
 /// How many digits a time has.
-pub(crate) const LEVELS: usize = 7;
+pub(crate) const LEVELS: usize = 6;
 
-/// How many values each digit has, from quarters of a second up.
-const RADICES: [u32; LEVELS] = [4, 60, 60, 24, 30, 12, 10];
+/// How many values each digit has, from seconds up.
+const RADICES: [u32; LEVELS] = [60, 60, 24, 30, 12, 10];
 
 /// The unit of the lowest digit.
-pub(crate) const TICK_MS: i64 = 250;
+pub(crate) const TICK_MS: i64 = 1_000;
 
 /// What time is rounded up by before it is cut into digits, so that a quarter of an hour is still one
 /// digit after the milliseconds that a call takes. Less than any guard, so that nobody is late for it.
@@ -48,18 +53,19 @@ const UNITS_MS: [i64; LEVELS] = units();
 /// All digits at their largest: what is due later goes round again.
 const LONGEST_TICKS: i64 = UNITS_MS[LEVELS - 1] * RADICES[LEVELS - 1] as i64 / TICK_MS - 1;
 
-/// By how much a queue lets its messages go early.
+/// By how much a queue lets its messages go early: longer than a broker with much else to do takes to
+/// pass on nearly all of them.
 pub(crate) const fn guard_ms(kind: QueueKind) -> i64 {
     match kind {
-        QueueKind::Quorum => 25,
-        QueueKind::Classic => 50,
+        QueueKind::Quorum => 50,
+        QueueKind::Classic => 100,
     }
 }
 
 /// One queue of the ladder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Step {
-    /// The level, from quarters of a second up.
+    /// The level, from seconds up.
     pub(crate) level: usize,
     /// The digit, never zero.
     pub(crate) digit: u32,
@@ -82,7 +88,7 @@ pub(crate) fn steps(kind: QueueKind) -> impl Iterator<Item = Step> {
 /// The key of the binding by which the exchange of a level knows a digit of it. Zero leads to the
 /// exchange below.
 pub(crate) fn binding(level: usize, digit: u32) -> ShortString {
-    format!("{}{digit}.#", "*.".repeat(LEVELS - 1 - level)).into()
+    format!("{}{digit}.#", "*.".repeat(level)).into()
 }
 
 /// Where a message goes so that it comes back in time.
@@ -90,7 +96,7 @@ pub(crate) fn binding(level: usize, digit: u32) -> ShortString {
 pub(crate) struct Route {
     /// The exchange.
     pub(crate) exchange: ShortString,
-    /// All digits, coarse first, and the topic.
+    /// The digits from the seconds up to the highest that is not zero, and the topic.
     pub(crate) routing_key: ShortString,
     /// What the header `x-delay` says to the plugin; absent where the ladder delays.
     pub(crate) delay_ms: Option<i64>,
@@ -130,11 +136,12 @@ impl Ladder {
         let digits = digits(left);
         let highest = (0..LEVELS).rev().find(|level| digits[*level] != 0);
         let exchange = highest.map_or(&self.due, |level| &self.levels[level]).clone();
-        Route { exchange, routing_key: key(&digits, topic), delay_ms: None }
+        let digits = &digits[..highest.map_or(0, |level| level + 1)];
+        Route { exchange, routing_key: key(digits, topic), delay_ms: None }
     }
 
     fn route_by_plugin(&self, plugin: &ShortString, topic: &Topic, left: i64) -> Route {
-        let routing_key = key(&[0; LEVELS], topic);
+        let routing_key = key(&[], topic);
         // One moment early, as on the ladder: the runner holds it.
         let left = left.saturating_sub(TICK_MS / 2);
         if left <= 0 {
@@ -150,7 +157,7 @@ impl Ladder {
     }
 }
 
-/// The digits of what is left, from quarters of a second up.
+/// The digits of what is left, from seconds up.
 fn digits(left_ms: i64) -> [u32; LEVELS] {
     let mut ticks = (left_ms.saturating_add(SLACK_MS) / TICK_MS).clamp(0, LONGEST_TICKS);
     RADICES.map(|radix| {
@@ -161,11 +168,11 @@ fn digits(left_ms: i64) -> [u32; LEVELS] {
     })
 }
 
-fn key(digits: &[u32; LEVELS], topic: &Topic) -> ShortString {
+fn key(digits: &[u32], topic: &Topic) -> ShortString {
     use std::fmt::Write;
 
     let mut key = String::with_capacity(24 + topic.as_str().len());
-    for digit in digits.iter().rev() {
+    for digit in digits {
         write!(key, "{digit}.").expect("text takes all that is written");
     }
     key.push_str(topic.as_str());
@@ -192,16 +199,16 @@ mod tests {
     }
 
     #[test]
-    fn the_ladder_has_193_queues_with_times_of_a_calendar() {
+    fn the_ladder_has_190_queues_with_times_of_a_calendar() {
         let steps: Vec<_> = steps(QueueKind::Quorum).collect();
-        assert_eq!(steps.len(), 3 + 59 + 59 + 23 + 29 + 11 + 9);
+        assert_eq!(steps.len(), 59 + 59 + 23 + 29 + 11 + 9);
         assert!(steps.is_sorted_by(|a, b| a.ttl_ms < b.ttl_ms));
         for (level, digit, ttl) in
-            [(0, 1, 250), (1, 1, 1000), (2, 15, 900_000), (3, 1, 3_600_000), (4, 7, 7 * DAY)]
+            [(0, 1, 1000), (1, 15, 900_000), (2, 1, 3_600_000), (3, 7, 7 * DAY)]
         {
-            assert!(steps.contains(&Step { level, digit, ttl_ms: ttl - 25 }), "{level}.{digit}");
+            assert!(steps.contains(&Step { level, digit, ttl_ms: ttl - 50 }), "{level}.{digit}");
         }
-        assert_eq!(steps.last().unwrap().ttl_ms, 9 * 360 * DAY - 25);
+        assert_eq!(steps.last().unwrap().ttl_ms, 9 * 360 * DAY - 50);
         // The broker takes no more than ten years of 365 days.
         assert!(steps.last().unwrap().ttl_ms < 3650 * DAY);
     }
@@ -209,14 +216,14 @@ mod tests {
     #[test]
     fn times_that_people_name_are_one_queue() {
         for (left, exchange, key) in [
-            (5_000, "dq.v1.l1", "0.0.0.0.0.5.0.mail"),
-            (30_000, "dq.v1.l1", "0.0.0.0.0.30.0.mail"),
-            (15 * 60_000, "dq.v1.l2", "0.0.0.0.15.0.0.mail"),
-            (3_600_000, "dq.v1.l3", "0.0.0.1.0.0.0.mail"),
-            (DAY, "dq.v1.l4", "0.0.1.0.0.0.0.mail"),
-            (7 * DAY, "dq.v1.l4", "0.0.7.0.0.0.0.mail"),
-            (60 * DAY, "dq.v1.l5", "0.2.0.0.0.0.0.mail"),
-            (720 * DAY, "dq.v1.l6", "2.0.0.0.0.0.0.mail"),
+            (5_000, "dq.v1.l0", "5.mail"),
+            (30_000, "dq.v1.l0", "30.mail"),
+            (15 * 60_000, "dq.v1.l1", "0.15.mail"),
+            (3_600_000, "dq.v1.l2", "0.0.1.mail"),
+            (DAY, "dq.v1.l3", "0.0.0.1.mail"),
+            (7 * DAY, "dq.v1.l3", "0.0.0.7.mail"),
+            (60 * DAY, "dq.v1.l4", "0.0.0.0.2.mail"),
+            (720 * DAY, "dq.v1.l5", "0.0.0.0.0.2.mail"),
         ] {
             // A call may have taken some milliseconds.
             for taken in [0, 1, SLACK_MS] {
@@ -225,26 +232,26 @@ mod tests {
                 assert_eq!(found.routing_key.as_str(), key);
             }
         }
-        assert_eq!(route(15 * 60_000 - SLACK_MS - 1).routing_key.as_str(), "0.0.0.0.14.59.3.mail");
+        assert_eq!(route(15 * 60_000 - SLACK_MS - 1).routing_key.as_str(), "59.14.mail");
     }
 
     #[test]
     fn what_is_due_does_not_wait_and_what_is_far_goes_as_far_as_it_can() {
         for left in [i64::MIN, -1, 0, 1, TICK_MS - SLACK_MS - 1] {
             assert_eq!(route(left).exchange.as_str(), "dq.v1.due");
-            assert_eq!(route(left).routing_key.as_str(), "0.0.0.0.0.0.0.mail");
+            assert_eq!(route(left).routing_key.as_str(), "mail");
         }
         for left in [3600 * DAY, 40_000 * DAY, i64::MAX] {
-            assert_eq!(route(left).exchange.as_str(), "dq.v1.l6");
-            assert_eq!(route(left).routing_key.as_str(), "9.11.29.23.59.59.3.mail");
+            assert_eq!(route(left).exchange.as_str(), "dq.v1.l5");
+            assert_eq!(route(left).routing_key.as_str(), "59.59.23.29.11.9.mail");
         }
     }
 
     #[test]
     fn bindings_look_at_the_digit_of_their_level() {
-        assert_eq!(binding(6, 9).as_str(), "9.#");
-        assert_eq!(binding(5, 0).as_str(), "*.0.#");
-        assert_eq!(binding(0, 3).as_str(), "*.*.*.*.*.*.3.#");
+        assert_eq!(binding(0, 3).as_str(), "3.#");
+        assert_eq!(binding(1, 0).as_str(), "*.0.#");
+        assert_eq!(binding(5, 9).as_str(), "*.*.*.*.*.9.#");
     }
 
     #[test]
@@ -255,7 +262,7 @@ mod tests {
         assert_eq!(at(100).exchange.as_str(), "dq.v1.due");
         assert_eq!(at(100).delay_ms, None);
         assert_eq!(at(10_000).exchange.as_str(), "dq.v1.delayed");
-        assert_eq!(at(10_000).delay_ms, Some(9_875));
+        assert_eq!(at(10_000).delay_ms, Some(9_500));
         assert_eq!(at(i64::MAX).delay_ms, Some(4_294_967_295));
     }
 
@@ -268,7 +275,7 @@ mod tests {
         let levels = from.map_or(0, |level| level + 1);
         let mut way = Vec::new();
         for level in (0..levels).rev() {
-            let digit: u32 = words[LEVELS - 1 - level].parse().unwrap();
+            let digit: u32 = words[level].parse().unwrap();
             way.extend(all.iter().find(|step| (step.level, step.digit) == (level, digit)));
         }
         way
@@ -277,7 +284,7 @@ mod tests {
     proptest! {
         #[test]
         fn messages_come_back_before_they_are_due_and_not_long_before(
-            left in prop_oneof![0..5_000i64, 0..DAY, 0..3600 * DAY - 500],
+            left in prop_oneof![0..5_000i64, 0..DAY, 0..3600 * DAY - 1_000],
             classic: bool,
         ) {
             let kind = if classic { QueueKind::Classic } else { QueueKind::Quorum };

@@ -17,35 +17,38 @@ pub(super) const READY: &str = "ready";
 /// Where all messages come out.
 pub(super) const DUE: &str = "due";
 
+/// What the lowest digit counts, in milliseconds.
+const TICK_MS: u64 = 1_000;
+
 /// How a delay is written in digits; for each that is not zero there is a queue.
 #[derive(Debug)]
 pub(super) struct Layout {
     pub(super) name: &'static str,
     /// From the lowest digit up.
     radices: &'static [u32],
-    /// What the lowest digit counts.
-    tick_ms: u64,
+    /// Whether routing keys begin with the highest digit and hold all of them. Otherwise they begin with
+    /// the lowest, and end with the highest that is not zero.
+    coarse_first: bool,
     /// How long a queue really holds a message, in milliseconds: by level, for each count of its digit.
     scaled_ms: &'static [u32],
 }
 
-/// The backend's own. With true times, its units are a quarter of a second, a second, a minute and
-/// so on.
+/// The backend's own. With true times, its units are a second, a minute and so on.
 pub(super) const CALENDAR: Layout = Layout {
     name: "calendar",
-    radices: &[4, 60, 60, 24, 30, 12, 10],
-    tick_ms: 250,
-    scaled_ms: &[100, 25, 25, 50, 50, 50, 50],
+    radices: &[60, 60, 24, 30, 12, 10],
+    coarse_first: false,
+    scaled_ms: &[25, 25, 50, 50, 50, 50],
 };
 
 /// That of NServiceBus and Celery, from a second up.
 pub(super) const BINARY: Layout =
-    Layout { name: "binary", radices: &[2; 28], tick_ms: 1_000, scaled_ms: &[300; 28] };
+    Layout { name: "binary", radices: &[2; 28], coarse_first: true, scaled_ms: &[300; 28] };
 
 impl Layout {
     /// The digits of a delay, from the lowest.
     fn digits(&self, delay_ms: u64) -> Vec<u32> {
-        let mut ticks = delay_ms / self.tick_ms;
+        let mut ticks = delay_ms / TICK_MS;
         let digit = |radix: &u32| {
             let digit = ticks % u64::from(*radix);
             ticks /= u64::from(*radix);
@@ -61,14 +64,19 @@ impl Layout {
 
     /// The exchange and the routing key for a delay.
     pub(super) fn route(&self, delay_ms: u64) -> (String, String) {
-        let digits = self.digits(delay_ms);
+        let mut digits = self.digits(delay_ms);
+        let highest = digits.iter().rposition(|digit| *digit != 0);
+        if self.coarse_first {
+            digits.reverse();
+        } else {
+            digits.truncate(highest.map_or(0, |level| level + 1));
+        }
         let mut key = String::new();
-        for digit in digits.iter().rev() {
+        for digit in digits {
             // Writing to a String cannot fail.
             let _ = write!(key, "{digit}.");
         }
         key.push_str(READY);
-        let highest = digits.iter().rposition(|digit| *digit != 0);
         (highest.map_or_else(|| DUE.to_owned(), |level| self.exchange(level)), key)
     }
 
@@ -87,9 +95,8 @@ impl Layout {
         for (level, radix) in self.radices.iter().enumerate() {
             let (exchange, below) = (ShortString::from(self.exchange(level)), self.below(level));
             topic(channel, &exchange).await?;
-            let key = |digit: u32| {
-                ShortString::from(format!("{}{digit}.#", "*.".repeat(levels - 1 - level)))
-            };
+            let before = if self.coarse_first { levels - 1 - level } else { level };
+            let key = |digit: u32| ShortString::from(format!("{}{digit}.#", "*.".repeat(before)));
             let (options, none) = (ExchangeBindOptions::default(), FieldTable::default());
             let bind = channel.exchange_bind(
                 below.as_str().into(),

@@ -14,7 +14,7 @@
 //!
 //! - **schedule by 1,000**: bulks of 1,000 jobs, one after the other, each waited for; raw has 1,000
 //!   messages waiting for their confirmation at any time. `one delay`: all due in an hour, so their
-//!   carriers go to one queue; `random`: within a day, over all queues of four levels.
+//!   carriers go to one queue; `random`: within a day, over the queues of three levels.
 //! - **schedule, one caller**: each job is waited for. Due in an hour is the log and a carrier at
 //!   once; due in half a second is the log alone.
 //! - **fire side**: what a delayed job costs the broker from publish to acknowledgement on our

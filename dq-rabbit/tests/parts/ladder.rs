@@ -21,7 +21,7 @@ fn now() -> Timestamp {
     Timestamp::from_millis(i64::try_from(since.as_millis()).unwrap())
 }
 
-/// Publishes jobs of 0.3 to 3 seconds, and returns by how many milliseconds each came before it was
+/// Publishes jobs of 0.3 to 6 seconds, and returns by how many milliseconds each came before it was
 /// due.
 async fn walk(vhost: &str, kind: QueueKind) -> Vec<i64> {
     const JOBS: i64 = 60;
@@ -39,7 +39,7 @@ async fn walk(vhost: &str, kind: QueueKind) -> Vec<i64> {
     let mut confirms = Vec::new();
     for job in 0..JOBS {
         let now = now();
-        let due = Timestamp::from_millis(now.as_millis() + 300 + job * 2700 / JOBS);
+        let due = Timestamp::from_millis(now.as_millis() + 300 + job * 5700 / JOBS);
         let route = ladder.route(&topic, due, now);
         let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
         let properties = BasicProperties::default().with_delivery_mode(2);
@@ -101,10 +101,10 @@ async fn publish(channel: &Channel, exchange: ShortString, key: String) {
     assert_eq!(published.await.unwrap(), Confirmation::Ack(None));
 }
 
-/// The digits with this one among them, coarse first; below it all are 1, above it zero.
+/// The digits with this one among them; below it all are 1, above it zero.
 fn key(level: usize, digit: u32, topic: &str) -> String {
     let mut key = String::new();
-    for place in (0..LEVELS).rev() {
+    for place in 0..LEVELS {
         let digit = match place.cmp(&level) {
             std::cmp::Ordering::Greater => 0,
             std::cmp::Ordering::Equal => digit,
@@ -129,7 +129,7 @@ async fn every_digit_has_its_queue_and_zeros_are_passed_over() {
 
     // What waits a minute or more is still there when it is counted.
     let top = names.level(LEVELS - 1);
-    for step in steps(QueueKind::Classic).filter(|step| step.level >= 2) {
+    for step in steps(QueueKind::Classic).filter(|step| step.level >= 1) {
         let key = key(step.level, step.digit, "mail");
         publish(&channel, top.clone(), key.clone()).await;
         publish(&channel, names.level(step.level), key).await;
@@ -141,10 +141,10 @@ async fn every_digit_has_its_queue_and_zeros_are_passed_over() {
 
     // Nobody knows these.
     for (exchange, key) in [
-        (top.clone(), "10.0.0.0.0.0.0.mail"),
-        (names.level(0), "0.0.0.0.0.0.4.mail"),
-        (names.due(), "0.0.0.0.0.0.0.letter"),
-        (top, "0.0.0.0.0.0.0.letter"),
+        (top.clone(), "0.0.0.0.0.10.mail"),
+        (names.level(0), "60.mail"),
+        (names.due(), "letter"),
+        (top, "0.0.0.0.0.0.letter"),
     ] {
         publish(&channel, exchange, key.to_owned()).await;
     }
