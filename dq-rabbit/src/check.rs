@@ -273,7 +273,7 @@ fn stalled() -> Finding {
     finding(
         Severity::Error,
         "rabbitmq.ladder",
-        format!("a message that was to wait a quarter of a second was not back after {CANARY:?}"),
+        format!("a message that was to wait a second was not back after {CANARY:?}"),
         "jobs run from the log meanwhile. Right after a restart, wait three minutes, or set \
          `dead_letter_worker_publisher_confirm_timeout` to 5000 in advanced.config; else see whether \
          the queues of the ladder have a leader (`rabbitmq-queues quorum_status`)",

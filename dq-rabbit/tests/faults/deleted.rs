@@ -47,7 +47,7 @@ async fn a_queue_that_is_deleted_takes_no_job_with_it() {
     let mut jobs = some(&backend, 3_000).await;
     // The ready queue and those of the dead and of the orphans, and all of the seconds that the jobs
     // wait in.
-    let names = ["q.q", "dead", "orphan", "l1.1", "l1.2", "l1.3", "l0.1", "l0.2", "l0.3"];
+    let names = ["q.q", "dead", "orphan", "l0.1", "l0.2", "l0.3"];
     let names = names.map(|name| format!("dq.v1.{name}"));
     delete_queues(&config, &names.each_ref().map(String::as_str)).await;
     jobs.extend(some(&backend, 2_000).await);
@@ -66,7 +66,7 @@ async fn an_exchange_that_is_deleted_is_declared_again() {
     let config = config("exchanges");
     let backend = open(&config).await;
     let mut serving = serve(&backend, "q").await;
-    for exchange in ["dq.v1.log", "dq.v1.l1", "dq.v1.due", "dq.v1.l0"] {
+    for exchange in ["dq.v1.log", "dq.v1.l0", "dq.v1.due", "dq.v1.l1"] {
         let mut jobs = some(&backend, 2_500).await;
         delete_exchange(&config, exchange).await;
         jobs.extend(some(&backend, 1_500).await);
@@ -120,7 +120,7 @@ async fn jobs_on_their_way_come_back_into_a_new_log() {
     let top = after(30 * 360 * 86_400_000, job("late"));
     persist(|| backend.schedule(vec![top.clone()])).await;
     let (_connection, channel) = stranger(config.url.expose()).await;
-    let get = channel.basic_get("dq.v1.l6.9".into(), BasicGetOptions { no_ack: true });
+    let get = channel.basic_get("dq.v1.l5.9".into(), BasicGetOptions { no_ack: true });
     let late = get.await.unwrap().expect("it waits at the top").delivery;
     assert_eq!(backend.cancel(&[by_id(&top)]).await.unwrap(), [Cancelled::Cancelled]);
     let _wakeups = other.listen(&[queue("late")]).await.unwrap();

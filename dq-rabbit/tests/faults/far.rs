@@ -23,7 +23,7 @@ async fn a_job_beyond_the_ladder_stays_and_what_comes_early_goes_round_again() {
     assert_eq!(stats(&*backend, "q").await.scheduled, 1);
     // All digits at their largest: nine years are the top of the ladder.
     let (_connection, channel) = stranger(config.url.expose()).await;
-    let get = || channel.basic_get("dq.v1.l6.9".into(), BasicGetOptions { no_ack: true });
+    let get = || channel.basic_get("dq.v1.l5.9".into(), BasicGetOptions { no_ack: true });
     let message = get().await.unwrap().expect("it waits at the top");
     // As it would come ten years from now.
     let properties = message.delivery.properties.clone();
@@ -77,8 +77,8 @@ async fn what_nobody_serves_is_counted_and_blocks_nobody() {
     let (_connection, channel) = stranger(config.url.expose()).await;
     // A hundred messages that no binding knows, in the way of ours.
     for n in 0..100 {
-        let key = format!("0.0.0.0.0.1.1.nobody{n}");
-        publish(&channel, "dq.v1.l1", &key, b"x", BasicProperties::default()).await;
+        let key = format!("1.nobody{n}");
+        publish(&channel, "dq.v1.l0", &key, b"x", BasicProperties::default()).await;
     }
     let unserved: Vec<_> = (0..20).map(|_| after(1_300, job("unserved"))).collect();
     backend.schedule(unserved.clone()).await.unwrap();
