@@ -112,6 +112,7 @@ async fn write(
     let mut held_up = false;
     // For the oldest call that was written and not read back.
     let (mut waiting_for, mut waited, mut lost) = (None, 0, shared.clock.sleep(LOST));
+    let mut seen = 0;
     loop {
         for message in messages.drain(..) {
             confirms.push(publish(shared, channel, &message).await?);
@@ -159,7 +160,10 @@ async fn write(
             () = &mut lost, if waiting_for.is_some() && !blocked => {
                 lost = shared.clock.sleep(LOST);
                 // A long log takes its time to read, and nothing is lost with that.
-                if !shared.caught_up.load(Ordering::Relaxed) {
+                let read = shared.read.load(Ordering::Relaxed);
+                if std::mem::replace(&mut seen, read) != read
+                    && !shared.caught_up.load(Ordering::Relaxed)
+                {
                     continue;
                 }
                 waited += 1;
