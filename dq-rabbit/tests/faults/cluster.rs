@@ -7,7 +7,7 @@ use dq_core::{Backend, NewJob};
 use dq_rabbit::RabbitConfig;
 use dq_servers::RabbitCluster;
 
-use crate::stand::{Serving, after, aside, job, open, persist, serve, stats};
+use crate::stand::{PATIENCE, Serving, after, aside, job, open, persist, serve, stats};
 
 fn config_of(cluster: &RabbitCluster, first: usize) -> RabbitConfig {
     let nodes = cluster.nodes();
@@ -27,7 +27,12 @@ async fn some(backend: &Arc<dyn Backend>, from: u64, over: u64) -> Vec<NewJob> {
 }
 
 async fn all_run(serving: &mut Serving, jobs: &[NewJob], backend: &Arc<dyn Backend>, done: u64) {
-    let counts = serving.all_of(jobs).await;
+    let counts = tokio::select! {
+        counts = serving.all_of(jobs) => counts,
+        () = tokio::time::sleep(PATIENCE - Duration::from_secs(5)) => {
+            panic!("not all run: {:?}", backend.stats(&[]).await)
+        }
+    };
     let again = counts.values().filter(|count| **count > 1).count();
     assert!(again < 20, "{again} ran again");
     crate::stand::until("all are done", async || {

@@ -56,6 +56,11 @@ async fn a_queue_that_is_deleted_takes_no_job_with_it() {
     for name in &names {
         until(name, async || is_there(&config, name).await).await;
     }
+    // Those that only the runner misses.
+    delete_queues(&config, &["dq.v1.q.q", "dq.v1.dead"]).await;
+    for name in ["dq.v1.q.q", "dq.v1.dead"] {
+        until(name, async || is_there(&config, name).await).await;
+    }
     let jobs = some(&backend, 1_500).await;
     serving.each_once(&jobs).await;
     assert_eq!(stats(&*backend, "q").await.totals.unwrap().created, 90);
@@ -88,7 +93,7 @@ async fn jobs_on_their_way_come_back_into_a_new_log() {
         backend.schedule(vec![later(job("other"))]).await.unwrap();
     }
     let mut serving = serve(&backend, "q").await;
-    let due_soon = some(&backend, 8_000).await;
+    let mut due_soon = some(&backend, 12_000).await;
     let far = later(job("q"));
     backend.schedule(vec![far.clone()]).await.unwrap();
     let gone = job("unserved");
@@ -111,6 +116,7 @@ async fn jobs_on_their_way_come_back_into_a_new_log() {
         let answer = persist(|| backend.schedule(vec![new.clone()])).await;
         assert!(matches!(answer[..], [Scheduled::Created(_)]));
         assert_eq!(stats(&*other, "new").await.scheduled, 1, "in round {round}");
+        due_soon.extend(some(&backend, 12_000).await);
     }
     serving.each_once(&due_soon).await;
     let known = later(far.clone());

@@ -98,6 +98,8 @@ async fn who_cannot_write_is_told_though_others_can() {
     let busy = tokio::spawn(async move {
         loop {
             one.schedule(vec![later(job("busy"))]).await.ok();
+            // Slowly: who acknowledges nothing is not sent much more.
+            tokio::time::sleep(Duration::from_millis(100)).await;
         }
     });
     until("it reads along", async || stats(&*other, "busy").await.scheduled > 3).await;
