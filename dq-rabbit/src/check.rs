@@ -67,7 +67,8 @@ impl Inspector<'_> {
             ));
         }
         if let Some(management) = self.management
-            && let Err(error) = of_management(management, &mut findings).await
+            && let Err(error) =
+                of_management(management, self.topology.names(), &mut findings).await
         {
             findings.push(failed(&error));
         }
@@ -202,7 +203,11 @@ impl Inspector<'_> {
 }
 
 /// What the management API tells.
-async fn of_management(management: &Management, findings: &mut Vec<Finding>) -> Result<()> {
+async fn of_management(
+    management: &Management,
+    names: &Names,
+    findings: &mut Vec<Finding>,
+) -> Result<()> {
     let overview = management.get("overview").await?;
     let version = overview["rabbitmq_version"].as_str().unwrap_or("unknown");
     let numbers: Vec<u32> = version.split('.').map_while(|part| part.parse().ok()).collect();
@@ -227,6 +232,8 @@ async fn of_management(management: &Management, findings: &mut Vec<Finding>) -> 
             ));
         }
     }
+    let queues = management.get("queues?columns=name,effective_policy_definition").await?;
+    findings.extend(of_policies(&queues, names));
     let nodes = management.get("nodes").await?;
     let nodes = nodes.as_array().map(Vec::as_slice).unwrap_or_default();
     for node in nodes {
@@ -241,6 +248,23 @@ async fn of_management(management: &Management, findings: &mut Vec<Finding>) -> 
         ));
     }
     Ok(())
+}
+
+/// Policies of the broker that throw away what is ours.
+fn of_policies(queues: &Value, names: &Names) -> Option<Finding> {
+    let harmful = |queue: &Value| {
+        let harms = ["message-ttl", "expires", "max-length", "max-length-bytes", "max-age"];
+        let policy = queue["effective_policy_definition"].as_object()?;
+        let harm = harms.into_iter().find(|key| policy.contains_key(*key))?;
+        let name = queue["name"].as_str().filter(|name| names.is_ours(name))?;
+        Some((name.to_owned(), harm))
+    };
+    let harmed: Vec<_> = queues.as_array()?.iter().filter_map(harmful).collect();
+    let (name, harm) = harmed.first()?;
+    let what =
+        format!("a policy sets `{harm}` for {name} and {} more of our queues", harmed.len() - 1);
+    let remedy = "let no policy set that for names that begin with the prefix and .v1.";
+    Some(finding(Severity::Error, "rabbitmq.policy", what, remedy))
 }
 
 fn of_node(node: &Value) -> Vec<Finding> {

@@ -30,6 +30,11 @@ impl Names {
         format!("{}.{rest}", self.base).into()
     }
 
+    /// Whether something of this name is one of ours.
+    pub(crate) fn is_ours(&self, name: &str) -> bool {
+        name.strip_prefix(self.base.as_str()).is_some_and(|rest| rest.starts_with('.'))
+    }
+
     /// The exchange, and the queue behind it, for what no binding knows.
     pub(crate) fn orphan(&self) -> ShortString {
         self.name("orphan")

@@ -49,6 +49,10 @@ async fn each_thing_that_is_wrong_is_told() {
     config.management = Some(Secret::new(if url.contains('@') { url.clone() } else { with_login }));
     let informed = open(&config).await;
     assert_eq!(codes(&informed.check().await), ["rabbitmq.single-node"]);
+    server.ctl(&["set_policy", "all", ".*", r#"{"max-length":100000}"#, "--apply-to", "queues"]);
+    let policy = until(&informed, "rabbitmq.policy").await;
+    assert!(policy.what.contains("`max-length`"), "{policy}");
+    server.ctl(&["clear_policy", "all"]);
     server.ctl(&["set_vm_memory_high_watermark", "absolute", "1MB"]);
     assert_eq!(until(&informed, "rabbitmq.alarm").await.severity, Severity::Error);
     server.ctl(&["set_vm_memory_high_watermark", "absolute", "1GB"]);

@@ -122,7 +122,7 @@ fn failed_precondition(effect: Effect, tls: bool, text: &str) -> Said {
         return said(
             ErrorKind::Unavailable,
             text,
-            "jobs must end within `consumer_timeout` of the broker, which is 30 minutes unless set",
+            "nothing: what was held for longer than `consumer_timeout` of the broker is delivered again",
         );
     }
     if text.contains("unknown delivery tag") {
