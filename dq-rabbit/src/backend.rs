@@ -50,7 +50,7 @@ impl RabbitBackend {
         config.validate()?;
         let server = Arc::new(Server::new(&config.server(), Arc::clone(&environment.entropy))?);
         let publish = Arc::new(Link::start(Arc::clone(&server), "publish"));
-        let consume = Arc::new(Link::start(server, "consume"));
+        let consume = Arc::new(Link::start(Arc::clone(&server), "consume"));
         let topology = Arc::new(Topology::new(Arc::clone(&publish), config));
         topology.prepare().await?;
         let listeners = Arc::new(Listeners::default());
@@ -78,7 +78,7 @@ impl RabbitBackend {
         let clock = Arc::clone(&environment.clock);
         let sweep = tokio::spawn(Arrivals::sweep(Arc::downgrade(&arrivals), clock));
         let inbox = Inbox::new(
-            Arc::clone(&consume),
+            server,
             Arc::clone(&topology),
             Arc::clone(&environment.clock),
             config.prefetch,

@@ -1,7 +1,7 @@
 //! Receives what comes out of the ladder, and sorts it.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use dq_core::{Clock, QueueName, Result};
@@ -15,7 +15,7 @@ use tokio_util::task::TaskTracker;
 
 use super::acks::{Acks, Ticket};
 use super::message::Carrier;
-use crate::connect::Link;
+use crate::connect::{Link, Server};
 use crate::error::{Effect, of_call};
 use crate::names::Topic;
 use crate::topology::Topology;
@@ -40,7 +40,10 @@ pub(crate) struct Inbox<S> {
 }
 
 struct Shared<S> {
-    link: Arc<Link>,
+    server: Arc<Server>,
+    /// A connection of its own, made when it is first needed: a broker that cannot let us consume from a
+    /// queue may end the connection for it, and whoever reads the log has nothing to do with that.
+    link: OnceLock<Link>,
     topology: Arc<Topology>,
     clock: Arc<dyn Clock>,
     sorter: Arc<S>,
@@ -54,14 +57,15 @@ struct Shared<S> {
 impl<S: Sorter> Inbox<S> {
     /// One that receives nothing yet.
     pub(crate) fn new(
-        link: Arc<Link>,
+        server: Arc<Server>,
         topology: Arc<Topology>,
         clock: Arc<dyn Clock>,
         prefetch: u16,
         sorter: Arc<S>,
     ) -> Self {
         let shared = Arc::new(Shared {
-            link,
+            server,
+            link: OnceLock::new(),
             topology,
             clock,
             sorter,
@@ -89,11 +93,14 @@ impl<S: Sorter> Inbox<S> {
         }
     }
 
-    /// Receives no more. What is in hand comes again elsewhere once the link is closed.
+    /// Receives no more. What is in hand comes again elsewhere.
     pub(crate) async fn close(&self) {
         self.shared.stop.cancel();
         self.tasks.close();
         self.tasks.wait().await;
+        if let Some(link) = self.shared.link.get() {
+            link.close().await;
+        }
     }
 }
 
@@ -139,8 +146,12 @@ impl<S: Sorter> Shared<S> {
             .channel()
             .basic_consume(name, "".into(), BasicConsumeOptions::default(), FieldTable::default())
             .await
-            .map_err(|error| of_call("receive", Effect::None, self.link.server(), &error))?;
+            .map_err(|error| of_call("receive", Effect::None, &self.server, &error))?;
         Ok((acks, consumer))
+    }
+
+    fn link(&self) -> &Link {
+        self.link.get_or_init(|| Link::start(Arc::clone(&self.server), "receive"))
     }
 
     /// The one channel, opened anew if it is gone.
@@ -151,11 +162,11 @@ impl<S: Sorter> Shared<S> {
         {
             return Ok(Arc::clone(acks));
         }
-        let channel = self.link.channel("receive").await?;
+        let channel = self.link().channel("receive").await?;
         channel
             .basic_qos(self.prefetch, BasicQosOptions::default())
             .await
-            .map_err(|error| of_call("receive", Effect::None, self.link.server(), &error))?;
+            .map_err(|error| of_call("receive", Effect::None, &self.server, &error))?;
         let acks = Acks::new(channel);
         let stop = self.stop.clone();
         tokio::spawn({
