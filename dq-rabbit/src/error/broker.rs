@@ -41,6 +41,8 @@ const PLUGIN: &str = "enable the plugin with `rabbitmq-plugins enable \
      rabbitmq_delayed_message_exchange`, or set `topology` to \"declare\"";
 const OLD: &str = "use RabbitMQ 3.10 or newer, with its feature flags `quorum_queue` and \
      `stream_queue` enabled: `rabbitmqctl enable_feature_flag all`";
+const REPLICA: &str = "name all nodes of the cluster in the URL, and see which of them have a replica: \
+     `rabbitmq-streams stream_status`, `rabbitmq-streams add_replica`";
 const DECLARED: &str = "what is declared cannot be changed: choose another `prefix`, go back to the \
      settings it was declared with, or delete it once it is empty";
 
@@ -127,6 +129,10 @@ fn failed_precondition(effect: Effect, tls: bool, text: &str) -> Said {
     }
     if text.contains("unknown delivery tag") {
         return lost(effect, tls, text);
+    }
+    // A node that was just started, or that joined after the stream was declared.
+    if text.contains("replica on the local node") {
+        return said(ErrorKind::Unavailable, text, REPLICA);
     }
     if let Some(Mismatch { object, argument, wanted, current }) = Mismatch::read(text) {
         return said(
@@ -220,6 +226,11 @@ mod tests {
                 "NOT_FOUND - home node 'x' of durable queue 'q' in vhost '/' is down or inaccessible",
             ),
             (406, "PRECONDITION_FAILED - delivery acknowledgement on channel 1 timed out"),
+            (
+                406,
+                "PRECONDITION_FAILED - queue 'queue 'q' in vhost '/'' does not have a replica on the \
+                 local node",
+            ),
             (
                 530,
                 "NOT_ALLOWED - access to vhost '/' refused for user 'u': connection limit (1) is reached",

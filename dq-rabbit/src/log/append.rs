@@ -76,7 +76,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
 }
 
 /// Looks for another node that does what it is asked.
-fn leave(shared: &Shared) {
+pub(super) fn leave(shared: &Shared) {
     if shared.publish.server().skip() {
         tracing::warn!("the node does nothing; another is tried");
         shared.publish.leave();

@@ -25,6 +25,9 @@ const AHEAD: u16 = 256;
 const BATCH: usize = 64;
 /// What was read last is there again after this long, or the log is not the one that it was.
 const ABSENT: Duration = Duration::from_secs(3);
+/// A node on which so many attempts to read have failed is left for another: it may have no replica of the
+/// log, or one that does not come up.
+const LEFT_AFTER: usize = 20;
 /// Between two attempts to read.
 const PAUSE: Duration = Duration::from_millis(100);
 /// The broker says with each message of a stream where it stands.
@@ -33,6 +36,7 @@ const OFFSET: &str = "x-stream-offset";
 /// Reads until it is dropped, or until there is something that cannot be read.
 pub(super) async fn run(shared: Arc<Shared>) {
     let mut begun = false;
+    let mut failed = 0;
     loop {
         if std::mem::replace(&mut begun, true) {
             shared.clock.sleep(PAUSE).await;
@@ -44,7 +48,10 @@ pub(super) async fn run(shared: Arc<Shared>) {
             }
         }
         match read(&shared).await {
-            Ok(()) => tracing::debug!("reading the log begins anew"),
+            Ok(()) => {
+                tracing::debug!("reading the log begins anew");
+                failed = 0;
+            }
             Err(error) if error.kind() == ErrorKind::Incompatible => {
                 shared.break_off(error);
                 return;
@@ -52,6 +59,11 @@ pub(super) async fn run(shared: Arc<Shared>) {
             Err(error) => {
                 tracing::debug!(%error, "the log cannot be read now");
                 shared.note(error);
+                failed = if shared.consume.failure().is_none() { failed + 1 } else { 0 };
+                if failed == LEFT_AFTER {
+                    failed = 0;
+                    append::leave(&shared);
+                }
             }
         }
     }
