@@ -16,7 +16,6 @@ impl Desk {
         let now = self.log.now();
         let at_hand = |id| self.hold.has(id);
         let next_due = self.log.peek(|replica| replica.next_due(params.wants, at_hand, now));
-        self.drop_stale(&self.hold.due(params.wants, now));
         Claimed { jobs: Vec::new(), next_due, now }
     }
 
@@ -33,7 +32,7 @@ impl Desk {
             return Ok(Claimed { jobs: Vec::new(), next_due: None, now: self.log.now() });
         };
         self.fill(&mut claimed.jobs).await?;
-        self.drop_stale(&at_hand);
+        self.drop_stale(at_hand);
         Ok(claimed)
     }
 
@@ -99,18 +98,5 @@ impl Desk {
         }
         jobs.retain(|leased| !which.contains(&leased.job.id));
         self.log.call("claim", Effect::None, Command::Settle(settlements), |_, _, _| ()).await
-    }
-
-    /// Drops what is held of these jobs if they do not wait any more.
-    fn drop_stale(&self, held: &[JobId]) {
-        let stale: Vec<_> = self.log.peek(|replica| {
-            let machine = replica.machine();
-            held.iter().copied().filter(|id| !machine.waits(*id)).collect()
-        });
-        for id in stale {
-            if let Some(held) = self.hold.take(id) {
-                held.into_payload();
-            }
-        }
     }
 }

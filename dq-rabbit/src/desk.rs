@@ -87,19 +87,25 @@ impl Desk {
     /// more.
     pub(crate) fn sweep(&self) {
         let now = self.log.now();
-        let old = self.hold.older_than(now - KEEP);
-        let held = self.hold.older_than(now);
-        let mut drop: Vec<_> = self.log.peek(|replica| {
-            let machine = replica.machine();
-            held.into_iter().filter(|id| !machine.waits(*id)).collect()
-        });
-        drop.extend(old);
-        for id in drop {
-            if let Some(held) = self.hold.take(id) {
-                held.into_payload();
-            }
-        }
+        self.let_go(self.hold.older_than(now - KEEP));
+        self.drop_stale(self.hold.older_than(now));
         self.forget_lapsed();
+    }
+
+    /// Drops what is held of these jobs if they do not wait any more.
+    pub(crate) fn drop_stale(&self, mut held: Vec<JobId>) {
+        self.log.peek(|replica| {
+            let machine = replica.machine();
+            held.retain(|id| !machine.waits(*id));
+        });
+        self.let_go(held);
+    }
+
+    /// Drops what is held of these jobs; the messages that brought it can go.
+    fn let_go(&self, ids: Vec<JobId>) {
+        for held in ids.into_iter().filter_map(|id| self.hold.take(id)) {
+            held.into_payload();
+        }
     }
 
     /// Forgets payloads of jobs that were leased to us and are leased no more.
