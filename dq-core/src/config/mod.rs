@@ -21,4 +21,4 @@ pub use load::Config;
 pub use queue::{QueuePolicy, QueueSettings};
 pub use secret::Secret;
 pub use settings::{LimitSettings, RunnerSettings};
-pub use url::ConnectUrl;
+pub use url::{ConnectUrl, host_and_port};

@@ -117,6 +117,25 @@ impl fmt::Debug for ConnectUrl {
     }
 }
 
+/// One host of an address, `name`, `name:port` or `[IPv6]:port`; `None` if it is malformed.
+#[must_use]
+pub fn host_and_port(text: &str, default: u16) -> Option<(String, u16)> {
+    // An IPv6 address stands in brackets.
+    let (name, port) = match text.strip_prefix('[') {
+        Some(rest) => rest.split_once(']')?,
+        None => text.split_at(text.find(':').unwrap_or(text.len())),
+    };
+    let port = match port.strip_prefix(':') {
+        Some(port) => port.parse().ok()?,
+        None if port.is_empty() => default,
+        None => return None,
+    };
+    if name.is_empty() || name.contains(char::is_whitespace) {
+        return None;
+    }
+    Some((name.to_owned(), port))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

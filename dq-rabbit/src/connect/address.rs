@@ -3,6 +3,7 @@
 //! `SCHEME://[user[:password]@]host[:port][,host[:port]…][/vhost]`. User, password and virtual host
 //! are percent-encoded.
 
+use dq_core::config::host_and_port;
 use dq_core::{Error, ErrorKind, Result};
 use percent_encoding::percent_decode_str;
 
@@ -94,20 +95,7 @@ fn host(text: &str, default: u16) -> Result<(String, u16)> {
              %2F",
         )
     };
-    // An IPv6 address stands in brackets.
-    let (name, port) = match text.strip_prefix('[') {
-        Some(rest) => rest.split_once(']').ok_or_else(malformed)?,
-        None => text.split_at(text.find(':').unwrap_or(text.len())),
-    };
-    let port = match port.strip_prefix(':') {
-        Some(port) => port.parse().map_err(|_| malformed())?,
-        None if port.is_empty() => default,
-        None => return Err(malformed()),
-    };
-    if name.is_empty() || name.contains(char::is_whitespace) {
-        return Err(malformed());
-    }
-    Ok((name.to_owned(), port))
+    host_and_port(text, default).ok_or_else(malformed)
 }
 
 fn refused(what: &'static str, remedy: &'static str) -> Error {

@@ -4,6 +4,7 @@
 //! `+cluster`, `+sentinel`, `+unix` or none of these. The path is the number of the database, or, with
 //! Sentinel, the name of the primary and then the number. User and password are percent-encoded.
 
+use dq_core::config::host_and_port;
 use dq_core::{Error, ErrorKind, Result};
 use percent_encoding::percent_decode_str;
 
@@ -145,20 +146,7 @@ fn host(text: &str, default: u16) -> Result<(String, u16)> {
             "write it like redis://user:password@host:6379/0, and @ : / in a password as %40 %3A %2F",
         )
     };
-    // An IPv6 address stands in brackets.
-    let (name, port) = match text.strip_prefix('[') {
-        Some(rest) => rest.split_once(']').ok_or_else(malformed)?,
-        None => text.split_at(text.find(':').unwrap_or(text.len())),
-    };
-    let port = match port.strip_prefix(':') {
-        Some(port) => port.parse().map_err(|_| malformed())?,
-        None if port.is_empty() => default,
-        None => return Err(malformed()),
-    };
-    if name.is_empty() || name.contains(char::is_whitespace) {
-        return Err(malformed());
-    }
-    Ok((name.to_owned(), port))
+    host_and_port(text, default).ok_or_else(malformed)
 }
 
 fn database(text: &str) -> Result<i64> {
