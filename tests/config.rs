@@ -111,6 +111,8 @@ async fn wrong_urls_are_answered_with_what_would_be_right() {
 struct Remote {
     url: Secret,
     password: Option<Secret>,
+    /// A password, for an author who does not know what `Secret` is for.
+    token: Option<String>,
     #[serde(default)]
     port: u16,
     #[serde(default)]
@@ -132,9 +134,9 @@ enum Speed {
 impl BackendConfig for Remote {
     /// There is no network: it tells what it was given.
     async fn connect(&self, _: &Environment) -> dq::Result<Arc<dyn Backend>> {
-        let Self { url, password, port, speed, patience } = self;
+        let Self { url, password, token, port, speed, patience } = self;
         let password = password.as_ref().map(Secret::expose);
-        let seen = (url.expose(), password, port, speed, patience);
+        let seen = (url.expose(), password.or(token.as_deref()), port, speed, patience);
         Err(dq::Error::new(ErrorKind::Unavailable, format!("{seen:?}")))
     }
 }
@@ -156,7 +158,7 @@ fn refusal(lines: &str) -> String {
 }
 
 #[test]
-fn no_error_repeats_a_setting_of_a_backend() {
+fn no_error_repeats_a_setting_of_a_backend_but_numbers_that_should_be_others() {
     for (lines, needle) in [
         (
             "url = [\"hunter2\"]",
@@ -164,15 +166,19 @@ fn no_error_repeats_a_setting_of_a_backend() {
         ),
         ("url = \"x\"\nport = \"hunter2\"", "dq.toml: backend.port: "),
         (
-            "url = \"x\"\nport = 4711000",
-            "backend.port: invalid value signed int `***`, expected u16",
+            "url = \"x\"\nport = 70000",
+            "backend.port: invalid value signed int `70000`, expected u16",
+        ),
+        (
+            "url = \"x\"\ntoken = 4711000",
+            "backend.token: invalid type: found signed int `***`, expected a string",
         ),
         (
             "url = \"x\"\nspeed = \"hunter2\"",
             "backend.speed: unknown variant: found `***`, expected `fast` or `slow`",
         ),
         ("url = \"x\"\npatience = \"hunter2\"", "backend.patience: *** is not a duration"),
-        ("url = \"x\"\npatience = 4711000", "the duration *** has no unit"),
+        ("url = \"x\"\npatience = 70000", "the duration 70000 has no unit"),
         (
             "url = \"x\"\npasword = \"hunter2\"",
             "backend.pasword: unknown field: found `pasword`, expected one of `url`, `password`",

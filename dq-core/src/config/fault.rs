@@ -1,7 +1,8 @@
 //! What is wrong with a configuration, in words that show no password.
 //!
 //! What stands under `backend` and `drain` may be secret, so nothing of it is repeated but the names
-//! of keys and the backend's `type`. Of all other values, only what a sentence about them says.
+//! of keys, the backend's `type`, and numbers where a number is wanted. Of all other values, only what
+//! a sentence about them says.
 
 use std::borrow::Cow;
 
@@ -159,7 +160,10 @@ fn without(sentence: String, refused: &Value) -> String {
         Value::Dict(_, dict) => dict.values().fold(sentence, without),
         Value::Array(_, values) => values.iter().fold(sentence, without),
         Value::String(_, text) => starred(&sentence.replace(&format!("{text:?}"), "***"), text),
-        Value::Num(_, number) => starred(&sentence, &written(*number)),
+        // Text was wanted: it may be a password of digits.
+        Value::Num(_, number) if sentence.starts_with("invalid type") => {
+            starred(&sentence, &written(*number))
+        }
         _ => sentence,
     }
 }
