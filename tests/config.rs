@@ -287,7 +287,7 @@ async fn what_rabbitmq_cannot_be_set_to_is_told_before_anybody_is_asked() {
         ("url = \"amqp://u:hunter2?x=y@h\"", ["`prefix = …`", "%3F"]),
         ("url = \"amqp://u:hunter2@h\"\nprefix = \"amq.x\"", ["`prefix`", "amq"]),
         ("url = \"amqp://h\"\nprefetch = 0", ["`prefetch`", "65535"]),
-        ("url = \"amqp://h\"\nlog_size_mib = 8", ["`log_size_mib`", "at least 16"]),
+        ("url = \"amqp://h\"\nlog_size_mib = 8", ["`log_size_mib` is 8", "between 16"]),
         ("url = \"amqp://h\"\nqueues = \"mirrored\"", ["backend.queues", "`quorum`"]),
         ("url = \"amqp://h\"\ntopology = \"none\"", ["backend.topology", "`passive`"]),
         ("url = \"amqp://h\"\nresponse_timeout = \"9ms\"", ["`response_timeout`", "10ms"]),

@@ -1,5 +1,6 @@
 //! Settings, from a file or a URL.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,10 +8,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use dq_core::config::{BackendConfig, ConnectUrl, Environment, Secret};
 use dq_core::{Backend, Error, ErrorKind, Result};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer, de};
 
 use crate::backend::RabbitBackend;
 use crate::connect::{ServerSettings, check, fields_of};
+use crate::whole::Whole;
 
 /// Settings of the RabbitMQ backend: `type = "rabbitmq"` and, beside it, these fields.
 ///
@@ -54,16 +56,16 @@ pub struct RabbitConfig {
     /// How many jobs the broker may push ahead to one runner of a queue: 5000 unless set, between 1
     /// and 65535. They wait there for the last second before they are due; with fewer than become due
     /// in a second, jobs start late.
-    #[serde(default = "default_prefetch")]
+    #[serde(default = "default_prefetch", deserialize_with = "prefetch")]
     pub prefetch: u16,
-    /// How long to wait for an answer: `5s` unless set, and at least `10ms`.
-    #[serde(default = "default_response_timeout", with = "dq_core::config::duration")]
+    /// How long to wait for an answer: `5s` unless set, between `10ms` and `1day`.
+    #[serde(default = "default_response_timeout", deserialize_with = "response_timeout")]
     pub response_timeout: Duration,
-    /// How much of the log of all changes the broker keeps, in MiB: 1024 unless set, at least 16.
-    /// Cannot be changed once it is declared. Each node with a copy of the log needs as much disk, and
+    /// How much of the log of all changes the broker keeps, in MiB: 1024 unless set, between 16 and
+    /// 4294967295. Cannot be changed once it is declared. Each node with a copy of the log needs as much disk, and
     /// all jobs, the dead ones too, may take a fifth of it with their payloads: they are written
     /// again before the log forgets them. Beyond that, nothing more is accepted.
-    #[serde(default = "default_log_size")]
+    #[serde(default = "default_log_size", deserialize_with = "log_size_mib")]
     pub log_size_mib: u32,
     /// The URL of the management API, `http[s]://[user:password@]host:15672`. None unless set; only
     /// `check` uses it.
@@ -100,15 +102,32 @@ pub enum TopologyMode {
     Plugin,
 }
 
-/// Less than this many bytes hold too few changes to be worth a log.
-const SMALLEST_LOG_MIB: u32 = 16;
+/// RabbitMQ takes 0 for no limit, and counts in 16 bits.
+const PREFETCH: Whole = Whole { field: "prefetch", least: 1, most: u16::MAX as u32, usual: 5000 };
+
+/// Less than 16 MiB hold too few changes to be worth a log.
+const LOG_SIZE_MIB: Whole = Whole { field: "log_size_mib", least: 16, most: u32::MAX, usual: 1024 };
+
+fn prefetch<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u16, D::Error> {
+    PREFETCH.read(deserializer)
+}
+
+fn log_size_mib<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    LOG_SIZE_MIB.read(deserializer)
+}
+
+/// A URL does not say which of its options is wrong, so the sentence must.
+fn response_timeout<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    dq_core::config::duration::deserialize(deserializer)
+        .map_err(|error| de::Error::custom(format!("the field `response_timeout`: {error}")))
+}
 
 fn default_prefix() -> String {
     "dq".to_owned()
 }
 
 const fn default_prefetch() -> u16 {
-    5000
+    PREFETCH.usual as u16
 }
 
 const fn default_response_timeout() -> Duration {
@@ -116,7 +135,7 @@ const fn default_response_timeout() -> Duration {
 }
 
 const fn default_log_size() -> u32 {
-    1024
+    LOG_SIZE_MIB.usual
 }
 
 impl RabbitConfig {
@@ -179,18 +198,8 @@ impl RabbitConfig {
     /// Checks what the types do not.
     pub(crate) fn validate(&self) -> Result<()> {
         check_prefix(&self.prefix)?;
-        if self.prefetch == 0 {
-            return Err(refused(
-                "the field `prefetch` is 0, which RabbitMQ takes for no limit".to_owned(),
-                "give it a number between 1 and 65535; it is 5000 unless set",
-            ));
-        }
-        if self.log_size_mib < SMALLEST_LOG_MIB {
-            return Err(refused(
-                format!("the field `log_size_mib` is {}", self.log_size_mib),
-                "give the log at least 16 MiB; it has 1024 unless this is set",
-            ));
-        }
+        PREFETCH.check(self.prefetch.into())?;
+        LOG_SIZE_MIB.check(self.log_size_mib)?;
         if let Some(management) = &self.management {
             check_management(management)?;
         }
@@ -230,7 +239,7 @@ fn check_management(management: &Secret) -> Result<()> {
     Ok(())
 }
 
-pub(crate) fn refused(what: String, remedy: &'static str) -> Error {
+pub(crate) fn refused(what: String, remedy: impl Into<Cow<'static, str>>) -> Error {
     Error::new(ErrorKind::Config, what).remedy(remedy).operation("connect")
 }
 
@@ -250,6 +259,8 @@ dq_core::register_backend! {
 
 #[cfg(test)]
 mod tests {
+    use dq_core::config::Config;
+
     use super::*;
 
     fn read(url: &str) -> Result<RabbitConfig> {
@@ -280,10 +291,9 @@ mod tests {
             ("amqp://u:hunter2@h?prefix=amq.x", "`prefix`"),
             ("amqp://u:hunter2@h?prefix=", "`prefix`"),
             ("amqp://u:hunter2@h?prefetch=0", "`prefetch`"),
-            ("amqp://u:hunter2@h?prefetch=65536", "65536"),
+            ("amqp://u:hunter2@h?prefetch=hunter2@h", "`prefetch` is no number"),
             ("amqp://u:hunter2@h?log_size_mib=15", "`log_size_mib`"),
             ("amqp://u:hunter2@h?response_timeout=1ms", "`response_timeout`"),
-            ("amqp://u:hunter2@h?response_timeout=5", "duration"),
             ("amqp://u:hunter2@h?queues=mirrored", "quorum"),
             ("amqp://u:hunter2@h?topology=none", "declare"),
             ("amqp://u:hunter2@h?management=ftp://hunter2", "`management`"),
@@ -297,6 +307,46 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::Config, "{url}");
             assert!(error.to_string().contains(word), "{url}: {error}");
             assert!(!format!("{error:?}").contains("hunter2"), "{url}: {error:?}");
+        }
+    }
+
+    #[test]
+    fn a_number_that_is_wrong_is_told_with_its_name_and_its_range() {
+        let prefetch = "between 1 and 65535";
+        let size = "between 16 and 4294967295";
+        for (option, value, words) in [
+            ("prefetch", "0", ["`prefetch` is 0", prefetch]),
+            ("prefetch", "65536", ["`prefetch` is 65536", prefetch]),
+            ("prefetch", "1.5", ["1.5", prefetch]),
+            ("log_size_mib", "15", ["`log_size_mib` is 15", size]),
+            ("log_size_mib", "-1", ["-1", size]),
+            ("log_size_mib", "4294967296", ["`log_size_mib` is 4294967296", size]),
+            ("response_timeout", "5", ["`response_timeout`: ", "5"]),
+            (
+                "response_timeout",
+                "\"1ms\"",
+                ["`response_timeout` is 1ms", "between 10ms and 1 day"],
+            ),
+            (
+                "response_timeout",
+                "\"2d\"",
+                ["`response_timeout` is 172800s", "between 10ms and 1 day"],
+            ),
+        ] {
+            let url = format!("amqp://u:hunter2@h?{option}={}", value.trim_matches('"'));
+            let file = format!(
+                "[backend]\ntype = \"rabbitmq\"\nurl = \"amqp://u:hunter2@h\"\n{option} = {value}"
+            );
+            let of_file = Config::from_toml(&file).and_then(|config| {
+                let config = config.backend;
+                let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+                runtime.block_on(config.connect(&Environment::default())).map(drop)
+            });
+            for error in [read(&url).unwrap_err(), of_file.unwrap_err()] {
+                let text = error.to_string();
+                assert!(words.iter().all(|word| text.contains(word)), "{option} {value}: {text}");
+                assert!(!text.contains("***") && !text.contains("hunter2"), "{text}");
+            }
         }
     }
 }

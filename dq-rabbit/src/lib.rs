@@ -109,6 +109,7 @@ mod operate;
 mod schedule;
 mod settle;
 mod topology;
+mod whole;
 
 pub use backend::RabbitBackend;
 pub use config::{QueueKind, RabbitConfig, TopologyMode};
