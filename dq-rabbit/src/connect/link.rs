@@ -94,8 +94,12 @@ impl Link {
     /// A new channel and the generation of its connection, for [`lost`](Self::lost).
     pub(crate) async fn open(&self, operation: &'static str) -> Result<(Channel, u64)> {
         let shared = &self.shared;
-        let told =
-            |error: &lapin::Error| error::of_call(operation, Effect::None, &shared.server, error);
+        let told = |error: &lapin::Error| {
+            // Before there was a connection, it is the connecting that fails, whatever it is for.
+            let first = self.generation() == 0;
+            let operation = if first { "connect" } else { operation };
+            error::of_call(operation, Effect::None, &shared.server, error)
+        };
         let timed_out = || lapin::Error::from(std::io::Error::from(std::io::ErrorKind::TimedOut));
         let deadline = Instant::now() + shared.server.response_timeout;
         let mut states = shared.state.subscribe();
@@ -110,7 +114,7 @@ impl Link {
                 State::Refused(error) => {
                     let told = told(&error);
                     if !told.is_retryable() {
-                        return Err(told);
+                        return Err(told.operation("connect"));
                     }
                     last = Some(told);
                 }

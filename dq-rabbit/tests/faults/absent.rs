@@ -19,6 +19,7 @@ async fn a_broker_that_is_not_there_is_told_and_one_that_comes_is_taken() {
     config.response_timeout = Duration::from_millis(300);
     let error = refused(connect(&config).await, ErrorKind::Unavailable, &[&server.address()]);
     assert!(error.is_retryable());
+    assert_eq!(error.failed_operation(), "connect");
 
     // One who is patient is there when the broker is.
     config.response_timeout = Duration::from_secs(60);
@@ -46,6 +47,7 @@ async fn who_is_not_let_in_is_told_why() {
         config.url = dq_core::config::Secret::new(url);
         let error = refused(connect(&config).await, ErrorKind::Config, &words);
         assert!(!error.is_retryable(), "nobody should wait for that: {error}");
+        assert_eq!(error.failed_operation(), "connect", "{error}");
     }
 }
 

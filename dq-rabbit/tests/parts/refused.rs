@@ -18,8 +18,9 @@ async fn who_may_not_connect_is_told_at_once() {
         (url_of(server, "stranger", "secret", "nowhere"), ["vhost", "nowhere"]),
     ] {
         let began = Instant::now();
-        let error = link(&of_url(url)).channel("connect").await.unwrap_err();
+        let error = link(&of_url(url)).channel("declare").await.unwrap_err();
         assert_told(&error, ErrorKind::Config, &words);
+        assert_eq!(error.failed_operation(), "connect", "{error}");
         let text = error.to_string();
         assert!(!text.contains("hunter2") && !text.contains("secret"), "{text}");
         assert!(began.elapsed() < Duration::from_secs(5));
@@ -63,8 +64,9 @@ async fn rights_are_told_apart() {
 async fn nobody_at_the_address_is_told_when_patience_ends() {
     let mut config = of_url("amqp://127.0.0.1:1".to_owned());
     config.response_timeout = Duration::from_millis(300);
-    let error = link(&config).channel("connect").await.unwrap_err();
+    let error = link(&config).channel("declare").await.unwrap_err();
     assert_told(&error, ErrorKind::Unavailable, &["127.0.0.1:1", "refused", "runs"]);
+    assert_eq!(error.failed_operation(), "connect", "{error}");
     config = of_url("amqp://no.such.host.invalid:1".to_owned());
     config.response_timeout = Duration::from_millis(500);
     let error = link(&config).channel("connect").await.unwrap_err();
