@@ -187,6 +187,7 @@ impl RabbitConfig {
             url: self.url.clone(),
             ca: self.ca.clone(),
             response_timeout: self.response_timeout,
+            prefix: self.prefix.clone(),
         }
     }
 

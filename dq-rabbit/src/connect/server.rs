@@ -24,6 +24,8 @@ pub(crate) struct ServerSettings {
     pub(crate) url: Secret,
     pub(crate) ca: Option<PathBuf>,
     pub(crate) response_timeout: Duration,
+    /// What names begin with, for what is said of lacking rights.
+    pub(crate) prefix: String,
 }
 
 /// Time for one node to take a connection. Not a setting: a node that does not answer in this time is
@@ -40,6 +42,7 @@ const LONGEST_TIMEOUT: Duration = Duration::from_secs(86_400);
 pub(crate) struct Server {
     pub(crate) address: Address,
     pub(crate) response_timeout: Duration,
+    pub(crate) prefix: String,
     pub(crate) entropy: Arc<Entropy>,
     tls: Option<Arc<RustlsConnector>>,
     /// The node to begin with.
@@ -69,6 +72,7 @@ impl Server {
         Ok(Self {
             address,
             response_timeout: settings.response_timeout,
+            prefix: settings.prefix.clone(),
             entropy,
             tls,
             next: AtomicUsize::new(0),

@@ -2,7 +2,7 @@
 
 use dq_core::ErrorKind;
 
-use super::{Effect, REPORT, Said, lost, said};
+use super::{Call, Effect, REPORT, Said, lost, said};
 
 /// What a user may do to an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,23 +51,17 @@ pub(super) fn is_of_connection(code: u16) -> bool {
     matches!(code, 320 | 402 | 501..=505 | 530 | 540 | 541)
 }
 
-/// An error by its number in AMQP and its text. The right is what the call needs, where a broker
-/// refuses without saying which.
-pub(super) fn of_broker(
-    effect: Effect,
-    tls: bool,
-    right: Option<Right>,
-    code: u16,
-    text: &str,
-) -> Said {
+/// An error by its number in AMQP and its text.
+pub(super) fn of_broker(call: &Call<'_>, code: u16, text: &str) -> Said {
     use ErrorKind::{Config, Incompatible, Internal, Unavailable};
+    let effect = call.effect;
     let has = |words: &str| text.contains(words);
     match code {
         403 if has("Login was refused") || has("can only connect via localhost") => {
             said(Config, text, LOGIN)
         }
         403 if has("reserved") => said(Config, text, "choose another `prefix`"),
-        403 => refused(right, text),
+        403 => refused(call, text),
         404 if has("down or inaccessible") => said(
             Unavailable,
             text,
@@ -79,18 +73,18 @@ pub(super) fn of_broker(
             text,
             "another connection has this queue for itself: choose another `prefix`",
         ),
-        406 => failed_precondition(effect, tls, text),
+        406 => failed_precondition(call, text),
         _ if has("unknown exchange type") || has("invalid exchange type") => {
             said(Incompatible, text, PLUGIN)
         }
         _ if has("feature flag") => said(Incompatible, text, OLD),
         320 | 530 | 506 if has("limit") => said(Unavailable, text, LIMIT),
         530 if has("not found") => said(Config, text, VHOST),
-        530 if has("access to vhost") => refused(None, text),
+        530 if has("access to vhost") => refused(&Call { right: None, ..*call }, text),
         530 => said(Config, text, LOG),
         503 | 540 => said(Incompatible, text, OLD),
-        320 => lost(effect, tls, text),
-        311 | 506 | 541 if effect == Effect::Lasting => lost(effect, tls, text),
+        320 => lost(call, text),
+        311 | 506 | 541 if effect == Effect::Lasting => lost(call, text),
         311 | 506 | 541 => said(Unavailable, text, LOG),
         _ => said(Internal, text, REPORT),
     }
@@ -98,17 +92,14 @@ pub(super) fn of_broker(
 
 /// A right is lacking: `access to queue 'q' in vhost 'v' refused for user 'u'`, before which newer
 /// brokers say which right.
-fn refused(right: Option<Right>, text: &str) -> Said {
+fn refused(call: &Call<'_>, text: &str) -> Said {
     let named = |right: &Right| text.contains(&format!("{} access", right.as_str()));
-    let right = Right::ALL.into_iter().find(named).or(right);
+    let right = Right::ALL.into_iter().find(named).or(call.right);
     let (Some(user), Some(vhost)) = (quoted_after(text, "user "), quoted_after(text, "vhost "))
     else {
         return said(ErrorKind::Config, text, PERMISSIONS);
     };
-    let object = quoted_after(text, "queue ").or_else(|| quoted_after(text, "exchange "));
-    // A prefix ends where the version begins.
-    let prefix = object.and_then(|name| name.split_once(".v1.")).map(|(prefix, _)| prefix);
-    let pattern = format!(r"^{}\.v1\.", prefix.unwrap_or("PREFIX").replace('.', r"\."));
+    let pattern = format!(r"^{}\.v1\.", call.prefix.replace('.', r"\."));
     let lacking = right
         .map_or(String::new(), |right| format!("the right to {} is lacking: ", right.as_str()));
     let remedy = format!(
@@ -119,7 +110,7 @@ fn refused(right: Option<Right>, text: &str) -> Said {
 }
 
 /// Mostly that something is there which was declared otherwise.
-fn failed_precondition(effect: Effect, tls: bool, text: &str) -> Said {
+fn failed_precondition(call: &Call<'_>, text: &str) -> Said {
     if text.contains("acknowledgement") && text.contains("timed out") {
         return said(
             ErrorKind::Unavailable,
@@ -128,7 +119,7 @@ fn failed_precondition(effect: Effect, tls: bool, text: &str) -> Said {
         );
     }
     if text.contains("unknown delivery tag") {
-        return lost(effect, tls, text);
+        return lost(call, text);
     }
     // A node that was just started, or that joined after the stream was declared.
     if text.contains("replica on the local node") {
@@ -179,8 +170,11 @@ fn quoted_after<'a>(text: &'a str, words: &str) -> Option<&'a str> {
 mod tests {
     use super::*;
 
+    const CALL: Call<'static> =
+        Call { effect: Effect::None, right: None, tls: false, prefix: "my.shop" };
+
     fn of(code: u16, text: &str) -> Said {
-        of_broker(Effect::None, false, None, code, text)
+        of_broker(&CALL, code, text)
     }
 
     #[test]
@@ -206,14 +200,19 @@ mod tests {
 
     #[test]
     fn a_lacking_right_is_named_by_the_broker_or_else_by_the_call() {
-        let text = "access to exchange 'my.v1.due' in vhost 'a' refused for user 'b'";
-        let command = r"rabbitmqctl set_permissions -p 'a' 'b' '^my\.v1\.' '^my\.v1\.' '^my\.v1\.'";
+        let text = "access to exchange 'my.shop.v1.due' in vhost 'a' refused for user 'b'";
+        let all = r"'^my\.shop\.v1\.'";
+        let command = format!("rabbitmqctl set_permissions -p 'a' 'b' {all} {all} {all}");
         assert_eq!(of(403, text).remedy, command);
-        let said = of_broker(Effect::None, false, Some(Right::Write), 403, text);
+        let writing = Call { right: Some(Right::Write), ..CALL };
+        let said = of_broker(&writing, 403, text);
         assert_eq!(said.remedy, format!("the right to write is lacking: {command}"));
-        let said = of_broker(Effect::None, false, Some(Right::Write), 403, &format!("read {text}"));
+        let said = of_broker(&writing, 403, &format!("read {text}"));
         assert_eq!(said.remedy, format!("the right to read is lacking: {command}"));
         assert_eq!(of(403, "ACCESS_REFUSED").remedy, PERMISSIONS);
+        // A virtual host holds no name from which the prefix could be read.
+        let text = "NOT_ALLOWED - access to vhost 'a' refused for user 'b'";
+        assert_eq!(of_broker(&writing, 530, text).remedy, command);
     }
 
     #[test]
@@ -239,7 +238,7 @@ mod tests {
         ] {
             assert_eq!(of(code, text).kind, ErrorKind::Unavailable, "{text}");
         }
-        let forced = of_broker(Effect::Lasting, false, None, 320, "CONNECTION_FORCED");
+        let forced = of_broker(&Call { effect: Effect::Lasting, ..CALL }, 320, "CONNECTION_FORCED");
         assert_eq!(forced.kind, ErrorKind::OutcomeUnknown);
     }
 }

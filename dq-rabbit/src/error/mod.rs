@@ -21,6 +21,21 @@ pub(crate) enum Effect {
     Lasting,
 }
 
+/// What of a call decides how its error is told.
+struct Call<'a> {
+    effect: Effect,
+    /// What the call needs, where a broker refuses without saying which.
+    right: Option<Right>,
+    tls: bool,
+    prefix: &'a str,
+}
+
+impl<'a> Call<'a> {
+    fn of(server: &'a Server, effect: Effect, right: Option<Right>) -> Self {
+        Self { effect, right, tls: server.address.tls, prefix: &server.prefix }
+    }
+}
+
 /// The error of a call on a backend that was closed.
 pub(crate) fn closed(operation: &'static str) -> Error {
     Error::new(ErrorKind::Closed, "the RabbitMQ backend was closed").operation(operation)
@@ -47,12 +62,12 @@ pub(crate) fn of_call(
     server: &Server,
     error: &lapin::Error,
 ) -> Error {
-    told(operation, server, classify(effect, server.address.tls, None, error))
+    told(operation, server, classify(&Call::of(server, effect, None), error))
 }
 
 /// An error of declaring, which needs this right where the broker does not say which.
 pub(crate) fn of_declaring(server: &Server, right: Option<Right>, error: &lapin::Error) -> Error {
-    told("declare", server, classify(Effect::None, server.address.tls, right, error))
+    told("declare", server, classify(&Call::of(server, Effect::None, right), error))
 }
 
 fn told(operation: &'static str, server: &Server, said: Said) -> Error {
@@ -143,14 +158,14 @@ fn said(kind: ErrorKind, what: impl Into<String>, remedy: impl Into<Cow<'static,
     Said { kind, what: what.into(), remedy: remedy.into() }
 }
 
-fn classify(effect: Effect, tls: bool, right: Option<Right>, error: &lapin::Error) -> Said {
+fn classify(call: &Call<'_>, error: &lapin::Error) -> Said {
     use lapin::ErrorKind as Kind;
     match error.kind() {
         Kind::ProtocolError(error) => {
             let text = error.get_message().as_str();
-            of_broker(effect, tls, right, error.get_id(), text)
+            of_broker(call, error.get_id(), text)
         }
-        Kind::IOError(error) => of_socket(effect, tls, error),
+        Kind::IOError(error) => of_socket(call, error),
         Kind::ChannelsLimitReached => said(
             ErrorKind::Unavailable,
             "no more channels on this connection",
@@ -171,35 +186,35 @@ fn classify(effect: Effect, tls: bool, right: Option<Right>, error: &lapin::Erro
         | Kind::InvalidChannel(_)
         | Kind::InvalidChannelState(..)
         | Kind::InvalidConnectionState(_)
-        | Kind::MissingHeartbeatError => lost(effect, tls, &error.to_string()),
+        | Kind::MissingHeartbeatError => lost(call, &error.to_string()),
         _ => said(ErrorKind::Internal, error.to_string(), REPORT),
     }
 }
 
 /// What is said of a connection or channel that ended while it was used.
-fn lost(effect: Effect, tls: bool, what: &str) -> Said {
-    match effect {
+fn lost(call: &Call<'_>, what: &str) -> Said {
+    match call.effect {
         Effect::Lasting => said(
             ErrorKind::OutcomeUnknown,
             what,
             "repeat the call with the same job ids: what took effect already is kept",
         ),
-        Effect::None if tls => said(ErrorKind::Unavailable, what, UNREACHED_BY_TLS),
+        Effect::None if call.tls => said(ErrorKind::Unavailable, what, UNREACHED_BY_TLS),
         Effect::None => said(ErrorKind::Unavailable, what, UNREACHED),
     }
 }
 
-fn of_socket(effect: Effect, tls: bool, error: &std::io::Error) -> Said {
+fn of_socket(call: &Call<'_>, error: &std::io::Error) -> Said {
     let text = error.to_string();
-    if tls && text.contains("certificate") {
+    if call.tls && text.contains("certificate") {
         let remedy = "give the certificate of the broker's authority as `ca`, and the host as it is \
              named there";
         return said(ErrorKind::Config, text, remedy);
     }
     if error.kind() == std::io::ErrorKind::TimedOut {
-        return lost(effect, tls, "no answer in time");
+        return lost(call, "no answer in time");
     }
-    lost(effect, tls, &text)
+    lost(call, &text)
 }
 
 #[cfg(test)]
@@ -209,7 +224,7 @@ mod tests {
     use super::*;
 
     fn of(effect: Effect, tls: bool, error: impl Into<lapin::Error>) -> Said {
-        classify(effect, tls, None, &error.into())
+        classify(&Call { effect, right: None, tls, prefix: "dq" }, &error.into())
     }
 
     #[test]

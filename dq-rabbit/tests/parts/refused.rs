@@ -7,6 +7,8 @@ use dq_servers::{RabbitMq, shared_rabbitmq};
 
 use super::rig::{assert_told, config, link, of_url, queue, topology, url_of};
 
+const COMMAND: &str = r"set_permissions -p '/' 'stranger' '^my\.shop\.v1\.'";
+
 #[tokio::test(flavor = "multi_thread")]
 async fn who_may_not_connect_is_told_at_once() {
     let server = shared_rabbitmq();
@@ -14,11 +16,13 @@ async fn who_may_not_connect_is_told_at_once() {
     for (url, words) in [
         (url_of(server, "stranger", "hunter2", "%2F"), ["ACCESS_REFUSED", "user and password"]),
         (url_of(server, "nobody", "hunter2", "%2F"), ["ACCESS_REFUSED", "user and password"]),
-        (url_of(server, "stranger", "secret", "%2F"), ["stranger", "set_permissions -p '/'"]),
+        (url_of(server, "stranger", "secret", "%2F"), ["stranger", COMMAND]),
         (url_of(server, "stranger", "secret", "nowhere"), ["vhost", "nowhere"]),
     ] {
         let began = Instant::now();
-        let error = link(&of_url(url)).channel("declare").await.unwrap_err();
+        let mut config = of_url(url);
+        config.prefix = "my.shop".to_owned();
+        let error = link(&config).channel("declare").await.unwrap_err();
         assert_told(&error, ErrorKind::Config, &words);
         assert_eq!(error.failed_operation(), "connect", "{error}");
         let text = error.to_string();
