@@ -5,6 +5,7 @@ mod broker;
 use std::borrow::Cow;
 
 use dq_core::{Error, ErrorKind};
+use lapin::Confirmation;
 use lapin::message::BasicReturnMessage;
 
 pub(crate) use broker::Right;
@@ -136,6 +137,19 @@ pub(crate) fn returned(
         .operation(operation)
 }
 
+/// Why the broker did not take a message, without the message.
+pub(crate) fn not_taken(confirmation: &Confirmation) -> String {
+    let (how, returned) = match confirmation {
+        Confirmation::Nack(returned) => ("nacked", returned.as_ref()),
+        Confirmation::Ack(returned) => ("returned", returned.as_ref()),
+        Confirmation::NotRequested => ("not confirmed", None),
+    };
+    match returned {
+        Some(message) => format!("{how}: {} {}", message.reply_code, message.reply_text),
+        None => how.to_owned(),
+    }
+}
+
 /// Objects that others were to declare.
 pub(crate) fn missing(operation: &'static str, server: &Server, names: &str) -> Error {
     Error::new(ErrorKind::Config, format!("RabbitMQ at {} lacks {names}", server.address.shown()))
@@ -221,6 +235,8 @@ fn of_socket(call: &Call<'_>, error: &std::io::Error) -> Said {
 mod tests {
     use std::io;
 
+    use lapin::message::Delivery;
+
     use super::*;
 
     fn of(effect: Effect, tls: bool, error: impl Into<lapin::Error>) -> Said {
@@ -246,6 +262,19 @@ mod tests {
         let error = || io::Error::other("invalid peer certificate: UnknownIssuer");
         assert_eq!(of(Effect::None, true, error()).kind, ErrorKind::Config);
         assert_eq!(of(Effect::None, false, error()).kind, ErrorKind::Unavailable);
+    }
+
+    /// A message for the log holds payloads.
+    #[test]
+    fn a_message_that_was_not_taken_is_not_repeated() {
+        let returned = || {
+            let mut delivery = Delivery::mock(0, "dq.v1.log".into(), "".into(), false, Vec::new());
+            delivery.data = b"hunter2".to_vec();
+            Some(BasicReturnMessage { delivery, reply_code: 312, reply_text: "NO_ROUTE".into() })
+        };
+        assert_eq!(not_taken(&Confirmation::Ack(returned())), "returned: 312 NO_ROUTE");
+        assert_eq!(not_taken(&Confirmation::Nack(returned())), "nacked: 312 NO_ROUTE");
+        assert_eq!(not_taken(&Confirmation::Nack(None)), "nacked");
     }
 
     #[test]

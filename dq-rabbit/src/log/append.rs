@@ -17,7 +17,7 @@ use lapin::{BasicProperties, Channel, Confirmation};
 
 use super::command::{Command, Entry, Piece, encode};
 use super::{Sent, Shared, compact, draw};
-use crate::error::{Effect, of_call};
+use crate::error::{Effect, not_taken, of_call};
 
 /// Bytes of one message, roughly, at most; but one call at least.
 const MESSAGE: usize = 256 * 1024;
@@ -146,7 +146,8 @@ async fn write(
             Some(confirmed) = confirms.next() => match confirmed? {
                 Confirmation::Ack(None) | Confirmation::NotRequested => {}
                 refused => {
-                    tracing::warn!(?refused, "the broker did not take a message for the log");
+                    let why = not_taken(&refused);
+                    tracing::warn!(why, "the broker did not take a message for the log");
                     shared.clock.sleep(PAUSE).await;
                     restore(shared).await;
                     return Ok(());
