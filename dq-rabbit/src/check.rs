@@ -49,7 +49,10 @@ impl Inspector<'_> {
                 Ok(false) => findings.push(stalled()),
                 // Who leaves declaring to others may have no right to declare a queue for it.
                 Err(error)
-                    if self.mode == TopologyMode::Passive && error.kind() == ErrorKind::Config => {}
+                    if self.mode == TopologyMode::Passive && error.kind() == ErrorKind::Config =>
+                {
+                    findings.push(untried(&error, &self.link.server().prefix));
+                }
                 Err(error) => findings.push(failed(&error)),
             },
             Err(error) => findings.push(failed(&error)),
@@ -301,6 +304,19 @@ fn stalled() -> Finding {
         "jobs run from the log meanwhile. Right after a restart, wait three minutes, or set \
          `dead_letter_worker_publisher_confirm_timeout` to 5000 in advanced.config; else see whether \
          the queues of the ladder have a leader (`rabbitmq-queues quorum_status`)",
+    )
+}
+
+fn untried(error: &Error, prefix: &str) -> Finding {
+    let prefix = prefix.replace('.', r"\.");
+    finding(
+        Severity::Info,
+        "rabbitmq.ladder-untried",
+        format!("it was not tried whether messages move down the ladder: {}", error.what()),
+        &format!(
+            "give this user `^{prefix}\\.v1\\.canary\\.` as pattern for configure in `rabbitmqctl \
+             set_permissions`, or check as a user that may declare"
+        ),
     )
 }
 

@@ -86,7 +86,8 @@
 //! rabbitmqctl set_permissions -p / jobs '^dq\.v1\.' '^dq\.v1\.' '^dq\.v1\.'
 //! ```
 //!
-//! The first pattern (configure) may be empty with [`TopologyMode::Passive`], which declares nothing.
+//! The first pattern (configure) may be empty with [`TopologyMode::Passive`], which declares nothing;
+//! `check` then says that it did not try the ladder, for which `^dq\.v1\.canary\.` is enough.
 //! Who declares instead also declares a ready queue for each queue of jobs; an error names what is lacking.
 
 #![forbid(unsafe_code)]

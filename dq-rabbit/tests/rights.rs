@@ -4,11 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dq_core::config::Environment;
-use dq_core::{Backend, Cancelled, ClaimParams, Dq, DurationExt, QueueName, Want};
+use dq_core::{
+    Backend, Cancelled, ClaimParams, Dq, DurationExt, Finding, QueueName, Severity, Want,
+};
 use dq_rabbit::{RabbitBackend, RabbitConfig, TopologyMode};
 use dq_servers::shared_rabbitmq;
 
 const ALL: &str = r"^dq\.v1\.";
+/// The least that `check` needs to try the ladder.
+const CANARY: &str = r"^dq\.v1\.canary\.";
 
 /// A backend for a user who may touch nothing but what begins with the prefix.
 async fn open(topology: TopologyMode, configure: &str) -> Arc<RabbitBackend> {
@@ -21,7 +25,7 @@ async fn open(topology: TopologyMode, configure: &str) -> Arc<RabbitBackend> {
 }
 
 /// Everything that a user of the backend does, but for settling, which is a call like any other.
-async fn use_all_of(backend: Arc<RabbitBackend>) {
+async fn use_all_of(backend: Arc<RabbitBackend>) -> Vec<Finding> {
     let name = QueueName::new("Q").unwrap();
     let dq = Dq::builder().backend(backend.clone()).connect().await.unwrap();
     let queue = dq.queue("Q").unwrap();
@@ -39,8 +43,9 @@ async fn use_all_of(backend: Arc<RabbitBackend>) {
         tokio::time::timeout(Duration::from_millis(20), wakeups.next()).await.ok();
     };
     assert_eq!(&claimed.jobs[0].job.payload[..], b"2");
-    assert_eq!(dq.check().await, []);
+    let findings = dq.check().await;
     dq.close().await.unwrap();
+    findings
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -48,7 +53,12 @@ async fn what_is_listed_is_enough() {
     let server = shared_rabbitmq();
     server.vhost("rights_of_users");
     server.ctl(&["add_user", "jobs", "secret"]);
-    use_all_of(open(TopologyMode::Declare, ALL).await).await;
-    // Now that all of it is there, nobody has to declare anything.
-    use_all_of(open(TopologyMode::Passive, "").await).await;
+    assert_eq!(use_all_of(open(TopologyMode::Declare, ALL).await).await, []);
+    // Now that all of it is there, nobody has to declare anything; only `check` would like to.
+    let findings = use_all_of(open(TopologyMode::Passive, "").await).await;
+    let [untried] = &findings[..] else { panic!("{findings:?}") };
+    assert_eq!((untried.severity, untried.code), (Severity::Info, "rabbitmq.ladder-untried"));
+    assert!(untried.what.contains("canary"), "{untried}");
+    assert!(untried.remedy.contains(CANARY), "what it names is enough: {untried}");
+    assert_eq!(use_all_of(open(TopologyMode::Passive, CANARY).await).await, []);
 }
