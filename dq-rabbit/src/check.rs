@@ -1,4 +1,10 @@
 //! What an operator should know about the broker.
+//!
+//! Whether a queue of the ladder holds a message for longer than its time to live cannot be seen: of a
+//! quorum queue the management API tells neither `head_message_timestamp` nor `idle_since`, and a
+//! look at the message itself would take it out of its place. The canary on the lowest level and the
+//! count of jobs that came without their carriers stand in for it, for a job whose carrier is stuck is
+//! taken without it.
 
 use std::time::Duration;
 
