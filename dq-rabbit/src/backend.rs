@@ -188,6 +188,7 @@ impl Backend for RabbitBackend {
             queues: self.queues,
             mode: self.mode,
             management: self.management.as_ref(),
+            clock: self.desk.log.clock(),
             carried: self.desk.carried(),
             log_is_full: self.desk.log.is_full(),
         };

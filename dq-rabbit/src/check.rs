@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use dq_core::{Error, ErrorKind, Finding, Result, Severity};
+use dq_core::{Clock, Error, ErrorKind, Finding, Result, Severity, Timestamp};
 use futures_util::StreamExt;
 use lapin::options::{
     BasicConsumeOptions, BasicPublishOptions, QueueBindOptions, QueueDeclareOptions,
@@ -30,6 +30,11 @@ const CANARY: Duration = Duration::from_secs(5);
 /// Of so many jobs that were carried, one that came without its carrier is told.
 const MANY: u64 = 100;
 
+/// Clocks may be so far apart before it is told.
+const APART: Duration = Duration::from_secs(5);
+/// How old the date of an answer may be: it is in whole seconds, and made anew each second.
+const STALE: Duration = Duration::from_secs(2);
+
 const OLDEST: [u32; 2] = [3, 10];
 
 /// What `check` looks at.
@@ -40,6 +45,7 @@ pub(crate) struct Inspector<'a> {
     pub(crate) queues: QueueKind,
     pub(crate) mode: TopologyMode,
     pub(crate) management: Option<&'a Management>,
+    pub(crate) clock: &'a dyn Clock,
     /// Jobs that were taken with their carriers, and without.
     pub(crate) carried: (u64, u64),
     pub(crate) log_is_full: bool,
@@ -76,8 +82,7 @@ impl Inspector<'_> {
             ));
         }
         if let Some(management) = self.management
-            && let Err(error) =
-                of_management(management, self.topology.names(), &mut findings).await
+            && let Err(error) = self.of_management(management, &mut findings).await
         {
             findings.push(failed(&error));
         }
@@ -206,57 +211,77 @@ impl Inspector<'_> {
         Ok(tokio::time::timeout(CANARY, nest.next()).await.is_ok_and(|bird| bird.is_some()))
     }
 
+    /// What the management API tells.
+    async fn of_management(
+        &self,
+        management: &Management,
+        findings: &mut Vec<Finding>,
+    ) -> Result<()> {
+        let asked = self.clock.now();
+        let overview = management.answer("overview").await?;
+        findings.extend(overview.date.and_then(|date| of_clocks(asked, date, self.clock.now())));
+        let version = overview.body["rabbitmq_version"].as_str().unwrap_or("unknown");
+        let numbers: Vec<u32> = version.split('.').map_while(|part| part.parse().ok()).collect();
+        if numbers.len() >= 2 && numbers[..2] < OLDEST[..] {
+            findings.push(finding(
+                Severity::Error,
+                "rabbitmq.version",
+                format!("RabbitMQ {version} is too old"),
+                "use 3.10 or newer: quorum queues forget the time to live of messages before that",
+            ));
+        }
+        let flags = management.get("feature-flags").await?;
+        for flag in flags.as_array().into_iter().flatten() {
+            let name = flag["name"].as_str().unwrap_or_default();
+            let needed = ["quorum_queue", "stream_queue"].contains(&name);
+            if needed && flag["state"].as_str() != Some("enabled") {
+                findings.push(finding(
+                    Severity::Error,
+                    "rabbitmq.feature-flag",
+                    format!("the feature flag {name} is not enabled"),
+                    "run `rabbitmqctl enable_feature_flag all`",
+                ));
+            }
+        }
+        let queues = management.get("queues?columns=name,effective_policy_definition").await?;
+        findings.extend(of_policies(&queues, self.topology.names()));
+        let nodes = management.get("nodes").await?;
+        let nodes = nodes.as_array().map(Vec::as_slice).unwrap_or_default();
+        for node in nodes {
+            findings.extend(of_node(node));
+        }
+        if nodes.len() == 1 {
+            findings.push(finding(
+                Severity::Info,
+                "rabbitmq.single-node",
+                "the broker is one node: a power cut may take the last moments of the log"
+                    .to_owned(),
+                "use a cluster of three nodes",
+            ));
+        }
+        Ok(())
+    }
+
     fn told(&self, error: &lapin::Error) -> Error {
         of_call("check", Effect::None, self.link.server(), error)
     }
 }
 
-/// What the management API tells.
-async fn of_management(
-    management: &Management,
-    names: &Names,
-    findings: &mut Vec<Finding>,
-) -> Result<()> {
-    let overview = management.get("overview").await?;
-    let version = overview["rabbitmq_version"].as_str().unwrap_or("unknown");
-    let numbers: Vec<u32> = version.split('.').map_while(|part| part.parse().ok()).collect();
-    if numbers.len() >= 2 && numbers[..2] < OLDEST[..] {
-        findings.push(finding(
-            Severity::Error,
-            "rabbitmq.version",
-            format!("RabbitMQ {version} is too old"),
-            "use 3.10 or newer: quorum queues forget the time to live of messages before that",
-        ));
-    }
-    let flags = management.get("feature-flags").await?;
-    for flag in flags.as_array().into_iter().flatten() {
-        let name = flag["name"].as_str().unwrap_or_default();
-        let needed = ["quorum_queue", "stream_queue"].contains(&name);
-        if needed && flag["state"].as_str() != Some("enabled") {
-            findings.push(finding(
-                Severity::Error,
-                "rabbitmq.feature-flag",
-                format!("the feature flag {name} is not enabled"),
-                "run `rabbitmqctl enable_feature_flag all`",
-            ));
-        }
-    }
-    let queues = management.get("queues?columns=name,effective_policy_definition").await?;
-    findings.extend(of_policies(&queues, names));
-    let nodes = management.get("nodes").await?;
-    let nodes = nodes.as_array().map(Vec::as_slice).unwrap_or_default();
-    for node in nodes {
-        findings.extend(of_node(node));
-    }
-    if nodes.len() == 1 {
-        findings.push(finding(
-            Severity::Info,
-            "rabbitmq.single-node",
-            "the broker is one node: a power cut may take the last moments of the log".to_owned(),
-            "use a cluster of three nodes",
-        ));
-    }
-    Ok(())
+/// Two clocks that differ, as far as can be told from an answer of this date that came between two
+/// moments of ours.
+fn of_clocks(asked: Timestamp, date: Timestamp, answered: Timestamp) -> Option<Finding> {
+    let ahead = asked.since(date + STALE);
+    let behind = date.since(answered);
+    let (apart, which) = if ahead > behind { (ahead, "ahead of") } else { (behind, "behind") };
+    (apart > APART).then(|| {
+        finding(
+            Severity::Warning,
+            "rabbitmq.clock-skew",
+            format!("the clock of this process is {} s {which} the broker's", apart.as_secs()),
+            "set the clocks of all hosts by NTP: jobs run by the clock of the process that takes them, \
+             early where it is ahead and late where it is behind",
+        )
+    })
 }
 
 /// Policies of the broker that throw away what is ours.
@@ -340,4 +365,30 @@ fn finding(severity: Severity, code: &'static str, what: String, remedy: &str) -
 async fn close(channel: Channel) {
     let over = channel.close(200, "done".into());
     tokio::time::timeout(Duration::from_millis(500), over).await.ok();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clocks_are_apart_only_if_no_delay_explains_it() {
+        let told = |asked, date, answered| {
+            let [asked, date, answered] = [asked, date, answered].map(Timestamp::from_millis);
+            of_clocks(asked, date, answered).map(|finding| finding.what)
+        };
+        for (asked, date, answered) in [
+            (0, 0, 0),
+            (7_000, 0, 7_010),
+            (0, 5_000, 0),
+            (0, 4_000, 60_000),
+            (60_000, 60_000, 60_001),
+        ] {
+            assert_eq!(told(asked, date, answered), None, "{asked} {date} {answered}");
+        }
+        let ahead = told(7_001, 0, 9_000).unwrap();
+        assert_eq!(ahead, "the clock of this process is 5 s ahead of the broker's");
+        let behind = told(0, 65_001, 5_000).unwrap();
+        assert_eq!(behind, "the clock of this process is 60 s behind the broker's");
+    }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dq_core::config::Secret;
-use dq_core::{Error, ErrorKind, Result};
+use dq_core::{Error, ErrorKind, Result, Timestamp};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use serde_json::Value;
@@ -13,6 +13,14 @@ use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
 /// Time for one answer.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What the management API answers.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) body: Value,
+    /// The time of the server that answers, in whole seconds and up to two seconds old.
+    pub(crate) date: Option<Timestamp>,
+}
 
 /// Asks the management API.
 #[derive(Debug, Clone)]
@@ -31,12 +39,17 @@ impl Management {
     /// # Errors
     /// `Config` when user and password are refused, `Unavailable` for all else.
     pub(crate) async fn get(&self, path: &'static str) -> Result<Value> {
+        Ok(self.answer(path).await?.body)
+    }
+
+    /// As [`get`](Self::get), with the time of the answer.
+    pub(crate) async fn answer(&self, path: &'static str) -> Result<Answer> {
         let this = self.clone();
         let asked = tokio::task::spawn_blocking(move || this.ask(path)).await;
         asked.unwrap_or_else(|_| Err(failed("the question was broken off".to_owned())))
     }
 
-    fn ask(&self, path: &str) -> Result<Value> {
+    fn ask(&self, path: &str) -> Result<Answer> {
         let (base, login) = split(self.url.expose());
         let mut config =
             ureq::Agent::config_builder().timeout_global(Some(PATIENCE)).max_redirects(0);
@@ -63,9 +76,13 @@ impl Management {
             Err(ureq::Error::Io(error)) => return Err(failed(error.kind().to_string())),
             Err(_) => return Err(failed("it cannot be reached".to_owned())),
         };
+        let date = answer.headers().get("date").and_then(|date| date.to_str().ok());
+        let date = date.and_then(|date| httpdate::parse_http_date(date).ok()).map(Timestamp::from);
         let text =
             answer.body_mut().read_to_vec().map_err(|_| failed("it broke off".to_owned()))?;
-        serde_json::from_slice(&text).map_err(|_| failed("it does not answer with JSON".to_owned()))
+        let body = serde_json::from_slice(&text);
+        let body = body.map_err(|_| failed("it does not answer with JSON".to_owned()))?;
+        Ok(Answer { body, date })
     }
 
     fn tls(&self) -> Result<TlsConfig> {

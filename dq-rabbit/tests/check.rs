@@ -1,16 +1,45 @@
 //! `check` on a real broker: nothing when all is well, and each thing that is wrong with its remedy.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use dq_core::config::{Environment, Secret};
-use dq_core::{Backend, Finding, Severity};
+use dq_core::{Backend, Clock, Entropy, Finding, Severity, SystemClock, Timestamp};
 use dq_rabbit::{QueueKind, RabbitBackend, RabbitConfig};
 use dq_servers::RabbitMq;
+use futures_util::future::BoxFuture;
 use lapin::options::BasicPublishOptions;
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
 
+/// The machine's clock, wrong by so many milliseconds.
+#[derive(Debug)]
+struct Wrong(i64);
+
+impl Clock for Wrong {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_millis(SystemClock.now().as_millis() + self.0)
+    }
+
+    fn elapsed(&self) -> Duration {
+        SystemClock.elapsed()
+    }
+
+    fn sleep_until(&self, until: Timestamp) -> BoxFuture<'static, ()> {
+        SystemClock.sleep_until(Timestamp::from_millis(until.as_millis() - self.0))
+    }
+
+    fn sleep(&self, delay: Duration) -> BoxFuture<'static, ()> {
+        SystemClock.sleep(delay)
+    }
+}
+
 async fn open(config: &RabbitConfig) -> RabbitBackend {
-    RabbitBackend::connect(config, &Environment::default()).await.unwrap()
+    open_at(config, Arc::new(SystemClock)).await
+}
+
+async fn open_at(config: &RabbitConfig, clock: Arc<dyn Clock>) -> RabbitBackend {
+    let environment = Environment::new(clock, Arc::new(Entropy::from_os()));
+    RabbitBackend::connect(config, &environment).await.unwrap()
 }
 
 async fn channel(server: &RabbitMq) -> (Connection, Channel) {
@@ -49,6 +78,13 @@ async fn each_thing_that_is_wrong_is_told() {
     config.management = Some(Secret::new(if url.contains('@') { url.clone() } else { with_login }));
     let informed = open(&config).await;
     assert_eq!(codes(&informed.check().await), ["rabbitmq.single-node"]);
+    for (wrong_by, which) in [(3_600_000, "ahead of"), (-3_600_000, "behind")] {
+        let findings = open_at(&config, Arc::new(Wrong(wrong_by))).await.check().await;
+        assert_eq!(codes(&findings), ["rabbitmq.clock-skew", "rabbitmq.single-node"]);
+        assert_eq!(findings[0].severity, Severity::Warning);
+        assert!(findings[0].what.contains(which), "{}", findings[0]);
+        assert!(findings[0].remedy.contains("NTP"), "{}", findings[0]);
+    }
     server.ctl(&["set_policy", "all", ".*", r#"{"max-length":100000}"#, "--apply-to", "queues"]);
     let policy = until(&informed, "rabbitmq.policy").await;
     assert!(policy.what.contains("`max-length`"), "{policy}");
