@@ -1,18 +1,19 @@
 //! What becomes of messages that come out of the ladder.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use dq_core::{
-    Clock, Due, Headers, Job, Listeners, NewJob, OnConflict, QueueName, Result, Timestamp,
+    Clock, Due, Headers, Job, JobId, Listeners, NewJob, OnConflict, QueueName, Result, Timestamp,
 };
 use lapin::message::Delivery;
 use lapin::types::AMQPValue;
 
-use crate::carrier::{Carrier, Held, Sorter, Ticket};
+use crate::carrier::{Carried, Held, Sorter, Ticket};
 use crate::desk::Desk;
 use crate::error::Effect;
-use crate::log::{Command, Scheduling};
+use crate::log::{Command, Replica, Scheduling};
 use crate::names::Names;
 
 /// Where strange messages are shown of which it is not known what queue they were meant for.
@@ -29,44 +30,131 @@ pub(crate) struct Arrivals {
     pub(crate) names: Names,
 }
 
-/// What a carrier is for.
+/// What becomes of a job that has arrived.
 enum Fate {
-    /// A job that is due soon.
+    /// It is due soon.
     Hold(Timestamp),
-    /// A job that is due later than the ladder reaches.
+    /// It is due later than the ladder reaches, or than those that it came with.
     Again(Job),
-    /// A job that runs, or has ended.
+    /// It runs, or has ended.
     Drop,
-    /// A job that this log has never heard of.
+    /// This log has never heard of it.
     Adopt,
     /// It cannot be said yet.
     Wait,
 }
+
+/// Jobs that have arrived, each with its share of the message.
+type Arrived = Vec<(Carried, Ticket)>;
 
 /// Between two attempts to deal with a message.
 const PAUSE: Duration = Duration::from_millis(500);
 /// How often it is looked what can be dropped of what is held.
 const SWEEP: Duration = Duration::from_secs(60);
 
+fn fate(replica: &mut Replica, carried: &Carried, soon: Timestamp) -> Fate {
+    if !replica.is_founded() {
+        return Fate::Wait;
+    }
+    let epoch = replica.epoch();
+    let machine = replica.machine();
+    match machine.peek(carried.id) {
+        Some(job) if !machine.waits(job.id) => Fate::Drop,
+        // If it was moved, whoever did that has sent it once more.
+        Some(job) if job.due != carried.due && job.due > soon => Fate::Drop,
+        Some(job) if job.due > soon => Fate::Again(job.clone()),
+        Some(job) => Fate::Hold(job.due),
+        None if carried.log != epoch => Fate::Adopt,
+        None => Fate::Drop,
+    }
+}
+
 impl Arrivals {
-    fn fate(&self, carrier: &Carrier) -> Fate {
+    fn sort(self: &Arc<Self>, arrived: Arrived) {
         let soon = self.desk.log.now() + self.desk.early;
-        self.desk.log.peek(|replica| {
-            if !replica.is_founded() {
-                return Fate::Wait;
+        let fates: Vec<_> = self.desk.log.peek(|replica| {
+            arrived.iter().map(|(carried, _)| fate(replica, carried, soon)).collect()
+        });
+        let [mut again, mut unknown, mut unclear] = [const { Arrived::new() }; 3];
+        let mut first: BTreeMap<QueueName, Timestamp> = BTreeMap::new();
+        for ((carried, ticket), fate) in arrived.into_iter().zip(fates) {
+            match fate {
+                Fate::Drop => ticket.done(),
+                Fate::Hold(due) => {
+                    let Carried { id, queue, payload, headers, .. } = carried;
+                    let held = Held { payload, headers, ticket: Some(ticket) };
+                    self.desk.hold.keep(&queue, id, due, held);
+                    first.entry(queue).and_modify(|first| *first = due.min(*first)).or_insert(due);
+                }
+                Fate::Again(job) => {
+                    let log = self.desk.epoch().unwrap_or(carried.log);
+                    let payload = (carried.payload, carried.headers);
+                    again.push((Carried::of(log, &job, payload), ticket));
+                }
+                Fate::Adopt => unknown.push((carried, ticket)),
+                Fate::Wait => unclear.push((carried, ticket)),
             }
-            let epoch = replica.epoch();
-            let machine = replica.machine();
-            match machine.peek(carrier.id) {
-                Some(job) if !machine.waits(job.id) => Fate::Drop,
-                // If it was moved, whoever did that has sent another one.
-                Some(job) if job.due != carrier.due && job.due > soon => Fate::Drop,
-                Some(job) if job.due > soon => Fate::Again(job.clone()),
-                Some(job) => Fate::Hold(job.due),
-                None if carrier.log != epoch => Fate::Adopt,
-                None => Fate::Drop,
-            }
-        })
+        }
+        for (queue, due) in first {
+            self.listeners.wake(&queue, due);
+        }
+        self.later(again, Self::send_again);
+        self.later(unknown, Self::adopt);
+        self.later(unclear, Self::wait);
+    }
+
+    /// Deals with these jobs some time, if there are any.
+    fn later<F: Future<Output = ()> + Send>(
+        self: &Arc<Self>,
+        arrived: Arrived,
+        deal: impl FnOnce(Arc<Self>, Arrived) -> F + Send + 'static,
+    ) {
+        if arrived.is_empty() {
+            return;
+        }
+        let arrivals = Arc::clone(self);
+        self.desk.courier.errand(|_| async move {
+            deal(arrivals, arrived).await;
+            Ok(())
+        });
+    }
+
+    async fn wait(self: Arc<Self>, arrived: Arrived) {
+        self.desk.log.clock().sleep(PAUSE).await;
+        self.sort(arrived);
+    }
+
+    async fn send_again(self: Arc<Self>, arrived: Arrived) {
+        let (jobs, tickets): (Vec<_>, Vec<_>) = arrived.into_iter().unzip();
+        self.persist(|| self.desk.courier.send("carry", jobs.clone(), self.desk.log.now())).await;
+        tickets.into_iter().for_each(Ticket::done);
+    }
+
+    /// Puts jobs into the log that are not there, if that is so still when all of the log has been read.
+    async fn adopt(self: Arc<Self>, mut arrived: Arrived) {
+        let log = &self.desk.log;
+        let look = || {
+            let sought: Vec<_> = arrived.iter().map(|(job, _)| (job.id, job.log)).collect();
+            log.call("adopt", Effect::None, Command::Look, move |replica, _, _| {
+                let epoch = replica.epoch();
+                let machine = replica.machine();
+                let is_lost = |(id, of): (JobId, u64)| machine.peek(id).is_none() && epoch != of;
+                (sought.into_iter().map(is_lost).collect::<Vec<_>>(), epoch)
+            })
+        };
+        let (lost, epoch) = self.persist(look).await;
+        let lost = arrived.iter().zip(lost).filter(|(_, is_lost)| *is_lost);
+        let lost: Vec<_> = lost.map(|((job, _), _)| Scheduling::from(job.adopted())).collect();
+        if let Some(first) = lost.first() {
+            tracing::warn!(jobs = lost.len(), first = %first.id, queue = %first.queue,
+                "jobs arrived that are not in the log: the log was deleted, or lost its end");
+            let adopted = Command::Schedule(lost);
+            self.persist(|| log.call("adopt", Effect::None, adopted.clone(), |_, _, _| ())).await;
+        }
+        for (job, _) in &mut arrived {
+            job.log = epoch;
+        }
+        self.sort(arrived);
     }
 }
 
@@ -101,28 +189,6 @@ impl Arrivals {
         (queue.unwrap_or_else(nowhere), what)
     }
 
-    /// Puts a job into the log that is not there, if that is so still when all of the log has been read.
-    /// What comes back is to be sorted again.
-    async fn adopt(&self, mut carrier: Carrier, ticket: Ticket) -> (Carrier, Ticket) {
-        let log = &self.desk.log;
-        let (id, of) = (carrier.id, carrier.log);
-        let look = || {
-            log.call("adopt", Effect::None, Command::Look, move |replica, _, _| {
-                let unknown = replica.machine().peek(id).is_none();
-                (unknown && replica.epoch() != of, replica.epoch())
-            })
-        };
-        let (unknown, epoch) = self.persist(look).await;
-        if unknown {
-            tracing::warn!(%id, queue = %carrier.queue,
-                "a job arrived that is not in the log: the log was deleted, or lost its end");
-            let adopted = Command::Schedule(vec![Scheduling::from(carrier.adopted())]);
-            self.persist(|| log.call("adopt", Effect::None, adopted.clone(), |_, _, _| ())).await;
-        }
-        carrier.log = epoch;
-        (carrier, ticket)
-    }
-
     /// Tries until it is done: a message that we do not acknowledge takes the place of another for as
     /// long as the connection lasts.
     async fn persist<T, F: Future<Output = Result<T>>>(&self, attempt: impl Fn() -> F) -> T {
@@ -137,51 +203,9 @@ impl Arrivals {
 }
 
 impl Sorter for Arrivals {
-    fn carrier(self: Arc<Self>, carrier: Carrier, ticket: Ticket) {
-        match self.fate(&carrier) {
-            Fate::Drop => ticket.done(),
-            Fate::Hold(due) => {
-                let Carrier { id, queue, payload, headers, .. } = carrier;
-                self.desk.hold.keep(
-                    &queue,
-                    id,
-                    due,
-                    Held { payload, headers, ticket: Some(ticket) },
-                );
-                self.listeners.wake(&queue, due);
-            }
-            Fate::Wait => {
-                let arrivals = Arc::clone(&self);
-                self.desk.courier.errand(|_| async move {
-                    arrivals.desk.log.clock().sleep(PAUSE).await;
-                    arrivals.carrier(carrier, ticket);
-                    Ok(())
-                });
-            }
-            Fate::Again(job) => {
-                let log = self.desk.epoch().unwrap_or(carrier.log);
-                let again = Carrier::of(log, &job, (carrier.payload, carrier.headers));
-                let arrivals = Arc::clone(&self);
-                self.desk.courier.errand(|courier| async move {
-                    arrivals
-                        .persist(|| {
-                            let now = arrivals.desk.log.now();
-                            courier.send("carry", std::slice::from_ref(&again), now)
-                        })
-                        .await;
-                    ticket.done();
-                    Ok(())
-                });
-            }
-            Fate::Adopt => {
-                let arrivals = Arc::clone(&self);
-                self.desk.courier.errand(|_| async move {
-                    let (carrier, ticket) = arrivals.adopt(carrier, ticket).await;
-                    arrivals.carrier(carrier, ticket);
-                    Ok(())
-                });
-            }
-        }
+    fn carrier(self: Arc<Self>, jobs: Vec<Carried>, ticket: Ticket) {
+        let tickets: Vec<_> = ticket.split(jobs.len()).collect();
+        self.sort(jobs.into_iter().zip(tickets).collect());
     }
 
     fn stranger(self: Arc<Self>, queue: Option<&QueueName>, delivery: Delivery, ticket: Ticket) {

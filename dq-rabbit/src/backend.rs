@@ -14,7 +14,7 @@ use dq_core::{
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::arrive::Arrivals;
-use crate::carrier::{Courier, Inbox};
+use crate::carrier::{Courier, Inbox, SPAN};
 use crate::check::Inspector;
 use crate::config::{QueueKind, RabbitConfig, TopologyMode};
 use crate::connect::{Link, Server};
@@ -68,7 +68,7 @@ impl RabbitBackend {
         )
         .await?;
         let courier = Arc::new(Courier::new(Arc::clone(&publish), Arc::clone(&topology)));
-        let early = Duration::from_millis(Ladder::early_ms(config.queues).unsigned_abs());
+        let early = Duration::from_millis(Ladder::early_ms(config.queues).unsigned_abs()) + SPAN;
         let desk = Arc::new(Desk::new(log, courier, Arc::clone(&environment.entropy), early));
         let arrivals = Arc::new(Arrivals {
             desk: Arc::clone(&desk),

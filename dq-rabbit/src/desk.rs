@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use dq_core::{Entropy, Headers, Job, JobId, Timestamp};
 
-use crate::carrier::{Carrier, Courier, Held, Hold};
+use crate::carrier::{Carried, Courier, Held, Hold};
 use crate::log::{Log, Place};
 
 /// What is due sooner than this needs no carrier: its payload passes by everybody in the log, and is
@@ -26,7 +26,7 @@ pub(crate) struct Desk {
     pub(crate) hold: Hold,
     pub(crate) courier: Arc<Courier>,
     pub(crate) entropy: Arc<Entropy>,
-    /// How much before its time a carrier may come out of the ladder.
+    /// How long before its time a job that has arrived is held; one that has longer is sent again.
     pub(crate) early: Duration,
     /// Jobs that were taken with their carriers, and those that were taken without.
     carried: [AtomicU64; 2],
@@ -115,17 +115,17 @@ impl Desk {
     }
 
     /// Sees to it that a job which waits gets to where it is run: by our own hold if it is due soon, else
-    /// by the carrier that this returns.
-    #[must_use = "carriers have to be sent"]
+    /// by a carrier with what this returns.
+    #[must_use = "jobs have to be sent"]
     pub(crate) fn put_off(
         &self,
         job: &Job,
         payload: (Bytes, Headers),
         now: Timestamp,
-    ) -> Option<Carrier> {
+    ) -> Option<Carried> {
         if self.is_carried(job.due, now) {
             // Without a carrier, it is run from the log.
-            self.epoch().map(|log| Carrier::of(log, job, payload))
+            self.epoch().map(|log| Carried::of(log, job, payload))
         } else {
             let (payload, headers) = payload;
             let held = Held { payload, headers, ticket: None };
@@ -137,26 +137,25 @@ impl Desk {
     /// The same for jobs whose payloads have to be looked for.
     pub(crate) fn carry(self: &Arc<Self>, jobs: Vec<Job>, now: Timestamp) {
         let mut sought = Vec::new();
-        let mut carriers = Vec::new();
+        let mut carried = Vec::new();
         for job in jobs.into_iter().filter(|job| self.is_carried(job.due, now)) {
             match self.hold.take(job.id) {
-                Some(held) => carriers.extend(self.put_off(&job, held.into_payload(), now)),
+                Some(held) => carried.extend(self.put_off(&job, held.into_payload(), now)),
                 None => sought.push(job),
             }
         }
-        self.courier.post(carriers, now);
+        self.courier.post(carried, now);
         if sought.is_empty() {
             return;
         }
         let desk = Arc::clone(self);
         self.courier.errand(|_| async move {
             let found = desk.log.read(sought.iter().map(Place::of).collect()).await?;
-            let carriers = sought.iter().filter_map(|job| {
+            let carried = sought.iter().filter_map(|job| {
                 let payload = found.get(&Place::of(job))?;
                 desk.put_off(job, payload.clone(), now)
             });
-            let carriers: Vec<_> = carriers.collect();
-            desk.courier.send("carry", &carriers, now).await
+            desk.courier.send("carry", carried.collect(), now).await
         });
     }
 

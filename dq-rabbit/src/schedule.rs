@@ -6,7 +6,7 @@ use dq_core::{
     Cancelled, Due, Error, ErrorKind, JobRef, NewJob, Reschedule, Rescheduled, Result, Scheduled,
 };
 
-use crate::carrier::Carrier;
+use crate::carrier::Carried;
 use crate::desk::Desk;
 use crate::error::{Effect, in_doubt};
 use crate::log::{Command, Naming, Replica, Reply, Scheduling};
@@ -36,13 +36,13 @@ impl Desk {
         let carried = |job: &NewJob| {
             let due = job.due.resolve(now);
             let log = log.filter(|_| self.is_carried(due, now))?;
-            Some(Carrier::new(log, job, due))
+            Some(Carried::new(log, job, due))
         };
-        let carriers: Vec<_> = jobs.iter().filter_map(carried).collect();
+        let carried = jobs.iter().filter_map(carried).collect();
         // Both at once. A carrier without a job is dropped, and a job without a carrier is found, so
         // it does not matter which of them is there if only one is.
         let (answers, sent) =
-            tokio::join!(self.write(jobs), self.courier.send("schedule", &carriers, now));
+            tokio::join!(self.write(jobs), self.courier.send("schedule", carried, now));
         let answers = answers?;
         match sent {
             Ok(()) => Ok(answers),

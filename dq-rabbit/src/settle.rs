@@ -20,7 +20,7 @@ impl Desk {
                 (answers, jobs)
             });
         let (answers, jobs): (Vec<_>, Vec<_>) = answered.await?;
-        let mut carriers = Vec::new();
+        let mut carried = Vec::new();
         for ((settlement, answer), job) in settlements.iter().zip(&answers).zip(jobs) {
             let payload = self.unlease(settlement.lease.job);
             let put_off = matches!(
@@ -30,10 +30,10 @@ impl Desk {
             if let (Settled::Accepted, true, Some(job), Some(payload)) =
                 (answer, put_off, job, payload)
             {
-                carriers.extend(self.put_off(&job, payload, now));
+                carried.extend(self.put_off(&job, payload, now));
             }
         }
-        self.courier.post(carriers, now);
+        self.courier.post(carried, now);
         Ok(answers)
     }
 

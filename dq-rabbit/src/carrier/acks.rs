@@ -1,6 +1,7 @@
 //! Acknowledges deliveries of one channel, as many at once as can be.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lapin::Channel;
@@ -54,17 +55,41 @@ impl Tags {
     }
 }
 
-/// One delivery. Dropped without [`done`](Self::done), it stays in hand until the channel goes, and then
-/// comes again.
-#[derive(Debug, Clone)]
+/// A share of one delivery. If one is dropped without [`done`](Self::done), the delivery stays in hand
+/// until the channel goes, and then comes again.
+#[derive(Debug)]
 pub(crate) struct Ticket {
+    delivery: Arc<Taken>,
+}
+
+/// A delivery that is in hand.
+#[derive(Debug)]
+struct Taken {
     acks: Arc<Acks>,
     tag: u64,
+    /// Shares that are not done with.
+    shares: AtomicUsize,
 }
 
 impl Ticket {
-    /// The message can go.
+    /// Cuts this share into so many.
+    pub(crate) fn split(self, shares: usize) -> impl Iterator<Item = Self> {
+        self.delivery.shares.fetch_add(shares, Ordering::Relaxed);
+        let delivery = Arc::clone(&self.delivery);
+        self.done();
+        (0..shares).map(move |_| Self { delivery: Arc::clone(&delivery) })
+    }
+
+    /// This share of the message is done with; after the last, the message can go.
     pub(crate) fn done(self) {
+        if self.delivery.shares.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.delivery.done();
+        }
+    }
+}
+
+impl Taken {
+    fn done(&self) {
         let mut tags = self.acks.tags();
         if tags.open.remove(&self.tag) {
             tags.done.insert(self.tag);
@@ -86,7 +111,8 @@ impl Acks {
     /// Takes a delivery into account.
     pub(super) fn arrived(self: &Arc<Self>, tag: u64) -> Ticket {
         self.tags().arrive(tag);
-        Ticket { acks: Arc::clone(self), tag }
+        let shares = AtomicUsize::new(1);
+        Ticket { delivery: Arc::new(Taken { acks: Arc::clone(self), tag, shares }) }
     }
 
     /// Tells the broker, for as long as the channel lasts.

@@ -10,7 +10,8 @@ use tokio::sync::{Mutex, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::message::Carrier;
+use super::bundle::bundle;
+use super::message::{Carried, Carrier};
 use crate::connect::Link;
 use crate::error::{Effect, nacked, of_call, returned, timed_out};
 use crate::ladder::Ladder;
@@ -50,21 +51,22 @@ impl Courier {
         }
     }
 
-    /// Sends carriers; on `Ok` the broker has them all.
+    /// Sends jobs; on `Ok` the broker has them all.
     ///
     /// # Errors
     /// Those of the connection, `Unavailable` for what a queue refused, and what has no queue to go to.
     pub(crate) async fn send(
         &self,
         operation: &'static str,
-        carriers: &[Carrier],
+        jobs: Vec<Carried>,
         now: Timestamp,
     ) -> Result<()> {
-        match self.try_to_send(operation, carriers, now).await {
+        let carriers = bundle(jobs, now);
+        match self.try_to_send(operation, &carriers, now).await {
             Err(Failure { deleted: true, error }) => {
                 tracing::warn!(%error, "exchanges and queues are declared again");
                 self.topology.restore().await?;
-                self.try_to_send(operation, carriers, now).await
+                self.try_to_send(operation, &carriers, now).await
             }
             tried => tried,
         }
@@ -82,9 +84,10 @@ impl Courier {
         }
         let mut last = None;
         for carrier in carriers {
-            if last != Some(&carrier.queue) {
-                self.topology.ready(&carrier.queue).await?;
-                last = Some(&carrier.queue);
+            let queue = carrier.queue();
+            if last != Some(queue) {
+                self.topology.ready(queue).await?;
+                last = Some(queue);
             }
         }
         // Fails only if it is closed, which it never is.
@@ -107,13 +110,13 @@ impl Courier {
         Ok(())
     }
 
-    /// Sends carriers some time; what fails is only told in the log of the program, since whoever lacks
+    /// Sends jobs some time; what fails is only told in the log of the program, since whoever lacks
     /// a carrier finds the job by itself, a little later.
-    pub(crate) fn post(self: &Arc<Self>, carriers: Vec<Carrier>, now: Timestamp) {
-        if carriers.is_empty() {
+    pub(crate) fn post(self: &Arc<Self>, jobs: Vec<Carried>, now: Timestamp) {
+        if jobs.is_empty() {
             return;
         }
-        self.errand(|courier| async move { courier.send("carry", &carriers, now).await });
+        self.errand(|courier| async move { courier.send("carry", jobs, now).await });
     }
 
     /// Does something some time, until the courier is closed.
@@ -168,13 +171,13 @@ impl Courier {
             {
                 self.confirmed(operation, oldest).await?;
             }
-            let route = self.ladder.route(&Topic::of(&carrier.queue), carrier.due, now);
+            let route = self.ladder.route(&Topic::of(carrier.queue()), carrier.due(), now);
             let confirm = channel
                 .basic_publish(
                     route.exchange,
                     route.routing_key,
                     BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() },
-                    &carrier.payload,
+                    &carrier.body(),
                     carrier.properties(route.delay_ms),
                 )
                 .await

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::acks::{Acks, Ticket};
-use super::message::Carrier;
+use super::message::{Carried, Carrier};
 use crate::connect::{Link, Server};
 use crate::error::{Effect, of_call};
 use crate::names::Topic;
@@ -25,8 +25,8 @@ const PAUSE: Duration = Duration::from_millis(200);
 
 /// Decides what becomes of a message.
 pub(crate) trait Sorter: Send + Sync + 'static {
-    /// One of ours.
-    fn carrier(self: Arc<Self>, carrier: Carrier, ticket: Ticket);
+    /// One of ours, with these jobs.
+    fn carrier(self: Arc<Self>, jobs: Vec<Carried>, ticket: Ticket);
 
     /// Something else, that was found in this queue of the broker: in the ready queue of a queue, or
     /// among the dead letters.
@@ -182,7 +182,7 @@ impl<S: Sorter> Shared<S> {
             let ticket = acks.arrived(delivery.delivery_tag);
             let sorter = Arc::clone(&self.sorter);
             match Carrier::read(&delivery) {
-                Some(carrier) => sorter.carrier(carrier, ticket),
+                Some(jobs) => sorter.carrier(jobs, ticket),
                 None => sorter.stranger(place, delivery, ticket),
             }
         }

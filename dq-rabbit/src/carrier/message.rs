@@ -1,47 +1,46 @@
 //! A carrier as a message.
 //!
-//! The body is the payload. The message id is that of the job, the type is `dq.carrier`, and the headers
-//! are those below; the job's own headers are a table in one of them. All of it is made anew each time a
-//! carrier is sent: a message that brought its old headers along would look to the broker as if it went
-//! in circles.
+//! The body is the jobs, in the format of the `postcard` crate; so names, keys and headers of any length
+//! go through, and the broker has little to read in each of the queues on the way. The message id is
+//! that of the first job, the type is `dq.carrier`, and the headers, for who looks at the broker's
+//! queues, are those below. All of it is made anew each time a carrier is sent: a message that brought
+//! its old headers along would look to the broker as if it went in circles.
 
 use bytes::Bytes;
 use dq_core::{Headers, Job, JobId, JobKey, NewJob, OnConflict, QueueName, Timestamp};
 use lapin::BasicProperties;
 use lapin::message::Delivery;
 use lapin::types::{AMQPValue, FieldTable, ShortString};
+use serde::{Deserialize, Serialize};
 
 const TYPE: &str = "dq.carrier";
 
-/// Which log the job is in.
-const LOG: &str = "dq-log";
-const QUEUE: &str = "dq-queue";
-/// Unix milliseconds.
+/// When the first of the jobs is due, in Unix milliseconds.
 const DUE: &str = "dq-due";
-const KEY: &str = "dq-key";
-/// Attempts that failed so far.
-const ATTEMPTS: &str = "dq-attempts";
-const MAX_ATTEMPTS: &str = "dq-max-attempts";
-const HEADERS: &str = "dq-headers";
+/// How many jobs there are.
+const JOBS: &str = "dq-jobs";
 /// What the plugin for delayed messages goes by, in milliseconds.
 const DELAY: &str = "x-delay";
 
 /// A job on its way.
-#[derive(Debug, Clone)]
-pub(crate) struct Carrier {
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(PartialEq))]
+pub(crate) struct Carried {
+    /// Which log the job is in.
     pub(crate) log: u64,
     pub(crate) id: JobId,
     pub(crate) queue: QueueName,
     pub(crate) due: Timestamp,
     key: Option<JobKey>,
+    /// Attempts that failed so far.
     attempts: u32,
     max_attempts: Option<u32>,
     pub(crate) payload: Bytes,
     pub(crate) headers: Headers,
 }
 
-impl Carrier {
-    /// Of a new job that is due then.
+impl Carried {
+    /// A new job that is due then.
     pub(crate) fn new(log: u64, job: &NewJob, due: Timestamp) -> Self {
         Self {
             log,
@@ -56,7 +55,7 @@ impl Carrier {
         }
     }
 
-    /// Of a job of the replica, whose payload and headers are these.
+    /// A job of the replica, whose payload and headers are these.
     pub(crate) fn of(log: u64, job: &Job, (payload, headers): (Bytes, Headers)) -> Self {
         Self {
             log,
@@ -85,82 +84,53 @@ impl Carrier {
         }
     }
 
+    /// Bytes that it takes in a message, roughly.
+    pub(super) fn weight(&self) -> usize {
+        96 + self.payload.len() + self.headers.bytes()
+    }
+}
+
+/// Jobs of one queue that travel together, in order of their due times; at least one.
+#[derive(Debug)]
+pub(super) struct Carrier(pub(super) Vec<Carried>);
+
+impl Carrier {
+    /// The queue of all of them.
+    pub(super) fn queue(&self) -> &QueueName {
+        &self.0[0].queue
+    }
+
+    /// When the first of them is due.
+    pub(super) fn due(&self) -> Timestamp {
+        self.0[0].due
+    }
+
+    pub(super) fn body(&self) -> Vec<u8> {
+        postcard::to_allocvec(&self.0).expect("memory is the only thing that could be missing")
+    }
+
     /// Everything but the body. `delay_ms` is for the plugin.
     pub(super) fn properties(&self, delay_ms: Option<i64>) -> BasicProperties {
         let mut table = FieldTable::default();
-        // As text: the largest numbers of AMQP 0.9.1 are signed.
-        table.insert(LOG.into(), text(&format!("{:016x}", self.log)));
-        table.insert(QUEUE.into(), text(self.queue.as_str()));
-        table.insert(DUE.into(), AMQPValue::LongLongInt(self.due.as_millis()));
-        if let Some(key) = &self.key {
-            table.insert(KEY.into(), text(key.as_str()));
-        }
-        if self.attempts > 0 {
-            table.insert(ATTEMPTS.into(), AMQPValue::LongLongInt(self.attempts.into()));
-        }
-        if let Some(max) = self.max_attempts {
-            table.insert(MAX_ATTEMPTS.into(), AMQPValue::LongLongInt(max.into()));
-        }
-        if !self.headers.is_empty() {
-            // Names of fields are shorter than those of headers may be, so those are values too.
-            let pairs: Vec<_> =
-                self.headers.iter().flat_map(|(name, value)| [text(name), text(value)]).collect();
-            table.insert(HEADERS.into(), AMQPValue::FieldArray(pairs.into()));
-        }
+        table.insert(DUE.into(), AMQPValue::LongLongInt(self.due().as_millis()));
+        let jobs = i64::try_from(self.0.len()).unwrap_or(i64::MAX);
+        table.insert(JOBS.into(), AMQPValue::LongLongInt(jobs));
         if let Some(delay) = delay_ms {
             table.insert(DELAY.into(), AMQPValue::LongLongInt(delay));
         }
         BasicProperties::default()
             .with_delivery_mode(2)
-            .with_message_id(ShortString::from(self.id.to_string()))
+            .with_message_id(ShortString::from(self.0[0].id.to_string()))
             .with_type(TYPE.into())
             .with_headers(table)
     }
 
-    /// The carrier that a message is; `None` if it is not one of ours.
-    pub(super) fn read(delivery: &Delivery) -> Option<Self> {
-        let properties = &delivery.properties;
-        if properties.kind().as_ref()?.as_str() != TYPE {
+    /// The jobs that a message carries; `None` if it is not one of ours.
+    pub(super) fn read(delivery: &Delivery) -> Option<Vec<Carried>> {
+        if delivery.properties.kind().as_ref()?.as_str() != TYPE {
             return None;
         }
-        let id = properties.message_id().as_ref()?.as_str().parse().ok()?;
-        let table = properties.headers().as_ref()?;
-        let number = |name| match table.inner().get(name)? {
-            AMQPValue::LongLongInt(number) => Some(*number),
-            _ => None,
-        };
-        let words = |name| table.inner().get(name).and_then(word);
-        let mut headers = Headers::new();
-        if let Some(AMQPValue::FieldArray(pairs)) = table.inner().get(HEADERS) {
-            for pair in pairs.as_slice().chunks_exact(2) {
-                headers.insert(word(&pair[0])?, word(&pair[1])?);
-            }
-        }
-        Some(Self {
-            log: u64::from_str_radix(&words(LOG)?, 16).ok()?,
-            id,
-            queue: QueueName::new(words(QUEUE)?).ok()?,
-            due: Timestamp::from_millis(number(DUE)?),
-            key: match words(KEY) {
-                Some(key) => Some(JobKey::new(key).ok()?),
-                None => None,
-            },
-            attempts: u32::try_from(number(ATTEMPTS).unwrap_or(0)).ok()?,
-            max_attempts: number(MAX_ATTEMPTS).and_then(|max| u32::try_from(max).ok()),
-            payload: Bytes::copy_from_slice(&delivery.data),
-            headers,
-        })
-    }
-}
-
-fn text(value: &str) -> AMQPValue {
-    AMQPValue::LongString(value.into())
-}
-
-pub(super) fn word(value: &AMQPValue) -> Option<String> {
-    match value {
-        AMQPValue::LongString(text) => String::from_utf8(text.as_bytes().to_vec()).ok(),
-        AMQPValue::ShortString(text) => Some(text.as_str().to_owned()),
-        _ => None,
+        let jobs: Vec<Carried> = postcard::from_bytes(&delivery.data).ok()?;
+        (!jobs.is_empty()).then_some(jobs)
     }
 }
