@@ -1,18 +1,18 @@
 //! How a job waits: a walk down a ladder of queues, one for each digit of the time that is left.
 //!
-//! The time is written as one writes time: years of 360 days, months of 30 days, days, hours, minutes
-//! and seconds. For each digit that is not zero there is a queue whose messages
-//! all live equally long, so none waits behind another that lives longer. What has lived its time goes
-//! to the exchange of the next level, and zeros are passed over between exchanges. A quarter of an
-//! hour, a day or a week is one queue; any time of less than a day is three on average.
+//! Less than a minute is written in seconds. A longer time is written much as one writes time: years of
+//! 360 days, months of 30 days, days, quarters of an hour, and ten seconds. For each digit that is not
+//! zero there is a queue whose messages all live equally long, so none waits behind another that lives
+//! longer. What has lived its time goes to the exchange of the next level, and zeros are passed over
+//! between exchanges. Ten seconds, a quarter of an hour, a day or a week is one queue; any time of less
+//! than a day is two at most.
 //!
 //! Each queue lets its messages go a little early (the *guard*), so that the broker's own delay on the
-//! way does not make jobs late. The runner holds a job for the rest, which is less than a second and a
-//! guard for each queue that it went through. Queues for fractions of a second would make that less,
-//! but nearly every job would go through one more of them, each of which costs the broker more than
-//! to store the job did.
+//! way does not make jobs late. The runner holds a job for the rest: less than the unit of the lowest
+//! digit, and a guard for each queue that it went through. To pass a message on costs the broker more
+//! than to store it did, so those of more than a minute do not go through a queue of seconds as well.
 //!
-//! In routing keys the digits stand from the seconds up, without the zeros at the end: a broker
+//! In routing keys the digits stand from the lowest up, without the zeros at the end: a broker
 //! compares topics word by word, and most messages are in the lowest levels.
 
 use dq_core::Timestamp;
@@ -24,11 +24,19 @@ use crate::names::{Names, Topic};
 /// How many digits a time has.
 pub(crate) const LEVELS: usize = 6;
 
-/// How many values each digit has, from seconds up.
-const RADICES: [u32; LEVELS] = [60, 60, 24, 30, 12, 10];
+/// How many values each digit has, from the lowest up.
+const RADICES: [u32; LEVELS] = [60, 90, 96, 30, 12, 10];
+
+/// What the unit of each level is worth in milliseconds. The lowest is for times that need no other; all
+/// from the second up make one number.
+const UNITS_MS: [i64; LEVELS] =
+    [TICK_MS, 10_000, 900_000, 86_400_000, 30 * 86_400_000, 360 * 86_400_000];
 
 /// The unit of the lowest digit.
 pub(crate) const TICK_MS: i64 = 1_000;
+
+/// What is shorter is written in the lowest digit alone.
+const SHORT_MS: i64 = TICK_MS * RADICES[0] as i64;
 
 /// What time is rounded up by before it is cut into digits, so that a quarter of an hour is still one
 /// digit after the milliseconds that a call takes. Less than any guard, so that nobody is late for it.
@@ -37,21 +45,8 @@ const SLACK_MS: i64 = 10;
 /// The longest time that the plugin takes.
 const LONGEST_OF_PLUGIN: i64 = u32::MAX as i64;
 
-/// What the unit of each level is worth in milliseconds.
-const fn units() -> [i64; LEVELS] {
-    let mut units = [TICK_MS; LEVELS];
-    let mut level = 1;
-    while level < LEVELS {
-        units[level] = units[level - 1] * RADICES[level - 1] as i64;
-        level += 1;
-    }
-    units
-}
-
-const UNITS_MS: [i64; LEVELS] = units();
-
 /// All digits at their largest: what is due later goes round again.
-const LONGEST_TICKS: i64 = UNITS_MS[LEVELS - 1] * RADICES[LEVELS - 1] as i64 / TICK_MS - 1;
+const LONGEST_MS: i64 = UNITS_MS[LEVELS - 1] * RADICES[LEVELS - 1] as i64 - 1;
 
 /// By how much a queue lets its messages go early: longer than a broker with much else to do takes to
 /// pass on nearly all of them.
@@ -65,7 +60,7 @@ pub(crate) const fn guard_ms(kind: QueueKind) -> i64 {
 /// One queue of the ladder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Step {
-    /// The level, from seconds up.
+    /// The level, from the lowest up.
     pub(crate) level: usize,
     /// The digit, never zero.
     pub(crate) digit: u32,
@@ -96,7 +91,7 @@ pub(crate) fn binding(level: usize, digit: u32) -> ShortString {
 pub(crate) struct Route {
     /// The exchange.
     pub(crate) exchange: ShortString,
-    /// The digits from the seconds up to the highest that is not zero, and the topic.
+    /// The digits from the lowest up to the highest that is not zero, and the topic.
     pub(crate) routing_key: ShortString,
     /// What the header `x-delay` says to the plugin; absent where the ladder delays.
     pub(crate) delay_ms: Option<i64>,
@@ -153,18 +148,17 @@ impl Ladder {
 
     /// By how much at most a message comes back early if the broker is in time.
     pub(crate) const fn early_ms(kind: QueueKind) -> i64 {
-        TICK_MS + LEVELS as i64 * guard_ms(kind)
+        UNITS_MS[1] + LEVELS as i64 * guard_ms(kind)
     }
 }
 
-/// The digits of what is left, from seconds up.
+/// The digits of what is left, from the lowest up.
 fn digits(left_ms: i64) -> [u32; LEVELS] {
-    let mut ticks = (left_ms.saturating_add(SLACK_MS) / TICK_MS).clamp(0, LONGEST_TICKS);
-    RADICES.map(|radix| {
-        let radix = i64::from(radix);
-        let digit = u32::try_from(ticks % radix).expect("a remainder is smaller than its radix");
-        ticks /= radix;
-        digit
+    let left = left_ms.saturating_add(SLACK_MS).clamp(0, LONGEST_MS);
+    std::array::from_fn(|level| {
+        let is_written = if left < SHORT_MS { level == 0 } else { level > 0 };
+        let digit = left / UNITS_MS[level] % i64::from(RADICES[level]);
+        if is_written { u32::try_from(digit).expect("a digit is smaller than its radix") } else { 0 }
     })
 }
 
@@ -199,12 +193,11 @@ mod tests {
     }
 
     #[test]
-    fn the_ladder_has_190_queues_with_times_of_a_calendar() {
+    fn the_ladder_has_292_queues_with_times_of_a_calendar() {
         let steps: Vec<_> = steps(QueueKind::Quorum).collect();
-        assert_eq!(steps.len(), 59 + 59 + 23 + 29 + 11 + 9);
-        assert!(steps.is_sorted_by(|a, b| a.ttl_ms < b.ttl_ms));
+        assert_eq!(steps.len(), 59 + 89 + 95 + 29 + 11 + 9);
         for (level, digit, ttl) in
-            [(0, 1, 1000), (1, 15, 900_000), (2, 1, 3_600_000), (3, 7, 7 * DAY)]
+            [(0, 1, 1_000), (1, 1, 10_000), (2, 1, 900_000), (2, 4, 3_600_000), (3, 7, 7 * DAY)]
         {
             assert!(steps.contains(&Step { level, digit, ttl_ms: ttl - 50 }), "{level}.{digit}");
         }
@@ -217,9 +210,11 @@ mod tests {
     fn times_that_people_name_are_one_queue() {
         for (left, exchange, key) in [
             (5_000, "dq.v1.l0", "5.mail"),
-            (30_000, "dq.v1.l0", "30.mail"),
-            (15 * 60_000, "dq.v1.l1", "0.15.mail"),
-            (3_600_000, "dq.v1.l2", "0.0.1.mail"),
+            (59_000, "dq.v1.l0", "59.mail"),
+            (60_000, "dq.v1.l1", "0.6.mail"),
+            (10 * 60_000, "dq.v1.l1", "0.60.mail"),
+            (15 * 60_000, "dq.v1.l2", "0.0.1.mail"),
+            (3_600_000, "dq.v1.l2", "0.0.4.mail"),
             (DAY, "dq.v1.l3", "0.0.0.1.mail"),
             (7 * DAY, "dq.v1.l3", "0.0.0.7.mail"),
             (60 * DAY, "dq.v1.l4", "0.0.0.0.2.mail"),
@@ -232,7 +227,8 @@ mod tests {
                 assert_eq!(found.routing_key.as_str(), key);
             }
         }
-        assert_eq!(route(15 * 60_000 - SLACK_MS - 1).routing_key.as_str(), "59.14.mail");
+        assert_eq!(route(15 * 60_000 - SLACK_MS - 1).routing_key.as_str(), "0.89.mail");
+        assert_eq!(route(90_500).routing_key.as_str(), "0.9.mail");
     }
 
     #[test]
@@ -243,7 +239,7 @@ mod tests {
         }
         for left in [3600 * DAY, 40_000 * DAY, i64::MAX] {
             assert_eq!(route(left).exchange.as_str(), "dq.v1.l5");
-            assert_eq!(route(left).routing_key.as_str(), "59.59.23.29.11.9.mail");
+            assert_eq!(route(left).routing_key.as_str(), "0.89.95.29.11.9.mail");
         }
     }
 
@@ -284,7 +280,7 @@ mod tests {
     proptest! {
         #[test]
         fn messages_come_back_before_they_are_due_and_not_long_before(
-            left in prop_oneof![0..5_000i64, 0..DAY, 0..3600 * DAY - 1_000],
+            left in prop_oneof![0..5_000i64, 0..120_000i64, 0..DAY, 0..3600 * DAY - 10_000],
             classic: bool,
         ) {
             let kind = if classic { QueueKind::Classic } else { QueueKind::Quorum };
@@ -292,7 +288,8 @@ mod tests {
             let waited: i64 = way.iter().map(|step| step.ttl_ms).sum();
             let hops = i64::try_from(way.len()).unwrap();
             prop_assert!(waited <= left, "{left}: {waited} by {way:?}");
-            prop_assert!(waited > left - TICK_MS - hops * guard_ms(kind), "{left}: {waited} by {way:?}");
+            let unit = if left + SLACK_MS < 60_000 { 1_000 } else { 10_000 };
+            prop_assert!(waited > left - unit - hops * guard_ms(kind), "{left}: {waited} by {way:?}");
             prop_assert!(waited >= left - Ladder::early_ms(kind));
         }
     }

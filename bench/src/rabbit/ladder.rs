@@ -17,13 +17,12 @@ pub(super) const READY: &str = "ready";
 /// Where all messages come out.
 pub(super) const DUE: &str = "due";
 
-/// What the lowest digit counts, in milliseconds.
-const TICK_MS: u64 = 1_000;
-
 /// How a delay is written in digits; for each that is not zero there is a queue.
 #[derive(Debug)]
 pub(super) struct Layout {
     pub(super) name: &'static str,
+    /// What the lowest digit counts, in milliseconds.
+    tick_ms: u64,
     /// From the lowest digit up.
     radices: &'static [u32],
     /// Whether routing keys begin with the highest digit and hold all of them. Otherwise they begin with
@@ -33,22 +32,29 @@ pub(super) struct Layout {
     scaled_ms: &'static [u32],
 }
 
-/// The backend's own. With true times, its units are a second, a minute and so on.
+/// The backend's own for times of more than a minute. With true times, its units are ten seconds, a
+/// quarter of an hour, a day and so on.
 pub(super) const CALENDAR: Layout = Layout {
     name: "calendar",
-    radices: &[60, 60, 24, 30, 12, 10],
+    tick_ms: 10_000,
+    radices: &[90, 96, 30, 12, 10],
     coarse_first: false,
-    scaled_ms: &[25, 25, 50, 50, 50, 50],
+    scaled_ms: &[20, 20, 50, 50, 50],
 };
 
 /// That of NServiceBus and Celery, from a second up.
-pub(super) const BINARY: Layout =
-    Layout { name: "binary", radices: &[2; 28], coarse_first: true, scaled_ms: &[300; 28] };
+pub(super) const BINARY: Layout = Layout {
+    name: "binary",
+    tick_ms: 1_000,
+    radices: &[2; 28],
+    coarse_first: true,
+    scaled_ms: &[300; 28],
+};
 
 impl Layout {
     /// The digits of a delay, from the lowest.
     fn digits(&self, delay_ms: u64) -> Vec<u32> {
-        let mut ticks = delay_ms / TICK_MS;
+        let mut ticks = delay_ms / self.tick_ms;
         let digit = |radix: &u32| {
             let digit = ticks % u64::from(*radix);
             ticks /= u64::from(*radix);

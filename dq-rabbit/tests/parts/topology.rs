@@ -24,7 +24,7 @@ async fn declaring_again_changes_nothing_and_looking_finds_all() {
     let listed = shared_rabbitmq().ctl(&["-q", "list_queues", "-p", "again", "name"]);
     let queues = listed.lines().filter(|line| line.starts_with("dq.v1.")).count();
     // The ladder, the orphans, the dead, the log, and one ready queue.
-    assert_eq!(queues, 190 + 3 + 1, "{listed}");
+    assert_eq!(queues, 292 + 3 + 1, "{listed}");
     assert!(listed.contains("dq.v1.q.orders%dnew %h1"), "{listed}");
 
     config.topology = TopologyMode::Passive;
