@@ -1,6 +1,7 @@
 //! Claim: which due jobs are ours, and where their payloads are.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use dq_core::{
     ClaimParams, Claimed, DeadKind, DeadReason, JobId, LeasedJob, Result, Settlement, Verdict,
@@ -8,7 +9,7 @@ use dq_core::{
 
 use crate::desk::Desk;
 use crate::error::Effect;
-use crate::log::{Claiming, Command, Place, Reply, Settling};
+use crate::log::{AHEAD, Claiming, Command, Place, Reply, Settling};
 
 impl Desk {
     /// When a claim could bring something. Nothing is written: an idle runner costs the broker nothing.
@@ -20,7 +21,7 @@ impl Desk {
     }
 
     pub(crate) async fn claim(&self, params: &ClaimParams<'_>) -> Result<Claimed> {
-        let mut at_hand = self.hold.due(params.wants, self.log.now());
+        let mut at_hand = self.hold.due(params.wants, self.log.now() + AHEAD);
         at_hand.truncate(params.limit.saturating_mul(2));
         let claiming = Claiming::new(params.wants, params.limit, at_hand.clone());
         let read = |_: &mut _, reply, _| match reply {
@@ -33,7 +34,20 @@ impl Desk {
         };
         self.fill(&mut claimed.jobs).await?;
         self.drop_stale(at_hand);
+        self.wait_for(&claimed.jobs).await;
+        claimed.now = self.log.now();
         Ok(claimed)
+    }
+
+    /// Nothing is handed out before it is due. However the clock is set meanwhile, it takes no longer.
+    async fn wait_for(&self, jobs: &[LeasedJob]) {
+        let left = |leased: &LeasedJob| {
+            leased.job.due.as_millis().saturating_sub(self.log.now().as_millis())
+        };
+        let left = jobs.iter().map(left).max().and_then(|left| u64::try_from(left).ok());
+        if let Some(left) = left.filter(|left| *left > 0) {
+            self.log.clock().sleep(Duration::from_millis(left).min(AHEAD)).await;
+        }
     }
 
     /// Puts payloads and headers into jobs that were just leased to us.

@@ -15,6 +15,8 @@ const PASSED_OVER: usize = 4_096;
 pub struct Nearness<N> {
     /// Whether the claimer is near to a job: has it at hand, say.
     pub near: N,
+    /// How long before its due time a job can be had by who is near to it, and waits until then.
+    pub ahead: Duration,
     /// How long after its due time a job is left to those who are nearer.
     pub patience: Duration,
 }
@@ -28,13 +30,17 @@ impl<N: Fn(&Job) -> bool> Nearness<N> {
         room: usize,
         now: Timestamp,
     ) -> (Vec<Entry>, Option<i64>) {
-        let patience = i64::try_from(self.patience.as_millis()).unwrap_or(i64::MAX);
+        let millis = |time: Duration| i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
+        let (ahead, patience) = (millis(self.ahead), millis(self.patience));
         let now = now.as_millis();
         let (records, waiting) = (&store.records, &mut store.queues[number].waiting);
         let mut chosen = Vec::new();
         let mut next: Option<i64> = None;
         for (looked_at, entry) in waiting.after(i64::MIN, 0).enumerate() {
-            let from = if entry.at > now || (self.near)(&records[entry.slot].job) {
+            let from = if (self.near)(&records[entry.slot].job) {
+                entry.at.saturating_sub(ahead)
+            } else if entry.at > now {
+                // Whoever is near by then can have it in time.
                 entry.at
             } else {
                 entry.at.saturating_add(patience)
@@ -45,7 +51,8 @@ impl<N: Fn(&Job) -> bool> Nearness<N> {
             }
             next = Some(next.map_or(from, |next| next.min(from)));
             // What follows is due later; it may be nearer, but there is an end to looking.
-            if from <= now || entry.at > now || looked_at >= room.saturating_add(PASSED_OVER) {
+            let is_far = entry.at.saturating_sub(ahead) > now;
+            if from <= now || is_far || looked_at >= room.saturating_add(PASSED_OVER) {
                 break;
             }
         }

@@ -33,7 +33,7 @@ use crate::error::{Effect, blocked, closed, in_doubt, of_call, timed_out};
 use crate::topology::Topology;
 
 pub(crate) use command::{Claiming, Command, Naming, Scheduling, Settling};
-pub(crate) use replica::{Place, Replica, Reply};
+pub(crate) use replica::{AHEAD, Place, Replica, Reply};
 use room::Room;
 use window::Window;
 

@@ -13,6 +13,10 @@ use dq_core::{
 use super::command::{Command, Entry, Scheduling};
 use super::compact::Founding;
 
+/// How long before its due time a job can be claimed by those that are near: about as long as a call
+/// takes. They wait for the rest of it.
+pub(crate) const AHEAD: Duration = Duration::from_millis(2);
+
 /// How long after its due time a job is left to those that have its message at hand.
 const PATIENCE: Duration = Duration::from_millis(250);
 
@@ -225,5 +229,6 @@ impl Replica {
 
 fn nearness(now: Timestamp, at_hand: impl Fn(JobId) -> bool) -> Nearness<impl Fn(&Job) -> bool> {
     let recent = now - RECENT;
-    Nearness { near: move |job: &Job| job.created >= recent || at_hand(job.id), patience: PATIENCE }
+    let near = move |job: &Job| job.created >= recent || at_hand(job.id);
+    Nearness { near, ahead: AHEAD, patience: PATIENCE }
 }
