@@ -158,7 +158,11 @@ fn digits(left_ms: i64) -> [u32; LEVELS] {
     std::array::from_fn(|level| {
         let is_written = if left < SHORT_MS { level == 0 } else { level > 0 };
         let digit = left / UNITS_MS[level] % i64::from(RADICES[level]);
-        if is_written { u32::try_from(digit).expect("a digit is smaller than its radix") } else { 0 }
+        if is_written {
+            u32::try_from(digit).expect("a digit is smaller than its radix")
+        } else {
+            0
+        }
     })
 }
 

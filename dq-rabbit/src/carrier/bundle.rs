@@ -94,7 +94,10 @@ mod tests {
     fn what_is_far_away_may_lie_farther_apart() {
         let jobs = [160, 165, 170, 171].map(|minutes| carried("mail", minutes * MINUTE, 10));
         let expected = [vec![160, 165, 170], vec![171]];
-        assert_eq!(together(jobs.into()), expected.map(|dues| dues.iter().map(|due| due * MINUTE).collect::<Vec<_>>()));
+        assert_eq!(
+            together(jobs.into()),
+            expected.map(|dues| dues.iter().map(|due| due * MINUTE).collect::<Vec<_>>())
+        );
     }
 
     #[test]

@@ -136,7 +136,7 @@ async fn write(
                     None => {}
                     Some(Cause::Size) => shared.waiting.notify_one(),
                     Some(Cause::Scarcity) => {
-                        if shared.state().room.wants_copy(shared.clock.now()) {
+                        if shared.state().wants_copy(shared.clock.now()) {
                             compact::start(shared);
                         }
                         held_up = true;
@@ -212,6 +212,7 @@ fn rewrite(shared: &Shared) -> Vec<Vec<u8>> {
         }
     }
     let origin = state.origin;
+    let since = state.room.since();
     let mut messages = Vec::new();
     let mut entries = Vec::new();
     let mut bytes = 0;
@@ -227,13 +228,13 @@ fn rewrite(shared: &Shared) -> Vec<Vec<u8>> {
         bytes += call.weight;
         entries.push(Entry { origin, number: *number, at: call.at, command: call.command.clone() });
         if bytes >= MESSAGE {
-            messages.push(encode(&entries));
+            messages.push(encode(since, &entries));
             entries.clear();
             bytes = 0;
         }
     }
     if !entries.is_empty() {
-        messages.push(encode(&entries));
+        messages.push(encode(since, &entries));
     }
     messages
 }
@@ -282,5 +283,5 @@ fn next_message(shared: &Shared) -> Option<Vec<u8>> {
     }
     kept.append(&mut state.unsent);
     state.unsent = kept;
-    (!entries.is_empty()).then(|| encode(&entries))
+    (!entries.is_empty()).then(|| encode(state.room.since(), &entries))
 }

@@ -1,7 +1,7 @@
 //! What is written to the log: calls, as bytes.
 //!
-//! A message of the log is `dq`, one byte for the version of this format, and a list of [`Entry`] in
-//! the format of the `postcard` crate. New commands are added at the end of [`Command`]: a process that
+//! A message of the log is `dq`, one byte for the version of this format, and a [`Message`] in the format
+//! of the `postcard` crate. New commands are added at the end of [`Command`]: a process that
 //! does not know one stops with `Incompatible` instead of guessing.
 
 use std::time::Duration;
@@ -19,6 +19,15 @@ use serde::{Deserialize, Serialize};
 const OURS: &[u8] = b"dq";
 /// The version that is written.
 const VERSION: u8 = 1;
+
+/// What came together to be written.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Message<E> {
+    /// Where whoever wrote it would begin to read the log: at the beginning of the newest whole copy, or of
+    /// the log. `None` if that is not known yet.
+    pub(crate) since: Option<u64>,
+    pub(crate) entries: E,
+}
 
 /// One call, by one process, at one time.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -184,16 +193,17 @@ impl Entry {
 }
 
 /// The bytes of a message of the log.
-pub(crate) fn encode(entries: &[Entry]) -> Vec<u8> {
-    let message = [OURS, &[VERSION]].concat();
-    postcard::to_extend(entries, message).expect("memory is the only thing that could be missing")
+pub(crate) fn encode(since: Option<u64>, entries: &[Entry]) -> Vec<u8> {
+    let start = [OURS, &[VERSION]].concat();
+    postcard::to_extend(&Message { since, entries }, start)
+        .expect("memory is the only thing that could be missing")
 }
 
 /// What a message of the log says: nothing, if it is not one of ours.
 ///
 /// # Errors
 /// `Incompatible` for what is of a newer version.
-pub(crate) fn decode(message: &[u8]) -> Result<Vec<Entry>> {
+pub(crate) fn decode(message: &[u8]) -> Result<Message<Vec<Entry>>> {
     let strange = |what: String| {
         Error::new(ErrorKind::Incompatible, what)
             .remedy("let all processes of a prefix run the same version, and write nothing else to its log")
@@ -201,7 +211,7 @@ pub(crate) fn decode(message: &[u8]) -> Result<Vec<Entry>> {
     };
     let Some(message) = message.strip_prefix(OURS) else {
         tracing::warn!(bytes = message.len(), "the log holds a message that is not ours");
-        return Ok(Vec::new());
+        return Ok(Message { since: None, entries: Vec::new() });
     };
     match message.split_first() {
         Some((&VERSION, entries)) => postcard::from_bytes(entries)

@@ -11,6 +11,7 @@ mod compact;
 mod fetch;
 mod replica;
 mod room;
+mod start;
 mod tail;
 #[cfg(test)]
 mod tests;
@@ -103,6 +104,14 @@ struct State {
     room: Room,
 }
 
+impl State {
+    /// Whether it is time for a copy, and nobody is writing one.
+    fn wants_copy(&mut self, now: Timestamp) -> bool {
+        let jobs = self.replica.machine().len();
+        self.room.wants_copy(jobs, now)
+    }
+}
+
 struct Call {
     at: Timestamp,
     command: Command,
@@ -172,7 +181,7 @@ impl Log {
             next_number: 1,
             next_offset: None,
             window: Window::default(),
-            room: Room::new(settings.size),
+            room: Room::unread(settings.size),
         };
         let shared = Arc::new(Shared {
             state: Mutex::new(state),

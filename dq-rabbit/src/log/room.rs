@@ -1,4 +1,4 @@
-//! How much room is left before the beginning of the log falls off its end.
+//! How much of the log has to be read, and how much room is left before its beginning falls off its end.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,6 +10,10 @@ use super::command::{Command, Piece};
 /// What a message takes beside its body: the broker keeps properties, and writes notes of its own.
 const BESIDE: u64 = 256;
 
+/// After so many messages a copy is worth its while, whatever their size: each takes the broker a quarter
+/// of a millisecond or so to hand out, and whoever connects has to read them all.
+const MANY: u64 = 5_000;
+
 /// A copy of which nothing is heard for so long is given up by whoever wrote it.
 const SILENCE: Duration = Duration::from_secs(15);
 
@@ -17,15 +21,19 @@ const SILENCE: Duration = Duration::from_secs(15);
 /// whole copy.
 ///
 /// With `size` bytes that the broker keeps: a copy begins when an eighth has been written beside the last
-/// one, and calls wait at a quarter. A copy of a fifth is too large, but the next may take what was
+/// one, or many messages, but not fewer than half as many as there are jobs; and calls wait at a quarter. A copy of a fifth is too large, but the next may take what was
 /// written since on top of that. In the worst case these are nine tenths, and the broker cuts off a
 /// sixteenth at a time.
 #[derive(Debug)]
 pub(super) struct Room {
     size: u64,
     read: u64,
-    /// Where the last whole copy began.
+    messages: u64,
+    /// The offset at which the last whole copy began, or the log.
+    since: Option<u64>,
+    /// Bytes and messages before that.
     covered: u64,
+    covered_messages: u64,
     /// Bytes and jobs of the last whole copy.
     copy: u64,
     jobs: usize,
@@ -37,19 +45,42 @@ pub(super) struct Room {
 #[derive(Debug)]
 struct Begun {
     at: u64,
+    at_message: u64,
     bytes: u64,
     jobs: usize,
     heard_of: Timestamp,
 }
 
 impl Room {
-    pub(super) fn new(size: u64) -> Self {
-        Self { size, read: 0, covered: 0, copy: 0, jobs: 0, begun: HashMap::new() }
+    /// Of a log that was not looked at yet.
+    pub(super) fn unread(size: u64) -> Self {
+        Self {
+            size,
+            read: 0,
+            messages: 0,
+            since: None,
+            covered: 0,
+            covered_messages: 0,
+            copy: 0,
+            jobs: 0,
+            begun: HashMap::new(),
+        }
+    }
+
+    /// Of a log that is read from this offset on.
+    pub(super) fn new(size: u64, first: u64) -> Self {
+        Self { since: (first == 0).then_some(0), ..Self::unread(size) }
+    }
+
+    /// From where on the log has to be read to know all that lives; `None` while that is not known.
+    pub(super) fn since(&self) -> Option<u64> {
+        self.since
     }
 
     /// Takes a message into account.
     pub(super) fn read(&mut self, bytes: u64) {
         self.read += bytes + BESIDE;
+        self.messages += 1;
     }
 
     /// Takes an entry of a message into account, that was read at this time.
@@ -58,8 +89,14 @@ impl Room {
         match piece {
             Piece::Begin => {
                 self.begun.retain(|_, begun| begun.heard_of + SILENCE > now);
-                self.begun
-                    .insert(offset, Begun { at: self.read, bytes: 0, jobs: 0, heard_of: now });
+                let begun = Begun {
+                    at: self.read,
+                    at_message: self.messages,
+                    bytes: 0,
+                    jobs: 0,
+                    heard_of: now,
+                };
+                self.begun.insert(offset, begun);
             }
             Piece::Frame { begin, .. } | Piece::Jobs(begin, _) => {
                 if let Some(begun) = self.begun.get_mut(begin) {
@@ -74,7 +111,9 @@ impl Room {
                 if let Some(begun) = self.begun.remove(begin)
                     && begun.at >= self.covered
                 {
+                    self.since = Some(*begin);
                     self.covered = begun.at;
+                    self.covered_messages = begun.at_message;
                     self.copy = begun.bytes;
                     self.jobs = begun.jobs;
                 }
@@ -82,10 +121,12 @@ impl Room {
         }
     }
 
-    /// Whether it is time for a copy, and nobody is writing one.
-    pub(super) fn wants_copy(&self, now: Timestamp) -> bool {
+    /// Whether it is time for a copy of so many jobs, and nobody is writing one.
+    pub(super) fn wants_copy(&self, jobs: usize, now: Timestamp) -> bool {
         let is_silent = |begun: &Begun| begun.heard_of + SILENCE <= now;
-        self.written() >= self.size / 8 && self.begun.values().all(is_silent)
+        let many = MANY.max(jobs as u64 / 2);
+        let is_long = self.messages - self.covered_messages >= many;
+        (is_long || self.written() >= self.size / 8) && self.begun.values().all(is_silent)
     }
 
     /// Whether calls have to wait for a copy.
@@ -117,7 +158,7 @@ mod tests {
     const NOW: Timestamp = Timestamp::EPOCH;
 
     fn room() -> Room {
-        Room::new(800 * BESIDE)
+        Room::new(800 * BESIDE, 0)
     }
 
     fn piece(room: &mut Room, begin: u64, bytes: u64, now: Timestamp) {
@@ -129,21 +170,21 @@ mod tests {
     fn a_copy_begins_at_an_eighth_and_calls_wait_at_a_quarter() {
         let mut room = room();
         (0..99).for_each(|_| room.read(0));
-        assert!(!room.wants_copy(NOW));
+        assert!(!room.wants_copy(0, NOW));
         room.read(0);
-        assert!(room.wants_copy(NOW) && !room.is_scarce());
+        assert!(room.wants_copy(0, NOW) && !room.is_scarce());
         room.note(7, &Command::Copy(Piece::Begin), 0, NOW);
-        assert!(!room.wants_copy(NOW), "one is under way");
+        assert!(!room.wants_copy(0, NOW), "one is under way");
         (0..100).for_each(|_| room.read(0));
         assert!(room.is_scarce());
         piece(&mut room, 7, 40 * BESIDE, NOW + SILENCE);
-        assert!(!room.wants_copy(NOW + SILENCE), "it was heard of again");
-        assert!(room.wants_copy(NOW + SILENCE * 2), "whoever wrote it seems to have died");
+        assert!(!room.wants_copy(0, NOW + SILENCE), "it was heard of again");
+        assert!(room.wants_copy(0, NOW + SILENCE * 2), "whoever wrote it seems to have died");
         room.note(8, &Command::Copy(Piece::End(6)), 0, NOW);
         assert!(room.is_scarce(), "that was the end of another");
         room.note(9, &Command::Copy(Piece::End(7)), 0, NOW);
         assert!(!room.is_scarce() && !room.is_full());
-        assert!(room.wants_copy(NOW), "an eighth was written meanwhile");
+        assert!(room.wants_copy(0, NOW), "an eighth was written meanwhile");
     }
 
     #[test]
@@ -153,12 +194,35 @@ mod tests {
             room.note(round, &Command::Copy(Piece::Begin), 0, NOW);
             piece(&mut room, round, 159 * BESIDE, NOW);
             room.note(99, &Command::Copy(Piece::End(round)), 0, NOW);
-            assert!(!room.wants_copy(NOW) && !room.is_scarce() && !room.is_full());
+            assert!(!room.wants_copy(0, NOW) && !room.is_scarce() && !room.is_full());
         }
         room.note(3, &Command::Copy(Piece::Begin), 0, NOW);
         piece(&mut room, 3, 160 * BESIDE, NOW);
         assert!(!room.is_full());
         room.note(4, &Command::Copy(Piece::End(3)), 0, NOW);
         assert!(room.is_full());
+    }
+
+    #[test]
+    fn a_copy_begins_after_many_messages_and_tells_where_to_begin() {
+        let mut room = Room::new(u64::MAX, 0);
+        assert_eq!(room.since(), Some(0), "all of the log");
+        (1..MANY).for_each(|_| room.read(0));
+        assert!(!room.wants_copy(0, NOW));
+        room.read(0);
+        let jobs = usize::try_from(MANY).unwrap() * 2;
+        assert!(
+            room.wants_copy(jobs, NOW) && !room.wants_copy(jobs + 2, NOW),
+            "not for so many jobs"
+        );
+        room.note(7, &Command::Copy(Piece::Begin), 0, NOW);
+        (0..10).for_each(|_| room.read(0));
+        assert_eq!(room.since(), Some(0), "it is not whole");
+        room.note(9, &Command::Copy(Piece::End(7)), 0, NOW);
+        assert_eq!(room.since(), Some(7));
+        assert!(!room.wants_copy(0, NOW));
+        (10..MANY).for_each(|_| room.read(0));
+        assert!(room.wants_copy(0, NOW), "those beside the copy count");
+        assert_eq!(Room::new(0, 5).since(), None, "there is a beginning that was not read");
     }
 }

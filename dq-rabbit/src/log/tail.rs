@@ -16,11 +16,11 @@ use super::command::{Command, Entry, decode};
 use super::replica::{AHEAD, Applied, Replica, Reply};
 use super::room::Room;
 use super::window::Window;
-use super::{At, Shared, State, append, compact};
+use super::{At, Shared, State, append, compact, start};
 use crate::error::{Effect, of_call};
 
-/// Messages that the broker sends ahead.
-const AHEAD: u16 = 256;
+/// Messages that the broker sends before those before them are acknowledged.
+const PREFETCH: u16 = 256;
 /// Messages that are applied and acknowledged at once.
 const BATCH: usize = 64;
 /// What was read last is there again after this long, or the log is not the one that it was.
@@ -72,8 +72,11 @@ pub(super) async fn run(shared: Arc<Shared>) {
 /// Reads on one channel, for as long as it lasts.
 async fn read(shared: &Arc<Shared>) -> Result<()> {
     let last = last(shared);
-    let from = last.as_ref().map(|(offset, _)| *offset);
-    let (channel, mut consumer) = attach(shared, from, AHEAD).await?;
+    let from = match &last {
+        Some((offset, _)) => From::Offset(*offset),
+        None => start::find(shared).await?,
+    };
+    let (channel, mut consumer) = attach(shared, from, PREFETCH).await?;
     let mut first = None;
     if let Some(last) = &last {
         first = same(shared, &channel, last, &mut consumer).await?;
@@ -135,7 +138,7 @@ fn jumps(shared: &Shared, messages: &[(u64, Bytes)]) -> bool {
 /// Whether the log begins before what is to be read next.
 async fn reaches_back(shared: &Shared) -> Result<bool> {
     let next = shared.state().next_offset;
-    let (_channel, mut consumer) = attach(shared, None, 1).await?;
+    let (_channel, mut consumer) = attach(shared, From::Oldest, 1).await?;
     match tokio::time::timeout(shared.settings.response_timeout, consumer.next()).await {
         Ok(Some(Ok(oldest))) => {
             let oldest = offset_of(&oldest)?;
@@ -172,7 +175,7 @@ async fn same(
     };
     let Ok(delivery) = tokio::time::timeout(ABSENT, consumer.next()).await else {
         // A broker that answers nothing at all tells nothing of the log.
-        let asked = channel.basic_qos(AHEAD, BasicQosOptions::default());
+        let asked = channel.basic_qos(PREFETCH, BasicQosOptions::default());
         match tokio::time::timeout(ABSENT, asked).await {
             Ok(answer) => answer.map_err(failed)?,
             Err(_) => return Err(shared.unanswered("read the log", Effect::None)),
@@ -211,20 +214,31 @@ fn begin_anew(shared: &Arc<Shared>) {
     });
 }
 
-/// A consumer from this offset on, or from the oldest message that there is.
+/// Where to begin to read.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum From {
+    Offset(u64),
+    /// The oldest message that there is.
+    Oldest,
+    /// The newest message, or one not long before it.
+    Newest,
+}
+
+/// A consumer from there on.
 pub(super) async fn attach(
     shared: &Shared,
-    from: Option<u64>,
-    ahead: u16,
+    from: From,
+    prefetch: u16,
 ) -> Result<(Channel, Consumer)> {
     let failed = |error: lapin::Error| {
         of_call("read the log", Effect::None, shared.consume.server(), &error)
     };
     let channel = shared.consume.channel("read the log").await?;
-    channel.basic_qos(ahead, BasicQosOptions::default()).await.map_err(failed)?;
+    channel.basic_qos(prefetch, BasicQosOptions::default()).await.map_err(failed)?;
     let from = match from {
-        Some(offset) => AMQPValue::LongLongInt(i64::try_from(offset).unwrap_or(i64::MAX)),
-        None => AMQPValue::LongString("first".into()),
+        From::Offset(offset) => AMQPValue::LongLongInt(i64::try_from(offset).unwrap_or(i64::MAX)),
+        From::Oldest => AMQPValue::LongString("first".into()),
+        From::Newest => AMQPValue::LongString("last".into()),
     };
     let mut arguments = FieldTable::default();
     arguments.insert(OFFSET.into(), from);
@@ -261,9 +275,9 @@ fn apply_all(shared: &Arc<Shared>, messages: Vec<(u64, Bytes)>) -> Result<()> {
             }
             if state.next_offset.is_none() {
                 state.replica = Replica::starting_at(offset);
-                state.room = Room::new(shared.settings.size);
+                state.room = Room::new(shared.settings.size, offset);
             }
-            let entries = decode(&message)?;
+            let entries = decode(&message)?.entries;
             state.room.read(message.len() as u64);
             state.window.push(offset, message);
             state.next_offset = Some(offset + 1);
@@ -290,7 +304,7 @@ fn apply(shared: &Arc<Shared>, state: &mut State, offset: u64, index: u32, entry
         Applied::Reply(reply) => {
             if own {
                 answer(shared, state, number, Some(reply), At { offset, now });
-                if state.room.wants_copy(shared.clock.now()) {
+                if state.wants_copy(shared.clock.now()) {
                     compact::start(shared);
                 }
             }
