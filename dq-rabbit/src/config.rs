@@ -53,9 +53,9 @@ pub struct RabbitConfig {
     /// Who declares exchanges and queues.
     #[serde(default)]
     pub topology: TopologyMode,
-    /// How many jobs the broker may push ahead to one runner of a queue: 5000 unless set, between 1
-    /// and 65535. They wait there for the last second before they are due; with fewer than become due
-    /// in a second, jobs start late.
+    /// How many messages the broker may push ahead to one runner of a queue: 10000 unless set, between 1
+    /// and 65535. Each brings up to 32 jobs that were scheduled together, and they wait there for the last
+    /// ten seconds before they are due; if more come in that time, some jobs start late.
     #[serde(default = "default_prefetch", deserialize_with = "prefetch")]
     pub prefetch: u16,
     /// How long to wait for an answer: `5s` unless set, between `10ms` and `1day`.
@@ -103,7 +103,7 @@ pub enum TopologyMode {
 }
 
 /// RabbitMQ takes 0 for no limit, and counts in 16 bits.
-const PREFETCH: Whole = Whole { field: "prefetch", least: 1, most: u16::MAX as u32, usual: 5000 };
+const PREFETCH: Whole = Whole { field: "prefetch", least: 1, most: u16::MAX as u32, usual: 10_000 };
 
 /// Less than 16 MiB hold too few changes to be worth a log.
 const LOG_SIZE_MIB: Whole = Whole { field: "log_size_mib", least: 16, most: u32::MAX, usual: 1024 };

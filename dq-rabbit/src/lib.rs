@@ -22,18 +22,20 @@
 //! nothing that was cancelled meanwhile.
 //!
 //! **Carriers deliver.** A job that is due in more than a second also travels as a message, down a
-//! ladder of about 190 queues with a constant time to live each: one for each digit of the delay, written as
+//! ladder of about 290 queues with a constant time to live each: one for each digit of the delay, written as
 //! one writes time, from years down. None waits behind another that lives longer. 15 minutes or a day is one
-//! queue, any delay of less than a day a few. It comes out a moment early, and a runner holds it until the
-//! job is due. Carriers are acknowledged when the job is claimed, so the broker's limit for acknowledgements
-//! (`consumer_timeout`) is none for handlers: their leases are in the log.
+//! queue, any delay of less than a day two at most. It comes out up to ten seconds early, and a runner holds
+//! it until the job is due. Jobs of one call that are due at nearly the same time share a message, and are
+//! parted where they have to be. Carriers are acknowledged when their jobs are claimed, so the broker's limit
+//! for acknowledgements (`consumer_timeout`) is none for handlers: their leases are in the log.
 //!
 //! **Nothing depends on a carrier.** A job whose message is lost, doubled, stalled or late is taken by any
 //! runner 250 ms after its due time, with the payload from the log. A message that comes back for a job
 //! that was cancelled, moved or done is dropped, or sent on.
 //!
 //! The log keeps `log_size_mib`. Before the broker could cut off what is live, a process writes a copy of
-//! the state into it, payloads included; who starts later reads from such a copy on. Calls wait if that
+//! the state into it, payloads included, and also when many messages have come since the last; who starts
+//! later reads from the newest copy on. Calls wait if that
 //! takes long, and `schedule` answers [`Full`](dq_core::ErrorKind::Full) while a copy would take more than a
 //! fifth of the log.
 //!

@@ -34,7 +34,10 @@ impl<N: Fn(&Job) -> bool> Nearness<N> {
         let (ahead, patience) = (millis(self.ahead), millis(self.patience));
         let now = now.as_millis();
         let (records, waiting) = (&store.records, &mut store.queues[number].waiting);
-        let mut chosen = Vec::new();
+        let mut chosen: Vec<Entry> = Vec::new();
+        // Of jobs that are not due yet, only the next is had, with those of the same moment: what is due
+        // does not wait for others.
+        let mut last_at = now;
         let mut next: Option<i64> = None;
         for (looked_at, entry) in waiting.after(i64::MIN, 0).enumerate() {
             let from = if (self.near)(&records[entry.slot].job) {
@@ -45,7 +48,8 @@ impl<N: Fn(&Job) -> bool> Nearness<N> {
             } else {
                 entry.at.saturating_add(patience)
             };
-            if from <= now && chosen.len() < room {
+            if from <= now && chosen.len() < room && (chosen.is_empty() || entry.at <= last_at) {
+                last_at = last_at.max(entry.at);
                 chosen.push(entry);
                 continue;
             }
@@ -57,5 +61,77 @@ impl<N: Fn(&Job) -> bool> Nearness<N> {
             }
         }
         (chosen, next)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Machine;
+    use super::*;
+    use crate::model::{Due, Headers, JobId, NewJob, QueueName};
+    use crate::{Claimed, OnConflict, Want};
+
+    const LEASE: Duration = Duration::from_secs(30);
+
+    fn queue() -> QueueName {
+        QueueName::new("q").unwrap()
+    }
+
+    /// One with a job that is due at each of these times.
+    fn machine(dues: &[i64]) -> Machine {
+        let mut machine = Machine::default();
+        for (number, due) in (1..).zip(dues) {
+            let job = NewJob {
+                id: JobId::from_bytes([number; 16]),
+                queue: queue(),
+                key: None,
+                on_conflict: OnConflict::Keep,
+                due: Due::At(Timestamp::from_millis(*due)),
+                payload: Default::default(),
+                headers: Headers::new(),
+                max_attempts: None,
+            };
+            machine.schedule(job, Timestamp::EPOCH);
+        }
+        machine
+    }
+
+    /// What is claimed then by one who is near to the jobs that are due at these times.
+    fn claim(machine: &mut Machine, near: &'static [i64], now: i64) -> (Vec<i64>, Option<i64>) {
+        let nearness = Nearness {
+            near: |job: &Job| near.contains(&job.due.as_millis()),
+            ahead: Duration::from_millis(5),
+            patience: Duration::from_millis(100),
+        };
+        let wants = [Want { queue: queue(), max: 10, lease_for: LEASE }];
+        let now = Timestamp::from_millis(now);
+        let Claimed { jobs, next_due, .. } = machine.claim_near(&wants, 10, &nearness, now);
+        let dues = jobs.iter().map(|leased| leased.job.due.as_millis()).collect();
+        (dues, next_due.map(Timestamp::as_millis))
+    }
+
+    #[test]
+    fn who_is_near_can_have_the_next_job_a_little_ahead() {
+        let mut machine = machine(&[1_000, 1_000, 1_002, 2_000]);
+        let near = &[1_000, 1_002, 2_000];
+        assert_eq!(claim(&mut machine, near, 994), (vec![], Some(995)));
+        assert_eq!(claim(&mut machine, near, 995), (vec![1_000, 1_000], Some(997)));
+        assert_eq!(claim(&mut machine, near, 1_000), (vec![1_002], Some(1_995)));
+    }
+
+    #[test]
+    fn what_is_due_waits_for_no_other() {
+        let mut machine = machine(&[1_000, 1_002]);
+        assert_eq!(claim(&mut machine, &[1_000, 1_002], 1_001), (vec![1_000], Some(997)));
+        assert_eq!(claim(&mut machine, &[1_002], 1_001), (vec![1_002], Some(1_001 + 30_000)));
+    }
+
+    #[test]
+    fn jobs_are_left_to_those_who_are_nearer_for_a_while() {
+        let mut machine = machine(&[1_000]);
+        assert_eq!(claim(&mut machine, &[], 999), (vec![], Some(1_000)));
+        assert_eq!(claim(&mut machine, &[], 1_000), (vec![], Some(1_100)));
+        assert_eq!(claim(&mut machine, &[], 1_099), (vec![], Some(1_100)));
+        assert_eq!(claim(&mut machine, &[], 1_100).0, [1_000]);
     }
 }

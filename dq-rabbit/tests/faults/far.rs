@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use dq_core::{Due, Settlement, Verdict};
+use dq_core::{Cancelled, Due, Reschedule, Rescheduled, Settlement, Verdict};
 use lapin::BasicProperties;
+use lapin::message::Delivery;
 use lapin::options::{BasicGetOptions, QueueDeclareOptions};
-use lapin::types::FieldTable;
+use lapin::types::{AMQPValue, FieldTable};
 
 use crate::stand::{
     after, by_id, claim_some, config, done, job, open, publish, serve, stats, stranger, until,
@@ -41,6 +42,50 @@ async fn a_job_beyond_the_ladder_stays_and_what_comes_early_goes_round_again() {
     let view = backend.get(&by_id(&far)).await.unwrap().expect("it is there");
     assert_eq!(Due::At(view.job.due), far.due);
     assert_eq!(stats(&*backend, "q").await.scheduled, 1);
+}
+
+/// What was scheduled together travels together, and is parted where it has to be.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_what_came_together_the_others_are_sent_on() {
+    const HOUR: u64 = 3_605_000;
+    let config = config("parted");
+    let backend = open(&config).await;
+    let [first, second, cancelled, moved] =
+        [0, 100_000, 100_000, 150_000].map(|apart| after(HOUR + apart, job("q")));
+    let all = [&first, &second, &cancelled, &moved].map(Clone::clone);
+    backend.schedule(all.to_vec()).await.unwrap();
+    let (_connection, channel) = stranger(config.url.expose()).await;
+    let get = || channel.basic_get("dq.v1.l2.4".into(), BasicGetOptions { no_ack: true });
+    let jobs = |message: &Delivery| {
+        let headers = message.properties.headers().as_ref().expect("it has headers");
+        headers.inner().get("dq-jobs").cloned()
+    };
+    let message = get().await.unwrap().expect("it waits for an hour").delivery;
+    assert_eq!(jobs(&message), Some(AMQPValue::LongLongInt(4)));
+    assert!(get().await.unwrap().is_none(), "one for all");
+
+    assert_eq!(backend.cancel(&[by_id(&cancelled)]).await.unwrap(), [Cancelled::Cancelled]);
+    let to = Due::After(Duration::from_millis(2 * HOUR));
+    let moves = [Reschedule { job: by_id(&moved), due: to }];
+    let answers = backend.reschedule(&moves).await.unwrap();
+    assert!(matches!(answers[..], [Rescheduled::Moved(_)]), "{answers:?}");
+    // As if its hour were over.
+    let _serving = serve(&backend, "q").await;
+    let key = message.routing_key.as_str();
+    publish(&channel, "dq.v1.due", key, &message.data, message.properties.clone()).await;
+    let back = until_some("the rest is sent on", async || get().await.unwrap()).await.delivery;
+    assert_eq!(jobs(&back), Some(AMQPValue::LongLongInt(2)));
+    assert_eq!(back.properties.message_id().as_ref().unwrap().as_str(), first.id.to_string());
+    let other = channel.basic_get("dq.v1.l2.8".into(), BasicGetOptions { no_ack: true });
+    let other = other.await.unwrap().expect("the one that was moved").delivery;
+    assert_eq!(jobs(&other), Some(AMQPValue::LongLongInt(1)));
+    assert_eq!(other.properties.message_id().as_ref().unwrap().as_str(), moved.id.to_string());
+    assert_eq!(stats(&*backend, "q").await.scheduled, 3);
+    // What was dealt with does not come again to whoever is next.
+    backend.close().await.unwrap();
+    let options = QueueDeclareOptions::durable().passive();
+    let ready = channel.queue_declare("dq.v1.q.q".into(), options, FieldTable::default());
+    assert_eq!(ready.await.unwrap().message_count(), 0);
 }
 
 /// A broker takes a message that has been in a queue before for one that goes in circles, if it says so.
