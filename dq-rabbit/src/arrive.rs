@@ -13,7 +13,7 @@ use lapin::types::AMQPValue;
 use crate::carrier::{Carried, Held, Sorter, Ticket};
 use crate::desk::Desk;
 use crate::error::Effect;
-use crate::log::{AHEAD, Command, Replica, Scheduling};
+use crate::log::{Command, Replica, Scheduling};
 use crate::names::Names;
 
 /// Where strange messages are shown of which it is not known what queue they were meant for.
@@ -96,7 +96,7 @@ impl Arrivals {
             }
         }
         for (queue, due) in first {
-            self.listeners.wake(&queue, due - AHEAD);
+            self.listeners.wake(&queue, due);
         }
         self.later(again, Self::send_again);
         self.later(unknown, Self::adopt);

@@ -21,7 +21,7 @@ use crate::connect::{Link, Server};
 use crate::desk::Desk;
 use crate::error::closed;
 use crate::ladder::Ladder;
-use crate::log::{Log, LogSettings};
+use crate::log::{AHEAD, Log, LogSettings};
 use crate::management::Management;
 use crate::topology::Topology;
 
@@ -155,6 +155,10 @@ impl Backend for RabbitBackend {
             self.inbox.serve(&want.queue);
         }
         self.desk.claim(&params).await
+    }
+
+    fn claim_ahead(&self) -> Duration {
+        AHEAD
     }
 
     async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Settled>> {

@@ -2,6 +2,7 @@
 //! backend.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 
@@ -108,6 +109,10 @@ impl Backend for Checked {
 
     async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed> {
         self.backend.claim(params).await
+    }
+
+    fn claim_ahead(&self) -> Duration {
+        self.backend.claim_ahead()
     }
 
     async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Settled>> {

@@ -15,6 +15,7 @@ mod settle;
 mod wakeup;
 
 use std::fmt::Debug;
+use std::time::Duration;
 
 use async_trait::async_trait;
 
@@ -102,6 +103,12 @@ pub trait Backend: Debug + Send + Sync + 'static {
     ///   of leases count, those just granted included;
     /// - asking for nothing (`max == 0`) leases nothing and still reports `next_due`.
     async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed>;
+
+    /// How long before a job is due it may be claimed: about as long as a claim takes, for a store where
+    /// that is long. [`claim`](Self::claim) then waits for the rest of the time.
+    fn claim_ahead(&self) -> Duration {
+        Duration::ZERO
+    }
 
     /// Ends leases with a verdict each.
     ///

@@ -140,7 +140,8 @@ impl Machine {
 
     /// As [`claim`](Self::claim), for claimers that are not all equally near to a job: jobs that are
     /// not [`near`](Nearness::near) are left to others for a while. Until then they do not count as due
-    /// in [`Claimed::next_due`].
+    /// in [`Claimed::next_due`]. What is had [`ahead`](Nearness::ahead) of its due time is leased from then
+    /// on, and [`Claimed::now`] is that time.
     pub fn claim_near<N: Fn(&Job) -> bool>(
         &mut self,
         wants: &[Want],
@@ -178,6 +179,35 @@ impl Machine {
         earliest.map(Timestamp::from_millis)
     }
 
+    /// Whether something of these queues is due, or about to be, but such a claim would bring nothing,
+    /// since all of it is left to others.
+    pub fn leaves_all<N: Fn(&Job) -> bool>(
+        &mut self,
+        wants: &[Want],
+        nearness: &Nearness<N>,
+        now: Timestamp,
+    ) -> bool {
+        let mut leaves = false;
+        for want in wants {
+            let number = self.store.known(&want.queue);
+            let Some(number) = number.filter(|number| !self.store.queues[*number].paused) else {
+                continue;
+            };
+            let lapse = self.store.queues[number].leased.first();
+            if lapse.is_some_and(|lapse| lapse.at <= now.as_millis()) {
+                return false;
+            }
+            let (chosen, _) = nearness.choose(&mut self.store, number, 1, now);
+            if !chosen.is_empty() {
+                return false;
+            }
+            let soon = (now + nearness.ahead).as_millis();
+            let first = self.store.queues[number].waiting.first();
+            leaves |= first.is_some_and(|first| first.at <= soon);
+        }
+        leaves
+    }
+
     /// `take` chooses at most so many of a queue, unfiles them, and says when more could be had.
     fn claim_with(
         &mut self,
@@ -198,7 +228,9 @@ impl Machine {
             let room = want.max.min(limit - claimed.jobs.len());
             let (taken, next) = take(&mut self.store, number, room);
             for slot in taken {
-                let leased_until = now + want.lease_for;
+                let from = now.max(self.store.records[slot].job.due);
+                claimed.now = claimed.now.max(from);
+                let leased_until = from + want.lease_for;
                 let token = self.store.lease(slot, leased_until);
                 let job = self.store.records[slot].job.clone();
                 claimed.jobs.push(LeasedJob { job, token, leased_until });

@@ -22,7 +22,8 @@ pub struct Nearness<N> {
 }
 
 impl<N: Fn(&Job) -> bool> Nearness<N> {
-    /// The oldest `room` of the due jobs of a queue that can be had, and when more could be.
+    /// The oldest `room` of the jobs of a queue that can be had, and when more could be. Jobs that are not
+    /// due yet are had only if none is, and then those of one moment: what is due waits for no other.
     pub(super) fn choose(
         &self,
         store: &mut Store,
@@ -31,32 +32,31 @@ impl<N: Fn(&Job) -> bool> Nearness<N> {
         now: Timestamp,
     ) -> (Vec<Entry>, Option<i64>) {
         let millis = |time: Duration| i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
-        let (ahead, patience) = (millis(self.ahead), millis(self.patience));
         let now = now.as_millis();
+        let soon = now.saturating_add(millis(self.ahead));
         let (records, waiting) = (&store.records, &mut store.queues[number].waiting);
         let mut chosen: Vec<Entry> = Vec::new();
-        // Of jobs that are not due yet, only the next is had, with those of the same moment: what is due
-        // does not wait for others.
-        let mut last_at = now;
+        let mut last_at = soon;
         let mut next: Option<i64> = None;
         for (looked_at, entry) in waiting.after(i64::MIN, 0).enumerate() {
-            let from = if (self.near)(&records[entry.slot].job) {
-                entry.at.saturating_sub(ahead)
-            } else if entry.at > now {
+            let is_near = (self.near)(&records[entry.slot].job);
+            let left_until = if is_near || entry.at > now {
                 // Whoever is near by then can have it in time.
                 entry.at
             } else {
-                entry.at.saturating_add(patience)
+                entry.at.saturating_add(millis(self.patience))
             };
-            if from <= now && chosen.len() < room && (chosen.is_empty() || entry.at <= last_at) {
-                last_at = last_at.max(entry.at);
+            let can_be_had = (is_near && entry.at <= last_at) || left_until <= now;
+            if can_be_had && chosen.len() < room {
+                if chosen.is_empty() {
+                    last_at = entry.at.max(now);
+                }
                 chosen.push(entry);
                 continue;
             }
-            next = Some(next.map_or(from, |next| next.min(from)));
+            next = Some(next.map_or(left_until, |next| next.min(left_until)));
             // What follows is due later; it may be nearer, but there is an end to looking.
-            let is_far = entry.at.saturating_sub(ahead) > now;
-            if from <= now || is_far || looked_at >= room.saturating_add(PASSED_OVER) {
+            if can_be_had || entry.at > soon || looked_at >= room.saturating_add(PASSED_OVER) {
                 break;
             }
         }
@@ -96,16 +96,28 @@ mod tests {
         machine
     }
 
-    /// What is claimed then by one who is near to the jobs that are due at these times.
-    fn claim(machine: &mut Machine, near: &'static [i64], now: i64) -> (Vec<i64>, Option<i64>) {
-        let nearness = Nearness {
+    fn wants() -> [Want; 1] {
+        [Want { queue: queue(), max: 10, lease_for: LEASE }]
+    }
+
+    /// Near to the jobs that are due at these times.
+    fn nearness(near: &'static [i64]) -> Nearness<impl Fn(&Job) -> bool> {
+        Nearness {
             near: |job: &Job| near.contains(&job.due.as_millis()),
             ahead: Duration::from_millis(5),
             patience: Duration::from_millis(100),
-        };
-        let wants = [Want { queue: queue(), max: 10, lease_for: LEASE }];
+        }
+    }
+
+    /// What is claimed then by one who is near to these.
+    fn claim(machine: &mut Machine, near: &'static [i64], now: i64) -> (Vec<i64>, Option<i64>) {
         let now = Timestamp::from_millis(now);
-        let Claimed { jobs, next_due, .. } = machine.claim_near(&wants, 10, &nearness, now);
+        let Claimed { jobs, next_due, now: seen } =
+            machine.claim_near(&wants(), 10, &nearness(near), now);
+        for leased in &jobs {
+            assert_eq!(leased.leased_until, now.max(leased.job.due) + LEASE);
+            assert!(seen >= leased.job.due);
+        }
         let dues = jobs.iter().map(|leased| leased.job.due.as_millis()).collect();
         (dues, next_due.map(Timestamp::as_millis))
     }
@@ -114,16 +126,16 @@ mod tests {
     fn who_is_near_can_have_the_next_job_a_little_ahead() {
         let mut machine = machine(&[1_000, 1_000, 1_002, 2_000]);
         let near = &[1_000, 1_002, 2_000];
-        assert_eq!(claim(&mut machine, near, 994), (vec![], Some(995)));
-        assert_eq!(claim(&mut machine, near, 995), (vec![1_000, 1_000], Some(997)));
-        assert_eq!(claim(&mut machine, near, 1_000), (vec![1_002], Some(1_995)));
+        assert_eq!(claim(&mut machine, near, 994), (vec![], Some(1_000)));
+        assert_eq!(claim(&mut machine, near, 995), (vec![1_000, 1_000], Some(1_002)));
+        assert_eq!(claim(&mut machine, near, 1_000), (vec![1_002], Some(2_000)));
     }
 
     #[test]
     fn what_is_due_waits_for_no_other() {
         let mut machine = machine(&[1_000, 1_002]);
-        assert_eq!(claim(&mut machine, &[1_000, 1_002], 1_001), (vec![1_000], Some(997)));
-        assert_eq!(claim(&mut machine, &[1_002], 1_001), (vec![1_002], Some(1_001 + 30_000)));
+        assert_eq!(claim(&mut machine, &[1_000, 1_002], 1_001), (vec![1_000], Some(1_002)));
+        assert_eq!(claim(&mut machine, &[1_002], 1_001), (vec![1_002], Some(31_001)));
     }
 
     #[test]
@@ -133,5 +145,15 @@ mod tests {
         assert_eq!(claim(&mut machine, &[], 1_000), (vec![], Some(1_100)));
         assert_eq!(claim(&mut machine, &[], 1_099), (vec![], Some(1_100)));
         assert_eq!(claim(&mut machine, &[], 1_100).0, [1_000]);
+    }
+
+    #[test]
+    fn it_is_told_when_all_is_left_to_others() {
+        let mut machine = machine(&[1_000]);
+        let mut left =
+            |near, now| machine.leaves_all(&wants(), &nearness(near), Timestamp::from_millis(now));
+        assert!(!left(&[], 994), "nothing is due");
+        assert!(left(&[], 995) && left(&[], 1_099));
+        assert!(!left(&[], 1_100) && !left(&[1_000], 995) && !left(&[1_000], 1_050));
     }
 }

@@ -26,6 +26,10 @@ struct Horizon {
     skew: i64,
     /// When something will be due, by the store's clock.
     next_due: Option<Timestamp>,
+    /// How long before that the store may be asked.
+    ahead: Duration,
+    /// Whether it was asked ahead, and had nothing.
+    was_hasty: bool,
     /// Whether more may be due than there were places for.
     hungry: bool,
 }
@@ -33,7 +37,13 @@ struct Horizon {
 impl Horizon {
     /// Whether a claim will probably bring something.
     fn expects_jobs(&self, now: Timestamp) -> bool {
-        self.hungry || self.next_due.is_some_and(|due| self.to_local(due) <= now)
+        self.hungry || self.next_claim().is_some_and(|at| at <= now)
+    }
+
+    /// When to claim what will be due, by the runner's clock.
+    fn next_claim(&self) -> Option<Timestamp> {
+        let ahead = if self.was_hasty { Duration::ZERO } else { self.ahead };
+        self.next_due.map(|due| self.to_local(due) - ahead)
     }
 
     /// Learns the difference of the clocks from a call that was asked and answered at these times by
@@ -65,7 +75,8 @@ pub(super) async fn run(source: Arc<Source>) -> Result<()> {
     let machine = &source.machine;
     let queues: Vec<QueueName> = machine.served.iter().map(|served| served.queue.clone()).collect();
     let mut wakeups = None;
-    let mut horizon = Horizon { skew: 0, next_due: None, hungry: false };
+    let ahead = source.store.claim_ahead();
+    let mut horizon = Horizon { skew: 0, next_due: None, ahead, was_hasty: false, hungry: false };
     let mut pause = FIRST_RETRY;
     while !machine.stop.is_cancelled() {
         if wakeups.is_none() {
@@ -129,6 +140,7 @@ async fn claim(source: &Arc<Source>, horizon: &mut Horizon) -> Result<()> {
         let Claimed { jobs, next_due, now } = claimed;
         let more = next_due.is_some_and(|due| due <= now);
         let brought = jobs.len();
+        horizon.was_hasty = brought == 0;
         start(source, reservation, jobs, asked, horizon).await;
         if machine.stop.is_cancelled() || !more {
             return Ok(());
@@ -285,8 +297,8 @@ async fn wait(source: &Source, horizon: &mut Horizon, wakeups: Option<&mut Wakeu
     let mut hints = wakeups;
     loop {
         let due = async {
-            match horizon.next_due {
-                Some(due) => machine.clock().sleep_until(horizon.to_local(due)).await,
+            match horizon.next_claim() {
+                Some(at) => machine.clock().sleep_until(at).await,
                 None => std::future::pending().await,
             }
         };
@@ -304,6 +316,7 @@ async fn wait(source: &Source, horizon: &mut Horizon, wakeups: Option<&mut Wakeu
             hint = hint => {
                 // If it is not due yet, the timer is set to it and the store is left alone.
                 horizon.next_due = horizon.next_due.into_iter().chain([hint.due]).min();
+                horizon.was_hasty = false;
                 if horizon.expects_jobs(machine.now()) {
                     return;
                 }

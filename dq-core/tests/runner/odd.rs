@@ -22,6 +22,8 @@ pub(crate) struct Oddities {
     pub(crate) claims_take: Duration,
     /// So many settlements fail, with this kind.
     pub(crate) settlements_fail: Option<(u32, ErrorKind)>,
+    /// So long before jobs are due it may be asked for them; it gives none before their time.
+    pub(crate) claim_ahead: Duration,
     /// So many schedules take effect, and their answers are lost.
     pub(crate) schedule_answers_lost: u32,
 }
@@ -32,6 +34,8 @@ pub(crate) struct Odd {
     pub(crate) inner: MemoryBackend,
     clock: Arc<VirtualClock>,
     pub(crate) claims: AtomicU32,
+    /// When it was asked for jobs.
+    pub(crate) asked: Mutex<Vec<Timestamp>>,
     oddities: Mutex<Oddities>,
 }
 
@@ -42,6 +46,7 @@ impl Odd {
             inner,
             clock: clock.clone(),
             claims: AtomicU32::new(0),
+            asked: Mutex::default(),
             oddities: Mutex::new(oddities),
         })
     }
@@ -92,6 +97,9 @@ impl Backend for Odd {
 
     async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed> {
         self.claims.fetch_add(1, Ordering::SeqCst);
+        if params.limit > 0 {
+            self.asked.lock().unwrap().push(self.clock.now());
+        }
         if self.now().claims_hang {
             std::future::pending::<()>().await;
         }
@@ -100,6 +108,10 @@ impl Backend for Odd {
             self.clock.advance(self.now().claims_take);
         }
         Ok(claimed)
+    }
+
+    fn claim_ahead(&self) -> Duration {
+        self.now().claim_ahead
     }
 
     async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Settled>> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use dq_core::{DurationExt, ErrorKind, Event, JobState, Outcome, Settled, VirtualClock};
+use dq_core::{Clock, DurationExt, ErrorKind, Event, JobState, Outcome, Settled, VirtualClock};
 
 use crate::odd::{Odd, Oddities, set_back};
 use crate::rig::{Handle, QUEUE, Rig, Said};
@@ -110,6 +110,22 @@ async fn a_lease_that_cannot_be_renewed_in_time_is_told_as_lost() {
     rig.tell_to_stop();
     rig.advance_until(250.millis(), &Said::Stopped).await;
     rig.stopped().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_store_that_takes_long_is_asked_ahead_and_once_more_if_that_was_too_soon() {
+    let clock = Arc::new(VirtualClock::default());
+    let oddities = Oddities { claim_ahead: 20.millis(), ..Oddities::default() };
+    let store = Odd::new(&clock, oddities);
+    let mut rig = Rig::on(store.clone(), clock.clone()).await;
+    let due = clock.now() + 500.millis();
+    let queue = rig.dq.queue(QUEUE).unwrap();
+    assert!(queue.schedule("1", "application/json").at(due).await.unwrap().is_stored());
+    rig.start(|runner| runner.sweep(60.seconds()).handler(Handle::done()));
+    rig.advance_until(1.millis(), &Said::Settled(Settled::Accepted)).await;
+    rig.stop().await;
+    let asked = store.asked.lock().unwrap().clone();
+    assert_eq!(asked[..2], [due - 20.millis(), due]);
 }
 
 #[tokio::test]

@@ -209,6 +209,16 @@ impl Replica {
         self.machine.next_due(wants, &nearness(now, at_hand), now)
     }
 
+    /// Whether a claim of these would bring nothing, since all that is due is left to others.
+    pub(crate) fn leaves_all(
+        &mut self,
+        wants: &[Want],
+        at_hand: impl Fn(JobId) -> bool,
+        now: Timestamp,
+    ) -> bool {
+        self.machine.leaves_all(wants, &nearness(now, at_hand), now)
+    }
+
     /// Tells this log from another under the same name; 0 while that is not known.
     pub(crate) fn epoch(&self) -> u64 {
         self.epoch

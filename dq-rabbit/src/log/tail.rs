@@ -13,7 +13,7 @@ use lapin::types::{AMQPValue, FieldTable};
 use lapin::{Channel, Consumer};
 
 use super::command::{Command, Entry, decode};
-use super::replica::{AHEAD, Applied, Replica, Reply};
+use super::replica::{Applied, Replica, Reply};
 use super::room::Room;
 use super::window::Window;
 use super::{At, Shared, State, append, compact, start};
@@ -291,7 +291,7 @@ fn apply_all(shared: &Arc<Shared>, messages: Vec<(u64, Bytes)>) -> Result<()> {
         if state.replica.is_founded() { state.replica.machine().take_earlier() } else { Vec::new() }
     };
     for (queue, due) in earlier {
-        shared.listeners.wake(&queue, due - AHEAD);
+        shared.listeners.wake(&queue, due);
     }
     Ok(())
 }

@@ -48,7 +48,7 @@ async fn a_job_beyond_the_ladder_stays_and_what_comes_early_goes_round_again() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_what_came_together_the_others_are_sent_on() {
     const HOUR: u64 = 3_605_000;
-    let config = config("parted");
+    let config = config("together");
     let backend = open(&config).await;
     let [first, second, cancelled, moved] =
         [0, 100_000, 100_000, 150_000].map(|apart| after(HOUR + apart, job("q")));

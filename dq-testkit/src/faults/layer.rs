@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::time::Duration;
 
 use dq_core::{
     Backend, BrowseParams, Cancelled, Capabilities, ClaimParams, Claimed, Finding, JobRef, JobView,
@@ -145,6 +146,10 @@ impl<L: Layer> Backend for Layered<L> {
     async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed> {
         self.0.before("claim").await?;
         self.0.claim(params).await
+    }
+
+    fn claim_ahead(&self) -> Duration {
+        self.0.inner().claim_ahead()
     }
 
     async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Settled>> {
