@@ -156,9 +156,7 @@ impl Arrivals {
         }
         self.sort(arrived);
     }
-}
 
-impl Arrivals {
     /// Drops what need not be held any more, for as long as there is somebody to hold it for.
     pub(crate) async fn sweep(arrivals: Weak<Self>, clock: Arc<dyn Clock>) {
         loop {

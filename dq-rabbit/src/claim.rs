@@ -1,7 +1,6 @@
 //! Claim: which due jobs are ours, and where their payloads are.
 
 use std::collections::HashSet;
-use std::time::Duration;
 
 use dq_core::{
     ClaimParams, Claimed, DeadKind, DeadReason, JobId, LeasedJob, Result, Settlement, Verdict,
@@ -52,12 +51,14 @@ impl Desk {
 
     /// Nothing is handed out before it is due. However the clock is set meanwhile, it takes no longer.
     async fn wait_for(&self, jobs: &[LeasedJob]) {
-        let left = |leased: &LeasedJob| {
-            leased.job.due.as_millis().saturating_sub(self.log.now().as_millis())
-        };
-        let left = jobs.iter().map(left).max().and_then(|left| u64::try_from(left).ok());
-        if let Some(left) = left.filter(|left| *left > 0) {
-            self.log.clock().sleep(Duration::from_millis(left).min(AHEAD)).await;
+        let clock = self.log.clock();
+        if let Some(last) = jobs.iter().map(|leased| leased.job.due).max()
+            && last > clock.now()
+        {
+            tokio::select! {
+                () = clock.sleep_until(last) => {}
+                () = clock.sleep(AHEAD) => {}
+            }
         }
     }
 

@@ -54,7 +54,7 @@ pub struct RabbitConfig {
     #[serde(default)]
     pub topology: TopologyMode,
     /// How many messages the broker may push ahead to one runner of a queue: 10000 unless set, between 1
-    /// and 65535. Each brings up to 32 jobs that were scheduled together, and they wait there for the last
+    /// and 65535. Each brings up to 16 jobs that were scheduled together, and they wait there for the last
     /// ten seconds before they are due; if more come in that time, some jobs start late.
     #[serde(default = "default_prefetch", deserialize_with = "prefetch")]
     pub prefetch: u16,
@@ -82,7 +82,7 @@ pub enum QueueKind {
     #[default]
     Quorum,
     /// On one node, and away with it, at less cost for each job. A message that waits moves from queue
-    /// to queue a few times; of those that are about to move when the broker crashes, about half a
+    /// to queue once or twice; of those that are about to move when the broker crashes, about half a
     /// second of traffic is lost. Their jobs are not: they are in the log, and run from there, up to a
     /// quarter of a second late. A broker that is stopped or restarted in good order loses none.
     Classic,

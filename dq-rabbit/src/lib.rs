@@ -33,11 +33,10 @@
 //! runner 250 ms after its due time, with the payload from the log. A message that comes back for a job
 //! that was cancelled, moved or done is dropped, or sent on.
 //!
-//! The log keeps `log_size_mib`. Before the broker could cut off what is live, a process writes a copy of
-//! the state into it, payloads included, and also when many messages have come since the last; who starts
-//! later reads from the newest copy on. Calls wait if that
-//! takes long, and `schedule` answers [`Full`](dq_core::ErrorKind::Full) while a copy would take more than a
-//! fifth of the log.
+//! The log keeps `log_size_mib`. Before the broker could cut off what is live, and when many messages have
+//! come since the last time, a process writes a copy of the state into it, payloads included. Who starts
+//! later reads from the newest copy on. Calls wait if such a copy takes long, and `schedule` answers
+//! [`Full`](dq_core::ErrorKind::Full) while one would take more than a fifth of the log.
 //!
 //! # What is exact, and what is not
 //!

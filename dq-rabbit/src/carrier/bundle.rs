@@ -11,9 +11,9 @@ use dq_core::Timestamp;
 
 use super::message::{Carried, Carrier};
 
-/// Jobs of one carrier, at most. One runner receives them all, and those that it has no slots for are
-/// late for a moment until the others take them, so few are better.
-const JOBS: usize = 32;
+/// Jobs of one carrier, at most: as many as a runner has slots unless set. One runner receives them all, and
+/// those that it has no slots for are late for a moment until others take them.
+const JOBS: usize = 16;
 /// Bytes of one carrier, roughly, at most; but one job at least.
 const BYTES: usize = 64 * 1024;
 
@@ -110,7 +110,7 @@ mod tests {
     fn carriers_are_small() {
         let many = (0..70).map(|_| carried("mail", MINUTE, 10)).collect();
         let sizes: Vec<_> = together(many).iter().map(Vec::len).collect();
-        assert_eq!(sizes, [32, 32, 6]);
+        assert_eq!(sizes, [16, 16, 16, 16, 6]);
         let large = [BYTES * 2, 10, 10, BYTES / 2, BYTES / 2 + 1];
         let large = large.map(|bytes| carried("mail", MINUTE, bytes)).into();
         let sizes: Vec<_> = together(large).iter().map(Vec::len).collect();

@@ -1,5 +1,5 @@
-//! What has arrived and waits for its moment: the last fraction of a second, which queues of the broker
-//! cannot measure, and until there is a free slot.
+//! What has arrived and waits for its moment: the last seconds, for which it does not go through queues of
+//! the broker, and until there is a free slot.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,6 +8,9 @@ use bytes::Bytes;
 use dq_core::{Headers, JobId, QueueName, Timestamp, Want};
 
 use super::acks::Ticket;
+
+/// Bytes of payloads that are held. The jobs of what is more are run from the log.
+const ROOM: usize = 256 * 1024 * 1024;
 
 /// Jobs whose payloads are at hand, in order of their due times.
 #[derive(Debug, Default)]
@@ -19,6 +22,7 @@ pub(crate) struct Hold {
 struct Inner {
     by_queue: HashMap<QueueName, BTreeMap<(Timestamp, JobId), Held>>,
     dues: HashMap<JobId, (QueueName, Timestamp)>,
+    bytes: usize,
 }
 
 /// A payload, and the delivery that brought it, if one did.
@@ -30,6 +34,10 @@ pub(crate) struct Held {
 }
 
 impl Held {
+    fn bytes(&self) -> usize {
+        self.payload.len() + self.headers.bytes()
+    }
+
     /// Takes the payload; the message that brought it can go.
     pub(crate) fn into_payload(self) -> (Bytes, Headers) {
         if let Some(ticket) = self.ticket {
@@ -40,17 +48,22 @@ impl Held {
 }
 
 impl Hold {
-    /// Keeps a payload of a job that is due then. One that was here before goes.
+    /// Keeps a payload of a job that is due then, if there is room. One that was here before goes.
     pub(crate) fn keep(&self, queue: &QueueName, id: JobId, due: Timestamp, held: Held) {
-        let before = {
+        let gone = {
             let mut inner = self.inner();
             let before = inner.remove(id);
-            inner.dues.insert(id, (queue.clone(), due));
-            inner.by_queue.entry(queue.clone()).or_default().insert((due, id), held);
-            before
+            if inner.bytes + held.bytes() > ROOM {
+                [before, Some(held)]
+            } else {
+                inner.bytes += held.bytes();
+                inner.dues.insert(id, (queue.clone(), due));
+                inner.by_queue.entry(queue.clone()).or_default().insert((due, id), held);
+                [before, None]
+            }
         };
-        if let Some(before) = before {
-            before.into_payload();
+        for gone in gone.into_iter().flatten() {
+            gone.into_payload();
         }
     }
 
@@ -95,9 +108,37 @@ impl Inner {
         let (queue, due) = self.dues.remove(&id)?;
         let held = self.by_queue.get_mut(&queue)?;
         let taken = held.remove(&(due, id));
+        self.bytes -= taken.as_ref().map_or(0, Held::bytes);
         if held.is_empty() {
             self.by_queue.remove(&queue);
         }
         taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_there_is_no_room_for_is_not_held() {
+        let hold = Hold::default();
+        let queue = QueueName::new("q").unwrap();
+        let id = |number| JobId::from_bytes([number; 16]);
+        let keep = |number, bytes| {
+            let payload = Bytes::from(vec![0; bytes]);
+            let held = Held { payload, headers: Headers::new(), ticket: None };
+            hold.keep(&queue, id(number), Timestamp::EPOCH, held);
+        };
+        keep(1, ROOM / 2);
+        keep(2, ROOM / 2);
+        keep(3, 1);
+        assert!(hold.has(id(1)) && hold.has(id(2)) && !hold.has(id(3)));
+        assert_eq!(hold.take(id(1)).unwrap().payload.len(), ROOM / 2);
+        keep(3, 1);
+        assert!(hold.has(id(3)));
+        // In the place of itself it takes no room.
+        keep(2, ROOM / 2);
+        assert!(hold.has(id(2)));
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! The body is the jobs, in the format of the `postcard` crate; so names, keys and headers of any length
 //! go through, and the broker has little to read in each of the queues on the way. The message id is
-//! that of the first job, the type is `dq.carrier`, and the headers, for who looks at the broker's
+//! that of the first job, the type is `dq.carrier` with
+//! the version of this format, and the headers, for who looks at the broker's
 //! queues, are those below. All of it is made anew each time a carrier is sent: a message that brought
 //! its old headers along would look to the broker as if it went in circles.
 
@@ -13,7 +14,9 @@ use lapin::message::Delivery;
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 use serde::{Deserialize, Serialize};
 
-const TYPE: &str = "dq.carrier";
+const TYPE: &str = "dq.carrier.1";
+/// What those of other versions begin with: a carrier may wait for years.
+const ANY_VERSION: &str = "dq.carrier.";
 
 /// When the first of the jobs is due, in Unix milliseconds.
 const DUE: &str = "dq-due";
@@ -125,12 +128,50 @@ impl Carrier {
             .with_headers(table)
     }
 
-    /// The jobs that a message carries; `None` if it is not one of ours.
+    /// The jobs that a message carries; `None` if it is not one of ours. One of another version carries
+    /// none: its jobs are run from the log.
     pub(super) fn read(delivery: &Delivery) -> Option<Vec<Carried>> {
-        if delivery.properties.kind().as_ref()?.as_str() != TYPE {
-            return None;
+        match delivery.properties.kind().as_ref()?.as_str() {
+            TYPE => postcard::from_bytes(&delivery.data).ok(),
+            kind => kind.starts_with(ANY_VERSION).then(Vec::new),
         }
-        let jobs: Vec<Carried> = postcard::from_bytes(&delivery.data).ok()?;
-        (!jobs.is_empty()).then_some(jobs)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn delivered(properties: BasicProperties, data: Vec<u8>) -> Delivery {
+        let mut delivery = Delivery::mock(1, "due".into(), "q".into(), false, data);
+        delivery.properties = properties;
+        delivery
+    }
+
+    #[test]
+    fn what_is_sent_is_read_and_other_versions_carry_nothing() {
+        let mut headers = Headers::new();
+        headers.insert("colour", "red");
+        let job = Carried {
+            log: u64::MAX,
+            id: JobId::from_bytes([7; 16]),
+            queue: QueueName::new("q").unwrap(),
+            due: Timestamp::from_millis(-1),
+            key: Some(JobKey::new("k").unwrap()),
+            attempts: 3,
+            max_attempts: Some(5),
+            payload: Bytes::from_static(b"payload"),
+            headers,
+        };
+        let carrier = Carrier(vec![job.clone(), Carried { key: None, ..job }]);
+        let sent = delivered(carrier.properties(None), carrier.body());
+        assert_eq!(Carrier::read(&sent).as_ref(), Some(&carrier.0));
+
+        let newer = carrier.properties(None).with_type("dq.carrier.2".into());
+        assert_eq!(Carrier::read(&delivered(newer, vec![1])), Some(Vec::new()));
+        let broken = delivered(carrier.properties(None), vec![1]);
+        assert_eq!(Carrier::read(&broken), None);
+        let strange = BasicProperties::default().with_type("letter".into());
+        assert_eq!(Carrier::read(&delivered(strange, carrier.body())), None);
     }
 }

@@ -156,8 +156,8 @@ pub(crate) enum Piece {
     },
     /// Jobs as they stood then.
     Jobs(u64, Vec<Copied>),
-    /// The copy that was begun at this offset is whole.
-    End(u64),
+    /// The copy that was begun at this offset is whole, with so many jobs.
+    End { begin: u64, jobs: u64 },
 }
 
 /// Totals: created, done, skipped, cancelled, replaced, removed.

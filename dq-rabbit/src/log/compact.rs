@@ -1,9 +1,10 @@
 //! Copies of the state in the log, so that its beginning can be forgotten.
 //!
-//! The broker keeps the last `log_size` bytes of the log. Before what is live could fall off its end,
-//! one process writes a copy: [`Piece::Begin`], the pieces, [`Piece::End`]. The state that is copied is
-//! that at `Begin`; calls go on meanwhile, and stand between the pieces. Who starts to read behind the
-//! beginning of the log waits for a whole copy, and then applies what was said since its `Begin`.
+//! The broker keeps the last `log_size` bytes of the log. Before what is live could fall off its end, or
+//! when many messages have come, one process writes a copy: [`Piece::Begin`], the pieces, [`Piece::End`].
+//! The state that is copied is that at `Begin`; calls go on meanwhile, and stand between the pieces. Who
+//! starts to read there, or anywhere behind the beginning of the log, waits for a whole copy, and then
+//! applies what was said since its `Begin`.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -42,6 +43,7 @@ struct Reading {
     ids: HashSet<JobId>,
     epoch: u64,
     origins: HashMap<u64, (u64, u64)>,
+    framed: bool,
     /// What was said since.
     since: Vec<(u64, u32, Entry)>,
     whole: bool,
@@ -64,6 +66,7 @@ impl Founding {
                     ids: HashSet::new(),
                     epoch: 0,
                     origins: HashMap::new(),
+                    framed: false,
                     since,
                     whole: false,
                 };
@@ -71,6 +74,7 @@ impl Founding {
             }
             Piece::Frame { begin, epoch, last_seq, last_token, origins, queues } => {
                 let Some(reading) = self.reading.get_mut(&begin) else { return };
+                reading.framed = true;
                 reading.epoch = epoch;
                 reading.copy.last_seq = last_seq;
                 reading.copy.last_token = last_token;
@@ -87,9 +91,10 @@ impl Founding {
                     }
                 }
             }
-            Piece::End(begin) => {
+            Piece::End { begin, jobs } => {
+                // A broker that lost its newest messages may have lost pieces that were read before.
                 if let Some(reading) = self.reading.get_mut(&begin) {
-                    reading.whole = true;
+                    reading.whole = reading.framed && reading.ids.len() as u64 == jobs;
                 }
             }
         }
@@ -147,9 +152,9 @@ impl Replica {
     }
 }
 
-/// Writes a copy, unless we are at it. It is looked whether it is time at each entry of one's own, so
-/// that of all processes the one whose entry crosses the line does it; if that one dies, the next after a
-/// while.
+/// Writes a copy, unless we are at it. It is looked whether it is time at each entry of one's own. Several
+/// processes may find so at once; the one that comes first in the log goes on, and if it dies, another
+/// after a while.
 pub(super) fn start(shared: &Arc<Shared>) {
     if shared.copying.swap(true, Ordering::AcqRel) {
         return;
@@ -170,13 +175,13 @@ async fn write(shared: &Shared) -> Result<()> {
     let copy = |piece| Command::Copy(piece);
     let begun = shared
         .call(OPERATION, Effect::None, copy(Piece::Begin), |replica, _, at| {
-            let (frame, jobs) = replica.copy(at.offset);
-            (at.offset, frame, jobs)
+            at.begins.then(|| (at.offset, replica.copy(at.offset)))
         })
         .await?;
-    let (begin, frame, jobs) = begun;
+    let Some((begin, (frame, jobs))) = begun else { return Ok(()) };
     shared.call(OPERATION, Effect::None, copy(frame), |_, _, _| ()).await?;
     let mut jobs = jobs.into_iter();
+    let mut copied = 0;
     loop {
         let some: Vec<_> = jobs.by_ref().take(READ).collect();
         if some.is_empty() {
@@ -193,11 +198,14 @@ async fn write(shared: &Shared) -> Result<()> {
             });
             payloads.insert(standing.job.id, payload);
         }
+        copied += payloads.len() as u64;
         for piece in pieces(begin, some, payloads) {
             shared.call(OPERATION, Effect::None, copy(piece), |_, _, _| ()).await?;
         }
     }
-    shared.call(OPERATION, Effect::None, copy(Piece::End(begin)), |_, _, _| ()).await
+    shared
+        .call(OPERATION, Effect::None, copy(Piece::End { begin, jobs: copied }), |_, _, _| ())
+        .await
 }
 
 /// The jobs of a copy in pieces, whose payloads and headers are read in `payloads`.

@@ -10,7 +10,7 @@ use lapin::options::BasicAckOptions;
 
 use super::command::{Command, Entry, Piece, Scheduling, decode};
 use super::replica::Place;
-use super::tail::{From, attach, offset_of};
+use super::tail::{Start, attach, offset_of};
 use super::{Log, Shared};
 use crate::error::{Effect, of_call};
 
@@ -60,7 +60,7 @@ async fn read_from(
     let failed = |error: lapin::Error| {
         of_call("read the log", Effect::None, shared.consume.server(), &error)
     };
-    let (channel, mut messages) = attach(shared, From::Offset(first), AHEAD).await?;
+    let (channel, mut messages) = attach(shared, Start::Offset(first), AHEAD).await?;
     let patience = shared.settings.response_timeout;
     let mut unacknowledged = 0;
     while let Some(next) = wanted.keys().next().copied() {

@@ -137,6 +137,8 @@ trait Waiter: Send {
 pub(crate) struct At {
     pub(crate) offset: u64,
     pub(crate) now: Timestamp,
+    /// Whether a copy begins there, and nobody else is at one.
+    pub(crate) begins: bool,
 }
 
 struct Waiting<T, F> {
@@ -162,7 +164,7 @@ impl fmt::Debug for Log {
 }
 
 impl Log {
-    /// Opens the log and reads all of it.
+    /// Opens the log and reads all that counts of it.
     pub(crate) async fn open(
         settings: LogSettings,
         environment: &Environment,

@@ -14,6 +14,9 @@ const BESIDE: u64 = 256;
 /// of a millisecond or so to hand out, and whoever connects has to read them all.
 const MANY: u64 = 5_000;
 
+/// And a copy may take so many bytes for each message.
+const WORTH: u64 = 4 * 1024;
+
 /// A copy of which nothing is heard for so long is given up by whoever wrote it.
 const SILENCE: Duration = Duration::from_secs(15);
 
@@ -21,9 +24,9 @@ const SILENCE: Duration = Duration::from_secs(15);
 /// whole copy.
 ///
 /// With `size` bytes that the broker keeps: a copy begins when an eighth has been written beside the last
-/// one, or many messages, but not fewer than half as many as there are jobs; and calls wait at a quarter. A copy of a fifth is too large, but the next may take what was
-/// written since on top of that. In the worst case these are nine tenths, and the broker cuts off a
-/// sixteenth at a time.
+/// one, or many messages, if that is much in relation to what a copy takes; and calls wait at a quarter. A
+/// copy of a fifth is too large, but the next may take what was written since on top of that. In the worst
+/// case these are nine tenths, and the broker cuts off a sixteenth at a time.
 #[derive(Debug)]
 pub(super) struct Room {
     size: u64,
@@ -89,6 +92,10 @@ impl Room {
         match piece {
             Piece::Begin => {
                 self.begun.retain(|_, begun| begun.heard_of + SILENCE > now);
+                if !self.begun.is_empty() {
+                    // Whoever wrote this one was a moment late, and finds that out.
+                    return;
+                }
                 let begun = Begun {
                     at: self.read,
                     at_message: self.messages,
@@ -107,9 +114,10 @@ impl Room {
                     begun.heard_of = now;
                 }
             }
-            Piece::End(begin) => {
+            Piece::End { begin, jobs } => {
                 if let Some(begun) = self.begun.remove(begin)
                     && begun.at >= self.covered
+                    && begun.jobs as u64 >= *jobs
                 {
                     self.since = Some(*begin);
                     self.covered = begun.at;
@@ -121,10 +129,15 @@ impl Room {
         }
     }
 
+    /// Whether a copy was begun at this offset, and nobody was at one then.
+    pub(super) fn is_begun(&self, offset: u64) -> bool {
+        self.begun.contains_key(&offset)
+    }
+
     /// Whether it is time for a copy of so many jobs, and nobody is writing one.
     pub(super) fn wants_copy(&self, jobs: usize, now: Timestamp) -> bool {
         let is_silent = |begun: &Begun| begun.heard_of + SILENCE <= now;
-        let many = MANY.max(jobs as u64 / 2);
+        let many = MANY.max(jobs as u64 / 2).max(self.copy / WORTH);
         let is_long = self.messages - self.covered_messages >= many;
         (is_long || self.written() >= self.size / 8) && self.begun.values().all(is_silent)
     }
@@ -175,14 +188,16 @@ mod tests {
         assert!(room.wants_copy(0, NOW) && !room.is_scarce());
         room.note(7, &Command::Copy(Piece::Begin), 0, NOW);
         assert!(!room.wants_copy(0, NOW), "one is under way");
+        room.note(8, &Command::Copy(Piece::Begin), 0, NOW);
+        assert!(room.is_begun(7) && !room.is_begun(8), "another came a moment later");
         (0..100).for_each(|_| room.read(0));
         assert!(room.is_scarce());
         piece(&mut room, 7, 40 * BESIDE, NOW + SILENCE);
         assert!(!room.wants_copy(0, NOW + SILENCE), "it was heard of again");
         assert!(room.wants_copy(0, NOW + SILENCE * 2), "whoever wrote it seems to have died");
-        room.note(8, &Command::Copy(Piece::End(6)), 0, NOW);
+        room.note(8, &Command::Copy(Piece::End { begin: 6, jobs: 0 }), 0, NOW);
         assert!(room.is_scarce(), "that was the end of another");
-        room.note(9, &Command::Copy(Piece::End(7)), 0, NOW);
+        room.note(9, &Command::Copy(Piece::End { begin: 7, jobs: 0 }), 0, NOW);
         assert!(!room.is_scarce() && !room.is_full());
         assert!(room.wants_copy(0, NOW), "an eighth was written meanwhile");
     }
@@ -193,13 +208,13 @@ mod tests {
         for round in 0..3 {
             room.note(round, &Command::Copy(Piece::Begin), 0, NOW);
             piece(&mut room, round, 159 * BESIDE, NOW);
-            room.note(99, &Command::Copy(Piece::End(round)), 0, NOW);
+            room.note(99, &Command::Copy(Piece::End { begin: round, jobs: 0 }), 0, NOW);
             assert!(!room.wants_copy(0, NOW) && !room.is_scarce() && !room.is_full());
         }
         room.note(3, &Command::Copy(Piece::Begin), 0, NOW);
         piece(&mut room, 3, 160 * BESIDE, NOW);
         assert!(!room.is_full());
-        room.note(4, &Command::Copy(Piece::End(3)), 0, NOW);
+        room.note(4, &Command::Copy(Piece::End { begin: 3, jobs: 0 }), 0, NOW);
         assert!(room.is_full());
     }
 
@@ -218,11 +233,27 @@ mod tests {
         room.note(7, &Command::Copy(Piece::Begin), 0, NOW);
         (0..10).for_each(|_| room.read(0));
         assert_eq!(room.since(), Some(0), "it is not whole");
-        room.note(9, &Command::Copy(Piece::End(7)), 0, NOW);
+        room.note(9, &Command::Copy(Piece::End { begin: 7, jobs: 0 }), 0, NOW);
         assert_eq!(room.since(), Some(7));
         assert!(!room.wants_copy(0, NOW));
         (10..MANY).for_each(|_| room.read(0));
         assert!(room.wants_copy(0, NOW), "those beside the copy count");
         assert_eq!(Room::new(0, 5).since(), None, "there is a beginning that was not read");
+    }
+
+    #[test]
+    fn a_copy_has_to_be_whole_and_worth_what_it_takes() {
+        let mut room = Room::new(u64::MAX, 0);
+        for (begin, jobs) in [(3, 1), (5, 0)] {
+            room.note(begin, &Command::Copy(Piece::Begin), 0, NOW);
+            piece(&mut room, begin, 2 * MANY * WORTH, NOW);
+            room.note(9, &Command::Copy(Piece::End { begin, jobs }), 0, NOW);
+        }
+        assert_eq!(room.since(), Some(5), "a job of the first is missing");
+        // The copy itself was one.
+        (2..2 * MANY).for_each(|_| room.read(0));
+        assert!(!room.wants_copy(0, NOW));
+        room.read(0);
+        assert!(room.wants_copy(0, NOW));
     }
 }

@@ -37,6 +37,7 @@ const OFFSET: &str = "x-stream-offset";
 pub(super) async fn run(shared: Arc<Shared>) {
     let mut begun = false;
     let mut failed = 0;
+    let mut trusting = true;
     loop {
         if std::mem::replace(&mut begun, true) {
             shared.clock.sleep(PAUSE).await;
@@ -47,10 +48,11 @@ pub(super) async fn run(shared: Arc<Shared>) {
                 continue;
             }
         }
-        match read(&shared).await {
-            Ok(()) => {
-                tracing::debug!("reading the log begins anew");
+        match read(&shared, trusting).await {
+            Ok(ended) => {
+                tracing::debug!(?ended, "reading the log begins anew");
                 failed = 0;
+                trusting = ended != Ended::Misled;
             }
             Err(error) if error.kind() == ErrorKind::Incompatible => {
                 shared.break_off(error);
@@ -69,12 +71,29 @@ pub(super) async fn run(shared: Arc<Shared>) {
     }
 }
 
-/// Reads on one channel, for as long as it lasts.
-async fn read(shared: &Arc<Shared>) -> Result<()> {
+/// Why reading begins anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    /// The channel did.
+    Cut,
+    /// The log is not the one that was read.
+    Replaced,
+    /// It was begun where no whole copy is.
+    Misled,
+}
+
+/// Reads on one channel, for as long as it lasts. What others say of where to begin is heeded only if
+/// `trusting`.
+async fn read(shared: &Arc<Shared>, trusting: bool) -> Result<Ended> {
     let last = last(shared);
-    let from = match &last {
-        Some((offset, _)) => From::Offset(*offset),
-        None => start::find(shared).await?,
+    let told = match &last {
+        None if trusting => start::find(shared).await?,
+        _ => None,
+    };
+    let from = match (&last, told) {
+        (Some((offset, _)), _) => Start::Offset(*offset),
+        (None, Some(told)) => Start::Offset(told.since),
+        (None, None) => Start::Oldest,
     };
     let (channel, mut consumer) = attach(shared, from, PREFETCH).await?;
     let mut first = None;
@@ -82,7 +101,7 @@ async fn read(shared: &Arc<Shared>) -> Result<()> {
         first = same(shared, &channel, last, &mut consumer).await?;
         if first.is_none() {
             begin_anew(shared);
-            return Ok(());
+            return Ok(Ended::Replaced);
         }
     }
     loop {
@@ -93,7 +112,7 @@ async fn read(shared: &Arc<Shared>) -> Result<()> {
                 () = shared.stuck.notified() => None,
             },
         };
-        let Some(delivery) = delivery else { return Ok(()) };
+        let Some(delivery) = delivery else { return Ok(Ended::Cut) };
         let mut batch = vec![delivery];
         while batch.len() < BATCH {
             match consumer.next().now_or_never() {
@@ -113,15 +132,26 @@ async fn read(shared: &Arc<Shared>) -> Result<()> {
         if jumps(shared, &messages) && !reaches_back(shared).await? {
             tracing::warn!("the log was cut faster than it was read; it is read anew");
             begin_anew(shared);
-            return Ok(());
+            return Ok(Ended::Replaced);
         }
         apply_all(shared, messages)?;
+        if told.is_some_and(|told| is_lost_after(shared, told.by)) {
+            tracing::warn!("the newest copy in the log is not whole; all of the log is read");
+            begin_anew(shared);
+            return Ok(Ended::Misled);
+        }
         if let Some(tag) = last {
             channel.basic_ack(tag, BasicAckOptions { multiple: true }).await.map_err(|error| {
                 of_call("read the log", Effect::None, shared.consume.server(), &error)
             })?;
         }
     }
+}
+
+/// Whether all up to this message was read, and still no state is known.
+fn is_lost_after(shared: &Shared, offset: u64) -> bool {
+    let state = shared.state();
+    state.next_offset.is_some_and(|next| next > offset) && !state.replica.is_founded()
 }
 
 /// Whether offsets are left out between these messages and those before. The broker leaves some out for
@@ -138,7 +168,7 @@ fn jumps(shared: &Shared, messages: &[(u64, Bytes)]) -> bool {
 /// Whether the log begins before what is to be read next.
 async fn reaches_back(shared: &Shared) -> Result<bool> {
     let next = shared.state().next_offset;
-    let (_channel, mut consumer) = attach(shared, From::Oldest, 1).await?;
+    let (_channel, mut consumer) = attach(shared, Start::Oldest, 1).await?;
     match tokio::time::timeout(shared.settings.response_timeout, consumer.next()).await {
         Ok(Some(Ok(oldest))) => {
             let oldest = offset_of(&oldest)?;
@@ -198,6 +228,7 @@ fn begin_anew(shared: &Arc<Shared>) {
         state.next_offset = None;
         state.replica = Replica::unfounded();
         state.window = Window::default();
+        state.room = Room::unread(shared.settings.size);
     }
     shared.caught_up.store(false, Ordering::Relaxed);
     let shared = Arc::clone(shared);
@@ -216,7 +247,7 @@ fn begin_anew(shared: &Arc<Shared>) {
 
 /// Where to begin to read.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum From {
+pub(super) enum Start {
     Offset(u64),
     /// The oldest message that there is.
     Oldest,
@@ -227,7 +258,7 @@ pub(super) enum From {
 /// A consumer from there on.
 pub(super) async fn attach(
     shared: &Shared,
-    from: From,
+    from: Start,
     prefetch: u16,
 ) -> Result<(Channel, Consumer)> {
     let failed = |error: lapin::Error| {
@@ -236,9 +267,9 @@ pub(super) async fn attach(
     let channel = shared.consume.channel("read the log").await?;
     channel.basic_qos(prefetch, BasicQosOptions::default()).await.map_err(failed)?;
     let from = match from {
-        From::Offset(offset) => AMQPValue::LongLongInt(i64::try_from(offset).unwrap_or(i64::MAX)),
-        From::Oldest => AMQPValue::LongString("first".into()),
-        From::Newest => AMQPValue::LongString("last".into()),
+        Start::Offset(offset) => AMQPValue::LongLongInt(i64::try_from(offset).unwrap_or(i64::MAX)),
+        Start::Oldest => AMQPValue::LongString("first".into()),
+        Start::Newest => AMQPValue::LongString("last".into()),
     };
     let mut arguments = FieldTable::default();
     arguments.insert(OFFSET.into(), from);
@@ -303,7 +334,8 @@ fn apply(shared: &Arc<Shared>, state: &mut State, offset: u64, index: u32, entry
     match state.replica.apply(offset, index, entry) {
         Applied::Reply(reply) => {
             if own {
-                answer(shared, state, number, Some(reply), At { offset, now });
+                let begins = state.room.is_begun(offset);
+                answer(shared, state, number, Some(reply), At { offset, now, begins });
                 if state.wants_copy(shared.clock.now()) {
                     compact::start(shared);
                 }
@@ -313,7 +345,8 @@ fn apply(shared: &Arc<Shared>, state: &mut State, offset: u64, index: u32, entry
             // It may have counted before the copy that the state was founded on. Then the answer is
             // lost, but for a mere look.
             if own {
-                answer(shared, state, number, looks.then_some(Reply::Seen), At { offset, now });
+                let at = At { offset, now, begins: false };
+                answer(shared, state, number, looks.then_some(Reply::Seen), at);
             }
         }
         Applied::Gap { last } => {

@@ -15,6 +15,7 @@ use super::command::{Claiming, Entry, Naming, Piece, Settling};
 use super::compact::pieces;
 use super::fetch::job;
 use super::replica::Applied;
+use super::room::Room;
 use super::{Command, Place, Replica, Reply};
 
 const ORIGINS: u64 = 3;
@@ -73,8 +74,9 @@ fn id(number: u8) -> JobId {
 /// A log, with those who write it.
 struct World {
     log: Vec<Vec<Entry>>,
-    /// One that reads along.
+    /// One that reads along, and what it knows of copies.
     replica: Replica,
+    room: Room,
     /// Those that counted.
     counted: Vec<Entry>,
     /// All entries of each writer.
@@ -92,6 +94,7 @@ impl World {
         Self {
             log: Vec::new(),
             replica: Replica::starting_at(0),
+            room: Room::new(u64::MAX, 0),
             counted: Vec::new(),
             written: HashMap::new(),
             copying: HashMap::new(),
@@ -169,6 +172,7 @@ impl World {
         let offset = self.log.len() as u64;
         self.log.push(message.clone());
         for (index, entry) in message.into_iter().enumerate() {
+            self.room.note(offset, &entry.command, 0, Timestamp::from_millis(self.now));
             let Applied::Reply(reply) = self.replica.apply(offset, index as u32, entry.clone())
             else {
                 continue;
@@ -178,7 +182,7 @@ impl World {
             }
             match entry.command {
                 Command::Copy(Piece::Begin) => self.copying_begins(entry.origin, offset),
-                Command::Copy(Piece::End(begin)) => self.whole.push(begin),
+                Command::Copy(Piece::End { begin, .. }) => self.whole.push(begin),
                 _ => {}
             }
             self.counted.push(entry);
@@ -191,13 +195,14 @@ impl World {
             .iter()
             .map(|standing| (standing.job.id, (payload(&self.log, &standing.job), Headers::new())));
         let payloads = payloads.collect();
+        let count = jobs.len() as u64;
         let mut todo = VecDeque::from([frame]);
         // A job each.
         for piece in pieces(begin, jobs, payloads) {
             let Piece::Jobs(begin, jobs) = piece else { panic!("{piece:?}") };
             todo.extend(jobs.into_iter().map(|job| Piece::Jobs(begin, vec![job])));
         }
-        todo.push_back(Piece::End(begin));
+        todo.push_back(Piece::End { begin, jobs: count });
         self.copying.insert(origin, todo);
     }
 
@@ -285,7 +290,7 @@ proptest! {
             world.step(*origin, step);
         }
         (1..=ORIGINS).for_each(|origin| world.rewrite(origin, 3));
-        let World { log, replica, counted, written, whole, .. } = world;
+        let World { log, replica, room, counted, written, whole, .. } = world;
         let all = contents(&log, &replica);
 
         // Each call counts once, in order, and nothing else does.
@@ -302,6 +307,9 @@ proptest! {
         });
         let clean: Vec<_> = clean.collect();
         prop_assert_eq!(&contents(&clean, &read_from(&clean, 0)), &all);
+
+        let since = room.since().expect("it has read all");
+        prop_assert!(since == 0 || whole.contains(&since), "{} is no copy", since);
 
         for first in 0..log.len() {
             let reader = read_from(&log, first);
