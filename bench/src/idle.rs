@@ -137,6 +137,10 @@ impl Backend for Counting {
         self.count().claim(params).await
     }
 
+    fn claim_ahead(&self) -> Duration {
+        self.backend.claim_ahead()
+    }
+
     async fn settle(&self, settlements: &[Settlement]) -> dq::Result<Vec<Settled>> {
         self.count().settle(settlements).await
     }

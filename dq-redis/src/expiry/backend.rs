@@ -1,6 +1,7 @@
 //! The backend: each call goes to the native one, and then alarms are set.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use dq_core::config::Environment;
@@ -113,6 +114,10 @@ impl Backend for RedisExpiryBackend {
         self.alarms.learn(asked, claimed.now);
         self.ears.saw(&params, &claimed);
         Ok(claimed)
+    }
+
+    fn claim_ahead(&self) -> Duration {
+        self.native.claim_ahead()
     }
 
     async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Settled>> {

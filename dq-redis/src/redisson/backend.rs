@@ -1,6 +1,7 @@
 //! The backend: the calls of the native one on Redisson's keys, with payloads in Java's codec.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -238,6 +239,10 @@ impl Backend for RedissonBackend {
         }
         claimed.jobs = jobs;
         Ok(claimed)
+    }
+
+    fn claim_ahead(&self) -> Duration {
+        self.native.claim_ahead()
     }
 
     async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Settled>> {
