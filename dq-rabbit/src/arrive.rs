@@ -103,7 +103,7 @@ impl Arrivals {
         self.later(unclear, Self::wait);
     }
 
-    /// Deals with these jobs some time, if there are any.
+    /// Deals with these jobs in the background, if there are any.
     fn later<F: Future<Output = ()> + Send>(
         self: &Arc<Self>,
         arrived: Arrived,

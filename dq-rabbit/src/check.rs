@@ -158,7 +158,7 @@ impl Inspector<'_> {
         Ok(count)
     }
 
-    /// Sends a message up the ladder and waits for it to come back; `false` if it does not.
+    /// Sends a message down the ladder and waits for it to come back; `false` if it does not.
     async fn canary(&self) -> Result<bool> {
         let channel = self.link.channel("check").await?;
         let arrived = self.fly(&channel).await;

@@ -54,15 +54,16 @@ pub struct RabbitConfig {
     #[serde(default)]
     pub topology: TopologyMode,
     /// How many messages the broker may push ahead to one runner of a queue: 10000 unless set, between 1
-    /// and 65535. Each brings up to 16 jobs that were scheduled together, and they wait there for the last
-    /// ten seconds before they are due; if more come in that time, some jobs start late.
+    /// and 65535. Each brings up to 16 jobs that were scheduled together, and takes one of these places from
+    /// up to ten seconds before they are due until they are claimed; if more come in that time, some jobs
+    /// start late.
     #[serde(default = "default_prefetch", deserialize_with = "prefetch")]
     pub prefetch: u16,
     /// How long to wait for an answer: `5s` unless set, between `10ms` and `1day`.
     #[serde(default = "default_response_timeout", deserialize_with = "response_timeout")]
     pub response_timeout: Duration,
     /// How much of the log of all changes the broker keeps, in MiB: 1024 unless set, between 16 and
-    /// 4294967295. Cannot be changed once it is declared. Each node with a copy of the log needs as much disk, and
+    /// 4294967295. Cannot be changed once it is declared. Each node with a replica of the log needs as much disk, and
     /// all jobs, the dead ones too, may take a fifth of it with their payloads: they are written
     /// again before the log forgets them. Beyond that, nothing more is accepted.
     #[serde(default = "default_log_size", deserialize_with = "log_size_mib")]
@@ -81,8 +82,8 @@ pub enum QueueKind {
     /// none, a cluster survives the loss of a minority of its nodes.
     #[default]
     Quorum,
-    /// On one node, and away with it, at less cost for each job. A message that waits moves from queue
-    /// to queue once or twice; of those that are about to move when the broker crashes, about half a
+    /// On one node, and away with it, at less cost for each job. A message that waits less than a
+    /// day moves from queue to queue once or twice; of those that are about to move when the broker crashes, about half a
     /// second of traffic is lost. Their jobs are not: they are in the log, and run from there, up to a
     /// quarter of a second late. A broker that is stopped or restarted in good order loses none.
     Classic,

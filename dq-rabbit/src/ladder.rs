@@ -8,8 +8,8 @@
 //! than a day is two at most.
 //!
 //! Each queue lets its messages go a little early (the *guard*), so that the broker's own delay on the
-//! way does not make jobs late. The runner holds a job for the rest: less than the unit of the lowest
-//! digit, and a guard for each queue that it went through. To pass a message on costs the broker more
+//! way does not make jobs late. The runner holds a job for the rest: less than a second, or than ten if it
+//! waited a minute or more, and a guard for each queue that it went through. To pass a message on costs the broker more
 //! than to store it did, so those of more than a minute do not go through a queue of seconds as well.
 //!
 //! In routing keys the digits stand from the lowest up, without the zeros at the end: a broker
@@ -122,7 +122,7 @@ impl Ladder {
 
     /// The way for a job that is due then. What is due later than the ladder reaches comes back
     /// before its time, and has to be sent again; so has whatever comes back more than
-    /// [`early_ms`](Self::early_ms) before its time.
+    /// [`early_ms`](Self::early_ms), and the span of a carrier, before its time.
     pub(crate) fn route(&self, topic: &Topic, due: Timestamp, now: Timestamp) -> Route {
         let left = due.as_millis().saturating_sub(now.as_millis());
         if let Some(plugin) = &self.plugin {

@@ -22,21 +22,23 @@
 //! nothing that was cancelled meanwhile.
 //!
 //! **Carriers deliver.** A job that is due in more than a second also travels as a message, down a
-//! ladder of about 290 queues with a constant time to live each: one for each digit of the delay, written as
-//! one writes time, from years down. None waits behind another that lives longer. 15 minutes or a day is one
-//! queue, any delay of less than a day two at most. It comes out up to ten seconds early, and a runner holds
-//! it until the job is due. Jobs of one call that are due at nearly the same time share a message, and are
-//! parted where they have to be. Carriers are acknowledged when their jobs are claimed, so the broker's limit
+//! ladder of about 290 queues with a constant time to live each: one for each value of each digit of the
+//! delay, written as one writes time, from years down. None waits behind another that lives longer. 15
+//! minutes or a day is one queue, any delay of less than a day two at most. It comes out early, by about ten
+//! seconds at most (one, if the delay is less than a minute), and a runner holds it until the job is due. Up
+//! to 16 jobs of one call that are due at nearly the same time share a message, and are separated where they
+//! have to be. Carriers are acknowledged when their jobs are claimed, so the broker's limit
 //! for acknowledgements (`consumer_timeout`) is none for handlers: their leases are in the log.
 //!
 //! **Nothing depends on a carrier.** A job whose message is lost, doubled, stalled or late is taken by any
 //! runner 250 ms after its due time, with the payload from the log. A message that comes back for a job
 //! that was cancelled, moved or done is dropped, or sent on.
 //!
-//! The log keeps `log_size_mib`. Before the broker could cut off what is live, and when many messages have
-//! come since the last time, a process writes a copy of the state into it, payloads included. Who starts
-//! later reads from the newest copy on. Calls wait if such a copy takes long, and `schedule` answers
-//! [`Full`](dq_core::ErrorKind::Full) while one would take more than a fifth of the log.
+//! The broker keeps the last `log_size_mib` of the log. Before it could cut off what is live, and when
+//! many messages have come since the last time, a process writes a copy of the state into it, payloads
+//! included. Who starts later reads from the newest copy on. Calls wait if such a copy takes long, and
+//! `schedule` answers [`Full`](dq_core::ErrorKind::Full) while one would take more than a fifth of the
+//! log.
 //!
 //! # What is exact, and what is not
 //!
@@ -55,8 +57,8 @@
 //! # What it costs
 //!
 //! Each process keeps what is known of all pending jobs of its prefix in memory, payloads aside, and reads
-//! the log when it starts. All calls under a prefix go through one stream; a service of its own may have a
-//! prefix of its own.
+//! the log, from the newest copy on, when it starts. All calls under a prefix go through one stream; a
+//! service of its own may have a prefix of its own.
 //!
 //! All processes of a prefix should run the same version: one that meets an entry which it does not know
 //! stops with `Incompatible`, rather than to decide otherwise than the rest.

@@ -15,7 +15,7 @@
 //! - **schedule by 1,000**: bulks of 1,000 jobs, one after the other, each waited for; raw has 1,000
 //!   messages waiting for their confirmation at any time. `one delay`: all due in an hour, so sixteen of
 //!   them share a message; `random`: within a day, so that about a hundred of the thousand messages are
-//!   left, over the queues of two levels. Raw has no way to put jobs together that are due apart.
+//!   left, over the queues of two levels. Raw cannot put jobs together that are due at different times.
 //! - **schedule, one caller**: each job is waited for. Due in an hour is the log and a carrier at
 //!   once; due in half a second is the log alone.
 //! - **fire side**: what a delayed job costs the broker from publish to acknowledgement on our

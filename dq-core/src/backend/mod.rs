@@ -104,8 +104,9 @@ pub trait Backend: Debug + Send + Sync + 'static {
     /// - asking for nothing (`max == 0`) leases nothing and still reports `next_due`.
     async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed>;
 
-    /// How long before a job is due it may be claimed: about as long as a claim takes, for a store where
-    /// that is long. [`claim`](Self::claim) then waits for the rest of the time.
+    /// How long before a job is due a claim for it may be made: about as long as a claim takes, for a
+    /// store where that is long. [`claim`](Self::claim) then waits for the rest of the time, and still gives
+    /// nothing before it is due.
     fn claim_ahead(&self) -> Duration {
         Duration::ZERO
     }

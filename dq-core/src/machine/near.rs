@@ -15,7 +15,8 @@ const PASSED_OVER: usize = 4_096;
 pub struct Nearness<N> {
     /// Whether the claimer is near to a job: has it at hand, say.
     pub near: N,
-    /// How long before its due time a job can be had by who is near to it, and waits until then.
+    /// How long before its due time a job can be had by whoever is near to it, who then waits until it is
+    /// due.
     pub ahead: Duration,
     /// How long after its due time a job is left to those who are nearer.
     pub patience: Duration,
@@ -23,7 +24,7 @@ pub struct Nearness<N> {
 
 impl<N: Fn(&Job) -> bool> Nearness<N> {
     /// The oldest `room` of the jobs of a queue that can be had, and when more could be. Jobs that are not
-    /// due yet are had only if none is, and then those of one moment: what is due waits for no other.
+    /// due yet are had only if none is due, and then those of one moment: what is due waits for no other.
     pub(super) fn choose(
         &self,
         store: &mut Store,

@@ -28,7 +28,7 @@ struct Horizon {
     next_due: Option<Timestamp>,
     /// How long before that the store may be asked.
     ahead: Duration,
-    /// Whether it was asked ahead, and had nothing.
+    /// Whether the last claim brought nothing: the next then waits for the due time itself.
     was_hasty: bool,
     /// Whether more may be due than there were places for.
     hungry: bool,

@@ -24,13 +24,13 @@ const WINDOW: usize = 1_000;
 /// Channels at once: far fewer than a connection may have.
 const CHANNELS: usize = 256;
 
-/// Sends carriers on a channel of its own.
+/// Sends carriers, on channels of its own.
 #[derive(Debug)]
 pub(crate) struct Courier {
     link: Arc<Link>,
     topology: Arc<Topology>,
     ladder: Ladder,
-    /// A free channel: one that sends all that it was given, and has nothing under way.
+    /// Free channels: each has sent all that it was given, and has nothing under way.
     channels: Mutex<Vec<Channel>>,
     sending: Semaphore,
     errands: TaskTracker,
@@ -110,7 +110,7 @@ impl Courier {
         Ok(())
     }
 
-    /// Sends jobs some time; what fails is only told in the log of the program, since whoever lacks
+    /// Sends jobs in the background; what fails is only told in the log of the program, since whoever lacks
     /// a carrier finds the job by itself, a little later.
     pub(crate) fn post(self: &Arc<Self>, jobs: Vec<Carried>, now: Timestamp) {
         if jobs.is_empty() {
@@ -119,7 +119,7 @@ impl Courier {
         self.errand(|courier| async move { courier.send("carry", jobs, now).await });
     }
 
-    /// Does something some time, until the courier is closed.
+    /// Does something in the background, until the courier is closed.
     pub(crate) fn errand<F: Future<Output = Result<()>> + Send + 'static>(
         self: &Arc<Self>,
         errand: impl FnOnce(Arc<Self>) -> F,

@@ -1,11 +1,10 @@
 //! A carrier as a message.
 //!
 //! The body is the jobs, in the format of the `postcard` crate; so names, keys and headers of any length
-//! go through, and the broker has little to read in each of the queues on the way. The message id is
-//! that of the first job, the type is `dq.carrier` with
-//! the version of this format, and the headers, for who looks at the broker's
-//! queues, are those below. All of it is made anew each time a carrier is sent: a message that brought
-//! its old headers along would look to the broker as if it went in circles.
+//! go through, and the broker has little to read in each of the queues on the way. The message id is that
+//! of the first job, the type is `dq.carrier` with the version of this format, and the headers below are
+//! for whoever looks at the broker's queues. All of it is made anew each time a carrier is sent: a message
+//! that brought its old headers along would look to the broker as if it went in circles.
 
 use bytes::Bytes;
 use dq_core::{Headers, Job, JobId, JobKey, NewJob, OnConflict, QueueName, Timestamp};

@@ -24,9 +24,9 @@ const SILENCE: Duration = Duration::from_secs(15);
 /// whole copy.
 ///
 /// With `size` bytes that the broker keeps: a copy begins when an eighth has been written beside the last
-/// one, or many messages, if that is much in relation to what a copy takes; and calls wait at a quarter. A
-/// copy of a fifth is too large, but the next may take what was written since on top of that. In the worst
-/// case these are nine tenths, and the broker cuts off a sixteenth at a time.
+/// one, or many messages, if that is much in relation to the jobs there are and to what a copy takes; and
+/// calls wait at a quarter. A copy of a fifth is too large, but the next may take what was written since
+/// on top of that. In the worst case these are nine tenths, and the broker cuts off a sixteenth at a time.
 #[derive(Debug)]
 pub(super) struct Room {
     size: u64,
