@@ -3,25 +3,31 @@ package interop;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.JsonNodeFactory;
 import java.util.Map;
+import java.util.concurrent.Callable;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import org.redisson.api.RBlockingQueue;
 import org.redisson.api.RDelayedQueue;
 import org.redisson.api.RedissonClient;
+import org.redisson.client.RedisException;
 
 /** What each request does. A delayed queue has to be open first: an open one moves due entries. */
 final class Commands {
     private static final JsonNodeFactory JSON = JsonNodeFactory.instance;
+    private static final int TRIES = 4;
 
+    private final Callable<RedissonClient> clients;
     private final RedissonClient client;
     private final Codecs codecs = new Codecs();
     private final Map<String, RDelayedQueue<Object>> open = new ConcurrentHashMap<>();
     private final Map<Long, Collector> collectors = new ConcurrentHashMap<>();
     private final AtomicLong lastCollector = new AtomicLong();
 
-    Commands(RedissonClient client) {
-        this.client = client;
+    /** {@code clients} makes one at each call. */
+    Commands(Callable<RedissonClient> clients) throws Exception {
+        this.clients = clients;
+        this.client = clients.call();
     }
 
     JsonNode run(JsonNode request) throws Exception {
@@ -53,9 +59,21 @@ final class Commands {
         };
     }
 
-    private JsonNode open(JsonNode request) {
-        RBlockingQueue<Object> target = target(request);
-        open.computeIfAbsent(key(request), key -> client.getDelayedQueue(target));
+    private JsonNode open(JsonNode request) throws Exception {
+        String key = key(request);
+        RedissonClient opening = client;
+        for (int attempt = 1; !open.containsKey(key); attempt++) {
+            try {
+                open.put(key, opening.getDelayedQueue(target(opening, request)));
+            } catch (RedisException failure) {
+                // On a busy machine a client now and then cannot subscribe, and never can again. It moves
+                // nothing then, so another one may.
+                if (attempt == TRIES || !String.valueOf(failure.getMessage()).contains("ubscri")) {
+                    throw failure;
+                }
+                opening = clients.call();
+            }
+        }
         return JSON.nullNode();
     }
 
@@ -80,6 +98,10 @@ final class Commands {
     }
 
     private RBlockingQueue<Object> target(JsonNode request) {
+        return target(client, request);
+    }
+
+    private RBlockingQueue<Object> target(RedissonClient client, JsonNode request) {
         String name = request.get("queue").asText();
         String codec = request.get("codec").asText();
         return codec.equals(Codecs.DEFAULT)

@@ -33,7 +33,7 @@ public final class Main {
         System.setOut(System.err);
         Commands commands;
         try {
-            commands = new Commands(Connection.open(arguments));
+            commands = new Commands(() -> Connection.open(arguments));
         } catch (Exception | LinkageError refused) {
             main.failed(0, refused);
             System.exit(1);
