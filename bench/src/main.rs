@@ -7,6 +7,7 @@ mod conditions;
 mod idle;
 mod index;
 mod lateness;
+mod lease;
 mod measure;
 mod memory;
 mod probe;

@@ -9,6 +9,7 @@ use dq::{Backend, Cancelled, JobRef, NewJob, QueueName};
 
 pub(crate) use self::crash::{VICTIM, victim};
 use self::store::Store;
+use crate::lease;
 use crate::measure::{Times, rate, runtime};
 use crate::raw::References;
 use crate::table::Figure;
@@ -243,9 +244,9 @@ fn drain(store: &Store, batches: usize) -> Result<Drained> {
         let began = Instant::now();
         for _ in 0..batches {
             let asked = Instant::now();
-            let leases = store::claim(&*backend, BATCH).await?;
+            let leases = lease::claim(&*backend, BATCH).await?;
             claims.push(asked.elapsed());
-            store::settle(&*backend, &leases).await?;
+            lease::settle(&*backend, &leases).await?;
         }
         Result::Ok(Drained { took: began.elapsed(), claims: Times::new(claims) })
     })?;

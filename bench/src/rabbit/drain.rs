@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::server::{Server, cost_of};
 use super::store;
 use super::{BATCH, BULK, runtime};
+use crate::lease;
 use crate::measure::{median, micros, rate};
 use crate::table::Figure;
 use crate::{Plan, Result, progress};
@@ -27,8 +28,8 @@ pub(super) fn measure(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
         let draining = backend.clone();
         let drain = async move {
             for _ in 0..jobs / BATCH {
-                let leases = store::claim(&*draining, BATCH).await?;
-                store::settle(&*draining, &leases).await?;
+                let leases = lease::claim(&*draining, BATCH).await?;
+                lease::settle(&*draining, &leases).await?;
             }
             Result::Ok(())
         };

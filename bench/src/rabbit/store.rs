@@ -4,10 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use dq::config::{Environment, backend_from_url};
-use dq::{
-    Backend, ClaimParams, Dq, Entropy, Lease, QueueName, Settled, Settlement, SystemClock,
-    Timestamp, Verdict, Want,
-};
+use dq::{Backend, ClaimParams, Dq, Entropy, QueueName, SystemClock, Timestamp, Want};
 
 use super::PAYLOAD;
 use super::server::Vhost;
@@ -41,30 +38,9 @@ pub(super) fn after(workload: &mut Workload, delay: Duration, count: usize) -> V
     (0..count).map(|_| workload.job(now, now + delay)).collect()
 }
 
-/// Leases exactly `max` jobs.
-pub(super) async fn claim(backend: &dyn Backend, max: usize) -> Result<Vec<Lease>> {
-    let want = Want { queue: QueueName::new(QUEUE)?, max, lease_for: Duration::from_secs(300) };
-    let params = ClaimParams { wants: &[want], limit: max, worker: "dq-bench" };
-    let claimed = backend.claim(params).await?;
-    if claimed.jobs.len() != max {
-        return Err(format!("a claim brought {} of {max} jobs", claimed.jobs.len()).into());
-    }
-    Ok(claimed.jobs.iter().map(|job| job.lease()).collect())
-}
-
 /// When the backend's replica expects something to be due. Nothing is sent for it.
 pub(super) async fn next_due(backend: &dyn Backend) -> Result<Option<Timestamp>> {
     let want = Want { queue: QueueName::new(QUEUE)?, max: 0, lease_for: Duration::from_secs(300) };
     let params = ClaimParams { wants: &[want], limit: 0, worker: "dq-bench" };
     Ok(backend.claim(params).await?.next_due)
-}
-
-pub(super) async fn settle(backend: &dyn Backend, leases: &[Lease]) -> Result<()> {
-    let done = |lease: &Lease| Settlement { lease: lease.clone(), verdict: Verdict::Done };
-    let settlements: Vec<_> = leases.iter().map(done).collect();
-    let settled = backend.settle(&settlements).await?;
-    if settled.iter().any(|answer| *answer != Settled::Accepted) {
-        return Err("a lease was lost".into());
-    }
-    Ok(())
 }

@@ -1,18 +1,15 @@
 //! The backends that are measured, opened by URL as applications open them.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use dq::config::{Environment, backend_from_url};
-use dq::{
-    Backend, ClaimParams, Dq, Entropy, Lease, QueueName, Settled, Settlement, SystemClock,
-    Timestamp, Verdict, Want,
-};
+use dq::{Backend, Dq, Entropy, SystemClock, Timestamp};
 
 use super::server::Server;
 use super::{BULK, PAYLOAD};
 use crate::Result;
-use crate::workload::{QUEUE, WEEK, Workload};
+use crate::workload::{WEEK, Workload};
 
 /// A backend with settings, and what it shall reach.
 #[derive(Debug)]
@@ -101,27 +98,6 @@ pub(super) async fn fill(
     for done in (0..jobs).step_by(BULK) {
         let bulk = workload.random(from, BULK.min(jobs - done));
         let _ = backend.schedule(bulk).await?;
-    }
-    Ok(())
-}
-
-/// Leases exactly `max` jobs.
-pub(super) async fn claim(backend: &dyn Backend, max: usize) -> Result<Vec<Lease>> {
-    let want = Want { queue: QueueName::new(QUEUE)?, max, lease_for: Duration::from_secs(300) };
-    let params = ClaimParams { wants: &[want], limit: max, worker: "dq-bench" };
-    let claimed = backend.claim(params).await?;
-    if claimed.jobs.len() != max {
-        return Err(format!("a claim brought {} of {max} jobs", claimed.jobs.len()).into());
-    }
-    Ok(claimed.jobs.iter().map(|job| job.lease()).collect())
-}
-
-pub(super) async fn settle(backend: &dyn Backend, leases: &[Lease]) -> Result<()> {
-    let done = |lease: &Lease| Settlement { lease: lease.clone(), verdict: Verdict::Done };
-    let settlements: Vec<_> = leases.iter().map(done).collect();
-    let settled = backend.settle(&settlements).await?;
-    if settled.iter().any(|answer| *answer != Settled::Accepted) {
-        return Err("a lease was lost".into());
     }
     Ok(())
 }

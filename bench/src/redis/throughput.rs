@@ -6,6 +6,7 @@ use super::limit::{self, Limit};
 use super::server::{Server, cpu_of};
 use super::store::{self, Store, a_week_ago};
 use super::{BATCH, BULK, runtime};
+use crate::lease;
 use crate::measure::{median, micros, rate};
 use crate::table::Figure;
 use crate::workload::Workload;
@@ -80,8 +81,8 @@ fn turn(server: &Server, store: &Store, mut workload: Workload, jobs: usize) -> 
     let drain = async move {
         let began = Instant::now();
         for _ in 0..jobs / BATCH {
-            let leases = store::claim(&*draining, BATCH).await?;
-            store::settle(&*draining, &leases).await?;
+            let leases = lease::claim(&*draining, BATCH).await?;
+            lease::settle(&*draining, &leases).await?;
         }
         Result::Ok(began.elapsed())
     };

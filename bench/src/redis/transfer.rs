@@ -13,6 +13,7 @@ use super::server::Server;
 use super::store::{self, Store, a_week_ago};
 use super::wire::{Wire, command};
 use super::{BATCH, PAYLOAD, runtime};
+use crate::lease;
 use crate::measure::{median, millis};
 use crate::table::Figure;
 use crate::workload::WEEK;
@@ -118,9 +119,9 @@ fn claims(server: &Server, store: &Store, pending: usize, calls: usize) -> Resul
         let mut times: Vec<Duration> = Vec::new();
         for _ in 0..calls.min(pending / BATCH) {
             let began = Instant::now();
-            let leases = store::claim(&*backend, BATCH).await?;
+            let leases = lease::claim(&*backend, BATCH).await?;
             times.push(began.elapsed());
-            store::settle(&*backend, &leases).await?;
+            lease::settle(&*backend, &leases).await?;
         }
         backend.close().await?;
         Result::Ok(times)

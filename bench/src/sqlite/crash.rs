@@ -12,7 +12,8 @@ use dq::sqlite::{SqliteBackend, SqliteConfig};
 use dq::{Backend, Entropy, QueueName, SystemClock};
 
 use super::callers;
-use super::store::{Store, claim};
+use super::store::Store;
+use crate::lease::claim;
 use crate::measure::resident;
 use crate::table::Figure;
 use crate::workload::{QUEUE, Workload};

@@ -7,14 +7,11 @@ use std::time::{Duration, SystemTime};
 use dq::config::Environment;
 use dq::sqlite::rusqlite::Connection;
 use dq::sqlite::{SqliteBackend, SqliteConfig};
-use dq::{
-    Backend, ClaimParams, Entropy, Lease, QueueName, Settled, Settlement, Timestamp, Verdict,
-    VirtualClock, Want,
-};
+use dq::{Backend, Entropy, Timestamp, VirtualClock};
 use tokio::runtime::Runtime;
 
 use super::callers;
-use crate::workload::{QUEUE, WEEK};
+use crate::workload::WEEK;
 use crate::{Plan, Result};
 
 #[derive(Debug)]
@@ -76,26 +73,4 @@ impl Store {
     pub(super) fn discard(self) -> Result<()> {
         Ok(std::fs::remove_file(self.close()?)?)
     }
-}
-
-pub(super) async fn claim(backend: &dyn Backend, max: usize) -> Result<Vec<Lease>> {
-    let want = Want { queue: QueueName::new(QUEUE)?, max, lease_for: Duration::from_secs(30) };
-    let params = ClaimParams { wants: &[want], limit: max, worker: "dq-bench" };
-    let claimed = backend.claim(params).await?;
-    if claimed.jobs.len() != max {
-        return Err(format!("a claim brought {} of {max} jobs", claimed.jobs.len()).into());
-    }
-    Ok(claimed.jobs.iter().map(|job| job.lease()).collect())
-}
-
-pub(super) async fn settle(backend: &dyn Backend, leases: &[Lease]) -> Result<()> {
-    let settlements: Vec<_> = leases
-        .iter()
-        .map(|lease| Settlement { lease: lease.clone(), verdict: Verdict::Done })
-        .collect();
-    let settled = backend.settle(&settlements).await?;
-    if settled.iter().any(|answer| *answer != Settled::Accepted) {
-        return Err("a lease was lost".into());
-    }
-    Ok(())
 }
