@@ -35,16 +35,29 @@ impl RabbitCluster {
         self.nodes.iter().map(RabbitMq::url).collect()
     }
 
-    /// The place of the node where the leader of a queue is, as `asked` knows it.
+    /// The place of the node where the leader of a queue is, as `asked` knows it. Waits while it
+    /// knows of none that answers, as in an election. Panics after two minutes.
     pub fn leader(&self, asked: &RabbitMq, vhost: &str, queue: &str) -> usize {
-        let leader = asked.eval(&format!(
+        // The member at hand is asked, if there is one: what the queue's record says of its leader
+        // may still be the node that was cut off.
+        let expression = format!(
             "{{ok, Q}} = rabbit_amqqueue:lookup({{resource, <<\"{vhost}\">>, queue, \
              <<\"{queue}\">>}}), case amqqueue:get_pid(Q) of \
-             {{_, _}} = Member -> {{ok, _, {{_, Node}}}} = ra:members(Member), Node; \
+             {{Name, _}} -> {{ok, _, {{_, Node}}}} = ra:members({{Name, node()}}), Node; \
              Process -> node(Process) end"
-        ));
-        let place = self.nodes.iter().position(|node| leader == format!("'{}'", node.node()));
-        place.unwrap_or_else(|| panic!("{leader} is no node of the cluster"))
+        );
+        let place = |leader: &str| {
+            self.nodes.iter().position(|node| leader == format!("'{}'", node.node()))
+        };
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let seen = asked.try_eval(&expression);
+            if let Some(place) = seen.as_deref().ok().and_then(place) {
+                return place;
+            }
+            assert!(Instant::now() < deadline, "{}: {queue} is led by {seen:?}", asked.node());
+            thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// Cuts the node at this place off from all others: they can neither keep nor make connections
