@@ -59,7 +59,8 @@ pub struct RabbitConfig {
     /// start late.
     #[serde(default = "default_prefetch", deserialize_with = "prefetch")]
     pub prefetch: u16,
-    /// How long to wait for an answer: `5s` unless set, between `10ms` and `1day`.
+    /// How long to wait for an answer: `5s` unless set, between `10ms` and `1day`. Six times as long where
+    /// queues are declared.
     #[serde(default = "default_response_timeout", deserialize_with = "response_timeout")]
     pub response_timeout: Duration,
     /// How much of the log of all changes the broker keeps, in MiB: 1024 unless set, between 16 and

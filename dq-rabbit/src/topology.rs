@@ -34,6 +34,9 @@ const LARGEST_SEGMENT: i64 = 64_000_000;
 /// How many missing objects are named.
 const NAMED: usize = 8;
 
+/// How many times as long as other answers one to a declaration may take: it waits for disks.
+const PATIENCE: u32 = 6;
+
 /// The exchange type of the plugin.
 const DELAYED: &str = "x-delayed-message";
 
@@ -171,9 +174,10 @@ impl Topology {
     /// Sends all items, then reads the answers, which come in the same order.
     async fn send(&self, channel: &Channel, items: &[Item], passive: bool) -> Result<(), Refusal> {
         let server = self.link.server();
+        let patience = server.response_timeout * PATIENCE;
         let answers: Vec<_> = items.iter().map(|item| item.send(channel, passive)).collect();
         for (place, answer) in answers.into_iter().enumerate() {
-            let Ok(answer) = tokio::time::timeout(server.response_timeout, answer).await else {
+            let Ok(answer) = tokio::time::timeout(patience, answer).await else {
                 let error = match self.link.blocked() {
                     Some(why) => error::blocked("declare", server, &why),
                     None => error::timed_out("declare", Effect::None, server),

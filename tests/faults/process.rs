@@ -33,7 +33,8 @@ pub(crate) enum Plan {
     "FAULTY",
     lease = "1s",
     max_losses = 1000,
-    backoff(initial = "10ms", max = "10ms", jitter = 0.0)
+    // Longer than a crash takes: what runs again does so in the next process.
+    backoff(initial = "1s", max = "1s", jitter = 0.0)
 )]
 pub(crate) async fn faulty(ctx: JobContext, State(log): State<Log>, plan: Plan) -> HandlerResult {
     log.note(&ctx)?;
@@ -44,7 +45,7 @@ pub(crate) async fn faulty(ctx: JobContext, State(log): State<Log>, plan: Plan) 
             Ok(Outcome::Done)
         }
         Plan::FailAtFirst if ctx.attempt() == 1 => Err("not at the first attempt".into()),
-        Plan::SnoozeAtFirst if ctx.deliveries() == 1 => Ok(Outcome::snooze(10.millis())),
+        Plan::SnoozeAtFirst if ctx.deliveries() == 1 => Ok(Outcome::snooze(1.seconds())),
         Plan::AbortAtFirst if ctx.deliveries() == 1 => std::process::abort(),
         Plan::FailAtFirst | Plan::SnoozeAtFirst | Plan::AbortAtFirst => Ok(Outcome::Done),
         Plan::SkipIt => Ok(Outcome::skip("as planned")),
