@@ -39,7 +39,7 @@ Measures dq and prints a table of figures.
 usage: dq-bench [--only GROUP]… [--dir DIR] [--json FILE] [--quick]
 
   --only GROUP  just this group: index, memory, idle, sqlite, lateness, redis,
-                rabbit
+                rabbit; of the last two also one measurement, GROUP/NAME
   --dir DIR     where the files of the run lie, on the disk to be measured
                 (default: target/dq-bench)
   --json FILE   writes conditions and figures to a file, too
@@ -52,9 +52,16 @@ pub(crate) struct Plan {
     /// For files; empty at the start, and cleared away at the end.
     pub(crate) dir: PathBuf,
     pub(crate) quick: bool,
+    /// The measurements of the group that are wanted; all if there is none.
+    only: Vec<String>,
 }
 
 impl Plan {
+    /// Whether a measurement of the group is wanted.
+    pub(crate) fn asks_for(&self, measurement: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|only| only == measurement)
+    }
+
     /// A size, by whether the run is to be quick.
     pub(crate) fn size<T>(&self, full: T, quick: T) -> T {
         if self.quick { quick } else { full }
@@ -93,8 +100,9 @@ impl Options {
             match option {
                 Long("only") => {
                     let name = parser.value()?.string()?;
-                    if !GROUPS.iter().any(|(group, _)| *group == name) {
-                        return Err(format!("there is no group {name:?}").into());
+                    let wanted = group_of(&name);
+                    if !GROUPS.iter().any(|(group, _)| *group == wanted) {
+                        return Err(format!("there is no group {wanted:?}").into());
                     }
                     options.only.push(name);
                 }
@@ -140,6 +148,11 @@ fn main() -> ExitCode {
     }
 }
 
+/// The group of which `GROUP` or `GROUP/MEASUREMENT` speaks.
+fn group_of(only: &str) -> &str {
+    only.split('/').next().unwrap_or(only)
+}
+
 #[derive(Serialize)]
 struct Report<'a> {
     conditions: &'a Conditions,
@@ -149,7 +162,8 @@ struct Report<'a> {
 fn run_all(options: &Options) -> Result<()> {
     let base = options.dir.clone().unwrap_or_else(|| PathBuf::from("target/dq-bench"));
     fs::create_dir_all(&base)?;
-    let asked = |group: &str| options.only.is_empty() || options.only.iter().any(|o| o == group);
+    let asked =
+        |group: &str| options.only.is_empty() || options.only.iter().any(|o| group_of(o) == group);
     let redis = asked("redis").then(redis::version).transpose()?;
     let rabbit = asked("rabbit").then(rabbit::version).transpose()?;
     let mut conditions = Conditions::observe(&base, options.quick, redis, rabbit);
@@ -163,8 +177,14 @@ fn run_all(options: &Options) -> Result<()> {
         let dir = tempfile::tempdir_in(&base)?;
         let out = dir.path().join("figures.json");
         let quick = if options.quick { "quick" } else { "full" };
-        let status =
-            part("group", [name.as_ref(), dir.path().as_ref(), quick.as_ref()]).status()?;
+        let mut child = part("group", [name.as_ref(), dir.path().as_ref(), quick.as_ref()]);
+        if !options.only.iter().any(|only| only == name) {
+            child.args(options.only.iter().filter_map(|only| {
+                let (group, measurement) = only.split_once('/')?;
+                (group == name).then_some(measurement)
+            }));
+        }
+        let status = child.status()?;
         if !status.success() {
             return Err(format!("the group {name} failed: {status}").into());
         }
@@ -190,8 +210,9 @@ pub(crate) fn part<const N: usize>(name: &str, args: [&std::ffi::OsStr; N]) -> C
 
 fn run_part(name: &str, args: &[OsString]) -> Result<()> {
     match (name, args) {
-        ("group", [group, dir, quick]) => {
-            let plan = Plan { dir: dir.into(), quick: quick == "quick" };
+        ("group", [group, dir, quick, only @ ..]) => {
+            let only = only.iter().map(|name| name.to_string_lossy().into_owned()).collect();
+            let plan = Plan { dir: dir.into(), quick: quick == "quick", only };
             let (_, run) = GROUPS.iter().find(|(name, _)| group == *name).ok_or("no such group")?;
             let figures = run(&plan)?;
             fs::write(plan.dir.join("figures.json"), serde_json::to_vec(&figures)?)?;

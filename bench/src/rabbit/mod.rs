@@ -47,8 +47,6 @@ mod server;
 mod single;
 mod store;
 
-use std::env;
-
 use tokio::runtime::{Builder, Runtime};
 
 pub(crate) use self::open::{READER, reader};
@@ -65,9 +63,6 @@ const BATCH: usize = 100;
 /// Jobs of one bulk, and messages that wait for their confirmation.
 const BULK: usize = 1_000;
 
-/// Names some of the measurements, separated by commas, for who works on one of them.
-const ONLY: &str = "DQ_BENCH_RABBIT";
-
 type Measurement = (&'static str, fn(&Plan, &Server) -> Result<Vec<Figure>>);
 
 const MEASUREMENTS: [Measurement; 9] = [
@@ -83,11 +78,9 @@ const MEASUREMENTS: [Measurement; 9] = [
 ];
 
 pub(crate) fn run(plan: &Plan) -> Result<Vec<Figure>> {
-    let only = env::var(ONLY).unwrap_or_default();
-    let asked = |name: &str| only.is_empty() || only.split(',').any(|asked| asked == name);
     let server = Server::start()?;
     let mut figures = Vec::new();
-    for (name, measure) in MEASUREMENTS.iter().filter(|(name, _)| asked(name)) {
+    for (name, measure) in MEASUREMENTS.iter().filter(|(name, _)| plan.asks_for(name)) {
         progress(format_args!("-- {name}"));
         figures.extend(measure(plan, &server)?);
     }

@@ -19,7 +19,7 @@ mod wire;
 use tokio::runtime::{Builder, Runtime};
 
 use self::server::Server;
-use self::store::STORES;
+use self::store::{STORES, Store};
 use crate::table::Figure;
 use crate::{Plan, Result};
 
@@ -33,19 +33,29 @@ const BATCH: usize = 100;
 /// Jobs of one bulk.
 const BULK: usize = 1_000;
 
+type Measure = fn(&Plan, &Server, &'static Store) -> Result<Vec<Figure>>;
+
+/// With their names, and whether they are only made of stores that are measured as a whole.
+const MEASUREMENTS: [(&str, Measure, bool); 8] = [
+    ("schedule", throughput::measure, false),
+    ("single", single::measure, false),
+    ("path", path::measure, false),
+    ("memory", memory::measure, false),
+    ("transfer", transfer::measure, true),
+    ("late", late::measure, true),
+    ("at-once", at_once::measure, true),
+    ("idle", idle::measure, true),
+];
+
 pub(crate) fn run(plan: &Plan) -> Result<Vec<Figure>> {
     let server = Server::start()?;
     let mut figures = Vec::new();
     for store in &STORES {
-        figures.extend(throughput::measure(plan, &server, store)?);
-        figures.push(single::measure(plan, &server, store)?);
-        figures.extend(path::measure(plan, &server, store)?);
-        figures.extend(memory::measure(plan, &server, store)?);
-        if store.whole {
-            figures.extend(transfer::measure(plan, &server, store)?);
-            figures.extend(late::measure(plan, &server, store)?);
-            figures.extend(at_once::measure(plan, &server, store)?);
-            figures.extend(idle::measure(plan, &server, store)?);
+        let measurements = MEASUREMENTS
+            .iter()
+            .filter(|(name, _, whole)| plan.asks_for(name) && (store.whole || !whole));
+        for (_, measure, _) in measurements {
+            figures.extend(measure(plan, &server, store)?);
         }
     }
     Ok(figures)
