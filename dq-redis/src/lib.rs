@@ -47,6 +47,7 @@ mod batch;
 mod browse;
 mod check;
 mod claim;
+mod clock;
 mod config;
 mod connect;
 mod error;

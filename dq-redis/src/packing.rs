@@ -2,8 +2,9 @@
 
 use std::collections::HashSet;
 
-use dq_core::NewJob;
+use dq_core::{Due, NewJob};
 
+use crate::batch::InQueue;
 use crate::handle;
 use crate::record;
 use crate::redisson::Format;
@@ -11,33 +12,75 @@ use crate::redisson::member;
 use crate::schedule::due;
 use crate::script::Call;
 
-/// What a script gets of a job beside its handle and due time.
+/// What a script gets of jobs beside their handles and due times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Packing {
-    /// The record without its time.
+    /// The records.
     Record,
-    /// What stands for the id in a member of this format, the record up to the payload, the payload.
+    /// What stands for the ids in members of this format, the records up to the payloads, the
+    /// payloads.
     Member(Format),
 }
 
+/// A queue that ever held a larger record is claimed from with an eye on bytes.
+const LARGE: usize = 8192;
+
 impl Packing {
-    /// Adds a job to the arguments.
-    pub(crate) fn add(self, call: &mut Call<'_>, job: &NewJob) {
-        call.arg(&handle::handle(job.id)[..]).arg(due(job.due));
+    /// Adds what a script is to know of jobs as a whole, and then the jobs: each thing of all of
+    /// them together, as that is how the script hands them on. The server's time is reckoned to be
+    /// `now`.
+    pub(crate) fn add<'a>(
+        self,
+        call: &mut Call<'_>,
+        jobs: impl ExactSizeIterator<Item = &'a NewJob> + Clone,
+        creates: bool,
+        now: i64,
+    ) {
+        let mut mode = String::new();
+        let mut know = |letter, is_so: bool| mode.extend(is_so.then_some(letter));
+        know('?', !creates);
+        know('=', self.has_twins(jobs.clone()));
+        know('+', jobs.clone().any(|job| matches!(job.due, Due::After(_))));
+        know('L', jobs.clone().any(|job| job.bytes() > LARGE));
+        call.arg(mode).arg(jobs.len()).arg(now);
+        for job in jobs.clone() {
+            call.arg(&handle::handle(job.id)[..]);
+        }
         match self {
             Self::Record => {
-                call.arg(record::encode(job));
+                for job in jobs.clone() {
+                    call.arg(record::encode(job, now));
+                }
             }
             Self::Member(format) => {
-                let mut header = Vec::new();
-                record::encode_header(job, &mut header);
-                call.arg(member::mark(format, job.id)).arg(header).arg(&job.payload[..]);
+                for job in jobs.clone() {
+                    call.arg(member::mark(format, job.id));
+                }
+                for job in jobs.clone() {
+                    let mut header = Vec::new();
+                    record::encode_header(job, now, &mut header);
+                    call.arg(header);
+                }
+                for job in jobs.clone() {
+                    call.arg(&job.payload[..]);
+                }
             }
+        }
+        for job in jobs.clone() {
+            call.arg(due(job.due));
+        }
+        let keyed =
+            || (1_usize..).zip(jobs.clone()).filter_map(|(n, job)| Some((n, job.key.as_ref()?)));
+        for (_, key) in keyed() {
+            call.arg(key.as_str());
+        }
+        for (number, _) in keyed() {
+            call.arg(number);
         }
     }
 
     /// Whether jobs of one call may meet each other: two have one handle, one mark or one key.
-    pub(crate) fn has_twins<'a>(self, jobs: impl ExactSizeIterator<Item = &'a NewJob>) -> bool {
+    fn has_twins<'a>(self, jobs: impl ExactSizeIterator<Item = &'a NewJob>) -> bool {
         if jobs.len() < 2 {
             return false;
         }

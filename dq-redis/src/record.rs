@@ -12,16 +12,17 @@ const KEY: u8 = 1;
 const MAX_ATTEMPTS: u8 = 2;
 const HEADERS: u8 = 4;
 
-/// The record of a new job without the time of acceptance, which the server puts before it.
-pub(crate) fn encode(job: &NewJob) -> Vec<u8> {
-    let mut record = Vec::with_capacity(3 + job.payload.len() + job.headers.bytes());
-    encode_header(job, &mut record);
+/// The record of a new job that is accepted at this time, in milliseconds.
+pub(crate) fn encode(job: &NewJob, accepted: i64) -> Vec<u8> {
+    let mut record = Vec::with_capacity(16 + job.payload.len() + job.headers.bytes());
+    encode_header(job, accepted, &mut record);
     record.extend(&job.payload);
     record
 }
 
 /// The same up to the payload.
-pub(crate) fn encode_header(job: &NewJob, record: &mut Vec<u8>) {
+pub(crate) fn encode_header(job: &NewJob, accepted: i64, record: &mut Vec<u8>) {
+    record.extend(&accepted.to_be_bytes()[2..]);
     record.extend(handle::tail(job.id));
     let policy = match job.on_conflict {
         OnConflict::Keep => 0,

@@ -82,30 +82,18 @@ impl Store {
     /// Stores jobs in one shard; only in the places of others there unless it `creates`.
     async fn put(&self, chunk: Chunk<'_, NewJob>, creates: bool) -> Result<Vec<(usize, Put)>> {
         let mut call = self.scripts.schedule.on([&*chunk.lane]);
-        let packing = self.scripts.packing;
-        let mode = match (creates, packing.has_twins(chunk.items.iter().map(|(_, job)| *job))) {
-            (true, false) => "",
-            (true, true) => "=",
-            (false, false) => "?",
-            (false, true) => "?=",
-        };
-        call.arg(&chunk.lane.channel).arg(mode).arg(chunk.items.len());
-        for (_, job) in &chunk.items {
-            packing.add(&mut call, job);
-        }
-        for (number, (_, job)) in (1_usize..).zip(&chunk.items) {
-            if let Some(key) = &job.key {
-                call.arg(number).arg(key.as_str());
-            }
-        }
+        let jobs = chunk.items.iter().map(|(_, job)| *job);
+        call.arg(&chunk.lane.channel);
+        self.scripts.packing.add(&mut call, jobs, creates, self.clock.reckon());
         let answer = self.ask(SCHEDULE, &chunk.lane, call).await;
         let Some(answer) = answer.map_err(|error| clash(error, &chunk))? else {
             return Ok(chunk.items.iter().map(|(place, _)| (*place, Put::Moved)).collect());
         };
-        match put_answers(answer, &chunk, creates) {
-            Some(answers) => Ok(answers),
-            None => unexpected(SCHEDULE),
-        }
+        let Some((now, answers)) = put_answers(answer, &chunk, creates) else {
+            return unexpected(SCHEDULE);
+        };
+        self.clock.hear(now);
+        Ok(answers)
     }
 
     /// Takes jobs back.
@@ -195,7 +183,7 @@ fn put_answers(
     answer: Value,
     chunk: &Chunk<'_, NewJob>,
     creates: bool,
-) -> Option<Vec<(usize, Put)>> {
+) -> Option<(Timestamp, Vec<(usize, Put)>)> {
     let mut reply = Reply::new(answer)?;
     let now = Timestamp::from_millis(reply.number()?);
     let silent = |job: &NewJob| {
@@ -217,7 +205,7 @@ fn put_answers(
             _ => return None,
         });
     }
-    Some(answers)
+    Some((now, answers))
 }
 
 fn moved(reply: &mut Reply) -> Option<Rescheduled> {

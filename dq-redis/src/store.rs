@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use dq_core::{QueueName, Result, Timestamp};
 use redis::Value;
 
+use crate::clock::ServerClock;
 use crate::connect::{Effect, Link};
 use crate::error::unexpected;
 use crate::keys;
@@ -21,6 +22,8 @@ pub(crate) struct Store {
     pub(crate) link: Arc<Link>,
     pub(crate) lanes: Lanes,
     pub(crate) scripts: Scripts,
+    /// What is known of the server's time.
+    pub(crate) clock: ServerClock,
     /// How many shards queues are to have.
     pub(crate) shards: Shards,
     pub(crate) leases: Leases,
@@ -39,6 +42,7 @@ struct Registered {
 impl Store {
     pub(crate) fn new(link: Arc<Link>, lanes: Lanes, scripts: Scripts, shards: Shards) -> Self {
         Self {
+            clock: ServerClock::new(Arc::clone(link.clock())),
             link,
             lanes,
             scripts,
@@ -58,10 +62,11 @@ impl Store {
             let mut reply = Reply::new(answer)?;
             Some(reply.number()? * 1000 + reply.number()? / 1000)
         };
-        match read(answer) {
-            Some(millis) => Ok(Timestamp::from_millis(millis)),
-            None => unexpected(operation),
-        }
+        let Some(now) = read(answer).map(Timestamp::from_millis) else {
+            return unexpected(operation);
+        };
+        self.clock.hear(now);
+        Ok(now)
     }
 
     /// Notes that these queues exist, once each.

@@ -71,6 +71,10 @@ impl Link {
         &self.server
     }
 
+    pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
+    }
+
     /// Runs one command. Cancellation safe: a command that was sent is not taken back.
     pub(crate) async fn run(
         &self,

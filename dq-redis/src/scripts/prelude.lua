@@ -1,7 +1,7 @@
 -- Begins every script: the server's time, the keys of a queue, and what happens to lapsed leases.
 --
 -- A job is filed under a handle of 14 bytes (see handle.rs). Its record is written once:
---   6 bytes  when it was accepted, big-endian milliseconds
+--   6 bytes  when it was accepted, big-endian milliseconds (see clock.rs)
 --   2 bytes  the end of its id, which the handle lacks
 --   1 byte   flags: 1 a key, 2 a limit of attempts, 4 headers; 16 times its conflict policy
 --   then     length byte and key | 4 bytes limit | 4 bytes length and headers | payload
@@ -9,8 +9,6 @@
 
 local BATCH, BATCH_AS_TEXT = 100, '100'
 local WIDTH = 9
--- A queue that ever held a larger record is claimed from with an eye on bytes.
-local LARGE = 8192
 local FAR = 2 ^ 52
 local clock = redis.call('TIME')
 local micros = clock[1] * 1000000 + clock[2]
@@ -100,6 +98,19 @@ end
 
 local function record_tail(record)
   return string.sub(record, 7, 8)
+end
+
+-- Who stores jobs writes into the records when they are accepted, as far as that is known there. A
+-- time that is not yet, or was over a second ago, is mended.
+local RECKONED = 1000
+
+local function restamp(records, from, to, reckoned)
+  if reckoned > now or reckoned < now - RECKONED then
+    local stamp = struct.pack('>I6', now)
+    for at = from, to do
+      records[at] = stamp .. string.sub(records[at], 7)
+    end
+  end
 end
 
 -- A due time as clients write it, a time or '+' and a delay in milliseconds, as a score. The jobs of

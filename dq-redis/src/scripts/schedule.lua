@@ -1,10 +1,11 @@
 -- Stores jobs of one queue.
 --
 -- KEYS     the keys of the queue
--- ARGV     the channel; '?' if jobs are only to be stored in the place of others that are here
---          already, '=' if two of them have the same handle or key, '' or both; how many jobs (at most
---          100); then for each: handle, due time, record without its time; then for each that has a
---          key: its number from 1, the key
+-- ARGV     the channel; a letter for each thing to be known: '?' jobs are only to be stored in the
+--          place of others that are here already, '=' two of them have the same handle or key, '+' a
+--          due time is a delay, 'L' a record is large; how many jobs (at most 100); the server's time
+--          as the caller reckons it, which stands in the records; the handles; the records; the due
+--          times; then the keys of those that have one; then the numbers of these, from 1
 -- returns  nil: ask again; LAYOUT and a layout: not the one believed in, and nothing was done;
 --          else {now, then for each job that was not simply created (with '?': not passed over): its
 --          number from 1, 'K' kept | 'R' replaced | 'A' already running, handle and tail, due time}
@@ -20,45 +21,53 @@ if other then
   return other_layout_reply(other)
 end
 
-local args, sub, byte = ARGV, string.sub, string.byte
-local jobs = tonumber(args[3])
-local creates, twins = args[2] ~= '?' and args[2] ~= '?=', sub(args[2], -1) == '='
-local handles, keyed, keys = {}, {}, {}
-for i = 1, jobs do
-  handles[i] = args[3 * i + 1]
+local args, byte = ARGV, string.byte
+local mode, jobs = args[2], tonumber(args[3])
+local HANDLES, RECORDS, DUES = 4, 4 + jobs, 4 + 2 * jobs
+local KEYED = 4 + 3 * jobs
+local with_keys = (#args - KEYED) / 2
+
+local function has(letter)
+  return string.find(mode, letter, 1, true) ~= nil
 end
-for at = 3 * jobs + 4, #args, 2 do
-  keyed[tonumber(args[at])] = args[at + 1]
-  keys[#keys + 1] = args[at + 1]
+
+local creates, twins = not has('?'), has('=')
+if has('+') then
+  for at = DUES + 1, DUES + jobs do
+    args[at] = resolve(args[at])
+  end
+end
+restamp(args, RECORDS + 1, RECORDS + jobs, tonumber(args[4]))
+
+local keyed = {}
+for at = KEYED + 1, KEYED + with_keys do
+  keyed[tonumber(args[at + with_keys])] = args[at]
 end
 
 -- Nothing is written before every job is known to be storable. What is known of a job, and of a key,
 -- is what was there before; of twins, what became of the first, too.
-local present = redis.call('HMGET', lane.job, unpack(handles))
+local present = redis.call('HMGET', lane.job, unpack(args, HANDLES + 1, HANDLES + jobs))
 local meets, here, holders = twins, {}, {}
 for i = 1, jobs do
   if present[i] or twins then
     meets = true
-    local record, twin = args[3 * i + 3], here[handles[i]]
-    if present[i] or twin then
-      local tail = present[i] and record_tail(present[i]) or sub(args[3 * twin + 3], 1, 2)
-      if sub(record, 1, 2) ~= tail then
-        return redis.error_reply('CLASH ' .. i)
-      end
+    local handle, record = args[HANDLES + i], args[RECORDS + i]
+    local other = present[i] or here[handle]
+    if other and record_tail(record) ~= record_tail(other) then
+      return redis.error_reply('CLASH ' .. i)
     end
-    here[handles[i]] = i
+    here[handle] = record
   end
 end
-if #keys > 0 then
-  local found = redis.call('HMGET', lane.key, unpack(keys))
-  for i, key in ipairs(keys) do
-    if found[i] then
-      meets, holders[key] = true, found[i]
+if with_keys > 0 then
+  local found = redis.call('HMGET', lane.key, unpack(args, KEYED + 1, KEYED + with_keys))
+  for k = 1, with_keys do
+    if found[k] then
+      meets, holders[args[KEYED + k]] = true, found[k]
     end
   end
 end
 
-local stamp = struct.pack('>I6', now)
 local records, scores, index = {}, {}, {}
 local n, flushed, replaced = 0, 0, 0
 local stored = {}
@@ -94,13 +103,13 @@ local function standing(handle)
 end
 
 local function replaces(i, there, due)
-  local policy = math.floor(byte(args[3 * i + 3], 3) / 16)
+  local policy = math.floor(byte(args[RECORDS + i], RECORD_BYTES) / 16)
   return policy == 1 or (policy == 2 and due < there) or (policy == 3 and due > there)
 end
 
 -- Whether a job is to be stored that may meet one with its handle or key, or take the place of one.
-local function yields_to(i, score)
-  local handle, key = handles[i], keyed[i]
+local function is_stored(i)
+  local handle, score, key = args[HANDLES + i], args[DUES + i], keyed[i]
   local same = present[i] or stored[handle]
   local rival = same and handle or key and holders[key]
   if not rival then
@@ -126,34 +135,32 @@ local function yields_to(i, score)
   redis.call('ZREM', lane.due, rival)
   erase(lane, rival, key)
   replaced = replaced + 1
-  answer(i, 'R', handle, sub(args[3 * i + 3], 1, 2), score)
+  answer(i, 'R', handle, record_tail(args[RECORDS + i]), score)
   return true
 end
 
 for i = 1, jobs do
-  local score, stores = resolve(args[3 * i + 2]), creates
-  if meets then
-    stores = yields_to(i, score)
-  end
-  if stores then
-    local handle, record = handles[i], args[3 * i + 3]
-    records[n + 1], records[n + 2] = handle, stamp .. record
-    scores[n + 1], scores[n + 2] = score, handle
+  if (creates and not meets) or is_stored(i) then
+    local handle = args[HANDLES + i]
+    records[n + 1], records[n + 2] = handle, args[RECORDS + i]
+    scores[n + 1], scores[n + 2] = args[DUES + i], handle
     n = n + 2
-    if #record > LARGE - 6 then
-      redis.call('HSET', lane.meta, 'large', 1)
-    end
-    stored[handle] = twins
     local key = keyed[i]
     if key then
       index[#index + 1], index[#index + 2] = key, handle
       holders[key] = twins and handle
+    end
+    if twins then
+      stored[handle] = true
     end
   end
 end
 -- Before the rest is written: if the totals cannot be, nothing is.
 count(lane, 'created', n / 2)
 count(lane, 'replaced', replaced)
+if n > 0 and has('L') then
+  redis.call('HSET', lane.meta, 'large', 1)
+end
 flush()
 announce(args[1], lane.due, scores)
 return answers

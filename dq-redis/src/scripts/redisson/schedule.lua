@@ -1,9 +1,9 @@
 -- Stores jobs of one queue among Java's.
 --
--- KEYS, ARGV, returns, errors: as scripts/schedule.lua, but for each job: handle, due time, mark, record
---          without its time and payload, payload; and marks make twins, too. Also FORMAT name: the
---          queue holds members of that other format, and nothing was stored
--- cost     O(log n) a job; jobs without a key share four commands (five with the order list)
+-- KEYS, ARGV, returns, errors: as scripts/schedule.lua, but between handles and due times: the marks,
+--          the records up to the payloads, the payloads; and marks make twins, too. Also FORMAT name:
+--          the queue holds members of that other format, and nothing was stored
+-- cost     O(log n) a job; jobs without a key share five commands (six with the order list)
 
 local lane = java_at(0)
 if reclaim(lane) then
@@ -15,15 +15,23 @@ if foreign then
 end
 
 local args, sub = ARGV, string.sub
-local jobs, twins = tonumber(args[3]), args[2] == '='
-local handles, marks, members, headers, keys = {}, {}, {}, {}, {}
-for i = 1, jobs do
-  local at = 5 * i - 1
-  handles[i], marks[i], headers[i] = args[at], args[at + 2], args[at + 3]
-  members[i] = pack_member(marks[i], args[at + 4])
+local mode, jobs = args[2], tonumber(args[3])
+local HANDLES, MARKS, HEADERS = 4, 4 + jobs, 4 + 2 * jobs
+local PAYLOADS, DUES, KEYED = 4 + 3 * jobs, 4 + 4 * jobs, 4 + 5 * jobs
+local twins = string.find(mode, '=', 1, true) ~= nil
+if string.find(mode, '+', 1, true) then
+  for at = DUES + 1, DUES + jobs do
+    args[at] = resolve(args[at])
+  end
 end
-for at = 5 * jobs + 4, #args, 2 do
-  keys[tonumber(args[at])] = args[at + 1]
+restamp(args, HEADERS + 1, HEADERS + jobs, tonumber(args[4]))
+local members, keys = {}, {}
+for i = 1, jobs do
+  members[i] = pack_member(args[MARKS + i], args[PAYLOADS + i])
+end
+local with_keys = (#args - KEYED) / 2
+for at = KEYED + 1, KEYED + with_keys do
+  keys[tonumber(args[at + with_keys])] = args[at]
 end
 
 -- Nothing is written before every key is known to hold what it should.
@@ -32,33 +40,41 @@ for _, hash in ipairs({ lane.state, lane.key, lane.meta }) do
   redis.call('HSTRLEN', hash, '')
 end
 order_length(lane)
-local native = redis.call('HMGET', lane.job, unpack(handles))
-local notes = redis.call('HMGET', lane.outside, unpack(marks))
+
+-- What is known under these names; of an empty hash nothing is asked.
+local function known(hash, names)
+  if redis.call('HLEN', hash) == 0 then
+    return {}
+  end
+  return redis.call('HMGET', hash, unpack(args, names + 1, names + jobs))
+end
+
+local native, notes = known(lane.job, HANDLES), known(lane.outside, MARKS)
 local waiting = redis.call('ZMSCORE', lane.timeout, unpack(members))
 local function own_name(i)
-  return handles[i] .. sub(headers[i], 1, 2)
+  return args[HANDLES + i] .. record_tail(args[HEADERS + i])
 end
 
 -- Two ids may have one handle, or, in the legacy format, one mark: the second is refused.
 local here = {}
 for i = 1, jobs do
   if twins or native[i] or notes[i] then
-    local other = here[marks[i]]
+    local mark = args[MARKS + i]
+    local other = here[mark]
     if native[i] then
-      other = other or handles[i] .. record_tail(native[i])
+      other = other or args[HANDLES + i] .. record_tail(native[i])
     end
     if notes[i] and not other then
-      local note = noted(lane, marks[i])
+      local note = noted(lane, mark)
       other = note and note.handle .. record_tail(note.header)
     end
     if other and other ~= own_name(i) then
       return redis.error_reply('CLASH ' .. i)
     end
-    here[marks[i]] = own_name(i)
+    here[mark] = own_name(i)
   end
 end
 
-local stamp = struct.pack('>I6', now)
 local scores, order, outside = {}, {}, {}
 local flushed = 0
 local stored, held = {}, {}
@@ -78,21 +94,29 @@ local function flush()
   order, outside = {}, {}
 end
 
+-- Whether a job has more than its id to be noted.
+local function is_noted(i)
+  return INDEX or #args[HEADERS + i] > RECORD_BYTES
+end
+
 local function store(i, due)
   local n = #scores
   scores[n + 1], scores[n + 2] = due, members[i]
   if ORDER ~= 'off' then
     order[#order + 1] = members[i]
   end
-  if INDEX or #headers[i] > 3 then
+  if is_noted(i) then
     n = #outside
-    outside[n + 1], outside[n + 2] = marks[i], pack_note(due, handles[i], stamp .. headers[i])
+    outside[n + 1], outside[n + 2] =
+      args[MARKS + i], pack_note(due, args[HANDLES + i], args[HEADERS + i])
   end
   if keys[i] then
     redis.call('HSET', lane.key, keys[i], own_name(i))
     held[keys[i]] = true
   end
-  stored[marks[i]] = twins
+  if twins then
+    stored[args[MARKS + i]] = true
+  end
 end
 
 local function answer(i, code, name, due)
@@ -114,7 +138,7 @@ local function standing(handle)
 end
 
 local function replaces(i, there, due)
-  local policy = math.floor(string.byte(headers[i], 3) / 16)
+  local policy = math.floor(string.byte(args[HEADERS + i], RECORD_BYTES) / 16)
   return policy == 1 or (policy == 2 and due < there) or (policy == 3 and due > there)
 end
 
@@ -153,17 +177,17 @@ local function settle_rival(i, due)
 end
 
 for i = 1, jobs do
-  local due = resolve(args[5 * i])
+  local due, mark = args[DUES + i], args[MARKS + i]
   local note = nil
-  if notes[i] or stored[marks[i]] then
+  if notes[i] or stored[mark] then
     flush()
-    note = noted(lane, marks[i])
+    note = noted(lane, mark)
   end
   local name, there, runs
   if native[i] then
-    name, there, runs = standing(handles[i])
+    name, there, runs = standing(args[HANDLES + i])
     if not there then
-      erase(lane, handles[i], '')
+      erase(lane, args[HANDLES + i], '')
     end
   end
   if there then
@@ -172,7 +196,7 @@ for i = 1, jobs do
     answer(i, 'K', own_name(i), note.due)
   elseif waiting[i] then
     answer(i, 'K', own_name(i), instant(waiting[i]))
-  elseif stored[marks[i]] and not (INDEX or #headers[i] > 3) then
+  elseif stored[mark] and not is_noted(i) then
     answer(i, 'K', own_name(i), instant(redis.call('ZSCORE', lane.timeout, members[i])))
   elseif keys[i] then
     if held[keys[i]] then
