@@ -10,216 +10,230 @@ local left, room = tonumber(ARGV[1]), tonumber(ARGV[2])
 local looks = room == 0
 local replies = { now }
 
--- Fetches a few at a time, until there are enough or they are too large for more.
+-- Jobs that may be taken are columns, not a table for each job, which would take the server as long
+-- as all the rest. `n` jobs: when they are due, their handles or false, records, states before the
+-- lease or false. Those that are not native have a payload, from Java's sorted set a member, its mark
+-- and whether it is noted, too; those that are packed in no way that we know are foreign.
+local function columns()
+  return {
+    n = 0, dues = {}, handles = {}, records = {}, raws = {}, payloads = {}, members = {}, marks = {},
+    noted = {}, foreign = {},
+  }
+end
+
+-- Fetches jobs: a few, and then as many as would fit if they were all as large as those. `fetch` gets
+-- how many there are and how many more are wanted, and says how many it found and their bytes.
 local function some(most, fetch)
-  local found, bytes = {}, 0
-  while #found < most and bytes <= room do
-    local few = math.min(most - #found, FEW)
-    local items = fetch(#found, few)
-    for _, item in ipairs(items) do
-      found[#found + 1] = item
-      bytes = bytes + #item.record
-    end
-    if #items < few then
+  local found, bytes = columns(), 0
+  local few = math.min(most, FEW)
+  while few > 0 do
+    local added, more = fetch(found, found.n, few)
+    found.n, bytes = found.n + added, bytes + more
+    if added < few or bytes > room then
       break
     end
+    local fit = math.floor((room - bytes) * found.n / (bytes + 1))
+    few = math.min(most - found.n, 3 * found.n, math.max(fit, 1))
   end
   return found
 end
 
 -- Payloads in Java's target list. They have no due time, and get an id once they are taken.
 local function target_due(lane, most)
-  return some(most, function(from, number)
-    local found = {}
-    if number > 0 then
-      for i, payload in ipairs(redis.call('LRANGE', lane.target, from, from + number - 1)) do
-        found[i] = { due = now, payload = payload, record = payload, listed = true }
-      end
+  return some(most, function(found, n, number)
+    local payloads, bytes = redis.call('LRANGE', lane.target, n, n + number - 1), 0
+    for i = 1, #payloads do
+      local payload = payloads[i]
+      found.dues[n + i], found.handles[n + i], found.raws[n + i] = now, false, false
+      found.payloads[n + i], found.records[n + i] = payload, payload
+      bytes = bytes + #payload
     end
-    return found
+    return #payloads, bytes
   end)
 end
 
 -- Native jobs that are due: retries and what else was leased before.
 local function native_due(lane, most)
-  return some(most, function(from, number)
-    local entries = redis.call('ZRANGEBYSCORE', lane.due, '-inf', this_instant, 'WITHSCORES', 'LIMIT', from, number)
-    local handles, found = {}, {}
-    for i = 1, #entries / 2 do
-      handles[i] = entries[2 * i - 1]
+  return some(most, function(found, n, number)
+    local entries = redis.call(
+      'ZRANGEBYSCORE', lane.due, '-inf', this_instant, 'WITHSCORES', 'LIMIT', n, number)
+    local added, bytes = #entries / 2, 0
+    if added == 0 then
+      return 0, 0
     end
-    if #handles > 0 then
-      local records = redis.call('HMGET', lane.job, unpack(handles))
-      local states = redis.call('HMGET', lane.state, unpack(handles))
-      for i, handle in ipairs(handles) do
-        local record = records[i] or ''
-        found[i] = {
-          due = instant(entries[2 * i]), handle = handle, record = record, raw = states[i],
-          native = true, foreign = #handle ~= HANDLE_BYTES or #record < RECORD_BYTES,
-        }
-      end
+    for i = 1, added do
+      found.handles[n + i], found.dues[n + i] = entries[2 * i - 1], instant(entries[2 * i])
     end
-    return found
+    local records = redis.call('HMGET', lane.job, unpack(found.handles, n + 1))
+    local states = redis.call('HMGET', lane.state, unpack(found.handles, n + 1))
+    for i = 1, added do
+      local record = records[i] or ''
+      found.records[n + i], found.raws[n + i] = record, states[i]
+      found.foreign[n + i] = #found.handles[n + i] ~= HANDLE_BYTES or #record < RECORD_BYTES
+      bytes = bytes + #record
+    end
+    return added, bytes
   end)
 end
 
 -- Members of Java's sorted set that are due.
 local function java_due(lane, most)
-  return some(most, function(from, number)
-    local entries = redis.call('ZRANGEBYSCORE', lane.timeout, '-inf', this_instant, 'WITHSCORES', 'LIMIT', from, number)
-    local found, ours, marks = {}, {}, {}
-    for i = 1, #entries / 2 do
+  return some(most, function(found, n, number)
+    local entries = redis.call(
+      'ZRANGEBYSCORE', lane.timeout, '-inf', this_instant, 'WITHSCORES', 'LIMIT', n, number)
+    local added, bytes = #entries / 2, 0
+    if added == 0 then
+      return 0, 0
+    end
+    for i = 1, added do
       local member = entries[2 * i - 1]
       local format, mark, payload = parse(member)
-      -- With all that it will have: a table grows slowly.
-      local item = {
-        due = instant(entries[2 * i]), member = member, record = '', mark = mark or '',
-        payload = payload or '', foreign = not format, noted = false, handle = false,
-      }
-      if format then
-        ours[#ours + 1], marks[#marks + 1] = item, mark
-      end
-      found[i] = item
+      found.members[n + i], found.dues[n + i] = member, instant(entries[2 * i])
+      found.marks[n + i], found.payloads[n + i] = mark or '', payload or ''
+      found.foreign[n + i] = not format
+      bytes = bytes + #member
     end
-    local notes = #marks > 0 and redis.call('HMGET', lane.outside, unpack(marks))
-    for i, item in ipairs(ours) do
-      local note = unpack_note(item.mark, notes[i])
-      item.noted = notes[i] and true or false
-      if note then
-        item.handle, item.record = note.handle, note.header .. item.payload
-      else
-        local handle, tail = fold(id_of(item.mark))
-        item.handle, item.record = handle, plain_record(tail, item.payload)
+    local notes = redis.call('HMGET', lane.outside, unpack(found.marks, n + 1))
+    for i = 1, added do
+      local mark, payload = found.marks[n + i], found.payloads[n + i]
+      local handle, header = read_note(mark, notes[i])
+      if not handle then
+        local tail
+        handle, tail = fold(id_of(mark))
+        header = plain_record(tail, '')
       end
+      found.noted[n + i], found.raws[n + i] = notes[i] and true, false
+      found.handles[n + i], found.records[n + i] = handle, header .. payload
     end
-    return found
+    return added, bytes
   end)
 end
 
--- The first jobs of a lane, oldest first but what is listed before all others. No more than fit, but
--- one at least, however large.
-local function gather(lane, most)
-  local items = target_due(lane, most)
-  local native = native_due(lane, most - #items)
-  local java = FAIR and {} or java_due(lane, most - #items)
-  -- Both are in order already.
-  local n, j = 1, 1
-  while native[n] or java[j] do
-    if native[n] and not (java[j] and java[j].due < native[n].due) then
-      items[#items + 1], n = native[n], n + 1
-    else
-      items[#items + 1], j = java[j], j + 1
+-- How many of the first jobs of each place are taken: oldest first, but what is listed before all
+-- others. No more than fit, but one at least, however large. `each` is told of them in order.
+local function gather(places, most, each)
+  local listed, native, java = unpack(places)
+  local taken = { 0, 0, 0 }
+  for i = 1, most do
+    local l, n, j = taken[1] + 1, taken[2] + 1, taken[3] + 1
+    local at = 0
+    if l <= listed.n then
+      at = 1
+    elseif n <= native.n and not (j <= java.n and java.dues[j] < native.dues[n]) then
+      at = 2
+    elseif j <= java.n then
+      at = 3
     end
-  end
-  local taken = {}
-  for i = 1, math.min(most, #items) do
-    if i > 1 and #items[i].record > room then
+    local place, k = places[at], at > 0 and taken[at] + 1
+    if at == 0 or i > 1 and #place.records[k] > room then
       break
     end
-    room = room - #items[i].record
-    taken[i] = items[i]
+    room = room - #place.records[k]
+    taken[at] = k
+    each(place, k)
   end
   return taken
 end
 
 -- Names what has no id. So has what bears that of another job, whether by chance or by garbage: it
 -- must not take that one's place. Names are made of tokens, which no lane gives out twice.
-local function name(lane, items, token)
+local function name(lane, handles, records, payloads, token)
   local names = {}
-  for i, item in ipairs(items) do
-    names[i] = item.handle or ''
+  for i = 1, #handles do
+    names[i] = handles[i] or ''
   end
   local present = #names > 0 and redis.call('HMGET', lane.job, unpack(names))
   local used = {}
-  for i, item in ipairs(items) do
-    if not item.handle or present[i] or used[item.handle] then
-      local handle, tail = fold(struct.pack('>I8', token + i) .. 'fromlist')
-      item.handle, item.record = handle, plain_record(tail, item.payload)
+  for i = 1, #names do
+    local handle = handles[i]
+    if payloads[i] and (not handle or present[i] or used[handle]) then
+      local tail
+      handle, tail = fold(struct.pack('>I8', token + i) .. 'fromlist')
+      handles[i], records[i] = handle, plain_record(tail, payloads[i])
     end
-    used[item.handle] = true
+    used[handle] = true
   end
 end
 
 -- Takes jobs from where they wait, and leases them. All is read before anything is written: a key of
 -- another type changes nothing. And what is written first takes no memory, after which a server that
 -- is full allows the rest.
-local function lease(lane, items, last, ends, reply)
-  if #items == 0 then
-    return
-  end
-  local jobs, new, foreign = {}, {}, {}
-  local listed, waiting, outside, members, marks, notes = 0, 0, 0, {}, {}, {}
-  for _, item in ipairs(items) do
-    if item.listed then
-      listed = listed + 1
-    elseif item.member then
-      outside = outside + 1
-    else
-      waiting = waiting + 1
+local function lease(lane, most, last, ends, reply)
+  local listed = target_due(lane, most)
+  local native = native_due(lane, most - listed.n)
+  local java = FAIR and columns() or java_due(lane, most - listed.n)
+  local strays, n = {}, 0
+  local handles, dues, records, raws, payloads = {}, {}, {}, {}, {}
+  local members, marks, notes = {}, {}, {}
+  local taken = gather({ listed, native, java }, most, function(place, k)
+    if place.foreign[k] then
+      strays[#strays + 1] = { place, k }
+      return
     end
-    if item.foreign then
-      foreign[#foreign + 1] = item
-    else
-      jobs[#jobs + 1] = item
-      if not item.native then
-        new[#new + 1] = item
-        if item.member then
-          members[#members + 1], marks[#marks + 1] = item.member, item.mark
-        end
-        if item.noted then
-          notes[#notes + 1] = item.mark
-        end
+    n = n + 1
+    handles[n], dues[n], records[n] = place.handles[k], place.dues[k], place.records[k]
+    raws[n], payloads[n] = place.raws[k], place.payloads[k] or false
+    if place == java then
+      members[#members + 1], marks[#marks + 1] = place.members[k], place.marks[k]
+      if place.noted[k] then
+        notes[#notes + 1] = place.marks[k]
       end
     end
+  end)
+  if n == 0 and #strays == 0 then
+    return
   end
   local token = math.max((tonumber(last or 0) or 0) + 1, micros)
-  name(lane, new, token)
+  name(lane, handles, records, payloads, token)
   redis.call('HSTRLEN', lane.state, '')
   order_length(lane)
-  if #foreign > 0 then
+  if #strays > 0 then
     redis.call('ZCARD', lane.stray)
   end
-  if listed > 0 then
-    redis.call('LPOP', lane.target, listed)
+  if taken[1] > 0 then
+    redis.call('LPOP', lane.target, taken[1])
   end
   -- Those of each set are the first ones of it.
-  if waiting > 0 then
-    redis.call('ZREMRANGEBYRANK', lane.due, '0', waiting - 1)
+  if taken[2] > 0 then
+    redis.call('ZREMRANGEBYRANK', lane.due, '0', taken[2] - 1)
   end
-  if outside > 0 then
-    redis.call('ZREMRANGEBYRANK', lane.timeout, '0', outside - 1)
+  if taken[3] > 0 then
+    redis.call('ZREMRANGEBYRANK', lane.timeout, '0', taken[3] - 1)
   end
-  for _, item in ipairs(foreign) do
-    if item.member then
-      stray_member(lane, item.member, item.due)
+  for _, it in ipairs(strays) do
+    local place, k = it[1], it[2]
+    if place == java then
+      stray_member(lane, place.members[k], place.dues[k])
     else
-      stray(lane, item.handle, item.due)
+      stray(lane, place.handles[k], place.dues[k])
     end
   end
-  if #jobs == 0 then
+  if n == 0 then
     return
   end
   if #notes > 0 then
     redis.call('HDEL', lane.outside, unpack(notes))
   end
-  local records, changes = {}, {}
-  for n, item in ipairs(jobs) do
-    local raw, packed = lease_state(item.raw, item.record, token + n - 1, item.due)
-    changes[2 * n - 1], changes[2 * n] = item.handle, packed
-    if not item.native then
-      records[#records + 1], records[#records + 2] = item.handle, item.record
+  local new, changes = {}, {}
+  local fresh, at = 0, #reply
+  for i = 1, n do
+    local handle, record, due = handles[i], records[i], dues[i]
+    local raw, packed = lease_state(raws[i], record, token + i - 1, due)
+    changes[2 * i - 1], changes[2 * i] = handle, packed
+    if payloads[i] then
+      new[fresh + 1], new[fresh + 2] = handle, record
+      fresh = fresh + 2
     end
-    local at = #reply
-    reply[at + 1], reply[at + 2], reply[at + 3], reply[at + 4] =
-      item.handle, item.due, item.record, raw
+    reply[at + 1], reply[at + 2], reply[at + 3], reply[at + 4] = handle, due, record, raw
+    at = at + 4
   end
-  if #records > 0 then
-    redis.call('HSET', lane.job, unpack(records))
+  if fresh > 0 then
+    redis.call('HSET', lane.job, unpack(new))
   end
   hold(lane, ends, changes)
-  redis.call('HSET', lane.meta, 'token', string.format('%.0f', token + #jobs - 1))
+  redis.call('HSET', lane.meta, 'token', string.format('%.0f', token + n - 1))
   reply[2], reply[3] = ends, string.format('%.0f', token)
-  left = left - #jobs
+  left = left - n
   if #members > 0 then
     leave_order(lane, members, marks)
     sweep_order(lane, members)
@@ -253,7 +267,7 @@ local function serve(lane, max, length)
   if looks then
     see(lane, most, reply)
   elseif most > 0 and room > 0 then
-    lease(lane, gather(lane, most), last, now + length, reply)
+    lease(lane, most, last, now + length, reply)
   end
   local next_due = head_of(lane.due)
   for _, other in ipairs({ head_of(lane.timeout) or false, head_of(lane.lease) or false }) do
