@@ -68,16 +68,17 @@ impl Plan {
     }
 }
 
-type Group = (&'static str, fn(&Plan) -> Result<Vec<Figure>>);
+/// With the measurements that can be asked for one by one.
+type Group = (&'static str, fn(&Plan) -> Result<Vec<Figure>>, fn() -> Vec<&'static str>);
 
 const GROUPS: [Group; 7] = [
-    ("index", index::run),
-    ("memory", memory::run),
-    ("idle", idle::run),
-    ("sqlite", sqlite::run),
-    ("lateness", lateness::run),
-    ("redis", redis::run),
-    ("rabbit", rabbit::run),
+    ("index", index::run, Vec::new),
+    ("memory", memory::run, Vec::new),
+    ("idle", idle::run, Vec::new),
+    ("sqlite", sqlite::run, Vec::new),
+    ("lateness", lateness::run, Vec::new),
+    ("redis", redis::run, redis::names),
+    ("rabbit", rabbit::run, rabbit::names),
 ];
 
 #[derive(Debug, Default)]
@@ -100,9 +101,15 @@ impl Options {
             match option {
                 Long("only") => {
                     let name = parser.value()?.string()?;
-                    let wanted = group_of(&name);
-                    if !GROUPS.iter().any(|(group, _)| *group == wanted) {
+                    let (wanted, one) = split(&name);
+                    let Some((_, _, names)) = GROUPS.iter().find(|(group, ..)| *group == wanted)
+                    else {
                         return Err(format!("there is no group {wanted:?}").into());
+                    };
+                    let names = names();
+                    if one.is_some_and(|one| !names.contains(&one)) {
+                        let names = names.join(", ");
+                        return Err(format!("there is no {name:?}, only: {names}").into());
                     }
                     options.only.push(name);
                 }
@@ -148,9 +155,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// The group of which `GROUP` or `GROUP/MEASUREMENT` speaks.
-fn group_of(only: &str) -> &str {
-    only.split('/').next().unwrap_or(only)
+/// Group and measurement of `GROUP/MEASUREMENT`, or the group alone.
+fn split(only: &str) -> (&str, Option<&str>) {
+    only.split_once('/').map_or((only, None), |(group, one)| (group, Some(one)))
 }
 
 #[derive(Serialize)]
@@ -163,13 +170,13 @@ fn run_all(options: &Options) -> Result<()> {
     let base = options.dir.clone().unwrap_or_else(|| PathBuf::from("target/dq-bench"));
     fs::create_dir_all(&base)?;
     let asked =
-        |group: &str| options.only.is_empty() || options.only.iter().any(|o| group_of(o) == group);
+        |group: &str| options.only.is_empty() || options.only.iter().any(|o| split(o).0 == group);
     let redis = asked("redis").then(redis::version).transpose()?;
     let rabbit = asked("rabbit").then(rabbit::version).transpose()?;
     let mut conditions = Conditions::observe(&base, options.quick, redis, rabbit);
     println!("{conditions}");
     let mut figures = Vec::new();
-    for (name, _) in GROUPS {
+    for (name, ..) in GROUPS {
         if !asked(name) {
             continue;
         }
@@ -180,8 +187,8 @@ fn run_all(options: &Options) -> Result<()> {
         let mut child = part("group", [name.as_ref(), dir.path().as_ref(), quick.as_ref()]);
         if !options.only.iter().any(|only| only == name) {
             child.args(options.only.iter().filter_map(|only| {
-                let (group, measurement) = only.split_once('/')?;
-                (group == name).then_some(measurement)
+                let (group, measurement) = split(only);
+                measurement.filter(|_| group == name)
             }));
         }
         let status = child.status()?;
@@ -213,7 +220,8 @@ fn run_part(name: &str, args: &[OsString]) -> Result<()> {
         ("group", [group, dir, quick, only @ ..]) => {
             let only = only.iter().map(|name| name.to_string_lossy().into_owned()).collect();
             let plan = Plan { dir: dir.into(), quick: quick == "quick", only };
-            let (_, run) = GROUPS.iter().find(|(name, _)| group == *name).ok_or("no such group")?;
+            let (_, run, _) =
+                GROUPS.iter().find(|(name, ..)| group == *name).ok_or("no such group")?;
             let figures = run(&plan)?;
             fs::write(plan.dir.join("figures.json"), serde_json::to_vec(&figures)?)?;
             Ok(())

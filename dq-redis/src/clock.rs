@@ -1,15 +1,17 @@
 //! The server's time as far as it is known here without asking.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use dq_core::{Clock, Timestamp};
 
-/// An estimate that is lower by more than this many microseconds is not of a slow answer, but of a clock set back.
-const SLOW: i64 = 100_000;
-
 /// What answers said of the server's time. Jobs are stamped with it by who stores them, which spares
-/// the server the work for each. It is never ahead, as an answer is a little old when it is here;
-/// and what a script finds wrong about it, it mends: see `restamp` in `scripts/prelude.lua`.
+/// the server the work for each.
+///
+/// Each answer says how far the two clocks are apart at most and at least; the estimate is moved when
+/// an answer proves it wrong, and to the end that does not run ahead. What is wrong about a stamp all
+/// the same, as in a cluster whose nodes have clocks of their own, the script mends if it is ahead or
+/// more than a second behind: see `restamp` in `scripts/prelude.lua`.
 #[derive(Debug)]
 pub(crate) struct ServerClock {
     clock: Arc<dyn Clock>,
@@ -23,49 +25,56 @@ impl ServerClock {
         Self { clock, ahead: Mutex::new(None) }
     }
 
-    /// Takes over what an answer says that has just come.
-    pub(crate) fn hear(&self, now: Timestamp) {
-        let heard = now.as_millis() * 1000 - self.elapsed();
+    /// The moment before a call, for [`Self::hear`].
+    pub(crate) fn moment(&self) -> Duration {
+        self.clock.elapsed()
+    }
+
+    /// Takes over what an answer says that has just come to a call that was `sent` then.
+    pub(crate) fn hear(&self, sent: Duration, now: Timestamp) {
+        let least = now.as_millis() * 1000 - micros(self.clock.elapsed());
+        let most = (now.as_millis() + 1) * 1000 - micros(sent);
         let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
-        // The quickest answer is the best one.
-        if ahead.is_none_or(|known| heard > known || heard < known - SLOW) {
-            *ahead = Some(heard);
+        if ahead.is_none_or(|known| known < least || known > most) {
+            *ahead = Some(least);
         }
     }
 
     /// The server's time, in milliseconds; that of the epoch as long as nothing is known.
     pub(crate) fn reckon(&self) -> i64 {
         let ahead = *self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
-        ahead.map_or(0, |ahead| (ahead + self.elapsed()).div_euclid(1000))
+        ahead.map_or(0, |ahead| (ahead + micros(self.clock.elapsed())).div_euclid(1000))
     }
+}
 
-    fn elapsed(&self) -> i64 {
-        i64::try_from(self.clock.elapsed().as_micros()).unwrap_or(i64::MAX)
-    }
+fn micros(elapsed: Duration) -> i64 {
+    i64::try_from(elapsed.as_micros()).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use dq_core::VirtualClock;
 
     use super::*;
 
     #[test]
-    fn the_quickest_answer_counts_until_the_server_goes_back() {
+    fn an_answer_moves_the_estimate_that_it_proves_wrong() {
         let own = Arc::new(VirtualClock::new(Timestamp::EPOCH));
         let server = ServerClock::new(Arc::clone(&own) as Arc<dyn Clock>);
-        let at = Timestamp::from_millis;
+        let answered = |after: u64, now| {
+            let sent = server.moment();
+            own.advance(Duration::from_millis(after));
+            server.hear(sent, Timestamp::from_millis(now));
+        };
         assert_eq!(server.reckon(), 0);
-        server.hear(at(50_000));
+        answered(0, 50_000);
         own.advance(Duration::from_millis(2));
         assert_eq!(server.reckon(), 50_002);
-        server.hear(at(49_990));
-        assert_eq!(server.reckon(), 50_002, "an answer that took long");
-        server.hear(at(50_010));
-        assert_eq!(server.reckon(), 50_010);
-        server.hear(at(40_000));
-        assert_eq!(server.reckon(), 40_000, "set back");
+        answered(600, 50_010);
+        assert_eq!(server.reckon(), 50_602, "an answer that took long proves nothing");
+        answered(0, 50_610);
+        assert_eq!(server.reckon(), 50_610, "the quicker answer is the better one");
+        answered(0, 50_590);
+        assert_eq!(server.reckon(), 50_590, "the server's clock was set back");
     }
 }

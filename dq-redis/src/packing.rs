@@ -4,7 +4,6 @@ use std::collections::HashSet;
 
 use dq_core::{Due, NewJob};
 
-use crate::batch::InQueue;
 use crate::handle;
 use crate::record;
 use crate::redisson::Format;
@@ -22,7 +21,7 @@ pub(crate) enum Packing {
     Member(Format),
 }
 
-/// A queue that ever held a larger record is claimed from with an eye on bytes.
+/// From a queue that was ever sent a larger record, claims are made with an eye on bytes.
 const LARGE: usize = 8192;
 
 impl Packing {
@@ -36,20 +35,24 @@ impl Packing {
         creates: bool,
         now: i64,
     ) {
+        let records: Vec<Vec<u8>> = match self {
+            Self::Record => jobs.clone().map(|job| record::encode(job, now)).collect(),
+            Self::Member(_) => Vec::new(),
+        };
         let mut mode = String::new();
         let mut know = |letter, is_so: bool| mode.extend(is_so.then_some(letter));
         know('?', !creates);
         know('=', self.has_twins(jobs.clone()));
         know('+', jobs.clone().any(|job| matches!(job.due, Due::After(_))));
-        know('L', jobs.clone().any(|job| job.bytes() > LARGE));
+        know('L', records.iter().any(|record| record.len() > LARGE));
         call.arg(mode).arg(jobs.len()).arg(now);
         for job in jobs.clone() {
             call.arg(&handle::handle(job.id)[..]);
         }
         match self {
             Self::Record => {
-                for job in jobs.clone() {
-                    call.arg(record::encode(job, now));
+                for record in records {
+                    call.arg(record);
                 }
             }
             Self::Member(format) => {

@@ -85,6 +85,7 @@ impl Store {
         let jobs = chunk.items.iter().map(|(_, job)| *job);
         call.arg(&chunk.lane.channel);
         self.scripts.packing.add(&mut call, jobs, creates, self.clock.reckon());
+        let sent = self.clock.moment();
         let answer = self.ask(SCHEDULE, &chunk.lane, call).await;
         let Some(answer) = answer.map_err(|error| clash(error, &chunk))? else {
             return Ok(chunk.items.iter().map(|(place, _)| (*place, Put::Moved)).collect());
@@ -92,7 +93,7 @@ impl Store {
         let Some((now, answers)) = put_answers(answer, &chunk, creates) else {
             return unexpected(SCHEDULE);
         };
-        self.clock.hear(now);
+        self.clock.hear(sent, now);
         Ok(answers)
     }
 

@@ -57,6 +57,7 @@ impl Store {
     pub(crate) async fn now(&self, operation: &'static str) -> Result<Timestamp> {
         // The nodes of a cluster have a clock each: that of the node with our keys counts.
         let home = keys::slot(self.lanes.naming.queues().as_bytes());
+        let sent = self.clock.moment();
         let answer = self.link.run_at(home, operation, &redis::cmd("TIME")).await?;
         let read = |answer| {
             let mut reply = Reply::new(answer)?;
@@ -65,7 +66,7 @@ impl Store {
         let Some(now) = read(answer).map(Timestamp::from_millis) else {
             return unexpected(operation);
         };
-        self.clock.hear(now);
+        self.clock.hear(sent, now);
         Ok(now)
     }
 

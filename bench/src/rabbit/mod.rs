@@ -77,6 +77,11 @@ const MEASUREMENTS: [Measurement; 9] = [
     ("path", path::measure),
 ];
 
+/// What can be asked for one by one.
+pub(crate) fn names() -> Vec<&'static str> {
+    MEASUREMENTS.iter().map(|measurement| measurement.0).collect()
+}
+
 pub(crate) fn run(plan: &Plan) -> Result<Vec<Figure>> {
     let server = Server::start()?;
     let mut figures = Vec::new();

@@ -47,6 +47,11 @@ const MEASUREMENTS: [(&str, Measure, bool); 8] = [
     ("idle", idle::measure, true),
 ];
 
+/// What can be asked for one by one.
+pub(crate) fn names() -> Vec<&'static str> {
+    MEASUREMENTS.iter().map(|measurement| measurement.0).collect()
+}
+
 pub(crate) fn run(plan: &Plan) -> Result<Vec<Figure>> {
     let server = Server::start()?;
     let mut figures = Vec::new();

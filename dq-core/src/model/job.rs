@@ -84,7 +84,7 @@ pub struct Job {
     pub key: Option<JobKey>,
     /// When it is due next: as scheduled, or as the last retry, snooze or reschedule put it.
     pub due: Timestamp,
-    /// When the store accepted it.
+    /// When the store accepted it, to within a second.
     pub created: Timestamp,
     /// The encoded payload.
     pub payload: Bytes,

@@ -1,6 +1,7 @@
 //! The broker or its nodes, and how a connection to one of them is made.
 
 use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,6 +14,7 @@ use lapin::uri::{AMQPAuthority, AMQPQueryString, AMQPScheme, AMQPUri, AMQPUserIn
 use lapin::{AsyncTcpStream, Connection, ConnectionProperties};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
+use tokio::net::lookup_host;
 
 use super::address::Address;
 use super::cut::Cut;
@@ -114,14 +116,16 @@ impl Server {
         let slot = cut.slot();
         let tls = self.tls.clone();
         let runtime = lapin::runtime::default_runtime()?;
+        // Not in the client's own thread, which panics if the program ends while it resolves a name.
+        let resolving = tokio::time::timeout(CONNECT_TIMEOUT, lookup_host((host, port)));
+        let resolved = resolving.await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+        let places: Vec<SocketAddr> = resolved?.collect();
         let connecting = Connection::connector(
             self.uri(host, port),
             runtime,
             async move |uri: AMQPUri, runtime| {
                 let opening = async {
-                    let place = (uri.authority.host.clone(), uri.authority.port);
-                    let place = runtime.to_socket_addrs(place);
-                    let stream = AsyncTcpStream::connect(&runtime, place).await?;
+                    let stream = AsyncTcpStream::connect(&runtime, places.clone()).await?;
                     if let AsyncTcpStream::Plain(stream) = &stream {
                         slot.keep(stream.get_ref())?;
                     }

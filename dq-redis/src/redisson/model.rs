@@ -6,6 +6,7 @@ use dq_core::JobId;
 use dq_servers::shared_redis;
 
 use super::member::{Format, JAVA, Member, Width, eight, mark, parse, to_java, u48};
+use crate::handle;
 use crate::script::PRELUDE;
 
 /// Packs a job as a member.
@@ -191,7 +192,8 @@ fn the_script_packs_and_parses_as_this_does() {
             include_str!("../scripts/redisson/java.lua"),
             "local member = pack_member(mark_of(ARGV[1]), ARGV[2])
              local format, mark, payload = parse(member)
-             return { member, format, id_of(mark), payload }",
+             local handle, tail = name_of(mark)
+             return { member, format, id_of(mark), payload, handle .. tail }",
         ]
         .concat();
         for (id, payload) in ids.iter().flat_map(|id| [(id, ""), (id, "a payload")]) {
@@ -200,12 +202,14 @@ fn the_script_packs_and_parses_as_this_does() {
             let words: [&[u8]; 6] =
                 [b"EVAL", script.as_bytes(), b"0", &bytes, payload.as_bytes(), b""];
             let answer = redis.command_bytes(&words);
-            let [member, said, id_said, payload_said] = answer.list() else {
+            let [member, said, id_said, payload_said, name_said] = answer.list() else {
                 panic!("{answer:?}");
             };
             assert_eq!(member.bytes(), pack(format, Width::Eight, *id, payload.as_bytes()));
             assert_eq!((said.text(), payload_said.text()), (name.to_owned(), payload.to_owned()));
-            assert_eq!(id_said.bytes(), id_in(format, *id).to_bytes());
+            let id = id_in(format, *id);
+            assert_eq!(id_said.bytes(), id.to_bytes());
+            assert_eq!(name_said.bytes(), handle::full(id));
         }
     }
 }

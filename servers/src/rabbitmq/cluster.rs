@@ -6,6 +6,12 @@ use std::time::{Duration, Instant};
 
 use crate::rabbitmq::{PATIENCE, RabbitMq};
 
+/// How many nodes run, and which are cut off, as a node sees it.
+const WELL: &str = "{length(rabbit_nodes:all_running()), rabbit_node_monitor:partitions()}";
+
+/// How long a cluster may take to see by itself that none is cut off any more.
+const RECOVERY: Duration = Duration::from_secs(20);
+
 /// Several nodes that share users, virtual hosts and queues. Dropping it ends them.
 #[derive(Debug)]
 pub struct RabbitCluster {
@@ -101,22 +107,25 @@ impl RabbitCluster {
         }
     }
 
-    /// As [`reconnect`](Self::reconnect); then waits until all is [well](Self::until_well). Unless
-    /// RabbitMQ does so itself, those that were cut off are killed and started again, as their
-    /// operator would have to: what they believed meanwhile is forgotten.
+    /// As [`reconnect`](Self::reconnect); then waits until all is [well](Self::until_well). Those that
+    /// were cut off are [made to forget](Self::forget) what they believed meanwhile.
     pub fn heal(&self) {
         let apart = self.apart().clone();
         self.reconnect();
-        for node in apart.into_iter().map(|place| &self.nodes[place]) {
-            let handling = node.eval("application:get_env(rabbit, cluster_partition_handling)");
-            if handling == "{ok,ignore}" {
-                // Not in the orderly way, for which RabbitMQ would wait a minute if a client still
-                // publishes to a queue that had no leader.
-                node.kill();
-                node.restart();
-            }
-        }
+        apart.into_iter().for_each(|place| Self::forget(&self.nodes[place]));
         self.until_well();
+    }
+
+    /// Kills a node that was cut off, and starts it again, as its operator would have to; nothing is
+    /// done if RabbitMQ does so itself.
+    fn forget(node: &RabbitMq) {
+        let handling = node.eval("application:get_env(rabbit, cluster_partition_handling)");
+        if handling == "{ok,ignore}" {
+            // Not in the orderly way, for which RabbitMQ would wait a minute if a client still
+            // publishes to a queue that had no leader.
+            node.kill();
+            node.restart();
+        }
     }
 
     /// Kills all nodes, like a power cut, and starts them again: together, since each waits for
@@ -141,12 +150,28 @@ impl RabbitCluster {
     }
 
     /// Waits until each node says that all are running, knows of no partition, and answers, for
-    /// instance after one was started again. Panics after two minutes.
+    /// instance after one was started again. One that was away too shortly for the others to see, or
+    /// that had no time to answer them, is cut off for good: it is [made to forget](Self::forget) it.
+    /// Panics after two minutes.
     pub fn until_well(&self) {
         let all = format!("{{{},[]}}", self.nodes.len());
+        let deadline = Instant::now() + PATIENCE;
         for node in &self.nodes {
-            let seen = "{length(rabbit_nodes:all_running()), rabbit_node_monitor:partitions()}";
-            self.until(node, seen, &all);
+            let mut patience = Instant::now() + RECOVERY;
+            loop {
+                let seen = node.try_eval(WELL);
+                if seen.as_deref() == Ok(&all) {
+                    break;
+                }
+                if Instant::now() > deadline {
+                    panic!("{}: {WELL} is {seen:?}; log:\n{}", node.node(), node.last_words());
+                }
+                if Instant::now() > patience && seen.is_ok_and(|seen| !seen.ends_with(",[]}")) {
+                    Self::forget(node);
+                    patience = Instant::now() + RECOVERY;
+                }
+                thread::sleep(Duration::from_millis(20));
+            }
             // One that has paused is running before it takes connections.
             node.must_be_ready();
         }

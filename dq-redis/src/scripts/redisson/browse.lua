@@ -82,7 +82,7 @@ if state == 's' or state == 'r' then
       changed = true
     else
       local note = unpack_note(mark, redis.call('HGET', lane.outside, mark))
-      local handle, tail = fold(id_of(mark))
+      local handle, tail = name_of(mark)
       found[#found + 1] = {
         at = at, place = '\1' .. string.sub(member .. string.rep('\0', 15), 1, 15),
         handle = note and note.handle or handle,

@@ -21,19 +21,28 @@ local function columns()
   }
 end
 
--- Fetches jobs: a few, and then as many as would fit if they were all as large as those. `fetch` gets
--- how many there are and how many more are wanted, and says how many it found and their bytes.
+local spare = columns()
+
+-- Fetches jobs, a few at a time: twice as many if those before were so small that they will fit.
+-- `fetch` gets how many there are and how many more are wanted, and says how many it found.
 local function some(most, fetch)
-  local found, bytes = columns(), 0
+  local found, bytes = spare, 0
   local few = math.min(most, FEW)
   while few > 0 do
-    local added, more = fetch(found, found.n, few)
-    found.n, bytes = found.n + added, bytes + more
+    local before = found.n
+    local added = fetch(found, before, few)
+    found.n = before + added
+    for i = before + 1, found.n do
+      bytes = bytes + #found.records[i]
+    end
     if added < few or bytes > room then
       break
     end
-    local fit = math.floor((room - bytes) * found.n / (bytes + 1))
-    few = math.min(most - found.n, 3 * found.n, math.max(fit, 1))
+    local fit = bytes * 2 * FEW < (room - bytes) * found.n
+    few = math.min(most - found.n, fit and 2 * FEW or FEW)
+  end
+  if found.n > 0 then
+    spare = columns()
   end
   return found
 end
@@ -41,14 +50,13 @@ end
 -- Payloads in Java's target list. They have no due time, and get an id once they are taken.
 local function target_due(lane, most)
   return some(most, function(found, n, number)
-    local payloads, bytes = redis.call('LRANGE', lane.target, n, n + number - 1), 0
+    local payloads = redis.call('LRANGE', lane.target, n, n + number - 1)
     for i = 1, #payloads do
       local payload = payloads[i]
       found.dues[n + i], found.handles[n + i], found.raws[n + i] = now, false, false
       found.payloads[n + i], found.records[n + i] = payload, payload
-      bytes = bytes + #payload
     end
-    return #payloads, bytes
+    return #payloads
   end)
 end
 
@@ -57,9 +65,9 @@ local function native_due(lane, most)
   return some(most, function(found, n, number)
     local entries = redis.call(
       'ZRANGEBYSCORE', lane.due, '-inf', this_instant, 'WITHSCORES', 'LIMIT', n, number)
-    local added, bytes = #entries / 2, 0
+    local added = #entries / 2
     if added == 0 then
-      return 0, 0
+      return 0
     end
     for i = 1, added do
       found.handles[n + i], found.dues[n + i] = entries[2 * i - 1], instant(entries[2 * i])
@@ -70,9 +78,8 @@ local function native_due(lane, most)
       local record = records[i] or ''
       found.records[n + i], found.raws[n + i] = record, states[i]
       found.foreign[n + i] = #found.handles[n + i] ~= HANDLE_BYTES or #record < RECORD_BYTES
-      bytes = bytes + #record
     end
-    return added, bytes
+    return added
   end)
 end
 
@@ -81,9 +88,9 @@ local function java_due(lane, most)
   return some(most, function(found, n, number)
     local entries = redis.call(
       'ZRANGEBYSCORE', lane.timeout, '-inf', this_instant, 'WITHSCORES', 'LIMIT', n, number)
-    local added, bytes = #entries / 2, 0
+    local added = #entries / 2
     if added == 0 then
-      return 0, 0
+      return 0
     end
     for i = 1, added do
       local member = entries[2 * i - 1]
@@ -91,7 +98,6 @@ local function java_due(lane, most)
       found.members[n + i], found.dues[n + i] = member, instant(entries[2 * i])
       found.marks[n + i], found.payloads[n + i] = mark or '', payload or ''
       found.foreign[n + i] = not format
-      bytes = bytes + #member
     end
     local notes = redis.call('HMGET', lane.outside, unpack(found.marks, n + 1))
     for i = 1, added do
@@ -99,13 +105,13 @@ local function java_due(lane, most)
       local handle, header = read_note(mark, notes[i])
       if not handle then
         local tail
-        handle, tail = fold(id_of(mark))
+        handle, tail = name_of(mark)
         header = plain_record(tail, '')
       end
       found.noted[n + i], found.raws[n + i] = notes[i] and true, false
       found.handles[n + i], found.records[n + i] = handle, header .. payload
     end
-    return added, bytes
+    return added
   end)
 end
 
@@ -138,11 +144,15 @@ end
 -- Names what has no id. So has what bears that of another job, whether by chance or by garbage: it
 -- must not take that one's place. Names are made of tokens, which no lane gives out twice.
 local function name(lane, handles, records, payloads, token)
-  local names = {}
+  local names, new = {}, false
   for i = 1, #handles do
-    names[i] = handles[i] or ''
+    names[i] = payloads[i] and handles[i] or ''
+    new = new or payloads[i]
   end
-  local present = #names > 0 and redis.call('HMGET', lane.job, unpack(names))
+  if not new then
+    return
+  end
+  local present = redis.call('HMGET', lane.job, unpack(names))
   local used = {}
   for i = 1, #names do
     local handle = handles[i]

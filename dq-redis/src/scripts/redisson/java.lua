@@ -62,6 +62,19 @@ local function id_of(mark)
   return string.sub(mark .. string.rep('\0', 16), 1, 16)
 end
 
+-- Handle and tail of the id that stands in a member as this mark. For the marks that most have in one
+-- go.
+local function name_of(mark)
+  if #mark ~= 15 then
+    return fold(id_of(mark))
+  end
+  local head = struct.unpack('>I6', mark)
+  local c, d, e, f = string.byte(mark, 12, 15)
+  return struct.pack('>I6', math.floor(head / 16)) .. string.char(112 + head % 16)
+      .. string.sub(mark, 7, 11) .. string.char(bit.bxor(c, e), bit.bxor(d, f)),
+    string.sub(mark, 14)
+end
+
 local function front_of(mark)
   if FORMAT == 'legacy' then
     return mark

@@ -176,7 +176,8 @@ local function settle_rival(i, due)
   end
 end
 
-for i = 1, jobs do
+-- Stores a job that may meet one with its handle, mark or key, or says which it met.
+local function store_or_meet(i)
   local due, mark = args[DUES + i], args[MARKS + i]
   local note = nil
   if notes[i] or stored[mark] then
@@ -205,6 +206,18 @@ for i = 1, jobs do
     settle_rival(i, due)
   else
     store(i, due)
+  end
+end
+
+local meets = twins or with_keys > 0
+for i = 1, jobs do
+  meets = meets or native[i] or notes[i] or waiting[i]
+end
+for i = 1, jobs do
+  if meets then
+    store_or_meet(i)
+  else
+    store(i, args[DUES + i])
   end
 end
 flush()

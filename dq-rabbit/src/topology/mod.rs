@@ -4,21 +4,21 @@
 //! broker, and ends the channel. So declaring has a channel of its own, on which everything is sent
 //! before the first answer is read.
 
+mod item;
+
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dq_core::{QueueName, Result};
-use futures_util::future::{BoxFuture, FutureExt, ready};
-use lapin::options::{
-    ExchangeBindOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions,
-};
+use futures_util::future::BoxFuture;
 use lapin::types::{AMQPValue, FieldTable, LongString, ShortString};
 use lapin::{Channel, ExchangeKind};
 
+use self::item::Item;
 use crate::config::{QueueKind, RabbitConfig, TopologyMode};
 use crate::connect::Link;
-use crate::error::{self, Effect, Right};
+use crate::error::{self, Effect};
 use crate::ladder::{self, LEVELS, Ladder, Step};
 use crate::names::{Names, Topic};
 
@@ -39,17 +39,6 @@ const PATIENCE: u32 = 6;
 
 /// The exchange type of the plugin.
 const DELAYED: &str = "x-delayed-message";
-
-/// One thing to declare.
-#[derive(Debug, Clone)]
-enum Item {
-    Exchange(ShortString, ExchangeKind, FieldTable),
-    Queue(ShortString, FieldTable),
-    /// From an exchange to a queue, by a key.
-    Bind(ShortString, ShortString, ShortString),
-    /// From an exchange to an exchange, by a key.
-    Chain(ShortString, ShortString, ShortString),
-}
 
 /// Declares what is needed, once.
 pub(crate) struct Topology {
@@ -174,10 +163,9 @@ impl Topology {
     /// Sends all items, then reads the answers, which come in the same order.
     async fn send(&self, channel: &Channel, items: &[Item], passive: bool) -> Result<(), Refusal> {
         let server = self.link.server();
-        let patience = server.response_timeout * PATIENCE;
         let answers: Vec<_> = items.iter().map(|item| item.send(channel, passive)).collect();
         for (place, answer) in answers.into_iter().enumerate() {
-            let Ok(answer) = tokio::time::timeout(patience, answer).await else {
+            let Some(answer) = self.patiently(answer).await else {
                 let error = match self.link.blocked() {
                     Some(why) => error::blocked("declare", server, &why),
                     None => error::timed_out("declare", Effect::None, server),
@@ -195,6 +183,20 @@ impl Topology {
             }
         }
         Ok(())
+    }
+
+    /// What is answered, unless that takes too long, or the broker is known to answer nobody.
+    async fn patiently<T>(&self, mut answer: BoxFuture<'_, T>) -> Option<T> {
+        for _ in 0..PATIENCE {
+            let patience = self.link.server().response_timeout;
+            if let Ok(answer) = tokio::time::timeout(patience, &mut answer).await {
+                return Some(answer);
+            }
+            if self.link.blocked().is_some() {
+                break;
+            }
+        }
+        None
     }
 
     fn everything(&self) -> Vec<Item> {
@@ -315,71 +317,6 @@ struct Refusal {
     place: usize,
     code: Option<u16>,
     error: dq_core::Error,
-}
-
-impl Item {
-    /// The right that is lacking if this is refused with that text: a binding needs that of reading
-    /// where messages come from and of writing where they go, and so does an argument that names an
-    /// exchange.
-    fn lacking(&self, text: &str) -> Right {
-        let names = |kind: &str, name: &ShortString| text.contains(&format!("{kind} '{name}'"));
-        match self {
-            Self::Exchange(name, ..) if names("exchange", name) => Right::Configure,
-            Self::Queue(name, _) if names("queue", name) => Right::Configure,
-            Self::Bind(from, ..) | Self::Chain(from, ..) if names("exchange", from) => Right::Read,
-            _ => Right::Write,
-        }
-    }
-
-    /// Sends it; what is returned waits for the answer.
-    fn send(&self, channel: &Channel, passive: bool) -> BoxFuture<'static, lapin::Result<()>> {
-        let mut answer = self.clone().ask(channel.clone(), passive).boxed();
-        // The client sends when it is first polled, and remembers the answer until the next time.
-        match (&mut answer).now_or_never() {
-            Some(known) => ready(known).boxed(),
-            None => answer,
-        }
-    }
-
-    async fn ask(self, channel: Channel, passive: bool) -> lapin::Result<()> {
-        let none = FieldTable::default();
-        match self {
-            Self::Exchange(name, kind, arguments) => {
-                let options = ExchangeDeclareOptions {
-                    passive,
-                    durable: true,
-                    ..ExchangeDeclareOptions::default()
-                };
-                channel.exchange_declare(name, kind, options, arguments).await
-            }
-            Self::Queue(name, arguments) => {
-                let options = QueueDeclareOptions {
-                    passive,
-                    durable: true,
-                    ..QueueDeclareOptions::default()
-                };
-                channel.queue_declare(name, options, arguments).await.map(drop)
-            }
-            Self::Bind(exchange, queue, key) => {
-                channel.queue_bind(queue, exchange, key, QueueBindOptions::default(), none).await
-            }
-            Self::Chain(from, to, key) => {
-                channel.exchange_bind(to, from, key, ExchangeBindOptions::default(), none).await
-            }
-        }
-    }
-}
-
-impl std::fmt::Display for Item {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Exchange(name, ..) => write!(f, "exchange {name}"),
-            Self::Queue(name, ..) => write!(f, "queue {name}"),
-            Self::Bind(from, to, key) | Self::Chain(from, to, key) => {
-                write!(f, "binding {key} from {from} to {to}")
-            }
-        }
-    }
 }
 
 /// Ends a channel that has done its work, or has been ended already.
