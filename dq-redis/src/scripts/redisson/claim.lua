@@ -21,7 +21,7 @@ local function columns()
   }
 end
 
-local spare = columns()
+local nothing, spare = columns(), columns()
 
 -- Fetches jobs, a few at a time: twice as many if those before were so small that they will fit.
 -- `fetch` gets how many there are and how many more are wanted, and says how many it found.
@@ -41,9 +41,10 @@ local function some(most, fetch)
     local fit = bytes * 2 * FEW < (room - bytes) * found.n
     few = math.min(most - found.n, fit and 2 * FEW or FEW)
   end
-  if found.n > 0 then
-    spare = columns()
+  if found.n == 0 then
+    return nothing
   end
+  spare = columns()
   return found
 end
 
@@ -171,7 +172,7 @@ end
 local function lease(lane, most, last, ends, reply)
   local listed = target_due(lane, most)
   local native = native_due(lane, most - listed.n)
-  local java = FAIR and columns() or java_due(lane, most - listed.n)
+  local java = FAIR and nothing or java_due(lane, most - listed.n)
   local strays, n = {}, 0
   local handles, dues, records, raws, payloads = {}, {}, {}, {}, {}
   local members, marks, notes = {}, {}, {}
