@@ -10,7 +10,7 @@ use crate::rabbitmq::{PATIENCE, RabbitMq};
 const WELL: &str = "{length(rabbit_nodes:all_running()), rabbit_node_monitor:partitions()}";
 
 /// How long a cluster may take to see by itself that none is cut off any more.
-const RECOVERY: Duration = Duration::from_secs(20);
+const RECOVERY: Duration = Duration::from_secs(10);
 
 /// Several nodes that share users, virtual hosts and queues. Dropping it ends them.
 #[derive(Debug)]
@@ -152,29 +152,25 @@ impl RabbitCluster {
     /// Waits until each node says that all are running, knows of no partition, and answers, for
     /// instance after one was started again. One that was away too shortly for the others to see, or
     /// that had no time to answer them, is cut off for good: it is [made to forget](Self::forget) it.
-    /// Panics after two minutes.
+    /// Panics after four minutes.
     pub fn until_well(&self) {
         let all = format!("{{{},[]}}", self.nodes.len());
-        let deadline = Instant::now() + PATIENCE;
-        for node in &self.nodes {
-            let mut patience = Instant::now() + RECOVERY;
-            loop {
-                let seen = node.try_eval(WELL);
-                if seen.as_deref() == Ok(&all) {
-                    break;
-                }
-                if Instant::now() > deadline {
-                    panic!("{}: {WELL} is {seen:?}; log:\n{}", node.node(), node.last_words());
-                }
-                if Instant::now() > patience && seen.is_ok_and(|seen| !seen.ends_with(",[]}")) {
-                    Self::forget(node);
-                    patience = Instant::now() + RECOVERY;
-                }
-                thread::sleep(Duration::from_millis(20));
+        let deadline = Instant::now() + PATIENCE * 2;
+        let mut patience = Instant::now() + RECOVERY;
+        let unwell = |node: &&RabbitMq| node.try_eval(WELL).as_deref() != Ok(&all);
+        while let Some(node) = self.nodes.iter().find(unwell) {
+            let seen = node.try_eval(WELL);
+            if Instant::now() > deadline {
+                panic!("{}: {WELL} is {seen:?}; log:\n{}", node.node(), node.last_words());
             }
-            // One that has paused is running before it takes connections.
-            node.must_be_ready();
+            if Instant::now() > patience && seen.is_ok_and(|seen| !seen.ends_with(",[]}")) {
+                Self::forget(node);
+                patience = Instant::now() + RECOVERY;
+            }
+            thread::sleep(Duration::from_millis(20));
         }
+        // One that has paused is running before it takes connections.
+        self.nodes.iter().for_each(RabbitMq::must_be_ready);
     }
 
     /// The names of all nodes but that at `place`, as Erlang writes them.
