@@ -64,8 +64,9 @@ impl Server {
         let micros = longer_than.as_micros().to_string();
         let mut connection = self.redis.connect();
         for command in [
-            // First, since to forget many calls is a long one itself.
-            &["SLOWLOG", "RESET"][..],
+            // To forget many calls is a long one itself, and would be noted as soon as they are gone.
+            &["CONFIG", "SET", "slowlog-log-slower-than", "-1"][..],
+            &["SLOWLOG", "RESET"],
             &["CONFIG", "SET", "slowlog-max-len", "100000"],
             &["CONFIG", "SET", "slowlog-log-slower-than", &micros],
         ] {
