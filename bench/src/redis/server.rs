@@ -15,7 +15,8 @@ pub(super) struct Server {
 impl Server {
     pub(super) fn start() -> Result<Self> {
         install::redis()?;
-        Ok(Self { redis: Redis::start() })
+        // What is slow is noted only where that is asked for.
+        Ok(Self { redis: Redis::options().set("slowlog-log-slower-than", "-1").start() })
     }
 
     /// `HOST:PORT`.
@@ -63,23 +64,24 @@ impl Server {
     pub(super) fn watch_calls(&self, longer_than: Duration) {
         let micros = longer_than.as_micros().to_string();
         let mut connection = self.redis.connect();
-        for command in [
-            // To forget many calls is a long one itself, and would be noted as soon as they are gone.
-            &["CONFIG", "SET", "slowlog-log-slower-than", "-1"][..],
-            &["SLOWLOG", "RESET"],
-            &["CONFIG", "SET", "slowlog-max-len", "100000"],
-            &["CONFIG", "SET", "slowlog-log-slower-than", &micros],
-        ] {
-            assert!(connection.command(command).is_ok());
+        for setting in [["slowlog-max-len", "100000"], ["slowlog-log-slower-than", &micros]] {
+            assert!(connection.command(&["CONFIG", "SET", setting[0], setting[1]]).is_ok());
         }
     }
 
-    /// The calls noted since [`Self::watch_calls`], by their lengths.
+    /// The calls noted since [`Self::watch_calls`], by their lengths. Notes no more, and forgets them:
+    /// they take memory, and to forget many is a long call itself.
     pub(super) fn noted_calls(&self) -> Vec<Duration> {
-        let noted = self.redis.command(&["SLOWLOG", "GET", "-1"]);
+        let mut connection = self.redis.connect();
+        let noted = connection.command(&["SLOWLOG", "GET", "-1"]);
         let micros = noted.list().iter().map(|call| call.list()[2].int().unsigned_abs());
         let mut calls: Vec<Duration> = micros.map(Duration::from_micros).collect();
         calls.sort_unstable();
+        for command in
+            [&["CONFIG", "SET", "slowlog-log-slower-than", "-1"][..], &["SLOWLOG", "RESET"]]
+        {
+            assert!(connection.command(command).is_ok());
+        }
         calls
     }
 }
