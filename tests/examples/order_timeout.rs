@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use dq::Dq;
@@ -140,9 +141,12 @@ fn what_is_not_there_is_not_found() {
 #[test]
 fn killed_and_started_again_it_knows_its_orders_and_their_timeouts() {
     let dir = tempfile::tempdir().unwrap();
-    let mut shop = Shop::open(dir.path(), "1");
-    let (unpaid, paid) = (shop.order(), shop.order());
+    let mut shop = Shop::open(dir.path(), "600");
+    let paid = shop.order();
     assert_eq!(shop.ask("POST", &format!("/orders/{paid}/pay")).0, 200);
+    shop.program.kill();
+    let mut shop = Shop::open(dir.path(), "1");
+    let unpaid = shop.order();
     shop.program.kill();
     let shop = Shop::open(dir.path(), "600");
     shop.wait_until_cancelled(unpaid);
@@ -155,7 +159,14 @@ fn killed_while_orders_come_in_there_is_none_without_a_timeout() {
     let mut shop = Shop::open(dir.path(), "600");
     let address = shop.address.clone();
     // Orders one after the other until the shop is gone, in the middle of one as like as not.
-    let customer = std::thread::spawn(move || while order_over(&address).is_ok() {});
+    let (answered, answers) = channel();
+    let customer = std::thread::spawn(move || {
+        while order_over(&address).is_ok() {
+            // Only the first is waited for.
+            let _ = answered.send(());
+        }
+    });
+    answers.recv_timeout(PATIENCE).expect("the first order is answered");
     std::thread::sleep(Duration::from_millis(300));
     shop.program.kill();
     customer.join().unwrap();

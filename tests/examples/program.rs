@@ -51,12 +51,43 @@ impl Program {
         self.child.wait().expect("the example has ended");
     }
 
-    /// A signal by name, such as `TERM`.
+    /// A signal by name, such as `TERM`, as soon as the example listens for it.
     #[cfg(unix)]
     pub(crate) fn signal(&self, name: &str) {
+        self.wait_until_it_listens_for(name);
         let signal = format!("-{name}");
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args([signal, pid]).status().expect("kill runs").success());
+    }
+
+    /// An example says what it does just before it listens, and until then a signal would kill it.
+    #[cfg(target_os = "linux")]
+    fn wait_until_it_listens_for(&self, name: &str) {
+        let signal = match name {
+            "INT" => 2,
+            "TERM" => 15,
+            other => panic!("{other} has no number here"),
+        };
+        let start = Instant::now();
+        while self.caught_signals() & (1 << (signal - 1)) == 0 {
+            assert!(start.elapsed() < PATIENCE, "the example does not listen for SIG{name}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// The signals for which it has a handler, a bit each.
+    #[cfg(target_os = "linux")]
+    fn caught_signals(&self) -> u64 {
+        let path = format!("/proc/{}/status", self.child.id());
+        let status = std::fs::read_to_string(path).expect("the example has a status");
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        u64::from_str_radix(caught.expect("a line of signals").trim(), 16).expect("a mask")
+    }
+
+    /// Elsewhere nobody can tell, so it gets plenty of time.
+    #[cfg(all(unix, not(target_os = "linux")))]
+    fn wait_until_it_listens_for(&self, _name: &str) {
+        std::thread::sleep(Duration::from_secs(1));
     }
 
     /// Waits for the end.

@@ -30,7 +30,7 @@ const CASES: [Case; 16] = [
         point: None,
         ..case("handler", Plan::AbortAtFirst, Point::Started, Some((0, 1)), TWICE)
     },
-    case("renew", Plan::Linger, Point::Renewed, Some((0, 1)), TWICE),
+    case("renew", Plan::LingerAtFirst, Point::Renewed, Some((0, 1)), TWICE),
     case("finish", Plan::Succeed, Point::Finished, Some((0, 1)), TWICE),
     case("settle", Plan::Succeed, Point::Settled, None, ONCE),
     case("finish/skip", Plan::SkipIt, Point::Finished, Some((0, 1)), TWICE),
@@ -47,8 +47,8 @@ const CASES: [Case; 16] = [
     case("settle/snooze", Plan::SnoozeAtFirst, Point::Settled, Some((0, 1)), TWICE),
     Case { dead: true, ..case("finish/dead", Plan::Die, Point::Finished, Some((0, 1)), TWICE) },
     Case { dead: true, ..case("settle/dead", Plan::Die, Point::Settled, Some((1, 1)), ONCE) },
-    case("stop", Plan::Linger, Point::Stopping, Some((0, 1)), TWICE),
-    case("release", Plan::Linger, Point::Released, Some((0, 1)), TWICE),
+    case("stop", Plan::LingerAtFirst, Point::Stopping, Some((0, 1)), TWICE),
+    case("release", Plan::LingerAtFirst, Point::Released, Some((0, 1)), TWICE),
 ];
 
 const ONCE: &[(u32, u32)] = &[(1, 1)];

@@ -19,8 +19,8 @@ use tokio::sync::Notify;
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) enum Plan {
     Succeed,
-    /// Takes longer than a lease, so that it must be renewed.
-    Linger,
+    /// Takes longer than a lease, once, so that it must be renewed.
+    LingerAtFirst,
     FailAtFirst,
     SnoozeAtFirst,
     SkipIt,
@@ -40,14 +40,16 @@ pub(crate) async fn faulty(ctx: JobContext, State(log): State<Log>, plan: Plan) 
     log.note(&ctx)?;
     match plan {
         Plan::Succeed => Ok(Outcome::Done),
-        Plan::Linger => {
+        Plan::LingerAtFirst if ctx.deliveries() == 1 => {
             ctx.sleep(1_500.millis()).await;
             Ok(Outcome::Done)
         }
         Plan::FailAtFirst if ctx.attempt() == 1 => Err("not at the first attempt".into()),
         Plan::SnoozeAtFirst if ctx.deliveries() == 1 => Ok(Outcome::snooze(1.seconds())),
         Plan::AbortAtFirst if ctx.deliveries() == 1 => std::process::abort(),
-        Plan::FailAtFirst | Plan::SnoozeAtFirst | Plan::AbortAtFirst => Ok(Outcome::Done),
+        Plan::LingerAtFirst | Plan::FailAtFirst | Plan::SnoozeAtFirst | Plan::AbortAtFirst => {
+            Ok(Outcome::Done)
+        }
         Plan::SkipIt => Ok(Outcome::skip("as planned")),
         Plan::Die => Ok(Outcome::dead("as planned")),
     }
