@@ -36,11 +36,12 @@ async fn an_alarm_that_another_program_sets_wakes_who_listens() {
 async fn the_alarm_of_a_job_wakes_when_it_expires() {
     let server = server();
     let backend = open_on(&server).await;
-    let receipt = schedule(&backend, job(&queue(), Due::from(Duration::from_millis(300)))).await;
+    let receipt = schedule(&backend, job(&queue(), Due::from(HOUR))).await;
     let key = alarm("dq", receipt.due, &queue());
     assert_eq!(server.command(&["PEXPIRETIME", &key]).int(), receipt.due.as_millis());
     // What the native backend has published is over.
     let mut wakeups = listen(&backend, &queue()).await;
+    assert_eq!(server.command(&["PEXPIRE", &key, "1"]).int(), 1);
     until_expired(&server, &key).await;
     assert_eq!(hint(&mut wakeups).await, receipt.due);
 }

@@ -11,7 +11,7 @@ use dq_redis::{RedisExpiryBackend, RedisExpiryConfig};
 use dq_servers::Redis;
 
 /// What does not happen within this time does not happen.
-pub(crate) const BOUND: Duration = Duration::from_secs(10);
+pub(crate) const BOUND: Duration = Duration::from_secs(60);
 
 /// A due time that no clock reaches and no other job has.
 pub(crate) const FAR: Timestamp = Timestamp::from_millis(9_000_000_000_000);

@@ -12,6 +12,8 @@ use dq_servers::Redis;
 
 use crate::stand::{by_id, claim, done, job, keyed, later, queue};
 
+const HOUR: Duration = Duration::from_secs(3_600);
+
 macro_rules! demand {
     ($fine:expr, $what:literal) => {
         if !$fine {
@@ -29,29 +31,30 @@ fn told(error: dq_core::Error) -> String {
     error.to_string()
 }
 
-/// What every backend can do, on a queue of its own.
-pub(crate) async fn whole_flow(backend: &Arc<dyn Backend>) -> Result<(), String> {
+/// What every backend can do, on a queue of its own. It waits so long for each hint.
+pub(crate) async fn whole_flow(
+    backend: &Arc<dyn Backend>,
+    patience: Duration,
+) -> Result<(), String> {
     let name = new_name();
     let (q, name) = (queue(&name), name.as_str());
-    let hint = Duration::from_millis(500);
     let by_key = |key| JobRef::new(q.clone(), dq_core::JobKey::new(key).expect("a key"));
 
     backend.now().await.map_err(told)?;
     let mut wakeups = backend.listen(std::slice::from_ref(&q)).await.map_err(told)?;
-    let connected = tokio::time::timeout(hint, wakeups.next()).await;
-    demand!(connected.is_ok(), "it does not listen");
+    demand!(woken(&mut wakeups, patience).await, "it does not listen");
     let (first, waits, dies) = (keyed(name, "k"), later(job(name)), keyed(name, "dies"));
     let large = NewJob { payload: vec![b'x'; 9_000].into(), ..job(name) };
     let jobs = vec![first, waits.clone(), dies, large];
     backend.schedule(jobs).await.map_err(told)?;
-    let next = tokio::time::timeout(hint, wakeups.next()).await;
+    let next = tokio::time::timeout(patience, wakeups.next()).await;
     demand!(next.is_ok_and(|hint| hint.due.as_millis() > 0), "no hint");
     let view = backend.get(&by_key("k")).await.map_err(told)?;
     demand!(view.is_some(), "not found by its key");
     let mut page = BrowseParams { queue: &q, state: JobState::Ready, after: None, limit: 1 };
     page.after = backend.browse(page).await.map_err(told)?.next;
     demand!(backend.browse(page).await.map_err(told)?.jobs.len() == 1, "no second page");
-    let to = [dq_core::Reschedule { job: by_id(&waits), due: Due::After(hint * 9_999) }];
+    let to = [dq_core::Reschedule { job: by_id(&waits), due: Due::After(HOUR) }];
     backend.reschedule(&to).await.map_err(told)?;
     let cancelled = backend.cancel(&[by_id(&waits)]).await.map_err(told)?;
     demand!(cancelled == [Cancelled::Cancelled], "not cancelled");
@@ -63,7 +66,7 @@ pub(crate) async fn whole_flow(backend: &Arc<dyn Backend>) -> Result<(), String>
     let renewals: Vec<_> = claimed
         .jobs
         .iter()
-        .map(|leased| Renewal { lease: leased.lease(), lease_for: hint })
+        .map(|leased| Renewal { lease: leased.lease(), lease_for: HOUR })
         .collect();
     backend.renew(&renewals).await.map_err(told)?;
     let mut settlements: Vec<Settlement> = done(&claimed);
@@ -92,8 +95,8 @@ pub(crate) async fn whole_flow(backend: &Arc<dyn Backend>) -> Result<(), String>
     unreachable.map_or(Ok(()), |finding| Err(finding.what))
 }
 
-async fn woken(wakeups: &mut Wakeups) -> bool {
-    tokio::time::timeout(Duration::from_secs(1), wakeups.next()).await.is_ok()
+async fn woken(wakeups: &mut Wakeups, patience: Duration) -> bool {
+    tokio::time::timeout(patience, wakeups.next()).await.is_ok()
 }
 
 /// What only the Redisson backend does: with `order_list=lazy&index=keyed` as `lazy`, and with
@@ -102,6 +105,7 @@ pub(crate) async fn flow_beside_java(
     redis: &Redis,
     lazy: &Arc<dyn Backend>,
     strict: &Arc<dyn Backend>,
+    patience: Duration,
 ) -> Result<(), String> {
     let name = new_name();
     let q = queue(&name);
@@ -111,7 +115,7 @@ pub(crate) async fn flow_beside_java(
     // Past what is said because connections are there.
     while tokio::time::timeout(Duration::from_millis(20), wakeups.next()).await.is_ok() {}
     redis.command(&["RPUSH", &name, "\"direct\""]);
-    demand!(woken(&mut wakeups).await, "nobody looks at the list");
+    demand!(woken(&mut wakeups, patience).await, "nobody looks at the list");
     let claimed = claim(&**lazy, &[&name], 9).await.map_err(told)?;
     demand!(claimed.jobs.len() == 1, "the list was not taken from");
     lazy.settle(&done(&claimed)).await.map_err(told)?;

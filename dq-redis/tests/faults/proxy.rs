@@ -48,7 +48,7 @@ impl Proxy {
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("redis://{}/0?response_timeout=2s", self.address)
+        format!("redis://{}/0?response_timeout=10s", self.address)
     }
 
     /// After so many more bytes to the server, the connection that would carry them is cut.

@@ -1,12 +1,13 @@
 //! The rights that the documentation of the crate lists suffice, and none of them is too many.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use dq_core::{Backend, ErrorKind};
 use dq_servers::{Redis, RedisCluster};
 
 use crate::flow::{flow_beside_java, flow_with_alarms, whole_flow};
-use crate::stand::{claim, connect, found, open, refused};
+use crate::stand::{PATIENCE, claim, connect, found, open, refused};
 
 /// The backends, in the order of the documentation.
 const SCHEMES: [&str; 3] = ["redis", "redisson", "redis-expiry"];
@@ -58,10 +59,10 @@ impl Handles {
         Self(handles)
     }
 
-    async fn flow(&self, scheme: &str, redis: &Redis) -> Result<(), String> {
-        whole_flow(&self.0[0]).await?;
+    async fn flow(&self, scheme: &str, redis: &Redis, patience: Duration) -> Result<(), String> {
+        whole_flow(&self.0[0], patience).await?;
         match scheme {
-            "redisson" => flow_beside_java(redis, &self.0[0], &self.0[1]).await,
+            "redisson" => flow_beside_java(redis, &self.0[0], &self.0[1], patience).await,
             "redis-expiry" => flow_with_alarms(&self.0[0]).await,
             _ => Ok(()),
         }
@@ -72,7 +73,7 @@ impl Handles {
 async fn the_rights_of_the_documentation_suffice() {
     for scheme in SCHEMES {
         let (redis, url) = prepare(scheme);
-        Handles::open(scheme, &url).await.flow(scheme, &redis).await.unwrap();
+        Handles::open(scheme, &url).await.flow(scheme, &redis, PATIENCE).await.unwrap();
         // They are for these keys and channels only.
         let words = documented(scheme);
         let password = words.iter().find_map(|word| word.strip_prefix('>')).unwrap();
@@ -105,7 +106,7 @@ async fn each_right_of_is_needed(scheme: &str) {
         let user = &words[2];
         let without = right.replacen('+', "-", 1);
         set_user(&redis, &["ACL".into(), "SETUSER".into(), user.clone(), without]);
-        if handles.flow(scheme, &redis).await.is_ok() {
+        if handles.flow(scheme, &redis, Duration::from_secs(1)).await.is_ok() {
             idle.push(right.as_str());
         }
         // Who starts without it is told so, unless only some calls need it.
@@ -180,7 +181,7 @@ async fn who_may_not_hear_of_expiry_or_configure_it_is_told_and_served() {
     words.retain(|word| word != "&__keyevent@*__:expired");
     set_user(&redis, &words);
     let backend = open(&url).await;
-    whole_flow(&backend).await.unwrap();
+    whole_flow(&backend, PATIENCE).await.unwrap();
     found(&backend.check().await, "redis-expiry.notifications-unknown");
 
     redis.command(&["CONFIG", "SET", "notify-keyspace-events", ""]);
@@ -202,7 +203,7 @@ async fn a_database_and_a_cluster_need_what_the_documentation_says() {
         let other = url.replace("/0", "/1");
         refused(connect(&other).await, ErrorKind::Config, &["select", "rights"]);
         redis.command(&["ACL", "SETUSER", &user, "+select"]);
-        whole_flow(&open(&other).await).await.unwrap();
+        whole_flow(&open(&other).await, PATIENCE).await.unwrap();
 
         for node in cluster.nodes() {
             node.command(&["CONFIG", "SET", options[0], options[1]]);
@@ -216,6 +217,6 @@ async fn a_database_and_a_cluster_need_what_the_documentation_says() {
         for node in cluster.nodes() {
             node.command(&["ACL", "SETUSER", &user, "+cluster|slots"]);
         }
-        whole_flow(&open(&url).await).await.unwrap();
+        whole_flow(&open(&url).await, PATIENCE).await.unwrap();
     }
 }

@@ -16,7 +16,7 @@ use tokio::sync::{mpsc, oneshot};
 pub(crate) const PASSWORD: &str = "hunter2hunter2";
 
 /// How long anything may take that happens by itself.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 
 /// A handle on the native backend.
 pub(crate) async fn connect(url: &str) -> Result<Arc<dyn Backend>> {
@@ -83,7 +83,8 @@ pub(crate) fn done(claimed: &Claimed) -> Vec<Settlement> {
 }
 
 pub(crate) async fn stats(backend: &dyn Backend, name: &str) -> QueueStats {
-    backend.stats(&[queue(name)]).await.expect("counts").remove(0)
+    let queues = [queue(name)];
+    persist(|| backend.stats(&queues)).await.remove(0)
 }
 
 /// Says that a call was refused as it should be: with this kind, these words in the message, a

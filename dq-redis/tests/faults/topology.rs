@@ -14,7 +14,8 @@ async fn a_runner_goes_on_at_the_new_primary_after_a_fail_over() {
     let replica = Redis::options().password("secret1").replica_of(&primary).start();
     let sentinel = Sentinel::start(&primary, "jobs");
     let url = format!("redis+sentinel://:secret1@{}/jobs/0", sentinel.address());
-    let backend = open(&format!("{url}?response_timeout=1s")).await;
+    let url = format!("{url}?response_timeout=1s");
+    let backend = persist(|| connect(&url)).await;
     let mut serving = serve(&backend, &["Q".to_owned()]).await;
     let mut run = async |jobs: &[dq_core::JobId]| {
         let mut missing = jobs.to_vec();
@@ -27,11 +28,11 @@ async fn a_runner_goes_on_at_the_new_primary_after_a_fail_over() {
         tokio::time::timeout(PATIENCE, all).await.expect("the jobs run");
     };
     let before = job("Q");
-    backend.schedule(vec![before.clone()]).await.unwrap();
+    persist(|| backend.schedule(vec![before.clone()])).await;
     run(&[before.id]).await;
     // Due after the fail-over, and known to the replica by then.
     let over = dq_core::NewJob { due: dq_core::Due::After(Duration::from_secs(3)), ..job("Q") };
-    backend.schedule(vec![over.clone()]).await.unwrap();
+    persist(|| backend.schedule(vec![over.clone()])).await;
     assert!(primary.command(&["WAIT", "1", "10000"]).int() >= 1);
 
     primary.kill();

@@ -1,7 +1,5 @@
 //! What others have written under Java's names and ours: it keeps no job back, and is told.
 
-use std::time::Duration;
-
 use dq_core::{
     BrowseParams, Cancelled, ClaimParams, Claimed, Due, ErrorKind, JobKey, JobRef, JobState,
     NewJob, Operation, QueueName, Result, Scheduled, Severity, Want,
@@ -19,11 +17,8 @@ fn by_key(key: &str) -> JobRef {
 
 /// Claims from several queues.
 async fn claim(rig: &Rig, names: &[&str]) -> Result<Claimed> {
-    let want = |name: &&str| Want {
-        queue: QueueName::new(name).unwrap(),
-        max: 20,
-        lease_for: Duration::from_secs(10),
-    };
+    let want =
+        |name: &&str| Want { queue: QueueName::new(name).unwrap(), max: 20, lease_for: LATER };
     let wants: Vec<Want> = names.iter().map(want).collect();
     rig.backend.claim(ClaimParams { wants: &wants, limit: 20, worker: "test" }).await
 }

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use dq_core::{
     Backend, DeadKind, DeadReason, Due, JobKey, NewJob, OnConflict, Operation, QueueName,
@@ -18,6 +18,12 @@ const KEYS: usize = 150;
 
 /// Changes of the layout in one race.
 const CHANGES: usize = 40;
+
+/// So many changes make a race.
+const ENOUGH: usize = 11;
+
+/// What has not changed within this time does not change.
+const BOUND: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn processes_race_for_keys_on_a_server() {
@@ -37,15 +43,23 @@ async fn race(place: Place) {
     first.schedule(vec![job(&queue, Some("first"), LATER)]).await.unwrap();
     let changers = changers(place, &queue).await;
     let over = Arc::new(AtomicBool::new(false));
-    let changes = tokio::spawn(change(changers, queue.clone(), Arc::clone(&over)));
+    let changed = Arc::new(AtomicUsize::new(0));
+    let changes = change(changers, queue.clone(), Arc::clone(&over), Arc::clone(&changed));
+    let changes = tokio::spawn(changes);
     let producers = [(0, None), (1, None), (2, Some(4)), (3, Some(2))].map(|(number, shards)| {
-        let queue = queue.clone();
+        let (queue, changed) = (queue.clone(), Arc::clone(&changed));
         tokio::spawn(async move {
             let process = process(place, &queue, shards).await;
             let mut created: HashMap<JobKey, usize> = HashMap::new();
-            for n in 0..KEYS {
+            let deadline = Instant::now() + BOUND;
+            for turn in 0.. {
+                // All keys, and round again until there are changes enough.
+                let enough = || changed.load(Ordering::Relaxed) >= ENOUGH;
+                if turn >= KEYS && (enough() || Instant::now() > deadline) {
+                    break;
+                }
                 // Each is the first with some keys, and all soon meet.
-                let n = (n + number * 3) * 7 % KEYS;
+                let n = (turn + number * 3) * 7 % KEYS;
                 let policy =
                     if n.is_multiple_of(3) { OnConflict::Replace } else { OnConflict::Keep };
                 let new = job(&queue, Some(&format!("k{n}")), LATER);
@@ -67,8 +81,9 @@ async fn race(place: Place) {
         }
     }
     over.store(true, Ordering::Relaxed);
-    let changed = changes.await.unwrap();
-    assert!(changed > 10, "the layout changed {changed} times meanwhile");
+    changes.await.unwrap();
+    let changed = changed.load(Ordering::Relaxed);
+    assert!(changed >= ENOUGH, "the layout changed {changed} times meanwhile");
 
     let live = live_by_key(&first, &queue).await;
     let twice: Vec<_> = live.iter().filter(|(_, jobs)| **jobs > 1).collect();
@@ -89,18 +104,21 @@ async fn changers(place: Place, queue: &QueueName) -> Vec<RedisBackend> {
     changers
 }
 
-/// Changes the layout until all is over. Answers how often.
-async fn change(changers: Vec<RedisBackend>, queue: QueueName, over: Arc<AtomicBool>) -> usize {
-    let mut changed = 0;
+/// Changes the layout until all is over, and counts how often.
+async fn change(
+    changers: Vec<RedisBackend>,
+    queue: QueueName,
+    over: Arc<AtomicBool>,
+    changed: Arc<AtomicUsize>,
+) {
     for changer in &changers {
         if over.load(Ordering::Relaxed) {
             break;
         }
         changer.stats(std::slice::from_ref(&queue)).await.unwrap();
-        changed += 1;
+        changed.fetch_add(1, Ordering::Relaxed);
         tokio::time::sleep(Duration::from_millis(3)).await;
     }
-    changed
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -60,7 +60,7 @@ impl RedisOptions {
     /// A node for a cluster, which has no slots and knows no other node yet.
     pub fn cluster(mut self) -> Self {
         self.cluster = true;
-        self.set("cluster-enabled", "yes").set("cluster-node-timeout", "2000")
+        self.set("cluster-enabled", "yes").set("cluster-node-timeout", "30000")
     }
 
     /// A replica of `primary`. It is connected to it when [`start`](Self::start) returns.

@@ -9,7 +9,7 @@ use crate::redis::Redis;
 use crate::resp::Reply;
 
 /// One Sentinel that watches one primary and decides alone (quorum 1). A primary that does not
-/// answer for half a second is down; one of its replicas follows it. Dropping this ends the
+/// answer for two seconds is down; one of its replicas follows it. Dropping this ends the
 /// Sentinel.
 #[derive(Debug)]
 pub struct Sentinel {
@@ -24,7 +24,7 @@ impl Sentinel {
         let options = Redis::options().sentinel();
         let mut options = options
             .set("sentinel monitor", &format!("{name} 127.0.0.1 {} 1", primary.port()))
-            .set("sentinel down-after-milliseconds", &format!("{name} 500"))
+            .set("sentinel down-after-milliseconds", &format!("{name} 2000"))
             // Also how long it waits until it tries again what has failed.
             .set("sentinel failover-timeout", &format!("{name} 3000"));
         if let Some(password) = &primary.password {
