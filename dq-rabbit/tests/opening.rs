@@ -22,7 +22,8 @@ use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
 const CALLS: usize = 5_200;
 
 async fn open(server: &RabbitMq) -> RabbitBackend {
-    let config = RabbitConfig::new(server.url());
+    let mut config = RabbitConfig::new(server.url());
+    config.response_timeout = Duration::from_secs(10);
     RabbitBackend::connect(&config, &Environment::default()).await.unwrap()
 }
 
@@ -157,7 +158,7 @@ async fn begins(server: &RabbitMq, queue: &QueueName, expected: &QueueStats, at:
 
 /// The broker may take a moment to forget who has gone.
 async fn nobody_reads(server: &RabbitMq) {
-    for _ in 0..500 {
+    for _ in 0..3_000 {
         if !asked_for(server).contains("dq.v1.log") {
             return;
         }

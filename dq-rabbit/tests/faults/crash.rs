@@ -7,9 +7,9 @@ use std::time::Duration;
 use dq_core::{Backend, Due, LeasedJob, NewJob, Settled, Settlement, SystemClock, Verdict};
 use dq_servers::RabbitMq;
 use dq_testkit::faults::Recorder;
-use dq_testkit::history::What;
+use dq_testkit::history::{History, What};
 
-use crate::stand::{aside, by_id, claim_for, config_of, job, keyed, open, persist};
+use crate::stand::{aside, by_id, claim_for, config_of, job, keyed, open, persist, until};
 
 /// One of several clients: hands in, takes back, claims and settles, whatever the server does.
 /// Each client makes its calls one after the other and repeats none: the judge knows what a lost
@@ -42,6 +42,17 @@ async fn client(number: usize, store: Arc<dyn Backend>, stop: Arc<AtomicBool>) {
     }
 }
 
+/// How many jobs were seen to be done.
+fn done(history: &History) -> usize {
+    let is_done = |what: &What| match what {
+        What::Finished { settlement, answer } => {
+            settlement.verdict == Verdict::Done && *answer == Some(Settled::Accepted)
+        }
+        _ => false,
+    };
+    history.events().iter().filter(|event| is_done(&event.what)).count()
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_acknowledged_is_lost_or_comes_again_over_kills() {
     let server = Arc::new(RabbitMq::start());
@@ -67,22 +78,18 @@ async fn nothing_acknowledged_is_lost_or_comes_again_over_kills() {
         persist(|| store.stats(&[])).await;
     }
     tokio::time::sleep(Duration::from_millis(1_500)).await;
+    until("there is enough to judge", async || {
+        let history = recorder.0.history();
+        done(&history) > 20 && history.events().len() > 200
+    })
+    .await;
     stop.store(true, Ordering::Relaxed);
     for client in clients {
         client.await.expect("no client panics");
     }
     persist(|| store.stats(&[])).await;
-    let breaches = recorder.0.judge().await.expect("the store can be listed");
+    let breaches = persist(|| recorder.0.judge()).await;
     let told: Vec<String> = breaches.iter().map(ToString::to_string).collect();
-    let history = recorder.0.history();
-    let events = history.events().len();
+    let events = recorder.0.history().events().len();
     assert!(told.is_empty(), "of {events} events:\n{}", told.join("\n"));
-    let is_done = |what: &What| match what {
-        What::Finished { settlement, answer } => {
-            settlement.verdict == Verdict::Done && *answer == Some(Settled::Accepted)
-        }
-        _ => false,
-    };
-    let done = history.events().iter().filter(|event| is_done(&event.what)).count();
-    assert!(done > 20 && events > 200, "{done} done in {events} events");
 }

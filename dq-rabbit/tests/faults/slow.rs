@@ -14,7 +14,7 @@ async fn a_handler_may_take_longer_than_the_broker_waits_for_acknowledgements() 
         .advanced("rabbit", "channel_tick_interval", "300")
         .start();
     let backend = open(&config_of(&server)).await;
-    let settings = QueueSettings::new().concurrency(2).lease(Duration::from_secs(3));
+    let settings = QueueSettings::new().concurrency(2).lease(Duration::from_secs(60));
     let mut serving = serve_with(&backend, "q", Duration::from_secs(5), settings).await;
     let jobs: Vec<_> = (0..2).map(|_| after(1_200, job("q"))).collect();
     // These wait for a place, with their messages in our hands until the broker takes them back.

@@ -115,7 +115,8 @@ pub(crate) fn done(claimed: &Claimed) -> Vec<Settlement> {
 }
 
 pub(crate) async fn stats(backend: &dyn Backend, name: &str) -> QueueStats {
-    backend.stats(&[queue(name)]).await.expect("counts").remove(0)
+    let queues = [queue(name)];
+    persist(|| backend.stats(&queues)).await.remove(0)
 }
 
 /// Says that a call was refused as it should be: with this kind, these words in the message, a

@@ -1,17 +1,20 @@
 //! The broker goes away in the midst of all that expires.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use dq_core::config::QueueSettings;
 use dq_servers::{RabbitMq, RabbitOptions};
 
-use crate::stand::{after, aside, config_of, job, open, persist, serve, stats};
+use crate::stand::{after, aside, config_of, job, open, persist, serve_with, stats};
 
 const JOBS: u64 = 3_000;
 
 async fn storm(options: RabbitOptions, end: fn(&RabbitMq)) {
     let server = Arc::new(options.start());
     let backend = open(&config_of(&server)).await;
-    let mut serving = serve(&backend, "q").await;
+    let settings = QueueSettings::new().concurrency(40);
+    let mut serving = serve_with(&backend, "q", Duration::ZERO, settings).await;
     // Some for now, and some for when the broker is back, whose messages were on their way.
     let jobs: Vec<_> =
         (0..JOBS).map(|n| after(2_000 + n * 5_000 / JOBS + 8_000 * (n % 2), job("q"))).collect();

@@ -8,8 +8,8 @@ use dq_servers::shared_rabbitmq;
 
 use crate::proxy::Proxy;
 use crate::stand::{
-    after, by_id, claim, claim_for, claim_some, config, done, job, later, open, persist, serve,
-    stats, told, until,
+    PATIENCE, after, by_id, claim, claim_for, claim_some, config, connect, done, job, later, open,
+    persist, serve, stats, told, until,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -46,8 +46,8 @@ async fn who_is_cut_off_starts_nothing_that_was_taken_back_and_loses_what_it_had
     let proxy = Proxy::to(shared_rabbitmq().address()).await;
     let mut by_proxy = config.clone();
     by_proxy.url = dq_core::config::Secret::new(proxy.url(config.url.expose()));
-    by_proxy.response_timeout = Duration::from_secs(3);
-    let other = open(&by_proxy).await;
+    by_proxy.response_timeout = Duration::from_secs(6);
+    let other = persist(|| connect(&by_proxy)).await;
 
     let held = job("held");
     one.schedule(vec![held.clone()]).await.unwrap();
@@ -93,8 +93,8 @@ async fn who_cannot_write_is_told_though_others_can() {
     let proxy = Proxy::to(shared_rabbitmq().address()).await;
     let mut by_proxy = config.clone();
     by_proxy.url = dq_core::config::Secret::new(proxy.url(config.url.expose()));
-    by_proxy.response_timeout = Duration::from_secs(1);
-    let other = open(&by_proxy).await;
+    by_proxy.response_timeout = Duration::from_secs(3);
+    let other = persist(|| connect(&by_proxy)).await;
     let busy = tokio::spawn(async move {
         loop {
             one.schedule(vec![later(job("busy"))]).await.ok();
@@ -104,7 +104,7 @@ async fn who_cannot_write_is_told_though_others_can() {
     });
     until("it reads along", async || stats(&*other, "busy").await.scheduled > 3).await;
     proxy.hold_requests();
-    let call = tokio::time::timeout(Duration::from_secs(20), other.schedule(vec![later(job("q"))]));
+    let call = tokio::time::timeout(PATIENCE, other.schedule(vec![later(job("q"))]));
     let error = call.await.expect("it is answered").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
     proxy.let_go();

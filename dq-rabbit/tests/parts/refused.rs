@@ -27,7 +27,7 @@ async fn who_may_not_connect_is_told_at_once() {
         assert_eq!(error.failed_operation(), "connect", "{error}");
         let text = error.to_string();
         assert!(!text.contains("hunter2") && !text.contains("secret"), "{text}");
-        assert!(began.elapsed() < Duration::from_secs(5));
+        assert!(began.elapsed() < Duration::from_secs(30));
     }
 }
 
@@ -67,7 +67,7 @@ async fn rights_are_told_apart() {
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_at_the_address_is_told_when_patience_ends() {
     let mut config = of_url("amqp://127.0.0.1:1".to_owned());
-    config.response_timeout = Duration::from_millis(300);
+    config.response_timeout = Duration::from_secs(5);
     let error = link(&config).channel("declare").await.unwrap_err();
     assert_told(&error, ErrorKind::Unavailable, &["127.0.0.1:1", "refused", "runs"]);
     assert_eq!(error.failed_operation(), "connect", "{error}");
@@ -81,7 +81,7 @@ async fn nobody_at_the_address_is_told_when_patience_ends() {
 async fn tls_wants_the_right_authority_and_the_right_port() {
     let server = RabbitMq::options().tls().start();
     let mut config = of_url(server.url());
-    config.response_timeout = Duration::from_secs(2);
+    config.response_timeout = Duration::from_secs(20);
     let error = link(&config).channel("connect").await.unwrap_err();
     assert_told(&error, ErrorKind::Config, &["certificate", "`ca`"]);
 
@@ -90,13 +90,13 @@ async fn tls_wants_the_right_authority_and_the_right_port() {
 
     let plain = shared_rabbitmq().url().replace("amqp://", "amqps://");
     let mut config = of_url(plain);
-    config.response_timeout = Duration::from_secs(1);
+    config.response_timeout = Duration::from_secs(3);
     config.ca = Some(server.ca());
     let error = link(&config).channel("connect").await.unwrap_err();
     assert_told(&error, ErrorKind::Unavailable, &["amqp://"]);
 
     let mut config = of_url(server.url().replace("amqps://", "amqp://"));
-    config.response_timeout = Duration::from_secs(1);
+    config.response_timeout = Duration::from_secs(20);
     let error = link(&config).channel("connect").await.unwrap_err();
     assert_told(&error, ErrorKind::Config, &["amqps://"]);
 }

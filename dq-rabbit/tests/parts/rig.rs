@@ -18,7 +18,7 @@ pub(super) fn config(vhost: &str) -> RabbitConfig {
 pub(super) fn of_url(url: String) -> RabbitConfig {
     let mut config = RabbitConfig::new(url);
     // Declaring takes the broker long on a busy machine.
-    config.response_timeout = Duration::from_secs(20);
+    config.response_timeout = Duration::from_secs(60);
     config
 }
 

@@ -21,7 +21,7 @@ use crate::rabbitmq::family::Family;
 use crate::rabbitmq::tools::Tools;
 use crate::tls;
 
-/// How long a node may take to start: several at once, on a machine that is busy.
+/// How long a node may take to start or to answer a tool: several at once, on a machine that is busy.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The user of every server, an administrator. Only this machine can connect.
@@ -148,7 +148,7 @@ impl RabbitMq {
     }
 
     /// Runs `rabbitmqctl` on this node, and returns what it prints. Panics if it fails, or takes
-    /// longer than 30 s.
+    /// longer than two minutes.
     #[track_caller]
     pub fn ctl(&self, words: &[&str]) -> String {
         self.try_ctl(words).unwrap_or_else(|said| panic!("rabbitmqctl {words:?} failed:\n{said}"))
@@ -161,7 +161,7 @@ impl RabbitMq {
 
     /// Evaluates Erlang expressions, separated by commas, on this node, and returns the value of
     /// the last as Erlang writes it. A hundred times as quick as [`ctl`](Self::ctl). Panics if one
-    /// fails, or takes longer than 30 s.
+    /// fails, or takes longer than two minutes.
     #[track_caller]
     pub fn eval(&self, expressions: &str) -> String {
         self.try_eval(expressions).unwrap_or_else(|said| panic!("{expressions} failed:\n{said}"))

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-use crate::process::PATIENCE;
+use crate::rabbitmq::PATIENCE;
 use crate::rabbitmq::family::Family;
 
 /// Where Erlang listens for other nodes and for tools.
@@ -92,7 +92,7 @@ impl Tools<'_> {
             let stdout = scope.spawn(|| read(stdout));
             let stderr = scope.spawn(|| read(stderr));
             let status = wait(&mut tool).map_err(told)?;
-            let status = status.ok_or("no answer within 30 s")?;
+            let status = status.ok_or("no answer within two minutes")?;
             let read = |thread: ScopedJoinHandle<'_, Vec<u8>>| thread.join().unwrap_or_default();
             Ok(Output { status, stdout: read(stdout), stderr: read(stderr) })
         })
