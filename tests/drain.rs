@@ -106,8 +106,11 @@ async fn from_redisson_to_rabbitmq_and_back_with_jobs_pending_in_both() {
     let (redis, vhost) = tokio::task::block_in_place(|| {
         (Redis::start(), shared_rabbitmq().vhost("from_redisson_and_back"))
     });
-    let redisson = format!("type = \"redisson\"\nurl = {:?}\ncodec = \"json\"", redis.url());
-    let rabbitmq = format!("type = \"rabbitmq\"\nurl = {vhost:?}");
+    // No answer takes so long, whatever the machine.
+    let patient = "response_timeout = \"60s\"";
+    let redisson =
+        format!("type = \"redisson\"\nurl = {:?}\ncodec = \"json\"\n{patient}", redis.url());
+    let rabbitmq = format!("type = \"rabbitmq\"\nurl = {vhost:?}\n{patient}");
     let ran = Ran::default();
 
     // Before: Redisson alone, whose process has ended.

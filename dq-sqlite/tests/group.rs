@@ -149,18 +149,19 @@ async fn a_failed_commit_is_the_failure_of_all_and_the_store_recovers() {
 #[tokio::test]
 async fn a_claim_that_was_undone_gives_no_lease_of_others_back() {
     let bed = Bed::new();
-    let backend = Arc::new(bed.open().await);
+    let (backend, brake) = bed.open_with_brake().await;
+    let backend = Arc::new(backend);
     let _ = backend.schedule(vec![bed.job(Due::NOW)]).await.unwrap();
     bed.forbid("poison");
-    let dam = Dam::close(&bed);
+    brake.hold();
     let opener = send(&backend, vec![bed.job(MINUTE)]).await;
-    common::writer_waits().await;
+    brake.holds(1).await;
     let undone = send_claim(&backend).await;
     let poison = NewJob { payload: Bytes::from_static(b"poison"), ..bed.job(MINUTE) };
     let poison = send(&backend, vec![poison]).await;
     // In the transaction after the failed one, where the same token is given out again.
     let next = send_claim(&backend).await;
-    dam.open();
+    brake.release();
     opener.await.unwrap().unwrap();
     poison.await.unwrap().unwrap_err();
     undone.await.unwrap().unwrap_err();
@@ -174,17 +175,18 @@ async fn a_claim_that_was_undone_gives_no_lease_of_others_back() {
 #[tokio::test]
 async fn who_shares_a_transaction_with_a_failing_call_may_repeat_his_own() {
     let bed = Bed::new();
-    let backend = Arc::new(bed.open().await);
+    let (backend, brake) = bed.open_with_brake().await;
+    let backend = Arc::new(backend);
     bed.forbid("poison");
-    let dam = Dam::close(&bed);
+    brake.hold();
     let opener = send(&backend, vec![bed.job(Due::NOW)]).await;
-    common::writer_waits().await;
+    brake.holds(1).await;
     let innocent = bed.job(Due::NOW);
     let before = send(&backend, vec![innocent.clone()]).await;
     let poison = NewJob { payload: Bytes::from_static(b"poison"), ..bed.job(Due::NOW) };
     let poison = send(&backend, vec![poison]).await;
     let after = send(&backend, vec![bed.job(Due::NOW)]).await;
-    dam.open();
+    brake.release();
     opener.await.unwrap().unwrap();
     let error = poison.await.unwrap().unwrap_err();
     assert!(!error.is_retryable(), "{error}");

@@ -24,24 +24,28 @@ fn main() -> ExitCode {
         ("sqlite/real", Box::new(ByUrl::real(own_file))),
         // All trials at once on one store: none may notice the others.
         ("sqlite/crowd", Box::new(ByUrl::real(move || common_file.as_str().into()))),
-        ("redis", Box::new(ByUrl::real(|| shared_redis().url().as_str().into()))),
-        ("redis/cluster", Box::new(ByUrl::real(|| cluster_url().into()))),
+        ("redis", Box::new(ByUrl::real(|| patient(&shared_redis().url(), "")))),
+        ("redis/cluster", Box::new(ByUrl::real(|| patient(cluster_url(), "")))),
         ("redis/sharded", Box::new(Sharded::new(|| shared_redis().url(), 4))),
         ("redis/sharded-cluster", Box::new(Sharded::new(|| cluster_url().to_owned(), 5))),
         ("redisson", Box::new(ByUrl::real(|| redisson("")))),
-        ("redisson/strict", Box::new(ByUrl::real(|| redisson("?order_list=strict")))),
-        ("redisson/legacy", Box::new(ByUrl::real(|| redisson("?format=legacy&order_list=lazy")))),
+        ("redisson/strict", Box::new(ByUrl::real(|| redisson("&order_list=strict")))),
+        ("redisson/legacy", Box::new(ByUrl::real(|| redisson("&format=legacy&order_list=lazy")))),
         ("redisson/cluster", Box::new(ByUrl::real(redisson_cluster))),
         ("redis-expiry", Box::new(ByUrl::real(|| expiry(notifying_redis(), "")))),
-        ("rabbitmq", Box::new(ByUrl::real(|| shared_rabbitmq().url().as_str().into()))),
-        ("redis-expiry/off", Box::new(ByUrl::real(|| expiry(shared_redis(), "?prefix=expiry")))),
+        ("rabbitmq", Box::new(ByUrl::real(|| patient(&shared_rabbitmq().url(), "")))),
+        ("redis-expiry/off", Box::new(ByUrl::real(|| expiry(shared_redis(), "&prefix=expiry")))),
     ])
+}
+
+/// A server, used with further options. No answer takes as long as this, whatever the machine.
+fn patient(url: &str, options: &str) -> Address {
+    format!("{url}?response_timeout=60s{options}").as_str().into()
 }
 
 /// A Redis server, used with key expiry.
 fn expiry(server: &Redis, options: &str) -> Address {
-    let url = server.url().replacen("redis://", "redis-expiry://", 1) + options;
-    url.as_str().into()
+    patient(&server.url().replacen("redis://", "redis-expiry://", 1), options)
 }
 
 /// One server that says when keys expire, for all trials. It ends with the process.
@@ -52,13 +56,12 @@ fn notifying_redis() -> &'static Redis {
 
 /// The common Redis server, used as Redisson does.
 fn redisson(options: &str) -> Address {
-    let url = shared_redis().url().replacen("redis://", "redisson://", 1) + options;
-    url.as_str().into()
+    patient(&shared_redis().url().replacen("redis://", "redisson://", 1), options)
 }
 
 /// The common cluster, used as Redisson does.
 fn redisson_cluster() -> Address {
-    cluster_url().replacen("redis+", "redisson+", 1).as_str().into()
+    patient(&cluster_url().replacen("redis+", "redisson+", 1), "")
 }
 
 /// One cluster for all trials. It ends with the process.

@@ -1,6 +1,7 @@
 //! The native Redis backend with every queue spread over shards, which no URL can ask for.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use dq::async_trait;
 use dq::config::Environment;
@@ -34,6 +35,8 @@ impl Store for Sharded {
     async fn open(&self) -> Result<Arc<dyn Backend>> {
         let mut config = RedisConfig::new((self.url)());
         config.prefix = "sharded".to_owned();
+        // No answer takes so long, whatever the machine.
+        config.response_timeout = Duration::from_secs(60);
         config.shards.insert(QueueName::new("*")?, self.shards);
         let entropy = Arc::new(Entropy::from_os());
         let environment = Environment { clock: Arc::new(SystemClock), entropy };

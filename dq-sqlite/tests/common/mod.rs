@@ -2,14 +2,17 @@
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it")]
 
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use dq_core::config::Environment;
 use dq_core::{
-    Backend, ClaimParams, Claimed, Due, Entropy, ErrorKind, Headers, JobKey, LeasedJob, NewJob,
-    OnConflict, QueueName, QueueStats, Settlement, SystemClock, Verdict, VirtualClock, Want,
+    Backend, ClaimParams, Claimed, Clock, Due, Entropy, ErrorKind, Headers, JobKey, LeasedJob,
+    NewJob, OnConflict, QueueName, QueueStats, Settlement, SystemClock, Timestamp, Verdict,
+    VirtualClock, Want,
 };
 use dq_sqlite::rusqlite::Connection;
 use dq_sqlite::{SqliteBackend, SqliteConfig};
@@ -43,6 +46,13 @@ impl Bed {
         SqliteBackend::open(&self.config(), &self.environment()).await.unwrap()
     }
 
+    /// The same, with a clock that can hold the store up. The bed itself is never held up.
+    pub async fn open_with_brake(&self) -> (SqliteBackend, Arc<Brake>) {
+        let brake = Arc::new(Brake { clock: self.clock.clone(), ..Brake::default() });
+        let environment = Environment { clock: brake.clone(), entropy: self.entropy.clone() };
+        (SqliteBackend::open(&self.config(), &environment).await.unwrap(), brake)
+    }
+
     /// Has the store fail for jobs with this payload.
     pub fn forbid(&self, payload: &str) {
         let conn = Connection::open(self.path()).unwrap();
@@ -62,7 +72,7 @@ impl Bed {
 
     pub fn job(&self, due: impl Into<Due>) -> NewJob {
         NewJob {
-            id: self.entropy.job_id(dq_core::Clock::now(&*self.clock)),
+            id: self.entropy.job_id(self.clock.now()),
             queue: queue(),
             key: None,
             on_conflict: OnConflict::Keep,
@@ -87,6 +97,9 @@ pub fn queue() -> QueueName {
 }
 
 pub const MINUTE: Duration = Duration::from_secs(60);
+
+/// Longer than anything takes on a busy machine; reached only when a test fails.
+pub const PATIENCE: Duration = Duration::from_secs(30);
 
 pub async fn claim(backend: &dyn Backend, max: usize) -> Claimed {
     try_claim(backend, max).await.unwrap()
@@ -113,10 +126,61 @@ pub fn assert_kind<T: std::fmt::Debug>(result: dq_core::Result<T>, kind: ErrorKi
     assert_eq!(result.unwrap_err().kind(), kind);
 }
 
-/// Gives the writer the time to take what was sent and to wait for the lock: what is sent from here
-/// on is for the transaction after that.
-pub async fn writer_waits() {
-    tokio::time::sleep(Duration::from_millis(50)).await;
+/// A clock that holds up whoever asks for the time. A look asks once; so does the writer, after it
+/// has taken the calls of a transaction.
+#[derive(Debug, Default)]
+pub struct Brake {
+    clock: Arc<VirtualClock>,
+    holds_up: AtomicBool,
+    waiting: AtomicUsize,
+}
+
+impl Brake {
+    pub fn hold(&self) {
+        self.holds_up.store(true, Ordering::SeqCst);
+    }
+
+    pub fn release(&self) {
+        self.holds_up.store(false, Ordering::SeqCst);
+    }
+
+    /// How many are held up.
+    pub fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::SeqCst)
+    }
+
+    /// Waits until at least so many are held up.
+    pub async fn holds(&self, count: usize) {
+        let start = Instant::now();
+        while self.waiting() < count {
+            if start.elapsed() > PATIENCE {
+                let waiting = self.waiting();
+                // Or the test would not end: its runtime waits for them.
+                self.release();
+                panic!("{waiting} are held up, not {count}");
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+}
+
+impl Clock for Brake {
+    fn now(&self) -> Timestamp {
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        while self.holds_up.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        self.clock.now()
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.clock.elapsed()
+    }
+
+    fn sleep_until(&self, until: Timestamp) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        self.clock.sleep_until(until)
+    }
 }
 
 /// Holds the write lock, so that calls gather behind the first.

@@ -9,7 +9,7 @@ use dq_core::{
 
 use super::failure::{Failure, Passed, ensure, ensure_eq, ensure_matches};
 use super::handle::{Counts, LEASE, SHORT_LEASE, want};
-use super::stand::{LATER, SOON, Stand};
+use super::stand::{Held, LATER, SOON, Stand};
 use super::trial::topic;
 
 topic! { "lease":
@@ -50,16 +50,14 @@ fn verdicts() -> Vec<Verdict> {
 }
 
 async fn lapse_brings_the_job_back(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    let new = stand.job(&queue, Due::NOW);
-    let due = stand.create(new.clone()).await?.due;
-    let first = stand.take_one_for(&queue, SHORT_LEASE).await?;
-    stand.take_none(&queue, "the lease lasts").await?;
+    let Held { queue, taken: first, .. } =
+        stand.hold(|stand, held| Box::pin(stand.take_none(&held.queue, "the lease lasts"))).await?;
     stand.reach(first.leased_until).await?;
     stand.expect(&queue, Counts::ready(1), "when the lease has ended").await?;
     let second = stand.take_one(&queue).await?.job;
-    ensure_eq!((second.id, &second.payload), (new.id, &new.payload), "the same job comes again");
-    ensure_eq!(second.due, due, "a lapse does not move the due time");
+    let first = first.job;
+    ensure_eq!((second.id, second.payload), (first.id, first.payload), "the same job comes again");
+    ensure_eq!(second.due, first.due, "a lapse does not move the due time");
     ensure_eq!(
         (second.deliveries, second.losses, second.attempts),
         (2, 1, 0),
@@ -223,26 +221,27 @@ async fn lease_ends_once(stand: Stand) -> Passed {
 }
 
 async fn renewed_lease_is_not_stolen(stand: Stand) -> Passed {
-    // Long enough for a store that is busy with all other trials.
-    const WHILE: Duration = SHORT_LEASE.saturating_mul(2);
-    let queue = stand.queue();
-    stand.create(stand.job(&queue, Due::NOW)).await?;
-    let taken = stand.take_one_for(&queue, WHILE).await?;
-    let mut until = taken.leased_until;
+    stand.hold(|stand, held| Box::pin(renew_and_settle(stand, held))).await?;
+    Ok(())
+}
+
+async fn renew_and_settle(stand: &Stand, held: &mut Held) -> Passed {
+    let first_end = held.taken.leased_until;
     for _ in 0..4 {
-        stand.pass(WHILE / 3).await?;
-        match stand.renew(taken.lease(), WHILE).await? {
-            Renewed::Until(later) if later > until => until = later,
+        stand.pass(held.lease_for / 3).await?;
+        let until = held.taken.leased_until;
+        match stand.renew(held.taken.lease(), held.lease_for).await? {
+            Renewed::Until(later) if later > until => held.taken.leased_until = later,
             other => {
                 return Err(Failure::new(format_args!(
                     "a lease in hand is held longer than until {until} when renewed: {other:?}"
                 )));
             }
         }
-        stand.take_none(&queue, "slow is not dead: the lease was renewed").await?;
+        stand.take_none(&held.queue, "slow is not dead: the lease was renewed").await?;
     }
-    ensure!(stand.now().await? >= taken.leased_until, "the first lease would have ended by now");
-    stand.accept(&taken, Verdict::Done).await
+    ensure!(stand.now().await? >= first_end, "the first lease would have ended by now");
+    stand.accept(&held.taken, Verdict::Done).await
 }
 
 async fn renewal_counts_from_now(stand: Stand) -> Passed {

@@ -8,7 +8,7 @@ use dq_core::{
 
 use super::failure::{Failure, Passed, ensure, ensure_eq, ensure_matches};
 use super::handle::{Counts, SHORT_LEASE, ids, want};
-use super::stand::{LATER, SOON, Stand, key};
+use super::stand::{Held, LATER, SOON, Stand, key};
 use super::trial::topic;
 
 topic! { "reschedule":
@@ -139,17 +139,17 @@ async fn order_follows_the_new_times(stand: Stand) -> Passed {
 }
 
 async fn running_job_is_not_moved(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    let id = stand.create(stand.job(&queue, Due::NOW)).await?.id;
-    let taken = stand.take_one_for(&queue, SHORT_LEASE).await?;
-    ensure_eq!(
-        stand.reschedule(&queue, id, LATER).await?,
-        Rescheduled::AlreadyRunning,
-        "a leased job is not moved"
-    );
+    let Held { queue, taken, .. } =
+        stand.hold(|stand, held| Box::pin(is_not_moved(stand, held))).await?;
     stand.reach(taken.leased_until).await?;
     let again = stand.take_one(&queue).await?;
     ensure_eq!(again.job.due, taken.job.due, "nothing was changed");
+    Ok(())
+}
+
+async fn is_not_moved(stand: &Stand, held: &Held) -> Passed {
+    let answer = stand.reschedule(&held.queue, held.taken.job.id, LATER).await?;
+    ensure_eq!(answer, Rescheduled::AlreadyRunning, "a leased job is not moved");
     Ok(())
 }
 

@@ -6,7 +6,7 @@ use dq_core::{DeadKind, DeadReason, Due, Headers, JobState, NewJob, Settled, Set
 
 use super::failure::{Failure, Passed, ensure, ensure_eq};
 use super::handle::{Counts, SHORT_LEASE};
-use super::stand::{LATER, SOON, Stand};
+use super::stand::{Held, LATER, SOON, Stand};
 use super::trial::topic;
 
 topic! { "settle":
@@ -42,13 +42,20 @@ async fn skip_leaves_the_store(stand: Stand) -> Passed {
 }
 
 async fn leaves_the_store(stand: &Stand, verdict: Verdict) -> Passed {
-    let queue = stand.queue();
-    stand.create(stand.job(&queue, Due::NOW)).await?;
-    let taken = stand.take_one_for(&queue, SHORT_LEASE).await?;
-    stand.accept(&taken, verdict).await?;
+    let Held { queue, taken, .. } = hold_and_accept(stand, verdict).await?;
     stand.expect(&queue, Counts::NONE, "once the job has left the store").await?;
     stand.reach(taken.leased_until).await?;
     stand.take_none(&queue, "what is settled does not lapse").await
+}
+
+/// Ends a lease that would soon end by itself.
+async fn hold_and_accept(stand: &Stand, verdict: Verdict) -> Passed<Held> {
+    stand
+        .hold(|stand, held| {
+            let verdict = verdict.clone();
+            Box::pin(async move { stand.accept(&held.taken, verdict).await })
+        })
+        .await
 }
 
 async fn retry_waits_for_its_time(stand: Stand) -> Passed {
@@ -163,11 +170,9 @@ async fn job_comes_back_as_it_was(stand: Stand) -> Passed {
 }
 
 async fn dead_never_starts(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    stand.create(stand.job(&queue, Due::NOW)).await?;
-    let taken = stand.take_one_for(&queue, SHORT_LEASE).await?;
     let reason = DeadReason::new(DeadKind::Exhausted, "five times");
-    stand.accept(&taken, Verdict::Dead { reason, failed: true }).await?;
+    let dead = Verdict::Dead { reason, failed: true };
+    let Held { queue, taken, .. } = hold_and_accept(&stand, dead).await?;
     stand.reach(taken.leased_until).await?;
     stand.take_none(&queue, "the job is dead").await?;
     ensure_eq!(stand.stats(&queue).await?.next_due, None, "nobody waits for the dead");

@@ -7,18 +7,21 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dq_core::{
-    Capabilities, Checked, Clock, Due, Entropy, Headers, JobKey, Limits, NewJob, OnConflict,
-    QueueName, SystemClock, Timestamp,
+    Capabilities, Checked, Clock, Due, Entropy, Headers, JobKey, LeasedJob, Limits, NewJob,
+    OnConflict, QueueName, SystemClock, Timestamp,
 };
+use futures_util::future::BoxFuture;
 
 use super::failure::Passed;
-use super::handle::Handle;
+use super::handle::{Handle, SHORT_LEASE};
 use super::subject::{Store, Subject, Time};
 
 /// A delay that is waited for. Short, because on a real clock it is.
 pub(super) const SOON: Duration = Duration::from_millis(40);
 /// A delay that never ends within a trial.
 pub(super) const LATER: Duration = Duration::from_secs(3_600);
+/// A lease that is long enough for a few calls on any machine.
+const LONGEST_HOLD: Duration = SHORT_LEASE.saturating_mul(16);
 
 /// What a trial stands on. Calls go to its own handle by `Deref`.
 #[derive(Debug)]
@@ -115,6 +118,29 @@ impl Stand {
         NewJob { key: Some(self::key(key)), on_conflict, ..self.job(queue, due) }
     }
 
+    /// Leases a new job for a short time, and checks what is true while the lease lasts. A check
+    /// that fails once the lease has ended says nothing of the backend: it is repeated with another
+    /// job and a longer lease. A check that renews the lease sets `leased_until`.
+    pub(super) async fn hold(
+        &self,
+        check: impl for<'a> Fn(&'a Self, &'a mut Held) -> BoxFuture<'a, Passed>,
+    ) -> Passed<Held> {
+        let mut lease_for = SHORT_LEASE;
+        loop {
+            let queue = self.queue();
+            self.create(self.job(&queue, Due::NOW)).await?;
+            let taken = self.take_one_for(&queue, lease_for).await?;
+            let mut held = Held { queue, taken, lease_for };
+            let Err(failure) = check(self, &mut held).await else {
+                return Ok(held);
+            };
+            if lease_for >= LONGEST_HOLD || self.now().await? < held.taken.leased_until {
+                return Err(failure);
+            }
+            lease_for *= 4;
+        }
+    }
+
     /// The store's clock.
     pub(super) async fn now(&self) -> Passed<Timestamp> {
         Ok(self.backend().now().await?)
@@ -152,6 +178,14 @@ impl Stand {
         let until = self.now().await? + delay;
         self.reach(until).await
     }
+}
+
+/// A job that is leased for a short time, the only one of its queue.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) queue: QueueName,
+    pub(super) taken: LeasedJob,
+    pub(super) lease_for: Duration,
 }
 
 impl Deref for Stand {

@@ -5,8 +5,8 @@ use dq_core::{
 };
 
 use super::failure::{Failure, Passed, ensure, ensure_eq};
-use super::handle::{Counts, SHORT_LEASE};
-use super::stand::{LATER, SOON, Stand};
+use super::handle::Counts;
+use super::stand::{Held, LATER, SOON, Stand};
 use super::trial::topic;
 
 topic! { "stats":
@@ -49,18 +49,22 @@ async fn each_job_is_in_one_state(stand: Stand) -> Passed {
 }
 
 async fn state_follows_the_clock(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    put(&stand, &queue, 1, Due::NOW).await?;
-    let taken = stand.take_one_for(&queue, SHORT_LEASE).await?;
-    let due = stand.create(stand.job(&queue, SOON)).await?.due;
-    put(&stand, &queue, 1, LATER).await?;
-    stand.reach(due).await?;
-    ensure_eq!(stand.stats(&queue).await?.next_due, Some(due), "a job that is due still waits");
+    let Held { queue, taken, .. } =
+        stand.hold(|stand, held| Box::pin(another_comes_due(stand, held))).await?;
     stand.reach(taken.leased_until).await?;
     let wanted = Counts { scheduled: 1, ..Counts::ready(2) };
     stand.expect(&queue, wanted, "once a job is due and a lease has ended").await?;
     let next = stand.stats(&queue).await?.next_due;
     ensure_eq!(next, Some(taken.job.due), "a lapsed job waits since its old time");
+    Ok(())
+}
+
+async fn another_comes_due(stand: &Stand, held: &Held) -> Passed {
+    let due = stand.create(stand.job(&held.queue, SOON)).await?.due;
+    put(stand, &held.queue, 1, LATER).await?;
+    stand.reach(due).await?;
+    let next = stand.stats(&held.queue).await?.next_due;
+    ensure_eq!(next, Some(due), "a job that is due still waits");
     Ok(())
 }
 

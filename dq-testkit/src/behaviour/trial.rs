@@ -10,7 +10,7 @@ use super::stand::Stand;
 use super::subject::{Subject, Time};
 
 /// A backend that hangs fails; no trial is near this, whatever the machine.
-const HANGS: Duration = Duration::from_secs(120);
+const HANGS: Duration = Duration::from_secs(600);
 
 /// One thing that backends promise.
 #[derive(Debug, Clone, Copy)]
