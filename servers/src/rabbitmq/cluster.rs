@@ -108,7 +108,7 @@ impl RabbitCluster {
     }
 
     /// As [`reconnect`](Self::reconnect); then waits until all is [well](Self::until_well). Those that
-    /// were cut off are [made to forget](Self::forget) what they believed meanwhile.
+    /// were cut off are made to forget what they believed meanwhile.
     pub fn heal(&self) {
         let apart = self.apart().clone();
         self.reconnect();
@@ -151,7 +151,7 @@ impl RabbitCluster {
 
     /// Waits until each node says that all are running, knows of no partition, and answers, for
     /// instance after one was started again. One that was away too shortly for the others to see, or
-    /// that had no time to answer them, is cut off for good: it is [made to forget](Self::forget) it.
+    /// that had no time to answer them, is cut off for good: it is made to forget that.
     /// Panics after four minutes.
     pub fn until_well(&self) {
         let all = format!("{{{},[]}}", self.nodes.len());
