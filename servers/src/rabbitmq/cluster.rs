@@ -55,15 +55,7 @@ impl RabbitCluster {
         let place = |leader: &str| {
             self.nodes.iter().position(|node| leader == format!("'{}'", node.node()))
         };
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            let seen = asked.try_eval(&expression);
-            if let Some(place) = seen.as_deref().ok().and_then(place) {
-                return place;
-            }
-            assert!(Instant::now() < deadline, "{}: {queue} is led by {seen:?}", asked.node());
-            thread::sleep(Duration::from_millis(20));
-        }
+        self.until_some(asked, &expression, place)
     }
 
     /// Cuts the node at this place off from all others: they can neither keep nor make connections
@@ -157,9 +149,9 @@ impl RabbitCluster {
         let all = format!("{{{},[]}}", self.nodes.len());
         let deadline = Instant::now() + PATIENCE * 2;
         let mut patience = Instant::now() + RECOVERY;
-        let unwell = |node: &&RabbitMq| node.try_eval(WELL).as_deref() != Ok(&all);
-        while let Some(node) = self.nodes.iter().find(unwell) {
-            let seen = node.try_eval(WELL);
+        let look = |node| (node, RabbitMq::try_eval(node, WELL));
+        let unwell = |(_, seen): &(_, Result<String, String>)| seen.as_ref() != Ok(&all);
+        while let Some((node, seen)) = self.nodes.iter().map(look).find(unwell) {
             if Instant::now() > deadline {
                 panic!("{}: {WELL} is {seen:?}; log:\n{}", node.node(), node.last_words());
             }
@@ -181,14 +173,25 @@ impl RabbitCluster {
 
     /// Waits until an expression has that value on a node.
     fn until(&self, node: &RabbitMq, expression: &str, value: &str) {
+        self.until_some(node, expression, |seen| (seen == value).then_some(()));
+    }
+
+    /// Waits until the value of an expression on a node can be read.
+    fn until_some<T>(
+        &self,
+        node: &RabbitMq,
+        expression: &str,
+        read: impl Fn(&str) -> Option<T>,
+    ) -> T {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let seen = node.try_eval(expression);
-            if seen.as_deref() == Ok(value) {
-                return;
+            if let Some(value) = seen.as_deref().ok().and_then(&read) {
+                return value;
             }
-            let (name, log) = (node.node(), node.last_words());
-            assert!(Instant::now() < deadline, "{name}: {expression} is {seen:?}; log:\n{log}");
+            if Instant::now() > deadline {
+                panic!("{}: {expression} is {seen:?}; log:\n{}", node.node(), node.last_words());
+            }
             thread::sleep(Duration::from_millis(20));
         }
     }

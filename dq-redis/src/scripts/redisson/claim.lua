@@ -48,6 +48,12 @@ local function some(most, fetch)
   return found
 end
 
+-- Members and scores of those that are due, after the first `from`.
+local function due_entries(zset, from, number)
+  return redis.call(
+    'ZRANGEBYSCORE', zset, '-inf', this_instant, 'WITHSCORES', 'LIMIT', from, number)
+end
+
 -- Payloads in Java's target list. They have no due time, and get an id once they are taken.
 local function target_due(lane, most)
   return some(most, function(found, n, number)
@@ -64,8 +70,7 @@ end
 -- Native jobs that are due: retries and what else was leased before.
 local function native_due(lane, most)
   return some(most, function(found, n, number)
-    local entries = redis.call(
-      'ZRANGEBYSCORE', lane.due, '-inf', this_instant, 'WITHSCORES', 'LIMIT', n, number)
+    local entries = due_entries(lane.due, n, number)
     local added = #entries / 2
     if added == 0 then
       return 0
@@ -87,8 +92,7 @@ end
 -- Members of Java's sorted set that are due.
 local function java_due(lane, most)
   return some(most, function(found, n, number)
-    local entries = redis.call(
-      'ZRANGEBYSCORE', lane.timeout, '-inf', this_instant, 'WITHSCORES', 'LIMIT', n, number)
+    local entries = due_entries(lane.timeout, n, number)
     local added = #entries / 2
     if added == 0 then
       return 0
@@ -257,8 +261,7 @@ local function see(lane, most, reply)
     reply[#reply + 1] = now
   end
   for _, zset in ipairs(FAIR and { lane.due } or { lane.due, lane.timeout }) do
-    local entries =
-      redis.call('ZRANGEBYSCORE', zset, '-inf', this_instant, 'WITHSCORES', 'LIMIT', '0', most)
+    local entries = due_entries(zset, 0, most)
     for i = 2, #entries, 2 do
       reply[#reply + 1] = instant(entries[i])
     end

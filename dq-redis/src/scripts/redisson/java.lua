@@ -18,7 +18,8 @@ local function java_at(n)
 end
 
 local JAVA = 'redisson'
--- So many members or payloads are read before their sizes are looked at.
+-- So many members or payloads are read before their sizes are looked at (by a claim twice as many,
+-- if those before were small).
 local FEW = 8
 -- No call moves more bytes, unless one payload alone has them.
 local MOST_BYTES = 1048576
