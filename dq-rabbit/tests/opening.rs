@@ -41,8 +41,15 @@ fn job(entropy: &Entropy, queue: &QueueName) -> NewJob {
 }
 
 /// The offsets that those who read the log have asked for.
+///
+/// The broker's table of consumers is for its statistics: of a channel that was closed with its
+/// connection, an entry may stay until the broker cleans up, minutes later. Those are passed over.
 fn asked_for(server: &RabbitMq) -> String {
-    server.eval("iolist_to_binary(io_lib:format(\"~0p\", [ets:tab2list(consumer_created)]))")
+    server.eval(
+        "Living = [Consumer || {{_, Channel, _}, _, _, _, _, _, _} = Consumer \
+                       <- ets:tab2list(consumer_created), is_process_alive(Channel)], \
+         iolist_to_binary(io_lib:format(\"~0p\", [Living])).",
+    )
 }
 
 async fn stats(backend: &RabbitBackend, queue: &QueueName) -> QueueStats {
