@@ -64,7 +64,7 @@ struct Shared {
     trouble: Mutex<Option<Error>>,
     /// We are writing a copy.
     copying: AtomicBool,
-    /// The log holds something that cannot be read; nothing can be said any more.
+    /// The log holds something that cannot be read: as long as that is so, nothing can be said.
     broken: Mutex<Option<Error>>,
     closed: AtomicBool,
     stop: CancellationToken,
@@ -242,7 +242,11 @@ impl Shared {
     }
 
     fn broken(&self) -> Option<Error> {
-        self.broken.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(again)
+        self.refusal().as_ref().map(again)
+    }
+
+    fn refusal(&self) -> MutexGuard<'_, Option<Error>> {
+        self.broken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn troubles(&self) -> MutexGuard<'_, Option<Error>> {
@@ -258,14 +262,21 @@ impl Shared {
         }
     }
 
-    /// Nothing more can be read or written: whoever waits is told.
+    /// Nothing more can be read: whoever waits is told, and so is who comes until it goes on.
     fn break_off(&self, error: Error) {
         tracing::error!(%error, "the log cannot be read any further");
-        *self.broken.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+        *self.refusal() = Some(error);
         let mut state = self.state();
         state.unsent.clear();
         state.waiting_bytes = 0;
         state.sent.clear();
+    }
+
+    /// It is read again.
+    fn go_on(&self) {
+        if self.refusal().take().is_some() {
+            tracing::info!("the log is read again");
+        }
     }
 }
 

@@ -30,10 +30,12 @@ const ABSENT: Duration = Duration::from_secs(3);
 const LEFT_AFTER: usize = 20;
 /// Between two attempts to read.
 const PAUSE: Duration = Duration::from_millis(100);
+/// The same after something that only an operator can mend, who need not restart us then.
+const UNREADABLE: Duration = Duration::from_secs(5);
 /// The broker says with each message of a stream where it stands.
 const OFFSET: &str = "x-stream-offset";
 
-/// Reads until it is dropped, or until there is something that cannot be read.
+/// Reads until it is dropped.
 pub(super) async fn run(shared: Arc<Shared>) {
     let mut begun = false;
     let mut failed = 0;
@@ -56,7 +58,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
             }
             Err(error) if error.kind() == ErrorKind::Incompatible => {
                 shared.break_off(error);
-                return;
+                shared.clock.sleep(UNREADABLE).await;
             }
             Err(error) => {
                 tracing::debug!(%error, "the log cannot be read now");
@@ -104,6 +106,7 @@ async fn read(shared: &Arc<Shared>, trusting: bool) -> Result<Ended> {
             return Ok(Ended::Replaced);
         }
     }
+    shared.go_on();
     loop {
         let delivery = match first.take() {
             Some(first) => Some(Ok(first)),
