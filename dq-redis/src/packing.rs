@@ -39,10 +39,14 @@ impl Packing {
             Self::Record => jobs.clone().map(|job| record::encode(job, now)).collect(),
             Self::Member(_) => Vec::new(),
         };
+        let marks: Vec<Vec<u8>> = match self {
+            Self::Record => Vec::new(),
+            Self::Member(format) => jobs.clone().map(|job| member::mark(format, job.id)).collect(),
+        };
         let mut mode = String::new();
         let mut know = |letter, is_so: bool| mode.extend(is_so.then_some(letter));
         know('?', !creates);
-        know('=', self.has_twins(jobs.clone()));
+        know('=', has_twins(jobs.clone(), &marks));
         know('+', jobs.clone().any(|job| matches!(job.due, Due::After(_))));
         know('L', records.iter().any(|record| record.len() > LARGE));
         call.arg(mode).arg(jobs.len()).arg(now);
@@ -55,9 +59,9 @@ impl Packing {
                     call.arg(record);
                 }
             }
-            Self::Member(format) => {
-                for job in jobs.clone() {
-                    call.arg(member::mark(format, job.id));
+            Self::Member(_) => {
+                for mark in marks {
+                    call.arg(mark);
                 }
                 for job in jobs.clone() {
                     let mut header = Vec::new();
@@ -81,21 +85,18 @@ impl Packing {
             call.arg(number);
         }
     }
+}
 
-    /// Whether jobs of one call may meet each other: two have one handle, one mark or one key.
-    fn has_twins<'a>(self, jobs: impl ExactSizeIterator<Item = &'a NewJob>) -> bool {
-        if jobs.len() < 2 {
-            return false;
-        }
-        let (mut handles, mut marks, mut keys) = (HashSet::new(), HashSet::new(), HashSet::new());
-        let mut jobs = jobs;
-        jobs.any(|job| {
-            let marked = match self {
-                Self::Record => false,
-                Self::Member(format) => !marks.insert(member::mark(format, job.id)),
-            };
-            let keyed = job.key.as_ref().is_some_and(|key| !keys.insert(key));
-            !handles.insert(handle::handle(job.id)) || marked || keyed
-        })
+/// Whether jobs of one call may meet each other: two have one handle, one mark or one key.
+fn has_twins<'a>(jobs: impl ExactSizeIterator<Item = &'a NewJob>, marks: &[Vec<u8>]) -> bool {
+    if jobs.len() < 2 {
+        return false;
     }
+    let (mut handles, mut keys) = (HashSet::new(), HashSet::new());
+    let mut jobs = jobs;
+    let met = jobs.any(|job| {
+        let keyed = job.key.as_ref().is_some_and(|key| !keys.insert(key));
+        !handles.insert(handle::handle(job.id)) || keyed
+    });
+    met || marks.iter().collect::<HashSet<_>>().len() < marks.len()
 }

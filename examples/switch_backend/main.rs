@@ -37,7 +37,7 @@ struct Reminder {
 }
 
 /// A short lease, so that a job whose runner was killed soon runs again.
-#[delay_handler("REMINDER", lease = "2s")]
+#[delay_handler("REMINDER", lease = "10s")]
 async fn remind(reminder: Reminder) {
     println!("  reminder {} of {}", reminder.number, reminder.config);
 }

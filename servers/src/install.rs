@@ -103,7 +103,7 @@ pub fn java() -> Result<(), String> {
     if programs.iter().all(|program| on_path(program).is_some()) {
         return Ok(());
     }
-    packages_or(&programs, || debian::install(&["openjdk-17-jdk-headless", "maven"]))
+    packages_or(&programs, || debian::install(&["default-jdk-headless", "maven"]))
 }
 
 /// Where there are no packages to be had, people must help.

@@ -30,8 +30,9 @@ fn a_server_is_ready_and_leaves_nothing_behind() {
     for kind in ["classic", "quorum", "stream"] {
         declare(&rabbit, kind, kind).expect("a queue");
     }
-    let flags = rabbit.ctl(&["list_feature_flags"]);
-    assert!(!flags.contains("disabled"), "{flags}");
+    let flags = rabbit.ctl(&["--silent", "list_feature_flags", "stability", "state"]);
+    assert!(flags.contains("stable\tenabled"), "{flags}");
+    assert!(!flags.lines().any(|flag| flag == "stable\tdisabled"), "{flags}");
 
     let (dir, address) = (rabbit.dir().to_owned(), rabbit.address());
     drop(rabbit);
@@ -72,7 +73,12 @@ fn settings_reach_the_server() {
     assert_eq!(setting("quorum_tick_interval"), "{ok,1000}");
     assert_eq!(setting("dead_letter_worker_publisher_confirm_timeout"), "{ok,5000}");
     assert_eq!(setting("dead_letter_worker_consumer_prefetch"), "{ok,512}");
-    declare(&rabbit, "s", "stream").expect_err("the flag is disabled");
+    let insists = rabbit.eval("rabbit_feature_flags:get_stability(stream_queue)") == "required";
+    assert_eq!(
+        declare(&rabbit, "s", "stream").is_ok(),
+        insists,
+        "the flag is disabled if it can be"
+    );
     declare(&rabbit, "q", "quorum").expect("a queue");
     let management = rabbit.management_url().rsplit_once('@').expect("a user").1.to_owned();
     TcpStream::connect(management).expect("the port is open");

@@ -73,10 +73,11 @@ pub(super) fn of_broker(call: &Call<'_>, code: u16, text: &str) -> Said {
             text,
             "another connection has this queue for itself: choose another `prefix`",
         ),
-        406 => failed_precondition(call, text),
+        // 503 from brokers before 4.0, 406 since.
         _ if has("unknown exchange type") || has("invalid exchange type") => {
             said(Incompatible, text, PLUGIN)
         }
+        406 => failed_precondition(call, text),
         _ if has("feature flag") => said(Incompatible, text, OLD),
         320 | 530 | 506 if has("limit") => said(Unavailable, text, LIMIT),
         530 if has("not found") => said(Config, text, VHOST),
@@ -213,6 +214,16 @@ mod tests {
         // A virtual host holds no name from which the prefix could be read.
         let text = "NOT_ALLOWED - access to vhost 'a' refused for user 'b'";
         assert_eq!(of_broker(&writing, 530, text).remedy, command);
+    }
+
+    #[test]
+    fn a_lacking_plugin_is_told_as_every_version_tells_it() {
+        for (code, text) in [
+            (503, "COMMAND_INVALID - unknown exchange type 'x-delayed-message'"),
+            (406, "PRECONDITION_FAILED - unknown exchange type 'x-delayed-message'"),
+        ] {
+            assert_eq!(of(code, text).remedy, PLUGIN);
+        }
     }
 
     #[test]

@@ -89,7 +89,7 @@ async fn a_broker_without_the_plugin_says_so() {
     let (link, topology) = topology(&config);
     let error = topology.prepare().await.unwrap_err();
     assert_told(&error, ErrorKind::Incompatible, &["rabbitmq_delayed_message_exchange"]);
-    // The broker ends the whole connection for that.
+    // Brokers before 4.0 end the whole connection for that.
     link.channel("test").await.unwrap();
 }
 

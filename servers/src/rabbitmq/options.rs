@@ -103,7 +103,8 @@ impl RabbitOptions {
     }
 
     /// Without a feature flag such as `stream_queue`, as in a server that was upgraded and left
-    /// there. All others are enabled, as they are in every new server.
+    /// there. All others are enabled, as they are in every new server, and so is one without which the
+    /// server does not start: newer ones insist on more of them.
     pub fn without_feature_flag(mut self, name: &str) -> Self {
         self.without_flags.push(name.to_owned());
         self
@@ -248,7 +249,8 @@ impl RabbitOptions {
             let unwanted = self.without_flags.join(",");
             rabbit.eval(&format!(
                 "[ok = rabbit_feature_flags:enable(Flag) || \
-                 Flag <- maps:keys(rabbit_feature_flags:list(disabled)) -- [{unwanted}]]"
+                 Flag <- maps:keys(rabbit_feature_flags:list(disabled)) -- [{unwanted}], \
+                 rabbit_feature_flags:get_stability(Flag) =/= experimental]"
             ));
         }
     }
