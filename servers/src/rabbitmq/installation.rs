@@ -73,7 +73,9 @@ impl Installation {
             ("ROOTDIR", self.erlang.clone().into()),
             ("BINDIR", self.bin.clone().into()),
             ("EMU", "beam".into()),
-            ("PROGNAME", "erl".into()),
+            // What a node starts another one with, as newer ones do to look at a cluster before they
+            // join it.
+            ("PROGNAME", "erlexec".into()),
             ("ERL_LIBS", plugins.clone().into()),
             ("RABBITMQ_HOME", self.home.clone().into()),
             ("RABBITMQ_PLUGINS_DIR", plugins.into()),
