@@ -172,11 +172,13 @@ impl Courier {
                 self.confirmed(operation, oldest).await?;
             }
             let route = self.ladder.route(&Topic::of(carrier.queue()), carrier.due(), now);
+            // Of what the plugin keeps for later, the broker says that no queue has taken it.
+            let mandatory = route.delay_ms.is_none();
             let confirm = channel
                 .basic_publish(
                     route.exchange,
                     route.routing_key,
-                    BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() },
+                    BasicPublishOptions { mandatory, ..BasicPublishOptions::default() },
                     &carrier.body(),
                     carrier.properties(route.delay_ms),
                 )
