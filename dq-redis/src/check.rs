@@ -49,7 +49,9 @@ fn refuse_old(info: &str) -> Result<()> {
 
 /// Refuses servers that another scheme of the URL is for.
 fn refuse_other_kind(info: &str, as_cluster: bool) -> Result<()> {
-    let (what, remedy) = if field(info, "redis_mode") == Some("sentinel") {
+    // By the second name in Valkey.
+    let mode = field(info, "redis_mode").or_else(|| field(info, "server_mode"));
+    let (what, remedy) = if mode == Some("sentinel") {
         ("the Redis server is a Sentinel, which keeps no data", SENTINEL)
     } else if field(info, "cluster_enabled") == Some("1") && !as_cluster {
         ("the Redis server is a node of a cluster", CLUSTER)
@@ -187,8 +189,9 @@ mod tests {
         assert!(refused("cluster_enabled:1\r\n", false).unwrap().contains("redis+cluster://"));
         assert_eq!(refused("cluster_enabled:1\r\n", true), None);
         assert_eq!(refused("redis_mode:standalone\r\ncluster_enabled:0\r\n", false), None);
-        let sentinel = "redis_mode:sentinel\r\n";
-        assert!(refused(sentinel, false).unwrap().contains("redis+sentinel://"));
+        for sentinel in ["redis_mode:sentinel\r\n", "server_mode:sentinel\r\n"] {
+            assert!(refused(sentinel, false).unwrap().contains("redis+sentinel://"));
+        }
     }
 
     #[test]

@@ -69,8 +69,8 @@ pub(crate) fn of_command(
         None => error.to_string(),
     };
     // Which line of which script it was is of use to nobody else.
-    let said = match said.split_once(" script: ") {
-        Some((said, _)) if kind != ErrorKind::Internal => said,
+    let said = match said.rsplit_once(" script: ") {
+        Some((said, place)) if kind != ErrorKind::Internal && place.contains(", on @") => said,
         _ => &said,
     };
     Error::new(kind, format!("Redis at {}: {}", address.shown(), said.trim()))
@@ -183,7 +183,7 @@ fn classify(error: &RedisError, effect: Effect) -> (ErrorKind, &'static str) {
     }
     // These have no code of their own, some not even as answers of a server.
     let text = error.to_string().replace('`', "'");
-    let phrases: [(&str, ErrorKind, &'static str); 13] = [
+    let phrases: [(&str, ErrorKind, &'static str); 14] = [
         ("cluster support disabled", ErrorKind::Config, NO_CLUSTER),
         ("does not point to a sentinel", ErrorKind::Config, NO_SENTINEL),
         ("not allowed in cluster mode", ErrorKind::Config, CLUSTER),
@@ -200,6 +200,7 @@ fn classify(error: &RedisError, effect: Effect) -> (ErrorKind, &'static str) {
         // What a script is told in place of NOPERM, and what the client leaves of it.
         ("has no permissions", ErrorKind::Config, RIGHTS),
         ("user executing the script", ErrorKind::Config, RIGHTS),
+        ("ACL failure", ErrorKind::Config, RIGHTS),
         ("unknown command 'SELECT'", ErrorKind::Config, NO_DATABASES),
         ("unknown command 'CLUSTER'", ErrorKind::Config, NO_CLUSTER),
         (
@@ -259,5 +260,19 @@ mod tests {
         let known = told("redis", "WRONGTYPE", &format!("Operation against a key {place}"));
         assert_eq!(known.what(), "Redis at h:6379: WRONGTYPE Operation against a key");
         assert!(told("redis", "ERR", &format!("Oops {place}")).what().ends_with(place));
+    }
+
+    #[test]
+    fn a_lacking_right_inside_a_script_is_told_as_every_version_tells_it() {
+        let place = "script: 75c1, on @user_script:12.";
+        for (code, detail) in [
+            ("NOPERM", "this user has no permissions to access one of the keys used as arguments"),
+            ("ERR", "The user executing the script can't run this command or subcommand"),
+            ("ERR", "ACL failure in script: No permissions to access a channel"),
+        ] {
+            let error = told("redis", code, &format!("{detail} {place}"));
+            assert_eq!((error.kind(), error.remedy_text()), (ErrorKind::Config, Some(RIGHTS)));
+            assert_eq!(error.what(), format!("Redis at h:6379: {code} {detail}"));
+        }
     }
 }
