@@ -13,6 +13,9 @@ use super::workload;
 
 const SEEDS: std::ops::Range<u64> = 0..6;
 
+/// The same for the guilty, until one is convicted: on a busy machine, a race may not come about for a while.
+const CHANCES: std::ops::Range<u64> = 0..600;
+
 /// What is proven against a backend on one seed.
 async fn judge(make: Make, seed: u64) -> Vec<Breach> {
     let clock = Arc::new(VirtualClock::default());
@@ -59,8 +62,11 @@ async fn what_clients_can_see_is_proven() {
     for Break { name, make, proven, .. } in BREAKS {
         let Some(clause) = proven else { continue };
         let mut found = false;
-        for seed in SEEDS {
-            found |= judge(*make, seed).await.iter().any(|breach| breach.clause == *clause);
+        for seed in CHANCES {
+            found = judge(*make, seed).await.iter().any(|breach| breach.clause == *clause);
+            if found {
+                break;
+            }
         }
         if !found {
             escaped.push(format!("{name} is not convicted of {clause:?}"));

@@ -7,6 +7,7 @@ mod installation;
 mod options;
 mod tools;
 
+use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::thread;
@@ -206,7 +207,11 @@ impl RabbitMq {
         loop {
             let heard = greeting::hear(self.port);
             let is_ours = |frame: &Vec<u8>| frame.windows(name.len()).any(|part| part == name);
-            if heard.as_ref().is_ok_and(is_ours) {
+            // The ports of newer ones open one after the other.
+            let is_open = |port| TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok();
+            if heard.as_ref().is_ok_and(is_ours)
+                && self.tls.into_iter().chain(self.management).all(is_open)
+            {
                 return Ok(());
             }
             if let Some(status) = self.process.ended() {
