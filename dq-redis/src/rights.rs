@@ -41,8 +41,9 @@ impl Store {
     pub(crate) async fn prove_peeks(&self) -> Result<()> {
         let Naming::Redisson { prefix, .. } = &self.lanes.naming else { return Ok(()) };
         let list = format!("{prefix}:rights:list:{{dq-rights}}");
+        // Redis 6.2 takes a single millisecond for none, which is for ever.
         let mut peek = redis::cmd("BLMOVE");
-        peek.arg(&list).arg(&list).arg("LEFT").arg("LEFT").arg("0.001");
+        peek.arg(&list).arg(&list).arg("LEFT").arg("LEFT").arg("0.01");
         allowed(self.link.run(CONNECT, Effect::None, &peek).await.map(drop))
     }
 
