@@ -69,13 +69,23 @@ pub(crate) fn of_command(
         None => error.to_string(),
     };
     // Which line of which script it was is of use to nobody else.
-    let said = match said.rsplit_once(" script: ") {
-        Some((said, place)) if kind != ErrorKind::Internal && place.contains(", on @") => said,
-        _ => &said,
-    };
+    let said = if kind == ErrorKind::Internal { &said } else { without_place(&said) };
     Error::new(kind, format!("Redis at {}: {}", address.shown(), said.trim()))
         .remedy(remedy)
         .operation(operation)
+}
+
+/// What a server says of a script, without the script's hash and the line.
+fn without_place(said: &str) -> &str {
+    if let Some((said, place)) = said.rsplit_once(" script: ")
+        && place.contains(", on @")
+    {
+        return said;
+    }
+    // Before Redis 7, the place comes first.
+    let told = said.strip_prefix("ERR Error running script ");
+    let told = told.and_then(|told| told.split_once(": @user_script:")?.1.split_once(": "));
+    told.map_or(said, |(_line, told)| told)
 }
 
 /// What nodes of a cluster and replicas say when others are to be asked, or nobody yet.
@@ -259,6 +269,8 @@ mod tests {
         let place = "script: 75c1, on @user_script:12.";
         let known = told("redis", "WRONGTYPE", &format!("Operation against a key {place}"));
         assert_eq!(known.what(), "Redis at h:6379: WRONGTYPE Operation against a key");
+        let before = "Error running script (call to f_75c1): @user_script:12: WRONGTYPE Operation";
+        assert_eq!(told("redis", "ERR", before).what(), "Redis at h:6379: WRONGTYPE Operation");
         assert!(told("redis", "ERR", &format!("Oops {place}")).what().ends_with(place));
     }
 

@@ -291,7 +291,8 @@ local function count(lane, what, number)
       -- Others have written there: it begins anew.
       redis.call('HSET', lane.meta, what, number)
     elseif why then
-      error(counted, 0)
+      -- Once more, and not caught: how to throw an error as the server does depends on its version.
+      redis.call('HINCRBY', lane.meta, what, number)
     end
   end
 end

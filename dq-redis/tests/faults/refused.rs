@@ -1,6 +1,8 @@
 //! Servers that cannot be used are refused when connecting: with the reason, a remedy, and without
 //! the password.
 
+use std::time::Duration;
+
 use dq_core::{ErrorKind, Severity};
 use dq_servers::{Redis, RedisCluster, Sentinel};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -123,7 +125,14 @@ async fn a_replica() {
 #[tokio::test]
 async fn too_many_clients() {
     let redis = Redis::options().set("maxclients", "3").start();
-    let held: Vec<_> = (0..3).map(|_| redis.connect()).collect();
+    let mut held = vec![redis.connect()];
+    // Who looked whether it is up may still count.
+    while !held[0].command(&["INFO", "clients"]).text().contains("connected_clients:1\r") {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    held.extend((0..2).map(|_| redis.connect()));
+    held.iter_mut()
+        .for_each(|connection| assert_eq!(connection.command(&["PING"]).bytes(), b"PONG"));
     let error = refused(connect(&redis.url()).await, ErrorKind::Unavailable, &[]);
     assert!(error.is_retryable());
     drop(held);
