@@ -1,7 +1,7 @@
 //! With the plugin for delayed messages in the place of the ladder.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dq_core::config::Environment;
 use dq_core::{Backend, ClaimParams, Dq, DurationExt, QueueName, Want};
@@ -35,12 +35,14 @@ async fn the_plugin_delays_what_is_not_due_yet() {
     let soon = queue.schedule("soon", "text/plain").after(3.seconds()).await.unwrap();
 
     let want = [Want { queue: name, max: 2, lease_for: Duration::from_secs(600) }];
+    let give_up = Instant::now() + Duration::from_secs(120);
     let claimed = loop {
         let params = ClaimParams { worker: "test", wants: &want, limit: 2 };
         let claimed = backend.claim(params).await.unwrap();
         if !claimed.jobs.is_empty() {
             break claimed;
         }
+        assert!(Instant::now() < give_up, "it does not come");
         tokio::time::timeout(Duration::from_millis(20), wakeups.next()).await.ok();
     };
     assert_eq!(claimed.jobs.len(), 1);
@@ -48,11 +50,14 @@ async fn the_plugin_delays_what_is_not_due_yet() {
     assert!(claimed.now >= claimed.jobs[0].job.due, "it is early");
     // What is late is found without a carrier, so the job alone would not tell.
     while broker.eval("delayed:released()") == "0" {
+        assert!(Instant::now() < give_up, "the plugin had nothing to delay");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     // Its canary flies by the plugin; a broker that is busy may first seem stuck.
-    while !dq.check().await.iter().map(|finding| finding.code).eq(["rabbitmq.plugin"]) {
-        tokio::time::sleep(Duration::from_millis(20)).await;
+    let mut findings = dq.check().await;
+    while !findings.iter().map(|finding| finding.code).eq(["rabbitmq.plugin"]) {
+        assert!(Instant::now() < give_up, "{findings:?}");
+        findings = dq.check().await;
     }
     assert!(queue.get(far.id()).await.unwrap().is_some());
     dq.close().await.unwrap();

@@ -82,10 +82,12 @@ fn without_place(said: &str) -> &str {
     {
         return said;
     }
-    // Before Redis 7, the place comes first.
+    // Before Redis 7, the place comes first, and twice if the server refused a command by itself.
     let told = said.strip_prefix("ERR Error running script ");
     let told = told.and_then(|told| told.split_once(": @user_script:")?.1.split_once(": "));
-    told.map_or(said, |(_line, told)| told)
+    let Some((_line, told)) = told else { return said };
+    let twice = told.strip_prefix("@user_script: ").and_then(|told| told.split_once(": "));
+    twice.map_or(told, |(_line, told)| told.trim_start_matches('-'))
 }
 
 /// What nodes of a cluster and replicas say when others are to be asked, or nobody yet.
@@ -271,6 +273,9 @@ mod tests {
         assert_eq!(known.what(), "Redis at h:6379: WRONGTYPE Operation against a key");
         let before = "Error running script (call to f_75c1): @user_script:12: WRONGTYPE Operation";
         assert_eq!(told("redis", "ERR", before).what(), "Redis at h:6379: WRONGTYPE Operation");
+        let twice = "Error running script (call to f_75c1): @user_script:41: @user_script: 41: -OOM not \
+             allowed";
+        assert_eq!(told("redis", "ERR", twice).what(), "Redis at h:6379: OOM not allowed");
         assert!(told("redis", "ERR", &format!("Oops {place}")).what().ends_with(place));
     }
 

@@ -64,7 +64,7 @@ struct Shared {
     trouble: Mutex<Option<Error>>,
     /// We are writing a copy.
     copying: AtomicBool,
-    /// The log holds something that cannot be read: as long as that is so, nothing can be said.
+    /// The log holds something that cannot be read; nothing can be said any more.
     broken: Mutex<Option<Error>>,
     closed: AtomicBool,
     stop: CancellationToken,
@@ -242,11 +242,7 @@ impl Shared {
     }
 
     fn broken(&self) -> Option<Error> {
-        self.refusal().as_ref().map(again)
-    }
-
-    fn refusal(&self) -> MutexGuard<'_, Option<Error>> {
-        self.broken.lock().unwrap_or_else(PoisonError::into_inner)
+        self.broken.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(again)
     }
 
     fn troubles(&self) -> MutexGuard<'_, Option<Error>> {
@@ -262,21 +258,14 @@ impl Shared {
         }
     }
 
-    /// Nothing more can be read: whoever waits is told, and so is who comes until it goes on.
+    /// Nothing more can be read or written: whoever waits is told.
     fn break_off(&self, error: Error) {
         tracing::error!(%error, "the log cannot be read any further");
-        *self.refusal() = Some(error);
+        *self.broken.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
         let mut state = self.state();
         state.unsent.clear();
         state.waiting_bytes = 0;
         state.sent.clear();
-    }
-
-    /// It is read again.
-    fn go_on(&self) {
-        if self.refusal().take().is_some() {
-            tracing::info!("the log is read again");
-        }
     }
 }
 

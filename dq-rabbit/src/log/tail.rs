@@ -30,12 +30,10 @@ const ABSENT: Duration = Duration::from_secs(3);
 const LEFT_AFTER: usize = 20;
 /// Between two attempts to read.
 const PAUSE: Duration = Duration::from_millis(100);
-/// The same after something that only an operator can mend, who need not restart us then.
-const UNREADABLE: Duration = Duration::from_secs(5);
 /// The broker says with each message of a stream where it stands.
 const OFFSET: &str = "x-stream-offset";
 
-/// Reads until it is dropped.
+/// Reads until it is dropped, or until there is something that cannot be read.
 pub(super) async fn run(shared: Arc<Shared>) {
     let mut begun = false;
     let mut failed = 0;
@@ -56,11 +54,11 @@ pub(super) async fn run(shared: Arc<Shared>) {
                 failed = 0;
                 trusting = ended != Ended::Misled;
             }
-            Err(error) if error.kind() == ErrorKind::Incompatible => {
+            Err(Failure::Contents(error)) => {
                 shared.break_off(error);
-                shared.clock.sleep(UNREADABLE).await;
+                return;
             }
-            Err(error) => {
+            Err(Failure::Broker(error)) => {
                 tracing::debug!(%error, "the log cannot be read now");
                 shared.note(error);
                 failed = if shared.consume.failure().is_none() { failed + 1 } else { 0 };
@@ -84,9 +82,23 @@ enum Ended {
     Misled,
 }
 
+/// Why reading failed.
+enum Failure {
+    /// The broker said so, or said nothing. Whatever it is, it may be over when it is asked again.
+    Broker(Error),
+    /// What is in the log.
+    Contents(Error),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Broker(error)
+    }
+}
+
 /// Reads on one channel, for as long as it lasts. What others say of where to begin is heeded only if
 /// `trusting`.
-async fn read(shared: &Arc<Shared>, trusting: bool) -> Result<Ended> {
+async fn read(shared: &Arc<Shared>, trusting: bool) -> Result<Ended, Failure> {
     let last = last(shared);
     let told = match &last {
         None if trusting => start::find(shared).await?,
@@ -106,7 +118,6 @@ async fn read(shared: &Arc<Shared>, trusting: bool) -> Result<Ended> {
             return Ok(Ended::Replaced);
         }
     }
-    shared.go_on();
     loop {
         let delivery = match first.take() {
             Some(first) => Some(Ok(first)),
@@ -130,14 +141,15 @@ async fn read(shared: &Arc<Shared>, trusting: bool) -> Result<Ended> {
                 of_call("read the log", Effect::None, shared.consume.server(), &error)
             })?;
             last = Some(delivery.delivery_tag);
-            messages.push((offset_of(&delivery)?, Bytes::from(delivery.data)));
+            let offset = offset_of(&delivery).map_err(Failure::Contents)?;
+            messages.push((offset, Bytes::from(delivery.data)));
         }
         if jumps(shared, &messages) && !reaches_back(shared).await? {
             tracing::warn!("the log was cut faster than it was read; it is read anew");
             begin_anew(shared);
             return Ok(Ended::Replaced);
         }
-        apply_all(shared, messages)?;
+        apply_all(shared, messages).map_err(Failure::Contents)?;
         if told.is_some_and(|told| is_lost_after(shared, told.by)) {
             tracing::warn!("the newest copy in the log is not whole; all of the log is read");
             begin_anew(shared);

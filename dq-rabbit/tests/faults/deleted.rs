@@ -166,11 +166,5 @@ async fn what_is_not_ours_in_the_log_is_passed_over_and_what_is_newer_is_not_gue
     crate::stand::refused(claim(&*backend, "q", 1).await, kind, &words);
     crate::stand::refused(backend.stats(&[]).await, kind, &words);
     crate::stand::refused(crate::stand::connect(&config).await, kind, &words);
-
-    // Once the operator has seen to it, nobody has to restart anything.
-    delete_queues(&config, &["dq.v1.log"]).await;
-    let last = later(job("q"));
-    until("it goes on", async || backend.schedule(vec![last.clone()]).await.is_ok()).await;
-    assert_eq!(stats(&*backend, "q").await.scheduled, 1);
     backend.close().await.unwrap();
 }

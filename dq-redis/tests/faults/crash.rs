@@ -198,9 +198,7 @@ async fn work_on_a_cluster(scheme: &str, key: &'static str) {
         let info = node.command(&["INFO", "persistence"]).text();
         info.contains("aof_rewrite_in_progress:0") && info.contains("aof_rewrite_scheduled:0")
     };
-    while !cluster.nodes().iter().all(is_whole) {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    until("the files are whole", async || cluster.nodes().iter().all(is_whole)).await;
     let nodes: Vec<String> = cluster.nodes().iter().map(Redis::address).collect();
     let url = format!("{scheme}+cluster://{}?response_timeout=2s", nodes.join(","));
     let crash = move || {

@@ -1,14 +1,12 @@
 //! Servers that cannot be used are refused when connecting: with the reason, a remedy, and without
 //! the password.
 
-use std::time::Duration;
-
 use dq_core::{ErrorKind, Severity};
 use dq_servers::{Redis, RedisCluster, Sentinel};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-use crate::stand::{PASSWORD, claim, connect, found, job, open, persist, refused};
+use crate::stand::{PASSWORD, claim, connect, found, job, open, persist, refused, until};
 
 #[tokio::test]
 async fn no_server() {
@@ -125,11 +123,14 @@ async fn a_replica() {
 #[tokio::test]
 async fn too_many_clients() {
     let redis = Redis::options().set("maxclients", "3").start();
-    let mut held = vec![redis.connect()];
+    let mut first = redis.connect();
     // Who looked whether it is up may still count.
-    while !held[0].command(&["INFO", "clients"]).text().contains("connected_clients:1\r") {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    until("we are alone", || {
+        let clients = first.command(&["INFO", "clients"]).text();
+        std::future::ready(clients.contains("connected_clients:1\r"))
+    })
+    .await;
+    let mut held = vec![first];
     held.extend((0..2).map(|_| redis.connect()));
     held.iter_mut()
         .for_each(|connection| assert_eq!(connection.command(&["PING"]).bytes(), b"PONG"));

@@ -14,7 +14,7 @@ use super::workload;
 const SEEDS: std::ops::Range<u64> = 0..6;
 
 /// The same for the guilty, until one is convicted: on a busy machine, a race may not come about for a while.
-const CHANCES: std::ops::Range<u64> = 0..600;
+const CHANCES: std::ops::Range<u64> = 0..60;
 
 /// What is proven against a backend on one seed.
 async fn judge(make: Make, seed: u64) -> Vec<Breach> {

@@ -220,7 +220,7 @@ impl RabbitMq {
             }
             if Instant::now() > deadline {
                 return Err(format!(
-                    "answered {heard:?} for two minutes; log:\n{}",
+                    "answered {heard:?}, or did not open all its ports, for two minutes; log:\n{}",
                     self.last_words()
                 ));
             }
