@@ -88,12 +88,11 @@ impl Packing {
 }
 
 /// Whether jobs of one call may meet each other: two have one handle, one mark or one key.
-fn has_twins<'a>(jobs: impl ExactSizeIterator<Item = &'a NewJob>, marks: &[Vec<u8>]) -> bool {
+fn has_twins<'a>(mut jobs: impl ExactSizeIterator<Item = &'a NewJob>, marks: &[Vec<u8>]) -> bool {
     if jobs.len() < 2 {
         return false;
     }
     let (mut handles, mut keys) = (HashSet::new(), HashSet::new());
-    let mut jobs = jobs;
     let met = jobs.any(|job| {
         let keyed = job.key.as_ref().is_some_and(|key| !keys.insert(key));
         !handles.insert(handle::handle(job.id)) || keyed

@@ -4,10 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use dq_core::{Backend, Due, LeasedJob, NewJob, Settled, Settlement, SystemClock, Verdict};
+use dq_core::{Backend, Due, LeasedJob, NewJob, Settlement, SystemClock, Verdict};
 use dq_servers::RabbitMq;
 use dq_testkit::faults::Recorder;
-use dq_testkit::history::{History, What};
 
 use crate::stand::{aside, by_id, claim_for, config_of, job, keyed, open, persist, until};
 
@@ -42,17 +41,6 @@ async fn client(number: usize, store: Arc<dyn Backend>, stop: Arc<AtomicBool>) {
     }
 }
 
-/// How many jobs were seen to be done.
-fn done(history: &History) -> usize {
-    let is_done = |what: &What| match what {
-        What::Finished { settlement, answer } => {
-            settlement.verdict == Verdict::Done && *answer == Some(Settled::Accepted)
-        }
-        _ => false,
-    };
-    history.events().iter().filter(|event| is_done(&event.what)).count()
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_acknowledged_is_lost_or_comes_again_over_kills() {
     let server = Arc::new(RabbitMq::start());
@@ -80,7 +68,7 @@ async fn nothing_acknowledged_is_lost_or_comes_again_over_kills() {
     tokio::time::sleep(Duration::from_millis(1_500)).await;
     until("there is enough to judge", async || {
         let history = recorder.0.history();
-        done(&history) > 20 && history.events().len() > 200
+        history.done() > 20 && history.events().len() > 200
     })
     .await;
     stop.store(true, Ordering::Relaxed);

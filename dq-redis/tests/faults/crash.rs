@@ -6,13 +6,12 @@ use std::time::Duration;
 
 use dq_core::config::{Environment, backend_from_url};
 use dq_core::{
-    Backend, Due, JobRef, Lease, LeasedJob, Result, Settled, Settlement, SystemClock, Verdict,
-    async_trait,
+    Backend, Due, JobRef, Lease, LeasedJob, Result, Settlement, SystemClock, Verdict, async_trait,
 };
 use dq_servers::{Redis, RedisCluster};
 use dq_testkit::behaviour::{self, Store, Subject, Time};
 use dq_testkit::faults::Recorder;
-use dq_testkit::history::{History, What};
+use dq_testkit::history::History;
 use tokio::sync::Mutex;
 
 use crate::stand::{by_id, claim_for, connect, job, keyed, persist, until};
@@ -127,14 +126,7 @@ async fn client(number: usize, store: Arc<dyn Backend>, stop: Arc<AtomicBool>) {
 
 /// Enough jobs went all the way for a judgement.
 fn is_worth_something(history: &History) -> bool {
-    let is_done = |what: &What| match what {
-        What::Finished { settlement, answer } => {
-            settlement.verdict == Verdict::Done && *answer == Some(Settled::Accepted)
-        }
-        _ => false,
-    };
-    let done = history.events().iter().filter(|event| is_done(&event.what)).count();
-    done > 50 && history.events().len() > 500
+    history.done() > 50 && history.events().len() > 500
 }
 
 /// Four clients at work while the server is killed and started again after each of these pauses, in

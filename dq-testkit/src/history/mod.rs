@@ -12,7 +12,7 @@ use std::fmt;
 
 use dq_core::{
     Cancelled, JobId, JobKey, JobRef, Lease, LeasedJob, QueueName, Renewed, Rescheduled, Scheduled,
-    Settled, Settlement, Timestamp,
+    Settled, Settlement, Timestamp, Verdict,
 };
 
 /// When a call began and ended, in the order of all beginnings and ends.
@@ -178,6 +178,18 @@ impl History {
     #[must_use]
     pub fn events(&self) -> &[Event] {
         &self.events
+    }
+
+    /// How many settlements as done were seen to be accepted: whether there is enough to judge.
+    #[must_use]
+    pub fn done(&self) -> usize {
+        let is_done = |event: &&Event| match &event.what {
+            What::Finished { settlement, answer } => {
+                settlement.verdict == Verdict::Done && *answer == Some(Settled::Accepted)
+            }
+            _ => false,
+        };
+        self.events.iter().filter(is_done).count()
     }
 
     /// Every breach that can be proven, given which jobs are in the store at the end.
