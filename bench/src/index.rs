@@ -8,7 +8,7 @@ mod rivals;
 
 use std::time::Duration;
 
-use dq::machine::index::{Arena, DueIndex, Entry, Lookup, Slot};
+use dq::machine::index::{Arena, DueIndex, HashIndex, Slot, TimeEntry};
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
@@ -53,7 +53,7 @@ trait Index {
 #[derive(Default)]
 struct Keyed {
     records: Arena<Record>,
-    keys: Lookup,
+    keys: HashIndex,
     waiting: DueIndex,
     next_seq: u64,
 }
@@ -80,7 +80,7 @@ impl Index for Keyed {
         let seq = self.next_seq;
         let slot = self.records.insert(Record { key, at, seq });
         self.keys.insert(&key, slot);
-        self.waiting.insert(Entry { at, seq, slot });
+        self.waiting.insert(TimeEntry { at, seq, slot });
     }
 
     fn cancel(&mut self, number: u32) {

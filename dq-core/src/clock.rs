@@ -1,4 +1,4 @@
-//! Time, injected: the machine's clock, or one that a test turns by hand.
+//! Clocks: the system clock, and a virtual clock that tests advance.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -11,48 +11,48 @@ use tokio::sync::oneshot;
 use crate::model::Timestamp;
 use crate::sync::lock;
 
-/// Where the framework takes the time from.
+/// A source of time. All times and timers of the framework come from one.
 pub trait Clock: Debug + Send + Sync + 'static {
-    /// Now.
+    /// The current time of day.
     fn now(&self) -> Timestamp;
 
-    /// Time that has passed since some moment of this clock's own choice: never goes back, whatever
-    /// is done to the time of day. Leases are measured by it.
+    /// The time since a fixed but unspecified start. It never goes back, even if the time of day is
+    /// set, so leases are measured by it.
     fn elapsed(&self) -> Duration;
 
-    /// Ends when this clock has reached `until`; at once if it has already.
+    /// Waits until this clock reaches `until`; returns at once if it already has.
     ///
     /// Cancellation safe.
     fn sleep_until(&self, until: Timestamp) -> BoxFuture<'static, ()>;
 
-    /// Ends when `delay` has passed on this clock.
+    /// Waits until `delay` has passed on this clock. Cancellation safe.
     fn sleep(&self, delay: Duration) -> BoxFuture<'static, ()> {
         self.sleep_until(self.now() + delay)
     }
 }
 
-/// The machine's clock.
+/// The operating system's clock.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;
 
-/// What [`SystemClock::elapsed`] counts from.
-static BEGINNING: LazyLock<Instant> = LazyLock::new(Instant::now);
+/// The start from which [`SystemClock::elapsed`] is measured.
+static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 impl Clock for SystemClock {
     fn elapsed(&self) -> Duration {
-        BEGINNING.elapsed()
+        START.elapsed()
     }
 
     fn now(&self) -> Timestamp {
-        // Truncation, not rounding up: a clock that runs ahead by a fraction would fire early.
+        // Truncated, not rounded up: a clock ahead by a fraction would make jobs fire early.
         let since_epoch =
             SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         Timestamp::from_millis(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
     }
 
     fn sleep_until(&self, until: Timestamp) -> BoxFuture<'static, ()> {
-        // Tokio's timer has millisecond slots and never fires early; the wall clock is read with
-        // its fraction so that the slot is hit and not the one after.
+        // Tokio's timer never fires early and has a resolution of 1 ms. With the fraction of the
+        // current time it fires in the first millisecond that is not too early, not in the next.
         let since_epoch =
             SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let target = Duration::from_millis(until.as_millis().max(0).unsigned_abs());
@@ -64,7 +64,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that stands still until it is turned.
+/// A clock that only moves when a test advances or sets it.
 #[derive(Debug)]
 pub struct VirtualClock {
     state: Mutex<VirtualState>,
@@ -74,38 +74,36 @@ pub struct VirtualClock {
 struct VirtualState {
     now: Timestamp,
     elapsed: Duration,
+    /// By end of the sleep and sequence number.
     sleepers: BTreeMap<(Timestamp, u64), oneshot::Sender<()>>,
-    next_sleeper: u64,
+    next_seq: u64,
 }
 
 impl VirtualClock {
-    /// A clock that shows `now`.
+    /// Creates a clock that shows `now`.
     #[must_use]
     pub fn new(now: Timestamp) -> Self {
-        let state = VirtualState {
-            now,
-            elapsed: Duration::ZERO,
-            sleepers: BTreeMap::new(),
-            next_sleeper: 0,
-        };
+        let state =
+            VirtualState { now, elapsed: Duration::ZERO, sleepers: BTreeMap::new(), next_seq: 0 };
         Self { state: Mutex::new(state) }
     }
 
-    /// Turns the clock forward and wakes who slept until then.
+    /// Advances the clock and wakes the sleepers whose time has come.
     pub fn advance(&self, by: Duration) {
-        // One lock for both, or two who turn it at once could turn it back.
+        // Reading and setting under one lock: otherwise concurrent calls could set the clock back.
         let state = self.lock();
         let to = state.now + by;
-        Self::turn(state, to);
+        Self::set_locked(state, to);
     }
 
-    /// Sets the clock, backwards too, and wakes who slept until then. Setting it backwards is as if
-    /// the time of day had been corrected: `elapsed` stays.
+    /// Sets the clock, forward or back, and wakes the sleepers whose time has come.
+    ///
+    /// Setting it back acts like a correction of the time of day: `elapsed` does not change.
     pub fn set(&self, to: Timestamp) {
-        Self::turn(self.lock(), to);
+        Self::set_locked(self.lock(), to);
     }
 
-    fn turn(mut state: MutexGuard<'_, VirtualState>, to: Timestamp) {
+    fn set_locked(mut state: MutexGuard<'_, VirtualState>, to: Timestamp) {
         let passed = to.since(state.now);
         state.elapsed += passed;
         state.now = to;
@@ -113,14 +111,14 @@ impl VirtualClock {
         let woken = std::mem::replace(&mut state.sleepers, still_asleep);
         drop(state);
         for sleeper in woken.into_values() {
-            // A sleeper that was dropped has nobody to tell.
+            // Sending fails if the sleeping future was dropped.
             let _ = sleeper.send(());
         }
     }
 
-    /// The earliest time anybody sleeps until.
+    /// The earliest time at which a sleeper wakes, if any sleeps.
     #[must_use]
-    pub fn next_sleeper(&self) -> Option<Timestamp> {
+    pub fn next_wakeup(&self) -> Option<Timestamp> {
         let mut state = self.lock();
         state.sleepers.retain(|_, sleeper| !sleeper.is_closed());
         state.sleepers.keys().next().map(|(until, _)| *until)
@@ -132,7 +130,7 @@ impl VirtualClock {
 }
 
 impl Default for VirtualClock {
-    /// A clock that shows 2024-01-01T00:00:00Z.
+    /// Creates a clock that shows 2024-01-01T00:00:00Z.
     fn default() -> Self {
         Self::new(Timestamp::from_millis(1_704_067_200_000))
     }
@@ -153,11 +151,11 @@ impl Clock for VirtualClock {
             return Box::pin(std::future::ready(()));
         }
         let (sleeper, woken) = oneshot::channel();
-        let number = state.next_sleeper;
-        state.next_sleeper += 1;
-        state.sleepers.insert((until, number), sleeper);
+        let seq = state.next_seq;
+        state.next_seq += 1;
+        state.sleepers.insert((until, seq), sleeper);
         Box::pin(async move {
-            // The sender is only dropped unsent with the clock itself; time then stands still.
+            // The sender is only dropped unsent if the clock is dropped; then time never advances.
             if woken.await.is_err() {
                 std::future::pending::<()>().await;
             }
@@ -170,14 +168,14 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn sleepers_wake_when_their_time_has_come_and_not_before() {
+    async fn a_sleeper_wakes_at_its_time_and_not_before() {
         let clock = VirtualClock::new(Timestamp::from_millis(0));
         let mut sleep = clock.sleep(Duration::from_millis(10));
         clock.advance(Duration::from_millis(9));
         assert!(futures_util::poll!(&mut sleep).is_pending());
-        assert_eq!(clock.next_sleeper(), Some(Timestamp::from_millis(10)));
+        assert_eq!(clock.next_wakeup(), Some(Timestamp::from_millis(10)));
         clock.advance(Duration::from_millis(1));
         sleep.await;
-        assert_eq!(clock.next_sleeper(), None);
+        assert_eq!(clock.next_wakeup(), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Randomness, injected: job ids and the jitter of retries.
+//! The source of random numbers for job ids, trace ids and retry jitter.
 
 use std::fmt;
 use std::sync::{Mutex, MutexGuard};
@@ -9,40 +9,40 @@ use rand::{Rng, SeedableRng};
 use crate::model::{JobId, Timestamp};
 use crate::sync::lock;
 
-/// A source of random numbers: from the operating system, or from a seed in tests.
+/// A source of random numbers, seeded by the operating system or, in tests, by a constant.
 ///
-/// Not for secrets.
+/// Not cryptographically secure.
 pub struct Entropy {
-    state: Mutex<State>,
+    generator: Mutex<Generator>,
 }
 
-struct State {
+struct Generator {
     rng: SmallRng,
     last_millis: u64,
     counter: u16,
 }
 
-/// Ids of one millisecond before the next millisecond is borrowed: the 12 bits after the version.
+/// Ids per millisecond: the counter has 12 bits. When it overflows, ids use the next millisecond.
 const IDS_PER_MILLI: u16 = 1 << 12;
 
 impl Entropy {
-    /// Seeded by the operating system.
+    /// Creates a source that is seeded by the operating system.
     #[must_use]
     pub fn from_os() -> Self {
         Self::new(SmallRng::from_os_rng())
     }
 
-    /// Gives the same numbers for the same seed.
+    /// Creates a source that gives the same numbers for the same seed.
     #[must_use]
     pub fn seeded(seed: u64) -> Self {
         Self::new(SmallRng::seed_from_u64(seed))
     }
 
     fn new(rng: SmallRng) -> Self {
-        Self { state: Mutex::new(State { rng, last_millis: 0, counter: 0 }) }
+        Self { generator: Mutex::new(Generator { rng, last_millis: 0, counter: 0 }) }
     }
 
-    /// A number of `0.0 <= x < 1.0`.
+    /// A random number with `0.0 <= x < 1.0`.
     #[must_use]
     pub fn fraction(&self) -> f64 {
         self.lock().rng.random()
@@ -54,30 +54,31 @@ impl Entropy {
         self.lock().rng.random()
     }
 
-    /// A new job id (UUID version 7), larger than every earlier one of this source.
+    /// A new job id (UUID version 7), larger than all earlier ones of this source, even if `now` goes
+    /// back.
     #[must_use]
     pub fn job_id(&self, now: Timestamp) -> JobId {
-        let mut state = self.lock();
+        let mut generator = self.lock();
         let millis = now.as_millis().max(0).unsigned_abs();
-        if millis > state.last_millis {
-            state.last_millis = millis;
-            state.counter = 0;
+        if millis > generator.last_millis {
+            generator.last_millis = millis;
+            generator.counter = 0;
         } else {
-            state.counter += 1;
-            if state.counter == IDS_PER_MILLI {
-                state.last_millis += 1;
-                state.counter = 0;
+            generator.counter += 1;
+            if generator.counter == IDS_PER_MILLI {
+                generator.last_millis += 1;
+                generator.counter = 0;
             }
         }
-        // RFC 9562: 48 bits of milliseconds, version 7, a 12-bit counter, variant 2, 62 random.
-        let random: u64 = state.rng.random();
-        let high = (state.last_millis << 16) | 0x7000 | u64::from(state.counter);
+        // RFC 9562: 48 bits of milliseconds, version 7, a 12-bit counter, variant 2, 62 random bits.
+        let random: u64 = generator.rng.random();
+        let high = (generator.last_millis << 16) | 0x7000 | u64::from(generator.counter);
         let low = (random >> 2) | (1 << 63);
         JobId::from_bytes(((u128::from(high) << 64) | u128::from(low)).to_be_bytes())
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        lock(&self.state)
+    fn lock(&self) -> MutexGuard<'_, Generator> {
+        lock(&self.generator)
     }
 }
 
@@ -92,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_grow_even_when_the_clock_stands_still_or_runs_back() {
+    fn ids_grow_even_if_the_clock_stands_still_or_goes_back() {
         let entropy = Entropy::seeded(1);
         let mut last = entropy.job_id(Timestamp::from_millis(1_000));
         for step in 0..10_000_i64 {

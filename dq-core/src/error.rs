@@ -1,54 +1,55 @@
-//! The one error type: what went wrong, whether to try again, where, and what to do about it.
+//! The error type of the framework: kind, failed operation, message, remedy and source.
 
 use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 
-/// Any error, as handlers return it. `?` converts every `std::error::Error` into it.
+/// Any error. `?` converts every `std::error::Error` into it.
 pub type BoxError = Box<dyn StdError + Send + Sync>;
 
-/// What a call of the framework returns.
+/// The result of a call to the framework.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The class of an [`Error`]. New kinds may be added in any release.
+/// What kind of failure an [`Error`] is. New kinds may be added in any release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// An argument was refused before anything was stored.
+    /// An argument was rejected before anything was stored.
     InvalidInput,
-    /// The backend does not offer what was asked; its [`Capabilities`](crate::Capabilities) say so.
+    /// The backend lacks the capability that the call needs; see
+    /// [`Capabilities`](crate::Capabilities).
     Unsupported,
-    /// The configuration or the URL cannot be used.
+    /// The configuration or a URL is invalid.
     Config,
-    /// Two things claim one name: handlers of one code, runners of one name.
+    /// A name is used twice: two handlers have the same code, or two runners the same name.
     Duplicate,
-    /// A queue is served or scheduled that no linked handler handles.
+    /// No linked handler handles a queue that is to be served or scheduled.
     Unhandled,
-    /// A handler asks for state that the runner was not given.
+    /// A handler extracts state that was not registered with the runner.
     MissingState,
-    /// A payload or header does not encode or decode.
+    /// A payload or a header could not be encoded or decoded.
     Codec,
-    /// The store cannot be reached now.
+    /// The store cannot be reached at the moment.
     Unavailable,
-    /// The store refused for want of space.
+    /// The store has no space left.
     Full,
-    /// The store, or its file, cannot be written.
+    /// The store, or its file, is not writable.
     ReadOnly,
-    /// The store holds something that is not ours or of a version that we do not know.
+    /// The store holds foreign data, or data of an unknown version.
     Incompatible,
-    /// The call may or may not have taken effect; repeat it with the same job ids.
+    /// The call may or may not have taken effect. Repeating it with the same job ids is safe.
     OutcomeUnknown,
     /// The lease is no longer held; the call had no effect.
     StaleLease,
     /// The backend, the client or the runner has been closed.
     Closed,
-    /// A broken promise inside the framework or the store.
+    /// A bug in the framework or in the store.
     Internal,
 }
 
 impl ErrorKind {
-    /// The kind as a word for logs and metrics.
+    /// The name of the kind, for logs and metrics.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -70,7 +71,7 @@ impl ErrorKind {
         }
     }
 
-    /// Whether the same call may succeed later with nobody having mended anything.
+    /// Whether the same call may succeed later without any intervention.
     #[must_use]
     pub const fn is_retryable(self) -> bool {
         matches!(self, Self::Unavailable | Self::OutcomeUnknown | Self::Full)
@@ -85,8 +86,8 @@ impl fmt::Display for ErrorKind {
 
 /// An error of the framework.
 ///
-/// `Display` prints one line: `operation: kind: what (remedy)`. Errors never hold a password or a
-/// payload. Clones share the source error.
+/// `Display` prints one line: `operation: kind: message (remedy)`. Errors never contain a password
+/// or a payload. Clones share the source error.
 #[derive(Clone)]
 pub struct Error {
     inner: Box<Inner>,
@@ -96,38 +97,40 @@ pub struct Error {
 struct Inner {
     kind: ErrorKind,
     operation: &'static str,
-    what: Cow<'static, str>,
+    message: Cow<'static, str>,
     remedy: Option<Cow<'static, str>>,
     source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
 impl Error {
-    /// An error of `kind` with a sentence that names the guilty thing.
-    pub fn new(kind: ErrorKind, what: impl Into<Cow<'static, str>>) -> Self {
+    /// Creates an error whose message names the value or resource that caused it.
+    pub fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
         Self {
             inner: Box::new(Inner {
                 kind,
                 operation: "",
-                what: what.into(),
+                message: message.into(),
                 remedy: None,
                 source: None,
             }),
         }
     }
 
-    /// An [`ErrorKind::InvalidInput`] error.
-    pub fn invalid(what: impl Into<Cow<'static, str>>) -> Self {
-        Self::new(ErrorKind::InvalidInput, what)
+    /// Creates an [`ErrorKind::InvalidInput`] error.
+    pub fn invalid(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(ErrorKind::InvalidInput, message)
     }
 
-    /// An [`ErrorKind::Unsupported`] error naming the backend and what it does not offer.
+    /// Creates an [`ErrorKind::Unsupported`] error that names the backend and the missing feature.
     pub fn unsupported(backend: &str, feature: &str) -> Self {
-        Self::new(ErrorKind::Unsupported, format!("the {backend} backend does not offer {feature}"))
-            .remedy("see the capability table in the README for the backends that do")
+        Self::new(
+            ErrorKind::Unsupported,
+            format!("the {backend} backend does not support {feature}"),
+        )
+        .remedy("the capability table in the README lists the backends that do")
     }
 
-    /// Names the call that failed, such as `"schedule"`. The outermost caller wins only if no
-    /// name was given before.
+    /// Sets the name of the failed operation, such as `"schedule"`, unless one is set already.
     #[must_use]
     pub fn operation(mut self, operation: &'static str) -> Self {
         if self.inner.operation.is_empty() {
@@ -136,45 +139,45 @@ impl Error {
         self
     }
 
-    /// Says what the reader should do.
+    /// Sets what the user should do to fix the problem.
     #[must_use]
     pub fn remedy(mut self, remedy: impl Into<Cow<'static, str>>) -> Self {
         self.inner.remedy = Some(remedy.into());
         self
     }
 
-    /// Keeps the error beneath this one.
+    /// Sets the underlying error.
     #[must_use]
     pub fn source(mut self, source: impl Into<BoxError>) -> Self {
         self.inner.source = Some(source.into().into());
         self
     }
 
-    /// The class of this error.
+    /// The kind of this error.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.inner.kind
     }
 
-    /// Whether the same call may succeed later by itself.
+    /// Whether the same call may succeed later without any intervention.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         self.inner.kind.is_retryable()
     }
 
-    /// The call that failed, or an empty string.
+    /// The name of the failed operation; empty if it is not set.
     #[must_use]
     pub fn failed_operation(&self) -> &'static str {
         self.inner.operation
     }
 
-    /// What went wrong, with the guilty thing named.
+    /// What went wrong, without kind, operation and remedy.
     #[must_use]
     pub fn what(&self) -> &str {
-        &self.inner.what
+        &self.inner.message
     }
 
-    /// What the reader should do, where that is known.
+    /// What the user should do to fix the problem, if known.
     #[must_use]
     pub fn remedy_text(&self) -> Option<&str> {
         self.inner.remedy.as_deref()
@@ -183,11 +186,11 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner { kind, operation, what, remedy, .. } = &*self.inner;
+        let Inner { kind, operation, message, remedy, .. } = &*self.inner;
         if !operation.is_empty() {
             write!(f, "{operation}: ")?;
         }
-        write!(f, "{kind}: {what}")?;
+        write!(f, "{kind}: {message}")?;
         if let Some(remedy) = remedy {
             write!(f, " ({remedy})")?;
         }
@@ -197,7 +200,7 @@ impl fmt::Display for Error {
 
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // What `main` prints of an error that it returns.
+        // `main` prints this for an error that it returns.
         fmt::Display::fmt(self, f)?;
         if let Some(source) = &self.inner.source {
             write!(f, "; caused by: {source}")?;

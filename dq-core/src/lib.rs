@@ -1,6 +1,19 @@
-//! The model and the machine of `dq`, delayed jobs for Rust: what a job is, what a store must do,
-//! how a handler is found and run. Applications use the facade crate; this one is for those who
-//! write a backend.
+//! The core of `dq`, a framework for delayed jobs: the job model, the contract of a store, and
+//! everything that is built on it once for all stores.
+//!
+//! Applications use the facade crate `dq`. This crate is for authors of backends. Read the modules in
+//! this order; each one uses only those before it:
+//! - [`error`]: the error type and its kinds;
+//! - [`model`]: a job, its names, times and limits;
+//! - [`clock`], [`entropy`]: sources of time and randomness that tests can replace;
+//! - [`trace`]: trace context in job headers;
+//! - [`backend`]: the [`Backend`] trait, which is the contract of a store;
+//! - [`machine`]: the reference implementation of the contract, as a state machine;
+//! - [`config`]: configuration files, and backends by name and URL;
+//! - [`memory`]: the memory backend;
+//! - [`handler`]: handler functions, their arguments and outcomes, and their registry;
+//! - [`client`]: scheduling and administration, for applications;
+//! - [`runner`]: claims due jobs and runs their handlers.
 
 pub mod backend;
 pub mod client;
@@ -31,7 +44,7 @@ pub use model::*;
 pub use runner::{Event, Observer, Runner, RunnerBuilder};
 pub use trace::{Propagator, TraceContext};
 
-/// What generated code speaks to. Not for use by hand; it may change in any release.
+/// Items for code that macros generate. Not part of the public API; may change in any release.
 #[doc(hidden)]
 pub mod __private {
     pub use std::borrow::Cow;

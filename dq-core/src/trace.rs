@@ -1,4 +1,4 @@
-//! Trace context, carried from whoever schedules to the handler in the `traceparent` header.
+//! Trace context, passed from the scheduling code to the handler in the `traceparent` header.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,31 +6,31 @@ use std::str::FromStr;
 use crate::entropy::Entropy;
 use crate::model::Headers;
 
-/// A position in a trace, as W3C Trace Context writes it in a `traceparent` header.
+/// The content of a W3C `traceparent` header: a trace and the span that is the parent in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceContext {
-    /// The trace; not zero.
+    /// The id of the trace; not zero.
     pub trace_id: u128,
-    /// The span that is the parent; not zero.
+    /// The id of the parent span; not zero.
     pub parent_id: u64,
-    /// Whether the trace is recorded.
+    /// Whether the caller recorded the trace.
     pub sampled: bool,
 }
 
 impl TraceContext {
-    /// A new trace.
+    /// Creates a context for a new, sampled trace.
     #[must_use]
     pub fn root(entropy: &Entropy) -> Self {
         Self { trace_id: entropy.bits().max(1), parent_id: span_id(entropy), sampled: true }
     }
 
-    /// The same trace with a parent of its own.
+    /// Creates a context for a child span in the same trace.
     #[must_use]
     pub fn child(self, entropy: &Entropy) -> Self {
         Self { parent_id: span_id(entropy), ..self }
     }
 
-    /// What the headers of a job say; `None` if they say nothing, or nothing that is well formed.
+    /// Reads the context from the headers of a job; `None` if the header is absent or malformed.
     #[must_use]
     pub fn from_headers(headers: &Headers) -> Option<Self> {
         headers.get(Headers::TRACEPARENT)?.parse().ok()
@@ -38,7 +38,7 @@ impl TraceContext {
 }
 
 fn span_id(entropy: &Entropy) -> u64 {
-    // The lower half of 128 random bits; zero is not allowed.
+    // The lower 64 of 128 random bits; zero is not allowed.
     ((entropy.bits() & u128::from(u64::MAX)) as u64).max(1)
 }
 
@@ -49,7 +49,7 @@ impl fmt::Display for TraceContext {
     }
 }
 
-/// The text is no `traceparent`.
+/// The error for a text that is not a valid `traceparent` header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MalformedTraceparent;
 
@@ -86,35 +86,39 @@ impl FromStr for TraceContext {
 }
 
 tokio::task_local! {
-    /// The trace that the handler running in this task belongs to.
+    /// The context of the handler that runs in this task.
     static CURRENT: TraceContext;
 }
 
-/// Where the trace context of a new job comes from.
+/// A source of the trace context for new jobs.
 ///
-/// The default is the trace of the handler that schedules it, or a new one where the scheduling
-/// happens inside a `tracing` span. Implement it to hand over your tracer's own context.
+/// [`DefaultPropagator`] is used by default. Implement the trait to pass on the context of another
+/// tracing system.
 pub trait Propagator: fmt::Debug + Send + Sync + 'static {
-    /// The context to put into the headers of a job that is scheduled here and now.
+    /// The context for a job that the current task schedules; `None` for no trace header.
     fn current(&self, entropy: &Entropy) -> Option<TraceContext>;
 }
 
-/// The [`Propagator`] that is used unless another is given.
+/// The default [`Propagator`].
+///
+/// In a handler, it continues the trace of the handler's job. Elsewhere, it starts a new trace if a
+/// `tracing` span is active.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DefaultPropagator;
 
 impl Propagator for DefaultPropagator {
     fn current(&self, entropy: &Entropy) -> Option<TraceContext> {
-        let of_handler = CURRENT.try_with(|context| context.child(entropy)).ok();
-        of_handler.or_else(|| {
-            let inside = !tracing::Span::current().is_disabled();
-            inside.then(|| TraceContext::root(entropy))
+        let of_job = CURRENT.try_with(|context| context.child(entropy)).ok();
+        of_job.or_else(|| {
+            let in_span = !tracing::Span::current().is_disabled();
+            in_span.then(|| TraceContext::root(entropy))
         })
     }
 }
 
-/// Runs a handler as part of a trace, so that what it schedules belongs to the same.
-pub(crate) async fn within<F: Future>(context: Option<TraceContext>, run: F) -> F::Output {
+/// Runs a handler with the trace context of its job, so that the jobs it schedules belong to the
+/// same trace.
+pub(crate) async fn with_context<F: Future>(context: Option<TraceContext>, run: F) -> F::Output {
     match context {
         Some(context) => CURRENT.scope(context, run).await,
         None => run.await,
@@ -126,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_it_writes_and_refuses_what_is_malformed() {
+    fn a_context_round_trips_through_text_and_malformed_text_is_rejected() {
         let context = TraceContext::root(&Entropy::seeded(3));
         assert_eq!(context.to_string().parse(), Ok(context));
         for text in [
@@ -141,10 +145,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_handler_schedules_belongs_to_its_trace() {
+    async fn a_job_scheduled_by_a_handler_belongs_to_the_trace_of_the_handler() {
         let entropy = Entropy::seeded(3);
         let context = TraceContext::root(&entropy);
-        let child = within(Some(context), async { DefaultPropagator.current(&entropy) }).await;
+        let child =
+            with_context(Some(context), async { DefaultPropagator.current(&entropy) }).await;
         assert_eq!(child.unwrap().trace_id, context.trace_id);
         assert_ne!(child.unwrap().parent_id, context.parent_id);
     }

@@ -11,7 +11,7 @@ use quote::{ToTokens, quote};
 use syn::parse::ParseStream;
 use syn::{Expr, ExprLit, ExprUnary, Lit, LitStr, Path, UnOp};
 
-/// Longest queue name in bytes, as in `Limits::QUEUE_NAME`.
+/// Longest queue name in bytes, as in `QueueName::MAX_BYTES`.
 const LONGEST_NAME: usize = 128;
 
 /// The range of a lease.

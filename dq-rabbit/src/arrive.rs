@@ -59,7 +59,7 @@ fn fate(replica: &mut Replica, carried: &Carried, soon: Timestamp) -> Fate {
     let epoch = replica.epoch();
     let machine = replica.machine();
     match machine.peek(carried.id) {
-        Some(job) if !machine.waits(job.id) => Fate::Drop,
+        Some(job) if !machine.is_waiting(job.id) => Fate::Drop,
         // If it was moved, whoever did that has sent it once more.
         Some(job) if job.due != carried.due && job.due > soon => Fate::Drop,
         Some(job) if job.due > soon => Fate::Again(job.clone()),

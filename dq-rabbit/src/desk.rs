@@ -96,7 +96,7 @@ impl Desk {
     pub(crate) fn drop_stale(&self, mut held: Vec<JobId>) {
         self.log.peek(|replica| {
             let machine = replica.machine();
-            held.retain(|id| !machine.waits(*id));
+            held.retain(|id| !machine.is_waiting(*id));
         });
         self.let_go(held);
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dq_core::machine::Operate;
+use dq_core::machine::OwnedOperation;
 use dq_core::{Due, JobId, OperateReport, Operation, Result};
 
 use crate::desk::Desk;
@@ -22,13 +22,13 @@ impl Desk {
         let mut affected = 0;
         for part in self.parts(operation).await? {
             let revived = match &part {
-                Operate::Replay { jobs, .. } => jobs.clone().unwrap_or_default(),
+                OwnedOperation::Replay { jobs, .. } => jobs.clone().unwrap_or_default(),
                 _ => Vec::new(),
             };
             let command = Command::Operate(queue.clone(), part.into());
             let read = move |replica: &mut Replica, reply, _| {
                 let machine = replica.machine();
-                let waiting = revived.iter().filter(|id| machine.waits(**id));
+                let waiting = revived.iter().filter(|id| machine.is_waiting(**id));
                 let waiting: Vec<_> = waiting.filter_map(|id| machine.peek(*id).cloned()).collect();
                 match reply {
                     Reply::Operated(affected) => (affected, waiting),
@@ -44,21 +44,22 @@ impl Desk {
 
     /// The operation in parts that fit into the log. A replay names its jobs, so that it is known
     /// afterwards which of them have to be carried.
-    async fn parts(&self, operation: Operation<'_>) -> Result<Vec<Operate>> {
+    async fn parts(&self, operation: Operation<'_>) -> Result<Vec<OwnedOperation>> {
         let queue = operation.queue().clone();
-        Ok(match Operate::from(operation) {
-            Operate::Replay { jobs, due } => {
+        Ok(match OwnedOperation::from(operation) {
+            OwnedOperation::Replay { jobs, due } => {
                 let jobs = match jobs {
                     Some(jobs) => jobs,
                     None => self.dead(&queue).await?.into_iter().map(|job| job.id).collect(),
                 };
                 // A delay begins when the first of them is replayed.
                 let due = Due::At(due.resolve(self.log.now()));
-                let part = |jobs: &[JobId]| Operate::Replay { jobs: Some(jobs.to_vec()), due };
+                let part =
+                    |jobs: &[JobId]| OwnedOperation::Replay { jobs: Some(jobs.to_vec()), due };
                 jobs.chunks(CHUNK).map(part).collect()
             }
-            Operate::Remove { jobs: Some(jobs) } => {
-                let part = |jobs: &[JobId]| Operate::Remove { jobs: Some(jobs.to_vec()) };
+            OwnedOperation::Remove { jobs: Some(jobs) } => {
+                let part = |jobs: &[JobId]| OwnedOperation::Remove { jobs: Some(jobs.to_vec()) };
                 jobs.chunks(CHUNK).map(part).collect()
             }
             whole => vec![whole],

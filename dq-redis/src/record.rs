@@ -151,7 +151,7 @@ pub(crate) fn encode_reason(reason: &DeadReason) -> Vec<u8> {
 pub(crate) fn decode_reason(raw: &[u8]) -> DeadReason {
     let text = String::from_utf8_lossy(raw);
     let (kind, message) = text.split_once('\0').unwrap_or(("", &text));
-    DeadReason::new(DeadKind::from_word(kind), message)
+    DeadReason::new(DeadKind::from_name(kind), message)
 }
 
 fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {

@@ -93,7 +93,7 @@ pub(crate) fn running(row: &Row<'_>, queue: &QueueName, until: i64) -> JobView {
 /// The view of a dead job; its kind and message follow its place.
 pub(crate) fn dead(row: &Row<'_>, queue: &QueueName) -> Result<JobView> {
     let job = job_leniently(row, queue);
-    let kind = DeadKind::from_word(row.get_ref(AFTER_JOB + 2)?.as_str()?);
+    let kind = DeadKind::from_name(row.get_ref(AFTER_JOB + 2)?.as_str()?);
     let reason = DeadReason { kind, message: row.get(AFTER_JOB + 3)? };
     let died = Timestamp::from_millis(row.get(AFTER_JOB + 1)?);
     Ok(JobView { job, state: JobState::Dead, leased_until: None, dead: Some((reason, died)) })

@@ -1,35 +1,36 @@
-//! What a backend offers beyond the core.
+//! Optional features of backends.
 
-/// Flags by which calls are allowed or refused and suite trials are selected.
+/// The optional features of a backend.
 ///
-/// `Capabilities::default()` offers nothing; a backend names what it has.
+/// Calls that need a missing feature are rejected with `Unsupported`, and the behaviour suite skips
+/// its tests. `Capabilities::default()` has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Capabilities {
-    /// Jobs may have keys, with every conflict policy.
+    /// Jobs may have keys, with all conflict policies.
     pub keys: bool,
-    /// Jobs can be cancelled, bindingly.
+    /// Jobs can be cancelled; a cancelled job never starts.
     pub cancel: bool,
-    /// Jobs can be moved in time.
+    /// The due time of jobs can be changed.
     pub reschedule: bool,
-    /// Jobs can be listed in due order and looked at one by one.
+    /// Jobs can be listed in due order and read one by one.
     pub browse: bool,
-    /// Dead jobs are kept, replayable and removable.
+    /// Dead jobs are kept, and can be replayed and removed.
     pub dead_letters: bool,
     /// Queues can be paused and resumed.
     pub pause: bool,
-    /// Lifetime totals are kept, so that counts add up: see [`Totals`](super::Totals).
+    /// Each queue has lifetime totals; see [`Totals`](super::Totals).
     pub totals: bool,
-    /// Jobs survive the end of the process.
+    /// Jobs survive a restart of the process.
     pub durable: bool,
-    /// Several processes may use the store at once.
+    /// Several processes can use the store at the same time.
     pub shared: bool,
-    /// Equal due times fire in order of insertion.
+    /// Jobs with equal due times fire in order of insertion.
     pub fifo: bool,
 }
 
 impl Capabilities {
-    /// Everything; a starting point for backends and tests.
+    /// All features; a starting point for backends and tests.
     #[must_use]
     pub const fn all() -> Self {
         Self {

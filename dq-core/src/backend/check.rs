@@ -1,29 +1,29 @@
-//! Findings: what an operator should know about a store.
+//! Results of `check`: problems of a store and how to fix them.
 
 use std::fmt;
 
-/// How bad a [`Finding`] is.
+/// How serious a [`Finding`] is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Severity {
-    /// Good to know.
+    /// No action is needed.
     Info,
-    /// Works, but not as well or as safely as it could.
+    /// The store works, but less well or less safely than it could.
     Warning,
-    /// A promise of the contract does not hold until this is mended.
+    /// A promise of the contract does not hold until this is fixed.
     Error,
 }
 
-/// One thing an operator should know.
+/// A problem of a store, and how to fix it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// How bad it is.
+    /// How serious the problem is.
     pub severity: Severity,
-    /// A stable word for it, such as `"sqlite.wal-reset-bug"`.
+    /// A stable code of the problem, such as `"sqlite.wal-reset-bug"`.
     pub code: &'static str,
-    /// What was found.
+    /// What is wrong.
     pub what: String,
-    /// What to do.
+    /// How to fix it.
     pub remedy: String,
 }
 

@@ -1,45 +1,41 @@
-//! Checks of input and capabilities, done once for all backends before the store is called.
+//! Validation of input and capabilities, before the store is called.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use super::{
-    Backend, BrowseParams, Cancelled, Layer, OperateReport, Operation, Page, Reschedule,
-    Rescheduled, Scheduled,
-};
+use super::contract::Backend;
+use super::inspect::{BrowseParams, Page};
+use super::layer::Layer;
+use super::operate::{OperateReport, Operation};
+use super::schedule::{Cancelled, Reschedule, Rescheduled, Scheduled};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::model::{JobRef, JobView, Limits, NewJob};
 
-/// A backend behind the checks of [`Limits`] and [`Capabilities`](super::Capabilities).
+/// A backend that rejects calls which exceed the [`Limits`] or need a missing
+/// [capability](super::Capabilities).
 ///
-/// Names are checked when they are made ([`QueueName`](crate::QueueName),
-/// [`JobKey`](crate::JobKey)); everything else is checked here, before the store is called.
+/// [`QueueName`](crate::QueueName) and [`JobKey`](crate::JobKey) are validated when they are
+/// created; everything else is validated here, before the store is called.
 #[derive(Debug, Clone)]
 pub struct Checked {
     backend: Arc<dyn Backend>,
     limits: Limits,
-    // The horizon only catches mistaken units, so this process's clock is good enough and saves a
-    // call to the store.
+    // The horizon only catches wrong units, so this process's clock is exact enough and saves a call
+    // to the store.
     clock: Arc<dyn Clock>,
 }
 
 impl Checked {
-    /// Puts `backend` behind the checks.
+    /// Wraps `backend`. `clock` is used to check due times against the horizon.
     #[must_use]
     pub fn new(backend: Arc<dyn Backend>, limits: Limits, clock: Arc<dyn Clock>) -> Self {
         Self { backend, limits, clock }
     }
 
-    /// The backend without the checks.
-    #[must_use]
-    pub const fn unchecked(&self) -> &Arc<dyn Backend> {
-        &self.backend
-    }
-
-    fn require(&self, offered: bool, feature: &str, operation: &'static str) -> Result<()> {
-        if offered {
+    fn require(&self, has_capability: bool, feature: &str, operation: &'static str) -> Result<()> {
+        if has_capability {
             return Ok(());
         }
         Err(Error::unsupported(self.backend.name(), feature).operation(operation))
@@ -56,7 +52,7 @@ impl Layer for Checked {
         const OPERATION: &str = "schedule";
         if jobs.len() > self.limits.bulk {
             return Err(Error::invalid(format!(
-                "a bulk of {} jobs; at most {} are allowed",
+                "the call schedules {} jobs; at most {} are allowed",
                 jobs.len(),
                 self.limits.bulk
             ))
@@ -82,8 +78,8 @@ impl Layer for Checked {
         const OPERATION: &str = "reschedule";
         self.require(self.backend.capabilities().reschedule, "reschedule", OPERATION)?;
         let now = self.clock.now();
-        for change in moves {
-            change
+        for reschedule in moves {
+            reschedule
                 .due
                 .validate(now, self.limits.horizon)
                 .map_err(|error| error.operation(OPERATION))?;
@@ -96,7 +92,7 @@ impl Layer for Checked {
         self.require(self.backend.capabilities().browse, "browsing", OPERATION)?;
         if !(1..=1_000).contains(&params.limit) {
             return Err(Error::invalid(format!(
-                "a page of {} jobs; between 1 and 1,000 are allowed",
+                "the page size is {}; it must be between 1 and 1,000",
                 params.limit
             ))
             .operation(OPERATION));
@@ -105,7 +101,7 @@ impl Layer for Checked {
     }
 
     async fn get(&self, job: &JobRef) -> Result<Option<JobView>> {
-        self.require(self.backend.capabilities().browse, "looking at single jobs", "get")?;
+        self.require(self.backend.capabilities().browse, "reading single jobs", "get")?;
         self.backend.get(job).await
     }
 

@@ -1,12 +1,14 @@
-//! Questions and answers of claim and renew: leases.
+//! Leases; arguments and results of `claim` and `renew`.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::model::{Job, JobId, QueueName, Timestamp};
 
-/// Grows with each lease of a job. A store of the user's that remembers the largest token it saw
-/// can refuse writes of a handler that lost its lease.
+/// A number that grows with each lease of a job.
+///
+/// An external system that remembers the largest token it has seen can reject writes of a handler
+/// whose lease was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FencingToken(pub u64);
 
@@ -16,84 +18,85 @@ impl fmt::Display for FencingToken {
     }
 }
 
-/// The right to run one job until a deadline that only the store decides.
+/// The exclusive right to run a job until the lease ends, which only the store decides.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Lease {
-    /// Where the job lives.
+    /// The queue of the job.
     pub queue: QueueName,
-    /// The job.
+    /// The id of the job.
     pub job: JobId,
-    /// Makes older leases of the job worthless.
+    /// The token of this lease, larger than those of all earlier leases of the job.
     pub token: FencingToken,
 }
 
-/// What a runner asks for.
+/// The arguments of `claim`.
 #[derive(Debug, Clone, Copy)]
 pub struct ClaimParams<'a> {
-    /// Queues with free slots, each with how many; served in this order.
+    /// The queues to claim from, in this order.
     pub wants: &'a [Want],
-    /// At most this many jobs in all.
+    /// Maximum number of jobs from all queues together.
     pub limit: usize,
-    /// A label for the operator: who holds the lease.
+    /// The name of the lease holder, for operators.
     pub worker: &'a str,
 }
 
-/// How much of one queue is wanted.
+/// How many jobs to claim from one queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Want {
     /// The queue.
     pub queue: QueueName,
-    /// At most this many jobs.
+    /// Maximum number of jobs.
     pub max: usize,
-    /// How long each lease lasts from the store's now; at least a millisecond.
+    /// Duration of each lease from the store's current time; at least 1 ms.
     pub lease_for: Duration,
 }
 
-/// What a claim brought.
+/// The result of `claim`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claimed {
-    /// The leased jobs, oldest due first within each queue.
+    /// The leased jobs; within each queue the oldest due time comes first.
     pub jobs: Vec<LeasedJob>,
-    /// When the same call could return more: the next due time or end of a lease among the wanted
-    /// queues. Not after `now` when more is due already. `None` when nothing waits.
+    /// When the same call could return more jobs: the next due time or end of a lease in the claimed
+    /// queues. Not later than `now` if more jobs are due already; `None` if no job waits or is
+    /// leased.
     pub next_due: Option<Timestamp>,
-    /// The store's clock at the claim, by which `next_due` is to be read.
+    /// The time by the store's clock, to compare `next_due` with.
     pub now: Timestamp,
 }
 
-/// One job and the right to run it.
+/// A job and its lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeasedJob {
-    /// The job; its `deliveries` count this lease.
+    /// The job; its `deliveries` include this lease.
     pub job: Job,
-    /// Makes older leases of the job worthless.
+    /// The token of this lease, larger than those of all earlier leases of the job.
     pub token: FencingToken,
     /// When the lease ends, by the store's clock.
     pub leased_until: Timestamp,
 }
 
 impl LeasedJob {
-    /// The lease, as settle and renew want it.
+    /// The lease, as `settle` and `renew` take it.
     #[must_use]
     pub fn lease(&self) -> Lease {
         Lease { queue: self.job.queue.clone(), job: self.job.id, token: self.token }
     }
 }
 
-/// A wish to keep a lease.
+/// An argument of `renew`: a lease and its new duration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Renewal {
     /// The lease.
     pub lease: Lease,
-    /// How long from the store's now.
+    /// Duration of the lease from the store's current time.
     pub lease_for: Duration,
 }
 
-/// What became of a lease that was renewed.
+/// The result of `renew` for one lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Renewed {
-    /// It is held until then.
+    /// The lease ends at this time, by the store's clock.
     Until(Timestamp),
-    /// It is not held any more.
+    /// The lease is no longer held.
     Lost,
 }

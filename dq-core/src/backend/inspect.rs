@@ -1,34 +1,34 @@
-//! Questions and answers of stats and browse.
+//! Arguments and results of `stats` and `browse`.
 
 use serde::Serialize;
 
 use crate::model::{JobState, JobView, QueueName, Timestamp};
 
-/// Counts of one queue. Each stored job is in exactly one of the four states.
+/// The number of jobs of a queue in each state; every stored job is in exactly one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct QueueStats {
     /// The queue.
     pub queue: QueueName,
-    /// Waiting for their due time.
+    /// Jobs whose due time has not come.
     pub scheduled: u64,
-    /// Due, and waiting for a free slot.
+    /// Jobs that are due and wait for a runner with a free slot.
     pub ready: u64,
-    /// Leased to a runner.
+    /// Jobs that are leased to a runner.
     pub running: u64,
-    /// Kept for an operator.
+    /// Jobs that will not run again unless an operator replays them.
     pub dead: u64,
     /// Whether the queue is paused.
     pub paused: bool,
     /// The earliest due time among scheduled and ready jobs.
     pub next_due: Option<Timestamp>,
-    /// What happened over the queue's life; `None` without [`Capabilities::totals`].
+    /// Lifetime totals of the queue; `None` without [`Capabilities::totals`].
     ///
     /// [`Capabilities::totals`]: super::Capabilities::totals
     pub totals: Option<Totals>,
 }
 
 impl QueueStats {
-    /// A queue of which nothing is known.
+    /// The counts of a queue without jobs and totals.
     #[must_use]
     pub const fn empty(queue: QueueName) -> Self {
         Self {
@@ -43,78 +43,78 @@ impl QueueStats {
         }
     }
 
-    /// Jobs that have not ended: scheduled, ready or running.
+    /// Number of live jobs: scheduled, ready and running.
     #[must_use]
     pub const fn live(&self) -> u64 {
         self.scheduled + self.ready + self.running
     }
 
-    /// Jobs in the store.
+    /// Number of jobs in the store.
     #[must_use]
     pub const fn stored(&self) -> u64 {
         self.live() + self.dead
     }
 
-    /// Whether what came in equals what is here plus what left; `None` without totals.
+    /// Whether the number of created jobs equals that of stored and departed jobs; `None` without
+    /// totals.
     #[must_use]
     pub fn adds_up(&self) -> Option<bool> {
         self.totals.as_ref().map(|totals| totals.created == self.stored() + totals.left())
     }
 }
 
-/// What happened to the jobs of one queue since the store first saw it.
+/// Lifetime totals of a queue, counted in jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Totals {
-    /// Stored by schedule; a replacement counts again.
+    /// Stored by `schedule`, including replacements.
     pub created: u64,
     /// Settled as done.
     pub done: u64,
     /// Settled as skipped.
     pub skipped: u64,
-    /// Taken back by cancel.
+    /// Cancelled before they started.
     pub cancelled: u64,
-    /// Gone because another took their key's place.
+    /// Replaced by a new job with the same key.
     pub replaced: u64,
     /// Removed or purged by an operator.
     pub removed: u64,
 }
 
 impl Totals {
-    /// Jobs that have left the store.
+    /// Number of jobs that have left the store.
     #[must_use]
     pub const fn left(&self) -> u64 {
         self.done + self.skipped + self.cancelled + self.replaced + self.removed
     }
 }
 
-/// Which jobs to list.
+/// The arguments of `browse`.
 #[derive(Debug, Clone, Copy)]
 pub struct BrowseParams<'a> {
     /// The queue.
     pub queue: &'a QueueName,
-    /// The state.
+    /// The state of the jobs to list.
     pub state: JobState,
-    /// Where the last page ended; `None` for the first.
+    /// The end of the previous page; `None` for the first page.
     pub after: Option<Cursor>,
-    /// Jobs per page; at most 1,000.
+    /// Maximum number of jobs on the page; from 1 to 1,000.
     pub limit: usize,
 }
 
-/// A place between two jobs of a listing. Jobs that come and go between two pages do not shift
-/// the others.
+/// A position in a listing, which stays valid when jobs are added and removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cursor {
-    /// The time by which the listing is ordered.
+    /// The time of the last job, by which the listing is ordered.
     pub at: Timestamp,
-    /// The backend's tie-break among equal times.
+    /// The order of jobs with equal times, as the backend defines it.
     pub seq: u128,
 }
 
 /// One page of a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
-    /// The jobs.
+    /// The jobs, in order.
     pub jobs: Vec<JobView>,
-    /// Where to go on; `None` when this was the last page.
+    /// The start of the next page; `None` if this is the last one.
     pub next: Option<Cursor>,
 }

@@ -1,22 +1,26 @@
-//! A backend that wraps another one and forwards every call that it does not change.
+//! Backends that wrap another one and forward the calls that they do not change.
 
 use std::fmt::Debug;
 use std::time::Duration;
 
 use async_trait::async_trait;
 
-use super::{
-    Backend, BrowseParams, Cancelled, Capabilities, ClaimParams, Claimed, Finding, OperateReport,
-    Operation, Page, QueueStats, Renewal, Renewed, Reschedule, Rescheduled, Scheduled, Settled,
-    Settlement, Wakeups,
-};
+use super::capability::Capabilities;
+use super::check::Finding;
+use super::claim::{ClaimParams, Claimed, Renewal, Renewed};
+use super::contract::Backend;
+use super::inspect::{BrowseParams, Page, QueueStats};
+use super::operate::{OperateReport, Operation};
+use super::schedule::{Cancelled, Reschedule, Rescheduled, Scheduled};
+use super::settle::{Settled, Settlement};
+use super::wakeup::Wakeups;
 use crate::error::Result;
 use crate::model::{JobRef, JobView, NewJob, QueueName, Timestamp};
 
-/// A backend around another one: every method forwards to [`inner`](Self::inner) unless overridden.
+/// A backend that wraps another one; methods forward to [`inner`](Self::inner) by default.
 ///
-/// Every `Layer` is a [`Backend`]. Import only one of the two traits where a layer's methods are
-/// called on its concrete type; both have the same names.
+/// Every `Layer` is a [`Backend`]. The methods of both traits have the same names: import only one of
+/// them where methods are called on the concrete type of a layer.
 ///
 /// ```
 /// use dq_core::{Backend, Layer, QueueName, QueueStats, Result};
@@ -42,8 +46,8 @@ pub trait Layer: Debug + Send + Sync + 'static {
     /// The wrapped backend.
     fn inner(&self) -> &dyn Backend;
 
-    /// Runs before each call that can fail, with the name of the method; an error is returned
-    /// instead of making the call.
+    /// Runs before each fallible method except `close`, with the name of that method. If it fails,
+    /// its error is returned and the method is not called.
     async fn before(&self, method: &'static str) -> Result<()> {
         let _ = method;
         Ok(())
@@ -135,7 +139,8 @@ pub trait Layer: Debug + Send + Sync + 'static {
     }
 }
 
-// `missing_trait_methods`: a default method that is not forwarded would lose the inner backend's.
+// `missing_trait_methods`: every method must be forwarded, or the default would hide the override
+// of the inner backend.
 #[diagnostic::do_not_recommend]
 #[deny(clippy::missing_trait_methods)]
 #[async_trait]

@@ -1,47 +1,47 @@
-//! An operator's interventions.
+//! Administrative operations.
 
 use crate::model::{Due, JobId, QueueName};
 
-/// What an operator wants done. A job whose id is named twice counts once.
+/// An administrative operation on a queue. Job ids that are listed twice count once.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum Operation<'a> {
-    /// Makes dead jobs scheduled again, attempts and losses zero, due at the given time; all of
-    /// the queue if `jobs` is `None`. A job whose key is live again stays dead and is not counted.
+    /// Schedules dead jobs again, with `attempts` and `losses` set to zero. A job stays dead and is not
+    /// counted if a live job has its key.
     ///
     /// Requires [`Capabilities::dead_letters`](super::Capabilities::dead_letters).
     Replay {
         /// The queue.
         queue: &'a QueueName,
-        /// Which dead jobs.
+        /// The ids of the dead jobs; all dead jobs of the queue if `None`.
         jobs: Option<&'a [JobId]>,
-        /// When they shall be due.
+        /// The new due time.
         due: Due,
     },
-    /// Removes dead jobs for good; all of the queue if `jobs` is `None`.
+    /// Removes dead jobs.
     ///
     /// Requires [`Capabilities::dead_letters`](super::Capabilities::dead_letters).
     Remove {
         /// The queue.
         queue: &'a QueueName,
-        /// Which dead jobs.
+        /// The ids of the dead jobs; all dead jobs of the queue if `None`.
         jobs: Option<&'a [JobId]>,
     },
-    /// Stops claims of this queue in every process, until resumed; running jobs finish.
+    /// Stops claims from the queue in all processes until it is resumed. Running jobs finish.
     ///
     /// Requires [`Capabilities::pause`](super::Capabilities::pause).
     Pause {
         /// The queue.
         queue: &'a QueueName,
     },
-    /// Undoes a pause and wakes the listeners.
+    /// Allows claims again after a pause, and wakes listeners.
     ///
     /// Requires [`Capabilities::pause`](super::Capabilities::pause).
     Resume {
         /// The queue.
         queue: &'a QueueName,
     },
-    /// Removes every scheduled, ready and dead job of this one queue; running jobs finish.
+    /// Removes all scheduled, ready and dead jobs of the queue. Running jobs finish.
     Purge {
         /// The queue.
         queue: &'a QueueName,
@@ -49,7 +49,7 @@ pub enum Operation<'a> {
 }
 
 impl Operation<'_> {
-    /// The queue that is operated on.
+    /// The queue that the operation changes.
     #[must_use]
     pub const fn queue(&self) -> &QueueName {
         match self {
@@ -62,9 +62,9 @@ impl Operation<'_> {
     }
 }
 
-/// What an operation did.
+/// The result of an administrative operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OperateReport {
-    /// Jobs (or, for pause and resume, queues) that changed.
+    /// Number of jobs that changed; for pause and resume, of queues.
     pub affected: u64,
 }

@@ -1,31 +1,31 @@
-//! Questions and answers of schedule, cancel and reschedule.
+//! Arguments and results of `schedule`, `cancel` and `reschedule`.
 
 use crate::model::{Due, JobId, JobRef, Timestamp};
 
-/// Which job is in the store now, and when it is due.
+/// The id and the due time of a job in the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Receipt {
-    /// The job that is in the store: the new one, or the one that stayed.
+    /// The id of the job.
     pub id: JobId,
-    /// When that job is due.
+    /// When the job is due.
     pub due: Timestamp,
 }
 
-/// What became of a job that was scheduled.
+/// The result of `schedule` for one job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scheduled {
-    /// It is in the store.
+    /// The job was stored.
     Created(Receipt),
-    /// It is in the store; the one that had its key is gone and never starts.
+    /// The job was stored. The job that had its key was removed and never starts.
     Replaced(Receipt),
-    /// It was not stored: the receipt names the live job that has its key or id.
+    /// The job was not stored. The receipt is that of the job that already has its key or id.
     Kept(Receipt),
-    /// It was not stored: the receipt names the job that has its key or id and is running now.
+    /// The job was not stored. The receipt is that of the running job that has its key or id.
     AlreadyRunning(Receipt),
 }
 
 impl Scheduled {
-    /// The receipt, whatever happened.
+    /// The receipt of the job that is in the store: the new one or the existing one.
     #[must_use]
     pub const fn receipt(&self) -> Receipt {
         match self {
@@ -36,54 +36,54 @@ impl Scheduled {
         }
     }
 
-    /// The job that is in the store.
+    /// The id of the job that is in the store: the new one or the existing one.
     #[must_use]
     pub const fn id(&self) -> JobId {
         self.receipt().id
     }
 
-    /// When that job is due.
+    /// The due time of the job that is in the store.
     #[must_use]
     pub const fn due(&self) -> Timestamp {
         self.receipt().due
     }
 
-    /// Whether the job handed in was stored.
+    /// Whether the new job was stored.
     #[must_use]
     pub const fn is_stored(&self) -> bool {
         matches!(self, Self::Created(_) | Self::Replaced(_))
     }
 }
 
-/// What became of a job that was cancelled.
+/// The result of `cancel` for one job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cancelled {
-    /// It never starts.
+    /// The job was removed and never starts.
     Cancelled,
-    /// The store does not know it: never scheduled, finished, or dead.
+    /// There is no live job with this id or key: it was never scheduled, has finished, or is dead.
     NotFound,
-    /// A handler has it now; it is not stopped.
+    /// The job is running and is not stopped.
     AlreadyRunning,
-    /// The wish is recorded, but this backend cannot make it binding in this case.
+    /// The request was recorded, but the job may still start: the backend cannot prevent it here.
     Requested,
 }
 
-/// A wish to move a job in time.
+/// An argument of `reschedule`: a job and its new due time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reschedule {
-    /// Which job.
+    /// The job.
     pub job: JobRef,
-    /// When it shall be due.
+    /// The new due time.
     pub due: Due,
 }
 
-/// What became of a job that was to be moved.
+/// The result of `reschedule` for one job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rescheduled {
-    /// It is due at the new time.
+    /// The job is due at the new time.
     Moved(Receipt),
-    /// The store does not know it: never scheduled, finished, or dead.
+    /// There is no live job with this id or key: it was never scheduled, has finished, or is dead.
     NotFound,
-    /// A handler has it now; nothing was changed.
+    /// The job is running and was not changed.
     AlreadyRunning,
 }

@@ -1,49 +1,48 @@
-//! Questions and answers of settle: how a lease ends.
+//! Arguments and results of `settle`.
 
 use super::claim::Lease;
 use crate::model::{DeadReason, Due};
 
-/// How one lease ends.
+/// An argument of `settle`: a lease and the verdict that ends it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settlement {
     /// The lease.
     pub lease: Lease,
-    /// How it ends.
+    /// The verdict on the job.
     pub verdict: Verdict,
 }
 
-/// What a lease's holder says of the job.
+/// What happens to a job when its lease ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Verdict {
-    /// Done: the job leaves the store.
+    /// The job succeeded: it leaves the store and counts as done.
     Done,
     /// There was nothing to do: the job leaves the store and counts as skipped.
     Skip,
-    /// Failed: due again at this time, `attempts` one higher, `losses` zero.
+    /// The job failed: it is due again at this time, with `attempts` one higher and `losses` zero.
     Retry(Due),
-    /// Not yet: due again at this time, `attempts` unchanged, `losses` zero.
+    /// The job is postponed: it is due again at this time, with `attempts` unchanged and `losses` zero.
     Snooze(Due),
-    /// Kept for an operator. `failed` says whether this attempt counts as a failed one.
+    /// The job is dead: it stays in the store until an operator replays or removes it.
     Dead {
-        /// Why.
+        /// Why the job is dead.
         reason: DeadReason,
-        /// Whether `attempts` is one higher.
+        /// Whether this attempt counts as failed, so that `attempts` is one higher.
         failed: bool,
     },
-    /// Handed back unfinished: due again at its old time, so at once. `deliveries` goes back by
-    /// one unless the handler had `started`.
+    /// The job is handed back unfinished: it is due again at its old due time, that is, at once.
     Release {
-        /// Whether the handler had been started.
+        /// Whether the handler had started. If not, `deliveries` is decremented.
         started: bool,
     },
 }
 
-/// What became of a settlement.
+/// The result of `settle` for one lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Settled {
-    /// It took effect.
+    /// The verdict took effect.
     Accepted,
-    /// The lease was not held any more; nothing changed.
+    /// The lease was no longer held; nothing changed.
     Stale,
 }

@@ -1,4 +1,4 @@
-//! Hints that something may be due earlier than thought.
+//! Wake-up hints: a job may be due earlier than the listener knows.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -9,82 +9,84 @@ use tokio::sync::Notify;
 use crate::model::{QueueName, Timestamp};
 use crate::sync::lock;
 
-/// Something is due at this time, by the store's clock.
+/// A hint that a job is due at a certain time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hint {
-    /// The earliest time hinted since the last look.
+    /// The earliest due time of all hints since the last call of [`Wakeups::next`], by the store's
+    /// clock.
     pub due: Timestamp,
 }
 
 #[derive(Debug)]
-struct Cell {
+struct HintState {
+    /// The earliest due time in Unix milliseconds that was hinted; `NO_HINT` if none.
     earliest: AtomicI64,
     notify: Notify,
 }
 
-const NOTHING: i64 = i64::MAX;
+const NO_HINT: i64 = i64::MAX;
 
-/// The receiving end of hints. Hints that come while nobody looks are folded into one.
+/// The receiver of hints. Hints that arrive between two calls of `next` are merged into one.
 #[derive(Debug)]
 pub struct Wakeups {
-    cell: Arc<Cell>,
+    state: Arc<HintState>,
 }
 
 impl Wakeups {
-    /// A receiving end, and the sending end for a backend whose hints come from afar.
+    /// Creates a receiver and its sender, for a backend that receives hints from a server.
     #[must_use]
     pub fn new() -> (Self, Waker) {
-        let cell = Arc::new(Cell { earliest: AtomicI64::new(NOTHING), notify: Notify::new() });
-        let waker = Waker { cell: Arc::downgrade(&cell) };
-        (Self { cell }, waker)
+        let state =
+            Arc::new(HintState { earliest: AtomicI64::new(NO_HINT), notify: Notify::new() });
+        let waker = Waker { state: Arc::downgrade(&state) };
+        (Self { state }, waker)
     }
 
     /// Waits for a hint. Cancellation safe: a hint is kept until it is returned.
     pub async fn next(&mut self) -> Hint {
         loop {
-            let earliest = self.cell.earliest.swap(NOTHING, Ordering::AcqRel);
-            if earliest != NOTHING {
+            let earliest = self.state.earliest.swap(NO_HINT, Ordering::AcqRel);
+            if earliest != NO_HINT {
                 return Hint { due: Timestamp::from_millis(earliest) };
             }
-            self.cell.notify.notified().await;
+            self.state.notify.notified().await;
         }
     }
 }
 
-/// The sending end of hints. It does not keep the receiver alive.
+/// The sender of hints. It does not keep the receiver alive.
 #[derive(Debug, Clone)]
 pub struct Waker {
-    cell: Weak<Cell>,
+    state: Weak<HintState>,
 }
 
 impl Waker {
-    /// Whether somebody listens still.
+    /// Whether the receiver still exists.
     #[must_use]
-    pub fn is_heard(&self) -> bool {
-        self.cell.strong_count() > 0
+    pub fn has_receiver(&self) -> bool {
+        self.state.strong_count() > 0
     }
 
-    /// Sends a hint; `false` if nobody listens any more.
+    /// Sends a hint. Returns `false` if the receiver was dropped.
     pub fn wake(&self, due: Timestamp) -> bool {
-        let Some(cell) = self.cell.upgrade() else {
+        let Some(state) = self.state.upgrade() else {
             return false;
         };
-        cell.earliest.fetch_min(due.as_millis().min(NOTHING - 1), Ordering::AcqRel);
-        // A permit is stored if nobody waits at this moment, so the hint cannot fall between two
-        // looks.
-        cell.notify.notify_one();
+        state.earliest.fetch_min(due.as_millis().min(NO_HINT - 1), Ordering::AcqRel);
+        // `notify_one` stores a permit if the receiver is not waiting, so that no hint is missed.
+        state.notify.notify_one();
         true
     }
 }
 
-/// Who listens to which queue: the usual way for a backend to hand out hints in its own process.
+/// The listeners of each queue, for backends that send hints within the process.
 #[derive(Debug, Default)]
 pub struct Listeners {
     by_queue: Mutex<HashMap<QueueName, Vec<Waker>>>,
 }
 
 impl Listeners {
-    /// Opens a listener for these queues.
+    /// Creates a receiver of hints for these queues.
     #[must_use]
     pub fn listen(&self, queues: &[QueueName]) -> Wakeups {
         let (wakeups, waker) = Wakeups::new();
@@ -95,39 +97,39 @@ impl Listeners {
         wakeups
     }
 
-    /// Tells the listeners of one queue that something is due then.
+    /// Sends a hint to the listeners of one queue.
     pub fn wake(&self, queue: &QueueName, due: Timestamp) {
         if let Some(wakers) = self.lock().get_mut(queue) {
             wakers.retain(|waker| waker.wake(due));
         }
     }
 
-    /// Tells every listener, when it is not known what changed.
+    /// Sends a hint to all listeners, for when it is not known which queue changed.
     pub fn wake_all(&self, due: Timestamp) {
         for wakers in self.lock().values_mut() {
             wakers.retain(|waker| waker.wake(due));
         }
     }
 
-    /// Whether nobody listens.
+    /// Whether no queue has a listener.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        !self.lock().values().flatten().any(Waker::is_heard)
+        !self.lock().values().flatten().any(Waker::has_receiver)
     }
 
-    /// The queues that somebody listens to.
+    /// The queues that have a listener.
     #[must_use]
     pub fn queues(&self) -> Vec<QueueName> {
         let mut by_queue = self.lock();
         by_queue.retain(|_, wakers| {
-            wakers.retain(Waker::is_heard);
+            wakers.retain(Waker::has_receiver);
             !wakers.is_empty()
         });
         by_queue.keys().cloned().collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<QueueName, Vec<Waker>>> {
-        // A panic while the lock was held leaves the lists whole: they are only grown or pruned.
+        // The lists stay valid if a thread panics: they are only extended and pruned.
         lock(&self.by_queue)
     }
 }
@@ -137,7 +139,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn hints_fold_into_the_earliest_and_are_never_lost() {
+    async fn hints_are_merged_into_the_earliest() {
         let listeners = Listeners::default();
         let queue = QueueName::new("q").unwrap();
         let mut wakeups = listeners.listen(std::slice::from_ref(&queue));
@@ -148,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn dropped_listeners_are_forgotten() {
+    fn dropped_listeners_are_removed() {
         let listeners = Listeners::default();
         let queue = QueueName::new("q").unwrap();
         drop(listeners.listen(std::slice::from_ref(&queue)));

@@ -1,17 +1,23 @@
-//! The state machine of the contract: every call as a function of the state and a time, without a
-//! clock, a lock or a store of its own.
+//! The reference implementation of the [`Backend`](crate::Backend) contract, as a state machine.
 //!
-//! The memory backend is this behind a mutex. A backend whose store is a log of calls applies them
-//! to a machine in each process: the same calls at the same times make the same states.
+//! [`Machine`] performs each call as a function of its state and a given time. It has no clock, no
+//! lock and no I/O. The memory backend is a machine behind a mutex. A backend whose store is a log of
+//! calls (RabbitMQ) applies the log to a machine in each process: the same calls at the same times
+//! lead to the same state.
+//!
+//! Read `state_machine.rs` first: it has the rules. `table.rs` has the jobs and the indexes over them,
+//! `affinity.rs` the order in which claimers with preferences get jobs, `snapshot.rs` the export and
+//! import of the state.
 
-mod calls;
-mod copy;
+mod affinity;
 pub mod index;
-mod listing;
-mod near;
-mod store;
-mod verdict;
+mod snapshot;
+mod state_machine;
+mod table;
+#[cfg(test)]
+mod tests;
 
-pub use calls::{Machine, Operate};
-pub use copy::{MachineCopy, Standing, Whereabouts};
-pub use near::Nearness;
+pub use affinity::Affinity;
+pub use snapshot::{JobSnapshot, MachineSnapshot};
+pub use state_machine::{Machine, OwnedOperation};
+pub use table::JobPlacement;

@@ -1,18 +1,21 @@
-//! The delay between the attempts of a failing job.
+//! Exponential backoff between the attempts of a failing job.
 
 use std::time::Duration;
 
-/// The delay before the next attempt: `initial * factor^(failed - 1)`, at most `max`, made longer
-/// or shorter by up to `jitter` of itself.
+/// Exponential backoff with jitter.
+///
+/// The delay after `failed` attempts is `initial * factor^(failed - 1)`, capped at `max`, then
+/// lengthened or shortened by a random share of up to `jitter`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Backoff {
-    /// Before the second attempt; 1 s unless set.
+    /// Delay before the second attempt; 1 s by default.
     pub initial: Duration,
-    /// Growth from attempt to attempt; at least 1.0; 2.0 unless set.
+    /// Growth from attempt to attempt; at least 1.0; 2.0 by default.
     pub factor: f64,
-    /// No delay is longer; 10 min unless set.
+    /// Maximum delay; 10 min by default.
     pub max: Duration,
-    /// Spread around the delay, from 0.0 (none) to 1.0 (anything up to twice); 0.2 unless set.
+    /// Random spread around the delay, from 0.0 (none) to 1.0 (zero to twice the delay); 0.2 by
+    /// default.
     pub jitter: f64,
 }
 
@@ -28,16 +31,16 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// The delay after `failed` attempts have failed (1 after the first), never longer than `max`.
+    /// The delay after `failed` failed attempts (1 after the first), at most `max`.
     ///
-    /// `random` is a uniform random number of `0.0 <= random < 1.0` that picks the jitter.
+    /// `random` selects the jitter: a uniform random number with `0.0 <= random < 1.0`.
     #[must_use]
     pub fn delay(&self, failed: u32, random: f64) -> Duration {
         let exponent = f64::from(failed.saturating_sub(1).min(1_000));
         let max = self.max.as_secs_f64();
-        let bare = (self.initial.as_secs_f64() * self.factor.powf(exponent)).min(max);
+        let nominal = (self.initial.as_secs_f64() * self.factor.powf(exponent)).min(max);
         let spread = 1.0 + self.jitter * (2.0 * random - 1.0);
-        Duration::try_from_secs_f64((bare * spread).clamp(0.0, max)).unwrap_or(self.max)
+        Duration::try_from_secs_f64((nominal * spread).clamp(0.0, max)).unwrap_or(self.max)
     }
 }
 
@@ -46,19 +49,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn grows_to_the_maximum_with_jitter_in_bounds() {
+    fn the_delay_grows_to_the_maximum_and_jitter_stays_in_bounds() {
         let backoff = Backoff::default();
         for (failed, random) in (1..=40).zip([0.0, 0.1, 0.5, 0.999].into_iter().cycle()) {
-            let bare = (2_f64.powi(failed - 1)).min(600.0);
+            let nominal = (2_f64.powi(failed - 1)).min(600.0);
             let delay = backoff.delay(failed.unsigned_abs(), random).as_secs_f64();
-            assert!(delay >= bare * 0.8 - 1e-6, "{failed}: {delay}");
-            assert!(delay <= (bare * 1.2).min(600.0) + 1e-6, "{failed}: {delay}");
+            assert!(delay >= nominal * 0.8 - 1e-6, "{failed}: {delay}");
+            assert!(delay <= (nominal * 1.2).min(600.0) + 1e-6, "{failed}: {delay}");
         }
         assert!(backoff.delay(u32::MAX, 0.999) <= backoff.max);
     }
 
     #[test]
-    fn jitter_spreads_delays_around_the_exponential_one() {
+    fn jitter_spreads_delays_around_the_nominal_delay() {
         let backoff = Backoff { jitter: 0.5, ..Backoff::default() };
         let delays = [0.0, 0.25, 0.5, 0.75].map(|random| backoff.delay(3, random).as_millis());
         assert_eq!(delays, [2_000, 3_000, 4_000, 5_000]);

@@ -1,33 +1,33 @@
-//! Conflict policy for keys: what happens when a live job already has the key.
+//! Conflict policy for job keys.
 
 use serde::{Deserialize, Serialize};
 
-use super::Timestamp;
+use super::timestamp::Timestamp;
 
-/// What `schedule` does when a live job already has the key of the new one.
+/// What `schedule` does when a live job already has the key of the new job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnConflict {
-    /// Keeps the present job; the new one is not stored.
+    /// Keeps the existing job; the new one is not stored.
     #[default]
     Keep,
-    /// Replaces the present job: new payload, new due time (debounce).
+    /// Replaces the existing job by the new one (debounce).
     Replace,
-    /// Keeps the job that is due first, with its payload; the present one if equal.
+    /// Keeps the job that is due first; the existing one if both are due at the same time.
     Earliest,
-    /// Keeps the job that is due last, with its payload; the present one if equal.
+    /// Keeps the job that is due last; the existing one if both are due at the same time.
     Latest,
 }
 
 impl OnConflict {
-    /// Whether a new job due at `new` replaces the present one, due at `present`.
+    /// Whether a new job due at `new` replaces the existing one, due at `existing`.
     #[must_use]
-    pub fn replaces(self, present: Timestamp, new: Timestamp) -> bool {
+    pub fn replaces(self, existing: Timestamp, new: Timestamp) -> bool {
         match self {
             Self::Keep => false,
             Self::Replace => true,
-            Self::Earliest => new < present,
-            Self::Latest => new > present,
+            Self::Earliest => new < existing,
+            Self::Latest => new > existing,
         }
     }
 }

@@ -1,28 +1,28 @@
-//! Why a job is dead.
+//! The reason for which a job is dead.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The class of a [`DeadReason`].
+/// The kind of a [`DeadReason`]. New kinds may be added in any release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum DeadKind {
-    /// Every attempt failed.
+    /// The last allowed attempt failed.
     Exhausted,
-    /// The handler said that no retry will help.
+    /// The handler rejected the job: retrying would not help.
     Rejected,
-    /// The payload does not decode.
+    /// The payload could not be decoded.
     Undecodable,
-    /// Too many leases in a row lapsed: the job may be what crashes its runners.
+    /// Too many leases in a row expired: the job may crash its runners.
     Lost,
-    /// The store could not make sense of the entry.
+    /// The store found an entry that it could not read.
     Quarantined,
 }
 
 impl DeadKind {
-    /// The kind as the word that stores keep.
+    /// The name under which stores keep the kind.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -34,32 +34,32 @@ impl DeadKind {
         }
     }
 
-    /// The kind of a word that a store kept; an unknown word, from a newer version, reads as
-    /// [`Self::Quarantined`].
+    /// The kind with the name that a store kept; [`Self::Quarantined`] if the name is unknown, such
+    /// as one written by a newer version.
     #[must_use]
-    pub fn from_word(word: &str) -> Self {
+    pub fn from_name(name: &str) -> Self {
         [Self::Exhausted, Self::Rejected, Self::Undecodable, Self::Lost]
             .into_iter()
-            .find(|kind| kind.as_str() == word)
+            .find(|kind| kind.as_str() == name)
             .unwrap_or(Self::Quarantined)
     }
 }
 
-/// Why a job is dead.
+/// Why a job is dead: a kind and a message for people.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeadReason {
-    /// The class.
+    /// The kind of reason.
     pub kind: DeadKind,
-    /// For people: the last error, or the handler's word; at most [`DeadReason::MAX_BYTES`].
+    /// The last error, or the text that the handler gave; at most [`DeadReason::MAX_BYTES`] bytes.
     pub message: String,
 }
 
 impl DeadReason {
-    /// Longer messages are cut, so that an error with a whole document in it does not fill the
-    /// store.
+    /// Maximum length of a message in bytes. Longer ones are truncated, so that an error that quotes
+    /// a whole document does not fill the store.
     pub const MAX_BYTES: usize = 2_048;
 
-    /// A reason with its message cut to [`Self::MAX_BYTES`].
+    /// Creates a reason; the message is truncated to [`Self::MAX_BYTES`].
     pub fn new(kind: DeadKind, message: impl Into<String>) -> Self {
         let mut message = message.into();
         if message.len() > Self::MAX_BYTES {
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_messages_are_cut_at_a_character_boundary() {
+    fn long_messages_are_truncated_at_a_character_boundary() {
         let reason = DeadReason::new(DeadKind::Rejected, "错误".repeat(2_000));
         assert!(reason.message.len() <= DeadReason::MAX_BYTES);
         assert!(reason.message.ends_with('…'));

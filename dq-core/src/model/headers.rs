@@ -1,32 +1,33 @@
-//! Small text beside the payload: trace context, content type, schema version, the user's own.
+//! Text headers of a job: trace context, content type, schema version, and the user's own.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::limits::{Limits, check_name};
+use super::key::JobKey;
+use super::name::check_name;
 use crate::error::{Error, Result};
 
-/// Text headers of a job, in order of their names. Names obey the rules of keys.
+/// The text headers of a job, ordered by name. Names follow the rules of [`JobKey`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Headers(BTreeMap<String, String>);
 
 impl Headers {
-    /// MIME type of the payload; `application/json` where it is absent.
+    /// Name of the header with the payload's MIME type; `application/json` if absent.
     pub const CONTENT_TYPE: &'static str = "content-type";
-    /// Version of the payload's schema, in the user's own terms.
+    /// Name of the header with the version of the payload's schema, as the user defines it.
     pub const SCHEMA_VERSION: &'static str = "schema-version";
-    /// W3C trace context of whoever scheduled the job.
+    /// Name of the header with the W3C trace context of the code that scheduled the job.
     pub const TRACEPARENT: &'static str = "traceparent";
 
-    /// No headers.
+    /// Creates an empty set of headers.
     #[must_use]
     pub const fn new() -> Self {
         Self(BTreeMap::new())
     }
 
-    /// Sets a header and returns the value it had.
+    /// Sets a header and returns its previous value.
     pub fn insert(&mut self, name: impl Into<String>, value: impl Into<String>) -> Option<String> {
         self.0.insert(name.into(), value.into())
     }
@@ -37,42 +38,41 @@ impl Headers {
         self.0.get(name).map(String::as_str)
     }
 
-    /// All headers in order of their names.
+    /// All headers as pairs of name and value, ordered by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// Whether there are none.
+    /// Whether there are no headers.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// How many there are.
+    /// The number of headers.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Bytes of all names and values together.
+    /// The size of all names and values in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.0.iter().map(|(name, value)| name.len() + value.len()).sum()
     }
 
-    /// Checks names and the total size.
+    /// Checks the names, and the size of all headers against `max_bytes`.
     ///
     /// # Errors
-    /// `InvalidInput` naming the header or the bound.
-    pub fn validate(&self, limits: &Limits) -> Result<()> {
+    /// `InvalidInput` if a name breaks the rules of keys or the headers are too large.
+    pub fn validate(&self, max_bytes: usize) -> Result<()> {
         for name in self.0.keys() {
-            check_name("header name", name, Limits::KEY)?;
+            check_name("header name", name, JobKey::MAX_BYTES)?;
         }
         let bytes = self.bytes();
-        if bytes > limits.headers {
+        if bytes > max_bytes {
             return Err(Error::invalid(format!(
-                "the headers have {bytes} bytes; at most {} are allowed",
-                limits.headers
+                "the headers have {bytes} bytes; at most {max_bytes} are allowed"
             ))
             .remedy("put large values into the payload"));
         }

@@ -1,4 +1,4 @@
-//! The caller's own name for a job.
+//! Job keys.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -6,23 +6,28 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::limits::{Limits, check_name};
+use super::name::check_name;
 use crate::error::{Error, Result};
 
-/// The caller's own name for a job, such as `order-1001`: 1 to 255 bytes of UTF-8 without control
-/// characters. At most one live job has a given key in a queue.
+/// A name that the application gives to a job, such as `order-1001`.
+///
+/// A key has 1 to 255 bytes of UTF-8 without control characters. Each key belongs to at most one
+/// live job of a queue.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct JobKey(Arc<str>);
 
 impl JobKey {
-    /// Checks and wraps a key.
+    /// Maximum length of a key in bytes of UTF-8.
+    pub const MAX_BYTES: usize = 255;
+
+    /// Creates a key after checking it.
     ///
     /// # Errors
-    /// `InvalidInput` if it is empty, too long, or holds a control character.
+    /// `InvalidInput` if the key is empty, too long, or contains a control character.
     pub fn new(key: impl AsRef<str>) -> Result<Self> {
         let key = key.as_ref();
-        check_name("key", key, Limits::KEY)?;
+        check_name("key", key, Self::MAX_BYTES)?;
         Ok(Self(key.into()))
     }
 

@@ -1,34 +1,32 @@
-//! How large things may be, and the one check for names.
+//! Upper bounds of jobs and calls.
 
 use std::time::Duration;
 
-use super::{NewJob, Timestamp};
+use super::job::NewJob;
+use super::timestamp::Timestamp;
 use crate::error::{Error, Result};
 
-/// Bounds that are checked before anything reaches a store.
+/// Upper bounds, checked before a call reaches the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// Longest payload in bytes; 1 MiB unless set.
+    /// Maximum size of a payload in bytes; 1 MiB by default.
     pub payload: usize,
-    /// All header names and values of one job together in bytes; 16 KiB unless set.
+    /// Maximum size of all header names and values of one job in bytes; 16 KiB by default.
     pub headers: usize,
-    /// Farthest due time ahead of now; 100 years of 365 days unless set.
+    /// Maximum distance of a due time from now; 100 years of 365 days by default.
     pub horizon: Duration,
-    /// Most jobs in one bulk call; 100,000 unless set.
+    /// Maximum number of jobs in one schedule call; 100,000 by default.
     pub bulk: usize,
 }
 
 impl Limits {
-    /// Longest queue name in bytes of UTF-8.
-    pub const QUEUE_NAME: usize = 128;
-    /// Longest job key in bytes of UTF-8.
-    pub const KEY: usize = 255;
-
-    /// Checks a job before anything is stored; names were checked when they were made.
+    /// Checks a new job against these limits. Queue name and key were checked when they were
+    /// created.
     ///
     /// # Errors
-    /// `InvalidInput` naming the bound that was crossed.
+    /// `InvalidInput` if the payload or the headers are too large, a header name is invalid,
+    /// `max_attempts` is 0, or the due time lies before 1970 or beyond the horizon.
     pub fn check(&self, job: &NewJob, now: Timestamp) -> Result<()> {
         if job.payload.len() > self.payload {
             return Err(Error::invalid(format!(
@@ -38,7 +36,7 @@ impl Limits {
                 self.payload
             ))
             .remedy(
-                "store the data elsewhere and schedule its address, or raise `limits.payload`",
+                "store the data elsewhere and schedule a reference to it, or raise `limits.payload`",
             ));
         }
         if job.max_attempts == Some(0) {
@@ -48,7 +46,7 @@ impl Limits {
             ))
             .remedy("1 means no retry"));
         }
-        job.headers.validate(self)?;
+        job.headers.validate(self.headers)?;
         job.due.validate(now, self.horizon)
     }
 }
@@ -62,25 +60,4 @@ impl Default for Limits {
             bulk: 100_000,
         }
     }
-}
-
-/// Refuses a name that is empty, longer than `max` bytes, or holds a control character.
-pub(super) fn check_name(what: &str, name: &str, max: usize) -> Result<()> {
-    if name.is_empty() {
-        return Err(Error::invalid(format!("the {what} is empty")));
-    }
-    if name.len() > max {
-        let head: String = name.chars().take(24).collect();
-        return Err(Error::invalid(format!(
-            "the {what} {head:?}… has {} bytes; at most {max} are allowed",
-            name.len()
-        ))
-        .remedy("shorten it, or hash the variable part"));
-    }
-    if let Some(control) = name.chars().find(|c| c.is_control()) {
-        return Err(Error::invalid(format!(
-            "the {what} {name:?} holds the control character {control:?}"
-        )));
-    }
-    Ok(())
 }

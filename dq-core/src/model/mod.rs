@@ -1,4 +1,4 @@
-//! What a job is: its names, its times, its payload and headers, and the rules they obey.
+//! The data of a job: identity, queue, times, payload, headers, and their limits.
 
 mod backoff;
 mod conflict;
@@ -7,6 +7,7 @@ mod headers;
 mod job;
 mod key;
 mod limits;
+mod name;
 mod queue;
 mod timestamp;
 

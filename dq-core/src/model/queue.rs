@@ -1,4 +1,4 @@
-//! Queues: a checked name, and the type that ties a name to its payload.
+//! Queue names, and types that stand for a queue with its payload type.
 
 use std::borrow::{Borrow, Cow};
 use std::fmt;
@@ -6,23 +6,27 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::limits::{Limits, check_name};
+use super::name::check_name;
 use crate::error::{Error, Result};
 
-/// The name of a queue, which is also the code of its handler: 1 to 128 bytes of UTF-8 without
-/// control characters. Cheap to clone.
+/// The name of a queue, which is also the code of its handler.
+///
+/// A name has 1 to 128 bytes of UTF-8 without control characters. Cloning it is cheap.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct QueueName(Arc<str>);
 
 impl QueueName {
-    /// Checks and wraps a name.
+    /// Maximum length of a name in bytes of UTF-8.
+    pub const MAX_BYTES: usize = 128;
+
+    /// Creates a name after checking it.
     ///
     /// # Errors
-    /// `InvalidInput` if it is empty, too long, or holds a control character.
+    /// `InvalidInput` if the name is empty, too long, or contains a control character.
     pub fn new(name: impl AsRef<str>) -> Result<Self> {
         let name = name.as_ref();
-        check_name("queue name", name, Limits::QUEUE_NAME)?;
+        check_name("queue name", name, Self::MAX_BYTES)?;
         Ok(Self(name.into()))
     }
 
@@ -67,33 +71,35 @@ impl From<QueueName> for String {
     }
 }
 
-/// A queue as a type: its code and the payload that its jobs carry.
+/// A type that stands for a queue: its code and the type of its payload.
 ///
-/// `#[delay_handler]` implements it for the handler's own name, [`queue!`](crate::queue) for
-/// producers that have no handler.
+/// `#[delay_handler]` implements it for a type with the name of the handler.
+/// [`queue!`](crate::queue) declares one for a producer that does not link the handler.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a queue",
     label = "expected the name of a `#[delay_handler]` function or of a `queue!`",
     note = "in a service that only schedules, write `dq::queue!(pub {Self}: Payload = \"CODE\");`"
 )]
 pub trait Queue {
-    /// What a job of this queue carries.
+    /// The type of the payload of this queue's jobs.
     type Payload;
 
-    /// The code, which names the queue in the store.
+    /// The code, which is the name of the queue in the store.
     fn code() -> Cow<'static, str>;
 
-    /// The code as a checked name.
+    /// The code as a checked queue name.
     ///
     /// # Errors
-    /// `InvalidInput` if the code is no valid queue name.
+    /// `InvalidInput` if the code is not a valid queue name.
     fn queue() -> Result<QueueName> {
         QueueName::new(Self::code())
     }
 }
 
-/// What may stand in `#[delay_handler(…)]`: a string, a constant, or a variant of an enum of
-/// yours that implements this (`#[derive(QueueCode)]`).
+/// A value that can be used as the code in `#[delay_handler(…)]`.
+///
+/// Strings and string constants implement it; `#[derive(QueueCode)]` implements it for an enum, so
+/// that each variant is a code.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot name a queue",
     note = "use a string, a `&'static str` constant, or an enum with `#[derive(dq::QueueCode)]`"
@@ -115,7 +121,7 @@ impl QueueCode for String {
     }
 }
 
-/// Declares a queue for code that schedules without having the handler.
+/// Declares a queue for code that schedules jobs but does not link the handler.
 ///
 /// ```
 /// # use dq_core as dq;
@@ -123,7 +129,7 @@ impl QueueCode for String {
 /// pub struct UnpaidOrder { id: u64 }
 ///
 /// dq::queue!(pub ORDER_TIMEOUT: UnpaidOrder);               // the code is the name
-/// dq::queue!(pub OrderTimeout: UnpaidOrder = "ORDER_TIMEOUT"); // or is given
+/// dq::queue!(pub OrderTimeout: UnpaidOrder = "ORDER_TIMEOUT"); // or is given explicitly
 /// # use dq::Queue;
 /// # assert_eq!(ORDER_TIMEOUT::code(), OrderTimeout::code());
 /// ```
@@ -136,7 +142,7 @@ macro_rules! queue {
         $(#[$meta])*
         #[allow(non_camel_case_types, missing_docs)]
         #[derive(Debug, Clone, Copy)]
-        // Braces, so that the name is no pattern: a variable may be called the same.
+        // With braces, the name is not a pattern: a variable may have the same name.
         $vis struct $name {}
 
         impl $crate::Queue for $name {

@@ -1,4 +1,4 @@
-//! Points in time: Unix milliseconds from end to end.
+//! Points in time, due times and durations. All times are Unix milliseconds.
 
 use std::fmt;
 use std::ops::{Add, Sub};
@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 
-/// A point in time in milliseconds since 1970-01-01T00:00:00Z.
+/// A point in time, in milliseconds since 1970-01-01T00:00:00Z.
 ///
-/// Conversions to and from milliseconds are exact; conversions from finer clocks round *up*, so
-/// that nothing becomes due early.
+/// Conversions to and from milliseconds are exact. Conversions from finer units round *up*, so that
+/// a job never becomes due early.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
@@ -21,10 +21,10 @@ pub struct Timestamp(i64);
 impl Timestamp {
     /// 1970-01-01T00:00:00Z.
     pub const EPOCH: Self = Self(0);
-    /// Later than any due time that is accepted.
+    /// The latest point in time; later than any accepted due time.
     pub const MAX: Self = Self(i64::MAX);
 
-    /// The point `millis` after the epoch.
+    /// The point in time `millis` milliseconds after the epoch.
     #[must_use]
     pub const fn from_millis(millis: i64) -> Self {
         Self(millis)
@@ -36,20 +36,20 @@ impl Timestamp {
         self.0
     }
 
-    /// `self + delay`, with fractions of a millisecond rounded up, saturating at [`Self::MAX`].
+    /// `self + delay`, rounded up to a millisecond and saturating at [`Self::MAX`].
     #[must_use]
     pub fn saturating_add(self, delay: Duration) -> Self {
         Self(self.0.saturating_add(ceil_millis(delay)))
     }
 
-    /// How long after `earlier` this is; zero if it is not after.
+    /// The time from `earlier` to `self`; zero if `self` is not later.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0).max(0).unsigned_abs())
     }
 }
 
-/// Whole milliseconds of `delay`, rounded up, saturating.
+/// `delay` in whole milliseconds, rounded up and saturating.
 fn ceil_millis(delay: Duration) -> i64 {
     let millis = delay.as_nanos().div_ceil(1_000_000);
     i64::try_from(millis).unwrap_or(i64::MAX)
@@ -84,9 +84,10 @@ impl Sub<Duration> for Timestamp {
 }
 
 impl fmt::Display for Timestamp {
-    /// RFC 3339 with milliseconds in UTC; the bare number where that cannot say it.
+    /// Prints RFC 3339 in UTC with milliseconds; outside the years 1970 to 9999, the number of
+    /// milliseconds.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // humantime formats the years 1970 to 9999.
+        // humantime only formats the years 1970 to 9999.
         const LAST: i64 = 253_402_300_799_999;
         if (0..=LAST).contains(&self.0) {
             let time = UNIX_EPOCH + Duration::from_millis(self.0.unsigned_abs());
@@ -97,15 +98,15 @@ impl fmt::Display for Timestamp {
     }
 }
 
-/// When a job is due: at a point in time, or a delay after the store received it.
+/// When a job is due: at a point in time, or after a delay.
 ///
-/// The delay is resolved by the store's clock where the store has one, so that a caller whose
-/// clock is off does not make a job fire early.
+/// Delays are resolved by the store's clock if the store has one, so that a caller with a wrong
+/// clock cannot make a job fire early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Due {
-    /// At this point in time. The past means now.
+    /// At this point in time; at once if it has passed.
     At(Timestamp),
-    /// This long after the store's now.
+    /// This long after the store receives the call.
     After(Duration),
 }
 
@@ -113,7 +114,7 @@ impl Due {
     /// Due at once.
     pub const NOW: Self = Self::After(Duration::ZERO);
 
-    /// The point in time this means when the store's clock shows `now`.
+    /// The due time if the store's clock shows `now`.
     #[must_use]
     pub fn resolve(self, now: Timestamp) -> Timestamp {
         match self {
@@ -122,15 +123,15 @@ impl Due {
         }
     }
 
-    /// Checks that this lies after the epoch and at most `horizon` ahead of `now`.
+    /// Checks that the due time is not before the epoch and at most `horizon` after `now`.
     ///
     /// # Errors
-    /// `InvalidInput` naming the bound that was crossed.
+    /// `InvalidInput` if the due time is out of range.
     pub fn validate(self, now: Timestamp, horizon: Duration) -> Result<()> {
         let at = self.resolve(now);
         if at < Timestamp::EPOCH {
             return Err(Error::invalid(format!(
-                "the due time {} ms lies before 1970-01-01",
+                "the due time {} ms is before 1970-01-01",
                 at.as_millis()
             ))
             .remedy("due times are Unix milliseconds; was a difference passed instead?"));
@@ -164,17 +165,17 @@ impl From<Duration> for Due {
     }
 }
 
-/// `15.minutes()` instead of `Duration::from_secs(15 * 60)`.
+/// Durations from integers: `15.minutes()` instead of `Duration::from_secs(15 * 60)`.
 pub trait DurationExt {
-    /// That many milliseconds.
+    /// This many milliseconds.
     fn millis(self) -> Duration;
-    /// That many seconds.
+    /// This many seconds.
     fn seconds(self) -> Duration;
-    /// That many minutes.
+    /// This many minutes.
     fn minutes(self) -> Duration;
-    /// That many hours.
+    /// This many hours.
     fn hours(self) -> Duration;
-    /// That many days of 24 hours.
+    /// This many days of 24 hours.
     fn days(self) -> Duration;
 }
 
@@ -205,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fractions_round_up_so_that_nothing_is_early() {
+    fn fractions_of_a_millisecond_round_up() {
         let at = Timestamp::from_millis(10) + Duration::from_micros(1);
         assert_eq!(at.as_millis(), 11);
         let from_clock = Timestamp::from(UNIX_EPOCH + Duration::from_nanos(1_000_001));
@@ -213,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn overflow_saturates_and_is_then_refused() {
+    fn an_overflow_saturates_and_fails_validation() {
         let due = Due::After(Duration::MAX);
         assert_eq!(due.resolve(Timestamp::from_millis(5)), Timestamp::MAX);
         assert!(due.validate(Timestamp::EPOCH, 100.days()).is_err());
@@ -221,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn prints_as_rfc3339() {
+    fn displays_as_rfc3339() {
         let at = Timestamp::from_millis(1_700_000_000_123);
         assert_eq!(at.to_string(), "2023-11-14T22:13:20.123Z");
         assert_eq!(Timestamp::from_millis(-3).to_string(), "-3ms");

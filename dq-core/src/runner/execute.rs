@@ -38,7 +38,7 @@ pub(super) async fn execute(
     let run = async {
         machine.observers.tell(&Event::Started(&job));
         let next = Next::new(&machine.middleware, &served.handler, served.policy.timeout);
-        let result = trace::within(trace, next.run(job.clone())).await;
+        let result = trace::with_context(trace, next.run(job.clone())).await;
         let verdict = judge::after(
             &job,
             &result,

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use dq_core::machine::{Machine, MachineCopy, Standing, Whereabouts};
+use dq_core::machine::{JobPlacement, JobSnapshot, Machine, MachineSnapshot};
 use dq_core::{FencingToken, Job, JobId, Result};
 
 use super::Shared;
@@ -38,7 +38,7 @@ pub(crate) struct Founding {
 
 #[derive(Debug)]
 struct Reading {
-    copy: MachineCopy,
+    copy: MachineSnapshot,
     /// The jobs of the copy.
     ids: HashSet<JobId>,
     epoch: u64,
@@ -62,7 +62,7 @@ impl Founding {
                 // The entry itself counts as said since: its number is that of the origin's last then.
                 let since = vec![(offset, index, Entry { command: Command::Look, ..entry })];
                 let reading = Reading {
-                    copy: MachineCopy::default(),
+                    copy: MachineSnapshot::default(),
                     ids: HashSet::new(),
                     epoch: 0,
                     origins: HashMap::new(),
@@ -112,7 +112,7 @@ impl Replica {
         let Some(reading) = self.founding.as_mut().and_then(Founding::whole) else {
             return Vec::new();
         };
-        self.machine = Machine::from_copy(reading.copy);
+        self.machine = Machine::restore(reading.copy);
         self.epoch = reading.epoch;
         self.origins = reading.origins;
         self.founding = None;
@@ -121,8 +121,8 @@ impl Replica {
 
     /// The state as it is now, for a copy that began at this offset: the frame, and the jobs without
     /// their payloads.
-    pub(crate) fn copy(&self, begin: u64) -> (Piece, Vec<Standing>) {
-        let copy = self.machine.copy();
+    pub(crate) fn copy(&self, begin: u64) -> (Piece, Vec<JobSnapshot>) {
+        let copy = self.machine.snapshot();
         let origins = self.origins.iter().map(|(origin, (number, at))| (*origin, *number, *at));
         let queue = |(name, paused, totals): (_, _, _)| -> (_, bool, Counts) {
             (name, paused, counts(&totals))
@@ -211,13 +211,13 @@ async fn write(shared: &Shared) -> Result<()> {
 /// The jobs of a copy in pieces, whose payloads and headers are read in `payloads`.
 pub(super) fn pieces(
     begin: u64,
-    jobs: Vec<Standing>,
+    jobs: Vec<JobSnapshot>,
     mut payloads: HashMap<JobId, (Bytes, dq_core::Headers)>,
 ) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let mut piece = Vec::new();
     let mut bytes = 0;
-    for Standing { mut job, seq, place } in jobs {
+    for JobSnapshot { mut job, seq, placement } in jobs {
         let Some((payload, headers)) = payloads.remove(&job.id) else { continue };
         job.payload = payload;
         job.headers = headers;
@@ -228,10 +228,10 @@ pub(super) fn pieces(
             created: job.created,
             counts: [job.attempts, job.deliveries, job.losses],
             seq,
-            place: match place {
-                Whereabouts::Waiting => CopiedPlace::Waiting,
-                Whereabouts::Leased { token, until } => CopiedPlace::Leased(token.0, until),
-                Whereabouts::Dead(reason, since) => CopiedPlace::Dead(reason, since),
+            place: match placement {
+                JobPlacement::Waiting => CopiedPlace::Waiting,
+                JobPlacement::Leased { token, until } => CopiedPlace::Leased(token.0, until),
+                JobPlacement::Dead(reason, since) => CopiedPlace::Dead(*reason, since),
             },
         });
         if piece.len() >= JOBS || bytes >= BYTES {
@@ -245,7 +245,7 @@ pub(super) fn pieces(
     pieces
 }
 
-fn standing(copied: Copied, place: Place) -> Standing {
+fn standing(copied: Copied, place: Place) -> JobSnapshot {
     let Copied {
         job: scheduling,
         created,
@@ -267,12 +267,12 @@ fn standing(copied: Copied, place: Place) -> Standing {
         deliveries,
         losses,
     };
-    let place = match filed {
-        CopiedPlace::Waiting => Whereabouts::Waiting,
+    let placement = match filed {
+        CopiedPlace::Waiting => JobPlacement::Waiting,
         CopiedPlace::Leased(token, until) => {
-            Whereabouts::Leased { token: FencingToken(token), until }
+            JobPlacement::Leased { token: FencingToken(token), until }
         }
-        CopiedPlace::Dead(reason, since) => Whereabouts::Dead(reason, since),
+        CopiedPlace::Dead(reason, since) => JobPlacement::Dead(Box::new(reason), since),
     };
-    Standing { job, seq, place }
+    JobSnapshot { job, seq, placement }
 }

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes};
-use dq_core::machine::{Machine, Nearness};
+use dq_core::machine::{Affinity, Machine};
 use dq_core::{
     Cancelled, Claimed, DeadKind, DeadReason, Job, JobId, JobRef, Renewal, Renewed, Reschedule,
     Rescheduled, Scheduled, Settled, Settlement, Timestamp, Want,
@@ -149,7 +149,7 @@ impl Replica {
         match entry.command {
             Command::Look => {
                 // Whoever looks, looks at this time, so it has to pass for all.
-                machine.pass(at);
+                machine.expire_leases(at);
                 Reply::Seen
             }
             Command::Schedule(jobs) => {
@@ -171,7 +171,7 @@ impl Replica {
                 let at_hand: HashSet<JobId> = claiming.at_hand.iter().copied().collect();
                 let limit = usize::try_from(claiming.limit).unwrap_or(usize::MAX);
                 let nearness = nearness(at, |id| at_hand.contains(&id));
-                Reply::Claimed(machine.claim_near(&claiming.wants(), limit, &nearness, at))
+                Reply::Claimed(machine.claim_preferring(&claiming.wants(), limit, &nearness, at))
             }
             Command::Settle(settlements) => {
                 let settle = |settling| machine.settle(&Settlement::from(settling), at);
@@ -188,7 +188,7 @@ impl Replica {
                 for (job, (scheduling, what)) in found.iter().enumerate() {
                     let place = Place { offset, entry: index, job: job as u32 };
                     let reason = DeadReason::new(DeadKind::Quarantined, what.as_str());
-                    machine.park(scheduling.job(place.to_bytes()), reason, at);
+                    machine.insert_dead(scheduling.job(place.to_bytes()), reason, at);
                 }
                 Reply::Seen
             }
@@ -216,7 +216,7 @@ impl Replica {
         at_hand: impl Fn(JobId) -> bool,
         now: Timestamp,
     ) -> bool {
-        self.machine.leaves_all(wants, &nearness(now, at_hand), now)
+        self.machine.all_due_reserved(wants, &nearness(now, at_hand), now)
     }
 
     /// Tells this log from another under the same name; 0 while that is not known.
@@ -237,8 +237,8 @@ impl Replica {
     }
 }
 
-fn nearness(now: Timestamp, at_hand: impl Fn(JobId) -> bool) -> Nearness<impl Fn(&Job) -> bool> {
+fn nearness(now: Timestamp, at_hand: impl Fn(JobId) -> bool) -> Affinity<impl Fn(&Job) -> bool> {
     let recent = now - RECENT;
     let near = move |job: &Job| job.created >= recent || at_hand(job.id);
-    Nearness { near, ahead: AHEAD, patience: PATIENCE }
+    Affinity { prefers: near, claim_ahead: AHEAD, reserved_for: PATIENCE }
 }

@@ -334,7 +334,7 @@ fn apply_all(shared: &Arc<Shared>, messages: Vec<(u64, Bytes)>) -> Result<()> {
             }
             shared.read.fetch_add(1, Ordering::Relaxed);
         }
-        if state.replica.is_founded() { state.replica.machine().take_earlier() } else { Vec::new() }
+        if state.replica.is_founded() { state.replica.machine().take_hints() } else { Vec::new() }
     };
     for (queue, due) in earlier {
         shared.listeners.wake(&queue, due);

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
-use dq_core::machine::{MachineCopy, Operate};
+use dq_core::machine::{MachineSnapshot, OwnedOperation};
 use dq_core::{
     DeadKind, DeadReason, Due, Headers, JobId, JobKey, JobRef, Lease, NewJob, OnConflict,
     QueueName, Settlement, Timestamp, Verdict, Want,
@@ -147,10 +147,10 @@ impl World {
             }
             Call::Operate { queue: of, what } => {
                 let operate = match what {
-                    0 => Operate::Pause,
-                    1 => Operate::Resume,
-                    2 => Operate::Replay { jobs: None, due: Due::NOW },
-                    _ => Operate::Remove { jobs: None },
+                    0 => OwnedOperation::Pause,
+                    1 => OwnedOperation::Resume,
+                    2 => OwnedOperation::Replay { jobs: None, due: Due::NOW },
+                    _ => OwnedOperation::Remove { jobs: None },
                 };
                 Command::Operate(queue(of), operate.into())
             }
@@ -253,8 +253,8 @@ fn payload(log: &[Vec<Entry>], of: &dq_core::Job) -> Bytes {
 }
 
 /// All that can be told of a replica, with its payloads.
-fn contents(log: &[Vec<Entry>], replica: &Replica) -> MachineCopy {
-    let mut copy = replica.machine.copy();
+fn contents(log: &[Vec<Entry>], replica: &Replica) -> MachineSnapshot {
+    let mut copy = replica.machine.snapshot();
     for standing in &mut copy.jobs {
         standing.job.payload = payload(log, &standing.job);
     }

@@ -146,7 +146,7 @@ async fn names_that_are_none(_: Stand) -> Passed {
         refused(QueueName::new(name), "queue name")?;
         refused(JobKey::new(name), "key")?;
     }
-    refused(QueueName::new("x".repeat(Limits::QUEUE_NAME + 1)), "129")?;
+    refused(QueueName::new("x".repeat(QueueName::MAX_BYTES + 1)), "129")?;
     Ok(())
 }
 

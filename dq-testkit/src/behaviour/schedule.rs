@@ -283,14 +283,14 @@ async fn names_in_any_script(stand: Stand) -> Passed {
 
 async fn names_of_full_length(stand: Stand) -> Passed {
     let start = stand.queue();
-    let fill = Limits::QUEUE_NAME - start.as_str().len();
+    let fill = QueueName::MAX_BYTES - start.as_str().len();
     let shared = format!("{}{}", start.as_str(), "x".repeat(fill - 1));
     // They differ in the last byte only, so a cut name would mix them up.
     for (end, other) in [("y", "z"), ("z", "y")] {
         let queue = QueueName::new(format!("{shared}{end}"))?;
         let mut job = stand.job(&queue, Due::NOW);
         if stand.capabilities().keys {
-            job.key = Some(JobKey::new("k".repeat(Limits::KEY - 1) + other)?);
+            job.key = Some(JobKey::new("k".repeat(JobKey::MAX_BYTES - 1) + other)?);
         }
         stand.create(job.clone()).await?;
         let taken = stand.take_one(&queue).await?;

@@ -1,14 +1,15 @@
-//! Records at stable places.
+//! An arena: records with stable slot numbers.
 
-/// Where a record lies.
+/// The number of a record in an [`Arena`].
 pub type Slot = u32;
 
 const CHUNK: usize = 1_024;
 
-/// Records in chunks that never move, so growth copies nothing.
+/// Records in chunks that never move, so that growing copies nothing.
 #[derive(Debug)]
 pub struct Arena<T> {
     chunks: Vec<Vec<Cell<T>>>,
+    /// The head of the list of free slots.
     free: Option<Slot>,
     len: usize,
 }
@@ -16,7 +17,7 @@ pub struct Arena<T> {
 #[derive(Debug)]
 enum Cell<T> {
     Used(T),
-    /// The next free place.
+    /// The next slot in the list of free slots.
     Free(Option<Slot>),
 }
 
@@ -27,10 +28,10 @@ impl<T> Default for Arena<T> {
 }
 
 impl<T> Arena<T> {
-    /// Puts a record in. There is room for 2³² of them.
+    /// Adds a record and returns its slot.
     ///
     /// # Panics
-    /// When there is no room.
+    /// If the arena has 2³² records.
     pub fn insert(&mut self, record: T) -> Slot {
         self.len += 1;
         if let Some(slot) = self.free {
@@ -43,13 +44,13 @@ impl<T> Arena<T> {
         if self.chunks.last().is_none_or(|chunk| chunk.len() == CHUNK) {
             self.chunks.push(Vec::with_capacity(CHUNK));
         }
-        let before = (self.chunks.len() - 1) * CHUNK;
-        let chunk = &mut self.chunks[before / CHUNK];
+        let full = (self.chunks.len() - 1) * CHUNK;
+        let chunk = &mut self.chunks[full / CHUNK];
         chunk.push(Cell::Used(record));
-        Slot::try_from(before + chunk.len() - 1).expect("fewer than 2^32 records fit in memory")
+        Slot::try_from(full + chunk.len() - 1).expect("fewer than 2^32 records fit in memory")
     }
 
-    /// Takes a record out.
+    /// Removes and returns a record; `None` if the slot is free.
     pub fn remove(&mut self, slot: Slot) -> Option<T> {
         let free = self.free;
         let cell = self.chunks.get_mut(slot as usize / CHUNK)?.get_mut(slot as usize % CHUNK)?;
@@ -64,19 +65,19 @@ impl<T> Arena<T> {
         Some(record)
     }
 
-    /// How many records there are.
+    /// The number of records.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether there are no records.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// All records, in no order that means anything.
+    /// All records, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.chunks.iter().flatten().filter_map(|cell| match cell {
             Cell::Used(record) => Some(record),
@@ -95,7 +96,7 @@ impl<T> std::ops::Index<Slot> for Arena<T> {
     fn index(&self, slot: Slot) -> &T {
         match &self.chunks[slot as usize / CHUNK][slot as usize % CHUNK] {
             Cell::Used(record) => record,
-            Cell::Free(_) => panic!("slot {slot} holds no record"),
+            Cell::Free(_) => panic!("slot {slot} has no record"),
         }
     }
 }
@@ -104,7 +105,7 @@ impl<T> std::ops::IndexMut<Slot> for Arena<T> {
     fn index_mut(&mut self, slot: Slot) -> &mut T {
         match self.cell_mut(slot) {
             Cell::Used(record) => record,
-            Cell::Free(_) => panic!("slot {slot} holds no record"),
+            Cell::Free(_) => panic!("slot {slot} has no record"),
         }
     }
 }
@@ -114,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_used_again_and_others_stay() {
+    fn a_freed_slot_is_reused_and_other_slots_stay() {
         let mut arena = Arena::default();
         let slots: Vec<_> = (0..3_000).map(|n| arena.insert(n)).collect();
         assert_eq!(arena.remove(slots[7]), Some(7));

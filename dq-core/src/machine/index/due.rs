@@ -1,50 +1,51 @@
-//! Entries in order of their due times.
+//! An index of jobs by due time.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use super::Slot;
 
-/// What the index orders: by time, then by sequence number.
+/// A record in an index by time; ordered by time, then by sequence number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Entry {
+pub struct TimeEntry {
     /// The time, in Unix milliseconds.
     pub at: i64,
-    /// The tie-break among equal times; unique.
+    /// The sequence number, unique, which orders entries with equal times.
     pub seq: u64,
-    /// Where the record lies.
+    /// The slot of the record.
     pub slot: Slot,
 }
 
-type Place = (i64, u64);
+/// The sort key of an entry: time and sequence number.
+type Key = (i64, u64);
 
-const LEAST: Place = (i64::MIN, 0);
+const MIN_KEY: Key = (i64::MIN, 0);
 
-impl Entry {
-    const fn place(&self) -> Place {
+impl TimeEntry {
+    const fn key(&self) -> Key {
         (self.at, self.seq)
     }
 }
 
-/// Most entries of a leaf. Larger leaves make the tree above them smaller and each sort longer.
-const LEAF: usize = 256;
+/// Maximum number of entries in a leaf. Larger leaves make the tree smaller and sorting a leaf slower.
+const LEAF_CAPACITY: usize = 256;
 
-/// A B-tree whose leaves are put in order only when somebody looks.
+/// A B-tree with leaves that are sorted lazily.
 ///
-/// Insertion finds the leaf and appends; a leaf is sorted once, when it has become the first or is
-/// listed. So insertion costs little more than in a timer wheel, and yet the order is exact, the
-/// next time is known, and pages can be read from anywhere.
+/// An insertion appends to a leaf; the leaf is sorted when it becomes the first one or is listed. So
+/// an insertion costs little more than in a timer wheel, but the order is exact, the first entry is
+/// known, and pages can be read from any position.
 #[derive(Debug, Default)]
 pub struct DueIndex {
-    /// By the least place that a leaf may hold.
-    leaves: BTreeMap<Place, Leaf>,
+    /// By the smallest key that the leaf may hold.
+    leaves: BTreeMap<Key, Leaf>,
     len: usize,
 }
 
 #[derive(Debug)]
 struct Leaf {
-    entries: Vec<Entry>,
-    /// Entries before this one have been popped.
+    entries: Vec<TimeEntry>,
+    /// The entries before this index have been popped.
     head: usize,
     sorted: bool,
 }
@@ -54,7 +55,7 @@ impl Leaf {
         Self { entries: Vec::new(), head: 0, sorted: true }
     }
 
-    fn live(&self) -> &[Entry] {
+    fn live(&self) -> &[TimeEntry] {
         &self.entries[self.head..]
     }
 
@@ -65,75 +66,75 @@ impl Leaf {
         }
     }
 
-    fn push(&mut self, entry: Entry) {
+    fn push(&mut self, entry: TimeEntry) {
         self.sorted = self.sorted && self.live().last().is_none_or(|last| *last < entry);
         self.entries.push(entry);
     }
 
-    fn remove(&mut self, place: Place) -> bool {
-        let Some(at) = self.live().iter().position(|entry| entry.place() == place) else {
+    fn remove(&mut self, key: Key) -> bool {
+        let Some(index) = self.live().iter().position(|entry| entry.key() == key) else {
             return false;
         };
         if self.sorted {
-            self.entries.remove(self.head + at);
+            self.entries.remove(self.head + index);
         } else {
-            self.entries.swap_remove(self.head + at);
+            self.entries.swap_remove(self.head + index);
         }
         true
     }
 
-    /// Takes the upper half out of a full leaf, with the place it begins at.
-    fn split(&mut self) -> (Place, Self) {
+    /// Removes the upper half of a full leaf and returns it with its smallest key.
+    fn split(&mut self) -> (Key, Self) {
         self.entries.drain(..self.head);
         self.head = 0;
         let middle = self.entries.len() / 2;
         if !self.sorted {
             self.entries.select_nth_unstable(middle);
         }
-        // A full leaf has room for as many again; the exact size would be outgrown at once.
-        let mut upper = Vec::with_capacity(LEAF + 1);
+        // Full capacity: a vector of the exact size would have to grow on the next insertion.
+        let mut upper = Vec::with_capacity(LEAF_CAPACITY + 1);
         upper.extend(self.entries.drain(middle..));
-        (upper[0].place(), Self { entries: upper, head: 0, sorted: self.sorted })
+        (upper[0].key(), Self { entries: upper, head: 0, sorted: self.sorted })
     }
 }
 
 impl DueIndex {
-    /// How many entries there are.
+    /// The number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether there are no entries.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
     /// Adds an entry.
-    pub fn insert(&mut self, entry: Entry) {
+    pub fn insert(&mut self, entry: TimeEntry) {
         self.len += 1;
-        let place = entry.place();
-        let after_all = match self.leaves.last_key_value() {
+        let key = entry.key();
+        let starts_leaf = match self.leaves.last_key_value() {
             None => true,
-            // Due times that follow insertion fill one leaf after the other, without splits.
+            // Ascending due times fill one leaf after the other, without splits.
             Some((_, leaf)) => {
                 leaf.sorted
-                    && leaf.live().len() >= LEAF
+                    && leaf.live().len() >= LEAF_CAPACITY
                     && leaf.live().last().is_some_and(|last| *last < entry)
             }
         };
-        if after_all {
+        if starts_leaf {
             let mut leaf = Leaf::new();
             leaf.push(entry);
-            self.leaves.insert(place, leaf);
+            self.leaves.insert(key, leaf);
             return;
         }
-        let leaf = self.leaf_of(place).expect("there is a leaf");
+        let leaf = self.leaf_of(key).expect("the index has a leaf");
         leaf.push(entry);
-        // A popped head counts, or a leaf that is popped and filled in turn would grow for ever.
-        if leaf.entries.len() > LEAF {
-            if leaf.live().len() > LEAF / 2 {
+        // Popped entries count: otherwise a leaf that is popped and filled in turn would grow forever.
+        if leaf.entries.len() > LEAF_CAPACITY {
+            if leaf.live().len() > LEAF_CAPACITY / 2 {
                 let (from, upper) = leaf.split();
                 self.leaves.insert(from, upper);
             } else {
@@ -143,11 +144,11 @@ impl DueIndex {
         }
     }
 
-    /// Takes an entry out; `false` if it is not there.
+    /// Removes an entry; returns `false` if there is no such entry.
     pub fn remove(&mut self, at: i64, seq: u64) -> bool {
-        let place = (at, seq);
-        let Some((&from, leaf)) = self.leaves.range_mut(..=place).next_back() else { return false };
-        if !leaf.remove(place) {
+        let key = (at, seq);
+        let Some((&from, leaf)) = self.leaves.range_mut(..=key).next_back() else { return false };
+        if !leaf.remove(key) {
             return false;
         }
         self.len -= 1;
@@ -158,14 +159,14 @@ impl DueIndex {
     }
 
     /// The first entry.
-    pub fn first(&mut self) -> Option<Entry> {
+    pub fn first(&mut self) -> Option<TimeEntry> {
         let mut first = self.leaves.first_entry()?;
         first.get_mut().sort();
         first.get().live().first().copied()
     }
 
-    /// Takes the first entry out, if its time is not after `now`.
-    pub fn pop(&mut self, now: i64) -> Option<Entry> {
+    /// Removes and returns the first entry, if its time is not after `now`.
+    pub fn pop(&mut self, now: i64) -> Option<TimeEntry> {
         let mut first = self.leaves.first_entry()?;
         let leaf = first.get_mut();
         leaf.sort();
@@ -181,13 +182,13 @@ impl DueIndex {
         Some(entry)
     }
 
-    /// How many entries have a time that is not after `now`.
+    /// The number of entries with a time that is not after `now`.
     #[must_use]
     pub fn count_until(&self, now: i64) -> usize {
         let mut count = 0;
         let mut leaves = self.leaves.iter().peekable();
         while let Some((_, leaf)) = leaves.next() {
-            // Everything in this leaf is before the place the next one begins at.
+            // All keys of a leaf are smaller than the smallest key of the next one.
             match leaves.peek() {
                 Some((from, _)) if from.0 <= now => count += leaf.live().len(),
                 _ => {
@@ -199,10 +200,10 @@ impl DueIndex {
         count
     }
 
-    /// The entries after this place, in order. Leaves on the way are sorted.
-    pub fn after(&mut self, at: i64, seq: u64) -> impl Iterator<Item = Entry> + '_ {
-        let place = (at, seq);
-        let from = self.leaves.range(..=place).next_back().map(|(from, _)| *from);
+    /// The entries after the key `(at, seq)`, in order. Sorts the leaves that it passes.
+    pub fn after(&mut self, at: i64, seq: u64) -> impl Iterator<Item = TimeEntry> + '_ {
+        let key = (at, seq);
+        let from = self.leaves.range(..=key).next_back().map(|(from, _)| *from);
         let bounds = (from.map_or(Bound::Unbounded, Bound::Included), Bound::Unbounded);
         self.leaves
             .range_mut(bounds)
@@ -210,18 +211,20 @@ impl DueIndex {
                 leaf.sort();
                 leaf.live().iter().copied()
             })
-            .skip_while(move |entry| entry.place() <= place)
+            .skip_while(move |entry| entry.key() <= key)
     }
 
-    /// The leaf that may hold this place. What is less than the first leaf goes there too; that leaf
-    /// is then filed under the least place of all, so that the leaves stay in order when it splits.
-    fn leaf_of(&mut self, place: Place) -> Option<&mut Leaf> {
-        let (least, _) = self.leaves.first_key_value()?;
-        if place < *least {
+    /// The leaf that may hold this key; `None` if the index is empty.
+    ///
+    /// Keys below the first leaf belong to it too. It is then stored under the smallest possible key, so
+    /// that the leaves stay in order when it splits.
+    fn leaf_of(&mut self, key: Key) -> Option<&mut Leaf> {
+        let (smallest, _) = self.leaves.first_key_value()?;
+        if key < *smallest {
             let (_, first) = self.leaves.pop_first()?;
-            self.leaves.insert(LEAST, first);
+            self.leaves.insert(MIN_KEY, first);
         }
-        self.leaves.range_mut(..=place).next_back().map(|(_, leaf)| leaf)
+        self.leaves.range_mut(..=key).next_back().map(|(_, leaf)| leaf)
     }
 }
 
@@ -234,9 +237,9 @@ mod tests {
 
     use super::*;
 
-    /// Random operations against a `BTreeSet`, over few and over many distinct times.
+    /// With few and with many distinct times.
     #[test]
-    fn agrees_with_a_btree_set() {
+    fn random_operations_agree_with_a_btree_set() {
         for range in [3_i64, 1_000, i64::MAX / 4] {
             let mut rng = SmallRng::seed_from_u64(range.unsigned_abs());
             let mut index = DueIndex::default();
@@ -245,12 +248,12 @@ mod tests {
                 let at = rng.random_range(-range..range);
                 match rng.random_range(0..10) {
                     0..6 => {
-                        index.insert(Entry { at, seq, slot: 0 });
+                        index.insert(TimeEntry { at, seq, slot: 0 });
                         model.insert((at, seq));
                     }
                     6..8 => {
-                        let victim = model.range((at, 0)..).next().copied();
-                        if let Some((at, seq)) = victim {
+                        let removed = model.range((at, 0)..).next().copied();
+                        if let Some((at, seq)) = removed {
                             assert!(index.remove(at, seq));
                             model.remove(&(at, seq));
                         }
@@ -258,20 +261,20 @@ mod tests {
                     }
                     8 => {
                         let expected = model.first().copied().filter(|(first, _)| *first <= at);
-                        assert_eq!(index.pop(at).map(|entry| entry.place()), expected);
-                        expected.map(|place| model.remove(&place));
+                        assert_eq!(index.pop(at).map(|entry| entry.key()), expected);
+                        expected.map(|key| model.remove(&key));
                     }
                     _ => {
                         assert_eq!(index.count_until(at), model.range(..(at + 1, 0)).count());
                         let listed: Vec<_> =
-                            index.after(at, seq).take(5).map(|entry| entry.place()).collect();
+                            index.after(at, seq).take(5).map(|entry| entry.key()).collect();
                         let from = (Bound::Excluded((at, seq)), Bound::Unbounded);
                         let expected: Vec<_> = model.range(from).take(5).copied().collect();
                         assert_eq!(listed, expected);
                     }
                 }
                 assert_eq!(index.len(), model.len());
-                assert_eq!(index.first().map(|entry| entry.place()), model.first().copied());
+                assert_eq!(index.first().map(|entry| entry.key()), model.first().copied());
             }
         }
     }
@@ -280,8 +283,8 @@ mod tests {
     fn a_leaf_that_is_filled_and_popped_in_turn_does_not_grow() {
         let mut index = DueIndex::default();
         for seq in 0..10_000 {
-            index.insert(Entry { at: 0, seq, slot: 0 });
-            index.insert(Entry { at: 1, seq, slot: 0 });
+            index.insert(TimeEntry { at: 0, seq, slot: 0 });
+            index.insert(TimeEntry { at: 1, seq, slot: 0 });
             index.pop(0);
             index.pop(1);
         }

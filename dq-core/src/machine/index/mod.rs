@@ -1,11 +1,13 @@
-//! The three structures that the memory backend is made of. None of their steps is longer than a
-//! few microseconds amortised, or a few milliseconds at worst with ten million entries: nothing
-//! here ever doubles one large table in one go.
+//! The data structures under a [`Machine`](super::Machine).
+//!
+//! They bound the latency of single operations: none of them ever copies or sorts all entries at
+//! once. With ten million entries, an operation takes a few microseconds amortised and a few
+//! milliseconds at worst.
 
 mod arena;
 mod due;
-mod lookup;
+mod hash;
 
 pub use arena::{Arena, Slot};
-pub use due::{DueIndex, Entry};
-pub use lookup::Lookup;
+pub use due::{DueIndex, TimeEntry};
+pub use hash::HashIndex;

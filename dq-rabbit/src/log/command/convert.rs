@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use dq_core::machine::Operate;
+use dq_core::machine::OwnedOperation;
 use dq_core::{
     DeadReason, Due, Error, ErrorKind, FencingToken, Headers, JobId, JobRef, Lease, NewJob,
     OnConflict, QueueName, Renewal, Reschedule, Result, Settlement, Target, Totals, Verdict, Want,
@@ -201,7 +201,7 @@ impl From<&Settling> for Settlement {
             Ending::Retry(due) => Verdict::Retry((*due).into()),
             Ending::Snooze(due) => Verdict::Snooze((*due).into()),
             Ending::Dead { kind, message, failed } => Verdict::Dead {
-                reason: DeadReason::new(dq_core::DeadKind::from_word(kind), message.clone()),
+                reason: DeadReason::new(dq_core::DeadKind::from_name(kind), message.clone()),
                 failed: *failed,
             },
             Ending::Release { started } => Verdict::Release { started: *started },
@@ -210,19 +210,19 @@ impl From<&Settling> for Settlement {
     }
 }
 
-impl From<Operate> for Operating {
-    fn from(operate: Operate) -> Self {
+impl From<OwnedOperation> for Operating {
+    fn from(operate: OwnedOperation) -> Self {
         match operate {
-            Operate::Replay { jobs, due } => Self::Replay(jobs, due.into()),
-            Operate::Remove { jobs } => Self::Remove(jobs),
-            Operate::Pause => Self::Pause,
-            Operate::Resume => Self::Resume,
-            Operate::Purge => Self::Purge,
+            OwnedOperation::Replay { jobs, due } => Self::Replay(jobs, due.into()),
+            OwnedOperation::Remove { jobs } => Self::Remove(jobs),
+            OwnedOperation::Pause => Self::Pause,
+            OwnedOperation::Resume => Self::Resume,
+            OwnedOperation::Purge => Self::Purge,
         }
     }
 }
 
-impl From<&Operating> for Operate {
+impl From<&Operating> for OwnedOperation {
     fn from(operating: &Operating) -> Self {
         match operating {
             Operating::Replay(jobs, due) => Self::Replay { jobs: jobs.clone(), due: (*due).into() },

@@ -1,4 +1,4 @@
-//! From a key to the record that has it.
+//! A hash index from keys to records.
 
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
@@ -9,23 +9,24 @@ use super::Slot;
 
 const SHARDS: usize = 256;
 
-/// A hash table of places. The keys stay in the records; they are not stored twice.
+/// A hash table of slots. Keys are not stored in it; they stay in the records.
 ///
-/// Split into shards, so that growing moves a 256th of the entries at a time.
-pub struct Lookup {
-    shards: Box<[HashTable<Place>]>,
+/// The table is split into 256 shards that grow one at a time, so that growing moves few entries at
+/// once.
+pub struct HashIndex {
+    shards: Box<[HashTable<HashedSlot>]>,
     hasher: DefaultHashBuilder,
 }
 
-/// Half of the hash lies beside the slot, so that growing the table and passing over others need
-/// not look at the records, which may be anywhere in memory.
+/// A slot with half of the hash of its key, so that growing and probing need not read the records,
+/// which are scattered in memory.
 #[derive(Clone, Copy)]
-struct Place {
+struct HashedSlot {
     hash: u32,
     slot: Slot,
 }
 
-impl Default for Lookup {
+impl Default for HashIndex {
     fn default() -> Self {
         Self {
             shards: std::iter::repeat_with(HashTable::new).take(SHARDS).collect(),
@@ -34,25 +35,25 @@ impl Default for Lookup {
     }
 }
 
-impl Lookup {
-    /// The place whose record `is` the one with this key.
-    // Inlined, so that the cache misses of successive calls overlap.
+impl HashIndex {
+    /// The slot with this key. `matches` tells whether the record in a slot has the key.
+    // Inlined, so that cache misses of successive calls overlap.
     #[inline]
     #[must_use]
-    pub fn find(&self, key: &impl Hash, is: impl Fn(Slot) -> bool) -> Option<Slot> {
+    pub fn find(&self, key: &impl Hash, matches: impl Fn(Slot) -> bool) -> Option<Slot> {
         let hash = self.hash(key);
         let wide = spread(hash);
-        self.shards[shard(wide)].find(wide, |p| p.hash == hash && is(p.slot)).map(|p| p.slot)
+        self.shards[shard(wide)].find(wide, |p| p.hash == hash && matches(p.slot)).map(|p| p.slot)
     }
 
-    /// Adds the place of a key that is not in the table yet.
+    /// Adds the slot of a key that is not in the index.
     pub fn insert(&mut self, key: &impl Hash, slot: Slot) {
         let hash = self.hash(key);
         let wide = spread(hash);
-        self.shards[shard(wide)].insert_unique(wide, Place { hash, slot }, |p| spread(p.hash));
+        self.shards[shard(wide)].insert_unique(wide, HashedSlot { hash, slot }, |p| spread(p.hash));
     }
 
-    /// Forgets the place of a key.
+    /// Removes the slot of a key.
     #[inline]
     pub fn remove(&mut self, key: &impl Hash, slot: Slot) {
         let wide = spread(self.hash(key));
@@ -66,19 +67,19 @@ impl Lookup {
     }
 }
 
-/// The hash that the table is given: it takes its tags from the top and positions from the low end.
+/// The hash for a table, which takes its tags from the high bits and positions from the low bits.
 const fn spread(hash: u32) -> u64 {
     (hash as u64) << 32 | hash as u64
 }
 
-/// The shard takes bits from between.
+/// The shard of a key, from bits between those.
 const fn shard(wide: u64) -> usize {
     (wide >> 17) as usize % SHARDS
 }
 
-impl fmt::Debug for Lookup {
+impl fmt::Debug for HashIndex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let len: usize = self.shards.iter().map(HashTable::len).sum();
-        f.debug_struct("Lookup").field("len", &len).finish_non_exhaustive()
+        f.debug_struct("HashIndex").field("len", &len).finish_non_exhaustive()
     }
 }

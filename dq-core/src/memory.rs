@@ -1,13 +1,11 @@
-//! The memory backend: the reference model. Nothing survives the process; everything else is as
-//! the contract says, on a real or a virtual clock.
-
-mod config;
+//! The memory backend: a [`Machine`] behind a mutex. Jobs do not survive the process.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
+use serde::Deserialize;
 
 use crate::backend::{
     Backend, BrowseParams, Cancelled, Capabilities, ClaimParams, Claimed, Finding, Listeners,
@@ -15,24 +13,23 @@ use crate::backend::{
     Scheduled, Settled, Settlement, Wakeups,
 };
 use crate::clock::Clock;
+use crate::config::{BackendConfig, ConnectUrl, Environment};
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::Machine;
 use crate::model::{JobRef, JobView, NewJob, QueueName, Timestamp};
 use crate::sync::lock;
 
-pub use config::MemoryConfig;
-
-/// Jobs in the memory of this process.
+/// A backend that keeps jobs in the memory of this process.
 pub struct MemoryBackend {
     clock: Arc<dyn Clock>,
-    // A plain mutex: held for microseconds, never over an await.
+    // A blocking mutex: it is held for microseconds and never across an await.
     machine: Mutex<Machine>,
     listeners: Listeners,
     closed: AtomicBool,
 }
 
 impl MemoryBackend {
-    /// An empty store that goes by this clock.
+    /// Creates an empty store that uses this clock.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self {
@@ -43,7 +40,7 @@ impl MemoryBackend {
         }
     }
 
-    /// Makes a call at the present time, and wakes whom it concerns.
+    /// Runs `call` at the current time and sends the resulting wake-up hints.
     fn call<T>(
         &self,
         operation: &'static str,
@@ -53,17 +50,16 @@ impl MemoryBackend {
             return Err(Error::new(ErrorKind::Closed, "the memory backend has been closed")
                 .operation(operation));
         }
-        let (answer, earlier) = {
-            // A panic in here would be a bug of the machine; the others still get an answer.
+        let (result, hints) = {
             let mut machine = lock(&self.machine);
-            // Read under the lock, so that time does not run backwards from call to call.
-            let answer = call(&mut machine, self.clock.now());
-            (answer, machine.take_earlier())
+            // The clock is read under the lock, so that time does not go back from call to call.
+            let result = call(&mut machine, self.clock.now());
+            (result, machine.take_hints())
         };
-        for (queue, due) in earlier {
+        for (queue, due) in hints {
             self.listeners.wake(&queue, due);
         }
-        Ok(answer)
+        Ok(result)
     }
 }
 
@@ -101,7 +97,7 @@ impl Backend for MemoryBackend {
 
     async fn reschedule(&self, moves: &[Reschedule]) -> Result<Vec<Rescheduled>> {
         self.call("reschedule", |machine, now| {
-            moves.iter().map(|wish| machine.reschedule(wish, now)).collect()
+            moves.iter().map(|reschedule| machine.reschedule(reschedule, now)).collect()
         })
     }
 
@@ -152,4 +148,30 @@ impl Backend for MemoryBackend {
         self.closed.store(true, Ordering::Release);
         Ok(())
     }
+}
+
+/// Settings of the memory backend (`type = "memory"`, `memory:`); there are none.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MemoryConfig {}
+
+impl MemoryConfig {
+    fn from_url(url: &ConnectUrl) -> Result<Box<dyn BackendConfig>> {
+        url.expect_options(&[])?;
+        Ok(Box::new(Self {}))
+    }
+}
+
+#[typetag::deserialize(name = "memory")]
+#[async_trait]
+impl BackendConfig for MemoryConfig {
+    async fn connect(&self, environment: &Environment) -> Result<Arc<dyn Backend>> {
+        Ok(Arc::new(MemoryBackend::new(Arc::clone(&environment.clock))))
+    }
+}
+
+crate::register_backend! {
+    name: "memory",
+    schemes: ["memory"],
+    from_url: MemoryConfig::from_url,
 }

@@ -1,0 +1,163 @@
+//! The contract that every store fulfils: the `Backend` trait.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use super::capability::Capabilities;
+use super::check::Finding;
+use super::claim::{ClaimParams, Claimed, Renewal, Renewed};
+use super::inspect::{BrowseParams, Page, QueueStats};
+use super::operate::{OperateReport, Operation};
+use super::schedule::{Cancelled, Reschedule, Rescheduled, Scheduled};
+use super::settle::{Settled, Settlement};
+use super::wakeup::Wakeups;
+use crate::error::Result;
+use crate::model::{JobRef, JobView, NewJob, QueueName, Timestamp};
+
+/// A store of delayed jobs.
+///
+/// Input validation, retries, typed payloads and the runner are built on this trait once, for all
+/// stores. The behaviour suite of `dq-testkit` tests the promises in the *Behaviour* lists.
+///
+/// # Batches
+/// Methods that take several items return one result per item, in the same order. An `Err` concerns
+/// the whole call.
+///
+/// # Expired leases
+/// Every method treats a job whose lease has ended as due again, at its old due time, with
+/// `deliveries` and `losses` each one higher. This needs no background process.
+///
+/// # Cancellation safety
+/// Dropping the future of any method leaves the store consistent; the call may or may not have
+/// taken effect. Leases granted by a dropped [`claim`](Self::claim) expire as usual.
+///
+/// # Errors
+/// Any fallible method may return these kinds of [`Error`](crate::Error):
+/// - `Unavailable`: the store cannot be reached;
+/// - `OutcomeUnknown`: the connection was lost during the call, which may have taken effect;
+/// - `Full`, `ReadOnly`: the store cannot accept writes;
+/// - `Incompatible`: the store contains data of another program or of an unknown version;
+/// - `Unsupported`: the backend lacks the capability that the call requires; it never returns `Ok`
+///   instead;
+/// - `Closed`: [`close`](Self::close) has been called.
+#[async_trait]
+pub trait Backend: Debug + Send + Sync + 'static {
+    /// The name of the backend in the configuration and in errors, such as `"sqlite"`.
+    fn name(&self) -> &'static str;
+
+    /// The features that this backend offers beyond schedule, claim, settle and renew.
+    fn capabilities(&self) -> Capabilities;
+
+    /// The time by the store's clock, or by this process's clock if the store has none.
+    async fn now(&self) -> Result<Timestamp>;
+
+    /// Stores jobs. After `Ok` they are as durable as the store is configured to make them.
+    ///
+    /// Behaviour:
+    /// - a job whose id is already in its queue, live or dead, changes nothing: the result is `Kept`,
+    ///   or `AlreadyRunning` if that job is leased. Ids are globally unique, so a backend may look
+    ///   for the id in other queues too;
+    /// - if a live job of the queue has the same key, [`OnConflict`](crate::OnConflict) decides which
+    ///   of the two stays. A leased job always stays: the result is `AlreadyRunning`, and the new job
+    ///   is not stored;
+    /// - a dead job does not occupy its key;
+    /// - a large batch may be stored in several atomic chunks. After an `Err`, repeat the call with
+    ///   the same ids;
+    /// - listeners are woken if the new job is due before all others of its queue.
+    ///
+    /// Requires [`Capabilities::keys`] for jobs with a key.
+    async fn schedule(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>>;
+
+    /// Cancels jobs that have not started.
+    ///
+    /// Behaviour:
+    /// - after `Cancelled` the job never starts;
+    /// - a leased job continues: the result is `AlreadyRunning`;
+    /// - for a dead or unknown job, the result is `NotFound`.
+    ///
+    /// Requires [`Capabilities::cancel`].
+    async fn cancel(&self, jobs: &[JobRef]) -> Result<Vec<Cancelled>>;
+
+    /// Changes the due time of jobs; id, payload and counts stay.
+    ///
+    /// Behaviour:
+    /// - listeners are woken if the new due time is earlier;
+    /// - a job that is moved to a later time never fires before it;
+    /// - a leased job is not changed: the result is `AlreadyRunning`;
+    /// - for a dead or unknown job, the result is `NotFound`.
+    ///
+    /// Requires [`Capabilities::reschedule`].
+    async fn reschedule(&self, moves: &[Reschedule]) -> Result<Vec<Rescheduled>>;
+
+    /// Subscribes to wake-up hints for these queues.
+    ///
+    /// Hints may be lost, repeated or late. Listeners must therefore also poll: at the next due time
+    /// and at regular intervals.
+    async fn listen(&self, queues: &[QueueName]) -> Result<Wakeups>;
+
+    /// Leases due jobs, at most [`Want::max`](super::Want::max) per queue and
+    /// [`ClaimParams::limit`] in all, and returns when to claim again.
+    ///
+    /// Behaviour:
+    /// - only jobs that are due by the store's clock are leased; within a queue the oldest due time
+    ///   comes first, equal times in order of insertion;
+    /// - the token of each lease is larger than all earlier tokens of the job;
+    /// - paused queues yield no jobs and do not count for `next_due`;
+    /// - [`Claimed::next_due`] is the earliest time at which the same call could return more jobs.
+    ///   It includes the ends of leases, also of those just granted;
+    /// - a call that asks for no jobs (`max == 0`) leases none and still returns `next_due`.
+    async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed>;
+
+    /// How long before a job is due [`claim`](Self::claim) may be called for it; zero by default.
+    ///
+    /// For a store with slow claims, this is about the duration of one. `claim` then waits out the
+    /// rest of the time, so that it still returns no job before it is due.
+    fn claim_ahead(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// Ends leases, each with the [`Verdict`](super::Verdict) on its job.
+    ///
+    /// Behaviour: a lease that has expired, or whose token is not the current one of the job, changes
+    /// nothing: the result is `Stale`. Other settlements of the batch are not affected.
+    async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Settled>>;
+
+    /// Sets the ends of leases to [`Renewal::lease_for`] from the store's current time, which may be
+    /// later or earlier than before.
+    ///
+    /// Behaviour: for a lease that is no longer held, the result is `Lost`.
+    async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>>;
+
+    /// Counts the jobs of these queues; of all queues in the store, ordered by name, if `queues` is
+    /// empty.
+    ///
+    /// Behaviour: for a queue that the store has never seen, all counts are zero.
+    async fn stats(&self, queues: &[QueueName]) -> Result<Vec<QueueStats>>;
+
+    /// Lists one page of the jobs of a queue that are in one state.
+    ///
+    /// Behaviour: scheduled and ready jobs are ordered by due time, running ones by the end of their
+    /// lease, dead ones by the time of death.
+    ///
+    /// Requires [`Capabilities::browse`].
+    async fn browse(&self, params: BrowseParams<'_>) -> Result<Page>;
+
+    /// Returns one job, live or dead, or `None` if it is not in the store.
+    ///
+    /// Requires [`Capabilities::browse`].
+    async fn get(&self, job: &JobRef) -> Result<Option<JobView>>;
+
+    /// Performs an administrative operation on a queue; see [`Operation`] for what each one does and
+    /// requires.
+    async fn operate(&self, operation: Operation<'_>) -> Result<OperateReport>;
+
+    /// Checks versions, settings and clock skew of the store; the result is empty if all is well.
+    async fn check(&self) -> Vec<Finding>;
+
+    /// Completes the calls in progress and releases the store.
+    ///
+    /// Behaviour: later fallible calls return `Closed`. Closing twice is allowed.
+    async fn close(&self) -> Result<()>;
+}

@@ -1,0 +1,74 @@
+//! Claims by claimers that prefer certain jobs, such as those whose payload they already have.
+
+use std::time::Duration;
+
+use super::index::TimeEntry;
+use super::table::JobTable;
+use crate::model::{Job, Timestamp};
+
+/// How many reserved jobs a claim skips at most to find one for its claimer.
+const MAX_SKIPPED: usize = 4_096;
+
+/// Which jobs a claimer prefers, and what that means for the order of claims.
+///
+/// A due job is first reserved for the claimers that prefer it, and available to all after
+/// `reserved_for`. Everything must be a function of the state and of the claim itself, so that each
+/// replica that applies the claim selects the same jobs.
+#[derive(Debug)]
+pub struct Affinity<P> {
+    /// Whether the claimer prefers a job.
+    pub prefers: P,
+    /// How long before its due time a claimer can lease a job that it prefers. It must then wait until
+    /// the job is due.
+    pub claim_ahead: Duration,
+    /// How long after its due time a job is reserved for the claimers that prefer it.
+    pub reserved_for: Duration,
+}
+
+impl<P: Fn(&Job) -> bool> Affinity<P> {
+    /// Selects the at most `max` oldest jobs of a queue that the claimer can lease, and returns when more
+    /// are available, in Unix milliseconds.
+    ///
+    /// Jobs that are not due yet are selected only if none is due, and only those with the earliest due
+    /// time, so that no job has to wait for another.
+    pub(super) fn select(
+        &self,
+        table: &mut JobTable,
+        queue: usize,
+        max: usize,
+        now: Timestamp,
+    ) -> (Vec<TimeEntry>, Option<i64>) {
+        let millis = |time: Duration| i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
+        let now = now.as_millis();
+        let soon = now.saturating_add(millis(self.claim_ahead));
+        let (records, waiting) = (&table.records, &mut table.queues[queue].waiting);
+        let mut selected: Vec<TimeEntry> = Vec::new();
+        // The latest due time to select; narrowed by the first job that is selected.
+        let mut last_at = soon;
+        let mut next: Option<i64> = None;
+        for (visited, entry) in waiting.after(i64::MIN, 0).enumerate() {
+            let is_preferred = (self.prefers)(&records[entry.slot].job);
+            // The claimer may come to prefer a job before it is due, so a future job counts as
+            // available at its due time.
+            let available_at = if is_preferred || entry.at > now {
+                entry.at
+            } else {
+                entry.at.saturating_add(millis(self.reserved_for))
+            };
+            let is_available = (is_preferred && entry.at <= last_at) || available_at <= now;
+            if is_available && selected.len() < max {
+                if selected.is_empty() {
+                    last_at = entry.at.max(now);
+                }
+                selected.push(entry);
+                continue;
+            }
+            next = Some(next.map_or(available_at, |next| next.min(available_at)));
+            // Later jobs may be available too, but the search is bounded.
+            if is_available || entry.at > soon || visited >= max.saturating_add(MAX_SKIPPED) {
+                break;
+            }
+        }
+        (selected, next)
+    }
+}
