@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::{Affinity, Machine};
+use super::affinity::Affinity;
+use super::state_machine::Machine;
 use crate::backend::{Claimed, Want};
 use crate::model::{Job, JobId, NewJob, QueueName, Timestamp};
 

@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, Hash};
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 
-use super::Slot;
+use super::arena::Slot;
 
 const SHARDS: usize = 256;
 
