@@ -17,5 +17,5 @@ two!();
 fn they_are_two_all_the_same() {
     let error = Registry::linked().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Duplicate);
-    assert!(error.what().contains("::one") && error.what().contains("::other"), "{error}");
+    assert!(error.message().contains("::one") && error.message().contains("::other"), "{error}");
 }

@@ -173,7 +173,7 @@ impl Error {
 
     /// What went wrong, without kind, operation and remedy.
     #[must_use]
-    pub fn what(&self) -> &str {
+    pub fn message(&self) -> &str {
         &self.inner.message
     }
 

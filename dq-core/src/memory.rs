@@ -22,7 +22,7 @@ use crate::sync::lock;
 /// A backend that keeps jobs in the memory of this process.
 pub struct MemoryBackend {
     clock: Arc<dyn Clock>,
-    // A blocking mutex: it is held for microseconds and never across an await.
+    // A blocking mutex suffices: it is held for microseconds and never across an await.
     machine: Mutex<Machine>,
     listeners: Listeners,
     closed: AtomicBool,

@@ -343,7 +343,7 @@ fn untried(error: &Error, prefix: &str) -> Finding {
     finding(
         Severity::Info,
         "rabbitmq.ladder-untried",
-        format!("it was not tried whether messages move down the ladder: {}", error.what()),
+        format!("it was not tried whether messages move down the ladder: {}", error.message()),
         &format!(
             "give this user `^{prefix}\\.v1\\.canary\\.` as pattern for configure in `rabbitmqctl \
              set_permissions`, or check as a user that may declare"
@@ -355,11 +355,11 @@ fn failed(error: &Error) -> Finding {
     let severity =
         if error.kind() == ErrorKind::Config { Severity::Warning } else { Severity::Error };
     let remedy = error.remedy_text().unwrap_or("see whether the broker runs").to_owned();
-    Finding { severity, code: "rabbitmq.unreachable", what: error.what().to_owned(), remedy }
+    Finding { severity, code: "rabbitmq.unreachable", cause: error.message().to_owned(), remedy }
 }
 
 fn finding(severity: Severity, code: &'static str, what: String, remedy: &str) -> Finding {
-    Finding { severity, code, what, remedy: remedy.to_owned() }
+    Finding { severity, code, cause: what, remedy: remedy.to_owned() }
 }
 
 async fn close(channel: Channel) {
@@ -375,7 +375,7 @@ mod tests {
     fn clocks_are_apart_only_if_no_delay_explains_it() {
         let told = |asked, date, answered| {
             let [asked, date, answered] = [asked, date, answered].map(Timestamp::from_millis);
-            of_clocks(asked, date, answered).map(|finding| finding.what)
+            of_clocks(asked, date, answered).map(|finding| finding.cause)
         };
         for (asked, date, answered) in [
             (0, 0, 0),

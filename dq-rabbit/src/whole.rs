@@ -59,5 +59,5 @@ enum Number {
 /// The sentence of an error and its remedy, for an error that has room for one text only.
 fn in_serde<E: de::Error>(error: &Error) -> E {
     let remedy = error.remedy_text().unwrap_or_default();
-    E::custom(format!("{}: {remedy}", error.what()))
+    E::custom(format!("{}: {remedy}", error.message()))
 }

@@ -103,12 +103,12 @@ async fn each_thing_that_is_wrong_is_told() {
         let expected = ["rabbitmq.clock-skew", "rabbitmq.single-node"];
         let findings = until_only(&wrong, &expected).await;
         assert_eq!(findings[0].severity, Severity::Warning);
-        assert!(findings[0].what.contains(which), "{}", findings[0]);
+        assert!(findings[0].cause.contains(which), "{}", findings[0]);
         assert!(findings[0].remedy.contains("NTP"), "{}", findings[0]);
     }
     server.ctl(&["set_policy", "all", ".*", r#"{"max-length":100000}"#, "--apply-to", "queues"]);
     let policy = until(&informed, "rabbitmq.policy").await;
-    assert!(policy.what.contains("`max-length`"), "{policy}");
+    assert!(policy.cause.contains("`max-length`"), "{policy}");
     server.ctl(&["clear_policy", "all"]);
     server.ctl(&["set_vm_memory_high_watermark", "absolute", "1MB"]);
     assert_eq!(until(&informed, "rabbitmq.alarm").await.severity, Severity::Error);
@@ -127,7 +127,7 @@ async fn each_thing_that_is_wrong_is_told() {
         .await
         .unwrap();
     let orphans = until(&backend, "rabbitmq.orphans").await;
-    assert!(orphans.what.starts_with("1 messages"), "{orphans}");
+    assert!(orphans.cause.starts_with("1 messages"), "{orphans}");
     channel.queue_purge("dq.v1.orphan".into(), Default::default()).await.unwrap();
 
     // A ladder that does not move.

@@ -65,7 +65,7 @@ async fn what_is_listed_is_enough() {
     let backend = open(TopologyMode::Passive, "").await;
     let untried = use_all_of(backend, &["rabbitmq.ladder-untried"]).await.remove(0);
     assert_eq!(untried.severity, Severity::Info);
-    assert!(untried.what.contains("canary"), "{untried}");
+    assert!(untried.cause.contains("canary"), "{untried}");
     assert!(untried.remedy.contains(CANARY), "what it names is enough: {untried}");
     use_all_of(open(TopologyMode::Passive, CANARY).await, &[]).await;
 }

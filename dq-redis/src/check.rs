@@ -28,7 +28,7 @@ pub(crate) async fn probe(link: &Link) -> Result<()> {
         call.arg(script).arg(0);
         match link.run("connect", Effect::None, &call).await {
             // Of a cluster's nodes, another may have been asked: it runs scripts.
-            Err(error) if error.what().contains("NOSCRIPT") => {}
+            Err(error) if error.message().contains("NOSCRIPT") => {}
             ran => drop(ran.map_err(without_scripts)?),
         }
     }
@@ -87,7 +87,7 @@ pub(crate) fn unreachable(error: &Error) -> Finding {
     Finding {
         severity: Severity::Error,
         code: "redis.unreachable",
-        what: error.to_string(),
+        cause: error.to_string(),
         remedy: error.remedy_text().unwrap_or("check the server").to_owned(),
     }
 }
@@ -95,7 +95,7 @@ pub(crate) fn unreachable(error: &Error) -> Finding {
 fn of_info(info: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut add = |severity, code, what: String, remedy: &str| {
-        findings.push(Finding { severity, code, what, remedy: remedy.to_owned() });
+        findings.push(Finding { severity, code, cause: what, remedy: remedy.to_owned() });
     };
     if let Some(policy) = field(info, "maxmemory_policy")
         && policy != "noeviction"
@@ -172,7 +172,7 @@ mod tests {
                 Err(error) => {
                     assert!(refused, "{version}");
                     assert_eq!(error.kind(), ErrorKind::Incompatible);
-                    assert!(error.what().contains(&version[..3]), "{error}");
+                    assert!(error.message().contains(&version[..3]), "{error}");
                     assert!(error.remedy_text().is_some_and(|remedy| remedy.contains("6.2")));
                 }
             }

@@ -270,13 +270,13 @@ mod tests {
     fn the_hash_of_a_script_is_left_out_unless_it_is_to_be_reported() {
         let place = "script: 75c1, on @user_script:12.";
         let known = told("redis", "WRONGTYPE", &format!("Operation against a key {place}"));
-        assert_eq!(known.what(), "Redis at h:6379: WRONGTYPE Operation against a key");
+        assert_eq!(known.message(), "Redis at h:6379: WRONGTYPE Operation against a key");
         let before = "Error running script (call to f_75c1): @user_script:12: WRONGTYPE Operation";
-        assert_eq!(told("redis", "ERR", before).what(), "Redis at h:6379: WRONGTYPE Operation");
+        assert_eq!(told("redis", "ERR", before).message(), "Redis at h:6379: WRONGTYPE Operation");
         let twice = "Error running script (call to f_75c1): @user_script:41: @user_script: 41: -OOM not \
              allowed";
-        assert_eq!(told("redis", "ERR", twice).what(), "Redis at h:6379: OOM not allowed");
-        assert!(told("redis", "ERR", &format!("Oops {place}")).what().ends_with(place));
+        assert_eq!(told("redis", "ERR", twice).message(), "Redis at h:6379: OOM not allowed");
+        assert!(told("redis", "ERR", &format!("Oops {place}")).message().ends_with(place));
     }
 
     #[test]
@@ -289,7 +289,7 @@ mod tests {
         ] {
             let error = told("redis", code, &format!("{detail} {place}"));
             assert_eq!((error.kind(), error.remedy_text()), (ErrorKind::Config, Some(RIGHTS)));
-            assert_eq!(error.what(), format!("Redis at h:6379: {code} {detail}"));
+            assert_eq!(error.message(), format!("Redis at h:6379: {code} {detail}"));
         }
     }
 }

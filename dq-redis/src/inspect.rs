@@ -69,7 +69,7 @@ fn of_queue(lane: &Lane, found: Found) -> Vec<Finding> {
         findings.push(Finding {
             severity: Severity::Warning,
             code: "redis.strays",
-            what: format!(
+            cause: format!(
                 "{} entries of queue {queue} are no jobs of ours and were put aside",
                 found.aside
             ),
@@ -83,7 +83,7 @@ fn of_queue(lane: &Lane, found: Found) -> Vec<Finding> {
         findings.push(Finding {
             severity: Severity::Error,
             code: "redis.foreign-key",
-            what: format!("queue {queue} cannot be served: the key {key} holds something else"),
+            cause: format!("queue {queue} cannot be served: the key {key} holds something else"),
             remedy: if lane.is_javas(&key) {
                 "rename or remove that key, or use another name for the queue".to_owned()
             } else {

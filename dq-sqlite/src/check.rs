@@ -36,7 +36,7 @@ pub(crate) fn library(number: i32, version: &str) -> Option<Finding> {
     (number < SAFE_VERSION).then(|| Finding {
         severity: Severity::Error,
         code: "sqlite.wal-reset-bug",
-        what: format!(
+        cause: format!(
             "SQLite {version} is linked; before 3.51.3 two connections that write at the same \
              moment can damage the file"
         ),
@@ -51,7 +51,7 @@ pub(crate) fn settings(config: &SqliteConfig) -> Option<Finding> {
     (config.durability == Durability::Relaxed).then(|| Finding {
         severity: Severity::Info,
         code: "sqlite.relaxed-durability",
-        what: "a power cut or a crash of the system may take the last moments' jobs with it"
+        cause: "a power cut or a crash of the system may take the last moments' jobs with it"
             .to_owned(),
         remedy: "set `durability = \"full\"` if that is not intended".to_owned(),
     })
@@ -64,7 +64,7 @@ pub(crate) fn log(config: &SqliteConfig, page_bytes: u64) -> Option<Finding> {
     (bytes > limit).then(|| Finding {
         severity: Severity::Warning,
         code: "sqlite.log-large",
-        what: format!(
+        cause: format!(
             "the write-ahead log {} has {} MiB",
             log_path(&config.path).display(),
             bytes >> 20
@@ -80,7 +80,7 @@ pub(crate) fn unreadable(error: &Error) -> Finding {
     Finding {
         severity: Severity::Error,
         code: "sqlite.unreadable",
-        what: error.what().to_owned(),
+        cause: error.message().to_owned(),
         remedy: error.remedy_text().unwrap_or("see the log").to_owned(),
     }
 }
@@ -90,7 +90,7 @@ fn bad_name(q: i64, why: &str) -> Finding {
     Finding {
         severity: Severity::Error,
         code: "sqlite.queue-name",
-        what: format!("{why}; the jobs of this queue, number {q}, can neither run nor be listed"),
+        cause: format!("{why}; the jobs of this queue, number {q}, can neither run nor be listed"),
         remedy: format!(
             "correct `name` where `q` is {q} in the queue table; schedule through this library, or \
              in plain SQL through the view, which checks names"
@@ -121,7 +121,7 @@ impl View<'_> {
         Ok((mode != INCREMENTAL).then(|| Finding {
             severity: Severity::Info,
             code: "sqlite.never-shrinks",
-            what: "the file was made without incremental vacuum: it keeps its largest size"
+            cause: "the file was made without incremental vacuum: it keeps its largest size"
                 .to_owned(),
             remedy: "run `PRAGMA auto_vacuum = INCREMENTAL; VACUUM` in it once, with nothing else \
                      connected, or give the jobs a file of their own"

@@ -18,7 +18,7 @@ pub(crate) fn place(row: &Row<'_>) -> Result<(i64, i64)> {
 /// The name of a queue, or why it is none: SQLite takes any bytes for text.
 pub(crate) fn queue_name(stored: ValueRef<'_>) -> std::result::Result<QueueName, String> {
     let name = stored.as_str().map_err(|error| format!("the queue name is no text: {error}"))?;
-    QueueName::new(name).map_err(|error| error.what().to_owned())
+    QueueName::new(name).map_err(|error| error.message().to_owned())
 }
 
 /// The job of a row, or why it is none: rows written by hand or by other programs may hold

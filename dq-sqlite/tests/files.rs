@@ -69,7 +69,7 @@ async fn a_newer_format_is_refused_at_opening_and_while_open() {
     assert_eq!(error.kind(), ErrorKind::Incompatible);
     let error = bed.refused(&bed.config()).await;
     assert_eq!(error.kind(), ErrorKind::Incompatible);
-    assert!(error.what().contains("1000"), "{error}");
+    assert!(error.message().contains("1000"), "{error}");
 }
 
 #[tokio::test]
@@ -79,7 +79,7 @@ async fn a_file_that_is_no_database_is_refused_and_left_alone() {
     fs::write(bed.path(), &text).unwrap();
     let error = bed.refused(&bed.config()).await;
     assert_eq!(error.kind(), ErrorKind::Incompatible);
-    assert!(error.what().contains("jobs.db"), "{error}");
+    assert!(error.message().contains("jobs.db"), "{error}");
     assert_eq!(fs::read_to_string(bed.path()).unwrap(), text);
 }
 
@@ -119,7 +119,7 @@ async fn paths_that_cannot_be_files_are_refused() {
     let missing = SqliteConfig::new(bed.dir.path().join("nowhere").join("jobs.db"));
     let error = bed.refused(&missing).await;
     assert_eq!(error.kind(), ErrorKind::Config);
-    assert!(error.what().contains("nowhere"), "{error}");
+    assert!(error.message().contains("nowhere"), "{error}");
     let directory = SqliteConfig::new(bed.dir.path());
     assert_eq!(bed.refused(&directory).await.kind(), ErrorKind::Config);
     assert_eq!(bed.refused(&SqliteConfig::new("")).await.kind(), ErrorKind::Config);
@@ -216,5 +216,5 @@ async fn a_name_that_is_none_is_reported_and_leaves_the_others_alone() {
         findings.iter().filter(|finding| finding.code == "sqlite.queue-name").collect();
     assert_eq!(names.len(), 3, "{findings:?}");
     assert!(names.iter().all(|finding| finding.severity == Severity::Error));
-    assert!(names[0].what.contains(r#""mail\n""#), "{}", names[0]);
+    assert!(names[0].cause.contains(r#""mail\n""#), "{}", names[0]);
 }

@@ -22,7 +22,7 @@ pub struct Finding {
     /// A stable code of the problem, such as `"sqlite.wal-reset-bug"`.
     pub code: &'static str,
     /// What is wrong.
-    pub what: String,
+    pub cause: String,
     /// How to fix it.
     pub remedy: String,
 }
@@ -34,6 +34,6 @@ impl fmt::Display for Finding {
             Severity::Warning => "warning",
             Severity::Error => "error",
         };
-        write!(f, "{severity} [{}]: {} — {}", self.code, self.what, self.remedy)
+        write!(f, "{severity} [{}]: {} — {}", self.code, self.cause, self.remedy)
     }
 }

@@ -375,16 +375,16 @@ impl Machine {
 
 /// Access for backends that are built on a machine.
 impl Machine {
-    /// Returns, and clears, the hints to send: the queues in which a job became due earlier than known
-    /// before, each with the due time.
+    /// Removes and returns the wake-up hints that the calls so far have produced: queues in which jobs
+    /// have become due earlier, with the due times.
     pub fn take_hints(&mut self) -> Vec<(QueueName, Timestamp)> {
         mem::take(&mut self.hints)
     }
 
     /// Expires the leases that have ended by `now`.
     ///
-    /// All calls do this first. Reading calls are no exception, so the replicas of a log stay equal only
-    /// if each read of one of them is preceded by an entry that calls this at the same time on all.
+    /// Every call does this first, even one that only reads. Replicas of a log must therefore apply an
+    /// entry that expires leases before each read; otherwise the read would change only one of them.
     pub fn expire_leases(&mut self, now: Timestamp) {
         self.table.expire_leases(now);
     }

@@ -40,7 +40,7 @@ async fn two_handlers_of_one_code_are_both_named() {
     let runner = rig.dq.runner().handler(Handle::done()).handler(Other);
     let error = runner.build().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Duplicate);
-    assert_eq!(error.what().matches("builder.rs:").count(), 2, "{error}");
+    assert_eq!(error.message().matches("builder.rs:").count(), 2, "{error}");
 }
 
 #[tokio::test]
@@ -80,7 +80,7 @@ async fn bad_settings_are_told_with_the_queue() {
     let zero = QueueSettings::new().concurrency(0);
     let error = rig.dq.runner().handler(Handle::done()).queue(QUEUE, zero).build().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config);
-    assert!(error.what().contains("queue Q: concurrency is 0"), "{error}");
+    assert!(error.message().contains("queue Q: concurrency is 0"), "{error}");
     let error = rig.dq.runner().handler(Handle::done()).concurrency(0).build().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config);
 }

@@ -99,7 +99,7 @@ pub(crate) fn blocked(operation: &'static str, server: &Server, why: &str) -> Er
 
 /// What is left of an error where the call, or a part of it, may have taken effect all the same.
 pub(crate) fn in_doubt(error: &Error) -> Error {
-    Error::new(ErrorKind::OutcomeUnknown, error.what().to_owned())
+    Error::new(ErrorKind::OutcomeUnknown, error.message().to_owned())
         .remedy("repeat the call with the same job ids: what took effect already is kept")
         .operation(error.failed_operation())
 }

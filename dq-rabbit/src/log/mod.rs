@@ -271,7 +271,7 @@ impl Shared {
 
 /// The same error for one more call.
 fn again(error: &Error) -> Error {
-    let copy = Error::new(error.kind(), error.what().to_owned());
+    let copy = Error::new(error.kind(), error.message().to_owned());
     match error.remedy_text() {
         Some(remedy) => copy.remedy(remedy.to_owned()),
         None => copy,

@@ -49,6 +49,6 @@ impl Notifications {
                  the channel __keyevent@*__:expired",
             ),
         };
-        Some(Finding { severity, code, what, remedy: remedy.to_owned() })
+        Some(Finding { severity, code, cause: what, remedy: remedy.to_owned() })
     }
 }

@@ -103,8 +103,8 @@ impl RedissonSource {
 
     fn job(&self, payload: &Bytes, due: Timestamp) -> Result<ImportJob, String> {
         let payload = self.codec.decode(payload).map_err(|error| match error.remedy_text() {
-            Some(remedy) => format!("{} ({remedy})", error.what()),
-            None => error.what().to_owned(),
+            Some(remedy) => format!("{} ({remedy})", error.message()),
+            None => error.message().to_owned(),
         })?;
         Ok(ImportJob { queue: self.queue.clone(), payload, due })
     }

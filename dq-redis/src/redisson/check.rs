@@ -33,7 +33,7 @@ async fn of_queue(
         return Ok(Some(Finding {
             severity: Severity::Warning,
             code: "redisson.split-name",
-            what: format!("the keys of queue {queue} would lie in different slots of a cluster"),
+            cause: format!("the keys of queue {queue} would lie in different slots of a cluster"),
             remedy: "before moving to a cluster, use a name without braces".to_owned(),
         }));
     }
@@ -47,7 +47,7 @@ async fn of_queue(
     Ok((length >= LONG).then(|| Finding {
         severity: Severity::Warning,
         code: "redisson.long-order-list",
-        what: format!(
+        cause: format!(
             "the order list of queue {queue} has {length} entries, and each delivery walks through it"
         ),
         remedy: "set `order_list` to \"lazy\", or to \"off\" if Java only offers and takes".to_owned(),

@@ -173,7 +173,7 @@ mod tests {
             assert_eq!(format!("{format:?}").to_lowercase().parse::<Format>().unwrap(), format);
         }
         let error = "old".parse::<Format>().unwrap_err();
-        assert!(error.kind() == ErrorKind::Config && error.what().contains("old"), "{error}");
+        assert!(error.kind() == ErrorKind::Config && error.message().contains("old"), "{error}");
         assert_eq!(error.remedy_text(), Some("choose one of current and legacy"));
     }
 

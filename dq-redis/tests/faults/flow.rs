@@ -92,7 +92,7 @@ pub(crate) async fn whole_flow(
     demand!(!counts || totals.is_some_and(|totals| totals.created == 4), "not counted");
     demand!(all.iter().any(|stats| stats.queue == q), "not listed");
     let unreachable = backend.check().await.into_iter().find(|it| it.code == "redis.unreachable");
-    unreachable.map_or(Ok(()), |finding| Err(finding.what))
+    unreachable.map_or(Ok(()), |finding| Err(finding.cause))
 }
 
 async fn woken(wakeups: &mut Wakeups, patience: Duration) -> bool {
@@ -144,5 +144,5 @@ pub(crate) async fn flow_beside_java(
 pub(crate) async fn flow_with_alarms(backend: &Arc<dyn Backend>) -> Result<(), String> {
     let findings = backend.check().await;
     let about = findings.into_iter().find(|finding| finding.code.starts_with("redis-expiry."));
-    about.map_or(Ok(()), |finding| Err(finding.what))
+    about.map_or(Ok(()), |finding| Err(finding.cause))
 }

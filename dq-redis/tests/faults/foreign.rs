@@ -38,12 +38,12 @@ async fn a_key_of_another_type_stops_its_queue_only() {
         if kind != "state" {
             let answer = backend.schedule(vec![keyed("q", "other")]).await;
             let error = refused(answer, ErrorKind::Incompatible, &["WRONGTYPE", "prefix"]);
-            assert!(!error.what().contains("script"), "{error}");
+            assert!(!error.message().contains("script"), "{error}");
         }
         let findings = backend.check().await;
         let finding = found(&findings, "redis.foreign-key");
         assert_eq!(finding.severity, Severity::Error);
-        assert!(finding.what.contains(&ours), "{finding}");
+        assert!(finding.cause.contains(&ours), "{finding}");
 
         redis.command(&["DEL", &ours]);
         redis.command(&["RENAME", &aside, &ours]);
@@ -82,7 +82,7 @@ async fn foreign_members_are_put_aside_and_told() {
 
     let findings = backend.check().await;
     let strays = found(&findings, "redis.strays");
-    assert!(strays.what.starts_with("5 ") && strays.what.contains("queue q"), "{strays}");
+    assert!(strays.cause.starts_with("5 ") && strays.cause.contains("queue q"), "{strays}");
     assert!(strays.remedy.contains(&key("stray")), "{strays}");
     assert_eq!(redis.command(&["ZCARD", &key("stray")]).int(), 5);
     assert_eq!(redis.command(&["HGET", &key("job"), ""]).text(), "empty name", "kept as it was");

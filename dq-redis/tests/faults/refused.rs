@@ -173,7 +173,7 @@ async fn a_server_that_evicts_is_found_out() {
     let findings = backend.check().await;
     let evicts = found(&findings, "redis.evicts");
     assert_eq!(evicts.severity, Severity::Error);
-    assert!(evicts.what.contains("allkeys-lru") && evicts.remedy.contains("noeviction"));
+    assert!(evicts.cause.contains("allkeys-lru") && evicts.remedy.contains("noeviction"));
     redis.kill();
     found(&backend.check().await, "redis.unreachable");
 

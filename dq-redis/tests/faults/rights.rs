@@ -114,7 +114,7 @@ async fn each_right_of_is_needed(scheme: &str) {
             let answer = connect(&url).await;
             let error = refused(answer, ErrorKind::Config, &["rights"]);
             let name = right.trim_start_matches('+');
-            assert!(error.what().to_lowercase().contains(name), "{name}: {error}");
+            assert!(error.message().to_lowercase().contains(name), "{name}: {error}");
         }
     }
     assert!(idle.is_empty(), "nothing needs {idle:?}");

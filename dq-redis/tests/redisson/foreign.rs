@@ -90,7 +90,7 @@ async fn each_key_stops_its_queue_only(options: &str) {
         let finding = findings.iter().find(|found| found.code == "redis.foreign-key");
         let finding = finding.unwrap_or_else(|| panic!("{key}: {findings:?}"));
         assert_eq!(finding.severity, Severity::Error);
-        assert!(finding.what.contains(&key), "{finding}");
+        assert!(finding.cause.contains(&key), "{finding}");
 
         rig.redis.command(&["DEL", &key]);
         rig.redis.command(&["RENAME", "aside", &key]);
@@ -155,7 +155,7 @@ async fn foreign_members_are_put_aside_and_told() {
         assert!(listed(&rig, JobState::Scheduled, 1).await.is_empty());
         let findings = rig.backend.check().await;
         let strays = findings.iter().find(|found| found.code == "redis.strays").unwrap();
-        assert!(strays.what.starts_with("5 ") && strays.what.contains("queue q"), "{strays}");
+        assert!(strays.cause.starts_with("5 ") && strays.cause.contains("queue q"), "{strays}");
         assert!(strays.remedy.contains(&ours("stray")), "{strays}");
         assert_eq!(rig.len("ZCARD", &ours("stray")), 5, "{options}");
         assert_eq!(rig.len("ZCARD", TIMEOUT), 0, "{options}");

@@ -259,7 +259,7 @@ impl<'a> Import<'a> {
         let now = shared.environment.clock.now();
         match shared.limits.check(&new_job(id, &job, Due::At(job.due)), now) {
             Ok(()) => Ok(job),
-            Err(error) => Err(error.what().to_owned()),
+            Err(error) => Err(error.message().to_owned()),
         }
     }
 }
