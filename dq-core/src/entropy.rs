@@ -54,8 +54,8 @@ impl Entropy {
         self.lock().rng.random()
     }
 
-    /// A new job id (UUID version 7), larger than all earlier ones of this source, even if `now` goes
-    /// back.
+    /// A new job id (UUID version 7), larger than all earlier ones of this source, even if `now`
+    /// goes back.
     #[must_use]
     pub fn job_id(&self, now: Timestamp) -> JobId {
         let mut generator = self.lock();
@@ -70,7 +70,8 @@ impl Entropy {
                 generator.counter = 0;
             }
         }
-        // RFC 9562: 48 bits of milliseconds, version 7, a 12-bit counter, variant 2, 62 random bits.
+        // RFC 9562: 48 bits of milliseconds, version 7, a 12-bit counter, variant 2, 62 random
+        // bits.
         let random: u64 = generator.rng.random();
         let high = (generator.last_millis << 16) | 0x7000 | u64::from(generator.counter);
         let low = (random >> 2) | (1 << 63);

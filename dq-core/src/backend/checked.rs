@@ -22,8 +22,8 @@ use crate::model::{JobRef, JobView, Limits, NewJob};
 pub struct Checked {
     backend: Arc<dyn Backend>,
     limits: Limits,
-    // The horizon only catches wrong units, so this process's clock is exact enough and saves a call
-    // to the store.
+    // The horizon only catches wrong units, so this process's clock is exact enough and saves a
+    // call to the store.
     clock: Arc<dyn Clock>,
 }
 

@@ -56,9 +56,9 @@ pub struct Want {
 pub struct Claimed {
     /// The leased jobs; within each queue the oldest due time comes first.
     pub jobs: Vec<LeasedJob>,
-    /// When the same call could return more jobs: the next due time or end of a lease in the claimed
-    /// queues. Not later than `now` if more jobs are due already; `None` if no job waits or is
-    /// leased.
+    /// When the same call could return more jobs: the next due time or end of a lease in the
+    /// claimed queues. Not later than `now` if more jobs are due already; `None` if no job waits or
+    /// is leased.
     pub next_due: Option<Timestamp>,
     /// The time by the store's clock, to compare `next_due` with.
     pub now: Timestamp,

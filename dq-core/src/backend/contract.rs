@@ -56,12 +56,12 @@ pub trait Backend: Debug + Send + Sync + 'static {
     /// Stores jobs. After `Ok` they are as durable as the store is configured to make them.
     ///
     /// Behaviour:
-    /// - a job whose id is already in its queue, live or dead, changes nothing: the result is `Kept`,
-    ///   or `AlreadyRunning` if that job is leased. Ids are globally unique, so a backend may look
-    ///   for the id in other queues too;
-    /// - if a live job of the queue has the same key, [`OnConflict`](crate::OnConflict) decides which
-    ///   of the two stays. A leased job always stays: the result is `AlreadyRunning`, and the new job
-    ///   is not stored;
+    /// - a job whose id is already in its queue, live or dead, changes nothing: the result is
+    ///   `Kept`, or `AlreadyRunning` if that job is leased. Ids are globally unique, so a backend
+    ///   may look for the id in other queues too;
+    /// - if a live job of the queue has the same key, [`OnConflict`](crate::OnConflict) decides
+    ///   which of the two stays. A leased job always stays: the result is `AlreadyRunning`, and the
+    ///   new job is not stored;
     /// - a dead job does not occupy its key;
     /// - a large batch may be stored in several atomic chunks. After an `Err`, repeat the call with
     ///   the same ids;
@@ -93,8 +93,8 @@ pub trait Backend: Debug + Send + Sync + 'static {
 
     /// Subscribes to wake-up hints for these queues.
     ///
-    /// Hints may be lost, repeated or late. Listeners must therefore also poll: at the next due time
-    /// and at regular intervals.
+    /// Hints may be lost, repeated or late. Listeners must therefore also poll: at the next due
+    /// time and at regular intervals.
     async fn listen(&self, queues: &[QueueName]) -> Result<Wakeups>;
 
     /// Leases due jobs, at most [`Want::max`](super::Want::max) per queue and
@@ -120,12 +120,12 @@ pub trait Backend: Debug + Send + Sync + 'static {
 
     /// Ends leases, each with the [`Verdict`](super::Verdict) on its job.
     ///
-    /// Behaviour: a lease that has expired, or whose token is not the current one of the job, changes
-    /// nothing: the result is `Stale`. Other settlements of the batch are not affected.
+    /// Behaviour: a lease that has expired, or whose token is not the current one of the job,
+    /// changes nothing: the result is `Stale`. Other settlements of the batch are not affected.
     async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Settled>>;
 
-    /// Sets the ends of leases to [`Renewal::lease_for`] from the store's current time, which may be
-    /// later or earlier than before.
+    /// Sets the ends of leases to [`Renewal::lease_for`] from the store's current time, which may
+    /// be later or earlier than before.
     ///
     /// Behaviour: for a lease that is no longer held, the result is `Lost`.
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>>;
@@ -138,8 +138,8 @@ pub trait Backend: Debug + Send + Sync + 'static {
 
     /// Lists one page of the jobs of a queue that are in one state.
     ///
-    /// Behaviour: scheduled and ready jobs are ordered by due time, running ones by the end of their
-    /// lease, dead ones by the time of death.
+    /// Behaviour: scheduled and ready jobs are ordered by due time, running ones by the end of
+    /// their lease, dead ones by the time of death.
     ///
     /// Requires [`Capabilities::browse`].
     async fn browse(&self, params: BrowseParams<'_>) -> Result<Page>;
@@ -149,8 +149,8 @@ pub trait Backend: Debug + Send + Sync + 'static {
     /// Requires [`Capabilities::browse`].
     async fn get(&self, job: &JobRef) -> Result<Option<JobView>>;
 
-    /// Performs an administrative operation on a queue; see [`Operation`] for what each one does and
-    /// requires.
+    /// Performs an administrative operation on a queue; see [`Operation`] for what each one does
+    /// and requires.
     async fn operate(&self, operation: Operation<'_>) -> Result<OperateReport>;
 
     /// Checks versions, settings and clock skew of the store; the result is empty if all is well.

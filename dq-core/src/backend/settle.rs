@@ -22,7 +22,8 @@ pub enum Verdict {
     Skip,
     /// The job failed: it is due again at this time, with `attempts` one higher and `losses` zero.
     Retry(Due),
-    /// The job is postponed: it is due again at this time, with `attempts` unchanged and `losses` zero.
+    /// The job is postponed: it is due again at this time, with `attempts` unchanged and `losses`
+    /// zero.
     Snooze(Due),
     /// The job is dead: it stays in the store until an operator replays or removes it.
     Dead {

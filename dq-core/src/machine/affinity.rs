@@ -18,19 +18,19 @@ const MAX_SKIPPED: usize = 4_096;
 pub struct Affinity<P> {
     /// Whether the claimer prefers a job.
     pub prefers: P,
-    /// How long before its due time a claimer can lease a job that it prefers. It must then wait until
-    /// the job is due.
+    /// How long before its due time a claimer can lease a job that it prefers. It must then wait
+    /// until the job is due.
     pub claim_ahead: Duration,
     /// How long after its due time a job is reserved for the claimers that prefer it.
     pub reserved_for: Duration,
 }
 
 impl<P: Fn(&Job) -> bool> Affinity<P> {
-    /// Selects the at most `max` oldest jobs of a queue that the claimer can lease, and returns when more
-    /// are available, in Unix milliseconds.
+    /// Selects the at most `max` oldest jobs of a queue that the claimer can lease, and returns
+    /// when more are available, in Unix milliseconds.
     ///
-    /// Jobs that are not due yet are selected only if none is due, and only those with the earliest due
-    /// time, so that no job has to wait for another.
+    /// Jobs that are not due yet are selected only if none is due, and only those with the earliest
+    /// due time, so that no job has to wait for another.
     pub(super) fn select(
         &self,
         table: &mut JobTable,

@@ -1,13 +1,13 @@
 //! The reference implementation of the [`Backend`](crate::Backend) contract, as a state machine.
 //!
 //! [`Machine`] performs each call as a function of its state and a given time. It has no clock, no
-//! lock and no I/O. The memory backend is a machine behind a mutex. A backend whose store is a log of
-//! calls (RabbitMQ) applies the log to a machine in each process: the same calls at the same times
-//! lead to the same state.
+//! lock and no I/O. The memory backend is a machine behind a mutex. A backend whose store is a log
+//! of calls (RabbitMQ) applies the log to a machine in each process: the same calls at the same
+//! times lead to the same state.
 //!
-//! Read `state_machine.rs` first: it has the rules. `table.rs` has the jobs and the indexes over them,
-//! `affinity.rs` the order in which claimers with preferences get jobs, `snapshot.rs` the export and
-//! import of the state.
+//! Read `state_machine.rs` first: it has the rules. `table.rs` has the jobs and the indexes over
+//! them, `affinity.rs` the order in which claimers with preferences get jobs, `snapshot.rs` the
+//! export and import of the state.
 
 mod affinity;
 pub mod index;

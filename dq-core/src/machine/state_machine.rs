@@ -15,8 +15,8 @@ use crate::model::{DeadReason, Due, Job, JobId, JobRef, JobView, NewJob, QueueNa
 
 /// The jobs of a store and the rules of the contract.
 ///
-/// Each call takes the time at which it happens and first expires the leases that have ended by then.
-/// That time may go backwards from call to call: an expired lease stays expired.
+/// Each call takes the time at which it happens and first expires the leases that have ended by
+/// then. That time may go backwards from call to call: an expired lease stays expired.
 #[derive(Debug, Default)]
 pub struct Machine {
     pub(super) table: JobTable,
@@ -161,12 +161,12 @@ impl Machine {
         })
     }
 
-    /// As [`claim`](Self::claim), but leaves jobs that other claimers may prefer to them for a while;
-    /// see [`Affinity`].
+    /// As [`claim`](Self::claim), but leaves jobs that other claimers may prefer to them for a
+    /// while; see [`Affinity`].
     ///
-    /// [`Claimed::next_due`] takes into account that reserved jobs become available later. The lease of
-    /// a job that is claimed ahead of its due time starts at its due time; [`Claimed::now`] is then
-    /// the latest of these due times.
+    /// [`Claimed::next_due`] takes into account that reserved jobs become available later. The
+    /// lease of a job that is claimed ahead of its due time starts at its due time;
+    /// [`Claimed::now`] is then the latest of these due times.
     pub fn claim_preferring<P: Fn(&Job) -> bool>(
         &mut self,
         wants: &[Want],
@@ -375,22 +375,23 @@ impl Machine {
 
 /// Access for backends that are built on a machine.
 impl Machine {
-    /// Removes and returns the wake-up hints that the calls so far have produced: queues in which jobs
-    /// have become due earlier, with the due times.
+    /// Removes and returns the wake-up hints that the calls so far have produced: queues in which
+    /// jobs have become due earlier, with the due times.
     pub fn take_hints(&mut self) -> Vec<(QueueName, Timestamp)> {
         mem::take(&mut self.hints)
     }
 
     /// Expires the leases that have ended by `now`.
     ///
-    /// Every call does this first, even one that only reads. Replicas of a log must therefore apply an
-    /// entry that expires leases before each read; otherwise the read would change only one of them.
+    /// Every call does this first, even one that only reads. Replicas of a log must therefore apply
+    /// an entry that expires leases before each read; otherwise the read would change only one of
+    /// them.
     pub fn expire_leases(&mut self, now: Timestamp) {
         self.table.expire_leases(now);
     }
 
-    /// What [`Claimed::next_due`] of a [`claim_preferring`](Self::claim_preferring) that asks for no jobs
-    /// would be. Does not expire leases; those that have ended count as due.
+    /// What [`Claimed::next_due`] of a [`claim_preferring`](Self::claim_preferring) that asks for
+    /// no jobs would be. Does not expire leases; those that have ended count as due.
     pub fn next_due<P: Fn(&Job) -> bool>(
         &mut self,
         wants: &[Want],
@@ -407,8 +408,9 @@ impl Machine {
         earliest.map(Timestamp::from_millis)
     }
 
-    /// Whether jobs are due, or can be claimed ahead of their due time, but all of them are reserved for
-    /// other claimers, so that a [`claim_preferring`](Self::claim_preferring) would return none.
+    /// Whether jobs are due, or can be claimed ahead of their due time, but all of them are
+    /// reserved for other claimers, so that a [`claim_preferring`](Self::claim_preferring) would
+    /// return none.
     pub fn all_due_reserved<P: Fn(&Job) -> bool>(
         &mut self,
         wants: &[Want],
@@ -433,8 +435,8 @@ impl Machine {
         is_any_due
     }
 
-    /// Stores a job that is dead from the start, such as one made from a message that could not be read.
-    /// Returns `false`, without a change, if a job with its id exists.
+    /// Stores a job that is dead from the start, such as one made from a message that could not be
+    /// read. Returns `false`, without a change, if a job with its id exists.
     pub fn insert_dead(&mut self, new: NewJob, reason: DeadReason, now: Timestamp) -> bool {
         self.table.expire_leases(now);
         if self.table.find_id(new.id).is_some() {
@@ -467,8 +469,8 @@ impl Machine {
         self.table.find_id(id).map(|slot| &self.table.records[slot].placement)
     }
 
-    /// Replaces the payload of a job in any state, for backends that store a reference instead of the
-    /// payload.
+    /// Replaces the payload of a job in any state, for backends that store a reference instead of
+    /// the payload.
     pub fn set_payload(&mut self, id: JobId, payload: Bytes) {
         if let Some(slot) = self.table.find_id(id) {
             self.table.records[slot].job.payload = payload;

@@ -10,15 +10,15 @@ use crate::model::{
 
 /// All jobs of a machine, with indexes by id, by key, and by time within each queue.
 ///
-/// A placed job is in exactly one time index: the one of its queue that its placement names. Methods
-/// that take an *unplaced* job expect one that is in no time index.
+/// A placed job is in exactly one time index: the one of its queue that its placement names.
+/// Methods that take an *unplaced* job expect one that is in no time index.
 #[derive(Debug, Default)]
 pub(super) struct JobTable {
     pub(super) records: Arena<JobRecord>,
     ids: HashIndex,
     /// The keys of live jobs, together with the number of their queue.
     keys: HashIndex,
-    pub(super) queues: Vec<QueueState>,
+    pub(super) queues: Vec<QueueRecord>,
     queue_numbers: HashMap<QueueName, usize>,
     pub(super) last_seq: u64,
     pub(super) last_token: u64,
@@ -53,7 +53,7 @@ pub enum JobPlacement {
 }
 
 #[derive(Debug)]
-pub(super) struct QueueState {
+pub(super) struct QueueRecord {
     pub(super) name: QueueName,
     /// Waiting jobs by due time.
     pub(super) waiting: DueIndex,
@@ -65,7 +65,7 @@ pub(super) struct QueueState {
     pub(super) totals: Totals,
 }
 
-impl QueueState {
+impl QueueRecord {
     /// When the first lease of this queue ends, in Unix milliseconds.
     pub(super) fn first_lease_end(&self) -> Option<i64> {
         self.leased.first().map(|entry| entry.at)
@@ -85,7 +85,7 @@ impl JobTable {
             return queue;
         }
         let queue = self.queues.len();
-        self.queues.push(QueueState {
+        self.queues.push(QueueRecord {
             name: name.clone(),
             waiting: DueIndex::default(),
             leased: BTreeSet::new(),
@@ -130,7 +130,7 @@ impl JobTable {
         }
     }
 
-    /// The dead jobs of a queue, oldest death first; if `ids` is given, those of them that it lists.
+    /// The dead jobs of a queue: all of them, oldest death first, or those with the given ids.
     pub(super) fn find_dead(&self, queue: usize, ids: Option<&[JobId]>) -> Vec<Slot> {
         let is_dead = |slot: &Slot| {
             let record = &self.records[*slot];
@@ -164,7 +164,7 @@ impl JobTable {
                 self.move_to(entry.slot, JobPlacement::Waiting);
             }
         }
-        self.first_lease_end = self.queues.iter().filter_map(QueueState::first_lease_end).min();
+        self.first_lease_end = self.queues.iter().filter_map(QueueRecord::first_lease_end).min();
     }
 
     /// Adds a new job, whose id no other job has; if it is live, no other live job has its key.
@@ -248,7 +248,8 @@ impl JobTable {
         self.move_to(slot, JobPlacement::Dead(Box::new(reason), now));
     }
 
-    /// Makes a dead job wait until `due`. Returns `false`, without a change, if a live job has its key.
+    /// Makes a dead job wait until `due`. Returns `false`, without a change, if a live job has its
+    /// key.
     pub(super) fn replay(&mut self, slot: Slot, due: Timestamp) -> bool {
         let job = &self.records[slot].job;
         if job.key.as_ref().is_some_and(|key| self.find_key(&job.queue, key).is_some()) {

@@ -55,8 +55,8 @@ pub struct DeadReason {
 }
 
 impl DeadReason {
-    /// Maximum length of a message in bytes. Longer ones are truncated, so that an error that quotes
-    /// a whole document does not fill the store.
+    /// Maximum length of a message in bytes. Longer ones are truncated, so that an error that
+    /// quotes a whole document does not fill the store.
     pub const MAX_BYTES: usize = 2_048;
 
     /// Creates a reason; the message is truncated to [`Self::MAX_BYTES`].

@@ -27,14 +27,15 @@ impl TimeEntry {
     }
 }
 
-/// Maximum number of entries in a leaf. Larger leaves make the tree smaller and sorting a leaf slower.
+/// Maximum number of entries in a leaf. Larger leaves make the tree smaller and sorting a leaf
+/// slower.
 const LEAF_CAPACITY: usize = 256;
 
 /// A B-tree with leaves that are sorted lazily.
 ///
-/// An insertion appends to a leaf; the leaf is sorted when it becomes the first one or is listed. So
-/// an insertion costs little more than in a timer wheel, but the order is exact, the first entry is
-/// known, and pages can be read from any position.
+/// An insertion appends to a leaf; the leaf is sorted when it becomes the first one or is listed.
+/// So an insertion costs little more than in a timer wheel, but the order is exact, the first entry
+/// is known, and pages can be read from any position.
 #[derive(Debug, Default)]
 pub struct DueIndex {
     /// By the smallest key that the leaf may hold.
@@ -132,7 +133,8 @@ impl DueIndex {
         }
         let leaf = self.leaf_of(key).expect("the index has a leaf");
         leaf.push(entry);
-        // Popped entries count: otherwise a leaf that is popped and filled in turn would grow forever.
+        // Popped entries count: otherwise a leaf that is popped and filled in turn would grow
+        // forever.
         if leaf.entries.len() > LEAF_CAPACITY {
             if leaf.live().len() > LEAF_CAPACITY / 2 {
                 let (from, upper) = leaf.split();
@@ -216,8 +218,8 @@ impl DueIndex {
 
     /// The leaf that may hold this key; `None` if the index is empty.
     ///
-    /// Keys below the first leaf belong to it too. It is then stored under the smallest possible key, so
-    /// that the leaves stay in order when it splits.
+    /// Keys below the first leaf belong to it too. It is then stored under the smallest possible
+    /// key, so that the leaves stay in order when it splits.
     fn leaf_of(&mut self, key: Key) -> Option<&mut Leaf> {
         let (smallest, _) = self.leaves.first_key_value()?;
         if key < *smallest {
