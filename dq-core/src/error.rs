@@ -5,7 +5,7 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 
-/// Any error. `?` converts every `std::error::Error` into it.
+/// Any error, boxed. `?` converts every `std::error::Error` into it.
 pub type BoxError = Box<dyn StdError + Send + Sync>;
 
 /// The result of a call to the framework.

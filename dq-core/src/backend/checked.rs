@@ -13,8 +13,8 @@ use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::model::{JobRef, JobView, Limits, NewJob};
 
-/// A backend that rejects calls which exceed the [`Limits`] or need a missing
-/// [capability](super::Capabilities).
+/// A backend that rejects calls beyond the [`Limits`] or its
+/// [capabilities](super::Capabilities).
 ///
 /// [`QueueName`](crate::QueueName) and [`JobKey`](crate::JobKey) are validated when they are
 /// created; everything else is validated here, before the store is called.

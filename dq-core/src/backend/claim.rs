@@ -40,7 +40,7 @@ pub struct ClaimParams<'a> {
     pub worker: &'a str,
 }
 
-/// How many jobs to claim from one queue.
+/// How many jobs to claim from one queue, and for how long.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Want {
     /// The queue.
@@ -83,7 +83,7 @@ impl LeasedJob {
     }
 }
 
-/// An argument of `renew`: a lease and its new duration.
+/// A lease and its new duration: an argument of `renew`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Renewal {
     /// The lease.

@@ -68,7 +68,7 @@ pub enum Cancelled {
     Requested,
 }
 
-/// An argument of `reschedule`: a job and its new due time.
+/// A job and its new due time: an argument of `reschedule`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reschedule {
     /// The job.

@@ -3,7 +3,7 @@
 use super::claim::Lease;
 use crate::model::{DeadReason, Due};
 
-/// An argument of `settle`: a lease and the verdict that ends it.
+/// A lease and the verdict that ends it: an argument of `settle`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settlement {
     /// The lease.
