@@ -1,0 +1,112 @@
+//! The code and the configuration that README and guide show.
+//!
+//! Each page has a file beside this one, which is compiled and tested. Every `rust` block of a page must
+//! be part of its file, comments and white space aside. Every `toml` block with a `[backend]` must be
+//! a valid configuration.
+
+// What a page shows is often only part of a program.
+#![allow(dead_code)]
+
+mod configuration;
+mod getting_started;
+mod handlers;
+mod migrating;
+mod readme;
+mod redis;
+mod redisson;
+mod scheduling;
+mod sqlite;
+mod testing;
+mod writing_a_backend;
+
+use dq::config::Config;
+
+/// A page, and the source that its code blocks must be part of.
+const PAGES: [(&str, &str, &str); 15] = [
+    ("README.md", include_str!("../../README.md"), include_str!("readme.rs")),
+    ("README.zh-CN.md", include_str!("../../README.zh-CN.md"), include_str!("readme.rs")),
+    page!("getting-started.md", "getting_started.rs"),
+    page!("handlers.md", "handlers.rs"),
+    page!("scheduling.md", "scheduling.rs"),
+    page!("configuration.md", "configuration.rs"),
+    page!("testing.md", "testing.rs"),
+    page!("reliability.md"),
+    page!("backends.md"),
+    page!("sqlite.md", "sqlite.rs"),
+    page!("redis.md", "redis.rs"),
+    page!("redisson.md", "redisson.rs"),
+    page!("rabbitmq.md"),
+    page!("migrating.md", "migrating.rs"),
+    page!("writing-a-backend.md", "writing_a_backend.rs"),
+];
+
+/// A page of the guide.
+macro_rules! page {
+    ($page:literal) => {
+        ($page, include_str!(concat!("../../docs/guide/", $page)), "")
+    };
+    ($page:literal, $source:literal) => {
+        ($page, include_str!(concat!("../../docs/guide/", $page)), include_str!($source))
+    };
+}
+use page;
+
+/// The blocks of a page in one language, without indentation of list items.
+fn blocks<'a>(page: &'a str, language: &str) -> Vec<&'a str> {
+    let fence = format!("```{language}\n");
+    let mut blocks = Vec::new();
+    let mut rest = page;
+    while let Some((_, block)) = rest.split_once(&fence) {
+        let (block, after) = block.split_once("```").expect("a code block ends");
+        blocks.push(block);
+        rest = after;
+    }
+    blocks
+}
+
+/// Code without comments and white space. A URL in a string is cut like a comment, on both sides
+/// alike. Trailing commas, which rustfmt adds and removes, are dropped.
+fn code(text: &str) -> String {
+    let lines = text.lines().map(|line| line.split_once("//").map_or(line, |(code, _)| code));
+    let code: String = lines.flat_map(str::chars).filter(|c| !c.is_whitespace()).collect();
+    [",)", ",}", ",]"].iter().fold(code, |code, end| code.replace(end, &end[1..]))
+}
+
+#[test]
+fn code_on_every_page_is_compiled_and_tested() {
+    for (name, page, source) in PAGES {
+        let source = code(source);
+        for block in blocks(page, "rust") {
+            assert!(source.contains(&code(block)), "{name}: not in its test file:\n{block}");
+        }
+    }
+}
+
+#[test]
+fn configuration_on_every_page_is_valid() {
+    for (name, page, _) in PAGES {
+        for block in blocks(page, "toml").into_iter().filter(|block| block.contains("[backend]")) {
+            let block = block.replace("${DATA_DIR}", "/var/lib");
+            for uncommented in [block.clone(), block.replace("\n# ", "\n")] {
+                if let Err(error) = Config::from_toml(&uncommented) {
+                    panic!("{name}: {error}\n{uncommented}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn links_lead_to_files() {
+    for (name, page, _) in PAGES {
+        let folder = if name.starts_with("README") { "" } else { "docs/guide/" };
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+        for link in page.split("](").skip(1).filter_map(|rest| rest.split_once(')')) {
+            let (file, _) = link.0.split_once('#').unwrap_or((link.0, ""));
+            if file.is_empty() || file.starts_with("http") {
+                continue;
+            }
+            assert!(root.join(folder).join(file).exists(), "{name} links to {file}");
+        }
+    }
+}

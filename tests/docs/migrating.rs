@@ -1,0 +1,25 @@
+//! Guide: moving from another system.
+
+use dq::prelude::*;
+
+#[delay_handler("CLOSE_UNPAID_ORDER")]
+async fn close_unpaid_order(_order: u64) {}
+
+async fn on_order_placed(dq: &Dq, order: u64) -> dq::Result<()> {
+    dq.schedule::<close_unpaid_order>(order).after(15.minutes()).key(order).await?;
+    Ok(())
+}
+
+async fn on_order_paid(dq: &Dq, order: u64) -> dq::Result<()> {
+    let _ = dq.cancel::<close_unpaid_order>(order).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_paid_order_is_not_closed() -> dq::Result<()> {
+    let dq = Dq::connect("memory:").await?;
+    on_order_placed(&dq, 17).await?;
+    on_order_paid(&dq, 17).await?;
+    assert!(dq.get::<close_unpaid_order>(17).await?.is_none());
+    Ok(())
+}

@@ -1,0 +1,28 @@
+//! Guide: SQLite.
+
+use std::error::Error;
+use std::sync::Arc;
+
+use dq::prelude::*;
+use dq::sqlite::rusqlite::{Connection, TransactionBehavior};
+use dq::sqlite::{SqliteBackend, SqliteConfig};
+
+dq::queue!(close_unpaid_order: u64 = "CLOSE_UNPAID_ORDER");
+
+fn place_order(dq: &Dq, sqlite: &SqliteBackend, id: u64) -> Result<(), Box<dyn Error>> {
+    let job = dq.schedule::<close_unpaid_order>(id).after(15.minutes()).into_job()?;
+
+    let mut connection = Connection::open("shop.db")?;
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    transaction.execute("INSERT INTO orders (id) VALUES (?1)", [id])?;
+    sqlite.schedule_in(&transaction, vec![job])?;
+    transaction.commit()?;
+    Ok(())
+}
+
+async fn connect() -> dq::Result<(Dq, SqliteBackend)> {
+    let config = SqliteConfig::new("shop.db");
+    let sqlite = SqliteBackend::open(&config, &dq::config::Environment::default()).await?;
+    let dq = Dq::builder().backend(Arc::new(sqlite.clone())).connect().await?;
+    Ok((dq, sqlite))
+}

@@ -1,0 +1,34 @@
+//! Guide: writing a backend.
+
+use std::sync::Arc;
+
+use dq::backend::Backend;
+use dq::config::{BackendConfig, ConnectUrl, Environment};
+use dq_testkit::behaviour::{self, ByUrl};
+use serde::Deserialize;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MyStore {}
+
+#[typetag::deserialize(name = "mystore")]
+#[dq::async_trait]
+impl BackendConfig for MyStore {
+    async fn connect(&self, environment: &Environment) -> dq::Result<Arc<dyn Backend>> {
+        Ok(Arc::new(dq::MemoryBackend::new(environment.clock.clone())))
+    }
+}
+
+fn from_url(_url: &ConnectUrl) -> dq::Result<Box<dyn BackendConfig>> {
+    Ok(Box::new(MyStore {}))
+}
+
+dq::register_backend! {
+    name: "mystore",
+    schemes: ["mystore"],
+    from_url: from_url,
+}
+
+fn main() -> std::process::ExitCode {
+    behaviour::main(vec![("mystore", Box::new(ByUrl::real(|| "mystore:".into())))])
+}
