@@ -1,7 +1,8 @@
 //! The pool of connections that only read, so that reads never wait for writes.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use dq_core::sync::lock;
 use dq_core::{Error, ErrorKind, Result, Timestamp};
 use rusqlite::Connection;
 use tokio::sync::Semaphore;
@@ -99,9 +100,4 @@ fn in_read_tx<T>(
         return Ok(ReadResult::LapsedLease);
     }
     query(tx).map(ReadResult::Value)
-}
-
-fn lock(idle: &Mutex<Vec<Connection>>) -> MutexGuard<'_, Vec<Connection>> {
-    // A panic cannot leave the list inconsistent: connections are only pushed and popped.
-    idle.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -12,9 +12,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use common::{Fixture, claim, queue, real_environment, settle, stats};
-use dq_core::{
-    Backend, Cancelled, Clock, Due, ErrorKind, Headers, JobId, JobRef, NewJob, OnConflict, Verdict,
-};
+use dq_core::{Backend, Cancelled, Clock, Due, ErrorKind, JobId, JobRef, NewJob, Verdict};
 use dq_sqlite::{SqliteBackend, SqliteConfig};
 
 const PATH: &str = "DQ_SQLITE_TEST_PATH";
@@ -86,16 +84,7 @@ async fn child_writes_until_killed() {
         tokio::spawn(async move {
             loop {
                 let id = environment.entropy.job_id(environment.clock.now());
-                let job = NewJob {
-                    id,
-                    queue: queue(),
-                    key: None,
-                    on_conflict: OnConflict::Keep,
-                    due: Due::NOW,
-                    payload: vec![1; 700].into(),
-                    headers: Headers::new(),
-                    max_attempts: None,
-                };
+                let job = NewJob::new(id, queue(), Due::NOW, vec![1; 700].into());
                 let _ = backend.schedule(vec![job]).await.unwrap();
                 report("scheduled", id);
             }

@@ -10,9 +10,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use dq_core::config::Environment;
 use dq_core::{
-    Backend, ClaimParams, Claimed, Clock, Due, Entropy, ErrorKind, Headers, JobKey, LeasedJob,
-    NewJob, OnConflict, QueueName, QueueStats, Settlement, SystemClock, Timestamp, Verdict,
-    VirtualClock, Want,
+    Backend, ClaimParams, Claimed, Clock, Due, Entropy, ErrorKind, JobKey, LeasedJob, NewJob,
+    QueueName, QueueStats, Settlement, SystemClock, Timestamp, Verdict, VirtualClock, Want,
 };
 use dq_sqlite::rusqlite::Connection;
 use dq_sqlite::{SqliteBackend, SqliteConfig};
@@ -74,20 +73,12 @@ impl Fixture {
     }
 
     pub fn job(&self, due: impl Into<Due>) -> NewJob {
-        NewJob {
-            id: self.entropy.job_id(self.clock.now()),
-            queue: queue(),
-            key: None,
-            on_conflict: OnConflict::Keep,
-            due: due.into(),
-            payload: Bytes::from_static(b"{}"),
-            headers: Headers::new(),
-            max_attempts: None,
-        }
+        let id = self.entropy.job_id(self.clock.now());
+        NewJob::new(id, queue(), due, Bytes::from_static(b"{}"))
     }
 
     pub fn keyed(&self, key: &str, due: impl Into<Due>) -> NewJob {
-        NewJob { key: Some(JobKey::new(key).unwrap()), ..self.job(due) }
+        self.job(due).key(JobKey::new(key).unwrap())
     }
 }
 
