@@ -4,6 +4,7 @@ mod bench;
 mod layers;
 mod licences;
 mod oldest_rusqlite;
+mod package;
 mod run;
 mod servers;
 mod test;
@@ -18,6 +19,7 @@ usage: cargo xtask COMMAND
   servers                           fetches the programs that the tests need; `test` does it too
   bench [--only NAME] [--json FILE] runs the benchmarks behind the published figures, in release mode
   licences                          checks the licences of all dependencies against deny.toml
+  package                           packages every published crate and builds it from its package
   oldest-rusqlite                   checks dq-sqlite with the oldest rusqlite that it allows";
 
 fn main() -> ExitCode {
@@ -30,6 +32,7 @@ fn main() -> ExitCode {
         ["bench", ref rest @ ..] => bench::bench(rest),
         ["layers"] => layers::layers(),
         ["licences"] => licences::licences(),
+        ["package"] => package::package(),
         ["oldest-rusqlite"] => oldest_rusqlite::oldest_rusqlite(),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
