@@ -4,6 +4,7 @@
 //! 1,000 steps of time. All times are CPU time of the one thread, read every 64 operations: the
 //! worst of these blocks is a bound on the worst single operation.
 
+mod candidate;
 mod rivals;
 
 use std::time::Duration;
@@ -13,11 +14,12 @@ use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 
+use self::candidate::Index;
 use self::rivals::{Heap, TokioQueue, paused};
 use crate::measure::{median, micros, millis, thread_cpu};
+use crate::plan::{Plan, Result, progress};
 use crate::table::Figure;
 use crate::workload::{WEEK, scatter};
-use crate::{Plan, Result, progress};
 
 /// How many operations lie between two looks at the clock.
 const BLOCK: usize = 64;
@@ -33,19 +35,6 @@ pub(crate) fn run(plan: &Plan) -> Result<Vec<Figure>> {
         figures.extend(compare(jobs, rounds)?);
     }
     Ok(figures)
-}
-
-/// What is measured. Jobs have numbers from 0; the time is in milliseconds from 0.
-trait Index {
-    fn insert(&mut self, number: u32, at: i64);
-
-    fn cancel(&mut self, number: u32);
-
-    /// Lets this much time pass; not measured.
-    fn advance(&mut self, _now: i64) {}
-
-    /// Takes out a job that is due; `false` if there is none.
-    fn pop(&mut self, now: i64) -> bool;
 }
 
 /// The structures of the memory backend, put together as it does: a record that holds its key, a

@@ -5,13 +5,10 @@ use std::time::{Duration, SystemTime};
 use dq::{Backend as _, Dq, Timestamp};
 
 use crate::measure::{rate, runtime};
+use crate::plan::{Plan, Result, progress};
 use crate::probe::{Bench, Probe};
 use crate::table::Figure;
-use crate::workload::Workload;
-use crate::{Plan, Result, progress};
-
-/// Jobs of one bulk.
-const BULK: usize = 1_000;
+use crate::workload::{BULK, Workload};
 
 /// Bounds of median and 99th percentile in milliseconds.
 const AIM: Option<(f64, f64)> = Some((1.5, 5.0));

@@ -1,11 +1,11 @@
-//! Claims and settlements of whole batches, of whatever backend.
+//! Claims and settlements of whole batches, for any backend.
 
 use std::time::Duration;
 
 use dq::{Backend, ClaimParams, Lease, QueueName, Settled, Settlement, Verdict, Want};
 
-use crate::Result;
-use crate::workload::QUEUE;
+use crate::plan::Result;
+use crate::workload::{BATCH, QUEUE};
 
 /// Leases exactly `max` jobs.
 pub(crate) async fn claim(backend: &dyn Backend, max: usize) -> Result<Vec<Lease>> {
@@ -13,18 +13,27 @@ pub(crate) async fn claim(backend: &dyn Backend, max: usize) -> Result<Vec<Lease
     let params = ClaimParams { wants: &[want], limit: max, worker: "dq-bench" };
     let claimed = backend.claim(params).await?;
     if claimed.jobs.len() != max {
-        return Err(format!("a claim brought {} of {max} jobs", claimed.jobs.len()).into());
+        return Err(format!("a claim returned {} of {max} jobs", claimed.jobs.len()).into());
     }
     Ok(claimed.jobs.iter().map(|job| job.lease()).collect())
 }
 
-/// Done with each of them.
+/// Settles each lease as done.
 pub(crate) async fn settle(backend: &dyn Backend, leases: &[Lease]) -> Result<()> {
     let done = |lease: &Lease| Settlement { lease: lease.clone(), verdict: Verdict::Done };
     let settlements: Vec<_> = leases.iter().map(done).collect();
     let settled = backend.settle(&settlements).await?;
-    if settled.iter().any(|answer| *answer != Settled::Accepted) {
+    if settled.iter().any(|settled| *settled != Settled::Accepted) {
         return Err("a lease was lost".into());
+    }
+    Ok(())
+}
+
+/// Claims and settles `jobs` due jobs, [`BATCH`] at a time.
+pub(crate) async fn drain(backend: &dyn Backend, jobs: usize) -> Result<()> {
+    for _ in 0..jobs / BATCH {
+        let leases = claim(backend, BATCH).await?;
+        settle(backend, &leases).await?;
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! The harness behind every published figure: `cargo xtask bench`, or
 //! `cargo run --release -p dq-bench`.
 //!
-//! Each group runs in a process of its own, so that none inherits another's heap or clock.
+//! Each group runs in its own process, so that heap and CPU clock are its own.
 
 mod conditions;
 mod idle;
@@ -10,6 +10,7 @@ mod lateness;
 mod lease;
 mod measure;
 mod memory;
+mod plan;
 mod probe;
 mod rabbit;
 mod raw;
@@ -18,57 +19,32 @@ mod sqlite;
 mod table;
 mod workload;
 
-use std::error::Error;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::sync::LazyLock;
-use std::time::Instant;
 
 use serde::Serialize;
 
 use crate::conditions::Conditions;
+use crate::plan::{Plan, Result, START, child_process, progress};
 use crate::table::Figure;
-
-type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 const USAGE: &str = "\
 Measures dq and prints a table of figures.
 
 usage: dq-bench [--only GROUP]… [--dir DIR] [--json FILE] [--quick]
 
-  --only GROUP  just this group: index, memory, idle, sqlite, lateness, redis,
-                rabbit; of the last two also one measurement, GROUP/NAME
-  --dir DIR     where the files of the run lie, on the disk to be measured
+  --only GROUP  runs only this group: index, memory, idle, sqlite, lateness, redis,
+                rabbit; or one measurement of redis or rabbit: GROUP/NAME
+  --dir DIR     directory for the files of the run, on the disk to measure
                 (default: target/dq-bench)
-  --json FILE   writes conditions and figures to a file, too
-  --quick       small sizes, seconds in all: shows that it runs, not how fast
-  --help        this text";
+  --json FILE   also writes conditions and figures to a file
+  --quick       uses small sizes: a test of the bench, not a measurement
+  --help        prints this text";
 
-/// What a group needs to know.
-#[derive(Debug)]
-pub(crate) struct Plan {
-    /// For files; empty at the start, and cleared away at the end.
-    pub(crate) dir: PathBuf,
-    pub(crate) quick: bool,
-    /// The measurements of the group that are wanted; all if there is none.
-    only: Vec<String>,
-}
-
-impl Plan {
-    /// Whether a measurement of the group is wanted.
-    pub(crate) fn asks_for(&self, measurement: &str) -> bool {
-        self.only.is_empty() || self.only.iter().any(|only| only == measurement)
-    }
-
-    /// A size, by whether the run is to be quick.
-    pub(crate) fn size<T>(&self, full: T, quick: T) -> T {
-        if self.quick { quick } else { full }
-    }
-}
-
-/// With the measurements that can be asked for one by one.
+/// Name, function, and the names of the measurements that `--only GROUP/NAME` can select.
 type Group = (&'static str, fn(&Plan) -> Result<Vec<Figure>>, fn() -> Vec<&'static str>);
 
 const GROUPS: [Group; 7] = [
@@ -88,8 +64,8 @@ struct Options {
     json: Option<PathBuf>,
     quick: bool,
     help: bool,
-    /// Set in the processes that this program starts of itself: what to be, and its arguments.
-    part: Option<(String, Vec<OsString>)>,
+    /// In a child process: its task and the arguments.
+    child: Option<(String, Vec<OsString>)>,
 }
 
 impl Options {
@@ -101,15 +77,18 @@ impl Options {
             match option {
                 Long("only") => {
                     let name = parser.value()?.string()?;
-                    let (wanted, one) = split(&name);
-                    let Some((_, _, names)) = GROUPS.iter().find(|(group, ..)| *group == wanted)
+                    let (selected, measurement) = split(&name);
+                    let Some((_, _, names)) = GROUPS.iter().find(|(group, ..)| *group == selected)
                     else {
-                        return Err(format!("there is no group {wanted:?}").into());
+                        return Err(format!("unknown group {selected:?}").into());
                     };
                     let names = names();
-                    if one.is_some_and(|one| !names.contains(&one)) {
+                    if measurement.is_some_and(|name| !names.contains(&name)) {
                         let names = names.join(", ");
-                        return Err(format!("there is no {name:?}, only: {names}").into());
+                        return Err(format!(
+                            "unknown measurement {name:?}; the group has: {names}"
+                        )
+                        .into());
                     }
                     options.only.push(name);
                 }
@@ -117,9 +96,9 @@ impl Options {
                 Long("json") => options.json = Some(parser.value()?.into()),
                 Long("quick") => options.quick = true,
                 Long("help") | Short('h') => options.help = true,
-                Long("part") => {
-                    let part = parser.value()?.string()?;
-                    options.part = Some((part, parser.raw_args()?.collect()));
+                Long("child") => {
+                    let task = parser.value()?.string()?;
+                    options.child = Some((task, parser.raw_args()?.collect()));
                     break;
                 }
                 other => return Err(other.unexpected()),
@@ -130,23 +109,23 @@ impl Options {
 }
 
 fn main() -> ExitCode {
-    LazyLock::force(&BEGAN);
+    LazyLock::force(&START);
     let options = match Options::parse() {
         Ok(options) if options.help => {
             println!("{USAGE}");
             return ExitCode::SUCCESS;
         }
         Ok(options) => options,
-        Err(refusal) => {
-            eprintln!("dq-bench: {refusal}\n\n{USAGE}");
+        Err(error) => {
+            eprintln!("dq-bench: {error}\n\n{USAGE}");
             return ExitCode::from(2);
         }
     };
-    let ran = match &options.part {
-        Some((part, args)) => run_part(part, args),
+    let result = match &options.child {
+        Some((task, args)) => run_child(task, args),
         None => run_all(&options),
     };
-    match ran {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("dq-bench: {error}");
@@ -155,7 +134,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Group and measurement of `GROUP/MEASUREMENT`, or the group alone.
+/// Splits `GROUP/NAME`; a group alone has no name.
 fn split(only: &str) -> (&str, Option<&str>) {
     only.split_once('/').map_or((only, None), |(group, one)| (group, Some(one)))
 }
@@ -169,22 +148,23 @@ struct Report<'a> {
 fn run_all(options: &Options) -> Result<()> {
     let base = options.dir.clone().unwrap_or_else(|| PathBuf::from("target/dq-bench"));
     fs::create_dir_all(&base)?;
-    let asked =
+    let selected =
         |group: &str| options.only.is_empty() || options.only.iter().any(|o| split(o).0 == group);
-    let redis = asked("redis").then(redis::version).transpose()?;
-    let rabbit = asked("rabbit").then(rabbit::version).transpose()?;
+    let redis = selected("redis").then(redis::version).transpose()?;
+    let rabbit = selected("rabbit").then(rabbit::version).transpose()?;
     let mut conditions = Conditions::observe(&base, options.quick, redis, rabbit);
     println!("{conditions}");
     let mut figures = Vec::new();
     for (name, ..) in GROUPS {
-        if !asked(name) {
+        if !selected(name) {
             continue;
         }
         progress(format_args!("== {name}"));
         let dir = tempfile::tempdir_in(&base)?;
         let out = dir.path().join("figures.json");
         let quick = if options.quick { "quick" } else { "full" };
-        let mut child = part("group", [name.as_ref(), dir.path().as_ref(), quick.as_ref()]);
+        let mut child =
+            child_process("group", [name.as_ref(), dir.path().as_ref(), quick.as_ref()]);
         if !options.only.iter().any(|only| only == name) {
             child.args(options.only.iter().filter_map(|only| {
                 let (group, measurement) = split(only);
@@ -193,7 +173,7 @@ fn run_all(options: &Options) -> Result<()> {
         }
         let status = child.status()?;
         if !status.success() {
-            return Err(format!("the group {name} failed: {status}").into());
+            return Err(format!("group {name} failed: {status}").into());
         }
         let measured: Vec<Figure> = serde_json::from_slice(&fs::read(out)?)?;
         figures.extend(measured.into_iter().map(|figure| Figure { group: name.into(), ..figure }));
@@ -207,34 +187,20 @@ fn run_all(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// This program again, as one of its parts.
-pub(crate) fn part<const N: usize>(name: &str, args: [&std::ffi::OsStr; N]) -> Command {
-    let this = std::env::current_exe().expect("a running program has a path");
-    let mut command = Command::new(this);
-    command.arg("--part").arg(name).args(args);
-    command
-}
-
-fn run_part(name: &str, args: &[OsString]) -> Result<()> {
-    match (name, args) {
+/// Runs the task of a child process.
+fn run_child(task: &str, args: &[OsString]) -> Result<()> {
+    match (task, args) {
         ("group", [group, dir, quick, only @ ..]) => {
             let only = only.iter().map(|name| name.to_string_lossy().into_owned()).collect();
             let plan = Plan { dir: dir.into(), quick: quick == "quick", only };
             let (_, run, _) =
-                GROUPS.iter().find(|(name, ..)| group == *name).ok_or("no such group")?;
+                GROUPS.iter().find(|(name, ..)| group == *name).ok_or("unknown group")?;
             let figures = run(&plan)?;
             fs::write(plan.dir.join("figures.json"), serde_json::to_vec(&figures)?)?;
             Ok(())
         }
         (sqlite::VICTIM, [file]) => sqlite::victim(Path::new(file)),
         (rabbit::READER, [url]) => rabbit::reader(&url.to_string_lossy()),
-        _ => Err("there is no such part".into()),
+        _ => Err("unknown task of a child process".into()),
     }
-}
-
-static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
-
-/// Says what is going on.
-pub(crate) fn progress(what: std::fmt::Arguments<'_>) {
-    eprintln!("[{:6.1} s] {what}", BEGAN.elapsed().as_secs_f64());
 }

@@ -87,7 +87,7 @@ impl Times {
     }
 }
 
-/// A runtime with this many threads of its own, or on the calling thread if that is zero.
+/// A runtime with `workers` threads, or on the calling thread if that is zero. It has no I/O.
 pub(crate) fn runtime(workers: usize) -> Runtime {
     let mut builder = match workers {
         0 => Builder::new_current_thread(),
@@ -97,4 +97,10 @@ pub(crate) fn runtime(workers: usize) -> Runtime {
         builder.worker_threads(workers);
     }
     builder.enable_time().build().expect("a runtime can be made")
+}
+
+/// A runtime with two worker threads and I/O, as in a program on a small server.
+pub(crate) fn io_runtime() -> Runtime {
+    let mut builder = Builder::new_multi_thread();
+    builder.worker_threads(2).enable_all().build().expect("a runtime can be made")
 }

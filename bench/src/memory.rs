@@ -5,13 +5,10 @@ use std::hint::black_box;
 use dq::Dq;
 
 use crate::measure::{Stopwatch, median, micros, rate, resident, runtime};
-use crate::probe::{Bench, Probe};
+use crate::plan::{Plan, Result, progress};
+use crate::probe::{Bench, Probe, concurrency_name};
 use crate::table::Figure;
-use crate::workload::{WEEK, has_key, key, scatter};
-use crate::{Plan, Result, progress};
-
-/// Bytes of a payload as JSON.
-const PAYLOAD: usize = 100;
+use crate::workload::{PAYLOAD, WEEK, has_key, key, scatter};
 
 pub(crate) fn run(plan: &Plan) -> Result<Vec<Figure>> {
     let mut figures = vec![bytes_per_job(plan.size(1_000_000, 20_000))?];
@@ -67,7 +64,7 @@ fn through_the_runner(
     let setting = format!(
         "{}, {}",
         if workers == 0 { "one thread".to_owned() } else { format!("{workers} workers") },
-        concurrency.map_or("default concurrency".to_owned(), |jobs| format!("concurrency {jobs}"))
+        concurrency_name(concurrency)
     );
     for _ in 0..rounds {
         let (dq, wall, cpu) = runtime.block_on(async {

@@ -1,23 +1,24 @@
-//! A handler that does nothing but note how late it was started.
+//! A handler that only counts jobs and records how late they start.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use dq::config::QueueSettings;
 use dq::{DelayHandler, Dq, HandlerResult, JobContext, Outcome, QueueCode};
+use dq_core::sync::lock;
 use tokio::sync::Notify;
 
-use crate::Result;
 use crate::measure::{Stopwatch, Times};
-use crate::workload::QUEUE;
+use crate::plan::Result;
+use crate::workload::{BULK, PAYLOAD, QUEUE};
 
 dq::queue!(
-    /// The queue that the probe handles.
+    /// The queue of the probe.
     pub(crate) Bench: String = QUEUE
 );
 
-/// Counts the jobs it is given. Clones are one probe.
+/// Counts the jobs that start. Clones share their counts.
 #[derive(Clone)]
 pub(crate) struct Probe {
     inner: Arc<Inner>,
@@ -27,23 +28,23 @@ struct Inner {
     expected: usize,
     started: AtomicUsize,
     all_started: Notify,
-    /// `None` if nobody wants to know.
+    /// `None` if lateness is not recorded.
     lateness: Option<Mutex<Vec<Duration>>>,
     settings: QueueSettings,
 }
 
 impl Probe {
-    /// Says when this many jobs have started.
+    /// Stops the runner when `expected` jobs have started.
     pub(crate) fn counting(expected: usize) -> Self {
         Self::new(expected, None, QueueSettings::default())
     }
 
-    /// Notes how late each job is, too.
+    /// Also records how late each job starts.
     pub(crate) fn timing(expected: usize) -> Self {
         Self::new(expected, Some(Mutex::default()), QueueSettings::default())
     }
 
-    /// This many jobs at once.
+    /// Sets the concurrency of the queue.
     pub(crate) fn concurrency(self, jobs: usize) -> Self {
         let settings = QueueSettings::new().concurrency(jobs);
         let lateness = self.inner.lateness.is_some().then(Mutex::default);
@@ -59,7 +60,7 @@ impl Probe {
         Self { inner: Arc::new(Inner { expected, started, all_started, lateness, settings }) }
     }
 
-    /// Runs the jobs of `dq` until the last one expected has been settled.
+    /// Runs the jobs of `dq` until the last expected one is settled.
     pub(crate) async fn run(&self, dq: &Dq) -> Result<Stopwatch> {
         let watch = Stopwatch::start();
         let runner = dq.runner().without_linked_handlers().handler(self.clone());
@@ -67,11 +68,10 @@ impl Probe {
         Ok(watch)
     }
 
-    /// How late the jobs were.
+    /// The recorded lateness.
     pub(crate) fn lateness(&self) -> Times {
         let lateness = self.inner.lateness.as_ref();
-        let noted = lateness.map(|noted| noted.lock().unwrap_or_else(PoisonError::into_inner));
-        Times::new(noted.map(|noted| noted.clone()).unwrap_or_default())
+        Times::new(lateness.map(|times| lock(times).clone()).unwrap_or_default())
     }
 }
 
@@ -88,15 +88,31 @@ impl DelayHandler for Probe {
 
     async fn handle(&self, job: JobContext, _payload: String) -> HandlerResult {
         if let Some(lateness) = &self.inner.lateness {
-            // The context counts whole milliseconds; here the fractions matter.
+            // The job context has whole milliseconds only.
             let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
             let due = Duration::from_millis(job.due().as_millis().unsigned_abs());
             let late = now.saturating_sub(due);
-            lateness.lock().unwrap_or_else(PoisonError::into_inner).push(late);
+            lock(lateness).push(late);
         }
         if self.inner.started.fetch_add(1, Ordering::Relaxed) + 1 == self.inner.expected {
             self.inner.all_started.notify_one();
         }
         Ok(Outcome::Done)
     }
+}
+
+/// Schedules jobs in bulks through the client, then runs them all.
+pub(crate) async fn schedule_and_run(dq: &Dq, probe: &Probe, jobs: usize) -> Result<()> {
+    for _ in 0..jobs / BULK {
+        // JSON adds two quotes.
+        let job = |_| dq.schedule::<Bench>("x".repeat(PAYLOAD - 2));
+        let _ = dq.schedule_many((0..BULK).map(job)).await?;
+    }
+    probe.run(dq).await.map(drop)
+}
+
+/// A runner's concurrency, as it is written in the names of figures.
+pub(crate) fn concurrency_name(concurrency: Option<usize>) -> String {
+    concurrency
+        .map_or_else(|| "default concurrency".to_owned(), |jobs| format!("concurrency {jobs}"))
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use dq::sqlite::rusqlite::{Connection, params};
 
 use crate::measure::rate;
-use crate::{Plan, Result, progress};
+use crate::plan::{Plan, Result, progress};
 
 /// Both rates per second. They are measured before and after each figure, since the speed of a
 /// virtual machine drifts.

@@ -10,17 +10,11 @@ use dq::{Backend, Cancelled, JobRef, NewJob, QueueName};
 pub(crate) use self::crash::{VICTIM, victim};
 use self::store::Store;
 use crate::lease;
-use crate::measure::{Times, rate, runtime};
+use crate::measure::{Times, rate};
+use crate::plan::{Plan, Result, progress};
 use crate::raw::References;
 use crate::table::Figure;
-use crate::workload::{QUEUE, Workload, has_key, key, scatter};
-use crate::{Plan, Result, progress};
-
-/// Jobs of one claim, and of one settlement.
-const BATCH: usize = 100;
-
-/// Jobs of one bulk.
-const BULK: usize = 1_000;
+use crate::workload::{BATCH, BULK, QUEUE, Workload, has_key, key, scatter};
 
 pub(crate) fn run(plan: &Plan) -> Result<Vec<Figure>> {
     let mut references = References::new(plan);
@@ -253,9 +247,4 @@ fn drain(store: &Store, batches: usize) -> Result<Drained> {
     let jobs = rate(batches * BATCH, drained.took);
     progress(format_args!("claim and settle: {jobs:.0} jobs/s"));
     Ok(drained)
-}
-
-/// The runtime of a caller: two workers, as on a small server.
-fn callers() -> tokio::runtime::Runtime {
-    runtime(2)
 }

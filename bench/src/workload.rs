@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use bytes::Bytes;
-use dq::{Due, Entropy, Headers, JobKey, NewJob, OnConflict, QueueName, Timestamp};
+use dq::{Due, Entropy, JobKey, NewJob, QueueName, Timestamp};
 use rand::rngs::SmallRng;
 use rand::{Rng, RngCore, SeedableRng};
 
@@ -13,7 +13,16 @@ pub(crate) const QUEUE: &str = "BENCH";
 /// Seven days in milliseconds, over which due times are spread.
 pub(crate) const WEEK: i64 = 7 * 86_400_000;
 
-/// Makes jobs, always the same ones.
+/// Bytes of a payload. With its id a job is about as large as the members of the Redis limit.
+pub(crate) const PAYLOAD: usize = 100;
+
+/// Jobs per claim and per settlement.
+pub(crate) const BATCH: usize = 100;
+
+/// Jobs per bulk.
+pub(crate) const BULK: usize = 1_000;
+
+/// Generates jobs; the same seed gives the same jobs.
 #[derive(Debug)]
 pub(crate) struct Workload {
     rng: SmallRng,
@@ -68,16 +77,10 @@ impl Workload {
         self.next += 1;
         let len = self.rng.random_range(self.lengths.clone());
         let from = self.rng.random_range(0..self.pool.len() - len);
-        NewJob {
-            id: self.entropy.job_id(now),
-            queue: self.queue.clone(),
-            key: (self.keys && has_key(number)).then(|| key(number)),
-            on_conflict: OnConflict::Keep,
-            due: Due::At(due),
-            payload: self.pool.slice(from..from + len),
-            headers: Headers::new(),
-            max_attempts: None,
-        }
+        let payload = self.pool.slice(from..from + len);
+        let id = self.entropy.job_id(now);
+        let job = NewJob::new(id, self.queue.clone(), Due::At(due), payload);
+        if self.keys && has_key(number) { job.key(key(number)) } else { job }
     }
 
     /// The next jobs, due at random within seven days.

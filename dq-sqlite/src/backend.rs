@@ -1,112 +1,115 @@
-//! The backend: each call becomes work for the writer or a look by a reader.
+//! The backend: each call becomes a task of the writer thread or a read.
 
 use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use dq_core::config::Environment;
+use dq_core::config::{BackendConfig, Environment};
 use dq_core::{
     Backend, BrowseParams, Cancelled, Capabilities, ClaimParams, Claimed, Finding, JobRef, JobView,
-    NewJob, OperateReport, Operation, Page, QueueName, QueueStats, Renewal, Renewed, Reschedule,
-    Rescheduled, Result, Scheduled, Settled, Settlement, Timestamp, Wakeups,
+    Listeners, NewJob, OperateReport, Operation, Page, QueueName, QueueStats, Renewal, Renewed,
+    Reschedule, Rescheduled, Result, Scheduled, Settled, Settlement, Timestamp, Wakeups,
 };
 
+use crate::claim::ClaimGuard;
 use crate::config::SqliteConfig;
-use crate::error::Outcome;
-use crate::granted::Granted;
-use crate::reader::{Look, Readers, View};
-use crate::shared::Shared;
-use crate::sql::Sql;
-use crate::submit::{Submitter, Weight};
-use crate::tx::Tx;
-use crate::wake::Switchboard;
-use crate::{check, claim, schedule, settle};
+use crate::error::StoreResult;
+use crate::operate::Operator;
+use crate::reader::{ReadResult, ReadTx, ReaderPool};
+use crate::shared::StoreShared;
+use crate::statements::Statements;
+use crate::task::Weight;
+use crate::write_tx::WriteTx;
+use crate::writer_handle::WriterHandle;
+use crate::{check, claim, renew, schedule, settle};
 
-/// Items per transaction of a long batch; others are let in between.
-const CHUNK: usize = 1_000;
+/// Items per transaction of a long batch; other callers can write in between.
+const CHUNK_ITEMS: usize = 1_000;
 
 /// Bytes of payloads per transaction of a long batch.
 const CHUNK_BYTES: usize = 4 * 1024 * 1024;
 
-/// What a job takes besides its payload and headers, roughly.
+/// Approximate size of a job without its payload and headers.
 const JOB_BYTES: usize = 128;
 
-/// Delayed jobs in one SQLite file.
+/// Backend that keeps delayed jobs in one SQLite file.
 pub struct SqliteBackend {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) submitter: Submitter,
-    readers: Readers,
+    pub(crate) shared: Arc<StoreShared>,
+    pub(crate) writer: WriterHandle,
+    readers: ReaderPool,
 }
 
 impl SqliteBackend {
-    /// Opens the file, and makes it or the tables if they are absent.
+    /// Opens the file; creates it and the tables if they do not exist.
     ///
     /// # Errors
-    /// `Config` for settings that cannot be used; `Incompatible` for a file that is no SQLite
-    /// database, holds tables of others under our names, or is of a newer format; `ReadOnly`;
-    /// `Unavailable`; `Full`.
+    /// `Config` for invalid settings; `Incompatible` for a file that is not a SQLite database, holds
+    /// foreign tables with the same names, or has a newer format; `ReadOnly` if the file cannot be
+    /// written; `Unavailable` if it cannot be opened or stays locked; `Full` if the disk is full.
     pub async fn open(config: &SqliteConfig, environment: &Environment) -> Result<Self> {
         config.validate()?;
-        check::refuse_ancient_library(rusqlite::version_number(), rusqlite::version())?;
+        check::refuse_old_library(rusqlite::version_number(), rusqlite::version())?;
         if let Some(finding) = check::library(rusqlite::version_number(), rusqlite::version()) {
             tracing::error!("{finding}");
         }
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(StoreShared {
             config: config.clone(),
-            sql: Sql::new(&config.table_prefix),
+            statements: Statements::new(&config.table_prefix),
             clock: Arc::clone(&environment.clock),
-            switchboard: Switchboard::default(),
+            listeners: Listeners::default(),
         });
-        let submitter = Submitter::start(Arc::clone(&shared)).await?;
-        let readers = Readers::new(Arc::clone(&shared));
-        Ok(Self { shared, submitter, readers })
+        let writer = WriterHandle::start(Arc::clone(&shared)).await?;
+        let readers = ReaderPool::new(Arc::clone(&shared));
+        Ok(Self { shared, writer, readers })
     }
 
-    /// Applies `each` to all items, a chunk per transaction.
+    /// Applies `apply` to all items, one transaction per chunk.
     async fn batch<I, T>(
         &self,
         operation: &'static str,
         items: Vec<I>,
         bytes: impl Fn(&I) -> usize,
-        each: impl Fn(&mut Tx<'_>, &I) -> Outcome<T> + Copy + Send + 'static,
+        apply: impl Fn(&mut WriteTx<'_>, &I) -> StoreResult<T> + Copy + Send + 'static,
     ) -> Result<Vec<T>>
     where
         I: Send + 'static,
         T: Send + 'static,
     {
-        let mut answers = Vec::with_capacity(items.len());
-        let mut rest = items.into_iter().peekable();
+        let mut results = Vec::with_capacity(items.len());
+        let mut remaining = items.into_iter().peekable();
         loop {
             let mut chunk = Vec::new();
             let mut weight = Weight::default();
-            while weight.items < CHUNK && weight.bytes < CHUNK_BYTES {
-                let Some(item) = rest.next() else { break };
+            while weight.items < CHUNK_ITEMS && weight.bytes < CHUNK_BYTES {
+                let Some(item) = remaining.next() else { break };
                 weight.items += 1;
                 weight.bytes += bytes(&item);
                 chunk.push(item);
             }
-            let work = move |tx: &mut Tx<'_>| {
-                chunk.iter().map(|item| each(tx, item)).collect::<Outcome<Vec<T>>>()
+            let work = move |tx: &mut WriteTx<'_>| {
+                chunk.iter().map(|item| apply(tx, item)).collect::<StoreResult<Vec<T>>>()
             };
-            answers.extend(self.submitter.submit(operation, weight, work).await?);
-            if rest.peek().is_none() {
-                return Ok(answers);
+            results.extend(self.writer.submit(operation, weight, work).await?);
+            if remaining.peek().is_none() {
+                return Ok(results);
             }
         }
     }
 
-    /// Looks at the store as it is once lapsed leases have been given back.
-    async fn look<T: Send + 'static>(
+    /// Runs `query` on a snapshot without lapsed leases.
+    async fn read<T: Send + 'static>(
         &self,
         operation: &'static str,
-        look: impl Fn(View<'_>) -> Outcome<T> + Clone + Send + 'static,
+        query: impl Fn(ReadTx<'_>) -> StoreResult<T> + Clone + Send + 'static,
     ) -> Result<T> {
         loop {
-            self.submitter.ensure_open(operation)?;
-            match self.readers.look(operation, look.clone()).await? {
-                Look::Seen(seen) => return Ok(seen),
-                // Every transaction begins with that; it needs no work of its own.
-                Look::Lapsed => self.submitter.submit(operation, Weight::ONE, |_| Ok(())).await?,
+            self.writer.ensure_open(operation)?;
+            match self.readers.read(operation, query.clone()).await? {
+                ReadResult::Value(value) => return Ok(value),
+                // Each write transaction returns lapsed leases first, so an empty task is enough.
+                ReadResult::LapsedLease => {
+                    self.writer.submit(operation, Weight::ONE, |_| Ok(())).await?;
+                }
             }
         }
     }
@@ -129,7 +132,7 @@ impl Backend for SqliteBackend {
     }
 
     async fn now(&self) -> Result<Timestamp> {
-        self.submitter.ensure_open("now")?;
+        self.writer.ensure_open("now")?;
         Ok(self.shared.clock.now())
     }
 
@@ -142,26 +145,26 @@ impl Backend for SqliteBackend {
         self.batch("cancel", jobs.to_vec(), |_| 0, schedule::cancel).await
     }
 
-    async fn reschedule(&self, moves: &[Reschedule]) -> Result<Vec<Rescheduled>> {
-        self.batch("reschedule", moves.to_vec(), |_| 0, schedule::reschedule).await
+    async fn reschedule(&self, changes: &[Reschedule]) -> Result<Vec<Rescheduled>> {
+        self.batch("reschedule", changes.to_vec(), |_| 0, schedule::reschedule).await
     }
 
     async fn listen(&self, queues: &[QueueName]) -> Result<Wakeups> {
-        self.submitter.ensure_open("listen")?;
-        let wakeups = self.shared.switchboard.listen(queues);
-        self.submitter.look();
+        self.writer.ensure_open("listen")?;
+        let wakeups = self.shared.listeners.listen(queues);
+        self.writer.listener_added();
         Ok(wakeups)
     }
 
     async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed> {
         let (wants, worker) = (params.wants.to_vec(), params.worker.to_owned());
         let limit = params.limit;
-        let errands = self.submitter.errands();
+        let background_writes = self.writer.background_writes();
         let weight = Weight::items(wants.len());
-        let work = move |tx: &mut Tx<'_>| claim::claim(tx, &wants, limit, &worker);
-        let grant = move |claimed| Granted::confirmed(claimed, errands);
-        let granted = self.submitter.submit_then("claim", weight, work, grant).await?;
-        Ok(granted.accept())
+        let work = move |tx: &mut WriteTx<'_>| claim::claim(tx, &wants, limit, &worker);
+        let guard = move |claimed| ClaimGuard::new(claimed, background_writes);
+        let guard = self.writer.submit_then("claim", weight, work, guard).await?;
+        Ok(guard.into_claimed())
     }
 
     async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Settled>> {
@@ -169,27 +172,28 @@ impl Backend for SqliteBackend {
     }
 
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
-        self.batch("renew", renewals.to_vec(), |_| 0, claim::renew).await
+        self.batch("renew", renewals.to_vec(), |_| 0, renew::renew).await
     }
 
     async fn stats(&self, queues: &[QueueName]) -> Result<Vec<QueueStats>> {
         let queues = queues.to_vec();
-        self.look("stats", move |view| view.stats(&queues)).await
+        self.read("stats", move |tx| tx.stats(&queues)).await
     }
 
     async fn browse(&self, params: BrowseParams<'_>) -> Result<Page> {
         let (queue, state) = (params.queue.clone(), params.state);
         let (after, limit) = (params.after, params.limit);
-        self.look("browse", move |view| view.browse(&queue, state, after, limit)).await
+        self.read("browse", move |tx| tx.browse(&queue, state, after, limit)).await
     }
 
     async fn get(&self, job: &JobRef) -> Result<Option<JobView>> {
         let job = job.clone();
-        self.look("get", move |view| view.get(&job)).await
+        self.read("get", move |tx| tx.get(&job)).await
     }
 
     async fn operate(&self, operation: Operation<'_>) -> Result<OperateReport> {
-        let affected = self.intervene(operation).await?;
+        let operator = Operator { shared: &self.shared, writer: &self.writer };
+        let affected = operator.operate(operation).await?;
         Ok(OperateReport { affected })
     }
 
@@ -197,13 +201,13 @@ impl Backend for SqliteBackend {
         let mut findings = Vec::new();
         findings.extend(check::library(rusqlite::version_number(), rusqlite::version()));
         findings.extend(check::settings(&self.shared.config));
-        let look =
-            |view: View<'_>| Ok((view.page_bytes()?, view.never_shrinks()?, view.bad_names()?));
-        match self.look("check", look).await {
-            Ok((page_bytes, never_shrinks, bad_names)) => {
+        let query =
+            |tx: ReadTx<'_>| Ok((tx.page_bytes()?, tx.never_shrinks()?, tx.invalid_queue_names()?));
+        match self.read("check", query).await {
+            Ok((page_bytes, never_shrinks, invalid_names)) => {
                 findings.extend(check::log(&self.shared.config, page_bytes));
                 findings.extend(never_shrinks);
-                findings.extend(bad_names);
+                findings.extend(invalid_names);
             }
             Err(error) => findings.push(check::unreadable(&error)),
         }
@@ -211,9 +215,37 @@ impl Backend for SqliteBackend {
     }
 
     async fn close(&self) -> Result<()> {
-        // Readers first, so that the writer's is the last connection and can clear the log away.
+        // Readers first: the writer's connection is then the last one and can remove the log.
         self.readers.close().await;
-        self.submitter.close().await;
+        self.writer.close().await;
         Ok(())
+    }
+}
+
+#[typetag::deserialize(name = "sqlite")]
+#[async_trait]
+impl BackendConfig for SqliteConfig {
+    async fn connect(&self, environment: &Environment) -> Result<Arc<dyn Backend>> {
+        Ok(Arc::new(SqliteBackend::open(self, environment).await?))
+    }
+}
+
+dq_core::register_backend! {
+    name: "sqlite",
+    schemes: ["sqlite"],
+    from_url: |url| Ok(Box::new(SqliteConfig::from_url(url)?)),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn configuration_files_select_it_by_type_and_unknown_fields_are_refused() {
+        let read = serde_json::from_str::<Box<dyn BackendConfig>>;
+        let config = read(r#"{"type": "sqlite", "path": "jobs.db", "busy_timeout": "2s"}"#);
+        assert!(format!("{:?}", config.unwrap()).contains("2s"));
+        let error = read(r#"{"type": "sqlite", "path": "jobs.db", "durable": true}"#).unwrap_err();
+        assert!(error.to_string().contains("durable"), "{error}");
     }
 }

@@ -1,26 +1,26 @@
-//! What an operator should know about the file and the library.
+//! Check: findings about the SQLite library, the settings and the file.
 
 use dq_core::{Error, ErrorKind, Finding, Result, Severity};
 
 use crate::config::{Durability, SqliteConfig};
 use crate::connection::{CHECKPOINT_PAGES, log_path};
-use crate::error::Outcome;
-use crate::reader::View;
+use crate::error::StoreResult;
+use crate::reader::ReadTx;
 use crate::row;
 
-/// The first version of SQLite in which two connections that write and check-point at once cannot
-/// damage the file.
+/// First version of SQLite in which a write and a checkpoint of two connections at once cannot
+/// corrupt the file.
 const SAFE_VERSION: i32 = 3_051_003;
 
-/// The first version that knows every statement of ours.
-const OLDEST_VERSION: i32 = 3_035_000;
+/// First version that supports every statement of this crate.
+const MIN_VERSION: i32 = 3_035_000;
 
-/// A log this many times larger than a check-point makes it is being held open by somebody.
+/// A log larger than its checkpoint size by this factor is kept from being reset by a reader.
 const LOG_FACTOR: u64 = 4;
 
-/// Refuses a library that would only fail later.
-pub(crate) fn refuse_ancient_library(number: i32, version: &str) -> Result<()> {
-    if number >= OLDEST_VERSION {
+/// Refuses a library that is too old for the statements of this crate.
+pub(crate) fn refuse_old_library(number: i32, version: &str) -> Result<()> {
+    if number >= MIN_VERSION {
         return Ok(());
     }
     Err(Error::new(
@@ -31,33 +31,32 @@ pub(crate) fn refuse_ancient_library(number: i32, version: &str) -> Result<()> {
     .operation("connect"))
 }
 
-/// The linked library's known trouble.
+/// Reports a linked library with a known data corruption bug.
 pub(crate) fn library(number: i32, version: &str) -> Option<Finding> {
     (number < SAFE_VERSION).then(|| Finding {
         severity: Severity::Error,
         code: "sqlite.wal-reset-bug",
         cause: format!(
             "SQLite {version} is linked; before 3.51.3 two connections that write at the same \
-             moment can damage the file"
+             time can corrupt the file"
         ),
         remedy: "link SQLite 3.51.3 or newer (rusqlite 0.39 or newer with the `bundled` feature); \
-                 until then let one process alone use the file"
+                 until then let only one process use the file"
             .to_owned(),
     })
 }
 
-/// What the settings imply.
+/// Reports settings that weaken durability.
 pub(crate) fn settings(config: &SqliteConfig) -> Option<Finding> {
     (config.durability == Durability::Relaxed).then(|| Finding {
         severity: Severity::Info,
         code: "sqlite.relaxed-durability",
-        cause: "a power cut or a crash of the system may take the last moments' jobs with it"
-            .to_owned(),
+        what: "power loss or a crash of the system may lose the last writes".to_owned(),
         remedy: "set `durability = \"full\"` if that is not intended".to_owned(),
     })
 }
 
-/// A log that grows because it cannot be reused.
+/// Reports a log that grows because a reader prevents its reuse.
 pub(crate) fn log(config: &SqliteConfig, page_bytes: u64) -> Option<Finding> {
     let bytes = std::fs::metadata(log_path(&config.path)).map_or(0, |log| log.len());
     let limit = LOG_FACTOR * u64::from(CHECKPOINT_PAGES) * page_bytes;
@@ -69,13 +68,13 @@ pub(crate) fn log(config: &SqliteConfig, page_bytes: u64) -> Option<Finding> {
             log_path(&config.path).display(),
             bytes >> 20
         ),
-        remedy: "some connection keeps a read transaction open; find it (a backup, a shell, an \
-                 iteration that is never finished) and end it"
+        remedy: "a connection keeps a read transaction open; find it (a backup, a shell, an \
+                 unfinished iteration) and close it"
             .to_owned(),
     })
 }
 
-/// A store that cannot be looked at.
+/// Reports a file that cannot be read.
 pub(crate) fn unreadable(error: &Error) -> Finding {
     Finding {
         severity: Severity::Error,
@@ -85,46 +84,46 @@ pub(crate) fn unreadable(error: &Error) -> Finding {
     }
 }
 
-/// A name that nobody can ask for.
-fn bad_name(q: i64, why: &str) -> Finding {
+/// The finding for a queue whose stored name is invalid.
+fn invalid_queue_name(q: i64, why: &str) -> Finding {
     Finding {
         severity: Severity::Error,
         code: "sqlite.queue-name",
-        cause: format!("{why}; the jobs of this queue, number {q}, can neither run nor be listed"),
+        what: format!("{why}; the jobs of this queue, with q = {q}, can neither run nor be listed"),
         remedy: format!(
             "correct `name` where `q` is {q} in the queue table; schedule through this library, or \
-             in plain SQL through the view, which checks names"
+             in plain SQL through the view, which validates names"
         ),
     }
 }
 
-impl View<'_> {
-    pub(crate) fn page_bytes(self) -> Outcome<u64> {
+impl ReadTx<'_> {
+    /// Page size of the file, in bytes.
+    pub(crate) fn page_bytes(self) -> StoreResult<u64> {
         let bytes: i64 = self.conn.pragma_query_value(None, "page_size", |row| row.get(0))?;
         Ok(bytes.unsigned_abs())
     }
 
-    /// Queues whose names are none.
-    pub(crate) fn bad_names(self) -> Outcome<Vec<Finding>> {
-        let mut statement = self.conn.prepare_cached(&self.sql.queue_names)?;
+    /// Reports queues with invalid names.
+    pub(crate) fn invalid_queue_names(self) -> StoreResult<Vec<Finding>> {
+        let mut statement = self.conn.prepare_cached(&self.statements.queue_names)?;
         let names = statement.query_map([], |row| {
             let q: i64 = row.get(1)?;
-            Ok(row::queue_name(row.get_ref(0)?).err().map(|why| bad_name(q, &why)))
+            Ok(row::queue_name(row.get_ref(0)?).err().map(|why| invalid_queue_name(q, &why)))
         })?;
         Ok(names.filter_map(rusqlite::Result::transpose).collect::<rusqlite::Result<_>>()?)
     }
 
-    /// A file that keeps its largest size for ever.
-    pub(crate) fn never_shrinks(self) -> Outcome<Option<Finding>> {
+    /// Reports a file that never shrinks.
+    pub(crate) fn never_shrinks(self) -> StoreResult<Option<Finding>> {
         const INCREMENTAL: i64 = 2;
         let mode: i64 = self.conn.pragma_query_value(None, "auto_vacuum", |row| row.get(0))?;
         Ok((mode != INCREMENTAL).then(|| Finding {
             severity: Severity::Info,
             code: "sqlite.never-shrinks",
-            cause: "the file was made without incremental vacuum: it keeps its largest size"
-                .to_owned(),
+            what: "the file was created without incremental vacuum: it never shrinks".to_owned(),
             remedy: "run `PRAGMA auto_vacuum = INCREMENTAL; VACUUM` in it once, with nothing else \
-                     connected, or give the jobs a file of their own"
+                     connected, or use a separate file for the jobs"
                 .to_owned(),
         }))
     }
@@ -135,20 +134,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ancient_libraries_are_refused() {
-        let error = refuse_ancient_library(3_034_001, "3.34.1").unwrap_err();
+    fn libraries_older_than_the_minimum_are_refused() {
+        let error = refuse_old_library(3_034_001, "3.34.1").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Incompatible);
-        assert!(refuse_ancient_library(rusqlite::version_number(), "").is_ok());
+        assert!(refuse_old_library(rusqlite::version_number(), "").is_ok());
     }
 
     #[test]
-    fn old_libraries_are_an_error() {
+    fn libraries_with_the_corruption_bug_are_an_error() {
         assert!(library(3_051_002, "3.51.2").is_some_and(|f| f.severity == Severity::Error));
         assert!(library(3_051_003, "3.51.3").is_none());
     }
 
     #[test]
-    fn a_large_log_is_a_warning() {
+    fn a_large_log_is_reported_as_a_warning() {
         let dir = tempfile::tempdir().unwrap();
         let config = SqliteConfig::new(dir.path().join("jobs.db"));
         assert!(log(&config, 4_096).is_none());

@@ -1,116 +1,121 @@
-//! Claim and renew: leases given out and kept.
+//! Claim: leases due jobs, and returns the leases if the caller has gone.
 
 use std::collections::HashSet;
 
 use dq_core::{
-    Claimed, DeadKind, DeadReason, FencingToken, Job, LeasedJob, QueueName, Renewal, Renewed,
-    Timestamp, Want,
+    Claimed, DeadKind, DeadReason, FencingToken, Job, LeasedJob, QueueName, Settlement, Timestamp,
+    Verdict, Want,
 };
 use rusqlite::{OptionalExtension, Row, params};
 
-use crate::error::Outcome;
+use crate::error::StoreResult;
 use crate::row;
-use crate::settle::{self, held};
-use crate::tx::Tx;
+use crate::settle::{move_to_dead, settle};
+use crate::task::{BackgroundWrites, Weight};
+use crate::write_tx::WriteTx;
 
-/// Leases due jobs of all wanted queues. Writes nothing if none is due.
+/// Leases due jobs of the wanted queues. Writes nothing if no job is due.
 pub(crate) fn claim(
-    tx: &mut Tx<'_>,
+    tx: &mut WriteTx<'_>,
     wants: &[Want],
     limit: usize,
     worker: &str,
-) -> Outcome<Claimed> {
+) -> StoreResult<Claimed> {
     let mut jobs = Vec::new();
     let mut next_due = None;
-    let mut open = HashSet::new();
+    let mut active_queues = HashSet::new();
     for want in wants {
-        let Some(State { q, paused: false, mut earliest }) = state(tx, &want.queue)? else {
+        let Some(QueueState { q, paused: false, mut earliest_due }) = queue_state(tx, &want.queue)?
+        else {
             continue;
         };
-        open.insert(q);
+        active_queues.insert(q);
         let max = want.max.min(limit - jobs.len());
-        if max > 0 && earliest.is_some_and(|due| due <= tx.now) {
+        if max > 0 && earliest_due.is_some_and(|due| due <= tx.now) {
             lease_due(tx, q, want, max, worker, &mut jobs)?;
-            earliest = tx.earliest_due(q)?;
+            earliest_due = tx.earliest_due(q)?;
         }
-        next_due = earlier(next_due, earliest);
+        next_due = earlier(next_due, earliest_due);
     }
-    next_due = earlier(next_due, first_lapse(tx, &open)?);
+    next_due = earlier(next_due, next_lapse(tx, &active_queues)?);
     Ok(Claimed { jobs, next_due, now: tx.now })
 }
 
-fn earlier(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timestamp> {
-    one.into_iter().chain(other).min()
+fn earlier(a: Option<Timestamp>, b: Option<Timestamp>) -> Option<Timestamp> {
+    a.into_iter().chain(b).min()
 }
 
-struct State {
+struct QueueState {
     q: i64,
     paused: bool,
-    earliest: Option<Timestamp>,
+    earliest_due: Option<Timestamp>,
 }
 
-/// How a queue stands. Not from memory: any process may pause it.
-fn state(tx: &Tx<'_>, queue: &QueueName) -> Outcome<Option<State>> {
+/// Reads the state of a queue. It is not cached, since any process may pause the queue.
+fn queue_state(tx: &WriteTx<'_>, queue: &QueueName) -> StoreResult<Option<QueueState>> {
     let read = |row: &Row<'_>| {
-        let earliest: Option<i64> = row.get(2)?;
-        let earliest = earliest.map(Timestamp::from_millis);
-        Ok(State { q: row.get(0)?, paused: row.get(1)?, earliest })
+        let earliest_due: Option<i64> = row.get(2)?;
+        let earliest_due = earliest_due.map(Timestamp::from_millis);
+        Ok(QueueState { q: row.get(0)?, paused: row.get(1)?, earliest_due })
     };
-    Ok(tx.prepare(&tx.sql.queue_state)?.query_row([queue.as_str()], read).optional()?)
+    Ok(tx.prepare(&tx.statements.queue_state)?.query_row([queue.as_str()], read).optional()?)
 }
 
+/// Leases up to `max` due jobs of one queue, and quarantines those with invalid rows.
 fn lease_due(
-    tx: &mut Tx<'_>,
+    tx: &mut WriteTx<'_>,
     q: i64,
     want: &Want,
     max: usize,
     worker: &str,
     leased: &mut Vec<LeasedJob>,
-) -> Outcome<()> {
+) -> StoreResult<()> {
     let due = read_due(tx, q, &want.queue, max)?;
     let Some((seq, at, _)) = due.last() else {
         return Ok(());
     };
-    // The jobs read are the first of the queue, hence neighbours: one statement for all.
-    tx.prepare(&tx.sql.remove_due_until)?.execute([q, *at, *seq])?;
+    // The jobs read are the first of the queue, so one range covers exactly them.
+    tx.prepare(&tx.statements.remove_due_until)?.execute([q, *at, *seq])?;
     let leased_until = tx.now + want.lease_for;
     for (seq, _, job) in due {
         match job {
             Ok(mut job) => {
                 let token = tx.next_token();
                 let until = leased_until.as_millis();
-                tx.prepare(&tx.sql.add_lease)?.execute(params![seq, q, until, token, worker])?;
+                tx.prepare(&tx.statements.add_lease)?
+                    .execute(params![seq, q, until, token, worker])?;
                 job.deliveries = job.deliveries.saturating_add(1);
                 let token = FencingToken(token.unsigned_abs());
                 leased.push(LeasedJob { job, token, leased_until });
             }
             Err(message) => {
                 let reason = DeadReason::new(DeadKind::Quarantined, message);
-                settle::bury(tx, seq, &reason, 0, 0)?;
+                move_to_dead(tx, seq, &reason, 0, 0)?;
             }
         }
     }
     Ok(())
 }
 
+/// `seq`, due time, and the job or why its row is invalid.
 type DueJob = (i64, i64, Result<Job, String>);
 
-fn read_due(tx: &Tx<'_>, q: i64, queue: &QueueName, max: usize) -> Outcome<Vec<DueJob>> {
+fn read_due(tx: &WriteTx<'_>, q: i64, queue: &QueueName, max: usize) -> StoreResult<Vec<DueJob>> {
     let max = i64::try_from(max).unwrap_or(i64::MAX);
-    let mut statement = tx.prepare(&tx.sql.due_jobs)?;
+    let mut statement = tx.prepare(&tx.statements.due_jobs)?;
     let due = statement
         .query_map([q, tx.now.as_millis(), max], |row| {
-            let (seq, at) = row::place(row)?;
+            let (seq, at) = row::position(row)?;
             Ok((seq, at, row::job(row, queue)))
         })?
         .collect::<rusqlite::Result<_>>()?;
     Ok(due)
 }
 
-/// When the first lease of these queues ends. Leases are few, at most one per running handler, and
-/// read in order of their ends, so the first that counts is the answer.
-fn first_lapse(tx: &Tx<'_>, queues: &HashSet<i64>) -> Outcome<Option<Timestamp>> {
-    let mut statement = tx.prepare(&tx.sql.lease_ends)?;
+/// When the next lease of these queues lapses. There is at most one lease per running handler, and
+/// they are read in the order of their ends.
+fn next_lapse(tx: &WriteTx<'_>, queues: &HashSet<i64>) -> StoreResult<Option<Timestamp>> {
+    let mut statement = tx.prepare(&tx.statements.lease_ends)?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
         if queues.contains(&row.get(1)?) {
@@ -120,12 +125,43 @@ fn first_lapse(tx: &Tx<'_>, queues: &HashSet<i64>) -> Outcome<Option<Timestamp>>
     Ok(None)
 }
 
-/// Extends one lease.
-pub(crate) fn renew(tx: &mut Tx<'_>, renewal: &Renewal) -> Outcome<Renewed> {
-    let Some((_, seq)) = held(tx, &renewal.lease)? else {
-        return Ok(Renewed::Lost);
-    };
-    let until = tx.now + renewal.lease_for;
-    tx.prepare(&tx.sql.extend_lease)?.execute([seq, until.as_millis()])?;
-    Ok(Renewed::Until(until))
+/// The leases of a committed claim on their way to the caller. If the caller is dropped before it
+/// receives them, they are returned at once instead of blocking the jobs until they lapse.
+///
+/// It must be made after the commit: tokens of a transaction that was rolled back are issued again,
+/// so returning them would end another caller's leases.
+#[derive(Debug)]
+pub(crate) struct ClaimGuard {
+    claimed: Claimed,
+    background_writes: BackgroundWrites,
+}
+
+impl ClaimGuard {
+    pub(crate) const fn new(claimed: Claimed, background_writes: BackgroundWrites) -> Self {
+        Self { claimed, background_writes }
+    }
+
+    /// Passes the leases to the caller.
+    pub(crate) fn into_claimed(mut self) -> Claimed {
+        let Claimed { next_due, now, .. } = self.claimed;
+        Claimed { jobs: std::mem::take(&mut self.claimed.jobs), next_due, now }
+    }
+}
+
+impl Drop for ClaimGuard {
+    fn drop(&mut self) {
+        if self.claimed.jobs.is_empty() {
+            return;
+        }
+        let release = Verdict::Release { started: false };
+        let releases: Vec<Settlement> = self
+            .claimed
+            .jobs
+            .iter()
+            .map(|job| Settlement { lease: job.lease(), verdict: release.clone() })
+            .collect();
+        self.background_writes.send(Weight::items(releases.len()), move |tx| {
+            releases.iter().try_for_each(|release| settle(tx, release).map(drop))
+        });
+    }
 }

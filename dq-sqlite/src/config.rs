@@ -1,17 +1,13 @@
-//! Settings, from a file or a URL.
+//! Settings, read from a configuration file or a URL.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
-use dq_core::config::{BackendConfig, ConnectUrl, Environment};
-use dq_core::{Backend, Error, ErrorKind, Result};
+use dq_core::config::ConnectUrl;
+use dq_core::{Error, ErrorKind, Result};
 use serde::Deserialize;
 
-use crate::backend::SqliteBackend;
-
-/// Settings of the SQLite backend: `type = "sqlite"` and, beside it, these fields.
+/// Settings of the SQLite backend: `type = "sqlite"` and these fields.
 ///
 /// ```
 /// use dq_sqlite::SqliteConfig;
@@ -23,36 +19,37 @@ use crate::backend::SqliteBackend;
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct SqliteConfig {
-    /// The file; it is made if it is absent. It may be one that the application uses itself: it is
-    /// then switched to write-ahead logging, which SQLite remembers.
+    /// Path of the file, which is created if it does not exist. It may be the application's own
+    /// database, which is then switched to write-ahead logging permanently.
     pub path: PathBuf,
-    /// What `Ok` means.
+    /// Which failures an acknowledged write survives: all of them by default.
     #[serde(default)]
     pub durability: Durability,
-    /// What the names of tables begin with: `dq_` unless set. A letter, then letters, digits and
-    /// underscores, at most 32.
+    /// Prefix of the table names: `dq_` by default. A letter, then letters, digits and underscores; at
+    /// most 32 characters.
     #[serde(default = "default_prefix")]
     pub table_prefix: String,
-    /// How long to wait for other connections to finish writing: `5s` unless set.
+    /// How long to wait for the write lock while other connections hold it: `5s` by default.
     #[serde(default = "default_busy_timeout", with = "dq_core::config::duration")]
     pub busy_timeout: Duration,
-    /// Memory for pages of the file, in MiB: 64 unless set.
+    /// Page cache of the writer's connection, in MiB: 64 by default.
     #[serde(default = "default_cache")]
     pub cache_mib: u32,
-    /// How large the file may grow, in MiB; then `schedule` answers `Full`. No limit unless set.
+    /// Maximum size of the file, in MiB; beyond it `schedule` fails with `Full`. No limit by default.
     #[serde(default)]
     pub size_limit_mib: Option<u32>,
 }
 
-/// What the `Ok` of a write means.
+/// Which failures an acknowledged write survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Durability {
-    /// It is on the disk: it survives the end of the process, of the system, and a power cut.
+    /// Each write is synced to the disk: it survives crashes of the process and the system, and power
+    /// loss.
     #[default]
     Full,
-    /// It survives the end of the process; a power cut may take the last moments with it. The
-    /// file is never damaged.
+    /// A write survives a crash of the process. A crash of the system or power loss may lose the last
+    /// writes; it never corrupts the file.
     Relaxed,
 }
 
@@ -69,7 +66,7 @@ const fn default_cache() -> u32 {
 }
 
 impl SqliteConfig {
-    /// The default settings with this file.
+    /// Default settings for the file at `path`.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
@@ -82,11 +79,11 @@ impl SqliteConfig {
         }
     }
 
-    /// The settings of `sqlite://path`, `sqlite:///absolute/path`, each with any of the options
-    /// `durability`, `table_prefix`, `busy_timeout`, `cache_mib` and `size_limit_mib`.
+    /// Reads the settings from a URL: `sqlite://relative/path` or `sqlite:///absolute/path`, with any
+    /// of the options `durability`, `table_prefix`, `busy_timeout`, `cache_mib` and `size_limit_mib`.
     ///
     /// # Errors
-    /// `Config` naming the option that is unknown or malformed.
+    /// `Config` for an option that is unknown or has an invalid value, which the message names.
     pub fn from_url(url: &ConnectUrl) -> Result<Self> {
         const OPTIONS: [&str; 5] =
             ["durability", "table_prefix", "busy_timeout", "cache_mib", "size_limit_mib"];
@@ -94,7 +91,7 @@ impl SqliteConfig {
         let mut fields = serde_json::Map::new();
         fields.insert("path".to_owned(), url.address().into());
         for (name, value) in url.options() {
-            // The two numeric options; all others are text, as in a configuration file.
+            // Two options are numbers; all others are strings, as in a configuration file.
             let value = match value.parse::<u32>() {
                 Ok(number) if name.ends_with("_mib") => number.into(),
                 _ => value.as_str().into(),
@@ -102,25 +99,25 @@ impl SqliteConfig {
             fields.insert(name.clone(), value);
         }
         let config: Self = serde_json::from_value(fields.into()).map_err(|error| {
-            refused(format!("the sqlite URL has a wrong option: {error}"), "see `SqliteConfig`")
+            invalid(format!("the sqlite URL has an invalid option: {error}"), "see `SqliteConfig`")
         })?;
         config.validate()?;
         Ok(config)
     }
 
-    /// Checks what the types do not.
+    /// Checks the values of all settings.
     pub(crate) fn validate(&self) -> Result<()> {
         let path = self.path.to_string_lossy();
         if path.is_empty() {
-            return Err(refused(
-                "no path is given for the SQLite file".to_owned(),
-                "write it like sqlite://jobs.db, or sqlite:///var/lib/app/jobs.db",
+            return Err(invalid(
+                "the path of the SQLite file is missing".to_owned(),
+                "write sqlite://jobs.db or sqlite:///var/lib/app/jobs.db",
             ));
         }
         if path.contains(":memory:") || path.starts_with("file:") {
-            return Err(refused(
+            return Err(invalid(
                 format!("{path:?} is not the path of a file"),
-                "for jobs in memory use the memory backend; for a file give its plain path",
+                "use the memory backend for jobs in memory, or give the plain path of a file",
             ));
         }
         let prefix = &self.table_prefix;
@@ -129,31 +126,17 @@ impl SqliteConfig {
             && prefix.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
             && !prefix.to_ascii_lowercase().starts_with("sqlite_");
         if !well_formed {
-            return Err(refused(
-                format!("the table prefix {prefix:?} cannot be used"),
-                "use a letter, then letters, digits and underscores, at most 32; not `sqlite_`",
+            return Err(invalid(
+                format!("the table prefix {prefix:?} is invalid"),
+                "use a letter, then letters, digits and underscores, at most 32 characters; not `sqlite_`",
             ));
         }
         Ok(())
     }
 }
 
-fn refused(what: String, remedy: &'static str) -> Error {
+fn invalid(what: String, remedy: &'static str) -> Error {
     Error::new(ErrorKind::Config, what).remedy(remedy).operation("connect")
-}
-
-#[typetag::deserialize(name = "sqlite")]
-#[async_trait]
-impl BackendConfig for SqliteConfig {
-    async fn connect(&self, environment: &Environment) -> Result<Arc<dyn Backend>> {
-        Ok(Arc::new(SqliteBackend::open(self, environment).await?))
-    }
-}
-
-dq_core::register_backend! {
-    name: "sqlite",
-    schemes: ["sqlite"],
-    from_url: |url| Ok(Box::new(SqliteConfig::from_url(url)?)),
 }
 
 #[cfg(test)]
@@ -165,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_name_a_file_and_options() {
+    fn urls_give_a_path_and_options() {
         assert_eq!(from_url("sqlite://jobs.db").unwrap(), SqliteConfig::new("jobs.db"));
         let config = from_url(
             "sqlite:///var/jobs.db?durability=relaxed&busy_timeout=1s&cache_mib=8&table_prefix=x1_",
@@ -178,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_settings_are_refused_by_name() {
+    fn invalid_settings_are_refused_by_name() {
         for (url, word) in [
             ("sqlite://", "path"),
             ("sqlite://:memory:", "memory"),
@@ -193,14 +176,5 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::Config);
             assert!(error.to_string().contains(word), "{url}: {error}");
         }
-    }
-
-    #[test]
-    fn files_name_it_by_type_and_refuse_unknown_fields() {
-        let read = serde_json::from_str::<Box<dyn BackendConfig>>;
-        let config = read(r#"{"type": "sqlite", "path": "jobs.db", "busy_timeout": "2s"}"#);
-        assert!(format!("{:?}", config.unwrap()).contains("2s"));
-        let error = read(r#"{"type": "sqlite", "path": "jobs.db", "durable": true}"#).unwrap_err();
-        assert!(error.to_string().contains("durable"), "{error}");
     }
 }

@@ -1,4 +1,4 @@
-//! Connections, and the settings that make them durable.
+//! Opens connections and sets their pragmas.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -7,27 +7,27 @@ use dq_core::ErrorKind;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::config::{Durability, SqliteConfig};
-use crate::error::{Failure, Outcome};
+use crate::error::{StoreError, StoreResult};
 use crate::schema;
 
-/// Pages of the log after which a commit copies them into the file. Fewer cost throughput, more
-/// cost latency at the tail.
+/// Size of the write-ahead log, in pages, at which a commit checkpoints it. Fewer pages lower the
+/// throughput, more raise the tail latency.
 pub(crate) const CHECKPOINT_PAGES: u32 = 4_000;
 
-/// Room for every statement, so that none is parsed twice.
-const STATEMENTS: usize = 128;
+/// Capacity of the statement cache: more than there are statements, so that none is parsed twice.
+const CACHED_STATEMENTS: usize = 128;
 
 const PAGE_BYTES: u32 = 4_096;
 
-/// How often `journal_mode` is tried again while others use the file.
-const RETRY: Duration = Duration::from_millis(5);
+/// Pause before `journal_mode` is set again while other connections use the file.
+const JOURNAL_MODE_RETRY: Duration = Duration::from_millis(5);
 
-/// The one connection that writes: settings checked, tables up to date.
-pub(crate) fn open_writer(config: &SqliteConfig) -> Outcome<Connection> {
+/// Opens the writer's connection, creates or migrates the tables, and checks the file.
+pub(crate) fn open_writer(config: &SqliteConfig) -> StoreResult<Connection> {
     refuse_missing_directory(&config.path)?;
     let mut conn = open(config, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)?;
     if is_new(&conn)? {
-        // Both count only before the first table is made.
+        // Both take effect only before the first table is created.
         conn.pragma_update(None, "page_size", PAGE_BYTES)?;
         conn.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
     }
@@ -37,7 +37,7 @@ pub(crate) fn open_writer(config: &SqliteConfig) -> Outcome<Connection> {
         Durability::Relaxed => "NORMAL",
     };
     conn.pragma_update(None, "synchronous", synchronous)?;
-    // Where fsync does not reach the disk (macOS) these make it; elsewhere they do nothing.
+    // On macOS plain fsync does not reach the disk; on other systems these have no effect.
     conn.pragma_update(None, "fullfsync", true)?;
     conn.pragma_update(None, "checkpoint_fullfsync", true)?;
     conn.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
@@ -50,8 +50,8 @@ pub(crate) fn open_writer(config: &SqliteConfig) -> Outcome<Connection> {
     Ok(conn)
 }
 
-/// A connection that only reads. It never copies the log into the file.
-pub(crate) fn open_reader(config: &SqliteConfig) -> Outcome<Connection> {
+/// Opens a connection that only reads. It never checkpoints the log.
+pub(crate) fn open_reader(config: &SqliteConfig) -> StoreResult<Connection> {
     let conn = open(config, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     conn.pragma_update(None, "query_only", true)?;
     conn.pragma_update(None, "wal_autocheckpoint", 0)?;
@@ -59,54 +59,54 @@ pub(crate) fn open_reader(config: &SqliteConfig) -> Outcome<Connection> {
     Ok(conn)
 }
 
-fn open(config: &SqliteConfig, flags: OpenFlags) -> Outcome<Connection> {
-    // No mutex in SQLite: each connection is used by one thread at a time.
+fn open(config: &SqliteConfig, flags: OpenFlags) -> StoreResult<Connection> {
+    // SQLite's own mutex is not needed: one thread at a time uses a connection.
     let conn = Connection::open_with_flags(&config.path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
-    // First of all, since every other setting may have to wait for others.
+    // First, since every other pragma may have to wait for a lock.
     conn.busy_timeout(config.busy_timeout)?;
-    conn.set_prepared_statement_cache_capacity(STATEMENTS);
+    conn.set_prepared_statement_cache_capacity(CACHED_STATEMENTS);
     Ok(conn)
 }
 
-fn refuse_missing_directory(path: &Path) -> Outcome<()> {
+fn refuse_missing_directory(path: &Path) -> StoreResult<()> {
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
     if !directory.is_dir() {
-        return Err(Failure::new(
+        return Err(StoreError::new(
             ErrorKind::Config,
-            format!("there is no directory {}", directory.display()),
-            "make the directory, or correct `path`",
+            format!("the directory {} does not exist", directory.display()),
+            "create the directory, or correct `path`",
         ));
     }
     if path.is_dir() {
-        return Err(Failure::new(
+        return Err(StoreError::new(
             ErrorKind::Config,
-            "this is a directory, not a file",
+            "the path is a directory, not a file",
             "give the path of a file in it",
         ));
     }
     Ok(())
 }
 
-/// Whether nothing has been stored in the file yet. This is the first time that the file is read.
-fn is_new(conn: &Connection) -> Outcome<bool> {
+/// Whether the database has no tables yet. This is the first read of the file.
+fn is_new(conn: &Connection) -> StoreResult<bool> {
     schema::is_empty(conn).map_err(|error| match error.sqlite_error_code() {
-        // The file itself was opened, so it is those beside it that cannot be made.
-        Some(ErrorCode::CannotOpen) => read_only("the files beside it cannot be made"),
+        // The file itself was opened, so the -wal and -shm files cannot be created.
+        Some(ErrorCode::CannotOpen) => read_only("the -wal and -shm files cannot be created"),
         _ => error.into(),
     })
 }
 
-/// SQLite opens a file that it may not write for reading, without a word, and tells only whoever
-/// writes; this writes nothing, but as a writer.
-fn refuse_read_only(conn: &Connection, config: &SqliteConfig) -> Outcome<()> {
-    // Somebody else who writes just now answers the question too, so there is no need to wait.
+/// Refuses a file that cannot be written. SQLite opens it read-only without an error and fails at the
+/// first write, so this runs a statement that takes the write lock and changes nothing.
+fn refuse_read_only(conn: &Connection, config: &SqliteConfig) -> StoreResult<()> {
+    // If another connection holds the lock, the file is writable; there is no need to wait.
     conn.busy_timeout(Duration::ZERO)?;
-    let answer = conn.execute_batch(&format!("DELETE FROM {}meta WHERE 0", config.table_prefix));
+    let result = conn.execute_batch(&format!("DELETE FROM {}meta WHERE 0", config.table_prefix));
     conn.busy_timeout(config.busy_timeout)?;
-    match answer {
+    match result {
         Err(error) => match error.sqlite_error_code() {
             Some(ErrorCode::DatabaseBusy) => Ok(()),
             Some(ErrorCode::ReadOnly) => Err(read_only("the file can be read but not written")),
@@ -116,53 +116,53 @@ fn refuse_read_only(conn: &Connection, config: &SqliteConfig) -> Outcome<()> {
     }
 }
 
-fn read_only(what: &str) -> Failure {
-    Failure::new(
+fn read_only(what: &str) -> StoreError {
+    StoreError::new(
         ErrorKind::ReadOnly,
         what,
         "give this process write access to the file and its directory",
     )
 }
 
-/// Without the log every reader would block the writer, and each commit cost more syncs. SQLite
-/// answers with the mode it has; asking is not having.
-fn use_write_ahead_log(conn: &Connection, patience: Duration) -> Outcome<()> {
-    let began = Instant::now();
+/// Switches the file to write-ahead logging, without which readers block the writer and a commit costs
+/// more syncs. SQLite answers with the resulting mode, which may be another one.
+fn use_write_ahead_log(conn: &Connection, timeout: Duration) -> StoreResult<()> {
+    let start = Instant::now();
     let mode: String = loop {
-        let answer = conn.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0));
-        match answer {
-            // The change needs the file for itself and does not wait for it.
+        let result = conn.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0));
+        match result {
+            // The change needs an exclusive lock and does not wait for it.
             Err(error)
                 if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
-                    && began.elapsed() < patience =>
+                    && start.elapsed() < timeout =>
             {
-                std::thread::sleep(RETRY);
+                std::thread::sleep(JOURNAL_MODE_RETRY);
             }
-            answer => break answer?,
+            result => break result?,
         }
     };
     if mode.eq_ignore_ascii_case("wal") {
         return Ok(());
     }
-    Err(Failure::new(
+    Err(StoreError::new(
         ErrorKind::Config,
         format!("the file cannot be switched to write-ahead logging; its journal mode is {mode:?}"),
-        "put the file on a local disk: the log needs memory that processes of one host share",
+        "put the file on a local disk: the log needs shared memory",
     ))
 }
 
-fn limit_size(conn: &Connection, config: &SqliteConfig) -> Outcome<()> {
+fn limit_size(conn: &Connection, config: &SqliteConfig) -> StoreResult<()> {
     let Some(limit) = config.size_limit_mib else {
         return Ok(());
     };
-    // A file of the user's may have pages of another size.
+    // A file that the application created may have another page size.
     let page: i64 = conn.pragma_query_value(None, "page_size", |row| row.get(0))?;
     let pages = i64::from(limit) * 1024 * 1024 / page;
     conn.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(()))?;
     Ok(())
 }
 
-/// The log beside the file.
+/// Path of the write-ahead log.
 pub(crate) fn log_path(path: &Path) -> PathBuf {
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");
@@ -203,7 +203,7 @@ mod tests {
         let config = SqliteConfig::new(dir.path().join("jobs.db"));
         let _writer = open_writer(&config).unwrap();
         let reader = open_reader(&config).unwrap();
-        let failure = Failure::from(reader.execute("DELETE FROM dq_job", []).unwrap_err());
-        assert_eq!(failure.kind, ErrorKind::ReadOnly);
+        let error = StoreError::from(reader.execute("DELETE FROM dq_job", []).unwrap_err());
+        assert_eq!(error.kind, ErrorKind::ReadOnly);
     }
 }

@@ -1,4 +1,4 @@
-//! What SQLite says, in the framework's words: what failed, where, and what to do.
+//! Conversion of SQLite's errors into those of dq: kind, message, remedy.
 
 use std::fmt;
 use std::path::Path;
@@ -6,33 +6,33 @@ use std::path::Path;
 use dq_core::{Error, ErrorKind};
 use rusqlite::ErrorCode;
 
-pub(crate) type Outcome<T> = std::result::Result<T, Failure>;
+pub(crate) type StoreResult<T> = std::result::Result<T, StoreError>;
 
-/// A failure inside the store. Unlike [`Error`] it can be cloned, since one failed transaction is
-/// the failure of every caller in it.
+/// An error inside the store, before the operation and the path are known. It is cloned for every
+/// call of a failed transaction.
 #[derive(Debug, Clone)]
-pub(crate) struct Failure {
+pub(crate) struct StoreError {
     pub(crate) kind: ErrorKind,
     what: String,
     remedy: &'static str,
 }
 
-impl Failure {
+impl StoreError {
     pub(crate) fn new(kind: ErrorKind, what: impl Into<String>, remedy: &'static str) -> Self {
         Self { kind, what: what.into(), remedy }
     }
 
-    /// A variant of a `non_exhaustive` enum that this version of the backend does not know.
-    pub(crate) fn unknown(what: &impl fmt::Debug) -> Self {
+    /// Error for a variant of a `non_exhaustive` enum that this version does not support.
+    pub(crate) fn unsupported(what: &impl fmt::Debug) -> Self {
         Self::new(
             ErrorKind::Unsupported,
-            format!("the sqlite backend does not know {what:?}"),
+            format!("the sqlite backend does not support {what:?}"),
             "use versions of dq-core and dq-sqlite that were released together",
         )
     }
 
-    /// This failure of one call, as those are told whose work was undone with it. Nothing is wrong
-    /// with theirs, so what would be final for the one is not for the others.
+    /// The error for the other calls of the transaction that this error has rolled back. Those calls
+    /// are valid, so their error is always retryable.
     pub(crate) fn of_another_call(self) -> Self {
         if self.kind.is_retryable() {
             return self;
@@ -40,27 +40,27 @@ impl Failure {
         Self::new(
             ErrorKind::Unavailable,
             format!(
-                "undone with another call of the same transaction, which failed: {}",
+                "rolled back because another call of the same transaction failed: {}",
                 self.what
             ),
             "repeat the call",
         )
     }
 
-    /// This failure of a COMMIT: whether the transaction reached the disk cannot be told.
+    /// This error as the result of COMMIT: whether the transaction reached the disk is unknown.
     pub(crate) fn of_commit(self) -> Self {
-        // A full disk is met while the frames are written, before the one that commits them.
+        // SQLite reports a full disk before it writes the frame that commits the transaction.
         if self.kind == ErrorKind::Full {
             return self;
         }
         Self::new(
             ErrorKind::OutcomeUnknown,
             format!("the commit failed: {}", self.what),
-            "repeat the call, with the same job ids: what has taken effect is not done twice",
+            "repeat the call with the same job ids: nothing takes effect twice",
         )
     }
 
-    /// The error that a caller sees.
+    /// Adds the operation and the path.
     pub(crate) fn into_error(self, operation: &'static str, path: &Path) -> Error {
         Error::new(self.kind, format!("{}: {}", path.display(), self.what))
             .remedy(self.remedy)
@@ -68,13 +68,13 @@ impl Failure {
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {} ({})", self.kind, self.what, self.remedy)
     }
 }
 
-impl From<rusqlite::Error> for Failure {
+impl From<rusqlite::Error> for StoreError {
     fn from(error: rusqlite::Error) -> Self {
         let (kind, remedy) = classify(&error);
         Self::new(kind, error.to_string(), remedy)
@@ -92,11 +92,11 @@ fn classify(error: &rusqlite::Error) -> (ErrorKind, &'static str) {
         ),
         Some(ErrorCode::NotADatabase) => (
             ErrorKind::Incompatible,
-            "the file is no SQLite database, or is encrypted: choose another path",
+            "the file is not a SQLite database, or it is encrypted: choose another path",
         ),
         Some(ErrorCode::DatabaseCorrupt) => (
             ErrorKind::Incompatible,
-            "the file is damaged: stop every process that has it open, then restore a backup or use the `.recover` command of the sqlite3 shell",
+            "the file is corrupt: stop every process that has it open, then restore a backup or use the `.recover` command of the sqlite3 shell",
         ),
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => (
             ErrorKind::Unavailable,
@@ -113,15 +113,20 @@ fn classify(error: &rusqlite::Error) -> (ErrorKind, &'static str) {
             (ErrorKind::Unavailable, "check the disk and the system log")
         }
         Some(ErrorCode::TooBig) => {
-            (ErrorKind::InvalidInput, "store the data elsewhere and schedule its address")
+            (ErrorKind::InvalidInput, "store the data elsewhere and schedule a reference to it")
         }
         Some(ErrorCode::OutOfMemory) => (ErrorKind::Unavailable, "free memory"),
         Some(ErrorCode::SchemaChanged) | Some(ErrorCode::Unknown) => (
             ErrorKind::Incompatible,
-            "the tables are not as this version made them: choose another `table_prefix`, or restore them",
+            "the tables differ from those that dq-sqlite created: restore them, or choose another `table_prefix`",
         ),
         _ => (ErrorKind::Internal, "please report this with the message"),
     }
+}
+
+/// The error of every call after `close`.
+pub(crate) fn closed(operation: &'static str) -> Error {
+    Error::new(ErrorKind::Closed, "the store has been closed").operation(operation)
 }
 
 #[cfg(test)]
@@ -130,18 +135,18 @@ mod tests {
 
     use super::*;
 
-    fn failure(conn: &Connection, sql: &str) -> Failure {
+    fn error_of(conn: &Connection, sql: &str) -> StoreError {
         conn.execute_batch(sql).unwrap_err().into()
     }
 
     #[test]
-    fn each_class_has_its_kind_and_a_remedy() {
+    fn sqlite_errors_get_a_kind_and_a_remedy() {
         let conn = Connection::open_in_memory().unwrap();
         conn.execute_batch("CREATE TABLE t (x); PRAGMA query_only = ON").unwrap();
-        let read_only = failure(&conn, "INSERT INTO t VALUES (1)");
+        let read_only = error_of(&conn, "INSERT INTO t VALUES (1)");
         assert_eq!(read_only.kind, ErrorKind::ReadOnly);
         conn.execute_batch("PRAGMA query_only = OFF; PRAGMA max_page_count = 1").unwrap();
-        let full = failure(&conn, "INSERT INTO t VALUES (zeroblob(100000))");
+        let full = error_of(&conn, "INSERT INTO t VALUES (zeroblob(100000))");
         assert_eq!(full.kind, ErrorKind::Full);
         let error = full.into_error("schedule", Path::new("jobs.db"));
         assert!(error.to_string().starts_with("schedule: full: jobs.db: "), "{error}");
@@ -149,18 +154,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_final_for_one_call_is_not_for_its_neighbours() {
-        let told = |kind| Failure::new(kind, "", "").of_another_call().kind;
-        assert_eq!(told(ErrorKind::Unsupported), ErrorKind::Unavailable);
-        assert_eq!(told(ErrorKind::Internal), ErrorKind::Unavailable);
-        assert_eq!(told(ErrorKind::Full), ErrorKind::Full);
+    fn a_permanent_error_of_one_call_is_retryable_for_the_others() {
+        let kind_for_others = |kind| StoreError::new(kind, "", "").of_another_call().kind;
+        assert_eq!(kind_for_others(ErrorKind::Unsupported), ErrorKind::Unavailable);
+        assert_eq!(kind_for_others(ErrorKind::Internal), ErrorKind::Unavailable);
+        assert_eq!(kind_for_others(ErrorKind::Full), ErrorKind::Full);
     }
 
     #[test]
-    fn a_failed_commit_is_unknown_unless_the_disk_is_full() {
-        let io = Failure::new(ErrorKind::Unavailable, "disk I/O error", "");
+    fn a_failed_commit_has_an_unknown_outcome_unless_the_disk_is_full() {
+        let io = StoreError::new(ErrorKind::Unavailable, "disk I/O error", "");
         assert_eq!(io.of_commit().kind, ErrorKind::OutcomeUnknown);
-        let full = Failure::new(ErrorKind::Full, "disk is full", "");
+        let full = StoreError::new(ErrorKind::Full, "disk is full", "");
         assert_eq!(full.of_commit().kind, ErrorKind::Full);
     }
 }

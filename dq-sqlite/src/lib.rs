@@ -15,54 +15,57 @@
 //! # }
 //! ```
 //!
-//! # What it promises
-//! - `Ok` means on the disk. One caller pays one sync per call; many callers share it.
+//! # Guarantees
+//! - `Ok` means that the write is on the disk. A single caller pays one sync per call; concurrent
+//!   callers share one (group commit).
 //! - Several processes of one host may use the file at once. The file must be on a local disk.
-//! - The file may be the application's own: the tables live beside its tables, under a prefix, and
-//!   [`SqliteBackend::schedule_in`] schedules inside the application's transaction. Other drivers
-//!   and languages do the same with [`SCHEDULE_SQL`].
-//! - A bulk of more than 1,000 jobs is stored in chunks of 1,000, each atomic, with other callers
-//!   let in between.
+//! - The file may be the application's own database: the backend's tables have names with a prefix,
+//!   and [`SqliteBackend::schedule_in`] schedules inside the application's transaction. Other
+//!   drivers and languages do the same with [`SCHEDULE_SQL`].
+//! - A batch of more than 1,000 jobs is stored in chunks of 1,000. Each chunk is atomic, and other
+//!   callers can write between two chunks.
 //!
 //! # When a call fails
-//! - Nothing of the call, or of the chunk of a bulk, has been stored. The exception is
+//! - Nothing of the call, or of the chunk of a batch, has been stored. The exception is
 //!   [`OutcomeUnknown`](dq_core::ErrorKind::OutcomeUnknown): the commit itself failed, and whether it
-//!   reached the disk shows only when the file is read again. Repeat the call with the same job ids;
-//!   a settlement that had taken effect is then answered `Stale`, and leases of a claim that had
-//!   lapse by themselves.
-//! - Calls that share a transaction share its failure, since SQLite may undo the whole. Whoever only
-//!   sat beside a call that failed gets an error that is worth a repetition, such as `Unavailable`.
+//!   reached the disk is known only when the file is read again. Repeat the call with the same job
+//!   ids. A repeated settlement that had taken effect is answered `Stale`, and leases of a claim that
+//!   had taken effect lapse.
+//! - Calls that share a transaction fail together, since SQLite may roll back the whole transaction.
+//!   Calls that were rolled back because of another call get a retryable error, for example
+//!   `Unavailable`.
 //!
 //! # Linking
-//! One program can hold only one copy of SQLite. Cargo picks a version of [`rusqlite`] that agrees
-//! with whatever else links it (`sqlx`, `diesel`), from 0.32.1 on. SQLite before 3.51.3 has a flaw
-//! that can damage files written by two connections at once;
-//! [`check`](dq_core::Backend::check) says so if such a version is linked.
+//! A program can contain only one copy of SQLite. Cargo picks a version of [`rusqlite`], from 0.32.1
+//! on, that is compatible with the other crates that link SQLite (`sqlx`, `diesel`). SQLite before
+//! 3.51.3 has a bug that can corrupt files written by two connections at once;
+//! [`check`](dq_core::Backend::check) reports it if such a version is linked.
 
 mod backend;
-mod browse;
 mod check;
 mod claim;
 mod config;
 mod connection;
 mod error;
-mod granted;
+mod inspect;
 mod maintenance;
 mod operate;
+mod other_writers;
 mod reader;
+mod renew;
 mod row;
 mod schedule;
+mod schedule_in;
 mod schema;
 mod settle;
 mod shared;
-mod sql;
-mod submit;
-mod transaction;
-mod tx;
-mod wake;
+mod statements;
+mod task;
+mod write_tx;
 mod writer;
+mod writer_handle;
 
 pub use backend::SqliteBackend;
 pub use config::{Durability, SqliteConfig};
 pub use rusqlite;
-pub use transaction::SCHEDULE_SQL;
+pub use schedule_in::SCHEDULE_SQL;

@@ -1,30 +1,30 @@
-//! Giving pages back to the file system when there is nothing else to do.
+//! Returns free pages to the file system while the store is idle.
 
 use rusqlite::Connection;
 
-/// Pages per turn. Each is moved under the write lock, so a turn is kept to a few milliseconds.
-const PAGES: u32 = 200;
+/// Pages per step. Each is moved under the write lock, so a step takes a few milliseconds.
+const PAGES_PER_STEP: u32 = 200;
 
-/// Free pages below which it is not worth the writes.
-const WORTHWHILE: i64 = 1_024;
+/// Below this number of free pages a step is not worth its writes.
+const MIN_FREE_PAGES: i64 = 1_024;
 
-/// Gives back some free pages while more than a quarter of the file is free. `true` if another
-/// turn would help.
-pub(crate) fn turn(conn: &Connection) -> rusqlite::Result<bool> {
-    let before = free(conn)?;
+/// Frees some pages if more than a quarter of the file is free. Returns `true` if another step would
+/// free more.
+pub(crate) fn vacuum_step(conn: &Connection) -> rusqlite::Result<bool> {
+    let before = free_pages(conn)?;
     let pages: i64 = conn.pragma_query_value(None, "page_count", |row| row.get(0))?;
-    if before < WORTHWHILE || before * 4 <= pages {
+    if before < MIN_FREE_PAGES || before * 4 <= pages {
         return Ok(false);
     }
-    let mut vacuum = conn.prepare(&format!("PRAGMA incremental_vacuum({PAGES})"))?;
+    let mut vacuum = conn.prepare(&format!("PRAGMA incremental_vacuum({PAGES_PER_STEP})"))?;
     let mut rows = vacuum.query([])?;
-    // One page per row: the work is done by asking for the rows.
+    // SQLite frees one page per row that is read.
     while rows.next()?.is_some() {}
-    // In a file that was made without incremental vacuum nothing happens, and never will.
-    Ok(free(conn)? < before)
+    // A file that was created without incremental vacuum never shrinks.
+    Ok(free_pages(conn)? < before)
 }
 
-fn free(conn: &Connection) -> rusqlite::Result<i64> {
+fn free_pages(conn: &Connection) -> rusqlite::Result<i64> {
     conn.pragma_query_value(None, "freelist_count", |row| row.get(0))
 }
 
@@ -35,21 +35,21 @@ mod tests {
     use crate::connection::open_writer;
 
     #[test]
-    fn a_drained_file_shrinks_in_small_turns_and_then_rests() {
+    fn an_emptied_file_shrinks_in_small_steps_until_few_pages_are_free() {
         let dir = tempfile::tempdir().unwrap();
         let conn = open_writer(&SqliteConfig::new(dir.path().join("jobs.db"))).unwrap();
         conn.execute_batch(
-            "CREATE TABLE ballast (x);
+            "CREATE TABLE filler (x);
              WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 3000)
-             INSERT INTO ballast SELECT zeroblob(4000) FROM n;
-             DELETE FROM ballast;",
+             INSERT INTO filler SELECT zeroblob(4000) FROM n;
+             DELETE FROM filler;",
         )
         .unwrap();
-        let before = free(&conn).unwrap();
-        assert!(before > WORTHWHILE);
-        assert!(turn(&conn).unwrap());
-        assert_eq!(free(&conn).unwrap(), before - i64::from(PAGES));
-        while turn(&conn).unwrap() {}
-        assert!(free(&conn).unwrap() <= WORTHWHILE);
+        let before = free_pages(&conn).unwrap();
+        assert!(before > MIN_FREE_PAGES);
+        assert!(vacuum_step(&conn).unwrap());
+        assert_eq!(free_pages(&conn).unwrap(), before - i64::from(PAGES_PER_STEP));
+        while vacuum_step(&conn).unwrap() {}
+        assert!(free_pages(&conn).unwrap() <= MIN_FREE_PAGES);
     }
 }

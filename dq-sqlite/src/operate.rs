@@ -1,50 +1,65 @@
-//! What operators do, in steps small enough to let others in between.
+//! Operate: the operations of an operator, in transactions small enough that other callers can write
+//! in between.
 
 use dq_core::{JobId, Operation, QueueName, Result, Timestamp};
 use rusqlite::OptionalExtension;
 
-use crate::backend::SqliteBackend;
-use crate::error::{Failure, Outcome};
-use crate::submit::Weight;
-use crate::tx::Tx;
+use crate::error::{StoreError, StoreResult};
+use crate::shared::StoreShared;
+use crate::task::Weight;
+use crate::write_tx::WriteTx;
+use crate::writer_handle::WriterHandle;
 
 /// Jobs per transaction.
-const STEP: usize = 1_000;
+const STEP_JOBS: usize = 1_000;
 
-/// A job's place in a listing: time and number.
-type Place = (i64, i64);
+/// A job's position in a listing: time and `seq`.
+type ListPosition = (i64, i64);
 
-/// Before every place.
-const START: Place = (i64::MIN, 0);
+/// Before every position.
+const START: ListPosition = (i64::MIN, 0);
 
-/// Which jobs of a queue a walk visits. Both walks end at what was there when they began, so that
-/// jobs that come or die meanwhile do not keep them going.
+/// The jobs of a queue that an operation visits. Only jobs that exist when the operation begins are
+/// visited, so jobs that are added meanwhile cannot keep it running.
 #[derive(Debug, Clone, Copy)]
 enum Listing {
     Waiting,
     Dead,
 }
 
-/// One step of a walk.
+/// Result of one transaction of an operation.
 #[derive(Debug, Clone, Copy)]
 struct Step {
     affected: u64,
-    /// Where to go on; `None` at the end.
-    next: Option<Place>,
+    /// Where the next step continues; `None` at the end.
+    next: Option<ListPosition>,
 }
 
-/// What is done to one job: queue, place in the listing; `true` if it was.
-trait Change: Fn(&mut Tx<'_>, i64, Place) -> Outcome<bool> + Copy + Send + 'static {}
+/// Changes one job, given its queue id and position; returns whether it changed.
+trait Change:
+    Fn(&mut WriteTx<'_>, i64, ListPosition) -> StoreResult<bool> + Copy + Send + 'static
+{
+}
 
-impl<F: Fn(&mut Tx<'_>, i64, Place) -> Outcome<bool> + Copy + Send + 'static> Change for F {}
+impl<F: Fn(&mut WriteTx<'_>, i64, ListPosition) -> StoreResult<bool> + Copy + Send + 'static> Change
+    for F
+{
+}
 
-impl SqliteBackend {
-    /// Does what an operator wants; how many jobs or queues changed.
-    pub(crate) async fn intervene(&self, operation: Operation<'_>) -> Result<u64> {
+/// Executes operations through the writer thread.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Operator<'a> {
+    pub(crate) shared: &'a StoreShared,
+    pub(crate) writer: &'a WriterHandle,
+}
+
+impl Operator<'_> {
+    /// Executes an operation; returns how many jobs or queues it changed.
+    pub(crate) async fn operate(self, operation: Operation<'_>) -> Result<u64> {
         match operation {
             Operation::Replay { queue, jobs, due } => {
                 let due = due.resolve(self.shared.clock.now());
-                let replay = move |tx: &mut Tx<'_>, q, place| replay(tx, q, place, due);
+                let replay = move |tx: &mut WriteTx<'_>, q, position| replay(tx, q, position, due);
                 self.change_dead("replay", queue, jobs, replay).await
             }
             Operation::Remove { queue, jobs } => {
@@ -54,61 +69,63 @@ impl SqliteBackend {
             Operation::Resume { queue } => {
                 let affected = self.pause("resume", queue, false).await?;
                 let now = self.shared.clock.now();
-                self.shared.switchboard.send(vec![(queue.clone(), now)]);
+                self.shared.listeners.wake(queue, now);
                 Ok(affected)
             }
             Operation::Purge { queue } => {
-                let waiting = self.walk("purge", Listing::Waiting, queue, purge).await?;
-                Ok(waiting + self.walk("purge", Listing::Dead, queue, remove).await?)
+                let waiting = self.change_all("purge", Listing::Waiting, queue, purge).await?;
+                Ok(waiting + self.change_all("purge", Listing::Dead, queue, remove).await?)
             }
             operation => {
-                Err(Failure::unknown(&operation).into_error("operate", &self.shared.config.path))
+                Err(StoreError::unsupported(&operation)
+                    .into_error("operate", &self.shared.config.path))
             }
         }
     }
 
-    async fn pause(&self, name: &'static str, queue: &QueueName, paused: bool) -> Result<u64> {
+    async fn pause(self, operation: &'static str, queue: &QueueName, paused: bool) -> Result<u64> {
         let queue = queue.clone();
-        self.submitter.submit(name, Weight::ONE, move |tx| pause(tx, &queue, paused)).await
+        self.writer.submit(operation, Weight::ONE, move |tx| set_paused(tx, &queue, paused)).await
     }
 
     async fn change_dead(
-        &self,
-        name: &'static str,
+        self,
+        operation: &'static str,
         queue: &QueueName,
         jobs: Option<&[JobId]>,
         change: impl Change,
     ) -> Result<u64> {
         let Some(jobs) = jobs else {
-            return self.walk(name, Listing::Dead, queue, change).await;
+            return self.change_all(operation, Listing::Dead, queue, change).await;
         };
         let mut affected = 0;
-        for chunk in jobs.chunks(STEP) {
+        for chunk in jobs.chunks(STEP_JOBS) {
             let (queue, ids) = (queue.clone(), chunk.to_vec());
-            let work = move |tx: &mut Tx<'_>| change_these(tx, &queue, &ids, change);
-            affected += self.submitter.submit(name, Weight::items(chunk.len()), work).await?;
+            let work = move |tx: &mut WriteTx<'_>| change_by_id(tx, &queue, &ids, change);
+            affected += self.writer.submit(operation, Weight::items(chunk.len()), work).await?;
         }
         Ok(affected)
     }
 
-    /// Changes every job of a listing, some per transaction.
-    async fn walk(
-        &self,
-        name: &'static str,
+    /// Changes all jobs of a listing, `STEP_JOBS` per transaction.
+    async fn change_all(
+        self,
+        operation: &'static str,
         listing: Listing,
         queue: &QueueName,
         change: impl Change,
     ) -> Result<u64> {
-        let of = queue.clone();
-        let end = move |tx: &mut Tx<'_>| end(tx, listing, &of);
-        let Some(end) = self.submitter.submit(name, Weight::ONE, end).await? else {
+        let queue_name = queue.clone();
+        let end = move |tx: &mut WriteTx<'_>| listing_end(tx, listing, &queue_name);
+        let Some(end) = self.writer.submit(operation, Weight::ONE, end).await? else {
             return Ok(0);
         };
         let (mut affected, mut from) = (0, START);
         loop {
-            let of = queue.clone();
-            let work = move |tx: &mut Tx<'_>| step(tx, listing, &of, from, end, change);
-            let step = self.submitter.submit(name, Weight::items(STEP), work).await?;
+            let queue_name = queue.clone();
+            let work =
+                move |tx: &mut WriteTx<'_>| step(tx, listing, &queue_name, from, end, change);
+            let step = self.writer.submit(operation, Weight::items(STEP_JOBS), work).await?;
             affected += step.affected;
             match step.next {
                 Some(next) => from = next,
@@ -118,64 +135,68 @@ impl SqliteBackend {
     }
 }
 
-/// Where a walk that begins now ends; `None` if there is nothing to visit.
-fn end(tx: &mut Tx<'_>, listing: Listing, queue: &QueueName) -> Outcome<Option<i64>> {
+/// The largest `seq` (waiting) or time of death (dead) of a listing; `None` if it is empty.
+fn listing_end(
+    tx: &mut WriteTx<'_>,
+    listing: Listing,
+    queue: &QueueName,
+) -> StoreResult<Option<i64>> {
     let Some(q) = tx.find_queue(queue)? else {
         return Ok(None);
     };
     match listing {
         Listing::Waiting => Ok(Some(tx.last_seq())),
         Listing::Dead => {
-            let mut latest = tx.prepare(&tx.sql.latest_death)?;
-            Ok(latest.query_row([q], |row| row.get(0)).optional()?)
+            let mut latest_died = tx.prepare(&tx.statements.latest_died)?;
+            Ok(latest_died.query_row([q], |row| row.get(0)).optional()?)
         }
     }
 }
 
 fn step(
-    tx: &mut Tx<'_>,
+    tx: &mut WriteTx<'_>,
     listing: Listing,
     queue: &QueueName,
-    (at, seq): Place,
+    (at, seq): ListPosition,
     end: i64,
     change: impl Change,
-) -> Outcome<Step> {
+) -> StoreResult<Step> {
     let Some(q) = tx.find_queue(queue)? else {
         return Ok(Step { affected: 0, next: None });
     };
     let sql = match listing {
-        Listing::Waiting => &tx.sql.due_after,
-        Listing::Dead => &tx.sql.dead_after,
+        Listing::Waiting => &tx.statements.due_after,
+        Listing::Dead => &tx.statements.dead_after,
     };
-    let places: Vec<Place> = tx
+    let positions: Vec<ListPosition> = tx
         .prepare(sql)?
-        .query_map([q, at, seq, end, STEP as i64], |row| Ok((row.get(0)?, row.get(1)?)))?
+        .query_map([q, at, seq, end, STEP_JOBS as i64], |row| Ok((row.get(0)?, row.get(1)?)))?
         .collect::<rusqlite::Result<_>>()?;
-    let next = places.last().copied().filter(|_| places.len() == STEP);
+    let next = positions.last().copied().filter(|_| positions.len() == STEP_JOBS);
     let mut affected = 0;
-    for place in places {
-        affected += u64::from(change(tx, q, place)?);
+    for position in positions {
+        affected += u64::from(change(tx, q, position)?);
     }
     Ok(Step { affected, next })
 }
 
-fn change_these(
-    tx: &mut Tx<'_>,
+fn change_by_id(
+    tx: &mut WriteTx<'_>,
     queue: &QueueName,
     ids: &[JobId],
     change: impl Change,
-) -> Outcome<u64> {
+) -> StoreResult<u64> {
     let Some(q) = tx.find_queue(queue)? else {
         return Ok(0);
     };
     let mut affected = 0;
     for id in ids {
-        let found: Option<(i64, i64, i64)> = tx
-            .prepare(&tx.sql.dead_by_id)?
+        let dead_row: Option<(i64, i64, i64)> = tx
+            .prepare(&tx.statements.dead_by_id)?
             .query_row([id.to_bytes()], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
             .optional()?;
-        if let Some((seq, due, of)) = found
-            && of == q
+        if let Some((seq, due, job_queue)) = dead_row
+            && job_queue == q
         {
             affected += u64::from(change(tx, q, (due, seq))?);
         }
@@ -183,37 +204,42 @@ fn change_these(
     Ok(affected)
 }
 
-/// Makes a dead job live again; `false` if its key is live.
-fn replay(tx: &mut Tx<'_>, q: i64, (_, seq): Place, due: Timestamp) -> Outcome<bool> {
-    if tx.prepare(&tx.sql.revive_job)?.execute([seq, due.as_millis()])? == 0 {
+/// Moves a dead job back to its queue; `false` if another job with its key is live.
+fn replay(
+    tx: &mut WriteTx<'_>,
+    q: i64,
+    (_, seq): ListPosition,
+    due: Timestamp,
+) -> StoreResult<bool> {
+    if tx.prepare(&tx.statements.replay_job)?.execute([seq, due.as_millis()])? == 0 {
         return Ok(false);
     }
-    tx.prepare(&tx.sql.remove_dead)?.execute([seq])?;
-    tx.wait(q, due, seq)?;
+    tx.prepare(&tx.statements.remove_dead)?.execute([seq])?;
+    tx.add_due(q, due, seq)?;
     Ok(true)
 }
 
-/// Removes a dead job for good.
-fn remove(tx: &mut Tx<'_>, q: i64, (_, seq): Place) -> Outcome<bool> {
-    let removed = tx.prepare(&tx.sql.remove_dead)?.execute([seq])? == 1;
+/// Deletes a dead job.
+fn remove(tx: &mut WriteTx<'_>, q: i64, (_, seq): ListPosition) -> StoreResult<bool> {
+    let removed = tx.prepare(&tx.statements.remove_dead)?.execute([seq])? == 1;
     tx.totals(q).removed += u64::from(removed);
     Ok(removed)
 }
 
-/// Removes a waiting job for good.
-fn purge(tx: &mut Tx<'_>, q: i64, (at, seq): Place) -> Outcome<bool> {
-    tx.unwait(q, at, seq)?;
-    tx.prepare(&tx.sql.remove_job)?.execute([seq])?;
+/// Deletes a waiting job.
+fn purge(tx: &mut WriteTx<'_>, q: i64, (at, seq): ListPosition) -> StoreResult<bool> {
+    tx.remove_due(q, at, seq)?;
+    tx.prepare(&tx.statements.remove_job)?.execute([seq])?;
     tx.totals(q).removed += 1;
     Ok(true)
 }
 
-/// Stops or resumes claims of a queue; how many queues changed.
-fn pause(tx: &mut Tx<'_>, queue: &QueueName, paused: bool) -> Outcome<u64> {
-    // A queue may be paused before its first job comes.
-    let q = if paused { Some(tx.queue(queue)?) } else { tx.find_queue(queue)? };
+/// Pauses or resumes a queue; returns how many queues changed.
+fn set_paused(tx: &mut WriteTx<'_>, queue: &QueueName, paused: bool) -> StoreResult<u64> {
+    // A queue may be paused before its first job is scheduled.
+    let q = if paused { Some(tx.find_or_add_queue(queue)?) } else { tx.find_queue(queue)? };
     let Some(q) = q else {
         return Ok(0);
     };
-    Ok(tx.prepare(&tx.sql.pause_queue)?.execute([q, i64::from(paused)])? as u64)
+    Ok(tx.prepare(&tx.statements.pause_queue)?.execute([q, i64::from(paused)])? as u64)
 }

@@ -1,107 +1,103 @@
-//! Connections that read, so that looking never waits for writing.
+//! The pool of connections that only read, so that reads never wait for writes.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use dq_core::sync::lock;
 use dq_core::{Error, ErrorKind, Result, Timestamp};
 use rusqlite::Connection;
 use tokio::sync::Semaphore;
 
 use crate::connection::open_reader;
-use crate::error::{Failure, Outcome};
-use crate::shared::Shared;
-use crate::sql::Sql;
+use crate::error::{StoreError, StoreResult, closed};
+use crate::shared::StoreShared;
+use crate::statements::Statements;
 
-/// Connections at once.
+/// Connections that may read at once.
 const READERS: usize = 4;
 
-/// What a reader sees: one consistent moment of the store.
+/// A read transaction: one consistent snapshot of the store.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct View<'c> {
+pub(crate) struct ReadTx<'c> {
     pub(crate) conn: &'c Connection,
-    pub(crate) sql: &'c Sql,
+    pub(crate) statements: &'c Statements,
     pub(crate) now: Timestamp,
 }
 
-/// What a look at the store brought.
+/// Result of a read.
 #[derive(Debug)]
-pub(crate) enum Look<T> {
-    Seen(T),
-    /// A lease has ended that is still in the tables: have the writer give it back, then look
-    /// again.
-    Lapsed,
+pub(crate) enum ReadResult<T> {
+    Value(T),
+    /// The tables hold a lapsed lease, which the writer must return to its queue first. A reader
+    /// cannot write.
+    LapsedLease,
 }
 
-/// A pool of connections that read.
+/// A pool of read-only connections.
 #[derive(Debug)]
-pub(crate) struct Readers {
-    shared: Arc<Shared>,
-    turns: Arc<Semaphore>,
+pub(crate) struct ReaderPool {
+    shared: Arc<StoreShared>,
+    permits: Arc<Semaphore>,
     idle: Arc<Mutex<Vec<Connection>>>,
 }
 
-impl Readers {
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, turns: Arc::new(Semaphore::new(READERS)), idle: Arc::default() }
+impl ReaderPool {
+    pub(crate) fn new(shared: Arc<StoreShared>) -> Self {
+        Self { shared, permits: Arc::new(Semaphore::new(READERS)), idle: Arc::default() }
     }
 
-    /// Has `look` done on a thread that may block.
-    pub(crate) async fn look<T: Send + 'static>(
+    /// Runs `query` in a read transaction on a blocking thread.
+    pub(crate) async fn read<T: Send + 'static>(
         &self,
         operation: &'static str,
-        look: impl FnOnce(View<'_>) -> Outcome<T> + Send + 'static,
-    ) -> Result<Look<T>> {
-        let turn = Arc::clone(&self.turns).acquire_owned().await.map_err(|_| {
-            Error::new(ErrorKind::Closed, "the store has been closed").operation(operation)
-        })?;
+        query: impl FnOnce(ReadTx<'_>) -> StoreResult<T> + Send + 'static,
+    ) -> Result<ReadResult<T>> {
+        let permit =
+            Arc::clone(&self.permits).acquire_owned().await.map_err(|_| closed(operation))?;
         let (shared, idle) = (Arc::clone(&self.shared), Arc::clone(&self.idle));
-        let looked = tokio::task::spawn_blocking(move || {
-            // The turn ends with the look and not with the caller's patience: a thread that blocks
-            // cannot be called off.
-            let _turn = turn;
+        let result = tokio::task::spawn_blocking(move || {
+            // The permit is held until the read ends, even if the caller stops waiting: a blocking
+            // thread cannot be cancelled.
+            let _permit = permit;
             let conn = match lock(&idle).pop() {
                 Some(conn) => conn,
                 None => open_reader(&shared.config)?,
             };
-            let seen = in_one_moment(&conn, &shared, look)?;
+            let value = in_read_tx(&conn, &shared, query)?;
             lock(&idle).push(conn);
-            Ok::<_, Failure>(seen)
+            Ok::<_, StoreError>(value)
         });
-        match looked.await {
-            Ok(looked) => {
-                looked.map_err(|failure| failure.into_error(operation, &self.shared.config.path))
+        match result.await {
+            Ok(result) => {
+                result.map_err(|error| error.into_error(operation, &self.shared.config.path))
             }
-            Err(error) => Err(Error::new(ErrorKind::Internal, "a read was broken off")
+            Err(error) => Err(Error::new(ErrorKind::Internal, "a read was aborted")
                 .source(error)
                 .operation(operation)),
         }
     }
 
-    /// Waits for those who read and closes their connections.
+    /// Waits for running reads and closes the connections.
     pub(crate) async fn close(&self) {
-        // All turns at once: nobody is reading any more.
-        let all = self.turns.acquire_many(READERS as u32).await;
-        self.turns.close();
+        // With all permits acquired no read is running.
+        let all = self.permits.acquire_many(READERS as u32).await;
+        self.permits.close();
         lock(&self.idle).clear();
         drop(all);
     }
 }
 
-/// The transaction is short: while it is open the log cannot be reused.
-fn in_one_moment<T>(
+/// Runs `query` in a short transaction: while one is open, the write-ahead log cannot be reused.
+fn in_read_tx<T>(
     conn: &Connection,
-    shared: &Shared,
-    look: impl FnOnce(View<'_>) -> Outcome<T>,
-) -> Outcome<Look<T>> {
-    let tx = conn.unchecked_transaction()?;
-    let view = View { conn: &tx, sql: &shared.sql, now: shared.clock.now() };
-    let lapsed = tx.prepare_cached(&shared.sql.has_lapsed)?.exists([view.now.as_millis()])?;
+    shared: &StoreShared,
+    query: impl FnOnce(ReadTx<'_>) -> StoreResult<T>,
+) -> StoreResult<ReadResult<T>> {
+    let transaction = conn.unchecked_transaction()?;
+    let statements = &shared.statements;
+    let tx = ReadTx { conn: &transaction, statements, now: shared.clock.now() };
+    let lapsed = tx.conn.prepare_cached(&statements.has_lapsed)?.exists([tx.now.as_millis()])?;
     if lapsed {
-        return Ok(Look::Lapsed);
+        return Ok(ReadResult::LapsedLease);
     }
-    look(view).map(Look::Seen)
-}
-
-fn lock(idle: &Mutex<Vec<Connection>>) -> MutexGuard<'_, Vec<Connection>> {
-    // Connections are pushed and popped whole.
-    idle.lock().unwrap_or_else(PoisonError::into_inner)
+    query(tx).map(ReadResult::Value)
 }

@@ -1,4 +1,4 @@
-//! From rows to jobs, and what to do with rows that are no jobs.
+//! Conversion of rows to jobs, and of invalid rows to errors.
 
 use bytes::Bytes;
 use dq_core::{
@@ -7,22 +7,21 @@ use dq_core::{
 use rusqlite::types::ValueRef;
 use rusqlite::{Result, Row};
 
-/// Where the columns that follow those of the job begin.
+/// Index of the first column after those of the job.
 const AFTER_JOB: usize = 10;
 
-/// The columns `seq` and the time that a listing is ordered by.
-pub(crate) fn place(row: &Row<'_>) -> Result<(i64, i64)> {
+/// The columns `seq` and the time by which a listing is ordered.
+pub(crate) fn position(row: &Row<'_>) -> Result<(i64, i64)> {
     Ok((row.get(AFTER_JOB)?, row.get(AFTER_JOB + 1)?))
 }
 
-/// The name of a queue, or why it is none: SQLite takes any bytes for text.
+/// The name of a queue, or why it is invalid: SQLite stores any bytes as text.
 pub(crate) fn queue_name(stored: ValueRef<'_>) -> std::result::Result<QueueName, String> {
-    let name = stored.as_str().map_err(|error| format!("the queue name is no text: {error}"))?;
-    QueueName::new(name).map_err(|error| error.message().to_owned())
+    let name = stored.as_str().map_err(|error| format!("the queue name is not UTF-8: {error}"))?;
+    QueueName::new(name).map_err(|error| error.what().to_owned())
 }
 
-/// The job of a row, or why it is none: rows written by hand or by other programs may hold
-/// anything.
+/// The job of a row, or why the row is invalid: rows that other programs wrote may hold anything.
 pub(crate) fn job(row: &Row<'_>, queue: &QueueName) -> std::result::Result<Job, String> {
     let text = |error: rusqlite::Error| error.to_string();
     let key = row.get::<_, Option<String>>(1).map_err(text)?;
@@ -30,7 +29,7 @@ pub(crate) fn job(row: &Row<'_>, queue: &QueueName) -> std::result::Result<Job, 
     let headers = match row.get::<_, Option<String>>(8).map_err(text)? {
         None => Headers::new(),
         Some(json) => serde_json::from_str(&json)
-            .map_err(|error| format!("the headers are not a JSON object of text: {error}"))?,
+            .map_err(|error| format!("the headers are not a JSON object of strings: {error}"))?,
     };
     Ok(Job {
         id: JobId::from_bytes(row.get(0).map_err(text)?),
@@ -51,8 +50,8 @@ fn payload(row: &Row<'_>) -> Result<Bytes> {
     Ok(Bytes::copy_from_slice(row.get_ref(9)?.as_bytes()?))
 }
 
-/// The job of a row for looking at: what cannot be read is left out.
-fn job_leniently(row: &Row<'_>, queue: &QueueName) -> Job {
+/// The job of a row for display: columns that cannot be read get default values.
+fn job_or_defaults(row: &Row<'_>, queue: &QueueName) -> Job {
     job(row, queue).unwrap_or_else(|_| Job {
         id: JobId::from_bytes(row.get(0).unwrap_or_default()),
         queue: queue.clone(),
@@ -68,32 +67,33 @@ fn job_leniently(row: &Row<'_>, queue: &QueueName) -> Job {
     })
 }
 
-/// Headers as they are stored: nothing for none.
+/// Headers as they are stored: NULL if there are none.
 pub(crate) fn encode_headers(headers: &Headers) -> Option<String> {
-    let encode = || serde_json::to_string(headers).expect("a map of text to text is always JSON");
+    let encode =
+        || serde_json::to_string(headers).expect("a map of strings to strings is always JSON");
     (!headers.is_empty()).then(encode)
 }
 
-/// The view of a live job that waits.
+/// The view of a waiting job.
 pub(crate) fn waiting(row: &Row<'_>, queue: &QueueName, now: Timestamp) -> JobView {
-    let job = job_leniently(row, queue);
+    let job = job_or_defaults(row, queue);
     let state = if job.due > now { JobState::Scheduled } else { JobState::Ready };
     JobView { job, state, leased_until: None, dead: None }
 }
 
-/// The view of a job that is leased until then.
+/// The view of a job that is leased until `until`.
 pub(crate) fn running(row: &Row<'_>, queue: &QueueName, until: i64) -> JobView {
-    let mut job = job_leniently(row, queue);
-    // The present lease is written to the job only when it ends.
+    let mut job = job_or_defaults(row, queue);
+    // The delivery of the current lease is added to the row only when the lease ends.
     job.deliveries = job.deliveries.saturating_add(1);
     let leased_until = Some(Timestamp::from_millis(until));
     JobView { job, state: JobState::Running, leased_until, dead: None }
 }
 
-/// The view of a dead job; its kind and message follow its place.
+/// The view of a dead job.
 pub(crate) fn dead(row: &Row<'_>, queue: &QueueName) -> Result<JobView> {
-    let job = job_leniently(row, queue);
-    let kind = DeadKind::from_name(row.get_ref(AFTER_JOB + 2)?.as_str()?);
+    let job = job_or_defaults(row, queue);
+    let kind = DeadKind::from_word(row.get_ref(AFTER_JOB + 2)?.as_str()?);
     let reason = DeadReason { kind, message: row.get(AFTER_JOB + 3)? };
     let died = Timestamp::from_millis(row.get(AFTER_JOB + 1)?);
     Ok(JobView { job, state: JobState::Dead, leased_until: None, dead: Some((reason, died)) })

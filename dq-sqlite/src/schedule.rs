@@ -1,4 +1,4 @@
-//! Schedule, cancel and reschedule.
+//! Schedule, cancel and reschedule, one job at a time.
 
 use dq_core::{
     Cancelled, JobId, JobRef, NewJob, Receipt, Reschedule, Rescheduled, Scheduled, Target,
@@ -6,20 +6,20 @@ use dq_core::{
 };
 use rusqlite::{OptionalExtension, Row, params};
 
-use crate::error::Outcome;
+use crate::error::StoreResult;
 use crate::row::encode_headers;
-use crate::tx::Tx;
+use crate::write_tx::WriteTx;
 
-/// A live job as far as conflicts need it.
+/// The columns of a live job that a conflict is decided by.
 #[derive(Debug, Clone, Copy)]
-struct Present {
+struct LiveJob {
     seq: i64,
     id: JobId,
     due: Timestamp,
     q: i64,
 }
 
-impl Present {
+impl LiveJob {
     fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
         Ok(Self {
             seq: row.get(0)?,
@@ -33,57 +33,64 @@ impl Present {
         Receipt { id: self.id, due: self.due }
     }
 
-    /// A live job that does not wait is leased.
-    fn is_running(&self, tx: &Tx<'_>) -> Outcome<bool> {
-        let mut waits = tx.prepare(&tx.sql.is_due)?;
-        Ok(!waits.exists([self.q, self.due.as_millis(), self.seq])?)
+    /// A live job that is not in the `due` table is leased.
+    fn is_running(&self, tx: &WriteTx<'_>) -> StoreResult<bool> {
+        let mut is_due = tx.prepare(&tx.statements.is_due)?;
+        Ok(!is_due.exists([self.q, self.due.as_millis(), self.seq])?)
     }
 }
 
-/// Stores one job, or says which one has its id or key.
-pub(crate) fn schedule(tx: &mut Tx<'_>, job: &NewJob) -> Outcome<Scheduled> {
-    let q = tx.queue(&job.queue)?;
+/// Stores a job, or resolves a conflict with the job that has its id or key.
+pub(crate) fn schedule(tx: &mut WriteTx<'_>, job: &NewJob) -> StoreResult<Scheduled> {
+    let q = tx.find_or_add_queue(&job.queue)?;
     let due = job.due.resolve(tx.now);
-    if let Some(due) = dead(tx, job.id)? {
+    if let Some(due) = dead_job_due(tx, job.id)? {
         return Ok(Scheduled::Kept(Receipt { id: job.id, due }));
     }
-    // Then the insertion, then the questions: conflicts are rare, and the unique indexes know.
+    // Insert first and query only after a conflict: conflicts are rare, and the unique indexes
+    // detect them.
     if insert(tx, q, job, due)? {
         return Ok(Scheduled::Created(Receipt { id: job.id, due }));
     }
-    if let Some(present) = by_id(tx, job.id)? {
-        let running = present.is_running(tx)?;
-        let receipt = present.receipt();
+    if let Some(existing) = by_id(tx, job.id)? {
+        let running = existing.is_running(tx)?;
+        let receipt = existing.receipt();
         return Ok(if running {
             Scheduled::AlreadyRunning(receipt)
         } else {
             Scheduled::Kept(receipt)
         });
     }
-    replace(tx, q, job, due)
+    resolve_key_conflict(tx, q, job, due)
 }
 
-/// Settles a conflict of keys.
-fn replace(tx: &mut Tx<'_>, q: i64, job: &NewJob, due: Timestamp) -> Outcome<Scheduled> {
+/// Resolves a conflict of keys by the job's `on_conflict` policy.
+fn resolve_key_conflict(
+    tx: &mut WriteTx<'_>,
+    q: i64,
+    job: &NewJob,
+    due: Timestamp,
+) -> StoreResult<Scheduled> {
     let key = job.key.as_ref().map(|key| key.as_str());
-    let present = tx.prepare(&tx.sql.job_by_key)?.query_row(params![q, key], Present::read)?;
-    if present.is_running(tx)? {
-        return Ok(Scheduled::AlreadyRunning(present.receipt()));
+    let existing =
+        tx.prepare(&tx.statements.job_by_key)?.query_row(params![q, key], LiveJob::read)?;
+    if existing.is_running(tx)? {
+        return Ok(Scheduled::AlreadyRunning(existing.receipt()));
     }
-    if !job.on_conflict.replaces(present.due, due) {
-        return Ok(Scheduled::Kept(present.receipt()));
+    if !job.on_conflict.replaces(existing.due, due) {
+        return Ok(Scheduled::Kept(existing.receipt()));
     }
-    tx.unwait(q, present.due.as_millis(), present.seq)?;
-    tx.prepare(&tx.sql.remove_job)?.execute([present.seq])?;
+    tx.remove_due(q, existing.due.as_millis(), existing.seq)?;
+    tx.prepare(&tx.statements.remove_job)?.execute([existing.seq])?;
     tx.totals(q).replaced += 1;
     insert(tx, q, job, due)?;
     Ok(Scheduled::Replaced(Receipt { id: job.id, due }))
 }
 
-/// `false` if another job has the id or the key.
-fn insert(tx: &mut Tx<'_>, q: i64, job: &NewJob, due: Timestamp) -> Outcome<bool> {
+/// Inserts a job; `false` if another live job has its id or key.
+fn insert(tx: &mut WriteTx<'_>, q: i64, job: &NewJob, due: Timestamp) -> StoreResult<bool> {
     let seq = tx.next_seq();
-    let inserted = tx.prepare(&tx.sql.add_job)?.execute(params![
+    let inserted = tx.prepare(&tx.statements.add_job)?.execute(params![
         seq,
         job.id.to_bytes(),
         q,
@@ -97,60 +104,65 @@ fn insert(tx: &mut Tx<'_>, q: i64, job: &NewJob, due: Timestamp) -> Outcome<bool
     if inserted == 0 {
         return Ok(false);
     }
-    tx.take_seq();
-    tx.wait(q, due, seq)?;
+    tx.advance_seq();
+    tx.add_due(q, due, seq)?;
     tx.totals(q).created += 1;
     Ok(true)
 }
 
-/// Takes one job back.
-pub(crate) fn cancel(tx: &mut Tx<'_>, job: &JobRef) -> Outcome<Cancelled> {
-    let Some(present) = find(tx, job)? else {
+/// Cancels one job, unless it is running.
+pub(crate) fn cancel(tx: &mut WriteTx<'_>, job: &JobRef) -> StoreResult<Cancelled> {
+    let Some(existing) = find(tx, job)? else {
         return Ok(Cancelled::NotFound);
     };
-    if !tx.unwait(present.q, present.due.as_millis(), present.seq)? {
+    if !tx.remove_due(existing.q, existing.due.as_millis(), existing.seq)? {
         return Ok(Cancelled::AlreadyRunning);
     }
-    tx.prepare(&tx.sql.remove_job)?.execute([present.seq])?;
-    tx.totals(present.q).cancelled += 1;
+    tx.prepare(&tx.statements.remove_job)?.execute([existing.seq])?;
+    tx.totals(existing.q).cancelled += 1;
     Ok(Cancelled::Cancelled)
 }
 
-/// Moves one job in time.
-pub(crate) fn reschedule(tx: &mut Tx<'_>, wish: &Reschedule) -> Outcome<Rescheduled> {
-    let Some(present) = find(tx, &wish.job)? else {
+/// Changes the due time of one job, unless it is running.
+pub(crate) fn reschedule(tx: &mut WriteTx<'_>, change: &Reschedule) -> StoreResult<Rescheduled> {
+    let Some(existing) = find(tx, &change.job)? else {
         return Ok(Rescheduled::NotFound);
     };
-    if !tx.unwait(present.q, present.due.as_millis(), present.seq)? {
+    if !tx.remove_due(existing.q, existing.due.as_millis(), existing.seq)? {
         return Ok(Rescheduled::AlreadyRunning);
     }
-    let due = wish.due.resolve(tx.now);
-    tx.prepare(&tx.sql.move_job)?.execute([present.seq, due.as_millis()])?;
-    tx.wait(present.q, due, present.seq)?;
-    Ok(Rescheduled::Moved(Receipt { id: present.id, due }))
+    let due = change.due.resolve(tx.now);
+    tx.prepare(&tx.statements.reschedule_job)?.execute([existing.seq, due.as_millis()])?;
+    tx.add_due(existing.q, due, existing.seq)?;
+    Ok(Rescheduled::Moved(Receipt { id: existing.id, due }))
 }
 
-/// The live job that is meant.
-fn find(tx: &mut Tx<'_>, job: &JobRef) -> Outcome<Option<Present>> {
+/// Finds the live job that `job` refers to.
+fn find(tx: &mut WriteTx<'_>, job: &JobRef) -> StoreResult<Option<LiveJob>> {
     let Some(q) = tx.find_queue(&job.queue)? else {
         return Ok(None);
     };
     match &job.target {
-        Target::Id(id) => Ok(by_id(tx, *id)?.filter(|present| present.q == q)),
+        Target::Id(id) => Ok(by_id(tx, *id)?.filter(|existing| existing.q == q)),
         Target::Key(key) => Ok(tx
-            .prepare(&tx.sql.job_by_key)?
-            .query_row(params![q, key.as_str()], Present::read)
+            .prepare(&tx.statements.job_by_key)?
+            .query_row(params![q, key.as_str()], LiveJob::read)
             .optional()?),
     }
 }
 
-fn by_id(tx: &Tx<'_>, id: JobId) -> Outcome<Option<Present>> {
-    Ok(tx.prepare(&tx.sql.job_by_id)?.query_row([id.to_bytes()], Present::read).optional()?)
+fn by_id(tx: &WriteTx<'_>, id: JobId) -> StoreResult<Option<LiveJob>> {
+    Ok(tx
+        .prepare(&tx.statements.job_by_id)?
+        .query_row([id.to_bytes()], LiveJob::read)
+        .optional()?)
 }
 
-/// When the dead job with this id was due.
-fn dead(tx: &Tx<'_>, id: JobId) -> Outcome<Option<Timestamp>> {
-    let due =
-        tx.prepare(&tx.sql.dead_by_id)?.query_row([id.to_bytes()], |row| row.get(1)).optional()?;
+/// The due time of the dead job with this id.
+fn dead_job_due(tx: &WriteTx<'_>, id: JobId) -> StoreResult<Option<Timestamp>> {
+    let due = tx
+        .prepare(&tx.statements.dead_by_id)?
+        .query_row([id.to_bytes()], |row| row.get(1))
+        .optional()?;
     Ok(due.map(Timestamp::from_millis))
 }

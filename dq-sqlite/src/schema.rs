@@ -1,83 +1,89 @@
-//! The format of the tables: made, recognised, and brought up to date.
+//! Creates and migrates the tables, and checks their format.
 //!
-//! The format's number lives in a table of ours and not in `user_version`, because the file may be
-//! somebody else's with our tables beside theirs.
+//! The number of the format is stored in a table of the backend and not in `user_version`, which
+//! belongs to the application if the file is its own database.
 
 use dq_core::ErrorKind;
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 
-use crate::error::{Failure, Outcome};
+use crate::error::{StoreError, StoreResult};
 
-/// Each step brings a file from the format before to the one with its number, counted from 1. A
-/// step that was released is never changed.
-const STEPS: [&str; 2] =
+/// Migrations, each from the previous format to the one with its number, counted from 1. The
+/// statements of a released migration never change.
+const MIGRATIONS: [&str; 2] =
     [include_str!("schema/1_tables.sql"), include_str!("schema/2_schedule_view.sql")];
 
-/// The format that this version writes.
-pub(crate) const FORMAT: i64 = STEPS.len() as i64;
+/// Number of tables with the prefix.
+const TABLES: i64 = 6;
 
-/// Marks files that hold nothing but our tables, for `file(1)` and the curious: "dqjb".
+/// The format that this version writes.
+pub(crate) const FORMAT: i64 = MIGRATIONS.len() as i64;
+
+/// Application id of files that hold only the backend's tables, as shown by `file(1)`: "dqjb".
 const APPLICATION_ID: i32 = 0x6471_6a62;
 
-/// Makes the tables, or brings them up to date, or refuses what is not ours.
-pub(crate) fn ensure(conn: &mut Connection, prefix: &str) -> Outcome<()> {
+/// Creates or migrates the tables.
+///
+/// # Errors
+/// `Incompatible` for foreign tables with the same names and for a newer format.
+pub(crate) fn ensure(conn: &mut Connection, prefix: &str) -> StoreResult<()> {
     if format(conn, prefix)? == FORMAT {
         return Ok(());
     }
-    // Immediate, and the format read again: another process may be doing the same.
+    // Another process may migrate at the same time, so the format is read again under the lock.
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
     if is_empty(&tx)? {
         tx.pragma_update(None, "application_id", APPLICATION_ID)?;
     }
     let from = format(&tx, prefix)?;
-    for (number, step) in (1..).zip(STEPS).skip_while(|(number, _)| *number <= from) {
-        tx.execute_batch(&step.replace("{p}", prefix))?;
+    for (number, migration) in (1..).zip(MIGRATIONS).skip_while(|(number, _)| *number <= from) {
+        tx.execute_batch(&migration.replace("{p}", prefix))?;
         tx.execute(&format!("UPDATE {prefix}meta SET format = ?1"), [number])?;
     }
     tx.commit()?;
     if from > 0 && from < FORMAT {
-        tracing::info!(from, to = FORMAT, "brought the tables up to date");
+        tracing::info!(from, to = FORMAT, "migrated the tables");
     }
     Ok(())
 }
 
-/// The format of the file; 0 if our tables are absent.
-fn format(conn: &Connection, prefix: &str) -> Outcome<i64> {
-    let ours: i64 = conn.query_row(
+/// The format of the file; 0 if the backend's tables are absent.
+fn format(conn: &Connection, prefix: &str) -> StoreResult<i64> {
+    let tables: i64 = conn.query_row(
         "SELECT count(*) FROM sqlite_schema WHERE name IN (?1 || 'meta', ?1 || 'queue', \
          ?1 || 'job', ?1 || 'due', ?1 || 'lease', ?1 || 'dead')",
         [prefix],
         |row| row.get(0),
     )?;
-    if ours == 0 {
+    if tables == 0 {
         return Ok(0);
     }
     let format = conn
         .query_row(&format!("SELECT format FROM {prefix}meta WHERE one = 1"), [], |row| row.get(0))
         .optional();
     match format {
-        Ok(Some(format)) if ours == 6 => accept(format),
-        _ => Err(Failure::new(
+        Ok(Some(format)) if tables == TABLES => check_format(format),
+        _ => Err(StoreError::new(
             ErrorKind::Incompatible,
-            format!("the file has tables whose names begin with {prefix:?} and that are not ours"),
+            format!("the file has tables named {prefix}… that dq-sqlite did not create"),
             "choose another `table_prefix`, or another file",
         )),
     }
 }
 
-/// Refuses formats that this version does not know.
-pub(crate) fn accept(format: i64) -> Outcome<i64> {
+/// Returns the format, or `Incompatible` if this version does not support it.
+pub(crate) fn check_format(format: i64) -> StoreResult<i64> {
     if (1..=FORMAT).contains(&format) {
         return Ok(format);
     }
-    Err(Failure::new(
+    Err(StoreError::new(
         ErrorKind::Incompatible,
-        format!("the tables have format {format}; this version knows 1 to {FORMAT}"),
-        "a newer version of dq-sqlite has used this file: upgrade this program too",
+        format!("the tables have format {format}; this version supports 1 to {FORMAT}"),
+        "a newer version of dq-sqlite has used this file: upgrade dq-sqlite in this program",
     ))
 }
 
-/// Whether nothing has been stored in the file yet.
+/// Whether the database has no tables yet.
 pub(crate) fn is_empty(conn: &Connection) -> rusqlite::Result<bool> {
     conn.query_row("SELECT count(*) = 0 FROM sqlite_schema", [], |row| row.get(0))
 }
@@ -87,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn is_made_once_and_recognised_afterwards() {
+    fn tables_are_created_once_and_recognised_afterwards() {
         let mut conn = Connection::open_in_memory().unwrap();
         assert_eq!(format(&conn, "dq_").unwrap(), 0);
         ensure(&mut conn, "dq_").unwrap();
@@ -98,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn two_prefixes_live_in_one_file() {
+    fn one_file_can_hold_two_prefixes() {
         let mut conn = Connection::open_in_memory().unwrap();
         ensure(&mut conn, "a_").unwrap();
         ensure(&mut conn, "b_").unwrap();
@@ -106,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_of_others_under_our_names_are_refused() {
+    fn foreign_tables_with_the_same_names_are_refused() {
         let mut conn = Connection::open_in_memory().unwrap();
         conn.execute_batch("CREATE TABLE dq_job (x)").unwrap();
         assert_eq!(ensure(&mut conn, "dq_").unwrap_err().kind, ErrorKind::Incompatible);

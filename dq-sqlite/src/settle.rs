@@ -1,86 +1,81 @@
-//! How leases end.
+//! Settle: ends leases with a verdict.
 
 use dq_core::{DeadReason, Lease, Settled, Settlement, Timestamp, Verdict};
 use rusqlite::{OptionalExtension, params};
 
-use crate::error::{Failure, Outcome};
-use crate::tx::Tx;
+use crate::error::{StoreError, StoreResult};
+use crate::write_tx::WriteTx;
 
-/// Ends one lease with its verdict.
-pub(crate) fn settle(tx: &mut Tx<'_>, settlement: &Settlement) -> Outcome<Settled> {
-    let Some((q, seq)) = end(tx, &settlement.lease)? else {
+/// Ends one lease and applies its verdict to the job. `Stale` if the lease is no longer held.
+pub(crate) fn settle(tx: &mut WriteTx<'_>, settlement: &Settlement) -> StoreResult<Settled> {
+    let Some((q, seq)) = end_lease(tx, &settlement.lease)? else {
         return Ok(Settled::Stale);
     };
     match &settlement.verdict {
         Verdict::Done => {
-            tx.prepare(&tx.sql.remove_job)?.execute([seq])?;
+            tx.prepare(&tx.statements.remove_job)?.execute([seq])?;
             tx.totals(q).done += 1;
         }
         Verdict::Skip => {
-            tx.prepare(&tx.sql.remove_job)?.execute([seq])?;
+            tx.prepare(&tx.statements.remove_job)?.execute([seq])?;
             tx.totals(q).skipped += 1;
         }
-        Verdict::Retry(due) => come_again(tx, q, seq, due.resolve(tx.now), 1)?,
-        Verdict::Snooze(due) => come_again(tx, q, seq, due.resolve(tx.now), 0)?,
-        Verdict::Dead { reason, failed } => bury(tx, seq, reason, i64::from(*failed), 1)?,
-        Verdict::Release { started: true } => tx.hand_back(q, seq, 0)?,
-        Verdict::Release { started: false } => undo(tx, q, seq)?,
-        verdict => return Err(Failure::unknown(verdict)),
+        Verdict::Retry(due) => requeue(tx, q, seq, due.resolve(tx.now), 1)?,
+        Verdict::Snooze(due) => requeue(tx, q, seq, due.resolve(tx.now), 0)?,
+        Verdict::Dead { reason, failed } => move_to_dead(tx, seq, reason, i64::from(*failed), 1)?,
+        Verdict::Release { started: true } => tx.release_job(q, seq, 0)?,
+        Verdict::Release { started: false } => release_unstarted(tx, q, seq)?,
+        verdict => return Err(StoreError::unsupported(verdict)),
     }
     Ok(Settled::Accepted)
 }
 
-/// Ends a lease if it is still held, and gives the numbers of queue and job.
-fn end(tx: &mut Tx<'_>, lease: &Lease) -> Outcome<Option<(i64, i64)>> {
+/// Ends a lease if it is still held. Returns the ids `q` and `seq` of queue and job.
+fn end_lease(tx: &mut WriteTx<'_>, lease: &Lease) -> StoreResult<Option<(i64, i64)>> {
     let Some(q) = tx.find_queue(&lease.queue)? else {
         return Ok(None);
     };
-    // Tokens are counted up in an i64; a larger one was never given out.
+    // Tokens come from an i64 counter; a larger one was never issued.
     let Ok(token) = i64::try_from(lease.token.0) else {
         return Ok(None);
     };
     let seq = tx
-        .prepare(&tx.sql.end_lease)?
+        .prepare(&tx.statements.end_lease)?
         .query_row(params![lease.job.to_bytes(), q, token], |row| row.get(0))
         .optional()?;
     Ok(seq.map(|seq| (q, seq)))
 }
 
-/// The numbers of queue and job of a lease, if it is still held.
-pub(crate) fn held(tx: &mut Tx<'_>, lease: &Lease) -> Outcome<Option<(i64, i64)>> {
-    let Some(queue) = tx.find_queue(&lease.queue)? else {
-        return Ok(None);
-    };
-    let found: Option<(i64, i64, i64)> = tx
-        .prepare(&tx.sql.held_lease)?
-        .query_row([lease.job.to_bytes()], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
-        .optional()?;
-    Ok(found
-        .filter(|(_, q, token)| *q == queue && token.unsigned_abs() == lease.token.0)
-        .map(|(seq, q, _)| (q, seq)))
+/// Returns a job to its queue with a new due time, and adds `attempts` to its count.
+fn requeue(
+    tx: &mut WriteTx<'_>,
+    q: i64,
+    seq: i64,
+    due: Timestamp,
+    attempts: i64,
+) -> StoreResult<()> {
+    tx.prepare(&tx.statements.requeue_job)?.execute([seq, due.as_millis(), attempts])?;
+    tx.add_due(q, due, seq)
 }
 
-fn come_again(tx: &mut Tx<'_>, q: i64, seq: i64, due: Timestamp, attempts: i64) -> Outcome<()> {
-    tx.prepare(&tx.sql.return_job)?.execute([seq, due.as_millis(), attempts])?;
-    tx.wait(q, due, seq)
+/// Returns the job to its queue unchanged. A lease that ends without a start leaves no trace in the
+/// job's row.
+fn release_unstarted(tx: &mut WriteTx<'_>, q: i64, seq: i64) -> StoreResult<()> {
+    let due = tx.prepare(&tx.statements.job_due)?.query_row([seq], |row| row.get(0))?;
+    tx.add_due(q, Timestamp::from_millis(due), seq)
 }
 
-/// As if the lease had never been: the wide row is not touched, since it knows nothing of it.
-fn undo(tx: &mut Tx<'_>, q: i64, seq: i64) -> Outcome<()> {
-    let due = tx.prepare(&tx.sql.job_due)?.query_row([seq], |row| row.get(0))?;
-    tx.wait(q, Timestamp::from_millis(due), seq)
-}
-
-/// Moves a job that neither waits nor runs to the dead.
-pub(crate) fn bury(
-    tx: &mut Tx<'_>,
+/// Moves a job that is neither waiting nor leased to the `dead` table. Adds `attempts` and
+/// `deliveries` to its counts.
+pub(crate) fn move_to_dead(
+    tx: &mut WriteTx<'_>,
     seq: i64,
     reason: &DeadReason,
     attempts: i64,
     deliveries: i64,
-) -> Outcome<()> {
+) -> StoreResult<()> {
     let (kind, died) = (reason.kind.as_str(), tx.now.as_millis());
-    tx.prepare(&tx.sql.bury_job)?.execute(params![
+    tx.prepare(&tx.statements.add_dead)?.execute(params![
         seq,
         attempts,
         deliveries,
@@ -88,6 +83,6 @@ pub(crate) fn bury(
         kind,
         reason.message
     ])?;
-    tx.prepare(&tx.sql.remove_job)?.execute([seq])?;
+    tx.prepare(&tx.statements.remove_job)?.execute([seq])?;
     Ok(())
 }

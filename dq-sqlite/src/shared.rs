@@ -1,21 +1,21 @@
-//! What all parts of an open store share.
+//! State that the backend, the writer thread and the readers share.
 
 use std::sync::Arc;
 
-use dq_core::Clock;
+use dq_core::{Clock, Listeners};
 
 use crate::config::SqliteConfig;
-use crate::sql::Sql;
-use crate::wake::Switchboard;
+use crate::statements::Statements;
 
-/// Tells one store from another.
+/// Identifies a store: 16 random bytes that are written when its tables are created.
 pub(crate) type StoreId = [u8; 16];
 
-/// What the writer, the readers and their callers share.
+/// Shared state of an open store.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct StoreShared {
     pub(crate) config: SqliteConfig,
-    pub(crate) sql: Sql,
+    pub(crate) statements: Statements,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) switchboard: Switchboard,
+    /// Listeners of this process.
+    pub(crate) listeners: Listeners,
 }

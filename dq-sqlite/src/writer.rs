@@ -1,7 +1,8 @@
-//! The one thread that writes: group commit.
+//! The writer thread: group commit.
 //!
-//! While a transaction is being synced to the disk, calls gather in the channel; the next
-//! transaction takes all of them. There is no timer: one caller pays one sync, many share it.
+//! While a transaction is being synced to the disk, tasks accumulate in the channel; the next
+//! transaction takes all of them. There is no timer: a single caller pays one sync per call, and
+//! concurrent callers share one.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,72 +13,80 @@ use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use crate::connection;
-use crate::error::{Failure, Outcome};
+use crate::error::{StoreError, StoreResult};
 use crate::maintenance;
-use crate::shared::{Shared, StoreId};
-use crate::submit::{Answer, Message, Ticket, Weight};
-use crate::tx::{Names, Tx, Wake};
-use crate::wake::{LOOK_EVERY, Neighbours};
+use crate::other_writers::{OtherWriters, notify_all};
+use crate::shared::{StoreId, StoreShared};
+use crate::task::{QueuedTask, SendReply, Weight, WriterMessage};
+use crate::write_tx::{QueueIds, QueueWakeup, WriteTx};
 
-/// A transaction takes no more operations once it has this many, or this many bytes of payloads.
+/// Items of a full transaction.
 const GROUP_ITEMS: usize = 512;
+
+/// Bytes of payloads of a full transaction.
 const GROUP_BYTES: usize = 4 * 1024 * 1024;
 
-/// How long the writer pauses between two transactions while others want to write too. SQLite's
-/// waiters sleep and look; without a pause they would never find the lock free.
-const PAUSE: Duration = Duration::from_millis(1);
+/// How often an idle writer polls for commits of other connections. A poll reads a number in shared
+/// memory and costs a microsecond.
+const POLL_INTERVAL: Duration = Duration::from_millis(25);
 
-/// How long after their last commit others are expected to come again.
-const NEIGHBOURLY: Duration = Duration::from_secs(10);
+/// Pause between two transactions while other connections want to write too. SQLite's waiters sleep
+/// and retry; without a pause they would never find the lock free.
+const YIELD_PAUSE: Duration = Duration::from_millis(1);
 
-/// How long nothing must have been written before maintenance.
-const REST: Duration = Duration::from_millis(200);
+/// How long after their last commit other connections are expected to write again.
+const OTHERS_ACTIVE_FOR: Duration = Duration::from_secs(10);
 
-/// A connection and what is known of its file.
+/// How long after the last write maintenance begins.
+const MAINTENANCE_DELAY: Duration = Duration::from_millis(200);
+
+/// An open connection to the file.
 struct Session {
     conn: Connection,
-    neighbours: Neighbours,
+    other_writers: OtherWriters,
     store: StoreId,
 }
 
 impl Session {
-    fn open(shared: &Shared) -> Outcome<Self> {
+    fn open(shared: &StoreShared) -> StoreResult<Self> {
         let conn = connection::open_writer(&shared.config)?;
-        let neighbours = Neighbours::meet(&conn)?;
-        let store = conn.query_row(&shared.sql.meta, [], |row| row.get(3))?;
-        Ok(Self { conn, neighbours, store })
+        let other_writers = OtherWriters::observe(&conn)?;
+        let store = conn.query_row(&shared.statements.meta, [], |row| row.get(3))?;
+        Ok(Self { conn, other_writers, store })
     }
 }
 
+/// State of the writer thread.
 pub(crate) struct Writer {
-    shared: Arc<Shared>,
-    messages: Receiver<Message>,
-    /// `None` after a failed commit, until the file could be opened anew.
+    shared: Arc<StoreShared>,
+    messages: Receiver<WriterMessage>,
+    /// `None` after a failed commit, until the file is open again.
     session: Option<Session>,
-    names: Names,
-    waiting: VecDeque<Ticket>,
+    queue_ids: QueueIds,
+    pending: VecDeque<QueuedTask>,
     closing: Option<oneshot::Sender<()>>,
-    neighbour_seen: Option<Instant>,
-    /// Whether others may have committed what listeners have not been told. Kept until they have
-    /// been: SQLite tells of a commit once, and whoever asked may fail for another reason.
-    untold: bool,
+    others_last_seen: Option<Instant>,
+    /// Whether listeners still have to be notified of a commit of others. Kept until they are:
+    /// SQLite reports a commit once, and the transaction that observed it may fail.
+    listeners_outdated: bool,
     last_write: Instant,
-    /// Whether maintenance may have something to do.
-    untidy: bool,
+    /// Whether maintenance may have pages to free.
+    needs_maintenance: bool,
 }
 
 impl Writer {
-    /// Opens the file and then works until it is told to close or nobody is left to tell it.
+    /// Opens the file, reports the result to `opened`, and runs tasks until the store is closed or
+    /// all senders are dropped.
     pub(crate) fn run(
-        shared: Arc<Shared>,
-        messages: Receiver<Message>,
-        opened: oneshot::Sender<Outcome<StoreId>>,
+        shared: Arc<StoreShared>,
+        messages: Receiver<WriterMessage>,
+        opened: oneshot::Sender<StoreResult<StoreId>>,
     ) {
         let session = match Session::open(&shared) {
             Ok(session) => session,
-            Err(failure) => {
-                // Whoever opened the store has gone: then nobody misses it.
-                let _ = opened.send(Err(failure));
+            Err(error) => {
+                // The caller may have stopped waiting.
+                let _ = opened.send(Err(error));
                 return;
             }
         };
@@ -88,22 +97,22 @@ impl Writer {
             shared,
             messages,
             session: Some(session),
-            names: Names::default(),
-            waiting: VecDeque::new(),
+            queue_ids: QueueIds::default(),
+            pending: VecDeque::new(),
             closing: None,
-            neighbour_seen: None,
-            untold: false,
+            others_last_seen: None,
+            listeners_outdated: false,
             last_write: Instant::now(),
-            untidy: true,
+            needs_maintenance: true,
         };
-        writer.work();
+        writer.run_tasks();
     }
 
-    fn work(mut self) {
+    fn run_tasks(mut self) {
         while self.wait() {
             self.gather();
-            while !self.waiting.is_empty() {
-                self.transact();
+            while !self.pending.is_empty() {
+                self.run_transaction();
             }
             if self.closing.is_some() {
                 break;
@@ -112,105 +121,107 @@ impl Writer {
         self.close();
     }
 
-    /// Waits for work, looking around now and then if anybody profits from it; `false` when all
-    /// callers are gone.
+    /// Waits for a message. Meanwhile it polls if there are listeners or maintenance is due.
+    /// Returns `false` when all senders are dropped.
     fn wait(&mut self) -> bool {
         loop {
-            let message = if self.untidy || self.shared.switchboard.is_used() {
-                self.messages.recv_timeout(LOOK_EVERY)
+            let message = if self.needs_maintenance || !self.shared.listeners.is_empty() {
+                self.messages.recv_timeout(POLL_INTERVAL)
             } else {
                 self.messages.recv().map_err(RecvTimeoutError::from)
             };
             match message {
                 Ok(message) => {
-                    self.take(message);
+                    self.accept(message);
                     return true;
                 }
-                Err(RecvTimeoutError::Timeout) => self.look_around(),
+                Err(RecvTimeoutError::Timeout) => self.poll(),
                 Err(RecvTimeoutError::Disconnected) => return false,
             }
         }
     }
 
-    fn take(&mut self, message: Message) {
+    fn accept(&mut self, message: WriterMessage) {
         match message {
-            Message::Work(ticket) => self.waiting.push_back(ticket),
-            Message::Look => {}
-            Message::Close(done) => self.closing = Some(done),
+            WriterMessage::Task(task) => self.pending.push_back(task),
+            WriterMessage::ListenerAdded => {}
+            WriterMessage::Close(done) => self.closing = Some(done),
         }
     }
 
-    /// Takes what has gathered in the channel, up to one transaction's worth.
+    /// Takes tasks from the channel until one transaction is full.
     fn gather(&mut self) {
         let mut sum = Weight::default();
-        for ticket in &self.waiting {
-            sum.add(ticket.weight);
+        for task in &self.pending {
+            sum.add(task.weight);
         }
         while !fills_a_transaction(sum) && self.closing.is_none() {
             let Ok(message) = self.messages.try_recv() else {
                 break;
             };
-            if let Message::Work(ticket) = &message {
-                sum.add(ticket.weight);
+            if let WriterMessage::Task(task) = &message {
+                sum.add(task.weight);
             }
-            self.take(message);
+            self.accept(message);
         }
-        // From here on they no longer count against the channel's bound.
-        for ticket in &mut self.waiting {
-            ticket.permit = None;
+        // Taken tasks no longer count against the channel's bound.
+        for task in &mut self.pending {
+            task.slot = None;
         }
     }
 
-    /// One transaction over the work in hand. What is left after a failure has its turn in the
-    /// next.
-    fn transact(&mut self) {
-        let mut answers = Vec::with_capacity(self.waiting.len());
-        let outcome = self.attempt(&mut answers);
+    /// Runs one transaction over the pending tasks. After a failure the remaining tasks stay pending
+    /// for the next transaction.
+    fn run_transaction(&mut self) {
+        let mut replies = Vec::with_capacity(self.pending.len());
+        let result = self.try_transaction(&mut replies);
         self.last_write = Instant::now();
-        self.untidy = true;
-        match outcome {
-            Ok(wakes) => {
-                self.shared.switchboard.send(wakes);
-                answers.into_iter().for_each(|answer| answer(None));
-            }
-            Err(failure) => {
-                self.names.forget();
-                tracing::warn!(%failure, calls = answers.len(), "a transaction failed");
-                answers.into_iter().for_each(|answer| answer(Some(&failure)));
-            }
-        }
-        self.tell_of_neighbours();
-        self.make_way();
-    }
-
-    fn attempt(&mut self, answers: &mut Vec<Answer>) -> Outcome<Vec<Wake>> {
-        let done = self.begin().and_then(|()| self.fill(answers));
-        match done {
-            Ok(wakes) => self.commit().map(|()| wakes),
-            Err(failure) => {
-                self.roll_back();
-                if answers.is_empty() {
-                    answers.extend(self.waiting.drain(..).map(|ticket| ticket.task.refuse()));
+        self.needs_maintenance = true;
+        match result {
+            Ok(wakeups) => {
+                for (queue, due) in wakeups {
+                    self.shared.listeners.wake(&queue, due);
                 }
-                Err(failure)
+                replies.into_iter().for_each(|reply| reply(None));
+            }
+            Err(error) => {
+                self.queue_ids.clear();
+                tracing::warn!(%error, calls = replies.len(), "a transaction failed");
+                replies.into_iter().for_each(|reply| reply(Some(&error)));
+            }
+        }
+        self.notify_of_other_writers();
+        self.yield_to_other_writers();
+    }
+
+    fn try_transaction(&mut self, replies: &mut Vec<SendReply>) -> StoreResult<Vec<QueueWakeup>> {
+        let result = self.begin().and_then(|()| self.run_pending(replies));
+        match result {
+            Ok(wakeups) => self.commit().map(|()| wakeups),
+            Err(error) => {
+                self.roll_back();
+                if replies.is_empty() {
+                    replies.extend(self.pending.drain(..).map(|task| task.task.reject()));
+                }
+                Err(error)
             }
         }
     }
 
-    fn fill(&mut self, answers: &mut Vec<Answer>) -> Outcome<Vec<Wake>> {
+    fn run_pending(&mut self, replies: &mut Vec<SendReply>) -> StoreResult<Vec<QueueWakeup>> {
         let conn = &self.session.as_ref().expect("a transaction was begun on it").conn;
         let now = self.shared.clock.now();
-        let tx = Tx::begin(conn, &self.shared.sql, &mut self.names, now)?;
-        work_off(tx, &mut self.waiting, answers)
+        let tx = WriteTx::begin(conn, &self.shared.statements, &mut self.queue_ids, now)?;
+        run_until_failure(tx, &mut self.pending, replies)
     }
 
-    fn commit(&mut self) -> Outcome<()> {
+    fn commit(&mut self) -> StoreResult<()> {
         let conn = &self.session.as_ref().expect("a transaction was begun on it").conn;
         execute(conn, "COMMIT").map_err(|error| {
-            // After a failed sync the pages in memory may not be those on the disk: never go on
-            // with this connection.
+            // After a failed sync the page cache may differ from the disk, so this connection must
+            // not be used again.
             self.session = None;
-            Failure::from(error).of_commit()
+            StoreError::from(error).of_commit()
         })
     }
 
@@ -218,92 +229,94 @@ impl Writer {
         let Some(Session { conn, .. }) = &self.session else {
             return;
         };
-        // No transaction is open if it never began, or if SQLite has rolled it back by itself.
+        // No transaction is open if BEGIN failed, or if SQLite has rolled back by itself.
         if !conn.is_autocommit() && conn.execute_batch("ROLLBACK").is_err() {
             self.session = None;
         }
     }
 
-    /// Opens a transaction, and the file first if need be.
-    fn begin(&mut self) -> Outcome<()> {
+    /// Begins a transaction, and opens the file first if necessary.
+    fn begin(&mut self) -> StoreResult<()> {
         self.reopen()?;
         let conn = &self.session.as_ref().expect("it was just opened").conn;
         execute(conn, "BEGIN IMMEDIATE")?;
-        self.look_for_neighbours();
+        self.detect_other_writers();
         Ok(())
     }
 
-    /// Opens the file again if it was given up.
-    fn reopen(&mut self) -> Outcome<()> {
+    /// Opens the file again after a failed commit.
+    fn reopen(&mut self) -> StoreResult<()> {
         if self.session.is_none() {
             self.session = Some(Session::open(&self.shared)?);
-            // Of what was committed meanwhile the new connection knows nothing.
-            self.untold = true;
+            // A new connection does not report commits from before it was opened.
+            self.listeners_outdated = true;
         }
         Ok(())
     }
 
-    fn look_for_neighbours(&mut self) {
+    fn detect_other_writers(&mut self) {
         let Some(session) = &mut self.session else {
             return;
         };
-        // A look that fails is made up for by the next one.
-        if session.neighbours.have_written(&session.conn).unwrap_or(false) {
-            self.neighbour_seen = Some(Instant::now());
-            self.untold = true;
+        // After an error the next poll detects the commit.
+        if session.other_writers.have_committed(&session.conn).unwrap_or(false) {
+            self.others_last_seen = Some(Instant::now());
+            self.listeners_outdated = true;
         }
     }
 
-    fn tell_of_neighbours(&mut self) {
-        let Some(session) = self.session.as_ref().filter(|_| self.untold) else {
+    fn notify_of_other_writers(&mut self) {
+        let Some(session) = self.session.as_ref().filter(|_| self.listeners_outdated) else {
             return;
         };
-        match self.shared.switchboard.send_all(&session.conn, &self.shared.sql) {
-            Ok(()) => self.untold = false,
-            Err(failure) => {
-                tracing::debug!(%failure, "listeners were not told of a commit of others");
+        match notify_all(&self.shared.listeners, &session.conn, &self.shared.statements) {
+            Ok(()) => self.listeners_outdated = false,
+            Err(error) => {
+                tracing::debug!(%error, "listeners could not be notified of another connection's commit");
             }
         }
     }
 
-    /// Lets other processes write, if there are any and more work is waiting here.
-    fn make_way(&mut self) {
-        let neighbourly = self.neighbour_seen.is_some_and(|seen| seen.elapsed() < NEIGHBOURLY);
-        if !neighbourly {
+    /// Leaves the write lock free for a moment if other connections write too and more tasks are
+    /// waiting here.
+    fn yield_to_other_writers(&mut self) {
+        let others_active =
+            self.others_last_seen.is_some_and(|seen| seen.elapsed() < OTHERS_ACTIVE_FOR);
+        if !others_active {
             return;
         }
         if let Ok(message) = self.messages.try_recv() {
-            self.take(message);
-            std::thread::sleep(PAUSE);
+            self.accept(message);
+            std::thread::sleep(YIELD_PAUSE);
             self.gather();
         }
     }
 
-    /// What is done while there is no work.
-    fn look_around(&mut self) {
+    /// Runs while there are no tasks: detects commits of others and frees pages.
+    fn poll(&mut self) {
         if self.reopen().is_err() {
-            // Whoever calls next is told why. Until then only listeners profit from trying.
-            self.untidy = false;
+            // The next call reports the error. Until then only listeners are a reason to retry.
+            self.needs_maintenance = false;
             return;
         }
-        self.look_for_neighbours();
-        self.tell_of_neighbours();
-        if self.untidy && self.last_write.elapsed() >= REST {
-            self.tidy();
+        self.detect_other_writers();
+        self.notify_of_other_writers();
+        if self.needs_maintenance && self.last_write.elapsed() >= MAINTENANCE_DELAY {
+            self.maintain();
         }
     }
 
-    fn tidy(&mut self) {
+    fn maintain(&mut self) {
         let Some(session) = &self.session else {
             return;
         };
-        // Busy or full: no harm, the next write makes the file untidy again.
-        self.untidy = maintenance::turn(&session.conn).unwrap_or(false);
+        // After an error (busy, disk full) the next write sets the flag again.
+        self.needs_maintenance = maintenance::vacuum_step(&session.conn).unwrap_or(false);
     }
 
     fn close(mut self) {
         if let Some(Session { conn, .. }) = self.session.take() {
-            // With others at work the log stays; they or the next to open will copy it.
+            // Fails while other connections are active; they or the next one checkpoint the log.
             let _ = conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
             drop(conn);
         }
@@ -314,25 +327,25 @@ impl Writer {
     }
 }
 
-/// Runs the work in hand inside one transaction, up to the first failure: a full disk makes SQLite
-/// undo the whole transaction, so the rest has its turn in the next. Work that fills a transaction
-/// has one of its own, since it is what most likely does not fit on the disk.
-fn work_off(
-    mut tx: Tx<'_>,
-    waiting: &mut VecDeque<Ticket>,
-    answers: &mut Vec<Answer>,
-) -> Outcome<Vec<Wake>> {
-    while let Some(ticket) = waiting.pop_front() {
-        let alone = fills_a_transaction(ticket.weight);
-        if alone && !answers.is_empty() {
-            waiting.push_front(ticket);
+/// Runs pending tasks in one transaction, up to the first failure: a full disk makes SQLite roll
+/// back the whole transaction, so the remaining tasks run in the next one. A task that fills a
+/// transaction runs alone, since it is the most likely one not to fit on the disk.
+fn run_until_failure(
+    mut tx: WriteTx<'_>,
+    pending: &mut VecDeque<QueuedTask>,
+    replies: &mut Vec<SendReply>,
+) -> StoreResult<Vec<QueueWakeup>> {
+    while let Some(task) = pending.pop_front() {
+        let alone = fills_a_transaction(task.weight);
+        if alone && !replies.is_empty() {
+            pending.push_front(task);
             break;
         }
-        let (answer, failure) = ticket.task.run(&mut tx);
-        answers.push(answer);
-        if let Some(failure) = failure {
-            // Whose call it was has an answer of its own.
-            return Err(failure.of_another_call());
+        let (reply, error) = task.task.run(&mut tx);
+        replies.push(reply);
+        if let Some(error) = error {
+            // The failed call replies with its own error; this one is for the others.
+            return Err(error.of_another_call());
         }
         if alone {
             break;

@@ -1,4 +1,4 @@
-//! What may lie at the path, and what the answer is.
+//! Opening files of all kinds: older and newer formats, foreign files, full and locked files.
 
 mod common;
 
@@ -6,7 +6,7 @@ use std::fs;
 use std::time::Duration;
 
 use bytes::Bytes;
-use common::{Bed, claim, queue, settle, stats};
+use common::{Fixture, claim, queue, settle, stats};
 use dq_core::{
     Backend, DeadKind, Due, ErrorKind, JobRef, JobState, NewJob, Operation, Severity, Verdict,
 };
@@ -15,15 +15,15 @@ use dq_sqlite::{Durability, SqliteBackend, SqliteConfig};
 
 #[tokio::test]
 async fn jobs_tokens_and_totals_survive_reopening() {
-    let bed = Bed::new();
-    let backend = bed.open().await;
-    let (stays, runs) = (bed.keyed("stays", Duration::from_secs(1)), bed.job(Due::NOW));
+    let fixture = Fixture::new();
+    let backend = fixture.open().await;
+    let (stays, runs) = (fixture.keyed("stays", Duration::from_secs(1)), fixture.job(Due::NOW));
     let _ = backend.schedule(vec![stays.clone(), runs]).await.unwrap();
     let first = claim(&backend, 1).await.jobs.remove(0);
     backend.close().await.unwrap();
 
-    let backend = bed.open().await;
-    // The lease survives too, and can be settled by whoever holds its token.
+    let backend = fixture.open().await;
+    // The lease survives too, and any process with its token can settle it.
     settle(&backend, &first, Verdict::Retry(Due::NOW)).await;
     let second = claim(&backend, 1).await.jobs.remove(0);
     assert!(second.token > first.token);
@@ -36,13 +36,13 @@ async fn jobs_tokens_and_totals_survive_reopening() {
 }
 
 #[tokio::test]
-async fn an_older_format_is_brought_up_to_date_with_all_its_jobs() {
-    let bed = Bed::new();
-    let conn = Connection::open(bed.path()).unwrap();
+async fn an_older_format_is_migrated_with_all_its_jobs() {
+    let fixture = Fixture::new();
+    let conn = Connection::open(fixture.path()).unwrap();
     conn.execute_batch(include_str!("fixtures/format-1.sql")).unwrap();
     drop(conn);
 
-    let backend = bed.open().await;
+    let backend = fixture.open().await;
     let stats = stats(&backend).await;
     assert_eq!((stats.ready, stats.dead), (1, 1));
     let job = claim(&backend, 9).await.jobs.remove(0);
@@ -52,8 +52,8 @@ async fn an_older_format_is_brought_up_to_date_with_all_its_jobs() {
     assert_eq!(backend.operate(replay).await.unwrap().affected, 1);
     let revived = claim(&backend, 9).await.jobs.remove(0);
     assert_eq!(&revived.job.payload[..], [0, 255]);
-    // What the newer format brought is there.
-    let conn = Connection::open(bed.path()).unwrap();
+    // The view of the newer format exists.
+    let conn = Connection::open(fixture.path()).unwrap();
     let listed: i64 =
         conn.query_row("SELECT count(*) FROM dq_schedule_v1", [], |row| row.get(0)).unwrap();
     assert_eq!(listed, 2);
@@ -61,38 +61,38 @@ async fn an_older_format_is_brought_up_to_date_with_all_its_jobs() {
 
 #[tokio::test]
 async fn a_newer_format_is_refused_at_opening_and_while_open() {
-    let bed = Bed::new();
-    let backend = bed.open().await;
-    let conn = Connection::open(bed.path()).unwrap();
+    let fixture = Fixture::new();
+    let backend = fixture.open().await;
+    let conn = Connection::open(fixture.path()).unwrap();
     conn.execute("UPDATE dq_meta SET format = 1000", []).unwrap();
-    let error = backend.schedule(vec![bed.job(Due::NOW)]).await.unwrap_err();
+    let error = backend.schedule(vec![fixture.job(Due::NOW)]).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Incompatible);
-    let error = bed.refused(&bed.config()).await;
+    let error = fixture.open_error(&fixture.config()).await;
     assert_eq!(error.kind(), ErrorKind::Incompatible);
     assert!(error.message().contains("1000"), "{error}");
 }
 
 #[tokio::test]
-async fn a_file_that_is_no_database_is_refused_and_left_alone() {
-    let bed = Bed::new();
+async fn a_file_that_is_not_a_database_is_refused_and_unchanged() {
+    let fixture = Fixture::new();
     let text = "dear diary, ".repeat(1_000);
-    fs::write(bed.path(), &text).unwrap();
-    let error = bed.refused(&bed.config()).await;
+    fs::write(fixture.path(), &text).unwrap();
+    let error = fixture.open_error(&fixture.config()).await;
     assert_eq!(error.kind(), ErrorKind::Incompatible);
-    assert!(error.message().contains("jobs.db"), "{error}");
-    assert_eq!(fs::read_to_string(bed.path()).unwrap(), text);
+    assert!(error.what().contains("jobs.db"), "{error}");
+    assert_eq!(fs::read_to_string(fixture.path()).unwrap(), text);
 }
 
 #[tokio::test]
-async fn the_tables_live_beside_those_of_the_user() {
-    let bed = Bed::new();
-    let conn = Connection::open(bed.path()).unwrap();
+async fn the_tables_can_be_added_to_an_application_database() {
+    let fixture = Fixture::new();
+    let conn = Connection::open(fixture.path()).unwrap();
     conn.execute_batch(
         "PRAGMA application_id = 7; PRAGMA user_version = 42; CREATE TABLE orders (id)",
     )
     .unwrap();
-    let backend = bed.open().await;
-    let _ = backend.schedule(vec![bed.job(Due::NOW)]).await.unwrap();
+    let backend = fixture.open().await;
+    let _ = backend.schedule(vec![fixture.job(Due::NOW)]).await.unwrap();
     assert_eq!(claim(&backend, 1).await.jobs.len(), 1);
     let pragma = |name| conn.pragma_query_value(None, name, |row| row.get::<_, i64>(0)).unwrap();
     assert_eq!((pragma("application_id"), pragma("user_version")), (7, 42));
@@ -101,37 +101,37 @@ async fn the_tables_live_beside_those_of_the_user() {
 }
 
 #[tokio::test]
-async fn tables_of_the_users_under_our_names_are_refused_and_another_prefix_helps() {
-    let bed = Bed::new();
-    let conn = Connection::open(bed.path()).unwrap();
+async fn foreign_tables_with_the_same_names_are_refused_and_another_prefix_works() {
+    let fixture = Fixture::new();
+    let conn = Connection::open(fixture.path()).unwrap();
     conn.execute_batch("CREATE TABLE dq_meta (format TEXT); CREATE TABLE dq_job (x)").unwrap();
-    let mut config = bed.config();
-    assert_eq!(bed.refused(&config).await.kind(), ErrorKind::Incompatible);
+    let mut config = fixture.config();
+    assert_eq!(fixture.open_error(&config).await.kind(), ErrorKind::Incompatible);
     config.table_prefix = "jobs_".to_owned();
-    let backend = SqliteBackend::open(&config, &bed.environment()).await.unwrap();
-    let _ = backend.schedule(vec![bed.job(Due::NOW)]).await.unwrap();
+    let backend = SqliteBackend::open(&config, &fixture.environment()).await.unwrap();
+    let _ = backend.schedule(vec![fixture.job(Due::NOW)]).await.unwrap();
     assert_eq!(stats(&backend).await.ready, 1);
 }
 
 #[tokio::test]
-async fn paths_that_cannot_be_files_are_refused() {
-    let bed = Bed::new();
-    let missing = SqliteConfig::new(bed.dir.path().join("nowhere").join("jobs.db"));
-    let error = bed.refused(&missing).await;
+async fn paths_that_are_not_files_are_refused() {
+    let fixture = Fixture::new();
+    let missing = SqliteConfig::new(fixture.dir.path().join("nowhere").join("jobs.db"));
+    let error = fixture.open_error(&missing).await;
     assert_eq!(error.kind(), ErrorKind::Config);
-    assert!(error.message().contains("nowhere"), "{error}");
-    let directory = SqliteConfig::new(bed.dir.path());
-    assert_eq!(bed.refused(&directory).await.kind(), ErrorKind::Config);
-    assert_eq!(bed.refused(&SqliteConfig::new("")).await.kind(), ErrorKind::Config);
+    assert!(error.what().contains("nowhere"), "{error}");
+    let directory = SqliteConfig::new(fixture.dir.path());
+    assert_eq!(fixture.open_error(&directory).await.kind(), ErrorKind::Config);
+    assert_eq!(fixture.open_error(&SqliteConfig::new("")).await.kind(), ErrorKind::Config);
 }
 
 #[tokio::test]
-async fn a_full_file_is_said_to_be_full_and_can_be_drained() {
-    let bed = Bed::new();
-    let mut config = bed.config();
+async fn a_full_file_is_reported_as_full_and_can_be_drained() {
+    let fixture = Fixture::new();
+    let mut config = fixture.config();
     config.size_limit_mib = Some(1);
-    let backend = SqliteBackend::open(&config, &bed.environment()).await.unwrap();
-    let large = || NewJob { payload: Bytes::from(vec![7; 100_000]), ..bed.job(Due::NOW) };
+    let backend = SqliteBackend::open(&config, &fixture.environment()).await.unwrap();
+    let large = || NewJob { payload: Bytes::from(vec![7; 100_000]), ..fixture.job(Due::NOW) };
     let mut stored = 0;
     let error = loop {
         match backend.schedule(vec![large()]).await {
@@ -152,39 +152,39 @@ async fn a_full_file_is_said_to_be_full_and_can_be_drained() {
 }
 
 #[tokio::test]
-async fn a_locked_file_is_unavailable_after_the_timeout() {
-    let bed = Bed::new();
-    let mut config = bed.config();
+async fn a_locked_file_is_unavailable_after_the_busy_timeout() {
+    let fixture = Fixture::new();
+    let mut config = fixture.config();
     config.busy_timeout = Duration::from_millis(1);
-    let backend = SqliteBackend::open(&config, &bed.environment()).await.unwrap();
-    let other = Connection::open(bed.path()).unwrap();
+    let backend = SqliteBackend::open(&config, &fixture.environment()).await.unwrap();
+    let other = Connection::open(fixture.path()).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
-    let error = backend.schedule(vec![bed.job(Due::NOW)]).await.unwrap_err();
+    let error = backend.schedule(vec![fixture.job(Due::NOW)]).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
-    // Looking does not wait for writing.
+    // Reads do not wait for writes.
     assert_eq!(stats(&backend).await.stored(), 0);
     other.execute_batch("COMMIT").unwrap();
-    assert!(backend.schedule(vec![bed.job(Due::NOW)]).await.unwrap()[0].is_stored());
+    assert!(backend.schedule(vec![fixture.job(Due::NOW)]).await.unwrap()[0].is_stored());
 }
 
 #[tokio::test]
-async fn findings_name_relaxed_durability() {
-    let bed = Bed::new();
-    let mut config = bed.config();
+async fn check_reports_relaxed_durability() {
+    let fixture = Fixture::new();
+    let mut config = fixture.config();
     config.durability = Durability::Relaxed;
-    let backend = SqliteBackend::open(&config, &bed.environment()).await.unwrap();
+    let backend = SqliteBackend::open(&config, &fixture.environment()).await.unwrap();
     let findings = backend.check().await;
     let relaxed = findings.iter().find(|finding| finding.code == "sqlite.relaxed-durability");
     assert_eq!(relaxed.unwrap().severity, Severity::Info);
 }
 
 #[tokio::test]
-async fn a_dead_job_read_through_a_new_process_names_its_reason() {
-    let bed = Bed::new();
-    let conn = Connection::open(bed.path()).unwrap();
+async fn the_reason_of_a_dead_job_survives_reopening() {
+    let fixture = Fixture::new();
+    let conn = Connection::open(fixture.path()).unwrap();
     conn.execute_batch(include_str!("fixtures/format-1.sql")).unwrap();
     drop(conn);
-    let backend = bed.open().await;
+    let backend = fixture.open().await;
     let id = "01900000-0000-7000-8000-000000000002".parse::<dq_core::JobId>().unwrap();
     let view = backend.get(&JobRef::new(queue(), id)).await.unwrap().unwrap();
     assert_eq!(view.state, JobState::Dead);
@@ -194,11 +194,11 @@ async fn a_dead_job_read_through_a_new_process_names_its_reason() {
 }
 
 #[tokio::test]
-async fn a_name_that_is_none_is_reported_and_leaves_the_others_alone() {
-    let bed = Bed::new();
-    let backend = bed.open().await;
-    let _ = backend.schedule(vec![bed.job(Due::NOW)]).await.unwrap();
-    let conn = Connection::open(bed.path()).unwrap();
+async fn an_invalid_queue_name_is_reported_and_does_not_affect_other_queues() {
+    let fixture = Fixture::new();
+    let backend = fixture.open().await;
+    let _ = backend.schedule(vec![fixture.job(Due::NOW)]).await.unwrap();
+    let conn = Connection::open(fixture.path()).unwrap();
     conn.execute_batch(
         "INSERT INTO dq_queue (name) VALUES ('mail' || char(10)), (CAST(x'ff' AS TEXT)), (x'00');
          INSERT INTO dq_job (seq, id, q, due, created, payload)
@@ -207,7 +207,7 @@ async fn a_name_that_is_none_is_reported_and_leaves_the_others_alone() {
              SELECT seq, q, 1, 1, 'test' FROM dq_job WHERE q > 1;",
     )
     .unwrap();
-    // Their leases have lapsed, so that every transaction meets them.
+    // Their leases have lapsed, so every transaction processes them.
     assert_eq!(claim(&backend, 9).await.jobs.len(), 1);
     let all = backend.stats(&[]).await.unwrap();
     assert_eq!(all.iter().map(|stats| stats.queue.as_str()).collect::<Vec<_>>(), ["mail"]);

@@ -1,34 +1,34 @@
-//! Looks whose caller does not wait for them any more.
+//! Reads whose caller has stopped waiting.
 
 mod common;
 
 use std::time::Duration;
 
-use common::{Bed, queue};
+use common::{Fixture, queue};
 use dq_core::Backend;
 
 /// Connections that read at once.
 const READERS: usize = 4;
 
 #[tokio::test]
-async fn looks_that_were_given_up_keep_their_places_until_they_end() {
-    let bed = Bed::new();
-    let (backend, brake) = bed.open_with_brake().await;
-    brake.hold();
+async fn abandoned_reads_keep_their_permits_until_they_end() {
+    let fixture = Fixture::new();
+    let (backend, blocking_clock) = fixture.open_with_blocking_clock().await;
+    blocking_clock.block();
     let queues = [queue()];
     for _ in 0..3 * READERS {
-        let look = backend.stats(&queues);
-        let given_up = tokio::time::timeout(Duration::from_millis(20), look).await;
-        assert!(given_up.is_err());
+        let read = backend.stats(&queues);
+        let abandoned = tokio::time::timeout(Duration::from_millis(20), read).await;
+        assert!(abandoned.is_err());
     }
-    brake.holds(READERS).await;
+    blocking_clock.wait_for_blocked(READERS).await;
 
     let close = backend.close();
     tokio::pin!(close);
     let closed = tokio::time::timeout(Duration::from_millis(50), close.as_mut()).await;
-    let looking = brake.waiting();
-    brake.release();
-    assert_eq!(looking, READERS);
-    assert!(closed.is_err(), "closed while they still looked");
+    let reading = blocking_clock.blocked_callers();
+    blocking_clock.unblock();
+    assert_eq!(reading, READERS);
+    assert!(closed.is_err(), "closed while reads were running");
     close.await.unwrap();
 }

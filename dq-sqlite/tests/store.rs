@@ -1,11 +1,11 @@
-//! The states of the contract, as the tables keep them.
+//! States and transitions of jobs, as the tables store them.
 
 mod common;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Bed, MINUTE, assert_kind, claim, queue, settle, stats};
+use common::{Fixture, MINUTE, assert_kind, claim, queue, settle, stats};
 use dq_core::{
     Backend, BrowseParams, Cancelled, DeadKind, DeadReason, Due, ErrorKind, Headers, JobRef,
     JobState, NewJob, OnConflict, Operation, Renewal, Renewed, Reschedule, Rescheduled, Scheduled,
@@ -15,10 +15,10 @@ use dq_core::{
 const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::test]
-async fn a_job_lives_through_retry_and_death_and_replay() {
-    let bed = Bed::new();
-    let backend = bed.open().await;
-    let mut new = bed.keyed("order-1", SECOND);
+async fn a_job_can_be_retried_die_and_be_replayed() {
+    let fixture = Fixture::new();
+    let backend = fixture.open().await;
+    let mut new = fixture.keyed("order-1", SECOND);
     new.headers = Headers::from_iter([("content-type", "text/plain")]);
     new.max_attempts = Some(9);
     assert!(backend.schedule(vec![new.clone()]).await.unwrap()[0].is_stored());
@@ -26,13 +26,13 @@ async fn a_job_lives_through_retry_and_death_and_replay() {
     assert!(early.jobs.is_empty());
     assert_eq!(early.next_due, Some(early.now + SECOND));
 
-    bed.clock.advance(SECOND);
+    fixture.clock.advance(SECOND);
     let first = claim(&backend, 1).await.jobs.remove(0);
     assert_eq!((first.job.id, first.job.deliveries, first.job.attempts), (new.id, 1, 0));
     assert_eq!((&first.job.headers, first.job.max_attempts), (&new.headers, Some(9)));
     settle(&backend, &first, Verdict::Retry(Due::After(SECOND))).await;
 
-    bed.clock.advance(SECOND);
+    fixture.clock.advance(SECOND);
     let second = claim(&backend, 1).await.jobs.remove(0);
     assert_eq!((second.job.deliveries, second.job.attempts), (2, 1));
     assert!(second.token > first.token);
@@ -55,14 +55,14 @@ async fn a_job_lives_through_retry_and_death_and_replay() {
 }
 
 #[tokio::test]
-async fn lapsed_leases_are_seen_by_every_call() {
-    let bed = Bed::new();
-    let backend = bed.open().await;
-    let new = bed.keyed("order-1", Due::NOW);
+async fn every_call_takes_lapsed_leases_into_account() {
+    let fixture = Fixture::new();
+    let backend = fixture.open().await;
+    let new = fixture.keyed("order-1", Due::NOW);
     let _ = backend.schedule(vec![new.clone()]).await.unwrap();
     let lost = claim(&backend, 1).await.jobs.remove(0);
     assert_eq!(stats(&backend).await.running, 1);
-    bed.clock.advance(MINUTE);
+    fixture.clock.advance(MINUTE);
 
     assert_eq!(stats(&backend).await.ready, 1);
     let settlement = Settlement { lease: lost.lease(), verdict: Verdict::Done };
@@ -72,7 +72,7 @@ async fn lapsed_leases_are_seen_by_every_call() {
     let again = claim(&backend, 1).await.jobs.remove(0);
     assert_eq!((again.job.deliveries, again.job.losses, again.job.attempts), (2, 1, 0));
     assert_eq!(again.job.due, lost.job.due);
-    bed.clock.advance(MINUTE);
+    fixture.clock.advance(MINUTE);
     let target = JobRef::new(queue(), new.id);
     assert_eq!(backend.cancel(&[target]).await.unwrap(), [Cancelled::Cancelled]);
     assert_eq!(stats(&backend).await.totals.unwrap().cancelled, 1);
@@ -80,9 +80,9 @@ async fn lapsed_leases_are_seen_by_every_call() {
 
 #[tokio::test]
 async fn releases_count_deliveries_only_if_started() {
-    let bed = Bed::new();
-    let backend = bed.open().await;
-    let _ = backend.schedule(vec![bed.job(Due::NOW)]).await.unwrap();
+    let fixture = Fixture::new();
+    let backend = fixture.open().await;
+    let _ = backend.schedule(vec![fixture.job(Due::NOW)]).await.unwrap();
     for (started, deliveries_next) in [(false, 1), (true, 2), (false, 2)] {
         let leased = claim(&backend, 1).await.jobs.remove(0);
         settle(&backend, &leased, Verdict::Release { started }).await;
@@ -93,11 +93,11 @@ async fn releases_count_deliveries_only_if_started() {
 }
 
 #[tokio::test]
-async fn keys_are_settled_by_policy_and_released_by_death() {
-    let bed = Bed::new();
-    let backend = bed.open().await;
-    let first = bed.keyed("k", 2 * SECOND);
-    let policy = |on_conflict, due| NewJob { on_conflict, ..bed.keyed("k", due) };
+async fn key_conflicts_follow_the_policy_and_dead_jobs_release_their_key() {
+    let fixture = Fixture::new();
+    let backend = fixture.open().await;
+    let first = fixture.keyed("k", 2 * SECOND);
+    let policy = |on_conflict, due| NewJob { on_conflict, ..fixture.keyed("k", due) };
     let schedule = async |job: &NewJob| backend.schedule(vec![job.clone()]).await.unwrap()[0];
     assert!(matches!(schedule(&first).await, Scheduled::Created(_)));
     let kept = schedule(&policy(OnConflict::Keep, SECOND)).await;
@@ -124,10 +124,10 @@ async fn keys_are_settled_by_policy_and_released_by_death() {
 }
 
 #[tokio::test]
-async fn jobs_move_in_time_unless_they_run() {
-    let bed = Bed::new();
-    let backend = bed.open().await;
-    let new = bed.job(2 * SECOND);
+async fn waiting_jobs_can_be_rescheduled_and_running_ones_cannot() {
+    let fixture = Fixture::new();
+    let backend = fixture.open().await;
+    let new = fixture.job(2 * SECOND);
     let _ = backend.schedule(vec![new.clone()]).await.unwrap();
     let to = |due| [Reschedule { job: JobRef::new(queue(), new.id), due }];
     let moved = backend.reschedule(&to(Due::NOW)).await.unwrap();
@@ -138,10 +138,10 @@ async fn jobs_move_in_time_unless_they_run() {
 }
 
 #[tokio::test]
-async fn listings_page_in_order_and_keep_equal_times_in_order_of_insertion() {
-    let bed = Bed::new();
-    let backend = bed.open().await;
-    let jobs: Vec<NewJob> = (0..5).map(|_| bed.job(SECOND)).collect();
+async fn pages_are_in_due_order_and_equal_times_in_insertion_order() {
+    let fixture = Fixture::new();
+    let backend = fixture.open().await;
+    let jobs: Vec<NewJob> = (0..5).map(|_| fixture.job(SECOND)).collect();
     let ids: Vec<_> = jobs.iter().map(|job| job.id).collect();
     let _ = backend.schedule(jobs).await.unwrap();
     let (mut seen, mut after) = (Vec::new(), None);
@@ -156,16 +156,16 @@ async fn listings_page_in_order_and_keep_equal_times_in_order_of_insertion() {
         }
     }
     assert_eq!(seen, ids);
-    bed.clock.advance(SECOND);
+    fixture.clock.advance(SECOND);
     let claimed: Vec<_> = claim(&backend, 9).await.jobs.iter().map(|j| j.job.id).collect();
     assert_eq!(claimed, ids);
 }
 
 #[tokio::test]
-async fn paused_queues_give_nothing_and_purge_leaves_what_runs() {
-    let bed = Bed::new();
-    let backend = bed.open().await;
-    let _ = backend.schedule((0..2_500).map(|_| bed.job(Due::NOW)).collect()).await.unwrap();
+async fn paused_queues_yield_no_jobs_and_purge_keeps_running_jobs() {
+    let fixture = Fixture::new();
+    let backend = fixture.open().await;
+    let _ = backend.schedule((0..2_500).map(|_| fixture.job(Due::NOW)).collect()).await.unwrap();
     let queue = queue();
     let affected = async |operation| backend.operate(operation).await.unwrap().affected;
     assert_eq!(affected(Operation::Pause { queue: &queue }).await, 1);
@@ -180,10 +180,10 @@ async fn paused_queues_give_nothing_and_purge_leaves_what_runs() {
 }
 
 #[tokio::test]
-async fn a_dead_job_that_is_named_twice_counts_once() {
-    let bed = Bed::new();
-    let backend = bed.open().await;
-    let _ = backend.schedule(vec![bed.job(Due::NOW), bed.job(Due::NOW)]).await.unwrap();
+async fn a_dead_job_that_is_listed_twice_counts_once() {
+    let fixture = Fixture::new();
+    let backend = fixture.open().await;
+    let _ = backend.schedule(vec![fixture.job(Due::NOW), fixture.job(Due::NOW)]).await.unwrap();
     let mut ids = Vec::new();
     for leased in claim(&backend, 2).await.jobs {
         let reason = DeadReason::new(DeadKind::Rejected, "x");
@@ -202,20 +202,20 @@ async fn a_dead_job_that_is_named_twice_counts_once() {
 }
 
 #[tokio::test]
-async fn a_dropped_claim_gives_its_leases_back() {
-    let bed = Bed::new();
-    let backend = Arc::new(bed.open().await);
-    let _ = backend.schedule(vec![bed.job(Due::NOW)]).await.unwrap();
+async fn a_dropped_claim_returns_its_leases() {
+    let fixture = Fixture::new();
+    let backend = Arc::new(fixture.open().await);
+    let _ = backend.schedule(vec![fixture.job(Due::NOW)]).await.unwrap();
     {
         let dropped = claim(&*backend, 1);
         tokio::pin!(dropped);
-        // Polled once, it is on its way to the writer; then nobody waits for it any more.
+        // After one poll the claim is in the writer's channel; then it is dropped.
         let poll = std::future::poll_fn(|context| {
             std::task::Poll::Ready(dropped.as_mut().poll(context).is_pending())
         });
         assert!(poll.await);
     }
-    // The next call follows in order behind the claim, the one after it behind the release.
+    // The writer runs this call after the claim, and the next one after the release.
     let _ = stats(&*backend).await;
     let again = loop {
         let mut claimed = claim(&*backend, 1).await;
@@ -228,11 +228,11 @@ async fn a_dropped_claim_gives_its_leases_back() {
 }
 
 #[tokio::test]
-async fn a_claim_without_work_writes_nothing() {
-    let bed = Bed::new();
-    let backend = bed.open().await;
-    let _ = backend.schedule(vec![bed.job(SECOND)]).await.unwrap();
-    let log = || std::fs::metadata(bed.dir.path().join("jobs.db-wal")).unwrap().len();
+async fn a_claim_without_due_jobs_writes_nothing() {
+    let fixture = Fixture::new();
+    let backend = fixture.open().await;
+    let _ = backend.schedule(vec![fixture.job(SECOND)]).await.unwrap();
+    let log = || std::fs::metadata(fixture.dir.path().join("jobs.db-wal")).unwrap().len();
     let before = log();
     for _ in 0..10 {
         assert!(claim(&backend, 10).await.jobs.is_empty());
@@ -241,12 +241,12 @@ async fn a_claim_without_work_writes_nothing() {
 }
 
 #[tokio::test]
-async fn rows_that_are_no_jobs_are_parked_with_their_bytes() {
-    let bed = Bed::new();
-    let backend = bed.open().await;
-    let (bad, good) = (bed.job(Due::NOW), bed.job(Due::NOW));
+async fn jobs_with_invalid_rows_are_quarantined_with_their_payload() {
+    let fixture = Fixture::new();
+    let backend = fixture.open().await;
+    let (bad, good) = (fixture.job(Due::NOW), fixture.job(Due::NOW));
     let _ = backend.schedule(vec![bad.clone(), good.clone()]).await.unwrap();
-    let conn = dq_sqlite::rusqlite::Connection::open(bed.path()).unwrap();
+    let conn = dq_sqlite::rusqlite::Connection::open(fixture.path()).unwrap();
     conn.execute("UPDATE dq_job SET headers = 'nonsense' WHERE seq = 1", []).unwrap();
     let claimed = claim(&backend, 10).await;
     assert_eq!(claimed.jobs.len(), 1);
@@ -258,17 +258,17 @@ async fn rows_that_are_no_jobs_are_parked_with_their_bytes() {
 }
 
 #[tokio::test]
-async fn closed_is_closed_for_every_call() {
-    let bed = Bed::new();
-    let backend = bed.open().await;
-    let _ = backend.schedule(vec![bed.job(SECOND)]).await.unwrap();
+async fn every_call_after_close_fails_with_closed() {
+    let fixture = Fixture::new();
+    let backend = fixture.open().await;
+    let _ = backend.schedule(vec![fixture.job(SECOND)]).await.unwrap();
     let listening = backend.listen(&[queue()]).await.unwrap();
     backend.close().await.unwrap();
     backend.close().await.unwrap();
     drop(listening);
-    assert!(!bed.dir.path().join("jobs.db-wal").exists(), "the log is cleared away");
+    assert!(!fixture.dir.path().join("jobs.db-wal").exists(), "close removes the log");
     assert_kind(backend.now().await, ErrorKind::Closed);
-    assert_kind(backend.schedule(vec![bed.job(SECOND)]).await, ErrorKind::Closed);
+    assert_kind(backend.schedule(vec![fixture.job(SECOND)]).await, ErrorKind::Closed);
     assert_kind(backend.stats(&[]).await, ErrorKind::Closed);
     assert_kind(backend.listen(&[queue()]).await, ErrorKind::Closed);
 }

@@ -1,52 +1,52 @@
-//! Scheduling inside transactions of the user's own.
+//! Scheduling inside the application's own transactions.
 
 mod common;
 
 use std::time::Duration;
 
 use bytes::Bytes;
-use common::{Bed, MINUTE, claim, stats};
+use common::{Fixture, MINUTE, claim, stats};
 use dq_core::{Backend, ClaimParams, Due, ErrorKind, Headers, NewJob, QueueName, Scheduled, Want};
 use dq_sqlite::rusqlite::types::Null;
 use dq_sqlite::rusqlite::{Connection, TransactionBehavior, params};
 use dq_sqlite::{SCHEDULE_SQL, SqliteBackend};
 
-fn open(bed: &Bed) -> Connection {
-    let conn = Connection::open(bed.path()).unwrap();
+fn open(fixture: &Fixture) -> Connection {
+    let conn = Connection::open(fixture.path()).unwrap();
     conn.execute_batch("CREATE TABLE IF NOT EXISTS orders (id INTEGER)").unwrap();
     conn
 }
 
 #[tokio::test]
 async fn the_job_exists_if_and_only_if_the_transaction_commits() {
-    let bed = Bed::new();
-    let backend = bed.open().await;
-    let mut conn = open(&bed);
+    let fixture = Fixture::new();
+    let backend = fixture.open().await;
+    let mut conn = open(&fixture);
     for commit in [false, true] {
         let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
         tx.execute("INSERT INTO orders VALUES (1)", []).unwrap();
-        let answers = backend.schedule_in(&tx, vec![bed.keyed("k", Due::NOW)]).unwrap();
-        assert!(matches!(answers[0], Scheduled::Created(_)));
+        let scheduled = backend.schedule_in(&tx, vec![fixture.keyed("k", Due::NOW)]).unwrap();
+        assert!(matches!(scheduled[0], Scheduled::Created(_)));
         assert_eq!(stats(&backend).await.stored(), 0, "before the commit");
         if commit { tx.commit() } else { tx.rollback() }.unwrap();
         assert_eq!(stats(&backend).await.stored(), u64::from(commit));
     }
-    // The counters that the transaction moved are those that the backend goes on with.
-    assert!(backend.schedule(vec![bed.job(Due::NOW)]).await.unwrap()[0].is_stored());
+    // The backend continues with the counters that the transaction advanced.
+    assert!(backend.schedule(vec![fixture.job(Due::NOW)]).await.unwrap()[0].is_stored());
     assert_eq!(claim(&backend, 9).await.jobs.len(), 2);
 }
 
 #[tokio::test]
-async fn conflicts_and_mistakes_leave_the_transaction_whole() {
-    let bed = Bed::new();
-    let backend = bed.open().await;
-    let first = bed.keyed("k", Due::NOW);
+async fn conflicts_and_invalid_jobs_leave_the_transaction_open() {
+    let fixture = Fixture::new();
+    let backend = fixture.open().await;
+    let first = fixture.keyed("k", Due::NOW);
     let _ = backend.schedule(vec![first.clone()]).await.unwrap();
-    let mut conn = open(&bed);
+    let mut conn = open(&fixture);
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
-    let answers = backend.schedule_in(&tx, vec![bed.keyed("k", Due::NOW)]).unwrap();
-    assert!(matches!(answers[0], Scheduled::Kept(kept) if kept.id == first.id));
-    let large = NewJob { payload: Bytes::from(vec![0; 2 << 20]), ..bed.job(Due::NOW) };
+    let scheduled = backend.schedule_in(&tx, vec![fixture.keyed("k", Due::NOW)]).unwrap();
+    assert!(matches!(scheduled[0], Scheduled::Kept(kept) if kept.id == first.id));
+    let large = NewJob { payload: Bytes::from(vec![0; 2 << 20]), ..fixture.job(Due::NOW) };
     let error = backend.schedule_in(&tx, vec![large]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
     tx.execute("INSERT INTO orders VALUES (1)", []).unwrap();
@@ -56,53 +56,53 @@ async fn conflicts_and_mistakes_leave_the_transaction_whole() {
 
 #[tokio::test]
 async fn a_transaction_in_another_file_is_refused() {
-    let bed = Bed::new();
-    let backend = bed.open().await;
-    let elsewhere = Bed::new();
-    let _other = elsewhere.open().await;
-    for mut conn in [Connection::open_in_memory().unwrap(), open(&elsewhere)] {
+    let fixture = Fixture::new();
+    let backend = fixture.open().await;
+    let other_fixture = Fixture::new();
+    let _other = other_fixture.open().await;
+    for mut conn in [Connection::open_in_memory().unwrap(), open(&other_fixture)] {
         let tx = conn.transaction().unwrap();
-        let error = backend.schedule_in(&tx, vec![bed.job(Due::NOW)]).unwrap_err();
+        let error = backend.schedule_in(&tx, vec![fixture.job(Due::NOW)]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
     }
 }
 
 #[tokio::test]
-async fn listeners_hear_of_the_commit() {
-    let bed = Bed::new();
-    let backend = bed.open().await;
+async fn listeners_are_notified_of_the_commit() {
+    let fixture = Fixture::new();
+    let backend = fixture.open().await;
     let mut wakeups = backend.listen(&[common::queue()]).await.unwrap();
-    let mut conn = open(&bed);
+    let mut conn = open(&fixture);
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
     let due = Duration::from_secs(5);
-    let answers = backend.schedule_in(&tx, vec![bed.job(due)]).unwrap();
+    let scheduled = backend.schedule_in(&tx, vec![fixture.job(due)]).unwrap();
     tx.commit().unwrap();
-    assert_eq!(wakeups.next().await.due, answers[0].due());
+    assert_eq!(wakeups.next().await.due, scheduled[0].due());
 }
 
 #[tokio::test]
 async fn plain_sql_schedules_with_the_same_rules() {
-    let bed = Bed::new();
-    let backend = bed.open().await;
+    let fixture = Fixture::new();
+    let backend = fixture.open().await;
     assert_eq!(backend.schedule_sql(), SCHEDULE_SQL);
     let now = backend.now().await.unwrap().as_millis();
-    let mut conn = open(&bed);
+    let mut conn = open(&fixture);
     let schedule = |conn: &Connection, job: &NewJob, headers: Option<&str>| {
         let key = job.key.as_ref().map(|key| key.as_str());
         let id = job.id.to_bytes();
         conn.execute(SCHEDULE_SQL, params!["mail", id, key, now, "{}", headers, 3]).map(drop)
     };
     let tx = conn.transaction().unwrap();
-    schedule(&tx, &bed.job(Due::NOW), None).unwrap();
+    schedule(&tx, &fixture.job(Due::NOW), None).unwrap();
     tx.rollback().unwrap();
     assert_eq!(stats(&backend).await.stored(), 0);
 
-    let first = bed.keyed("k", Due::NOW);
+    let first = fixture.keyed("k", Due::NOW);
     let tx = conn.transaction().unwrap();
     schedule(&tx, &first, Some(r#"{"a":"b"}"#)).unwrap();
-    schedule(&tx, &bed.keyed("k", Due::NOW), None).unwrap();
+    schedule(&tx, &fixture.keyed("k", Due::NOW), None).unwrap();
     schedule(&tx, &first, None).unwrap();
-    schedule(&tx, &bed.job(Due::NOW), None).unwrap();
+    schedule(&tx, &fixture.job(Due::NOW), None).unwrap();
     tx.commit().unwrap();
     let listed: Vec<u8> = conn
         .query_row("SELECT id FROM dq_schedule_v1 WHERE queue = 'mail' AND key = 'k'", [], |row| {
@@ -112,7 +112,7 @@ async fn plain_sql_schedules_with_the_same_rules() {
     assert_eq!(listed, first.id.to_bytes());
 
     let jobs = claim(&backend, 9).await.jobs;
-    assert_eq!(jobs.len(), 2, "the duplicates changed nothing");
+    assert_eq!(jobs.len(), 2, "duplicates change nothing");
     let job = &jobs[0].job;
     assert_eq!((job.id, &job.payload[..], job.max_attempts), (first.id, &b"{}"[..], Some(3)));
     assert_eq!(job.headers, Headers::from_iter([("a", "b")]));
@@ -120,10 +120,10 @@ async fn plain_sql_schedules_with_the_same_rules() {
 }
 
 #[tokio::test]
-async fn plain_sql_refuses_what_breaks_the_rules() {
-    let bed = Bed::new();
-    let backend = bed.open().await;
-    let conn = open(&bed);
+async fn plain_sql_refuses_invalid_values() {
+    let fixture = Fixture::new();
+    let backend = fixture.open().await;
+    let conn = open(&fixture);
     let id = "x'01900000000070008000000000000001'";
     for (word, values) in [
         ("queue", format!("'', {id}, NULL, 1, x'', NULL, NULL")),
@@ -142,12 +142,12 @@ async fn plain_sql_refuses_what_breaks_the_rules() {
         ("headers", format!("'q', {id}, NULL, 1, x'', '{{}}' || char(0), NULL")),
         ("max_attempts", format!("'q', {id}, NULL, 1, x'', NULL, 0")),
     ] {
-        refuses(&conn, word, &values);
+        assert_refused(&conn, word, &values);
     }
     assert!(backend.stats(&[]).await.unwrap().is_empty());
 }
 
-fn refuses(conn: &Connection, word: &str, values: &str) {
+fn assert_refused(conn: &Connection, word: &str, values: &str) {
     let sql = format!(
         "INSERT INTO dq_schedule_v1 (queue, id, key, due, payload, headers, max_attempts) \
          VALUES ({values})"
@@ -157,35 +157,35 @@ fn refuses(conn: &Connection, word: &str, values: &str) {
 }
 
 #[tokio::test]
-async fn plain_sql_refuses_names_that_are_none() {
-    let bed = Bed::new();
-    let backend = bed.open().await;
-    let conn = open(&bed);
+async fn plain_sql_refuses_invalid_names() {
+    let fixture = Fixture::new();
+    let backend = fixture.open().await;
+    let conn = open(&fixture);
     let id = "x'01900000000070008000000000000001'";
     let controls = ["char(0)", "char(1)", "char(10)", "char(31)", "char(127)", "char(133)"];
     let controls = controls.map(|control| format!("'a' || {control} || 'b'"));
-    // Cut off, stray, over-long, a surrogate, beyond the last character, too many continuations.
-    let broken = [
+    // Truncated, stray, overlong, a surrogate, beyond U+10FFFF, too many continuation bytes.
+    let invalid_utf8 = [
         "61ff", "80", "c3", "f09f98", "61c3c3a9", "c0af", "e09fbf", "eda080", "f4908080", "c3a980",
     ]
     .map(|bytes| format!("CAST(x'{bytes}' AS TEXT)"));
-    for name in controls.iter().chain(&broken) {
-        refuses(&conn, "queue", &format!("{name}, {id}, NULL, 1, x'', NULL, NULL"));
-        refuses(&conn, "key", &format!("'q', {id}, {name}, 1, x'', NULL, NULL"));
+    for name in controls.iter().chain(&invalid_utf8) {
+        assert_refused(&conn, "queue", &format!("{name}, {id}, NULL, 1, x'', NULL, NULL"));
+        assert_refused(&conn, "key", &format!("'q', {id}, {name}, 1, x'', NULL, NULL"));
     }
     assert!(backend.stats(&[]).await.unwrap().is_empty());
 }
 
 #[tokio::test]
-async fn plain_sql_takes_every_name_that_is_one() {
-    let bed = Bed::new();
-    let backend = bed.open().await;
-    let conn = open(&bed);
+async fn plain_sql_accepts_every_valid_name() {
+    let fixture = Fixture::new();
+    let backend = fixture.open().await;
+    let conn = open(&fixture);
     let long = "ü".repeat(64);
     let names =
         ["]^-*?[", "größe €😀", "\u{a0}\u{7ff}\u{800}\u{d7ff}\u{e000}\u{fffd}\u{10ffff}", &long];
     for name in names {
-        let values = params![name, bed.job(Due::NOW).id.to_bytes(), name, 1, "", "{}", Null];
+        let values = params![name, fixture.job(Due::NOW).id.to_bytes(), name, 1, "", "{}", Null];
         conn.execute(SCHEDULE_SQL, values).unwrap();
         let queue = QueueName::new(name).unwrap();
         let wants = [Want { queue, max: 1, lease_for: MINUTE }];
@@ -196,13 +196,13 @@ async fn plain_sql_takes_every_name_that_is_one() {
 }
 
 #[tokio::test]
-async fn the_prefix_is_part_of_the_statement() {
-    let bed = Bed::new();
-    let mut config = bed.config();
+async fn the_statement_contains_the_table_prefix() {
+    let fixture = Fixture::new();
+    let mut config = fixture.config();
     config.table_prefix = "x_".to_owned();
-    let backend = SqliteBackend::open(&config, &bed.environment()).await.unwrap();
-    let conn = open(&bed);
-    let id = bed.job(Due::NOW).id.to_bytes();
+    let backend = SqliteBackend::open(&config, &fixture.environment()).await.unwrap();
+    let conn = open(&fixture);
+    let id = fixture.job(Due::NOW).id.to_bytes();
     conn.execute(&backend.schedule_sql(), params!["mail", id, Null, 1, "", Null, Null]).unwrap();
     assert_eq!(stats(&backend).await.ready, 1);
 }

@@ -1,5 +1,5 @@
-//! Programs from Debian's packages (or Ubuntu's): unpacked into a directory of ours, so that
-//! nothing changes on the machine and no service starts; or installed, where that starts nothing.
+//! Programs from the packages of Debian or Ubuntu: unpacked into a private directory, so that the machine
+//! is not changed and no service starts; or installed, if that starts no service.
 
 use std::fs;
 use std::path::Path;
@@ -7,29 +7,29 @@ use std::process::Command;
 
 use crate::program::on_path;
 
-/// The error is for people.
+/// Result of a step; the error is a message for the user.
 pub(crate) type Done<T = ()> = Result<T, String>;
 
-/// Can packages be had here at all?
-pub(crate) fn is_here() -> bool {
+/// Whether this machine has Debian's package tools.
+pub(crate) fn is_available() -> bool {
     on_path("apt-get").is_some() && on_path("dpkg").is_some()
 }
 
-/// Unpacks `packages`, and what they need that the machine lacks, into `target`. Needs no rights
-/// unless the lists of packages are missing or old.
+/// Unpacks `packages`, with dependencies that the machine lacks, into `target`. Needs no root unless the
+/// package lists are missing or old.
 ///
-/// `target` appears complete or not at all. If two processes do this at once, one of them wins and
-/// both are served. What stood there before and does not satisfy `works` is replaced.
+/// `target` is created atomically. If two processes do this at once, both succeed. An existing directory
+/// that does not satisfy `works` is replaced.
 pub(crate) fn unpack(packages: &[&str], target: &Path, works: impl Fn(&Path) -> bool) -> Done {
     let parent = target.parent().unwrap_or(target);
-    fs::create_dir_all(parent).map_err(|error| told("cannot be created", parent, &error))?;
+    fs::create_dir_all(parent).map_err(|error| io_error("cannot be created", parent, &error))?;
     let scratch = tempfile::Builder::new()
         .prefix(".unpacking-")
         .tempdir_in(parent)
-        .map_err(|error| told("cannot be written to", parent, &error))?;
+        .map_err(|error| io_error("cannot be written to", parent, &error))?;
     let (archives, root) = (scratch.path().join("archives"), scratch.path().join("root"));
     for dir in [&archives, &root] {
-        fs::create_dir(dir).map_err(|error| told("cannot be created", dir, &error))?;
+        fs::create_dir(dir).map_err(|error| io_error("cannot be created", dir, &error))?;
     }
 
     if download(packages, &archives).is_err() {
@@ -37,7 +37,7 @@ pub(crate) fn unpack(packages: &[&str], target: &Path, works: impl Fn(&Path) -> 
         download(packages, &archives)?;
     }
     let downloaded = fs::read_dir(&archives)
-        .map_err(|error| told("cannot be read", &archives, &error))?
+        .map_err(|error| io_error("cannot be read", &archives, &error))?
         .filter_map(|entry| Some(entry.ok()?.path()))
         .filter(|path| path.extension().is_some_and(|kind| kind == "deb"));
     for archive in downloaded {
@@ -46,16 +46,16 @@ pub(crate) fn unpack(packages: &[&str], target: &Path, works: impl Fn(&Path) -> 
         run(dpkg)?;
     }
     if !works(&root) {
-        return Err(format!("{} were unpacked, but do not run", packages.join(", ")));
+        return Err(format!("{} were unpacked, but do not start", packages.join(", ")));
     }
 
     if target.exists() && !works(target) {
         let broken = scratch.path().join("broken");
-        fs::rename(target, &broken).map_err(|error| told("cannot be moved", target, &error))?;
+        fs::rename(target, &broken).map_err(|error| io_error("cannot be moved", target, &error))?;
     }
     match fs::rename(&root, target) {
-        Err(_) if works(target) => Ok(()), // Another process was faster.
-        moved => moved.map_err(|error| told("cannot be created", target, &error)),
+        Err(_) if works(target) => Ok(()), // Another process has created it.
+        moved => moved.map_err(|error| io_error("cannot be created", target, &error)),
     }
 }
 
@@ -70,37 +70,37 @@ pub(crate) fn install(packages: &[&str]) -> Done {
     Ok(())
 }
 
-/// Downloads `packages` and what they need that the machine lacks.
+/// Downloads `packages` and the dependencies that the machine lacks.
 fn download(packages: &[&str], into: &Path) -> Done {
     let mut plan = Command::new("apt-get");
     plan.args(["install", "--simulate", "--no-install-recommends"]).args(packages);
     let plan = run(plan)?;
-    let mut lacking = lacking(&plan);
-    // Those that are installed already are wanted nonetheless where their programs do not run.
-    lacking.extend(packages);
-    lacking.sort_unstable();
-    lacking.dedup();
+    let mut wanted = new_packages(&plan);
+    // Installed packages are included, since their programs may not start.
+    wanted.extend(packages);
+    wanted.sort_unstable();
+    wanted.dedup();
     let mut download = Command::new("apt-get");
-    download.args(["download", "-qq"]).args(lacking).current_dir(into);
+    download.args(["download", "-qq"]).args(wanted).current_dir(into);
     run(download).map(drop)
 }
 
-/// What `apt-get install --simulate` would install newly. What it would merely upgrade, such as
-/// the C library, stays that of the machine.
-fn lacking(plan: &str) -> Vec<&str> {
+/// The packages that `apt-get install --simulate` would install, without those that it would only
+/// upgrade, such as the C library.
+fn new_packages(plan: &str) -> Vec<&str> {
     let lines = plan.lines().filter_map(|line| line.strip_prefix("Inst "));
     let parts = lines.filter_map(|line| line.split_once(' '));
     parts.filter(|(_, version)| version.starts_with('(')).map(|(name, _)| name).collect()
 }
 
-/// The command as root, by `sudo` if we are not.
+/// A command that runs as root, with `sudo` if necessary.
 fn as_root(words: &[&str]) -> Done<Command> {
-    let me = run({
+    let user = run({
         let mut id = Command::new("id");
         id.arg("-u");
         id
     })?;
-    let mut command = match (me.trim(), on_path("sudo")) {
+    let mut command = match (user.trim(), on_path("sudo")) {
         ("0", _) => Command::new(words[0]),
         (_, Some(sudo)) => {
             let mut command = Command::new(sudo);
@@ -113,32 +113,32 @@ fn as_root(words: &[&str]) -> Done<Command> {
     Ok(command)
 }
 
-/// Runs a command for what it prints.
+/// Runs a command and returns its output.
 fn run(mut command: Command) -> Done<String> {
     let output = command.env("LC_ALL", "C").output();
     let output = output.map_err(|error| format!("{command:?} cannot be started: {error}"))?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        return Err(format!("{command:?} failed ({}):\n{said}", output.status));
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("{command:?} failed ({}):\n{stderr}", output.status));
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-fn told(what: &str, path: &Path, error: &std::io::Error) -> String {
+fn io_error(what: &str, path: &Path, error: &std::io::Error) -> String {
     format!("{} {what}: {error}", path.display())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::lacking;
+    use super::new_packages;
 
     #[test]
-    fn new_packages_are_told_from_upgrades() {
+    fn new_packages_are_distinguished_from_upgrades() {
         let plan = "Reading package lists...\n\
                     Inst liblzf1 (3.6-3 Debian:12.15/oldstable [amd64])\n\
                     Inst libc6 [2.36-9] (2.36-10 Debian:12.15/oldstable [amd64])\n\
                     Inst redis-server (5:7.0.15-1 Debian:12/oldstable [amd64])\n\
                     Conf liblzf1 (3.6-3 Debian:12.15/oldstable [amd64])\n";
-        assert_eq!(lacking(plan), ["liblzf1", "redis-server"]);
+        assert_eq!(new_packages(plan), ["liblzf1", "redis-server"]);
     }
 }

@@ -1,23 +1,17 @@
-//! Makes sure that the programs which the tests need exist: what `cargo xtask servers` does.
+//! Installs the programs that the tests need, as `cargo xtask servers` does.
 //!
-//! What the machine has is taken. The rest comes from Debian's packages: servers are unpacked into
-//! `target/servers` (or `DQ_SERVERS_DIR`) and leave the machine as it is; the JDK and Maven, which
-//! start no service, are installed. All of it is idempotent and quick the second time.
+//! Programs of the machine are used if they exist. Others come from Debian's packages: servers are
+//! unpacked into `target/servers` (or `DQ_SERVERS_DIR`) and not installed; the JDK and Maven, which start
+//! no service, are installed. All functions are idempotent and fast if nothing is missing.
 
 use std::path::Path;
 
 use crate::debian::{self, Done};
-use crate::program::{Program, on_path, place};
+use crate::program::{Program, RABBITMQ, REDIS, on_path, unpacked_programs};
 use crate::rabbitmq::Installation;
 
-/// The name of the directory of Redis, and of what comes with it.
-pub(crate) const REDIS: &str = "redis";
-
-/// The name of the directory of RabbitMQ and its Erlang.
-pub(crate) const RABBITMQ: &str = "rabbitmq";
-
-/// All that RabbitMQ needs of Erlang. By name, so that the tree is complete where the machine has
-/// some of it.
+/// The packages of Erlang that RabbitMQ needs. All are listed, so that the unpacked tree is complete even
+/// if the machine has some of them.
 const ERLANG: [&str; 17] = [
     "erlang-asn1",
     "erlang-base",
@@ -38,7 +32,7 @@ const ERLANG: [&str; 17] = [
     "erlang-xmerl",
 ];
 
-/// All programs, one after the other.
+/// Installs all programs.
 ///
 /// # Errors
 ///
@@ -49,24 +43,24 @@ pub fn everything() -> Result<(), String> {
     java()
 }
 
-/// `redis-server` and `redis-cli`, and `openssl` for the certificates of a server with TLS.
+/// Installs `redis-server`, `redis-cli`, and `openssl` for the certificates of a server with TLS.
 ///
 /// # Errors
 ///
-/// A text that says what to install by hand, or which command failed.
+/// A message that says what to install manually, or which command failed.
 pub fn redis() -> Result<(), String> {
     let programs = ["redis-server", "redis-cli", "openssl"];
     if programs.iter().all(|program| on_path(program).is_some()) {
         return Ok(());
     }
     let works = |root: &Path| {
-        let lacking = programs.iter().filter(|program| on_path(program).is_none());
-        lacking.copied().all(|name| {
+        let missing = programs.iter().filter(|program| on_path(program).is_none());
+        missing.copied().all(|name| {
             let argument = if name == "openssl" { "version" } else { "--version" };
             Program::unpacked(root, name).is_some_and(|program| program.runs(argument))
         })
     };
-    let target = place().join(REDIS);
+    let target = unpacked_programs().join(REDIS);
     if works(&target) {
         return Ok(());
     }
@@ -75,17 +69,17 @@ pub fn redis() -> Result<(), String> {
     })
 }
 
-/// RabbitMQ with its tools, and the Erlang that runs them.
+/// Installs RabbitMQ with its tools, and Erlang.
 ///
 /// # Errors
 ///
-/// A text that says what to install by hand, or which command failed.
+/// A message that says what to install manually, or which command failed.
 pub fn rabbitmq() -> Result<(), String> {
     if Installation::of_machine().is_some_and(|installation| installation.runs()) {
         return Ok(());
     }
     let works = |root: &Path| Installation::unpacked(root).is_some_and(|found| found.runs());
-    let target = place().join(RABBITMQ);
+    let target = unpacked_programs().join(RABBITMQ);
     if works(&target) {
         return Ok(());
     }
@@ -93,11 +87,11 @@ pub fn rabbitmq() -> Result<(), String> {
     packages_or(&["erl", "rabbitmq-server"], || debian::unpack(&packages, &target, works))
 }
 
-/// A JDK and Maven, for the tests beside Java's programs.
+/// Installs a JDK and Maven, for the interoperability tests with Java clients.
 ///
 /// # Errors
 ///
-/// A text that says what to install by hand, or which command failed.
+/// A message that says what to install manually, or which command failed.
 pub fn java() -> Result<(), String> {
     let programs = ["java", "javac", "mvn"];
     if programs.iter().all(|program| on_path(program).is_some()) {
@@ -106,16 +100,16 @@ pub fn java() -> Result<(), String> {
     packages_or(&programs, || debian::install(&["default-jdk-headless", "maven"]))
 }
 
-/// Where there are no packages to be had, people must help.
+/// Runs `get` if Debian packages are available; otherwise the error names the missing programs.
 fn packages_or(programs: &[&str], get: impl FnOnce() -> Done) -> Done {
-    if debian::is_here() {
+    if debian::is_available() {
         return get();
     }
-    let lacking = programs.iter().copied().filter(|program| on_path(program).is_none());
-    let lacking: Vec<&str> = lacking.collect();
+    let missing = programs.iter().copied().filter(|program| on_path(program).is_none());
+    let missing: Vec<&str> = missing.collect();
     Err(format!(
-        "the tests need programs that are not on the PATH, and there is no apt-get to fetch them \
-         with: please install {}",
-        lacking.join(", ")
+        "the tests need programs that are not on the PATH, and there is no apt-get to download \
+         them: install {}",
+        missing.join(", ")
     ))
 }

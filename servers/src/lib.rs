@@ -1,12 +1,12 @@
-//! Private servers for tests and benchmarks: own ports, own directories, gone with the process that
-//! started them.
+//! Private servers for tests and benchmarks, each with its own port and directory. A server ends with
+//! the process that started it.
 //!
 //! ```no_run
 //! use dq_servers::{RabbitMq, Redis, Reply};
 //!
 //! let redis = Redis::options().aof().start();
 //! assert!(redis.command(&["SET", "k", "v"]).is_ok());
-//! redis.kill(); // like a crash
+//! redis.kill(); // simulates a crash
 //! redis.restart();
 //! assert_eq!(redis.command(&["GET", "k"]).text(), "v");
 //!
@@ -14,8 +14,8 @@
 //! println!("{} {}", rabbit.url(), rabbit.ctl(&["list_queues"]));
 //! ```
 //!
-//! Everything here blocks and panics with a reason when something is wrong: it is the set-up of
-//! tests, which have nobody to hand an error to. Only [`install`] answers with errors.
+//! All functions block, and panic with a reason on failure, as is usual in the set-up of tests. Only
+//! [`install`] returns errors.
 
 pub mod install;
 

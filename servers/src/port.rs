@@ -4,14 +4,14 @@ use std::hash::{BuildHasher, RandomState};
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::{Mutex, PoisonError};
 
-/// Below the ports that systems give to outgoing connections: a client that keeps trying a server
-/// which is down could otherwise be given the server's port, and be connected to itself. And low
-/// enough for the second port of a Redis cluster, 10000 above.
+/// The range is below the ephemeral ports: a client that retries to connect to a stopped server could
+/// otherwise get the server's port and connect to itself. It is low enough for the cluster bus port of
+/// Redis, 10000 above.
 const FIRST: u16 = 10_000;
 const COUNT: u64 = 12_000;
 
-/// A port at which nobody listens. Another process may still take it before the server does, so
-/// the server must be ready to be given another.
+/// A free port. Another process may take it before the server does; the caller must then retry with
+/// another port.
 pub(crate) fn free() -> u16 {
     pick(is_free)
 }
@@ -21,19 +21,19 @@ pub(crate) fn free_with_bus() -> u16 {
     pick(|port| is_free(port) && is_free(port + 10_000))
 }
 
-fn pick(fits: impl Fn(u16) -> bool) -> u16 {
-    // A slow server listens only seconds later: meanwhile, none of ours is given the same port.
-    static LATELY: Mutex<Vec<u16>> = Mutex::new(Vec::new());
-    let mut lately = LATELY.lock().unwrap_or_else(PoisonError::into_inner);
-    let excess = lately.len().saturating_sub(1000);
-    lately.drain(..excess);
-    // Each `RandomState` has a key of its own, so processes that start together do not meet.
+fn pick(is_usable: impl Fn(u16) -> bool) -> u16 {
+    // A slow server binds its port seconds later; meanwhile the port is not assigned again.
+    static RECENT: Mutex<Vec<u16>> = Mutex::new(Vec::new());
+    let mut recent = RECENT.lock().unwrap_or_else(PoisonError::into_inner);
+    let excess = recent.len().saturating_sub(1000);
+    recent.drain(..excess);
+    // Each `RandomState` has its own key, so processes that start together get different ports.
     let random = RandomState::new();
     let port = (0..COUNT)
         .map(|attempt| FIRST + (random.hash_one(attempt) % COUNT) as u16)
-        .find(|port| !lately.contains(port) && fits(*port))
-        .unwrap_or_else(|| panic!("no port of 127.0.0.1 is free"));
-    lately.push(port);
+        .find(|port| !recent.contains(port) && is_usable(*port))
+        .unwrap_or_else(|| panic!("127.0.0.1 has no free port"));
+    recent.push(port);
     port
 }
 

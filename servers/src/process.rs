@@ -1,4 +1,4 @@
-//! A server's process: started, killed, stopped, frozen, started again, and never left behind.
+//! A server's process: start, kill, stop, freeze and restart.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -13,13 +13,13 @@ use crate::program::Program;
 use crate::watchdog::Watchdog;
 
 /// How long a server may take to start or to stop.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Waits for a word before it becomes the server, so that the watchdog knows the process before
-/// there is a server. If we die before the word, so does this.
-const BECOME: &str = r#"read -r word && exec "$@" </dev/null"#;
+/// Waits for a line before it executes the server, so that the watchdog knows the process id first.
+/// If this process dies earlier, the shell reads end-of-file and exits.
+const WAIT_AND_EXEC: &str = r#"read -r line && exec "$@" </dev/null"#;
 
-/// One server program with its directory. At most one process of it runs at a time.
+/// A server program with its directory. It runs at most once at a time.
 #[derive(Debug)]
 pub(crate) struct Process {
     program: Program,
@@ -29,36 +29,35 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Nothing is started yet. The process will run in the watchdog's directory.
+    /// A process that is not started yet. It will run in the watchdog's directory.
     pub(crate) fn new(watchdog: Watchdog, program: Program, arguments: Vec<OsString>) -> Self {
         Self { program, arguments, running: Mutex::new(None), watchdog }
     }
 
-    /// Starts the program, which must not run already.
+    /// Starts the program. Panics if it is running.
     pub(crate) fn start(&self) {
         let name = self.program.path.display();
         let mut running = self.running();
-        assert!(running.is_none(), "{name} runs already");
+        assert!(running.is_none(), "{name} is already running");
         let log = File::options().create(true).append(true).open(self.log_path());
         let log = log.unwrap_or_else(|error| panic!("no file for the log of {name}: {error}"));
         let mut command = Command::new("sh");
         self.program.prepare(&mut command);
-        command.args(["-c", BECOME, "server"]).arg(&self.program.path).args(&self.arguments);
+        command.args(["-c", WAIT_AND_EXEC, "server"]).arg(&self.program.path).args(&self.arguments);
         command.current_dir(self.watchdog.dir());
         command.stdin(Stdio::piped());
         command.stdout(log.try_clone().map_or_else(|_| Stdio::null(), Stdio::from)).stderr(log);
-        // A group of its own: signals reach its children too, and Ctrl-C does not reach it.
+        // Its own process group: signals reach its children too, and Ctrl-C does not reach it.
         command.process_group(0);
         let mut child =
             command.spawn().unwrap_or_else(|error| panic!("{name} cannot be started: {error}"));
         self.watchdog.watch(child.id());
-        let word = child.stdin.take().map(|mut pipe| pipe.write_all(b"go\n"));
+        let released = child.stdin.take().map(|mut pipe| pipe.write_all(b"go\n"));
         *running = Some(child);
-        assert!(matches!(word, Some(Ok(()))), "{name} ended before it began");
+        assert!(matches!(released, Some(Ok(()))), "{name} exited before it was started");
     }
 
-    /// Ends the process like a crash, with all that it has started. Does nothing if it does not
-    /// run.
+    /// Kills the process and its children (SIGKILL). Does nothing if it is not running.
     pub(crate) fn kill(&self) {
         if let Some(child) = &mut *self.running() {
             send("KILL", child);
@@ -66,50 +65,82 @@ impl Process {
         self.reap();
     }
 
-    /// Ends the process in the orderly way; like a crash if that takes too long.
+    /// Terminates the process (SIGTERM), and kills it after [`TIMEOUT`].
     pub(crate) fn stop(&self) {
         if let Some(child) = &mut *self.running() {
             send("CONT", child);
             send("TERM", child);
-            let deadline = Instant::now() + PATIENCE;
-            while Instant::now() < deadline && ended(child).is_none() {
+            let deadline = Instant::now() + TIMEOUT;
+            while Instant::now() < deadline && exit_status(child).is_none() {
                 thread::sleep(Duration::from_millis(5));
             }
-            if ended(child).is_none() {
+            if exit_status(child).is_none() {
                 send("KILL", child);
             }
         }
         self.reap();
     }
 
-    /// Sends a signal, named as by `kill -s`, to the process and its children.
+    /// Sends a signal, with a name of `kill -s`, to the process and its children.
     pub(crate) fn signal(&self, name: &str) {
         match &mut *self.running() {
             Some(child) => send(name, child),
-            None => panic!("{} does not run", self.program.path.display()),
+            None => panic!("{} is not running", self.program.path.display()),
         }
     }
 
-    /// The id of the process, if it runs.
+    /// The id of the running process.
     pub(crate) fn id(&self) -> Option<u32> {
         self.running().as_ref().map(Child::id)
     }
 
-    /// Whether the process has ended by itself.
-    pub(crate) fn ended(&self) -> Option<ExitStatus> {
-        self.running().as_mut().and_then(ended)
+    /// The exit status, if the process has exited by itself.
+    pub(crate) fn exit_status(&self) -> Option<ExitStatus> {
+        self.running().as_mut().and_then(exit_status)
     }
 
-    /// What the program has printed so far.
+    /// The program's output so far.
     pub(crate) fn log(&self) -> String {
         fs::read(self.log_path())
             .map(|log| String::from_utf8_lossy(&log).into_owned())
             .unwrap_or_default()
     }
 
-    /// The process's own directory.
+    /// The directory of the server.
     pub(crate) fn dir(&self) -> &std::path::Path {
         self.watchdog.dir()
+    }
+
+    /// The end of the output, for error messages.
+    pub(crate) fn log_tail(&self) -> String {
+        const LINES: usize = 150;
+        let log = self.log();
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(LINES)..].join("\n")
+    }
+
+    /// Waits until `probe` succeeds. The error says why the server is not ready, with the end of its
+    /// log.
+    pub(crate) fn wait_until_ready(
+        &self,
+        timeout: Duration,
+        mut probe: impl FnMut() -> Result<(), String>,
+    ) -> Result<(), String> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            let Err(reason) = probe() else {
+                return Ok(());
+            };
+            if let Some(status) = self.exit_status() {
+                self.kill();
+                return Err(format!("it exited ({status}) with the log:\n{}", self.log_tail()));
+            }
+            if Instant::now() > deadline {
+                let seconds = timeout.as_secs();
+                return Err(format!("{reason} after {seconds} s; log:\n{}", self.log_tail()));
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// Waits until the process is gone.
@@ -135,18 +166,64 @@ impl Drop for Process {
     }
 }
 
-/// To the group of the process. Not once it has ended: its id may be that of another by then.
+/// Sends a signal to the process group, unless the process has exited: another one may have its id.
 fn send(signal: &str, child: &mut Child) {
-    if ended(child).is_some() {
+    if exit_status(child).is_some() {
         return;
     }
     let group = format!("-{}", child.id());
     let script = r#"kill -s "$1" -- "$2""#;
-    // The shell's own `kill`: not every machine has the program.
+    // The shell's builtin: not every machine has the program `kill`.
     let sent = Command::new("sh").args(["-c", script, "kill", signal, &group]).status();
     assert!(sent.is_ok_and(|status| status.success()), "signal {signal} could not be sent");
 }
 
-fn ended(child: &mut Child) -> Option<ExitStatus> {
-    child.try_wait().unwrap_or_else(|error| panic!("a server's process is lost: {error}"))
+fn exit_status(child: &mut Child) -> Option<ExitStatus> {
+    child
+        .try_wait()
+        .unwrap_or_else(|error| panic!("the state of a server process cannot be read: {error}"))
 }
+
+/// Methods of a server that control its `process`.
+macro_rules! process_control {
+    () => {
+        /// The server's own directory, with its data and its `log`.
+        pub fn dir(&self) -> &std::path::Path {
+            self.process.dir()
+        }
+
+        /// The id of the server's process; `None` after [`kill`](Self::kill) or
+        /// [`stop`](Self::stop).
+        pub fn process_id(&self) -> Option<u32> {
+            self.process.id()
+        }
+
+        /// Kills the server (SIGKILL), which simulates a crash.
+        pub fn kill(&self) {
+            self.process.kill();
+        }
+
+        /// Stops the server in an orderly way (SIGTERM).
+        pub fn stop(&self) {
+            self.process.stop();
+        }
+
+        /// Suspends the server's process (SIGSTOP): connections stay open, but the server does not
+        /// reply.
+        pub fn freeze(&self) {
+            self.process.signal("STOP");
+        }
+
+        /// Resumes a frozen server (SIGCONT).
+        pub fn thaw(&self) {
+            self.process.signal("CONT");
+        }
+
+        /// The server's log so far.
+        pub fn log(&self) -> String {
+            self.process.log()
+        }
+    };
+}
+
+pub(crate) use process_control;

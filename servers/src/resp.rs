@@ -1,72 +1,71 @@
-//! A tiny blocking client of Redis for the set-up of tests, so that what is tested is not also what
-//! checks it.
+//! A small blocking Redis client for the set-up and the checks of tests, independent of the tested code.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use crate::process::PATIENCE;
+use crate::process::TIMEOUT;
 
-/// An answer of Redis.
+/// A reply of Redis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// No such value.
+    /// Null: no such value.
     Nil,
-    /// A number.
+    /// An integer.
     Int(i64),
-    /// A value, or a state such as `OK`.
+    /// A string, or a status such as `OK`.
     Text(Vec<u8>),
-    /// Several answers.
+    /// An array of replies.
     List(Vec<Reply>),
-    /// A refusal, with its code: `WRONGTYPE …`.
+    /// An error, with its code: `WRONGTYPE …`.
     Error(String),
 }
 
 impl Reply {
-    /// Whether this is the state `OK`.
+    /// Whether this is the status `OK`.
     pub fn is_ok(&self) -> bool {
         matches!(self, Self::Text(text) if text == b"OK")
     }
 
-    /// Whether there is no value.
+    /// Whether this is null.
     pub fn is_nil(&self) -> bool {
         *self == Self::Nil
     }
 
-    /// The number. Panics if this is something else, as all that follow do.
+    /// The integer. Panics if the reply has another type, like all following methods.
     #[track_caller]
     pub fn int(&self) -> i64 {
         match self {
             Self::Int(number) => *number,
-            other => panic!("expected a number from Redis, got {other:?}"),
+            other => panic!("expected an integer from Redis, got {other:?}"),
         }
     }
 
-    /// The value's bytes.
+    /// The bytes of a string.
     #[track_caller]
     pub fn bytes(&self) -> &[u8] {
         match self {
             Self::Text(text) => text,
-            other => panic!("expected a value from Redis, got {other:?}"),
+            other => panic!("expected a string from Redis, got {other:?}"),
         }
     }
 
-    /// The value as text; bytes that are none are replaced.
+    /// The string as text; invalid UTF-8 is replaced.
     #[track_caller]
     pub fn text(&self) -> String {
         String::from_utf8_lossy(self.bytes()).into_owned()
     }
 
-    /// The answers of a list.
+    /// The elements of an array.
     #[track_caller]
     pub fn list(&self) -> &[Reply] {
         match self {
             Self::List(list) => list,
-            other => panic!("expected a list from Redis, got {other:?}"),
+            other => panic!("expected an array from Redis, got {other:?}"),
         }
     }
 
-    /// The refusal's text.
+    /// The text of an error.
     #[track_caller]
     pub fn error(&self) -> &str {
         match self {
@@ -76,7 +75,7 @@ impl Reply {
     }
 }
 
-/// One connection, for what belongs to a connection: `MULTI`, `SUBSCRIBE`, `SELECT`.
+/// A connection, for commands whose effect is bound to it: `MULTI`, `SUBSCRIBE`, `SELECT`.
 #[derive(Debug)]
 pub struct Connection {
     stream: BufReader<UnixStream>,
@@ -86,35 +85,35 @@ impl Connection {
     /// Connects and, with a password, authenticates.
     pub(crate) fn open(socket: &Path, password: Option<&str>) -> io::Result<Self> {
         let stream = UnixStream::connect(socket)?;
-        // A frozen server shall fail a test, not hang it.
-        stream.set_read_timeout(Some(PATIENCE))?;
+        // A frozen server must fail the test, not hang it.
+        stream.set_read_timeout(Some(TIMEOUT))?;
         let mut connection = Self { stream: BufReader::new(stream) };
         if let Some(password) = password {
-            connection.ask(&[b"AUTH", password.as_bytes()])?;
+            connection.request(&[b"AUTH", password.as_bytes()])?;
         }
         Ok(connection)
     }
 
-    /// Sends a command and waits for its answer, for 30 s at most.
+    /// Sends a command and waits up to 30 s for its reply.
     #[track_caller]
     pub fn command(&mut self, words: &[&str]) -> Reply {
         let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
         self.command_bytes(&words)
     }
 
-    /// As [`command`](Self::command), for what is not text.
+    /// Like [`command`](Self::command), for arguments that are not text.
     #[track_caller]
     pub fn command_bytes(&mut self, words: &[&[u8]]) -> Reply {
-        self.ask(words).unwrap_or_else(|error| panic!("Redis does not answer: {error}"))
+        self.request(words).unwrap_or_else(|error| panic!("Redis does not reply: {error}"))
     }
 
-    /// Waits for the next message, such as a push to a subscriber, for 30 s at most.
+    /// Waits up to 30 s for the next message, such as one of a subscription.
     #[track_caller]
     pub fn receive(&mut self) -> Reply {
-        self.read().unwrap_or_else(|error| panic!("Redis says nothing: {error}"))
+        self.read().unwrap_or_else(|error| panic!("no message from Redis: {error}"))
     }
 
-    pub(crate) fn ask(&mut self, words: &[&[u8]]) -> io::Result<Reply> {
+    pub(crate) fn request(&mut self, words: &[&[u8]]) -> io::Result<Reply> {
         let mut request = format!("*{}\r\n", words.len()).into_bytes();
         for word in words {
             request.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());

@@ -1,19 +1,18 @@
-//! Certificates for one server: an authority of its own and a certificate of 127.0.0.1 by it.
+//! Certificates for one server: a private CA, and a certificate for 127.0.0.1.
 
 use std::fs;
 use std::path::Path;
 
-use crate::install::REDIS;
-use crate::program::Program;
+use crate::program::{Program, REDIS};
 
-/// The authority that clients must trust, in the server's directory.
-pub(crate) const AUTHORITY: &str = "ca.crt";
+/// The CA certificate that clients must trust, in the server's directory.
+pub(crate) const CA_CERTIFICATE: &str = "ca.crt";
 
-/// The server's certificate and its key, in the same place.
+/// The server's certificate and its key, in the same directory.
 pub(crate) const CERTIFICATE: &str = "server.crt";
 pub(crate) const KEY: &str = "server.key";
 
-/// Clients such as rustls insist that an authority is not also a server, and on the name in
+/// Clients such as rustls require separate certificates for CA and server, and the name in
 /// `subjectAltName`.
 const CONFIGURATION: &str = "\
 [req]
@@ -39,8 +38,8 @@ const COMMANDS: [&str; 5] = [
     -extfile openssl.cnf -extensions server -out server.crt",
 ];
 
-/// Makes the certificates in `dir`.
-pub(crate) fn certify(dir: &Path) {
+/// Creates the certificates in `dir`.
+pub(crate) fn create_certificates(dir: &Path) {
     let openssl = Program::expect(REDIS, "openssl");
     let file = dir.join("openssl.cnf");
     fs::write(&file, CONFIGURATION)
@@ -49,7 +48,7 @@ pub(crate) fn certify(dir: &Path) {
         let mut command = openssl.command();
         let output = command.args(words.split_whitespace()).current_dir(dir).output();
         let output = output.unwrap_or_else(|error| panic!("openssl cannot be started: {error}"));
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "openssl {words} failed:\n{said}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "openssl {words} failed:\n{stderr}");
     }
 }

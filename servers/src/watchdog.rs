@@ -1,14 +1,14 @@
-//! Sees to it that nothing is left of a server when the process that started it is gone, however
-//! it went: by a signal, by `exit`, which drops no statics, or by the end of `main`.
+//! Removes a server and its directory when the process that started it ends, whether by a signal, by
+//! `exit` (which drops no statics), or by the end of `main`.
 
 use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// Reads process ids, the last of which counts. The end of its input is the end of whoever held the
-/// other end: then the process, with all of its group, and the directory go. Removing is tried
-/// again because a process that is being killed may still be writing.
+/// Reads process ids, of which the last one counts. At the end of its input (the parent process has
+/// ended) it kills that process group and removes the directory. Removal is retried because a process
+/// that is being killed may still be writing.
 const SCRIPT: &str = r#"
 server=
 while read -r line; do server=$line; done
@@ -19,7 +19,7 @@ for pause in 0 0.1 1 5; do
 done
 "#;
 
-/// A directory and at most one process that are gone when this is, or when our process is.
+/// A directory and at most one process, which are removed when this is dropped or this process ends.
 #[derive(Debug)]
 pub(crate) struct Watchdog {
     dir: PathBuf,
@@ -27,7 +27,7 @@ pub(crate) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Makes the directory and watches over it.
+    /// Creates the directory and starts the watchdog shell.
     pub(crate) fn start(prefix: &str) -> Self {
         let dir = tempfile::Builder::new().prefix(prefix).tempdir();
         let dir = dir.unwrap_or_else(|error| panic!("no temporary directory: {error}")).keep();
@@ -37,33 +37,37 @@ impl Watchdog {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            // Ctrl-C at a terminal is meant for the tests; the watchdog must outlive them.
+            // Ctrl-C in a terminal must not end the watchdog, which outlives the tests.
             .process_group(0)
             .spawn()
             .unwrap_or_else(|error| panic!("sh cannot be started: {error}"));
         Self { dir, shell }
     }
 
-    /// The directory, which is empty at first.
+    /// The directory, which is initially empty.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// From now on, the process with this id, the leader of its group, goes with us. Once this has
-    /// returned, that holds even if we are killed at once: the id is in the pipe.
+    /// Registers a process group, which is killed at the end. When this returns, the id is in the pipe, so
+    /// that holds even if this process is killed at once.
     pub(crate) fn watch(&self, process: u32) {
-        self.tell(&process.to_string());
+        self.send(&process.to_string());
     }
 
-    /// The process is gone, and its id may soon be that of another.
+    /// Unregisters the process: it has exited, and another one may get its id.
     pub(crate) fn forget(&self) {
-        self.tell("");
+        self.send("");
     }
 
-    fn tell(&self, line: &str) {
+    fn send(&self, line: &str) {
         let pipe = self.shell.stdin.as_ref();
-        let told = pipe.map(|mut pipe| pipe.write_all(format!("{line}\n").as_bytes()));
-        assert!(matches!(told, Some(Ok(()))), "the watchdog of {} is gone", self.dir.display());
+        let written = pipe.map(|mut pipe| pipe.write_all(format!("{line}\n").as_bytes()));
+        assert!(
+            matches!(written, Some(Ok(()))),
+            "the watchdog of {} has exited",
+            self.dir.display()
+        );
     }
 }
 

@@ -25,7 +25,7 @@ fn the_majority_goes_on_without_those_cut_off() {
     nodes[third].kill();
     until_confirmed(&nodes[other]);
     nodes[third].restart();
-    cluster.until_well();
+    cluster.wait_until_healthy();
     cluster.rolling_restart();
     until_confirmed(&nodes[third]);
     cluster.crash();

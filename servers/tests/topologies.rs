@@ -27,7 +27,7 @@ fn a_cluster_shares_the_slots() {
 
     cluster.nodes()[1].kill();
     cluster.nodes()[1].restart();
-    cluster.until_well();
+    cluster.wait_until_healthy();
 }
 
 #[test]

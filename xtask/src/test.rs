@@ -1,5 +1,6 @@
 //! `cargo xtask test`: everything that must hold before a change is merged.
 
+use crate::layers::layers;
 use crate::run::{Done, cargo, step};
 use crate::servers::servers;
 
@@ -14,6 +15,7 @@ pub(crate) fn everything() -> Done {
     step("formatting", &mut cargo(["fmt", "--all", "--check"]))?;
     let deny_warnings = ["--all-targets", "--", "-D", "warnings"];
     step("lints", cargo(["clippy"]).args(ALL).args(deny_warnings))?;
+    layers()?;
     step("tests", cargo(["test"]).args(ALL).arg("--no-fail-fast"))?;
     let mut docs = cargo(["doc", "--no-deps"]);
     step("documentation", docs.args(ALL).env("RUSTDOCFLAGS", "-D warnings"))

@@ -1,4 +1,4 @@
-//! What the index is compared with.
+//! The data structures that the index is compared with.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet};
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use tokio_util::time::DelayQueue;
 use tokio_util::time::delay_queue::Key;
 
-use super::Index;
+use super::candidate::Index;
 
 /// `tokio_util`'s timer wheel, which hands out handles instead of taking keys.
 pub(super) struct TokioQueue<'r> {
@@ -21,14 +21,14 @@ pub(super) struct TokioQueue<'r> {
     now: i64,
 }
 
-/// A runtime whose clock stands still until it is turned.
+/// A runtime whose clock is paused.
 pub(super) fn paused() -> Runtime {
     let mut builder = Builder::new_current_thread();
     builder.enable_time().start_paused(true).build().expect("a runtime can be made")
 }
 
 impl<'r> TokioQueue<'r> {
-    /// To be used while the runtime is entered.
+    /// Must be called while the runtime is entered.
     pub(super) fn new(runtime: &'r Runtime) -> Self {
         let (queue, handles) = (DelayQueue::new(), Vec::new());
         Self { queue, handles, runtime, began: Instant::now(), now: 0 }
@@ -58,7 +58,7 @@ impl Index for TokioQueue<'_> {
     }
 }
 
-/// A heap in which what is cancelled stays until its time has come.
+/// A heap in which a cancelled job stays until it is due.
 #[derive(Default)]
 pub(super) struct Heap {
     heap: BinaryHeap<Reverse<(i64, u32)>>,

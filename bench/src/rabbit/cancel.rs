@@ -4,13 +4,13 @@ use std::time::{Duration, Instant};
 
 use dq::{JobRef, QueueName};
 
-use super::runtime;
 use super::server::Server;
 use super::store::{self, HOUR, next_due};
 use crate::measure::Times;
+use crate::measure::io_runtime;
+use crate::plan::{Plan, Result, progress};
 use crate::table::Figure;
 use crate::workload::QUEUE;
-use crate::{Plan, Result, progress};
 
 /// In milliseconds, of the 99th percentile.
 const AIM: f64 = 10.0;
@@ -18,7 +18,7 @@ const AIM: f64 = 10.0;
 pub(super) fn measure(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
     let count = plan.size(2_000, 200);
     let vhost = server.vhost();
-    let (answers, effects) = runtime().block_on(async {
+    let (answers, effects) = io_runtime().block_on(async {
         let here = store::open(vhost.url()).await?;
         let there = store::open(vhost.url()).await?;
         let mut workload = store::plain(25);

@@ -4,16 +4,17 @@ use std::time::Duration;
 
 use super::server::{Server, cost_of};
 use super::store;
-use super::{BATCH, BULK, runtime};
 use crate::lease;
+use crate::measure::io_runtime;
 use crate::measure::{median, micros, rate};
+use crate::plan::{Plan, Result, progress};
 use crate::table::Figure;
-use crate::{Plan, Result, progress};
+use crate::workload::{BATCH, BULK};
 
 pub(super) fn measure(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
     let jobs = plan.size(50_000, 5_000);
     let vhost = server.vhost();
-    let runtime = runtime();
+    let runtime = io_runtime();
     let backend = runtime.block_on(store::open(vhost.url()))?;
     let mut workload = store::plain(27);
     let (mut rates, mut brokers, mut clients) = (Vec::new(), Vec::new(), Vec::new());
@@ -26,13 +27,7 @@ pub(super) fn measure(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
             Result::Ok(())
         })?;
         let draining = backend.clone();
-        let drain = async move {
-            for _ in 0..jobs / BATCH {
-                let leases = lease::claim(&*draining, BATCH).await?;
-                lease::settle(&*draining, &leases).await?;
-            }
-            Result::Ok(())
-        };
+        let drain = async move { lease::drain(&*draining, jobs).await };
         let run = || runtime.block_on(async { tokio::spawn(drain).await? });
         let ((), cost) = cost_of(server, run)?;
         rates.push(rate(jobs, cost.wall));

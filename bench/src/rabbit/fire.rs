@@ -11,11 +11,12 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::ladder::{self, BINARY, CALENDAR, Layout, READY};
 use super::raw::{Raw, confirmed};
 use super::server::{Server, cost_of};
-use super::{PAYLOAD, runtime};
+use crate::measure::io_runtime;
 use crate::measure::{median, micros};
+use crate::plan::{Plan, Result, progress};
 use crate::table::Figure;
+use crate::workload::PAYLOAD;
 use crate::workload::scatter;
-use crate::{Plan, Result, progress};
 
 /// Jobs a second. The fewer, the less they share of syncs, so that all of them cost alike; many more
 /// are too many for the binary layout on a small machine.
@@ -33,7 +34,7 @@ type Delay = fn(u64) -> u64;
 pub(super) fn measure(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
     let jobs = PER_SECOND * plan.size(8, 3);
     let vhost = server.vhost();
-    let runtime = runtime();
+    let runtime = io_runtime();
     let raw = runtime.block_on(async {
         let raw = Raw::connect(vhost.url()).await?;
         ladder::ready(&raw.channel).await?;

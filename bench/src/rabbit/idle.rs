@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use super::runtime;
 use super::server::Server;
 use super::store;
-use crate::idle::{Nothing, QUEUES};
+use crate::idle::{IdleRunner, QUEUES};
+use crate::measure::io_runtime;
 use crate::measure::millis;
+use crate::plan::{Plan, Result, progress};
 use crate::table::Figure;
-use crate::{Plan, Result, progress};
 
 /// Messages that clients published, that were delivered to them, and that they acknowledged.
 const MESSAGES: [&str; 3] =
@@ -20,24 +20,15 @@ const HEARTBEAT: u64 = 8;
 pub(super) fn measure(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
     let window = plan.size(Duration::from_secs(60), Duration::from_secs(12));
     let vhost = server.vhost();
-    let runtime = runtime();
+    let runtime = io_runtime();
     let dq = runtime.block_on(store::dq(&vhost))?;
-    let mut runner = dq.runner().without_linked_handlers();
-    for number in 0..QUEUES {
-        runner = runner.handler(Nothing { code: format!("IDLE_{number}") });
-    }
-    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let running = runtime.spawn(runner.run_until(async move {
-        // A sender that is dropped means the end, too.
-        let _ = stopped.await;
-    }));
+    let runner = IdleRunner::start(runtime.handle(), &dq);
     // Starting is not idling: each queue of the broker is declared.
     std::thread::sleep(Duration::from_secs(5));
     let (before, cpu) = (Sent::until_now(server)?, server.cpu());
     std::thread::sleep(window);
     let (after, cpu) = (Sent::until_now(server)?, server.cpu() - cpu);
-    drop(stop);
-    runtime.block_on(running)??;
+    runtime.block_on(runner.stop())?;
     runtime.block_on(dq.close())?;
     let minutes = window.as_secs_f64() / 60.0;
     let messages = (after.messages - before.messages) as f64 / minutes;

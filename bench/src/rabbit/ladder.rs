@@ -9,7 +9,7 @@ use lapin::types::{FieldTable, ShortString};
 use lapin::{Channel, ExchangeKind};
 
 use super::raw::{quorum, text};
-use crate::Result;
+use crate::plan::Result;
 
 /// The queue from which messages are taken.
 pub(super) const READY: &str = "ready";

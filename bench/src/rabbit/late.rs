@@ -6,13 +6,14 @@ use dq::Backend as _;
 
 use super::server::{Server, cost_of};
 use super::store::{self, HOUR, now};
-use super::{BULK, runtime};
 use crate::lateness::{figures, schedule};
+use crate::measure::io_runtime;
 use crate::measure::micros;
+use crate::plan::{Plan, Result, progress};
 use crate::probe::{Bench, Probe};
 use crate::table::Figure;
+use crate::workload::BULK;
 use crate::workload::scatter;
-use crate::{Plan, Result, progress};
 
 const PER_SECOND: usize = 2_500;
 
@@ -31,7 +32,7 @@ fn steady(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
     let spread = (jobs / PER_SECOND) as u64 * 1_000;
     let lead = plan.size(Duration::from_secs(15), Duration::from_secs(4));
     let vhost = server.vhost();
-    let runtime = runtime();
+    let runtime = io_runtime();
     let dq = runtime.block_on(store::dq(&vhost))?;
     let probe = Probe::timing(jobs).concurrency(256);
     let running = probe.clone();
@@ -67,7 +68,7 @@ fn behind_many(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
     let pending = plan.size(100_000, 10_000);
     let jobs = plan.size(200, 40);
     let vhost = server.vhost();
-    let runtime = runtime();
+    let runtime = io_runtime();
     let dq = runtime.block_on(store::dq(&vhost))?;
     runtime.block_on(async {
         let mut workload = store::plain(24);

@@ -47,21 +47,10 @@ mod server;
 mod single;
 mod store;
 
-use tokio::runtime::{Builder, Runtime};
-
 pub(crate) use self::open::{READER, reader};
 use self::server::Server;
+use crate::plan::{Plan, Result, progress};
 use crate::table::Figure;
-use crate::{Plan, Result, progress};
-
-/// Bytes of a payload, and of a raw message.
-const PAYLOAD: usize = 100;
-
-/// Jobs of one claim, and of one settlement.
-const BATCH: usize = 100;
-
-/// Jobs of one bulk, and messages that wait for their confirmation.
-const BULK: usize = 1_000;
 
 type Measurement = (&'static str, fn(&Plan, &Server) -> Result<Vec<Figure>>);
 
@@ -85,7 +74,7 @@ pub(crate) fn names() -> Vec<&'static str> {
 pub(crate) fn run(plan: &Plan) -> Result<Vec<Figure>> {
     let server = Server::start()?;
     let mut figures = Vec::new();
-    for (name, measure) in MEASUREMENTS.iter().filter(|(name, _)| plan.asks_for(name)) {
+    for (name, measure) in MEASUREMENTS.iter().filter(|(name, _)| plan.includes(name)) {
         progress(format_args!("-- {name}"));
         figures.extend(measure(plan, &server)?);
     }
@@ -95,10 +84,4 @@ pub(crate) fn run(plan: &Plan) -> Result<Vec<Figure>> {
 /// What the server says of itself.
 pub(crate) fn version() -> Result<String> {
     Ok(Server::start()?.version())
-}
-
-/// The runtime of a program on a small server.
-fn runtime() -> Runtime {
-    let mut builder = Builder::new_multi_thread();
-    builder.worker_threads(2).enable_all().build().expect("a runtime can be made")
 }

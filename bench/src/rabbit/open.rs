@@ -6,11 +6,12 @@ use dq::{JobRef, QueueName};
 
 use super::server::Server;
 use super::store::{self, HOUR};
-use super::{BULK, runtime};
+use crate::measure::io_runtime;
 use crate::measure::{median, millis, process_cpu, resident};
+use crate::plan::{Plan, Result, child_process, progress};
 use crate::table::Figure;
+use crate::workload::BULK;
 use crate::workload::QUEUE;
-use crate::{Plan, Result, part, progress};
 
 /// A process that opens the backend and says what that took.
 pub(crate) const READER: &str = "rabbit-reader";
@@ -23,7 +24,7 @@ const CALLERS: usize = 8;
 
 pub(super) fn measure(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
     let count = plan.size(100_000, 10_000);
-    let runtime = runtime();
+    let runtime = io_runtime();
     let mut figures = Vec::new();
     let empty = {
         let vhost = server.vhost();
@@ -95,7 +96,7 @@ struct Opened {
 fn read(plan: &Plan, url: &str) -> Result<Opened> {
     let (mut times, mut sizes) = (Vec::new(), Vec::new());
     for _ in 0..plan.size(5, 2) {
-        let output = part(READER, [url.as_ref()]).output()?;
+        let output = child_process(READER, [url.as_ref()]).output()?;
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         let mut words = said.split_whitespace().filter_map(|word| word.parse::<f64>().ok());
         let (Some(time), Some(cpu), Some(size)) = (words.next(), words.next(), words.next()) else {
@@ -112,7 +113,7 @@ fn read(plan: &Plan, url: &str) -> Result<Opened> {
 
 /// Opens the backend at this URL, and prints the time, the CPU time and the memory that it took.
 pub(crate) fn reader(url: &str) -> Result<()> {
-    runtime().block_on(async {
+    io_runtime().block_on(async {
         let (began, cpu, before) = (Instant::now(), process_cpu(), resident("self"));
         let backend = store::open(url).await?;
         let (took, cpu) = (began.elapsed(), process_cpu() - cpu);

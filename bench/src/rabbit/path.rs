@@ -1,12 +1,12 @@
-//! The whole way of a job: scheduled, claimed by a runner, handled by nothing, settled.
+//! The whole path of a job: schedule, claim by a runner, an empty handler, settle.
 
 use super::server::{Server, cost_of};
 use super::store;
-use super::{BULK, PAYLOAD, runtime};
+use crate::measure::io_runtime;
 use crate::measure::{median, micros, rate};
-use crate::probe::{Bench, Probe};
+use crate::plan::{Plan, Result, progress};
+use crate::probe::{Probe, concurrency_name, schedule_and_run};
 use crate::table::Figure;
-use crate::{Plan, Result, progress};
 
 pub(super) fn measure(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
     let mut figures = through(plan, server, Some(256))?;
@@ -19,22 +19,14 @@ fn through(plan: &Plan, server: &Server, concurrency: Option<usize>) -> Result<V
     let (mut brokers, mut clients, mut rates) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..plan.size(5, 1) {
         let vhost = server.vhost();
-        let runtime = runtime();
+        let runtime = io_runtime();
         let dq = runtime.block_on(store::dq(&vhost))?;
         let mut probe = Probe::counting(jobs);
         if let Some(concurrency) = concurrency {
             probe = probe.concurrency(concurrency);
         }
         let closing = dq.clone();
-        let whole = async move {
-            for _ in 0..jobs / BULK {
-                // Two quotes are added by the encoding.
-                let job = |_| dq.schedule::<Bench>("x".repeat(PAYLOAD - 2));
-                let _ = dq.schedule_many((0..BULK).map(job)).await?;
-            }
-            probe.run(&dq).await?;
-            Result::Ok(())
-        };
+        let whole = async move { schedule_and_run(&dq, &probe, jobs).await };
         let ((), cost) =
             cost_of(server, || runtime.block_on(async { tokio::spawn(whole).await? }))?;
         runtime.block_on(closing.close())?;
@@ -43,8 +35,7 @@ fn through(plan: &Plan, server: &Server, concurrency: Option<usize>) -> Result<V
         rates.push(rate(jobs, cost.wall));
     }
     let (broker, client, rate) = (median(brokers), median(clients), median(rates));
-    let with = concurrency
-        .map_or_else(|| "default concurrency".to_owned(), |jobs| format!("concurrency {jobs}"));
+    let with = concurrency_name(concurrency);
     let name = format!("whole path, {with}");
     progress(format_args!(
         "{name}: {rate:.0} jobs/s, broker {broker:.1} µs, client {client:.1} µs"

@@ -9,8 +9,8 @@ use lapin::options::{
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Confirmation, Connection, ConnectionProperties};
 
-use super::PAYLOAD;
-use crate::Result;
+use crate::plan::Result;
+use crate::workload::PAYLOAD;
 
 const QUEUE: &str = "raw";
 

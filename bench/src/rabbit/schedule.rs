@@ -5,10 +5,11 @@ use std::time::Duration;
 use super::raw::Raw;
 use super::server::{Cost, Server, cost_of};
 use super::store::{self, HOUR};
-use super::{BULK, runtime};
+use crate::measure::io_runtime;
 use crate::measure::{median, micros, rate};
+use crate::plan::{Plan, Result, progress};
 use crate::table::Figure;
-use crate::{Plan, Result, progress};
+use crate::workload::BULK;
 
 /// Share of the raw rate.
 const AIM: f64 = 0.8;
@@ -31,7 +32,7 @@ pub(super) fn measure(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
 fn rows(plan: &Plan, server: &Server, name: &str, delays: Delays) -> Result<Vec<Figure>> {
     let jobs = plan.size(40_000, 10_000);
     let vhost = server.vhost();
-    let runtime = runtime();
+    let runtime = io_runtime();
     let backend = runtime.block_on(store::open(vhost.url()))?;
     let raw = runtime.block_on(Raw::connect(vhost.url()))?;
     let mut workload = store::plain(21);

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use dq_servers::{RabbitMq, install};
 
-use crate::Result;
 use crate::measure::process_cpu;
+use crate::plan::Result;
 
 /// In which the kernel counts CPU time of other processes, whatever it ticks by itself.
 const TICKS_PER_SECOND: f64 = 100.0;

@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant};
 
 use super::raw::Raw;
-use super::runtime;
 use super::server::Server;
 use super::store::{self, HOUR};
+use crate::measure::io_runtime;
 use crate::measure::{median, rate};
+use crate::plan::{Plan, Result, progress};
 use crate::table::Figure;
-use crate::{Plan, Result, progress};
 
 /// Jobs of one spell. Short, so that what the machine does besides meets both sides.
 const SPELL: usize = 100;
@@ -21,7 +21,7 @@ const AIM: f64 = 0.95;
 
 pub(super) fn measure(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
     let vhost = server.vhost();
-    let runtime = runtime();
+    let runtime = io_runtime();
     let backend = runtime.block_on(store::open(vhost.url()))?;
     let raw = runtime.block_on(Raw::connect(vhost.url()))?;
     let mut workload = store::plain(22);

@@ -6,9 +6,9 @@ use std::time::{Duration, SystemTime};
 use dq::config::{Environment, backend_from_url};
 use dq::{Backend, ClaimParams, Dq, Entropy, QueueName, SystemClock, Timestamp, Want};
 
-use super::PAYLOAD;
 use super::server::Vhost;
-use crate::Result;
+use crate::plan::Result;
+use crate::workload::PAYLOAD;
 use crate::workload::{QUEUE, Workload};
 
 pub(super) async fn open(url: &str) -> Result<Arc<dyn Backend>> {

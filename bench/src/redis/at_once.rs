@@ -3,14 +3,14 @@
 
 use std::time::{Duration, SystemTime};
 
-use super::runtime;
 use super::server::Server;
 use super::store::Store;
 use crate::lateness::{now, schedule};
+use crate::measure::io_runtime;
 use crate::measure::{millis, rate};
+use crate::plan::{Plan, Result, progress};
 use crate::probe::Probe;
 use crate::table::Figure;
-use crate::{Plan, Result, progress};
 
 /// No call shall take longer.
 const LONGEST: Duration = Duration::from_millis(5);
@@ -19,7 +19,7 @@ pub(super) fn measure(plan: &Plan, server: &Server, store: &Store) -> Result<Vec
     server.clear();
     let jobs = plan.size(100_000, 2_000);
     let lead = plan.size(Duration::from_secs(4), Duration::from_secs(1));
-    let runtime = runtime();
+    let runtime = io_runtime();
     let dq = runtime.block_on(store.dq(server))?;
     let drained = runtime.block_on(async {
         let due = now() + lead;

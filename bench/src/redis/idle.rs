@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use dq_servers::Connection;
 
-use super::runtime;
 use super::server::Server;
 use super::store::Store;
-use crate::idle::{Nothing, QUEUES};
+use crate::idle::{IdleRunner, QUEUES};
+use crate::measure::io_runtime;
 use crate::measure::millis;
+use crate::plan::{Plan, Result, progress};
 use crate::table::Figure;
-use crate::{Plan, Result, progress};
 
 /// Ends the watching; nobody else says this.
 const LAST: &str = "dq-bench-has-seen-enough";
@@ -18,25 +18,16 @@ const LAST: &str = "dq-bench-has-seen-enough";
 pub(super) fn measure(plan: &Plan, server: &Server, store: &Store) -> Result<Vec<Figure>> {
     server.clear();
     let window = plan.size(Duration::from_secs(10), Duration::from_secs(1));
-    let runtime = runtime();
+    let runtime = io_runtime();
     let dq = runtime.block_on(store.dq(server))?;
-    let mut runner = dq.runner().without_linked_handlers();
-    for number in 0..QUEUES {
-        runner = runner.handler(Nothing { code: format!("IDLE_{number}") });
-    }
-    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let running = runtime.spawn(runner.run_until(async move {
-        // A sender that is dropped means the end, too.
-        let _ = stopped.await;
-    }));
+    let runner = IdleRunner::start(runtime.handle(), &dq);
     // Starting is not idling.
     std::thread::sleep(Duration::from_secs(1));
     let before = server.cpu();
     std::thread::sleep(window);
     let cpu = millis(server.cpu() - before) / window.as_secs_f64();
     let sent = watch(server, window);
-    drop(stop);
-    runtime.block_on(running)??;
+    runtime.block_on(runner.stop())?;
     runtime.block_on(dq.close())?;
     let per_second = sent as f64 / window.as_secs_f64();
     let name = format!("{}, {QUEUES} queues, idle", store.name);

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use super::runtime;
 use super::server::Server;
 use super::store::{self, Store};
 use crate::lateness::{figures, now, schedule};
+use crate::measure::io_runtime;
+use crate::plan::{Plan, Result, progress};
 use crate::probe::Probe;
 use crate::table::Figure;
-use crate::{Plan, Result, progress};
 
 const PER_SECOND: usize = 2_000;
 
@@ -20,7 +20,7 @@ pub(super) fn measure(plan: &Plan, server: &Server, store: &'static Store) -> Re
     let pending = plan.size(1_000_000, 5_000);
     let jobs = plan.size(10, 1) * PER_SECOND;
     let lead = plan.size(Duration::from_secs(4), Duration::from_secs(1));
-    let runtime = runtime();
+    let runtime = io_runtime();
     let dq = runtime.block_on(store.dq(server))?;
     let probe = Probe::timing(jobs);
     let running = probe.clone();

@@ -11,9 +11,9 @@ use rand::{Rng, RngCore, SeedableRng};
 
 use super::server::{Server, cpu_of};
 use super::wire::{Wire, command};
-use crate::measure::{micros, rate};
+use crate::measure::{io_runtime, micros, rate};
+use crate::plan::{Result, progress};
 use crate::workload::WEEK;
-use crate::{Result, progress};
 
 const DEPTH: usize = 128;
 const MEMBER: usize = 117;
@@ -79,7 +79,7 @@ fn by_crate(server: &Server, additions: usize) -> Result<f64> {
     server.clear();
     let entries = entries(additions);
     let client = redis::Client::open(format!("redis://{}/", server.address()))?;
-    super::runtime().block_on(async {
+    io_runtime().block_on(async {
         let mut connection = client.get_multiplexed_async_connection().await?;
         let mut spent = Duration::ZERO;
         for some in entries.chunks(DEPTH) {

@@ -1,12 +1,12 @@
 //! What a pending job takes in the server's memory.
 
-use super::runtime;
 use super::server::Server;
 use super::store::{self, Store};
 use crate::lateness::now;
+use crate::measure::io_runtime;
+use crate::plan::{Plan, Result, progress};
 use crate::table::Figure;
 use crate::workload::Workload;
-use crate::{Plan, Result, progress};
 
 pub(super) fn measure(plan: &Plan, server: &Server, store: &Store) -> Result<Vec<Figure>> {
     let jobs = plan.size(1_000_000, 5_000);
@@ -32,7 +32,7 @@ fn of_jobs(server: &Server, store: &Store, payload: usize, jobs: usize, keys: bo
     server.clear();
     let workload = Workload::new(12).payloads(payload);
     let mut workload = if keys { workload } else { workload.without_keys() };
-    runtime().block_on(async {
+    io_runtime().block_on(async {
         let backend = store.open(server).await?;
         // Scripts and connections are not what is asked for.
         store::fill(&*backend, &mut workload, now(), 1).await?;

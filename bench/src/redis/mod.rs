@@ -16,22 +16,10 @@ mod throughput;
 mod transfer;
 mod wire;
 
-use tokio::runtime::{Builder, Runtime};
-
 use self::server::Server;
 use self::store::{STORES, Store};
+use crate::plan::{Plan, Result};
 use crate::table::Figure;
-use crate::{Plan, Result};
-
-/// Bytes of a payload. Beside them a job has its id, so that it is about as large as the limit's
-/// members.
-const PAYLOAD: usize = 100;
-
-/// Jobs of one claim, and of one settlement.
-const BATCH: usize = 100;
-
-/// Jobs of one bulk.
-const BULK: usize = 1_000;
 
 type Measure = fn(&Plan, &Server, &'static Store) -> Result<Vec<Figure>>;
 
@@ -58,7 +46,7 @@ pub(crate) fn run(plan: &Plan) -> Result<Vec<Figure>> {
     for store in &STORES {
         let measurements = MEASUREMENTS
             .iter()
-            .filter(|(name, _, whole)| plan.asks_for(name) && (store.whole || !whole));
+            .filter(|(name, _, whole)| plan.includes(name) && (store.whole || !whole));
         for (_, measure, _) in measurements {
             figures.extend(measure(plan, &server, store)?);
         }
@@ -69,10 +57,4 @@ pub(crate) fn run(plan: &Plan) -> Result<Vec<Figure>> {
 /// What `redis-server` says of itself.
 pub(crate) fn version() -> Result<String> {
     Ok(Server::start()?.info("redis_version"))
-}
-
-/// The runtime of a program on a small server. Unlike that of the other groups it has sockets.
-fn runtime() -> Runtime {
-    let mut builder = Builder::new_multi_thread();
-    builder.worker_threads(2).enable_all().build().expect("a runtime can be made")
 }

@@ -1,14 +1,14 @@
-//! The whole way of a job: scheduled, claimed by a runner, handled by nothing, settled.
+//! The whole path of a job: schedule, claim by a runner, an empty handler, settle.
 
 use std::time::Instant;
 
 use super::server::{Server, cpu_of};
 use super::store::Store;
-use super::{BULK, PAYLOAD, runtime};
+use crate::measure::io_runtime;
 use crate::measure::{median, micros, rate};
-use crate::probe::{Bench, Probe};
+use crate::plan::{Plan, Result, progress};
+use crate::probe::{Probe, concurrency_name, schedule_and_run};
 use crate::table::Figure;
-use crate::{Plan, Result, progress};
 
 /// What the server may spend on a job, in microseconds.
 const CPU: f64 = 14.0;
@@ -31,7 +31,7 @@ fn through(
     let (mut cpus, mut rates) = (Vec::new(), Vec::new());
     for _ in 0..plan.size(5, 1) {
         server.clear();
-        let runtime = runtime();
+        let runtime = io_runtime();
         let dq = runtime.block_on(store.dq(server))?;
         let mut probe = Probe::counting(jobs);
         if let Some(concurrency) = concurrency {
@@ -39,12 +39,7 @@ fn through(
         }
         let whole = async move {
             let began = Instant::now();
-            for _ in 0..jobs / BULK {
-                // Two quotes are added by the encoding.
-                let job = |_| dq.schedule::<Bench>("x".repeat(PAYLOAD - 2));
-                let _ = dq.schedule_many((0..BULK).map(job)).await?;
-            }
-            probe.run(&dq).await?;
+            schedule_and_run(&dq, &probe, jobs).await?;
             let took = began.elapsed();
             dq.close().await?;
             Result::Ok(took)
@@ -55,8 +50,7 @@ fn through(
         rates.push(rate(jobs, took));
     }
     let (cpu, rate) = (median(cpus), median(rates));
-    let with = concurrency
-        .map_or_else(|| "default concurrency".to_owned(), |jobs| format!("concurrency {jobs}"));
+    let with = concurrency_name(concurrency);
     let name = format!("{}: schedule, claim, run, settle, {with}", store.name);
     progress(format_args!("{name}: {cpu:.2} µs of Redis, {rate:.0} jobs/s"));
     Ok(vec![

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dq_servers::{Connection, Redis, install};
 
-use crate::Result;
+use crate::plan::Result;
 
 /// One server, emptied between measurements.
 #[derive(Debug)]

@@ -6,10 +6,11 @@ use dq::Backend;
 
 use super::server::Server;
 use super::store::{self, Store, a_week_ago};
-use super::{PAYLOAD, runtime};
+use crate::measure::io_runtime;
 use crate::measure::{median, rate};
+use crate::plan::{Plan, Result, progress};
 use crate::table::Figure;
-use crate::{Plan, Result, progress};
+use crate::workload::PAYLOAD;
 
 /// As many keys as the backend gives.
 const KEYS: usize = 9;
@@ -20,7 +21,7 @@ const SPELL: usize = 500;
 pub(super) fn measure(plan: &Plan, server: &Server, store: &Store) -> Result<Vec<Figure>> {
     server.clear();
     let spells = plan.size(31, 2);
-    let runtime = runtime();
+    let runtime = io_runtime();
     let backend = runtime.block_on(store.open(server))?;
     let jobs = |seed| (backend.clone(), seed, SPELL);
     // Connection and scripts are ready after the first.

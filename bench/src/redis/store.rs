@@ -7,8 +7,8 @@ use dq::config::{Environment, backend_from_url};
 use dq::{Backend, Dq, Entropy, SystemClock, Timestamp};
 
 use super::server::Server;
-use super::{BULK, PAYLOAD};
-use crate::Result;
+use crate::plan::Result;
+use crate::workload::{BULK, PAYLOAD};
 use crate::workload::{WEEK, Workload};
 
 /// A backend with settings, and what it shall reach.

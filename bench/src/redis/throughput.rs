@@ -5,12 +5,13 @@ use std::time::{Duration, Instant};
 use super::limit::{self, Limit};
 use super::server::{Server, cpu_of};
 use super::store::{self, Store, a_week_ago};
-use super::{BATCH, BULK, runtime};
 use crate::lease;
+use crate::measure::io_runtime;
 use crate::measure::{median, micros, rate};
+use crate::plan::{Plan, Result, progress};
 use crate::table::Figure;
-use crate::workload::Workload;
-use crate::{Plan, Result, progress};
+use crate::workload::{BATCH, BULK};
+use crate::workload::{PAYLOAD, Workload};
 
 /// What one turn brings.
 struct Turn {
@@ -42,7 +43,7 @@ pub(super) fn measure(plan: &Plan, server: &Server, store: &Store) -> Result<Vec
         Some(bound) => [bulk.ratio_at_least(bound), bulk_cpu, drain.ratio_at_least(0.5), drain_cpu],
         None => [bulk, bulk_cpu, drain, drain_cpu],
     });
-    let keyed = turns(plan, server, store, || Workload::new(11).payloads(super::PAYLOAD))?;
+    let keyed = turns(plan, server, store, || Workload::new(11).payloads(PAYLOAD))?;
     let what = format!("{name}: schedule by {BULK}, every second with a key");
     figures.extend(paces(&what, &keyed, |turn| turn.bulk));
     let what = format!("{name}: claim and settle by {BATCH}, every second with a key");
@@ -63,7 +64,7 @@ fn turns(
 fn turn(server: &Server, store: &Store, mut workload: Workload, jobs: usize) -> Result<Turn> {
     let limit = limit::measure(server, jobs)?;
     server.clear();
-    let runtime = runtime();
+    let runtime = io_runtime();
     let backend = runtime.block_on(store.open(server))?;
     let filling = backend.clone();
     let schedule = async move {
@@ -80,10 +81,7 @@ fn turn(server: &Server, store: &Store, mut workload: Workload, jobs: usize) -> 
     let draining = backend.clone();
     let drain = async move {
         let began = Instant::now();
-        for _ in 0..jobs / BATCH {
-            let leases = lease::claim(&*draining, BATCH).await?;
-            lease::settle(&*draining, &leases).await?;
-        }
+        lease::drain(&*draining, jobs).await?;
         Result::Ok(began.elapsed())
     };
     let pace = |(took, cpu): (Duration, Duration)| Pace {

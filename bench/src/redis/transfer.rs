@@ -12,12 +12,13 @@ use rand::{Rng, SeedableRng};
 use super::server::Server;
 use super::store::{self, Store, a_week_ago};
 use super::wire::{Wire, command};
-use super::{BATCH, PAYLOAD, runtime};
 use crate::lease;
+use crate::measure::io_runtime;
 use crate::measure::{median, millis};
+use crate::plan::{Plan, Result, progress};
 use crate::table::Figure;
 use crate::workload::WEEK;
-use crate::{Plan, Result, progress};
+use crate::workload::{BATCH, PAYLOAD};
 
 /// The keys: by time, by arrival, and where jobs go when they are due.
 const KEYS: [&str; 3] =
@@ -112,7 +113,7 @@ fn fill(server: &Server, pending: usize) -> Result<()> {
 /// The middle time of a claim in milliseconds.
 fn claims(server: &Server, store: &Store, pending: usize, calls: usize) -> Result<f64> {
     server.clear();
-    let runtime = runtime();
+    let runtime = io_runtime();
     let backend = runtime.block_on(store.open(server))?;
     let times = runtime.block_on(async {
         store::fill(&*backend, &mut store::plain(13), a_week_ago(), pending).await?;

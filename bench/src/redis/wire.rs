@@ -3,7 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
-use crate::Result;
+use crate::plan::Result;
 
 /// One blocking connection.
 #[derive(Debug)]

@@ -11,13 +11,12 @@ use dq::config::Environment;
 use dq::sqlite::{SqliteBackend, SqliteConfig};
 use dq::{Backend, Entropy, QueueName, SystemClock};
 
-use super::callers;
 use super::store::Store;
 use crate::lease::claim;
-use crate::measure::resident;
+use crate::measure::{resident, runtime};
+use crate::plan::{Plan, Result, child_process, progress};
 use crate::table::Figure;
 use crate::workload::{QUEUE, Workload};
-use crate::{Plan, Result, part, progress};
 
 /// The part of this program that is killed.
 pub(crate) const VICTIM: &str = "victim";
@@ -33,7 +32,7 @@ const FIRST: u64 = 1 << 28;
 
 /// Stores jobs in a file for ever, and says so each time it was told that they are stored.
 pub(crate) fn victim(file: &Path) -> Result<()> {
-    callers().block_on(async {
+    runtime(2).block_on(async {
         let backend = SqliteBackend::open(&SqliteConfig::new(file), &environment()).await?;
         let mut workload = Workload::starting_at(4, FIRST);
         let mut out = std::io::stdout().lock();
@@ -54,7 +53,7 @@ fn environment() -> Environment {
 pub(super) fn kill_and_reopen(plan: &Plan, store: Store) -> Result<Vec<Figure>> {
     let before = created(&store)?;
     let path = store.close()?;
-    let mut victim = part(VICTIM, [OsStr::new(&path)]).stdout(Stdio::piped()).spawn()?;
+    let mut victim = child_process(VICTIM, [OsStr::new(&path)]).stdout(Stdio::piped()).spawn()?;
     let said = victim.stdout.take().ok_or("the victim cannot be heard")?;
     let mut said = BufReader::new(said).lines();
     let work = plan.size(Duration::from_secs(4), Duration::from_millis(300));

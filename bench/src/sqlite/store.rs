@@ -10,9 +10,9 @@ use dq::sqlite::{SqliteBackend, SqliteConfig};
 use dq::{Backend, Entropy, Timestamp, VirtualClock};
 use tokio::runtime::Runtime;
 
-use super::callers;
+use crate::measure::runtime;
+use crate::plan::{Plan, Result};
 use crate::workload::WEEK;
-use crate::{Plan, Result};
 
 #[derive(Debug)]
 pub(super) struct Store {
@@ -27,7 +27,7 @@ impl Store {
         let clock = Arc::new(VirtualClock::new(SystemTime::now().into()));
         let path = plan.dir.join(file);
         let config = SqliteConfig::new(&path);
-        let runtime = callers();
+        let runtime = runtime(2);
         let environment =
             Environment { clock: clock.clone(), entropy: Arc::new(Entropy::from_os()) };
         let opening = SqliteBackend::open(&config, &environment);

@@ -60,7 +60,7 @@ async fn a_node_less_loses_no_job() {
     let restarted = Arc::clone(&cluster);
     aside(move || {
         restarted.nodes()[1].restart();
-        restarted.until_well();
+        restarted.wait_until_healthy();
     })
     .await;
 

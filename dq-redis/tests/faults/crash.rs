@@ -197,7 +197,7 @@ async fn work_on_a_cluster(scheme: &str, key: &'static str) {
         let owner = cluster.owner(key);
         owner.kill();
         owner.restart();
-        cluster.until_well();
+        cluster.wait_until_healthy();
     };
     work_over_kills(&url, crash, &[300, 400, 200]).await;
 }

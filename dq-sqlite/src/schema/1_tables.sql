@@ -1,6 +1,6 @@
 -- Format 1: the tables. {p} stands for the prefix.
 
--- One row: the format, which store this is, and the counters of jobs and leases.
+-- One row: the format, the id of the store, and the counters for `seq` and tokens.
 CREATE TABLE {p}meta (
     one    INTEGER PRIMARY KEY CHECK (one = 1),
     format INTEGER NOT NULL,
@@ -9,7 +9,7 @@ CREATE TABLE {p}meta (
     token  INTEGER NOT NULL
 );
 
--- Names, so that the other tables hold small numbers; and what happened over each queue's life.
+-- Names of queues, which other tables refer to by the small number q, and their total counts.
 CREATE TABLE {p}queue (
     q         INTEGER PRIMARY KEY,
     name      TEXT NOT NULL UNIQUE,
@@ -22,7 +22,7 @@ CREATE TABLE {p}queue (
     removed   INTEGER NOT NULL DEFAULT 0
 );
 
--- Live jobs. The payload comes last: what precedes it is read without it.
+-- Live jobs. The payload is the last column, so that the others are read without it.
 CREATE TABLE {p}job (
     seq          INTEGER PRIMARY KEY,
     id           BLOB NOT NULL,
@@ -40,7 +40,7 @@ CREATE TABLE {p}job (
 CREATE UNIQUE INDEX {p}job_id ON {p}job (id);
 CREATE UNIQUE INDEX {p}job_key ON {p}job (q, key) WHERE key IS NOT NULL;
 
--- Which jobs wait, clustered by time. A live job is either here or in the leases.
+-- Waiting jobs, clustered by due time. A live job is either here or in the lease table.
 CREATE TABLE {p}due (
     q   INTEGER NOT NULL,
     at  INTEGER NOT NULL,
@@ -48,7 +48,7 @@ CREATE TABLE {p}due (
     PRIMARY KEY (q, at, seq)
 ) WITHOUT ROWID;
 
--- Which jobs run. Small and hot, so that a claim does not write the wide row of the job.
+-- Leases of running jobs. The rows are small, so a claim does not write the wide row of the job.
 CREATE TABLE {p}lease (
     seq    INTEGER PRIMARY KEY,
     q      INTEGER NOT NULL,
@@ -58,7 +58,7 @@ CREATE TABLE {p}lease (
 );
 CREATE INDEX {p}lease_until ON {p}lease (until, q);
 
--- Jobs kept for an operator.
+-- Dead jobs, kept until an operator replays or removes them.
 CREATE TABLE {p}dead (
     seq          INTEGER PRIMARY KEY,
     id           BLOB NOT NULL,

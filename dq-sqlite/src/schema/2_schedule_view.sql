@@ -1,18 +1,18 @@
--- Format 2: scheduling in plain SQL, for whoever has a transaction open in this file and speaks
--- another driver or language. The view's name carries the version of that promise.
+-- Format 2: scheduling in plain SQL, for other drivers and languages. The view's name contains the
+-- version of this public interface.
 
 CREATE VIEW {p}schedule_v1 (queue, id, key, due, payload, headers, max_attempts) AS
     SELECT queue.name, job.id, job.key, job.due, job.payload, job.headers, job.max_attempts
     FROM {p}job AS job JOIN {p}queue AS queue ON queue.q = job.q;
 
--- The guards are NOT EXISTS and not OR IGNORE, because a conflict clause of the caller's INSERT
--- would take the place of one in here.
+-- Duplicates are excluded by NOT EXISTS and not by OR IGNORE, because a conflict clause of the
+-- caller's INSERT would override one in the trigger.
 --
--- SQLite takes any bytes for text, but a name that is not UTF-8 could never be asked for. So names
--- beyond ASCII are taken apart: a character that is read and written again has the bytes it had,
--- unless they are not UTF-8. (U+FFFE and U+FFFF, which are no characters, do not come back either.)
--- What follows a NUL is hidden from most functions, but not from instr. Headers may be long, and a
--- job whose headers cannot be read is parked when it is claimed, so these are not taken apart.
+-- SQLite stores any bytes as text, but no API call could name a queue or key that is not UTF-8. So
+-- names beyond ASCII are checked character by character: decoding and encoding a character yields the
+-- same bytes only if they are valid UTF-8. (U+FFFE and U+FFFF, which are noncharacters, fail too.)
+-- Most functions ignore what follows a NUL, but instr does not. Headers are not checked this way: they
+-- may be long, and a job whose headers cannot be read is quarantined when it is claimed.
 CREATE TRIGGER {p}schedule_v1_insert INSTEAD OF INSERT ON {p}schedule_v1
 BEGIN
     SELECT RAISE(ABORT, 'dq: queue must be text of 1 to 128 bytes')

@@ -1,4 +1,4 @@
-//! A store in a directory of its own, with a clock that is turned by hand.
+//! Fixture: a store in its own directory, with a virtual clock.
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it")]
 
 use std::path::PathBuf;
@@ -10,21 +10,20 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use dq_core::config::Environment;
 use dq_core::{
-    Backend, ClaimParams, Claimed, Clock, Due, Entropy, ErrorKind, Headers, JobKey, LeasedJob,
-    NewJob, OnConflict, QueueName, QueueStats, Settlement, SystemClock, Timestamp, Verdict,
-    VirtualClock, Want,
+    Backend, ClaimParams, Claimed, Clock, Due, Entropy, ErrorKind, JobKey, LeasedJob, NewJob,
+    QueueName, QueueStats, Settlement, SystemClock, Timestamp, Verdict, VirtualClock, Want,
 };
 use dq_sqlite::rusqlite::Connection;
 use dq_sqlite::{SqliteBackend, SqliteConfig};
 use tempfile::TempDir;
 
-pub struct Bed {
+pub struct Fixture {
     pub dir: TempDir,
     pub clock: Arc<VirtualClock>,
     entropy: Arc<Entropy>,
 }
 
-impl Bed {
+impl Fixture {
     pub fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         Self { dir, clock: Arc::default(), entropy: Arc::new(Entropy::seeded(7)) }
@@ -46,45 +45,40 @@ impl Bed {
         SqliteBackend::open(&self.config(), &self.environment()).await.unwrap()
     }
 
-    /// The same, with a clock that can hold the store up. The bed itself is never held up.
-    pub async fn open_with_brake(&self) -> (SqliteBackend, Arc<Brake>) {
-        let brake = Arc::new(Brake { clock: self.clock.clone(), ..Brake::default() });
-        let environment = Environment { clock: brake.clone(), entropy: self.entropy.clone() };
-        (SqliteBackend::open(&self.config(), &environment).await.unwrap(), brake)
+    /// Opens the store with a clock that can block it. The fixture's own clock never blocks.
+    pub async fn open_with_blocking_clock(&self) -> (SqliteBackend, Arc<BlockingClock>) {
+        let blocking_clock =
+            Arc::new(BlockingClock { clock: self.clock.clone(), ..BlockingClock::default() });
+        let environment =
+            Environment { clock: blocking_clock.clone(), entropy: self.entropy.clone() };
+        (SqliteBackend::open(&self.config(), &environment).await.unwrap(), blocking_clock)
     }
 
-    /// Has the store fail for jobs with this payload.
-    pub fn forbid(&self, payload: &str) {
+    /// Makes the store fail for jobs with this payload.
+    pub fn reject_payload(&self, payload: &str) {
         let conn = Connection::open(self.path()).unwrap();
         conn.execute_batch(&format!(
-            "CREATE TRIGGER forbidden BEFORE INSERT ON dq_job \
+            "CREATE TRIGGER reject_payload BEFORE INSERT ON dq_job \
              WHEN CAST(NEW.payload AS TEXT) = '{payload}' \
-             BEGIN SELECT RAISE(ABORT, 'forbidden'); END"
+             BEGIN SELECT RAISE(ABORT, 'rejected payload'); END"
         ))
         .unwrap();
     }
 
-    pub async fn refused(&self, config: &SqliteConfig) -> dq_core::Error {
+    /// The error of opening a store with these settings.
+    pub async fn open_error(&self, config: &SqliteConfig) -> dq_core::Error {
         let error = SqliteBackend::open(config, &self.environment()).await.unwrap_err();
         assert!(error.remedy_text().is_some(), "{error}");
         error
     }
 
     pub fn job(&self, due: impl Into<Due>) -> NewJob {
-        NewJob {
-            id: self.entropy.job_id(self.clock.now()),
-            queue: queue(),
-            key: None,
-            on_conflict: OnConflict::Keep,
-            due: due.into(),
-            payload: Bytes::from_static(b"{}"),
-            headers: Headers::new(),
-            max_attempts: None,
-        }
+        let id = self.entropy.job_id(self.clock.now());
+        NewJob::new(id, queue(), due, Bytes::from_static(b"{}"))
     }
 
     pub fn keyed(&self, key: &str, due: impl Into<Due>) -> NewJob {
-        NewJob { key: Some(JobKey::new(key).unwrap()), ..self.job(due) }
+        self.job(due).key(JobKey::new(key).unwrap())
     }
 }
 
@@ -98,8 +92,8 @@ pub fn queue() -> QueueName {
 
 pub const MINUTE: Duration = Duration::from_secs(60);
 
-/// Longer than anything takes on a busy machine; reached only when a test fails.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+/// Longer than any step takes on a busy machine; reached only when a test fails.
+pub const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub async fn claim(backend: &dyn Backend, max: usize) -> Claimed {
     try_claim(backend, max).await.unwrap()
@@ -126,48 +120,48 @@ pub fn assert_kind<T: std::fmt::Debug>(result: dq_core::Result<T>, kind: ErrorKi
     assert_eq!(result.unwrap_err().kind(), kind);
 }
 
-/// A clock that holds up whoever asks for the time. A look asks once; so does the writer, after it
-/// has taken the calls of a transaction.
+/// A clock that can block its callers. A read reads the time once; the writer does so once per
+/// transaction, after it has taken the transaction's tasks.
 #[derive(Debug, Default)]
-pub struct Brake {
+pub struct BlockingClock {
     clock: Arc<VirtualClock>,
-    holds_up: AtomicBool,
+    blocked: AtomicBool,
     waiting: AtomicUsize,
 }
 
-impl Brake {
-    pub fn hold(&self) {
-        self.holds_up.store(true, Ordering::SeqCst);
+impl BlockingClock {
+    pub fn block(&self) {
+        self.blocked.store(true, Ordering::SeqCst);
     }
 
-    pub fn release(&self) {
-        self.holds_up.store(false, Ordering::SeqCst);
+    pub fn unblock(&self) {
+        self.blocked.store(false, Ordering::SeqCst);
     }
 
-    /// How many are held up.
-    pub fn waiting(&self) -> usize {
+    /// Number of blocked callers.
+    pub fn blocked_callers(&self) -> usize {
         self.waiting.load(Ordering::SeqCst)
     }
 
-    /// Waits until at least so many are held up.
-    pub async fn holds(&self, count: usize) {
+    /// Waits until at least `count` callers are blocked.
+    pub async fn wait_for_blocked(&self, count: usize) {
         let start = Instant::now();
-        while self.waiting() < count {
-            if start.elapsed() > PATIENCE {
-                let waiting = self.waiting();
-                // Or the test would not end: its runtime waits for them.
-                self.release();
-                panic!("{waiting} are held up, not {count}");
+        while self.blocked_callers() < count {
+            if start.elapsed() > TEST_TIMEOUT {
+                let blocked = self.blocked_callers();
+                // The runtime waits for the blocked threads when the test ends.
+                self.unblock();
+                panic!("{blocked} callers are blocked, not {count}");
             }
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
 }
 
-impl Clock for Brake {
+impl Clock for BlockingClock {
     fn now(&self) -> Timestamp {
         self.waiting.fetch_add(1, Ordering::SeqCst);
-        while self.holds_up.load(Ordering::SeqCst) {
+        while self.blocked.load(Ordering::SeqCst) {
             std::thread::sleep(Duration::from_millis(1));
         }
         self.waiting.fetch_sub(1, Ordering::SeqCst);
@@ -183,17 +177,17 @@ impl Clock for Brake {
     }
 }
 
-/// Holds the write lock, so that calls gather behind the first.
-pub struct Dam(pub Connection);
+/// Holds SQLite's write lock, so that calls accumulate behind the first.
+pub struct WriteLock(pub Connection);
 
-impl Dam {
-    pub fn close(bed: &Bed) -> Self {
-        let conn = Connection::open(bed.path()).unwrap();
+impl WriteLock {
+    pub fn acquire(fixture: &Fixture) -> Self {
+        let conn = Connection::open(fixture.path()).unwrap();
         conn.execute_batch("BEGIN IMMEDIATE").unwrap();
         Self(conn)
     }
 
-    pub fn open(self) {
+    pub fn release(self) {
         self.0.execute_batch("COMMIT").unwrap();
     }
 }

@@ -4,34 +4,34 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::rabbitmq::{PATIENCE, RabbitMq};
+use crate::rabbitmq::server::RabbitMq;
+use crate::rabbitmq::tools::TIMEOUT;
 
-/// How many nodes run, and which are cut off, as a node sees it.
-const WELL: &str = "{length(rabbit_nodes:all_running()), rabbit_node_monitor:partitions()}";
+/// Number of running nodes and list of partitioned nodes, as a node sees them.
+const HEALTH: &str = "{length(rabbit_nodes:all_running()), rabbit_node_monitor:partitions()}";
 
-/// How long a cluster may take to see by itself that none is cut off any more.
-const RECOVERY: Duration = Duration::from_secs(10);
+/// How long a cluster may take to detect by itself that a partition has ended.
+const RECOVERY_TIME: Duration = Duration::from_secs(10);
 
-/// Several nodes that share users, virtual hosts and queues. Dropping it ends them.
+/// A RabbitMQ cluster: nodes that share users, virtual hosts and queues. Dropping it ends them.
 #[derive(Debug)]
 pub struct RabbitCluster {
     nodes: Vec<RabbitMq>,
-    /// The places of those that are cut off.
-    apart: Mutex<Vec<usize>>,
+    /// Indexes of the partitioned nodes.
+    partitioned: Mutex<Vec<usize>>,
 }
 
 impl RabbitCluster {
-    /// A cluster of that many nodes; when this returns, each of them says that all are running.
-    /// For one with settings, see [`RabbitOptions::start_cluster`](crate::RabbitOptions).
+    /// Starts a cluster. When this returns, each node sees all others running. For settings, see [`RabbitOptions::start_cluster`](crate::RabbitOptions).
     pub fn start(nodes: usize) -> Self {
         RabbitMq::options().start_cluster(nodes)
     }
 
-    pub(super) fn of(nodes: Vec<RabbitMq>) -> Self {
-        Self { nodes, apart: Mutex::default() }
+    pub(super) fn new(nodes: Vec<RabbitMq>) -> Self {
+        Self { nodes, partitioned: Mutex::default() }
     }
 
-    /// The nodes. Each can be killed, stopped, frozen and started again.
+    /// The nodes. Each can be killed, stopped, frozen and restarted.
     pub fn nodes(&self) -> &[RabbitMq] {
         &self.nodes
     }
@@ -41,162 +41,169 @@ impl RabbitCluster {
         self.nodes.iter().map(RabbitMq::url).collect()
     }
 
-    /// The place of the node where the leader of a queue is, as `asked` knows it. Waits while it
-    /// knows of none that answers, as in an election. Panics after two minutes.
-    pub fn leader(&self, asked: &RabbitMq, vhost: &str, queue: &str) -> usize {
-        // The member at hand is asked, if there is one: what the queue's record says of its leader
-        // may still be the node that was cut off.
+    /// The index of the node with the leader of a queue, as `node` sees it. Waits while there is no
+    /// leader, as in an election. Panics after two minutes.
+    pub fn leader(&self, node: &RabbitMq, vhost: &str, queue: &str) -> usize {
+        // The local member of the queue knows its leader; the queue's record may still have the
+        // partitioned node.
         let expression = format!(
             "{{ok, Q}} = rabbit_amqqueue:lookup({{resource, <<\"{vhost}\">>, queue, \
              <<\"{queue}\">>}}), case amqqueue:get_pid(Q) of \
              {{Name, _}} -> {{ok, _, {{_, Node}}}} = ra:members({{Name, node()}}), Node; \
              Process -> node(Process) end"
         );
-        let place = |leader: &str| {
+        let index = |leader: &str| {
             self.nodes.iter().position(|node| leader == format!("'{}'", node.node()))
         };
-        self.until_some(asked, &expression, place)
+        self.wait_for(node, &expression, index)
     }
 
-    /// Cuts the node at this place off from all others: they can neither keep nor make connections
-    /// to each other until [`heal`](Self::heal). Clients reach it as before. Cut off one after the
-    /// other, nodes are alone each.
-    pub fn partition(&self, place: usize) {
-        let node = &self.nodes[place];
-        // Whoever shows another secret is refused, from either side.
-        for other in self.names_but(place) {
+    /// Separates a node from all others: they cannot connect to each other until [`heal`](Self::heal).
+    /// Clients can still reach it. Nodes that are separated one after the other are separated from each
+    /// other, too.
+    pub fn partition(&self, index: usize) {
+        let node = &self.nodes[index];
+        // Nodes with different cookies refuse each other.
+        for other in self.names_except(index) {
             node.eval(&format!(
                 "erlang:set_cookie({other}, 'cut off'), erlang:disconnect_node({other})"
             ));
         }
-        self.until(node, "nodes()", "[]");
-        for (_, other) in self.nodes.iter().enumerate().filter(|(at, _)| *at != place) {
+        self.wait_for_value(node, "nodes()", "[]");
+        for (_, other) in self.nodes.iter().enumerate().filter(|(other, _)| *other != index) {
             if other.process_id().is_some() {
-                self.until(other, &format!("lists:member('{}', nodes())", node.node()), "false");
+                self.wait_for_value(
+                    other,
+                    &format!("lists:member('{}', nodes())", node.node()),
+                    "false",
+                );
             }
         }
-        let mut apart = self.apart();
-        apart.retain(|known| *known != place);
-        apart.push(place);
+        let mut partitioned = self.partitioned();
+        partitioned.retain(|known| *known != index);
+        partitioned.push(index);
     }
 
-    /// Lets those that were cut off and the others connect again, and does no more: unless
-    /// `cluster_partition_handling` says what RabbitMQ itself shall do, it goes on with two truths
-    /// about everything but the contents of quorum queues and streams.
+    /// Reconnects the partitioned nodes, and nothing else. Unless `cluster_partition_handling` is set,
+    /// RabbitMQ keeps two inconsistent states of everything but quorum queues and streams.
     pub fn reconnect(&self) {
-        let apart = std::mem::take(&mut *self.apart());
-        for place in &apart {
-            for other in self.names_but(*place) {
-                let trust = format!("erlang:set_cookie({other}, erlang:get_cookie())");
-                self.nodes[*place].eval(&trust);
+        let partitioned = std::mem::take(&mut *self.partitioned());
+        for index in &partitioned {
+            for other in self.names_except(*index) {
+                let set_cookie = format!("erlang:set_cookie({other}, erlang:get_cookie())");
+                self.nodes[*index].eval(&set_cookie);
             }
         }
-        for place in apart {
-            for other in self.names_but(place) {
+        for index in partitioned {
+            for other in self.names_except(index) {
                 let connect = format!("net_kernel:connect_node({other})");
-                self.until(&self.nodes[place], &connect, "true");
+                self.wait_for_value(&self.nodes[index], &connect, "true");
             }
         }
     }
 
-    /// As [`reconnect`](Self::reconnect); then waits until all is [well](Self::until_well). Those that
-    /// were cut off are made to forget what they believed meanwhile.
+    /// Reconnects the partitioned nodes, restarts them so that they take over the state of the others, and
+    /// [waits until all are healthy](Self::wait_until_healthy).
     pub fn heal(&self) {
-        let apart = self.apart().clone();
+        let partitioned = self.partitioned().clone();
         self.reconnect();
-        apart.into_iter().for_each(|place| Self::forget(&self.nodes[place]));
-        self.until_well();
+        partitioned.into_iter().for_each(|index| Self::reset_state(&self.nodes[index]));
+        self.wait_until_healthy();
     }
 
-    /// Kills a node that was cut off, and starts it again, as its operator would have to; nothing is
-    /// done if RabbitMQ does so itself.
-    fn forget(node: &RabbitMq) {
+    /// Restarts a node that was partitioned, as an operator must do. Does nothing if
+    /// `cluster_partition_handling` lets RabbitMQ do so.
+    fn reset_state(node: &RabbitMq) {
         let handling = node.eval("application:get_env(rabbit, cluster_partition_handling)");
         if handling == "{ok,ignore}" {
-            // Not in the orderly way, for which RabbitMQ would wait a minute if a client still
-            // publishes to a queue that had no leader.
+            // Not an orderly stop, which takes a minute if a client still publishes to a queue that had
+            // no leader.
             node.kill();
             node.restart();
         }
     }
 
-    /// Kills all nodes, like a power cut, and starts them again: together, since each waits for
-    /// those that it knew to be running.
+    /// Kills all nodes, which simulates a power loss, and restarts them at the same time, since each
+    /// waits for those that were running.
     pub fn crash(&self) {
         self.nodes.iter().for_each(RabbitMq::kill);
         self.nodes.iter().for_each(|node| node.process.start());
-        self.nodes.iter().for_each(RabbitMq::must_be_ready);
-        self.until_well();
+        self.nodes.iter().for_each(RabbitMq::expect_ready);
+        self.wait_until_healthy();
     }
 
-    /// Stops and starts the nodes one after the other, as for an update: the next one only when no
-    /// queue would lose its majority by it.
+    /// Restarts the nodes one after the other, as for an update. Each waits until no queue would lose its
+    /// majority.
     pub fn rolling_restart(&self) {
         for node in &self.nodes {
             let majority = "rabbit_upgrade_preparation:await_online_quorum_plus_one(5000)";
-            self.until(node, majority, "true");
+            self.wait_for_value(node, majority, "true");
             node.stop();
             node.restart();
-            self.until_well();
+            self.wait_until_healthy();
         }
     }
 
-    /// Waits until each node says that all are running, knows of no partition, and answers, for
-    /// instance after one was started again. One that was away too shortly for the others to see, or
-    /// that had no time to answer them, is cut off for good: it is made to forget that.
-    /// Panics after four minutes.
-    pub fn until_well(&self) {
+    /// Waits until each node accepts clients, sees all others running and no partition, for instance
+    /// after a restart. A node that still sees a partition after ten seconds (the others may not have
+    /// noticed a short absence) is restarted. Panics after four minutes.
+    pub fn wait_until_healthy(&self) {
         let all = format!("{{{},[]}}", self.nodes.len());
-        let deadline = Instant::now() + PATIENCE * 2;
-        let mut patience = Instant::now() + RECOVERY;
-        let look = |node| (node, RabbitMq::try_eval(node, WELL));
-        let unwell = |(_, seen): &(_, Result<String, String>)| seen.as_ref() != Ok(&all);
-        while let Some((node, seen)) = self.nodes.iter().map(look).find(unwell) {
+        let deadline = Instant::now() + TIMEOUT * 2;
+        let mut recovery_deadline = Instant::now() + RECOVERY_TIME;
+        let health = |node| (node, RabbitMq::try_eval(node, HEALTH));
+        let is_unhealthy = |(_, seen): &(_, Result<String, String>)| seen.as_ref() != Ok(&all);
+        while let Some((node, seen)) = self.nodes.iter().map(health).find(is_unhealthy) {
             if Instant::now() > deadline {
-                panic!("{}: {WELL} is {seen:?}; log:\n{}", node.node(), node.last_words());
+                panic!("{}: {HEALTH} is {seen:?}; log:\n{}", node.node(), node.process.log_tail());
             }
-            if Instant::now() > patience && seen.is_ok_and(|seen| !seen.ends_with(",[]}")) {
-                Self::forget(node);
-                patience = Instant::now() + RECOVERY;
+            if Instant::now() > recovery_deadline && seen.is_ok_and(|seen| !seen.ends_with(",[]}"))
+            {
+                Self::reset_state(node);
+                recovery_deadline = Instant::now() + RECOVERY_TIME;
             }
             thread::sleep(Duration::from_millis(20));
         }
-        // One that has paused is running before it takes connections.
-        self.nodes.iter().for_each(RabbitMq::must_be_ready);
+        // A node that was paused is running before it accepts connections.
+        self.nodes.iter().for_each(RabbitMq::expect_ready);
     }
 
-    /// The names of all nodes but that at `place`, as Erlang writes them.
-    fn names_but(&self, place: usize) -> impl Iterator<Item = String> {
-        let others = self.nodes.iter().enumerate().filter(move |(at, _)| *at != place);
+    /// The names of all nodes except one, in Erlang syntax.
+    fn names_except(&self, index: usize) -> impl Iterator<Item = String> {
+        let others = self.nodes.iter().enumerate().filter(move |(other, _)| *other != index);
         others.map(|(_, node)| format!("'{}'", node.node()))
     }
 
-    /// Waits until an expression has that value on a node.
-    fn until(&self, node: &RabbitMq, expression: &str, value: &str) {
-        self.until_some(node, expression, |seen| (seen == value).then_some(()));
+    /// Waits until an expression has a value on a node.
+    fn wait_for_value(&self, node: &RabbitMq, expression: &str, value: &str) {
+        self.wait_for(node, expression, |seen| (seen == value).then_some(()));
     }
 
-    /// Waits until the value of an expression on a node can be read.
-    fn until_some<T>(
+    /// Waits until `parse` accepts the value of an expression on a node.
+    fn wait_for<T>(
         &self,
         node: &RabbitMq,
         expression: &str,
-        read: impl Fn(&str) -> Option<T>,
+        parse: impl Fn(&str) -> Option<T>,
     ) -> T {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let seen = node.try_eval(expression);
-            if let Some(value) = seen.as_deref().ok().and_then(&read) {
+            if let Some(value) = seen.as_deref().ok().and_then(&parse) {
                 return value;
             }
             if Instant::now() > deadline {
-                panic!("{}: {expression} is {seen:?}; log:\n{}", node.node(), node.last_words());
+                panic!(
+                    "{}: {expression} is {seen:?}; log:\n{}",
+                    node.node(),
+                    node.process.log_tail()
+                );
             }
             thread::sleep(Duration::from_millis(20));
         }
     }
 
-    fn apart(&self) -> MutexGuard<'_, Vec<usize>> {
-        self.apart.lock().unwrap_or_else(PoisonError::into_inner)
+    fn partitioned(&self) -> MutexGuard<'_, Vec<usize>> {
+        self.partitioned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,14 +1,13 @@
-//! Where RabbitMQ and its Erlang are, and how their programs are started.
+//! Finds RabbitMQ and its Erlang, and starts their programs.
 //!
-//! Debian's scripts are passed by: `rabbitmq-server` wants to be root or the user `rabbitmq`, and
-//! `erl` knows only `/usr/lib/erlang`. What they do in the end is done here, with every path given
-//! in the environment, so that an unpacked tree runs wherever it lies.
+//! Debian's scripts are not used: `rabbitmq-server` requires root or the user `rabbitmq`, and `erl` works
+//! only in `/usr/lib/erlang`. This does what the scripts do, with every path in the environment, so that
+//! an unpacked tree runs from any directory.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use crate::install::RABBITMQ;
-use crate::program::{Program, libraries, on_path, place};
+use crate::program::{Program, RABBITMQ, libraries, on_path, unpacked_programs};
 
 /// RabbitMQ and an Erlang that runs it.
 #[derive(Clone, Debug)]
@@ -23,22 +22,23 @@ pub(crate) struct Installation {
 }
 
 impl Installation {
-    /// What was unpacked, which is done only where that of the machine does not do, or what the
-    /// machine has.
+    /// The unpacked installation, which exists only if the machine's does not work; otherwise the
+    /// machine's.
     pub(crate) fn find() -> Option<Self> {
-        Self::unpacked(&place().join(RABBITMQ)).or_else(Self::of_machine)
+        Self::unpacked(&unpacked_programs().join(RABBITMQ)).or_else(Self::of_machine)
     }
 
-    /// As [`find`](Self::find), for tests: what is missing is told with the remedy.
+    /// Like [`find`](Self::find), but panics with the remedy if there is none.
     pub(crate) fn expect() -> Self {
-        Self::find().unwrap_or_else(|| panic!("RabbitMQ is not there: run `cargo xtask servers`"))
+        Self::find()
+            .unwrap_or_else(|| panic!("RabbitMQ is not installed: run `cargo xtask servers`"))
     }
 
-    /// What the machine has.
+    /// The installation of the machine.
     pub(crate) fn of_machine() -> Option<Self> {
         let erl = on_path("erl")?.canonicalize().ok()?;
         let (erlang, bin) = erl.ancestors().find_map(erlang)?;
-        // Debian's script is none of RabbitMQ's tree, nor on the path of everyone.
+        // Debian's script is outside of RabbitMQ's tree, and not on every user's path.
         let server = on_path("rabbitmq-server").and_then(|path| path.canonicalize().ok());
         let server = server.unwrap_or_default();
         let own = server.ancestors().find(|dir| is_home(dir)).map(Path::to_owned);
@@ -46,16 +46,16 @@ impl Installation {
         Some(Self { erlang, bin, home, libraries: None })
     }
 
-    /// What Debian packages were unpacked into `root`.
+    /// The installation that Debian packages were unpacked into.
     pub(crate) fn unpacked(root: &Path) -> Option<Self> {
-        // The programs go to directories of their own, where a relative path would not lead here.
+        // The programs run in other directories, where a relative path would be wrong.
         let root = root.canonicalize().ok()?;
         let (erlang, bin) = erlang(&root.join("usr/lib/erlang"))?;
         let home = home(&root.join("usr/lib/rabbitmq/lib"))?;
         Some(Self { erlang, bin, home, libraries: libraries(&root) })
     }
 
-    /// Does Erlang start? Its libraries, or those of its `crypto`, may be missing.
+    /// Whether Erlang starts: its libraries, or those of its `crypto`, may be missing.
     pub(crate) fn runs(&self) -> bool {
         let home = OsString::from("/nonexistent");
         let test = "ok = crypto:start(), halt(0).";
@@ -73,7 +73,7 @@ impl Installation {
             ("ROOTDIR", self.erlang.clone().into()),
             ("BINDIR", self.bin.clone().into()),
             ("EMU", "beam".into()),
-            // What a node starts another one with, as newer ones do to look at a cluster before they
+            // The program with which newer nodes start a helper node that inspects a cluster before they
             // join it.
             ("PROGNAME", "erlexec".into()),
             ("ERL_LIBS", plugins.clone().into()),
@@ -88,7 +88,7 @@ impl Installation {
         self.program("erl_call", environment)
     }
 
-    /// The daemon by which Erlang's nodes find each other's ports.
+    /// The port mapper daemon, by which Erlang nodes find each other's ports.
     pub(crate) fn epmd(&self) -> Program {
         self.program("epmd", Vec::new())
     }
@@ -99,7 +99,7 @@ impl Installation {
     }
 
     fn program(&self, name: &str, mut environment: Vec<(&'static str, OsString)>) -> Program {
-        // RabbitMQ's tools warn of any other.
+        // RabbitMQ's tools print a warning with any other locale.
         environment.push(("LC_ALL", "C.UTF-8".into()));
         Program {
             path: self.bin.join(name),
@@ -109,13 +109,13 @@ impl Installation {
     }
 }
 
-/// If `dir` is a root of Erlang: `dir`, and its directory of programs.
+/// `dir` and its directory of programs, if `dir` is a root of Erlang.
 fn erlang(dir: &Path) -> Option<(PathBuf, PathBuf)> {
     let bin = newest(dir, "erts-")?.join("bin");
     bin.join("erlexec").is_file().then(|| (dir.to_owned(), bin))
 }
 
-/// The home of RabbitMQ below `lib`.
+/// The home directory of RabbitMQ in `lib`.
 fn home(lib: &Path) -> Option<PathBuf> {
     newest(lib, "rabbitmq_server-").filter(|dir| is_home(dir))
 }
@@ -124,7 +124,7 @@ fn is_home(dir: &Path) -> bool {
     dir.join("plugins").is_dir() && dir.join("escript/rabbitmqctl").is_file()
 }
 
-/// The entry of `dir` with that prefix before its version.
+/// The newest entry of `dir` whose name is `prefix` and a version.
 fn newest(dir: &Path, prefix: &str) -> Option<PathBuf> {
     let entries = dir.read_dir().ok()?.filter_map(|entry| Some(entry.ok()?.path()));
     let name = |path: &PathBuf| path.file_name().map(|name| name.to_string_lossy().into_owned());

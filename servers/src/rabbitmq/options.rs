@@ -6,22 +6,23 @@ use std::fs::File;
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::port;
 use crate::process::Process;
-use crate::rabbitmq::family::Family;
+use crate::rabbitmq::cluster::RabbitCluster;
+use crate::rabbitmq::cluster_identity::ClusterIdentity;
+use crate::rabbitmq::server::{PASSWORD, RabbitMq, USER};
 use crate::rabbitmq::tools::{LOOPBACK, Tools};
-use crate::rabbitmq::{PASSWORD, RabbitCluster, RabbitMq, USER};
 use crate::tls;
 use crate::watchdog::Watchdog;
 
-/// How often a lost race for a port is run again.
+/// Attempts to start a cluster, each on other ports, if a port is taken meanwhile.
 const ATTEMPTS: usize = 10;
 
-/// Of `rabbitmq.conf`, unless it is set otherwise. Several servers share one machine, and a test
-/// must not fail because the disk of that machine is rather full.
-const USUAL: [(&str, &str); 5] = [
+/// Defaults for `rabbitmq.conf`. Several servers share one machine, and a test must not fail because its
+/// disk is rather full.
+const DEFAULTS: [(&str, &str); 5] = [
     ("vm_memory_high_watermark.absolute", "512MB"),
     ("disk_free_limit.absolute", "10MB"),
     ("raft.wal_max_size_bytes", "67108864"),
@@ -29,8 +30,8 @@ const USUAL: [(&str, &str); 5] = [
     ("log.file", "false"),
 ];
 
-/// What is recommended for dead letters that are published at least once, unless it is set
-/// otherwise: of `rabbit` in `advanced.config`. The stock values are 180000 and 32.
+/// Settings of `rabbit` in `advanced.config` that are recommended for at-least-once dead-lettering. The
+/// stock values are 180000 and 32.
 const RECOMMENDED: [(&str, &str); 2] = [
     ("dead_letter_worker_publisher_confirm_timeout", "5000"),
     ("dead_letter_worker_consumer_prefetch", "512"),
@@ -47,7 +48,7 @@ const ARGUMENTS: &str = "-noinput -s rabbit boot -boot start_sasl -start_epmd fa
 /// would ask with outlives a killed server by some seconds.
 const ADDRESSES: &str = "{lookup, [file]}.\n{host, {127,0,0,1}, [\"localhost\"]}.\n";
 
-/// What a server shall be like; made by [`RabbitMq::options`].
+/// Settings of a private RabbitMQ server; created by [`RabbitMq::options`].
 #[derive(Clone, Debug, Default)]
 pub struct RabbitOptions {
     settings: Vec<(String, String)>,
@@ -60,7 +61,7 @@ pub struct RabbitOptions {
 }
 
 impl RabbitOptions {
-    /// Any line of `rabbitmq.conf`; the value is written there as it is. The last one of a key
+    /// Sets a key of `rabbitmq.conf` to a value, which is written as it is. The last value of a key
     /// counts.
     pub fn set(mut self, key: &str, value: &str) -> Self {
         self.settings.retain(|(name, _)| name != key);
@@ -68,68 +69,68 @@ impl RabbitOptions {
         self
     }
 
-    /// A setting of an Erlang application in `advanced.config`; the value is an Erlang term. The
-    /// last one of a key counts: `advanced("rabbit", "quorum_tick_interval", "1000")`.
+    /// Sets a key of an Erlang application in `advanced.config` to an Erlang term. The last value of a
+    /// key counts: `advanced("rabbit", "quorum_tick_interval", "1000")`.
     pub fn advanced(mut self, application: &str, key: &str, term: &str) -> Self {
-        self.advanced.retain(|[of, name, _]| (&**of, &**name) != (application, key));
+        self.advanced.retain(|[app, name, _]| (&**app, &**name) != (application, key));
         self.advanced.push([application, key, term].map(str::to_owned));
         self
     }
 
-    /// Without the settings of `advanced.config` that are recommended for delayed jobs: as a server
-    /// is that nobody has set up.
+    /// Omits the settings of `advanced.config` that are recommended for delayed jobs, as on a server
+    /// with its default configuration.
     pub fn stock(mut self) -> Self {
         self.stock = true;
         self
     }
 
-    /// With a plugin, which RabbitMQ's directory of plugins must have.
+    /// Enables a plugin, which must be in RabbitMQ's plugin directory.
     pub fn plugin(mut self, name: &str) -> Self {
         self.plugins.push(name.to_owned());
         self
     }
 
-    /// With the management plugin: [`RabbitMq::management_url`].
+    /// Enables the management plugin: [`RabbitMq::management_url`].
     pub fn management(mut self) -> Self {
         self.management = true;
         self.plugin("rabbitmq_management")
     }
 
-    /// TLS at a port of its own, by a certificate of an authority of its own: [`RabbitMq::ca`].
-    /// The URL names that port. The nodes of a cluster have the same certificate.
+    /// Adds a port with TLS and a certificate of a private CA: [`RabbitMq::ca`]. The URL has that port.
+    /// The nodes of a cluster have the same certificate.
     pub fn tls(mut self) -> Self {
         self.tls = true;
         self
     }
 
-    /// Without a feature flag such as `stream_queue`, as in a server that was upgraded and left
-    /// there. All others are enabled, as they are in every new server, and so is one without which the
-    /// server does not start: newer ones insist on more of them.
+    /// Leaves a feature flag such as `stream_queue` disabled, as on a server that was upgraded. All
+    /// other flags are enabled, as on a new server. A flag that the server's version requires is enabled
+    /// in any case.
     pub fn without_feature_flag(mut self, name: &str) -> Self {
         self.without_flags.push(name.to_owned());
         self
     }
 
-    /// Starts the server. It is ready to answer when this returns; if it cannot be had, this
-    /// panics with the reason and the server's log.
+    /// Starts the server and returns when it is ready. Panics with the reason and the server's log if
+    /// it does not start.
     pub fn start(self) -> RabbitMq {
-        self.nodes(1).remove(0)
+        self.start_nodes(1).remove(0)
     }
 
-    /// Starts a cluster of that many nodes with the same settings. When this returns, each of them
-    /// says that all are running.
+    /// Starts a cluster of nodes with the same settings. When this returns, each node sees all others
+    /// running.
     pub fn start_cluster(self, nodes: usize) -> RabbitCluster {
-        let cluster = RabbitCluster::of(self.nodes(nodes));
-        cluster.until_well();
+        let cluster = RabbitCluster::new(self.start_nodes(nodes));
+        cluster.wait_until_healthy();
         cluster
     }
 
-    /// The nodes of a cluster, each of which is ready to answer.
-    fn nodes(&self, count: usize) -> Vec<RabbitMq> {
+    /// Starts the nodes of a cluster and waits until each is ready.
+    fn start_nodes(&self, count: usize) -> Vec<RabbitMq> {
         let mut attempts = 0;
         loop {
             attempts += 1;
-            match self.attempt(count) {
+            match self.try_start_nodes(count) {
                 Ok(nodes) => return nodes,
                 Err(reason) if reason.contains("eaddrinuse") && attempts < ATTEMPTS => {}
                 Err(reason) => panic!("RabbitMQ does not start: {reason}"),
@@ -137,62 +138,63 @@ impl RabbitOptions {
         }
     }
 
-    fn attempt(&self, count: usize) -> Result<Vec<RabbitMq>, String> {
-        let family = Arc::new(Family::start());
+    fn try_start_nodes(&self, count: usize) -> Result<Vec<RabbitMq>, String> {
+        let identity = Arc::new(ClusterIdentity::start());
         if self.tls {
-            tls::certify(family.dir());
+            tls::create_certificates(identity.dir());
         }
-        let nodes: Vec<RabbitMq> = (1..=count).map(|number| self.place(&family, number)).collect();
+        let nodes: Vec<RabbitMq> =
+            (1..=count).map(|number| self.create_node(&identity, number)).collect();
         let (first, others) = nodes.split_first().expect("a cluster has at least one node");
-        // The others join the first. All at once might found clusters of their own.
+        // The others join the first node. Started all at once, they might form separate clusters.
         first.process.start();
-        first.until_ready()?;
+        first.wait_until_ready()?;
         others.iter().for_each(|node| node.process.start());
-        others.iter().try_for_each(RabbitMq::until_ready)?;
+        others.iter().try_for_each(RabbitMq::wait_until_ready)?;
         self.enable_flags(first);
         Ok(nodes)
     }
 
-    /// A directory, ports and the configuration for the node of that number.
-    fn place(&self, family: &Arc<Family>, number: usize) -> RabbitMq {
+    /// Creates the directory, the ports and the configuration of a node.
+    fn create_node(&self, identity: &Arc<ClusterIdentity>, number: usize) -> RabbitMq {
         let watchdog = Watchdog::start("dq-rabbitmq-");
         let dir = watchdog.dir().to_owned();
-        let node = family.node(number);
+        let node = identity.node(number);
         let port = port::free();
         let tls = self.tls.then(port::free);
         let management = self.management.then(port::free);
 
-        let mut settings = self.configuration(family, port, tls, management);
+        let mut settings = self.configuration(identity, port, tls, management);
         if number > 1 {
-            for (place, known) in [1, number].into_iter().enumerate() {
-                let key = format!("cluster_formation.classic_config.nodes.{}", place + 1);
-                let _ = writeln!(settings, "{key} = {}", family.node(known));
+            for (index, peer) in [1, number].into_iter().enumerate() {
+                let key = format!("cluster_formation.classic_config.nodes.{}", index + 1);
+                let _ = writeln!(settings, "{key} = {}", identity.node(peer));
             }
         }
         write(&dir.join("rabbitmq.conf"), &settings, 0o600);
-        write(&dir.join("advanced.config"), &self.terms(), 0o600);
+        write(&dir.join("advanced.config"), &self.advanced_config(), 0o600);
         write(&dir.join("enabled_plugins"), &format!("[{}].\n", self.plugins.join(",")), 0o600);
         write(&dir.join("inetrc"), ADDRESSES, 0o600);
-        // Erlang insists that nobody else can read it.
-        write(&dir.join(".erlang.cookie"), &family.cookie, 0o400);
+        // Erlang refuses a cookie that other users can read.
+        write(&dir.join(".erlang.cookie"), &identity.cookie, 0o400);
 
-        let environment = Tools { family, node: &node, dir: &dir }.environment();
-        let mut server = family.installation.erl(environment);
+        let environment = Tools { identity, node: &node, dir: &dir }.environment();
+        let mut server = identity.installation.erl(environment);
         if !self.without_flags.is_empty() {
-            // No flag at first; see `enable_flags`.
+            // No flags at first; `enable_flags` enables the wanted ones.
             let none = ("RABBITMQ_FEATURE_FLAGS", OsString::new());
             server.environment.get_or_insert_default().push(none);
         }
         let mut arguments: Vec<OsString> = ARGUMENTS.split_whitespace().map(Into::into).collect();
         arguments.extend([LOOPBACK, "-sname", &node].map(OsString::from));
         let process = Process::new(watchdog, server, arguments);
-        RabbitMq { process, family: family.clone(), node, port, tls, management }
+        RabbitMq { process, identity: identity.clone(), node, port, tls, management }
     }
 
-    /// `rabbitmq.conf`.
+    /// The text of `rabbitmq.conf`.
     fn configuration(
         &self,
-        family: &Family,
+        identity: &ClusterIdentity,
         port: u16,
         tls: Option<u16>,
         management: Option<u16>,
@@ -200,16 +202,16 @@ impl RabbitOptions {
         let mut text = format!(
             "listeners.tcp.local = 127.0.0.1:{port}\ncluster_name = {}\n\
              default_user = {USER}\ndefault_pass = {PASSWORD}\n",
-            family.name
+            identity.name
         );
         if let Some(port) = tls {
-            let file = |name: &str| family.dir().join(name).display().to_string();
+            let file = |name: &str| identity.dir().join(name).display().to_string();
             let _ = write!(
                 text,
                 "listeners.ssl.local = 127.0.0.1:{port}\nssl_options.cacertfile = {}\n\
                  ssl_options.certfile = {}\nssl_options.keyfile = {}\n\
                  ssl_options.verify = verify_none\nssl_options.fail_if_no_peer_cert = false\n",
-                file(tls::AUTHORITY),
+                file(tls::CA_CERTIFICATE),
                 file(tls::CERTIFICATE),
                 file(tls::KEY)
             );
@@ -218,7 +220,7 @@ impl RabbitOptions {
             let _ = write!(text, "management.tcp.ip = 127.0.0.1\nmanagement.tcp.port = {port}\n");
         }
         let set = |name: &str| self.settings.iter().any(|(key, _)| key == name);
-        for (key, value) in USUAL.into_iter().filter(|(key, _)| !set(key)) {
+        for (key, value) in DEFAULTS.into_iter().filter(|(key, _)| !set(key)) {
             let _ = writeln!(text, "{key} = {value}");
         }
         for (key, value) in &self.settings {
@@ -227,12 +229,12 @@ impl RabbitOptions {
         text
     }
 
-    /// `advanced.config`: the settings of each application together, since RabbitMQ would take
-    /// only the last of several groups.
-    fn terms(&self) -> String {
+    /// The text of `advanced.config`. The settings of an application are in one group, since RabbitMQ
+    /// uses only the last of several groups.
+    fn advanced_config(&self) -> String {
         let mut settings = self.advanced.clone();
         let set =
-            |name: &str| self.advanced.iter().any(|[of, key, _]| of == "rabbit" && key == name);
+            |name: &str| self.advanced.iter().any(|[app, key, _]| app == "rabbit" && key == name);
         let recommended = RECOMMENDED.into_iter().filter(|(key, _)| !self.stock && !set(key));
         settings.extend(recommended.map(|(key, term)| ["rabbit", key, term].map(str::to_owned)));
         settings.sort();
@@ -243,7 +245,7 @@ impl RabbitOptions {
         format!("[{}].\n", groups.collect::<Vec<_>>().join(","))
     }
 
-    /// All flags but those that are unwanted, if there are such. Otherwise, the server has done it.
+    /// Enables all flags but the unwanted ones. Without unwanted ones, the server has enabled all.
     fn enable_flags(&self, rabbit: &RabbitMq) {
         if !self.without_flags.is_empty() {
             let unwanted = self.without_flags.join(",");
@@ -254,6 +256,26 @@ impl RabbitOptions {
             ));
         }
     }
+}
+
+impl RabbitMq {
+    /// Starts a server with the settings that are recommended for delayed jobs, and returns when it is
+    /// ready.
+    pub fn start() -> Self {
+        Self::options().start()
+    }
+
+    /// Settings for a server.
+    pub fn options() -> RabbitOptions {
+        RabbitOptions::default()
+    }
+}
+
+/// A server that the tests of this process share, each with its own queues or virtual host. It is
+/// started at its first use and ends with the process.
+pub fn shared_rabbitmq() -> &'static RabbitMq {
+    static SHARED: OnceLock<RabbitMq> = OnceLock::new();
+    SHARED.get_or_init(RabbitMq::start)
 }
 
 fn write(file: &Path, text: &str, mode: u32) {

@@ -1,4 +1,4 @@
-//! What is run to speak to a node as its operator would.
+//! The command line tools for a node: `rabbitmqctl` and `erl_call`.
 
 use std::ffi::OsString;
 use std::io::{Error, Read, Write};
@@ -8,32 +8,34 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-use crate::rabbitmq::PATIENCE;
-use crate::rabbitmq::family::Family;
+use crate::rabbitmq::cluster_identity::ClusterIdentity;
 
-/// Where Erlang listens for other nodes and for tools.
+/// How long a node may take to start, or to reply to a tool, on a busy machine.
+pub(super) const TIMEOUT: Duration = Duration::from_secs(120);
+
+/// The address on which Erlang listens for other nodes and for tools.
 pub(super) const LOOPBACK: &str = "{127,0,0,1}";
 
 /// The tools for one node.
 #[derive(Debug)]
 pub(super) struct Tools<'a> {
-    pub(super) family: &'a Family,
+    pub(super) identity: &'a ClusterIdentity,
     pub(super) node: &'a str,
     pub(super) dir: &'a Path,
 }
 
 impl Tools<'_> {
-    /// What the node and its tools find in their environment: all in the node's directory.
+    /// Environment variables of the node and its tools. All paths are in the node's directory.
     pub(super) fn environment(&self) -> Vec<(&'static str, OsString)> {
         let file = |name: &str| OsString::from(self.dir.join(name));
         vec![
             ("HOME", self.dir.into()),
-            ("ERL_EPMD_PORT", self.family.epmd.to_string().into()),
+            ("ERL_EPMD_PORT", self.identity.epmd.to_string().into()),
             ("ERL_EPMD_ADDRESS", "127.0.0.1".into()),
             ("ERL_INETRC", file("inetrc")),
             ("ERL_MAX_PORTS", "65536".into()),
             ("ERL_MAX_ETS_TABLES", "50000".into()),
-            // No dump after a crash: it would take longer than the test.
+            // No crash dump: writing it would take longer than the test.
             ("ERL_CRASH_DUMP_SECONDS", "0".into()),
             ("RABBITMQ_NODENAME", self.node.into()),
             ("RABBITMQ_CONFIG_FILE", file("rabbitmq.conf")),
@@ -42,14 +44,14 @@ impl Tools<'_> {
             ("RABBITMQ_MNESIA_BASE", file("data")),
             ("RABBITMQ_LOG_BASE", file("logs")),
             ("RABBITMQ_LOGS", "-".into()),
-            // Not the machine's, in /etc.
+            // Instead of the machine's file in /etc.
             ("RABBITMQ_CONF_ENV_FILE", file("rabbitmq-env.conf")),
         ]
     }
 
-    /// What `rabbitmqctl` prints. The error is that too.
+    /// Runs `rabbitmqctl` and returns its output; the error is also its output.
     pub(super) fn ctl(&self, words: &[&str]) -> Result<String, String> {
-        let installation = &self.family.installation;
+        let installation = &self.identity.installation;
         let mut command = installation.erl(self.environment()).command();
         command.args(["-boot", "start_clean", "-noinput", "-noshell", "-hidden"]);
         command.args(["-start_epmd", "false", "-kernel", "inet_dist_use_interface", LOOPBACK]);
@@ -62,53 +64,53 @@ impl Tools<'_> {
         }
     }
 
-    /// The value of Erlang expressions.
+    /// Evaluates Erlang expressions.
     pub(super) fn eval(&self, expressions: &str) -> Result<String, String> {
-        // Two tools of the same name would not be let in at a time.
+        // Two tools of the same name cannot be connected at once.
         static CALLS: AtomicUsize = AtomicUsize::new(0);
         let call = CALLS.fetch_add(1, Ordering::Relaxed);
         let name = format!("dq-{}-{call}", std::process::id());
-        let mut command = self.family.installation.erl_call(self.environment()).command();
+        let mut command = self.identity.installation.erl_call(self.environment()).command();
         command.args(["-sname", self.node, "-h", &name, "-fetch_stdout", "-e"]);
         let expressions = expressions.trim_end().trim_end_matches('.');
         let script = format!("io:put_chars(io_lib:format(\"~tp\", [begin {expressions} end])).\n");
         let output = self.run(command, &script)?;
-        // What is printed, then what became of it; the exit code says nothing.
-        let said = text(&output.stdout);
-        let value = said.strip_suffix("{ok, ok}").map(str::to_owned);
-        value.ok_or_else(|| said + &text(&output.stderr))
+        // The output ends with the result of the call; the exit code does not depend on it.
+        let stdout = text(&output.stdout);
+        let value = stdout.strip_suffix("{ok, ok}").map(str::to_owned);
+        value.ok_or_else(|| stdout + &text(&output.stderr))
     }
 
-    /// Runs a tool to its end. One that asks a frozen node would wait for ever, and is ended.
+    /// Runs a tool to its end. It is killed after [`TIMEOUT`]: a frozen node never replies.
     fn run(&self, mut command: Command, input: &str) -> Result<Output, String> {
         command.current_dir(self.dir);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let told = |error: Error| format!("a tool of RabbitMQ cannot be run: {error}");
-        let mut tool = command.spawn().map_err(told)?;
-        // A tool that does not care to read says why.
+        let failed = |error: Error| format!("a tool of RabbitMQ cannot be run: {error}");
+        let mut tool = command.spawn().map_err(failed)?;
+        // If the tool does not read its input, its output says why.
         let _ = tool.stdin.take().map(|mut pipe| pipe.write_all(input.as_bytes()));
         let (stdout, stderr) = (tool.stdout.take(), tool.stderr.take());
         thread::scope(|scope| {
             let stdout = scope.spawn(|| read(stdout));
             let stderr = scope.spawn(|| read(stderr));
-            let status = wait(&mut tool).map_err(told)?;
-            let status = status.ok_or("no answer within two minutes")?;
+            let status = wait(&mut tool).map_err(failed)?;
+            let status = status.ok_or("no reply within two minutes")?;
             let read = |thread: ScopedJoinHandle<'_, Vec<u8>>| thread.join().unwrap_or_default();
             Ok(Output { status, stdout: read(stdout), stderr: read(stderr) })
         })
     }
 }
 
-/// All that comes out of a pipe.
+/// Reads a pipe to its end.
 fn read(pipe: Option<impl Read>) -> Vec<u8> {
     let mut bytes = Vec::new();
     let _ = pipe.map(|mut pipe| pipe.read_to_end(&mut bytes));
     bytes
 }
 
-/// Waits for the end of a process. Nothing if it took too long and was ended.
+/// Waits for the end of a process. `None` if it was killed after [`TIMEOUT`].
 fn wait(child: &mut Child) -> Result<Option<ExitStatus>, Error> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while Instant::now() < deadline {
         if let Some(status) = child.try_wait()? {
             return Ok(Some(status));

@@ -3,28 +3,25 @@
 use std::fmt::Write;
 use std::fs;
 use std::path::Path;
+use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::install::REDIS;
 use crate::port;
-use crate::process::{PATIENCE, Process};
-use crate::program::Program;
-use crate::redis::Redis;
+use crate::process::{Process, TIMEOUT};
+use crate::program::{Program, REDIS};
+use crate::redis::server::{Redis, SOCKET};
 use crate::tls;
 use crate::watchdog::Watchdog;
 
-/// The Unix socket in a server's directory.
-pub(super) const SOCKET: &str = "redis.sock";
-
-/// What TLS needs, with paths relative to the server's directory.
-const TLS: &str = "tls-cert-file server.crt\ntls-key-file server.key\n\
+/// TLS directives, with paths relative to the server's directory.
+const TLS_DIRECTIVES: &str = "tls-cert-file server.crt\ntls-key-file server.key\n\
     tls-ca-cert-file ca.crt\ntls-auth-clients no\n";
 
-/// How often a lost race for a port is run again.
+/// Attempts to start a server, each on another port, if a port is taken meanwhile.
 const ATTEMPTS: usize = 10;
 
-/// What a server shall be like; made by [`Redis::options`].
+/// Settings of a private Redis server; created by [`Redis::options`].
 #[derive(Clone, Debug, Default)]
 pub struct RedisOptions {
     directives: Vec<(String, String)>,
@@ -36,34 +33,34 @@ pub struct RedisOptions {
 }
 
 impl RedisOptions {
-    /// Every write is on disk before it is answered: `appendonly yes`, `appendfsync always`.
+    /// Syncs every write to the disk before the reply: `appendonly yes`, `appendfsync always`.
     pub fn aof(self) -> Self {
         self.set("appendonly", "yes").set("appendfsync", "always")
     }
 
-    /// Any directive of `redis.conf`; the value is written there as it is. The last one of a name
-    /// counts.
+    /// Sets a directive of `redis.conf` to a value, which is written as it is. The last value of a
+    /// directive counts.
     pub fn set(mut self, directive: &str, value: &str) -> Self {
         self.directives.retain(|(name, _)| name != directive);
         self.directives.push((directive.to_owned(), value.to_owned()));
         self
     }
 
-    /// Clients must give this password. Only letters and digits, since it stands in the URL.
+    /// Requires a password, which must consist of letters and digits, since the URL contains it.
     pub fn password(mut self, password: &str) -> Self {
         let plain = password.bytes().all(|byte| byte.is_ascii_alphanumeric());
-        assert!(plain && !password.is_empty(), "the password must be of letters and digits");
+        assert!(plain && !password.is_empty(), "the password must consist of letters and digits");
         self.password = Some(password.to_owned());
         self.set("requirepass", password).set("masterauth", password)
     }
 
-    /// A node for a cluster, which has no slots and knows no other node yet.
+    /// Makes the server a cluster node, without slots and without knowledge of other nodes.
     pub fn cluster(mut self) -> Self {
         self.cluster = true;
         self.set("cluster-enabled", "yes").set("cluster-node-timeout", "30000")
     }
 
-    /// A replica of `primary`. It is connected to it when [`start`](Self::start) returns.
+    /// Makes the server a replica of `primary`, connected to it when [`start`](Self::start) returns.
     pub fn replica_of(self, primary: &Redis) -> Self {
         let replica = self.set("replicaof", &format!("127.0.0.1 {}", primary.port()));
         match &primary.password {
@@ -72,37 +69,37 @@ impl RedisOptions {
         }
     }
 
-    /// The URL names the Unix socket instead of the port.
+    /// Uses the Unix socket instead of the port in the URL.
     pub fn unix_socket(mut self) -> Self {
         self.unix_socket = true;
         self
     }
 
-    /// Only TLS at the port, by a certificate of an authority of its own: [`Redis::ca`]. For
-    /// clients: private replicas and Sentinels speak plainly and would find no such primary.
+    /// Accepts only TLS on the port, with a certificate of a private CA: [`Redis::ca`]. Private
+    /// replicas and Sentinels use no TLS and cannot connect to such a primary.
     pub fn tls(mut self) -> Self {
         self.tls = true;
         self
     }
 
-    /// A Sentinel instead of a server with data.
+    /// Starts a Sentinel instead of a server with data.
     pub(super) fn sentinel(mut self) -> Self {
         self.sentinel = true;
         self
     }
 
-    /// Starts the server. It is ready to answer when this returns; if it cannot be had, this
-    /// panics with the reason and the server's log.
+    /// Starts the server and returns when it is ready. Panics with the reason and the server's log if
+    /// it does not start.
     pub fn start(self) -> Redis {
         let program = Program::expect(REDIS, "redis-server");
         let mut attempts = 0;
         loop {
-            let redis = self.place(program.clone());
+            let redis = self.create(program.clone());
             redis.process.start();
             attempts += 1;
-            match redis.until_ready() {
+            match redis.wait_until_ready() {
                 Ok(()) => {
-                    self.until_linked(&redis);
+                    self.wait_until_replicating(&redis);
                     return redis;
                 }
                 Err(reason) if reason.contains("already in use") && attempts < ATTEMPTS => {}
@@ -111,8 +108,8 @@ impl RedisOptions {
         }
     }
 
-    /// A directory, a port and the configuration for one server.
-    fn place(&self, program: Program) -> Redis {
+    /// Creates the directory, the port and the configuration of a server.
+    fn create(&self, program: Program) -> Redis {
         let watchdog = Watchdog::start("dq-redis-");
         let port = if self.cluster { port::free_with_bus() } else { port::free() };
         let file = watchdog.dir().join("redis.conf");
@@ -120,7 +117,7 @@ impl RedisOptions {
             .unwrap_or_else(|error| panic!("{} cannot be written: {error}", file.display()));
         let url = self.url(port, watchdog.dir());
         if self.tls {
-            tls::certify(watchdog.dir());
+            tls::create_certificates(watchdog.dir());
         }
         let mut arguments = vec![file.into()];
         if self.sentinel {
@@ -130,15 +127,15 @@ impl RedisOptions {
         Redis { process, port, password: self.password.clone(), url }
     }
 
-    /// Paths are relative to the server's directory, in which it runs.
+    /// The text of `redis.conf`. Paths are relative to the server's directory, in which it runs.
     fn configuration(&self, port: u16) -> String {
         let ports = match self.tls {
-            true => format!("port 0\ntls-port {port}\n{}", TLS),
+            true => format!("port 0\ntls-port {port}\n{}", TLS_DIRECTIVES),
             false => format!("port {port}\n"),
         };
         let mut text = format!("bind 127.0.0.1\n{ports}unixsocket {SOCKET}\ndaemonize no\ndir .\n");
         if !self.sentinel {
-            // A primary would wait for more replicas before it serves the first.
+            // By default a primary waits for more replicas before it serves the first.
             text.push_str("repl-diskless-sync-delay 0\n");
             text.push_str(if self.has("save") { "" } else { "save \"\"\n" });
         }
@@ -164,9 +161,9 @@ impl RedisOptions {
         self.directives.iter().any(|(name, _)| name == directive)
     }
 
-    /// Waits until a replica has its primary's data.
-    fn until_linked(&self, redis: &Redis) {
-        let deadline = Instant::now() + PATIENCE;
+    /// Waits until a replica is connected to its primary.
+    fn wait_until_replicating(&self, redis: &Redis) {
+        let deadline = Instant::now() + TIMEOUT;
         while self.has("replicaof")
             && !redis.command(&["INFO", "replication"]).text().contains("master_link_status:up")
         {
@@ -174,4 +171,23 @@ impl RedisOptions {
             thread::sleep(Duration::from_millis(5));
         }
     }
+}
+
+impl Redis {
+    /// Starts a server that keeps nothing on disk, and returns when it is ready.
+    pub fn start() -> Self {
+        Self::options().start()
+    }
+
+    /// Settings for a server.
+    pub fn options() -> RedisOptions {
+        RedisOptions::default()
+    }
+}
+
+/// A server that the tests of this process share, each with its own keys. It is started at its first
+/// use and ends with the process.
+pub fn shared_redis() -> &'static Redis {
+    static SHARED: OnceLock<Redis> = OnceLock::new();
+    SHARED.get_or_init(Redis::start)
 }

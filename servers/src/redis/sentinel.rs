@@ -4,13 +4,12 @@ use std::collections::HashMap;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::process::PATIENCE;
-use crate::redis::Redis;
+use crate::process::TIMEOUT;
+use crate::redis::server::Redis;
 use crate::resp::Reply;
 
-/// One Sentinel that watches one primary and decides alone (quorum 1). A primary that does not
-/// answer for two seconds is down; one of its replicas follows it. Dropping this ends the
-/// Sentinel.
+/// A Redis Sentinel that monitors one primary with a quorum of 1. It fails over to a replica when the
+/// primary has not replied for two seconds. Dropping this ends the Sentinel.
 #[derive(Debug)]
 pub struct Sentinel {
     server: Redis,
@@ -18,24 +17,24 @@ pub struct Sentinel {
 }
 
 impl Sentinel {
-    /// A Sentinel that knows `primary` by `name`. When this returns, it has found the primary and
-    /// the replicas that are connected to it; of later ones it hears within ten seconds.
+    /// Starts a Sentinel that monitors `primary` under `name`. When this returns, it knows the primary
+    /// and its connected replicas; it discovers later ones within ten seconds.
     pub fn start(primary: &Redis, name: &str) -> Self {
         let options = Redis::options().sentinel();
         let mut options = options
             .set("sentinel monitor", &format!("{name} 127.0.0.1 {} 1", primary.port()))
             .set("sentinel down-after-milliseconds", &format!("{name} 2000"))
-            // Also how long it waits until it tries again what has failed.
+            // Also the delay before a failed failover is retried.
             .set("sentinel failover-timeout", &format!("{name} 3000"));
         if let Some(password) = &primary.password {
             options = options.set("sentinel auth-pass", &format!("{name} {password}"));
         }
         let sentinel = Self { server: options.start(), name: name.to_owned() };
-        sentinel.until_found(primary);
+        sentinel.wait_until_discovered(primary);
         sentinel
     }
 
-    /// The name of what is watched.
+    /// The name of the monitored primary.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -55,11 +54,11 @@ impl Sentinel {
         self.server.port()
     }
 
-    /// The port of whom the Sentinel takes for the primary now.
+    /// The port of the current primary.
     pub fn primary_port(&self) -> u16 {
-        let answer = self.command(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", &self.name]);
-        let port = answer.list()[1].text();
-        port.parse().unwrap_or_else(|_| panic!("{port} is no port"))
+        let reply = self.command(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", &self.name]);
+        let port = reply.list()[1].text();
+        port.parse().unwrap_or_else(|_| panic!("{port} is not a port"))
     }
 
     /// Sends a command to the Sentinel; see [`Redis::command`].
@@ -68,11 +67,11 @@ impl Sentinel {
         self.server.command(words)
     }
 
-    fn until_found(&self, primary: &Redis) {
+    fn wait_until_discovered(&self, primary: &Redis) {
         let replication = primary.command(&["INFO", "replication"]).text();
         let replicas = replication.lines().find_map(|line| line.strip_prefix("connected_slaves:"));
         let replicas = replicas.unwrap_or("0");
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let seen = self.command(&["SENTINEL", "MASTER", &self.name]);
             let seen: HashMap<String, String> =
@@ -81,7 +80,10 @@ impl Sentinel {
                 return;
             }
             let log = self.server.log();
-            assert!(Instant::now() < deadline, "the Sentinel finds nobody: {seen:?}; log:\n{log}");
+            assert!(
+                Instant::now() < deadline,
+                "the Sentinel has not discovered the servers: {seen:?}; log:\n{log}"
+            );
             thread::sleep(Duration::from_millis(10));
         }
     }

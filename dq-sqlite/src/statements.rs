@@ -1,6 +1,6 @@
-//! Every statement that is run more than once, in one place.
+//! The SQL statements that are run more than once.
 
-/// Columns of a job in the order in which [`crate::row`] reads them.
+/// Columns of a job. The functions of `row.rs` read them in this order.
 macro_rules! columns {
     () => {
         "id, key, due, created, attempts, deliveries, losses, max_attempts, headers, payload"
@@ -9,13 +9,13 @@ macro_rules! columns {
 
 macro_rules! statements {
     ($($(#[doc = $doc:literal])* $name:ident = $text:expr;)*) => {
-        /// The statements with the table prefix filled in.
+        /// SQL statements with the table prefix filled in.
         #[derive(Debug)]
-        pub(crate) struct Sql {
+        pub(crate) struct Statements {
             $($(#[doc = $doc])* pub(crate) $name: String,)*
         }
 
-        impl Sql {
+        impl Statements {
             pub(crate) fn new(prefix: &str) -> Self {
                 Self { $($name: $text.replace("{p}", prefix),)* }
             }
@@ -37,7 +37,7 @@ statements! {
     find_queue = "SELECT q FROM {p}queue WHERE name = ?1";
     name_queue = "SELECT name FROM {p}queue WHERE q = ?1";
     add_queue = "INSERT INTO {p}queue (name) VALUES (?1) RETURNING q";
-    /// What a claim asks of each queue first; if nothing is due it is all that it asks.
+    /// The first query of a claim for each queue, and the only one if no job is due.
     queue_state = "SELECT q, paused, \
         (SELECT at FROM {p}due AS due WHERE due.q = queue.q ORDER BY at, seq LIMIT 1) \
         FROM {p}queue AS queue WHERE name = ?1";
@@ -50,24 +50,24 @@ statements! {
     queue_names = "SELECT name, q FROM {p}queue ORDER BY name";
 
     // Live jobs.
-    /// One row of plain values: for anything more SQLite keeps a journal per statement, which
-    /// costs a quarter of the throughput.
+    /// One row of plain values: for any other INSERT SQLite keeps a statement journal, which costs a
+    /// quarter of the throughput.
     add_job = "INSERT INTO {p}job (seq, id, q, key, due, created, max_attempts, headers, payload) \
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT DO NOTHING";
     job_by_id = "SELECT seq, id, due, q FROM {p}job WHERE id = ?1";
     job_by_key = "SELECT seq, id, due, q FROM {p}job WHERE q = ?1 AND key = ?2";
     job_due = "SELECT due FROM {p}job WHERE seq = ?1";
-    move_job = "UPDATE {p}job SET due = ?2 WHERE seq = ?1";
-    /// Back to the queue with a word about it: `attempts` and `deliveries` go up, a row of losses
-    /// ends.
-    return_job = "UPDATE {p}job SET due = ?2, attempts = attempts + ?3, \
+    reschedule_job = "UPDATE {p}job SET due = ?2 WHERE seq = ?1";
+    /// After a retry or snooze: counts the delivery and, if `?3` is 1, the attempt. Resets the
+    /// consecutive losses.
+    requeue_job = "UPDATE {p}job SET due = ?2, attempts = attempts + ?3, \
         deliveries = deliveries + 1, losses = 0 WHERE seq = ?1";
-    /// Back to the queue at its old time.
-    hand_back_job = "UPDATE {p}job SET deliveries = deliveries + 1, losses = losses + ?2 \
+    /// After a release or a lapse: counts the delivery; the due time stays.
+    release_job = "UPDATE {p}job SET deliveries = deliveries + 1, losses = losses + ?2 \
         WHERE seq = ?1 RETURNING due";
     remove_job = "DELETE FROM {p}job WHERE seq = ?1";
 
-    // Jobs that wait.
+    // Waiting jobs.
     add_due = "INSERT INTO {p}due (q, at, seq) VALUES (?1, ?2, ?3)";
     remove_due = "DELETE FROM {p}due WHERE q = ?1 AND at = ?2 AND seq = ?3";
     is_due = "SELECT 1 FROM {p}due WHERE q = ?1 AND at = ?2 AND seq = ?3";
@@ -84,14 +84,14 @@ statements! {
     count_due = "SELECT count(*) FROM {p}due WHERE q = ?1 AND at <= ?2";
     count_later = "SELECT count(*) FROM {p}due WHERE q = ?1 AND at > ?2";
 
-    // Jobs that run.
+    // Running jobs.
     add_lease = "INSERT INTO {p}lease (seq, q, until, token, worker) VALUES (?1, ?2, ?3, ?4, ?5)";
-    held_lease = "SELECT job.seq, lease.q, lease.token FROM {p}job AS job \
+    lease_of_job = "SELECT job.seq, lease.q, lease.token FROM {p}job AS job \
         CROSS JOIN {p}lease AS lease ON lease.seq = job.seq WHERE job.id = ?1";
     extend_lease = "UPDATE {p}lease SET until = ?2 WHERE seq = ?1";
     remove_lease = "DELETE FROM {p}lease WHERE seq = ?1";
-    /// Ends a lease if it is still held, and says of which job it was: one statement for what is
-    /// done once per job.
+    /// Ends a lease if it is still held, and returns the job's `seq`. One statement, since it runs
+    /// once per job.
     end_lease = "DELETE FROM {p}lease WHERE token = ?3 \
         AND seq = (SELECT seq FROM {p}job WHERE id = ?1 AND q = ?2) RETURNING seq";
     lapsed_leases = "SELECT seq, q FROM {p}lease WHERE until <= ?1";
@@ -100,23 +100,23 @@ statements! {
     lease_until = "SELECT until FROM {p}lease WHERE seq = ?1";
     count_leases = "SELECT q, count(*) FROM {p}lease GROUP BY q";
 
-    // Jobs kept for an operator.
-    bury_job = "INSERT INTO {p}dead (seq, id, q, key, due, created, attempts, deliveries, losses, \
+    // Dead jobs.
+    add_dead = "INSERT INTO {p}dead (seq, id, q, key, due, created, attempts, deliveries, losses, \
         max_attempts, died, kind, message, headers, payload) \
         SELECT seq, id, q, key, due, created, attempts + ?2, deliveries + ?3, losses, \
         max_attempts, ?4, ?5, ?6, headers, payload FROM {p}job WHERE seq = ?1";
     dead_after = "SELECT died, seq FROM {p}dead WHERE q = ?1 AND (died, seq) > (?2, ?3) \
         AND died <= ?4 ORDER BY died, seq LIMIT ?5";
-    latest_death = "SELECT died FROM {p}dead WHERE q = ?1 ORDER BY died DESC LIMIT 1";
+    latest_died = "SELECT died FROM {p}dead WHERE q = ?1 ORDER BY died DESC LIMIT 1";
     dead_by_id = "SELECT seq, due, q FROM {p}dead WHERE id = ?1";
-    revive_job = "INSERT INTO {p}job (seq, id, q, key, due, created, attempts, deliveries, losses, \
+    replay_job = "INSERT INTO {p}job (seq, id, q, key, due, created, attempts, deliveries, losses, \
         max_attempts, headers, payload) \
         SELECT seq, id, q, key, ?2, created, 0, deliveries, 0, max_attempts, headers, payload \
         FROM {p}dead WHERE seq = ?1 ON CONFLICT DO NOTHING";
     remove_dead = "DELETE FROM {p}dead WHERE seq = ?1";
     count_dead = "SELECT count(*) FROM {p}dead WHERE q = ?1";
 
-    // Looking at jobs.
+    // Listings and single jobs.
     browse_scheduled = concat!(
         "SELECT ", columns!(), ", due.seq, due.at FROM {p}due AS due CROSS JOIN {p}job AS job \
         ON job.seq = due.seq WHERE due.q = ?1 AND (due.at, due.seq) > (?2, ?3) AND due.at > ?4 \
@@ -137,8 +137,8 @@ statements! {
         "SELECT ", columns!(), ", seq, died, kind, message FROM {p}dead \
         WHERE q = ?1 AND (died, seq) > (?2, ?3) AND died <= ?4 ORDER BY died, seq LIMIT ?5"
     );
-    look_at_job = concat!("SELECT ", columns!(), ", seq, due FROM {p}job WHERE seq = ?1");
-    look_at_dead = concat!(
+    view_job = concat!("SELECT ", columns!(), ", seq, due FROM {p}job WHERE seq = ?1");
+    view_dead = concat!(
         "SELECT ", columns!(), ", seq, died, kind, message FROM {p}dead WHERE id = ?1 AND q = ?2"
     );
 }
@@ -150,16 +150,16 @@ mod tests {
     use super::*;
     use crate::schema;
 
-    /// Statements that read a whole table on purpose: tables that are small by nature.
-    const WHOLE: [&str; 6] =
+    /// Statements that scan a table which stays small.
+    const FULL_SCANS: [&str; 6] =
         ["meta", "save_counters", "queue_names", "lease_ends", "count_leases", "browse_running"];
 
     #[test]
-    fn no_statement_scans_a_table_that_grows() {
+    fn no_statement_scans_or_sorts_a_table_that_grows() {
         let mut conn = Connection::open_in_memory().unwrap();
         schema::ensure(&mut conn, "dq_").unwrap();
-        let sql = Sql::new("dq_");
-        for (name, text) in sql.all() {
+        let statements = Statements::new("dq_");
+        for (name, text) in statements.all() {
             let mut plan = conn.prepare(&format!("EXPLAIN QUERY PLAN {text}")).unwrap();
             let unbound = vec![rusqlite::types::Null; plan.parameter_count()];
             let steps: Vec<String> = plan
@@ -170,7 +170,7 @@ mod tests {
             let scans =
                 steps.iter().any(|step| step.starts_with("SCAN") && *step != "SCAN CONSTANT ROW");
             let sorts = steps.iter().any(|step| step.contains("TEMP B-TREE"));
-            assert!(!(scans || sorts) || WHOLE.contains(&name), "{name}: {steps:?}");
+            assert!(!(scans || sorts) || FULL_SCANS.contains(&name), "{name}: {steps:?}");
         }
     }
 }

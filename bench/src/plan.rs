@@ -1,0 +1,48 @@
+//! What a group of measurements gets: its settings, its log, and child processes.
+
+use std::error::Error;
+use std::ffi::OsStr;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::LazyLock;
+use std::time::Instant;
+
+pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
+
+/// Settings of one group's run.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    /// Directory for files: empty at the start, removed at the end.
+    pub(crate) dir: PathBuf,
+    pub(crate) quick: bool,
+    /// The measurements of the group to run; all if empty.
+    pub(crate) only: Vec<String>,
+}
+
+impl Plan {
+    /// Whether to run a measurement of the group.
+    pub(crate) fn includes(&self, measurement: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|only| only == measurement)
+    }
+
+    /// A size: `quick` in a quick run, otherwise `full`.
+    pub(crate) fn size<T>(&self, full: T, quick: T) -> T {
+        if self.quick { quick } else { full }
+    }
+}
+
+/// This program as a child process with one task; see `--child` in `main.rs`.
+pub(crate) fn child_process<const N: usize>(task: &str, args: [&OsStr; N]) -> Command {
+    let this = std::env::current_exe().expect("a running program has a path");
+    let mut command = Command::new(this);
+    command.arg("--child").arg(task).args(args);
+    command
+}
+
+/// When this process began.
+pub(crate) static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+/// Prints a line with the time since the start to standard error.
+pub(crate) fn progress(what: std::fmt::Arguments<'_>) {
+    eprintln!("[{:6.1} s] {what}", START.elapsed().as_secs_f64());
+}

@@ -1,0 +1,46 @@
+//! Detects commits of other connections, and notifies listeners of this process about them.
+
+use dq_core::{Listeners, Timestamp};
+use rusqlite::{Connection, OptionalExtension};
+
+use crate::error::StoreResult;
+use crate::statements::Statements;
+
+/// Detects commits of other connections, of this or any other process, by `PRAGMA data_version`.
+#[derive(Debug)]
+pub(crate) struct OtherWriters {
+    version: i64,
+}
+
+impl OtherWriters {
+    pub(crate) fn observe(conn: &Connection) -> rusqlite::Result<Self> {
+        Ok(Self { version: data_version(conn)? })
+    }
+
+    /// Whether others have committed since the last call. Commits of `conn` itself do not count.
+    pub(crate) fn have_committed(&mut self, conn: &Connection) -> rusqlite::Result<bool> {
+        let version = data_version(conn)?;
+        Ok(std::mem::replace(&mut self.version, version) != version)
+    }
+}
+
+fn data_version(conn: &Connection) -> rusqlite::Result<i64> {
+    conn.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))
+}
+
+/// Sends each listener the due time of its queue's first job: a commit of others may have changed
+/// any queue.
+pub(crate) fn notify_all(
+    listeners: &Listeners,
+    conn: &Connection,
+    statements: &Statements,
+) -> StoreResult<()> {
+    for queue in listeners.queues() {
+        let mut first = conn.prepare_cached(&statements.first_due)?;
+        let due = first.query_row([queue.as_str()], |row| row.get(0)).optional()?;
+        if let Some(due) = due {
+            listeners.wake(&queue, Timestamp::from_millis(due));
+        }
+    }
+    Ok(())
+}

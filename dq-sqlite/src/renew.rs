@@ -1,0 +1,31 @@
+//! Renew: extends leases.
+
+use dq_core::{Lease, Renewal, Renewed};
+use rusqlite::OptionalExtension;
+
+use crate::error::StoreResult;
+use crate::write_tx::WriteTx;
+
+/// Extends one lease; `Lost` if it is no longer held.
+pub(crate) fn renew(tx: &mut WriteTx<'_>, renewal: &Renewal) -> StoreResult<Renewed> {
+    let Some(seq) = find_lease(tx, &renewal.lease)? else {
+        return Ok(Renewed::Lost);
+    };
+    let until = tx.now + renewal.lease_for;
+    tx.prepare(&tx.statements.extend_lease)?.execute([seq, until.as_millis()])?;
+    Ok(Renewed::Until(until))
+}
+
+/// The `seq` of the job of a lease, if it is still held.
+fn find_lease(tx: &mut WriteTx<'_>, lease: &Lease) -> StoreResult<Option<i64>> {
+    let Some(queue) = tx.find_queue(&lease.queue)? else {
+        return Ok(None);
+    };
+    let lease_row: Option<(i64, i64, i64)> = tx
+        .prepare(&tx.statements.lease_of_job)?
+        .query_row([lease.job.to_bytes()], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+        .optional()?;
+    Ok(lease_row
+        .filter(|(_, q, token)| *q == queue && token.unsigned_abs() == lease.token.0)
+        .map(|(seq, ..)| seq))
+}

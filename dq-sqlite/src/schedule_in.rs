@@ -1,0 +1,133 @@
+//! Scheduling inside the application's own transaction: the job exists if and only if the
+//! application's writes are committed (transactional outbox).
+
+use dq_core::{ErrorKind, Limits, NewJob, Result, Scheduled};
+use rusqlite::Transaction;
+
+use crate::backend::SqliteBackend;
+use crate::error::{StoreError, StoreResult};
+use crate::schedule;
+use crate::shared::StoreId;
+use crate::write_tx::{QueueIds, WriteTx};
+
+const OPERATION: &str = "schedule_in";
+
+impl SqliteBackend {
+    /// Schedules jobs inside the application's transaction.
+    ///
+    /// The transaction must be open in this backend's file. The jobs exist once it commits, and never
+    /// if it rolls back. Listeners are notified within 25 ms of the commit.
+    ///
+    /// Conflicts are resolved as by [`schedule`](dq_core::Backend::schedule). On an error none of the
+    /// jobs is stored and the transaction stays open, unless the disk is full: SQLite then rolls back
+    /// the whole transaction.
+    ///
+    /// Begin the transaction with `TransactionBehavior::Immediate` and set a `busy_timeout` on the
+    /// connection. A transaction that reads first and writes later fails if another connection has
+    /// written in between.
+    ///
+    /// ```no_run
+    /// # async fn example(backend: dq_sqlite::SqliteBackend, job: dq_core::NewJob)
+    /// # -> Result<(), Box<dyn std::error::Error>> {
+    /// use dq_sqlite::rusqlite::{Connection, TransactionBehavior};
+    ///
+    /// let mut conn = Connection::open("app.db")?;
+    /// let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    /// tx.execute("INSERT INTO orders (id) VALUES (?1)", [1001])?;
+    /// let scheduled = backend.schedule_in(&tx, vec![job])?;
+    /// tx.commit()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidInput` for a job over the default [`Limits`] or a transaction in another file, and the
+    /// errors of `schedule`.
+    pub fn schedule_in(
+        &self,
+        transaction: &Transaction<'_>,
+        jobs: Vec<NewJob>,
+    ) -> Result<Vec<Scheduled>> {
+        self.writer.ensure_open(OPERATION)?;
+        let now = self.shared.clock.now();
+        for job in &jobs {
+            Limits::default().check(job, now).map_err(|error| error.operation(OPERATION))?;
+        }
+        let schedule = || {
+            self.ensure_same_file(transaction)?;
+            transaction.execute_batch("SAVEPOINT dq")?;
+            let scheduled = self.schedule_all(transaction, &jobs);
+            let end = if scheduled.is_ok() { "RELEASE dq" } else { "ROLLBACK TO dq; RELEASE dq" };
+            // After some errors SQLite has rolled back everything and this fails too; the first
+            // error is the informative one.
+            let ended = transaction.execute_batch(end);
+            let scheduled = scheduled?;
+            ended?;
+            Ok(scheduled)
+        };
+        schedule()
+            .map_err(|error: StoreError| error.into_error(OPERATION, &self.shared.config.path))
+    }
+
+    /// [`SCHEDULE_SQL`] with this backend's table prefix.
+    #[must_use]
+    pub fn schedule_sql(&self) -> String {
+        SCHEDULE_SQL.replacen("dq_", &self.shared.config.table_prefix, 1)
+    }
+
+    fn schedule_all(
+        &self,
+        transaction: &Transaction<'_>,
+        jobs: &[NewJob],
+    ) -> StoreResult<Vec<Scheduled>> {
+        let mut queue_ids = QueueIds::default();
+        let now = self.shared.clock.now();
+        let mut tx = WriteTx::begin(transaction, &self.shared.statements, &mut queue_ids, now)?;
+        let scheduled =
+            jobs.iter().map(|job| schedule::schedule(&mut tx, job)).collect::<StoreResult<_>>()?;
+        // The wakeups are dropped: the writer notifies listeners when it detects the commit.
+        tx.finish()?;
+        Ok(scheduled)
+    }
+
+    /// Refuses a transaction in another file, whose jobs this backend would never run.
+    fn ensure_same_file(&self, transaction: &Transaction<'_>) -> StoreResult<()> {
+        let store: Option<StoreId> = transaction
+            .prepare_cached(&self.shared.statements.meta)
+            .and_then(|mut meta| meta.query_row([], |row| row.get(3)))
+            .ok();
+        if store == Some(self.writer.store_id()) {
+            return Ok(());
+        }
+        Err(StoreError::new(
+            ErrorKind::InvalidInput,
+            "the transaction is open in another file",
+            "open the transaction in the backend's file; a table in an attached file does not count",
+        ))
+    }
+}
+
+/// SQL statement that schedules a job, for other drivers and languages (default table prefix).
+///
+/// This is a public interface whose meaning never changes, even if the tables beneath do. A newer
+/// version would be another view. The parameters are:
+///
+/// 1. `queue`: text of 1 to 128 bytes of UTF-8 without control characters;
+/// 2. `id`: a unique blob of 16 bytes; preferably a UUID of version 7, whose order in time keeps the
+///    file compact;
+/// 3. `key`: null, or text of 1 to 255 bytes of UTF-8 without control characters;
+/// 4. `due`: an integer, Unix time in milliseconds;
+/// 5. `payload`: a blob or text; JSON unless a `content-type` header names another type;
+/// 6. `headers`: null, or the text of a JSON object whose values are strings;
+/// 7. `max_attempts`: null for the queue's own limit, or an integer from 1.
+///
+/// Parameters that break these rules fail with a message that begins with `dq:`. SQL cannot check
+/// everything: names with U+FFFE or U+FFFF, which Rust accepts, are refused; headers that are JSON but
+/// not UTF-8 are accepted, and their job is quarantined when it is due. The SQLite that runs the
+/// statement needs the JSON functions, which are built in from 3.38 on; up to 3.40 it refuses them to
+/// connections with `PRAGMA trusted_schema = OFF`.
+///
+/// If the id exists or the key is live, the statement changes nothing; to see the existing job, select
+/// `id` from the view by `queue` and `key`. Listeners are notified within 25 ms of the commit.
+pub const SCHEDULE_SQL: &str = "INSERT INTO dq_schedule_v1 \
+    (queue, id, key, due, payload, headers, max_attempts) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";

@@ -1,0 +1,131 @@
+//! Messages to the writer thread: tasks that run in a transaction and get their reply after its
+//! commit.
+
+use std::sync::mpsc;
+
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+
+use crate::error::{StoreError, StoreResult};
+use crate::write_tx::WriteTx;
+
+/// Share of a transaction that a task takes.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Weight {
+    pub(crate) items: usize,
+    pub(crate) bytes: usize,
+}
+
+impl Weight {
+    pub(crate) const ONE: Self = Self::items(1);
+
+    pub(crate) const fn items(items: usize) -> Self {
+        Self { items, bytes: 0 }
+    }
+
+    pub(crate) const fn add(&mut self, other: Self) {
+        self.items += other.items;
+        self.bytes += other.bytes;
+    }
+}
+
+/// Sends the result to the caller. The argument is the error of the transaction, if it failed.
+pub(crate) type SendReply = Box<dyn FnOnce(Option<&StoreError>) + Send>;
+
+/// A call of any result type, as the writer handles it.
+pub(crate) trait Task: Send {
+    /// Runs the call. The error, if any, is also returned beside the reply, since it may abort the
+    /// transaction.
+    fn run(self: Box<Self>, tx: &mut WriteTx<'_>) -> (SendReply, Option<StoreError>);
+
+    /// Reply for a call whose transaction could not begin.
+    fn reject(self: Box<Self>) -> SendReply;
+}
+
+/// A call and the channel of its reply.
+struct Call<F, C, R> {
+    work: F,
+    on_commit: C,
+    reply: oneshot::Sender<StoreResult<R>>,
+}
+
+impl<F, C, T, R> Task for Call<F, C, R>
+where
+    F: FnOnce(&mut WriteTx<'_>) -> StoreResult<T> + Send,
+    C: FnOnce(T) -> R + Send + 'static,
+    T: Send + 'static,
+    R: Send + 'static,
+{
+    fn run(self: Box<Self>, tx: &mut WriteTx<'_>) -> (SendReply, Option<StoreError>) {
+        let Self { work, on_commit, reply } = *self;
+        let result = work(tx);
+        let error = result.as_ref().err().cloned();
+        let send_reply = move |tx_error: Option<&StoreError>| {
+            let result = match (result, tx_error) {
+                (Ok(_), Some(error)) => Err(error.clone()),
+                (Ok(value), None) => Ok(on_commit(value)),
+                (Err(error), _) => Err(error),
+            };
+            // The caller may have stopped waiting. A `ClaimGuard` then returns its leases on drop.
+            let _ = reply.send(result);
+        };
+        (Box::new(send_reply), error)
+    }
+
+    fn reject(self: Box<Self>) -> SendReply {
+        let reply = self.reply;
+        Box::new(move |tx_error| {
+            if let Some(error) = tx_error {
+                let _ = reply.send(Err(error.clone()));
+            }
+        })
+    }
+}
+
+/// A task in the writer's channel.
+pub(crate) struct QueuedTask {
+    pub(crate) weight: Weight,
+    /// Its slot in the channel; `None` for background writes.
+    pub(crate) slot: Option<OwnedSemaphorePermit>,
+    pub(crate) task: Box<dyn Task>,
+}
+
+impl QueuedTask {
+    /// Makes a task of `work`, which runs in a transaction, and of `on_commit`, which turns its
+    /// result into the reply after a successful commit.
+    pub(crate) fn new<T: Send + 'static, R: Send + 'static>(
+        weight: Weight,
+        slot: Option<OwnedSemaphorePermit>,
+        work: impl FnOnce(&mut WriteTx<'_>) -> StoreResult<T> + Send + 'static,
+        on_commit: impl FnOnce(T) -> R + Send + 'static,
+    ) -> (Self, oneshot::Receiver<StoreResult<R>>) {
+        let (reply, receiver) = oneshot::channel();
+        (Self { weight, slot, task: Box::new(Call { work, on_commit, reply }) }, receiver)
+    }
+}
+
+/// A message to the writer thread.
+pub(crate) enum WriterMessage {
+    Task(QueuedTask),
+    /// Wakes the writer, so that it begins to poll for commits of other connections.
+    ListenerAdded,
+    /// Ends the writer; the sender confirms its end.
+    Close(oneshot::Sender<()>),
+}
+
+/// Sends writes to the writer thread without waiting for them.
+#[derive(Debug, Clone)]
+pub(crate) struct BackgroundWrites {
+    pub(crate) messages: mpsc::Sender<WriterMessage>,
+}
+
+impl BackgroundWrites {
+    pub(crate) fn send(
+        &self,
+        weight: Weight,
+        work: impl FnOnce(&mut WriteTx<'_>) -> StoreResult<()> + Send + 'static,
+    ) {
+        let (task, _) = QueuedTask::new(weight, None, work, |()| ());
+        // Fails only if the store is closed; leases then lapse.
+        let _ = self.messages.send(WriterMessage::Task(task));
+    }
+}

@@ -1,0 +1,133 @@
+//! The callers' side of the writer thread.
+
+use std::path::Path;
+use std::sync::{Arc, mpsc};
+
+use dq_core::{Error, ErrorKind, Result};
+use tokio::sync::{OnceCell, Semaphore, oneshot};
+
+use crate::error::{StoreResult, closed};
+use crate::shared::{StoreId, StoreShared};
+use crate::task::{BackgroundWrites, QueuedTask, Weight, WriterMessage};
+use crate::write_tx::WriteTx;
+use crate::writer::Writer;
+
+/// Tasks that the writer's channel holds at most; further callers wait for a slot.
+const CHANNEL_SLOTS: usize = 1_024;
+
+/// Submits tasks to the writer thread.
+#[derive(Debug)]
+pub(crate) struct WriterHandle {
+    shared: Arc<StoreShared>,
+    // The semaphore bounds the channel: senders wait for a slot asynchronously, while the receiver
+    // needs `recv_timeout`, which tokio's bounded channel does not have.
+    slots: Arc<Semaphore>,
+    messages: mpsc::Sender<WriterMessage>,
+    closed: OnceCell<()>,
+    store: StoreId,
+}
+
+impl WriterHandle {
+    /// Starts the writer thread and waits until it has opened the file.
+    pub(crate) async fn start(shared: Arc<StoreShared>) -> Result<Self> {
+        let (messages, receiver) = mpsc::channel();
+        let (opened, result) = oneshot::channel();
+        let writer_shared = Arc::clone(&shared);
+        std::thread::Builder::new()
+            .name("dq-sqlite".to_owned())
+            .spawn(move || Writer::run(writer_shared, receiver, opened))
+            .map_err(|error| {
+                Error::new(ErrorKind::Unavailable, "the writer thread could not be started")
+                    .remedy("raise the limit of threads")
+                    .source(error)
+                    .operation("connect")
+            })?;
+        let path = &shared.config.path;
+        let store = match result.await {
+            Ok(opened) => opened.map_err(|error| error.into_error("connect", path))?,
+            Err(_) => return Err(writer_died("connect", path)),
+        };
+        let slots = Arc::new(Semaphore::new(CHANNEL_SLOTS));
+        Ok(Self { shared, slots, messages, closed: OnceCell::new(), store })
+    }
+
+    /// Runs `work` in the next transaction and waits for its commit.
+    pub(crate) async fn submit<T: Send + 'static>(
+        &self,
+        operation: &'static str,
+        weight: Weight,
+        work: impl FnOnce(&mut WriteTx<'_>) -> StoreResult<T> + Send + 'static,
+    ) -> Result<T> {
+        self.submit_then(operation, weight, work, |value| value).await
+    }
+
+    /// Like [`Self::submit`], but `on_commit` turns the value of `work` into the result. It runs
+    /// after the commit and only if the commit succeeded, so it never sees rolled back work.
+    pub(crate) async fn submit_then<T: Send + 'static, R: Send + 'static>(
+        &self,
+        operation: &'static str,
+        weight: Weight,
+        work: impl FnOnce(&mut WriteTx<'_>) -> StoreResult<T> + Send + 'static,
+        on_commit: impl FnOnce(T) -> R + Send + 'static,
+    ) -> Result<R> {
+        let slot = Arc::clone(&self.slots).acquire_owned().await;
+        let slot = slot.map_err(|_| closed(operation))?;
+        let (task, reply) = QueuedTask::new(weight, Some(slot), work, on_commit);
+        self.messages.send(WriterMessage::Task(task)).map_err(|_| self.no_reply(operation))?;
+        match reply.await {
+            Ok(result) => {
+                result.map_err(|error| error.into_error(operation, &self.shared.config.path))
+            }
+            Err(_) => Err(self.no_reply(operation)),
+        }
+    }
+
+    /// The id of the store that was opened.
+    pub(crate) const fn store_id(&self) -> StoreId {
+        self.store
+    }
+
+    pub(crate) fn background_writes(&self) -> BackgroundWrites {
+        BackgroundWrites { messages: self.messages.clone() }
+    }
+
+    /// Notifies the writer of a new listener.
+    pub(crate) fn listener_added(&self) {
+        // Fails only if the writer has ended, which then has nothing to poll.
+        let _ = self.messages.send(WriterMessage::ListenerAdded);
+    }
+
+    pub(crate) fn ensure_open(&self, operation: &'static str) -> Result<()> {
+        if self.slots.is_closed() { Err(closed(operation)) } else { Ok(()) }
+    }
+
+    /// Lets the writer finish the tasks that were submitted, and waits for its end.
+    pub(crate) async fn close(&self) {
+        self.slots.close();
+        self.closed
+            .get_or_init(|| async {
+                let (done, ended) = oneshot::channel();
+                if self.messages.send(WriterMessage::Close(done)).is_ok() {
+                    // An error means that the thread has ended without a confirmation.
+                    let _ = ended.await;
+                }
+            })
+            .await;
+    }
+
+    /// The error for a task that got no reply.
+    fn no_reply(&self, operation: &'static str) -> Error {
+        if self.slots.is_closed() {
+            closed(operation)
+        } else {
+            writer_died(operation, &self.shared.config.path)
+        }
+    }
+}
+
+fn writer_died(operation: &'static str, path: &Path) -> Error {
+    let what = format!("{}: the writer thread has panicked", path.display());
+    Error::new(ErrorKind::Internal, what)
+        .remedy("open the store again, and please report the panic")
+        .operation(operation)
+}

@@ -1,0 +1,156 @@
+//! One private RabbitMQ node.
+
+use std::net::{Ipv4Addr, TcpStream};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::process::{Process, process_control};
+use crate::rabbitmq::cluster_identity::ClusterIdentity;
+use crate::rabbitmq::handshake;
+use crate::rabbitmq::tools::{TIMEOUT, Tools};
+use crate::tls;
+
+/// The user of every server: an administrator. The servers listen on 127.0.0.1 only.
+pub(super) const USER: &str = "dq";
+pub(super) const PASSWORD: &str = "secret";
+
+/// A private RabbitMQ node on a free port of 127.0.0.1, with its own directory, cookie and port mapper
+/// daemon (epmd).
+///
+/// Dropping it ends the server and removes the directory, and so does any end of this process.
+#[derive(Debug)]
+pub struct RabbitMq {
+    pub(super) process: Process,
+    pub(super) identity: Arc<ClusterIdentity>,
+    pub(super) node: String,
+    /// The port without TLS.
+    pub(super) port: u16,
+    pub(super) tls: Option<u16>,
+    pub(super) management: Option<u16>,
+}
+
+impl RabbitMq {
+    process_control!();
+
+    /// The URL for clients, with the default virtual host: `amqp://USER:PASSWORD@127.0.0.1:PORT/%2f`, or
+    /// `amqps://` with [`RabbitOptions::tls`](crate::RabbitOptions::tls).
+    pub fn url(&self) -> String {
+        self.url_of("%2f")
+    }
+
+    /// Creates an empty virtual host and returns its URL. The name consists of letters, digits, `-` and
+    /// `_`.
+    pub fn vhost(&self, name: &str) -> String {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+        assert!(
+            name.bytes().all(plain) && !name.is_empty(),
+            "{name:?} has other characters than letters, digits, - and _"
+        );
+        // Like `rabbitmqctl add_vhost` and `set_permissions`, but in one call.
+        self.eval(&format!(
+            "rabbit_vhost:add(<<\"{name}\">>, <<\"{USER}\">>), \
+             rabbit_auth_backend_internal:set_permissions(<<\"{USER}\">>, <<\"{name}\">>, \
+             <<\".*\">>, <<\".*\">>, <<\".*\">>, <<\"{USER}\">>)"
+        ));
+        self.url_of(name)
+    }
+
+    /// `127.0.0.1:PORT`.
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port())
+    }
+
+    /// The port of [`url`](Self::url), which [`restart`](Self::restart) does not change.
+    pub fn port(&self) -> u16 {
+        self.tls.unwrap_or(self.port)
+    }
+
+    /// With [`RabbitOptions::management`](crate::RabbitOptions::management): the URL of the management
+    /// API, `http://USER:PASSWORD@127.0.0.1:PORT`.
+    pub fn management_url(&self) -> String {
+        let port = self.management.expect("the server was started with `management`");
+        format!("http://{USER}:{PASSWORD}@127.0.0.1:{port}")
+    }
+
+    /// With [`RabbitOptions::tls`](crate::RabbitOptions::tls): the CA certificate that clients must
+    /// trust, as PEM.
+    pub fn ca(&self) -> PathBuf {
+        self.identity.dir().join(tls::CA_CERTIFICATE)
+    }
+
+    /// The name of the node, `NAME@localhost`.
+    pub fn node(&self) -> &str {
+        &self.node
+    }
+
+    /// The port of the node's port mapper daemon (epmd), which keeps running while the node is down.
+    pub fn epmd_port(&self) -> u16 {
+        self.identity.epmd
+    }
+
+    /// Starts the server again after [`kill`](Self::kill) or [`stop`](Self::stop), on the same port
+    /// and with the data on its disk. Returns when it is ready.
+    pub fn restart(&self) {
+        self.process.start();
+        self.expect_ready();
+    }
+
+    /// Runs `rabbitmqctl` on this node and returns its output. Panics if it fails or takes longer than
+    /// two minutes.
+    #[track_caller]
+    pub fn ctl(&self, words: &[&str]) -> String {
+        self.try_ctl(words)
+            .unwrap_or_else(|output| panic!("rabbitmqctl {words:?} failed:\n{output}"))
+    }
+
+    /// Like [`ctl`](Self::ctl); the error is the output of the failed command.
+    pub fn try_ctl(&self, words: &[&str]) -> Result<String, String> {
+        self.tools().ctl(words)
+    }
+
+    /// Evaluates comma-separated Erlang expressions on this node and returns the value of the last one
+    /// in Erlang syntax. A hundred times as fast as [`ctl`](Self::ctl). Panics if an expression fails or
+    /// takes longer than two minutes.
+    #[track_caller]
+    pub fn eval(&self, expressions: &str) -> String {
+        self.try_eval(expressions).unwrap_or_else(|error| panic!("{expressions} failed:\n{error}"))
+    }
+
+    /// Like [`eval`](Self::eval); the error says why an expression failed.
+    pub fn try_eval(&self, expressions: &str) -> Result<String, String> {
+        self.tools().eval(expressions)
+    }
+
+    fn tools(&self) -> Tools<'_> {
+        Tools { identity: &self.identity, node: &self.node, dir: self.dir() }
+    }
+
+    fn url_of(&self, vhost: &str) -> String {
+        let scheme = if self.tls.is_some() { "amqps" } else { "amqp" };
+        format!("{scheme}://{USER}:{PASSWORD}@{}/{vhost}", self.address())
+    }
+
+    pub(super) fn expect_ready(&self) {
+        if let Err(reason) = self.wait_until_ready() {
+            panic!("RabbitMQ is not ready: {reason}");
+        }
+    }
+
+    /// Waits until the server accepts clients. The error is the reason, with the log.
+    pub(super) fn wait_until_ready(&self) -> Result<(), String> {
+        let name = self.identity.name.as_bytes();
+        self.process.wait_until_ready(TIMEOUT, || {
+            let frame = handshake::first_frame(self.port)
+                .map_err(|error| format!("it did not reply on port {} ({error})", self.port))?;
+            if !frame.windows(name.len()).any(|part| part == name) {
+                return Err(format!("another server replied on port {}", self.port));
+            }
+            // Newer versions open the ports one after the other.
+            let mut ports = self.tls.into_iter().chain(self.management);
+            match ports.find(|port| TcpStream::connect((Ipv4Addr::LOCALHOST, *port)).is_err()) {
+                Some(port) => Err(format!("it has not opened port {port}")),
+                None => Ok(()),
+            }
+        })
+    }
+}
