@@ -8,7 +8,7 @@ use dq_core::{Backend, Due, LeasedJob, NewJob, Settlement, SystemClock, Verdict}
 use dq_servers::RabbitMq;
 use dq_testkit::faults::Recorder;
 
-use crate::stand::{aside, by_id, claim_for, config_of, job, keyed, open, persist, until};
+use crate::fixture::{blocking, by_id, claim_for, config_for, job, keyed, open, retry, wait_until};
 
 /// One of several clients: hands in, takes back, claims and settles, whatever the server does.
 /// Each client makes its calls one after the other and repeats none: the judge knows what a lost
@@ -44,7 +44,7 @@ async fn client(number: usize, store: Arc<dyn Backend>, stop: Arc<AtomicBool>) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_acknowledged_is_lost_or_comes_again_over_kills() {
     let server = Arc::new(RabbitMq::start());
-    let mut config = config_of(&server);
+    let mut config = config_for(&server);
     config.response_timeout = Duration::from_secs(3);
     // Two processes, in one history.
     let clock = Arc::new(SystemClock);
@@ -57,16 +57,16 @@ async fn nothing_acknowledged_is_lost_or_comes_again_over_kills() {
     for pause in [1_500, 2_500] {
         tokio::time::sleep(Duration::from_millis(pause)).await;
         let server = Arc::clone(&server);
-        aside(move || {
+        blocking(move || {
             server.kill();
             server.restart();
         })
         .await;
-        persist(|| store.now()).await;
-        persist(|| store.stats(&[])).await;
+        retry(|| store.now()).await;
+        retry(|| store.stats(&[])).await;
     }
     tokio::time::sleep(Duration::from_millis(1_500)).await;
-    until("there is enough to judge", async || {
+    wait_until("there is enough to judge", async || {
         let history = recorder.0.history();
         history.done() > 20 && history.events().len() > 200
     })
@@ -75,8 +75,8 @@ async fn nothing_acknowledged_is_lost_or_comes_again_over_kills() {
     for client in clients {
         client.await.expect("no client panics");
     }
-    persist(|| store.stats(&[])).await;
-    let breaches = persist(|| recorder.0.judge()).await;
+    retry(|| store.stats(&[])).await;
+    let breaches = retry(|| recorder.0.judge()).await;
     let told: Vec<String> = breaches.iter().map(ToString::to_string).collect();
     let events = recorder.0.history().events().len();
     assert!(told.is_empty(), "of {events} events:\n{}", told.join("\n"));

@@ -7,9 +7,9 @@ use dq_core::{Cancelled, ErrorKind, Renewal, Renewed, Settled};
 use dq_servers::shared_rabbitmq;
 
 use crate::proxy::Proxy;
-use crate::stand::{
-    PATIENCE, after, by_id, claim, claim_for, claim_some, config, connect, done, job, later, open,
-    persist, serve, stats, told, until,
+use crate::fixture::{
+    PATIENCE, after, by_id, claim, claim_for, claim_until_some, config, connect, done_settlements, job, in_an_hour, open,
+    retry, start_runner, stats, assert_helpful, wait_until,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -47,7 +47,7 @@ async fn who_is_cut_off_starts_nothing_that_was_taken_back_and_loses_what_it_had
     let mut by_proxy = config.clone();
     by_proxy.url = dq_core::config::Secret::new(proxy.url(config.url.expose()));
     by_proxy.response_timeout = Duration::from_secs(6);
-    let other = persist(|| connect(&by_proxy)).await;
+    let other = retry(|| connect(&by_proxy)).await;
 
     let held = job("held");
     one.schedule(vec![held.clone()]).await.unwrap();
@@ -55,34 +55,34 @@ async fn who_is_cut_off_starts_nothing_that_was_taken_back_and_loses_what_it_had
     let first = claim_for(&*other, "held", 1, lease).await.unwrap();
     assert_eq!(first.jobs.len(), 1);
     // The other has the messages of these at hand.
-    let mut serving = serve(&other, "q").await;
+    let mut runner = start_runner(&other, "q").await;
     let doomed: Vec<_> = (0..20).map(|_| after(2_500, job("q"))).collect();
     let kept: Vec<_> = (0..20).map(|_| after(2_500, job("q"))).collect();
     one.schedule(doomed.iter().chain(&kept).cloned().collect()).await.unwrap();
-    until("they have arrived", async || stats(&*other, "q").await.scheduled == 40).await;
+    wait_until("they have arrived", async || stats(&*other, "q").await.scheduled == 40).await;
 
     proxy.hold();
     let names: Vec<_> = doomed.iter().map(by_id).collect();
     assert_eq!(one.cancel(&names).await.unwrap(), [Cancelled::Cancelled; 20]);
     let renewal = Renewal { lease: first.jobs[0].lease(), lease_for: lease };
     let error = other.renew(std::slice::from_ref(&renewal)).await.unwrap_err();
-    told(&error, &[]);
+    assert_helpful(&error, &[]);
     assert_eq!(error.kind(), ErrorKind::OutcomeUnknown);
     // Its lease lapses, and the job is run elsewhere.
-    let second = claim_some(&*one, "held").await;
+    let second = claim_until_some(&*one, "held").await;
     assert_eq!(second.jobs[0].job.losses, 1);
     assert!(second.jobs[0].token > first.jobs[0].token);
-    until("the jobs are due", async || stats(&*one, "q").await.ready == 20).await;
-    assert!(serving.ran.try_recv().is_err(), "nothing starts without the log");
+    wait_until("the jobs are due", async || stats(&*one, "q").await.ready == 20).await;
+    assert!(runner.started.try_recv().is_err(), "nothing starts without the log");
 
     proxy.let_go();
-    let ended = done(&first);
-    assert_eq!(persist(|| other.settle(&ended)).await, [Settled::Stale]);
-    assert_eq!(persist(|| other.renew(std::slice::from_ref(&renewal))).await, [Renewed::Lost]);
-    assert_eq!(one.settle(&done(&second)).await.unwrap(), [Settled::Accepted]);
-    serving.each_once(&kept).await;
-    until("all are done", async || stats(&*one, "q").await.totals.unwrap().done == 20).await;
-    assert!(serving.ran.try_recv().is_err(), "a job that was taken back has run");
+    let ended = done_settlements(&first);
+    assert_eq!(retry(|| other.settle(&ended)).await, [Settled::Stale]);
+    assert_eq!(retry(|| other.renew(std::slice::from_ref(&renewal))).await, [Renewed::Lost]);
+    assert_eq!(one.settle(&done_settlements(&second)).await.unwrap(), [Settled::Accepted]);
+    runner.expect_each_once(&kept).await;
+    wait_until("all are done", async || stats(&*one, "q").await.totals.unwrap().done == 20).await;
+    assert!(runner.started.try_recv().is_err(), "a job that was taken back has run");
 }
 
 /// A process whose writing does not get through while others write all the time.
@@ -94,17 +94,17 @@ async fn who_cannot_write_is_told_though_others_can() {
     let mut by_proxy = config.clone();
     by_proxy.url = dq_core::config::Secret::new(proxy.url(config.url.expose()));
     by_proxy.response_timeout = Duration::from_secs(3);
-    let other = persist(|| connect(&by_proxy)).await;
+    let other = retry(|| connect(&by_proxy)).await;
     let busy = tokio::spawn(async move {
         loop {
-            one.schedule(vec![later(job("busy"))]).await.ok();
+            one.schedule(vec![in_an_hour(job("busy"))]).await.ok();
             // Slowly: who acknowledges nothing is not sent much more.
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     });
-    until("it reads along", async || stats(&*other, "busy").await.scheduled > 3).await;
+    wait_until("it reads along", async || stats(&*other, "busy").await.scheduled > 3).await;
     proxy.hold_requests();
-    let call = tokio::time::timeout(PATIENCE, other.schedule(vec![later(job("q"))]));
+    let call = tokio::time::timeout(PATIENCE, other.schedule(vec![in_an_hour(job("q"))]));
     let error = call.await.expect("it is answered").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
     proxy.let_go();

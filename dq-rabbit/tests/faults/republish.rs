@@ -9,9 +9,9 @@ use lapin::message::Delivery;
 use lapin::options::{BasicGetOptions, QueueDeclareOptions};
 use lapin::types::{AMQPValue, FieldTable};
 
-use crate::stand::{
-    after, by_id, claim_some, config, done, job, open, publish, serve, stats, stranger, until,
-    until_some,
+use crate::fixture::{
+    after, by_id, claim_until_some, config, done_settlements, job, open, publish, start_runner, stats, amqp_client, wait_until,
+    poll,
 };
 
 const YEAR: u64 = 360 * 86_400_000;
@@ -24,16 +24,16 @@ async fn a_job_beyond_the_ladder_stays_and_what_comes_early_goes_round_again() {
     backend.schedule(vec![far.clone()]).await.unwrap();
     assert_eq!(stats(&*backend, "q").await.scheduled, 1);
     // All digits at their largest: nine years are the top of the ladder.
-    let (_connection, channel) = stranger(config.url.expose()).await;
+    let (_connection, channel) = amqp_client(config.url.expose()).await;
     let get = || channel.basic_get("dq.v1.l5.9".into(), BasicGetOptions { no_ack: true });
     let message = get().await.unwrap().expect("it waits at the top");
     // As it would come ten years from now.
     let properties = message.delivery.properties.clone();
     let key = message.delivery.routing_key.as_str().to_owned();
-    let _serving = serve(&backend, "q").await;
+    let _runner = start_runner(&backend, "q").await;
     let body = message.delivery.data.clone();
     publish(&channel, "dq.v1.due", &key, &body, properties).await;
-    let back = until_some("it is sent up again", async || get().await.unwrap()).await.delivery;
+    let back = poll("it is sent up again", async || get().await.unwrap()).await.delivery;
     assert_eq!(back.data, message.delivery.data);
     assert_eq!(
         back.properties.headers().as_ref().map(|table| table.inner().contains_key("x-death")),
@@ -55,7 +55,7 @@ async fn of_what_came_together_the_others_are_sent_on() {
         [0, 100_000, 100_000, 150_000].map(|apart| after(HOUR + apart, job("q")));
     let all = [&first, &second, &cancelled, &moved].map(Clone::clone);
     backend.schedule(all.to_vec()).await.unwrap();
-    let (_connection, channel) = stranger(config.url.expose()).await;
+    let (_connection, channel) = amqp_client(config.url.expose()).await;
     let get = || channel.basic_get("dq.v1.l2.4".into(), BasicGetOptions { no_ack: true });
     let jobs = |message: &Delivery| {
         let headers = message.properties.headers().as_ref().expect("it has headers");
@@ -71,10 +71,10 @@ async fn of_what_came_together_the_others_are_sent_on() {
     let answers = backend.reschedule(&moves).await.unwrap();
     assert!(matches!(answers[..], [Rescheduled::Moved(_)]), "{answers:?}");
     // As if its hour were over.
-    let _serving = serve(&backend, "q").await;
+    let _runner = start_runner(&backend, "q").await;
     let key = message.routing_key.as_str();
     publish(&channel, "dq.v1.due", key, &message.data, message.properties.clone()).await;
-    let back = until_some("the rest is sent on", async || get().await.unwrap()).await.delivery;
+    let back = poll("the rest is sent on", async || get().await.unwrap()).await.delivery;
     assert_eq!(jobs(&back), Some(AMQPValue::LongLongInt(2)));
     assert_eq!(back.properties.message_id().as_ref().unwrap().as_str(), first.id.to_string());
     let other = channel.basic_get("dq.v1.l2.8".into(), BasicGetOptions { no_ack: true });
@@ -83,7 +83,7 @@ async fn of_what_came_together_the_others_are_sent_on() {
     assert_eq!(other.properties.message_id().as_ref().unwrap().as_str(), moved.id.to_string());
     assert_eq!(stats(&*backend, "q").await.scheduled, 3);
     // What was dealt with is acknowledged.
-    until("nothing is left in the ready queue", async || {
+    wait_until("nothing is left in the ready queue", async || {
         let (name, columns) = ("together", ["name", "messages"]);
         let all = shared_rabbitmq().ctl(&["list_queues", "-q", "-p", name, columns[0], columns[1]]);
         all.lines().any(|line| line.split_whitespace().eq(["dq.v1.q.q", "0"]))
@@ -99,15 +99,15 @@ async fn a_job_may_go_through_the_same_queue_again_and_again() {
     let new = after(1_300, job("q"));
     backend.schedule(vec![new.clone()]).await.unwrap();
     // One that has the messages, so that it need not look for the job in the log.
-    let _wakeups = backend.listen(&[crate::stand::queue("q")]).await.unwrap();
+    let _wakeups = backend.listen(&[crate::fixture::queue("q")]).await.unwrap();
     for attempt in 0..6 {
-        let claimed = claim_some(&*backend, "q").await;
+        let claimed = claim_until_some(&*backend, "q").await;
         let leased = &claimed.jobs[0];
         assert_eq!((leased.job.attempts, leased.job.losses), (attempt, 0));
         assert_eq!(leased.job.payload, new.payload);
         assert!(leased.job.due <= claimed.now);
         let settlements = if attempt == 5 {
-            done(&claimed)
+            done_settlements(&claimed)
         } else {
             let again = Verdict::Retry(Due::After(Duration::from_millis(1_300)));
             vec![Settlement { lease: leased.lease(), verdict: again }]
@@ -121,8 +121,8 @@ async fn a_job_may_go_through_the_same_queue_again_and_again() {
 async fn what_nobody_serves_is_counted_and_blocks_nobody() {
     let config = config("orphans");
     let backend = open(&config).await;
-    let mut serving = serve(&backend, "q").await;
-    let (_connection, channel) = stranger(config.url.expose()).await;
+    let mut runner = start_runner(&backend, "q").await;
+    let (_connection, channel) = amqp_client(config.url.expose()).await;
     // A hundred messages that no binding knows, in the way of ours.
     for n in 0..100 {
         let key = format!("1.nobody{n}");
@@ -132,15 +132,15 @@ async fn what_nobody_serves_is_counted_and_blocks_nobody() {
     backend.schedule(unserved.clone()).await.unwrap();
     let jobs: Vec<_> = (0..20).map(|_| after(1_300, job("q"))).collect();
     backend.schedule(jobs.clone()).await.unwrap();
-    serving.each_once(&jobs).await;
-    until("the others are orphans", async || {
+    runner.expect_each_once(&jobs).await;
+    wait_until("the others are orphans", async || {
         let options = QueueDeclareOptions::durable().passive();
         let orphans = channel.queue_declare("dq.v1.orphan".into(), options, FieldTable::default());
         orphans.await.unwrap().message_count() == 100
     })
     .await;
-    until("they are due", async || stats(&*backend, "unserved").await.ready == 20).await;
+    wait_until("they are due", async || stats(&*backend, "unserved").await.ready == 20).await;
     // They are there for whoever comes.
-    let mut serving = serve(&backend, "unserved").await;
-    serving.each_once(&unserved).await;
+    let mut runner = start_runner(&backend, "unserved").await;
+    runner.expect_each_once(&unserved).await;
 }

@@ -32,18 +32,18 @@ pub(crate) fn config(vhost: &str) -> RabbitConfig {
 }
 
 /// Settings for a server of its own.
-pub(crate) fn config_of(server: &RabbitMq) -> RabbitConfig {
+pub(crate) fn config_for(server: &RabbitMq) -> RabbitConfig {
     let mut config = RabbitConfig::new(server.url());
     config.response_timeout = Duration::from_secs(10);
     config
 }
 
 pub(crate) async fn connect(config: &RabbitConfig) -> Result<Arc<dyn Backend>> {
-    connect_at(config, Arc::new(SystemClock)).await
+    connect_with_clock(config, Arc::new(SystemClock)).await
 }
 
 /// One whose process has this clock.
-pub(crate) async fn connect_at(
+pub(crate) async fn connect_with_clock(
     config: &RabbitConfig,
     clock: Arc<dyn Clock>,
 ) -> Result<Arc<dyn Backend>> {
@@ -84,7 +84,7 @@ pub(crate) fn after(millis: u64, job: NewJob) -> NewJob {
     NewJob { due: Due::At(SystemClock.now() + Duration::from_millis(millis)), ..job }
 }
 
-pub(crate) fn later(job: NewJob) -> NewJob {
+pub(crate) fn in_an_hour(job: NewJob) -> NewJob {
     after(3_600_000, job)
 }
 
@@ -108,7 +108,7 @@ pub(crate) async fn claim_for(
 }
 
 /// Done with each of these.
-pub(crate) fn done(claimed: &Claimed) -> Vec<Settlement> {
+pub(crate) fn done_settlements(claimed: &Claimed) -> Vec<Settlement> {
     let done =
         |leased: &dq_core::LeasedJob| Settlement { lease: leased.lease(), verdict: Verdict::Done };
     claimed.jobs.iter().map(done).collect()
@@ -116,7 +116,7 @@ pub(crate) fn done(claimed: &Claimed) -> Vec<Settlement> {
 
 pub(crate) async fn stats(backend: &dyn Backend, name: &str) -> QueueStats {
     let queues = [queue(name)];
-    persist(|| backend.stats(&queues)).await.remove(0)
+    retry(|| backend.stats(&queues)).await.remove(0)
 }
 
 /// Says that a call was refused as it should be: with this kind, these words in the message, a
@@ -124,14 +124,14 @@ pub(crate) async fn stats(backend: &dyn Backend, name: &str) -> QueueStats {
 #[track_caller]
 pub(crate) fn refused<T>(answer: Result<T>, kind: ErrorKind, words: &[&str]) -> Error {
     let Err(error) = answer else { panic!("expected {kind}, and it went well") };
-    told(&error, words);
+    assert_helpful(&error, words);
     assert_eq!(error.kind(), kind, "{error}");
     error
 }
 
 /// Says that an error tells what its reader needs.
 #[track_caller]
-pub(crate) fn told(error: &Error, words: &[&str]) {
+pub(crate) fn assert_helpful(error: &Error, words: &[&str]) {
     let text = format!("{error} {error:?}");
     for word in words {
         assert!(text.contains(word), "{word:?} is not in {text}");
@@ -142,8 +142,8 @@ pub(crate) fn told(error: &Error, words: &[&str]) {
 }
 
 /// Asks until the answer is yes.
-pub(crate) async fn until(what: &str, mut ask: impl AsyncFnMut() -> bool) {
-    until_some(what, async || ask().await.then_some(())).await;
+pub(crate) async fn wait_until(what: &str, mut ask: impl AsyncFnMut() -> bool) {
+    poll(what, async || ask().await.then_some(())).await;
 }
 
 /// Asks until there is an answer.
@@ -159,9 +159,9 @@ pub(crate) async fn until_some<T>(what: &str, mut ask: impl AsyncFnMut() -> Opti
 }
 
 /// Claims until something comes of it.
-pub(crate) async fn claim_some(backend: &dyn Backend, name: &str) -> Claimed {
-    until_some(name, async || {
-        let claimed = persist(|| claim(backend, name, 1)).await;
+pub(crate) async fn claim_until_some(backend: &dyn Backend, name: &str) -> Claimed {
+    poll(name, async || {
+        let claimed = retry(|| claim(backend, name, 1)).await;
         (!claimed.jobs.is_empty()).then_some(claimed)
     })
     .await
@@ -175,7 +175,7 @@ pub(crate) async fn persist<T, F: Future<Output = Result<T>>>(mut call: impl FnM
             Ok(answer) => return answer,
             Err(error) => {
                 assert!(error.is_retryable(), "not to be repeated: {error}");
-                told(&error, &[]);
+                assert_helpful(&error, &[]);
                 assert!(Instant::now() < deadline, "still not: {error}");
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
@@ -189,7 +189,7 @@ pub(crate) async fn aside<T: Send + 'static>(act: impl FnOnce() -> T + Send + 's
 }
 
 /// A channel of a client that knows nothing of us.
-pub(crate) async fn stranger(url: &str) -> (Connection, Channel) {
+pub(crate) async fn amqp_client(url: &str) -> (Connection, Channel) {
     let connection =
         Connection::connect(url, ConnectionProperties::default()).await.expect("a connection");
     let channel = connection.create_channel().await.expect("a channel");
@@ -212,7 +212,7 @@ pub(crate) async fn publish(
 
 /// A runner that is at work until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Serving {
+pub(crate) struct TestRunner {
     /// Jobs as they begin, and when.
     pub(crate) ran: mpsc::UnboundedReceiver<(JobId, Timestamp)>,
     _stop: oneshot::Sender<()>,
@@ -233,24 +233,24 @@ impl DelayHandler for Runs {
 
     async fn handle(&self, ctx: JobContext, payload: String) -> HandlerResult {
         assert_eq!(payload, ctx.id().to_string(), "each has its own payload");
-        self.ran.send((ctx.id(), SystemClock.now())).ok();
+        self.started.send((ctx.id(), SystemClock.now())).ok();
         tokio::time::sleep(self.takes).await;
         Ok(Outcome::Done)
     }
 }
 
 /// Serves this queue in a task of its own.
-pub(crate) async fn serve(backend: &Arc<dyn Backend>, name: &str) -> Serving {
-    serve_with(backend, name, Duration::ZERO, QueueSettings::new()).await
+pub(crate) async fn start_runner(backend: &Arc<dyn Backend>, name: &str) -> TestRunner {
+    start_runner_with(backend, name, Duration::ZERO, QueueSettings::new()).await
 }
 
 /// The same, with handlers that take so long.
-pub(crate) async fn serve_with(
+pub(crate) async fn start_runner_with(
     backend: &Arc<dyn Backend>,
     name: &str,
     takes: Duration,
     settings: QueueSettings,
-) -> Serving {
+) -> TestRunner {
     let dq = Dq::builder().backend(Arc::clone(backend)).connect().await.expect("a client");
     let (sender, ran) = mpsc::unbounded_channel();
     let runs = Runs { code: name.to_owned(), takes, ran: sender };
@@ -260,10 +260,10 @@ pub(crate) async fn serve_with(
     tokio::spawn(runner.run_until(async {
         stopped.await.ok();
     }));
-    Serving { ran, _stop: stop }
+    TestRunner { ran, _stop: stop }
 }
 
-impl Serving {
+impl TestRunner {
     /// Waits until all of these have begun, none of them early; how often each did.
     pub(crate) async fn all_of(&mut self, jobs: &[NewJob]) -> BTreeMap<JobId, usize> {
         let mut dues: HashMap<JobId, Timestamp> =
@@ -271,7 +271,7 @@ impl Serving {
         let all = dues.clone();
         let mut counts = BTreeMap::new();
         while !dues.is_empty() {
-            let next = tokio::time::timeout(PATIENCE, self.ran.recv()).await;
+            let next = tokio::time::timeout(PATIENCE, self.started.recv()).await;
             let Ok(next) = next else {
                 panic!("{} of {} do not run: {dues:?}", dues.len(), jobs.len())
             };
@@ -283,7 +283,7 @@ impl Serving {
             }
         }
         // Those that come once more come at once.
-        while let Ok((id, _)) = self.ran.try_recv() {
+        while let Ok((id, _)) = self.started.try_recv() {
             *counts.entry(id).or_default() += 1;
         }
         counts
@@ -291,7 +291,7 @@ impl Serving {
 
     /// The same, each once.
     pub(crate) async fn each_once(&mut self, jobs: &[NewJob]) {
-        let counts = self.all_of(jobs).await;
+        let counts = self.wait_for_all(jobs).await;
         let twice: Vec<_> = counts.iter().filter(|(_, count)| **count != 1).collect();
         assert!(twice.is_empty(), "{twice:?}");
     }

@@ -8,8 +8,8 @@ use dq_core::{Backend, Cancelled, ErrorKind, NewJob, Scheduled};
 use dq_servers::shared_rabbitmq;
 
 use crate::proxy::Proxy;
-use crate::stand::{
-    PATIENCE, aside, by_id, claim_for, config, done, job, later, open, persist, stats, told, until,
+use crate::fixture::{
+    PATIENCE, blocking, by_id, claim_for, config, done_settlements, job, in_an_hour, open, retry, stats, assert_helpful, wait_until,
 };
 
 /// A handle by way of a wire that can be cut.
@@ -28,17 +28,17 @@ async fn a_window_of_confirms_that_is_cut_anywhere_is_stored_once() {
     let mut jobs = 0;
     for bytes in [0, 1, 500, 20_000, 150_000] {
         for cut in [Proxy::cut_request_after, Proxy::cut_answer_after] {
-            let new: Vec<NewJob> = (0..400).map(|_| later(job("q"))).collect();
+            let new: Vec<NewJob> = (0..400).map(|_| in_an_hour(job("q"))).collect();
             cut(&proxy, bytes);
             if let Err(error) = backend.schedule(new.clone()).await {
-                told(&error, &[]);
+                assert_helpful(&error, &[]);
                 let kinds = [ErrorKind::OutcomeUnknown, ErrorKind::Unavailable];
                 assert!(kinds.contains(&error.kind()), "{error}");
             }
-            let again = persist(|| backend.schedule(new.clone())).await;
+            let again = retry(|| backend.schedule(new.clone())).await;
             assert!(new.iter().zip(&again).all(|(new, answer)| new.id == answer.id()));
             jobs += new.len() as u64;
-            let counts = persist(|| backend.stats(&[])).await;
+            let counts = retry(|| backend.stats(&[])).await;
             assert_eq!(counts[0].scheduled, jobs, "cut after {bytes} bytes");
         }
     }
@@ -49,10 +49,10 @@ async fn a_window_of_confirms_that_is_cut_anywhere_is_stored_once() {
 async fn an_answer_that_is_cut_is_told_truly_when_the_call_is_repeated() {
     let (proxy, backend) = by_proxy("answers").await;
     for bytes in [0, 1, 30, 100] {
-        let new = later(job("q"));
+        let new = in_an_hour(job("q"));
         proxy.cut_answer_after(bytes);
         let first = backend.schedule(vec![new.clone()]).await;
-        let again = persist(|| backend.schedule(vec![new.clone()])).await;
+        let again = retry(|| backend.schedule(vec![new.clone()])).await;
         match (&first, &again[..]) {
             (Ok(first), [Scheduled::Kept(_)]) => assert!(first[0].is_stored()),
             (Err(error), [answer]) => {
@@ -64,7 +64,7 @@ async fn an_answer_that_is_cut_is_told_truly_when_the_call_is_repeated() {
         let target = [by_id(&new)];
         proxy.cut_answer_after(bytes);
         let first = backend.cancel(&target).await;
-        let again = persist(|| backend.cancel(&target)).await;
+        let again = retry(|| backend.cancel(&target)).await;
         match first {
             // What was answered holds.
             Ok(first) => {
@@ -89,18 +89,18 @@ async fn connections_that_are_closed_at_any_moment_lose_nothing() {
                 let mut stored = 0;
                 while !stop.load(Ordering::Relaxed) {
                     let jobs: Vec<_> = (0..4).map(|_| job("q")).collect();
-                    persist(|| backend.schedule(jobs.clone())).await;
+                    retry(|| backend.schedule(jobs.clone())).await;
                     stored += 4;
                     let lease = Duration::from_secs(2);
-                    let claimed = persist(|| claim_for(&*backend, "q", 8, lease)).await;
-                    let ended = done(&claimed);
-                    persist(|| backend.settle(&ended)).await;
+                    let claimed = retry(|| claim_for(&*backend, "q", 8, lease)).await;
+                    let ended = done_settlements(&claimed);
+                    retry(|| backend.settle(&ended)).await;
                 }
                 stored
             })
         })
         .collect();
-    let closed = aside(|| {
+    let closed = blocking(|| {
         let close = || {
             std::thread::sleep(Duration::from_millis(250));
             // One that ends meanwhile cannot be asked.
@@ -125,11 +125,11 @@ async fn connections_that_are_closed_at_any_moment_lose_nothing() {
         all += caller.await.expect("it comes to an end");
     }
     // Leases whose answers were lost lapse.
-    until("all are done", async || {
-        let claimed = persist(|| claim_for(&*backend, "q", 50, Duration::from_secs(2))).await;
-        let ended = done(&claimed);
-        persist(|| backend.settle(&ended)).await;
-        persist(|| backend.stats(&[])).await[0].totals.unwrap().done == all
+    wait_until("all are done", async || {
+        let claimed = retry(|| claim_for(&*backend, "q", 50, Duration::from_secs(2))).await;
+        let ended = done_settlements(&claimed);
+        retry(|| backend.settle(&ended)).await;
+        retry(|| backend.stats(&[])).await[0].totals.unwrap().done == all
     })
     .await;
     let counts = stats(&*backend, "q").await;

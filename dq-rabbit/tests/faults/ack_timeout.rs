@@ -5,7 +5,7 @@ use std::time::Duration;
 use dq_core::config::QueueSettings;
 use dq_servers::RabbitMq;
 
-use crate::stand::{after, config_of, job, open, serve_with, stats, until};
+use crate::fixture::{after, config_for, job, open, start_runner_with, stats, wait_until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_handler_may_take_longer_than_the_broker_waits_for_acknowledgements() {
@@ -13,17 +13,17 @@ async fn a_handler_may_take_longer_than_the_broker_waits_for_acknowledgements() 
         .set("consumer_timeout", "1500")
         .advanced("rabbit", "channel_tick_interval", "300")
         .start();
-    let backend = open(&config_of(&server)).await;
+    let backend = open(&config_for(&server)).await;
     let settings = QueueSettings::new().concurrency(2).lease(Duration::from_secs(60));
-    let mut serving = serve_with(&backend, "q", Duration::from_secs(5), settings).await;
+    let mut runner = start_runner_with(&backend, "q", Duration::from_secs(5), settings).await;
     let jobs: Vec<_> = (0..2).map(|_| after(1_200, job("q"))).collect();
     // These wait for a place, with their messages in our hands until the broker takes them back.
     let waiting: Vec<_> = (0..2).map(|_| after(1_500, job("q"))).collect();
     backend.schedule(jobs.iter().chain(&waiting).cloned().collect()).await.unwrap();
-    serving.each_once(&jobs).await;
-    serving.each_once(&waiting).await;
-    until("all are done", async || stats(&*backend, "q").await.totals.unwrap().done == 4).await;
-    assert!(serving.ran.try_recv().is_err(), "none runs twice");
+    runner.expect_each_once(&jobs).await;
+    runner.expect_each_once(&waiting).await;
+    wait_until("all are done", async || stats(&*backend, "q").await.totals.unwrap().done == 4).await;
+    assert!(runner.started.try_recv().is_err(), "none runs twice");
     let log = server.log();
     assert!(log.contains("has timed out"), "the broker took messages back, as it should here");
 }

@@ -6,37 +6,37 @@ use std::time::Duration;
 use dq_core::config::QueueSettings;
 use dq_servers::{RabbitMq, RabbitOptions};
 
-use crate::stand::{after, aside, config_of, job, open, persist, serve_with, stats};
+use crate::fixture::{after, blocking, config_for, job, open, retry, start_runner_with, stats};
 
 const JOBS: u64 = 3_000;
 
 async fn storm(options: RabbitOptions, end: fn(&RabbitMq)) {
     let server = Arc::new(options.start());
-    let backend = open(&config_of(&server)).await;
+    let backend = open(&config_for(&server)).await;
     let settings = QueueSettings::new().concurrency(40);
-    let mut serving = serve_with(&backend, "q", Duration::ZERO, settings).await;
+    let mut runner = start_runner_with(&backend, "q", Duration::ZERO, settings).await;
     // Some for now, and some for when the broker is back, whose messages were on their way.
     let jobs: Vec<_> =
         (0..JOBS).map(|n| after(2_000 + n * 5_000 / JOBS + 8_000 * (n % 2), job("q"))).collect();
     for jobs in jobs.chunks(500) {
-        persist(|| backend.schedule(jobs.to_vec())).await;
+        retry(|| backend.schedule(jobs.to_vec())).await;
     }
     // In the midst of it, however long it took to get there.
     let (first, rest) = jobs.split_first().unwrap();
-    let mut counts = serving.all_of(std::slice::from_ref(first)).await;
+    let mut counts = runner.wait_for_all(std::slice::from_ref(first)).await;
     let server_too = Arc::clone(&server);
-    aside(move || {
+    blocking(move || {
         end(&server_too);
         server_too.restart();
     })
     .await;
-    for (id, count) in serving.all_of(rest).await {
+    for (id, count) in runner.wait_for_all(rest).await {
         *counts.entry(id).or_default() += count;
     }
-    persist(|| backend.stats(&[])).await;
+    retry(|| backend.stats(&[])).await;
     let again = counts.values().filter(|count| **count > 1).count();
     println!("{again} of {JOBS} ran again");
-    crate::stand::until("all are done", async || {
+    crate::fixture::wait_until("all are done", async || {
         stats(&*backend, "q").await.totals.unwrap().done == JOBS
     })
     .await;
