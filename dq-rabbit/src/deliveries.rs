@@ -156,7 +156,8 @@ impl DeliveryHandler {
             log.call("restore", Effect::None, Command::Look, move |replica, _, _| {
                 let log_id = replica.epoch();
                 let machine = replica.machine();
-                let is_unknown = |(id, of): (JobId, u64)| machine.peek(id).is_none() && log_id != of;
+                let is_unknown =
+                    |(id, of): (JobId, u64)| machine.peek(id).is_none() && log_id != of;
                 (jobs.into_iter().map(is_unknown).collect::<Vec<_>>(), log_id)
             })
         };

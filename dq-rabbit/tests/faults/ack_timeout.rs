@@ -1,4 +1,4 @@
-//! Handlers that take longer than the broker lets a message be held.
+//! Handlers that take longer than the broker's acknowledgement timeout.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use dq_servers::RabbitMq;
 use crate::fixture::{after, config_for, job, open, start_runner_with, stats, wait_until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_handler_may_take_longer_than_the_broker_waits_for_acknowledgements() {
+async fn a_handler_may_take_longer_than_the_acknowledgement_timeout() {
     let server = RabbitMq::options()
         .set("consumer_timeout", "1500")
         .advanced("rabbit", "channel_tick_interval", "300")
@@ -17,13 +17,14 @@ async fn a_handler_may_take_longer_than_the_broker_waits_for_acknowledgements() 
     let settings = QueueSettings::new().concurrency(2).lease(Duration::from_secs(60));
     let mut runner = start_runner_with(&backend, "q", Duration::from_secs(5), settings).await;
     let jobs: Vec<_> = (0..2).map(|_| after(1_200, job("q"))).collect();
-    // These wait for a place, with their messages in our hands until the broker takes them back.
+    // These wait for a slot, with unacknowledged messages, until the broker closes the channel.
     let waiting: Vec<_> = (0..2).map(|_| after(1_500, job("q"))).collect();
     backend.schedule(jobs.iter().chain(&waiting).cloned().collect()).await.unwrap();
     runner.expect_each_once(&jobs).await;
     runner.expect_each_once(&waiting).await;
-    wait_until("all are done", async || stats(&*backend, "q").await.totals.unwrap().done == 4).await;
-    assert!(runner.started.try_recv().is_err(), "none runs twice");
+    wait_until("all are done", async || stats(&*backend, "q").await.totals.unwrap().done == 4)
+        .await;
+    assert!(runner.started.try_recv().is_err(), "no job runs twice");
     let log = server.log();
-    assert!(log.contains("has timed out"), "the broker took messages back, as it should here");
+    assert!(log.contains("has timed out"), "the timeout has closed a channel");
 }

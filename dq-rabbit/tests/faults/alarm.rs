@@ -1,4 +1,4 @@
-//! A broker that is out of memory.
+//! A broker with a memory alarm.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,8 @@ use dq_core::{ErrorKind, Scheduled};
 use dq_servers::RabbitMq;
 
 use crate::fixture::{
-    after, blocking, config_for, job, in_an_hour, retry, queue, assert_error, start_runner, stats, wait_until,
+    after, assert_error, blocking, config_for, in_an_hour, job, queue, retry, start_runner, stats,
+    wait_until,
 };
 
 async fn watermark(server: &Arc<RabbitMq>, share: &'static str) {
@@ -16,7 +17,7 @@ async fn watermark(server: &Arc<RabbitMq>, share: &'static str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_broker_out_of_memory_takes_nothing_and_goes_on_when_it_has_some() {
+async fn calls_fail_during_a_memory_alarm_and_work_after_it() {
     let server = Arc::new(RabbitMq::start());
     let mut config = config_for(&server);
     config.response_timeout = Duration::from_secs(2);
@@ -26,15 +27,15 @@ async fn a_broker_out_of_memory_takes_nothing_and_goes_on_when_it_has_some() {
     retry(|| backend.schedule(before.clone())).await;
 
     watermark(&server, "0.0000001").await;
-    // The broker tells those who publish, and may take what they told it first.
+    // The broker reports the alarm only to connections that publish, and may accept the first message.
     let in_doubt = in_an_hour(job("full"));
     let full = async || {
         let answer = backend.schedule(vec![in_doubt.clone()]).await;
         answer.is_err_and(|error| error.kind() == ErrorKind::Full)
     };
-    wait_until("the alarm is told", full).await;
+    wait_until("the alarm is reported", full).await;
     let refused_job = in_an_hour(job("full"));
-    let words = ["takes no more", "vm_memory_high_watermark"];
+    let words = ["accepts no messages", "vm_memory_high_watermark"];
     let answer = tokio::time::timeout(
         Duration::from_secs(30),
         backend.schedule(vec![refused_job.clone(), in_an_hour(job("full"))]),
@@ -45,7 +46,10 @@ async fn a_broker_out_of_memory_takes_nothing_and_goes_on_when_it_has_some() {
 
     watermark(&server, "0.9").await;
     let again = retry(|| backend.schedule(vec![refused_job.clone()])).await;
-    assert!(matches!(again[..], [Scheduled::Created(_)]), "nothing of it was stored: {again:?}");
+    assert!(
+        matches!(again[..], [Scheduled::Created(_)]),
+        "the refused job was not stored: {again:?}"
+    );
     let again = retry(|| backend.schedule(vec![in_doubt.clone()])).await;
     assert_eq!(again[0].id(), in_doubt.id);
     assert_eq!(stats(&*backend, "full").await.scheduled, 2);

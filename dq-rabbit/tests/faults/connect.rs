@@ -1,4 +1,4 @@
-//! Brokers that are not there yet, and that will not have us.
+//! Brokers that are unreachable, or refuse the connection.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use dq_rabbit::TopologyMode;
 use dq_servers::{RabbitMq, shared_rabbitmq};
 
 use crate::fixture::{
-    blocking, by_id, claim, config, config_for, connect, done_settlements, job, in_an_hour, open, retry, assert_error,
-    stats,
+    assert_error, blocking, by_id, claim, config, config_for, connect, done_settlements,
+    in_an_hour, job, open, retry, stats,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_broker_that_is_not_there_is_told_and_one_that_comes_is_taken() {
+async fn connecting_fails_without_a_broker_and_waits_for_one_within_the_timeout() {
     let server = std::sync::Arc::new(RabbitMq::start());
     let mut config = config_for(&server);
     server.stop();
@@ -21,7 +21,7 @@ async fn a_broker_that_is_not_there_is_told_and_one_that_comes_is_taken() {
     assert!(error.is_retryable());
     assert_eq!(error.failed_operation(), "connect");
 
-    // One who is patient is there when the broker is.
+    // With a long timeout, connecting waits for the broker.
     config.response_timeout = Duration::from_secs(150);
     let starting = tokio::spawn(blocking({
         let server = std::sync::Arc::clone(&server);
@@ -34,7 +34,7 @@ async fn a_broker_that_is_not_there_is_told_and_one_that_comes_is_taken() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_is_not_let_in_is_told_why() {
+async fn refused_connections_name_the_reason() {
     let server = shared_rabbitmq();
     server.ctl(&["add_user", "visitor", "hunter2"]);
     let url = |user: &str, vhost: &str| format!("amqp://{user}@{}/{vhost}", server.address());
@@ -46,65 +46,68 @@ async fn who_is_not_let_in_is_told_why() {
         let mut config = config_for(server);
         config.url = dq_core::config::Secret::new(url);
         let error = assert_error(connect(&config).await, ErrorKind::Config, &words);
-        assert!(!error.is_retryable(), "nobody should wait for that: {error}");
+        assert!(!error.is_retryable(), "a retry does not help: {error}");
         assert_eq!(error.failed_operation(), "connect", "{error}");
     }
 }
 
-/// Rights are looked at when something is used, and an exchange that is there already is not declared
-/// anew by those who only look.
+/// The broker checks permissions when an object is used; a passive declaration does not need them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_right_that_is_lacking_is_told_whatever_is_lacking_it() {
+async fn errors_name_each_missing_permission() {
     let server = shared_rabbitmq();
     let owner = config("rights-of-one");
-    let theirs = open(&owner).await;
+    let of_owner = open(&owner).await;
     server.ctl(&["add_user", "guest-worker", "hunter2"]);
-    let mut ours = owner.clone();
+    let mut limited = owner.clone();
     let url = owner.url.expose().replace("dq:secret", "guest-worker:hunter2");
-    ours.url = dq_core::config::Secret::new(url);
-    ours.response_timeout = Duration::from_secs(3);
+    limited.url = dq_core::config::Secret::new(url);
+    limited.response_timeout = Duration::from_secs(3);
     let all = r"^dq\.v1\.";
     let grant = |configure: &str, write: &str, read: &str| {
-        let rights = ["-p", "rights-of-one", "guest-worker", configure, write, read];
-        server.ctl(&[&["set_permissions"][..], &rights].concat());
+        let permissions = ["-p", "rights-of-one", "guest-worker", configure, write, read];
+        server.ctl(&[&["set_permissions"][..], &permissions].concat());
     };
-    for (rights, lacking) in
+    for (permissions, missing) in
         [(["", all, all], "configure"), ([all, "", all], "write"), ([all, all, ""], "read")]
     {
-        grant(rights[0], rights[1], rights[2]);
-        let words = [format!("right to {lacking}"), "set_permissions".to_owned()];
+        grant(permissions[0], permissions[1], permissions[2]);
+        let words = [format!("permission to {missing}"), "set_permissions".to_owned()];
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        assert_error(connect(&ours).await, ErrorKind::Config, &words);
-        // Who declares nothing needs not configure, and finds out about the rest by using it.
-        ours.topology = TopologyMode::Passive;
-        if lacking != "configure" {
-            assert_error(connect(&ours).await, ErrorKind::Config, &["guest-worker", "set_permissions"]);
+        assert_error(connect(&limited).await, ErrorKind::Config, &words);
+        // Passive topology does not need to configure; the other permissions are needed to use the log.
+        limited.topology = TopologyMode::Passive;
+        if missing != "configure" {
+            assert_error(
+                connect(&limited).await,
+                ErrorKind::Config,
+                &["guest-worker", "set_permissions"],
+            );
         }
-        ours.topology = TopologyMode::Declare;
+        limited.topology = TopologyMode::Declare;
     }
-    // Taken away under our hands, and given back.
+    // Revoked while in use, and granted again.
     grant(all, all, all);
-    let backend = retry(|| connect(&ours)).await;
+    let backend = retry(|| connect(&limited)).await;
     let kept = in_an_hour(job("q"));
     retry(|| backend.schedule(vec![kept.clone()])).await;
     grant(all, "", all);
-    // The broker remembers what a channel was allowed.
+    // The broker caches permissions for each channel.
     server.eval(
-        "[rabbit_networking:close_connection(C, \"to ask anew\") || \
+        "[rabbit_networking:close_connection(C, \"to clear the cache\") || \
          C <- rabbit_networking:connections()]",
     );
-    retry(|| theirs.stats(&[])).await;
+    retry(|| of_owner.stats(&[])).await;
     let error = backend.cancel(&[by_id(&kept)]).await.unwrap_err();
     crate::fixture::assert_helpful(&error, &[]);
-    assert_eq!(stats(&*theirs, "q").await.scheduled, 1);
+    assert_eq!(stats(&*of_owner, "q").await.scheduled, 1);
     grant(all, all, all);
     let new = job("q");
-    crate::fixture::wait_until("we may write again", async || {
+    crate::fixture::wait_until("writing is permitted again", async || {
         backend.schedule(vec![new.clone()]).await.is_ok()
     })
     .await;
-    let claimed = claim(&*theirs, "q", 9).await.unwrap();
-    assert_eq!(claimed.jobs.len(), 1, "what was refused did not take effect after all");
-    theirs.settle(&done_settlements(&claimed)).await.unwrap();
-    assert_eq!(stats(&*theirs, "q").await.scheduled, 1);
+    let claimed = claim(&*of_owner, "q", 9).await.unwrap();
+    assert_eq!(claimed.jobs.len(), 1, "refused calls have not taken effect");
+    of_owner.settle(&done_settlements(&claimed)).await.unwrap();
+    assert_eq!(stats(&*of_owner, "q").await.scheduled, 1);
 }

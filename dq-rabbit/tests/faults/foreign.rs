@@ -1,4 +1,4 @@
-//! What others have put where only jobs should be.
+//! Foreign messages in the queues of the backend.
 
 use dq_core::{BrowseParams, DeadKind, Due, JobState, JobView, Operation};
 use lapin::BasicProperties;
@@ -6,7 +6,8 @@ use lapin::options::{BasicGetOptions, BasicRejectOptions};
 use lapin::types::{AMQPValue, FieldTable};
 
 use crate::fixture::{
-    after, claim, config, done_settlements, job, open, publish, queue, start_runner, stats, amqp_client, wait_until,
+    after, amqp_client, claim, config, done_settlements, job, open, publish, queue, start_runner,
+    stats, wait_until,
 };
 
 async fn dead(backend: &dyn dq_core::Backend, name: &str) -> Vec<JobView> {
@@ -16,7 +17,7 @@ async fn dead(backend: &dyn dq_core::Backend, name: &str) -> Vec<JobView> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_message_that_is_not_a_job_is_among_the_dead_as_it_is() {
+async fn a_foreign_message_becomes_a_dead_job_with_its_bytes() {
     let config = config("foreign");
     let backend = open(&config).await;
     let _runner = start_runner(&backend, "some.queue").await;
@@ -26,7 +27,7 @@ async fn a_message_that_is_not_a_job_is_among_the_dead_as_it_is() {
     table.insert("number".into(), AMQPValue::LongLongInt(7));
     let properties =
         BasicProperties::default().with_content_type("text/plain".into()).with_headers(table);
-    wait_until("the ready queue is there", async || {
+    wait_until("the ready queue exists", async || {
         let (_connection, channel) = amqp_client(config.url.expose()).await;
         let get = channel.basic_get("dq.v1.q.some%dqueue".into(), BasicGetOptions::default());
         get.await.is_ok()
@@ -34,28 +35,29 @@ async fn a_message_that_is_not_a_job_is_among_the_dead_as_it_is() {
     .await;
     let body = b"\xff not a job \0";
     publish(&channel, "", "dq.v1.q.some%dqueue", body, properties).await;
-    // Looks like one, and is none.
+    // The type of a job message without a version.
     let almost = BasicProperties::default().with_type("dq.carrier".into());
     publish(&channel, "", "dq.v1.q.some%dqueue", b"almost", almost).await;
-    wait_until("both are there", async || stats(&*backend, "some.queue").await.dead == 2).await;
+    wait_until("both are dead jobs", async || stats(&*backend, "some.queue").await.dead == 2).await;
     let views = dead(&*backend, "some.queue").await;
-    let view = views.iter().find(|view| view.job.payload == body[..]).expect("bytes as they were");
+    let view =
+        views.iter().find(|view| view.job.payload == body[..]).expect("the body is unchanged");
     let (reason, _) = view.dead.as_ref().unwrap();
     assert_eq!(reason.kind, DeadKind::Quarantined);
     assert!(reason.message.contains("not a job"), "{reason:?}");
     assert_eq!(view.job.headers.get("shop"), Some("east"));
     assert_eq!(view.job.headers.get("content-type"), Some("text/plain"));
-    // They keep no job of ours back.
-    let ours = after(1_200, job("q"));
-    backend.schedule(vec![ours.clone()]).await.unwrap();
-    start_runner(&backend, "q").await.expect_each_once(&[ours]).await;
+    // They do not delay jobs.
+    let new = after(1_200, job("q"));
+    backend.schedule(vec![new.clone()]).await.unwrap();
+    start_runner(&backend, "q").await.expect_each_once(&[new]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn dead_letters_of_others_can_be_seen_and_sent_again() {
+async fn foreign_dead_letters_can_be_inspected_and_replayed() {
     let config = config("letters");
     let backend = open(&config).await;
-    // Makes the ready queue.
+    // Declares the ready queue.
     backend.schedule(vec![after(2_000_000, job("mail"))]).await.unwrap();
     let (_connection, channel) = amqp_client(config.url.expose()).await;
     publish(&channel, "", "dq.v1.q.mail", b"rejected", BasicProperties::default()).await;
@@ -65,15 +67,19 @@ async fn dead_letters_of_others_can_be_seen_and_sent_again() {
         .basic_reject(message.delivery_tag, BasicRejectOptions { requeue: false })
         .await
         .unwrap();
-    // And one that somebody sent there himself.
+    // A message published to the dead-letter exchange directly.
     publish(&channel, "dq.v1.dead", "", b"sent", BasicProperties::default()).await;
     let _wakeups = backend.listen(&[queue("other")]).await.unwrap();
-    wait_until("it is among the dead", async || stats(&*backend, "mail").await.dead == 1).await;
+    wait_until("the message is a dead job", async || stats(&*backend, "mail").await.dead == 1)
+        .await;
     let view = dead(&*backend, "mail").await.remove(0);
     assert_eq!(view.job.payload, &b"rejected"[..]);
     let (reason, _) = view.dead.unwrap();
     assert!(reason.message.contains("dq.v1.q.mail: rejected"), "{reason:?}");
-    wait_until("so is the other", async || stats(&*backend, "dead-letters").await.dead == 1).await;
+    wait_until("the other message is a dead job", async || {
+        stats(&*backend, "dead-letters").await.dead == 1
+    })
+    .await;
 
     let mail = queue("mail");
     let replay = Operation::Replay { queue: &mail, jobs: Some(&[view.job.id]), due: Due::NOW };
@@ -84,15 +90,14 @@ async fn dead_letters_of_others_can_be_seen_and_sent_again() {
     assert_eq!(stats(&*backend, "mail").await.dead, 0);
 }
 
-/// One of ours that a ready queue gave up on is a job still.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_job_that_was_rejected_by_others_runs_all_the_same() {
+async fn a_job_whose_message_a_foreign_consumer_rejects_still_runs() {
     let config = config("rejected");
     let backend = open(&config).await;
     let new = after(1_200, job("q"));
     backend.schedule(vec![new.clone()]).await.unwrap();
     let (_connection, channel) = amqp_client(config.url.expose()).await;
-    wait_until("it is taken by another", async || {
+    wait_until("a foreign consumer rejects the message", async || {
         let get = channel.basic_get("dq.v1.q.q".into(), BasicGetOptions::default()).await;
         let Some(message) = get.unwrap() else { return false };
         let reject = BasicRejectOptions { requeue: false };

@@ -1,4 +1,4 @@
-//! A broker, and links to it.
+//! Fixtures: connections to the shared broker.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,43 +7,44 @@ use dq_core::{Entropy, Error, QueueName};
 use dq_servers::{RabbitMq, shared_rabbitmq};
 
 use crate::config::RabbitConfig;
-use crate::connect::{Link, Server};
+use crate::connect::{AmqpConnection, Broker};
 use crate::topology::Topology;
 
-/// Settings for a virtual host of its own on the server that all tests share.
+/// Settings for a separate virtual host on the shared server.
 pub(super) fn config(vhost: &str) -> RabbitConfig {
-    of_url(shared_rabbitmq().vhost(vhost))
+    config_for(shared_rabbitmq().vhost(vhost))
 }
 
-pub(super) fn of_url(url: String) -> RabbitConfig {
+pub(super) fn config_for(url: String) -> RabbitConfig {
     let mut config = RabbitConfig::new(url);
-    // Declaring takes the broker long on a busy machine.
+    // Declaring takes long on a busy machine.
     config.response_timeout = Duration::from_secs(60);
     config
 }
 
-pub(super) fn link(config: &RabbitConfig) -> Arc<Link> {
+pub(super) fn connect(config: &RabbitConfig) -> Arc<AmqpConnection> {
     config.validate().unwrap();
-    let server = Server::new(&config.server(), Arc::new(Entropy::seeded(1))).unwrap();
-    Arc::new(Link::start(Arc::new(server), "test"))
+    let settings = config.broker().unwrap();
+    let broker = Broker::new(&settings, Arc::new(Entropy::seeded(1))).unwrap();
+    Arc::new(AmqpConnection::start(Arc::new(broker), "test"))
 }
 
-pub(super) fn topology(config: &RabbitConfig) -> (Arc<Link>, Topology) {
-    let link = link(config);
-    (Arc::clone(&link), Topology::new(link, config))
+pub(super) fn topology(config: &RabbitConfig) -> (Arc<AmqpConnection>, Topology) {
+    let connection = connect(config);
+    (Arc::clone(&connection), Topology::new(connection, config))
 }
 
 pub(super) fn queue(name: &str) -> QueueName {
     QueueName::new(name).unwrap()
 }
 
-/// The same address as another user, with another virtual host.
-pub(super) fn url_of(server: &RabbitMq, user: &str, password: &str, vhost: &str) -> String {
+/// The URL of a server for this user and virtual host.
+pub(super) fn url_for(server: &RabbitMq, user: &str, password: &str, vhost: &str) -> String {
     format!("amqp://{user}:{password}@{}/{vhost}", server.address())
 }
 
-/// What a user reads of an error, which names all of these.
-pub(super) fn assert_told(error: &Error, kind: dq_core::ErrorKind, words: &[&str]) {
+/// Asserts that an error has this kind, a remedy, and these words in its text.
+pub(super) fn assert_error(error: &Error, kind: dq_core::ErrorKind, words: &[&str]) {
     let text = error.to_string();
     println!("{text}");
     assert_eq!(error.kind(), kind, "{text}");
