@@ -44,9 +44,9 @@ impl RabbitBackend {
     /// Connects, declares exchanges and queues, and reads the log.
     ///
     /// # Errors
-    /// `Config` for invalid settings, wrong credentials or missing permissions; `Unavailable` if the broker
-    /// cannot be reached or does not reply; `Incompatible` if the broker is too old or has no streams, or
-    /// the log was written by a newer version.
+    /// `Config` for invalid settings, wrong credentials or missing permissions; `Unavailable` if
+    /// the broker cannot be reached or does not reply; `Incompatible` if the broker is too old or
+    /// has no streams, or the log was written by a newer version.
     pub async fn connect(config: &RabbitConfig, environment: &Environment) -> Result<Self> {
         config.validate()?;
         let broker = Arc::new(Broker::new(&config.broker()?, Arc::clone(&environment.entropy))?);

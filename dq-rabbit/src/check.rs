@@ -1,9 +1,9 @@
 //! Checks the broker for problems that an operator should know about.
 //!
-//! Whether a queue of the ladder holds a message longer than its time to live cannot be observed: for
-//! quorum queues the management API reports neither `head_message_timestamp` nor `idle_since`, and to get
-//! the message would change its position. Instead, a canary message walks the lowest level, and claims
-//! of jobs whose message has not arrived in time are counted.
+//! Whether a queue of the ladder holds a message longer than its time to live cannot be observed:
+//! for quorum queues the management API reports neither `head_message_timestamp` nor `idle_since`,
+//! and to get the message would change its position. Instead, a canary message walks the lowest
+//! level, and claims of jobs whose message has not arrived in time are counted.
 
 use std::time::Duration;
 
@@ -26,8 +26,8 @@ use crate::topology::Topology;
 
 /// How long the canary, which is delayed by a second, may take.
 const CANARY_TIMEOUT: Duration = Duration::from_secs(5);
-/// Late messages are reported if there is at least one for this many messages in time.
-const LATE_RATIO: u64 = 100;
+/// Claims without messages are reported if there is at least one for this many claims with messages.
+const WITHOUT_RATIO: u64 = 100;
 
 /// Clock skew that is not reported.
 const MAX_SKEW: Duration = Duration::from_secs(5);
@@ -46,7 +46,7 @@ pub(crate) struct BrokerCheck<'a> {
     pub(crate) management: Option<&'a ManagementApi>,
     pub(crate) clock: &'a dyn Clock,
     pub(crate) entropy: &'a Entropy,
-    /// Claims of jobs whose message had arrived, and of jobs whose message had not.
+    /// Number of claims of jobs whose message had arrived, and of jobs whose message had not.
     pub(crate) claim_counts: (u64, u64),
     pub(crate) log_is_full: bool,
 }
@@ -59,7 +59,8 @@ impl BrokerCheck<'_> {
             Ok(()) => match self.canary_returns().await {
                 Ok(true) => {}
                 Ok(false) => findings.push(ladder_stalled()),
-                // With passive topology, the user may lack the permission to declare the canary's queue.
+                // With passive topology, the user may lack the permission to declare the canary's
+                // queue.
                 Err(error)
                     if self.mode == TopologyMode::Passive && error.kind() == ErrorKind::Config =>
                 {
@@ -135,14 +136,14 @@ impl BrokerCheck<'_> {
     }
 
     fn check_late_messages(&self, findings: &mut Vec<Finding>) {
-        let (in_time, late) = self.claim_counts;
-        if late > 0 && late * LATE_RATIO >= in_time {
+        let (with, without) = self.claim_counts;
+        if without > 0 && without * WITHOUT_RATIO >= with {
             findings.push(finding(
                 Severity::Warning,
                 "rabbitmq.messages-late",
                 format!(
-                    "since this process started, the messages of {late} jobs were lost or late, and \
-                     those of {in_time} jobs in time"
+                    "since this process started, {without} jobs were claimed without their messages, \
+                     and {with} jobs with them"
                 ),
                 "after a restart the broker delays dead letters for three minutes unless \
                  `dead_letter_worker_publisher_confirm_timeout` is 5000 and \

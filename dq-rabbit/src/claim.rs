@@ -11,8 +11,8 @@ use crate::error::Effect;
 use crate::log::{AHEAD, Claiming, Command, Place, Reply, Settling};
 
 impl Engine {
-    /// A claim without jobs, with the time of the next job that could be claimed. Writes nothing to the log,
-    /// so that an idle runner costs the broker nothing.
+    /// A claim without jobs, with the time of the next job that could be claimed. Writes nothing to
+    /// the log, so that an idle runner costs the broker nothing.
     pub(crate) fn empty_claim(&self, params: &ClaimParams<'_>) -> Claimed {
         let now = self.log.now();
         let prefetched = |id| self.prefetched.contains(id);
@@ -41,8 +41,8 @@ impl Engine {
         Ok(claimed)
     }
 
-    /// Whether all claimable jobs are prefetched by other processes. Then this process claims nothing, which
-    /// saves a log entry for each of their jobs.
+    /// Whether all claimable jobs are prefetched by other processes. Then this process claims
+    /// nothing, which saves a log entry for each of their jobs.
     fn leaves_all_to_others(&self, params: &ClaimParams<'_>) -> bool {
         let now = self.log.now();
         let prefetched = |id| self.prefetched.contains(id);
@@ -64,8 +64,8 @@ impl Engine {
         }
     }
 
-    /// Adds payloads and headers to leased jobs: from the prefetch buffer, else from the log. Jobs whose
-    /// payload cannot be read are released or quarantined, and removed from `jobs`.
+    /// Adds payloads and headers to leased jobs: from the prefetch buffer, else from the log. Jobs
+    /// whose payload cannot be read are released or quarantined, and removed from `jobs`.
     async fn fetch_payloads(&self, jobs: &mut Vec<LeasedJob>) -> Result<()> {
         let mut unread = Vec::new();
         for leased in jobs.iter_mut() {

@@ -30,17 +30,17 @@ use crate::settings::IntegerSetting;
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct RabbitConfig {
-    /// The broker: `amqp://[user:password@]host[:port][/vhost]`, or `amqps://…` with TLS. The nodes of a
-    /// cluster, `amqp://h1:5672,h2:5672/vhost`, are tried in turn. The schemes `rabbitmq` and `rabbitmqs`
-    /// mean the same as `amqp` and `amqps`. Defaults: user and password `guest`, virtual host `/`, port
-    /// 5672 (5671 with TLS).
+    /// The broker: `amqp://[user:password@]host[:port][/vhost]`, or `amqps://…` with TLS. The nodes
+    /// of a cluster, `amqp://h1:5672,h2:5672/vhost`, are tried in turn. The schemes `rabbitmq` and
+    /// `rabbitmqs` mean the same as `amqp` and `amqps`. Defaults: user and password `guest`,
+    /// virtual host `/`, port 5672 (5671 with TLS).
     pub url: Secret,
     /// A PEM file with the certificate of the certificate authority to trust. Default: the certificates
     /// of the operating system.
     #[serde(default)]
     pub ca: Option<PathBuf>,
-    /// The prefix of the names of all exchanges and queues, `dq` by default. Up to 64 letters, digits and
-    /// `. _ - :`; not `amq`, which RabbitMQ reserves.
+    /// The prefix of the names of all exchanges and queues, `dq` by default. Up to 64 letters,
+    /// digits and `. _ - :`; not `amq`, which RabbitMQ reserves.
     #[serde(default = "default_prefix")]
     pub prefix: String,
     /// The type of the queues that hold jobs. It cannot be changed once they are declared, except with
@@ -50,24 +50,25 @@ pub struct RabbitConfig {
     /// Who declares exchanges and queues.
     #[serde(default)]
     pub topology: TopologyMode,
-    /// Maximum number of unacknowledged messages per consumer, between 1 and 65535, 10000 by default. A
-    /// message holds up to 16 jobs that were scheduled together. It is delivered up to ten seconds before
-    /// they are due and acknowledged when they are claimed; if more messages are due within that time,
-    /// some jobs start late.
+    /// Maximum number of unacknowledged messages per consumer, between 1 and 65535, 10000 by
+    /// default. A message holds up to 16 jobs that were scheduled together. It is delivered up to
+    /// ten seconds before they are due and acknowledged when they are claimed; if more messages are
+    /// due within that time, some jobs start late.
     #[serde(default = "default_prefetch", deserialize_with = "prefetch")]
     pub prefetch: u16,
-    /// How long to wait for a reply of the broker, between `10ms` and `1day`, `5s` by default. Declarations
-    /// may take six times as long.
+    /// How long to wait for a reply of the broker, between `10ms` and `1day`, `5s` by default.
+    /// Declarations may take six times as long.
     #[serde(default = "default_response_timeout", deserialize_with = "response_timeout")]
     pub response_timeout: Duration,
-    /// Size of the log in MiB, between 16 and 4294967295, 1024 by default. It cannot be changed once the log
-    /// is declared. Each node with a replica of the log needs as much disk. All jobs that are not done,
-    /// dead ones included, are copied to the end of the log before the broker truncates its beginning. If
-    /// they and their payloads take more than a fifth of the log, `schedule` fails with `Full`.
+    /// Size of the log in MiB, between 16 and 4294967295, 1024 by default. It cannot be changed
+    /// once the log is declared. Each node with a replica of the log needs as much disk. All jobs
+    /// that are not done, dead ones included, are copied to the end of the log before the broker
+    /// truncates its beginning. If they and their payloads take more than a fifth of the log,
+    /// `schedule` fails with `Full`.
     #[serde(default = "default_log_size", deserialize_with = "log_size_mib")]
     pub log_size_mib: u32,
-    /// The URL of the management API, `http[s]://[user:password@]host:15672`. Optional; only `check` uses
-    /// it.
+    /// The URL of the management API, `http[s]://[user:password@]host:15672`. Optional; only
+    /// `check` uses it.
     #[serde(default)]
     pub management: Option<Secret>,
 }
@@ -76,14 +77,15 @@ pub struct RabbitConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum QueueKind {
-    /// Quorum queues: replicated, and synced to disk before a message is confirmed. A crash of the broker
-    /// loses no message, and a cluster survives the loss of a minority of its nodes.
+    /// Quorum queues: replicated, and synced to disk before a message is confirmed. A crash of the
+    /// broker loses no message, and a cluster survives the loss of a minority of its nodes.
     #[default]
     Quorum,
-    /// Classic queues: they live on one node and are lost with it, and cost less for each job. A message
-    /// that waits less than a day moves from queue to queue once or twice; a crash of the broker loses about
-    /// half a second of moving messages. Their jobs are not lost: they run from the log, up to a quarter of
-    /// a second late. An orderly stop or restart of the broker loses no message.
+    /// Classic queues: they live on one node and are lost with it, and cost less for each job. A
+    /// message that waits less than a day moves from queue to queue once or twice; a crash of the
+    /// broker loses about half a second of moving messages. Their jobs are not lost: they run from
+    /// the log, up to a quarter of a second late. An orderly stop or restart of the broker loses no
+    /// message.
     Classic,
 }
 

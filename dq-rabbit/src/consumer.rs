@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::connect::{AmqpConnection, Broker};
-use crate::deliveries::{DeliveryHandler, Origin};
+use crate::deliveries::{DeliveryHandler, SourceQueue};
 use crate::error::{Effect, from_lapin};
 use crate::message::{AckTracker, JobMessage};
 use crate::names::Topic;
@@ -40,7 +40,7 @@ struct Shared {
     prefetch: u16,
     channel: tokio::sync::Mutex<Option<Arc<AckTracker>>>,
     /// The queues that are consumed.
-    consumed: Mutex<HashSet<Origin>>,
+    consumed: Mutex<HashSet<SourceQueue>>,
     stop: CancellationToken,
 }
 
@@ -71,13 +71,13 @@ impl JobConsumer {
     pub(crate) fn consume(&self, queue: &QueueName) {
         let new = {
             let mut consumed = lock(&self.shared.consumed);
-            [Origin::ReadyQueue(queue.clone()), Origin::DeadLetterQueue]
+            [SourceQueue::Ready(queue.clone()), SourceQueue::DeadLetters]
                 .into_iter()
-                .filter(|origin| !consumed.contains(origin) && consumed.insert(origin.clone()))
+                .filter(|source| !consumed.contains(source) && consumed.insert(source.clone()))
                 .collect::<Vec<_>>()
         };
-        for origin in new {
-            let task = Arc::clone(&self.shared).run(origin);
+        for source in new {
+            let task = Arc::clone(&self.shared).run(source);
             let stop = self.shared.stop.clone();
             self.tasks.spawn(async move { stop.run_until_cancelled(task).await });
         }
@@ -108,11 +108,11 @@ impl std::fmt::Debug for JobConsumer {
 
 impl Shared {
     /// Consumes one queue; starts again whenever the channel or the queue is lost.
-    async fn run(self: Arc<Self>, origin: Origin) {
+    async fn run(self: Arc<Self>, source: SourceQueue) {
         loop {
-            match self.subscribe(&origin).await {
-                Ok((acks, consumer)) => self.handle_all(&origin, &acks, consumer).await,
-                Err(error) => tracing::debug!(%error, ?origin, "cannot consume"),
+            match self.subscribe(&source).await {
+                Ok((acks, consumer)) => self.handle_all(&source, &acks, consumer).await,
+                Err(error) => tracing::debug!(%error, ?source, "cannot consume"),
             }
             self.clock.sleep(RETRY_PAUSE).await;
             // The queue may have been deleted. Consuming from a missing queue closes the channel, which
@@ -123,13 +123,13 @@ impl Shared {
         }
     }
 
-    async fn subscribe(&self, origin: &Origin) -> Result<(Arc<AckTracker>, Consumer)> {
-        let name: ShortString = match origin {
-            Origin::ReadyQueue(queue) => {
+    async fn subscribe(&self, source: &SourceQueue) -> Result<(Arc<AckTracker>, Consumer)> {
+        let name: ShortString = match source {
+            SourceQueue::Ready(queue) => {
                 self.topology.declare_ready(queue).await?;
                 self.topology.names().ready(&Topic::of(queue))
             }
-            Origin::DeadLetterQueue => self.topology.names().dead(),
+            SourceQueue::DeadLetters => self.topology.names().dead(),
         };
         let acks = self.channel().await?;
         let consumer = acks
@@ -166,12 +166,17 @@ impl Shared {
         Ok(acks)
     }
 
-    async fn handle_all(&self, origin: &Origin, acks: &Arc<AckTracker>, mut consumer: Consumer) {
+    async fn handle_all(
+        &self,
+        source: &SourceQueue,
+        acks: &Arc<AckTracker>,
+        mut consumer: Consumer,
+    ) {
         while let Some(Ok(delivery)) = consumer.next().await {
             let ack = acks.track(delivery.delivery_tag);
             match JobMessage::parse(&delivery) {
                 Some(jobs) => self.handler.handle_jobs(jobs, ack),
-                None => self.handler.handle_foreign(origin, &delivery, ack),
+                None => self.handler.handle_foreign(source, &delivery, ack),
             }
         }
     }

@@ -27,10 +27,11 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The broker's queue from which a message was delivered.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) enum Origin {
+pub(crate) enum SourceQueue {
     /// The ready queue of a job queue.
-    ReadyQueue(QueueName),
-    DeadLetterQueue,
+    Ready(QueueName),
+    /// The queue of dead letters.
+    DeadLetters,
 }
 
 /// Handles deliveries, according to what the log says about their jobs.
@@ -180,16 +181,16 @@ impl DeliveryHandler {
     /// Handles a message that is not a job message: adds it to the dead jobs.
     pub(crate) fn handle_foreign(
         self: &Arc<Self>,
-        origin: &Origin,
+        source: &SourceQueue,
         delivery: &Delivery,
         ack: AckHandle,
     ) {
-        let (queue, reason) = match origin {
-            Origin::ReadyQueue(queue) => {
+        let (queue, reason) = match source {
+            SourceQueue::Ready(queue) => {
                 let reason = "a message that is not a job was found in the ready queue".to_owned();
                 (queue.clone(), reason)
             }
-            Origin::DeadLetterQueue => self.first_death(delivery),
+            SourceQueue::DeadLetters => self.first_death(delivery),
         };
         tracing::warn!(%queue, %reason, "a foreign message is added to the dead jobs");
         let id = self.engine.entropy.job_id(self.engine.log.now());

@@ -12,12 +12,13 @@ use dq_core::{Entropy, Headers, Job, JobId, Timestamp};
 use crate::log::{Log, Place};
 use crate::message::{MessageJob, PrefetchBuffer, Prefetched, Publisher};
 
-/// Jobs with a shorter delay get no message: all processes have just read their payload from the log, and
-/// still have it when the job is due.
+/// Jobs with a shorter delay get no message: all processes have just read their payload from the
+/// log, and still have it when the job is due.
 const MIN_MESSAGE_DELAY: Duration = Duration::from_secs(1);
 
-/// How long an overdue job stays in the prefetch buffer while no slot is free. Must be less than the broker's
-/// `consumer_timeout`, half an hour by default, after which it redelivers. Dropped jobs run from the log.
+/// How long an overdue job stays in the prefetch buffer while no slot is free. Must be less than
+/// the broker's `consumer_timeout`, half an hour by default, after which it redelivers. Dropped
+/// jobs run from the log.
 const MAX_OVERDUE: Duration = Duration::from_secs(600);
 
 /// Executes the calls of the backend.
@@ -92,7 +93,8 @@ impl Engine {
         lock(&self.leased).remove(&id)
     }
 
-    /// Drops prefetched jobs that are long overdue or do not wait any more, and payloads of lapsed leases.
+    /// Drops prefetched jobs that are long overdue or do not wait any more, and payloads of lapsed
+    /// leases.
     pub(crate) fn sweep(&self) {
         let now = self.log.now();
         self.drop_prefetched(self.prefetched.due_by(now - MAX_OVERDUE));
@@ -124,9 +126,9 @@ impl Engine {
         Some(prefetched.into_payload())
     }
 
-    /// Makes the payload of a waiting job available when it is due: puts it into the prefetch buffer if that
-    /// is soon, else returns the message to publish. While the replica is being restored, there is no
-    /// message, and the job runs from the log.
+    /// Makes the payload of a waiting job available when it is due: puts it into the prefetch
+    /// buffer if that is soon, else returns the message to publish. While the replica is being
+    /// restored, there is no message, and the job runs from the log.
     #[must_use = "messages have to be published"]
     pub(crate) fn prefetch_or_publish(
         &self,
@@ -142,8 +144,8 @@ impl Engine {
         }
     }
 
-    /// Publishes messages for waiting jobs in the background. Payloads that are not prefetched are read from
-    /// the log.
+    /// Publishes messages for waiting jobs in the background. Payloads that are not prefetched are
+    /// read from the log.
     pub(crate) fn publish_waiting(self: &Arc<Self>, jobs: Vec<Job>, now: Timestamp) {
         let mut unread = Vec::new();
         let mut messages = Vec::new();

@@ -1,20 +1,20 @@
 //! The delay ladder: queues with a constant time to live through which messages wait.
 //!
-//! RabbitMQ expires messages only at the head of a queue, so a queue delays correctly only if all its
-//! messages have the same time to live. The ladder therefore writes the remaining delay as a number in a
-//! mixed radix, and has one queue for each value of each digit. A message waits in one queue for each
-//! digit that is not zero, from the highest digit down; when it expires there, it is dead-lettered to the
-//! exchange of the next level. Exchanges pass zeros on to the next level.
+//! RabbitMQ expires messages only at the head of a queue, so a queue delays correctly only if all
+//! its messages have the same time to live. The ladder therefore writes the remaining delay as a
+//! number in a mixed radix, and has one queue for each value of each digit. A message waits in one
+//! queue for each digit that is not zero, from the highest digit down; when it expires there, it is
+//! dead-lettered to the exchange of the next level. Exchanges pass zeros on to the next level.
 //!
 //! The digits are years of 360 days, months of 30 days, days, quarters of an hour, and units of ten
-//! seconds. A delay of less than a minute has a single digit, in seconds, on the lowest level. So ten
-//! seconds, a quarter of an hour, a day or a week is one queue, and any delay of less than a day at most
-//! two. Since moving a message costs the broker more than storing it, delays of a minute or more do not
-//! use the queues of seconds.
+//! seconds. A delay of less than a minute has a single digit, in seconds, on the lowest level. So
+//! ten seconds, a quarter of an hour, a day or a week is one queue, and any delay of less than a
+//! day at most two. Since moving a message costs the broker more than storing it, delays of a
+//! minute or more do not use the queues of seconds.
 //!
-//! Each queue expires its messages a little early, by the *guard*, so that the time that the broker takes
-//! to move a message does not make jobs late. The consumer holds a job for the rest: up to one second, or
-//! ten if the delay is a minute or more, plus a guard for each queue.
+//! Each queue expires its messages a little early, by the *guard*, so that the time that the broker
+//! takes to move a message does not make jobs late. The consumer holds a job for the rest: up to
+//! one second, or ten if the delay is a minute or more, plus a guard for each queue.
 //!
 //! In routing keys, the lowest digit comes first and zeros at the end are left out: the broker compares
 //! topics word by word, and most messages are on the lowest levels.
@@ -28,8 +28,8 @@ use crate::names::{LEVELS, ObjectNames, Topic};
 /// Number of values of each digit, lowest level first.
 const RADICES: [u32; LEVELS] = [60, 90, 96, 30, 12, 10];
 
-/// The unit of each level in milliseconds, lowest level first. The lowest level is used alone; the others
-/// form one number.
+/// The unit of each level in milliseconds, lowest level first. The lowest level is used alone; the
+/// others form one number.
 const UNITS_MS: [i64; LEVELS] =
     [TICK_MS, 10_000, 900_000, 86_400_000, 30 * 86_400_000, 360 * 86_400_000];
 
@@ -39,8 +39,9 @@ pub(crate) const TICK_MS: i64 = 1_000;
 /// Shorter delays use the lowest level alone.
 const SHORT_MS: i64 = TICK_MS * RADICES[0] as i64;
 
-/// Added to delays before they are split into digits, so that a quarter of an hour is still one digit after
-/// the milliseconds that a call takes. Less than any guard, so that it makes no job late.
+/// Added to delays before they are split into digits, so that a quarter of an hour is still one
+/// digit after the milliseconds that a call takes. Less than any guard, so that it makes no job
+/// late.
 const SLACK_MS: i64 = 10;
 
 /// The longest delay that the plugin supports.
@@ -81,8 +82,8 @@ pub(crate) fn queues(kind: QueueKind) -> impl Iterator<Item = LadderQueue> {
     })
 }
 
-/// The binding key for one value of a level's digit. The key for zero binds the exchange of the next lower
-/// level.
+/// The binding key for one value of a level's digit. The key for zero binds the exchange of the
+/// next lower level.
 pub(crate) fn binding_key(level: usize, digit: u32) -> ShortString {
     format!("{}{digit}.#", "*.".repeat(level)).into()
 }
@@ -122,8 +123,8 @@ impl Ladder {
 
     /// The route for a job that is due at `due`.
     ///
-    /// A message for a job that is due later than the longest delay is delivered too early and has to be
-    /// published again.
+    /// A message for a job that is due later than the longest delay is delivered too early and has
+    /// to be published again.
     pub(crate) fn route(&self, topic: &Topic, due: Timestamp, now: Timestamp) -> Route {
         let left = due.as_millis().saturating_sub(now.as_millis());
         if let Some(plugin) = &self.plugin {

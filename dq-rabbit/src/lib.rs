@@ -1,5 +1,5 @@
-//! RabbitMQ backend of `dq`: delayed jobs on RabbitMQ 3.10 or newer, without plugins and without a second
-//! store.
+//! RabbitMQ backend of `dq`: delayed jobs on RabbitMQ 3.10 or newer, without plugins and without a
+//! second store.
 //!
 //! ```no_run
 //! # async fn f() -> dq_core::Result<()> {
@@ -15,52 +15,55 @@
 //! # How it works
 //!
 //! **The log decides.** Every call (schedule, cancel, claim, settle …) is an entry of one stream,
-//! `dq.v1.log`. Each process reads the stream and applies all entries to a replica of the state machine
-//! that the memory backend uses too ([`dq_core::machine`]). The result of a call is the result of applying
-//! its entry. All processes apply the same entries in the same order, so they agree on every result. A
-//! process that is cut off cannot read its own claims, so it starts no job that was cancelled meanwhile.
+//! `dq.v1.log`. Each process reads the stream and applies all entries to a replica of the state
+//! machine that the memory backend uses too ([`dq_core::machine`]). The result of a call is the
+//! result of applying its entry. All processes apply the same entries in the same order, so they
+//! agree on every result. A process that is cut off cannot read its own claims, so it starts no job
+//! that was cancelled meanwhile.
 //!
-//! **Messages deliver payloads.** A job that is due in more than a second also gets a message. It waits in
-//! the *delay ladder*, about 290 queues with a constant time to live each: the delay is written with digits
-//! from years down to seconds, and there is a queue for each value of each digit. So no message waits behind
-//! one that expires later. A delay of 15 minutes or a day is one queue, any delay of less than a day at most
-//! two. A message leaves the ladder up to about ten seconds early (one second for delays of less than a
-//! minute), and the runner that receives it keeps the jobs until they are due. Up to 16 jobs of one call that are
-//! due at nearly the same time share a message. Messages are acknowledged when their jobs are claimed, so
-//! the broker's acknowledgement timeout (`consumer_timeout`) does not limit handlers: leases are in the
-//! log.
+//! **Messages deliver payloads.** A job that is due in more than a second also gets a message. It
+//! waits in the *delay ladder*, about 290 queues with a constant time to live each: the delay is
+//! written with digits from years down to seconds, and there is a queue for each value of each
+//! digit. So no message waits behind one that expires later. A delay of 15 minutes or a day is one
+//! queue, any delay of less than a day at most two. A message leaves the ladder up to about ten
+//! seconds early (one second for delays of less than a minute), and the runner that receives it
+//! keeps the jobs until they are due. Up to 16 jobs of one call that are due at nearly the same
+//! time share a message. Messages are acknowledged when their jobs are claimed, so the broker's
+//! acknowledgement timeout (`consumer_timeout`) does not limit handlers: leases are in the log.
 //!
 //! **Nothing depends on messages.** If the message of a job is lost or late, any runner claims the job
 //! 250 ms after its due time, with the payload from the log. A message for a job that was cancelled,
 //! rescheduled or done is dropped, or published again.
 //!
-//! The broker keeps the last `log_size_mib` of the log. Before live jobs would be truncated, and after many
-//! entries, a process writes a snapshot of the state, with payloads, into the log. A process that starts
-//! reads from the newest snapshot on. Calls wait while a snapshot is overdue, and `schedule` fails with
-//! [`Full`](dq_core::ErrorKind::Full) while a snapshot would take more than a fifth of the log.
+//! The broker keeps the last `log_size_mib` of the log. Before live jobs would be truncated, and
+//! after many entries, a process writes a snapshot of the state, with payloads, into the log. A
+//! process that starts reads from the newest snapshot on. Calls wait while a snapshot is overdue,
+//! and `schedule` fails with [`Full`](dq_core::ErrorKind::Full) while a snapshot would take more
+//! than a fifth of the log.
 //!
 //! # What is guaranteed
 //!
-//! - **Exact across all processes**: keys with all conflict policies, cancel, reschedule, pause, leases,
-//!   fencing tokens, attempts, dead letters and their replay, counts and totals.
-//! - **Never early, by the clock of the process that claims.** A broker has no clock to query. Use NTP: a
-//!   process whose clock is one second ahead claims jobs one second early, and considers leases of other
-//!   processes lapsed one second early.
+//! - **Exact across all processes**: keys with all conflict policies, cancel, reschedule, pause,
+//!   leases, fencing tokens, attempts, dead letters and their replay, counts and totals.
+//! - **Never early, by the clock of the process that claims.** A broker has no clock to query. Use
+//!   NTP: a process whose clock is one second ahead claims jobs one second early, and considers
+//!   leases of other processes lapsed one second early.
 //! - **Not exact**: the order of jobs that are due at the same time. Jobs whose message has arrived go
 //!   first.
-//! - A crash of a process or `kill -9` of the broker loses nothing that was confirmed. **A power failure
-//!   can**, if the broker is a single node: a stream is not synced to disk for each message, so the last
-//!   moments of the log may be lost. On three nodes the log is replicated. If the log is deleted, jobs whose
-//!   messages wait in the ladder are added to the new log as the messages arrive.
+//! - A crash of a process or `kill -9` of the broker loses nothing that was confirmed. **A power
+//!   failure can**, if the broker is a single node: a stream is not synced to disk for each
+//!   message, so the last moments of the log may be lost. On three nodes the log is replicated. If
+//!   the log is deleted, jobs whose messages wait in the ladder are added to the new log as the
+//!   messages arrive.
 //!
 //! # What it costs
 //!
-//! Each process keeps the metadata of all pending jobs of its prefix in memory, without payloads, and reads
-//! the log from the newest snapshot on when it starts. All calls under a prefix go through one stream;
-//! independent services can use a prefix each.
+//! Each process keeps the metadata of all pending jobs of its prefix in memory, without payloads,
+//! and reads the log from the newest snapshot on when it starts. All calls under a prefix go
+//! through one stream; independent services can use a prefix each.
 //!
-//! All processes of a prefix should run the same version: a process that reads an unknown entry stops with
-//! `Incompatible`, so that its replica does not diverge.
+//! All processes of a prefix should run the same version: a process that reads an unknown entry
+//! stops with `Incompatible`, so that its replica does not diverge.
 //!
 //! # Settings of the broker
 //!
@@ -71,26 +74,27 @@
 //!            {dead_letter_worker_consumer_prefetch, 512}]}].
 //! ```
 //!
-//! With the default of 180000 ms, messages that are being moved between queues when the broker restarts stay
-//! there for three minutes; meanwhile their jobs run from the log, a quarter of a second late. With the
-//! default of 32, at most this many messages of a queue move at the same time, which is too few when
-//! thousands of jobs are due within a second.
+//! With the default of 180000 ms, messages that are being moved between queues when the broker
+//! restarts stay there for three minutes; meanwhile their jobs run from the log, a quarter of a
+//! second late. With the default of 32, at most this many messages of a queue move at the same
+//! time, which is too few when thousands of jobs are due within a second.
 //!
-//! Use three nodes, and list them all in `url`. The feature flags `quorum_queue` and `stream_queue` must be
-//! enabled; connecting to a broker without streams fails with the remedy.
+//! Use three nodes, and list them all in `url`. The feature flags `quorum_queue` and `stream_queue`
+//! must be enabled; connecting to a broker without streams fails with the remedy.
 //!
 //! # Permissions
 //!
-//! All names begin with the prefix and `.v1.`, so for the prefix `dq` in the virtual host `/` a user of this
-//! backend needs:
+//! All names begin with the prefix and `.v1.`, so for the prefix `dq` in the virtual host `/` a
+//! user of this backend needs:
 //!
 //! ```text
 //! rabbitmqctl set_permissions -p / jobs '^dq\.v1\.' '^dq\.v1\.' '^dq\.v1\.'
 //! ```
 //!
-//! The first pattern (configure) may be empty with [`TopologyMode::Passive`], which declares nothing. `check`
-//! then reports that it did not test the ladder, for which `^dq\.v1\.canary\.` is enough. With `Passive`,
-//! a ready queue for each job queue has to be declared elsewhere too; an error names the missing ones.
+//! The first pattern (configure) may be empty with [`TopologyMode::Passive`], which declares
+//! nothing. `check` then reports that it did not test the ladder, for which `^dq\.v1\.canary\.` is
+//! enough. With `Passive`, a ready queue for each job queue has to be declared elsewhere too; an
+//! error names the missing ones.
 
 #![forbid(unsafe_code)]
 

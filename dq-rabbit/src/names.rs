@@ -6,8 +6,7 @@
 use dq_core::QueueName;
 use lapin::types::ShortString;
 
-/// Number of levels of the delay ladder (see [`ladder`](crate::ladder)); part of the layout, as names
-/// are.
+/// Number of levels of the delay ladder; part of the layout, as names are.
 pub(crate) const LEVELS: usize = 6;
 
 /// Maximum length in bytes of names and routing keys in AMQP.

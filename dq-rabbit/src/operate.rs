@@ -43,8 +43,8 @@ impl Engine {
         Ok(OperateReport { affected })
     }
 
-    /// Splits an operation into parts that fit into a log entry. A replay of all jobs names them, so that
-    /// messages can be published for them.
+    /// Splits an operation into parts that fit into a log entry. A replay of all jobs names them,
+    /// so that messages can be published for them.
     async fn parts(&self, operation: Operation<'_>) -> Result<Vec<Operate>> {
         let queue = operation.queue().clone();
         Ok(match Operate::from(operation) {

@@ -39,8 +39,8 @@ impl Engine {
             Some(MessageJob::new(log_id, job, due))
         };
         let messages = jobs.iter().filter_map(message).collect();
-        // Concurrently, in any order: a message without a job is dropped, and a job without a message runs
-        // from the log.
+        // Concurrently, in any order: a message without a job is dropped, and a job without a
+        // message runs from the log.
         let (scheduled, published) =
             tokio::join!(self.append_jobs(jobs), self.publisher.publish("schedule", messages, now));
         let scheduled = scheduled?;

@@ -25,8 +25,8 @@ async fn open(topology: TopologyMode, configure: &str) -> Arc<RabbitBackend> {
     Arc::new(RabbitBackend::connect(&config, &Environment::default()).await.unwrap())
 }
 
-/// Uses the backend, then waits until `check` finds exactly these codes, since on a busy broker the ladder may
-/// seem stalled at first. Returns the findings.
+/// Uses the backend, then waits until `check` finds exactly these codes, since on a busy broker the
+/// ladder may seem stalled at first. Returns the findings.
 async fn use_backend(backend: Arc<RabbitBackend>, codes: &[&str]) -> Vec<Finding> {
     let name = QueueName::new("Q").unwrap();
     let dq = Dq::builder().backend(backend.clone()).connect().await.unwrap();

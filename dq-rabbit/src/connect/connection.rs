@@ -30,8 +30,8 @@ const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// An AMQP connection that is reopened whenever it breaks, until it is closed or dropped.
 ///
-/// When the broker runs out of memory or disk, it blocks connections that publish: they can send nothing
-/// any more, not even acknowledgements. So consumers use a connection of their own.
+/// When the broker runs out of memory or disk, it blocks connections that publish: they can send
+/// nothing any more, not even acknowledgements. So consumers use a connection of their own.
 pub(crate) struct AmqpConnection {
     shared: Arc<Shared>,
 }
@@ -94,8 +94,8 @@ impl AmqpConnection {
     /// Opens a channel. Waits up to the response timeout for a connection.
     ///
     /// # Errors
-    /// At once if the broker refuses the connection for a reason that a retry does not change; after the
-    /// timeout, the error of the last attempt. `Closed` after [`close`](Self::close).
+    /// At once if the broker refuses the connection for a reason that a retry does not change;
+    /// after the timeout, the error of the last attempt. `Closed` after [`close`](Self::close).
     pub(crate) async fn channel(&self, operation: &'static str) -> Result<Channel> {
         Ok(self.open(operation).await?.0)
     }
@@ -179,8 +179,8 @@ impl AmqpConnection {
         states.wait_for(lost).await.ok();
     }
 
-    /// Why the broker blocks this connection, if it does: a resource alarm of memory or disk. The broker
-    /// reports it only after a message was published.
+    /// Why the broker blocks this connection, if it does: a resource alarm of memory or disk. The
+    /// broker reports it only after a message was published.
     pub(crate) fn blocked(&self) -> Option<String> {
         lock(&self.shared.blocked).clone()
     }
@@ -258,8 +258,8 @@ impl Shared {
         self.state.send_replace(State::Closed);
     }
 
-    /// Publishes the connection as open and watches it. Returns the error with which it broke, or `None`
-    /// when it is closed on request.
+    /// Publishes the connection as open and watches it. Returns the error with which it broke, or
+    /// `None` when it is closed on request.
     async fn watch(&self, connection: Arc<OpenConnection>) -> Option<lapin::Error> {
         let mut events = std::pin::pin!(connection.amqp.events_listener());
         let status = connection.amqp.status();

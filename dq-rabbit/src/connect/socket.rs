@@ -1,9 +1,9 @@
 //! Shuts down the socket of a connection that the client library would keep open.
 //!
 //! While the broker blocks a connection, the client library writes nothing to it, not even
-//! `connection.close`, and it waits without limit for a broker that accepts a connection and then sends
-//! nothing. Both would leak a thread and a socket for each attempt to connect. So a second handle of the
-//! socket is kept, to shut it down.
+//! `connection.close`, and it waits without limit for a broker that accepts a connection and then
+//! sends nothing. Both would leak a thread and a socket for each attempt to connect. So a second
+//! handle of the socket is kept, to shut it down.
 
 use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Mutex, Weak};

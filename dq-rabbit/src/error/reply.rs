@@ -40,8 +40,8 @@ impl Permission {
     }
 }
 
-/// Finds the permission that a call needs on an object, given the words that name the object in the
-/// broker's message: `queue 'q'`. Brokers before 3.12 do not name the permission.
+/// Returns the permission that a call needs on an object, given the words that name the object in
+/// the broker's message: `queue 'q'`. Needed because older brokers do not name the permission.
 pub(crate) type RequiredPermission<'a> = &'a dyn Fn(&str) -> Permission;
 
 /// The properties of a call on which the diagnosis of its error depends.

@@ -20,8 +20,8 @@ pub(crate) struct AckTracker {
 
 #[derive(Debug, Default)]
 struct Tags {
-    /// All tags up to this one have arrived. Several consumers share the channel, so tags may be seen out
-    /// of order.
+    /// All tags up to this one have arrived. Several consumers share the channel, so tags may be
+    /// seen out of order.
     contiguous: u64,
     /// Tags that arrived before a smaller one.
     out_of_order: BTreeSet<u64>,

@@ -1,10 +1,10 @@
 //! Groups jobs into messages.
 //!
-//! The cost of a message hardly depends on its size, and is paid in each queue of the ladder. So jobs that
-//! are published by one call share a message if they are due at nearly the same time. A message is
-//! delivered when its first job is due; the consumer holds the jobs that are due soon and publishes the
-//! others again. The longer the delay, the farther apart the due times may be, since the jobs can still be
-//! separated later.
+//! The cost of a message hardly depends on its size, and is paid in each queue of the ladder. So
+//! jobs that are published by one call share a message if they are due at nearly the same time. A
+//! message is delivered when its first job is due; the consumer holds the jobs that are due soon
+//! and publishes the others again. The longer the delay, the farther apart the due times may be,
+//! since the jobs can still be separated later.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use dq_core::Timestamp;
 
 use super::job_message::{JobMessage, MessageJob};
 
-/// Maximum number of jobs in a message: the default number of slots of a runner. One runner receives all of
-/// them, and those for which it has no slot wait until other runners take them.
+/// Maximum number of jobs in a message: the default number of slots of a runner. One runner
+/// receives all of them, and those for which it has no slot wait until other runners take them.
 const MAX_JOBS: usize = 16;
 /// Approximate maximum size of a message with several jobs, in bytes.
 const MAX_BYTES: usize = 64 * 1024;

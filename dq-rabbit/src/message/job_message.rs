@@ -1,10 +1,11 @@
 //! The format of job messages.
 //!
-//! The body holds the jobs in the format of the `postcard` crate, so that queue names, keys and headers of
-//! any length fit, and the broker has little to parse in each queue. The message id is the id of the first
-//! job, and the type is `dq.carrier.` with the version of the format. The AMQP headers are informative.
-//! Properties are made anew whenever a job is published again: with the headers of an earlier round through
-//! the ladder, the broker would take the message for one that cycles, and drop it.
+//! The body holds the jobs in the format of the `postcard` crate, so that queue names, keys and
+//! headers of any length fit, and the broker has little to parse in each queue. The message id is
+//! the id of the first job, and the type is `dq.carrier.` with the version of the format. The AMQP
+//! headers are informative. Properties are made anew whenever a job is published again: with the
+//! headers of an earlier round through the ladder, the broker would take the message for one that
+//! cycles, and drop it.
 
 use bytes::Bytes;
 use dq_core::{Headers, Job, JobId, JobKey, NewJob, QueueName, Timestamp};
@@ -122,8 +123,8 @@ impl JobMessage {
             .with_headers(table)
     }
 
-    /// Parses a delivery. `None` if it is not a job message. A message of another version yields no jobs:
-    /// they run from the log.
+    /// Parses a delivery. `None` if it is not a job message. A message of another version yields no
+    /// jobs: they run from the log.
     pub(crate) fn parse(delivery: &Delivery) -> Option<Vec<MessageJob>> {
         match delivery.properties.kind().as_ref()?.as_str() {
             TYPE => postcard::from_bytes(&delivery.data).ok(),

@@ -1,8 +1,8 @@
 //! Messages that bring jobs with their payloads through the delay ladder to consumers.
 //!
-//! Messages decide nothing: the [log](crate::log) does. A lost message is replaced by the payload in the
-//! log, a duplicate or a message for ended jobs is dropped, and jobs that arrive too early are published
-//! again.
+//! Messages decide nothing: the [log](crate::log) does. A lost message is replaced by the payload
+//! in the log, a duplicate or a message for ended jobs is dropped, and jobs that arrive too early
+//! are published again.
 
 mod ack;
 mod batch;

@@ -55,16 +55,16 @@ impl Prefetched {
         }
     }
 
-    /// Takes payload and headers. Does not acknowledge: without [`ack`](Self::ack) before, the delivery is
-    /// redelivered when the channel closes.
+    /// Takes payload and headers. Does not acknowledge: without [`ack`](Self::ack) before, the
+    /// delivery is redelivered when the channel closes.
     pub(crate) fn into_payload(self) -> (Bytes, Headers) {
         (self.payload, self.headers)
     }
 }
 
 impl PrefetchBuffer {
-    /// Inserts a job, and replaces an earlier entry of the same job. Acknowledges the replaced entry, and
-    /// the new one if the buffer is full.
+    /// Inserts a job, and replaces an earlier entry of the same job. Acknowledges the replaced
+    /// entry, and the new one if the buffer is full.
     pub(crate) fn insert(&self, queue: &QueueName, id: JobId, due: Timestamp, job: Prefetched) {
         let dropped = {
             let mut inner = lock(&self.inner);

@@ -112,8 +112,8 @@ impl Publisher {
         Ok(())
     }
 
-    /// Publishes jobs in the background. Failures are only logged, because jobs without a message run from
-    /// the log, a little later.
+    /// Publishes jobs in the background. Failures are only logged, because jobs without a message
+    /// run from the log, a little later.
     pub(crate) fn publish_in_background(self: &Arc<Self>, jobs: Vec<MessageJob>, now: Timestamp) {
         if jobs.is_empty() {
             return;

@@ -23,8 +23,8 @@ pub(super) enum Declaration {
 impl Declaration {
     /// The permission that this declaration needs on an object, named like `queue 'q'`.
     ///
-    /// A binding needs to read from its source and to write to its destination; an argument that names an
-    /// exchange needs to write to it.
+    /// A binding needs to read from its source and to write to its destination; an argument that
+    /// names an exchange needs to write to it.
     pub(super) fn required_permission(&self, object: &str) -> Permission {
         let names = |kind: &str, name: &ShortString| object.contains(&format!("{kind} '{name}'"));
         match self {

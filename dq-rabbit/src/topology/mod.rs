@@ -23,8 +23,9 @@ use crate::error::{self, Effect};
 use crate::ladder::{self, Ladder, LadderQueue};
 use crate::names::{LEVELS, ObjectNames, Topic};
 
-/// How often the broker may redeliver a message of a ready queue. Attempts are counted in the log and limited
-/// far below this; without the argument, a broker from 4.0 on would dead-letter after 20 deliveries.
+/// How often the broker may redeliver a message of a ready queue. Attempts are counted in the log
+/// and limited far below this; without the argument, a broker from 4.0 on would dead-letter after
+/// 20 deliveries.
 const DELIVERY_LIMIT: i64 = 1000;
 
 /// The broker truncates the log by whole segments, so there should be many; but each is a file.
@@ -190,7 +191,8 @@ impl Topology {
         Ok(())
     }
 
-    /// Waits for a reply. `None` if it takes too long, or after one timeout if the connection is blocked.
+    /// Waits for a reply. `None` if it takes too long, or after one timeout if the connection is
+    /// blocked.
     async fn reply_in_time<T>(&self, mut reply: BoxFuture<'_, T>) -> Option<T> {
         for _ in 0..DECLARE_TIMEOUTS {
             let timeout = self.connection.response_timeout();

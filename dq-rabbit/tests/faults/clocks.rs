@@ -64,7 +64,8 @@ async fn processes_claim_by_their_own_clock_and_lose_no_job() {
     assert!(claim(&*right, "q", 9).await.unwrap().jobs.is_empty());
     assert_eq!(fast.settle(&done_settlements(&claimed)).await.unwrap(), [Settled::Accepted; 2]);
 
-    // A lease of the slow process has lapsed for the fast one: the job runs again, one settlement counts.
+    // A lease of the slow process has lapsed for the fast one: the job runs again, one settlement
+    // counts.
     let now = job("now");
     slow.schedule(vec![now.clone()]).await.unwrap();
     let by_slow = claim(&*slow, "now", 1).await.unwrap();

@@ -38,7 +38,8 @@ async fn expect_all_done(
             panic!("not all run: {:?}", backend.stats(&[]).await)
         }
     };
-    // If the reply to a chunk is lost, its jobs may be done before the call is repeated, and count as new.
+    // If the reply to a chunk is lost, its jobs may be done before the call is repeated, and count
+    // as new.
     let again = counts.values().filter(|count| **count > 1).count();
     assert!(again < 120, "{again} jobs ran again");
     crate::fixture::wait_until("all are done", async || {

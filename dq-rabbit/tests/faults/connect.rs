@@ -55,7 +55,7 @@ async fn refused_connections_name_the_reason() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn errors_name_each_missing_permission() {
     let server = shared_rabbitmq();
-    let owner = config("rights-of-one");
+    let owner = config("permissions-of-one");
     let of_owner = open(&owner).await;
     server.ctl(&["add_user", "guest-worker", "hunter2"]);
     let mut limited = owner.clone();
@@ -64,7 +64,7 @@ async fn errors_name_each_missing_permission() {
     limited.response_timeout = Duration::from_secs(3);
     let all = r"^dq\.v1\.";
     let grant = |configure: &str, write: &str, read: &str| {
-        let permissions = ["-p", "rights-of-one", "guest-worker", configure, write, read];
+        let permissions = ["-p", "permissions-of-one", "guest-worker", configure, write, read];
         server.ctl(&[&["set_permissions"][..], &permissions].concat());
     };
     for (permissions, missing) in

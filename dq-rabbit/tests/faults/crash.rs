@@ -10,8 +10,8 @@ use dq_testkit::faults::Recorder;
 
 use crate::fixture::{blocking, by_id, claim_for, config_for, job, keyed, open, retry, wait_until};
 
-/// Schedules, cancels, claims and settles until stopped. Calls are sequential and not repeated: the checker
-/// considers both outcomes of a call whose reply was lost.
+/// Schedules, cancels, claims and settles until stopped. Calls are sequential and not repeated: the
+/// checker considers both outcomes of a call whose reply was lost.
 async fn client(number: usize, store: Arc<dyn Backend>, stop: Arc<AtomicBool>) {
     let name = ["a", "b"][number % 2];
     let mut round = 0;

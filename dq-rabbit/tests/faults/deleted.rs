@@ -80,9 +80,9 @@ async fn deleted_exchanges_are_declared_again() {
         .await;
 }
 
-/// Deleting the log loses everything but the jobs with messages in the ladder: jobs that are due within a
-/// second, running and dead jobs, the totals, and cancellations. The other jobs are restored when their messages
-/// arrive.
+/// Deleting the log loses everything but the jobs with messages in the ladder: jobs that are due
+/// within a second, running and dead jobs, the totals, and cancellations. The other jobs are
+/// restored when their messages arrive.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn jobs_with_messages_are_restored_after_the_log_is_deleted() {
     let config = config("log");

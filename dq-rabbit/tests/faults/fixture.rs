@@ -19,8 +19,8 @@ use tokio::sync::{mpsc, oneshot};
 /// Timeout for anything that happens without a call, on a busy machine.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Settings for a separate virtual host on the shared server. Its queues are classic, which costs least;
-/// quorum queues are tested on separate servers.
+/// Settings for a separate virtual host on the shared server. Its queues are classic, which costs
+/// least; quorum queues are tested on separate servers.
 pub(crate) fn config(vhost: &str) -> RabbitConfig {
     // Each test declares about 300 queues, which need more memory than the default limit.
     shared_rabbitmq().eval("vm_memory_monitor:set_vm_memory_high_watermark({absolute, \"2GB\"})");
@@ -255,8 +255,8 @@ pub(crate) async fn start_runner_with(
 }
 
 impl TestRunner {
-    /// Waits until all of these jobs have started, and asserts that none is early. Returns how often each has
-    /// started.
+    /// Waits until all of these jobs have started, and asserts that none is early. Returns how
+    /// often each has started.
     pub(crate) async fn wait_for_all(&mut self, jobs: &[NewJob]) -> BTreeMap<JobId, usize> {
         let mut missing: HashMap<JobId, Timestamp> =
             jobs.iter().map(|job| (job.id, job.due.resolve(Timestamp::from_millis(0)))).collect();

@@ -62,8 +62,8 @@ impl Proxy {
         self.controls.request_bytes.store(bytes, Ordering::SeqCst);
     }
 
-    /// Cuts the connection that receives more than `bytes` bytes from the server from now on. Its requests
-    /// have reached the server.
+    /// Cuts the connection that receives more than `bytes` bytes from the server from now on. Its
+    /// requests have reached the server.
     pub(crate) fn cut_reply_after(&self, bytes: u64) {
         self.controls.reply_bytes.store(bytes, Ordering::SeqCst);
     }

@@ -21,8 +21,8 @@ fn now() -> Timestamp {
     Timestamp::from_millis(i64::try_from(since.as_millis()).unwrap())
 }
 
-/// Publishes messages with delays of 0.3 to 6 seconds. Returns how many milliseconds before its due time
-/// each was delivered.
+/// Publishes messages with delays of 0.3 to 6 seconds. Returns how many milliseconds before its due
+/// time each was delivered.
 async fn walk(vhost: &str, kind: QueueKind) -> Vec<i64> {
     const JOBS: i64 = 60;
     let mut config = config(vhost);

@@ -1,6 +1,6 @@
-%% A stand-in for the plugin `rabbitmq_delayed_message_exchange`, which Debian does not package: an exchange
-%% that reports messages with a delay as unroutable, and routes them to its bindings later. Delayed messages
-%% do not survive a restart.
+%% A stand-in for the plugin `rabbitmq_delayed_message_exchange`, which Debian does not package: an
+%% exchange that reports messages with a delay as unroutable, and routes them to its bindings later.
+%% Delayed messages do not survive a restart.
 
 -module(delayed).
 -behaviour(rabbit_exchange_type).
