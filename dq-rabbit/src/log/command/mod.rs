@@ -5,6 +5,8 @@
 //! does not know one stops with `Incompatible` instead of guessing.
 
 mod convert;
+#[cfg(test)]
+mod tests;
 
 use bytes::Bytes;
 use dq_core::{DeadReason, Error, ErrorKind, Headers, JobId, JobKey, QueueName, Result, Timestamp};
