@@ -13,7 +13,7 @@ use lapin::types::AMQPValue;
 use crate::carrier::{Carried, Held, Sorter, Ticket};
 use crate::desk::Desk;
 use crate::error::Effect;
-use crate::log::{Command, Replica, Scheduling};
+use crate::log::{Replica, command, wire};
 use crate::names::Names;
 
 /// Where strange messages are shown of which it is not known what queue they were meant for.
@@ -53,10 +53,10 @@ const PAUSE: Duration = Duration::from_millis(500);
 const SWEEP: Duration = Duration::from_secs(60);
 
 fn fate(replica: &mut Replica, carried: &Carried, soon: Timestamp) -> Fate {
-    if !replica.is_founded() {
+    if !replica.is_ready() {
         return Fate::Wait;
     }
-    let epoch = replica.epoch();
+    let epoch = replica.log_id();
     let machine = replica.machine();
     match machine.peek(carried.id) {
         Some(job) if !machine.waits(job.id) => Fate::Drop,
@@ -135,8 +135,8 @@ impl Arrivals {
         let log = &self.desk.log;
         let look = || {
             let sought: Vec<_> = arrived.iter().map(|(job, _)| (job.id, job.log)).collect();
-            log.call("adopt", Effect::None, Command::Look, move |replica, _, _| {
-                let epoch = replica.epoch();
+            log.call("adopt", Effect::None, command::Barrier, move |replica, _, _| {
+                let epoch = replica.log_id();
                 let machine = replica.machine();
                 let is_lost = |(id, of): (JobId, u64)| machine.peek(id).is_none() && epoch != of;
                 (sought.into_iter().map(is_lost).collect::<Vec<_>>(), epoch)
@@ -144,11 +144,11 @@ impl Arrivals {
         };
         let (lost, epoch) = self.persist(look).await;
         let lost = arrived.iter().zip(lost).filter(|(_, is_lost)| *is_lost);
-        let lost: Vec<_> = lost.map(|((job, _), _)| Scheduling::from(job.adopted())).collect();
+        let lost: Vec<_> = lost.map(|((job, _), _)| wire::NewJob::from(job.adopted())).collect();
         if let Some(first) = lost.first() {
             tracing::warn!(jobs = lost.len(), first = %first.id, queue = %first.queue,
                 "jobs arrived that are not in the log: the log was deleted, or lost its end");
-            let adopted = Command::Schedule(lost);
+            let adopted = command::Schedule(lost);
             self.persist(|| log.call("adopt", Effect::None, adopted.clone(), |_, _, _| ())).await;
         }
         for (job, _) in &mut arrived {
@@ -227,7 +227,7 @@ impl Sorter for Arrivals {
         };
         let arrivals = Arc::clone(&self);
         self.desk.courier.errand(|_| async move {
-            let parked = Command::Park(vec![(job.into(), what)]);
+            let parked = command::Park(vec![(job.into(), what)]);
             let log = &arrivals.desk.log;
             arrivals.persist(|| log.call("park", Effect::None, parked.clone(), |_, _, _| ())).await;
             ticket.done();

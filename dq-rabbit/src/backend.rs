@@ -21,7 +21,7 @@ use crate::connect::{Link, Server};
 use crate::desk::Desk;
 use crate::error::closed;
 use crate::ladder::Ladder;
-use crate::log::{AHEAD, Log, LogSettings};
+use crate::log::{CLAIM_AHEAD, Log, LogSettings};
 use crate::management::Management;
 use crate::topology::Topology;
 
@@ -158,7 +158,7 @@ impl Backend for RabbitBackend {
     }
 
     fn claim_ahead(&self) -> Duration {
-        AHEAD
+        CLAIM_AHEAD
     }
 
     async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Settled>> {

@@ -8,7 +8,7 @@ use dq_core::{
 
 use crate::desk::Desk;
 use crate::error::Effect;
-use crate::log::{AHEAD, Claiming, Command, Place, Reply, Settling};
+use crate::log::{CLAIM_AHEAD, LogPosition, command, wire};
 
 impl Desk {
     /// When a claim could bring something. Nothing is written: an idle runner costs the broker nothing.
@@ -23,17 +23,12 @@ impl Desk {
         if self.is_left_to_others(params) {
             return Ok(self.look(params));
         }
-        let mut at_hand = self.hold.due(params.wants, self.log.now() + AHEAD);
+        let mut at_hand = self.hold.due(params.wants, self.log.now() + CLAIM_AHEAD);
         at_hand.truncate(params.limit.saturating_mul(2));
-        let claiming = Claiming::new(params.wants, params.limit, at_hand.clone());
-        let read = |_: &mut _, reply, _| match reply {
-            Reply::Claimed(claimed) => Some(claimed),
-            _ => None,
-        };
-        let claimed = self.log.call("claim", Effect::None, Command::Claim(claiming), read).await?;
-        let Some(mut claimed) = claimed else {
-            return Ok(Claimed { jobs: Vec::new(), next_due: None, now: self.log.now() });
-        };
+        let claiming = wire::Claim::new(params.wants, params.limit, at_hand.clone());
+        let command = command::Claim(claiming);
+        let mut claimed =
+            self.log.call("claim", Effect::None, command, |_, claimed, _| claimed).await?;
         self.fill(&mut claimed.jobs).await?;
         self.drop_stale(at_hand);
         self.wait_for(&claimed.jobs).await;
@@ -45,8 +40,9 @@ impl Desk {
     fn is_left_to_others(&self, params: &ClaimParams<'_>) -> bool {
         let now = self.log.now();
         let at_hand = |id| self.hold.has(id);
-        self.log
-            .peek(|replica| replica.is_founded() && replica.leaves_all(params.wants, at_hand, now))
+        self.log.peek(|replica| {
+            replica.is_ready() && replica.all_reserved_for_others(params.wants, at_hand, now)
+        })
     }
 
     /// Nothing is handed out before it is due. However the clock is set meanwhile, it takes no longer.
@@ -57,7 +53,7 @@ impl Desk {
         {
             tokio::select! {
                 () = clock.sleep_until(last) => {}
-                () = clock.sleep(AHEAD) => {}
+                () = clock.sleep(CLAIM_AHEAD) => {}
             }
         }
     }
@@ -72,13 +68,13 @@ impl Desk {
             }
             match held {
                 Some(held) => self.hand_over(leased, held.into_payload()),
-                None => sought.push((leased.job.id, Place::of(&leased.job))),
+                None => sought.push((leased.job.id, LogPosition::of(&leased.job))),
             }
         }
         if sought.is_empty() {
             return Ok(());
         }
-        let found = match self.log.read(sought.iter().map(|(_, place)| *place).collect()).await {
+        let found = match self.log.fetch(sought.iter().map(|(_, place)| *place).collect()).await {
             Ok(found) => found,
             Err(error) => {
                 tracing::warn!(%error, jobs = sought.len(), "jobs are handed back unread");
@@ -92,7 +88,7 @@ impl Desk {
             if !sought.iter().any(|(id, _)| *id == leased.job.id) {
                 continue;
             }
-            match found.get(&Place::of(&leased.job)) {
+            match found.get(&LogPosition::of(&leased.job)) {
                 Some(payload) => self.hand_over(leased, payload.clone()),
                 None => drop(lost.insert(leased.job.id)),
             }
@@ -120,9 +116,9 @@ impl Desk {
         let mut settlements = Vec::with_capacity(which.len());
         for leased in jobs.iter().filter(|leased| which.contains(&leased.job.id)) {
             let settlement = Settlement { lease: leased.lease(), verdict: verdict.clone() };
-            settlements.push(Settling::try_from(&settlement)?);
+            settlements.push(wire::Settlement::try_from(&settlement)?);
         }
         jobs.retain(|leased| !which.contains(&leased.job.id));
-        self.log.call("claim", Effect::None, Command::Settle(settlements), |_, _, _| ()).await
+        self.log.call("claim", Effect::None, command::Settle(settlements), |_, _, _| ()).await
     }
 }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use dq_core::{Entropy, Headers, Job, JobId, Timestamp};
 
 use crate::carrier::{Carried, Courier, Held, Hold};
-use crate::log::{Log, Place};
+use crate::log::{Log, LogPosition};
 
 /// What is due sooner than this needs no carrier: its payload passes by everybody in the log, and is
 /// still there when it is due.
@@ -54,7 +54,7 @@ impl Desk {
 
     /// Which log the carriers are of; `None` while it is read anew.
     pub(crate) fn epoch(&self) -> Option<u64> {
-        self.log.peek(|replica| replica.is_founded().then(|| replica.epoch()))
+        self.log.peek(|replica| replica.is_ready().then(|| replica.log_id()))
     }
 
     /// Whether a job that is due then is sent through the ladder.
@@ -150,9 +150,9 @@ impl Desk {
         }
         let desk = Arc::clone(self);
         self.courier.errand(|_| async move {
-            let found = desk.log.read(sought.iter().map(Place::of).collect()).await?;
+            let found = desk.log.fetch(sought.iter().map(LogPosition::of).collect()).await?;
             let carried = sought.iter().filter_map(|job| {
-                let payload = found.get(&Place::of(job))?;
+                let payload = found.get(&LogPosition::of(job))?;
                 desk.put_off(job, payload.clone(), now)
             });
             desk.courier.send("carry", carried.collect(), now).await

@@ -9,7 +9,7 @@ use dq_core::{
 use crate::carrier::Carried;
 use crate::desk::Desk;
 use crate::error::{Effect, in_doubt};
-use crate::log::{Command, Naming, Replica, Reply, Scheduling};
+use crate::log::{Replica, command, wire};
 
 /// Bytes of jobs that make one call of the log, roughly.
 const CHUNK_BYTES: usize = 128 * 1024;
@@ -55,25 +55,22 @@ impl Desk {
     async fn write(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
         let count = jobs.len();
         let mut calls = Vec::new();
-        let mut jobs = jobs.into_iter().map(Scheduling::from).peekable();
+        let mut jobs = jobs.into_iter().map(wire::NewJob::from).peekable();
         while jobs.peek().is_some() {
             let mut chunk = Vec::new();
             let mut bytes = 0;
             while chunk.len() < CHUNK
                 && let Some(job) =
-                    jobs.next_if(|job| bytes == 0 || bytes + job.weight() <= CHUNK_BYTES)
+                    jobs.next_if(|job| bytes == 0 || bytes + job.approx_size() <= CHUNK_BYTES)
             {
-                bytes += job.weight();
+                bytes += job.approx_size();
                 chunk.push(job);
             }
             calls.push(self.log.call(
                 "schedule",
                 Effect::Lasting,
-                Command::Schedule(chunk),
-                |_, reply, _| match reply {
-                    Reply::Scheduled(answers) => answers,
-                    _ => Vec::new(),
-                },
+                command::Schedule(chunk),
+                |_, scheduled, _| scheduled,
             ));
         }
         let chunks = calls.len();
@@ -96,12 +93,10 @@ impl Desk {
     pub(crate) async fn cancel(&self, jobs: &[JobRef]) -> Result<Vec<Cancelled>> {
         let mut answers = Vec::with_capacity(jobs.len());
         for chunk in jobs.chunks(CHUNK) {
-            let command = Command::Cancel(chunk.iter().map(Naming::from).collect());
-            let read = |_: &mut _, reply, _| match reply {
-                Reply::Cancelled(answers) => answers,
-                _ => Vec::new(),
-            };
-            answers.extend(self.log.call("cancel", Effect::Lasting, command, read).await?);
+            let command = command::Cancel(chunk.iter().map(wire::JobRef::from).collect());
+            let called =
+                self.log.call("cancel", Effect::Lasting, command, |_, cancelled, _| cancelled);
+            answers.extend(called.await?);
         }
         Ok(answers)
     }
@@ -113,9 +108,8 @@ impl Desk {
         let now = self.log.now();
         let mut answers = Vec::with_capacity(moves.len());
         for chunk in moves.chunks(CHUNK) {
-            let command = Command::Reschedule(chunk.iter().map(Into::into).collect());
-            let read = |replica: &mut Replica, reply, _| {
-                let Reply::Rescheduled(answers) = reply else { return (Vec::new(), Vec::new()) };
+            let command = command::Reschedule(chunk.iter().map(Into::into).collect());
+            let read = |replica: &mut Replica, answers: Vec<Rescheduled>, _| {
                 let moved = answers.iter().filter_map(|answer| match answer {
                     Rescheduled::Moved(receipt) => replica.machine().peek(receipt.id).cloned(),
                     _ => None,

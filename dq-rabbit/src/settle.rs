@@ -4,17 +4,16 @@ use dq_core::{Renewal, Renewed, Result, Settled, Settlement, Verdict};
 
 use crate::desk::Desk;
 use crate::error::Effect;
-use crate::log::{Command, Reply, Settling};
+use crate::log::{command, wire};
 
 impl Desk {
     pub(crate) async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Settled>> {
         let now = self.log.now();
-        let command: Result<_> = settlements.iter().map(Settling::try_from).collect();
+        let command: Result<_> = settlements.iter().map(wire::Settlement::try_from).collect();
         let ids: Vec<_> = settlements.iter().map(|settlement| settlement.lease.job).collect();
-        let command = Command::Settle(command?);
+        let command = command::Settle(command?);
         let answered =
-            self.log.call("settle", Effect::Lasting, command, move |replica, reply, _| {
-                let Reply::Settled(answers) = reply else { return (Vec::new(), Vec::new()) };
+            self.log.call("settle", Effect::Lasting, command, move |replica, answers, _| {
                 // As they stand right after the call.
                 let jobs = ids.iter().map(|id| replica.machine().peek(*id).cloned()).collect();
                 (answers, jobs)
@@ -38,11 +37,7 @@ impl Desk {
     }
 
     pub(crate) async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
-        let command = Command::Renew(renewals.iter().map(Into::into).collect());
-        let read = |_: &mut _, reply, _| match reply {
-            Reply::Renewed(answers) => answers,
-            _ => Vec::new(),
-        };
-        self.log.call("renew", Effect::Lasting, command, read).await
+        let command = command::Renew(renewals.iter().map(Into::into).collect());
+        self.log.call("renew", Effect::Lasting, command, |_, renewed, _| renewed).await
     }
 }
