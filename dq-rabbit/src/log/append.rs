@@ -15,7 +15,7 @@ use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
 use lapin::{BasicProperties, Channel, Confirmation};
 
 use super::pending::SentCall;
-use super::shared::{Shared, State, random_id};
+use super::shared::{LogShared, LogState, random_id};
 use super::wire::{Command, Entry, encode};
 use crate::error::{Effect, not_taken, of_call};
 
@@ -35,7 +35,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 const WRITE: &str = "write the log";
 
 /// Appends until it is dropped.
-pub(super) async fn run(shared: Arc<Shared>) {
+pub(super) async fn run(shared: Arc<LogShared>) {
     loop {
         let (channel, generation) = match open(&shared).await {
             Ok(opened) => opened,
@@ -59,7 +59,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
     }
 }
 
-async fn open(shared: &Shared) -> dq_core::Result<(Channel, u64)> {
+async fn open(shared: &LogShared) -> dq_core::Result<(Channel, u64)> {
     let (channel, generation) = shared.publish.open(WRITE).await?;
     channel
         .confirm_select(ConfirmSelectOptions::default())
@@ -69,7 +69,11 @@ async fn open(shared: &Shared) -> dq_core::Result<(Channel, u64)> {
 }
 
 /// Appends on one channel until it fails, beginning with what was sent and not read back.
-async fn append(shared: &Shared, channel: &Channel, generation: u64) -> Result<(), lapin::Error> {
+async fn append(
+    shared: &LogShared,
+    channel: &Channel,
+    generation: u64,
+) -> Result<(), lapin::Error> {
     let mut confirms = FuturesUnordered::new();
     let mut messages = resend(shared);
     let mut held_back = false;
@@ -93,10 +97,10 @@ async fn append(shared: &Shared, channel: &Channel, generation: u64) -> Result<(
             () = shared.unsent.notified(), if !blocked && confirms.len() < PIPELINE => {
                 messages.extend(next_message(shared));
                 held_back = false;
-                match remaining(shared) {
-                    Remaining::Nothing => {}
-                    Remaining::NextMessage => shared.unsent.notify_one(),
-                    Remaining::HeldBack => {
+                match unsent(shared) {
+                    Unsent::None => {}
+                    Unsent::NextMessage => shared.unsent.notify_one(),
+                    Unsent::HeldBack => {
                         if shared.state().wants_snapshot(shared.clock.now()) {
                             shared.snapshot_due.notify_one();
                         }
@@ -135,8 +139,8 @@ async fn append(shared: &Shared, channel: &Channel, generation: u64) -> Result<(
                     return Ok(());
                 }
                 if confirms.is_empty() {
-                    // The broker has confirmed all, so the reader must be stuck: its position may have been
-                    // deleted.
+                    // The broker has confirmed all messages, so the reader must be stuck: it may wait for an
+                    // offset that was truncated.
                     shared.reader_stuck.notify_one();
                 }
                 messages = resend(shared);
@@ -147,7 +151,7 @@ async fn append(shared: &Shared, channel: &Channel, generation: u64) -> Result<(
 }
 
 async fn publish(
-    shared: &Shared,
+    shared: &LogShared,
     channel: &Channel,
     message: &[u8],
 ) -> Result<lapin::PublisherConfirm, lapin::Error> {
@@ -163,7 +167,7 @@ async fn publish(
 }
 
 /// Messages of all calls that were sent and not read back.
-fn resend(shared: &Shared) -> Vec<Vec<u8>> {
+fn resend(shared: &LogShared) -> Vec<Vec<u8>> {
     let state = &mut *shared.state();
     if std::mem::take(&mut state.sequence_lost) {
         // Other replicas would see a gap for ever.
@@ -203,32 +207,32 @@ fn resend(shared: &Shared) -> Vec<Vec<u8>> {
     messages
 }
 
-/// Unsent calls, after a message was made of them.
-enum Remaining {
-    Nothing,
+/// Calls that are left after a message was made.
+enum Unsent {
+    None,
     /// They did not fit into the message.
     NextMessage,
     /// They wait for a snapshot.
     HeldBack,
 }
 
-fn remaining(shared: &Shared) -> Remaining {
+fn unsent(shared: &LogShared) -> Unsent {
     let state = shared.state();
     if state.unsent.is_empty() {
-        Remaining::Nothing
+        Unsent::None
     } else if state.retention.blocks_appends() {
-        Remaining::HeldBack
+        Unsent::HeldBack
     } else {
-        Remaining::NextMessage
+        Unsent::NextMessage
     }
 }
 
 /// Makes one message of unsent calls; `None` if there are none that may be sent.
-fn next_message(shared: &Shared) -> Option<Vec<u8>> {
+fn next_message(shared: &LogShared) -> Option<Vec<u8>> {
     let state = &mut *shared.state();
     let mut entries = Vec::new();
     let mut bytes = 0;
-    // Before the broker could delete live data, only snapshots are appended.
+    // When the broker might soon delete live data, only snapshots are appended.
     let only_snapshots = state.retention.blocks_appends();
     let mut held_back = VecDeque::new();
     while bytes < MESSAGE_BYTES {
@@ -242,7 +246,7 @@ fn next_message(shared: &Shared) -> Option<Vec<u8>> {
             continue;
         }
         bytes += call.size;
-        let State { producer_id, next_sequence: sequence, .. } = *state;
+        let LogState { producer_id, next_sequence: sequence, .. } = *state;
         state.next_sequence += 1;
         call.sent.store(true, Ordering::Relaxed);
         entries.push(Entry { producer_id, sequence, at: call.at, command: call.command.clone() });

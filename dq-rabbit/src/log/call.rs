@@ -9,14 +9,14 @@ use tokio::sync::oneshot;
 use super::command::TypedCommand;
 use super::pending::{AppliedAt, PendingCall, ReplyReader, Waiter};
 use super::replica::Replica;
-use super::shared::Shared;
+use super::shared::LogShared;
 use super::wire;
 use crate::error::{Effect, blocked, closed, in_doubt, of_call, timed_out};
 
 /// Bytes of pending calls from which on further calls are refused.
 const BACKLOG: usize = 64 * 1024 * 1024;
 
-impl Shared {
+impl LogShared {
     /// See [`Log::call`](super::Log::call).
     pub(super) async fn call<C: TypedCommand, T: Send + 'static>(
         &self,
@@ -98,9 +98,12 @@ impl Shared {
         }
         self.fatal_error(operation).unwrap_or_else(|| {
             // Its entry took effect before the snapshot from which the replica was restored.
-            Error::new(ErrorKind::OutcomeUnknown, "the log was read anew and the reply is lost")
-                .remedy("repeat the call with the same job ids: what took effect already is kept")
-                .operation(operation)
+            Error::new(
+                ErrorKind::OutcomeUnknown,
+                "the log was replayed from a snapshot, and the reply is lost",
+            )
+            .remedy("repeat the call with the same job ids: what took effect already is kept")
+            .operation(operation)
         })
     }
 

@@ -11,7 +11,7 @@ use super::fetch::fetch;
 use super::pending::AppliedAt;
 use super::position::LogPosition;
 use super::replica::Replica;
-use super::shared::Shared;
+use super::shared::LogShared;
 use super::snapshot::job_parts;
 use super::wire::SnapshotPart;
 use crate::error::Effect;
@@ -23,7 +23,7 @@ const FETCH: usize = 5_000;
 ///
 /// Several processes may begin a snapshot at once. The one whose beginning is first in the log goes on; if it
 /// dies, another one begins after a timeout.
-pub(super) async fn run(shared: Arc<Shared>) {
+pub(super) async fn run(shared: Arc<LogShared>) {
     loop {
         shared.snapshot_due.notified().await;
         if let Err(error) = write_snapshot(&shared).await {
@@ -34,7 +34,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
     }
 }
 
-async fn write_snapshot(shared: &Shared) -> Result<()> {
+async fn write_snapshot(shared: &LogShared) -> Result<()> {
     let begin = append(shared, SnapshotPart::Begin, |replica, at| {
         at.begins_snapshot.then(|| (at.offset, replica.snapshot(at.offset)))
     });
@@ -68,7 +68,7 @@ async fn write_snapshot(shared: &Shared) -> Result<()> {
 
 /// Appends a part and waits until it has been read back.
 async fn append<T: Send + 'static>(
-    shared: &Shared,
+    shared: &LogShared,
     part: SnapshotPart,
     read: impl FnOnce(&mut Replica, AppliedAt) -> T + Send + 'static,
 ) -> Result<T> {

@@ -9,7 +9,7 @@ use futures_util::StreamExt;
 use lapin::options::BasicAckOptions;
 
 use super::position::LogPosition;
-use super::shared::Shared;
+use super::shared::LogShared;
 use super::stream::{READ, StreamStart, consume, offset_of, read_error};
 use super::wire;
 use crate::error::Effect;
@@ -22,7 +22,7 @@ const MAX_GAP: u64 = 2_000;
 pub(crate) type Payloads = HashMap<LogPosition, (Bytes, Headers)>;
 
 /// Fetches the payloads and headers at these positions. Those that the broker has deleted are left out.
-pub(super) async fn fetch(shared: &Shared, positions: Vec<LogPosition>) -> Result<Payloads> {
+pub(super) async fn fetch(shared: &LogShared, positions: Vec<LogPosition>) -> Result<Payloads> {
     let mut payloads = Payloads::with_capacity(positions.len());
     let mut missing: BTreeMap<u64, Vec<LogPosition>> = BTreeMap::new();
     for position in positions {
@@ -45,7 +45,7 @@ pub(super) async fn fetch(shared: &Shared, positions: Vec<LogPosition>) -> Resul
 
 /// Reads from this offset on, up to the first large gap between missing offsets.
 async fn fetch_from(
-    shared: &Shared,
+    shared: &LogShared,
     first: u64,
     missing: &mut BTreeMap<u64, Vec<LogPosition>>,
     payloads: &mut Payloads,

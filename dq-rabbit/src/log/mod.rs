@@ -43,7 +43,7 @@ use tokio_util::task::TaskTracker;
 
 use self::command::{Barrier, TypedCommand};
 use self::fetch::Payloads;
-use self::shared::Shared;
+use self::shared::LogShared;
 use crate::connect::Link;
 use crate::error::Effect;
 use crate::topology::Topology;
@@ -55,7 +55,7 @@ pub(crate) use self::shared::LogSettings;
 
 /// An open log.
 pub(crate) struct Log {
-    shared: Arc<Shared>,
+    shared: Arc<LogShared>,
     tasks: TaskTracker,
 }
 
@@ -75,7 +75,7 @@ impl Log {
         consume: Arc<Link>,
         listeners: Arc<Listeners>,
     ) -> Result<Self> {
-        let shared = Shared::new(settings, environment, topology, publish, consume, listeners);
+        let shared = LogShared::new(settings, environment, topology, publish, consume, listeners);
         let shared = Arc::new(shared);
         let tasks = TaskTracker::new();
         let stop = || shared.stop.clone();

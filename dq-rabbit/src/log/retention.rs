@@ -43,11 +43,11 @@ pub(super) struct Retention {
     snapshot_bytes: u64,
     snapshot_jobs: usize,
     /// Incomplete snapshots, by the offsets of their beginnings.
-    in_progress: HashMap<u64, PartialSnapshot>,
+    in_progress: HashMap<u64, SnapshotProgress>,
 }
 
 #[derive(Debug)]
-struct PartialSnapshot {
+struct SnapshotProgress {
     /// Bytes and messages before its beginning.
     bytes_before: u64,
     messages_before: u64,
@@ -56,7 +56,7 @@ struct PartialSnapshot {
     last_part: Timestamp,
 }
 
-impl PartialSnapshot {
+impl SnapshotProgress {
     fn is_abandoned(&self, now: Timestamp) -> bool {
         self.last_part + SNAPSHOT_TIMEOUT <= now
     }
@@ -103,7 +103,7 @@ impl Retention {
                 // While another snapshot is in progress, the writer of this one gives it up: see
                 // `is_in_progress`.
                 if self.in_progress.is_empty() {
-                    let snapshot = PartialSnapshot {
+                    let snapshot = SnapshotProgress {
                         bytes_before: self.bytes,
                         messages_before: self.messages,
                         bytes: 0,
@@ -143,7 +143,7 @@ impl Retention {
         self.in_progress.contains_key(&offset)
     }
 
-    /// Whether a snapshot of this many jobs is due, and nobody is writing one.
+    /// Whether a snapshot of this many jobs is due, and none is in progress.
     pub(super) fn wants_snapshot(&self, jobs: usize, now: Timestamp) -> bool {
         let many = MESSAGES_PER_SNAPSHOT
             .max(jobs as u64 / 2)
@@ -162,8 +162,8 @@ impl Retention {
         self.snapshot_bytes >= self.size / 5
     }
 
-    /// Whether the number of jobs has dropped so far that another snapshot would be much smaller, and nobody
-    /// is writing one.
+    /// Whether the number of jobs has dropped so far that another snapshot would be much smaller, and none
+    /// is in progress.
     pub(super) fn has_shrunk_to(&self, jobs: usize, now: Timestamp) -> bool {
         jobs * 4 <= self.snapshot_jobs * 3 && self.is_idle(now)
     }

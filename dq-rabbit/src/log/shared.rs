@@ -1,4 +1,4 @@
-//! State that the tasks of an open log share.
+//! LogState that the tasks of an open log share.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -27,8 +27,8 @@ pub(crate) struct LogSettings {
     pub(crate) size: u64,
 }
 
-pub(super) struct Shared {
-    state: Mutex<State>,
+pub(super) struct LogShared {
+    state: Mutex<LogState>,
     /// Signal to the appender: there are unsent calls.
     pub(super) unsent: Notify,
     /// Signal to the appender: sent calls have to be sent again.
@@ -56,7 +56,7 @@ pub(super) struct Shared {
     pub(super) settings: LogSettings,
 }
 
-pub(super) struct State {
+pub(super) struct LogState {
     pub(super) replica: Replica,
     pub(super) unsent: VecDeque<PendingCall>,
     /// Calls that were sent and not read back yet, by sequence number.
@@ -65,7 +65,7 @@ pub(super) struct State {
     pub(super) pending_bytes: usize,
     pub(super) producer_id: u64,
     pub(super) next_sequence: u64,
-    /// The log has lost the last entries of this producer, so the sequence cannot be continued.
+    /// The log has lost entries of this producer that were applied before, so the sequence cannot go on.
     pub(super) sequence_lost: bool,
     /// Offset of the message to be read next; `None` before the first.
     pub(super) next_offset: Option<u64>,
@@ -73,15 +73,15 @@ pub(super) struct State {
     pub(super) retention: Retention,
 }
 
-impl State {
-    /// Whether a snapshot is due, and nobody is writing one.
+impl LogState {
+    /// Whether a snapshot is due, and none is in progress.
     pub(super) fn wants_snapshot(&mut self, now: Timestamp) -> bool {
         let jobs = self.replica.machine().len();
         self.retention.wants_snapshot(jobs, now)
     }
 }
 
-impl Shared {
+impl LogShared {
     pub(super) fn new(
         settings: LogSettings,
         environment: &Environment,
@@ -90,7 +90,7 @@ impl Shared {
         consume: Arc<Link>,
         listeners: Arc<Listeners>,
     ) -> Self {
-        let state = State {
+        let state = LogState {
             replica: Replica::unread(),
             unsent: VecDeque::new(),
             sent: VecDeque::new(),
@@ -124,7 +124,7 @@ impl Shared {
         }
     }
 
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, LogState> {
         lock(&self.state)
     }
 

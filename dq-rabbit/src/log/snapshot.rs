@@ -26,12 +26,12 @@ const PART_BYTES: usize = 256 * 1024;
 /// later parts name the beginning that counted.
 #[derive(Debug, Default)]
 pub(crate) struct Restore {
-    snapshots: HashMap<u64, Snapshot>,
+    snapshots: HashMap<u64, CollectedSnapshot>,
 }
 
 /// A snapshot as far as it has been read.
 #[derive(Debug, Default)]
-pub(crate) struct Snapshot {
+pub(crate) struct CollectedSnapshot {
     /// The jobs have [`LogPosition`]s in place of their payloads.
     pub(crate) machine: MachineCopy,
     pub(crate) log_id: u64,
@@ -55,7 +55,8 @@ impl Restore {
             SnapshotPart::Begin => {
                 // The header does not count this entry's sequence number, so it is replayed too.
                 let tail = vec![(offset, index, Entry { command: Command::Barrier, ..entry })];
-                self.snapshots.insert(offset, Snapshot { tail, ..Snapshot::default() });
+                self.snapshots
+                    .insert(offset, CollectedSnapshot { tail, ..CollectedSnapshot::default() });
             }
             SnapshotPart::Header { begin, log_id, last_seq, last_token, producers, queues } => {
                 let Some(snapshot) = self.snapshots.get_mut(&begin) else { return };
@@ -87,7 +88,7 @@ impl Restore {
     }
 
     /// Takes a complete snapshot, if there is one.
-    pub(crate) fn take_complete(&mut self) -> Option<Snapshot> {
+    pub(crate) fn take_complete(&mut self) -> Option<CollectedSnapshot> {
         let begin = *self.snapshots.iter().find(|(_, snapshot)| snapshot.is_complete)?.0;
         self.snapshots.remove(&begin)
     }

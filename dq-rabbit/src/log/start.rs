@@ -9,7 +9,7 @@ use dq_core::Result;
 use futures_util::StreamExt;
 use lapin::message::Delivery;
 
-use super::shared::Shared;
+use super::shared::LogShared;
 use super::stream::{StreamStart, consume, offset_of, read_error};
 use super::wire::{self, Command, Entry, SnapshotPart};
 
@@ -27,7 +27,7 @@ pub(super) struct SnapshotHint {
 }
 
 /// The newest complete snapshot, if the newest messages name one.
-pub(super) async fn find_snapshot(shared: &Shared) -> Result<Option<SnapshotHint>> {
+pub(super) async fn find_snapshot(shared: &LogShared) -> Result<Option<SnapshotHint>> {
     match find_hint(shared).await? {
         Some(hint) if hint.begin > 0 && begins_snapshot(shared, hint.begin).await? => {
             Ok(Some(hint))
@@ -37,7 +37,7 @@ pub(super) async fn find_snapshot(shared: &Shared) -> Result<Option<SnapshotHint
 }
 
 /// The newest hint in the newest messages.
-async fn find_hint(shared: &Shared) -> Result<Option<SnapshotHint>> {
+async fn find_hint(shared: &LogShared) -> Result<Option<SnapshotHint>> {
     let (_channel, mut messages) = consume(shared, StreamStart::Last, 1).await?;
     // Even a new log gets a message soon: the barrier that opening it appends.
     let Some(newest) = next(shared, &mut messages).await? else { return Ok(None) };
@@ -67,7 +67,7 @@ fn hint(message: &Delivery) -> Result<Option<SnapshotHint>> {
 
 /// Whether a snapshot begins at this offset. The broker may have deleted it, or the hint's writer may not
 /// have noticed yet that the log was replaced.
-async fn begins_snapshot(shared: &Shared, offset: u64) -> Result<bool> {
+async fn begins_snapshot(shared: &LogShared, offset: u64) -> Result<bool> {
     let (_channel, mut messages) = consume(shared, StreamStart::Offset(offset), 1).await?;
     let Some(first) = next(shared, &mut messages).await? else { return Ok(false) };
     let begins = |entry: &Entry| matches!(entry.command, Command::Snapshot(SnapshotPart::Begin));
@@ -75,7 +75,7 @@ async fn begins_snapshot(shared: &Shared, offset: u64) -> Result<bool> {
     Ok(offset_of(&first)? == offset && batch.is_ok_and(|batch| batch.entries.iter().any(begins)))
 }
 
-async fn next(shared: &Shared, messages: &mut lapin::Consumer) -> Result<Option<Delivery>> {
+async fn next(shared: &LogShared, messages: &mut lapin::Consumer) -> Result<Option<Delivery>> {
     match tokio::time::timeout(shared.settings.response_timeout, messages.next()).await {
         Ok(Some(message)) => {
             // Progress, for calls that wait until the log has been replayed.

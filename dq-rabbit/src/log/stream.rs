@@ -6,7 +6,7 @@ use lapin::options::{BasicConsumeOptions, BasicQosOptions};
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{Channel, Consumer};
 
-use super::shared::Shared;
+use super::shared::LogShared;
 use crate::error::{Effect, of_call};
 
 /// Argument of a consumer, and header of each message of a stream.
@@ -27,7 +27,7 @@ pub(super) enum StreamStart {
 
 /// Starts a consumer on a channel of its own. The channel is closed when it is dropped.
 pub(super) async fn consume(
-    shared: &Shared,
+    shared: &LogShared,
     start: StreamStart,
     prefetch: u16,
 ) -> Result<(Channel, Consumer)> {
@@ -67,6 +67,6 @@ pub(super) fn offset_of(delivery: &Delivery) -> Result<u64> {
     }
 }
 
-pub(super) fn read_error(shared: &Shared, error: &lapin::Error) -> Error {
+pub(super) fn read_error(shared: &LogShared, error: &lapin::Error) -> Error {
     of_call(READ, Effect::None, shared.consume.server(), error)
 }

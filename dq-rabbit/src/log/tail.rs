@@ -16,7 +16,7 @@ use super::command::{Barrier, CommandReply};
 use super::pending::AppliedAt;
 use super::replica::{Applied, Replica};
 use super::retention::Retention;
-use super::shared::{Shared, State};
+use super::shared::{LogShared, LogState};
 use super::start::find_snapshot;
 use super::stream::{READ, StreamStart, consume, offset_of, read_error};
 use super::wire::{self, Command, Entry};
@@ -35,7 +35,7 @@ const ATTEMPTS_PER_NODE: usize = 20;
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Reads until it is dropped, or until the log holds something that cannot be read.
-pub(super) async fn run(shared: Arc<Shared>) {
+pub(super) async fn run(shared: Arc<LogShared>) {
     let mut is_retry = false;
     let mut failures = 0;
     let mut use_hints = true;
@@ -51,13 +51,13 @@ pub(super) async fn run(shared: Arc<Shared>) {
             Ok(ended) => {
                 tracing::debug!(?ended, "reading the log starts again");
                 failures = 0;
-                use_hints = ended != Ended::WrongHint;
+                use_hints = ended != ReadEnd::WrongHint;
             }
-            Err(Failure::Contents(error)) => {
+            Err(ReadFailure::Contents(error)) => {
                 shared.fail(error);
                 return;
             }
-            Err(Failure::Broker(error)) => {
+            Err(ReadFailure::Broker(error)) => {
                 tracing::debug!(%error, "the log cannot be read now");
                 shared.record_error(error);
                 failures = if shared.consume.failure().is_none() { failures + 1 } else { 0 };
@@ -72,7 +72,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
 
 /// Why reading starts again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ended {
+enum ReadEnd {
     ChannelClosed,
     /// The log is not the one that was read before, or has lost messages.
     LogReplaced,
@@ -81,14 +81,14 @@ enum Ended {
 }
 
 /// Why reading failed.
-enum Failure {
+enum ReadFailure {
     /// The broker refused or did not answer: retried, whatever the kind.
     Broker(Error),
     /// The log holds something that cannot be read.
     Contents(Error),
 }
 
-impl From<Error> for Failure {
+impl From<Error> for ReadFailure {
     fn from(error: Error) -> Self {
         Self::Broker(error)
     }
@@ -96,7 +96,7 @@ impl From<Error> for Failure {
 
 /// Reads on one channel until it is closed. Starts at the message that was read last, else at a snapshot if
 /// `use_hints`, else at the first message.
-async fn read(shared: &Arc<Shared>, use_hints: bool) -> Result<Ended, Failure> {
+async fn read(shared: &Arc<LogShared>, use_hints: bool) -> Result<ReadEnd, ReadFailure> {
     let last = last_read(shared);
     let hint = match &last {
         None if use_hints => find_snapshot(shared).await?,
@@ -113,7 +113,7 @@ async fn read(shared: &Arc<Shared>, use_hints: bool) -> Result<Ended, Failure> {
         first = read_again(shared, &channel, last, &mut consumer).await?;
         if first.is_none() {
             reset(shared);
-            return Ok(Ended::LogReplaced);
+            return Ok(ReadEnd::LogReplaced);
         }
     }
     loop {
@@ -124,7 +124,7 @@ async fn read(shared: &Arc<Shared>, use_hints: bool) -> Result<Ended, Failure> {
                 () = shared.reader_stuck.notified() => None,
             },
         };
-        let Some(delivery) = delivery else { return Ok(Ended::ChannelClosed) };
+        let Some(delivery) = delivery else { return Ok(ReadEnd::ChannelClosed) };
         let mut batch = vec![delivery];
         while batch.len() < BATCH {
             match consumer.next().now_or_never() {
@@ -137,21 +137,23 @@ async fn read(shared: &Arc<Shared>, use_hints: bool) -> Result<Ended, Failure> {
         for delivery in batch {
             let delivery = delivery.map_err(|error| read_error(shared, &error))?;
             last_tag = Some(delivery.delivery_tag);
-            let offset = offset_of(&delivery).map_err(Failure::Contents)?;
+            let offset = offset_of(&delivery).map_err(ReadFailure::Contents)?;
             messages.push((offset, Bytes::from(delivery.data)));
         }
         if has_gap(shared, &messages) && !next_is_retained(shared).await? {
             tracing::warn!(
-                "the broker deleted messages before they were read; the log is read anew"
+                "the broker deleted messages before they were read; the log is replayed"
             );
             reset(shared);
-            return Ok(Ended::LogReplaced);
+            return Ok(ReadEnd::LogReplaced);
         }
-        apply_all(shared, messages).map_err(Failure::Contents)?;
+        apply_all(shared, messages).map_err(ReadFailure::Contents)?;
         if hint.is_some_and(|hint| is_unknown_after(shared, hint.announced_at)) {
-            tracing::warn!("the newest snapshot in the log is incomplete; all of the log is read");
+            tracing::warn!(
+                "the newest snapshot in the log is incomplete; all of the log is replayed"
+            );
             reset(shared);
-            return Ok(Ended::WrongHint);
+            return Ok(ReadEnd::WrongHint);
         }
         if let Some(tag) = last_tag {
             let acked = channel.basic_ack(tag, BasicAckOptions { multiple: true }).await;
@@ -161,14 +163,14 @@ async fn read(shared: &Arc<Shared>, use_hints: bool) -> Result<Ended, Failure> {
 }
 
 /// Whether all messages up to this offset have been read and the state is still unknown.
-fn is_unknown_after(shared: &Shared, offset: u64) -> bool {
+fn is_unknown_after(shared: &LogShared, offset: u64) -> bool {
     let state = shared.state();
     state.next_offset.is_some_and(|next| next > offset) && !state.replica.is_ready()
 }
 
 /// Whether offsets are missing before or between these messages. The broker uses some for records of its own,
 /// but it also skips those that it has deleted.
-fn has_gap(shared: &Shared, messages: &[(u64, Bytes)]) -> bool {
+fn has_gap(shared: &LogShared, messages: &[(u64, Bytes)]) -> bool {
     let mut next = shared.state().next_offset;
     messages.iter().any(|(offset, _)| {
         let is_gap = next.is_some_and(|next| *offset > next);
@@ -178,7 +180,7 @@ fn has_gap(shared: &Shared, messages: &[(u64, Bytes)]) -> bool {
 }
 
 /// Whether the oldest message of the log is not after the one to be read next.
-async fn next_is_retained(shared: &Shared) -> Result<bool> {
+async fn next_is_retained(shared: &LogShared) -> Result<bool> {
     let next = shared.state().next_offset;
     let (_channel, mut consumer) = consume(shared, StreamStart::First, 1).await?;
     match tokio::time::timeout(shared.settings.response_timeout, consumer.next()).await {
@@ -192,7 +194,7 @@ async fn next_is_retained(shared: &Shared) -> Result<bool> {
 }
 
 /// The message that was read last, and its offset.
-fn last_read(shared: &Shared) -> Option<(u64, Bytes)> {
+fn last_read(shared: &LogShared) -> Option<(u64, Bytes)> {
     let state = shared.state();
     state.next_offset?;
     state.cache.last()
@@ -201,7 +203,7 @@ fn last_read(shared: &Shared) -> Option<(u64, Bytes)> {
 /// Reads the last message again, to verify that nothing is missing after it. `None` if the log has another
 /// message there or has lost its end: then the broker waits for that offset and delivers nothing.
 async fn read_again(
-    shared: &Shared,
+    shared: &LogShared,
     channel: &Channel,
     (offset, message): &(u64, Bytes),
     consumer: &mut Consumer,
@@ -218,19 +220,19 @@ async fn read_again(
             Ok(answer) => answer.map_err(failed)?,
             Err(_) => return Err(shared.timeout_error(READ, Effect::None)),
         }
-        tracing::warn!(offset, "the log has lost the message that was read last; it is read anew");
+        tracing::warn!(offset, "the log has lost the message that was read last; it is replayed");
         return Ok(None);
     };
     let delivery = delivery.ok_or_else(cancelled)?.map_err(failed)?;
     if (offset_of(&delivery)?, &delivery.data[..]) == (*offset, &message[..]) {
         return Ok(Some(delivery));
     }
-    tracing::warn!(offset, "the log was truncated or deleted; it is read anew");
+    tracing::warn!(offset, "the log was truncated or deleted; it is replayed");
     Ok(None)
 }
 
 /// Forgets all that was read. Wakes all listeners once the new state is known.
-fn reset(shared: &Arc<Shared>) {
+fn reset(shared: &Arc<LogShared>) {
     {
         let mut state = shared.state();
         state.next_offset = None;
@@ -253,7 +255,7 @@ fn reset(shared: &Arc<Shared>) {
 }
 
 /// Applies messages in order, and wakes the listeners of queues whose next due time is now earlier.
-fn apply_all(shared: &Shared, messages: Vec<(u64, Bytes)>) -> Result<()> {
+fn apply_all(shared: &LogShared, messages: Vec<(u64, Bytes)>) -> Result<()> {
     let earlier = {
         let mut state = shared.state();
         for (offset, message) in messages {
@@ -284,7 +286,7 @@ fn apply_all(shared: &Shared, messages: Vec<(u64, Bytes)>) -> Result<()> {
     Ok(())
 }
 
-fn apply(shared: &Shared, state: &mut State, offset: u64, index: u32, entry: Entry) {
+fn apply(shared: &LogShared, state: &mut LogState, offset: u64, index: u32, entry: Entry) {
     let (sequence, now) = (entry.sequence, entry.at);
     let is_own = entry.producer_id == state.producer_id;
     let is_barrier = matches!(entry.command, Command::Barrier);
@@ -321,8 +323,8 @@ fn apply(shared: &Shared, state: &mut State, offset: u64, index: u32, entry: Ent
 
 /// Completes the oldest sent call if it has this sequence number. Without a reply, its waiter is dropped.
 fn complete(
-    shared: &Shared,
-    state: &mut State,
+    shared: &LogShared,
+    state: &mut LogState,
     sequence: u64,
     reply: Option<CommandReply>,
     at: AppliedAt,
