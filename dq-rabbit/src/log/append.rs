@@ -52,8 +52,7 @@ pub(super) async fn run(shared: Arc<LogShared>) {
                 // The connection is up, so the exchange is missing, or the permission to use it.
                 let server = shared.publish.server();
                 shared.record_error(of_call(WRITE, Effect::None, server, &error));
-                // A failure is recorded, and retried with the next channel.
-                let _ = shared.redeclare().await;
+                shared.redeclare().await;
             }
         }
     }
@@ -114,8 +113,7 @@ async fn append(
                     let why = not_taken(&refused);
                     tracing::warn!(why, "the broker refused a message for the log");
                     shared.clock.sleep(PAUSE).await;
-                    // A failure is recorded, and retried with the next channel.
-                    let _ = shared.redeclare().await;
+                    shared.redeclare().await;
                     return Ok(());
                 }
             },

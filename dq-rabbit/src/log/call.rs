@@ -17,7 +17,7 @@ use crate::error::{Effect, blocked, closed, in_doubt, of_call, timed_out};
 const BACKLOG: usize = 64 * 1024 * 1024;
 
 impl LogShared {
-    /// See [`Log::call`](super::Log::call).
+    /// Appends a command and waits until it has been applied: see `Log::call`.
     pub(super) async fn call<C: TypedCommand, T: Send + 'static>(
         &self,
         operation: &'static str,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use dq_core::config::Environment;
 use dq_core::sync::lock;
-use dq_core::{Clock, Entropy, Error, Listeners, Result, Timestamp};
+use dq_core::{Clock, Entropy, Error, Listeners, Timestamp};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -162,12 +162,16 @@ impl LogShared {
         lock(&self.fatal).as_ref().map(|error| of(operation, error))
     }
 
-    /// Declares the log again, in case it was deleted.
-    pub(super) async fn redeclare(&self) -> Result<()> {
-        self.topology.restore().await.inspect_err(|error| {
-            tracing::debug!(%error, "the log cannot be declared now");
-            self.record_error(error.clone());
-        })
+    /// Declares the log again, in case it was deleted. `false` if that failed, which is recorded.
+    pub(super) async fn redeclare(&self) -> bool {
+        match self.topology.restore().await {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::debug!(%error, "the log cannot be declared now");
+                self.record_error(error);
+                false
+            }
+        }
     }
 
     /// Connects to another node, if the server has several.

@@ -53,7 +53,8 @@ impl Restore {
         let Command::Snapshot(part) = entry.command else { return };
         match part {
             SnapshotPart::Begin => {
-                // The header does not count this entry's sequence number, so it is replayed too.
+                // The header counts this entry already. It is replayed as a duplicate, so that its producer gets
+                // a reply if it still waits for one.
                 let tail = vec![(offset, index, Entry { command: Command::Barrier, ..entry })];
                 self.snapshots
                     .insert(offset, CollectedSnapshot { tail, ..CollectedSnapshot::default() });

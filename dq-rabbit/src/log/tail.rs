@@ -43,7 +43,7 @@ pub(super) async fn run(shared: Arc<LogShared>) {
         if std::mem::replace(&mut is_retry, true) {
             shared.clock.sleep(PAUSE).await;
             // The log may have been deleted, or the broker may be back with an empty disk.
-            if shared.redeclare().await.is_err() {
+            if !shared.redeclare().await {
                 continue;
             }
         }

@@ -39,7 +39,7 @@ pub(crate) enum Command {
     Operate(QueueName, QueueOperation),
     /// Stores foreign messages as dead jobs, each with the reason.
     Park(Vec<(NewJob, String)>),
-    /// One part of a snapshot: see [`snapshot`](super::super::snapshot).
+    /// One part of a snapshot of the state.
     Snapshot(SnapshotPart),
 }
 
