@@ -20,7 +20,7 @@ use crate::deliveries::DeliveryHandler;
 use crate::engine::Engine;
 use crate::error::closed;
 use crate::ladder::Ladder;
-use crate::log::{AHEAD, Log, LogSettings};
+use crate::log::{CLAIM_AHEAD, Log, LogSettings};
 use crate::management::ManagementApi;
 use crate::message::{MAX_SPREAD, Publisher};
 use crate::topology::Topology;
@@ -161,7 +161,7 @@ impl Backend for RabbitBackend {
     }
 
     fn claim_ahead(&self) -> Duration {
-        AHEAD
+        CLAIM_AHEAD
     }
 
     async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Settled>> {

@@ -8,7 +8,7 @@ use dq_core::{
 
 use crate::engine::Engine;
 use crate::error::Effect;
-use crate::log::{AHEAD, Claiming, Command, Place, Reply, Settling};
+use crate::log::{CLAIM_AHEAD, LogPosition, command, wire};
 
 impl Engine {
     /// A claim without jobs, with the time of the next job that could be claimed. Writes nothing to
@@ -24,17 +24,13 @@ impl Engine {
         if self.leaves_all_to_others(params) {
             return Ok(self.empty_claim(params));
         }
-        let mut prefetched = self.prefetched.due(params.wants, self.log.now() + AHEAD);
+        let mut prefetched = self.prefetched.due(params.wants, self.log.now() + CLAIM_AHEAD);
         prefetched.truncate(params.limit.saturating_mul(2));
-        let claiming = Claiming::new(params.wants, params.limit, prefetched.clone());
-        let read = |_: &mut _, reply, _| match reply {
-            Reply::Claimed(claimed) => Some(claimed),
-            _ => None,
-        };
-        let claimed = self.log.call("claim", Effect::None, Command::Claim(claiming), read).await?;
-        let Some(mut claimed) = claimed else {
-            return Ok(Claimed { jobs: Vec::new(), next_due: None, now: self.log.now() });
-        };
+        let claim = wire::Claim::new(params.wants, params.limit, prefetched.clone());
+        let mut claimed = self
+            .log
+            .call("claim", Effect::None, command::Claim(claim), |_, claimed, _| claimed)
+            .await?;
         self.fetch_payloads(&mut claimed.jobs).await?;
         self.drop_stale(prefetched);
         self.wait_until_due(&claimed.jobs).await;
@@ -47,11 +43,11 @@ impl Engine {
         let now = self.log.now();
         let prefetched = |id| self.prefetched.contains(id);
         self.log.peek(|replica| {
-            replica.is_founded() && replica.leaves_all(params.wants, prefetched, now)
+            replica.is_ready() && replica.all_reserved_for_others(params.wants, prefetched, now)
         })
     }
 
-    /// Waits until all jobs are due, but at most [`AHEAD`] if the clock is set back meanwhile.
+    /// Waits until all jobs are due, but at most [`CLAIM_AHEAD`] if the clock is set back meanwhile.
     async fn wait_until_due(&self, jobs: &[LeasedJob]) {
         let clock = self.log.clock();
         if let Some(last) = jobs.iter().map(|leased| leased.job.due).max()
@@ -59,7 +55,7 @@ impl Engine {
         {
             tokio::select! {
                 () = clock.sleep_until(last) => {}
-                () = clock.sleep(AHEAD) => {}
+                () = clock.sleep(CLAIM_AHEAD) => {}
             }
         }
     }
@@ -76,13 +72,17 @@ impl Engine {
             }
             match prefetched {
                 Some(payload) => self.set_payload(leased, payload),
-                None => unread.push((leased.job.id, Place::of(&leased.job))),
+                None => unread.push((leased.job.id, LogPosition::of(&leased.job))),
             }
         }
         if unread.is_empty() {
             return Ok(());
         }
-        let payloads = match self.log.read(unread.iter().map(|(_, place)| *place).collect()).await {
+        let payloads = match self
+            .log
+            .fetch(unread.iter().map(|(_, position)| *position).collect())
+            .await
+        {
             Ok(payloads) => payloads,
             Err(error) => {
                 tracing::warn!(%error, jobs = unread.len(), "releasing jobs: cannot read payloads");
@@ -96,7 +96,7 @@ impl Engine {
             if !unread.iter().any(|(id, _)| *id == leased.job.id) {
                 continue;
             }
-            match payloads.get(&Place::of(&leased.job)) {
+            match payloads.get(&LogPosition::of(&leased.job)) {
                 Some(payload) => self.set_payload(leased, payload.clone()),
                 None => drop(missing.insert(leased.job.id)),
             }
@@ -124,9 +124,9 @@ impl Engine {
         let mut settlements = Vec::with_capacity(unread.len());
         for leased in jobs.iter().filter(|leased| unread.contains(&leased.job.id)) {
             let settlement = Settlement { lease: leased.lease(), verdict: verdict.clone() };
-            settlements.push(Settling::try_from(&settlement)?);
+            settlements.push(wire::Settlement::try_from(&settlement)?);
         }
         jobs.retain(|leased| !unread.contains(&leased.job.id));
-        self.log.call("claim", Effect::None, Command::Settle(settlements), |_, _, _| ()).await
+        self.log.call("claim", Effect::None, command::Settle(settlements), |_, _, _| ()).await
     }
 }

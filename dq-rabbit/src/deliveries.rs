@@ -10,7 +10,7 @@ use lapin::types::AMQPValue;
 
 use crate::engine::Engine;
 use crate::error::Effect;
-use crate::log::{Command, Replica, Scheduling};
+use crate::log::{Replica, command, wire};
 use crate::message::{AckHandle, MessageJob, Prefetched};
 use crate::names::ObjectNames;
 
@@ -60,10 +60,10 @@ enum Disposition {
 type DeliveredJobs = Vec<(MessageJob, AckHandle)>;
 
 fn disposition(replica: &mut Replica, job: &MessageJob, soon: Timestamp) -> Disposition {
-    if !replica.is_founded() {
+    if !replica.is_ready() {
         return Disposition::Retry;
     }
-    let log_id = replica.epoch();
+    let log_id = replica.log_id();
     let machine = replica.machine();
     match machine.peek(job.id) {
         Some(known) if !machine.waits(known.id) => Disposition::Drop,
@@ -154,8 +154,8 @@ impl DeliveryHandler {
         let log = &self.engine.log;
         let look = || {
             let jobs: Vec<_> = delivered.iter().map(|(job, _)| (job.id, job.log_id)).collect();
-            log.call("restore", Effect::None, Command::Look, move |replica, _, _| {
-                let log_id = replica.epoch();
+            log.call("restore", Effect::None, command::Barrier, move |replica, _, _| {
+                let log_id = replica.log_id();
                 let machine = replica.machine();
                 let is_unknown =
                     |(id, of): (JobId, u64)| machine.peek(id).is_none() && log_id != of;
@@ -165,12 +165,12 @@ impl DeliveryHandler {
         let (unknown, log_id) = self.persist(look).await;
         let unknown = delivered.iter().zip(unknown).filter(|(_, is_unknown)| *is_unknown);
         let unknown: Vec<_> =
-            unknown.map(|((job, _), _)| Scheduling::from(job.to_new_job())).collect();
+            unknown.map(|((job, _), _)| wire::NewJob::from(job.to_new_job())).collect();
         if let Some(first) = unknown.first() {
             tracing::warn!(jobs = unknown.len(), first = %first.id, queue = %first.queue,
                 "scheduling delivered jobs that the log does not contain: it was deleted or truncated");
-            let command = Command::Schedule(unknown);
-            self.persist(|| log.call("restore", Effect::None, command.clone(), |_, _, _| ())).await;
+            let unknown = command::Schedule(unknown);
+            self.persist(|| log.call("restore", Effect::None, unknown.clone(), |_, _, _| ())).await;
         }
         for (job, _) in &mut delivered {
             job.log_id = log_id;
@@ -198,9 +198,9 @@ impl DeliveryHandler {
         job.headers = text_headers(delivery);
         let handler = Arc::clone(self);
         self.engine.publisher.spawn(async move {
-            let command = Command::Park(vec![(job.into(), reason)]);
+            let park = command::Park(vec![(job.into(), reason)]);
             let log = &handler.engine.log;
-            handler.persist(|| log.call("park", Effect::None, command.clone(), |_, _, _| ())).await;
+            handler.persist(|| log.call("park", Effect::None, park.clone(), |_, _, _| ())).await;
             ack.ack();
             Ok(())
         });

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use dq_core::sync::lock;
 use dq_core::{Entropy, Headers, Job, JobId, Timestamp};
 
-use crate::log::{Log, Place};
+use crate::log::{Log, LogPosition};
 use crate::message::{MessageJob, PrefetchBuffer, Prefetched, Publisher};
 
 /// Jobs with a shorter delay get no message: all processes have just read their payload from the
@@ -62,7 +62,7 @@ impl Engine {
 
     /// The id of the log for new messages; `None` while the replica is being restored.
     pub(crate) fn log_id(&self) -> Option<u64> {
-        self.log.peek(|replica| replica.is_founded().then(|| replica.epoch()))
+        self.log.peek(|replica| replica.is_ready().then(|| replica.log_id()))
     }
 
     /// Whether a job that is due at `due` gets a message.
@@ -161,9 +161,9 @@ impl Engine {
         }
         let engine = Arc::clone(self);
         self.publisher.spawn(async move {
-            let payloads = engine.log.read(unread.iter().map(Place::of).collect()).await?;
+            let payloads = engine.log.fetch(unread.iter().map(LogPosition::of).collect()).await?;
             let messages = unread.iter().filter_map(|job| {
-                let payload = payloads.get(&Place::of(job))?;
+                let payload = payloads.get(&LogPosition::of(job))?;
                 engine.prefetch_or_publish(job, payload.clone(), now)
             });
             engine.publisher.publish("publish", messages.collect(), now).await

@@ -4,13 +4,16 @@ use dq_core::{BrowseParams, Job, JobRef, JobState, JobView, Page, QueueName, Que
 
 use crate::engine::Engine;
 use crate::error::Effect;
-use crate::log::{At, Command, Place, Replica};
+use crate::log::command::Barrier;
+use crate::log::{AppliedAt, LogPosition, Replica};
 
 impl Engine {
     pub(crate) async fn stats(&self, queues: &[QueueName]) -> Result<Vec<QueueStats>> {
         let queues = queues.to_vec();
-        let read = move |replica: &mut Replica, _, at: At| replica.machine().stats(&queues, at.now);
-        self.log.call("stats", Effect::None, Command::Look, read).await
+        let read = move |replica: &mut Replica, (), at: AppliedAt| {
+            replica.machine().stats(&queues, at.now)
+        };
+        self.log.call("stats", Effect::None, Barrier, read).await
     }
 
     pub(crate) async fn browse(&self, params: &BrowseParams<'_>) -> Result<Page> {
@@ -21,8 +24,9 @@ impl Engine {
 
     pub(crate) async fn get(&self, job: &JobRef) -> Result<Option<JobView>> {
         let job = job.clone();
-        let read = move |replica: &mut Replica, _, at: At| replica.machine().get(&job, at.now);
-        let mut view = self.log.call("get", Effect::None, Command::Look, read).await?;
+        let read =
+            move |replica: &mut Replica, (), at: AppliedAt| replica.machine().get(&job, at.now);
+        let mut view = self.log.call("get", Effect::None, Barrier, read).await?;
         self.add_payloads(view.iter_mut().map(|view| &mut view.job).collect()).await?;
         Ok(view)
     }
@@ -30,11 +34,11 @@ impl Engine {
     async fn browse_without_payloads(&self, params: &BrowseParams<'_>) -> Result<Page> {
         let (queue, state, after, limit) =
             (params.queue.clone(), params.state, params.after, params.limit);
-        let read = move |replica: &mut Replica, _, at: At| {
+        let read = move |replica: &mut Replica, (), at: AppliedAt| {
             let params = BrowseParams { queue: &queue, state, after, limit };
             replica.machine().browse(params, at.now)
         };
-        self.log.call("browse", Effect::None, Command::Look, read).await
+        self.log.call("browse", Effect::None, Barrier, read).await
     }
 
     /// All dead jobs of a queue, without payloads.
@@ -54,9 +58,10 @@ impl Engine {
 
     /// Reads payloads and headers from the log. They stay empty if they are not in the log any more.
     async fn add_payloads(&self, jobs: Vec<&mut Job>) -> Result<()> {
-        let mut payloads = self.log.read(jobs.iter().map(|job| Place::of(job)).collect()).await?;
+        let mut payloads =
+            self.log.fetch(jobs.iter().map(|job| LogPosition::of(job)).collect()).await?;
         for job in jobs {
-            (job.payload, job.headers) = payloads.remove(&Place::of(job)).unwrap_or_default();
+            (job.payload, job.headers) = payloads.remove(&LogPosition::of(job)).unwrap_or_default();
         }
         Ok(())
     }

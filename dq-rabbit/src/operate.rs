@@ -7,7 +7,7 @@ use dq_core::{Due, JobId, OperateReport, Operation, Result};
 
 use crate::engine::Engine;
 use crate::error::Effect;
-use crate::log::{Command, Replica, Reply};
+use crate::log::{Replica, command};
 
 /// Maximum number of jobs in one log entry.
 const CHUNK: usize = 5_000;
@@ -25,15 +25,12 @@ impl Engine {
                 Operate::Replay { jobs, .. } => jobs.clone().unwrap_or_default(),
                 _ => Vec::new(),
             };
-            let command = Command::Operate(queue.clone(), part.into());
-            let read = move |replica: &mut Replica, reply, _| {
+            let command = command::Operate(queue.clone(), part.into());
+            let read = move |replica: &mut Replica, affected, _| {
                 let machine = replica.machine();
                 let waiting = replayed.iter().filter(|id| machine.waits(**id));
                 let waiting: Vec<_> = waiting.filter_map(|id| machine.peek(*id).cloned()).collect();
-                match reply {
-                    Reply::Operated(affected) => (affected, waiting),
-                    _ => (0, waiting),
-                }
+                (affected, waiting)
             };
             let (of_part, waiting) =
                 self.log.call("operate", Effect::Lasting, command, read).await?;

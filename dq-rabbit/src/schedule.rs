@@ -8,7 +8,7 @@ use dq_core::{
 
 use crate::engine::Engine;
 use crate::error::{Effect, outcome_unknown};
-use crate::log::{Command, Naming, Replica, Reply, Scheduling};
+use crate::log::{Replica, command, wire};
 use crate::message::MessageJob;
 
 /// Approximate maximum size of the jobs in one log entry, in bytes.
@@ -56,25 +56,22 @@ impl Engine {
     async fn append_jobs(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
         let count = jobs.len();
         let mut calls = Vec::new();
-        let mut jobs = jobs.into_iter().map(Scheduling::from).peekable();
+        let mut jobs = jobs.into_iter().map(wire::NewJob::from).peekable();
         while jobs.peek().is_some() {
             let mut chunk = Vec::new();
             let mut bytes = 0;
             while chunk.len() < CHUNK
                 && let Some(job) =
-                    jobs.next_if(|job| bytes == 0 || bytes + job.weight() <= CHUNK_BYTES)
+                    jobs.next_if(|job| bytes == 0 || bytes + job.approx_size() <= CHUNK_BYTES)
             {
-                bytes += job.weight();
+                bytes += job.approx_size();
                 chunk.push(job);
             }
             calls.push(self.log.call(
                 "schedule",
                 Effect::Lasting,
-                Command::Schedule(chunk),
-                |_, reply, _| match reply {
-                    Reply::Scheduled(scheduled) => scheduled,
-                    _ => Vec::new(),
-                },
+                command::Schedule(chunk),
+                |_, scheduled, _| scheduled,
             ));
         }
         let chunks = calls.len();
@@ -97,12 +94,9 @@ impl Engine {
     pub(crate) async fn cancel(&self, jobs: &[JobRef]) -> Result<Vec<Cancelled>> {
         let mut cancelled = Vec::with_capacity(jobs.len());
         for chunk in jobs.chunks(CHUNK) {
-            let command = Command::Cancel(chunk.iter().map(Naming::from).collect());
-            let read = |_: &mut _, reply, _| match reply {
-                Reply::Cancelled(cancelled) => cancelled,
-                _ => Vec::new(),
-            };
-            cancelled.extend(self.log.call("cancel", Effect::Lasting, command, read).await?);
+            let command = command::Cancel(chunk.iter().map(wire::JobRef::from).collect());
+            let called = self.log.call("cancel", Effect::Lasting, command, |_, results, _| results);
+            cancelled.extend(called.await?);
         }
         Ok(cancelled)
     }
@@ -114,9 +108,8 @@ impl Engine {
         let now = self.log.now();
         let mut rescheduled = Vec::with_capacity(moves.len());
         for chunk in moves.chunks(CHUNK) {
-            let command = Command::Reschedule(chunk.iter().map(Into::into).collect());
-            let read = |replica: &mut Replica, reply, _| {
-                let Reply::Rescheduled(results) = reply else { return (Vec::new(), Vec::new()) };
+            let command = command::Reschedule(chunk.iter().map(Into::into).collect());
+            let read = |replica: &mut Replica, results: Vec<Rescheduled>, _| {
                 let moved = results.iter().filter_map(|result| match result {
                     Rescheduled::Moved(receipt) => replica.machine().peek(receipt.id).cloned(),
                     _ => None,

@@ -4,20 +4,20 @@ use dq_core::{Result, Settled, Settlement, Verdict};
 
 use crate::engine::Engine;
 use crate::error::Effect;
-use crate::log::{Command, Reply, Settling};
+use crate::log::{command, wire};
 
 impl Engine {
     pub(crate) async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Settled>> {
         let now = self.log.now();
-        let entries: Result<_> = settlements.iter().map(Settling::try_from).collect();
+        let entries: Result<_> = settlements.iter().map(wire::Settlement::try_from).collect();
         let ids: Vec<_> = settlements.iter().map(|settlement| settlement.lease.job).collect();
-        let command = Command::Settle(entries?);
-        let called = self.log.call("settle", Effect::Lasting, command, move |replica, reply, _| {
-            let Reply::Settled(results) = reply else { return (Vec::new(), Vec::new()) };
-            // In the state right after the settlement.
-            let jobs = ids.iter().map(|id| replica.machine().peek(*id).cloned()).collect();
-            (results, jobs)
-        });
+        let command = command::Settle(entries?);
+        let called =
+            self.log.call("settle", Effect::Lasting, command, move |replica, results, _| {
+                // In the state right after the settlement.
+                let jobs = ids.iter().map(|id| replica.machine().peek(*id).cloned()).collect();
+                (results, jobs)
+            });
         let (results, jobs): (Vec<_>, Vec<_>) = called.await?;
         let mut messages = Vec::new();
         for ((settlement, result), job) in settlements.iter().zip(&results).zip(jobs) {
