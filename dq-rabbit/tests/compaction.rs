@@ -1,4 +1,4 @@
-//! The log is cut at its old end, and nothing that lives is lost with it.
+//! The broker deletes the beginning of the log, and no live data with it.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use bytes::Bytes;
 use dq_core::config::Environment;
 use dq_core::{
     Backend, BrowseParams, Cancelled, ClaimParams, Clock, DeadKind, DeadReason, Due, Entropy,
-    Headers, JobRef, JobState, JobView, NewJob, OnConflict, Operation, QueueName, Settlement,
+    JobKey, JobRef, JobState, JobView, NewJob, Operation, QueueName, Settled, Settlement,
     SystemClock, Verdict, Want,
 };
 use dq_rabbit::{RabbitBackend, RabbitConfig};
@@ -17,27 +17,18 @@ const LATER: Duration = Duration::from_secs(3_600);
 
 async fn open(server: &RabbitMq) -> RabbitBackend {
     let mut config = RabbitConfig::new(server.url());
-    // The smallest there is: a copy is written after each 4 MiB.
+    // The smallest size that is allowed. A snapshot is due after 2 MiB.
     config.log_size_mib = 16;
     config.response_timeout = Duration::from_secs(60);
     RabbitBackend::connect(&config, &Environment::default()).await.unwrap()
 }
 
 fn job(entropy: &Entropy, queue: &QueueName, payload: Bytes) -> NewJob {
-    NewJob {
-        id: entropy.job_id(SystemClock.now()),
-        queue: queue.clone(),
-        key: None,
-        on_conflict: OnConflict::Keep,
-        due: Due::After(LATER),
-        payload,
-        headers: Headers::new(),
-        max_attempts: None,
-    }
+    NewJob::new(entropy.job_id(SystemClock.now()), queue.clone(), Due::After(LATER), payload)
 }
 
-/// Everything that can be seen of the queues.
-async fn all_of(backend: &RabbitBackend, queues: &[QueueName]) -> (String, Vec<JobView>) {
+/// The stats and all jobs of the queues.
+async fn contents(backend: &RabbitBackend, queues: &[QueueName]) -> (String, Vec<JobView>) {
     let mut jobs = BTreeMap::new();
     for queue in queues {
         for state in [JobState::Scheduled, JobState::Ready, JobState::Running, JobState::Dead] {
@@ -57,7 +48,7 @@ async fn all_of(backend: &RabbitBackend, queues: &[QueueName]) -> (String, Vec<J
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_lives_outlasts_the_beginning_of_the_log() {
+async fn jobs_and_leases_outlive_the_beginning_of_the_log() {
     let server = RabbitMq::start();
     let entropy = Entropy::from_os();
     let backend = open(&server).await;
@@ -65,27 +56,27 @@ async fn what_lives_outlasts_the_beginning_of_the_log() {
     let queues = [old, dead, busy].map(|name| QueueName::new(name).unwrap());
     let [old, dead, busy] = &queues;
 
-    // What will be long ago: jobs with keys and headers, one moved, one cancelled, dead and leased
-    // ones, a paused queue.
+    // At the beginning of the log: jobs with a key and headers, a cancelled one, dead and leased ones, and a
+    // paused queue.
     let mut first: Vec<_> = (0..300u32)
         .map(|n| job(&entropy, old, Bytes::from(format!("payload {n}").repeat(20))))
         .collect();
-    first[7].key = Some(dq_core::JobKey::new("seven").unwrap());
+    first[7].key = Some(JobKey::new("seven").unwrap());
     first[8].headers.insert("colour", "red");
     backend.schedule(first.clone()).await.unwrap();
-    let called_off = JobRef::new(old.clone(), first[9].id);
-    assert_eq!(backend.cancel(&[called_off]).await.unwrap(), [Cancelled::Cancelled]);
-    let mut doomed: Vec<_> =
+    let cancelled = JobRef::new(old.clone(), first[9].id);
+    assert_eq!(backend.cancel(&[cancelled]).await.unwrap(), [Cancelled::Cancelled]);
+    let mut dying: Vec<_> =
         (0..20).map(|n| job(&entropy, dead, Bytes::from(format!("dead {n}")))).collect();
-    for job in &mut doomed {
+    for job in &mut dying {
         job.due = Due::NOW;
     }
-    backend.schedule(doomed).await.unwrap();
+    backend.schedule(dying).await.unwrap();
     let wants = [Want { queue: dead.clone(), max: 20, lease_for: LATER }];
     let params = ClaimParams { wants: &wants, limit: 20, worker: "test" };
     let leased = backend.claim(params).await.unwrap().jobs;
     assert_eq!(leased.len(), 20);
-    let reason = DeadReason::new(DeadKind::Rejected, "for the test");
+    let reason = DeadReason::new(DeadKind::Rejected, "a test");
     let verdict = Verdict::Dead { reason, failed: true };
     let settlements: Vec<_> = leased[..15]
         .iter()
@@ -93,36 +84,36 @@ async fn what_lives_outlasts_the_beginning_of_the_log() {
         .collect();
     backend.settle(&settlements).await.unwrap();
     backend.operate(Operation::Pause { queue: dead }).await.unwrap();
-    let before = all_of(&backend, &queues[..2]).await;
+    let before = contents(&backend, &queues[..2]).await;
     assert_eq!(before.1.len(), 299 + 20);
 
-    // Four times what the broker keeps.
+    // Four times as much as the broker keeps.
     for round in 0..32 {
         let jobs: Vec<_> =
             (0..20).map(|_| job(&entropy, busy, Bytes::from(vec![round; 100 * 1024]))).collect();
-        let names: Vec<_> = jobs.iter().map(|job| JobRef::new(busy.clone(), job.id)).collect();
+        let job_refs: Vec<_> = jobs.iter().map(|job| JobRef::new(busy.clone(), job.id)).collect();
         backend.schedule(jobs).await.unwrap();
-        backend.cancel(&names).await.unwrap();
+        backend.cancel(&job_refs).await.unwrap();
     }
-    assert_eq!(all_of(&backend, &queues[..2]).await, before);
+    assert_eq!(contents(&backend, &queues[..2]).await, before);
 
-    // A process that starts now cannot read the beginning any more.
+    // A process that starts now cannot read the beginning.
     let deadline = Instant::now() + Duration::from_secs(60);
-    while oldest(&server).await == 0 {
-        assert!(Instant::now() < deadline, "the log was not cut");
+    while oldest_offset(&server).await == 0 {
+        assert!(Instant::now() < deadline, "the broker has not deleted the beginning of the log");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    let newcomer = open(&server).await;
-    assert_eq!(all_of(&newcomer, &queues[..2]).await, before);
-    // The leases and tokens are the same, too.
+    let second = open(&server).await;
+    assert_eq!(contents(&second, &queues[..2]).await, before);
+    // Leases and fencing tokens are in the snapshot too.
     let settlement = Settlement { lease: leased[19].lease(), verdict: Verdict::Done };
-    let settled = newcomer.settle(&[settlement]).await.unwrap();
-    assert_eq!(settled, [dq_core::Settled::Accepted]);
-    assert_eq!(backend.stats(&queues).await.unwrap(), newcomer.stats(&queues).await.unwrap());
+    let settled = second.settle(&[settlement]).await.unwrap();
+    assert_eq!(settled, [Settled::Accepted]);
+    assert_eq!(backend.stats(&queues).await.unwrap(), second.stats(&queues).await.unwrap());
 }
 
-/// The oldest message that the log still has.
-async fn oldest(server: &RabbitMq) -> i64 {
+/// Offset of the oldest message of the log.
+async fn oldest_offset(server: &RabbitMq) -> i64 {
     use futures_util::StreamExt;
     use lapin::types::{AMQPValue, FieldTable};
     let properties = lapin::ConnectionProperties::default();

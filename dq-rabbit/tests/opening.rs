@@ -1,12 +1,11 @@
-//! Who opens a long log begins to read at the newest copy in it.
+//! A process that opens a long log starts to read at the newest snapshot in it.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use dq_core::config::Environment;
 use dq_core::{
-    Backend, Cancelled, Clock, Due, Entropy, Headers, JobRef, NewJob, OnConflict, QueueName,
-    QueueStats, SystemClock,
+    Backend, Cancelled, Clock, Due, Entropy, JobRef, NewJob, QueueName, QueueStats, SystemClock,
 };
 use dq_rabbit::{RabbitBackend, RabbitConfig};
 use dq_servers::RabbitMq;
@@ -18,7 +17,7 @@ use lapin::options::{
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
 
-/// Calls after which a copy is written, and some more.
+/// More calls than fit between two snapshots.
 const CALLS: usize = 5_200;
 
 async fn open(server: &RabbitMq) -> RabbitBackend {
@@ -28,23 +27,16 @@ async fn open(server: &RabbitMq) -> RabbitBackend {
 }
 
 fn job(entropy: &Entropy, queue: &QueueName) -> NewJob {
-    NewJob {
-        id: entropy.job_id(SystemClock.now()),
-        queue: queue.clone(),
-        key: None,
-        on_conflict: OnConflict::Keep,
-        due: Due::After(Duration::from_secs(3_600)),
-        payload: Bytes::from_static(b"payload"),
-        headers: Headers::new(),
-        max_attempts: None,
-    }
+    let due = Due::After(Duration::from_secs(3_600));
+    let payload = Bytes::from_static(b"payload");
+    NewJob::new(entropy.job_id(SystemClock.now()), queue.clone(), due, payload)
 }
 
-/// The offsets that those who read the log have asked for.
+/// The consumers of the broker, with the offsets at which they started.
 ///
-/// The broker's table of consumers is for its statistics: of a channel that was closed with its
-/// connection, an entry may stay until the broker cleans up, minutes later. Those are passed over.
-fn asked_for(server: &RabbitMq) -> String {
+/// The table serves the broker's statistics: entries of closed channels may stay for minutes and are left
+/// out.
+fn consumers(server: &RabbitMq) -> String {
     server.eval(
         "Living = [Consumer || {{_, Channel, _}, _, _, _, _, _, _} = Consumer \
                        <- ets:tab2list(consumer_created), is_process_alive(Channel)], \
@@ -56,13 +48,13 @@ async fn stats(backend: &RabbitBackend, queue: &QueueName) -> QueueStats {
     backend.stats(std::slice::from_ref(queue)).await.unwrap().remove(0)
 }
 
-/// A stranger who writes to the log.
-struct Stranger {
+/// A foreign process that writes to the log.
+struct ForeignWriter {
     _connection: Connection,
     channel: Channel,
 }
 
-impl Stranger {
+impl ForeignWriter {
     async fn new(server: &RabbitMq) -> Self {
         let properties = ConnectionProperties::default();
         let connection = Connection::connect(&server.url(), properties).await.unwrap();
@@ -71,7 +63,7 @@ impl Stranger {
         Self { _connection: connection, channel }
     }
 
-    async fn write(&self, body: &[u8]) {
+    async fn append(&self, body: &[u8]) {
         let message = [b"dq\x01", body].concat();
         let (log, options) = ("dq.v1.log".into(), BasicPublishOptions::default());
         let properties = BasicProperties::default();
@@ -79,20 +71,20 @@ impl Stranger {
         sent.await.unwrap().await.unwrap();
     }
 
-    /// Writes what a process would write that would begin to read there.
-    async fn speak_of(&self, since: u64) {
+    /// Appends an empty batch that names this offset as the one to replay from.
+    async fn append_hint(&self, replay_from: u64) {
         let mut body = vec![1];
-        let mut rest = since;
+        let mut rest = replay_from;
         while rest > 0x7f {
             body.push(0x80 | (rest & 0x7f) as u8);
             rest >>= 7;
         }
         body.extend([rest as u8, 0]);
-        self.write(&body).await;
+        self.append(&body).await;
     }
 
-    /// Where the newest message stands.
-    async fn newest(&self) -> u64 {
+    /// Offset of the newest message.
+    async fn newest_offset(&self) -> u64 {
         let channel = &self.channel;
         channel.basic_qos(10, BasicQosOptions::default()).await.unwrap();
         let mut arguments = FieldTable::default();
@@ -110,7 +102,7 @@ impl Stranger {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_newcomer_begins_at_the_newest_copy() {
+async fn reading_starts_at_the_newest_snapshot() {
     let server = RabbitMq::start();
     let entropy = Entropy::from_os();
     let queue = QueueName::new("q").unwrap();
@@ -118,58 +110,59 @@ async fn a_newcomer_begins_at_the_newest_copy() {
     let kept: Vec<_> = (0..50).map(|_| job(&entropy, &queue)).collect();
     backend.schedule(kept).await.unwrap();
     for _ in 0..CALLS / 2 {
-        let gone = job(&entropy, &queue);
-        let name = JobRef::new(queue.clone(), gone.id);
-        backend.schedule(vec![gone]).await.unwrap();
-        assert_eq!(backend.cancel(&[name]).await.unwrap(), [Cancelled::Cancelled]);
+        let cancelled = job(&entropy, &queue);
+        let job_ref = JobRef::new(queue.clone(), cancelled.id);
+        backend.schedule(vec![cancelled]).await.unwrap();
+        assert_eq!(backend.cancel(&[job_ref]).await.unwrap(), [Cancelled::Cancelled]);
     }
     let expected = stats(&backend, &queue).await;
     assert_eq!(expected.scheduled, 50);
-    assert!(asked_for(&server).contains("first"), "{}", asked_for(&server));
+    assert!(consumers(&server).contains("first"), "{}", consumers(&server));
     backend.close().await.unwrap();
-    nobody_reads(&server).await;
+    wait_for_no_consumer(&server).await;
 
-    // Two, since the newest message that the second finds is that of a newcomer.
+    // Twice, because the newest message that the second process finds was written by the first before it
+    // knew the state.
     for _ in 0..2 {
-        begins(&server, &queue, &expected, At::Copy).await;
+        assert_start(&server, &queue, &expected, Start::Snapshot).await;
     }
 
-    // Whoever has not found out that the log was deleted may speak of another.
-    let stranger = Stranger::new(&server).await;
-    stranger.speak_of(3).await;
-    begins(&server, &queue, &expected, At::Oldest).await;
-    stranger.speak_of(1_000_000).await;
-    begins(&server, &queue, &expected, At::Copy).await;
-    // And a broker that lost its newest messages may have lost the end of a copy: an entry of origin 5
-    // that begins one, and nothing else.
-    stranger.write(&[0, 1, 5, 1, 0, 9, 0]).await;
-    stranger.speak_of(stranger.newest().await).await;
-    begins(&server, &queue, &expected, At::Oldest).await;
+    // Hints may be wrong: their writers may not have noticed that the log was replaced.
+    let foreign = ForeignWriter::new(&server).await;
+    foreign.append_hint(3).await;
+    assert_start(&server, &queue, &expected, Start::First).await;
+    foreign.append_hint(1_000_000).await;
+    assert_start(&server, &queue, &expected, Start::Snapshot).await;
+    // A broker that lost its newest messages may have lost the end of a snapshot. This is an entry of the
+    // producer 5 that begins one.
+    foreign.append(&[0, 1, 5, 1, 0, 9, 0]).await;
+    foreign.append_hint(foreign.newest_offset().await).await;
+    assert_start(&server, &queue, &expected, Start::First).await;
 }
 
 #[derive(Debug, PartialEq)]
-enum At {
-    Oldest,
-    Copy,
+enum Start {
+    First,
+    Snapshot,
 }
 
-/// Where a newcomer begins, who has to know all in the end.
-async fn begins(server: &RabbitMq, queue: &QueueName, expected: &QueueStats, at: At) {
-    let newcomer = open(server).await;
-    assert_eq!(stats(&newcomer, queue).await, *expected);
-    let asked = asked_for(server);
-    assert_eq!(asked.contains("first"), at == At::Oldest, "{asked}");
-    newcomer.close().await.unwrap();
-    nobody_reads(server).await;
+/// Opens the log and checks where reading started, and that the state is right.
+async fn assert_start(server: &RabbitMq, queue: &QueueName, expected: &QueueStats, start: Start) {
+    let backend = open(server).await;
+    assert_eq!(stats(&backend, queue).await, *expected);
+    let consumers = consumers(server);
+    assert_eq!(consumers.contains("first"), start == Start::First, "{consumers}");
+    backend.close().await.unwrap();
+    wait_for_no_consumer(server).await;
 }
 
-/// The broker may take a moment to forget who has gone.
-async fn nobody_reads(server: &RabbitMq) {
+/// Waits until the broker has removed the consumers of closed backends.
+async fn wait_for_no_consumer(server: &RabbitMq) {
     for _ in 0..3_000 {
-        if !asked_for(server).contains("dq.v1.log") {
+        if !consumers(server).contains("dq.v1.log") {
             return;
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    panic!("still there: {}", asked_for(server));
+    panic!("there are consumers still: {}", consumers(server));
 }

@@ -1,8 +1,7 @@
-//! Writes calls to the log: all that have come together while the message before was on its way, in
-//! one message.
+//! Appends calls to the log: all that gather while earlier messages are sent become one message.
 //!
-//! The broker's confirmations tell only what has to be written again; a call has taken effect when it
-//! is read back. What is written twice counts once, and what is missing holds up what follows it: see
+//! Confirmations of the broker only show what has to be sent again; a call has taken effect when it is read
+//! back. Duplicates are ignored, and a gap stops what follows it: see
 //! [`Replica::apply`](super::replica::Replica::apply).
 
 use std::collections::VecDeque;
@@ -15,40 +14,28 @@ use futures_util::stream::FuturesUnordered;
 use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
 use lapin::{BasicProperties, Channel, Confirmation};
 
-use super::command::{Command, Entry, Piece, encode};
-use super::{Sent, Shared, compact, draw};
-use crate::error::{Effect, not_taken, of_call};
+use super::pending::SentCall;
+use super::shared::{LogShared, LogState, random_id};
+use super::wire::{Command, Entry, encode};
+use crate::error::{Effect, from_lapin, unconfirmed_reason};
 
-/// Bytes of one message, roughly, at most; but one call at least.
-const MESSAGE: usize = 256 * 1024;
-/// Messages that may be on their way to the broker.
+/// Approximate size of a message from which on no more calls are added to it.
+const MESSAGE_BYTES: usize = 256 * 1024;
+/// Most unconfirmed messages.
 const PIPELINE: usize = 32;
-/// When nothing of what was written has been read back for so long, it is written again.
-const LOST: Duration = Duration::from_secs(3);
-/// A node that does nothing for so many times that long is left for another: it may have been cut off from
-/// the others, and not know it.
-const LEFT_AFTER: usize = 4;
-/// Between two attempts to write what the broker refused.
+/// Calls are sent again if none of them has been read back for this long.
+const RESEND_AFTER: Duration = Duration::from_secs(3);
+/// The node is left after this many resends without progress: it may be partitioned from the others without
+/// having noticed.
+const RESENDS_PER_NODE: usize = 4;
+/// Pause between attempts.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Bytes that a call takes in the log, roughly.
-pub(super) fn weight(command: &Command) -> usize {
-    let jobs = match command {
-        Command::Schedule(jobs) => jobs.iter().map(super::Scheduling::weight).sum(),
-        Command::Copy(Piece::Jobs(_, jobs)) => jobs.iter().map(|copied| copied.job.weight()).sum(),
-        Command::Park(found) => found.iter().map(|(job, _)| job.weight()).sum(),
-        Command::Claim(claiming) => 16 * claiming.at_hand.len(),
-        Command::Settle(settlements) => 64 * settlements.len(),
-        Command::Cancel(jobs) => 64 * jobs.len(),
-        Command::Reschedule(moves) => 72 * moves.len(),
-        Command::Renew(renewals) => 72 * renewals.len(),
-        _ => 0,
-    };
-    64 + jobs
-}
+/// The operation that errors of appending name.
+const WRITE: &str = "write the log";
 
-/// Writes until it is dropped.
-pub(super) async fn run(shared: Arc<Shared>) {
+/// Appends until it is dropped.
+pub(super) async fn run(shared: Arc<LogShared>) {
     loop {
         let (channel, generation) = match open(&shared).await {
             Ok(opened) => opened,
@@ -58,125 +45,103 @@ pub(super) async fn run(shared: Arc<Shared>) {
                 continue;
             }
         };
-        match write(&shared, &channel, generation).await {
-            Ok(()) => {}
-            Err(error) => {
-                tracing::debug!(%error, "writing to the log begins anew");
-                shared.clock.sleep(PAUSE).await;
-                if shared.publish.failure().is_none() {
-                    // Only the channel has ended: the exchange is gone, or we may not use it.
-                    let error =
-                        of_call("write the log", Effect::None, shared.publish.server(), &error);
-                    shared.note(error);
-                    restore(&shared).await;
-                }
+        if let Err(error) = append(&shared, &channel, generation).await {
+            tracing::debug!(%error, "the channel that appends to the log failed; another is opened");
+            shared.clock.sleep(PAUSE).await;
+            if shared.publish.failure().is_none() {
+                // The connection is up, so the exchange is missing, or the permission to use it.
+                let broker = shared.publish.broker_info();
+                shared.record_error(from_lapin(WRITE, Effect::None, broker, &error));
+                shared.redeclare().await;
             }
         }
     }
 }
 
-/// Looks for another node that does what it is asked.
-pub(super) fn leave(shared: &Shared) {
-    if shared.publish.server().skip() {
-        tracing::warn!("the node does nothing; another is tried");
-        shared.publish.leave();
-        shared.consume.leave();
-    }
-}
-
-/// Declares again what somebody may have deleted.
-async fn restore(shared: &Shared) {
-    if let Err(error) = shared.topology.restore().await {
-        tracing::debug!(%error, "the log cannot be declared now");
-        shared.note(error);
-    }
-}
-
-async fn open(shared: &Shared) -> dq_core::Result<(Channel, u64)> {
-    let (channel, generation) = shared.publish.open("write the log").await?;
+async fn open(shared: &LogShared) -> dq_core::Result<(Channel, u64)> {
+    let (channel, generation) = shared.publish.open(WRITE).await?;
     channel
         .confirm_select(ConfirmSelectOptions::default())
         .await
-        .map_err(|error| of_call("write the log", Effect::None, shared.publish.server(), &error))?;
+        .map_err(|error| from_lapin(WRITE, Effect::None, shared.publish.broker_info(), &error))?;
     Ok((channel, generation))
 }
 
-/// Writes on one channel, for as long as all goes well: first again what was not read back.
-async fn write(
-    shared: &Arc<Shared>,
+/// Appends on one channel until it fails, beginning with what was sent and not read back.
+async fn append(
+    shared: &LogShared,
     channel: &Channel,
     generation: u64,
 ) -> Result<(), lapin::Error> {
     let mut confirms = FuturesUnordered::new();
-    let mut messages = rewrite(shared);
-    let mut held_up = false;
-    // For the oldest call that was written and not read back.
-    let (mut waiting_for, mut waited, mut lost) = (None, 0, shared.clock.sleep(LOST));
-    let mut seen = 0;
+    let mut messages = resend(shared);
+    let mut held_back = false;
+    // For the oldest call that was sent and not read back.
+    let (mut oldest, mut resends, mut resend_timer) = (None, 0, shared.clock.sleep(RESEND_AFTER));
+    let mut messages_read = 0;
     loop {
         for message in messages.drain(..) {
             confirms.push(publish(shared, channel, &message).await?);
         }
-        // What is written now would only be kept by the client, and take effect when nobody expects it
-        // any more.
+        // While the broker blocks the connection, the client would buffer messages, and send them long after
+        // their callers have given up.
         let blocked = shared.publish.blocked().is_some();
-        let oldest = shared.state().sent.front().map(|sent| sent.number);
-        if oldest != waiting_for || blocked {
-            waiting_for = oldest;
-            waited = 0;
-            lost = shared.clock.sleep(LOST);
+        let current_oldest = shared.state().sent.front().map(|sent| sent.sequence);
+        if current_oldest != oldest || blocked {
+            oldest = current_oldest;
+            resends = 0;
+            resend_timer = shared.clock.sleep(RESEND_AFTER);
         }
         tokio::select! {
-            // The next message takes all that has come together meanwhile.
-            () = shared.waiting.notified(), if !blocked && confirms.len() < PIPELINE => {
+            () = shared.unsent.notified(), if !blocked && confirms.len() < PIPELINE => {
                 messages.extend(next_message(shared));
-                held_up = false;
-                // More may wait than fits into one.
-                match hold_up(shared) {
-                    None => {}
-                    Some(Cause::Size) => shared.waiting.notify_one(),
-                    Some(Cause::Scarcity) => {
-                        if shared.state().wants_copy(shared.clock.now()) {
-                            compact::start(shared);
+                held_back = false;
+                match unsent(shared) {
+                    Unsent::None => {}
+                    Unsent::NextMessage => shared.unsent.notify_one(),
+                    Unsent::HeldBack => {
+                        if shared.state().wants_snapshot(shared.clock.now()) {
+                            shared.snapshot_due.notify_one();
                         }
-                        held_up = true;
+                        held_back = true;
                     }
                 }
             }
             Some(confirmed) = confirms.next() => match confirmed? {
                 Confirmation::Ack(None) | Confirmation::NotRequested => {}
                 refused => {
-                    let why = not_taken(&refused);
-                    tracing::warn!(why, "the broker did not take a message for the log");
+                    let why = unconfirmed_reason(&refused);
+                    tracing::warn!(why, "the broker refused a message for the log");
                     shared.clock.sleep(PAUSE).await;
-                    restore(shared).await;
+                    shared.redeclare().await;
                     return Ok(());
                 }
             },
             () = shared.publish.lost(generation) => return Ok(()),
-            () = shared.again.notified() => messages = rewrite(shared),
-            () = shared.clock.sleep(PAUSE), if held_up => {
-                shared.waiting.notify_one();
+            () = shared.resend.notified() => messages = resend(shared),
+            () = shared.clock.sleep(PAUSE), if held_back => {
+                shared.unsent.notify_one();
             }
-            () = &mut lost, if waiting_for.is_some() && !blocked => {
-                lost = shared.clock.sleep(LOST);
-                // A long log takes its time to read, and nothing is lost with that.
-                let read = shared.read.load(Ordering::Relaxed);
-                if std::mem::replace(&mut seen, read) != read
+            () = &mut resend_timer, if oldest.is_some() && !blocked => {
+                resend_timer = shared.clock.sleep(RESEND_AFTER);
+                // Replaying a long log takes time, and loses nothing.
+                let read = shared.messages_read.load(Ordering::Relaxed);
+                if std::mem::replace(&mut messages_read, read) != read
                     && !shared.caught_up.load(Ordering::Relaxed)
                 {
                     continue;
                 }
-                waited += 1;
-                if waited == LEFT_AFTER {
-                    leave(shared);
+                resends += 1;
+                if resends == RESENDS_PER_NODE {
+                    shared.switch_node();
                     return Ok(());
                 }
                 if confirms.is_empty() {
-                    // It is there, so the reader must be waiting for something that was cut off.
-                    shared.stuck.notify_one();
+                    // The broker has confirmed all messages, so the reader must be stuck: it may wait for an
+                    // offset that was truncated.
+                    shared.reader_stuck.notify_one();
                 }
-                messages = rewrite(shared);
+                messages = resend(shared);
             }
             () = shared.clock.sleep(PAUSE), if blocked => {}
         }
@@ -184,7 +149,7 @@ async fn write(
 }
 
 async fn publish(
-    shared: &Arc<Shared>,
+    shared: &LogShared,
     channel: &Channel,
     message: &[u8],
 ) -> Result<lapin::PublisherConfirm, lapin::Error> {
@@ -199,89 +164,93 @@ async fn publish(
         .await
 }
 
-/// All that was written and not read back, again.
-fn rewrite(shared: &Shared) -> Vec<Vec<u8>> {
+/// Messages of all calls that were sent and not read back.
+fn resend(shared: &LogShared) -> Vec<Vec<u8>> {
     let state = &mut *shared.state();
-    if std::mem::take(&mut state.forgotten) {
-        // Nobody would take notice of numbers that begin in the middle.
-        state.origin = draw(&shared.entropy);
-        state.next_number = 1;
+    if std::mem::take(&mut state.sequence_lost) {
+        // Other replicas would see a gap for ever.
+        state.producer_id = random_id(&shared.entropy);
+        state.next_sequence = 1;
         for sent in &mut state.sent {
-            sent.number = state.next_number;
-            state.next_number += 1;
+            sent.sequence = state.next_sequence;
+            state.next_sequence += 1;
         }
     }
-    let origin = state.origin;
-    let since = state.room.since();
+    let producer_id = state.producer_id;
+    let replay_from = state.retention.replay_from();
     let mut messages = Vec::new();
     let mut entries = Vec::new();
     let mut bytes = 0;
-    for Sent { number, call } in &mut state.sent {
-        // What nobody waits for any more had better not happen this late. If it did happen, this is the
-        // second time that it is written, and does not count.
-        if call.waiter.is_gone() && !matches!(call.command, Command::Copy(_)) {
-            state.waiting_bytes -= call.weight;
-            call.command = Command::Look;
-            call.weight = weight(&call.command);
-            state.waiting_bytes += call.weight;
+    for SentCall { sequence, call } in &mut state.sent {
+        // A call whose caller has given up should not take effect this late. If it did take effect, this
+        // entry is a duplicate and is ignored.
+        if call.waiter.is_gone() && !matches!(call.command, Command::Snapshot(_)) {
+            state.pending_bytes -= call.size;
+            call.command = Command::Barrier;
+            call.size = call.command.approx_size();
+            state.pending_bytes += call.size;
         }
-        bytes += call.weight;
-        entries.push(Entry { origin, number: *number, at: call.at, command: call.command.clone() });
-        if bytes >= MESSAGE {
-            messages.push(encode(since, &entries));
+        bytes += call.size;
+        let command = call.command.clone();
+        entries.push(Entry { producer_id, sequence: *sequence, at: call.at, command });
+        if bytes >= MESSAGE_BYTES {
+            messages.push(encode(replay_from, &entries));
             entries.clear();
             bytes = 0;
         }
     }
     if !entries.is_empty() {
-        messages.push(encode(since, &entries));
+        messages.push(encode(replay_from, &entries));
     }
     messages
 }
 
-/// Why calls wait that were not written.
-enum Cause {
-    /// They did not fit into the last message.
-    Size,
-    /// The log has to be shortened first.
-    Scarcity,
+/// Calls that are left after a message was made.
+enum Unsent {
+    None,
+    /// They did not fit into the message.
+    NextMessage,
+    /// They wait for a snapshot.
+    HeldBack,
 }
 
-fn hold_up(shared: &Shared) -> Option<Cause> {
+fn unsent(shared: &LogShared) -> Unsent {
     let state = shared.state();
-    let scarce = state.room.is_scarce();
-    let waits = !state.unsent.is_empty();
-    waits.then_some(if scarce { Cause::Scarcity } else { Cause::Size })
+    if state.unsent.is_empty() {
+        Unsent::None
+    } else if state.retention.blocks_appends() {
+        Unsent::HeldBack
+    } else {
+        Unsent::NextMessage
+    }
 }
 
-/// What waits, as one message; `None` if nothing does.
-fn next_message(shared: &Shared) -> Option<Vec<u8>> {
+/// Makes one message of unsent calls; `None` if there are none that may be sent.
+fn next_message(shared: &LogShared) -> Option<Vec<u8>> {
     let state = &mut *shared.state();
     let mut entries = Vec::new();
     let mut bytes = 0;
-    // While the end of the log comes near what lives, only what makes room is written.
-    let scarce = state.room.is_scarce();
-    let mut kept = VecDeque::new();
-    while bytes < MESSAGE {
+    // When the broker might soon delete live data, only snapshots are appended.
+    let only_snapshots = state.retention.blocks_appends();
+    let mut held_back = VecDeque::new();
+    while bytes < MESSAGE_BYTES {
         let Some(call) = state.unsent.pop_front() else { break };
-        // What nobody waits for any more and was never written need not be.
         if call.waiter.is_gone() {
-            state.waiting_bytes -= call.weight;
+            state.pending_bytes -= call.size;
             continue;
         }
-        if scarce && !matches!(call.command, Command::Copy(_)) {
-            kept.push_back(call);
+        if only_snapshots && !matches!(call.command, Command::Snapshot(_)) {
+            held_back.push_back(call);
             continue;
         }
-        bytes += call.weight;
-        let number = state.next_number;
-        state.next_number += 1;
-        let command = call.command.clone();
-        call.written.store(true, Ordering::Relaxed);
-        entries.push(Entry { origin: state.origin, number, at: call.at, command });
-        state.sent.push_back(Sent { number, call });
+        bytes += call.size;
+        let LogState { producer_id, next_sequence: sequence, .. } = *state;
+        state.next_sequence += 1;
+        call.sent.store(true, Ordering::Relaxed);
+        entries.push(Entry { producer_id, sequence, at: call.at, command: call.command.clone() });
+        state.sent.push_back(SentCall { sequence, call });
     }
-    kept.append(&mut state.unsent);
-    state.unsent = kept;
-    (!entries.is_empty()).then(|| encode(state.room.since(), &entries))
+    held_back.append(&mut state.unsent);
+    state.unsent = held_back;
+    (!entries.is_empty()).then(|| encode(state.retention.replay_from(), &entries))
 }

@@ -1,4 +1,4 @@
-//! Reads payloads again that stand somewhere in the log.
+//! Fetches payloads from their positions in the log.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering;
@@ -8,104 +8,87 @@ use dq_core::{Headers, Result};
 use futures_util::StreamExt;
 use lapin::options::BasicAckOptions;
 
-use super::command::{Command, Entry, Piece, Scheduling, decode};
-use super::replica::Place;
-use super::tail::{Start, attach, offset_of};
-use super::{Log, Shared};
-use crate::error::{Effect, of_call};
+use super::position::LogPosition;
+use super::shared::LogShared;
+use super::stream::{READ, StreamStart, consume, offset_of, read_error};
+use super::wire;
+use crate::error::Effect;
 
-/// Messages that the broker sends ahead.
-const AHEAD: u16 = 64;
-/// It is quicker to read over this many messages than to begin elsewhere.
-const LEAP: u64 = 2_000;
+const PREFETCH: u16 = 64;
+/// Gap in offsets up to which reading on is quicker than starting another consumer.
+const MAX_GAP: u64 = 2_000;
 
-/// Payloads and headers by where they stand.
-pub(crate) type Found = HashMap<Place, (Bytes, Headers)>;
+/// Payloads and headers by position.
+pub(crate) type Payloads = HashMap<LogPosition, (Bytes, Headers)>;
 
-impl Log {
-    /// Reads the payloads and headers at these places. What is not there any more is left out.
-    pub(crate) async fn read(&self, places: Vec<Place>) -> Result<Found> {
-        read(&self.shared, places).await
+/// Fetches the payloads and headers at these positions. Those that the broker has deleted are left out.
+pub(super) async fn fetch(shared: &LogShared, positions: Vec<LogPosition>) -> Result<Payloads> {
+    let mut payloads = Payloads::with_capacity(positions.len());
+    let mut missing: BTreeMap<u64, Vec<LogPosition>> = BTreeMap::new();
+    for position in positions {
+        missing.entry(position.offset).or_default().push(position);
     }
-}
-
-pub(super) async fn read(shared: &Shared, places: Vec<Place>) -> Result<Found> {
-    let mut found = Found::with_capacity(places.len());
-    let mut wanted: BTreeMap<u64, Vec<Place>> = BTreeMap::new();
-    for place in places {
-        wanted.entry(place.offset).or_default().push(place);
-    }
-    let near = {
+    let cached = {
         let state = shared.state();
         let messages =
-            wanted.keys().filter_map(|offset| Some((*offset, state.window.get(*offset)?.clone())));
+            missing.keys().filter_map(|offset| Some((*offset, state.cache.get(*offset)?.clone())));
         messages.collect::<Vec<_>>()
     };
-    for (offset, message) in near {
-        pick(&message, &wanted.remove(&offset).unwrap_or_default(), &mut found)?;
+    for (offset, message) in cached {
+        extract(&message, &missing.remove(&offset).unwrap_or_default(), &mut payloads)?;
     }
-    while let Some(first) = wanted.keys().next().copied() {
-        read_from(shared, first, &mut wanted, &mut found).await?;
+    while let Some(first) = missing.keys().next().copied() {
+        fetch_from(shared, first, &mut missing, &mut payloads).await?;
     }
-    Ok(found)
+    Ok(payloads)
 }
 
-/// Reads from this offset on for as long as what is wanted is not far ahead.
-async fn read_from(
-    shared: &Shared,
+/// Reads from this offset on, up to the first large gap between missing offsets.
+async fn fetch_from(
+    shared: &LogShared,
     first: u64,
-    wanted: &mut BTreeMap<u64, Vec<Place>>,
-    found: &mut Found,
+    missing: &mut BTreeMap<u64, Vec<LogPosition>>,
+    payloads: &mut Payloads,
 ) -> Result<()> {
-    let failed = |error: lapin::Error| {
-        of_call("read the log", Effect::None, shared.consume.server(), &error)
-    };
-    let (channel, mut messages) = attach(shared, Start::Offset(first), AHEAD).await?;
-    let patience = shared.settings.response_timeout;
+    let failed = |error| read_error(shared, &error);
+    let (channel, mut messages) = consume(shared, StreamStart::Offset(first), PREFETCH).await?;
     let mut unacknowledged = 0;
-    while let Some(next) = wanted.keys().next().copied() {
-        let Ok(Some(delivery)) = tokio::time::timeout(patience, messages.next()).await else {
-            return Err(shared.unanswered("read the log", Effect::None));
+    while let Some(next) = missing.keys().next().copied() {
+        let message = tokio::time::timeout(shared.settings.response_timeout, messages.next());
+        let Ok(Some(delivery)) = message.await else {
+            return Err(shared.timeout_error(READ, Effect::None));
         };
         let delivery = delivery.map_err(failed)?;
         let offset = offset_of(&delivery)?;
-        shared.read.fetch_add(1, Ordering::Relaxed);
-        // What stood before the first that is there is gone.
-        while let Some(entry) = wanted.first_entry().filter(|entry| *entry.key() < offset) {
+        shared.messages_read.fetch_add(1, Ordering::Relaxed);
+        // The broker has deleted what it skips.
+        while let Some(entry) = missing.first_entry().filter(|entry| *entry.key() < offset) {
             entry.remove();
         }
-        if let Some(places) = wanted.remove(&offset) {
-            pick(&delivery.data, &places, found)?;
-        } else if next > offset + LEAP {
+        if let Some(positions) = missing.remove(&offset) {
+            extract(&delivery.data, &positions, payloads)?;
+        } else if next > offset + MAX_GAP {
             break;
         }
         unacknowledged += 1;
-        if unacknowledged == AHEAD / 2 {
+        if unacknowledged == PREFETCH / 2 {
             unacknowledged = 0;
             let all = BasicAckOptions { multiple: true };
             channel.basic_ack(delivery.delivery_tag, all).await.map_err(failed)?;
         }
     }
-    // The channel goes with its consumer; nobody waits for that.
+    // An error of closing does not matter: all payloads have been fetched.
     let _ = channel.close(200, "read".into()).await;
     Ok(())
 }
 
-fn pick(message: &[u8], places: &[Place], found: &mut Found) -> Result<()> {
-    let entries = decode(message)?.entries;
-    for place in places {
-        if let Some(job) = entries.get(place.entry as usize).and_then(|entry| job(entry, *place)) {
-            found.insert(*place, (job.payload.clone(), job.headers.clone()));
+fn extract(message: &[u8], positions: &[LogPosition], payloads: &mut Payloads) -> Result<()> {
+    let entries = wire::decode(message)?.entries;
+    for position in positions {
+        let entry = entries.get(position.entry as usize);
+        if let Some(job) = entry.and_then(|entry| entry.command.job(position.job)) {
+            payloads.insert(*position, (job.payload.clone(), job.headers.clone()));
         }
     }
     Ok(())
-}
-
-pub(super) fn job(entry: &Entry, place: Place) -> Option<&Scheduling> {
-    match &entry.command {
-        Command::Schedule(jobs) => jobs.get(place.job as usize),
-        Command::Park(found) => found.get(place.job as usize).map(|(job, _)| job),
-        Command::Copy(Piece::Jobs(_, jobs)) => jobs.get(place.job as usize).map(|job| &job.job),
-        _ => None,
-    }
 }

@@ -1,244 +1,240 @@
-//! The state that the log makes: the same in every process that has read as far.
+//! The state that results from the log: equal in all processes that have read equally far.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::time::Duration;
 
-use bytes::{Buf, BufMut, Bytes};
-use dq_core::machine::{Affinity, Machine};
+use dq_core::machine::{Machine, Nearness, Standing};
 use dq_core::{
-    Cancelled, Claimed, DeadKind, DeadReason, Job, JobId, JobRef, Renewal, Renewed, Reschedule,
-    Rescheduled, Scheduled, Settled, Settlement, Timestamp, Want,
+    DeadKind, DeadReason, Job, JobId, JobRef, Renewal, Reschedule, Settlement, Timestamp, Want,
 };
 
-use super::command::{Command, Entry, Scheduling};
-use super::compact::Founding;
+use super::command::CommandReply;
+use super::position::LogPosition;
+use super::producers::{Producers, SequenceCheck};
+use super::snapshot::{Restore, to_wire_totals};
+use super::wire::{self, Command, Entry, SnapshotJob, SnapshotPart};
 
-/// How long before its due time a job can be claimed by those that are near: about as long as a call
-/// takes. They wait for the rest of it.
-pub(crate) const AHEAD: Duration = Duration::from_millis(2);
+/// How long before its due time a job can be claimed: about the duration of a call. The claimer waits for
+/// the rest of it.
+pub(crate) const CLAIM_AHEAD: Duration = Duration::from_millis(2);
 
-/// How long after its due time a job is left to those that have its message at hand.
-const PATIENCE: Duration = Duration::from_millis(250);
+/// How long after its due time a job is reserved for processes that have prefetched its message.
+const PREFETCHED_FIRST: Duration = Duration::from_millis(250);
 
-/// A job that was stored this recently is near to everybody: its payload came by a moment ago.
-const RECENT: Duration = Duration::from_secs(2);
+/// A job stored this recently counts as prefetched by all processes: its payload is still in their caches.
+const RECENTLY_STORED: Duration = Duration::from_secs(2);
 
-/// After this many messages, an origin that has said nothing is forgotten.
-const SILENCE: u64 = 1_000_000;
-
-/// What the call that an entry stands for answers.
-#[derive(Debug)]
-pub(crate) enum Reply {
-    /// The state can be looked at.
-    Seen,
-    Scheduled(Vec<Scheduled>),
-    Cancelled(Vec<Cancelled>),
-    Rescheduled(Vec<Rescheduled>),
-    Claimed(Claimed),
-    Settled(Vec<Settled>),
-    Renewed(Vec<Renewed>),
-    Operated(u64),
-}
-
-/// What an entry came to.
+/// What applying an entry did.
 #[derive(Debug)]
 pub(crate) enum Applied {
-    /// It took effect, and this is the answer.
-    Reply(Reply),
-    /// It was written twice; the first time counted.
-    Again,
-    /// An entry of its origin before it is missing, so it does not count: all from there on have to
-    /// be written again.
+    /// The entry took effect.
+    Reply(CommandReply),
+    /// The entry took effect earlier in the log.
+    Duplicate,
+    /// An earlier entry of the same producer is missing, so this one has no effect. The producer has to
+    /// append all from the missing one on again.
     Gap {
-        /// The last that counted; 0 if none is known.
+        /// The last sequence number that took effect; 0 if the producer is unknown.
         last: u64,
     },
-    /// It will count when the state before it is known.
-    Later,
+    /// The entry is kept until the replica is restored from a snapshot.
+    Deferred,
 }
 
-/// Where a payload stands in the log: it is kept in a job in place of the payload.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Place {
-    /// The message.
-    pub(crate) offset: u64,
-    /// The entry of that message.
-    pub(crate) entry: u32,
-    /// The job of that entry.
-    pub(crate) job: u32,
-}
-
-impl Place {
-    pub(crate) fn to_bytes(self) -> Bytes {
-        let mut bytes = Vec::with_capacity(16);
-        bytes.put_u64(self.offset);
-        bytes.put_u32(self.entry);
-        bytes.put_u32(self.job);
-        bytes.into()
-    }
-
-    /// Where the payload of this job of a replica stands.
-    pub(crate) fn of(job: &Job) -> Self {
-        let mut bytes = &job.payload[..];
-        Self { offset: bytes.get_u64(), entry: bytes.get_u32(), job: bytes.get_u32() }
-    }
-}
-
-/// The machine, and what it takes to feed it from the log.
+/// A state machine that is fed from the log.
 #[derive(Debug)]
 pub(crate) struct Replica {
-    pub(super) machine: Machine,
-    /// Tells one log from another under the same name, by the first entry of all; 0 if it is not known.
-    pub(super) epoch: u64,
-    /// By origin: the number of its last entry that counted, and the offset of it.
-    pub(super) origins: HashMap<u64, (u64, u64)>,
-    /// While the state before the first entry that was read is not known.
-    pub(super) founding: Option<Founding>,
+    machine: Machine,
+    /// Derived from the first entry of the log; 0 if unknown.
+    log_id: u64,
+    producers: Producers,
+    /// `Some` until the state before the first entry that was read is known.
+    restore: Option<Restore>,
 }
 
 impl Replica {
-    /// One that has seen no entry, and does not know yet whether it will see the first of all.
-    pub(crate) fn unfounded() -> Self {
+    /// A replica that has not read anything yet.
+    pub(crate) fn unread() -> Self {
         Self {
             machine: Machine::default(),
-            epoch: 0,
-            origins: HashMap::new(),
-            founding: Some(Founding::default()),
+            log_id: 0,
+            producers: Producers::default(),
+            restore: Some(Restore::default()),
         }
     }
 
-    /// One that has seen no entry. `first`: the offset of the first that it will see.
+    /// A replica whose first entry will be at offset `first`. Only at 0 it needs no snapshot.
     pub(crate) fn starting_at(first: u64) -> Self {
-        let mut replica = Self::unfounded();
+        let mut replica = Self::unread();
         if first == 0 {
-            replica.founding = None;
+            replica.restore = None;
         }
         replica
     }
 
-    /// Whether the state is known.
-    pub(crate) fn is_founded(&self) -> bool {
-        self.founding.is_none()
+    /// Whether the state is known: all of the log was read, or a snapshot has been restored.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.restore.is_none()
     }
 
-    /// Applies the entry with this number of the message at this offset.
+    /// Applies the entry with this index in the message at this offset.
     pub(crate) fn apply(&mut self, offset: u64, index: u32, entry: Entry) -> Applied {
-        if let Some(founding) = &mut self.founding {
-            founding.take(offset, index, entry);
-            return Applied::Later;
+        if let Some(restore) = &mut self.restore {
+            restore.add(offset, index, entry);
+            return Applied::Deferred;
         }
-        self.forget_the_silent(offset);
+        self.producers.expire(offset);
         if (offset, index) == (0, 0) {
-            // Whether it counts or not: whoever goes on in a new log begins in the middle. And never by
-            // the origin alone, which may have begun the log before this one too.
-            self.epoch = entry.origin.wrapping_add(entry.number).max(1);
+            // Set even if the entry has no effect: a producer that goes on in a new log begins in the middle
+            // of its sequence. And the producer id alone would not do: it may have begun the former log too.
+            self.log_id = entry.producer_id.wrapping_add(entry.sequence).max(1);
         }
-        let last = self.origins.get(&entry.origin).map_or(0, |(number, _)| *number);
-        if entry.number <= last {
-            return Applied::Again;
+        match self.producers.record(entry.producer_id, entry.sequence, offset) {
+            SequenceCheck::Next => Applied::Reply(self.execute(offset, index, entry)),
+            SequenceCheck::Duplicate => Applied::Duplicate,
+            SequenceCheck::Gap { last } => Applied::Gap { last },
         }
-        if entry.number > last + 1 {
-            return Applied::Gap { last };
-        }
-        self.origins.insert(entry.origin, (entry.number, offset));
-        Applied::Reply(self.execute(offset, index, entry))
     }
 
-    fn execute(&mut self, offset: u64, index: u32, entry: Entry) -> Reply {
+    fn execute(&mut self, offset: u64, index: u32, entry: Entry) -> CommandReply {
         let (machine, at) = (&mut self.machine, entry.at);
+        let position = |job: usize| LogPosition { offset, entry: index, job: job as u32 };
         match entry.command {
-            Command::Look => {
-                // Whoever looks, looks at this time, so it has to pass for all.
-                machine.expire_leases(at);
-                Reply::Seen
+            Command::Barrier => {
+                // A read ends lapsed leases as of its time. All replicas have to do that, not only the
+                // reader's.
+                machine.pass(at);
+                CommandReply::Done
             }
             Command::Schedule(jobs) => {
-                let schedule = |(job, new): (usize, &Scheduling)| {
-                    let place = Place { offset, entry: index, job: job as u32 };
-                    machine.schedule(new.job(place.to_bytes()), at)
+                let schedule = |(job, new): (usize, &wire::NewJob)| {
+                    machine.schedule(new.with_payload(position(job).to_bytes()), at)
                 };
-                Reply::Scheduled(jobs.iter().enumerate().map(schedule).collect())
+                CommandReply::Scheduled(jobs.iter().enumerate().map(schedule).collect())
             }
             Command::Cancel(jobs) => {
                 let cancel = |job| machine.cancel(&JobRef::from(job), at);
-                Reply::Cancelled(jobs.iter().map(cancel).collect())
+                CommandReply::Cancelled(jobs.iter().map(cancel).collect())
             }
             Command::Reschedule(moves) => {
-                let reschedule = |moving| machine.reschedule(&Reschedule::from(moving), at);
-                Reply::Rescheduled(moves.iter().map(reschedule).collect())
+                let reschedule = |job| machine.reschedule(&Reschedule::from(job), at);
+                CommandReply::Rescheduled(moves.iter().map(reschedule).collect())
             }
-            Command::Claim(claiming) => {
-                let at_hand: HashSet<JobId> = claiming.at_hand.iter().copied().collect();
-                let limit = usize::try_from(claiming.limit).unwrap_or(usize::MAX);
-                let nearness = nearness(at, |id| at_hand.contains(&id));
-                Reply::Claimed(machine.claim_preferring(&claiming.wants(), limit, &nearness, at))
+            Command::Claim(claim) => {
+                let prefetched: HashSet<JobId> = claim.prefetched.iter().copied().collect();
+                let limit = usize::try_from(claim.limit).unwrap_or(usize::MAX);
+                let affinity = affinity(at, |id| prefetched.contains(&id));
+                CommandReply::Claimed(machine.claim_near(&claim.wants(), limit, &affinity, at))
             }
             Command::Settle(settlements) => {
-                let settle = |settling| machine.settle(&Settlement::from(settling), at);
-                Reply::Settled(settlements.iter().map(settle).collect())
+                let settle = |settlement| machine.settle(&Settlement::from(settlement), at);
+                CommandReply::Settled(settlements.iter().map(settle).collect())
             }
             Command::Renew(renewals) => {
-                let renew = |renewing| machine.renew(&Renewal::from(renewing), at);
-                Reply::Renewed(renewals.iter().map(renew).collect())
+                let renew = |renewal| machine.renew(&Renewal::from(renewal), at);
+                CommandReply::Renewed(renewals.iter().map(renew).collect())
             }
-            Command::Operate(queue, operating) => {
-                Reply::Operated(machine.operate(&queue, &(&operating).into(), at))
+            Command::Operate(queue, operation) => {
+                CommandReply::Operated(machine.operate(&queue, &(&operation).into(), at))
             }
-            Command::Park(found) => {
-                for (job, (scheduling, what)) in found.iter().enumerate() {
-                    let place = Place { offset, entry: index, job: job as u32 };
-                    let reason = DeadReason::new(DeadKind::Quarantined, what.as_str());
-                    machine.insert_dead(scheduling.job(place.to_bytes()), reason, at);
+            Command::Park(parked) => {
+                for (job, (new, reason)) in parked.iter().enumerate() {
+                    let reason = DeadReason::new(DeadKind::Quarantined, reason.as_str());
+                    machine.park(new.with_payload(position(job).to_bytes()), reason, at);
                 }
-                Reply::Seen
+                CommandReply::Done
             }
-            Command::Copy(piece) => {
-                self.copied(offset, index, &piece);
-                Reply::Seen
+            Command::Snapshot(part) => {
+                self.move_payloads(offset, index, &part);
+                CommandReply::Done
             }
         }
     }
 
-    /// When a claim of these could bring something, without writing to the log.
+    /// Points the jobs of a snapshot part to their payloads there, since the earlier ones will be deleted.
+    fn move_payloads(&mut self, offset: u64, index: u32, part: &SnapshotPart) {
+        let SnapshotPart::Jobs(begin, jobs) = part else { return };
+        for (job_index, SnapshotJob { job, .. }) in jobs.iter().enumerate() {
+            let position = LogPosition { offset, entry: index, job: job_index as u32 };
+            let current = self.machine.peek(job.id).map(LogPosition::of);
+            // A job stored after the beginning of the snapshot may reuse the id of one that has ended.
+            if current.is_some_and(|current| current.offset < *begin) {
+                self.machine.set_payload(job.id, position.to_bytes());
+            }
+        }
+    }
+
+    /// The current state as a snapshot that began at offset `begin`: its header, and the jobs without
+    /// payloads.
+    pub(crate) fn snapshot(&self, begin: u64) -> (SnapshotPart, Vec<Standing>) {
+        let state = self.machine.copy();
+        let queue = |(name, paused, totals): (_, _, _)| (name, paused, to_wire_totals(&totals));
+        let header = SnapshotPart::Header {
+            begin,
+            log_id: self.log_id,
+            last_seq: state.last_seq,
+            last_token: state.last_token,
+            producers: self.producers.to_wire(),
+            queues: state.queues.into_iter().map(queue).collect(),
+        };
+        (header, state.jobs)
+    }
+
+    /// Restores the state from a snapshot, once one is complete. Returns the entries since its beginning,
+    /// which have to be applied next.
+    pub(crate) fn restore(&mut self) -> Vec<(u64, u32, Entry)> {
+        let Some(snapshot) = self.restore.as_mut().and_then(Restore::take_complete) else {
+            return Vec::new();
+        };
+        self.machine = Machine::from_copy(snapshot.machine);
+        self.log_id = snapshot.log_id;
+        self.producers = snapshot.producers;
+        self.restore = None;
+        snapshot.tail
+    }
+
+    /// When a claim could next return jobs.
     pub(crate) fn next_due(
         &mut self,
         wants: &[Want],
-        at_hand: impl Fn(JobId) -> bool,
+        is_prefetched: impl Fn(JobId) -> bool,
         now: Timestamp,
     ) -> Option<Timestamp> {
-        self.machine.next_due(wants, &nearness(now, at_hand), now)
+        self.machine.next_due(wants, &affinity(now, is_prefetched), now)
     }
 
-    /// Whether a claim of these would bring nothing, since all that is due is left to others.
-    pub(crate) fn leaves_all(
+    /// Whether jobs are due, but a claim would return none of them, because all are reserved for processes
+    /// that have prefetched their messages.
+    pub(crate) fn all_reserved_for_others(
         &mut self,
         wants: &[Want],
-        at_hand: impl Fn(JobId) -> bool,
+        is_prefetched: impl Fn(JobId) -> bool,
         now: Timestamp,
     ) -> bool {
-        self.machine.all_due_reserved(wants, &nearness(now, at_hand), now)
+        self.machine.leaves_all(wants, &affinity(now, is_prefetched), now)
     }
 
-    /// Tells this log from another under the same name; 0 while that is not known.
-    pub(crate) fn epoch(&self) -> u64 {
-        self.epoch
+    /// Distinguishes this log from others of the same name; 0 while unknown.
+    pub(crate) fn log_id(&self) -> u64 {
+        self.log_id
     }
 
-    /// The state, for a look at it.
+    #[cfg(test)]
+    pub(crate) fn producers(&self) -> &Producers {
+        &self.producers
+    }
+
+    /// The state.
     pub(crate) fn machine(&mut self) -> &mut Machine {
         &mut self.machine
     }
-
-    fn forget_the_silent(&mut self, offset: u64) {
-        // By offsets, which are the same for all, so that all forget the same.
-        if offset.is_multiple_of(SILENCE / 4) {
-            self.origins.retain(|_, (_, last)| *last + SILENCE > offset);
-        }
-    }
 }
 
-fn nearness(now: Timestamp, at_hand: impl Fn(JobId) -> bool) -> Affinity<impl Fn(&Job) -> bool> {
-    let recent = now - RECENT;
-    let near = move |job: &Job| job.created >= recent || at_hand(job.id);
-    Affinity { prefers: near, claim_ahead: AHEAD, reserved_for: PATIENCE }
+fn affinity(
+    now: Timestamp,
+    is_prefetched: impl Fn(JobId) -> bool,
+) -> Nearness<impl Fn(&Job) -> bool> {
+    let recent = now - RECENTLY_STORED;
+    let near = move |job: &Job| job.created >= recent || is_prefetched(job.id);
+    Nearness { near, ahead: CLAIM_AHEAD, patience: PREFETCHED_FIRST }
 }

@@ -1,7 +1,7 @@
-//! Where to begin to read: not at the beginning, if there is a copy of what came of it.
+//! Finds the offset at which to start reading: the newest complete snapshot.
 //!
-//! Each message says where whoever wrote it would begin. So it takes no more than a look at the newest of
-//! them; and, if those are of processes that have only just come, at some before them.
+//! Each message carries the offset from which its writer would replay the log, so the newest message is
+//! usually enough. If its writer has only just started, some messages before it are read.
 
 use std::sync::atomic::Ordering;
 
@@ -9,50 +9,47 @@ use dq_core::Result;
 use futures_util::StreamExt;
 use lapin::message::Delivery;
 
-use super::Shared;
-use super::command::{Command, Entry, Message, Piece, decode};
-use super::tail::{Start, attach, offset_of};
-use crate::error::{Effect, of_call};
+use super::shared::LogShared;
+use super::stream::{StreamStart, consume, offset_of, read_error};
+use super::wire::{self, Command, Entry, SnapshotPart};
 
-/// Messages before the newest that are looked at.
-const BACK: u64 = 200;
+/// Messages before the newest that are searched.
+const LOOKBACK: u64 = 200;
 
-/// Where to begin, and what for.
+/// Offset of a snapshot, as claimed by a message.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Told {
-    /// Where a copy begins.
-    pub(super) since: u64,
-    /// The message that says so. Whoever wrote it had read the end of that copy; so who has read up to here
-    /// and knows no state was told something wrong.
-    pub(super) by: u64,
+pub(super) struct SnapshotHint {
+    /// Beginning of the snapshot.
+    pub(super) begin: u64,
+    /// Offset of the message. Its writer had read the end of the snapshot, so the hint was wrong if the
+    /// state is still unknown after this message.
+    pub(super) announced_at: u64,
 }
 
-/// The newest whole copy, if the newest messages speak of one.
-pub(super) async fn find(shared: &Shared) -> Result<Option<Told>> {
-    match told(shared).await? {
-        Some(told) if told.since > 0 && is_copy(shared, told.since).await? => Ok(Some(told)),
+/// The newest complete snapshot, if the newest messages name one.
+pub(super) async fn find_snapshot(shared: &LogShared) -> Result<Option<SnapshotHint>> {
+    match find_hint(shared).await? {
+        Some(hint) if hint.begin > 0 && begins_snapshot(shared, hint.begin).await? => {
+            Ok(Some(hint))
+        }
         _ => Ok(None),
     }
 }
 
-/// What the newest messages say of it.
-async fn told(shared: &Shared) -> Result<Option<Told>> {
-    let (_channel, mut newest) = attach(shared, Start::Newest, 1).await?;
-    // Our own call to see all of the log is written meanwhile, so it is never empty for long.
-    let Some(newest) = next(shared, &mut newest).await? else { return Ok(None) };
+/// The newest hint in the newest messages.
+async fn find_hint(shared: &LogShared) -> Result<Option<SnapshotHint>> {
+    let (_channel, mut messages) = consume(shared, StreamStart::Last, 1).await?;
+    // Even a new log gets a message soon: the barrier that opening it appends.
+    let Some(newest) = next(shared, &mut messages).await? else { return Ok(None) };
     let end = offset_of(&newest)?;
-    let told = |message: &Delivery| -> Result<Option<Told>> {
-        let by = offset_of(message)?;
-        Ok(since(message).filter(|since| *since < by).map(|since| Told { since, by }))
-    };
-    if let Some(told) = told(&newest)? {
-        return Ok(Some(told));
+    if let Some(hint) = hint(&newest)? {
+        return Ok(Some(hint));
     }
-    let first = Start::Offset(end.saturating_sub(BACK));
-    let (_channel, mut messages) = attach(shared, first, 2 * BACK as u16).await?;
+    let first = StreamStart::Offset(end.saturating_sub(LOOKBACK));
+    let (_channel, mut messages) = consume(shared, first, 2 * LOOKBACK as u16).await?;
     let mut newest = None;
     while let Some(message) = next(shared, &mut messages).await? {
-        newest = told(&message)?.or(newest);
+        newest = hint(&message)?.or(newest);
         if offset_of(&message)? >= end {
             break;
         }
@@ -60,31 +57,31 @@ async fn told(shared: &Shared) -> Result<Option<Told>> {
     Ok(newest)
 }
 
-/// Whether a copy begins there. It may have fallen off the end of the log since; or whoever spoke of it had
-/// not found out yet that the log was deleted.
-async fn is_copy(shared: &Shared, since: u64) -> Result<bool> {
-    let (_channel, mut messages) = attach(shared, Start::Offset(since), 1).await?;
-    let Some(first) = next(shared, &mut messages).await? else { return Ok(false) };
-    let begins = |entry: &Entry| matches!(entry.command, Command::Copy(Piece::Begin));
-    let is_copy = |message: Message<Vec<Entry>>| message.entries.iter().any(begins);
-    Ok(offset_of(&first)? == since && decode(&first.data).is_ok_and(is_copy))
+/// The hint in a message. One that cannot be decoded has none; reading on reports it.
+fn hint(message: &Delivery) -> Result<Option<SnapshotHint>> {
+    let announced_at = offset_of(message)?;
+    let begin = wire::decode(&message.data).ok().and_then(|batch| batch.replay_from);
+    let begin = begin.filter(|begin| *begin < announced_at);
+    Ok(begin.map(|begin| SnapshotHint { begin, announced_at }))
 }
 
-async fn next(shared: &Shared, messages: &mut lapin::Consumer) -> Result<Option<Delivery>> {
-    let patience = shared.settings.response_timeout;
-    match tokio::time::timeout(patience, messages.next()).await {
+/// Whether a snapshot begins at this offset. The broker may have deleted it, or the hint's writer may not
+/// have noticed yet that the log was replaced.
+async fn begins_snapshot(shared: &LogShared, offset: u64) -> Result<bool> {
+    let (_channel, mut messages) = consume(shared, StreamStart::Offset(offset), 1).await?;
+    let Some(first) = next(shared, &mut messages).await? else { return Ok(false) };
+    let begins = |entry: &Entry| matches!(entry.command, Command::Snapshot(SnapshotPart::Begin));
+    let batch = wire::decode(&first.data);
+    Ok(offset_of(&first)? == offset && batch.is_ok_and(|batch| batch.entries.iter().any(begins)))
+}
+
+async fn next(shared: &LogShared, messages: &mut lapin::Consumer) -> Result<Option<Delivery>> {
+    match tokio::time::timeout(shared.settings.response_timeout, messages.next()).await {
         Ok(Some(message)) => {
-            // Whoever waits for all of the log to be read sees that it goes on.
-            shared.read.fetch_add(1, Ordering::Relaxed);
-            message.map(Some).map_err(|error| {
-                of_call("read the log", Effect::None, shared.consume.server(), &error)
-            })
+            // Progress, for calls that wait until the log has been replayed.
+            shared.messages_read.fetch_add(1, Ordering::Relaxed);
+            message.map(Some).map_err(|error| read_error(shared, &error))
         }
         Ok(None) | Err(_) => Ok(None),
     }
-}
-
-/// What a message says of it. One that cannot be read says nothing; whoever reads on is told why.
-fn since(message: &Delivery) -> Option<u64> {
-    decode(&message.data).ok()?.since
 }

@@ -1,4 +1,4 @@
-//! Reads the log as it grows, and applies it.
+//! Reads the log as it grows, and applies its entries to the replica.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,114 +8,112 @@ use bytes::Bytes;
 use dq_core::{Error, ErrorKind, Result};
 use futures_util::{FutureExt, StreamExt};
 use lapin::message::Delivery;
-use lapin::options::{BasicAckOptions, BasicConsumeOptions, BasicQosOptions};
-use lapin::types::{AMQPValue, FieldTable};
+use lapin::options::{BasicAckOptions, BasicQosOptions};
 use lapin::{Channel, Consumer};
 
-use super::command::{Command, Entry, decode};
-use super::replica::{Applied, Replica, Reply};
-use super::room::Room;
-use super::window::Window;
-use super::{At, Shared, State, append, compact, start};
-use crate::error::{Effect, of_call};
+use super::cache::MessageCache;
+use super::command::{Barrier, CommandReply};
+use super::pending::AppliedAt;
+use super::replica::{Applied, Replica};
+use super::retention::Retention;
+use super::shared::{LogShared, LogState};
+use super::start::find_snapshot;
+use super::stream::{READ, StreamStart, consume, offset_of, read_error};
+use super::wire::{self, Command, Entry};
+use crate::error::Effect;
 
-/// Messages that the broker sends before those before them are acknowledged.
+/// Messages that the broker delivers before earlier ones are acknowledged.
 const PREFETCH: u16 = 256;
-/// Messages that are applied and acknowledged at once.
+/// Most messages that are applied and acknowledged together.
 const BATCH: usize = 64;
-/// What was read last is there again after this long, or the log is not the one that it was.
-const ABSENT: Duration = Duration::from_secs(3);
-/// A node on which so many attempts to read have failed is left for another: it may have no replica of the
-/// log, or one that does not come up.
-const LEFT_AFTER: usize = 20;
-/// Between two attempts to read.
+/// How long to wait for the message at a given offset, and for the broker's answer to another request.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
+/// The node is left after this many failed attempts to read: it may have no replica of the stream, or one
+/// that does not start.
+const ATTEMPTS_PER_NODE: usize = 20;
+/// Pause between attempts.
 const PAUSE: Duration = Duration::from_millis(100);
-/// The broker says with each message of a stream where it stands.
-const OFFSET: &str = "x-stream-offset";
 
-/// Reads until it is dropped, or until there is something that cannot be read.
-pub(super) async fn run(shared: Arc<Shared>) {
-    let mut begun = false;
-    let mut failed = 0;
-    let mut trusting = true;
+/// Reads until it is dropped, or until the log holds something that cannot be read.
+pub(super) async fn run(shared: Arc<LogShared>) {
+    let mut is_retry = false;
+    let mut failures = 0;
+    let mut use_hints = true;
     loop {
-        if std::mem::replace(&mut begun, true) {
+        if std::mem::replace(&mut is_retry, true) {
             shared.clock.sleep(PAUSE).await;
-            // Whoever deleted the log, or came back with an empty disk, may have left nothing.
-            if let Err(error) = shared.topology.restore().await {
-                tracing::debug!(%error, "the log cannot be declared now");
-                shared.note(error);
+            // The log may have been deleted, or the broker may be back with an empty disk.
+            if !shared.redeclare().await {
                 continue;
             }
         }
-        match read(&shared, trusting).await {
+        match read(&shared, use_hints).await {
             Ok(ended) => {
-                tracing::debug!(?ended, "reading the log begins anew");
-                failed = 0;
-                trusting = ended != Ended::Misled;
+                tracing::debug!(?ended, "reading the log starts again");
+                failures = 0;
+                use_hints = ended != ReadEnd::WrongHint;
             }
-            Err(Failure::Contents(error)) => {
-                shared.break_off(error);
+            Err(ReadFailure::Contents(error)) => {
+                shared.fail(error);
                 return;
             }
-            Err(Failure::Broker(error)) => {
+            Err(ReadFailure::Broker(error)) => {
                 tracing::debug!(%error, "the log cannot be read now");
-                shared.note(error);
-                failed = if shared.consume.failure().is_none() { failed + 1 } else { 0 };
-                if failed == LEFT_AFTER {
-                    failed = 0;
-                    append::leave(&shared);
+                shared.record_error(error);
+                failures = if shared.consume.failure().is_none() { failures + 1 } else { 0 };
+                if failures == ATTEMPTS_PER_NODE {
+                    failures = 0;
+                    shared.switch_node();
                 }
             }
         }
     }
 }
 
-/// Why reading begins anew.
+/// Why reading starts again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ended {
-    /// The channel did.
-    Cut,
-    /// The log is not the one that was read.
-    Replaced,
-    /// It was begun where no whole copy is.
-    Misled,
+enum ReadEnd {
+    ChannelClosed,
+    /// The log is not the one that was read before, or has lost messages.
+    LogReplaced,
+    /// There was no complete snapshot where a message said.
+    WrongHint,
 }
 
 /// Why reading failed.
-enum Failure {
-    /// The broker said so, or said nothing. Whatever it is, it may be over when it is asked again.
+enum ReadFailure {
+    /// The broker refused or did not answer: retried, whatever the kind.
     Broker(Error),
-    /// What is in the log.
+    /// The log holds something that cannot be read.
     Contents(Error),
 }
 
-impl From<Error> for Failure {
+impl From<Error> for ReadFailure {
     fn from(error: Error) -> Self {
         Self::Broker(error)
     }
 }
 
-/// Reads on one channel, for as long as it lasts. What others say of where to begin is heeded only if
-/// `trusting`.
-async fn read(shared: &Arc<Shared>, trusting: bool) -> Result<Ended, Failure> {
-    let last = last(shared);
-    let told = match &last {
-        None if trusting => start::find(shared).await?,
+/// Reads on one channel until it is closed. Starts at the message that was read last, else at a snapshot if
+/// `use_hints`, else at the first message.
+async fn read(shared: &Arc<LogShared>, use_hints: bool) -> Result<ReadEnd, ReadFailure> {
+    let last = last_read(shared);
+    let hint = match &last {
+        None if use_hints => find_snapshot(shared).await?,
         _ => None,
     };
-    let from = match (&last, told) {
-        (Some((offset, _)), _) => Start::Offset(*offset),
-        (None, Some(told)) => Start::Offset(told.since),
-        (None, None) => Start::Oldest,
+    let start = match (&last, hint) {
+        (Some((offset, _)), _) => StreamStart::Offset(*offset),
+        (None, Some(hint)) => StreamStart::Offset(hint.begin),
+        (None, None) => StreamStart::First,
     };
-    let (channel, mut consumer) = attach(shared, from, PREFETCH).await?;
+    let (channel, mut consumer) = consume(shared, start, PREFETCH).await?;
     let mut first = None;
     if let Some(last) = &last {
-        first = same(shared, &channel, last, &mut consumer).await?;
+        first = read_again(shared, &channel, last, &mut consumer).await?;
         if first.is_none() {
-            begin_anew(shared);
-            return Ok(Ended::Replaced);
+            reset(shared);
+            return Ok(ReadEnd::LogReplaced);
         }
     }
     loop {
@@ -123,10 +121,10 @@ async fn read(shared: &Arc<Shared>, trusting: bool) -> Result<Ended, Failure> {
             Some(first) => Some(Ok(first)),
             None => tokio::select! {
                 delivery = consumer.next() => delivery,
-                () = shared.stuck.notified() => None,
+                () = shared.reader_stuck.notified() => None,
             },
         };
-        let Some(delivery) = delivery else { return Ok(Ended::Cut) };
+        let Some(delivery) = delivery else { return Ok(ReadEnd::ChannelClosed) };
         let mut batch = vec![delivery];
         while batch.len() < BATCH {
             match consumer.next().now_or_never() {
@@ -134,207 +132,153 @@ async fn read(shared: &Arc<Shared>, trusting: bool) -> Result<Ended, Failure> {
                 _ => break,
             }
         }
-        let mut last = None;
+        let mut last_tag = None;
         let mut messages = Vec::with_capacity(batch.len());
         for delivery in batch {
-            let delivery = delivery.map_err(|error| {
-                of_call("read the log", Effect::None, shared.consume.server(), &error)
-            })?;
-            last = Some(delivery.delivery_tag);
-            let offset = offset_of(&delivery).map_err(Failure::Contents)?;
+            let delivery = delivery.map_err(|error| read_error(shared, &error))?;
+            last_tag = Some(delivery.delivery_tag);
+            let offset = offset_of(&delivery).map_err(ReadFailure::Contents)?;
             messages.push((offset, Bytes::from(delivery.data)));
         }
-        if jumps(shared, &messages) && !reaches_back(shared).await? {
-            tracing::warn!("the log was cut faster than it was read; it is read anew");
-            begin_anew(shared);
-            return Ok(Ended::Replaced);
+        if has_gap(shared, &messages) && !next_is_retained(shared).await? {
+            tracing::warn!(
+                "the broker deleted messages before they were read; the log is replayed"
+            );
+            reset(shared);
+            return Ok(ReadEnd::LogReplaced);
         }
-        apply_all(shared, messages).map_err(Failure::Contents)?;
-        if told.is_some_and(|told| is_lost_after(shared, told.by)) {
-            tracing::warn!("the newest copy in the log is not whole; all of the log is read");
-            begin_anew(shared);
-            return Ok(Ended::Misled);
+        apply_all(shared, messages).map_err(ReadFailure::Contents)?;
+        if hint.is_some_and(|hint| is_unknown_after(shared, hint.announced_at)) {
+            tracing::warn!(
+                "the newest snapshot in the log is incomplete; all of the log is replayed"
+            );
+            reset(shared);
+            return Ok(ReadEnd::WrongHint);
         }
-        if let Some(tag) = last {
-            channel.basic_ack(tag, BasicAckOptions { multiple: true }).await.map_err(|error| {
-                of_call("read the log", Effect::None, shared.consume.server(), &error)
-            })?;
+        if let Some(tag) = last_tag {
+            let acked = channel.basic_ack(tag, BasicAckOptions { multiple: true }).await;
+            acked.map_err(|error| read_error(shared, &error))?;
         }
     }
 }
 
-/// Whether all up to this message was read, and still no state is known.
-fn is_lost_after(shared: &Shared, offset: u64) -> bool {
+/// Whether all messages up to this offset have been read and the state is still unknown.
+fn is_unknown_after(shared: &LogShared, offset: u64) -> bool {
     let state = shared.state();
-    state.next_offset.is_some_and(|next| next > offset) && !state.replica.is_founded()
+    state.next_offset.is_some_and(|next| next > offset) && !state.replica.is_ready()
 }
 
-/// Whether offsets are left out between these messages and those before. The broker leaves some out for
-/// notes of its own; but it also jumps over what it has cut off before a slow reader.
-fn jumps(shared: &Shared, messages: &[(u64, Bytes)]) -> bool {
+/// Whether offsets are missing before or between these messages. The broker uses some for records of its own,
+/// but it also skips those that it has deleted.
+fn has_gap(shared: &LogShared, messages: &[(u64, Bytes)]) -> bool {
     let mut next = shared.state().next_offset;
     messages.iter().any(|(offset, _)| {
-        let jumps = next.is_some_and(|next| *offset > next);
+        let is_gap = next.is_some_and(|next| *offset > next);
         next = Some(offset + 1);
-        jumps
+        is_gap
     })
 }
 
-/// Whether the log begins before what is to be read next.
-async fn reaches_back(shared: &Shared) -> Result<bool> {
+/// Whether the oldest message of the log is not after the one to be read next.
+async fn next_is_retained(shared: &LogShared) -> Result<bool> {
     let next = shared.state().next_offset;
-    let (_channel, mut consumer) = attach(shared, Start::Oldest, 1).await?;
+    let (_channel, mut consumer) = consume(shared, StreamStart::First, 1).await?;
     match tokio::time::timeout(shared.settings.response_timeout, consumer.next()).await {
         Ok(Some(Ok(oldest))) => {
             let oldest = offset_of(&oldest)?;
             Ok(next.is_none_or(|next| oldest <= next))
         }
-        Ok(Some(Err(error))) => {
-            Err(of_call("read the log", Effect::None, shared.consume.server(), &error))
-        }
-        Ok(None) | Err(_) => Err(shared.unanswered("read the log", Effect::None)),
+        Ok(Some(Err(error))) => Err(read_error(shared, &error)),
+        Ok(None) | Err(_) => Err(shared.timeout_error(READ, Effect::None)),
     }
 }
 
-/// The message that was read last, and where.
-fn last(shared: &Shared) -> Option<(u64, Bytes)> {
+/// The message that was read last, and its offset.
+fn last_read(shared: &LogShared) -> Option<(u64, Bytes)> {
     let state = shared.state();
     state.next_offset?;
-    state.window.last()
+    state.cache.last()
 }
 
-/// The message that was read last, if it comes first again, so that nothing is missing since. If the log
-/// was cut or deleted meanwhile, or has lost its end with a disk, something else comes, or nothing at all:
-/// the broker waits for what we asked for.
-async fn same(
-    shared: &Shared,
+/// Reads the last message again, to verify that nothing is missing after it. `None` if the log has another
+/// message there or has lost its end: then the broker waits for that offset and delivers nothing.
+async fn read_again(
+    shared: &LogShared,
     channel: &Channel,
     (offset, message): &(u64, Bytes),
     consumer: &mut Consumer,
 ) -> Result<Option<Delivery>> {
-    let failed = |error: lapin::Error| {
-        of_call("read the log", Effect::None, shared.consume.server(), &error)
+    let failed = |error| read_error(shared, &error);
+    let cancelled = || {
+        Error::new(ErrorKind::Unavailable, "the broker cancelled the consumer of the log")
+            .operation(READ)
     };
-    let ended = || {
-        Error::new(ErrorKind::Unavailable, "the log was taken from us").operation("read the log")
-    };
-    let Ok(delivery) = tokio::time::timeout(ABSENT, consumer.next()).await else {
-        // A broker that answers nothing at all tells nothing of the log.
-        let asked = channel.basic_qos(PREFETCH, BasicQosOptions::default());
-        match tokio::time::timeout(ABSENT, asked).await {
+    let Ok(delivery) = tokio::time::timeout(PROBE_TIMEOUT, consumer.next()).await else {
+        // Only if the broker answers another request, the message is really missing.
+        let probe = channel.basic_qos(PREFETCH, BasicQosOptions::default());
+        match tokio::time::timeout(PROBE_TIMEOUT, probe).await {
             Ok(answer) => answer.map_err(failed)?,
-            Err(_) => return Err(shared.unanswered("read the log", Effect::None)),
+            Err(_) => return Err(shared.timeout_error(READ, Effect::None)),
         }
-        tracing::warn!(offset, "the log has lost what was read last; it is read anew");
+        tracing::warn!(offset, "the log has lost the message that was read last; it is replayed");
         return Ok(None);
     };
-    let delivery = delivery.ok_or_else(ended)?.map_err(failed)?;
+    let delivery = delivery.ok_or_else(cancelled)?.map_err(failed)?;
     if (offset_of(&delivery)?, &delivery.data[..]) == (*offset, &message[..]) {
         return Ok(Some(delivery));
     }
-    tracing::warn!(offset, "the log was cut or deleted; it is read anew");
+    tracing::warn!(offset, "the log was truncated or deleted; it is replayed");
     Ok(None)
 }
 
-/// Forgets all that was read. Whoever waits for jobs looks again once the new state is known.
-fn begin_anew(shared: &Arc<Shared>) {
+/// Forgets all that was read. Wakes all listeners once the new state is known.
+fn reset(shared: &Arc<LogShared>) {
     {
         let mut state = shared.state();
         state.next_offset = None;
-        state.replica = Replica::unfounded();
-        state.window = Window::default();
-        state.room = Room::unread(shared.settings.size);
+        state.replica = Replica::unread();
+        state.cache = MessageCache::default();
+        state.retention = Retention::unread(shared.settings.size);
     }
     shared.caught_up.store(false, Ordering::Relaxed);
     let shared = Arc::clone(shared);
     tokio::spawn(async move {
-        let known = async {
-            let look = || shared.call("read the log", Effect::None, Command::Look, |_, _, _| ());
-            while look().await.is_err() {
+        let caught_up = async {
+            while shared.call(READ, Effect::None, Barrier, |_, (), _| ()).await.is_err() {
                 shared.clock.sleep(PAUSE).await;
             }
         };
-        if shared.stop.run_until_cancelled(known).await.is_some() {
+        if shared.stop.run_until_cancelled(caught_up).await.is_some() {
             shared.listeners.wake_all(shared.clock.now());
         }
     });
 }
 
-/// Where to begin to read.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Start {
-    Offset(u64),
-    /// The oldest message that there is.
-    Oldest,
-    /// The newest message, or one not long before it.
-    Newest,
-}
-
-/// A consumer from there on.
-pub(super) async fn attach(
-    shared: &Shared,
-    from: Start,
-    prefetch: u16,
-) -> Result<(Channel, Consumer)> {
-    let failed = |error: lapin::Error| {
-        of_call("read the log", Effect::None, shared.consume.server(), &error)
-    };
-    let channel = shared.consume.channel("read the log").await?;
-    channel.basic_qos(prefetch, BasicQosOptions::default()).await.map_err(failed)?;
-    let from = match from {
-        Start::Offset(offset) => AMQPValue::LongLongInt(i64::try_from(offset).unwrap_or(i64::MAX)),
-        Start::Oldest => AMQPValue::LongString("first".into()),
-        Start::Newest => AMQPValue::LongString("last".into()),
-    };
-    let mut arguments = FieldTable::default();
-    arguments.insert(OFFSET.into(), from);
-    let consumer = channel
-        .basic_consume(
-            shared.topology.names().log(),
-            "".into(),
-            BasicConsumeOptions::default(),
-            arguments,
-        )
-        .await
-        .map_err(failed)?;
-    Ok((channel, consumer))
-}
-
-pub(super) fn offset_of(delivery: &Delivery) -> Result<u64> {
-    let headers = delivery.properties.headers().as_ref();
-    match headers.and_then(|headers| headers.inner().get(OFFSET)) {
-        Some(AMQPValue::LongLongInt(offset)) if *offset >= 0 => Ok(offset.unsigned_abs()),
-        _ => Err(Error::new(ErrorKind::Incompatible, "the log is not a stream")
-            .remedy("delete the queue of that name, or choose another `prefix`")
-            .operation("read the log")),
-    }
-}
-
-/// Applies messages in order.
-fn apply_all(shared: &Arc<Shared>, messages: Vec<(u64, Bytes)>) -> Result<()> {
+/// Applies messages in order, and wakes the listeners of queues whose next due time is now earlier.
+fn apply_all(shared: &LogShared, messages: Vec<(u64, Bytes)>) -> Result<()> {
     let earlier = {
         let mut state = shared.state();
         for (offset, message) in messages {
             if state.next_offset.is_some_and(|next| offset < next) {
-                // What was read last comes once more when reading begins again.
+                // The last message is read again when reading starts again.
                 continue;
             }
             if state.next_offset.is_none() {
                 state.replica = Replica::starting_at(offset);
-                state.room = Room::new(shared.settings.size, offset);
+                state.retention = Retention::starting_at(shared.settings.size, offset);
             }
-            let entries = decode(&message)?.entries;
-            state.room.read(message.len() as u64);
-            state.window.push(offset, message);
+            let entries = wire::decode(&message)?.entries;
+            state.retention.add_message(message.len() as u64);
+            state.cache.push(offset, message);
             state.next_offset = Some(offset + 1);
             for (index, entry) in entries.into_iter().enumerate() {
-                let weight = append::weight(&entry.command) as u64;
-                state.room.note(offset, &entry.command, weight, shared.clock.now());
+                let size = entry.command.approx_size() as u64;
+                state.retention.observe(offset, &entry.command, size, shared.clock.now());
                 apply(shared, &mut state, offset, index as u32, entry);
             }
-            shared.read.fetch_add(1, Ordering::Relaxed);
+            shared.messages_read.fetch_add(1, Ordering::Relaxed);
         }
-        if state.replica.is_founded() { state.replica.machine().take_hints() } else { Vec::new() }
+        if state.replica.is_ready() { state.replica.machine().take_earlier() } else { Vec::new() }
     };
     for (queue, due) in earlier {
         shared.listeners.wake(&queue, due);
@@ -342,56 +286,57 @@ fn apply_all(shared: &Arc<Shared>, messages: Vec<(u64, Bytes)>) -> Result<()> {
     Ok(())
 }
 
-fn apply(shared: &Arc<Shared>, state: &mut State, offset: u64, index: u32, entry: Entry) {
-    let (number, now) = (entry.number, entry.at);
-    let own = entry.origin == state.origin;
-    let looks = matches!(entry.command, Command::Look);
+fn apply(shared: &LogShared, state: &mut LogState, offset: u64, index: u32, entry: Entry) {
+    let (sequence, now) = (entry.sequence, entry.at);
+    let is_own = entry.producer_id == state.producer_id;
+    let is_barrier = matches!(entry.command, Command::Barrier);
     match state.replica.apply(offset, index, entry) {
-        Applied::Reply(reply) => {
-            if own {
-                let begins = state.room.is_begun(offset);
-                answer(shared, state, number, Some(reply), At { offset, now, begins });
-                if state.wants_copy(shared.clock.now()) {
-                    compact::start(shared);
-                }
+        Applied::Reply(reply) if is_own => {
+            let begins_snapshot = state.retention.is_in_progress(offset);
+            let at = AppliedAt { offset, now, begins_snapshot };
+            complete(shared, state, sequence, Some(reply), at);
+            if state.wants_snapshot(shared.clock.now()) {
+                shared.snapshot_due.notify_one();
             }
         }
-        Applied::Again => {
-            // It may have counted before the copy that the state was founded on. Then the answer is
-            // lost, but for a mere look.
-            if own {
-                let at = At { offset, now, begins: false };
-                answer(shared, state, number, looks.then_some(Reply::Seen), at);
-            }
+        Applied::Duplicate if is_own => {
+            // If the call still waits, the entry took effect before the snapshot from which the replica was
+            // restored. Its reply is lost, unless it is that of a barrier.
+            let at = AppliedAt { offset, now, begins_snapshot: false };
+            let reply = is_barrier.then_some(CommandReply::Done);
+            complete(shared, state, sequence, reply, at);
         }
-        Applied::Gap { last } => {
-            if own {
-                // What is missing is not among what can be written again: the log has lost its end.
-                let first = state.sent.front().map_or(number, |sent| sent.number);
-                state.forgotten |= first > last + 1;
-                shared.again.notify_one();
-            }
+        Applied::Gap { last } if is_own => {
+            let first = state.sent.front().map_or(sequence, |sent| sent.sequence);
+            // Entries before the first that can be sent again are missing: the log has lost its end.
+            state.sequence_lost |= first > last + 1;
+            shared.resend.notify_one();
         }
-        Applied::Later => {
-            for (offset, index, entry) in state.replica.found() {
+        Applied::Reply(_) | Applied::Duplicate | Applied::Gap { .. } => {}
+        Applied::Deferred => {
+            for (offset, index, entry) in state.replica.restore() {
                 apply(shared, state, offset, index, entry);
             }
         }
     }
 }
 
-/// Answers the call with this number, if it waits; without a reply, its waiter is dropped.
-fn answer(shared: &Shared, state: &mut State, number: u64, reply: Option<Reply>, at: At) {
-    if state.sent.front().is_none_or(|sent| sent.number != number) {
+/// Completes the oldest sent call if it has this sequence number. Without a reply, its waiter is dropped.
+fn complete(
+    shared: &LogShared,
+    state: &mut LogState,
+    sequence: u64,
+    reply: Option<CommandReply>,
+    at: AppliedAt,
+) {
+    if state.sent.front().is_none_or(|sent| sent.sequence != sequence) {
         return;
     }
-    let sent = state.sent.pop_front();
-    state.waiting_bytes -= sent.as_ref().map_or(0, |sent| sent.call.weight);
-    if reply.is_some() {
+    let Some(sent) = state.sent.pop_front() else { return };
+    state.pending_bytes -= sent.call.size;
+    if let Some(reply) = reply {
         shared.caught_up.store(true, Ordering::Relaxed);
-        shared.troubles().take();
-    }
-    if let (Some(sent), Some(reply)) = (sent, reply) {
-        sent.call.waiter.answer(&mut state.replica, reply, at);
+        shared.clear_error();
+        sent.call.waiter.deliver(&mut state.replica, reply, at);
     }
 }

@@ -1,4 +1,4 @@
-//! Replicas that read the same log are equal, whatever was written twice or lost on the way.
+//! Replicas that read the same log are equal, whatever was duplicated or lost on the way to it.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -11,26 +11,26 @@ use dq_core::{
 };
 use proptest::prelude::*;
 
-use super::command::{Claiming, Entry, Naming, Piece, Settling};
-use super::compact::pieces;
-use super::fetch::job;
-use super::replica::Applied;
-use super::room::Room;
-use super::{Command, Place, Replica, Reply};
+use super::command::CommandReply;
+use super::position::LogPosition;
+use super::replica::{Applied, Replica};
+use super::retention::Retention;
+use super::snapshot::job_parts;
+use super::wire::{self, Command, Entry, SnapshotPart};
 
-const ORIGINS: u64 = 3;
+const PRODUCERS: u64 = 3;
 
-/// What one of the writers does next.
+/// What one of the producers does next.
 #[derive(Debug, Clone)]
 enum Step {
-    /// Writes a call.
-    Write(Call),
-    /// Writes a call that is lost on its way.
+    /// Appends a call.
+    Append(Call),
+    /// Sends a call that is lost.
     Lose(Call),
-    /// Writes again what did not count so far, and some of what did.
-    Rewrite { counted: u8 },
-    /// Begins to copy the state, or writes one more piece of the copy.
-    Copy,
+    /// Appends again the entries that had no effect so far, and some of those that had.
+    Resend { applied: u8 },
+    /// Begins a snapshot, or appends its next part.
+    Snapshot,
 }
 
 #[derive(Debug, Clone)]
@@ -39,7 +39,7 @@ enum Call {
     Cancel { id: u8, queue: u8 },
     Claim { queue: u8, limit: usize },
     Settle { verdict: u8 },
-    Operate { queue: u8, what: u8 },
+    Operate { queue: u8, operation: u8 },
 }
 
 fn call() -> impl Strategy<Value = Call> {
@@ -50,16 +50,16 @@ fn call() -> impl Strategy<Value = Call> {
         1 => (0..40u8, 0..2u8).prop_map(|(id, queue)| Call::Cancel { id, queue }),
         2 => (0..2u8, 1..6usize).prop_map(|(queue, limit)| Call::Claim { queue, limit }),
         2 => (0..5u8).prop_map(|verdict| Call::Settle { verdict }),
-        1 => (0..2u8, 0..4u8).prop_map(|(queue, what)| Call::Operate { queue, what }),
+        1 => (0..2u8, 0..4u8).prop_map(|(queue, operation)| Call::Operate { queue, operation }),
     ]
 }
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        10 => call().prop_map(Step::Write),
+        10 => call().prop_map(Step::Append),
         1 => call().prop_map(Step::Lose),
-        2 => (0..8u8).prop_map(|counted| Step::Rewrite { counted }),
-        3 => Just(Step::Copy),
+        2 => (0..8u8).prop_map(|applied| Step::Resend { applied }),
+        3 => Just(Step::Snapshot),
     ]
 }
 
@@ -71,34 +71,34 @@ fn id(number: u8) -> JobId {
     JobId::from_bytes([number; 16])
 }
 
-/// A log, with those who write it.
-struct World {
+/// A log and its producers.
+struct Simulation {
     log: Vec<Vec<Entry>>,
-    /// One that reads along, and what it knows of copies.
+    /// Applies each message as it is appended.
     replica: Replica,
-    room: Room,
-    /// Those that counted.
-    counted: Vec<Entry>,
-    /// All entries of each writer.
-    written: HashMap<u64, Vec<Entry>>,
-    /// What each copy lacks.
-    copying: HashMap<u64, VecDeque<Piece>>,
-    /// Where copies that are whole were begun.
-    whole: Vec<u64>,
+    retention: Retention,
+    /// Entries that took effect.
+    applied: Vec<Entry>,
+    /// All entries of each producer.
+    sent: HashMap<u64, Vec<Entry>>,
+    /// By producer: the parts of its snapshot that are still to be appended.
+    missing_parts: HashMap<u64, VecDeque<SnapshotPart>>,
+    /// Offsets at which complete snapshots begin.
+    snapshots: Vec<u64>,
     leases: Vec<Lease>,
     now: i64,
 }
 
-impl World {
+impl Simulation {
     fn new() -> Self {
         Self {
             log: Vec::new(),
             replica: Replica::starting_at(0),
-            room: Room::new(u64::MAX, 0),
-            counted: Vec::new(),
-            written: HashMap::new(),
-            copying: HashMap::new(),
-            whole: Vec::new(),
+            retention: Retention::starting_at(u64::MAX, 0),
+            applied: Vec::new(),
+            sent: HashMap::new(),
+            missing_parts: HashMap::new(),
+            snapshots: Vec::new(),
             leases: Vec::new(),
             now: 0,
         }
@@ -107,32 +107,24 @@ impl World {
     fn command(&mut self, call: &Call) -> Command {
         match *call {
             Call::Schedule { id: number, queue: of, key, delay } => {
-                let job = NewJob {
-                    id: id(number),
-                    queue: queue(of),
-                    key: key.map(|key| JobKey::new(key.to_string()).unwrap()),
-                    on_conflict: if delay % 2 == 0 {
-                        OnConflict::Keep
-                    } else {
-                        OnConflict::Replace
-                    },
-                    due: Due::After(Duration::from_millis(delay)),
-                    payload: Bytes::from(format!("{number} at {}", self.now)),
-                    headers: Headers::new(),
-                    max_attempts: None,
-                };
+                let due = Due::After(Duration::from_millis(delay));
+                let payload = format!("{number} at {}", self.now);
+                let mut job = NewJob::new(id(number), queue(of), due, payload.into());
+                job.key = key.map(|key| JobKey::new(key.to_string()).unwrap());
+                job.on_conflict =
+                    if delay % 2 == 0 { OnConflict::Keep } else { OnConflict::Replace };
                 Command::Schedule(vec![job.into()])
             }
             Call::Cancel { id: number, queue: of } => {
-                Command::Cancel(vec![Naming::from(&JobRef::new(queue(of), id(number)))])
+                Command::Cancel(vec![(&JobRef::new(queue(of), id(number))).into()])
             }
             Call::Claim { queue: of, limit } => {
                 let lease_for = Duration::from_millis(1_000);
                 let wants = [Want { queue: queue(of), max: limit, lease_for }];
-                Command::Claim(Claiming::new(&wants, limit, (0..20).map(id).collect()))
+                Command::Claim(wire::Claim::new(&wants, limit, (0..20).map(id).collect()))
             }
             Call::Settle { verdict } => {
-                let Some(lease) = self.leases.pop() else { return Command::Look };
+                let Some(lease) = self.leases.pop() else { return Command::Barrier };
                 let verdict = match verdict {
                     0 => Verdict::Done,
                     1 => Verdict::Retry(Due::NOW),
@@ -143,133 +135,136 @@ impl World {
                         failed: true,
                     },
                 };
-                Command::Settle(vec![Settling::try_from(&Settlement { lease, verdict }).unwrap()])
+                let settlement = wire::Settlement::try_from(&Settlement { lease, verdict });
+                Command::Settle(vec![settlement.unwrap()])
             }
-            Call::Operate { queue: of, what } => {
-                let operate = match what {
-                    0 => OwnedOperation::Pause,
-                    1 => OwnedOperation::Resume,
-                    2 => OwnedOperation::Replay { jobs: None, due: Due::NOW },
-                    _ => OwnedOperation::Remove { jobs: None },
+            Call::Operate { queue: of, operation } => {
+                let operation = match operation {
+                    0 => Operate::Pause,
+                    1 => Operate::Resume,
+                    2 => Operate::Replay { jobs: None, due: Due::NOW },
+                    _ => Operate::Remove { jobs: None },
                 };
-                Command::Operate(queue(of), operate.into())
+                Command::Operate(queue(of), operation.into())
             }
         }
     }
 
-    /// The next entry of this writer.
-    fn entry(&mut self, origin: u64, command: Command) -> Entry {
-        // Their clocks differ.
-        let at = Timestamp::from_millis(self.now + 300 * origin as i64);
-        let written = self.written.entry(origin).or_default();
-        let entry = Entry { origin, number: written.len() as u64 + 1, at, command };
-        written.push(entry.clone());
+    /// The next entry of this producer.
+    fn entry(&mut self, producer_id: u64, command: Command) -> Entry {
+        // Clocks of producers differ.
+        let at = Timestamp::from_millis(self.now + 300 * producer_id as i64);
+        let sent = self.sent.entry(producer_id).or_default();
+        let entry = Entry { producer_id, sequence: sent.len() as u64 + 1, at, command };
+        sent.push(entry.clone());
         entry
     }
 
-    /// Puts a message into the log.
     fn append(&mut self, message: Vec<Entry>) {
         let offset = self.log.len() as u64;
         self.log.push(message.clone());
         for (index, entry) in message.into_iter().enumerate() {
-            self.room.note(offset, &entry.command, 0, Timestamp::from_millis(self.now));
+            self.retention.observe(offset, &entry.command, 0, Timestamp::from_millis(self.now));
             let Applied::Reply(reply) = self.replica.apply(offset, index as u32, entry.clone())
             else {
                 continue;
             };
-            if let Reply::Claimed(claimed) = reply {
+            if let CommandReply::Claimed(claimed) = reply {
                 self.leases.extend(claimed.jobs.iter().map(|leased| leased.lease()));
             }
             match entry.command {
-                Command::Copy(Piece::Begin) => self.copying_begins(entry.origin, offset),
-                Command::Copy(Piece::End { begin, .. }) => self.whole.push(begin),
+                Command::Snapshot(SnapshotPart::Begin) => {
+                    self.begin_snapshot(entry.producer_id, offset);
+                }
+                Command::Snapshot(SnapshotPart::End { begin, .. }) => self.snapshots.push(begin),
                 _ => {}
             }
-            self.counted.push(entry);
+            self.applied.push(entry);
         }
     }
 
-    fn copying_begins(&mut self, origin: u64, begin: u64) {
-        let (frame, jobs) = self.replica.copy(begin);
-        let payloads = jobs
-            .iter()
-            .map(|standing| (standing.job.id, (payload(&self.log, &standing.job), Headers::new())));
+    fn begin_snapshot(&mut self, producer_id: u64, begin: u64) {
+        let (header, jobs) = self.replica.snapshot(begin);
+        let payloads =
+            jobs.iter().map(|job| (job.job.id, (payload(&self.log, &job.job), Headers::new())));
         let payloads = payloads.collect();
         let count = jobs.len() as u64;
-        let mut todo = VecDeque::from([frame]);
-        // A job each.
-        for piece in pieces(begin, jobs, payloads) {
-            let Piece::Jobs(begin, jobs) = piece else { panic!("{piece:?}") };
-            todo.extend(jobs.into_iter().map(|job| Piece::Jobs(begin, vec![job])));
+        let mut parts = VecDeque::from([header]);
+        // One job per part.
+        for part in job_parts(begin, jobs, payloads) {
+            let SnapshotPart::Jobs(begin, jobs) = part else { panic!("{part:?}") };
+            parts.extend(jobs.into_iter().map(|job| SnapshotPart::Jobs(begin, vec![job])));
         }
-        todo.push_back(Piece::End { begin, jobs: count });
-        self.copying.insert(origin, todo);
+        parts.push_back(SnapshotPart::End { begin, jobs: count });
+        self.missing_parts.insert(producer_id, parts);
     }
 
-    fn rewrite(&mut self, origin: u64, counted: u8) {
-        let done = self.replica.origins.get(&origin).map_or(0, |(number, _)| *number as usize);
-        let from = done.saturating_sub(counted.into());
-        let Some(written) = self.written.get(&origin) else { return };
-        let again = written[from..].to_vec();
+    fn resend(&mut self, producer_id: u64, applied: u8) {
+        let last = self.replica.producers().last_sequence(producer_id) as usize;
+        let from = last.saturating_sub(applied.into());
+        let Some(sent) = self.sent.get(&producer_id) else { return };
+        let again = sent[from..].to_vec();
         if !again.is_empty() {
             self.append(again);
         }
     }
 
-    fn step(&mut self, origin: u64, step: &Step) {
+    fn step(&mut self, producer_id: u64, step: &Step) {
         self.now += 50;
         match step {
-            Step::Write(call) => {
+            Step::Append(call) => {
                 let command = self.command(call);
-                let entry = self.entry(origin, command);
+                let entry = self.entry(producer_id, command);
                 self.append(vec![entry]);
             }
             Step::Lose(call) => {
                 let command = self.command(call);
-                self.entry(origin, command);
+                self.entry(producer_id, command);
             }
-            Step::Rewrite { counted } => self.rewrite(origin, *counted),
-            Step::Copy => {
-                // Whoever copies waits for each piece to count before it writes the next.
-                let done = self.replica.origins.get(&origin).map_or(0, |(number, _)| *number);
-                if self.written.get(&origin).is_some_and(|all| all.len() as u64 > done) {
-                    return self.rewrite(origin, 2);
+            Step::Resend { applied } => self.resend(producer_id, *applied),
+            Step::Snapshot => {
+                // The next part is sent after the one before has taken effect.
+                let last = self.replica.producers().last_sequence(producer_id);
+                if self.sent.get(&producer_id).is_some_and(|sent| sent.len() as u64 > last) {
+                    return self.resend(producer_id, 2);
                 }
-                let piece = self.copying.entry(origin).or_default().pop_front();
-                let entry = self.entry(origin, Command::Copy(piece.unwrap_or(Piece::Begin)));
+                let part = self.missing_parts.entry(producer_id).or_default().pop_front();
+                let part = part.unwrap_or(SnapshotPart::Begin);
+                let entry = self.entry(producer_id, Command::Snapshot(part));
                 self.append(vec![entry]);
             }
         }
     }
 }
 
-/// What stands where a job of a replica says that its payload is.
+/// The payload at the position that a job of a replica holds.
 fn payload(log: &[Vec<Entry>], of: &dq_core::Job) -> Bytes {
-    let place = Place::of(of);
-    let found = job(&log[place.offset as usize][place.entry as usize], place);
-    let found = found.unwrap_or_else(|| panic!("no payload at {place:?}"));
-    assert_eq!(found.id, of.id);
-    found.payload.clone()
+    let position = LogPosition::of(of);
+    let entry = &log[position.offset as usize][position.entry as usize];
+    let job = entry.command.job(position.job);
+    let job = job.unwrap_or_else(|| panic!("no payload at {position:?}"));
+    assert_eq!(job.id, of.id);
+    job.payload.clone()
 }
 
-/// All that can be told of a replica, with its payloads.
-fn contents(log: &[Vec<Entry>], replica: &Replica) -> MachineSnapshot {
-    let mut copy = replica.machine.snapshot();
-    for standing in &mut copy.jobs {
-        standing.job.payload = payload(log, &standing.job);
+/// The whole state of a replica, with payloads in place of their positions.
+fn contents(log: &[Vec<Entry>], replica: &mut Replica) -> MachineCopy {
+    let mut state = replica.machine().copy();
+    for job in &mut state.jobs {
+        job.job.payload = payload(log, &job.job);
     }
-    copy.jobs.sort_by_key(|standing| standing.job.id);
-    copy.queues.sort_by(|a, b| a.0.cmp(&b.0));
-    copy
+    state.jobs.sort_by_key(|job| job.job.id);
+    state.queues.sort_by(|a, b| a.0.cmp(&b.0));
+    state
 }
 
-/// Reads the log from there on.
+/// A replica that has read the log from this offset on.
 fn read_from(log: &[Vec<Entry>], first: usize) -> Replica {
     let mut replica = Replica::starting_at(first as u64);
     for (offset, message) in log.iter().enumerate().skip(first) {
         for (index, entry) in message.iter().enumerate() {
-            if let Applied::Later = replica.apply(offset as u64, index as u32, entry.clone()) {
-                for (offset, index, entry) in replica.found() {
+            if let Applied::Deferred = replica.apply(offset as u64, index as u32, entry.clone()) {
+                for (offset, index, entry) in replica.restore() {
                     replica.apply(offset, index, entry);
                 }
             }
@@ -282,43 +277,47 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_replica_is_what_the_entries_that_count_make_it(
-        steps in proptest::collection::vec((1..=ORIGINS, step()), 1..120)
+    fn replicas_are_equal_wherever_they_start_to_read(
+        steps in proptest::collection::vec((1..=PRODUCERS, step()), 1..120)
     ) {
-        let mut world = World::new();
-        for (origin, step) in &steps {
-            world.step(*origin, step);
+        let mut simulation = Simulation::new();
+        for (producer_id, step) in &steps {
+            simulation.step(*producer_id, step);
         }
-        (1..=ORIGINS).for_each(|origin| world.rewrite(origin, 3));
-        let World { log, replica, room, counted, written, whole, .. } = world;
-        let all = contents(&log, &replica);
+        (1..=PRODUCERS).for_each(|producer_id| simulation.resend(producer_id, 3));
+        let Simulation { log, mut replica, retention, applied, sent, snapshots, .. } = simulation;
+        let expected = contents(&log, &mut replica);
 
-        // Each call counts once, in order, and nothing else does.
-        for (origin, written) in &written {
-            let counted = counted.iter().filter(|entry| entry.origin == *origin);
-            let numbers: Vec<_> = counted.map(|entry| entry.number).collect();
-            prop_assert_eq!(&numbers, &(1..=written.len() as u64).collect::<Vec<_>>());
+        // Each entry takes effect once, in order.
+        for (producer_id, sent) in &sent {
+            let applied = applied.iter().filter(|entry| entry.producer_id == *producer_id);
+            let sequence: Vec<_> = applied.map(|entry| entry.sequence).collect();
+            prop_assert_eq!(&sequence, &(1..=sent.len() as u64).collect::<Vec<_>>());
         }
-        // Copies name offsets of the other log; they have no part in what the calls come to.
-        let is_copy = |entry: &Entry| matches!(entry.command, Command::Copy(_));
-        let clean = counted.into_iter().map(|entry| match is_copy(&entry) {
-            true => vec![Entry { command: Command::Renew(Vec::new()), ..entry }],
-            false => vec![entry],
+        // The applied entries alone give the same state. Snapshot parts do not change it, and hold offsets
+        // of the other log.
+        let clean = applied.into_iter().map(|entry| match &entry.command {
+            Command::Snapshot(_) => vec![Entry { command: Command::Renew(Vec::new()), ..entry }],
+            _ => vec![entry],
         });
         let clean: Vec<_> = clean.collect();
-        prop_assert_eq!(&contents(&clean, &read_from(&clean, 0)), &all);
+        prop_assert_eq!(&contents(&clean, &mut read_from(&clean, 0)), &expected);
 
-        let since = room.since().expect("it has read all");
-        prop_assert!(since == 0 || whole.contains(&since), "{} is no copy", since);
+        let replay_from = retention.replay_from().expect("the log was read from its beginning");
+        prop_assert!(
+            replay_from == 0 || snapshots.contains(&replay_from),
+            "no snapshot begins at {}", replay_from
+        );
 
         for first in 0..log.len() {
-            let reader = read_from(&log, first);
-            let known = first == 0 || whole.iter().any(|begin| *begin >= first as u64);
-            prop_assert_eq!(reader.is_founded(), known, "from {} on", first);
-            if known {
-                prop_assert_eq!(contents(&log, &reader), all.clone(), "from {} on", first);
-                prop_assert_eq!(&reader.origins, &replica.origins);
-                prop_assert_eq!(reader.epoch(), replica.epoch());
+            let mut reader = read_from(&log, first);
+            let is_ready = first == 0 || snapshots.iter().any(|begin| *begin >= first as u64);
+            prop_assert_eq!(reader.is_ready(), is_ready, "from offset {}", first);
+            if is_ready {
+                let state = contents(&log, &mut reader);
+                prop_assert_eq!(&state, &expected, "from offset {}", first);
+                prop_assert_eq!(reader.producers(), replica.producers());
+                prop_assert_eq!(reader.log_id(), replica.log_id());
             }
         }
     }

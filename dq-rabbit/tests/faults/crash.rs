@@ -1,4 +1,4 @@
-//! The broker is killed with SIGKILL while several clients are at work, and what they saw is judged.
+//! The broker is killed with SIGKILL under load, and the recorded history is checked.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,11 +8,10 @@ use dq_core::{Backend, Due, LeasedJob, NewJob, Settlement, SystemClock, Verdict}
 use dq_servers::RabbitMq;
 use dq_testkit::faults::Recorder;
 
-use crate::stand::{aside, by_id, claim_for, config_of, job, keyed, open, persist, until};
+use crate::fixture::{blocking, by_id, claim_for, config_for, job, keyed, open, retry, wait_until};
 
-/// One of several clients: hands in, takes back, claims and settles, whatever the server does.
-/// Each client makes its calls one after the other and repeats none: the judge knows what a lost
-/// answer may mean.
+/// Schedules, cancels, claims and settles until stopped. Calls are sequential and not repeated: the
+/// checker considers both outcomes of a call whose reply was lost.
 async fn client(number: usize, store: Arc<dyn Backend>, stop: Arc<AtomicBool>) {
     let name = ["a", "b"][number % 2];
     let mut round = 0;
@@ -42,11 +41,10 @@ async fn client(number: usize, store: Arc<dyn Backend>, stop: Arc<AtomicBool>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_acknowledged_is_lost_or_comes_again_over_kills() {
+async fn confirmed_changes_survive_kills_of_the_broker() {
     let server = Arc::new(RabbitMq::start());
-    let mut config = config_of(&server);
+    let mut config = config_for(&server);
     config.response_timeout = Duration::from_secs(3);
-    // Two processes, in one history.
     let clock = Arc::new(SystemClock);
     let recorder = Recorder::over(open(&config).await, clock);
     let store: Arc<dyn Backend> = Arc::clone(&recorder) as Arc<dyn Backend>;
@@ -57,16 +55,16 @@ async fn nothing_acknowledged_is_lost_or_comes_again_over_kills() {
     for pause in [1_500, 2_500] {
         tokio::time::sleep(Duration::from_millis(pause)).await;
         let server = Arc::clone(&server);
-        aside(move || {
+        blocking(move || {
             server.kill();
             server.restart();
         })
         .await;
-        persist(|| store.now()).await;
-        persist(|| store.stats(&[])).await;
+        retry(|| store.now()).await;
+        retry(|| store.stats(&[])).await;
     }
     tokio::time::sleep(Duration::from_millis(1_500)).await;
-    until("there is enough to judge", async || {
+    wait_until("the history is long enough", async || {
         let history = recorder.0.history();
         history.done() > 20 && history.events().len() > 200
     })
@@ -75,9 +73,9 @@ async fn nothing_acknowledged_is_lost_or_comes_again_over_kills() {
     for client in clients {
         client.await.expect("no client panics");
     }
-    persist(|| store.stats(&[])).await;
-    let breaches = persist(|| recorder.0.judge()).await;
-    let told: Vec<String> = breaches.iter().map(ToString::to_string).collect();
+    retry(|| store.stats(&[])).await;
+    let breaches = retry(|| recorder.0.judge()).await;
+    let texts: Vec<String> = breaches.iter().map(ToString::to_string).collect();
     let events = recorder.0.history().events().len();
-    assert!(told.is_empty(), "of {events} events:\n{}", told.join("\n"));
+    assert!(texts.is_empty(), "of {events} events:\n{}", texts.join("\n"));
 }

@@ -1,4 +1,4 @@
-//! A wire that can be cut between two bytes, and held up so that nothing passes and nothing is told.
+//! A TCP proxy that can cut connections at any byte, and pause them without closing.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,109 +11,109 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 /// More bytes than any test sends.
-const ENDLESS: u64 = u64::MAX / 2;
+const UNLIMITED: u64 = u64::MAX / 2;
 
-/// A port that leads to a server.
+/// A proxy of one server.
 #[derive(Debug)]
 pub(crate) struct Proxy {
     address: SocketAddr,
     server: String,
-    wires: Arc<Wires>,
+    controls: Arc<Controls>,
 }
 
 #[derive(Debug)]
-struct Wires {
-    /// How many bytes may still pass each way; whoever would pass more is cut there.
-    there: AtomicU64,
-    back: AtomicU64,
-    /// Nothing passes while this is so: to the server, and from it.
-    held_there: watch::Sender<bool>,
-    held_back: watch::Sender<bool>,
+struct Controls {
+    /// Bytes that may still pass in each direction; the connection that exceeds them is cut.
+    request_bytes: AtomicU64,
+    reply_bytes: AtomicU64,
+    /// Whether nothing passes in this direction.
+    requests_paused: watch::Sender<bool>,
+    replies_paused: watch::Sender<bool>,
 }
 
 impl Proxy {
     pub(crate) async fn to(server: String) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
-        let wires = Arc::new(Wires {
-            there: AtomicU64::new(ENDLESS),
-            back: AtomicU64::new(ENDLESS),
-            held_there: watch::Sender::new(false),
-            held_back: watch::Sender::new(false),
+        let controls = Arc::new(Controls {
+            request_bytes: AtomicU64::new(UNLIMITED),
+            reply_bytes: AtomicU64::new(UNLIMITED),
+            requests_paused: watch::Sender::new(false),
+            replies_paused: watch::Sender::new(false),
         });
-        let (shared, to) = (Arc::clone(&wires), server.clone());
+        let (shared, to) = (Arc::clone(&controls), server.clone());
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 if let Ok(server) = TcpStream::connect(&to).await {
-                    join(client, server, &shared);
+                    forward(client, server, &shared);
                 }
             }
         });
-        Self { address, server, wires }
+        Self { address, server, controls }
     }
 
-    /// The same URL by way of this port.
+    /// The URL of the server through this proxy.
     pub(crate) fn url(&self, url: &str) -> String {
         url.replace(&self.server, &self.address.to_string())
     }
 
-    /// After so many more bytes to the server, the connection that would carry them is cut.
+    /// Cuts the connection that sends the server more than `bytes` bytes from now on.
     pub(crate) fn cut_request_after(&self, bytes: u64) {
-        self.wires.there.store(bytes, Ordering::SeqCst);
+        self.controls.request_bytes.store(bytes, Ordering::SeqCst);
     }
 
-    /// After so many more bytes from the server, the connection that would carry them is cut. What
-    /// was asked has reached the server.
-    pub(crate) fn cut_answer_after(&self, bytes: u64) {
-        self.wires.back.store(bytes, Ordering::SeqCst);
+    /// Cuts the connection that receives more than `bytes` bytes from the server from now on. Its
+    /// requests have reached the server.
+    pub(crate) fn cut_reply_after(&self, bytes: u64) {
+        self.controls.reply_bytes.store(bytes, Ordering::SeqCst);
     }
 
-    /// From now on nothing passes, and no connection ends.
-    pub(crate) fn hold(&self) {
-        self.hold_requests();
-        self.wires.held_back.send_replace(true);
+    /// Pauses both directions without closing connections.
+    pub(crate) fn pause(&self) {
+        self.pause_requests();
+        self.controls.replies_paused.send_replace(true);
     }
 
-    /// From now on nothing reaches the server, and what it says passes.
-    pub(crate) fn hold_requests(&self) {
-        self.wires.held_there.send_replace(true);
+    /// Pauses data to the server only.
+    pub(crate) fn pause_requests(&self) {
+        self.controls.requests_paused.send_replace(true);
     }
 
-    /// Everything passes again.
-    pub(crate) fn let_go(&self) {
-        self.wires.held_there.send_replace(false);
-        self.wires.held_back.send_replace(false);
+    /// Ends the pause.
+    pub(crate) fn resume(&self) {
+        self.controls.requests_paused.send_replace(false);
+        self.controls.replies_paused.send_replace(false);
     }
 }
 
-/// Carries both ways until one is cut, which cuts the other. One cut mends the wire for those that
-/// come after.
-fn join(client: TcpStream, server: TcpStream, wires: &Arc<Wires>) {
+/// Copies both directions until one is cut, which cuts the other. A cut resets the limit for later
+/// connections.
+fn forward(client: TcpStream, server: TcpStream, controls: &Arc<Controls>) {
     let ((from_client, to_client), (from_server, to_server)) =
         (client.into_split(), server.into_split());
     let cut = CancellationToken::new();
-    let (there, back) = (Arc::clone(wires), Arc::clone(wires));
+    let (requests, replies) = (Arc::clone(controls), Arc::clone(controls));
     let other = cut.clone();
     tokio::spawn(other.clone().run_until_cancelled_owned(async move {
-        carry(from_client, to_server, &there.there, &there.held_there).await;
+        copy(from_client, to_server, &requests.request_bytes, &requests.requests_paused).await;
         other.cancel();
     }));
     tokio::spawn(cut.clone().run_until_cancelled_owned(async move {
-        carry(from_server, to_client, &back.back, &back.held_back).await;
+        copy(from_server, to_client, &replies.reply_bytes, &replies.replies_paused).await;
         cut.cancel();
     }));
 }
 
-async fn carry(
+async fn copy(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
     left: &AtomicU64,
-    held: &watch::Sender<bool>,
+    paused: &watch::Sender<bool>,
 ) {
     let mut buffer = [0; 16 * 1024];
-    let mut held = held.subscribe();
+    let mut paused = paused.subscribe();
     while let Ok(read @ 1..) = from.read(&mut buffer).await {
-        if held.wait_for(|held| !held).await.is_err() {
+        if paused.wait_for(|paused| !paused).await.is_err() {
             return;
         }
         let allowed = left.load(Ordering::SeqCst);
@@ -122,7 +122,7 @@ async fn carry(
             return;
         }
         if passes < read {
-            left.store(ENDLESS, Ordering::SeqCst);
+            left.store(UNLIMITED, Ordering::SeqCst);
             return;
         }
         left.fetch_sub(passes as u64, Ordering::SeqCst);

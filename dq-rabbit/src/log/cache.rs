@@ -1,0 +1,57 @@
+//! Cache of the newest messages of the log. Payloads that are needed soon are fetched from here.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+
+/// Bytes that are kept.
+const CAPACITY: usize = 16 * 1024 * 1024;
+
+/// The newest messages, in order of their offsets.
+#[derive(Debug, Default)]
+pub(super) struct MessageCache {
+    messages: VecDeque<(u64, Bytes)>,
+    bytes: usize,
+}
+
+impl MessageCache {
+    /// Adds a message and evicts the oldest ones that exceed the capacity.
+    pub(super) fn push(&mut self, offset: u64, message: Bytes) {
+        if self.messages.back().is_some_and(|(last, _)| *last >= offset) {
+            // Offsets only go back in another log of the same name.
+            *self = Self::default();
+        }
+        self.bytes += message.len();
+        self.messages.push_back((offset, message));
+        while self.bytes > CAPACITY && self.messages.len() > 1 {
+            self.bytes -= self.messages.pop_front().map_or(0, |(_, message)| message.len());
+        }
+    }
+
+    /// The newest message and its offset.
+    pub(super) fn last(&self) -> Option<(u64, Bytes)> {
+        self.messages.back().cloned()
+    }
+
+    pub(super) fn get(&self, offset: u64) -> Option<&Bytes> {
+        let index = self.messages.binary_search_by_key(&offset, |(offset, _)| *offset).ok()?;
+        Some(&self.messages[index].1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_messages_are_evicted_and_a_lower_offset_clears_the_cache() {
+        let mut cache = MessageCache::default();
+        for offset in [5, 6, 8] {
+            cache.push(offset, Bytes::from(vec![0; CAPACITY / 2]));
+        }
+        assert!(cache.get(5).is_none() && cache.get(6).is_some() && cache.get(8).is_some());
+        assert!(cache.get(7).is_none() && cache.get(9).is_none() && cache.get(0).is_none());
+        cache.push(0, Bytes::new());
+        assert!(cache.get(8).is_none() && cache.get(0).is_some());
+    }
+}

@@ -1,0 +1,170 @@
+//! Snapshots of the state in the log, so that the broker can delete the messages before them.
+//!
+//! A snapshot is a [`SnapshotPart::Begin`], a header, the jobs in several parts, and a
+//! [`SnapshotPart::End`]. It holds the state right after its `Begin`; entries of other commands go on between
+//! its parts. A process that starts to read in the middle of the log collects parts until a snapshot is
+//! complete, restores its replica from it, and replays the entries since its `Begin`.
+
+use std::collections::{HashMap, HashSet};
+
+use bytes::Bytes;
+use dq_core::machine::{MachineCopy, Standing, Whereabouts};
+use dq_core::{FencingToken, Headers, Job, JobId};
+
+use super::position::LogPosition;
+use super::producers::Producers;
+use super::wire::{self, Command, Entry, SnapshotJob, SnapshotJobState, SnapshotPart};
+
+/// Most jobs of one part.
+const PART_JOBS: usize = 500;
+/// Approximate size of one part, in bytes.
+const PART_BYTES: usize = 256 * 1024;
+
+/// Collects snapshots from the log until one is complete.
+///
+/// Snapshots are identified by the offsets of their beginnings. Any part may occur twice, the beginning too;
+/// later parts name the beginning that counted.
+#[derive(Debug, Default)]
+pub(crate) struct Restore {
+    snapshots: HashMap<u64, CollectedSnapshot>,
+}
+
+/// A snapshot as far as it has been read.
+#[derive(Debug, Default)]
+pub(crate) struct CollectedSnapshot {
+    /// The jobs have [`LogPosition`]s in place of their payloads.
+    pub(crate) machine: MachineCopy,
+    pub(crate) log_id: u64,
+    pub(crate) producers: Producers,
+    /// Entries since the beginning of the snapshot, without payloads: offset, index in the message, entry.
+    pub(crate) tail: Vec<(u64, u32, Entry)>,
+    job_ids: HashSet<JobId>,
+    has_header: bool,
+    is_complete: bool,
+}
+
+impl Restore {
+    /// Adds an entry: to the tails of all snapshots, and as a part to its own.
+    pub(crate) fn add(&mut self, offset: u64, index: u32, mut entry: Entry) {
+        entry.command.drop_payloads();
+        for snapshot in self.snapshots.values_mut() {
+            snapshot.tail.push((offset, index, entry.clone()));
+        }
+        let Command::Snapshot(part) = entry.command else { return };
+        match part {
+            SnapshotPart::Begin => {
+                // The header counts this entry already. It is replayed as a duplicate, so that its producer gets
+                // a reply if it still waits for one.
+                let tail = vec![(offset, index, Entry { command: Command::Barrier, ..entry })];
+                self.snapshots
+                    .insert(offset, CollectedSnapshot { tail, ..CollectedSnapshot::default() });
+            }
+            SnapshotPart::Header { begin, log_id, last_seq, last_token, producers, queues } => {
+                let Some(snapshot) = self.snapshots.get_mut(&begin) else { return };
+                snapshot.has_header = true;
+                snapshot.log_id = log_id;
+                snapshot.producers = Producers::from_wire(producers);
+                snapshot.machine.last_seq = last_seq;
+                snapshot.machine.last_token = last_token;
+                let queue = |(name, paused, totals)| (name, paused, from_wire_totals(totals));
+                snapshot.machine.queues = queues.into_iter().map(queue).collect();
+            }
+            SnapshotPart::Jobs(begin, jobs) => {
+                let Some(snapshot) = self.snapshots.get_mut(&begin) else { return };
+                for (job_index, job) in jobs.into_iter().enumerate() {
+                    let position = LogPosition { offset, entry: index, job: job_index as u32 };
+                    if snapshot.job_ids.insert(job.job.id) {
+                        snapshot.machine.jobs.push(from_wire_job(job, position));
+                    }
+                }
+            }
+            SnapshotPart::End { begin, jobs } => {
+                // A broker that lost its newest messages may have lost parts that their writer has read back.
+                if let Some(snapshot) = self.snapshots.get_mut(&begin) {
+                    snapshot.is_complete =
+                        snapshot.has_header && snapshot.job_ids.len() as u64 == jobs;
+                }
+            }
+        }
+    }
+
+    /// Takes a complete snapshot, if there is one.
+    pub(crate) fn take_complete(&mut self) -> Option<CollectedSnapshot> {
+        let begin = *self.snapshots.iter().find(|(_, snapshot)| snapshot.is_complete)?.0;
+        self.snapshots.remove(&begin)
+    }
+}
+
+/// Splits the jobs of a snapshot into parts. Jobs without an entry in `payloads` are left out.
+pub(crate) fn job_parts(
+    begin: u64,
+    jobs: Vec<Standing>,
+    mut payloads: HashMap<JobId, (Bytes, Headers)>,
+) -> Vec<SnapshotPart> {
+    let mut parts = Vec::new();
+    let mut part = Vec::new();
+    let mut bytes = 0;
+    for Standing { mut job, seq, place } in jobs {
+        let Some((payload, headers)) = payloads.remove(&job.id) else { continue };
+        job.payload = payload;
+        job.headers = headers;
+        let new_job = wire::NewJob::from(&job);
+        bytes += new_job.approx_size();
+        part.push(SnapshotJob {
+            job: new_job,
+            created: job.created,
+            counts: [job.attempts, job.deliveries, job.losses],
+            seq,
+            state: match place {
+                Whereabouts::Waiting => SnapshotJobState::Waiting,
+                Whereabouts::Leased { token, until } => SnapshotJobState::Leased(token.0, until),
+                Whereabouts::Dead(reason, since) => SnapshotJobState::Dead(reason, since),
+            },
+        });
+        if part.len() >= PART_JOBS || bytes >= PART_BYTES {
+            parts.push(SnapshotPart::Jobs(begin, std::mem::take(&mut part)));
+            bytes = 0;
+        }
+    }
+    if !part.is_empty() {
+        parts.push(SnapshotPart::Jobs(begin, part));
+    }
+    parts
+}
+
+fn from_wire_job(snapshot_job: SnapshotJob, position: LogPosition) -> Standing {
+    let SnapshotJob { job, created, counts: [attempts, deliveries, losses], seq, state } =
+        snapshot_job;
+    let new = job.with_payload(position.to_bytes());
+    let job = Job {
+        id: new.id,
+        queue: new.queue,
+        key: new.key,
+        due: new.due.resolve(created),
+        created,
+        payload: new.payload,
+        headers: new.headers,
+        max_attempts: new.max_attempts,
+        attempts,
+        deliveries,
+        losses,
+    };
+    let place = match state {
+        SnapshotJobState::Waiting => Whereabouts::Waiting,
+        SnapshotJobState::Leased(token, until) => {
+            Whereabouts::Leased { token: FencingToken(token), until }
+        }
+        SnapshotJobState::Dead(reason, since) => Whereabouts::Dead(reason, since),
+    };
+    Standing { job, seq, place }
+}
+
+pub(crate) fn to_wire_totals(totals: &dq_core::Totals) -> wire::Totals {
+    let dq_core::Totals { created, done, skipped, cancelled, replaced, removed } = *totals;
+    [created, done, skipped, cancelled, replaced, removed]
+}
+
+fn from_wire_totals(totals: wire::Totals) -> dq_core::Totals {
+    let [created, done, skipped, cancelled, replaced, removed] = totals;
+    dq_core::Totals { created, done, skipped, cancelled, replaced, removed }
+}

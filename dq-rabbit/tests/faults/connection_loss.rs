@@ -1,0 +1,139 @@
+//! Connections that break at any byte.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use dq_core::{Backend, Cancelled, ErrorKind, NewJob, Scheduled};
+use dq_servers::shared_rabbitmq;
+
+use crate::fixture::{
+    TIMEOUT, assert_helpful, blocking, by_id, claim_for, config, done_settlements, in_an_hour, job,
+    open, retry, stats, wait_until,
+};
+use crate::proxy::Proxy;
+
+/// A backend that connects through a proxy.
+async fn open_by_proxy(vhost: &str) -> (Proxy, Arc<dyn Backend>) {
+    let mut config = config(vhost);
+    let proxy = Proxy::to(shared_rabbitmq().address()).await;
+    config.url = dq_core::config::Secret::new(proxy.url(config.url.expose()));
+    config.response_timeout = Duration::from_secs(4);
+    let backend = open(&config).await;
+    (proxy, backend)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn jobs_are_stored_once_if_the_connection_breaks_while_scheduling() {
+    let (proxy, backend) = open_by_proxy("window").await;
+    let mut jobs = 0;
+    for bytes in [0, 1, 500, 20_000, 150_000] {
+        for cut in [Proxy::cut_request_after, Proxy::cut_reply_after] {
+            let new: Vec<NewJob> = (0..400).map(|_| in_an_hour(job("q"))).collect();
+            cut(&proxy, bytes);
+            if let Err(error) = backend.schedule(new.clone()).await {
+                assert_helpful(&error, &[]);
+                let kinds = [ErrorKind::OutcomeUnknown, ErrorKind::Unavailable];
+                assert!(kinds.contains(&error.kind()), "{error}");
+            }
+            let again = retry(|| backend.schedule(new.clone())).await;
+            assert!(new.iter().zip(&again).all(|(new, answer)| new.id == answer.id()));
+            jobs += new.len() as u64;
+            let counts = retry(|| backend.stats(&[])).await;
+            assert_eq!(counts[0].scheduled, jobs, "cut after {bytes} bytes");
+        }
+    }
+    assert_eq!(stats(&*backend, "q").await.totals.unwrap().created, jobs);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn repeating_a_call_after_a_lost_reply_is_safe() {
+    let (proxy, backend) = open_by_proxy("answers").await;
+    for bytes in [0, 1, 30, 100] {
+        let new = in_an_hour(job("q"));
+        proxy.cut_reply_after(bytes);
+        let first = backend.schedule(vec![new.clone()]).await;
+        let again = retry(|| backend.schedule(vec![new.clone()])).await;
+        match (&first, &again[..]) {
+            (Ok(first), [Scheduled::Kept(_)]) => assert!(first[0].is_stored()),
+            (Err(error), [answer]) => {
+                assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
+                assert_eq!(answer.id(), new.id);
+            }
+            other => panic!("{other:?}"),
+        }
+        let target = [by_id(&new)];
+        proxy.cut_reply_after(bytes);
+        let first = backend.cancel(&target).await;
+        let again = retry(|| backend.cancel(&target)).await;
+        match first {
+            // A successful reply is final.
+            Ok(first) => {
+                assert_eq!((first, again), (vec![Cancelled::Cancelled], vec![Cancelled::NotFound]))
+            }
+            Err(error) => assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}"),
+        }
+        assert_eq!(stats(&*backend, "q").await.scheduled, 0);
+    }
+    let totals = stats(&*backend, "q").await.totals.unwrap();
+    assert_eq!((totals.created, totals.cancelled), (4, 4));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn closed_connections_lose_no_job() {
+    let backend = open(&config("closed")).await;
+    let stop = Arc::new(AtomicBool::new(false));
+    let callers: Vec<_> = (0..8)
+        .map(|_| {
+            let (backend, stop) = (Arc::clone(&backend), Arc::clone(&stop));
+            tokio::spawn(async move {
+                let mut stored = 0;
+                while !stop.load(Ordering::Relaxed) {
+                    let jobs: Vec<_> = (0..4).map(|_| job("q")).collect();
+                    retry(|| backend.schedule(jobs.clone())).await;
+                    stored += 4;
+                    let lease = Duration::from_secs(2);
+                    let claimed = retry(|| claim_for(&*backend, "q", 8, lease)).await;
+                    let ended = done_settlements(&claimed);
+                    retry(|| backend.settle(&ended)).await;
+                }
+                stored
+            })
+        })
+        .collect();
+    let closed = blocking(|| {
+        let close = || {
+            std::thread::sleep(Duration::from_millis(250));
+            // `catch`: a connection may end meanwhile.
+            shared_rabbitmq().eval(
+                "length([rabbit_networking:close_connection(C, \"for the test\") || \
+                 C <- rabbit_networking:connections(), [<<\"closed\">>] =:= \
+                 [V || {vhost, V} <- (catch rabbit_networking:connection_info(C, [vhost]))]])",
+            )
+        };
+        let deadline = Instant::now() + TIMEOUT;
+        let mut closed = 0;
+        while closed < 8 && Instant::now() < deadline {
+            closed += usize::from(close() != "0");
+        }
+        closed
+    })
+    .await;
+    assert!(closed > 3, "only {closed} connections were closed");
+    stop.store(true, Ordering::Relaxed);
+    let mut all = 0;
+    for caller in callers {
+        all += caller.await.expect("the caller does not panic");
+    }
+    // Leases whose claim reply was lost lapse.
+    wait_until("all are done", async || {
+        let claimed = retry(|| claim_for(&*backend, "q", 50, Duration::from_secs(2))).await;
+        let ended = done_settlements(&claimed);
+        retry(|| backend.settle(&ended)).await;
+        retry(|| backend.stats(&[])).await[0].totals.unwrap().done == all
+    })
+    .await;
+    let counts = stats(&*backend, "q").await;
+    let totals = counts.totals.unwrap();
+    assert_eq!((totals.created, counts.ready, counts.running), (all, 0, 0));
+}

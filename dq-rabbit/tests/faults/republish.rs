@@ -1,0 +1,148 @@
+//! Messages that are delivered too early are published again.
+
+use std::time::Duration;
+
+use dq_core::{Cancelled, Due, Reschedule, Rescheduled, Settlement, Verdict};
+use dq_servers::shared_rabbitmq;
+use lapin::BasicProperties;
+use lapin::message::Delivery;
+use lapin::options::{BasicGetOptions, QueueDeclareOptions};
+use lapin::types::{AMQPValue, FieldTable};
+
+use crate::fixture::{
+    after, amqp_client, by_id, claim_until_some, config, done_settlements, job, open, poll,
+    publish, start_runner, stats, wait_until,
+};
+
+const YEAR: u64 = 360 * 86_400_000;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_delay_longer_than_the_ladder_takes_several_rounds() {
+    let config = config("far");
+    let backend = open(&config).await;
+    let far = after(30 * YEAR, job("q"));
+    backend.schedule(vec![far.clone()]).await.unwrap();
+    assert_eq!(stats(&*backend, "q").await.scheduled, 1);
+    // All digits are at their maximum, so the first queue is that of nine years.
+    let (_connection, channel) = amqp_client(config.url.expose()).await;
+    let get = || channel.basic_get("dq.v1.l5.9".into(), BasicGetOptions { no_ack: true });
+    let message = get().await.unwrap().expect("the message is in the highest queue");
+    // Deliver it, as the ladder would in ten years.
+    let properties = message.delivery.properties.clone();
+    let key = message.delivery.routing_key.as_str().to_owned();
+    let _runner = start_runner(&backend, "q").await;
+    let body = message.delivery.data.clone();
+    publish(&channel, "dq.v1.due", &key, &body, properties).await;
+    let back =
+        poll("the message is in the ladder again", async || get().await.unwrap()).await.delivery;
+    assert_eq!(back.data, message.delivery.data);
+    assert_eq!(
+        back.properties.headers().as_ref().map(|table| table.inner().contains_key("x-death")),
+        Some(false),
+        "the properties are new"
+    );
+    let view = backend.get(&by_id(&far)).await.unwrap().expect("the job exists");
+    assert_eq!(Due::At(view.job.due), far.due);
+    assert_eq!(stats(&*backend, "q").await.scheduled, 1);
+}
+
+/// Jobs of one call share a message and are separated when their due times require it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn jobs_of_a_message_that_are_not_due_are_published_again() {
+    const HOUR: u64 = 3_605_000;
+    let config = config("together");
+    let backend = open(&config).await;
+    let [first, second, cancelled, moved] =
+        [0, 100_000, 100_000, 150_000].map(|apart| after(HOUR + apart, job("q")));
+    let all = [&first, &second, &cancelled, &moved].map(Clone::clone);
+    backend.schedule(all.to_vec()).await.unwrap();
+    let (_connection, channel) = amqp_client(config.url.expose()).await;
+    let get = || channel.basic_get("dq.v1.l2.4".into(), BasicGetOptions { no_ack: true });
+    let jobs = |message: &Delivery| {
+        let headers = message.properties.headers().as_ref().expect("the message has headers");
+        headers.inner().get("dq-jobs").cloned()
+    };
+    let message = get().await.unwrap().expect("the message waits for an hour").delivery;
+    assert_eq!(jobs(&message), Some(AMQPValue::LongLongInt(4)));
+    assert!(get().await.unwrap().is_none(), "one message for all jobs");
+
+    assert_eq!(backend.cancel(&[by_id(&cancelled)]).await.unwrap(), [Cancelled::Cancelled]);
+    let to = Due::After(Duration::from_millis(2 * HOUR));
+    let moves = [Reschedule { job: by_id(&moved), due: to }];
+    let answers = backend.reschedule(&moves).await.unwrap();
+    assert!(matches!(answers[..], [Rescheduled::Moved(_)]), "{answers:?}");
+    // Deliver it, as the ladder would in an hour.
+    let _runner = start_runner(&backend, "q").await;
+    let key = message.routing_key.as_str();
+    publish(&channel, "dq.v1.due", key, &message.data, message.properties.clone()).await;
+    let back =
+        poll("the waiting jobs are published again", async || get().await.unwrap()).await.delivery;
+    assert_eq!(jobs(&back), Some(AMQPValue::LongLongInt(2)));
+    assert_eq!(back.properties.message_id().as_ref().unwrap().as_str(), first.id.to_string());
+    let other = channel.basic_get("dq.v1.l2.8".into(), BasicGetOptions { no_ack: true });
+    let other = other.await.unwrap().expect("the message of the rescheduled job").delivery;
+    assert_eq!(jobs(&other), Some(AMQPValue::LongLongInt(1)));
+    assert_eq!(other.properties.message_id().as_ref().unwrap().as_str(), moved.id.to_string());
+    assert_eq!(stats(&*backend, "q").await.scheduled, 3);
+    // The delivered message is acknowledged.
+    wait_until("the ready queue is empty", async || {
+        let (name, columns) = ("together", ["name", "messages"]);
+        let all = shared_rabbitmq().ctl(&["list_queues", "-q", "-p", name, columns[0], columns[1]]);
+        all.lines().any(|line| line.split_whitespace().eq(["dq.v1.q.q", "0"]))
+    })
+    .await;
+}
+
+/// The broker drops a message that cycles, as its `x-death` header shows.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_may_pass_the_same_queue_repeatedly() {
+    let config = config("again");
+    let backend = open(&config).await;
+    let new = after(1_300, job("q"));
+    backend.schedule(vec![new.clone()]).await.unwrap();
+    // A consumer, so that payloads are prefetched.
+    let _wakeups = backend.listen(&[crate::fixture::queue("q")]).await.unwrap();
+    for attempt in 0..6 {
+        let claimed = claim_until_some(&*backend, "q").await;
+        let leased = &claimed.jobs[0];
+        assert_eq!((leased.job.attempts, leased.job.losses), (attempt, 0));
+        assert_eq!(leased.job.payload, new.payload);
+        assert!(leased.job.due <= claimed.now);
+        let settlements = if attempt == 5 {
+            done_settlements(&claimed)
+        } else {
+            let again = Verdict::Retry(Due::After(Duration::from_millis(1_300)));
+            vec![Settlement { lease: leased.lease(), verdict: again }]
+        };
+        backend.settle(&settlements).await.unwrap();
+    }
+    assert_eq!(stats(&*backend, "q").await.totals.unwrap().done, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn unroutable_messages_are_kept_and_block_no_other_message() {
+    let config = config("orphans");
+    let backend = open(&config).await;
+    let mut runner = start_runner(&backend, "q").await;
+    let (_connection, channel) = amqp_client(config.url.expose()).await;
+    // A hundred messages that match no binding, ahead of the job messages.
+    for n in 0..100 {
+        let key = format!("1.nobody{n}");
+        publish(&channel, "dq.v1.l0", &key, b"x", BasicProperties::default()).await;
+    }
+    let unserved: Vec<_> = (0..20).map(|_| after(1_300, job("unserved"))).collect();
+    backend.schedule(unserved.clone()).await.unwrap();
+    let jobs: Vec<_> = (0..20).map(|_| after(1_300, job("q"))).collect();
+    backend.schedule(jobs.clone()).await.unwrap();
+    runner.expect_each_once(&jobs).await;
+    wait_until("the unroutable messages are in the orphan queue", async || {
+        let options = QueueDeclareOptions::durable().passive();
+        let orphans = channel.queue_declare("dq.v1.orphan".into(), options, FieldTable::default());
+        orphans.await.unwrap().message_count() == 100
+    })
+    .await;
+    wait_until("the jobs are due", async || stats(&*backend, "unserved").await.ready == 20).await;
+    // A later runner gets them.
+    let mut runner = start_runner(&backend, "unserved").await;
+    runner.expect_each_once(&unserved).await;
+}
