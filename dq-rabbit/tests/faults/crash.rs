@@ -67,7 +67,7 @@ async fn nothing_acknowledged_is_lost_or_comes_again_over_kills() {
     }
     tokio::time::sleep(Duration::from_millis(1_500)).await;
     until("there is enough to judge", async || {
-        let history = recorder.0.history();
+        let history = recorder.history();
         history.done() > 20 && history.events().len() > 200
     })
     .await;
@@ -76,8 +76,8 @@ async fn nothing_acknowledged_is_lost_or_comes_again_over_kills() {
         client.await.expect("no client panics");
     }
     persist(|| store.stats(&[])).await;
-    let breaches = persist(|| recorder.0.judge()).await;
+    let breaches = persist(|| recorder.check_history()).await;
     let told: Vec<String> = breaches.iter().map(ToString::to_string).collect();
-    let events = recorder.0.history().events().len();
+    let events = recorder.history().events().len();
     assert!(told.is_empty(), "of {events} events:\n{}", told.join("\n"));
 }

@@ -9,7 +9,7 @@ use dq_core::{
     Backend, Due, JobRef, Lease, LeasedJob, Result, Settlement, SystemClock, Verdict, async_trait,
 };
 use dq_servers::{Redis, RedisCluster};
-use dq_testkit::behaviour::{self, Store, Subject, Time};
+use dq_testkit::behaviour::{self, BackendUnderTest, StoreClock, StoreUnderTest};
 use dq_testkit::faults::Recorder;
 use dq_testkit::history::History;
 use tokio::sync::Mutex;
@@ -30,8 +30,8 @@ struct OnDisk {
 }
 
 #[async_trait]
-impl Subject for Killed {
-    async fn prepare(&self) -> Result<Box<dyn Store>> {
+impl BackendUnderTest for Killed {
+    async fn prepare(&self) -> Result<Box<dyn StoreUnderTest>> {
         let redis = tokio::task::spawn_blocking(|| Arc::new(Redis::options().aof().start()));
         let redis = redis.await.expect("a server");
         let url = url_of(&redis, self.scheme);
@@ -40,7 +40,7 @@ impl Subject for Killed {
 }
 
 #[async_trait]
-impl Store for OnDisk {
+impl StoreUnderTest for OnDisk {
     async fn open(&self) -> Result<Arc<dyn Backend>> {
         let mut opened = self.opened.lock().await;
         if *opened {
@@ -55,8 +55,8 @@ impl Store for OnDisk {
         backend_from_url(&self.url)?.connect(&Environment::default()).await
     }
 
-    fn time(&self) -> Time {
-        Time::Real
+    fn clock(&self) -> StoreClock {
+        StoreClock::Real
     }
 }
 
@@ -143,15 +143,15 @@ async fn work_over_kills(url: &str, kill: impl Fn() + Clone + Send + 'static, pa
         tokio::task::spawn_blocking(kill.clone()).await.expect("it starts again");
     }
     tokio::time::sleep(Duration::from_millis(200)).await;
-    until("jobs went all the way", async || is_worth_something(&recorder.0.history())).await;
+    until("jobs went all the way", async || is_worth_something(&recorder.history())).await;
     stop.store(true, Ordering::Relaxed);
     for client in clients {
         client.await.expect("no client panics");
     }
     persist(|| store.now()).await;
-    let breaches = recorder.0.judge().await.expect("the store can be listed");
+    let breaches = recorder.check_history().await.expect("the store can be listed");
     let told: Vec<String> = breaches.iter().map(ToString::to_string).collect();
-    let events = recorder.0.history().events().len();
+    let events = recorder.history().events().len();
     assert!(told.is_empty(), "of {events} events:\n{}", told.join("\n"));
 }
 

@@ -1,4 +1,4 @@
-//! One handle on a store, with calls about single jobs, each answer checked for what holds always.
+//! A client of a store, with calls about single jobs. Each answer is checked for what always holds.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -10,20 +10,20 @@ use dq_core::{
     Reschedule, Rescheduled, Scheduled, Settled, Settlement, Target, Timestamp, Verdict, Want,
 };
 
-use super::failure::{Failure, Passed, ensure, ensure_eq};
+use super::failure::{Failure, TrialResult, ensure, ensure_eq};
 
 /// A lease that does not end within a trial.
 pub(super) const LEASE: Duration = Duration::from_secs(600);
-/// A lease whose end is waited for; long enough for a few calls on a busy machine.
+/// A lease whose end trials wait for; long enough for a few calls on a busy machine.
 pub(super) const SHORT_LEASE: Duration = Duration::from_millis(1_000);
 
-/// One handle on a store.
+/// A client of a store.
 #[derive(Debug, Clone)]
-pub(super) struct Handle {
+pub(super) struct Client {
     backend: Arc<dyn Backend>,
 }
 
-impl Handle {
+impl Client {
     pub(super) fn new(backend: Arc<dyn Backend>) -> Self {
         Self { backend }
     }
@@ -33,66 +33,66 @@ impl Handle {
     }
 
     /// Schedules jobs.
-    pub(super) async fn put_all(&self, jobs: Vec<NewJob>) -> Passed<Vec<Scheduled>> {
+    pub(super) async fn schedule_all(&self, jobs: Vec<NewJob>) -> TrialResult<Vec<Scheduled>> {
         let asked = jobs.len();
         let answers = self.backend.schedule(jobs).await?;
-        ensure_eq!(answers.len(), asked, "schedule answers once for each job");
+        ensure_eq!(answers.len(), asked, "schedule returns one answer per job");
         Ok(answers)
     }
 
     /// Schedules one job.
-    pub(super) async fn put(&self, job: NewJob) -> Passed<Scheduled> {
-        Ok(self.put_all(vec![job]).await?[0])
+    pub(super) async fn schedule(&self, job: NewJob) -> TrialResult<Scheduled> {
+        Ok(self.schedule_all(vec![job]).await?[0])
     }
 
-    /// Schedules one job that has to be stored as new.
-    pub(super) async fn create(&self, job: NewJob) -> Passed<Receipt> {
+    /// Schedules one job and requires `Created`.
+    pub(super) async fn create(&self, job: NewJob) -> TrialResult<Receipt> {
         let id = job.id;
-        match self.put(job).await? {
+        match self.schedule(job).await? {
             Scheduled::Created(receipt) if receipt.id == id => Ok(receipt),
             other => Err(Failure::new(format_args!(
-                "a job with nothing in its way is `Created` under its own id {id}, not {other:?}"
+                "a job without a conflict is `Created` under its id {id}, not {other:?}"
             ))),
         }
     }
 
-    /// Claims with no bound but those of the wants.
-    pub(super) async fn claim(&self, wants: &[Want]) -> Passed<Claimed> {
+    /// Claims without a limit over all queues.
+    pub(super) async fn claim(&self, wants: &[Want]) -> TrialResult<Claimed> {
         let limit = wants.iter().map(|want| want.max).sum();
         self.claim_at_most(limit, wants).await
     }
 
-    /// Claims, and checks what is true of every claim.
-    pub(super) async fn claim_at_most(&self, limit: usize, wants: &[Want]) -> Passed<Claimed> {
+    /// Claims, and checks what holds for every claim.
+    pub(super) async fn claim_at_most(&self, limit: usize, wants: &[Want]) -> TrialResult<Claimed> {
         let claimed = self.backend.claim(ClaimParams { wants, limit, worker: "suite" }).await?;
         ensure!(
             claimed.jobs.len() <= limit,
-            "at most {limit} jobs were wanted in all, {} came",
+            "a claim with the limit {limit} returned {} jobs",
             claimed.jobs.len()
         );
         let mut seen = HashSet::new();
         for leased in &claimed.jobs {
             let job = &leased.job;
-            ensure!(seen.insert(job.id), "one claim leases job {} once, not twice", job.id);
+            ensure!(seen.insert(job.id), "one claim returned job {} twice", job.id);
             ensure!(
                 wants.iter().any(|want| want.queue == job.queue),
-                "a claim returns jobs of the wanted queues only, not of {}",
+                "a claim returned a job of {}, a queue that was not wanted",
                 job.queue
             );
             ensure!(
                 job.due <= claimed.now,
-                "never early: job {} is due at {} and was leased at {}",
+                "a job must not be early: job {} is due at {} and was leased at {}",
                 job.id,
                 job.due,
                 claimed.now
             );
             ensure!(
                 leased.leased_until > claimed.now,
-                "a lease ends after it began: {} is not after {}",
+                "a lease must end after it began: {} is not after {}",
                 leased.leased_until,
                 claimed.now
             );
-            ensure!(job.deliveries > 0, "`deliveries` counts the lease in hand");
+            ensure!(job.deliveries > 0, "`deliveries` includes the current lease");
         }
         for want in wants {
             let dues: Vec<Timestamp> = claimed
@@ -103,78 +103,82 @@ impl Handle {
                 .collect();
             ensure!(
                 dues.len() <= want.max,
-                "at most {} jobs of queue {} were wanted, {} came",
+                "at most {} jobs of queue {} were wanted, {} were returned",
                 want.max,
                 want.queue,
                 dues.len()
             );
-            ensure!(dues.is_sorted(), "oldest due first within a queue: {dues:?}");
+            ensure!(dues.is_sorted(), "jobs of a queue must be in due order: {dues:?}");
         }
         Ok(claimed)
     }
 
-    /// Leases at most `max` jobs of one queue for good.
-    pub(super) async fn take(&self, queue: &QueueName, max: usize) -> Passed<Vec<LeasedJob>> {
+    /// Leases at most `max` jobs of one queue for longer than the trial.
+    pub(super) async fn lease(&self, queue: &QueueName, max: usize) -> TrialResult<Vec<LeasedJob>> {
         Ok(self.claim(&[want(queue, max)]).await?.jobs)
     }
 
-    /// Leases the one job that is due.
-    pub(super) async fn take_one(&self, queue: &QueueName) -> Passed<LeasedJob> {
-        self.take_one_for(queue, LEASE).await
+    /// Leases the only job that is due.
+    pub(super) async fn lease_one(&self, queue: &QueueName) -> TrialResult<LeasedJob> {
+        self.lease_one_for(queue, LEASE).await
     }
 
-    /// Leases the one job that is due, for a given time.
-    pub(super) async fn take_one_for(
+    /// Leases the only job that is due, for a given time.
+    pub(super) async fn lease_one_for(
         &self,
         queue: &QueueName,
         lease_for: Duration,
-    ) -> Passed<LeasedJob> {
+    ) -> TrialResult<LeasedJob> {
         let want = Want { queue: queue.clone(), max: 10, lease_for };
         let mut jobs = self.claim(&[want]).await?.jobs;
-        ensure_eq!(jobs.len(), 1, "exactly one job is due in this queue");
+        ensure_eq!(jobs.len(), 1, "exactly one job of this queue is due");
         Ok(jobs.remove(0))
     }
 
-    /// Checks that nothing is to be had from a queue.
-    pub(super) async fn take_none(&self, queue: &QueueName, why: &str) -> Passed {
-        let jobs = self.take(queue, 10).await?;
-        ensure!(jobs.is_empty(), "nothing may be leased, because {why}; found {jobs:?}");
+    /// Requires that a claim returns no job of the queue.
+    pub(super) async fn expect_empty_claim(&self, queue: &QueueName, why: &str) -> TrialResult {
+        let jobs = self.lease(queue, 10).await?;
+        ensure!(jobs.is_empty(), "no job may be leased because {why}; leased were {jobs:?}");
         Ok(())
     }
 
-    /// Ends one lease.
-    pub(super) async fn settle(&self, lease: Lease, verdict: Verdict) -> Passed<Settled> {
+    /// Settles one lease.
+    pub(super) async fn settle(&self, lease: Lease, verdict: Verdict) -> TrialResult<Settled> {
         let answers = self.backend.settle(&[Settlement { lease, verdict }]).await?;
-        ensure_eq!(answers.len(), 1, "settle answers once for each lease");
+        ensure_eq!(answers.len(), 1, "settle returns one answer per lease");
         Ok(answers[0])
     }
 
-    /// Ends one lease that is held.
-    pub(super) async fn accept(&self, leased: &LeasedJob, verdict: Verdict) -> Passed {
+    /// Settles a live lease and requires `Accepted`.
+    pub(super) async fn settle_accepted(
+        &self,
+        leased: &LeasedJob,
+        verdict: Verdict,
+    ) -> TrialResult {
         let answer = self.settle(leased.lease(), verdict.clone()).await?;
-        ensure_eq!(answer, Settled::Accepted, "the holder of a lease may settle it: {verdict:?}");
+        ensure_eq!(answer, Settled::Accepted, "a live lease can be settled with {verdict:?}");
         Ok(())
     }
 
-    /// Ends many leases that are held.
-    pub(super) async fn finish_all(&self, jobs: &[LeasedJob]) -> Passed {
+    /// Settles live leases as done and requires `Accepted`.
+    pub(super) async fn settle_all_done(&self, jobs: &[LeasedJob]) -> TrialResult {
         let settlements: Vec<_> = jobs
             .iter()
             .map(|leased| Settlement { lease: leased.lease(), verdict: Verdict::Done })
             .collect();
         let answers = self.backend.settle(&settlements).await?;
-        ensure_eq!(answers.len(), jobs.len(), "settle answers once for each lease");
+        ensure_eq!(answers.len(), jobs.len(), "settle returns one answer per lease");
         ensure!(
             answers.iter().all(|answer| *answer == Settled::Accepted),
-            "the holder of a lease may settle it: {answers:?}"
+            "a live lease can be settled: {answers:?}"
         );
         Ok(())
     }
 
     /// Renews one lease.
-    pub(super) async fn renew(&self, lease: Lease, lease_for: Duration) -> Passed<Renewed> {
+    pub(super) async fn renew(&self, lease: Lease, lease_for: Duration) -> TrialResult<Renewed> {
         let answers = self.backend.renew(&[Renewal { lease, lease_for }]).await?;
-        ensure_eq!(answers.len(), 1, "renew answers once for each lease");
+        ensure_eq!(answers.len(), 1, "renew returns one answer per lease");
         Ok(answers[0])
     }
 
@@ -183,42 +187,47 @@ impl Handle {
         &self,
         queue: &QueueName,
         target: impl Into<Target>,
-    ) -> Passed<Cancelled> {
+    ) -> TrialResult<Cancelled> {
         let answers = self.backend.cancel(&[JobRef::new(queue.clone(), target)]).await?;
-        ensure_eq!(answers.len(), 1, "cancel answers once for each job");
+        ensure_eq!(answers.len(), 1, "cancel returns one answer per job");
         Ok(answers[0])
     }
 
-    /// Moves one job.
+    /// Reschedules one job.
     pub(super) async fn reschedule(
         &self,
         queue: &QueueName,
         target: impl Into<Target>,
         due: impl Into<dq_core::Due>,
-    ) -> Passed<Rescheduled> {
-        let wish = Reschedule { job: JobRef::new(queue.clone(), target), due: due.into() };
-        let answers = self.backend.reschedule(&[wish]).await?;
-        ensure_eq!(answers.len(), 1, "reschedule answers once for each job");
+    ) -> TrialResult<Rescheduled> {
+        let change = Reschedule { job: JobRef::new(queue.clone(), target), due: due.into() };
+        let answers = self.backend.reschedule(&[change]).await?;
+        ensure_eq!(answers.len(), 1, "reschedule returns one answer per job");
         Ok(answers[0])
     }
 
-    /// Counts one queue; what came in must equal what is there plus what left.
-    pub(super) async fn stats(&self, queue: &QueueName) -> Passed<QueueStats> {
+    /// The counts of one queue, which must add up.
+    pub(super) async fn stats(&self, queue: &QueueName) -> TrialResult<QueueStats> {
         let mut answers = self.backend.stats(std::slice::from_ref(queue)).await?;
-        ensure_eq!(answers.len(), 1, "stats answers once for each queue asked");
+        ensure_eq!(answers.len(), 1, "stats returns one answer per queue");
         let stats = answers.remove(0);
-        ensure_eq!(&stats.queue, queue, "stats are of the queue asked");
+        ensure_eq!(&stats.queue, queue, "stats are of the requested queue");
         ensure!(stats.adds_up() != Some(false), "the counts add up: {stats:?}");
         ensure_eq!(
             stats.next_due.is_some(),
             stats.scheduled + stats.ready > 0,
-            "`next_due` is there exactly if a job is scheduled or ready"
+            "`next_due` is set exactly if a job is scheduled or ready"
         );
         Ok(stats)
     }
 
-    /// Checks how many jobs of a queue stand where.
-    pub(super) async fn expect(&self, queue: &QueueName, wanted: Counts, when: &str) -> Passed {
+    /// Requires these counts of a queue.
+    pub(super) async fn expect_counts(
+        &self,
+        queue: &QueueName,
+        wanted: Counts,
+        when: &str,
+    ) -> TrialResult {
         let stats = self.stats(queue).await?;
         let found = Counts {
             scheduled: stats.scheduled,
@@ -226,60 +235,64 @@ impl Handle {
             running: stats.running,
             dead: stats.dead,
         };
-        ensure_eq!(found, wanted, "each job is counted in exactly one state {when}");
+        ensure_eq!(found, wanted, "the counts of the queue {when}");
         Ok(())
     }
 
-    /// Looks at one job.
+    /// Reads one job.
     pub(super) async fn get(
         &self,
         queue: &QueueName,
         target: impl Into<Target>,
-    ) -> Passed<Option<JobView>> {
+    ) -> TrialResult<Option<JobView>> {
         Ok(self.backend.get(&JobRef::new(queue.clone(), target)).await?)
     }
 
-    /// Looks at one job that has to be there.
-    pub(super) async fn view(&self, queue: &QueueName, id: JobId) -> Passed<JobView> {
+    /// Reads one job, which must exist.
+    pub(super) async fn get_existing(&self, queue: &QueueName, id: JobId) -> TrialResult<JobView> {
         let found = self.get(queue, id).await?;
-        found.ok_or_else(|| Failure::new(format_args!("job {id} is in the store")))
+        found.ok_or_else(|| Failure::new(format_args!("job {id} is missing")))
     }
 
-    /// Lists a state page by page.
+    /// Lists the jobs in a state, page by page.
     pub(super) async fn list(
         &self,
         queue: &QueueName,
         state: JobState,
         limit: usize,
-    ) -> Passed<Vec<JobView>> {
+    ) -> TrialResult<Vec<JobView>> {
         let mut jobs = Vec::new();
         let mut after = None;
         loop {
             let page = self.backend.browse(BrowseParams { queue, state, after, limit }).await?;
-            ensure!(page.jobs.len() <= limit, "a page has at most {limit} jobs");
+            ensure!(
+                page.jobs.len() <= limit,
+                "a page of at most {limit} jobs has {}",
+                page.jobs.len()
+            );
             ensure!(
                 !page.jobs.is_empty() || page.next.is_none(),
-                "an empty page is the last one, so that a walk through the pages ends"
+                "an empty page must be the last one"
             );
             jobs.extend(page.jobs);
             let Some(next) = page.next else { return Ok(jobs) };
-            ensure!(after < Some(next), "each page goes on where the last one ended");
+            ensure!(after < Some(next), "each page must continue after the previous one");
             after = Some(next);
         }
     }
 
-    /// Intervenes, and returns how many were affected.
-    pub(super) async fn operate(&self, operation: Operation<'_>) -> Passed<u64> {
+    /// Makes an operator's call, and returns the number of affected jobs or queues.
+    pub(super) async fn operate(&self, operation: Operation<'_>) -> TrialResult<u64> {
         Ok(self.backend.operate(operation).await?.affected)
     }
 }
 
-/// A wish for jobs of one queue that are kept for good.
+/// A want for jobs of one queue, leased for longer than the trial.
 pub(super) fn want(queue: &QueueName, max: usize) -> Want {
     Want { queue: queue.clone(), max, lease_for: LEASE }
 }
 
-/// How many jobs stand where.
+/// The number of jobs in each state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Counts {
     pub(super) scheduled: u64,
@@ -308,7 +321,7 @@ impl Counts {
     }
 }
 
-/// The ids of leased jobs in order.
+/// The ids of leased jobs, in order.
 pub(super) fn ids(jobs: &[LeasedJob]) -> Vec<JobId> {
     jobs.iter().map(|leased| leased.job.id).collect()
 }

@@ -1,4 +1,4 @@
-//! Plays calls on two backends and compares the answers.
+//! Takes steps on two backends and compares the answers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,34 +6,34 @@ use std::time::Duration;
 use bytes::Bytes;
 use dq_core::{
     Backend, BrowseParams, ClaimParams, Claimed, Clock, DeadKind, DeadReason, Due, Entropy,
-    FencingToken, Headers, JobId, JobKey, JobRef, JobState, JobView, Lease, LeasedJob, NewJob,
-    Operation, QueueName, QueueStats, Renewal, Reschedule, Result, Settlement, SystemClock, Target,
-    Timestamp, Verdict, VirtualClock, Want,
+    FencingToken, JobId, JobKey, JobRef, JobState, JobView, Lease, LeasedJob, NewJob, Operation,
+    QueueName, QueueStats, Renewal, Reschedule, Result, Settlement, SystemClock, Target, Timestamp,
+    Verdict, VirtualClock, Want,
 };
 
-use super::op::{Handle, Moment, New, Op, Which};
-use crate::behaviour::{Failure, Passed};
+use super::step::{DueTime, Ending, JobChoice, JobSpec, Step};
+use crate::behaviour::{Failure, TrialResult};
 
-/// So few that calls meet.
+/// Few queues and keys, so that calls conflict.
 const QUEUES: u8 = 3;
 const KEYS: u8 = 3;
-/// Small, so that most listings have several pages.
+/// Small pages, so that most listings have several.
 const PAGE: usize = 3;
 
-pub(super) struct Player {
+pub(super) struct Comparison {
     backends: [Arc<dyn Backend>; 2],
     clock: Arc<VirtualClock>,
     start: Timestamp,
     entropy: Entropy,
     jobs: Vec<NewJob>,
-    /// The leases given out, as each of the backends names them.
+    /// The leases granted, as each backend returned them.
     leases: Vec<[Lease; 2]>,
 }
 
 /// Calls one method on both backends.
 macro_rules! both {
-    ($player:ident, $backend:ident => $call:expr) => {{
-        let [$backend, other] = &$player.backends;
+    ($comparison:ident, $backend:ident => $call:expr) => {{
+        let [$backend, other] = &$comparison.backends;
         let reference = $call.await;
         let $backend = other;
         let subject = $call.await;
@@ -41,7 +41,7 @@ macro_rules! both {
     }};
 }
 
-impl Player {
+impl Comparison {
     pub(super) fn new(
         reference: Arc<dyn Backend>,
         subject: Arc<dyn Backend>,
@@ -57,30 +57,30 @@ impl Player {
         }
     }
 
-    pub(super) async fn play(&mut self, number: usize, op: &Op) -> Passed {
-        let at = format!("call {number}, {op:?}");
-        match op {
-            Op::Schedule(new) => {
-                let jobs: Vec<NewJob> = new.iter().map(|new| self.new_job(new)).collect();
+    pub(super) async fn take(&mut self, number: usize, step: &Step) -> TrialResult {
+        let at = format!("step {number}, {step:?}");
+        match step {
+            Step::Schedule(specs) => {
+                let jobs: Vec<NewJob> = specs.iter().map(|spec| self.new_job(spec)).collect();
                 self.jobs.extend(jobs.iter().cloned());
                 same(&at, both!(self, backend => backend.schedule(jobs.clone())))?;
             }
-            Op::Repeat(number, astray) => {
+            Step::Repeat(number, wrong_queue) => {
                 let Some(mut job) = pick(&self.jobs, *number).cloned() else { return Ok(()) };
-                if let Some(other) = astray {
-                    job.queue = queue(*other);
+                if let Some(wrong) = wrong_queue {
+                    job.queue = queue(*wrong);
                 }
                 same(&at, both!(self, backend => backend.schedule(vec![job.clone()])))?;
             }
-            Op::Claim { wants, limit, lease } => self.claim(&at, wants, *limit, *lease).await?,
-            Op::Settle(ends) => {
-                let settlements = |side| self.settlements(ends, side);
+            Step::Claim { wants, limit, lease } => self.claim(&at, wants, *limit, *lease).await?,
+            Step::Settle(endings) => {
+                let settlements = |side| self.settlements(endings, side);
                 let [reference, subject] = [settlements(0), settlements(1)];
                 let [first, second] = &self.backends;
                 let answers = [first.settle(&reference).await, second.settle(&subject).await];
                 same(&at, answers)?;
             }
-            Op::Renew(numbers, lease) => {
+            Step::Renew(numbers, lease) => {
                 let renewals = |side: usize| -> Vec<Renewal> {
                     let leases = numbers.iter().filter_map(|number| pick(&self.leases, *number));
                     let lease_for = millis(*lease) + Duration::from_millis(1);
@@ -91,26 +91,27 @@ impl Player {
                 let answers = [first.renew(&reference).await, second.renew(&subject).await];
                 same(&at, answers)?;
             }
-            Op::Cancel(which) => {
-                let jobs: Vec<JobRef> = which.iter().filter_map(|which| self.job(*which)).collect();
+            Step::Cancel(choices) => {
+                let jobs: Vec<JobRef> =
+                    choices.iter().filter_map(|choice| self.job(*choice)).collect();
                 same(&at, both!(self, backend => backend.cancel(&jobs)))?;
             }
-            Op::Move(which, due) => {
-                let Some(job) = self.job(*which) else { return Ok(()) };
-                let wish = [Reschedule { job, due: self.due(*due) }];
-                same(&at, both!(self, backend => backend.reschedule(&wish)))?;
+            Step::Reschedule(choice, due) => {
+                let Some(job) = self.job(*choice) else { return Ok(()) };
+                let change = [Reschedule { job, due: self.due(*due) }];
+                same(&at, both!(self, backend => backend.reschedule(&change)))?;
             }
-            Op::Replay(q, number, due) => {
+            Step::Replay(q, number, due) => {
                 let (queue, jobs, due) = (queue(*q), self.ids(*number), self.due(*due));
                 let replay = Operation::Replay { queue: &queue, jobs: jobs.as_deref(), due };
                 same(&at, both!(self, backend => backend.operate(replay)))?;
             }
-            Op::Remove(q, number) => {
+            Step::Remove(q, number) => {
                 let (queue, jobs) = (queue(*q), self.ids(*number));
                 let remove = Operation::Remove { queue: &queue, jobs: jobs.as_deref() };
                 same(&at, both!(self, backend => backend.operate(remove)))?;
             }
-            Op::Pause(q, paused) => {
+            Step::Pause(q, paused) => {
                 let queue = &queue(*q);
                 let operation = match paused {
                     true => Operation::Pause { queue },
@@ -118,22 +119,22 @@ impl Player {
                 };
                 same(&at, both!(self, backend => backend.operate(operation)))?;
             }
-            Op::Purge(q) => {
+            Step::Purge(q) => {
                 let queue = queue(*q);
                 same(
                     &at,
                     both!(self, backend => backend.operate(Operation::Purge { queue: &queue })),
                 )?;
             }
-            Op::Wait(delay) => self.clock.advance(millis(*delay)),
-            Op::SetBack(by) => self.clock.set(self.clock.now() - millis(*by)),
+            Step::Wait(delay) => self.clock.advance(millis(*delay)),
+            Step::SetBack(by) => self.clock.set(self.clock.now() - millis(*by)),
         }
         self.compare_counts(&at).await.map(drop)
     }
 
-    /// Compares everything that can be looked at.
-    pub(super) async fn compare_stores(&self, calls: usize) -> Passed {
-        let at = format!("after {calls} calls");
+    /// Compares counts, listings and single jobs.
+    pub(super) async fn compare_contents(&self, steps: usize) -> TrialResult {
+        let at = format!("after {steps} steps");
         self.compare_counts(&at).await?;
         for queue in (0..QUEUES).map(queue) {
             for state in [JobState::Scheduled, JobState::Ready, JobState::Running, JobState::Dead] {
@@ -150,21 +151,26 @@ impl Player {
         Ok(())
     }
 
-    async fn compare_counts(&self, at: &str) -> Passed<Vec<QueueStats>> {
+    async fn compare_counts(&self, at: &str) -> TrialResult<Vec<QueueStats>> {
         let queues: Vec<_> = (0..QUEUES).map(queue).collect();
         let counts = same(at, both!(self, backend => backend.stats(&queues)))?;
-        let sound = counts.iter().all(|stats| stats.adds_up() != Some(false));
-        if !sound {
-            return Err(Failure::new(format_args!("{at}: the counts add up: {counts:?}")));
+        if counts.iter().any(|stats| stats.adds_up() == Some(false)) {
+            return Err(Failure::new(format_args!("{at}: the counts do not add up: {counts:?}")));
         }
         Ok(counts)
     }
 
-    async fn claim(&mut self, at: &str, wants: &[(u8, usize)], limit: usize, lease: u16) -> Passed {
+    async fn claim(
+        &mut self,
+        at: &str,
+        wants: &[(u8, usize)],
+        limit: usize,
+        lease: u16,
+    ) -> TrialResult {
         let lease_for = millis(lease) + Duration::from_millis(1);
         let mut wants: Vec<Want> =
             wants.iter().map(|(q, max)| Want { queue: queue(*q), max: *max, lease_for }).collect();
-        // Each queue once, as runners ask.
+        // Each queue once, as runners do.
         wants.sort_by(|a, b| a.queue.cmp(&b.queue));
         wants.dedup_by(|a, b| a.queue == b.queue);
         let params = ClaimParams { wants: &wants, limit, worker: "model" };
@@ -178,55 +184,50 @@ impl Player {
         Ok(())
     }
 
-    fn settlements(&self, ends: &[(usize, Handle)], side: usize) -> Vec<Settlement> {
-        let leases = ends.iter().filter_map(|(at, end)| Some((pick(&self.leases, *at)?, end)));
+    fn settlements(&self, endings: &[(usize, Ending)], side: usize) -> Vec<Settlement> {
+        let leases =
+            endings.iter().filter_map(|(at, ending)| Some((pick(&self.leases, *at)?, ending)));
         leases
-            .map(|(lease, end)| Settlement {
+            .map(|(lease, ending)| Settlement {
                 lease: lease[side].clone(),
-                verdict: match *end {
-                    Handle::Done => Verdict::Done,
-                    Handle::Skip => Verdict::Skip,
-                    Handle::Retry(due) => Verdict::Retry(self.due(due)),
-                    Handle::Snooze(due) => Verdict::Snooze(self.due(due)),
-                    Handle::Dead(failed) => {
+                verdict: match *ending {
+                    Ending::Done => Verdict::Done,
+                    Ending::Skip => Verdict::Skip,
+                    Ending::Retry(due) => Verdict::Retry(self.due(due)),
+                    Ending::Snooze(due) => Verdict::Snooze(self.due(due)),
+                    Ending::Dead(failed) => {
                         let reason = DeadReason::new(DeadKind::Exhausted, "model");
                         Verdict::Dead { reason, failed }
                     }
-                    Handle::Release(started) => Verdict::Release { started },
+                    Ending::Release(started) => Verdict::Release { started },
                 },
             })
             .collect()
     }
 
-    fn new_job(&self, new: &New) -> NewJob {
+    fn new_job(&self, spec: &JobSpec) -> NewJob {
         let id = self.entropy.job_id(SystemClock.now());
-        NewJob {
-            id,
-            queue: queue(new.queue),
-            key: new.key.map(key),
-            on_conflict: new.on_conflict,
-            due: self.due(new.due),
-            payload: Bytes::from(id.to_string()),
-            headers: Headers::new(),
-            max_attempts: None,
+        let payload = Bytes::from(id.to_string());
+        let mut job = NewJob::new(id, queue(spec.queue), self.due(spec.due), payload);
+        job.key = spec.key.map(key);
+        job.on_conflict(spec.on_conflict)
+    }
+
+    fn due(&self, due: DueTime) -> Due {
+        match due {
+            DueTime::At(at) => Due::At(self.start + millis(at)),
+            DueTime::After(delay) => Due::After(millis(delay)),
         }
     }
 
-    fn due(&self, moment: Moment) -> Due {
-        match moment {
-            Moment::At(at) => Due::At(self.start + millis(at)),
-            Moment::After(delay) => Due::After(millis(delay)),
-        }
-    }
-
-    fn job(&self, which: Which) -> Option<JobRef> {
-        Some(match which {
-            Which::Number(number) => {
+    fn job(&self, choice: JobChoice) -> Option<JobRef> {
+        Some(match choice {
+            JobChoice::Number(number) => {
                 let job = pick(&self.jobs, number)?;
                 JobRef::new(job.queue.clone(), job.id)
             }
-            Which::Astray(number, q) => JobRef::new(queue(q), pick(&self.jobs, number)?.id),
-            Which::Key(q, k) => JobRef::new(queue(q), Target::Key(key(k))),
+            JobChoice::InQueue(number, q) => JobRef::new(queue(q), pick(&self.jobs, number)?.id),
+            JobChoice::Key(q, k) => JobRef::new(queue(q), Target::Key(key(k))),
         })
     }
 
@@ -236,8 +237,8 @@ impl Player {
     }
 }
 
-/// The answer, if it is the same on both sides. Errors are the same if their kinds are.
-fn same<T: PartialEq + std::fmt::Debug>(at: &str, answers: [Result<T>; 2]) -> Passed<T> {
+/// The answer, if both backends succeeded with the same one.
+fn same<T: PartialEq + std::fmt::Debug>(at: &str, answers: [Result<T>; 2]) -> TrialResult<T> {
     let [reference, subject] = answers;
     match (reference, subject) {
         (Ok(reference), Ok(subject)) if reference == subject => Ok(subject),
@@ -247,7 +248,7 @@ fn same<T: PartialEq + std::fmt::Debug>(at: &str, answers: [Result<T>; 2]) -> Pa
     }
 }
 
-/// A listing, page by page.
+/// A listing, read page by page.
 async fn list(backend: &dyn Backend, queue: &QueueName, state: JobState) -> Result<Vec<JobView>> {
     let mut jobs = Vec::new();
     let mut after = None;
@@ -261,7 +262,7 @@ async fn list(backend: &dyn Backend, queue: &QueueName, state: JobState) -> Resu
     }
 }
 
-/// Tokens only have to grow; which numbers they are is the backend's.
+/// Tokens only have to grow; their values are the backend's choice.
 fn without_tokens(mut claimed: Claimed) -> Claimed {
     for leased in &mut claimed.jobs {
         leased.token = FencingToken(0);
@@ -269,7 +270,7 @@ fn without_tokens(mut claimed: Claimed) -> Claimed {
     claimed
 }
 
-/// Any number names one, if there is any.
+/// The element with this number modulo the length, if there is any.
 fn pick<T>(all: &[T], number: usize) -> Option<&T> {
     all.get(number % all.len().max(1))
 }
