@@ -10,7 +10,7 @@ use dq_core::{
 };
 use dq_servers::Redis;
 
-use crate::stand::{by_id, claim, done, job, keyed, later, queue};
+use crate::fixture::{by_id, claim, done_settlements, in_an_hour, job, keyed, queue};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -43,7 +43,7 @@ pub(crate) async fn whole_flow(
     backend.now().await.map_err(told)?;
     let mut wakeups = backend.listen(std::slice::from_ref(&q)).await.map_err(told)?;
     demand!(woken(&mut wakeups, patience).await, "it does not listen");
-    let (first, waits, dies) = (keyed(name, "k"), later(job(name)), keyed(name, "dies"));
+    let (first, waits, dies) = (keyed(name, "k"), in_an_hour(job(name)), keyed(name, "dies"));
     let large = NewJob { payload: vec![b'x'; 9_000].into(), ..job(name) };
     let jobs = vec![first, waits.clone(), dies, large];
     backend.schedule(jobs).await.map_err(told)?;
@@ -69,7 +69,7 @@ pub(crate) async fn whole_flow(
         .map(|leased| Renewal { lease: leased.lease(), lease_for: HOUR })
         .collect();
     backend.renew(&renewals).await.map_err(told)?;
-    let mut settlements: Vec<Settlement> = done(&claimed);
+    let mut settlements: Vec<Settlement> = done_settlements(&claimed);
     for (settlement, leased) in settlements.iter_mut().zip(&claimed.jobs) {
         if leased.job.key.is_some() {
             let reason = DeadReason::new(DeadKind::Rejected, "no");
@@ -118,9 +118,9 @@ pub(crate) async fn flow_beside_java(
     demand!(woken(&mut wakeups, patience).await, "nobody looks at the list");
     let claimed = claim(&**lazy, &[&name], 9).await.map_err(told)?;
     demand!(claimed.jobs.len() == 1, "the list was not taken from");
-    lazy.settle(&done(&claimed)).await.map_err(told)?;
+    lazy.settle(&done_settlements(&claimed)).await.map_err(told)?;
 
-    let unnoted = later(job(&name));
+    let unnoted = in_an_hour(job(&name));
     lazy.schedule(vec![unnoted.clone(), job(&name)]).await.map_err(told)?;
     let view = lazy.get(&by_id(&unnoted)).await.map_err(told)?;
     demand!(view.is_some(), "not looked for");
@@ -130,7 +130,7 @@ pub(crate) async fn flow_beside_java(
     // Java takes a job that is noted, and the note is swept.
     lazy.schedule(vec![keyed(&name, "taken")]).await.map_err(told)?;
     redis.command(&["DEL", &timeout]);
-    lazy.schedule(vec![later(job(&name))]).await.map_err(told)?;
+    lazy.schedule(vec![in_an_hour(job(&name))]).await.map_err(told)?;
 
     strict.schedule(vec![job(&name)]).await.map_err(told)?;
     let claimed = claim(&**strict, &[&name], 1).await.map_err(told)?;

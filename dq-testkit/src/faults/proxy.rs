@@ -1,4 +1,4 @@
-//! A TCP proxy that cuts connections between two bytes, or stalls them.
+//! A TCP proxy that cuts connections between two bytes, or pauses them.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub struct TcpProxy {
 #[derive(Debug, Default)]
 struct Links {
     requests: Link,
-    responses: Link,
+    replies: Link,
 }
 
 /// The faults of one direction.
@@ -34,12 +34,12 @@ struct Link {
     /// Bytes that may still pass; the connection that carries more is cut there.
     budget: AtomicU64,
     /// Nothing passes while this is true.
-    stalled: watch::Sender<bool>,
+    paused: watch::Sender<bool>,
 }
 
 impl Default for Link {
     fn default() -> Self {
-        Self { budget: AtomicU64::new(UNLIMITED), stalled: watch::Sender::new(false) }
+        Self { budget: AtomicU64::new(UNLIMITED), paused: watch::Sender::new(false) }
     }
 }
 
@@ -82,25 +82,25 @@ impl TcpProxy {
 
     /// Cuts the connection that receives more than this many further bytes from the server. The
     /// request has reached the server.
-    pub fn cut_response_after(&self, bytes: u64) {
-        self.links.responses.budget.store(bytes, Ordering::SeqCst);
+    pub fn cut_reply_after(&self, bytes: u64) {
+        self.links.replies.budget.store(bytes, Ordering::SeqCst);
     }
 
-    /// Stalls both directions; connections stay open.
-    pub fn stall(&self) {
-        self.stall_requests();
-        self.links.responses.stalled.send_replace(true);
+    /// Pauses both directions; connections stay open.
+    pub fn pause(&self) {
+        self.pause_requests();
+        self.links.replies.paused.send_replace(true);
     }
 
-    /// Stalls what clients send; what the server sends passes.
-    pub fn stall_requests(&self) {
-        self.links.requests.stalled.send_replace(true);
+    /// Pauses what clients send; what the server sends passes.
+    pub fn pause_requests(&self) {
+        self.links.requests.paused.send_replace(true);
     }
 
-    /// Ends every stall.
+    /// Ends every pause.
     pub fn resume(&self) {
-        self.links.requests.stalled.send_replace(false);
-        self.links.responses.stalled.send_replace(false);
+        self.links.requests.paused.send_replace(false);
+        self.links.replies.paused.send_replace(false);
     }
 }
 
@@ -110,23 +110,23 @@ fn forward(client: TcpStream, server: TcpStream, links: &Arc<Links>) {
     let ((from_client, to_client), (from_server, to_server)) =
         (client.into_split(), server.into_split());
     let cut = CancellationToken::new();
-    let (requests, responses) = (Arc::clone(links), Arc::clone(links));
+    let (requests, replies) = (Arc::clone(links), Arc::clone(links));
     let other = cut.clone();
     tokio::spawn(other.clone().run_until_cancelled_owned(async move {
         copy(from_client, to_server, &requests.requests).await;
         other.cancel();
     }));
     tokio::spawn(cut.clone().run_until_cancelled_owned(async move {
-        copy(from_server, to_client, &responses.responses).await;
+        copy(from_server, to_client, &replies.replies).await;
         cut.cancel();
     }));
 }
 
 async fn copy(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, link: &Link) {
     let mut buffer = [0; 16 * 1024];
-    let mut stalled = link.stalled.subscribe();
+    let mut paused = link.paused.subscribe();
     while let Ok(read @ 1..) = from.read(&mut buffer).await {
-        if stalled.wait_for(|stalled| !stalled).await.is_err() {
+        if paused.wait_for(|paused| !paused).await.is_err() {
             return;
         }
         let budget = link.budget.load(Ordering::SeqCst);
