@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{LazyLock, Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 
 use crate::model::Timestamp;
+use crate::sync::lock;
 
 /// Where the framework takes the time from.
 pub trait Clock: Debug + Send + Sync + 'static {
@@ -126,7 +127,7 @@ impl VirtualClock {
     }
 
     fn lock(&self) -> MutexGuard<'_, VirtualState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

@@ -1,12 +1,13 @@
 //! Randomness, injected: job ids and the jitter of retries.
 
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use crate::model::{JobId, Timestamp};
+use crate::sync::lock;
 
 /// A source of random numbers: from the operating system, or from a seed in tests.
 ///
@@ -76,7 +77,7 @@ impl Entropy {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

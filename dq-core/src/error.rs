@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt;
+use std::sync::Arc;
 
 /// Any error, as handlers return it. `?` converts every `std::error::Error` into it.
 pub type BoxError = Box<dyn StdError + Send + Sync>;
@@ -84,18 +85,20 @@ impl fmt::Display for ErrorKind {
 
 /// An error of the framework.
 ///
-/// `Display` prints one line: `operation: kind: what (remedy)`. It never holds a password or a
-/// payload: whoever makes an error leaves them out.
+/// `Display` prints one line: `operation: kind: what (remedy)`. Errors never hold a password or a
+/// payload. Clones share the source error.
+#[derive(Clone)]
 pub struct Error {
     inner: Box<Inner>,
 }
 
+#[derive(Clone)]
 struct Inner {
     kind: ErrorKind,
     operation: &'static str,
     what: Cow<'static, str>,
     remedy: Option<Cow<'static, str>>,
-    source: Option<BoxError>,
+    source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
 impl Error {
@@ -143,7 +146,7 @@ impl Error {
     /// Keeps the error beneath this one.
     #[must_use]
     pub fn source(mut self, source: impl Into<BoxError>) -> Self {
-        self.inner.source = Some(source.into());
+        self.inner.source = Some(source.into().into());
         self
     }
 

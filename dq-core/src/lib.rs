@@ -13,6 +13,8 @@ pub mod machine;
 pub mod memory;
 pub mod model;
 pub mod runner;
+#[doc(hidden)]
+pub mod sync;
 pub mod trace;
 
 pub use async_trait::async_trait;

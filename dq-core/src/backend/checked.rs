@@ -1,30 +1,27 @@
-//! The one place where input is checked and missing capabilities are refused, whatever the
-//! backend.
+//! Checks of input and capabilities, done once for all backends before the store is called.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 
 use super::{
-    Backend, BrowseParams, Cancelled, Capabilities, ClaimParams, Claimed, Finding, OperateReport,
-    Operation, Page, QueueStats, Renewal, Renewed, Reschedule, Rescheduled, Scheduled, Settled,
-    Settlement, Wakeups,
+    Backend, BrowseParams, Cancelled, Layer, OperateReport, Operation, Page, Reschedule,
+    Rescheduled, Scheduled,
 };
 use crate::clock::Clock;
 use crate::error::{Error, Result};
-use crate::model::{JobRef, JobView, Limits, NewJob, QueueName, Timestamp};
+use crate::model::{JobRef, JobView, Limits, NewJob};
 
-/// A backend behind the checks of [`Limits`] and [`Capabilities`].
+/// A backend behind the checks of [`Limits`] and [`Capabilities`](super::Capabilities).
 ///
-/// Names are checked when they are made ([`QueueName`], [`JobKey`](crate::JobKey)); what is left
-/// is checked here, before the store is called.
+/// Names are checked when they are made ([`QueueName`](crate::QueueName),
+/// [`JobKey`](crate::JobKey)); everything else is checked here, before the store is called.
 #[derive(Debug, Clone)]
 pub struct Checked {
     backend: Arc<dyn Backend>,
     limits: Limits,
-    // The horizon is a bound against mistakes of units, so this process's clock will do and saves
-    // a call to the store.
+    // The horizon only catches mistaken units, so this process's clock is good enough and saves a
+    // call to the store.
     clock: Arc<dyn Clock>,
 }
 
@@ -37,7 +34,7 @@ impl Checked {
 
     /// The backend without the checks.
     #[must_use]
-    pub fn inner(&self) -> &Arc<dyn Backend> {
+    pub const fn unchecked(&self) -> &Arc<dyn Backend> {
         &self.backend
     }
 
@@ -49,20 +46,10 @@ impl Checked {
     }
 }
 
-// `missing_trait_methods`: a method that is not forwarded would lose what the backend does.
-#[deny(clippy::missing_trait_methods)]
 #[async_trait]
-impl Backend for Checked {
-    fn name(&self) -> &'static str {
-        self.backend.name()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.backend.capabilities()
-    }
-
-    async fn now(&self) -> Result<Timestamp> {
-        self.backend.now().await
+impl Layer for Checked {
+    fn inner(&self) -> &dyn Backend {
+        &*self.backend
     }
 
     async fn schedule(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
@@ -77,7 +64,7 @@ impl Backend for Checked {
             .operation(OPERATION));
         }
         if jobs.iter().any(|job| job.key.is_some()) {
-            self.require(self.capabilities().keys, "keys", OPERATION)?;
+            self.require(self.backend.capabilities().keys, "keys", OPERATION)?;
         }
         let now = self.clock.now();
         for job in &jobs {
@@ -87,49 +74,26 @@ impl Backend for Checked {
     }
 
     async fn cancel(&self, jobs: &[JobRef]) -> Result<Vec<Cancelled>> {
-        self.require(self.capabilities().cancel, "cancel", "cancel")?;
+        self.require(self.backend.capabilities().cancel, "cancel", "cancel")?;
         self.backend.cancel(jobs).await
     }
 
     async fn reschedule(&self, moves: &[Reschedule]) -> Result<Vec<Rescheduled>> {
         const OPERATION: &str = "reschedule";
-        self.require(self.capabilities().reschedule, "reschedule", OPERATION)?;
+        self.require(self.backend.capabilities().reschedule, "reschedule", OPERATION)?;
         let now = self.clock.now();
-        for wish in moves {
-            wish.due
+        for change in moves {
+            change
+                .due
                 .validate(now, self.limits.horizon)
                 .map_err(|error| error.operation(OPERATION))?;
         }
         self.backend.reschedule(moves).await
     }
 
-    async fn listen(&self, queues: &[QueueName]) -> Result<Wakeups> {
-        self.backend.listen(queues).await
-    }
-
-    async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed> {
-        self.backend.claim(params).await
-    }
-
-    fn claim_ahead(&self) -> Duration {
-        self.backend.claim_ahead()
-    }
-
-    async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Settled>> {
-        self.backend.settle(settlements).await
-    }
-
-    async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
-        self.backend.renew(renewals).await
-    }
-
-    async fn stats(&self, queues: &[QueueName]) -> Result<Vec<QueueStats>> {
-        self.backend.stats(queues).await
-    }
-
     async fn browse(&self, params: BrowseParams<'_>) -> Result<Page> {
         const OPERATION: &str = "browse";
-        self.require(self.capabilities().browse, "browsing", OPERATION)?;
+        self.require(self.backend.capabilities().browse, "browsing", OPERATION)?;
         if !(1..=1_000).contains(&params.limit) {
             return Err(Error::invalid(format!(
                 "a page of {} jobs; between 1 and 1,000 are allowed",
@@ -141,12 +105,12 @@ impl Backend for Checked {
     }
 
     async fn get(&self, job: &JobRef) -> Result<Option<JobView>> {
-        self.require(self.capabilities().browse, "looking at single jobs", "get")?;
+        self.require(self.backend.capabilities().browse, "looking at single jobs", "get")?;
         self.backend.get(job).await
     }
 
     async fn operate(&self, operation: Operation<'_>) -> Result<OperateReport> {
-        let capabilities = self.capabilities();
+        let capabilities = self.backend.capabilities();
         match operation {
             Operation::Replay { due, .. } => {
                 self.require(capabilities.dead_letters, "dead-letter replay", "replay")?;
@@ -163,13 +127,5 @@ impl Backend for Checked {
             Operation::Purge { .. } => {}
         }
         self.backend.operate(operation).await
-    }
-
-    async fn check(&self) -> Vec<Finding> {
-        self.backend.check().await
-    }
-
-    async fn close(&self) -> Result<()> {
-        self.backend.close().await
     }
 }

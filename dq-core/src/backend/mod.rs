@@ -9,6 +9,7 @@ mod check;
 mod checked;
 mod claim;
 mod inspect;
+mod layer;
 mod operate;
 mod schedule;
 mod settle;
@@ -24,8 +25,9 @@ pub use check::{Finding, Severity};
 pub use checked::Checked;
 pub use claim::{ClaimParams, Claimed, FencingToken, Lease, LeasedJob, Renewal, Renewed, Want};
 pub use inspect::{BrowseParams, Cursor, Page, QueueStats, Totals};
+pub use layer::Layer;
 pub use operate::{OperateReport, Operation};
-pub use schedule::{Cancelled, OnConflict, Receipt, Reschedule, Rescheduled, Scheduled};
+pub use schedule::{Cancelled, Receipt, Reschedule, Rescheduled, Scheduled};
 pub use settle::{Settled, Settlement, Verdict};
 pub use wakeup::{Hint, Listeners, Waker, Wakeups};
 
@@ -60,7 +62,7 @@ pub trait Backend: Debug + Send + Sync + 'static {
     /// - a job whose id is in its queue already, live or dead, changes nothing: `Kept`
     ///   (`AlreadyRunning` if leased). Ids are unique in the world; a backend may look for them in
     ///   other queues too;
-    /// - a key that is live already is settled by [`OnConflict`]; a leased job is never touched:
+    /// - a key that is live already is settled by [`OnConflict`](crate::OnConflict); a leased job is never touched:
     ///   `AlreadyRunning`, and the new one is not stored;
     /// - a dead job does not hold its key;
     /// - a long batch may be stored in several atomic chunks; after an `Err` repeat the call with

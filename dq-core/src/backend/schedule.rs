@@ -1,36 +1,6 @@
 //! Questions and answers of schedule, cancel and reschedule.
 
-use serde::{Deserialize, Serialize};
-
 use crate::model::{Due, JobId, JobRef, Timestamp};
-
-/// What to do when a live job has the key of the new one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum OnConflict {
-    /// The first stays.
-    #[default]
-    Keep,
-    /// The new payload and due time take its place: the delay starts anew (debounce).
-    Replace,
-    /// Whichever is due first stays, with its own payload; the present one if equal.
-    Earliest,
-    /// Whichever is due last stays, with its own payload; the present one if equal.
-    Latest,
-}
-
-impl OnConflict {
-    /// Whether a new job due at `new` takes the place of the present one due at `present`.
-    #[must_use]
-    pub fn replaces(self, present: Timestamp, new: Timestamp) -> bool {
-        match self {
-            Self::Keep => false,
-            Self::Replace => true,
-            Self::Earliest => new < present,
-            Self::Latest => new > present,
-        }
-    }
-}
 
 /// Which job is in the store now, and when it is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

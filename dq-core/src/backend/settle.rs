@@ -1,8 +1,7 @@
 //! Questions and answers of settle: how a lease ends.
 
 use super::claim::Lease;
-use crate::handler::DeadReason;
-use crate::model::Due;
+use crate::model::{DeadReason, Due};
 
 /// How one lease ends.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use tokio::sync::Notify;
 
 use crate::model::{QueueName, Timestamp};
+use crate::sync::lock;
 
 /// Something is due at this time, by the store's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,7 +128,7 @@ impl Listeners {
 
     fn lock(&self) -> MutexGuard<'_, HashMap<QueueName, Vec<Waker>>> {
         // A panic while the lock was held leaves the lists whole: they are only grown or pruned.
-        self.by_queue.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.by_queue)
     }
 }
 

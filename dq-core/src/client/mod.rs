@@ -8,7 +8,7 @@ mod stores;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 pub use builder::DqBuilder;
 pub use import::{ImportReport, ImportSource};
@@ -20,6 +20,7 @@ use crate::backend::{Backend, Cancelled, Checked, Finding, QueueStats, Reschedul
 use crate::config::{Config, Environment, QueueSettings, RunnerSettings, backend_from_url};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{Due, JobId, JobKey, JobRef, JobView, Limits, Queue, QueueName, Target};
+use crate::sync::lock;
 use crate::trace::Propagator;
 
 /// The handle to a store of delayed jobs. Cheap to clone; all clones are one client.
@@ -196,7 +197,7 @@ impl Dq {
 impl Shared {
     /// Takes a name for a runner, until the guard is dropped.
     pub(crate) fn take_name(self: &Arc<Self>, name: &str) -> Result<NameGuard> {
-        let mut names = self.runner_names.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut names = lock(&self.runner_names);
         if !names.insert(name.to_owned()) {
             return Err(Error::new(
                 ErrorKind::Duplicate,
@@ -217,7 +218,7 @@ pub(crate) struct NameGuard {
 
 impl Drop for NameGuard {
     fn drop(&mut self) {
-        let mut names = self.shared.runner_names.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut names = lock(&self.shared.runner_names);
         names.remove(&self.name);
     }
 }

@@ -8,9 +8,9 @@ use futures_util::future::BoxFuture;
 use serde::Serialize;
 
 use super::{Dq, single};
-use crate::backend::{OnConflict, Scheduled};
+use crate::backend::Scheduled;
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{Due, Headers, JobId, JobKey, NewJob, QueueName, Timestamp};
+use crate::model::{Due, Headers, JobId, JobKey, NewJob, OnConflict, QueueName, Timestamp};
 
 /// A job that is not scheduled yet; `.await` schedules it.
 ///
@@ -43,16 +43,7 @@ impl Schedule {
             if let Some(context) = shared.propagator.current(&shared.environment.entropy) {
                 headers.insert(Headers::TRACEPARENT, context.to_string());
             }
-            Ok(NewJob {
-                id: dq.new_id(),
-                queue,
-                key: None,
-                on_conflict: OnConflict::default(),
-                due: Due::NOW,
-                payload,
-                headers,
-                max_attempts: None,
-            })
+            Ok(NewJob::new(dq.new_id(), queue, Due::NOW, payload).headers(headers))
         });
         Self { dq: dq.clone(), job: job.map_err(|error| error.operation("schedule")) }
     }

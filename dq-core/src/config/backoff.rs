@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::duration;
-use crate::handler::Backoff;
+use crate::model::Backoff;
 
 /// Settings of a [`Backoff`]; like those of [`QueueSettings`](super::QueueSettings), each that is
 /// `None` is left to the layer below, so that a file can change one and keep the others.

@@ -120,8 +120,7 @@ mod tests {
 
     use super::*;
     use crate::config::BackoffSettings;
-    use crate::handler::Backoff;
-    use crate::model::{DurationExt, Limits};
+    use crate::model::{Backoff, DurationExt, Limits};
 
     const MEMORY: &str = "[backend]\ntype = \"memory\"\n";
 

@@ -6,8 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{BackoffSettings, duration};
 use crate::error::{Error, ErrorKind, Result};
-use crate::handler::Backoff;
-use crate::model::QueueName;
+use crate::model::{Backoff, QueueName};
 
 /// Settings of one queue; what is `None` is left to the next layer below: built-in defaults, then
 /// the handler's attribute, then `[defaults]` of the configuration, then `[queues.NAME]`, then

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde_json::{Map, Value};
+
 use super::secret::Secret;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -76,6 +78,59 @@ impl ConnectUrl {
     #[must_use]
     pub fn options(&self) -> &[(String, String)] {
         &self.options
+    }
+
+    /// Reads the `url` field of a backend's settings, which holds an address.
+    ///
+    /// Options in `address_options` are part of the address. Options in `settings` are fields of
+    /// their own and would be ignored here, so they are refused; so is every other option. Names
+    /// outside of both lists are not repeated: they may be part of a password that holds a `?`.
+    ///
+    /// # Errors
+    /// `Config` if the URL is malformed or has an option that is not part of the address.
+    pub fn from_field(field: &Secret, address_options: &[&str], settings: &[&str]) -> Result<Self> {
+        let url = Self::parse(field.expose())?;
+        let refused = |(name, _): &&(String, String)| !address_options.contains(&name.as_str());
+        let Some((name, _)) = url.options.iter().find(refused) else {
+            return Ok(url);
+        };
+        let error = if settings.contains(&name.as_str()) {
+            let what =
+                format!("the field `url` has the option `{name}`, which is a field of its own");
+            Error::new(ErrorKind::Config, what)
+                .remedy(format!("write `{name} = …` beside `url`, and leave it out of the address"))
+        } else {
+            Error::new(ErrorKind::Config, "the field `url` has an unknown option").remedy(
+                "write settings as fields beside it, such as `prefix = …`, and `?` in a password \
+                 as %3F",
+            )
+        };
+        Err(error.operation("connect"))
+    }
+
+    /// The settings that a URL with options stands for: `url` without them, and a field for each
+    /// option that is not in `address_options`.
+    ///
+    /// Values are text; those of the fields in `typed` become numbers or booleans where they parse
+    /// as one.
+    #[must_use]
+    pub fn to_fields(&self, address_options: &[&str], typed: &[&str]) -> Value {
+        let is_of_address = |name: &String| address_options.contains(&name.as_str());
+        let whole = self.whole.expose();
+        let mut url = whole.split_once('?').map_or(whole, |(address, _)| address).to_owned();
+        let (of_address, settings): (Vec<_>, Vec<_>) =
+            self.options.iter().partition(|(name, _)| is_of_address(name));
+        for (place, (name, value)) in of_address.into_iter().enumerate() {
+            let separator = if place == 0 { '?' } else { '&' };
+            url.push_str(&format!("{separator}{name}={value}"));
+        }
+        let mut fields = Map::new();
+        fields.insert("url".to_owned(), url.into());
+        for (name, value) in settings {
+            let parsed = typed.contains(&name.as_str()).then(|| serde_json::from_str(value).ok());
+            fields.insert(name.clone(), parsed.flatten().unwrap_or_else(|| value.as_str().into()));
+        }
+        fields.into()
     }
 
     /// Refuses options that are not among `known`.
@@ -175,6 +230,35 @@ mod tests {
             let error = refused.unwrap_err();
             assert!(!format!("{error:?}").contains("2secret"), "{url}: {error}");
         }
+    }
+
+    #[test]
+    fn the_url_field_refuses_settings_and_unknown_options() {
+        let read = |url: &str| ConnectUrl::from_field(&Secret::new(url), &["tls"], &["prefix"]);
+        for (url, words) in [
+            ("redis://h/0?prefix=shop", ["`prefix`", "`prefix = …`"]),
+            ("redis://h?tls=true&prefix=shop", ["`prefix`", "beside `url`"]),
+            ("redis://h?colour=red", ["unknown", "`prefix = …`"]),
+            ("redis://u:x?hunter2=y@h", ["unknown", "%3F"]),
+        ] {
+            let error = read(url).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Config);
+            let text = error.to_string();
+            assert!(words.iter().all(|word| text.contains(word)), "{url}: {text}");
+            assert!(!text.contains("hunter2") && !text.contains("colour"), "{text}");
+        }
+        for url in ["redis://h/0", "redis://h?", "redis://h?tls=true"] {
+            assert!(read(url).is_ok(), "{url}");
+        }
+    }
+
+    #[test]
+    fn options_of_a_url_become_fields() {
+        let url = ConnectUrl::parse("redis://u:p@h/0?prefix=9&tls=true&shards=9&peeks=x").unwrap();
+        let expected = serde_json::json!({
+            "url": "redis://u:p@h/0?tls=true", "prefix": "9", "shards": 9, "peeks": "x",
+        });
+        assert_eq!(url.to_fields(&["tls"], &["shards", "peeks"]), expected);
     }
 
     #[test]

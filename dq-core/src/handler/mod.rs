@@ -6,7 +6,6 @@ mod function;
 mod middleware;
 mod outcome;
 mod registry;
-mod retry;
 mod state;
 
 pub use context::{JobContext, Surroundings};
@@ -15,7 +14,6 @@ pub use extract::{FromJob, Payload, RawPayload, State};
 pub use function::adapter;
 pub use function::{DelayHandler, Handler, HandlerFn, Registration};
 pub use middleware::{Middleware, Next};
-pub use outcome::{DeadKind, DeadReason, HandlerResult, IntoOutcome, JobError, JobResult, Outcome};
+pub use outcome::{HandlerResult, IntoOutcome, JobError, JobResult, Outcome};
 pub use registry::Registry;
-pub use retry::Backoff;
 pub use state::{Requirements, StateMap};

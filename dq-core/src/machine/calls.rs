@@ -9,8 +9,7 @@ use crate::backend::{
     BrowseParams, Cancelled, Claimed, Cursor, LeasedJob, Operation, Page, QueueStats, Receipt,
     Renewal, Renewed, Reschedule, Rescheduled, Scheduled, Settled, Settlement, Want,
 };
-use crate::handler::DeadReason;
-use crate::model::{Due, Job, JobId, JobRef, JobView, NewJob, QueueName, Timestamp};
+use crate::model::{DeadReason, Due, Job, JobId, JobRef, JobView, NewJob, QueueName, Timestamp};
 
 /// All jobs of a store, and the rules by which they move.
 ///

@@ -5,8 +5,7 @@ use bytes::Bytes;
 use super::calls::Machine;
 use super::store::{Place, Record, Store};
 use crate::backend::{FencingToken, Totals};
-use crate::handler::DeadReason;
-use crate::model::{Job, JobId, QueueName, Timestamp};
+use crate::model::{DeadReason, Job, JobId, QueueName, Timestamp};
 
 /// All that a machine is made of.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

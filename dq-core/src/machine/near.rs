@@ -69,8 +69,8 @@ impl<N: Fn(&Job) -> bool> Nearness<N> {
 mod tests {
     use super::super::Machine;
     use super::*;
-    use crate::model::{Due, Headers, JobId, NewJob, QueueName};
-    use crate::{Claimed, OnConflict, Want};
+    use crate::backend::{Claimed, Want};
+    use crate::model::{JobId, NewJob, QueueName};
 
     const LEASE: Duration = Duration::from_secs(30);
 
@@ -82,16 +82,8 @@ mod tests {
     fn machine(dues: &[i64]) -> Machine {
         let mut machine = Machine::default();
         for (number, due) in (1..).zip(dues) {
-            let job = NewJob {
-                id: JobId::from_bytes([number; 16]),
-                queue: queue(),
-                key: None,
-                on_conflict: OnConflict::Keep,
-                due: Due::At(Timestamp::from_millis(*due)),
-                payload: Default::default(),
-                headers: Headers::new(),
-                max_attempts: None,
-            };
+            let (id, due) = (JobId::from_bytes([number; 16]), Timestamp::from_millis(*due));
+            let job = NewJob::new(id, queue(), due, Default::default());
             machine.schedule(job, Timestamp::EPOCH);
         }
         machine

@@ -5,8 +5,9 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::index::{Arena, DueIndex, Entry, Lookup, Slot};
 use crate::backend::{FencingToken, QueueStats, Receipt, Scheduled, Totals};
-use crate::handler::DeadReason;
-use crate::model::{Job, JobId, JobKey, JobState, JobView, NewJob, QueueName, Target, Timestamp};
+use crate::model::{
+    DeadReason, Job, JobId, JobKey, JobState, JobView, NewJob, QueueName, Target, Timestamp,
+};
 
 /// All jobs of one memory backend.
 #[derive(Debug, Default)]

@@ -5,7 +5,7 @@ mod config;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 
@@ -18,6 +18,7 @@ use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::Machine;
 use crate::model::{JobRef, JobView, NewJob, QueueName, Timestamp};
+use crate::sync::lock;
 
 pub use config::MemoryConfig;
 
@@ -54,7 +55,7 @@ impl MemoryBackend {
         }
         let (answer, earlier) = {
             // A panic in here would be a bug of the machine; the others still get an answer.
-            let mut machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut machine = lock(&self.machine);
             // Read under the lock, so that time does not run backwards from call to call.
             let answer = call(&mut machine, self.clock.now());
             (answer, machine.take_earlier())

@@ -7,10 +7,8 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::{Due, Headers, JobKey, QueueName, Timestamp};
-use crate::backend::OnConflict;
+use super::{DeadReason, Due, Headers, JobKey, OnConflict, QueueName, Timestamp};
 use crate::error::{Error, Result};
-use crate::handler::DeadReason;
 
 /// 128 bits made by the producer, ordered by time of making (UUID version 7).
 ///
@@ -98,6 +96,65 @@ pub struct Job {
     pub deliveries: u32,
     /// Leases that lapsed in a row, that is, deliveries whose runner crashed or lost the store.
     pub losses: u32,
+}
+
+impl NewJob {
+    /// A job without a key or headers, with the queue's limit of attempts.
+    #[must_use]
+    pub fn new(id: JobId, queue: QueueName, due: impl Into<Due>, payload: Bytes) -> Self {
+        Self {
+            id,
+            queue,
+            key: None,
+            on_conflict: OnConflict::default(),
+            due: due.into(),
+            payload,
+            headers: Headers::new(),
+            max_attempts: None,
+        }
+    }
+
+    /// Sets [`Self::key`].
+    #[must_use]
+    pub fn key(mut self, key: JobKey) -> Self {
+        self.key = Some(key);
+        self
+    }
+
+    /// Sets [`Self::on_conflict`].
+    #[must_use]
+    pub const fn on_conflict(mut self, policy: OnConflict) -> Self {
+        self.on_conflict = policy;
+        self
+    }
+
+    /// Sets [`Self::due`].
+    #[must_use]
+    pub fn due(mut self, due: impl Into<Due>) -> Self {
+        self.due = due.into();
+        self
+    }
+
+    /// Sets [`Self::payload`].
+    #[must_use]
+    pub fn payload(mut self, payload: impl Into<Bytes>) -> Self {
+        self.payload = payload.into();
+        self
+    }
+
+    /// Sets [`Self::headers`].
+    #[must_use]
+    pub fn headers(mut self, headers: Headers) -> Self {
+        self.headers = headers;
+        self
+    }
+
+    /// Sets [`Self::max_attempts`].
+    #[must_use]
+    pub const fn max_attempts(mut self, attempts: u32) -> Self {
+        self.max_attempts = Some(attempts);
+        self
+    }
 }
 
 impl fmt::Debug for NewJob {

@@ -1,5 +1,8 @@
 //! What a job is: its names, its times, its payload and headers, and the rules they obey.
 
+mod backoff;
+mod conflict;
+mod dead;
 mod headers;
 mod job;
 mod key;
@@ -7,6 +10,9 @@ mod limits;
 mod queue;
 mod timestamp;
 
+pub use backoff::Backoff;
+pub use conflict::OnConflict;
+pub use dead::{DeadKind, DeadReason};
 pub use headers::Headers;
 pub use job::{Job, JobId, JobRef, JobState, JobView, NewJob, Target};
 pub use key::JobKey;

@@ -3,8 +3,8 @@
 use crate::backend::Verdict;
 use crate::config::QueuePolicy;
 use crate::entropy::Entropy;
-use crate::handler::{DeadKind, DeadReason, JobContext, JobError, JobResult, Outcome};
-use crate::model::{Due, Job, Limits, Timestamp};
+use crate::handler::{JobContext, JobError, JobResult, Outcome};
+use crate::model::{DeadKind, DeadReason, Due, Job, Limits, Timestamp};
 
 /// The verdict on a job that must not be run again, if it is one.
 pub(super) fn before(job: &Job, policy: &QueuePolicy) -> Option<Verdict> {
@@ -37,7 +37,7 @@ pub(super) fn after(
         if job.is_last_attempt() {
             dead(DeadKind::Exhausted, message, true)
         } else {
-            Verdict::Retry(Due::After(policy.backoff.delay(job.attempt(), entropy)))
+            Verdict::Retry(Due::After(policy.backoff.delay(job.attempt(), entropy.fraction())))
         }
     };
     match result {

@@ -1,12 +1,13 @@
 //! The leases of one store that its runs hold.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use hashbrown::HashMap;
 use tokio_util::sync::CancellationToken;
 
 use crate::backend::{Lease, Renewal};
+use crate::sync::lock;
 
 /// The leases whose jobs run, or whose settlements are on their way.
 #[derive(Debug, Default)]
@@ -87,7 +88,7 @@ impl Leases {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

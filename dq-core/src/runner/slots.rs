@@ -1,8 +1,10 @@
 //! How much runs at once: per queue, and over all queues.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::sync::Notify;
+
+use crate::sync::lock;
 
 /// Most jobs of one claim.
 pub(super) const BATCH: usize = 100;
@@ -164,7 +166,7 @@ impl Slots {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

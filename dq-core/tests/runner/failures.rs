@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use dq_core::handler::Backoff;
+use dq_core::Backoff;
 use dq_core::{DeadKind, DurationExt, JobState, Outcome};
 
 use crate::rig::{Handle, QUEUE, Rig, Said};

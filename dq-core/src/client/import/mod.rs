@@ -39,9 +39,9 @@ pub use report::{ImportReport, Reasons};
 pub use source::{ImportJob, ImportSource, Listed, Open, Stage, Taking};
 
 use super::Dq;
-use crate::backend::{Backend, OnConflict, Reschedule};
+use crate::backend::{Backend, Reschedule};
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{Due, Headers, JobId, JobView, NewJob};
+use crate::model::{Due, JobId, JobView, NewJob};
 
 /// How many entries go through the steps together.
 const BATCH: usize = 100;
@@ -276,14 +276,5 @@ struct Pass {
 }
 
 fn new_job(id: JobId, job: &ImportJob, due: Due) -> NewJob {
-    NewJob {
-        id,
-        queue: job.queue.clone(),
-        key: None,
-        on_conflict: OnConflict::Keep,
-        due,
-        payload: job.payload.clone(),
-        headers: Headers::new(),
-        max_attempts: None,
-    }
+    NewJob::new(id, job.queue.clone(), due, job.payload.clone())
 }
