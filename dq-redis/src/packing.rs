@@ -40,7 +40,9 @@ impl Packing {
         };
         let marks: Vec<Vec<u8>> = match self {
             Self::Record => Vec::new(),
-            Self::Member(format) => jobs.clone().map(|job| member::member_id(format, job.id)).collect(),
+            Self::Member(format) => {
+                jobs.clone().map(|job| member::member_id(format, job.id)).collect()
+            }
         };
         let mut mode = String::new();
         let mut know = |letter, is_so: bool| mode.extend(is_so.then_some(letter));

@@ -9,7 +9,7 @@ use dq_core::{QueueName, Result};
 use serde::Deserialize;
 
 use crate::config::{RedisConfig, refused};
-use crate::connect::{as_redis, fields_of};
+use crate::connect::as_redis;
 use crate::shards;
 
 /// Settings of the backend with key expiry: `type = "redis-expiry"` and the fields below.
@@ -69,8 +69,8 @@ impl RedisExpiryConfig {
     /// `Config` if an option is unknown or malformed; the error names it.
     pub fn from_url(url: &ConnectUrl) -> Result<Self> {
         url.expect_options(&["prefix", "ca", "tls", "response_timeout", "configure"])?;
-        let config: Self =
-            serde_json::from_value(fields_of(url, &["configure"])).map_err(|error| {
+        let config: Self = serde_json::from_value(url.to_fields(&["tls"], &["configure"]))
+            .map_err(|error| {
                 refused(
                     format!("the Redis URL has a wrong option: {error}"),
                     "see `RedisExpiryConfig`",

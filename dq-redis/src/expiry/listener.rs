@@ -9,7 +9,7 @@ use dq_core::{ClaimParams, Claimed, Listeners, QueueName, Timestamp};
 use tokio::sync::Notify;
 
 use super::expiry_keys::KeyNames;
-use super::probe::Probe;
+use super::probe::ExpiryProbe;
 use crate::connect::OnMessage;
 
 /// The expired events of all connections of one backend.
@@ -17,21 +17,15 @@ use crate::connect::OnMessage;
 pub(super) struct ExpiryListener {
     listeners: Arc<Listeners>,
     names: KeyNames,
-    pub(super) probe: Probe,
+    pub(super) probe: ExpiryProbe,
     /// Notified when a connection is established, for the first time or again.
     pub(super) connected: Notify,
     claimed: ClaimedUntil,
 }
 
 impl ExpiryListener {
-    pub(super) fn new(listeners: Arc<Listeners>, names: KeyNames, probe: Probe) -> Self {
-        Self {
-            listeners,
-            names,
-            probe,
-            connected: Notify::new(),
-            claimed: ClaimedUntil::default(),
-        }
+    pub(super) fn new(listeners: Arc<Listeners>, names: KeyNames, probe: ExpiryProbe) -> Self {
+        Self { listeners, names, probe, connected: Notify::new(), claimed: ClaimedUntil::default() }
     }
 
     /// Records what a claim covered.

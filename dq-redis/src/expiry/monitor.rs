@@ -27,13 +27,7 @@ impl NotificationMonitor {
         configure: bool,
     ) -> Self {
         let subscriptions = Subscriptions::start(Arc::clone(&link), Arc::clone(&listener)).await;
-        Self {
-            subscriptions,
-            link,
-            listener,
-            configure,
-            state: Mutex::new(Notifications::Unknown),
-        }
+        Self { subscriptions, link, listener, configure, state: Mutex::new(Notifications::Unknown) }
     }
 
     /// Keeps the subscriptions up and probes after each connect. Never returns.

@@ -22,7 +22,7 @@ const EVENT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Sets probe keys and waits for their events, one at a time.
 #[derive(Debug)]
-pub(super) struct Probe {
+pub(super) struct ExpiryProbe {
     /// The prefix of all probe keys, those of other processes included.
     key_prefix: String,
     link: Arc<Link>,
@@ -32,7 +32,7 @@ pub(super) struct Probe {
     pending: Mutex<Option<(String, oneshot::Sender<()>)>>,
 }
 
-impl Probe {
+impl ExpiryProbe {
     pub(super) fn new(prefix: &str, link: Arc<Link>, entropy: Arc<Entropy>) -> Self {
         Self {
             key_prefix: format!("{{{prefix}}}:canary:"),

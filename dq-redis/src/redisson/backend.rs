@@ -1,16 +1,14 @@
 //! The Redisson backend: the native backend on Redisson's keys, with payloads in Java's codec.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use dq_core::config::{BackendConfig, Environment};
 use dq_core::{
     Backend, BrowseParams, Cancelled, Capabilities, ClaimParams, Claimed, Error, ErrorKind,
-    Finding, Job, JobRef, JobView, LeasedJob, NewJob, OperateReport, Operation, Page, QueueName,
-    QueueStats, Renewal, Renewed, Reschedule, Rescheduled, Result, Scheduled, Settled, Settlement,
-    Target, Timestamp, Wakeups,
+    Finding, Job, JobRef, JobView, Layer, LeasedJob, NewJob, Page, QueueName, QueueStats,
+    Reschedule, Rescheduled, Result, Scheduled, Target, Wakeups,
 };
 
 use super::check;
@@ -167,9 +165,12 @@ fn of_format(error: Error, ours: Format) -> Error {
         .operation("schedule")
 }
 
-#[deny(clippy::missing_trait_methods)]
 #[async_trait]
-impl Backend for RedissonBackend {
+impl Layer for RedissonBackend {
+    fn inner(&self) -> &dyn Backend {
+        &self.native
+    }
+
     fn name(&self) -> &'static str {
         "redisson"
     }
@@ -179,10 +180,6 @@ impl Backend for RedissonBackend {
         // Jobs that Java adds and takes are not counted.
         capabilities.totals = false;
         capabilities
-    }
-
-    async fn now(&self) -> Result<Timestamp> {
-        self.native.now().await
     }
 
     async fn schedule(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
@@ -213,8 +210,8 @@ impl Backend for RedissonBackend {
 
     async fn listen(&self, queues: &[QueueName]) -> Result<Wakeups> {
         let wakeups = self.native.listen(queues).await?;
-        // `stats` and `check` cover queues that only Java fills, too. A failure is no loss: the next
-        // call registers them.
+        // So that `stats` and `check` cover queues that only Java fills, too. Nothing is lost if the
+        // server is unreachable: the next call registers them.
         self.native.store.register("listen", queues).await.ok();
         for queue in queues {
             let lane = self.native.store.lanes.of(queue);
@@ -239,18 +236,6 @@ impl Backend for RedissonBackend {
         Ok(claimed)
     }
 
-    fn claim_ahead(&self) -> Duration {
-        self.native.claim_ahead()
-    }
-
-    async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Settled>> {
-        self.native.settle(settlements).await
-    }
-
-    async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
-        self.native.renew(renewals).await
-    }
-
     async fn stats(&self, queues: &[QueueName]) -> Result<Vec<QueueStats>> {
         let mut stats = self.native.stats(queues).await?;
         for queue in &mut stats {
@@ -261,7 +246,10 @@ impl Backend for RedissonBackend {
 
     async fn browse(&self, params: BrowseParams<'_>) -> Result<Page> {
         let page = self.native.browse(params).await?;
-        Ok(Page { jobs: page.jobs.into_iter().map(|view| self.decode_view(view)).collect(), ..page })
+        Ok(Page {
+            jobs: page.jobs.into_iter().map(|view| self.decode_view(view)).collect(),
+            ..page
+        })
     }
 
     async fn get(&self, job: &JobRef) -> Result<Option<JobView>> {
@@ -270,10 +258,6 @@ impl Backend for RedissonBackend {
             view = self.native.get(job).await?;
         }
         Ok(view.map(|view| self.decode_view(view)))
-    }
-
-    async fn operate(&self, operation: Operation<'_>) -> Result<OperateReport> {
-        self.native.operate(operation).await
     }
 
     async fn check(&self) -> Vec<Finding> {

@@ -50,8 +50,9 @@ async fn queue_finding(
         what: format!(
             "the order list of queue {queue} has {length} entries, and each delivery searches it"
         ),
-        remedy: "set `java_visibility` to \"approximate\", or to \"hidden\" if Java only offers and \
+        remedy:
+            "set `java_visibility` to \"approximate\", or to \"hidden\" if Java only offers and \
                  takes"
-            .to_owned(),
+                .to_owned(),
     }))
 }

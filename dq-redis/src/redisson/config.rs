@@ -11,7 +11,7 @@ use serde::Deserialize;
 use super::codec::Codec;
 use super::member::Format;
 use crate::config::{check_prefix, default_prefix, default_response_timeout, refused};
-use crate::connect::{Server, ServerSettings, as_redis, fields_of};
+use crate::connect::{Server, ServerSettings, as_redis};
 
 /// Settings of the Redisson-compatible backend: `type = "redisson"` and the fields below.
 ///
@@ -116,9 +116,13 @@ impl RedissonConfig {
             "name_prefix",
             "java_visibility",
         ])?;
-        let config: Self = serde_json::from_value(fields_of(url, &[])).map_err(|error| {
-            refused(format!("the redisson URL has a wrong option: {error}"), "see `RedissonConfig`")
-        })?;
+        let config: Self =
+            serde_json::from_value(url.to_fields(&["tls"], &[])).map_err(|error| {
+                refused(
+                    format!("the redisson URL has a wrong option: {error}"),
+                    "see `RedissonConfig`",
+                )
+            })?;
         config.validate()?;
         Ok(config)
     }

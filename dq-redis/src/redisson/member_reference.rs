@@ -199,11 +199,15 @@ fn the_script_packs_and_parses_like_the_reference() {
             let words: [&[u8]; 6] =
                 [b"EVAL", script.as_bytes(), b"0", &bytes, payload.as_bytes(), b""];
             let answer = redis.command_bytes(&words);
-            let [member, parsed_format, job_id, parsed_payload, handle_and_tail] = answer.list() else {
+            let [member, parsed_format, job_id, parsed_payload, handle_and_tail] = answer.list()
+            else {
                 panic!("{answer:?}");
             };
             assert_eq!(member.bytes(), pack(format, LongSize::Eight, *id, payload.as_bytes()));
-            assert_eq!((parsed_format.text(), parsed_payload.text()), (name.to_owned(), payload.to_owned()));
+            assert_eq!(
+                (parsed_format.text(), parsed_payload.text()),
+                (name.to_owned(), payload.to_owned())
+            );
             let id = id_after_round_trip(format, *id);
             assert_eq!(job_id.bytes(), id.to_bytes());
             assert_eq!(handle_and_tail.bytes(), handle::full(id));

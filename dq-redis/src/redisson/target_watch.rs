@@ -5,9 +5,10 @@
 //! connection breaks, unlike `BLPOP`. Each watched list needs a connection of its own.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use dq_core::sync::lock;
 use dq_core::{Listeners, QueueName, Timestamp};
 use redis::AsyncConnectionConfig;
 use redis::aio::ConnectionLike;
@@ -49,7 +50,7 @@ impl TargetWatch {
 
     /// Watches the target list of this queue, unless [`MAX_WATCHED`] lists are watched already.
     pub(super) fn watch(&self, lane: &Arc<Lane>, listeners: &Arc<Listeners>) {
-        let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut watched = lock(&self.watched);
         if watched.contains(&lane.queue) || watched.len() >= MAX_WATCHED {
             return;
         }
@@ -124,11 +125,8 @@ impl ListWatcher {
             }
             self.listeners.wake(&self.lane.queue, Timestamp::EPOCH);
             // An immediate reply means that the element was there before: nobody has taken it yet.
-            pause = if sent.elapsed() < FIRST_PAUSE {
-                (pause * 2).min(MAX_PAUSE)
-            } else {
-                FIRST_PAUSE
-            };
+            pause =
+                if sent.elapsed() < FIRST_PAUSE { (pause * 2).min(MAX_PAUSE) } else { FIRST_PAUSE };
             tokio::time::sleep(pause).await;
         }
     }

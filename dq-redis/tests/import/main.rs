@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
-use dq_core::import::{ImportSource, Listed, Taking};
+use dq_core::import::{ImportSource, SourceEntry, TakeRequest};
 use dq_core::{Dq, ErrorKind, JobId, Timestamp};
 use dq_redis::{Codec, RedissonSource, ZsetSource};
 use dq_servers::{Redis, shared_redis};
@@ -74,9 +74,9 @@ async fn redis_is_a_target_like_any_other() {
     assert_eq!((stats.scheduled, stats.ready, stats.next_due), (250, 0, Some(first)));
 }
 
-fn first_wish(listed: Vec<Listed>) -> [Taking; 1] {
-    let Listed { token, job, .. } = listed.into_iter().next().unwrap();
-    [Taking { id: JobId::from_bytes([1; 16]), token, job: job.unwrap() }]
+fn first_wish(listed: Vec<SourceEntry>) -> [TakeRequest; 1] {
+    let SourceEntry { token, job, .. } = listed.into_iter().next().unwrap();
+    [TakeRequest { id: JobId::from_bytes([1; 16]), token, job: job.unwrap() }]
 }
 
 #[tokio::test]
@@ -87,17 +87,17 @@ async fn an_entry_whose_time_was_changed_is_not_taken_with_the_old_one() {
     let stale = first_wish(source.list(0, 0, 10).await.unwrap());
     redis.command(&["ZADD", "moved", "1800000000001", "x"]);
     assert_eq!(source.take(0, &stale).await.unwrap(), [false]);
-    assert!(source.open(10).await.unwrap().is_empty());
+    assert!(source.journal_entries(10).await.unwrap().is_empty());
 
     let fresh = first_wish(source.list(0, 0, 10).await.unwrap());
     assert_eq!(source.take(0, &fresh).await.unwrap(), [true]);
     assert_eq!(source.take(0, &fresh).await.unwrap(), [false]);
-    let open = source.open(10).await.unwrap();
+    let open = source.journal_entries(10).await.unwrap();
     assert_eq!(open[0].job.due, Timestamp::from_millis(1_800_000_000_001));
     let ids = [open[0].id, JobId::from_bytes([2; 16])];
-    assert_eq!(source.stored(&ids).await.unwrap(), [true, false]);
-    source.done(&ids).await.unwrap();
-    assert!(source.open(10).await.unwrap().is_empty());
+    assert_eq!(source.mark_stored(&ids).await.unwrap(), [true, false]);
+    source.remove(&ids).await.unwrap();
+    assert!(source.journal_entries(10).await.unwrap().is_empty());
 }
 
 #[tokio::test]
@@ -217,7 +217,7 @@ async fn what_cannot_be_imported_from_is_refused_and_left_alone() {
     redis.command(&["SET", "dq_import:{wrong}", "x"]);
     redis.command(&["ZADD", "wrong", "1800000000000", "x"]);
     let source = ZsetSource::new(&redis.url(), "wrong", "Q").unwrap();
-    let wish = first_wish(source.list(0, 0, 1).await.unwrap());
-    assert!(source.take(0, &wish).await.is_err());
+    let request = first_wish(source.list(0, 0, 1).await.unwrap());
+    assert!(source.take(0, &request).await.is_err());
     assert_eq!(redis.command(&["ZCARD", "wrong"]).int(), 1);
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dq_core::Backend;
-use dq_core::import::{ImportSource, Listed, Open, Taking};
+use dq_core::import::{ImportSource, JournalEntry, SourceEntry, TakeRequest};
 use dq_core::{
     ClaimParams, Dq, DurationExt, Error, ErrorKind, JobId, MemoryBackend, QueueName, Result,
     Settlement, Timestamp, Verdict, VirtualClock, Want, async_trait,
@@ -166,23 +166,23 @@ impl ImportSource for Mortal<'_> {
         self.source.parts()
     }
 
-    async fn list(&self, part: usize, skip: u64, limit: usize) -> Result<Vec<Listed>> {
+    async fn list(&self, part: usize, skip: u64, limit: usize) -> Result<Vec<SourceEntry>> {
         self.live(self.source.list(part, skip, limit)).await
     }
 
-    async fn take(&self, part: usize, wishes: &[Taking]) -> Result<Vec<bool>> {
-        self.live(self.source.take(part, wishes)).await
+    async fn take(&self, part: usize, requests: &[TakeRequest]) -> Result<Vec<bool>> {
+        self.live(self.source.take(part, requests)).await
     }
 
-    async fn open(&self, limit: usize) -> Result<Vec<Open>> {
-        self.live(self.source.open(limit)).await
+    async fn journal_entries(&self, limit: usize) -> Result<Vec<JournalEntry>> {
+        self.live(self.source.journal_entries(limit)).await
     }
 
-    async fn stored(&self, ids: &[JobId]) -> Result<Vec<bool>> {
-        self.live(self.source.stored(ids)).await
+    async fn mark_stored(&self, ids: &[JobId]) -> Result<Vec<bool>> {
+        self.live(self.source.mark_stored(ids)).await
     }
 
-    async fn done(&self, ids: &[JobId]) -> Result<()> {
-        self.live(self.source.done(ids)).await
+    async fn remove(&self, ids: &[JobId]) -> Result<()> {
+        self.live(self.source.remove(ids)).await
     }
 }
