@@ -29,8 +29,11 @@ fn main() -> ExitCode {
         ("redis/sharded", Box::new(Sharded::new(|| shared_redis().url(), 4))),
         ("redis/sharded-cluster", Box::new(Sharded::new(|| cluster_url().to_owned(), 5))),
         ("redisson", Box::new(ByUrl::real(|| redisson("")))),
-        ("redisson/strict", Box::new(ByUrl::real(|| redisson("&order_list=strict")))),
-        ("redisson/legacy", Box::new(ByUrl::real(|| redisson("&format=legacy&order_list=lazy")))),
+        ("redisson/exact", Box::new(ByUrl::real(|| redisson("&java_visibility=exact")))),
+        (
+            "redisson/legacy",
+            Box::new(ByUrl::real(|| redisson("&format=legacy&java_visibility=approximate"))),
+        ),
         ("redisson/cluster", Box::new(ByUrl::real(redisson_cluster))),
         ("redis-expiry", Box::new(ByUrl::real(|| expiry(notifying_redis(), "")))),
         ("rabbitmq", Box::new(ByUrl::real(|| patient(&shared_rabbitmq().url(), "")))),

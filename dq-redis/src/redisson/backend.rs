@@ -6,15 +6,15 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use dq_core::config::{BackendConfig, Environment};
 use dq_core::{
-    Backend, BrowseParams, Cancelled, Capabilities, ClaimParams, Claimed, Error, ErrorKind,
-    Finding, Job, JobRef, JobView, Layer, LeasedJob, NewJob, Page, QueueName, QueueStats,
-    Reschedule, Rescheduled, Result, Scheduled, Target, Wakeups,
+    Backend, BrowseParams, Cancelled, Capabilities, ClaimParams, Claimed, Error, Finding, Job,
+    JobRef, JobView, Layer, LeasedJob, NewJob, Page, QueueName, QueueStats, Reschedule,
+    Rescheduled, Result, Scheduled, Target, Wakeups,
 };
 
 use super::check;
 use super::codec::Codec;
 use super::config::RedissonConfig;
-use super::member::{self, Format};
+use super::member;
 use super::target_watch::TargetWatch;
 use super::transfer::TransferTask;
 use crate::backend::RedisBackend;
@@ -145,26 +145,6 @@ fn check_slot(native: &RedisBackend, queue: &QueueName, operation: &'static str)
     Ok(())
 }
 
-/// The refusal of a queue that holds members of another format.
-fn of_format(error: Error, ours: Format) -> Error {
-    if !error.to_string().contains("FORMAT ") {
-        return error;
-    }
-    let (found, remedy) = match ours {
-        Format::Current => (
-            "of Redisson 3.21.0 or older",
-            "set `format = \"legacy\"`, or let the queue run empty and upgrade its Java clients first",
-        ),
-        Format::Legacy => (
-            "of Redisson 3.21.1 or newer",
-            "set `format = \"current\"`, or let the queue run empty first",
-        ),
-    };
-    Error::new(ErrorKind::Incompatible, format!("the queue holds members in the format {found}"))
-        .remedy(remedy)
-        .operation("schedule")
-}
-
 #[async_trait]
 impl Layer for RedissonBackend {
     fn inner(&self) -> &dyn Backend {
@@ -184,8 +164,7 @@ impl Layer for RedissonBackend {
 
     async fn schedule(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
         let jobs = jobs.iter().map(|job| self.encode(job)).collect::<Result<Vec<_>>>()?;
-        let scheduled = self.native.schedule(jobs).await;
-        scheduled.map_err(|error| of_format(error, self.config.format))
+        self.native.schedule(jobs).await
     }
 
     async fn cancel(&self, jobs: &[JobRef]) -> Result<Vec<Cancelled>> {

@@ -34,6 +34,27 @@ pub enum Format {
     Legacy,
 }
 
+/// Status reply of `scripts/redisson/schedule.lua` for a queue that holds members of the other format.
+pub(crate) const OTHER_FORMAT: &str = "OTHER_FORMAT";
+
+impl Format {
+    /// The error for a queue that holds members of the other format.
+    pub(crate) fn refusal(self) -> Error {
+        let (found, remedy) = match self {
+            Self::Current => (
+                "Redisson 3.21.0 or older",
+                "set `format = \"legacy\"`, or let the queue run empty and upgrade its Java clients first",
+            ),
+            Self::Legacy => (
+                "Redisson 3.21.1 or newer",
+                "set `format = \"current\"`, or let the queue run empty first",
+            ),
+        };
+        let what = format!("the queue holds entries in the format of {found}");
+        Error::new(ErrorKind::Incompatible, what).remedy(remedy).operation("schedule")
+    }
+}
+
 impl FromStr for Format {
     type Err = Error;
 

@@ -126,17 +126,17 @@ local function parse(member)
   return nil
 end
 
--- The format of a queue if it is not FORMAT. Members of two formats in one queue break the transfer
--- script of Java clients, so they are never mixed.
-local function other_format(lane)
+-- Whether a queue holds members of the other format. Members of two formats in one queue break the
+-- transfer script of Java clients, so they are never mixed.
+local function has_other_format(lane)
   for _, at in ipairs({ '0', '-1' }) do
     local member = redis.call('ZRANGE', lane.timeout, at, at)[1]
     local format = member and parse(member)
     if format and format ~= FORMAT then
-      return format
+      return true
     end
   end
-  return nil
+  return false
 end
 
 -- The record of a job that Java scheduled.

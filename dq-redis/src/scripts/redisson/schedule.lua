@@ -2,16 +2,15 @@
 --
 -- KEYS, ARGV, returns, errors: as scripts/schedule.lua, but between handles and due times: the member
 --          ids, the records up to the payloads, the payloads; equal member ids count as twins, too. Also
---          FORMAT name: the queue holds members of that other format, and nothing was stored
+--          returns OTHER_FORMAT: the queue holds members of the other format, and nothing was stored
 -- cost     O(log n) a job; jobs without a key share five commands, six unless visibility is `hidden`
 
 local lane = redisson_lane_at(0)
 if reclaim(lane) then
   return nil
 end
-local other = other_format(lane)
-if other then
-  return redis.error_reply('FORMAT ' .. other)
+if has_other_format(lane) then
+  return redis.status_reply('OTHER_FORMAT')
 end
 
 local args, sub = ARGV, string.sub

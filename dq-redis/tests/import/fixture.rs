@@ -1,4 +1,4 @@
-//! A target in memory, a queue as Redisson has it, and a source that dies at one of its steps.
+//! A target in memory, a queue of Redisson, and a source that crashes at a given step.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ use dq_servers::{Connection, Redis};
 
 pub(crate) const NOW: i64 = 1_800_000_000_000;
 
-/// A target in memory, at a time that stands still.
+/// A target in memory with a virtual clock.
 pub(crate) struct Target {
     pub(crate) dq: Dq,
     pub(crate) clock: Arc<VirtualClock>,
@@ -28,7 +28,7 @@ impl Target {
         Self { dq, clock }
     }
 
-    /// Runs what is due; answers the payloads, oldest first.
+    /// Runs the due jobs, and returns their payloads, oldest first.
     pub(crate) async fn run_due(&self) -> Vec<String> {
         let queue = QueueName::new("Q").unwrap();
         let wants = [Want { queue, max: 100_000, lease_for: 1.minutes() }];
@@ -42,7 +42,7 @@ impl Target {
         ran
     }
 
-    /// Runs everything that is due now, tomorrow, and ever.
+    /// Runs all jobs, advancing the clock by a day and by 99 years.
     pub(crate) async fn run_all(&self) -> Vec<String> {
         let mut ran = self.run_due().await;
         for step in [1.days(), (99 * 365).days()] {
@@ -53,7 +53,7 @@ impl Target {
     }
 }
 
-/// A queue as Redisson has it on the server.
+/// A queue of Redisson on the server.
 pub(crate) struct Redisson {
     pub(crate) redis: Connection,
     pub(crate) name: String,
@@ -61,11 +61,11 @@ pub(crate) struct Redisson {
     pub(crate) order: String,
 }
 
-/// How Redisson 3.21.1 and newer packs an entry, and how older ones do.
+/// The packing of entries by Redisson 3.21.1 and newer, and by older versions.
 pub(crate) const CURRENT: &str = "struct.pack('Bc0Lc0', 8, ARGV[1], #ARGV[2], ARGV[2])";
 pub(crate) const LEGACY: &str = "struct.pack('dLc0', tonumber(ARGV[1]), #ARGV[2], ARGV[2])";
 
-/// What a Java client does when a due time has come, five entries at a time.
+/// A Java client's transfer script, for five entries at a time.
 const TRANSFER: &str = "
     for _, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], 0, ARGV[1], 'LIMIT', 0, 5)) do
       local _, payload = struct.unpack('Bc0Lc0', member)
@@ -84,7 +84,7 @@ impl Redisson {
         }
     }
 
-    /// An entry, packed by the server.
+    /// Adds an entry, packed by the server.
     pub(crate) fn offer(&mut self, pack: &str, id: u32, payload: &str, due: i64, listed: bool) {
         let script = format!(
             "local member = {pack} \
@@ -100,12 +100,12 @@ impl Redisson {
         self.offer(CURRENT, id, payload, due, true);
     }
 
-    /// Puts a payload into the destination queue.
+    /// Adds a payload to the destination queue.
     pub(crate) fn push(&mut self, payload: &str) {
         self.redis.command(&["RPUSH", &self.name, payload]);
     }
 
-    /// Moves what is due into the destination queue.
+    /// Moves due entries to the destination queue.
     pub(crate) fn transfer(&mut self) {
         let until = (NOW + 10).to_string();
         let keys = [&self.due, &self.order, &self.name];
@@ -113,13 +113,13 @@ impl Redisson {
         let _ = self.redis.command(&words);
     }
 
-    /// Takes from the destination queue.
+    /// Takes a payload from the destination queue.
     pub(crate) fn poll(&mut self) -> Option<String> {
         let taken = self.redis.command(&["LPOP", &self.name]);
         (!taken.is_nil()).then(|| taken.text())
     }
 
-    /// How many wait, are in the order list, are due, and are in the journal.
+    /// Numbers of entries that wait, in the order list, in the destination queue, and in the journal.
     pub(crate) fn counts(&mut self) -> [i64; 4] {
         let journal = format!("dq_import:{{{}}}", self.name);
         [("ZCARD", &self.due), ("LLEN", &self.order), ("LLEN", &self.name), ("HLEN", &journal)]
@@ -127,28 +127,28 @@ impl Redisson {
     }
 }
 
-/// A source that dies at one of its steps.
+/// A source that crashes at one of its steps.
 #[derive(Debug)]
-pub(crate) struct Mortal<'a> {
+pub(crate) struct CrashingSource<'a> {
     source: &'a RedissonSource,
     steps: AtomicUsize,
-    death: usize,
+    crash: usize,
 }
 
-impl<'a> Mortal<'a> {
+impl<'a> CrashingSource<'a> {
     /// Steps count from 1: odd ones before a call has taken effect, even ones after it.
-    pub(crate) fn new(source: &'a RedissonSource, death: usize) -> Self {
-        Self { source, steps: AtomicUsize::new(0), death }
+    pub(crate) fn new(source: &'a RedissonSource, crash: usize) -> Self {
+        Self { source, steps: AtomicUsize::new(0), crash }
     }
 
     fn step(&self) -> Result<()> {
-        if self.steps.fetch_add(1, Ordering::Relaxed) + 1 == self.death {
-            return Err(Error::new(ErrorKind::Unavailable, "the process died"));
+        if self.steps.fetch_add(1, Ordering::Relaxed) + 1 == self.crash {
+            return Err(Error::new(ErrorKind::Unavailable, "the process crashed"));
         }
         Ok(())
     }
 
-    async fn live<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
+    async fn count_steps<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
         self.step()?;
         let answer = call.await?;
         self.step()?;
@@ -157,7 +157,7 @@ impl<'a> Mortal<'a> {
 }
 
 #[async_trait]
-impl ImportSource for Mortal<'_> {
+impl ImportSource for CrashingSource<'_> {
     fn name(&self) -> String {
         self.source.name()
     }
@@ -167,22 +167,22 @@ impl ImportSource for Mortal<'_> {
     }
 
     async fn list(&self, part: usize, skip: u64, limit: usize) -> Result<Vec<SourceEntry>> {
-        self.live(self.source.list(part, skip, limit)).await
+        self.count_steps(self.source.list(part, skip, limit)).await
     }
 
     async fn take(&self, part: usize, requests: &[TakeRequest]) -> Result<Vec<bool>> {
-        self.live(self.source.take(part, requests)).await
+        self.count_steps(self.source.take(part, requests)).await
     }
 
     async fn journal_entries(&self, limit: usize) -> Result<Vec<JournalEntry>> {
-        self.live(self.source.journal_entries(limit)).await
+        self.count_steps(self.source.journal_entries(limit)).await
     }
 
     async fn mark_stored(&self, ids: &[JobId]) -> Result<Vec<bool>> {
-        self.live(self.source.mark_stored(ids)).await
+        self.count_steps(self.source.mark_stored(ids)).await
     }
 
     async fn remove(&self, ids: &[JobId]) -> Result<()> {
-        self.live(self.source.remove(ids)).await
+        self.count_steps(self.source.remove(ids)).await
     }
 }
