@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::OnceLock;
 
 use dq_servers::{Redis, RedisCluster, shared_rabbitmq, shared_redis};
-use dq_testkit::behaviour::{self, StoreUrl, UrlBackend};
+use dq_testkit::behaviour::{self, BackendUnderTest, StoreUrl, UrlBackend};
 use tempfile::TempDir;
 
 use sharded::Sharded;
@@ -18,39 +18,32 @@ fn main() -> ExitCode {
     let common = directory();
     let common_file = url(&common, "?durability=relaxed&busy_timeout=30s");
     behaviour::main(vec![
-        ("memory/virtual", Box::new(UrlBackend::with_virtual_clock(|| "memory:".into()))),
-        ("memory/real", Box::new(UrlBackend::with_real_clock(|| "memory:".into()))),
-        ("sqlite/virtual", Box::new(UrlBackend::with_virtual_clock(own_file))),
-        ("sqlite/real", Box::new(UrlBackend::with_real_clock(own_file))),
+        ("memory/virtual", virtual_clock(|| "memory:".into())),
+        ("memory/real", real_clock(|| "memory:".into())),
+        ("sqlite/virtual", virtual_clock(own_file)),
+        ("sqlite/real", real_clock(own_file)),
         // All trials on one store at once: each must be unaffected by the others.
-        (
-            "sqlite/common",
-            Box::new(UrlBackend::with_real_clock(move || common_file.as_str().into())),
-        ),
-        ("redis", Box::new(UrlBackend::with_real_clock(|| patient(&shared_redis().url(), "")))),
-        ("redis/cluster", Box::new(UrlBackend::with_real_clock(|| patient(cluster_url(), "")))),
+        ("sqlite/common", real_clock(move || common_file.as_str().into())),
+        ("redis", real_clock(|| patient(&shared_redis().url(), ""))),
+        ("redis/cluster", real_clock(|| patient(cluster_url(), ""))),
         ("redis/sharded", Box::new(Sharded::new(|| shared_redis().url(), 4))),
         ("redis/sharded-cluster", Box::new(Sharded::new(|| cluster_url().to_owned(), 5))),
-        ("redisson", Box::new(UrlBackend::with_real_clock(|| redisson("")))),
-        (
-            "redisson/strict",
-            Box::new(UrlBackend::with_real_clock(|| redisson("&order_list=strict"))),
-        ),
-        (
-            "redisson/legacy",
-            Box::new(UrlBackend::with_real_clock(|| redisson("&format=legacy&order_list=lazy"))),
-        ),
-        ("redisson/cluster", Box::new(UrlBackend::with_real_clock(redisson_cluster))),
-        ("redis-expiry", Box::new(UrlBackend::with_real_clock(|| expiry(notifying_redis(), "")))),
-        (
-            "rabbitmq",
-            Box::new(UrlBackend::with_real_clock(|| patient(&shared_rabbitmq().url(), ""))),
-        ),
-        (
-            "redis-expiry/off",
-            Box::new(UrlBackend::with_real_clock(|| expiry(shared_redis(), "&prefix=expiry"))),
-        ),
+        ("redisson", real_clock(|| redisson(""))),
+        ("redisson/exact", real_clock(|| redisson("&java_visibility=exact"))),
+        ("redisson/legacy", real_clock(|| redisson("&format=legacy&java_visibility=approximate"))),
+        ("redisson/cluster", real_clock(redisson_cluster)),
+        ("redis-expiry", real_clock(|| expiry(notifying_redis(), ""))),
+        ("rabbitmq", real_clock(|| patient(&shared_rabbitmq().url(), ""))),
+        ("redis-expiry/off", real_clock(|| expiry(shared_redis(), "&prefix=expiry"))),
     ])
+}
+
+fn real_clock(url: impl Fn() -> StoreUrl + Send + Sync + 'static) -> Box<dyn BackendUnderTest> {
+    Box::new(UrlBackend::with_real_clock(url))
+}
+
+fn virtual_clock(url: impl Fn() -> StoreUrl + Send + Sync + 'static) -> Box<dyn BackendUnderTest> {
+    Box::new(UrlBackend::with_virtual_clock(url))
 }
 
 /// The URL of a server, with a timeout longer than any answer takes, and further options.

@@ -118,7 +118,7 @@ async fn nothing_acknowledged_is_lost_or_comes_again_over_kills() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_acknowledged_is_lost_or_comes_again_over_kills_beside_java() {
     work_on_one_server("redisson", "").await;
-    work_on_one_server("redisson", "?order_list=strict").await;
+    work_on_one_server("redisson", "?java_visibility=exact").await;
 }
 
 async fn work_on_a_cluster(scheme: &str, key: &'static str) {

@@ -49,7 +49,7 @@ struct Handles(Vec<Arc<dyn Backend>>);
 impl Handles {
     async fn open(scheme: &str, url: &str) -> Self {
         let options = match scheme {
-            "redisson" => &["?order_list=lazy&index=keyed", "?order_list=strict"][..],
+            "redisson" => &["?java_visibility=approximate", "?java_visibility=exact"][..],
             _ => &[""],
         };
         let mut handles = Vec::new();
@@ -169,9 +169,6 @@ async fn the_names_of_queues_are_needed_beside_java() {
     assert_error(answer, ErrorKind::Config, &["key", "rights"]);
     redis.command(&["ACL", "SETUSER", &documented("redisson")[2], "~other"]);
     claim(&*backend, &["other"], 1).await.unwrap();
-    // Nobody peeks, nobody needs the right to.
-    redis.command(&["ACL", "SETUSER", &documented("redisson")[2], "-blmove"]);
-    open(&format!("{url}?peeks=0")).await;
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use dq_core::import::{ImportSource, Listed, Open, Taking};
+use dq_core::import::{ImportSource, JournalEntry, SourceEntry, TakeRequest};
 use dq_core::sync::lock;
 use dq_core::{Error, ErrorKind, JobId, Result, async_trait};
 
@@ -81,23 +81,23 @@ impl<S: ImportSource> ImportSource for CrashingSource<S> {
         self.source.parts()
     }
 
-    async fn list(&self, part: usize, skip: u64, limit: usize) -> Result<Vec<Listed>> {
+    async fn list(&self, part: usize, skip: u64, limit: usize) -> Result<Vec<SourceEntry>> {
         self.point.step(self.source.list(part, skip, limit)).await
     }
 
-    async fn take(&self, part: usize, wishes: &[Taking]) -> Result<Vec<bool>> {
-        self.point.step(self.source.take(part, wishes)).await
+    async fn take(&self, part: usize, requests: &[TakeRequest]) -> Result<Vec<bool>> {
+        self.point.step(self.source.take(part, requests)).await
     }
 
-    async fn open(&self, limit: usize) -> Result<Vec<Open>> {
-        self.point.step(self.source.open(limit)).await
+    async fn journal_entries(&self, limit: usize) -> Result<Vec<JournalEntry>> {
+        self.point.step(self.source.journal_entries(limit)).await
     }
 
-    async fn stored(&self, ids: &[JobId]) -> Result<Vec<bool>> {
-        self.point.step(self.source.stored(ids)).await
+    async fn mark_stored(&self, ids: &[JobId]) -> Result<Vec<bool>> {
+        self.point.step(self.source.mark_stored(ids)).await
     }
 
-    async fn done(&self, ids: &[JobId]) -> Result<()> {
-        self.point.step(self.source.done(ids)).await
+    async fn remove(&self, ids: &[JobId]) -> Result<()> {
+        self.point.step(self.source.remove(ids)).await
     }
 }

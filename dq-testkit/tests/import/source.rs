@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
-use dq_core::import::{ImportJob, ImportSource, Listed, Open, Stage, Taking};
+use dq_core::import::{ImportJob, ImportSource, JournalEntry, SourceEntry, Stage, TakeRequest};
 use dq_core::{
     Backend, Cancelled, Capabilities, Dq, JobId, JobRef, Layer, NewJob, Reschedule, Rescheduled,
     Result, Scheduled, Timestamp, async_trait,
@@ -92,10 +92,10 @@ impl ImportSource for MemorySource {
         self.contents().parts.len()
     }
 
-    async fn list(&self, part: usize, skip: u64, limit: usize) -> Result<Vec<Listed>> {
+    async fn list(&self, part: usize, skip: u64, limit: usize) -> Result<Vec<SourceEntry>> {
         Ok(self.call(part, |contents| {
             let entries = contents.parts[part].iter().skip(skip as usize).take(limit);
-            let listed = entries.map(|entry| Listed {
+            let listed = entries.map(|entry| SourceEntry {
                 token: token(entry),
                 job: match entry.foreign {
                     Some(_) => Err("it is foreign".to_owned()),
@@ -105,38 +105,39 @@ impl ImportSource for MemorySource {
                         due: entry.due,
                     }),
                 },
-                again: entry.foreign == Some(true),
+                listed_again: entry.foreign == Some(true),
             });
             listed.collect()
         }))
     }
 
-    async fn take(&self, part: usize, wishes: &[Taking]) -> Result<Vec<bool>> {
+    async fn take(&self, part: usize, requests: &[TakeRequest]) -> Result<Vec<bool>> {
         let taken = self.call(part, |contents| {
-            let take = |wish: &Taking| {
+            let take = |request: &TakeRequest| {
                 let entries = &mut contents.parts[part];
-                let Some(at) = entries.iter().position(|entry| token(entry) == wish.token) else {
+                let Some(at) = entries.iter().position(|entry| token(entry) == request.token)
+                else {
                     return false;
                 };
                 entries.remove(at);
-                contents.journal.insert(wish.id, (Stage::Taken, wish.job.clone()));
+                contents.journal.insert(request.id, (Stage::Taken, request.job.clone()));
                 true
             };
-            wishes.iter().map(take).collect()
+            requests.iter().map(take).collect()
         });
         self.import_concurrently(Moment::BeforeSchedule).await;
         Ok(taken)
     }
 
-    async fn open(&self, limit: usize) -> Result<Vec<Open>> {
+    async fn journal_entries(&self, limit: usize) -> Result<Vec<JournalEntry>> {
         Ok(self.call(0, |contents| {
             let open = contents.journal.iter().take(limit);
-            open.map(|(id, (stage, job))| Open { id: *id, stage: *stage, job: job.clone() })
+            open.map(|(id, (stage, job))| JournalEntry { id: *id, stage: *stage, job: job.clone() })
                 .collect()
         }))
     }
 
-    async fn stored(&self, ids: &[JobId]) -> Result<Vec<bool>> {
+    async fn mark_stored(&self, ids: &[JobId]) -> Result<Vec<bool>> {
         self.import_concurrently(Moment::BeforeStored).await;
         Ok(self.call(0, |contents| {
             let record =
@@ -145,7 +146,7 @@ impl ImportSource for MemorySource {
         }))
     }
 
-    async fn done(&self, ids: &[JobId]) -> Result<()> {
+    async fn remove(&self, ids: &[JobId]) -> Result<()> {
         self.call(0, |contents| contents.journal.retain(|id, _| !ids.contains(id)));
         Ok(())
     }

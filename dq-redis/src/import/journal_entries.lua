@@ -1,9 +1,9 @@
 -- Lists entries of the journal.
 --
 -- KEYS     the journal
--- ARGV     how many at most
--- returns  id and entry by turns; an entry is its stage, 'T' taken or 'S' stored, and the record
--- cost     O(n) of the journal, which holds the entries of one batch for each import that died
+-- ARGV     most entries
+-- returns  id, entry, id, entry, ...; an entry is its stage, 'T' taken or 'S' stored, and the record
+-- cost     O(n) of the journal, which holds one batch for each interrupted import
 
 local listed = {}
 for i, id in ipairs(redis.call('HKEYS', KEYS[1])) do

@@ -1,4 +1,4 @@
-//! Java and Rust on one queue: what one side puts in, either side gets, once and in time.
+//! Java and Rust on one queue: each job of either side reaches one side, once and in time.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -33,18 +33,18 @@ macro_rules! for_each_version {
                 }
 
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-                async fn java_sees_our_jobs_in_strict() {
-                    super::java_sees_our_jobs_in_strict(Version::$version).await;
+                async fn java_sees_our_jobs_with_exact_visibility() {
+                    super::java_sees_our_jobs_with_exact_visibility(Version::$version).await;
                 }
 
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-                async fn we_go_on_where_java_ends() {
-                    super::we_go_on_where_java_ends(Version::$version).await;
+                async fn rust_takes_over_when_java_dies() {
+                    super::rust_takes_over_when_java_dies(Version::$version).await;
                 }
 
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-                async fn other_formats_are_refused_and_heal() {
-                    super::other_formats_are_refused_and_heal(Version::$version).await;
+                async fn members_of_the_other_format_are_refused_and_unreadable_ones_quarantined() {
+                    super::members_of_the_other_format_are_refused_and_unreadable_ones_quarantined(Version::$version).await;
                 }
             }
         )*
@@ -53,10 +53,10 @@ macro_rules! for_each_version {
 
 for_each_version! { V3_16_6 V3_20_1 V3_23_4 V4_7_0 }
 
-/// Java's values, each with what a handler sees of it.
+/// Java values, each with the JSON that a handler reads.
 type Values = Vec<(Value, Json)>;
 
-/// A codec of Java's, ours for it, and values.
+/// Java's codecs, each with ours for it and values.
 fn codecs() -> Vec<(Codec, &'static str, Values)> {
     let order = Value::Order(Order {
         id: 42,
@@ -86,12 +86,12 @@ fn codecs() -> Vec<(Codec, &'static str, Values)> {
     ]
 }
 
-/// Fields that Java leaves at null or adds are not compared.
-fn holds(found: &Json, wanted: &Json) -> bool {
+/// Whether all wanted fields are equal. Java adds null fields.
+fn contains(found: &Json, wanted: &Json) -> bool {
     match (found, wanted) {
         (Json::Object(found), Json::Object(wanted)) => wanted
             .iter()
-            .all(|(name, wanted)| found.get(name).is_some_and(|found| holds(found, wanted))),
+            .all(|(name, wanted)| found.get(name).is_some_and(|found| contains(found, wanted))),
         _ => found == wanted,
     }
 }
@@ -100,8 +100,7 @@ async fn every_value_goes_both_ways(version: Version) {
     let redis = Redis::start();
     let peer = Peer::start(version, redis.port()).await;
     for (codec, ours, values) in codecs() {
-        // Redisson does not always manage to open a queue that it has destroyed, so each codec has
-        // one of its own.
+        // Redisson sometimes fails to reopen a destroyed queue, so each codec has its own queue.
         let java = peer.queue(&format!("{}:{QUEUE}", codec.name()), codec);
         let options = format!("&codec={ours}&name_prefix={}:", codec.name());
         let rust = Rust::connect(&redis, version, &options).await;
@@ -115,14 +114,14 @@ async fn every_value_goes_both_ways(version: Version) {
         for _ in &values {
             let delivery = running.next(PATIENCE).await;
             assert!(delivery.at_ms >= delivery.due_ms, "{codec:?}: early");
-            let at = wanted.iter().position(|wanted| holds(&delivery.payload, wanted));
+            let at = wanted.iter().position(|wanted| contains(&delivery.payload, wanted));
             let at =
                 at.unwrap_or_else(|| panic!("{codec:?}: {:?} of {wanted:?}", delivery.payload));
             wanted.remove(at);
         }
-        assert!(running.stop().await.is_empty(), "{codec:?}: nothing twice");
+        assert!(running.stop().await.is_empty(), "{codec:?}: no job runs twice");
 
-        // We schedule, Java takes.
+        // Rust schedules, Java takes.
         let collector = java.collect(values.len()).await.unwrap();
         let due = now_ms() + SOON.as_millis() as u64;
         for (_, seen) in &values {
@@ -142,7 +141,7 @@ async fn every_value_goes_both_ways(version: Version) {
 
 async fn both_consume_one_queue(version: Version) {
     const EACH: usize = 60;
-    for options in ["", "&order_list=strict", "&fair_with_java=true"] {
+    for options in ["", "&java_visibility=exact"] {
         let redis = Redis::start();
         let peer = Peer::start(version, redis.port()).await;
         let java = peer.queue(QUEUE, Codec::String);
@@ -156,8 +155,7 @@ async fn both_consume_one_queue(version: Version) {
             counts.insert(format!("java-{n}"), 0);
             counts.insert(format!("rust-{n}"), 0);
         }
-        // Java's share ends at a third, and may be less; the rest, and what was put there directly,
-        // is ours.
+        // Java takes at most a third; Rust gets the rest, and the payload that is added directly.
         let collector = java.collect(2 * EACH / 3).await.unwrap();
         let mut running = rust.run();
         java.target_offer(&"direct".into()).await.unwrap();
@@ -181,16 +179,16 @@ async fn both_consume_one_queue(version: Version) {
         }
         let wrong: Vec<_> = counts.iter().filter(|(_, count)| **count != 1).collect();
         let (ours, javas) = (ours.len(), javas.len());
-        assert!(wrong.is_empty(), "{options}: {wrong:?}; Java got {javas}, we {ours}");
+        assert!(wrong.is_empty(), "{options}: {wrong:?}; Java got {javas}, Rust {ours}");
         assert_eq!(rust.queue().stats().await.unwrap().live(), 0, "{options}");
     }
 }
 
-async fn java_sees_our_jobs_in_strict(version: Version) {
+async fn java_sees_our_jobs_with_exact_visibility(version: Version) {
     let redis = Redis::start();
     let peer = Peer::start(version, redis.port()).await;
     let java = peer.queue(QUEUE, Codec::String);
-    let rust = Rust::connect(&redis, version, "&codec=string&order_list=strict").await;
+    let rust = Rust::connect(&redis, version, "&codec=string&java_visibility=exact").await;
     java.open().await.unwrap();
     for name in ["a", "b", "c"] {
         rust.schedule(json!(name), LATER).await;
@@ -200,8 +198,8 @@ async fn java_sees_our_jobs_in_strict(version: Version) {
     let all: Vec<Value> = ["a", "b", "c"].map(Value::from).into();
     assert_eq!(java.delayed_values().await.unwrap(), all);
 
-    // What Java removes is gone for us, and its key is free.
-    let keyed = rust.dq.queue_of::<crate::rust::tell>().unwrap();
+    // A job that Java removes is gone for Rust, and its key is free.
+    let keyed = rust.dq.queue_of::<crate::rust::report>().unwrap();
     let job = || keyed.schedule("\"keyed\"", "application/json").after(LATER).key("k");
     assert!(matches!(job().await.unwrap(), Scheduled::Created(_)));
     assert!(matches!(job().await.unwrap(), Scheduled::Kept(_)));
@@ -210,13 +208,13 @@ async fn java_sees_our_jobs_in_strict(version: Version) {
     assert!(matches!(again, Scheduled::Created(_)), "{again:?}");
     assert!(java.delayed_remove(&"b".into()).await.unwrap());
 
-    // What we cancel or move, Java sees so.
+    // Java sees the effect of a cancel.
     assert_eq!(keyed.cancel("k").await.unwrap(), Cancelled::Cancelled);
     assert_eq!(java.delayed_size().await.unwrap(), 2);
     assert!(!java.delayed_contains(&"keyed".into()).await.unwrap());
     assert_eq!(rust.queue().stats().await.unwrap().scheduled, 2);
 
-    // What we deliver is gone for Java; a failure is retried here, out of its sight.
+    // A delivered job is gone for Java, and the retry of a failed one is invisible to it.
     let mut running = rust.run();
     rust.schedule(json!("fail"), Duration::ZERO).await;
     assert_eq!(running.next(PATIENCE).await.attempt, 1);
@@ -227,7 +225,7 @@ async fn java_sees_our_jobs_in_strict(version: Version) {
     assert_eq!(java.target_size().await.unwrap(), 0);
 }
 
-async fn we_go_on_where_java_ends(version: Version) {
+async fn rust_takes_over_when_java_dies(version: Version) {
     let redis = Redis::start();
     let offering = Peer::start(version, redis.port()).await;
     let java = offering.queue(QUEUE, Codec::String);
@@ -237,8 +235,8 @@ async fn we_go_on_where_java_ends(version: Version) {
     drop(java);
     offering.kill().await;
 
-    // A process of ours that handles nothing moves it for a Java client that only takes.
-    let relay = dq::redis::RedissonConfig::from_url(
+    // A Rust process without handlers transfers due jobs for a Java client that only takes.
+    let config = dq::redis::RedissonConfig::from_url(
         &dq::config::ConnectUrl::parse(&format!(
             "redisson://127.0.0.1:{}/0?codec=string&format={}",
             redis.port(),
@@ -246,17 +244,17 @@ async fn we_go_on_where_java_ends(version: Version) {
         ))
         .unwrap(),
     );
-    let mut relay = relay.unwrap();
-    relay.relay.insert(dq::QueueName::new(QUEUE).unwrap());
-    let keeper = dq::Dq::builder().backend_config(Box::new(relay)).connect().await.unwrap();
+    let mut config = config.unwrap();
+    config.consumed_by_java.insert(dq::QueueName::new(QUEUE).unwrap());
+    let transferring = dq::Dq::builder().backend_config(Box::new(config)).connect().await.unwrap();
     let taking = Peer::start(version, redis.port()).await;
     let taken = taking.queue(QUEUE, Codec::String).take(PATIENCE).await.unwrap();
     assert_eq!(taken, Some("orphan".into()));
     let taken = taking.queue(QUEUE, Codec::String).take(PATIENCE).await.unwrap();
     assert_eq!(taken, Some("late orphan".into()));
-    keeper.close().await.unwrap();
+    transferring.close().await.unwrap();
 
-    // Java offers and dies again; a runner of ours delivers.
+    // Java offers and dies again; a Rust runner delivers.
     let java = taking.queue(QUEUE, Codec::String);
     java.open().await.unwrap();
     java.offer(&"handled".into(), SOON).await.unwrap();
@@ -270,7 +268,7 @@ async fn we_go_on_where_java_ends(version: Version) {
     running.stop().await;
 }
 
-async fn other_formats_are_refused_and_heal(version: Version) {
+async fn members_of_the_other_format_are_refused_and_unreadable_ones_quarantined(version: Version) {
     let other = if version.has_old_members() { Version::V4_7_0 } else { Version::V3_20_1 };
     let redis = Redis::start();
     let peer = Peer::start(version, redis.port()).await;
@@ -278,22 +276,22 @@ async fn other_formats_are_refused_and_heal(version: Version) {
     java.open().await.unwrap();
     java.offer(&"pending".into(), LATER).await.unwrap();
 
-    // We are told to write the other format: refused, and nothing is stored.
+    // Set to the other format, scheduling is refused and nothing is stored.
     let wrong = Rust::connect(&redis, other, "&codec=string").await;
     let error = wrong.try_schedule(json!("x"), LATER).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Incompatible, "{error}");
     assert!(error.to_string().contains("format ="), "{error}");
     assert_eq!(java.delayed_values().await.unwrap(), vec!["pending".into()]);
 
-    // Somebody else did write the other format, and something in no format at all, which makes
-    // Java stumble again and again. Nobody tells Java, so that we are the first to see it.
+    // Another program adds a member of the other format and one in no format, which break Java's
+    // transfer script. It publishes no message, so Rust sees them first.
     let timeout = format!("redisson_delay_queue_timeout:{{{QUEUE}}}");
-    let poison: &[u8] = if version.has_old_members() {
+    let other_format: &[u8] = if version.has_old_members() {
         b"\x08ABCDEFGH\x03\0\0\0\0\0\0\0odd"
     } else {
         b"ABCDEFGH\x03\0\0\0\0\0\0\0odd"
     };
-    redis.command_bytes(&[b"ZADD", timeout.as_bytes(), b"1000", poison]);
+    redis.command_bytes(&[b"ZADD", timeout.as_bytes(), b"1000", other_format]);
     redis.command_bytes(&[b"ZADD", timeout.as_bytes(), b"1001", b"no member at all"]);
     let rust = Rust::connect(&redis, version, "&codec=string").await;
     let mut running = rust.run();
@@ -303,11 +301,15 @@ async fn other_formats_are_refused_and_heal(version: Version) {
         "a member of the other format is due too"
     );
     running.stop().await;
-    assert_eq!(redis.command(&["ZCARD", &timeout]).int(), 1, "only what is not due is left");
-    let stray = format!("dq:stray:{{{QUEUE}}}");
-    assert_eq!(redis.command(&["ZCARD", &stray]).int(), 1, "kept for an operator");
+    assert_eq!(
+        redis.command(&["ZCARD", &timeout]).int(),
+        1,
+        "only the entry that is not due is left"
+    );
+    let quarantine = format!("dq:stray:{{{QUEUE}}}");
+    assert_eq!(redis.command(&["ZCARD", &quarantine]).int(), 1, "kept for an operator");
 
-    // Java's transfer works again.
+    // Java's transfer script works again.
     java.offer(&"after".into(), SOON).await.unwrap();
     assert_eq!(java.take(PATIENCE).await.unwrap(), Some("after".into()));
 }

@@ -1,4 +1,4 @@
-//! A server, a backend, and what Java would have put there.
+//! A server with a backend, and the commands of Java clients.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,8 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use dq_core::config::{Environment, backend_from_url};
 use dq_core::{
-    Backend, ClaimParams, Due, Headers, JobKey, LeasedJob, NewJob, OnConflict, QueueName,
-    Settlement, Verdict, Want,
+    Backend, ClaimParams, Due, JobKey, LeasedJob, NewJob, QueueName, Settlement, Verdict, Want,
 };
 use dq_servers::Redis;
 
@@ -18,20 +17,20 @@ pub(crate) fn queue() -> QueueName {
 }
 
 /// A server and a backend on it.
-pub(crate) struct Rig {
+pub(crate) struct Fixture {
     pub(crate) redis: Redis,
     pub(crate) backend: Arc<dyn Backend>,
 }
 
-impl Rig {
+impl Fixture {
     pub(crate) async fn with(options: &str) -> Self {
         let redis = Redis::start();
         let backend = open(&redis, options).await;
         Self { redis, backend }
     }
 
-    /// A member as Java 3.21.1 and newer packs it, in the sorted set and the order list, as its
-    /// `offer` puts it there. The id is eight bytes made of `n`.
+    /// Adds an entry as `offer` of Redisson 3.21.1 and newer does: a member of the sorted set, repeated in
+    /// the order list. Its id is `n` in eight bytes. Returns the member.
     pub(crate) fn java_offers(&self, n: u64, due: i64, payload: &[u8]) -> Vec<u8> {
         let mut member = vec![8];
         member.extend(n.to_be_bytes());
@@ -53,7 +52,7 @@ impl Rig {
         self.backend.claim(params).await.unwrap().jobs
     }
 
-    /// Claims and finishes.
+    /// Claims jobs and settles them as done.
     pub(crate) async fn drain(&self, max: usize) -> Vec<LeasedJob> {
         let jobs = self.claim(max).await;
         let done: Vec<Settlement> = jobs
@@ -73,20 +72,12 @@ pub(crate) async fn open(redis: &Redis, options: &str) -> Arc<dyn Backend> {
 pub(crate) const TIMEOUT: &str = "redisson_delay_queue_timeout:{q}";
 pub(crate) const ORDER: &str = "redisson_delay_queue:{q}";
 pub(crate) const TARGET: &str = "q";
-pub(crate) const NOTES: &str = "dq:outside:{q}";
+pub(crate) const INDEX: &str = "dq:outside:{q}";
 
 pub(crate) fn job(due: impl Into<Due>, payload: &str) -> NewJob {
     let environment = Environment::default();
-    NewJob {
-        id: environment.entropy.job_id(environment.clock.now()),
-        queue: queue(),
-        key: None,
-        on_conflict: OnConflict::Keep,
-        due: due.into(),
-        payload: Bytes::copy_from_slice(payload.as_bytes()),
-        headers: Headers::new(),
-        max_attempts: None,
-    }
+    let id = environment.entropy.job_id(environment.clock.now());
+    NewJob::new(id, queue(), due.into(), Bytes::copy_from_slice(payload.as_bytes()))
 }
 
 pub(crate) fn keyed(due: impl Into<Due>, payload: &str, key: &str) -> NewJob {

@@ -1,10 +1,10 @@
-//! Whether notifications work is found out by trying, and said with what to do.
+//! A probe finds out whether notifications work, and `check` reports it with a remedy.
 
 use dq_core::{Backend, Finding};
 use dq_redis::{Notifications, RedisExpiryConfig};
 use dq_servers::Redis;
 
-use crate::rig::{open, open_on, server, until};
+use crate::fixture::{open, open_on, server, until};
 
 const SETTING: &str = "notify-keyspace-events";
 
@@ -22,39 +22,43 @@ fn set_letters(server: &Redis, letters: &str) {
 }
 
 #[tokio::test]
-async fn notifications_that_work_are_found_out_at_the_start() {
+async fn working_notifications_are_detected_at_the_start() {
     let server = server();
     let backend = open_on(&server).await;
-    until("known to work", || backend.notifications() == Notifications::Working).await;
+    until("notifications are known to work", || backend.notifications() == Notifications::Working)
+        .await;
     assert_eq!(finding(&backend).await, None);
 }
 
 #[tokio::test]
-async fn notifications_that_are_off_are_a_finding_with_a_remedy() {
+async fn disabled_notifications_are_a_finding_with_a_remedy() {
     let server = Redis::start();
     let backend = open_on(&server).await;
-    until("known to be off", || backend.notifications() == Notifications::Off).await;
+    until("notifications are known to be off", || backend.notifications() == Notifications::Off)
+        .await;
     let found = finding(&backend).await.unwrap();
     assert_eq!(found.code, "redis-expiry.notifications-off");
     assert!(found.remedy.contains("notify-keyspace-events Ex"), "{found}");
-    assert_eq!(letters(&server), "", "nobody asked for a change");
+    assert_eq!(letters(&server), "", "the setting is unchanged without `configure`");
 
     set_letters(&server, "Ex");
-    assert_eq!(finding(&backend).await, None, "each check finds out anew");
+    assert_eq!(finding(&backend).await, None, "each check probes");
 }
 
 #[tokio::test]
-async fn a_connection_that_is_there_again_is_tried_again() {
+async fn a_reconnect_is_probed_again() {
     let server = server();
     let backend = open_on(&server).await;
-    until("known to work", || backend.notifications() == Notifications::Working).await;
+    until("notifications are known to work", || backend.notifications() == Notifications::Working)
+        .await;
     set_letters(&server, "");
     assert!(server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]).int() > 0);
-    until("known to be off", || backend.notifications() == Notifications::Off).await;
+    until("notifications are known to be off", || backend.notifications() == Notifications::Off)
+        .await;
 }
 
 #[tokio::test]
-async fn configure_adds_letters_and_keeps_the_others() {
+async fn configure_adds_letters_and_keeps_those_that_are_set() {
     let server = Redis::options().set(SETTING, "Kg$").start();
     let mut config = RedisExpiryConfig::new(server.url());
     config.configure = true;
@@ -66,25 +70,26 @@ async fn configure_adds_letters_and_keeps_the_others() {
 }
 
 #[tokio::test]
-async fn configure_is_done_again_at_a_server_that_was_restarted() {
+async fn a_restarted_server_is_configured_again() {
     let server = Redis::start();
     let mut config = RedisExpiryConfig::new(server.url());
     config.configure = true;
     let backend = open(&config).await;
-    until("known to work", || backend.notifications() == Notifications::Working).await;
+    until("notifications are known to work", || backend.notifications() == Notifications::Working)
+        .await;
     server.kill();
     server.restart();
     until("configured", || letters(&server).contains('x')).await;
 }
 
 #[tokio::test]
-async fn a_server_that_refuses_to_be_configured_is_a_finding_and_no_failure() {
+async fn a_server_that_refuses_to_be_configured_is_a_finding_and_not_an_error() {
     let user = ["ACL", "SETUSER", "app", "on", ">secret", "~*", "&*", "+@all", "-config"];
-    let forbids = Redis::start();
-    assert!(forbids.command(&user).is_ok());
-    // As hosted servers do.
-    let lacks = Redis::options().set("rename-command CONFIG", "\"\"").start();
-    for (server, login) in [(&forbids, "app:secret@"), (&lacks, "")] {
+    let forbidden = Redis::start();
+    assert!(forbidden.command(&user).is_ok());
+    // As on hosted servers.
+    let without_config = Redis::options().set("rename-command CONFIG", "\"\"").start();
+    for (server, login) in [(&forbidden, "app:secret@"), (&without_config, "")] {
         let mut config = RedisExpiryConfig::new(format!("redis://{login}{}/0", server.address()));
         config.configure = true;
         let backend = open(&config).await;
@@ -93,15 +98,16 @@ async fn a_server_that_refuses_to_be_configured_is_a_finding_and_no_failure() {
         assert!(matches!(backend.notifications(), Notifications::Refused(_)));
     }
 
-    // It may have been set by whoever may.
-    set_letters(&forbids, "Ex");
-    let mut config = RedisExpiryConfig::new(format!("redis://app:secret@{}/0", forbids.address()));
+    // An administrator may have set it.
+    set_letters(&forbidden, "Ex");
+    let mut config =
+        RedisExpiryConfig::new(format!("redis://app:secret@{}/0", forbidden.address()));
     config.configure = true;
     assert_eq!(finding(&open(&config).await).await, None);
 }
 
 #[tokio::test]
-async fn a_user_who_may_not_listen_is_told_so() {
+async fn a_user_without_the_right_to_subscribe_is_a_finding() {
     let server = server();
     let user = ["ACL", "SETUSER", "app", "on", ">secret", "~*", "+@all", "resetchannels", "&{dq}*"];
     assert!(server.command(&user).is_ok());
@@ -113,7 +119,7 @@ async fn a_user_who_may_not_listen_is_told_so() {
 }
 
 #[tokio::test]
-async fn several_processes_find_out_at_once() {
+async fn several_processes_probe_at_the_same_time() {
     let server = server();
     let backends = [open_on(&server).await, open_on(&server).await, open_on(&server).await];
     let checks = backends.iter().map(|backend| finding(backend));

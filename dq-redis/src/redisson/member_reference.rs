@@ -1,24 +1,26 @@
-//! Members as this crate packs them. The packing itself is done by `scripts/redisson/java.lua`, at
-//! the server; this says the same in Rust, and holds the script to it.
+//! The packing of members in Rust, as a reference for `scripts/redisson/java.lua`, which packs them at
+//! the server.
 
 use bytes::Bytes;
 use dq_core::JobId;
 use dq_servers::shared_redis;
 
-use super::member::{Format, JAVA, Member, Width, eight, mark, parse, to_java, u48};
+use super::member::{
+    Format, JAVA_SUFFIX, LongSize, Member, eight_byte_id, java_id, member_id, parse, u48,
+};
 use crate::handle;
 use crate::script::PRELUDE;
 
 /// Packs a job as a member.
-pub(super) fn pack(format: Format, width: Width, id: JobId, payload: &[u8]) -> Bytes {
-    let id = &mark(format, id)[..];
-    let mut member = Vec::with_capacity(1 + id.len() + width.bytes() + payload.len());
+pub(super) fn pack(format: Format, long: LongSize, id: JobId, payload: &[u8]) -> Bytes {
+    let id = &member_id(format, id)[..];
+    let mut member = Vec::with_capacity(1 + id.len() + long.bytes() + payload.len());
     if format == Format::Current {
         member.push(id.len() as u8);
     }
     member.extend_from_slice(id);
-    // Redis keeps no string of 4 GiB, so the bytes that are cut off are zero.
-    member.extend_from_slice(&(payload.len() as u64).to_le_bytes()[..width.bytes()]);
+    // A string in Redis is shorter than 4 GiB, so the bytes that are cut off are zero.
+    member.extend_from_slice(&(payload.len() as u64).to_le_bytes()[..long.bytes()]);
     member.extend_from_slice(payload);
     member.into()
 }
@@ -28,20 +30,19 @@ pub(super) fn job_id(member: &Member<'_>) -> Option<JobId> {
     read_id(member.id)
 }
 
-/// The id that a job with this one has once it has been through a queue of `format`: the legacy
-/// format has room for half an id only.
-fn id_in(format: Format, id: JobId) -> JobId {
+/// The id that a job has after a round trip through a queue of `format`: legacy members keep half of it.
+fn id_after_round_trip(format: Format, id: JobId) -> JobId {
     match format {
         Format::Current => id,
-        Format::Legacy => from_java(eight(id)),
+        Format::Legacy => from_java(eight_byte_id(id)),
     }
 }
 
-/// The job id for an id that Java drew.
+/// The job id for an id drawn by Java.
 fn from_java(id: [u8; 8]) -> JobId {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&id);
-    bytes[8..].copy_from_slice(&JAVA);
+    bytes[8..].copy_from_slice(&JAVA_SUFFIX);
     JobId::from_bytes(bytes)
 }
 
@@ -66,54 +67,50 @@ const UUID: [u8; 16] = [
     0x01, 0x90, 0xb3, 0xe2, 0x7a, 0x4f, 0x7c, 0x11, 0x8d, 0x2e, 0x3f, 0x1a, 0x5b, 0x6c, 0x7d, 0x8e,
 ];
 const FORMATS: [Format; 2] = [Format::Current, Format::Legacy];
-const WIDTHS: [Width; 2] = [Width::Four, Width::Eight];
-
-fn java(id: &[u8; 8]) -> JobId {
-    from_java(*id)
-}
+const LONG_SIZES: [LongSize; 2] = [LongSize::Four, LongSize::Eight];
 
 #[test]
-fn packs_as_the_server_does() {
+fn members_are_packed_as_by_the_server() {
     // Redis 7.0.15 on x86-64 for struct.pack('Bc0Lc0', 8, 'ABCDEFGH', 5, 'hello'), which is
     // what Redisson 3.21.1 and newer call.
-    let packed = pack(Format::Current, Width::Eight, java(b"ABCDEFGH"), b"hello");
+    let packed = pack(Format::Current, LongSize::Eight, from_java(*b"ABCDEFGH"), b"hello");
     assert_eq!(packed[..], *b"\x08ABCDEFGH\x05\0\0\0\0\0\0\0hello");
     // The same on a 32-bit or Windows server, after its `unsigned long` of four bytes.
-    let packed = pack(Format::Current, Width::Four, java(b"ABCDEFGH"), b"hello");
+    let packed = pack(Format::Current, LongSize::Four, from_java(*b"ABCDEFGH"), b"hello");
     assert_eq!(packed[..], *b"\x08ABCDEFGH\x05\0\0\0hello");
     // struct.pack('dLc0', …), Redisson 3.21.0 and older: the double stands alone.
-    let packed = pack(Format::Legacy, Width::Eight, java(b"ABCDEFGH"), b"hello");
+    let packed = pack(Format::Legacy, LongSize::Eight, from_java(*b"ABCDEFGH"), b"hello");
     assert_eq!(packed[..], *b"ABCDEFGH\x05\0\0\0\0\0\0\0hello");
-    let packed = pack(Format::Legacy, Width::Four, java(b"ABCDEFGH"), b"hello");
+    let packed = pack(Format::Legacy, LongSize::Four, from_java(*b"ABCDEFGH"), b"hello");
     assert_eq!(packed[..], *b"ABCDEFGH\x05\0\0\0hello");
 }
 
 #[test]
-fn ids_of_this_crate_lose_the_version_or_nothing() {
-    let packed = pack(Format::Current, Width::Four, JobId::from_bytes(UUID), b"x");
+fn a_uuid_of_version_7_is_shortened_and_others_are_kept() {
+    let packed = pack(Format::Current, LongSize::Four, JobId::from_bytes(UUID), b"x");
     let short = b"\x0f\x19\x0b\x3e\x27\xa4\xfc\x11\x8d\x2e\x3f\x1a\x5b\x6c\x7d\x8e";
     assert_eq!(packed[..16], *short);
     assert_eq!(packed[16..], *b"\x01\0\0\0x");
     // Version 4: nothing can be left out.
     let mut four = UUID;
     four[6] = 0x4c;
-    let packed = pack(Format::Current, Width::Four, JobId::from_bytes(four), b"");
+    let packed = pack(Format::Current, LongSize::Four, JobId::from_bytes(four), b"");
     assert_eq!((packed[0], &packed[1..17]), (16, &four[..]));
     // In the legacy format, the random half.
-    let packed = pack(Format::Legacy, Width::Four, JobId::from_bytes(UUID), b"");
+    let packed = pack(Format::Legacy, LongSize::Four, JobId::from_bytes(UUID), b"");
     assert_eq!(packed[..8], UUID[8..]);
 }
 
 #[test]
 fn a_payload_of_100_bytes_fits_an_allocation_of_128() {
-    let packed = pack(Format::Current, Width::Eight, JobId::from_bytes(UUID), &[7; 100]);
+    let packed = pack(Format::Current, LongSize::Eight, JobId::from_bytes(UUID), &[7; 100]);
     // The server adds a header of three bytes and a zero.
     assert_eq!(packed.len() + 4, 128);
 }
 
 #[test]
-fn whatever_is_packed_is_parsed() {
-    let mut ids = vec![java(b"ABCDEFGH"), java(&[0; 8]), java(&[0xff; 8])];
+fn packed_members_are_parsed_back() {
+    let mut ids = vec![from_java(*b"ABCDEFGH"), from_java([0; 8]), from_java([0xff; 8])];
     // Every value of every byte, beside each version, each variant, and times too large.
     for at in 0..16 {
         for value in 0..=255 {
@@ -122,14 +119,14 @@ fn whatever_is_packed_is_parsed() {
             ids.push(JobId::from_bytes(id));
         }
     }
-    for (format, width) in FORMATS.iter().flat_map(|f| WIDTHS.map(|w| (*f, w))) {
+    for (format, long) in FORMATS.iter().flat_map(|f| LONG_SIZES.map(|long| (*f, long))) {
         for id in &ids {
             for len in [0, 1, 100, 300] {
                 let payload = vec![0xa5; len];
-                let packed = pack(format, width, *id, &payload);
-                let member = parse(width, &packed).unwrap();
+                let packed = pack(format, long, *id, &payload);
+                let member = parse(long, &packed).unwrap();
                 assert_eq!((member.format, member.payload), (format, &payload[..]));
-                assert_eq!(job_id(&member), Some(id_in(format, *id)));
+                assert_eq!(job_id(&member), Some(id_after_round_trip(format, *id)));
             }
         }
     }
@@ -137,7 +134,7 @@ fn whatever_is_packed_is_parsed() {
 
 #[test]
 fn short_ids_sort_as_long_ones_do() {
-    let pack = |id| pack(Format::Current, Width::Eight, JobId::from_bytes(id), b"");
+    let pack = |id| pack(Format::Current, LongSize::Eight, JobId::from_bytes(id), b"");
     for at in (0..16).filter(|at| *at != 6) {
         let mut later = UUID;
         later[at] += 1;
@@ -146,34 +143,34 @@ fn short_ids_sort_as_long_ones_do() {
 }
 
 #[test]
-fn what_is_packed_otherwise_is_not_parsed() {
-    let good = pack(Format::Current, Width::Eight, JobId::from_bytes(UUID), b"hello");
+fn strings_in_neither_format_are_not_parsed() {
+    let good = pack(Format::Current, LongSize::Eight, JobId::from_bytes(UUID), b"hello");
     let mut longer = good.to_vec();
     longer.push(0);
     for bytes in [&b""[..], b"hello", b"\x08ABC", &good[..good.len() - 1], &longer, &[0xff; 40]] {
-        assert_eq!(parse(Width::Eight, bytes), None, "{bytes:x?}");
+        assert_eq!(parse(LongSize::Eight, bytes), None, "{bytes:x?}");
     }
-    assert_eq!(parse(Width::Four, &good), None, "of a server of another width");
+    assert_eq!(parse(LongSize::Four, &good), None, "the server's long has eight bytes");
 }
 
 #[test]
-fn an_id_of_another_length_parses_but_names_no_job() {
-    // Redisson's scripts accept any length, so such a member does nobody harm.
-    let member = parse(Width::Four, b"\x03abc\x02\0\0\0hi").unwrap();
+fn a_member_id_of_another_length_is_parsed_but_is_no_job_id() {
+    // Redisson's scripts accept any length, so these members are harmless.
+    let member = parse(LongSize::Four, b"\x03abc\x02\0\0\0hi").unwrap();
     assert_eq!((member.id, member.payload), (&b"abc"[..], &b"hi"[..]));
     assert_eq!(job_id(&member), None);
 }
 
 #[test]
-fn ids_of_java_are_told_from_uuids() {
-    assert_eq!(to_java(java(b"ABCDEFGH")), Some(*b"ABCDEFGH"));
-    assert_eq!(to_java(JobId::from_bytes(UUID)), None);
-    assert_eq!(java(b"ABCDEFGH").to_bytes(), *b"ABCDEFGHredisson");
+fn java_ids_and_uuids_are_distinguished() {
+    assert_eq!(java_id(from_java(*b"ABCDEFGH")), Some(*b"ABCDEFGH"));
+    assert_eq!(java_id(JobId::from_bytes(UUID)), None);
+    assert_eq!(from_java(*b"ABCDEFGH").to_bytes(), *b"ABCDEFGHredisson");
 }
 
 #[test]
-fn the_script_packs_and_parses_as_this_does() {
-    let mut ids = vec![java(b"ABCDEFGH"), java(&[0xff; 8]), JobId::from_bytes([0; 16])];
+fn the_script_packs_and_parses_like_the_reference() {
+    let mut ids = vec![from_java(*b"ABCDEFGH"), from_java([0xff; 8]), JobId::from_bytes([0; 16])];
     for at in 0..16 {
         for value in [0, 1, 0x0f, 0x10, 0x70, 0x7f, 0x80, 0xff] {
             let mut id = UUID;
@@ -190,10 +187,10 @@ fn the_script_packs_and_parses_as_this_does() {
             PRELUDE,
             include_str!("../scripts/place.lua"),
             include_str!("../scripts/redisson/java.lua"),
-            "local member = pack_member(mark_of(ARGV[1]), ARGV[2])
-             local format, mark, payload = parse(member)
-             local handle, tail = name_of(mark)
-             return { member, format, id_of(mark), payload, handle .. tail }",
+            "local member = pack_member(member_id_of(ARGV[1]), ARGV[2])
+             local format, member_id, payload = parse(member)
+             local handle, tail = handle_and_tail(member_id)
+             return { member, format, job_id_of(member_id), payload, handle .. tail }",
         ]
         .concat();
         for (id, payload) in ids.iter().flat_map(|id| [(id, ""), (id, "a payload")]) {
@@ -202,14 +199,18 @@ fn the_script_packs_and_parses_as_this_does() {
             let words: [&[u8]; 6] =
                 [b"EVAL", script.as_bytes(), b"0", &bytes, payload.as_bytes(), b""];
             let answer = redis.command_bytes(&words);
-            let [member, said, id_said, payload_said, name_said] = answer.list() else {
+            let [member, parsed_format, job_id, parsed_payload, handle_and_tail] = answer.list()
+            else {
                 panic!("{answer:?}");
             };
-            assert_eq!(member.bytes(), pack(format, Width::Eight, *id, payload.as_bytes()));
-            assert_eq!((said.text(), payload_said.text()), (name.to_owned(), payload.to_owned()));
-            let id = id_in(format, *id);
-            assert_eq!(id_said.bytes(), id.to_bytes());
-            assert_eq!(name_said.bytes(), handle::full(id));
+            assert_eq!(member.bytes(), pack(format, LongSize::Eight, *id, payload.as_bytes()));
+            assert_eq!(
+                (parsed_format.text(), parsed_payload.text()),
+                (name.to_owned(), payload.to_owned())
+            );
+            let id = id_after_round_trip(format, *id);
+            assert_eq!(job_id.bytes(), id.to_bytes());
+            assert_eq!(handle_and_tail.bytes(), handle::full(id));
         }
     }
 }

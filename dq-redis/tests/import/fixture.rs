@@ -1,20 +1,14 @@
-//! A target in memory, a queue as Redisson has it, and a source that dies at one of its steps.
+//! A target in memory and a queue of Redisson.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use dq_core::Backend;
-use dq_core::import::{ImportSource, Listed, Open, Taking};
-use dq_core::{
-    ClaimParams, Dq, DurationExt, Error, ErrorKind, JobId, MemoryBackend, QueueName, Result,
-    Settlement, Timestamp, Verdict, VirtualClock, Want, async_trait,
-};
-use dq_redis::RedissonSource;
+use dq_core::{Dq, DurationExt, MemoryBackend, Timestamp, VirtualClock};
 use dq_servers::{Connection, Redis};
+use dq_testkit::fixture::run_due;
 
 pub(crate) const NOW: i64 = 1_800_000_000_000;
 
-/// A target in memory, at a time that stands still.
+/// A target in memory with a virtual clock.
 pub(crate) struct Target {
     pub(crate) dq: Dq,
     pub(crate) clock: Arc<VirtualClock>,
@@ -28,21 +22,12 @@ impl Target {
         Self { dq, clock }
     }
 
-    /// Runs what is due; answers the payloads, oldest first.
+    /// Runs the due jobs, and returns their payloads, oldest first.
     pub(crate) async fn run_due(&self) -> Vec<String> {
-        let queue = QueueName::new("Q").unwrap();
-        let wants = [Want { queue, max: 100_000, lease_for: 1.minutes() }];
-        let params = ClaimParams { wants: &wants, limit: 100_000, worker: "test" };
-        let mut ran = Vec::new();
-        for job in self.dq.backend().claim(params).await.unwrap().jobs {
-            ran.push(String::from_utf8_lossy(&job.job.payload).into_owned());
-            let settlement = Settlement { lease: job.lease(), verdict: Verdict::Done };
-            self.dq.backend().settle(&[settlement]).await.unwrap();
-        }
-        ran
+        run_due(&**self.dq.backend(), "Q").await
     }
 
-    /// Runs everything that is due now, tomorrow, and ever.
+    /// Runs all jobs, advancing the clock by a day and by 99 years.
     pub(crate) async fn run_all(&self) -> Vec<String> {
         let mut ran = self.run_due().await;
         for step in [1.days(), (99 * 365).days()] {
@@ -53,7 +38,7 @@ impl Target {
     }
 }
 
-/// A queue as Redisson has it on the server.
+/// A queue of Redisson on the server.
 pub(crate) struct Redisson {
     pub(crate) redis: Connection,
     pub(crate) name: String,
@@ -61,11 +46,11 @@ pub(crate) struct Redisson {
     pub(crate) order: String,
 }
 
-/// How Redisson 3.21.1 and newer packs an entry, and how older ones do.
+/// The packing of entries by Redisson 3.21.1 and newer, and by older versions.
 pub(crate) const CURRENT: &str = "struct.pack('Bc0Lc0', 8, ARGV[1], #ARGV[2], ARGV[2])";
 pub(crate) const LEGACY: &str = "struct.pack('dLc0', tonumber(ARGV[1]), #ARGV[2], ARGV[2])";
 
-/// What a Java client does when a due time has come, five entries at a time.
+/// A Java client's transfer script, for five entries at a time.
 const TRANSFER: &str = "
     for _, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], 0, ARGV[1], 'LIMIT', 0, 5)) do
       local _, payload = struct.unpack('Bc0Lc0', member)
@@ -84,7 +69,7 @@ impl Redisson {
         }
     }
 
-    /// An entry, packed by the server.
+    /// Adds an entry, packed by the server.
     pub(crate) fn offer(&mut self, pack: &str, id: u32, payload: &str, due: i64, listed: bool) {
         let script = format!(
             "local member = {pack} \
@@ -100,12 +85,12 @@ impl Redisson {
         self.offer(CURRENT, id, payload, due, true);
     }
 
-    /// Puts a payload into the destination queue.
+    /// Adds a payload to the destination queue.
     pub(crate) fn push(&mut self, payload: &str) {
         self.redis.command(&["RPUSH", &self.name, payload]);
     }
 
-    /// Moves what is due into the destination queue.
+    /// Moves due entries to the destination queue.
     pub(crate) fn transfer(&mut self) {
         let until = (NOW + 10).to_string();
         let keys = [&self.due, &self.order, &self.name];
@@ -113,76 +98,16 @@ impl Redisson {
         let _ = self.redis.command(&words);
     }
 
-    /// Takes from the destination queue.
+    /// Takes a payload from the destination queue.
     pub(crate) fn poll(&mut self) -> Option<String> {
         let taken = self.redis.command(&["LPOP", &self.name]);
         (!taken.is_nil()).then(|| taken.text())
     }
 
-    /// How many wait, are in the order list, are due, and are in the journal.
+    /// Numbers of entries that wait, in the order list, in the destination queue, and in the journal.
     pub(crate) fn counts(&mut self) -> [i64; 4] {
         let journal = format!("dq_import:{{{}}}", self.name);
         [("ZCARD", &self.due), ("LLEN", &self.order), ("LLEN", &self.name), ("HLEN", &journal)]
             .map(|(count, key)| self.redis.command(&[count, key]).int())
-    }
-}
-
-/// A source that dies at one of its steps.
-#[derive(Debug)]
-pub(crate) struct Mortal<'a> {
-    source: &'a RedissonSource,
-    steps: AtomicUsize,
-    death: usize,
-}
-
-impl<'a> Mortal<'a> {
-    /// Steps count from 1: odd ones before a call has taken effect, even ones after it.
-    pub(crate) fn new(source: &'a RedissonSource, death: usize) -> Self {
-        Self { source, steps: AtomicUsize::new(0), death }
-    }
-
-    fn step(&self) -> Result<()> {
-        if self.steps.fetch_add(1, Ordering::Relaxed) + 1 == self.death {
-            return Err(Error::new(ErrorKind::Unavailable, "the process died"));
-        }
-        Ok(())
-    }
-
-    async fn live<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
-        self.step()?;
-        let answer = call.await?;
-        self.step()?;
-        Ok(answer)
-    }
-}
-
-#[async_trait]
-impl ImportSource for Mortal<'_> {
-    fn name(&self) -> String {
-        self.source.name()
-    }
-
-    fn parts(&self) -> usize {
-        self.source.parts()
-    }
-
-    async fn list(&self, part: usize, skip: u64, limit: usize) -> Result<Vec<Listed>> {
-        self.live(self.source.list(part, skip, limit)).await
-    }
-
-    async fn take(&self, part: usize, wishes: &[Taking]) -> Result<Vec<bool>> {
-        self.live(self.source.take(part, wishes)).await
-    }
-
-    async fn open(&self, limit: usize) -> Result<Vec<Open>> {
-        self.live(self.source.open(limit)).await
-    }
-
-    async fn stored(&self, ids: &[JobId]) -> Result<Vec<bool>> {
-        self.live(self.source.stored(ids)).await
-    }
-
-    async fn done(&self, ids: &[JobId]) -> Result<()> {
-        self.live(self.source.done(ids)).await
     }
 }

@@ -1,8 +1,8 @@
--- Notes that the target has jobs.
+-- Marks journal entries as stored in the target.
 --
 -- KEYS     the journal
 -- ARGV     ids
--- returns  'Y' for each that is in the journal, 'N' for one that is not any more
+-- returns  'Y' for each id that is in the journal, 'N' for one that is not any more
 -- cost     O(1) an id
 
 local answers = {}
