@@ -1,58 +1,59 @@
-//! The backend: each call goes to the log, and what it means for messages to the carriers.
+//! The backend and its registration.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use dq_core::config::Environment;
+use dq_core::config::{BackendConfig, Environment};
 use dq_core::{
     Backend, BrowseParams, Cancelled, Capabilities, ClaimParams, Claimed, Finding, JobRef, JobView,
     Listeners, NewJob, OperateReport, Operation, Page, QueueName, QueueStats, Renewal, Renewed,
     Reschedule, Rescheduled, Result, Scheduled, Settled, Settlement, Timestamp, Wakeups,
 };
-
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::arrive::Arrivals;
-use crate::carrier::{Courier, Inbox, SPAN};
-use crate::check::Inspector;
+use crate::check::BrokerCheck;
 use crate::config::{QueueKind, RabbitConfig, TopologyMode};
-use crate::connect::{Link, Server};
-use crate::desk::Desk;
+use crate::connect::{AmqpConnection, Broker};
+use crate::consumer::JobConsumer;
+use crate::deliveries::DeliveryHandler;
+use crate::engine::Engine;
 use crate::error::closed;
 use crate::ladder::Ladder;
 use crate::log::{AHEAD, Log, LogSettings};
-use crate::management::Management;
+use crate::management::ManagementApi;
+use crate::message::{MAX_SPREAD, Publisher};
 use crate::topology::Topology;
 
-/// Delayed jobs in RabbitMQ.
+/// A backend that keeps delayed jobs in RabbitMQ.
 #[derive(Debug)]
 pub struct RabbitBackend {
     _sweep: AbortOnDropHandle<()>,
-    desk: Arc<Desk>,
-    inbox: Inbox<Arrivals>,
+    engine: Arc<Engine>,
+    consumer: JobConsumer,
     listeners: Arc<Listeners>,
-    publish: Arc<Link>,
-    consume: Arc<Link>,
+    publish: Arc<AmqpConnection>,
+    consume: Arc<AmqpConnection>,
     topology: Arc<Topology>,
     queues: QueueKind,
     mode: TopologyMode,
-    management: Option<Management>,
+    management: Option<ManagementApi>,
 }
 
 impl RabbitBackend {
-    /// Connects, declares what is needed, and reads the log.
+    /// Connects, declares exchanges and queues, and reads the log.
     ///
     /// # Errors
-    /// `Config` for settings, credentials or rights that will not do; `Unavailable`; `Incompatible` for
-    /// a broker that is too old or has no streams, and for a log of a newer version.
+    /// `Config` for invalid settings, wrong credentials or missing permissions; `Unavailable` if the broker
+    /// cannot be reached or does not reply; `Incompatible` if the broker is too old or has no streams, or
+    /// the log was written by a newer version.
     pub async fn connect(config: &RabbitConfig, environment: &Environment) -> Result<Self> {
         config.validate()?;
-        let server = Arc::new(Server::new(&config.server(), Arc::clone(&environment.entropy))?);
-        let publish = Arc::new(Link::start(Arc::clone(&server), "publish"));
-        let consume = Arc::new(Link::start(Arc::clone(&server), "consume"));
+        let broker = Arc::new(Broker::new(&config.broker()?, Arc::clone(&environment.entropy))?);
+        let publish = Arc::new(AmqpConnection::start(Arc::clone(&broker), "publish"));
+        let consume = Arc::new(AmqpConnection::start(Arc::clone(&broker), "consume"));
         let topology = Arc::new(Topology::new(Arc::clone(&publish), config));
-        topology.prepare().await?;
+        topology.declare_all().await?;
         let listeners = Arc::new(Listeners::default());
         let settings = LogSettings {
             response_timeout: config.response_timeout,
@@ -67,40 +68,42 @@ impl RabbitBackend {
             Arc::clone(&listeners),
         )
         .await?;
-        let courier = Arc::new(Courier::new(Arc::clone(&publish), Arc::clone(&topology)));
-        let early = Duration::from_millis(Ladder::early_ms(config.queues).unsigned_abs()) + SPAN;
-        let desk = Arc::new(Desk::new(log, courier, Arc::clone(&environment.entropy), early));
-        let arrivals = Arc::new(Arrivals {
-            desk: Arc::clone(&desk),
+        let publisher = Arc::new(Publisher::new(Arc::clone(&publish), Arc::clone(&topology)));
+        let ladder_early = Ladder::max_early_ms(config.queues).unsigned_abs();
+        let max_early = Duration::from_millis(ladder_early) + MAX_SPREAD;
+        let entropy = Arc::clone(&environment.entropy);
+        let engine = Arc::new(Engine::new(log, publisher, entropy, max_early));
+        let handler = Arc::new(DeliveryHandler {
+            engine: Arc::clone(&engine),
             listeners: Arc::clone(&listeners),
             names: topology.names().clone(),
         });
         let clock = Arc::clone(&environment.clock);
-        let sweep = tokio::spawn(Arrivals::sweep(Arc::downgrade(&arrivals), clock));
-        let inbox = Inbox::new(
-            server,
+        let sweep = tokio::spawn(DeliveryHandler::sweep(Arc::downgrade(&handler), clock));
+        let consumer = JobConsumer::new(
+            broker,
             Arc::clone(&topology),
             Arc::clone(&environment.clock),
             config.prefetch,
-            arrivals,
+            handler,
         );
         let management = config.management.clone();
         Ok(Self {
             _sweep: AbortOnDropHandle::new(sweep),
-            desk,
-            inbox,
+            engine,
+            consumer,
             listeners,
             publish,
             consume,
             topology,
             queues: config.queues,
             mode: config.topology,
-            management: management.map(|url| Management::new(url, config.ca.clone())),
+            management: management.map(|url| ManagementApi::new(url, config.ca.clone())),
         })
     }
 
     fn ensure_open(&self, operation: &'static str) -> Result<()> {
-        if self.desk.log.is_closed() {
+        if self.engine.log.is_closed() {
             return Err(closed(operation));
         }
         Ok(())
@@ -115,33 +118,33 @@ impl Backend for RabbitBackend {
 
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = Capabilities::all();
-        // Of jobs that are due at the same time, those whose carriers are here go first.
+        // Of jobs that are due at the same time, prefetched ones are claimed first.
         capabilities.fifo = false;
         capabilities
     }
 
     async fn now(&self) -> Result<Timestamp> {
         self.ensure_open("now")?;
-        Ok(self.desk.log.now())
+        Ok(self.engine.log.now())
     }
 
     async fn schedule(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
         self.ensure_open("schedule")?;
-        self.desk.schedule(jobs).await
+        self.engine.schedule(jobs).await
     }
 
     async fn cancel(&self, jobs: &[JobRef]) -> Result<Vec<Cancelled>> {
-        self.desk.cancel(jobs).await
+        self.engine.cancel(jobs).await
     }
 
     async fn reschedule(&self, moves: &[Reschedule]) -> Result<Vec<Rescheduled>> {
-        self.desk.reschedule(moves).await
+        self.engine.reschedule(moves).await
     }
 
     async fn listen(&self, queues: &[QueueName]) -> Result<Wakeups> {
         self.ensure_open("listen")?;
         for queue in queues {
-            self.inbox.serve(queue);
+            self.consumer.consume(queue);
         }
         Ok(self.listeners.listen(queues))
     }
@@ -149,12 +152,12 @@ impl Backend for RabbitBackend {
     async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed> {
         self.ensure_open("claim")?;
         if params.limit == 0 || params.wants.iter().all(|want| want.max == 0) {
-            return Ok(self.desk.look(&params));
+            return Ok(self.engine.empty_claim(&params));
         }
         for want in params.wants {
-            self.inbox.serve(&want.queue);
+            self.consumer.consume(&want.queue);
         }
-        self.desk.claim(&params).await
+        self.engine.claim(&params).await
     }
 
     fn claim_ahead(&self) -> Duration {
@@ -162,48 +165,63 @@ impl Backend for RabbitBackend {
     }
 
     async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Settled>> {
-        self.desk.settle(settlements).await
+        self.engine.settle(settlements).await
     }
 
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
-        self.desk.renew(renewals).await
+        self.engine.renew(renewals).await
     }
 
     async fn stats(&self, queues: &[QueueName]) -> Result<Vec<QueueStats>> {
-        self.desk.stats(queues).await
+        self.engine.stats(queues).await
     }
 
     async fn browse(&self, params: BrowseParams<'_>) -> Result<Page> {
-        self.desk.browse(&params).await
+        self.engine.browse(&params).await
     }
 
     async fn get(&self, job: &JobRef) -> Result<Option<JobView>> {
-        self.desk.get(job).await
+        self.engine.get(job).await
     }
 
     async fn operate(&self, operation: Operation<'_>) -> Result<OperateReport> {
-        self.desk.operate(operation).await
+        self.engine.operate(operation).await
     }
 
     async fn check(&self) -> Vec<Finding> {
-        let inspector = Inspector {
-            link: &self.publish,
+        let check = BrokerCheck {
+            connection: &self.publish,
             topology: &self.topology,
             queues: self.queues,
             mode: self.mode,
             management: self.management.as_ref(),
-            clock: self.desk.log.clock(),
-            carried: self.desk.carried(),
-            log_is_full: self.desk.log.is_full(),
+            clock: self.engine.log.clock(),
+            entropy: &self.engine.entropy,
+            claim_counts: self.engine.claim_counts(),
+            log_is_full: self.engine.log.is_full(),
         };
-        inspector.findings().await
+        check.findings().await
     }
 
     async fn close(&self) -> Result<()> {
-        self.inbox.close().await;
-        self.desk.courier.close().await;
-        self.desk.log.close().await;
+        self.consumer.close().await;
+        self.engine.publisher.close().await;
+        self.engine.log.close().await;
         tokio::join!(self.publish.close(), self.consume.close());
         Ok(())
     }
+}
+
+#[typetag::deserialize(name = "rabbitmq")]
+#[async_trait]
+impl BackendConfig for RabbitConfig {
+    async fn connect(&self, environment: &Environment) -> Result<Arc<dyn Backend>> {
+        Ok(Arc::new(RabbitBackend::connect(self, environment).await?))
+    }
+}
+
+dq_core::register_backend! {
+    name: "rabbitmq",
+    schemes: ["amqp", "amqps", "rabbitmq", "rabbitmqs"],
+    from_url: |url| Ok(Box::new(RabbitConfig::from_url(url)?)),
 }

@@ -1,14 +1,13 @@
-//! What an operator should know about the broker.
+//! Checks the broker for problems that an operator should know about.
 //!
-//! Whether a queue of the ladder holds a message for longer than its time to live cannot be seen: of a
-//! quorum queue the management API tells neither `head_message_timestamp` nor `idle_since`, and a
-//! look at the message itself would take it out of its place. The canary on the lowest level and the
-//! count of jobs that came without their carriers stand in for it, for a job whose carrier is stuck is
-//! taken without it.
+//! Whether a queue of the ladder holds a message longer than its time to live cannot be observed: for
+//! quorum queues the management API reports neither `head_message_timestamp` nor `idle_since`, and to get
+//! the message would change its position. Instead, a canary message walks the lowest level, and claims
+//! of jobs whose message has not arrived in time are counted.
 
 use std::time::Duration;
 
-use dq_core::{Clock, Error, ErrorKind, Finding, Result, Severity, Timestamp};
+use dq_core::{Clock, Entropy, Error, ErrorKind, Finding, Result, Severity, Timestamp};
 use futures_util::StreamExt;
 use lapin::options::{
     BasicConsumeOptions, BasicPublishOptions, QueueBindOptions, QueueDeclareOptions,
@@ -18,183 +17,186 @@ use lapin::{BasicProperties, Channel};
 use serde_json::Value;
 
 use crate::config::{QueueKind, TopologyMode};
-use crate::connect::Link;
-use crate::error::{Effect, of_call};
+use crate::connect::AmqpConnection;
+use crate::error::{Effect, from_lapin};
 use crate::ladder::TICK_MS;
-use crate::management::Management;
-use crate::names::Names;
+use crate::management::ManagementApi;
+use crate::names::ObjectNames;
 use crate::topology::Topology;
 
-/// How long the canary may take for a second.
-const CANARY: Duration = Duration::from_secs(5);
-/// Of so many jobs that were carried, one that came without its carrier is told.
-const MANY: u64 = 100;
+/// How long the canary, which is delayed by a second, may take.
+const CANARY_TIMEOUT: Duration = Duration::from_secs(5);
+/// Late messages are reported if there is at least one for this many messages in time.
+const LATE_RATIO: u64 = 100;
 
-/// Clocks may be so far apart before it is told.
-const APART: Duration = Duration::from_secs(5);
-/// How old the date of an answer may be: it is in whole seconds, and made anew each second.
-const STALE: Duration = Duration::from_secs(2);
+/// Clock skew that is not reported.
+const MAX_SKEW: Duration = Duration::from_secs(5);
+/// Maximum age of the date of a response: it is in whole seconds, and renewed each second.
+const MAX_DATE_AGE: Duration = Duration::from_secs(2);
 
-const OLDEST: [u32; 2] = [3, 10];
+const MIN_VERSION: [u32; 2] = [3, 10];
 
-/// What `check` looks at.
+/// What a check needs of an open backend.
 #[derive(Debug)]
-pub(crate) struct Inspector<'a> {
-    pub(crate) link: &'a Link,
+pub(crate) struct BrokerCheck<'a> {
+    pub(crate) connection: &'a AmqpConnection,
     pub(crate) topology: &'a Topology,
     pub(crate) queues: QueueKind,
     pub(crate) mode: TopologyMode,
-    pub(crate) management: Option<&'a Management>,
+    pub(crate) management: Option<&'a ManagementApi>,
     pub(crate) clock: &'a dyn Clock,
-    /// Jobs that were taken with their carriers, and without.
-    pub(crate) carried: (u64, u64),
+    pub(crate) entropy: &'a Entropy,
+    /// Claims of jobs whose message had arrived, and of jobs whose message had not.
+    pub(crate) claim_counts: (u64, u64),
     pub(crate) log_is_full: bool,
 }
 
-impl Inspector<'_> {
-    /// Everything that is not as it should be, worst first.
+impl BrokerCheck<'_> {
+    /// All problems, most severe first.
     pub(crate) async fn findings(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
-        match self.of_queues(&mut findings).await {
-            Ok(()) => match self.canary().await {
+        match self.check_queues(&mut findings).await {
+            Ok(()) => match self.canary_returns().await {
                 Ok(true) => {}
-                Ok(false) => findings.push(stalled()),
-                // Who leaves declaring to others may have no right to declare a queue for it.
+                Ok(false) => findings.push(ladder_stalled()),
+                // With passive topology, the user may lack the permission to declare the canary's queue.
                 Err(error)
                     if self.mode == TopologyMode::Passive && error.kind() == ErrorKind::Config =>
                 {
-                    findings.push(untried(&error, &self.link.server().prefix));
+                    let prefix = &self.connection.broker_info().prefix;
+                    findings.push(ladder_untested(&error, prefix));
                 }
-                Err(error) => findings.push(failed(&error)),
+                Err(error) => findings.push(check_failed(&error)),
             },
-            Err(error) => findings.push(failed(&error)),
+            Err(error) => findings.push(check_failed(&error)),
         }
-        self.of_carriers(&mut findings);
+        self.check_late_messages(&mut findings);
         if self.log_is_full {
             findings.push(finding(
                 Severity::Error,
                 "rabbitmq.log-full",
-                "the jobs that are pending or dead take more than a fifth of the log; nothing more \
-                 is accepted"
+                "jobs that are not done take more than a fifth of the log; `schedule` fails"
                     .to_owned(),
                 "remove dead jobs, or set a larger `log_size_mib` with another `prefix` and drain \
                  this one",
             ));
         }
         if let Some(management) = self.management
-            && let Err(error) = self.of_management(management, &mut findings).await
+            && let Err(error) = self.check_management(management, &mut findings).await
         {
-            findings.push(failed(&error));
+            findings.push(check_failed(&error));
         }
         findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
         findings
     }
 
-    /// Queues in which nothing should stay.
-    async fn of_queues(&self, findings: &mut Vec<Finding>) -> Result<()> {
+    /// Checks queues that should be empty, and settings of limited durability.
+    async fn check_queues(&self, findings: &mut Vec<Finding>) -> Result<()> {
         let names = self.topology.names();
-        let orphans = self.count(names.orphan()).await?;
+        let orphans = self.message_count(names.orphan()).await?;
         if orphans > 0 {
             findings.push(finding(
                 Severity::Warning,
                 "rabbitmq.orphans",
-                format!("{orphans} messages in {} had no queue to go to", names.orphan()),
+                format!("{orphans} messages in {} matched no queue", names.orphan()),
                 "a ready queue or a binding was deleted: start a runner of that queue, which declares \
-                 it again; jobs of the log run nonetheless, so what is ours there can be purged",
+                 it again. The jobs run from the log, so job messages in this queue can be purged",
             ));
         }
-        let dead = self.count(names.dead()).await?;
+        let dead = self.message_count(names.dead()).await?;
         if dead > 0 {
             findings.push(finding(
                 Severity::Info,
                 "rabbitmq.dead-letters",
                 format!("{dead} messages wait in {}", names.dead()),
-                "runners put them among the dead jobs, where they can be seen and replayed: start one",
+                "start a runner: it adds them to the dead jobs, which can be inspected and replayed",
             ));
         }
         if self.queues == QueueKind::Classic {
             findings.push(finding(
                 Severity::Info,
                 "rabbitmq.classic",
-                "queues are classic: a broker that crashes loses messages in mid-hop".to_owned(),
-                "their jobs run from the log, a moment late; use quorum queues to avoid it",
+                "queues are classic: a crash of the broker loses messages that move between queues"
+                    .to_owned(),
+                "their jobs run from the log, a little late; use quorum queues to avoid it",
             ));
         }
         if self.mode == TopologyMode::Plugin {
             findings.push(finding(
                 Severity::Warning,
                 "rabbitmq.plugin",
-                "the plugin for delayed messages keeps them on one node, and at most 49 days"
+                "the plugin for delayed messages keeps them on one node, for at most 49 days"
                     .to_owned(),
-                "what it loses runs from the log; set `topology` to \"declare\" to do without it",
+                "lost messages are replaced by the log; set `topology` to \"declare\" to do without the \
+                 plugin",
             ));
         }
         Ok(())
     }
 
-    fn of_carriers(&self, findings: &mut Vec<Finding>) {
-        let (with, without) = self.carried;
-        if without > 0 && without * MANY >= with {
+    fn check_late_messages(&self, findings: &mut Vec<Finding>) {
+        let (in_time, late) = self.claim_counts;
+        if late > 0 && late * LATE_RATIO >= in_time {
             findings.push(finding(
                 Severity::Warning,
-                "rabbitmq.carriers-late",
+                "rabbitmq.messages-late",
                 format!(
-                    "{without} jobs came without their carriers since this process began, and {with} \
-                     with them"
+                    "since this process started, the messages of {late} jobs were lost or late, and \
+                     those of {in_time} jobs in time"
                 ),
-                "after a restart the broker holds dead letters back for three minutes unless \
+                "after a restart the broker delays dead letters for three minutes unless \
                  `dead_letter_worker_publisher_confirm_timeout` is 5000 and \
                  `dead_letter_worker_consumer_prefetch` 512, in advanced.config",
             ));
         }
     }
 
-    async fn count(&self, queue: ShortString) -> Result<u32> {
-        let channel = self.link.channel("check").await?;
+    async fn message_count(&self, queue: ShortString) -> Result<u32> {
+        let channel = self.connection.channel("check").await?;
         let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
         let declared = channel.queue_declare(queue, options, FieldTable::default()).await;
-        let count = declared.map_err(|error| self.told(&error))?.message_count();
+        let count = declared.map_err(|error| self.error(&error))?.message_count();
         close(channel).await;
         Ok(count)
     }
 
-    /// Sends a message down the ladder and waits for it to come back; `false` if it does not.
-    async fn canary(&self) -> Result<bool> {
-        let channel = self.link.channel("check").await?;
-        let arrived = self.fly(&channel).await;
+    /// Publishes a message to the lowest level of the ladder. Returns whether it comes back in time.
+    async fn canary_returns(&self) -> Result<bool> {
+        let channel = self.connection.channel("check").await?;
+        let returned = self.send_canary(&channel).await;
         close(channel).await;
-        arrived
+        returned
     }
 
-    async fn fly(&self, channel: &Channel) -> Result<bool> {
-        let told = |error: lapin::Error| self.told(&error);
-        // Ours alone, and gone with the connection.
+    async fn send_canary(&self, channel: &Channel) -> Result<bool> {
+        let to_error = |error: lapin::Error| self.error(&error);
+        // Exclusive, and deleted with the connection.
         let options = QueueDeclareOptions {
             exclusive: true,
             auto_delete: true,
             ..QueueDeclareOptions::default()
         };
-        let names: &Names = self.topology.names();
-        let nest = names.canary(self.link.server().entropy.bits() as u64);
-        let declared = channel.queue_declare(nest.clone(), options, FieldTable::default()).await;
-        declared.map_err(told)?;
-        // A word that no queue of jobs has for its topic: a `%` is followed by something else there.
-        let word = format!("%canary%{}", nest.as_str().replace('.', "-"));
-        let key = ShortString::from(format!("#.{word}"));
+        let names = self.topology.names();
+        let queue = names.canary(self.entropy.bits() as u64);
+        let declared = channel.queue_declare(queue.clone(), options, FieldTable::default()).await;
+        declared.map_err(to_error)?;
+        // Not the topic of any job queue: an encoded `%` is followed by another character.
+        let topic = format!("%canary%{}", queue.as_str().replace('.', "-"));
+        let key = ShortString::from(format!("#.{topic}"));
         let options = QueueBindOptions::default();
         channel
-            .queue_bind(nest.clone(), names.due(), key, options, FieldTable::default())
+            .queue_bind(queue.clone(), names.due(), key, options, FieldTable::default())
             .await
-            .map_err(told)?;
-        let mut nest = channel
+            .map_err(to_error)?;
+        let mut consumer = channel
             .basic_consume(
-                nest,
+                queue,
                 "".into(),
                 BasicConsumeOptions { no_ack: true, ..BasicConsumeOptions::default() },
                 FieldTable::default(),
             )
             .await
-            .map_err(told)?;
+            .map_err(to_error)?;
         let (exchange, delay) = match self.mode {
             TopologyMode::Plugin => (names.delayed(), Some(TICK_MS)),
             TopologyMode::Declare | TopologyMode::Passive => (names.level(0), None),
@@ -205,29 +207,31 @@ impl Inspector<'_> {
             table.insert("x-delay".into(), delay.into());
             properties = properties.with_headers(table);
         }
-        let key = ShortString::from(format!("1.{word}"));
+        let key = ShortString::from(format!("1.{topic}"));
         let options = BasicPublishOptions::default();
-        channel.basic_publish(exchange, key, options, b"", properties).await.map_err(told)?;
-        Ok(tokio::time::timeout(CANARY, nest.next()).await.is_ok_and(|bird| bird.is_some()))
+        channel.basic_publish(exchange, key, options, b"", properties).await.map_err(to_error)?;
+        let delivered = tokio::time::timeout(CANARY_TIMEOUT, consumer.next()).await;
+        Ok(delivered.is_ok_and(|delivery| delivery.is_some()))
     }
 
-    /// What the management API tells.
-    async fn of_management(
+    /// Checks what only the management API reports.
+    async fn check_management(
         &self,
-        management: &Management,
+        management: &ManagementApi,
         findings: &mut Vec<Finding>,
     ) -> Result<()> {
-        let asked = self.clock.now();
-        let overview = management.answer("overview").await?;
-        findings.extend(overview.date.and_then(|date| of_clocks(asked, date, self.clock.now())));
+        let requested = self.clock.now();
+        let overview = management.response("overview").await?;
+        let skew = overview.date.and_then(|date| clock_skew(requested, date, self.clock.now()));
+        findings.extend(skew);
         let version = overview.body["rabbitmq_version"].as_str().unwrap_or("unknown");
         let numbers: Vec<u32> = version.split('.').map_while(|part| part.parse().ok()).collect();
-        if numbers.len() >= 2 && numbers[..2] < OLDEST[..] {
+        if numbers.len() >= 2 && numbers[..2] < MIN_VERSION[..] {
             findings.push(finding(
                 Severity::Error,
                 "rabbitmq.version",
                 format!("RabbitMQ {version} is too old"),
-                "use 3.10 or newer: quorum queues forget the time to live of messages before that",
+                "use 3.10 or newer: older quorum queues do not support a time to live of messages",
             ));
         }
         let flags = management.get("feature-flags").await?;
@@ -244,17 +248,17 @@ impl Inspector<'_> {
             }
         }
         let queues = management.get("queues?columns=name,effective_policy_definition").await?;
-        findings.extend(of_policies(&queues, self.topology.names()));
+        findings.extend(harmful_policy(&queues, self.topology.names()));
         let nodes = management.get("nodes").await?;
         let nodes = nodes.as_array().map(Vec::as_slice).unwrap_or_default();
         for node in nodes {
-            findings.extend(of_node(node));
+            findings.extend(node_findings(node));
         }
         if nodes.len() == 1 {
             findings.push(finding(
                 Severity::Info,
                 "rabbitmq.single-node",
-                "the broker is one node: a power cut may take the last moments of the log"
+                "the broker is a single node: a power failure may lose the last moments of the log"
                     .to_owned(),
                 "use a cluster of three nodes",
             ));
@@ -262,99 +266,101 @@ impl Inspector<'_> {
         Ok(())
     }
 
-    fn told(&self, error: &lapin::Error) -> Error {
-        of_call("check", Effect::None, self.link.server(), error)
+    fn error(&self, error: &lapin::Error) -> Error {
+        from_lapin("check", Effect::None, self.connection.broker_info(), error)
     }
 }
 
-/// Two clocks that differ, as far as can be told from an answer of this date that came between two
-/// moments of ours.
-fn of_clocks(asked: Timestamp, date: Timestamp, answered: Timestamp) -> Option<Finding> {
-    let ahead = asked.since(date + STALE);
-    let behind = date.since(answered);
-    let (apart, which) = if ahead > behind { (ahead, "ahead of") } else { (behind, "behind") };
-    (apart > APART).then(|| {
+/// Reports skew between this clock and the broker's, as far as a response with this date, between these
+/// times of the request and the response, proves it.
+fn clock_skew(requested: Timestamp, date: Timestamp, responded: Timestamp) -> Option<Finding> {
+    let ahead = requested.since(date + MAX_DATE_AGE);
+    let behind = date.since(responded);
+    let (skew, direction) = if ahead > behind { (ahead, "ahead of") } else { (behind, "behind") };
+    (skew > MAX_SKEW).then(|| {
         finding(
             Severity::Warning,
             "rabbitmq.clock-skew",
-            format!("the clock of this process is {} s {which} the broker's", apart.as_secs()),
-            "set the clocks of all hosts by NTP: jobs run by the clock of the process that takes them, \
-             early where it is ahead and late where it is behind",
+            format!("the clock of this process is {} s {direction} the broker's", skew.as_secs()),
+            "synchronize the clocks of all hosts by NTP: jobs run by the clock of the process that \
+             claims them, early if it is ahead and late if it is behind",
         )
     })
 }
 
-/// Policies of the broker that throw away what is ours.
-fn of_policies(queues: &Value, names: &Names) -> Option<Finding> {
-    let harmful = |queue: &Value| {
-        let harms = ["message-ttl", "expires", "max-length", "max-length-bytes", "max-age"];
+/// Reports policies of the broker that drop messages.
+fn harmful_policy(queues: &Value, names: &ObjectNames) -> Option<Finding> {
+    let harmful_key = |queue: &Value| {
+        let keys = ["message-ttl", "expires", "max-length", "max-length-bytes", "max-age"];
         let policy = queue["effective_policy_definition"].as_object()?;
-        let harm = harms.into_iter().find(|key| policy.contains_key(*key))?;
-        let name = queue["name"].as_str().filter(|name| names.is_ours(name))?;
-        Some((name.to_owned(), harm))
+        let key = keys.into_iter().find(|key| policy.contains_key(*key))?;
+        let name = queue["name"].as_str().filter(|name| names.contains(name))?;
+        Some((name.to_owned(), key))
     };
-    let harmed: Vec<_> = queues.as_array()?.iter().filter_map(harmful).collect();
-    let (name, harm) = harmed.first()?;
-    let what =
-        format!("a policy sets `{harm}` for {name} and {} more of our queues", harmed.len() - 1);
-    let remedy = "let no policy set that for names that begin with the prefix and .v1.";
+    let affected: Vec<_> = queues.as_array()?.iter().filter_map(harmful_key).collect();
+    let (name, key) = affected.first()?;
+    let what = format!(
+        "a policy sets `{key}` for {name} and {} more queues of this backend",
+        affected.len() - 1
+    );
+    let remedy = "exclude names that begin with the prefix and .v1. from the policy";
     Some(finding(Severity::Error, "rabbitmq.policy", what, remedy))
 }
 
-fn of_node(node: &Value) -> Vec<Finding> {
+fn node_findings(node: &Value) -> Vec<Finding> {
     let name = node["name"].as_str().unwrap_or("a node");
     let mut findings = Vec::new();
     let mut push = |severity, code, what: &str, remedy| {
         findings.push(finding(severity, code, format!("{name} {what}"), remedy));
     };
     if node["running"].as_bool() == Some(false) {
-        let remedy = "start it, or take it out of the cluster";
+        let remedy = "start it, or remove it from the cluster";
         push(Severity::Warning, "rabbitmq.node-down", "does not run", remedy);
     }
     for (alarm, what) in [
-        ("mem_alarm", "has an alarm of memory: it accepts no messages"),
-        ("disk_free_alarm", "has an alarm of disk space: it accepts no messages"),
+        ("mem_alarm", "has a memory alarm: it accepts no messages"),
+        ("disk_free_alarm", "has a disk space alarm: it accepts no messages"),
     ] {
         if node[alarm].as_bool() == Some(true) {
-            let remedy = "free memory or disk, or change its limits";
+            let remedy = "free memory or disk space, or change the limits";
             push(Severity::Error, "rabbitmq.alarm", what, remedy);
         }
     }
     if node["partitions"].as_array().is_some_and(|partitions| !partitions.is_empty()) {
-        let remedy = "see `rabbitmqctl cluster_status`, and restart the nodes of the smaller part";
-        push(Severity::Error, "rabbitmq.partition", "does not see all others", remedy);
+        let remedy = "see `rabbitmqctl cluster_status`, and restart the nodes of the minority";
+        push(Severity::Error, "rabbitmq.partition", "cannot reach all other nodes", remedy);
     }
     findings
 }
 
-fn stalled() -> Finding {
+fn ladder_stalled() -> Finding {
     finding(
         Severity::Error,
         "rabbitmq.ladder",
-        format!("a message that was to wait a second was not back after {CANARY:?}"),
+        format!("a message with a delay of one second was not delivered within {CANARY_TIMEOUT:?}"),
         "jobs run from the log meanwhile. Right after a restart, wait three minutes, or set \
-         `dead_letter_worker_publisher_confirm_timeout` to 5000 in advanced.config; else see whether \
+         `dead_letter_worker_publisher_confirm_timeout` to 5000 in advanced.config; else check that \
          the queues of the ladder have a leader (`rabbitmq-queues quorum_status`)",
     )
 }
 
-fn untried(error: &Error, prefix: &str) -> Finding {
+fn ladder_untested(error: &Error, prefix: &str) -> Finding {
     let prefix = prefix.replace('.', r"\.");
     finding(
         Severity::Info,
-        "rabbitmq.ladder-untried",
-        format!("it was not tried whether messages move down the ladder: {}", error.what()),
+        "rabbitmq.ladder-untested",
+        format!("the delay ladder was not tested: {}", error.what()),
         &format!(
-            "give this user `^{prefix}\\.v1\\.canary\\.` as pattern for configure in `rabbitmqctl \
-             set_permissions`, or check as a user that may declare"
+            "give this user the configure pattern `^{prefix}\\.v1\\.canary\\.` with `rabbitmqctl \
+             set_permissions`, or check as a user with the permission to configure"
         ),
     )
 }
 
-fn failed(error: &Error) -> Finding {
+fn check_failed(error: &Error) -> Finding {
     let severity =
         if error.kind() == ErrorKind::Config { Severity::Warning } else { Severity::Error };
-    let remedy = error.remedy_text().unwrap_or("see whether the broker runs").to_owned();
+    let remedy = error.remedy_text().unwrap_or("check that the broker runs").to_owned();
     Finding { severity, code: "rabbitmq.unreachable", what: error.what().to_owned(), remedy }
 }
 
@@ -363,8 +369,8 @@ fn finding(severity: Severity, code: &'static str, what: String, remedy: &str) -
 }
 
 async fn close(channel: Channel) {
-    let over = channel.close(200, "done".into());
-    tokio::time::timeout(Duration::from_millis(500), over).await.ok();
+    let closing = channel.close(200, "done".into());
+    tokio::time::timeout(Duration::from_millis(500), closing).await.ok();
 }
 
 #[cfg(test)]
@@ -372,23 +378,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clocks_are_apart_only_if_no_delay_explains_it() {
-        let told = |asked, date, answered| {
-            let [asked, date, answered] = [asked, date, answered].map(Timestamp::from_millis);
-            of_clocks(asked, date, answered).map(|finding| finding.what)
+    fn clock_skew_is_reported_only_if_latency_does_not_explain_it() {
+        let skew = |requested, date, responded| {
+            let [requested, date, responded] =
+                [requested, date, responded].map(Timestamp::from_millis);
+            clock_skew(requested, date, responded).map(|finding| finding.what)
         };
-        for (asked, date, answered) in [
+        for (requested, date, responded) in [
             (0, 0, 0),
             (7_000, 0, 7_010),
             (0, 5_000, 0),
             (0, 4_000, 60_000),
             (60_000, 60_000, 60_001),
         ] {
-            assert_eq!(told(asked, date, answered), None, "{asked} {date} {answered}");
+            assert_eq!(skew(requested, date, responded), None, "{requested} {date} {responded}");
         }
-        let ahead = told(7_001, 0, 9_000).unwrap();
+        let ahead = skew(7_001, 0, 9_000).unwrap();
         assert_eq!(ahead, "the clock of this process is 5 s ahead of the broker's");
-        let behind = told(0, 65_001, 5_000).unwrap();
+        let behind = skew(0, 65_001, 5_000).unwrap();
         assert_eq!(behind, "the clock of this process is 60 s behind the broker's");
     }
 }

@@ -1,4 +1,4 @@
-//! Claim: which due jobs are ours, and where their payloads are.
+//! Claims due jobs and fetches their payloads.
 
 use std::collections::HashSet;
 
@@ -6,26 +6,27 @@ use dq_core::{
     ClaimParams, Claimed, DeadKind, DeadReason, JobId, LeasedJob, Result, Settlement, Verdict,
 };
 
-use crate::desk::Desk;
+use crate::engine::Engine;
 use crate::error::Effect;
 use crate::log::{AHEAD, Claiming, Command, Place, Reply, Settling};
 
-impl Desk {
-    /// When a claim could bring something. Nothing is written: an idle runner costs the broker nothing.
-    pub(crate) fn look(&self, params: &ClaimParams<'_>) -> Claimed {
+impl Engine {
+    /// A claim without jobs, with the time of the next job that could be claimed. Writes nothing to the log,
+    /// so that an idle runner costs the broker nothing.
+    pub(crate) fn empty_claim(&self, params: &ClaimParams<'_>) -> Claimed {
         let now = self.log.now();
-        let at_hand = |id| self.hold.has(id);
-        let next_due = self.log.peek(|replica| replica.next_due(params.wants, at_hand, now));
+        let prefetched = |id| self.prefetched.contains(id);
+        let next_due = self.log.peek(|replica| replica.next_due(params.wants, prefetched, now));
         Claimed { jobs: Vec::new(), next_due, now }
     }
 
     pub(crate) async fn claim(&self, params: &ClaimParams<'_>) -> Result<Claimed> {
-        if self.is_left_to_others(params) {
-            return Ok(self.look(params));
+        if self.leaves_all_to_others(params) {
+            return Ok(self.empty_claim(params));
         }
-        let mut at_hand = self.hold.due(params.wants, self.log.now() + AHEAD);
-        at_hand.truncate(params.limit.saturating_mul(2));
-        let claiming = Claiming::new(params.wants, params.limit, at_hand.clone());
+        let mut prefetched = self.prefetched.due(params.wants, self.log.now() + AHEAD);
+        prefetched.truncate(params.limit.saturating_mul(2));
+        let claiming = Claiming::new(params.wants, params.limit, prefetched.clone());
         let read = |_: &mut _, reply, _| match reply {
             Reply::Claimed(claimed) => Some(claimed),
             _ => None,
@@ -34,23 +35,24 @@ impl Desk {
         let Some(mut claimed) = claimed else {
             return Ok(Claimed { jobs: Vec::new(), next_due: None, now: self.log.now() });
         };
-        self.fill(&mut claimed.jobs).await?;
-        self.drop_stale(at_hand);
-        self.wait_for(&claimed.jobs).await;
+        self.fetch_payloads(&mut claimed.jobs).await?;
+        self.drop_stale(prefetched);
+        self.wait_until_due(&claimed.jobs).await;
         Ok(claimed)
     }
 
-    /// Whether there is nothing to claim but what others have at hand. So they do it without a word of
-    /// ours in the log for each of their jobs.
-    fn is_left_to_others(&self, params: &ClaimParams<'_>) -> bool {
+    /// Whether all claimable jobs are prefetched by other processes. Then this process claims nothing, which
+    /// saves a log entry for each of their jobs.
+    fn leaves_all_to_others(&self, params: &ClaimParams<'_>) -> bool {
         let now = self.log.now();
-        let at_hand = |id| self.hold.has(id);
-        self.log
-            .peek(|replica| replica.is_founded() && replica.leaves_all(params.wants, at_hand, now))
+        let prefetched = |id| self.prefetched.contains(id);
+        self.log.peek(|replica| {
+            replica.is_founded() && replica.leaves_all(params.wants, prefetched, now)
+        })
     }
 
-    /// Nothing is handed out before it is due. However the clock is set meanwhile, it takes no longer.
-    async fn wait_for(&self, jobs: &[LeasedJob]) {
+    /// Waits until all jobs are due, but at most [`AHEAD`] if the clock is set back meanwhile.
+    async fn wait_until_due(&self, jobs: &[LeasedJob]) {
         let clock = self.log.clock();
         if let Some(last) = jobs.iter().map(|leased| leased.job.due).max()
             && last > clock.now()
@@ -62,67 +64,69 @@ impl Desk {
         }
     }
 
-    /// Puts payloads and headers into jobs that were just leased to us.
-    async fn fill(&self, jobs: &mut Vec<LeasedJob>) -> Result<()> {
-        let mut sought = Vec::new();
+    /// Adds payloads and headers to leased jobs: from the prefetch buffer, else from the log. Jobs whose
+    /// payload cannot be read are released or quarantined, and removed from `jobs`.
+    async fn fetch_payloads(&self, jobs: &mut Vec<LeasedJob>) -> Result<()> {
+        let mut unread = Vec::new();
         for leased in jobs.iter_mut() {
-            let held = self.hold.take(leased.job.id);
-            if leased.job.deliveries == 1 && self.is_carried(leased.job.due, leased.job.created) {
-                self.count_carried(held.is_some());
+            let prefetched = self.take_prefetched(leased.job.id);
+            if leased.job.deliveries == 1 && self.needs_message(leased.job.due, leased.job.created)
+            {
+                self.count_claim(prefetched.is_some());
             }
-            match held {
-                Some(held) => self.hand_over(leased, held.into_payload()),
-                None => sought.push((leased.job.id, Place::of(&leased.job))),
+            match prefetched {
+                Some(payload) => self.set_payload(leased, payload),
+                None => unread.push((leased.job.id, Place::of(&leased.job))),
             }
         }
-        if sought.is_empty() {
+        if unread.is_empty() {
             return Ok(());
         }
-        let found = match self.log.read(sought.iter().map(|(_, place)| *place).collect()).await {
-            Ok(found) => found,
+        let payloads = match self.log.read(unread.iter().map(|(_, place)| *place).collect()).await {
+            Ok(payloads) => payloads,
             Err(error) => {
-                tracing::warn!(%error, jobs = sought.len(), "jobs are handed back unread");
-                let sought: HashSet<_> = sought.iter().map(|(id, _)| *id).collect();
-                let unread = Verdict::Release { started: false };
-                return self.give_up(jobs, &sought, &unread).await;
+                tracing::warn!(%error, jobs = unread.len(), "releasing jobs: cannot read payloads");
+                let unread: HashSet<_> = unread.iter().map(|(id, _)| *id).collect();
+                let release = Verdict::Release { started: false };
+                return self.settle_unread(jobs, &unread, &release).await;
             }
         };
-        let mut lost = HashSet::new();
+        let mut missing = HashSet::new();
         for leased in jobs.iter_mut() {
-            if !sought.iter().any(|(id, _)| *id == leased.job.id) {
+            if !unread.iter().any(|(id, _)| *id == leased.job.id) {
                 continue;
             }
-            match found.get(&Place::of(&leased.job)) {
-                Some(payload) => self.hand_over(leased, payload.clone()),
-                None => drop(lost.insert(leased.job.id)),
+            match payloads.get(&Place::of(&leased.job)) {
+                Some(payload) => self.set_payload(leased, payload.clone()),
+                None => drop(missing.insert(leased.job.id)),
             }
         }
         let reason =
             DeadReason::new(DeadKind::Quarantined, "its payload is not in the log any more");
-        self.give_up(jobs, &lost, &Verdict::Dead { reason, failed: false }).await
+        self.settle_unread(jobs, &missing, &Verdict::Dead { reason, failed: false }).await
     }
 
-    fn hand_over(&self, leased: &mut LeasedJob, payload: (bytes::Bytes, dq_core::Headers)) {
-        self.lease(leased.job.id, payload.clone());
+    fn set_payload(&self, leased: &mut LeasedJob, payload: (bytes::Bytes, dq_core::Headers)) {
+        self.keep_leased(leased.job.id, payload.clone());
         (leased.job.payload, leased.job.headers) = payload;
     }
 
-    /// Ends the leases of these jobs, and takes them out.
-    async fn give_up(
+    /// Settles these jobs and removes them from `jobs`.
+    async fn settle_unread(
         &self,
         jobs: &mut Vec<LeasedJob>,
-        which: &HashSet<JobId>,
+        unread: &HashSet<JobId>,
         verdict: &Verdict,
     ) -> Result<()> {
-        if which.is_empty() {
+        if unread.is_empty() {
             return Ok(());
         }
-        let mut settlements = Vec::with_capacity(which.len());
-        for leased in jobs.iter().filter(|leased| which.contains(&leased.job.id)) {
+        let mut settlements = Vec::with_capacity(unread.len());
+        for leased in jobs.iter().filter(|leased| unread.contains(&leased.job.id)) {
             let settlement = Settlement { lease: leased.lease(), verdict: verdict.clone() };
             settlements.push(Settling::try_from(&settlement)?);
         }
-        jobs.retain(|leased| !which.contains(&leased.job.id));
+        jobs.retain(|leased| !unread.contains(&leased.job.id));
         self.log.call("claim", Effect::None, Command::Settle(settlements), |_, _, _| ()).await
     }
 }

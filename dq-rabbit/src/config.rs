@@ -1,18 +1,15 @@
-//! Settings, from a file or a URL.
+//! Settings from a file or a URL.
 
-use std::borrow::Cow;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
-use dq_core::config::{BackendConfig, ConnectUrl, Environment, Secret};
-use dq_core::{Backend, Error, ErrorKind, Result};
+use dq_core::Result;
+use dq_core::config::{ConnectUrl, Secret};
 use serde::{Deserialize, Deserializer, de};
 
-use crate::backend::RabbitBackend;
-use crate::connect::{ServerSettings, check, fields_of};
-use crate::whole::Whole;
+use crate::connect::{BrokerSettings, validate};
+use crate::error::invalid_setting;
+use crate::settings::IntegerSetting;
 
 /// Settings of the RabbitMQ backend: `type = "rabbitmq"` and, beside it, these fields.
 ///
@@ -33,60 +30,60 @@ use crate::whole::Whole;
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct RabbitConfig {
-    /// The server: `amqp://[user:password@]host[:port][/vhost]`, or `amqps://…` with TLS. Several
-    /// nodes of a cluster, `amqp://h1:5672,h2:5672/vhost`, are tried in turn. `rabbitmq` and
-    /// `rabbitmqs` mean the same as `amqp` and `amqps`. User and password are `guest`, the virtual
-    /// host is `/` and the port 5672 (5671 with TLS) unless given.
+    /// The broker: `amqp://[user:password@]host[:port][/vhost]`, or `amqps://…` with TLS. The nodes of a
+    /// cluster, `amqp://h1:5672,h2:5672/vhost`, are tried in turn. The schemes `rabbitmq` and `rabbitmqs`
+    /// mean the same as `amqp` and `amqps`. Defaults: user and password `guest`, virtual host `/`, port
+    /// 5672 (5671 with TLS).
     pub url: Secret,
-    /// A PEM file with the certificate of the authority that vouches for the server; those of the
-    /// system unless set.
+    /// A PEM file with the certificate of the certificate authority to trust. Default: the certificates
+    /// of the operating system.
     #[serde(default)]
     pub ca: Option<PathBuf>,
-    /// What the names of all exchanges and queues begin with: `dq` unless set. Letters, digits and
-    /// `. _ - :`, at most 64; not `amq`, which RabbitMQ keeps for itself.
+    /// The prefix of the names of all exchanges and queues, `dq` by default. Up to 64 letters, digits and
+    /// `. _ - :`; not `amq`, which RabbitMQ reserves.
     #[serde(default = "default_prefix")]
     pub prefix: String,
-    /// Of what kind the queues are that hold jobs. Cannot be changed once they are declared: choose
-    /// another `prefix` for that.
+    /// The type of the queues that hold jobs. It cannot be changed once they are declared, except with
+    /// another `prefix`.
     #[serde(default)]
     pub queues: QueueKind,
     /// Who declares exchanges and queues.
     #[serde(default)]
     pub topology: TopologyMode,
-    /// How many messages the broker may push ahead to one runner of a queue: 10000 unless set, between 1
-    /// and 65535. Each brings up to 16 jobs that were scheduled together, and takes one of these places from
-    /// up to ten seconds before they are due until they are claimed; if more come in that time, some jobs
-    /// start late.
+    /// Maximum number of unacknowledged messages per consumer, between 1 and 65535, 10000 by default. A
+    /// message holds up to 16 jobs that were scheduled together. It is delivered up to ten seconds before
+    /// they are due and acknowledged when they are claimed; if more messages are due within that time,
+    /// some jobs start late.
     #[serde(default = "default_prefetch", deserialize_with = "prefetch")]
     pub prefetch: u16,
-    /// How long to wait for an answer: `5s` unless set, between `10ms` and `1day`. Six times as long where
-    /// queues are declared.
+    /// How long to wait for a reply of the broker, between `10ms` and `1day`, `5s` by default. Declarations
+    /// may take six times as long.
     #[serde(default = "default_response_timeout", deserialize_with = "response_timeout")]
     pub response_timeout: Duration,
-    /// How much of the log of all changes the broker keeps, in MiB: 1024 unless set, between 16 and
-    /// 4294967295. Cannot be changed once it is declared. Each node with a replica of the log needs as much disk, and
-    /// all jobs, the dead ones too, may take a fifth of it with their payloads: they are written
-    /// again before the log forgets them. Beyond that, nothing more is accepted.
+    /// Size of the log in MiB, between 16 and 4294967295, 1024 by default. It cannot be changed once the log
+    /// is declared. Each node with a replica of the log needs as much disk. All jobs that are not done,
+    /// dead ones included, are copied to the end of the log before the broker truncates its beginning. If
+    /// they and their payloads take more than a fifth of the log, `schedule` fails with `Full`.
     #[serde(default = "default_log_size", deserialize_with = "log_size_mib")]
     pub log_size_mib: u32,
-    /// The URL of the management API, `http[s]://[user:password@]host:15672`. None unless set; only
-    /// `check` uses it.
+    /// The URL of the management API, `http[s]://[user:password@]host:15672`. Optional; only `check` uses
+    /// it.
     #[serde(default)]
     pub management: Option<Secret>,
 }
 
-/// Of what kind the queues are that hold jobs.
+/// The type of the queues that hold jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum QueueKind {
-    /// Replicated, and synced to disk before a message counts as stored: a broker that crashes loses
-    /// none, a cluster survives the loss of a minority of its nodes.
+    /// Quorum queues: replicated, and synced to disk before a message is confirmed. A crash of the broker
+    /// loses no message, and a cluster survives the loss of a minority of its nodes.
     #[default]
     Quorum,
-    /// On one node, and away with it, at less cost for each job. A message that waits less than a
-    /// day moves from queue to queue once or twice; of those that are about to move when the broker crashes, about half a
-    /// second of traffic is lost. Their jobs are not: they are in the log, and run from there, up to a
-    /// quarter of a second late. A broker that is stopped or restarted in good order loses none.
+    /// Classic queues: they live on one node and are lost with it, and cost less for each job. A message
+    /// that waits less than a day moves from queue to queue once or twice; a crash of the broker loses about
+    /// half a second of moving messages. Their jobs are not lost: they run from the log, up to a quarter of
+    /// a second late. An orderly stop or restart of the broker loses no message.
     Classic,
 }
 
@@ -94,31 +91,45 @@ pub enum QueueKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TopologyMode {
-    /// This backend declares what it needs when it connects.
+    /// The backend declares them when it connects.
     #[default]
     Declare,
-    /// Somebody else has; this backend only looks whether everything is there.
+    /// They are declared elsewhere; the backend only checks that they exist.
     Passive,
-    /// As `Declare`, but delays are left to the plugin `rabbitmq_delayed_message_exchange`, which
-    /// keeps jobs that wait on one node, unreplicated.
+    /// As `Declare`, but the plugin `rabbitmq_delayed_message_exchange` delays messages instead of the
+    /// delay ladder. It keeps waiting messages on one node, unreplicated.
     Plugin,
 }
 
-/// RabbitMQ takes 0 for no limit, and counts in 16 bits.
-const PREFETCH: Whole = Whole { field: "prefetch", least: 1, most: u16::MAX as u32, usual: 10_000 };
+/// The fields that a URL may have as options: all but `url`.
+const OPTIONS: [&str; 8] = [
+    "ca",
+    "log_size_mib",
+    "management",
+    "prefetch",
+    "prefix",
+    "queues",
+    "response_timeout",
+    "topology",
+];
 
-/// Less than 16 MiB hold too few changes to be worth a log.
-const LOG_SIZE_MIB: Whole = Whole { field: "log_size_mib", least: 16, most: u32::MAX, usual: 1024 };
+/// RabbitMQ treats 0 as unlimited, and uses 16 bits.
+const PREFETCH: IntegerSetting =
+    IntegerSetting { field: "prefetch", min: 1, max: u16::MAX as u32, default: 10_000 };
+
+/// A log of less than 16 MiB would be compacted nearly all the time.
+const LOG_SIZE_MIB: IntegerSetting =
+    IntegerSetting { field: "log_size_mib", min: 16, max: u32::MAX, default: 1024 };
 
 fn prefetch<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u16, D::Error> {
-    PREFETCH.read(deserializer)
+    PREFETCH.deserialize(deserializer)
 }
 
 fn log_size_mib<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
-    LOG_SIZE_MIB.read(deserializer)
+    LOG_SIZE_MIB.deserialize(deserializer)
 }
 
-/// A URL does not say which of its options is wrong, so the sentence must.
+/// Adds the name of the field, which errors about options of a URL do not contain.
 fn response_timeout<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     dq_core::config::duration::deserialize(deserializer)
         .map_err(|error| de::Error::custom(format!("the field `response_timeout`: {error}")))
@@ -129,7 +140,7 @@ fn default_prefix() -> String {
 }
 
 const fn default_prefetch() -> u16 {
-    PREFETCH.usual as u16
+    PREFETCH.default as u16
 }
 
 const fn default_response_timeout() -> Duration {
@@ -137,11 +148,11 @@ const fn default_response_timeout() -> Duration {
 }
 
 const fn default_log_size() -> u32 {
-    LOG_SIZE_MIB.usual
+    LOG_SIZE_MIB.default
 }
 
 impl RabbitConfig {
-    /// The default settings with this server.
+    /// The default settings for a broker.
     #[must_use]
     pub fn new(url: impl Into<String>) -> Self {
         Self {
@@ -157,48 +168,45 @@ impl RabbitConfig {
         }
     }
 
-    /// The settings of a URL as in [`url`](Self::url), with any of the other fields as options.
+    /// Parses a URL in the form of [`url`](Self::url), with any of the other fields as options.
     ///
     /// # Errors
-    /// `Config` naming the option that is unknown or malformed.
+    /// `Config` if an option is unknown or has an invalid value.
     pub fn from_url(url: &ConnectUrl) -> Result<Self> {
-        const OPTIONS: [&str; 8] = [
-            "ca",
-            "prefix",
-            "queues",
-            "topology",
-            "prefetch",
-            "response_timeout",
-            "log_size_mib",
-            "management",
-        ];
         url.expect_options(&OPTIONS)?;
-        let fields = fields_of(url, &["prefetch", "log_size_mib"]);
+        let fields = url.to_fields(&[], &["prefetch", "log_size_mib"]);
         let config: Self = serde_json::from_value(fields).map_err(|error| {
-            refused(
-                format!("the RabbitMQ URL has a wrong option: {error}"),
-                "see `RabbitConfig` for the options and what they take",
+            invalid_setting(
+                format!("the RabbitMQ URL has an invalid option: {error}"),
+                "see `RabbitConfig` for the options and their values",
             )
         })?;
         config.validate()?;
         Ok(config)
     }
 
-    pub(crate) fn server(&self) -> ServerSettings {
-        ServerSettings {
-            url: self.url.clone(),
+    /// The settings of connections.
+    ///
+    /// # Errors
+    /// `Config` if the field `url` is malformed or has options.
+    pub(crate) fn broker(&self) -> Result<BrokerSettings> {
+        Ok(BrokerSettings {
+            url: ConnectUrl::from_field(&self.url, &[], &OPTIONS)?,
             ca: self.ca.clone(),
             response_timeout: self.response_timeout,
             prefix: self.prefix.clone(),
-        }
+        })
     }
 
-    /// The size of the log in bytes.
+    /// Size of the log in bytes.
     pub(crate) fn log_bytes(&self) -> i64 {
         i64::from(self.log_size_mib) << 20
     }
 
-    /// Checks what the types do not.
+    /// Checks the values, without connecting.
+    ///
+    /// # Errors
+    /// `Config` with the first field that is invalid.
     pub(crate) fn validate(&self) -> Result<()> {
         check_prefix(&self.prefix)?;
         PREFETCH.check(self.prefetch.into())?;
@@ -206,23 +214,23 @@ impl RabbitConfig {
         if let Some(management) = &self.management {
             check_management(management)?;
         }
-        check(&self.server())
+        validate(&self.broker()?)
     }
 }
 
-/// Refuses a prefix that the broker would refuse, or that leaves no room for the rest of a name.
+/// Rejects a prefix that the broker would reject, or that is too long for the names.
 fn check_prefix(prefix: &str) -> Result<()> {
     let well_formed = (1..=64).contains(&prefix.len())
         && prefix.chars().all(|c| c.is_ascii_alphanumeric() || "._-:".contains(c));
     if !well_formed {
-        return Err(refused(
-            format!("the field `prefix` is {prefix:?}, which cannot be used"),
-            "use letters, digits and . _ - : only, at most 64",
+        return Err(invalid_setting(
+            format!("the field `prefix` is {prefix:?}, which is not a valid prefix"),
+            "use only letters, digits and . _ - :, at most 64",
         ));
     }
     if prefix == "amq" || prefix.starts_with("amq.") {
-        return Err(refused(
-            format!("the field `prefix` is {prefix:?}, which RabbitMQ keeps for itself"),
+        return Err(invalid_setting(
+            format!("the field `prefix` is {prefix:?}, which RabbitMQ reserves"),
             "choose one that is not amq and does not begin with amq.",
         ));
     }
@@ -234,45 +242,28 @@ fn check_management(management: &Secret) -> Result<()> {
     let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
     let host = rest.map(|rest| rest.rsplit('@').next().unwrap_or(rest));
     if host.is_none_or(|host| host.is_empty() || host.starts_with(['/', ':'])) {
-        return Err(refused(
-            "the field `management` is not the URL of a management API".to_owned(),
+        return Err(invalid_setting(
+            "the field `management` is not the URL of a management API",
             "write it like http://user:password@host:15672",
         ));
     }
     Ok(())
 }
 
-pub(crate) fn refused(what: String, remedy: impl Into<Cow<'static, str>>) -> Error {
-    Error::new(ErrorKind::Config, what).remedy(remedy).operation("connect")
-}
-
-#[typetag::deserialize(name = "rabbitmq")]
-#[async_trait]
-impl BackendConfig for RabbitConfig {
-    async fn connect(&self, environment: &Environment) -> Result<Arc<dyn Backend>> {
-        Ok(Arc::new(RabbitBackend::connect(self, environment).await?))
-    }
-}
-
-dq_core::register_backend! {
-    name: "rabbitmq",
-    schemes: ["amqp", "amqps", "rabbitmq", "rabbitmqs"],
-    from_url: |url| Ok(Box::new(RabbitConfig::from_url(url)?)),
-}
-
 #[cfg(test)]
 mod tests {
-    use dq_core::config::Config;
+    use dq_core::ErrorKind;
+    use dq_core::config::{Config, Environment};
 
     use super::*;
 
-    fn read(url: &str) -> Result<RabbitConfig> {
+    fn parse(url: &str) -> Result<RabbitConfig> {
         ConnectUrl::parse(url).and_then(|url| RabbitConfig::from_url(&url))
     }
 
     #[test]
-    fn every_field_is_an_option() {
-        let config = read(
+    fn every_field_can_be_a_url_option() {
+        let config = parse(
             "amqp://u:p@h1:1,h2/jobs?prefix=shop&queues=classic&topology=passive&prefetch=7\
              &response_timeout=2s&log_size_mib=32&management=http://h:15672",
         )
@@ -283,18 +274,18 @@ mod tests {
         assert_eq!(config.response_timeout, Duration::from_secs(2));
         assert_eq!(config.log_bytes(), 32 << 20);
         assert_eq!(config.management.unwrap().expose(), "http://h:15672");
-        assert!(read("rabbitmq://h").is_ok() && read("amqp://h").is_ok());
+        assert!(parse("rabbitmq://h").is_ok() && parse("amqp://h").is_ok());
     }
 
     #[test]
-    fn what_cannot_be_used_is_named_without_the_password() {
+    fn errors_name_the_field_and_hide_the_password() {
         for (url, word) in [
             ("amqp://u:hunter2@h?prefix=a%20b", "`prefix`"),
             ("amqp://u:hunter2@h?prefix=amq", "`prefix`"),
             ("amqp://u:hunter2@h?prefix=amq.x", "`prefix`"),
             ("amqp://u:hunter2@h?prefix=", "`prefix`"),
             ("amqp://u:hunter2@h?prefetch=0", "`prefetch`"),
-            ("amqp://u:hunter2@h?prefetch=hunter2@h", "`prefetch` is no number"),
+            ("amqp://u:hunter2@h?prefetch=hunter2@h", "`prefetch` is not a number"),
             ("amqp://u:hunter2@h?log_size_mib=15", "`log_size_mib`"),
             ("amqp://u:hunter2@h?response_timeout=1ms", "`response_timeout`"),
             ("amqp://u:hunter2@h?queues=mirrored", "quorum"),
@@ -306,7 +297,7 @@ mod tests {
             ("amqp://u:hunter2@h:port", "host"),
             ("amqp://u:hunter2@h?heartbeat=3", "option"),
         ] {
-            let error = read(url).unwrap_err();
+            let error = parse(url).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Config, "{url}");
             assert!(error.to_string().contains(word), "{url}: {error}");
             assert!(!format!("{error:?}").contains("hunter2"), "{url}: {error:?}");
@@ -314,7 +305,25 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_is_wrong_is_told_with_its_name_and_its_range() {
+    fn the_url_field_has_no_options() {
+        for (url, words) in [
+            ("amqp://h?prefix=shop", ["`prefix`", "`prefix = …`"]),
+            ("amqp://h?heartbeat=3", ["unknown", "`prefix = …`"]),
+            ("amqp://u:x?hunter2=y@h", ["unknown", "%3F"]),
+        ] {
+            let error = RabbitConfig::new(url).validate().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Config);
+            let text = error.to_string();
+            assert!(words.iter().all(|word| text.contains(word)), "{url}: {text}");
+            assert!(!text.contains("hunter2") && !text.contains("heartbeat"), "{text}");
+        }
+        for url in ["amqp://h", "amqp://u:p@h/v?", "amqps://a,b/v"] {
+            assert!(RabbitConfig::new(url).validate().is_ok(), "{url}");
+        }
+    }
+
+    #[test]
+    fn errors_about_numbers_name_the_field_and_its_range() {
         let prefetch = "between 1 and 65535";
         let size = "between 16 and 4294967295";
         for (option, value, words) in [
@@ -340,12 +349,12 @@ mod tests {
             let file = format!(
                 "[backend]\ntype = \"rabbitmq\"\nurl = \"amqp://u:hunter2@h\"\n{option} = {value}"
             );
-            let of_file = Config::from_toml(&file).and_then(|config| {
+            let from_file = Config::from_toml(&file).and_then(|config| {
                 let config = config.backend;
                 let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
                 runtime.block_on(config.connect(&Environment::default())).map(drop)
             });
-            for error in [read(&url).unwrap_err(), of_file.unwrap_err()] {
+            for error in [parse(&url).unwrap_err(), from_file.unwrap_err()] {
                 let text = error.to_string();
                 assert!(words.iter().all(|word| text.contains(word)), "{option} {value}: {text}");
                 assert!(!text.contains("***") && !text.contains("hunter2"), "{text}");

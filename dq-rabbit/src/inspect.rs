@@ -1,41 +1,36 @@
-//! Stats, browse and get: the state after a look at the log, with the payloads that are in it.
+//! Stats, browse and get: the state at the end of the log, with payloads from the log.
 
 use dq_core::{BrowseParams, Job, JobRef, JobState, JobView, Page, QueueName, QueueStats, Result};
 
-use crate::desk::Desk;
+use crate::engine::Engine;
 use crate::error::Effect;
-use crate::log::{Command, Place};
+use crate::log::{At, Command, Place, Replica};
 
-impl Desk {
+impl Engine {
     pub(crate) async fn stats(&self, queues: &[QueueName]) -> Result<Vec<QueueStats>> {
         let queues = queues.to_vec();
-        let read = move |replica: &mut crate::log::Replica, _, at: crate::log::At| {
-            replica.machine().stats(&queues, at.now)
-        };
+        let read = move |replica: &mut Replica, _, at: At| replica.machine().stats(&queues, at.now);
         self.log.call("stats", Effect::None, Command::Look, read).await
     }
 
     pub(crate) async fn browse(&self, params: &BrowseParams<'_>) -> Result<Page> {
-        let mut page = self.list(params).await?;
-        self.fill_in(page.jobs.iter_mut().map(|view| &mut view.job).collect()).await?;
+        let mut page = self.browse_without_payloads(params).await?;
+        self.add_payloads(page.jobs.iter_mut().map(|view| &mut view.job).collect()).await?;
         Ok(page)
     }
 
     pub(crate) async fn get(&self, job: &JobRef) -> Result<Option<JobView>> {
         let job = job.clone();
-        let read = move |replica: &mut crate::log::Replica, _, at: crate::log::At| {
-            replica.machine().get(&job, at.now)
-        };
+        let read = move |replica: &mut Replica, _, at: At| replica.machine().get(&job, at.now);
         let mut view = self.log.call("get", Effect::None, Command::Look, read).await?;
-        self.fill_in(view.iter_mut().map(|view| &mut view.job).collect()).await?;
+        self.add_payloads(view.iter_mut().map(|view| &mut view.job).collect()).await?;
         Ok(view)
     }
 
-    /// A page without payloads.
-    pub(crate) async fn list(&self, params: &BrowseParams<'_>) -> Result<Page> {
+    async fn browse_without_payloads(&self, params: &BrowseParams<'_>) -> Result<Page> {
         let (queue, state, after, limit) =
             (params.queue.clone(), params.state, params.after, params.limit);
-        let read = move |replica: &mut crate::log::Replica, _, at: crate::log::At| {
+        let read = move |replica: &mut Replica, _, at: At| {
             let params = BrowseParams { queue: &queue, state, after, limit };
             replica.machine().browse(params, at.now)
         };
@@ -43,12 +38,12 @@ impl Desk {
     }
 
     /// All dead jobs of a queue, without payloads.
-    pub(crate) async fn dead(&self, queue: &QueueName) -> Result<Vec<Job>> {
+    pub(crate) async fn dead_jobs(&self, queue: &QueueName) -> Result<Vec<Job>> {
         let mut dead = Vec::new();
         let mut after = None;
         loop {
             let params = BrowseParams { queue, state: JobState::Dead, after, limit: 1_000 };
-            let page = self.list(&params).await?;
+            let page = self.browse_without_payloads(&params).await?;
             dead.extend(page.jobs.into_iter().map(|view| view.job));
             after = page.next;
             if after.is_none() {
@@ -57,13 +52,11 @@ impl Desk {
         }
     }
 
-    /// Reads payloads and headers of jobs of the replica.
-    async fn fill_in(&self, jobs: Vec<&mut Job>) -> Result<()> {
-        let mut found = self.log.read(jobs.iter().map(|job| Place::of(job)).collect()).await?;
+    /// Reads payloads and headers from the log. They stay empty if they are not in the log any more.
+    async fn add_payloads(&self, jobs: Vec<&mut Job>) -> Result<()> {
+        let mut payloads = self.log.read(jobs.iter().map(|job| Place::of(job)).collect()).await?;
         for job in jobs {
-            // What is not there any more is shown empty: the job itself is still to be seen.
-            let place = Place::of(job);
-            (job.payload, job.headers) = found.remove(&place).unwrap_or_default();
+            (job.payload, job.headers) = payloads.remove(&Place::of(job)).unwrap_or_default();
         }
         Ok(())
     }

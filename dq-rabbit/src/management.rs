@@ -1,4 +1,4 @@
-//! The management API of the broker, for what AMQP does not tell.
+//! A client of the broker's management API, for what AMQP does not report.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,82 +11,86 @@ use rustls::pki_types::pem::PemObject;
 use serde_json::Value;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
-/// Time for one answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Timeout of a request.
+const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What the management API answers.
+/// A response of the management API.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct ApiResponse {
     pub(crate) body: Value,
-    /// The time of the server that answers, in whole seconds and up to two seconds old.
+    /// The time of the responding node, in whole seconds and up to two seconds old.
     pub(crate) date: Option<Timestamp>,
 }
 
-/// Asks the management API.
+/// A client of the management API.
 #[derive(Debug, Clone)]
-pub(crate) struct Management {
+pub(crate) struct ManagementApi {
     url: Secret,
     ca: Option<PathBuf>,
 }
 
-impl Management {
+impl ManagementApi {
     pub(crate) fn new(url: Secret, ca: Option<PathBuf>) -> Self {
         Self { url, ca }
     }
 
-    /// The answer to `GET /api/…`.
+    /// The body of the response to `GET /api/…`.
     ///
     /// # Errors
-    /// `Config` when user and password are refused, `Unavailable` for all else.
+    /// `Config` if user and password are rejected, else `Unavailable`.
     pub(crate) async fn get(&self, path: &'static str) -> Result<Value> {
-        Ok(self.answer(path).await?.body)
+        Ok(self.response(path).await?.body)
     }
 
-    /// As [`get`](Self::get), with the time of the answer.
-    pub(crate) async fn answer(&self, path: &'static str) -> Result<Answer> {
+    /// As [`get`](Self::get), with the time of the response.
+    pub(crate) async fn response(&self, path: &'static str) -> Result<ApiResponse> {
         let this = self.clone();
-        let asked = tokio::task::spawn_blocking(move || this.ask(path)).await;
-        asked.unwrap_or_else(|_| Err(failed("the question was broken off".to_owned())))
+        let requested = tokio::task::spawn_blocking(move || this.request(path)).await;
+        requested.unwrap_or_else(|_| Err(failed("the request was cancelled".to_owned())))
     }
 
-    fn ask(&self, path: &str) -> Result<Answer> {
-        let (base, login) = split(self.url.expose());
+    fn request(&self, path: &str) -> Result<ApiResponse> {
+        let (base, login) = split_login(self.url.expose());
         let mut config =
-            ureq::Agent::config_builder().timeout_global(Some(PATIENCE)).max_redirects(0);
+            ureq::Agent::config_builder().timeout_global(Some(TIMEOUT)).max_redirects(0);
         if base.starts_with("https") {
             config = config.tls_config(self.tls()?);
         }
         let agent: ureq::Agent = config.build().into();
         let mut request = agent.get(format!("{base}/api/{path}"));
         if let Some(login) = login {
-            request = request.header("authorization", format!("Basic {}", in_64(&login)));
+            request = request.header("authorization", format!("Basic {}", base64(&login)));
         }
-        let mut answer = match request.call() {
-            Ok(answer) => answer,
+        let mut response = match request.call() {
+            Ok(response) => response,
             Err(ureq::Error::StatusCode(401 | 403)) => {
                 return Err(Error::new(
                     ErrorKind::Config,
-                    "the management API refuses this user and password",
+                    "the management API rejects this user and password",
                 )
                 .remedy("give the user the tag `monitoring`, or check the field `management`")
                 .operation("check"));
             }
-            // The text of the error may hold the URL, with its password.
-            Err(ureq::Error::StatusCode(code)) => return Err(failed(format!("it answers {code}"))),
+            // Texts of other errors may contain the URL with its password.
+            Err(ureq::Error::StatusCode(code)) => {
+                return Err(failed(format!("it responds with status {code}")));
+            }
             Err(ureq::Error::Io(error)) => return Err(failed(error.kind().to_string())),
             Err(_) => return Err(failed("it cannot be reached".to_owned())),
         };
-        let date = answer.headers().get("date").and_then(|date| date.to_str().ok());
+        let date = response.headers().get("date").and_then(|date| date.to_str().ok());
         let date = date.and_then(|date| httpdate::parse_http_date(date).ok()).map(Timestamp::from);
-        let text =
-            answer.body_mut().read_to_vec().map_err(|_| failed("it broke off".to_owned()))?;
+        let text = response
+            .body_mut()
+            .read_to_vec()
+            .map_err(|_| failed("its response is incomplete".to_owned()))?;
         let body = serde_json::from_slice(&text);
-        let body = body.map_err(|_| failed("it does not answer with JSON".to_owned()))?;
-        Ok(Answer { body, date })
+        let body = body.map_err(|_| failed("its response is not JSON".to_owned()))?;
+        Ok(ApiResponse { body, date })
     }
 
     fn tls(&self) -> Result<TlsConfig> {
-        let unusable = |what: &str| failed(format!("the certificates to trust {what}"));
+        let unusable = |what: &str| failed(format!("the trusted certificates {what}"));
         let trusted: Vec<CertificateDer<'static>> = match &self.ca {
             Some(path) => {
                 let text = std::fs::read(path).map_err(|_| unusable("cannot be read"))?;
@@ -106,8 +110,8 @@ impl Management {
     }
 }
 
-/// The URL without its login, and the login as it goes into the header.
-fn split(url: &str) -> (String, Option<Vec<u8>>) {
+/// Splits the login from a URL, and decodes it for the header.
+fn split_login(url: &str) -> (String, Option<Vec<u8>>) {
     let url = url.trim_end_matches('/');
     let Some((scheme, rest)) = url.split_once("://") else { return (url.to_owned(), None) };
     match rest.rsplit_once('@') {
@@ -119,24 +123,24 @@ fn split(url: &str) -> (String, Option<Vec<u8>>) {
     }
 }
 
-/// Base64, as HTTP wants a login.
-fn in_64(bytes: &[u8]) -> String {
+/// Base64 with padding, for HTTP basic authentication.
+fn base64(bytes: &[u8]) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for chunk in bytes.chunks(3) {
-        let three = chunk.iter().fold(0u32, |sum, byte| (sum << 8) | u32::from(*byte));
-        let three = three << (8 * (3 - chunk.len()));
-        for place in 0..4 {
-            let six = (three >> (18 - 6 * place)) & 63;
-            let is_padding = place > chunk.len();
-            text.push(if is_padding { '=' } else { ALPHABET[six as usize] as char });
+        let bits = chunk.iter().fold(0u32, |sum, byte| (sum << 8) | u32::from(*byte));
+        let bits = bits << (8 * (3 - chunk.len()));
+        for index in 0..4 {
+            let sextet = (bits >> (18 - 6 * index)) & 63;
+            let is_padding = index > chunk.len();
+            text.push(if is_padding { '=' } else { ALPHABET[sextet as usize] as char });
         }
     }
     text
 }
 
 fn failed(why: String) -> Error {
-    Error::new(ErrorKind::Unavailable, format!("the management API cannot be asked: {why}"))
+    Error::new(ErrorKind::Unavailable, format!("the management API cannot be used: {why}"))
         .remedy("enable the plugin `rabbitmq_management`, and check the field `management`")
         .operation("check")
 }
@@ -146,12 +150,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn logins_are_taken_out_and_encoded() {
-        assert_eq!(in_64(b"guest:guest"), "Z3Vlc3Q6Z3Vlc3Q=");
-        assert_eq!(in_64(b"user:pass"), "dXNlcjpwYXNz");
-        assert_eq!(in_64(b"a"), "YQ==");
-        assert_eq!(split("http://h:1/"), ("http://h:1".to_owned(), None));
-        let (url, login) = split("https://u:p%40x@h:1");
+    fn logins_are_split_from_the_url_and_encoded() {
+        assert_eq!(base64(b"guest:guest"), "Z3Vlc3Q6Z3Vlc3Q=");
+        assert_eq!(base64(b"user:pass"), "dXNlcjpwYXNz");
+        assert_eq!(base64(b"a"), "YQ==");
+        assert_eq!(split_login("http://h:1/"), ("http://h:1".to_owned(), None));
+        let (url, login) = split_login("https://u:p%40x@h:1");
         assert_eq!((url.as_str(), login.as_deref()), ("https://h:1", Some(&b"u:p@x"[..])));
     }
 }

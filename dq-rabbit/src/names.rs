@@ -1,27 +1,29 @@
-//! The names of all exchanges and queues.
+//! Names of exchanges and queues, and routing keys.
 //!
-//! They carry the version of the layout, because what is declared under a name can never be declared
-//! otherwise.
+//! Names contain the version of the layout, because the arguments of a declared exchange or queue can
+//! never be changed.
 
 use dq_core::QueueName;
 use lapin::types::ShortString;
 
-use crate::ladder::LEVELS;
+/// Number of levels of the delay ladder (see [`ladder`](crate::ladder)); part of the layout, as names
+/// are.
+pub(crate) const LEVELS: usize = 6;
 
-/// Longer names and routing keys are not possible in AMQP.
-const LONGEST: usize = 255;
+/// Maximum length in bytes of names and routing keys in AMQP.
+const MAX_NAME: usize = 255;
 
-/// The longest prefix that settings allow, `.v1.q.`, and a topic must fit a name.
-const LONGEST_TOPIC: usize = LONGEST - 64 - ".v1.q.".len();
+/// Maximum length of a topic: the longest allowed prefix, `.v1.q.` and the topic must fit into a name.
+const MAX_TOPIC: usize = MAX_NAME - 64 - ".v1.q.".len();
 
-/// The names under one prefix.
+/// The names of all exchanges and queues under one prefix.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Names {
+pub(crate) struct ObjectNames {
     base: String,
 }
 
-impl Names {
-    /// The names that begin with this prefix.
+impl ObjectNames {
+    /// The names under this prefix.
     pub(crate) fn new(prefix: &str) -> Self {
         Self { base: format!("{prefix}.v1") }
     }
@@ -30,55 +32,56 @@ impl Names {
         format!("{}.{rest}", self.base).into()
     }
 
-    /// Whether something of this name is one of ours.
-    pub(crate) fn is_ours(&self, name: &str) -> bool {
+    /// Whether a name belongs to this prefix.
+    pub(crate) fn contains(&self, name: &str) -> bool {
         name.strip_prefix(self.base.as_str()).is_some_and(|rest| rest.starts_with('.'))
     }
 
-    /// The exchange, and the queue behind it, for what no binding knows.
+    /// The exchange for messages that match no binding, and the queue that keeps them.
     pub(crate) fn orphan(&self) -> ShortString {
         self.name("orphan")
     }
 
-    /// The exchange from which jobs go to the ready queues.
+    /// The exchange that routes messages from the ladder to the ready queues.
     pub(crate) fn due(&self) -> ShortString {
         self.name("due")
     }
 
-    /// The exchange, and the queue behind it, for what ready queues gave up on.
+    /// The exchange for dead letters of the ready queues, and the queue that keeps them.
     pub(crate) fn dead(&self) -> ShortString {
         self.name("dead")
     }
 
-    /// The stream of all changes.
+    /// The stream that is the log, and the exchange through which it is written.
     pub(crate) fn log(&self) -> ShortString {
         self.name("log")
     }
 
-    /// The exchange of the plugin.
+    /// The exchange of the plugin for delayed messages.
     pub(crate) fn delayed(&self) -> ShortString {
         self.name("delayed")
     }
 
-    /// The queue of one canary. Names that the broker makes up begin otherwise, so that who has rights
-    /// for ours only could not declare them.
+    /// A temporary queue for `check`. Not named by the broker: a user may lack permissions for names
+    /// without the prefix.
     pub(crate) fn canary(&self, number: u64) -> ShortString {
         self.name(format_args!("canary.{number:016x}"))
     }
 
     /// The exchange of one level of the ladder.
     pub(crate) fn level(&self, level: usize) -> ShortString {
-        debug_assert!(level < LEVELS, "there is no level {level}");
+        debug_assert!(level < LEVELS, "no level {level}");
         self.name(format_args!("l{level}"))
     }
 
-    /// The queue in which jobs wait for one digit of one level.
-    pub(crate) fn step(&self, level: usize, digit: u32) -> ShortString {
+    /// The queue in which messages wait for one digit of one level.
+    pub(crate) fn ladder_queue(&self, level: usize, digit: u32) -> ShortString {
         self.name(format_args!("l{level}.{digit}"))
     }
 
-    /// The queue whose ready queue has this name. Those with the longest names are not known.
-    pub(crate) fn queue_of(&self, ready: &str) -> Option<QueueName> {
+    /// The job queue of a ready queue. `None` if the name is not one of a ready queue, or its topic is
+    /// encoded as `%x…`.
+    pub(crate) fn job_queue(&self, ready: &str) -> Option<QueueName> {
         let topic = ready.strip_prefix(self.base.as_str())?.strip_prefix(".q.")?;
         let mut name = String::with_capacity(topic.len());
         let mut rest = topic.chars();
@@ -97,22 +100,22 @@ impl Names {
         QueueName::new(name).ok()
     }
 
-    /// The queue from which runners take jobs that are due.
+    /// The queue from which runners consume messages with due jobs.
     pub(crate) fn ready(&self, topic: &Topic) -> ShortString {
         self.name(format_args!("q.{}", topic.as_str()))
     }
 }
 
-/// The name of a queue as one word of a routing key.
+/// The name of a job queue, encoded as one word of a routing key.
 ///
-/// Words are separated by dots, and `*` and `#` stand for any word in bindings, so these are written
-/// as `%d`, `%s` and `%h`, and `%` itself as `%%`. Where that is too long for a name, `%x` and all
-/// bytes in an alphabet of 64 follow; two names never share a topic.
+/// Words are separated by dots, and `*` and `#` are wildcards in bindings, so these are encoded as
+/// `%d`, `%s` and `%h`, and `%` itself as `%%`. If the result is too long for a name, the topic is `%x`
+/// and the name in base64 with a URL-safe alphabet. Two names never share a topic.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Topic(String);
 
 impl Topic {
-    /// The topic of a queue.
+    /// The topic of a job queue.
     pub(crate) fn of(queue: &QueueName) -> Self {
         let name = queue.as_str();
         let mut topic = String::with_capacity(name.len());
@@ -125,8 +128,8 @@ impl Topic {
                 c => topic.push(c),
             }
         }
-        if topic.len() > LONGEST_TOPIC {
-            topic = format!("%x{}", in_64(name.as_bytes()));
+        if topic.len() > MAX_TOPIC {
+            topic = format!("%x{}", base64(name.as_bytes()));
         }
         Self(topic)
     }
@@ -136,22 +139,22 @@ impl Topic {
         &self.0
     }
 
-    /// The key by which a ready queue is bound: any digits, then this.
-    pub(crate) fn binding(&self) -> ShortString {
+    /// The binding key of the ready queue: any digits, then the topic.
+    pub(crate) fn binding_key(&self) -> ShortString {
         format!("#.{}", self.0).into()
     }
 }
 
-/// Three bytes as four characters.
-fn in_64(bytes: &[u8]) -> String {
+/// Base64 without padding. `-` and `_` are allowed in names.
+fn base64(bytes: &[u8]) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for chunk in bytes.chunks(3) {
-        let three = chunk.iter().fold(0u32, |sum, byte| (sum << 8) | u32::from(*byte));
-        let three = three << (8 * (3 - chunk.len()));
-        for place in 0..=chunk.len() {
-            let six = (three >> (18 - 6 * place)) & 63;
-            text.push(char::from(ALPHABET[six as usize]));
+        let bits = chunk.iter().fold(0u32, |sum, byte| (sum << 8) | u32::from(*byte));
+        let bits = bits << (8 * (3 - chunk.len()));
+        for index in 0..=chunk.len() {
+            let sextet = (bits >> (18 - 6 * index)) & 63;
+            text.push(char::from(ALPHABET[sextet as usize]));
         }
     }
     text
@@ -168,41 +171,41 @@ mod tests {
     }
 
     #[test]
-    fn words_are_whole_and_readable() {
+    fn topics_are_single_readable_words() {
         assert_eq!(topic("orders"), "orders");
         assert_eq!(topic("mail.out #1*"), "mail%dout %h1%s");
         assert_eq!(topic("100%"), "100%%");
         assert_eq!(topic("%d"), "%%d");
         assert_eq!(topic("ÄÖÜ"), "ÄÖÜ");
         let long = topic(&".".repeat(128));
-        assert!(long.starts_with("%x") && long.len() <= LONGEST_TOPIC, "{long}");
+        assert!(long.starts_with("%x") && long.len() <= MAX_TOPIC, "{long}");
         assert_ne!(long, topic(&".".repeat(127)));
     }
 
     #[test]
-    fn bytes_are_spelt_as_everywhere() {
-        assert_eq!(in_64(b""), "");
-        assert_eq!(in_64(b"f"), "Zg");
-        assert_eq!(in_64(b"fo"), "Zm8");
-        assert_eq!(in_64(b"foobar"), "Zm9vYmFy");
+    fn base64_follows_the_rfc() {
+        assert_eq!(base64(b""), "");
+        assert_eq!(base64(b"f"), "Zg");
+        assert_eq!(base64(b"fo"), "Zm8");
+        assert_eq!(base64(b"foobar"), "Zm9vYmFy");
     }
 
     proptest! {
         #[test]
-        fn topics_fit_and_differ(name in r"[a-z.*#%€ ]{1,40}", other in r"[.*#%x]{90,128}") {
+        fn topics_fit_into_names_and_are_unique(name in r"[a-z.*#%€ ]{1,40}", other in r"[.*#%x]{90,128}") {
             let short = topic(&name);
-            // That it can be read back shows that no two names share one.
-            let ready = Names::new("a.b").ready(&Topic(short.clone()));
-            let back = Names::new("a.b").queue_of(ready.as_str()).unwrap();
-            prop_assert_eq!(back.as_str(), name);
-            prop_assert_eq!(Names::new("a").queue_of(ready.as_str()), None);
+            // Decoding shows that no two names share a topic.
+            let ready = ObjectNames::new("a.b").ready(&Topic(short.clone()));
+            let decoded = ObjectNames::new("a.b").job_queue(ready.as_str()).unwrap();
+            prop_assert_eq!(decoded.as_str(), name);
+            prop_assert_eq!(ObjectNames::new("a").job_queue(ready.as_str()), None);
             let long = topic(&other);
             for topic in [&short, &long] {
-                prop_assert!(!topic.contains(['.', '*', '#']) && topic.len() <= LONGEST_TOPIC);
+                prop_assert!(!topic.contains(['.', '*', '#']) && topic.len() <= MAX_TOPIC);
             }
-            let names = Names::new(&"p".repeat(64));
+            let names = ObjectNames::new(&"p".repeat(64));
             let queue = QueueName::new(&other).unwrap();
-            prop_assert!(names.ready(&Topic::of(&queue)).as_str().len() <= LONGEST);
+            prop_assert!(names.ready(&Topic::of(&queue)).as_str().len() <= MAX_NAME);
         }
     }
 }

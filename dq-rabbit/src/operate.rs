@@ -1,18 +1,18 @@
-//! An operator's interventions.
+//! Executes operations of an operator: pause, resume, replay, remove, purge.
 
 use std::sync::Arc;
 
 use dq_core::machine::Operate;
 use dq_core::{Due, JobId, OperateReport, Operation, Result};
 
-use crate::desk::Desk;
+use crate::engine::Engine;
 use crate::error::Effect;
 use crate::log::{Command, Replica, Reply};
 
-/// Jobs of one call of the log, at most.
+/// Maximum number of jobs in one log entry.
 const CHUNK: usize = 5_000;
 
-impl Desk {
+impl Engine {
     pub(crate) async fn operate(
         self: &Arc<Self>,
         operation: Operation<'_>,
@@ -21,38 +21,39 @@ impl Desk {
         let queue = operation.queue().clone();
         let mut affected = 0;
         for part in self.parts(operation).await? {
-            let revived = match &part {
+            let replayed = match &part {
                 Operate::Replay { jobs, .. } => jobs.clone().unwrap_or_default(),
                 _ => Vec::new(),
             };
             let command = Command::Operate(queue.clone(), part.into());
             let read = move |replica: &mut Replica, reply, _| {
                 let machine = replica.machine();
-                let waiting = revived.iter().filter(|id| machine.waits(**id));
+                let waiting = replayed.iter().filter(|id| machine.waits(**id));
                 let waiting: Vec<_> = waiting.filter_map(|id| machine.peek(*id).cloned()).collect();
                 match reply {
                     Reply::Operated(affected) => (affected, waiting),
                     _ => (0, waiting),
                 }
             };
-            let (some, waiting) = self.log.call("operate", Effect::Lasting, command, read).await?;
-            affected += some;
-            self.carry(waiting, now);
+            let (of_part, waiting) =
+                self.log.call("operate", Effect::Lasting, command, read).await?;
+            affected += of_part;
+            self.publish_waiting(waiting, now);
         }
         Ok(OperateReport { affected })
     }
 
-    /// The operation in parts that fit into the log. A replay names its jobs, so that it is known
-    /// afterwards which of them have to be carried.
+    /// Splits an operation into parts that fit into a log entry. A replay of all jobs names them, so that
+    /// messages can be published for them.
     async fn parts(&self, operation: Operation<'_>) -> Result<Vec<Operate>> {
         let queue = operation.queue().clone();
         Ok(match Operate::from(operation) {
             Operate::Replay { jobs, due } => {
                 let jobs = match jobs {
                     Some(jobs) => jobs,
-                    None => self.dead(&queue).await?.into_iter().map(|job| job.id).collect(),
+                    None => self.dead_jobs(&queue).await?.into_iter().map(|job| job.id).collect(),
                 };
-                // A delay begins when the first of them is replayed.
+                // All parts share one due time.
                 let due = Due::At(due.resolve(self.log.now()));
                 let part = |jobs: &[JobId]| Operate::Replay { jobs: Some(jobs.to_vec()), due };
                 jobs.chunks(CHUNK).map(part).collect()

@@ -1,48 +1,38 @@
-//! Settle and renew: how leases end, and how they do not.
+//! Settles leased jobs.
 
-use dq_core::{Renewal, Renewed, Result, Settled, Settlement, Verdict};
+use dq_core::{Result, Settled, Settlement, Verdict};
 
-use crate::desk::Desk;
+use crate::engine::Engine;
 use crate::error::Effect;
 use crate::log::{Command, Reply, Settling};
 
-impl Desk {
+impl Engine {
     pub(crate) async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Settled>> {
         let now = self.log.now();
-        let command: Result<_> = settlements.iter().map(Settling::try_from).collect();
+        let entries: Result<_> = settlements.iter().map(Settling::try_from).collect();
         let ids: Vec<_> = settlements.iter().map(|settlement| settlement.lease.job).collect();
-        let command = Command::Settle(command?);
-        let answered =
-            self.log.call("settle", Effect::Lasting, command, move |replica, reply, _| {
-                let Reply::Settled(answers) = reply else { return (Vec::new(), Vec::new()) };
-                // As they stand right after the call.
-                let jobs = ids.iter().map(|id| replica.machine().peek(*id).cloned()).collect();
-                (answers, jobs)
-            });
-        let (answers, jobs): (Vec<_>, Vec<_>) = answered.await?;
-        let mut carried = Vec::new();
-        for ((settlement, answer), job) in settlements.iter().zip(&answers).zip(jobs) {
-            let payload = self.unlease(settlement.lease.job);
-            let put_off = matches!(
+        let command = Command::Settle(entries?);
+        let called = self.log.call("settle", Effect::Lasting, command, move |replica, reply, _| {
+            let Reply::Settled(results) = reply else { return (Vec::new(), Vec::new()) };
+            // In the state right after the settlement.
+            let jobs = ids.iter().map(|id| replica.machine().peek(*id).cloned()).collect();
+            (results, jobs)
+        });
+        let (results, jobs): (Vec<_>, Vec<_>) = called.await?;
+        let mut messages = Vec::new();
+        for ((settlement, result), job) in settlements.iter().zip(&results).zip(jobs) {
+            let payload = self.take_leased(settlement.lease.job);
+            let waits_again = matches!(
                 settlement.verdict,
                 Verdict::Retry(_) | Verdict::Snooze(_) | Verdict::Release { .. }
             );
             if let (Settled::Accepted, true, Some(job), Some(payload)) =
-                (answer, put_off, job, payload)
+                (result, waits_again, job, payload)
             {
-                carried.extend(self.put_off(&job, payload, now));
+                messages.extend(self.prefetch_or_publish(&job, payload, now));
             }
         }
-        self.courier.post(carried, now);
-        Ok(answers)
-    }
-
-    pub(crate) async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
-        let command = Command::Renew(renewals.iter().map(Into::into).collect());
-        let read = |_: &mut _, reply, _| match reply {
-            Reply::Renewed(answers) => answers,
-            _ => Vec::new(),
-        };
-        self.log.call("renew", Effect::Lasting, command, read).await
+        self.publisher.publish_in_background(messages, now);
+        Ok(results)
     }
 }

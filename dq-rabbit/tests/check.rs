@@ -1,4 +1,4 @@
-//! `check` on a real broker: nothing when all is well, and each thing that is wrong with its remedy.
+//! `check` on a real broker: no findings if all is well, and a finding for each problem.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,14 +11,14 @@ use futures_util::future::BoxFuture;
 use lapin::options::BasicPublishOptions;
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
 
-/// How long anything may take on a machine that is busy.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Timeout for anything on a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The machine's clock, wrong by so many milliseconds.
+/// The system clock with an offset in milliseconds.
 #[derive(Debug)]
-struct Wrong(i64);
+struct SkewedClock(i64);
 
-impl Clock for Wrong {
+impl Clock for SkewedClock {
     fn now(&self) -> Timestamp {
         Timestamp::from_millis(SystemClock.now().as_millis() + self.0)
     }
@@ -37,12 +37,12 @@ impl Clock for Wrong {
 }
 
 async fn open(config: &RabbitConfig) -> RabbitBackend {
-    open_at(config, Arc::new(SystemClock)).await
+    open_with_clock(config, Arc::new(SystemClock)).await
 }
 
-async fn open_at(config: &RabbitConfig, clock: Arc<dyn Clock>) -> RabbitBackend {
+async fn open_with_clock(config: &RabbitConfig, clock: Arc<dyn Clock>) -> RabbitBackend {
     let environment = Environment::new(clock, Arc::new(Entropy::from_os()));
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         match RabbitBackend::connect(config, &environment).await {
             Ok(backend) => return backend,
@@ -62,63 +62,67 @@ fn codes(findings: &[Finding]) -> Vec<&'static str> {
     findings.iter().map(|finding| finding.code).collect()
 }
 
-/// What the management API says lags behind by some seconds.
-async fn until(backend: &RabbitBackend, code: &str) -> Finding {
-    let findings = found(backend, |codes| codes.contains(&code), code).await;
+/// Waits for a finding: the management API lags behind by some seconds.
+async fn wait_for(backend: &RabbitBackend, code: &str) -> Finding {
+    let findings = poll_check(backend, |codes| codes.contains(&code), code).await;
     findings.into_iter().find(|finding| finding.code == code).unwrap()
 }
 
-/// A broker that is busy may first seem stuck, and then has more to tell.
-async fn until_only(backend: &RabbitBackend, expected: &[&str]) -> Vec<Finding> {
-    found(backend, |codes| codes == expected, &format!("only {expected:?}")).await
+/// Waits for exactly these findings: on a busy broker, the ladder may seem stalled at first.
+async fn wait_for_exactly(backend: &RabbitBackend, expected: &[&str]) -> Vec<Finding> {
+    poll_check(backend, |codes| codes == expected, &format!("only {expected:?}")).await
 }
 
-async fn found(backend: &RabbitBackend, is: impl Fn(&[&str]) -> bool, what: &str) -> Vec<Finding> {
-    let deadline = Instant::now() + PATIENCE;
+async fn poll_check(
+    backend: &RabbitBackend,
+    matches: impl Fn(&[&str]) -> bool,
+    what: &str,
+) -> Vec<Finding> {
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         let findings = backend.check().await;
-        if is(&codes(&findings)) {
+        if matches(&codes(&findings)) {
             return findings;
         }
-        assert!(Instant::now() < deadline, "{what} is not told: {findings:?}");
+        assert!(Instant::now() < deadline, "{what} is not found: {findings:?}");
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_thing_that_is_wrong_is_told() {
+async fn each_problem_has_a_finding() {
     let server = RabbitMq::options().management().start();
     let mut config = RabbitConfig::new(server.url());
     let backend = open(&config).await;
-    until_only(&backend, &[]).await;
+    wait_for_exactly(&backend, &[]).await;
 
-    // What the management API adds.
+    // Findings from the management API.
     let url = server.management_url();
     let with_login = url.replacen("http://", "http://dq:secret@", 1);
     config.management = Some(Secret::new(if url.contains('@') { url.clone() } else { with_login }));
-    let informed = open(&config).await;
-    until_only(&informed, &["rabbitmq.single-node"]).await;
-    for (wrong_by, which) in [(3_600_000, "ahead of"), (-3_600_000, "behind")] {
-        let wrong = open_at(&config, Arc::new(Wrong(wrong_by))).await;
+    let managed = open(&config).await;
+    wait_for_exactly(&managed, &["rabbitmq.single-node"]).await;
+    for (offset, direction) in [(3_600_000, "ahead of"), (-3_600_000, "behind")] {
+        let skewed = open_with_clock(&config, Arc::new(SkewedClock(offset))).await;
         let expected = ["rabbitmq.clock-skew", "rabbitmq.single-node"];
-        let findings = until_only(&wrong, &expected).await;
+        let findings = wait_for_exactly(&skewed, &expected).await;
         assert_eq!(findings[0].severity, Severity::Warning);
-        assert!(findings[0].what.contains(which), "{}", findings[0]);
+        assert!(findings[0].what.contains(direction), "{}", findings[0]);
         assert!(findings[0].remedy.contains("NTP"), "{}", findings[0]);
     }
     server.ctl(&["set_policy", "all", ".*", r#"{"max-length":100000}"#, "--apply-to", "queues"]);
-    let policy = until(&informed, "rabbitmq.policy").await;
+    let policy = wait_for(&managed, "rabbitmq.policy").await;
     assert!(policy.what.contains("`max-length`"), "{policy}");
     server.ctl(&["clear_policy", "all"]);
     server.ctl(&["set_vm_memory_high_watermark", "absolute", "1MB"]);
-    assert_eq!(until(&informed, "rabbitmq.alarm").await.severity, Severity::Error);
+    assert_eq!(wait_for(&managed, "rabbitmq.alarm").await.severity, Severity::Error);
     server.ctl(&["set_vm_memory_high_watermark", "absolute", "1GB"]);
     config.management = Some(Secret::new("http://dq:wrong@127.0.0.1:1"));
-    let findings = until_only(&open(&config).await, &["rabbitmq.unreachable"]).await;
+    let findings = wait_for_exactly(&open(&config).await, &["rabbitmq.unreachable"]).await;
     assert!(!format!("{findings:?}").contains("wrong"), "{findings:?}");
     config.management = None;
 
-    // What has no queue to go to.
+    // An unroutable message.
     let (_connection, channel) = channel(&server).await;
     let options = BasicPublishOptions::default();
     let properties = BasicProperties::default().with_delivery_mode(2);
@@ -126,20 +130,20 @@ async fn each_thing_that_is_wrong_is_told() {
         .basic_publish("dq.v1.due".into(), "nobody".into(), options, b"x", properties)
         .await
         .unwrap();
-    let orphans = until(&backend, "rabbitmq.orphans").await;
+    let orphans = wait_for(&backend, "rabbitmq.orphans").await;
     assert!(orphans.what.starts_with("1 messages"), "{orphans}");
     channel.queue_purge("dq.v1.orphan".into(), Default::default()).await.unwrap();
 
-    // A ladder that does not move.
+    // A ladder that does not deliver.
     channel.queue_delete("dq.v1.l0.1".into(), Default::default()).await.unwrap();
-    let stuck = until(&backend, "rabbitmq.ladder").await;
-    assert!(stuck.remedy.contains("dead_letter_worker_publisher_confirm_timeout"), "{stuck}");
+    let stalled = wait_for(&backend, "rabbitmq.ladder").await;
+    assert!(stalled.remedy.contains("dead_letter_worker_publisher_confirm_timeout"), "{stalled}");
 
     // Classic queues.
     let mut classic = RabbitConfig::new(server.url());
     classic.prefix = "classic".to_owned();
     classic.queues = QueueKind::Classic;
-    until_only(&open(&classic).await, &["rabbitmq.classic"]).await;
+    wait_for_exactly(&open(&classic).await, &["rabbitmq.classic"]).await;
 
     server.kill();
     let findings = backend.check().await;

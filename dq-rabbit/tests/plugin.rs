@@ -1,4 +1,4 @@
-//! With the plugin for delayed messages in the place of the ladder.
+//! The plugin for delayed messages instead of the ladder.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use dq_core::{Backend, ClaimParams, Dq, DurationExt, QueueName, Want};
 use dq_rabbit::{RabbitBackend, RabbitConfig, TopologyMode};
 use dq_servers::RabbitMq;
 
-/// A broker whose exchanges of the plugin's type do what concerns us of it.
+/// A broker with a stand-in for the plugin's exchange type.
 fn broker() -> RabbitMq {
     let broker = RabbitMq::start();
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/plugin/delayed.erl");
@@ -20,7 +20,7 @@ fn broker() -> RabbitMq {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_plugin_delays_what_is_not_due_yet() {
+async fn the_plugin_delays_messages() {
     let broker = broker();
     let mut config = RabbitConfig::new(broker.url());
     config.topology = TopologyMode::Plugin;
@@ -35,28 +35,28 @@ async fn the_plugin_delays_what_is_not_due_yet() {
     let soon = queue.schedule("soon", "text/plain").after(3.seconds()).await.unwrap();
 
     let want = [Want { queue: name, max: 2, lease_for: Duration::from_secs(600) }];
-    let give_up = Instant::now() + Duration::from_secs(120);
+    let deadline = Instant::now() + Duration::from_secs(120);
     let claimed = loop {
         let params = ClaimParams { worker: "test", wants: &want, limit: 2 };
         let claimed = backend.claim(params).await.unwrap();
         if !claimed.jobs.is_empty() {
             break claimed;
         }
-        assert!(Instant::now() < give_up, "it does not come");
+        assert!(Instant::now() < deadline, "the job is not claimed");
         tokio::time::timeout(Duration::from_millis(20), wakeups.next()).await.ok();
     };
     assert_eq!(claimed.jobs.len(), 1);
     assert_eq!(claimed.jobs[0].job.id, soon.id());
-    assert!(claimed.now >= claimed.jobs[0].job.due, "it is early");
-    // What is late is found without a carrier, so the job alone would not tell.
+    assert!(claimed.now >= claimed.jobs[0].job.due, "the job is early");
+    // The job would also run without its message.
     while broker.eval("delayed:released()") == "0" {
-        assert!(Instant::now() < give_up, "the plugin had nothing to delay");
+        assert!(Instant::now() < deadline, "the plugin has delayed no message");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    // Its canary flies by the plugin; a broker that is busy may first seem stuck.
+    // The canary uses the plugin too; on a busy broker, it may be late at first.
     let mut findings = dq.check().await;
     while !findings.iter().map(|finding| finding.code).eq(["rabbitmq.plugin"]) {
-        assert!(Instant::now() < give_up, "{findings:?}");
+        assert!(Instant::now() < deadline, "{findings:?}");
         findings = dq.check().await;
     }
     assert!(queue.get(far.id()).await.unwrap().is_some());

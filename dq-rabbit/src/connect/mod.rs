@@ -1,11 +1,9 @@
-//! How the broker is reached: its address, how a connection is made, and one that is kept up.
+//! Connections to the broker: address, TLS, and a connection that is reopened when it breaks.
 
 mod address;
-mod cut;
-mod link;
-mod server;
-mod url;
+mod broker;
+mod connection;
+mod socket;
 
-pub(crate) use link::Link;
-pub(crate) use server::{Server, ServerSettings, check};
-pub(crate) use url::fields_of;
+pub(crate) use broker::{Broker, BrokerSettings, validate};
+pub(crate) use connection::AmqpConnection;

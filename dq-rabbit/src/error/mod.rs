@@ -1,6 +1,6 @@
-//! What went wrong at the broker, as our errors, with what to do about it.
+//! Translates errors of the broker and its client library, and adds remedies.
 
-mod broker;
+mod reply;
 
 use std::borrow::Cow;
 
@@ -8,41 +8,33 @@ use dq_core::{Error, ErrorKind};
 use lapin::Confirmation;
 use lapin::message::BasicReturnMessage;
 
-pub(crate) use broker::Right;
-use broker::{is_of_connection, of_broker};
+use reply::{CallContext, Diagnosis, REPEAT, REPORT, closes_connection, diagnose};
+pub(crate) use reply::{Effect, Permission, RequiredPermission};
 
-use crate::connect::Server;
-
-/// What is unknown when the answer of the broker is lost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Effect {
-    /// Nothing that matters: the call can be repeated.
-    None,
-    /// Whether it took effect.
-    Lasting,
+/// The broker as error messages describe it.
+#[derive(Debug, Clone)]
+pub(crate) struct BrokerInfo {
+    /// Hosts and ports, without user and password.
+    pub(crate) hosts: String,
+    pub(crate) tls: bool,
+    /// The prefix of all names, for permission patterns.
+    pub(crate) prefix: String,
 }
 
-/// What of a call decides how its error is told.
-struct Call<'a> {
-    effect: Effect,
-    /// What the call needs, where a broker refuses without saying which.
-    right: Option<Right>,
-    tls: bool,
-    prefix: &'a str,
-}
-
-impl<'a> Call<'a> {
-    fn of(server: &'a Server, effect: Effect, right: Option<Right>) -> Self {
-        Self { effect, right, tls: server.address.tls, prefix: &server.prefix }
-    }
-}
-
-/// The error of a call on a backend that was closed.
+/// The error of a call on a closed backend.
 pub(crate) fn closed(operation: &'static str) -> Error {
     Error::new(ErrorKind::Closed, "the RabbitMQ backend was closed").operation(operation)
 }
 
-/// Whether the connection is of no use any more.
+/// A setting with a value that cannot be used.
+pub(crate) fn invalid_setting(
+    what: impl Into<Cow<'static, str>>,
+    remedy: impl Into<Cow<'static, str>>,
+) -> Error {
+    Error::new(ErrorKind::Config, what).remedy(remedy).operation("connect")
+}
+
+/// Whether the connection cannot be used after this error.
 pub(crate) fn breaks_connection(error: &lapin::Error) -> bool {
     use lapin::ErrorKind as Kind;
     match error.kind() {
@@ -51,64 +43,75 @@ pub(crate) fn breaks_connection(error: &lapin::Error) -> bool {
         | Kind::ParsingError(_)
         | Kind::InvalidConnectionState(_)
         | Kind::MissingHeartbeatError => true,
-        Kind::ProtocolError(error) => is_of_connection(error.get_id()),
+        Kind::ProtocolError(error) => closes_connection(error.get_id()),
         _ => false,
     }
 }
 
-/// An error of a call.
-pub(crate) fn of_call(
+/// An error of the client library.
+pub(crate) fn from_lapin(
     operation: &'static str,
     effect: Effect,
-    server: &Server,
+    broker: &BrokerInfo,
     error: &lapin::Error,
 ) -> Error {
-    told(operation, server, classify(&Call::of(server, effect, None), error))
+    from_call(operation, effect, None, broker, error)
 }
 
-/// An error of declaring, which needs this right where the broker does not say which.
-pub(crate) fn of_declaring(server: &Server, right: Option<Right>, error: &lapin::Error) -> Error {
-    told("declare", server, classify(&Call::of(server, Effect::None, right), error))
+/// An error of a declaration.
+pub(crate) fn from_declaration(
+    broker: &BrokerInfo,
+    required: RequiredPermission<'_>,
+    error: &lapin::Error,
+) -> Error {
+    from_call("declare", Effect::None, Some(required), broker, error)
 }
 
-fn told(operation: &'static str, server: &Server, said: Said) -> Error {
-    let Said { kind, what, remedy } = said;
-    Error::new(kind, format!("RabbitMQ at {}: {what}", server.address.shown()))
+fn from_call(
+    operation: &'static str,
+    effect: Effect,
+    required: Option<RequiredPermission<'_>>,
+    broker: &BrokerInfo,
+    error: &lapin::Error,
+) -> Error {
+    let call = CallContext { effect, required, tls: broker.tls, prefix: &broker.prefix };
+    let Diagnosis { kind, what, remedy } = diagnose_lapin(&call, error);
+    Error::new(kind, format!("RabbitMQ at {}: {what}", broker.hosts))
         .remedy(remedy)
         .operation(operation)
 }
 
-/// No answer came in time.
-pub(crate) fn timed_out(operation: &'static str, effect: Effect, server: &Server) -> Error {
+/// The broker did not reply in time.
+pub(crate) fn timed_out(operation: &'static str, effect: Effect, broker: &BrokerInfo) -> Error {
     let error = std::io::Error::from(std::io::ErrorKind::TimedOut);
-    of_call(operation, effect, server, &error.into())
+    from_lapin(operation, effect, broker, &error.into())
 }
 
-/// The broker has an alarm and takes nothing on a connection that publishes.
-pub(crate) fn blocked(operation: &'static str, server: &Server, why: &str) -> Error {
+/// The broker has a resource alarm and blocks connections that publish.
+pub(crate) fn blocked(operation: &'static str, broker: &BrokerInfo, reason: &str) -> Error {
     Error::new(
         ErrorKind::Full,
-        format!("RabbitMQ at {} takes no more messages: {why}", server.address.shown()),
+        format!("RabbitMQ at {} accepts no messages: {reason}", broker.hosts),
     )
     .remedy(
         "free memory or disk of the broker, or raise `vm_memory_high_watermark` or lower \
-         `disk_free_limit`; `rabbitmq-diagnostics alarms` says which",
+         `disk_free_limit`; `rabbitmq-diagnostics alarms` shows which",
     )
     .operation(operation)
 }
 
-/// What is left of an error where the call, or a part of it, may have taken effect all the same.
-pub(crate) fn in_doubt(error: &Error) -> Error {
+/// Turns the error of a part of a call into `OutcomeUnknown`: other parts may have taken effect.
+pub(crate) fn outcome_unknown(error: &Error) -> Error {
     Error::new(ErrorKind::OutcomeUnknown, error.what().to_owned())
-        .remedy("repeat the call with the same job ids: what took effect already is kept")
+        .remedy(REPEAT)
         .operation(error.failed_operation())
 }
 
-/// The broker refused to take a message on itself.
-pub(crate) fn nacked(operation: &'static str, server: &Server) -> Error {
+/// The broker answered a published message with `basic.nack`.
+pub(crate) fn nacked(operation: &'static str, broker: &BrokerInfo) -> Error {
     Error::new(
         ErrorKind::Unavailable,
-        format!("RabbitMQ at {}: a queue refused the message", server.address.shown()),
+        format!("RabbitMQ at {}: a queue rejected the message", broker.hosts),
     )
     .remedy(
         "check that a majority of the queue's replicas runs (`rabbitmq-queues quorum_status`), and \
@@ -117,28 +120,30 @@ pub(crate) fn nacked(operation: &'static str, server: &Server) -> Error {
     .operation(operation)
 }
 
-/// A message came back because no binding knew it. When the broker confirms several at once, the
-/// client hands what came back to any of them: the message itself tells which it is.
+/// The broker returned a message because it matched no binding.
+///
+/// When the broker confirms several messages at once, the client library attaches the returned message
+/// to any of them, so the text names exchange and routing key of the message itself.
 pub(crate) fn returned(
     operation: &'static str,
-    server: &Server,
+    broker: &BrokerInfo,
     message: &BasicReturnMessage,
 ) -> Error {
     let text = format!(
         "RabbitMQ at {}: the exchange {} has no queue for {}: {} {}",
-        server.address.shown(),
+        broker.hosts,
         message.delivery.exchange,
         message.delivery.routing_key,
         message.reply_code,
         message.reply_text,
     );
     Error::new(ErrorKind::Unavailable, text)
-        .remedy("repeat the call; if that does not help, somebody has deleted queues or bindings")
+        .remedy("repeat the call; if it fails again, check whether queues or bindings are deleted")
         .operation(operation)
 }
 
-/// Why the broker did not take a message, without the message.
-pub(crate) fn not_taken(confirmation: &Confirmation) -> String {
+/// Why the broker did not confirm a message; does not contain the message.
+pub(crate) fn unconfirmed_reason(confirmation: &Confirmation) -> String {
     let (how, returned) = match confirmation {
         Confirmation::Nack(returned) => ("nacked", returned.as_ref()),
         Confirmation::Ack(returned) => ("returned", returned.as_ref()),
@@ -150,85 +155,56 @@ pub(crate) fn not_taken(confirmation: &Confirmation) -> String {
     }
 }
 
-/// Objects that others were to declare.
-pub(crate) fn missing(operation: &'static str, server: &Server, names: &str) -> Error {
-    Error::new(ErrorKind::Config, format!("RabbitMQ at {} lacks {names}", server.address.shown()))
+/// Exchanges or queues are missing that this process does not declare.
+pub(crate) fn missing_objects(operation: &'static str, broker: &BrokerInfo, names: &str) -> Error {
+    Error::new(ErrorKind::Config, format!("RabbitMQ at {} lacks {names}", broker.hosts))
         .remedy("declare them, or set `topology` to \"declare\"")
         .operation(operation)
 }
 
-const UNREACHED: &str = "check that the broker runs and can be reached from here";
-const UNREACHED_BY_TLS: &str = "check that the broker runs, can be reached from here, and speaks TLS \
-     at this port: without TLS, begin the URL with amqp:// in place of amqps://";
-const REPORT: &str = "please report this with the message";
-
-struct Said {
-    kind: ErrorKind,
-    what: String,
-    remedy: Cow<'static, str>,
-}
-
-fn said(kind: ErrorKind, what: impl Into<String>, remedy: impl Into<Cow<'static, str>>) -> Said {
-    Said { kind, what: what.into(), remedy: remedy.into() }
-}
-
-fn classify(call: &Call<'_>, error: &lapin::Error) -> Said {
+fn diagnose_lapin(call: &CallContext<'_>, error: &lapin::Error) -> Diagnosis {
     use lapin::ErrorKind as Kind;
     match error.kind() {
-        Kind::ProtocolError(error) => {
-            let text = error.get_message().as_str();
-            of_broker(call, error.get_id(), text)
-        }
-        Kind::IOError(error) => of_socket(call, error),
-        Kind::ChannelsLimitReached => said(
+        Kind::ProtocolError(error) => diagnose(call, error.get_id(), error.get_message().as_str()),
+        Kind::IOError(error) => diagnose_io(call, error),
+        Kind::ChannelsLimitReached => Diagnosis::new(
             ErrorKind::Unavailable,
             "no more channels on this connection",
             "raise `channel_max` of the broker",
         ),
-        Kind::InvalidProtocolVersion(version) => said(
+        Kind::InvalidProtocolVersion(version) => Diagnosis::new(
             ErrorKind::Incompatible,
             format!("it speaks AMQP {version}"),
             "use RabbitMQ 3.10 or newer, at its port for AMQP 0-9-1",
         ),
-        // What a port of TLS answers to those who speak without.
-        Kind::ParsingError(_) => said(
+        // What a TLS port replies to a client without TLS.
+        Kind::ParsingError(_) => Diagnosis::new(
             ErrorKind::Config,
             "it does not speak AMQP 0-9-1",
-            "check the port; if it is that of TLS, begin the URL with amqps://",
+            "check the port; if it is the TLS port, begin the URL with amqps://",
         ),
         Kind::RuntimeShutdownError(_)
         | Kind::InvalidChannel(_)
         | Kind::InvalidChannelState(..)
         | Kind::InvalidConnectionState(_)
-        | Kind::MissingHeartbeatError => lost(call, &error.to_string()),
-        _ => said(ErrorKind::Internal, error.to_string(), REPORT),
+        | Kind::MissingHeartbeatError => Diagnosis::lost(call, &error.to_string()),
+        _ => Diagnosis::new(ErrorKind::Internal, error.to_string(), REPORT),
     }
 }
 
-/// What is said of a connection or channel that ended while it was used.
-fn lost(call: &Call<'_>, what: &str) -> Said {
-    match call.effect {
-        Effect::Lasting => said(
-            ErrorKind::OutcomeUnknown,
-            what,
-            "repeat the call with the same job ids: what took effect already is kept",
-        ),
-        Effect::None if call.tls => said(ErrorKind::Unavailable, what, UNREACHED_BY_TLS),
-        Effect::None => said(ErrorKind::Unavailable, what, UNREACHED),
-    }
-}
-
-fn of_socket(call: &Call<'_>, error: &std::io::Error) -> Said {
-    let text = error.to_string();
-    if call.tls && text.contains("certificate") {
-        let remedy = "give the certificate of the broker's authority as `ca`, and the host as it is \
-             named there";
-        return said(ErrorKind::Config, text, remedy);
+fn diagnose_io(call: &CallContext<'_>, error: &std::io::Error) -> Diagnosis {
+    if let Some(
+        error @ (rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented),
+    ) = error.get_ref().and_then(|inner| inner.downcast_ref())
+    {
+        let remedy = "set `ca` to the certificate of the broker's certificate authority, and use a host \
+             name that the broker's certificate contains";
+        return Diagnosis::new(ErrorKind::Config, error.to_string(), remedy);
     }
     if error.kind() == std::io::ErrorKind::TimedOut {
-        return lost(call, "no answer in time");
+        return Diagnosis::lost(call, "no reply in time");
     }
-    lost(call, &text)
+    Diagnosis::lost(call, &error.to_string())
 }
 
 #[cfg(test)]
@@ -237,48 +213,54 @@ mod tests {
 
     use lapin::message::Delivery;
 
+    use super::reply::UNREACHABLE_BY_TLS;
     use super::*;
 
-    fn of(effect: Effect, tls: bool, error: impl Into<lapin::Error>) -> Said {
-        classify(&Call { effect, right: None, tls, prefix: "dq" }, &error.into())
+    fn of(effect: Effect, tls: bool, error: impl Into<lapin::Error>) -> Diagnosis {
+        diagnose_lapin(&CallContext { effect, required: None, tls, prefix: "dq" }, &error.into())
     }
 
     #[test]
-    fn what_was_lost_on_the_way_may_have_taken_effect() {
-        let gone = || lapin::ErrorKind::InvalidConnectionState(lapin::ConnectionState::Error);
+    fn a_change_whose_reply_is_lost_has_an_unknown_outcome() {
+        let closed = || lapin::ErrorKind::InvalidConnectionState(lapin::ConnectionState::Error);
         let silent = || lapin::ErrorKind::MissingHeartbeatError;
         let late = || io::Error::from(io::ErrorKind::TimedOut);
-        for error in [lapin::Error::from(gone()), silent().into(), late().into()] {
+        for error in [lapin::Error::from(closed()), silent().into(), late().into()] {
             assert!(breaks_connection(&error));
-            let said = of(Effect::Lasting, false, error.clone());
-            assert_eq!(said.kind, ErrorKind::OutcomeUnknown);
-            let said = of(Effect::None, true, error);
-            assert_eq!((said.kind, said.remedy), (ErrorKind::Unavailable, UNREACHED_BY_TLS.into()));
+            let diagnosis = of(Effect::Lasting, false, error.clone());
+            assert_eq!(diagnosis.kind, ErrorKind::OutcomeUnknown);
+            let diagnosis = of(Effect::None, true, error);
+            assert_eq!(
+                (diagnosis.kind, diagnosis.remedy),
+                (ErrorKind::Unavailable, UNREACHABLE_BY_TLS.into())
+            );
         }
     }
 
     #[test]
-    fn a_wrong_certificate_is_a_matter_of_settings() {
-        let error = || io::Error::other("invalid peer certificate: UnknownIssuer");
-        assert_eq!(of(Effect::None, true, error()).kind, ErrorKind::Config);
-        assert_eq!(of(Effect::None, false, error()).kind, ErrorKind::Unavailable);
+    fn an_untrusted_certificate_is_a_configuration_error() {
+        let untrusted = rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer);
+        let error = io::Error::new(io::ErrorKind::InvalidData, untrusted);
+        assert_eq!(of(Effect::None, true, error).kind, ErrorKind::Config);
+        let other = io::Error::other("about a certificate");
+        assert_eq!(of(Effect::None, true, other).kind, ErrorKind::Unavailable);
     }
 
-    /// A message for the log holds payloads.
+    /// A message for the log contains payloads.
     #[test]
-    fn a_message_that_was_not_taken_is_not_repeated() {
+    fn the_reason_for_an_unconfirmed_message_does_not_contain_the_message() {
         let returned = || {
             let mut delivery = Delivery::mock(0, "dq.v1.log".into(), "".into(), false, Vec::new());
             delivery.data = b"hunter2".to_vec();
             Some(BasicReturnMessage { delivery, reply_code: 312, reply_text: "NO_ROUTE".into() })
         };
-        assert_eq!(not_taken(&Confirmation::Ack(returned())), "returned: 312 NO_ROUTE");
-        assert_eq!(not_taken(&Confirmation::Nack(returned())), "nacked: 312 NO_ROUTE");
-        assert_eq!(not_taken(&Confirmation::Nack(None)), "nacked");
+        assert_eq!(unconfirmed_reason(&Confirmation::Ack(returned())), "returned: 312 NO_ROUTE");
+        assert_eq!(unconfirmed_reason(&Confirmation::Nack(returned())), "nacked: 312 NO_ROUTE");
+        assert_eq!(unconfirmed_reason(&Confirmation::Nack(None)), "nacked");
     }
 
     #[test]
-    fn a_full_connection_is_not_broken() {
+    fn reaching_the_channel_limit_does_not_break_the_connection() {
         let error = lapin::Error::from(lapin::ErrorKind::ChannelsLimitReached);
         assert!(!breaks_connection(&error));
         assert_eq!(of(Effect::Lasting, false, error).kind, ErrorKind::Unavailable);

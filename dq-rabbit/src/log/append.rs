@@ -17,7 +17,7 @@ use lapin::{BasicProperties, Channel, Confirmation};
 
 use super::command::{Command, Entry, Piece, encode};
 use super::{Sent, Shared, compact, draw};
-use crate::error::{Effect, not_taken, of_call};
+use crate::error::{Effect, from_lapin, unconfirmed_reason};
 
 /// Bytes of one message, roughly, at most; but one call at least.
 const MESSAGE: usize = 256 * 1024;
@@ -65,8 +65,12 @@ pub(super) async fn run(shared: Arc<Shared>) {
                 shared.clock.sleep(PAUSE).await;
                 if shared.publish.failure().is_none() {
                     // Only the channel has ended: the exchange is gone, or we may not use it.
-                    let error =
-                        of_call("write the log", Effect::None, shared.publish.server(), &error);
+                    let error = from_lapin(
+                        "write the log",
+                        Effect::None,
+                        shared.publish.broker_info(),
+                        &error,
+                    );
                     shared.note(error);
                     restore(&shared).await;
                 }
@@ -77,16 +81,16 @@ pub(super) async fn run(shared: Arc<Shared>) {
 
 /// Looks for another node that does what it is asked.
 pub(super) fn leave(shared: &Shared) {
-    if shared.publish.server().skip() {
+    if shared.publish.skip_node() {
         tracing::warn!("the node does nothing; another is tried");
-        shared.publish.leave();
-        shared.consume.leave();
+        shared.publish.reconnect();
+        shared.consume.reconnect();
     }
 }
 
 /// Declares again what somebody may have deleted.
 async fn restore(shared: &Shared) {
-    if let Err(error) = shared.topology.restore().await {
+    if let Err(error) = shared.topology.redeclare().await {
         tracing::debug!(%error, "the log cannot be declared now");
         shared.note(error);
     }
@@ -94,10 +98,9 @@ async fn restore(shared: &Shared) {
 
 async fn open(shared: &Shared) -> dq_core::Result<(Channel, u64)> {
     let (channel, generation) = shared.publish.open("write the log").await?;
-    channel
-        .confirm_select(ConfirmSelectOptions::default())
-        .await
-        .map_err(|error| of_call("write the log", Effect::None, shared.publish.server(), &error))?;
+    channel.confirm_select(ConfirmSelectOptions::default()).await.map_err(|error| {
+        from_lapin("write the log", Effect::None, shared.publish.broker_info(), &error)
+    })?;
     Ok((channel, generation))
 }
 
@@ -146,7 +149,7 @@ async fn write(
             Some(confirmed) = confirms.next() => match confirmed? {
                 Confirmation::Ack(None) | Confirmation::NotRequested => {}
                 refused => {
-                    let why = not_taken(&refused);
+                    let why = unconfirmed_reason(&refused);
                     tracing::warn!(why, "the broker did not take a message for the log");
                     shared.clock.sleep(PAUSE).await;
                     restore(shared).await;

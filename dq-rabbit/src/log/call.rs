@@ -7,7 +7,7 @@ use dq_core::{Error, ErrorKind, Result, Timestamp};
 use tokio::sync::oneshot;
 
 use super::{Command, Replica, Reply, Shared, again, append};
-use crate::error::{Effect, blocked, closed, in_doubt, of_call, timed_out};
+use crate::error::{Effect, blocked, closed, from_lapin, outcome_unknown, timed_out};
 
 /// Bytes of calls that may wait for the broker.
 const BACKLOG: usize = 64 * 1024 * 1024;
@@ -144,14 +144,14 @@ impl Shared {
 
     /// Why there is no answer.
     pub(super) fn unanswered(&self, operation: &'static str, effect: Effect) -> Error {
-        let server = self.publish.server();
+        let server = self.publish.broker_info();
         if let Some(reason) = self.publish.blocked() {
             let error = blocked(operation, server, &reason);
-            return if effect == Effect::Lasting { in_doubt(&error) } else { error };
+            return if effect == Effect::Lasting { outcome_unknown(&error) } else { error };
         }
         // A link that is down knows why.
         match self.publish.failure().or_else(|| self.consume.failure()) {
-            Some(error) => of_call(operation, effect, server, &error),
+            Some(error) => from_lapin(operation, effect, server, &error),
             None => match &*self.troubles() {
                 Some(error) if !error.is_retryable() => again(error).operation(operation),
                 _ => timed_out(operation, effect, server),

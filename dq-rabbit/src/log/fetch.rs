@@ -12,7 +12,7 @@ use super::command::{Command, Entry, Piece, Scheduling, decode};
 use super::replica::Place;
 use super::tail::{Start, attach, offset_of};
 use super::{Log, Shared};
-use crate::error::{Effect, of_call};
+use crate::error::{Effect, from_lapin};
 
 /// Messages that the broker sends ahead.
 const AHEAD: u16 = 64;
@@ -58,7 +58,7 @@ async fn read_from(
     found: &mut Found,
 ) -> Result<()> {
     let failed = |error: lapin::Error| {
-        of_call("read the log", Effect::None, shared.consume.server(), &error)
+        from_lapin("read the log", Effect::None, shared.consume.broker_info(), &error)
     };
     let (channel, mut messages) = attach(shared, Start::Offset(first), AHEAD).await?;
     let patience = shared.settings.response_timeout;

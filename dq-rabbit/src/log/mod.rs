@@ -30,7 +30,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::connect::Link;
+use crate::connect::AmqpConnection;
 use crate::error::Effect;
 use crate::topology::Topology;
 
@@ -72,8 +72,8 @@ struct Shared {
     clock: Arc<dyn Clock>,
     entropy: Arc<Entropy>,
     topology: Arc<Topology>,
-    publish: Arc<Link>,
-    consume: Arc<Link>,
+    publish: Arc<AmqpConnection>,
+    consume: Arc<AmqpConnection>,
     settings: LogSettings,
 }
 
@@ -124,8 +124,8 @@ impl Log {
         settings: LogSettings,
         environment: &Environment,
         topology: Arc<Topology>,
-        publish: Arc<Link>,
-        consume: Arc<Link>,
+        publish: Arc<AmqpConnection>,
+        consume: Arc<AmqpConnection>,
         listeners: Arc<Listeners>,
     ) -> Result<Self> {
         let state = State {

@@ -12,7 +12,7 @@ use lapin::message::Delivery;
 use super::Shared;
 use super::command::{Command, Entry, Message, Piece, decode};
 use super::tail::{Start, attach, offset_of};
-use crate::error::{Effect, of_call};
+use crate::error::{Effect, from_lapin};
 
 /// Messages before the newest that are looked at.
 const BACK: u64 = 200;
@@ -77,7 +77,7 @@ async fn next(shared: &Shared, messages: &mut lapin::Consumer) -> Result<Option<
             // Whoever waits for all of the log to be read sees that it goes on.
             shared.read.fetch_add(1, Ordering::Relaxed);
             message.map(Some).map_err(|error| {
-                of_call("read the log", Effect::None, shared.consume.server(), &error)
+                from_lapin("read the log", Effect::None, shared.consume.broker_info(), &error)
             })
         }
         Ok(None) | Err(_) => Ok(None),

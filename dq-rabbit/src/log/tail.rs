@@ -17,7 +17,7 @@ use super::replica::{Applied, Replica, Reply};
 use super::room::Room;
 use super::window::Window;
 use super::{At, Shared, State, append, compact, start};
-use crate::error::{Effect, of_call};
+use crate::error::{Effect, from_lapin};
 
 /// Messages that the broker sends before those before them are acknowledged.
 const PREFETCH: u16 = 256;
@@ -42,7 +42,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
         if std::mem::replace(&mut begun, true) {
             shared.clock.sleep(PAUSE).await;
             // Whoever deleted the log, or came back with an empty disk, may have left nothing.
-            if let Err(error) = shared.topology.restore().await {
+            if let Err(error) = shared.topology.redeclare().await {
                 tracing::debug!(%error, "the log cannot be declared now");
                 shared.note(error);
                 continue;
@@ -138,7 +138,7 @@ async fn read(shared: &Arc<Shared>, trusting: bool) -> Result<Ended, Failure> {
         let mut messages = Vec::with_capacity(batch.len());
         for delivery in batch {
             let delivery = delivery.map_err(|error| {
-                of_call("read the log", Effect::None, shared.consume.server(), &error)
+                from_lapin("read the log", Effect::None, shared.consume.broker_info(), &error)
             })?;
             last = Some(delivery.delivery_tag);
             let offset = offset_of(&delivery).map_err(Failure::Contents)?;
@@ -157,7 +157,7 @@ async fn read(shared: &Arc<Shared>, trusting: bool) -> Result<Ended, Failure> {
         }
         if let Some(tag) = last {
             channel.basic_ack(tag, BasicAckOptions { multiple: true }).await.map_err(|error| {
-                of_call("read the log", Effect::None, shared.consume.server(), &error)
+                from_lapin("read the log", Effect::None, shared.consume.broker_info(), &error)
             })?;
         }
     }
@@ -190,7 +190,7 @@ async fn reaches_back(shared: &Shared) -> Result<bool> {
             Ok(next.is_none_or(|next| oldest <= next))
         }
         Ok(Some(Err(error))) => {
-            Err(of_call("read the log", Effect::None, shared.consume.server(), &error))
+            Err(from_lapin("read the log", Effect::None, shared.consume.broker_info(), &error))
         }
         Ok(None) | Err(_) => Err(shared.unanswered("read the log", Effect::None)),
     }
@@ -213,7 +213,7 @@ async fn same(
     consumer: &mut Consumer,
 ) -> Result<Option<Delivery>> {
     let failed = |error: lapin::Error| {
-        of_call("read the log", Effect::None, shared.consume.server(), &error)
+        from_lapin("read the log", Effect::None, shared.consume.broker_info(), &error)
     };
     let ended = || {
         Error::new(ErrorKind::Unavailable, "the log was taken from us").operation("read the log")
@@ -277,7 +277,7 @@ pub(super) async fn attach(
     prefetch: u16,
 ) -> Result<(Channel, Consumer)> {
     let failed = |error: lapin::Error| {
-        of_call("read the log", Effect::None, shared.consume.server(), &error)
+        from_lapin("read the log", Effect::None, shared.consume.broker_info(), &error)
     };
     let channel = shared.consume.channel("read the log").await?;
     channel.basic_qos(prefetch, BasicQosOptions::default()).await.map_err(failed)?;

@@ -1,275 +1,284 @@
-//! All exchanges and queues, and how they are declared.
+//! Declares all exchanges, queues and bindings.
 //!
-//! What is declared again as it is costs one small answer; what is declared otherwise is refused by the
-//! broker, and ends the channel. So declaring has a channel of its own, on which everything is sent
-//! before the first answer is read.
+//! Declaring an object again with the same arguments costs one small reply; with other arguments, the
+//! broker refuses and closes the channel. So declarations use a channel of their own, and all requests
+//! are sent before the first reply is awaited.
 
-mod item;
+mod declaration;
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use dq_core::sync::lock;
 use dq_core::{QueueName, Result};
 use futures_util::future::BoxFuture;
 use lapin::types::{AMQPValue, FieldTable, LongString, ShortString};
 use lapin::{Channel, ExchangeKind};
 
-use self::item::Item;
+use self::declaration::Declaration;
 use crate::config::{QueueKind, RabbitConfig, TopologyMode};
-use crate::connect::Link;
+use crate::connect::AmqpConnection;
 use crate::error::{self, Effect};
-use crate::ladder::{self, LEVELS, Ladder, Step};
-use crate::names::{Names, Topic};
+use crate::ladder::{self, Ladder, LadderQueue};
+use crate::names::{LEVELS, ObjectNames, Topic};
 
-/// How often the broker may hand a job out before it gives up on it. We count attempts ourselves and
-/// give up much earlier; a broker from 4.0 on would otherwise do so after 20.
+/// How often the broker may redeliver a message of a ready queue. Attempts are counted in the log and limited
+/// far below this; without the argument, a broker from 4.0 on would dead-letter after 20 deliveries.
 const DELIVERY_LIMIT: i64 = 1000;
 
-/// The log is cut by whole segments, so there should be many; but each is a file.
-const SEGMENTS: i64 = 16;
-const SMALLEST_SEGMENT: i64 = 1_000_000;
-const LARGEST_SEGMENT: i64 = 64_000_000;
+/// The broker truncates the log by whole segments, so there should be many; but each is a file.
+const LOG_SEGMENTS: i64 = 16;
+const MIN_SEGMENT_BYTES: i64 = 1_000_000;
+const MAX_SEGMENT_BYTES: i64 = 64_000_000;
 
-/// How many missing objects are named.
-const NAMED: usize = 8;
+/// Maximum number of missing objects that an error names.
+const MAX_NAMED: usize = 8;
 
-/// How many times as long as other answers one to a declaration may take: it waits for disks.
-const PATIENCE: u32 = 6;
+/// Response timeouts to wait for the reply to a declaration, which writes to disk.
+const DECLARE_TIMEOUTS: u32 = 6;
 
 /// The exchange type of the plugin.
 const DELAYED: &str = "x-delayed-message";
 
-/// Declares what is needed, once.
+/// Declares exchanges, queues and bindings, or checks that they exist.
 pub(crate) struct Topology {
-    link: Arc<Link>,
-    names: Names,
+    connection: Arc<AmqpConnection>,
+    names: ObjectNames,
     queues: QueueKind,
     mode: TopologyMode,
     log_bytes: i64,
-    /// The queues that have their ready queue.
+    /// Job queues whose ready queue is declared.
     ready: Mutex<HashSet<QueueName>>,
-    restoring: tokio::sync::Mutex<()>,
-    restored: AtomicU64,
+    redeclaring: tokio::sync::Mutex<()>,
+    /// Number of completed redeclarations.
+    redeclared: AtomicU64,
 }
 
 impl Topology {
-    /// What these settings ask for; declares nothing yet.
-    pub(crate) fn new(link: Arc<Link>, config: &RabbitConfig) -> Self {
+    /// The topology of these settings; declares nothing yet.
+    pub(crate) fn new(connection: Arc<AmqpConnection>, config: &RabbitConfig) -> Self {
         Self {
-            link,
-            names: Names::new(&config.prefix),
+            connection,
+            names: ObjectNames::new(&config.prefix),
             queues: config.queues,
             mode: config.topology,
             log_bytes: config.log_bytes(),
             ready: Mutex::default(),
-            restoring: tokio::sync::Mutex::default(),
-            restored: AtomicU64::new(0),
+            redeclaring: tokio::sync::Mutex::default(),
+            redeclared: AtomicU64::new(0),
         }
     }
 
-    pub(crate) fn names(&self) -> &Names {
+    pub(crate) fn names(&self) -> &ObjectNames {
         &self.names
     }
 
-    /// The routes that this topology has.
+    /// Routes through this topology.
     pub(crate) fn ladder(&self) -> Ladder {
         match self.mode {
-            TopologyMode::Plugin => Ladder::of_plugin(&self.names),
+            TopologyMode::Plugin => Ladder::with_plugin(&self.names),
             TopologyMode::Declare | TopologyMode::Passive => Ladder::new(&self.names),
         }
     }
 
-    /// Declares everything but the ready queues; with [`TopologyMode::Passive`] looks whether it is
-    /// there.
-    pub(crate) async fn prepare(&self) -> Result<()> {
-        self.see_to(self.everything()).await
+    /// Declares everything but the ready queues; with [`TopologyMode::Passive`], checks that it exists.
+    pub(crate) async fn declare_all(&self) -> Result<()> {
+        self.ensure(self.everything()).await
     }
 
-    /// Declares the ready queue of this queue, unless that was done since the last
-    /// [`restore`](Self::restore).
-    pub(crate) async fn ready(&self, queue: &QueueName) -> Result<()> {
-        if self.known().contains(queue) {
+    /// Declares the ready queue of a job queue, unless this was done since the last
+    /// [`redeclare`](Self::redeclare).
+    pub(crate) async fn declare_ready(&self, queue: &QueueName) -> Result<()> {
+        if lock(&self.ready).contains(queue) {
             return Ok(());
         }
-        self.see_to(self.ready_queue(&Topic::of(queue))).await?;
-        self.known().insert(queue.clone());
+        self.ensure(self.ready_queue(&Topic::of(queue))).await?;
+        lock(&self.ready).insert(queue.clone());
         Ok(())
     }
 
-    /// Declares everything again, and the ready queues when they are next asked for: the broker may be
-    /// another by now, or somebody has deleted something. Several who ask at a time are answered at once.
-    pub(crate) async fn restore(&self) -> Result<()> {
-        let before = self.restored.load(Ordering::Acquire);
-        let _one = self.restoring.lock().await;
-        if self.restored.load(Ordering::Acquire) != before {
+    /// Declares everything again, and forgets which ready queues are declared: objects may have been
+    /// deleted, or the broker replaced. Concurrent calls share one redeclaration.
+    pub(crate) async fn redeclare(&self) -> Result<()> {
+        let before = self.redeclared.load(Ordering::Acquire);
+        let _guard = self.redeclaring.lock().await;
+        if self.redeclared.load(Ordering::Acquire) != before {
             return Ok(());
         }
-        self.known().clear();
-        self.prepare().await?;
-        self.restored.fetch_add(1, Ordering::AcqRel);
+        lock(&self.ready).clear();
+        self.declare_all().await?;
+        self.redeclared.fetch_add(1, Ordering::AcqRel);
         Ok(())
     }
 
-    fn known(&self) -> MutexGuard<'_, HashSet<QueueName>> {
-        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    async fn see_to(&self, items: Vec<Item>) -> Result<()> {
+    async fn ensure(&self, declarations: Vec<Declaration>) -> Result<()> {
         match self.mode {
-            TopologyMode::Passive => self.look_for(items).await,
-            TopologyMode::Declare | TopologyMode::Plugin => self.declare(&items).await,
+            TopologyMode::Passive => self.check_existence(declarations).await,
+            TopologyMode::Declare | TopologyMode::Plugin => self.declare(&declarations).await,
         }
     }
 
-    async fn declare(&self, items: &[Item]) -> Result<()> {
-        let channel = self.link.channel("declare").await?;
-        let answer = self.send(&channel, items, false).await;
-        farewell(channel).await;
-        answer.map_err(|refusal| refusal.error)
+    async fn declare(&self, declarations: &[Declaration]) -> Result<()> {
+        let channel = self.connection.channel("declare").await?;
+        let declared = self.send(&channel, declarations, false).await;
+        close(channel).await;
+        declared.map_err(|rejection| rejection.error)
     }
 
-    /// Looks for everything that has a name; bindings cannot be asked for.
-    async fn look_for(&self, mut items: Vec<Item>) -> Result<()> {
-        items.retain(|item| matches!(item, Item::Exchange(..) | Item::Queue(..)));
+    /// Checks that exchanges and queues exist; AMQP has no such check for bindings.
+    async fn check_existence(&self, mut declarations: Vec<Declaration>) -> Result<()> {
+        declarations.retain(|declaration| {
+            matches!(declaration, Declaration::Exchange(..) | Declaration::Queue(..))
+        });
         let mut missing = Vec::new();
         let mut from = 0;
-        while from < items.len() && missing.len() <= NAMED {
-            // What is missing ends the channel, with all that was asked after it.
-            let channel = self.link.channel("declare").await?;
-            let answer = self.send(&channel, &items[from..], true).await;
-            farewell(channel).await;
-            match answer {
+        while from < declarations.len() && missing.len() <= MAX_NAMED {
+            // A missing object closes the channel, so the requests after it need another one.
+            let channel = self.connection.channel("declare").await?;
+            let checked = self.send(&channel, &declarations[from..], true).await;
+            close(channel).await;
+            match checked {
                 Ok(()) => break,
-                Err(refusal) if refusal.code == Some(404) => {
-                    missing.push(items[from + refusal.place].to_string());
-                    from += refusal.place + 1;
+                Err(rejection) if rejection.code == Some(404) => {
+                    missing.push(declarations[from + rejection.index].to_string());
+                    from += rejection.index + 1;
                 }
-                Err(refusal) => return Err(refusal.error),
+                Err(rejection) => return Err(rejection.error),
             }
         }
         if missing.is_empty() {
             return Ok(());
         }
-        let more = missing.len() > NAMED;
-        missing.truncate(NAMED);
+        let more = missing.len() > MAX_NAMED;
+        missing.truncate(MAX_NAMED);
         let mut names = missing.join(", ");
         if more {
             names.push_str(" and more");
         }
-        Err(error::missing("declare", self.link.server(), &names))
+        Err(error::missing_objects("declare", self.connection.broker_info(), &names))
     }
 
-    /// Sends all items, then reads the answers, which come in the same order.
-    async fn send(&self, channel: &Channel, items: &[Item], passive: bool) -> Result<(), Refusal> {
-        let server = self.link.server();
-        let answers: Vec<_> = items.iter().map(|item| item.send(channel, passive)).collect();
-        for (place, answer) in answers.into_iter().enumerate() {
-            let Some(answer) = self.patiently(answer).await else {
-                let error = match self.link.blocked() {
-                    Some(why) => error::blocked("declare", server, &why),
-                    None => error::timed_out("declare", Effect::None, server),
+    /// Sends all requests, then awaits the replies, which come in the same order.
+    async fn send(
+        &self,
+        channel: &Channel,
+        declarations: &[Declaration],
+        passive: bool,
+    ) -> Result<(), Rejection> {
+        let broker = self.connection.broker_info();
+        let replies: Vec<_> =
+            declarations.iter().map(|declaration| declaration.send(channel, passive)).collect();
+        for (index, reply) in replies.into_iter().enumerate() {
+            let Some(reply) = self.reply_in_time(reply).await else {
+                let error = match self.connection.blocked() {
+                    Some(reason) => error::blocked("declare", broker, &reason),
+                    None => error::timed_out("declare", Effect::None, broker),
                 };
-                return Err(Refusal { place, code: None, error });
+                return Err(Rejection { index, code: None, error });
             };
-            if let Err(error) = answer {
+            if let Err(error) = reply {
                 let code = match error.kind() {
                     lapin::ErrorKind::ProtocolError(error) => Some(error.get_id()),
                     _ => None,
                 };
-                let right = items[place].lacking(&error.to_string());
-                let error = error::of_declaring(server, Some(right), &error);
-                return Err(Refusal { place, code, error });
+                let required = |object: &str| declarations[index].required_permission(object);
+                let error = error::from_declaration(broker, &required, &error);
+                return Err(Rejection { index, code, error });
             }
         }
         Ok(())
     }
 
-    /// What is answered, unless that takes too long, or the broker is known to answer nobody.
-    async fn patiently<T>(&self, mut answer: BoxFuture<'_, T>) -> Option<T> {
-        for _ in 0..PATIENCE {
-            let patience = self.link.server().response_timeout;
-            if let Ok(answer) = tokio::time::timeout(patience, &mut answer).await {
-                return Some(answer);
+    /// Waits for a reply. `None` if it takes too long, or after one timeout if the connection is blocked.
+    async fn reply_in_time<T>(&self, mut reply: BoxFuture<'_, T>) -> Option<T> {
+        for _ in 0..DECLARE_TIMEOUTS {
+            let timeout = self.connection.response_timeout();
+            if let Ok(reply) = tokio::time::timeout(timeout, &mut reply).await {
+                return Some(reply);
             }
-            if self.link.blocked().is_some() {
+            if self.connection.blocked().is_some() {
                 break;
             }
         }
         None
     }
 
-    fn everything(&self) -> Vec<Item> {
+    fn everything(&self) -> Vec<Declaration> {
         let names = &self.names;
-        let mut items = vec![
-            Item::Exchange(names.orphan(), ExchangeKind::Fanout, FieldTable::default()),
-            Item::Queue(names.orphan(), self.typed()),
-            Item::Bind(names.orphan(), names.orphan(), ShortString::default()),
-            Item::Exchange(names.dead(), ExchangeKind::Fanout, FieldTable::default()),
-            Item::Queue(names.dead(), self.typed()),
-            Item::Bind(names.dead(), names.dead(), ShortString::default()),
+        let mut declarations = vec![
+            Declaration::Exchange(names.orphan(), ExchangeKind::Fanout, FieldTable::default()),
+            Declaration::Queue(names.orphan(), self.queue_type()),
+            Declaration::QueueBinding(names.orphan(), names.orphan(), ShortString::default()),
+            Declaration::Exchange(names.dead(), ExchangeKind::Fanout, FieldTable::default()),
+            Declaration::Queue(names.dead(), self.queue_type()),
+            Declaration::QueueBinding(names.dead(), names.dead(), ShortString::default()),
             self.topic_exchange(names.due()),
-            Item::Queue(names.log(), self.log()),
-            Item::Exchange(names.log(), ExchangeKind::Fanout, FieldTable::default()),
-            Item::Bind(names.log(), names.log(), ShortString::default()),
+            Declaration::Queue(names.log(), self.log_arguments()),
+            Declaration::Exchange(names.log(), ExchangeKind::Fanout, FieldTable::default()),
+            Declaration::QueueBinding(names.log(), names.log(), ShortString::default()),
         ];
         if self.mode == TopologyMode::Plugin {
             let mut arguments = FieldTable::default();
             arguments.insert("x-delayed-type".into(), text("fanout"));
             let kind = ExchangeKind::Custom(DELAYED.to_owned());
-            items.push(Item::Exchange(names.delayed(), kind, arguments));
-            items.push(Item::Chain(names.delayed(), names.due(), ShortString::default()));
-            return items;
+            declarations.push(Declaration::Exchange(names.delayed(), kind, arguments));
+            declarations.push(Declaration::ExchangeBinding(
+                names.delayed(),
+                names.due(),
+                ShortString::default(),
+            ));
+            return declarations;
         }
-        // From the lowest up: no queue is there before the exchange that its messages go to.
+        // Lowest level first, so that the dead-letter exchange of each queue exists before the queue.
         for level in 0..LEVELS {
-            items.push(self.topic_exchange(names.level(level)));
-            items.push(Item::Chain(
+            declarations.push(self.topic_exchange(names.level(level)));
+            declarations.push(Declaration::ExchangeBinding(
                 names.level(level),
-                self.below(level),
-                ladder::binding(level, 0),
+                self.next_exchange(level),
+                ladder::binding_key(level, 0),
             ));
         }
-        for step in ladder::steps(self.queues) {
-            let queue = names.step(step.level, step.digit);
-            items.push(Item::Queue(queue.clone(), self.step(step)));
-            let key = ladder::binding(step.level, step.digit);
-            items.push(Item::Bind(names.level(step.level), queue, key));
+        for queue in ladder::queues(self.queues) {
+            let name = names.ladder_queue(queue.level, queue.digit);
+            declarations.push(Declaration::Queue(name.clone(), self.ladder_arguments(queue)));
+            let key = ladder::binding_key(queue.level, queue.digit);
+            declarations.push(Declaration::QueueBinding(names.level(queue.level), name, key));
         }
-        items
+        declarations
     }
 
-    fn ready_queue(&self, topic: &Topic) -> Vec<Item> {
-        let mut arguments = self.typed();
-        arguments.insert("x-dead-letter-exchange".into(), long(&self.names.dead()));
+    fn ready_queue(&self, topic: &Topic) -> Vec<Declaration> {
+        let mut arguments = self.queue_type();
+        arguments.insert("x-dead-letter-exchange".into(), name_value(&self.names.dead()));
         if self.queues == QueueKind::Quorum {
             arguments.insert("x-delivery-limit".into(), DELIVERY_LIMIT.into());
         }
         let queue = self.names.ready(topic);
         vec![
-            Item::Queue(queue.clone(), arguments),
-            Item::Bind(self.names.due(), queue, topic.binding()),
+            Declaration::Queue(queue.clone(), arguments),
+            Declaration::QueueBinding(self.names.due(), queue, topic.binding_key()),
         ]
     }
 
-    /// The exchange to which messages of this level go when they have lived their time.
-    fn below(&self, level: usize) -> ShortString {
+    /// The exchange to which queues of this level dead-letter their messages.
+    fn next_exchange(&self, level: usize) -> ShortString {
         match level {
             0 => self.names.due(),
             level => self.names.level(level - 1),
         }
     }
 
-    /// An exchange that loses nothing: what no binding knows goes to the orphans. Without that, a few
-    /// such messages would hold up all that wait in the queue behind them.
-    fn topic_exchange(&self, name: ShortString) -> Item {
+    /// A topic exchange with an alternate exchange for messages that match no binding. Without it, such
+    /// messages could not leave their queue and would block all messages behind them.
+    fn topic_exchange(&self, name: ShortString) -> Declaration {
         let mut arguments = FieldTable::default();
-        arguments.insert("alternate-exchange".into(), long(&self.names.orphan()));
-        Item::Exchange(name, ExchangeKind::Topic, arguments)
+        arguments.insert("alternate-exchange".into(), name_value(&self.names.orphan()));
+        Declaration::Exchange(name, ExchangeKind::Topic, arguments)
     }
 
-    /// The arguments of any queue that holds messages.
-    fn typed(&self) -> FieldTable {
+    /// Arguments that select the queue type.
+    fn queue_type(&self) -> FieldTable {
         let mut arguments = FieldTable::default();
         let kind = match self.queues {
             QueueKind::Quorum => "quorum",
@@ -279,21 +288,22 @@ impl Topology {
         arguments
     }
 
-    fn step(&self, step: Step) -> FieldTable {
-        let mut arguments = self.typed();
-        arguments.insert("x-message-ttl".into(), step.ttl_ms.into());
-        arguments.insert("x-dead-letter-exchange".into(), long(&self.below(step.level)));
+    fn ladder_arguments(&self, queue: LadderQueue) -> FieldTable {
+        let mut arguments = self.queue_type();
+        arguments.insert("x-message-ttl".into(), queue.ttl_ms.into());
+        arguments
+            .insert("x-dead-letter-exchange".into(), name_value(&self.next_exchange(queue.level)));
         if self.queues == QueueKind::Quorum {
-            // A message leaves its queue only once the next has it; the broker does that only for
-            // queues that refuse what they cannot take.
+            // A message leaves its queue only when the next queue has confirmed it. The broker requires
+            // the overflow behaviour `reject-publish` for that.
             arguments.insert("x-dead-letter-strategy".into(), text("at-least-once"));
             arguments.insert("x-overflow".into(), text("reject-publish"));
         }
         arguments
     }
 
-    fn log(&self) -> FieldTable {
-        let segment = (self.log_bytes / SEGMENTS).clamp(SMALLEST_SEGMENT, LARGEST_SEGMENT);
+    fn log_arguments(&self) -> FieldTable {
+        let segment = (self.log_bytes / LOG_SEGMENTS).clamp(MIN_SEGMENT_BYTES, MAX_SEGMENT_BYTES);
         let mut arguments = FieldTable::default();
         arguments.insert("x-queue-type".into(), text("stream"));
         arguments.insert("x-max-length-bytes".into(), self.log_bytes.into());
@@ -312,18 +322,18 @@ impl std::fmt::Debug for Topology {
     }
 }
 
-/// Why an item was not taken, and which.
-struct Refusal {
-    place: usize,
+/// A declaration that the broker rejected, or did not reply to.
+struct Rejection {
+    index: usize,
     code: Option<u16>,
     error: dq_core::Error,
 }
 
-/// Ends a channel that has done its work, or has been ended already.
-async fn farewell(channel: Channel) {
+/// Closes a channel if it is still open.
+async fn close(channel: Channel) {
     if channel.status().connected() {
-        let over = channel.close(200, "done".into());
-        tokio::time::timeout(std::time::Duration::from_millis(500), over).await.ok();
+        let closing = channel.close(200, "done".into());
+        tokio::time::timeout(std::time::Duration::from_millis(500), closing).await.ok();
     }
 }
 
@@ -331,6 +341,6 @@ fn text(value: &str) -> AMQPValue {
     AMQPValue::LongString(LongString::from(value))
 }
 
-fn long(name: &ShortString) -> AMQPValue {
+fn name_value(name: &ShortString) -> AMQPValue {
     text(name.as_str())
 }

@@ -1,4 +1,4 @@
-//! A broker that is out of memory.
+//! A broker with a memory alarm.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,48 +6,52 @@ use std::time::Duration;
 use dq_core::{ErrorKind, Scheduled};
 use dq_servers::RabbitMq;
 
-use crate::stand::{
-    after, aside, config_of, job, later, persist, queue, refused, serve, stats, until,
+use crate::fixture::{
+    after, assert_error, blocking, config_for, in_an_hour, job, queue, retry, start_runner, stats,
+    wait_until,
 };
 
 async fn watermark(server: &Arc<RabbitMq>, share: &'static str) {
     let server = Arc::clone(server);
-    aside(move || server.ctl(&["set_vm_memory_high_watermark", share])).await;
+    blocking(move || server.ctl(&["set_vm_memory_high_watermark", share])).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_broker_out_of_memory_takes_nothing_and_goes_on_when_it_has_some() {
+async fn calls_fail_during_a_memory_alarm_and_work_after_it() {
     let server = Arc::new(RabbitMq::start());
-    let mut config = config_of(&server);
+    let mut config = config_for(&server);
     config.response_timeout = Duration::from_secs(2);
-    let backend = persist(|| crate::stand::connect(&config)).await;
-    let mut serving = serve(&backend, "q").await;
+    let backend = retry(|| crate::fixture::connect(&config)).await;
+    let mut runner = start_runner(&backend, "q").await;
     let before: Vec<_> = (0..20).map(|n| after(2_000 + 100 * n, job("q"))).collect();
-    persist(|| backend.schedule(before.clone())).await;
+    retry(|| backend.schedule(before.clone())).await;
 
     watermark(&server, "0.0000001").await;
-    // The broker tells those who publish, and may take what they told it first.
-    let in_doubt = later(job("full"));
+    // The broker reports the alarm only to connections that publish, and may accept the first message.
+    let in_doubt = in_an_hour(job("full"));
     let full = async || {
         let answer = backend.schedule(vec![in_doubt.clone()]).await;
         answer.is_err_and(|error| error.kind() == ErrorKind::Full)
     };
-    until("the alarm is told", full).await;
-    let refused_job = later(job("full"));
-    let words = ["takes no more", "vm_memory_high_watermark"];
+    wait_until("the alarm is reported", full).await;
+    let refused_job = in_an_hour(job("full"));
+    let words = ["accepts no messages", "vm_memory_high_watermark"];
     let answer = tokio::time::timeout(
         Duration::from_secs(30),
-        backend.schedule(vec![refused_job.clone(), later(job("full"))]),
+        backend.schedule(vec![refused_job.clone(), in_an_hour(job("full"))]),
     );
-    let error = refused(answer.await.expect("in time"), ErrorKind::Full, &words);
+    let error = assert_error(answer.await.expect("in time"), ErrorKind::Full, &words);
     assert!(error.is_retryable());
-    refused(backend.stats(&[queue("q")]).await, ErrorKind::Full, &words);
+    assert_error(backend.stats(&[queue("q")]).await, ErrorKind::Full, &words);
 
     watermark(&server, "0.9").await;
-    let again = persist(|| backend.schedule(vec![refused_job.clone()])).await;
-    assert!(matches!(again[..], [Scheduled::Created(_)]), "nothing of it was stored: {again:?}");
-    let again = persist(|| backend.schedule(vec![in_doubt.clone()])).await;
+    let again = retry(|| backend.schedule(vec![refused_job.clone()])).await;
+    assert!(
+        matches!(again[..], [Scheduled::Created(_)]),
+        "the refused job was not stored: {again:?}"
+    );
+    let again = retry(|| backend.schedule(vec![in_doubt.clone()])).await;
     assert_eq!(again[0].id(), in_doubt.id);
     assert_eq!(stats(&*backend, "full").await.scheduled, 2);
-    serving.each_once(&before).await;
+    runner.expect_each_once(&before).await;
 }

@@ -1,4 +1,4 @@
-//! Three nodes, of which one is killed, cut off, or restarted.
+//! A cluster of three nodes, of which one is killed, partitioned, or restarted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,9 +7,9 @@ use dq_core::{Backend, NewJob};
 use dq_rabbit::RabbitConfig;
 use dq_servers::RabbitCluster;
 
-use crate::stand::{PATIENCE, Serving, after, aside, job, open, persist, serve, stats};
+use crate::fixture::{TIMEOUT, TestRunner, after, blocking, job, open, retry, start_runner, stats};
 
-fn config_of(cluster: &RabbitCluster, first: usize) -> RabbitConfig {
+fn config_for(cluster: &RabbitCluster, first: usize) -> RabbitConfig {
     let nodes = cluster.nodes();
     let mut hosts: Vec<_> = nodes.iter().map(|node| node.address()).collect();
     hosts.rotate_left(first);
@@ -18,66 +18,71 @@ fn config_of(cluster: &RabbitCluster, first: usize) -> RabbitConfig {
     config
 }
 
-async fn some(backend: &Arc<dyn Backend>, from: u64, over: u64) -> Vec<NewJob> {
+async fn schedule_jobs(backend: &Arc<dyn Backend>, from: u64, over: u64) -> Vec<NewJob> {
     let jobs: Vec<_> = (0..200).map(|n| after(from + over * n / 200, job("q"))).collect();
     for jobs in jobs.chunks(50) {
-        persist(|| backend.schedule(jobs.to_vec())).await;
+        retry(|| backend.schedule(jobs.to_vec())).await;
     }
     jobs
 }
 
-async fn all_run(serving: &mut Serving, jobs: &[NewJob], backend: &Arc<dyn Backend>, done: u64) {
+async fn expect_all_done(
+    runner: &mut TestRunner,
+    jobs: &[NewJob],
+    backend: &Arc<dyn Backend>,
+    done: u64,
+) {
     let counts = tokio::select! {
-        counts = serving.all_of(jobs) => counts,
-        () = tokio::time::sleep(PATIENCE * 3) => {
+        counts = runner.wait_for_all(jobs) => counts,
+        () = tokio::time::sleep(TIMEOUT * 3) => {
             panic!("not all run: {:?}", backend.stats(&[]).await)
         }
     };
-    // A chunk whose answer was lost may be over by the time it is repeated, and then counts as new.
+    // If the reply to a chunk is lost, its jobs may be done before the call is repeated, and count as new.
     let again = counts.values().filter(|count| **count > 1).count();
-    assert!(again < 120, "{again} ran again");
-    crate::stand::until("all are done", async || {
-        let counts = &persist(|| backend.stats(&[])).await[0];
+    assert!(again < 120, "{again} jobs ran again");
+    crate::fixture::wait_until("all are done", async || {
+        let counts = &retry(|| backend.stats(&[])).await[0];
         counts.totals.unwrap().done >= done && counts.live() == 0
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_less_loses_no_job() {
-    let cluster = Arc::new(aside(|| RabbitCluster::start(3)).await);
-    // The runner is at home on the node that suffers most, the producer on another.
-    let backend = open(&config_of(&cluster, 1)).await;
-    let producer = open(&config_of(&cluster, 0)).await;
-    let mut serving = serve(&backend, "q").await;
+async fn losing_one_node_loses_no_job() {
+    let cluster = Arc::new(blocking(|| RabbitCluster::start(3)).await);
+    // The runner is connected to the node that fails, the producer to another.
+    let backend = open(&config_for(&cluster, 1)).await;
+    let producer = open(&config_for(&cluster, 0)).await;
+    let mut runner = start_runner(&backend, "q").await;
 
     // Killed, with the runner's connections and perhaps the leader of the log.
-    let mut jobs = some(&producer, 3_000, 3_000).await;
+    let mut jobs = schedule_jobs(&producer, 3_000, 3_000).await;
     let killed = Arc::clone(&cluster);
-    aside(move || killed.nodes()[1].kill()).await;
-    jobs.extend(some(&producer, 2_000, 2_000).await);
-    all_run(&mut serving, &jobs, &producer, 400).await;
+    blocking(move || killed.nodes()[1].kill()).await;
+    jobs.extend(schedule_jobs(&producer, 2_000, 2_000).await);
+    expect_all_done(&mut runner, &jobs, &producer, 400).await;
     let restarted = Arc::clone(&cluster);
-    aside(move || {
+    blocking(move || {
         restarted.nodes()[1].restart();
         restarted.until_well();
     })
     .await;
 
-    // Cut off, with the clients that it has.
-    let mut jobs = some(&producer, 3_000, 3_000).await;
-    let parted = Arc::clone(&cluster);
-    aside(move || parted.partition(2)).await;
-    jobs.extend(some(&producer, 2_000, 2_000).await);
-    all_run(&mut serving, &jobs, &producer, 800).await;
+    // A network partition, with the clients of the node.
+    let mut jobs = schedule_jobs(&producer, 3_000, 3_000).await;
+    let partitioned = Arc::clone(&cluster);
+    blocking(move || partitioned.partition(2)).await;
+    jobs.extend(schedule_jobs(&producer, 2_000, 2_000).await);
+    expect_all_done(&mut runner, &jobs, &producer, 800).await;
     let healed = Arc::clone(&cluster);
-    aside(move || healed.heal()).await;
+    blocking(move || healed.heal()).await;
 
-    // One after the other.
-    let jobs = some(&producer, 3_000, 10_000).await;
+    // A rolling restart.
+    let jobs = schedule_jobs(&producer, 3_000, 10_000).await;
     let rolled = Arc::clone(&cluster);
-    aside(move || rolled.rolling_restart()).await;
-    all_run(&mut serving, &jobs, &producer, 1_000).await;
-    let counts = stats(&*open(&config_of(&cluster, 2)).await, "q").await;
+    blocking(move || rolled.rolling_restart()).await;
+    expect_all_done(&mut runner, &jobs, &producer, 1_000).await;
+    let counts = stats(&*open(&config_for(&cluster, 2)).await, "q").await;
     assert_eq!((counts.scheduled, counts.ready, counts.running, counts.dead), (0, 0, 0, 0));
 }

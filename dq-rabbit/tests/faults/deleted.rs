@@ -1,4 +1,4 @@
-//! Queues and exchanges that somebody deletes while they are in use.
+//! Queues and exchanges that are deleted while they are in use.
 
 use std::sync::Arc;
 
@@ -10,161 +10,161 @@ use lapin::options::{
 };
 use lapin::types::FieldTable;
 
-use crate::stand::{
-    after, by_id, claim, config, job, later, open, persist, publish, queue, serve, stats, stranger,
-    until,
+use crate::fixture::{
+    after, amqp_client, by_id, claim, config, in_an_hour, job, open, publish, queue, retry,
+    start_runner, stats, wait_until,
 };
 
 async fn delete_queues(config: &RabbitConfig, names: &[&str]) {
-    let (_connection, channel) = stranger(config.url.expose()).await;
+    let (_connection, channel) = amqp_client(config.url.expose()).await;
     for name in names {
         channel.queue_delete((*name).into(), QueueDeleteOptions::default()).await.unwrap();
     }
 }
 
 async fn delete_exchange(config: &RabbitConfig, name: &str) {
-    let (_connection, channel) = stranger(config.url.expose()).await;
+    let (_connection, channel) = amqp_client(config.url.expose()).await;
     channel.exchange_delete(name.into(), ExchangeDeleteOptions::default()).await.unwrap();
 }
 
-async fn is_there(config: &RabbitConfig, queue: &str) -> bool {
-    let (_connection, channel) = stranger(config.url.expose()).await;
+async fn exists(config: &RabbitConfig, queue: &str) -> bool {
+    let (_connection, channel) = amqp_client(config.url.expose()).await;
     let options = QueueDeclareOptions::durable().passive();
     channel.queue_declare(queue.into(), options, FieldTable::default()).await.is_ok()
 }
 
-async fn some(backend: &Arc<dyn Backend>, millis: u64) -> Vec<NewJob> {
+async fn schedule_jobs(backend: &Arc<dyn Backend>, millis: u64) -> Vec<NewJob> {
     let jobs: Vec<_> = (0..30).map(|n| after(millis + 20 * n, job("q"))).collect();
-    persist(|| backend.schedule(jobs.clone())).await;
+    retry(|| backend.schedule(jobs.clone())).await;
     jobs
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_queue_that_is_deleted_takes_no_job_with_it() {
+async fn deleting_queues_loses_no_job() {
     let config = config("queues");
     let backend = open(&config).await;
-    let mut serving = serve(&backend, "q").await;
-    let mut jobs = some(&backend, 3_000).await;
-    // The ready queue and those of the dead and of the orphans, and all of the seconds that the jobs
-    // wait in.
+    let mut runner = start_runner(&backend, "q").await;
+    let mut jobs = schedule_jobs(&backend, 3_000).await;
+    // The ready, dead-letter and orphan queues, and the ladder queues in which the jobs wait.
     let names = ["q.q", "dead", "orphan", "l0.1", "l0.2", "l0.3"];
     let names = names.map(|name| format!("dq.v1.{name}"));
     delete_queues(&config, &names.each_ref().map(String::as_str)).await;
-    jobs.extend(some(&backend, 2_000).await);
-    serving.each_once(&jobs).await;
-    // The runner has declared again what it lives by, and all else that was missing.
+    jobs.extend(schedule_jobs(&backend, 2_000).await);
+    runner.expect_each_once(&jobs).await;
+    // The runner has declared all of them again.
     for name in &names {
-        until(name, async || is_there(&config, name).await).await;
+        wait_until(name, async || exists(&config, name).await).await;
     }
-    // Those that only the runner misses.
+    // Queues that only the consumer uses.
     delete_queues(&config, &["dq.v1.q.q", "dq.v1.dead"]).await;
     for name in ["dq.v1.q.q", "dq.v1.dead"] {
-        until(name, async || is_there(&config, name).await).await;
+        wait_until(name, async || exists(&config, name).await).await;
     }
-    let jobs = some(&backend, 1_500).await;
-    serving.each_once(&jobs).await;
+    let jobs = schedule_jobs(&backend, 1_500).await;
+    runner.expect_each_once(&jobs).await;
     assert_eq!(stats(&*backend, "q").await.totals.unwrap().created, 90);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_exchange_that_is_deleted_is_declared_again() {
+async fn deleted_exchanges_are_declared_again() {
     let config = config("exchanges");
     let backend = open(&config).await;
-    let mut serving = serve(&backend, "q").await;
+    let mut runner = start_runner(&backend, "q").await;
     for exchange in ["dq.v1.log", "dq.v1.l0", "dq.v1.due", "dq.v1.l1"] {
-        let mut jobs = some(&backend, 2_500).await;
+        let mut jobs = schedule_jobs(&backend, 2_500).await;
         delete_exchange(&config, exchange).await;
-        jobs.extend(some(&backend, 1_500).await);
-        serving.each_once(&jobs).await;
+        jobs.extend(schedule_jobs(&backend, 1_500).await);
+        runner.expect_each_once(&jobs).await;
     }
-    until("all are done", async || stats(&*backend, "q").await.totals.unwrap().done == 240).await;
+    wait_until("all are done", async || stats(&*backend, "q").await.totals.unwrap().done == 240)
+        .await;
 }
 
-/// What is deleted with the log: all that is not on its way in the ladder. So jobs that are due within
-/// a second, those that run or are dead, the totals, and every cancellation. The others come back one by
-/// one, when their messages do.
+/// Deleting the log loses everything but the jobs with messages in the ladder: jobs that are due within a
+/// second, running and dead jobs, the totals, and cancellations. The other jobs are restored when their messages
+/// arrive.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn jobs_on_their_way_come_back_into_a_new_log() {
+async fn jobs_with_messages_are_restored_after_the_log_is_deleted() {
     let config = config("log");
     let backend = open(&config).await;
     let other = open(&config).await;
-    // The numbers of the new log shall lie behind those that were read of the old one.
+    // Offsets of the new log must be smaller than those already read from the old one.
     for _ in 0..50 {
-        backend.schedule(vec![later(job("other"))]).await.unwrap();
+        backend.schedule(vec![in_an_hour(job("other"))]).await.unwrap();
     }
-    let mut serving = serve(&backend, "q").await;
-    let mut due_soon = some(&backend, 12_000).await;
-    let far = later(job("q"));
+    let mut runner = start_runner(&backend, "q").await;
+    let mut due_soon = schedule_jobs(&backend, 12_000).await;
+    let far = in_an_hour(job("q"));
     backend.schedule(vec![far.clone()]).await.unwrap();
     let gone = job("unserved");
     backend.schedule(vec![gone.clone()]).await.unwrap();
 
     for round in 0..2 {
         delete_queues(&config, &["dq.v1.log"]).await;
-        // Both find out, though neither has anything to say.
+        // Both processes notice, although neither makes a change.
         let lost = async |backend: &Arc<dyn Backend>| {
             backend.stats(&[]).await.is_ok_and(|all| {
                 let far = |counts: &dq_core::QueueStats| counts.scheduled > 30 + 1;
                 !all.iter().any(far)
             })
         };
-        until("it is known to one", async || lost(&backend).await).await;
-        until("it is known to the other", async || lost(&other).await).await;
+        wait_until("one process has noticed", async || lost(&backend).await).await;
+        wait_until("the other process has noticed", async || lost(&other).await).await;
         assert_eq!(stats(&*other, "unserved").await.ready, 0);
-        // New jobs are as safe as ever, and known to both.
-        let new = later(job("new"));
-        let answer = persist(|| backend.schedule(vec![new.clone()])).await;
+        // New jobs are stored, and visible to both processes.
+        let new = in_an_hour(job("new"));
+        let answer = retry(|| backend.schedule(vec![new.clone()])).await;
         assert!(matches!(answer[..], [Scheduled::Created(_)]));
         assert_eq!(stats(&*other, "new").await.scheduled, 1, "in round {round}");
-        due_soon.extend(some(&backend, 12_000).await);
+        due_soon.extend(schedule_jobs(&backend, 12_000).await);
     }
-    serving.each_once(&due_soon).await;
-    let known = later(far.clone());
-    assert_eq!(persist(|| backend.schedule(vec![known.clone()])).await[0].id(), far.id);
+    runner.expect_each_once(&due_soon).await;
+    let known = in_an_hour(far.clone());
+    assert_eq!(retry(|| backend.schedule(vec![known.clone()])).await[0].id(), far.id);
 
-    // A message that comes late does not bring a job back that this log has seen to its end.
+    // A late message does not restore a job that has ended in this log.
     let top = after(30 * 360 * 86_400_000, job("late"));
-    persist(|| backend.schedule(vec![top.clone()])).await;
-    let (_connection, channel) = stranger(config.url.expose()).await;
+    retry(|| backend.schedule(vec![top.clone()])).await;
+    let (_connection, channel) = amqp_client(config.url.expose()).await;
     let get = channel.basic_get("dq.v1.l5.9".into(), BasicGetOptions { no_ack: true });
-    let late = get.await.unwrap().expect("it waits at the top").delivery;
+    let late = get.await.unwrap().expect("the message is in the highest queue").delivery;
     assert_eq!(backend.cancel(&[by_id(&top)]).await.unwrap(), [Cancelled::Cancelled]);
     let _wakeups = other.listen(&[queue("late")]).await.unwrap();
     let key = late.routing_key.as_str();
     publish(&channel, "dq.v1.due", key, &late.data, late.properties.clone()).await;
-    // This one is behind it in the queue.
+    // A marker behind it in the queue.
     publish(&channel, "dq.v1.due", key, b"mark", BasicProperties::default()).await;
-    until("it has arrived", async || stats(&*other, "late").await.dead == 1).await;
+    wait_until("the marker has arrived", async || stats(&*other, "late").await.dead == 1).await;
     assert_eq!(stats(&*other, "late").await.scheduled, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_not_ours_in_the_log_is_passed_over_and_what_is_newer_is_not_guessed_at() {
+async fn foreign_messages_in_the_log_are_skipped_and_newer_versions_stop_the_backend() {
     let config = config("garbage");
     let backend = open(&config).await;
-    let new = later(job("q"));
+    let new = in_an_hour(job("q"));
     backend.schedule(vec![new]).await.unwrap();
-    let (_connection, channel) = stranger(config.url.expose()).await;
+    let (_connection, channel) = amqp_client(config.url.expose()).await;
     for garbage in [&b"garbage"[..], b"", b"d", b"\x01"] {
         publish(&channel, "dq.v1.log", "", garbage, BasicProperties::default()).await;
     }
-    backend.schedule(vec![later(job("q"))]).await.unwrap();
+    backend.schedule(vec![in_an_hour(job("q"))]).await.unwrap();
     assert_eq!(stats(&*backend, "q").await.scheduled, 2);
-    assert_eq!(stats(&*open(&config).await, "q").await.scheduled, 2, "a newcomer, too");
+    assert_eq!(stats(&*open(&config).await, "q").await.scheduled, 2, "for a new process too");
 
     publish(&channel, "dq.v1.log", "", b"dq\x63", BasicProperties::default()).await;
-    let garbage = async || {
+    let incompatible = async || {
         let answer = backend.schedule(vec![job("q")]).await;
         let Err(error) = answer else { return false };
-        crate::stand::told(&error, &["log", "version"]);
+        crate::fixture::assert_helpful(&error, &["log", "version"]);
         assert_eq!(error.kind(), dq_core::ErrorKind::Incompatible, "{error}");
         true
     };
-    until("it is told", garbage).await;
+    wait_until("the error is reported", incompatible).await;
     let words = ["log", "version"];
     let kind = dq_core::ErrorKind::Incompatible;
-    crate::stand::refused(claim(&*backend, "q", 1).await, kind, &words);
-    crate::stand::refused(backend.stats(&[]).await, kind, &words);
-    crate::stand::refused(crate::stand::connect(&config).await, kind, &words);
+    crate::fixture::assert_error(claim(&*backend, "q", 1).await, kind, &words);
+    crate::fixture::assert_error(backend.stats(&[]).await, kind, &words);
+    crate::fixture::assert_error(crate::fixture::connect(&config).await, kind, &words);
     backend.close().await.unwrap();
 }

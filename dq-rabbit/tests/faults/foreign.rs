@@ -1,12 +1,13 @@
-//! What others have put where only jobs should be.
+//! Foreign messages in the queues of the backend.
 
 use dq_core::{BrowseParams, DeadKind, Due, JobState, JobView, Operation};
 use lapin::BasicProperties;
 use lapin::options::{BasicGetOptions, BasicRejectOptions};
 use lapin::types::{AMQPValue, FieldTable};
 
-use crate::stand::{
-    after, claim, config, done, job, open, publish, queue, serve, stats, stranger, until,
+use crate::fixture::{
+    after, amqp_client, claim, config, done_settlements, job, open, publish, queue, start_runner,
+    stats, wait_until,
 };
 
 async fn dead(backend: &dyn dq_core::Backend, name: &str) -> Vec<JobView> {
@@ -16,48 +17,49 @@ async fn dead(backend: &dyn dq_core::Backend, name: &str) -> Vec<JobView> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_message_that_is_not_a_job_is_among_the_dead_as_it_is() {
+async fn a_foreign_message_becomes_a_dead_job_with_its_bytes() {
     let config = config("foreign");
     let backend = open(&config).await;
-    let _serving = serve(&backend, "some.queue").await;
-    let (_connection, channel) = stranger(config.url.expose()).await;
+    let _runner = start_runner(&backend, "some.queue").await;
+    let (_connection, channel) = amqp_client(config.url.expose()).await;
     let mut table = FieldTable::default();
     table.insert("shop".into(), AMQPValue::LongString("east".into()));
     table.insert("number".into(), AMQPValue::LongLongInt(7));
     let properties =
         BasicProperties::default().with_content_type("text/plain".into()).with_headers(table);
-    until("the ready queue is there", async || {
-        let (_connection, channel) = stranger(config.url.expose()).await;
+    wait_until("the ready queue exists", async || {
+        let (_connection, channel) = amqp_client(config.url.expose()).await;
         let get = channel.basic_get("dq.v1.q.some%dqueue".into(), BasicGetOptions::default());
         get.await.is_ok()
     })
     .await;
     let body = b"\xff not a job \0";
     publish(&channel, "", "dq.v1.q.some%dqueue", body, properties).await;
-    // Looks like one, and is none.
+    // The type of a job message without a version.
     let almost = BasicProperties::default().with_type("dq.carrier".into());
     publish(&channel, "", "dq.v1.q.some%dqueue", b"almost", almost).await;
-    until("both are there", async || stats(&*backend, "some.queue").await.dead == 2).await;
+    wait_until("both are dead jobs", async || stats(&*backend, "some.queue").await.dead == 2).await;
     let views = dead(&*backend, "some.queue").await;
-    let view = views.iter().find(|view| view.job.payload == body[..]).expect("bytes as they were");
+    let view =
+        views.iter().find(|view| view.job.payload == body[..]).expect("the body is unchanged");
     let (reason, _) = view.dead.as_ref().unwrap();
     assert_eq!(reason.kind, DeadKind::Quarantined);
     assert!(reason.message.contains("not a job"), "{reason:?}");
     assert_eq!(view.job.headers.get("shop"), Some("east"));
     assert_eq!(view.job.headers.get("content-type"), Some("text/plain"));
-    // They keep no job of ours back.
-    let ours = after(1_200, job("q"));
-    backend.schedule(vec![ours.clone()]).await.unwrap();
-    serve(&backend, "q").await.each_once(&[ours]).await;
+    // They do not delay jobs.
+    let new = after(1_200, job("q"));
+    backend.schedule(vec![new.clone()]).await.unwrap();
+    start_runner(&backend, "q").await.expect_each_once(&[new]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn dead_letters_of_others_can_be_seen_and_sent_again() {
+async fn foreign_dead_letters_can_be_inspected_and_replayed() {
     let config = config("letters");
     let backend = open(&config).await;
-    // Makes the ready queue.
+    // Declares the ready queue.
     backend.schedule(vec![after(2_000_000, job("mail"))]).await.unwrap();
-    let (_connection, channel) = stranger(config.url.expose()).await;
+    let (_connection, channel) = amqp_client(config.url.expose()).await;
     publish(&channel, "", "dq.v1.q.mail", b"rejected", BasicProperties::default()).await;
     let get = channel.basic_get("dq.v1.q.mail".into(), BasicGetOptions::default());
     let message = get.await.unwrap().expect("a message").delivery;
@@ -65,34 +67,37 @@ async fn dead_letters_of_others_can_be_seen_and_sent_again() {
         .basic_reject(message.delivery_tag, BasicRejectOptions { requeue: false })
         .await
         .unwrap();
-    // And one that somebody sent there himself.
+    // A message published to the dead-letter exchange directly.
     publish(&channel, "dq.v1.dead", "", b"sent", BasicProperties::default()).await;
     let _wakeups = backend.listen(&[queue("other")]).await.unwrap();
-    until("it is among the dead", async || stats(&*backend, "mail").await.dead == 1).await;
+    wait_until("the message is a dead job", async || stats(&*backend, "mail").await.dead == 1)
+        .await;
     let view = dead(&*backend, "mail").await.remove(0);
     assert_eq!(view.job.payload, &b"rejected"[..]);
     let (reason, _) = view.dead.unwrap();
     assert!(reason.message.contains("dq.v1.q.mail: rejected"), "{reason:?}");
-    until("so is the other", async || stats(&*backend, "dead-letters").await.dead == 1).await;
+    wait_until("the other message is a dead job", async || {
+        stats(&*backend, "dead-letters").await.dead == 1
+    })
+    .await;
 
     let mail = queue("mail");
     let replay = Operation::Replay { queue: &mail, jobs: Some(&[view.job.id]), due: Due::NOW };
     assert_eq!(backend.operate(replay).await.unwrap().affected, 1);
     let claimed = claim(&*backend, "mail", 1).await.unwrap();
     assert_eq!(claimed.jobs[0].job.payload, &b"rejected"[..]);
-    backend.settle(&done(&claimed)).await.unwrap();
+    backend.settle(&done_settlements(&claimed)).await.unwrap();
     assert_eq!(stats(&*backend, "mail").await.dead, 0);
 }
 
-/// One of ours that a ready queue gave up on is a job still.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_job_that_was_rejected_by_others_runs_all_the_same() {
+async fn a_job_whose_message_a_foreign_consumer_rejects_still_runs() {
     let config = config("rejected");
     let backend = open(&config).await;
     let new = after(1_200, job("q"));
     backend.schedule(vec![new.clone()]).await.unwrap();
-    let (_connection, channel) = stranger(config.url.expose()).await;
-    until("it is taken by another", async || {
+    let (_connection, channel) = amqp_client(config.url.expose()).await;
+    wait_until("a foreign consumer rejects the message", async || {
         let get = channel.basic_get("dq.v1.q.q".into(), BasicGetOptions::default()).await;
         let Some(message) = get.unwrap() else { return false };
         let reject = BasicRejectOptions { requeue: false };
@@ -100,6 +105,6 @@ async fn a_job_that_was_rejected_by_others_runs_all_the_same() {
         true
     })
     .await;
-    serve(&backend, "q").await.each_once(&[new]).await;
+    start_runner(&backend, "q").await.expect_each_once(&[new]).await;
     assert_eq!(stats(&*backend, "q").await.dead, 0);
 }

@@ -1,17 +1,16 @@
-//! The backend on real brokers that fail, refuse, lie, die and come back.
+//! Tests of the backend on real brokers that fail, refuse, restart and disconnect.
 
-mod absent;
+mod ack_timeout;
 mod alarm;
 mod clocks;
 mod cluster;
+mod connect;
+mod connection_loss;
 mod crash;
-mod cut;
 mod deleted;
-mod far;
+mod fixture;
 mod foreign;
-mod proxy;
-mod shortened;
-mod slow;
-mod stand;
-mod storm;
-mod two;
+mod republish;
+mod restart_under_load;
+mod truncated;
+mod two_processes;

@@ -1,5 +1,5 @@
+mod connection;
+mod errors;
+mod fixture;
 mod ladder;
-mod link;
-mod refused;
-mod rig;
 mod topology;

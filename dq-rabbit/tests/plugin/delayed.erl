@@ -1,6 +1,6 @@
-%% A stand-in for the plugin `rabbitmq_delayed_message_exchange`, which no package of Debian has: an
-%% exchange that tells of every message with a delay that no queue has taken it, and hands it to its
-%% bindings later. It keeps nothing over a restart.
+%% A stand-in for the plugin `rabbitmq_delayed_message_exchange`, which Debian does not package: an exchange
+%% that reports messages with a delay as unroutable, and routes them to its bindings later. Delayed messages
+%% do not survive a restart.
 
 -module(delayed).
 -behaviour(rabbit_exchange_type).
@@ -16,10 +16,10 @@ register() ->
     persistent_term:put(?RELEASED, counters:new(1, [])),
     rabbit_registry:register(exchange, <<"x-delayed-message">>, ?MODULE).
 
-%% How many messages have waited their time.
+%% Number of messages whose delay has ended.
 released() -> counters:get(persistent_term:get(?RELEASED), 1).
 
-%% Brokers before 3.13.
+%% For brokers before 3.13.
 route(Exchange, Delivery) ->
     Content = rabbit_binary_parser:ensure_content_decoded(element(4, element(5, Delivery))),
     Headers = element(4, element(3, Content)),
@@ -29,7 +29,7 @@ route(Exchange, Delivery) ->
     end,
     later(Exchange, Headers =/= undefined andalso rabbit_misc:table_lookup(Headers, <<"x-delay">>), Deliver).
 
-%% And since.
+%% For brokers from 3.13 on.
 route(Exchange, Message, _Options) ->
     Deliver = fun() -> rabbit_queue_type:publish_at_most_once(Exchange, Message) end,
     later(Exchange, mc:x_header(<<"x-delay">>, Message), Deliver).
@@ -39,7 +39,7 @@ later(Exchange, Delay, Deliver) ->
         {undefined, {long, Milliseconds}} ->
             spawn(fun() ->
                 timer:sleep(Milliseconds),
-                %% The way leads here once more.
+                %% Delivery calls route again, which must not delay a second time.
                 put(?MODULE, waited),
                 Deliver(),
                 counters:add(persistent_term:get(?RELEASED), 1, 1)

@@ -186,13 +186,13 @@ async fn forged_token_is_rejected(store: TrialStore) -> TrialResult {
     store.create(store.job(&queue, Due::NOW)).await?;
     let leased = store.lease_one(&queue).await?;
     let lease = leased.lease();
-    let nobody = store.job(&queue, Due::NOW).id;
+    let other_job = store.job(&queue, Due::NOW).id;
     for forged in [
         Lease { token: FencingToken(lease.token.0 + 1), ..lease.clone() },
         Lease { token: FencingToken(lease.token.0.wrapping_sub(1)), ..lease.clone() },
         Lease { token: FencingToken(0), ..lease.clone() },
         Lease { token: FencingToken(u64::MAX), ..lease.clone() },
-        Lease { job: nobody, ..lease.clone() },
+        Lease { job: other_job, ..lease.clone() },
     ] {
         let settled = store.settle(forged.clone(), Verdict::Done).await?;
         ensure_eq!(settled, Settled::Stale, "a forged token cannot settle");

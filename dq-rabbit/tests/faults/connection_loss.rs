@@ -1,4 +1,4 @@
-//! Connections that break at any moment.
+//! Connections that break at any byte.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,15 +7,16 @@ use std::time::{Duration, Instant};
 use dq_core::{Backend, Cancelled, ErrorKind, NewJob, Scheduled};
 use dq_servers::shared_rabbitmq;
 
-use crate::proxy::Proxy;
-use crate::stand::{
-    PATIENCE, aside, by_id, claim_for, config, done, job, later, open, persist, stats, told, until,
+use crate::fixture::{
+    TIMEOUT, assert_helpful, blocking, by_id, claim_for, config, done_settlements, in_an_hour, job,
+    open, retry, stats, wait_until,
 };
+use dq_testkit::faults::TcpProxy;
 
-/// A handle by way of a wire that can be cut.
-async fn by_proxy(vhost: &str) -> (Proxy, Arc<dyn Backend>) {
+/// A backend that connects through a proxy.
+async fn open_by_proxy(vhost: &str) -> (TcpProxy, Arc<dyn Backend>) {
     let mut config = config(vhost);
-    let proxy = Proxy::to(shared_rabbitmq().address()).await;
+    let proxy = TcpProxy::to(shared_rabbitmq().address()).await;
     config.url = dq_core::config::Secret::new(proxy.url(config.url.expose()));
     config.response_timeout = Duration::from_secs(4);
     let backend = open(&config).await;
@@ -23,22 +24,22 @@ async fn by_proxy(vhost: &str) -> (Proxy, Arc<dyn Backend>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_window_of_confirms_that_is_cut_anywhere_is_stored_once() {
-    let (proxy, backend) = by_proxy("window").await;
+async fn jobs_are_stored_once_if_the_connection_breaks_while_scheduling() {
+    let (proxy, backend) = open_by_proxy("window").await;
     let mut jobs = 0;
     for bytes in [0, 1, 500, 20_000, 150_000] {
-        for cut in [Proxy::cut_request_after, Proxy::cut_answer_after] {
-            let new: Vec<NewJob> = (0..400).map(|_| later(job("q"))).collect();
+        for cut in [TcpProxy::cut_request_after, TcpProxy::cut_reply_after] {
+            let new: Vec<NewJob> = (0..400).map(|_| in_an_hour(job("q"))).collect();
             cut(&proxy, bytes);
             if let Err(error) = backend.schedule(new.clone()).await {
-                told(&error, &[]);
+                assert_helpful(&error, &[]);
                 let kinds = [ErrorKind::OutcomeUnknown, ErrorKind::Unavailable];
                 assert!(kinds.contains(&error.kind()), "{error}");
             }
-            let again = persist(|| backend.schedule(new.clone())).await;
+            let again = retry(|| backend.schedule(new.clone())).await;
             assert!(new.iter().zip(&again).all(|(new, answer)| new.id == answer.id()));
             jobs += new.len() as u64;
-            let counts = persist(|| backend.stats(&[])).await;
+            let counts = retry(|| backend.stats(&[])).await;
             assert_eq!(counts[0].scheduled, jobs, "cut after {bytes} bytes");
         }
     }
@@ -46,13 +47,13 @@ async fn a_window_of_confirms_that_is_cut_anywhere_is_stored_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_answer_that_is_cut_is_told_truly_when_the_call_is_repeated() {
-    let (proxy, backend) = by_proxy("answers").await;
+async fn repeating_a_call_after_a_lost_reply_is_safe() {
+    let (proxy, backend) = open_by_proxy("answers").await;
     for bytes in [0, 1, 30, 100] {
-        let new = later(job("q"));
-        proxy.cut_answer_after(bytes);
+        let new = in_an_hour(job("q"));
+        proxy.cut_reply_after(bytes);
         let first = backend.schedule(vec![new.clone()]).await;
-        let again = persist(|| backend.schedule(vec![new.clone()])).await;
+        let again = retry(|| backend.schedule(vec![new.clone()])).await;
         match (&first, &again[..]) {
             (Ok(first), [Scheduled::Kept(_)]) => assert!(first[0].is_stored()),
             (Err(error), [answer]) => {
@@ -62,11 +63,11 @@ async fn an_answer_that_is_cut_is_told_truly_when_the_call_is_repeated() {
             other => panic!("{other:?}"),
         }
         let target = [by_id(&new)];
-        proxy.cut_answer_after(bytes);
+        proxy.cut_reply_after(bytes);
         let first = backend.cancel(&target).await;
-        let again = persist(|| backend.cancel(&target)).await;
+        let again = retry(|| backend.cancel(&target)).await;
         match first {
-            // What was answered holds.
+            // A successful reply is final.
             Ok(first) => {
                 assert_eq!((first, again), (vec![Cancelled::Cancelled], vec![Cancelled::NotFound]))
             }
@@ -79,7 +80,7 @@ async fn an_answer_that_is_cut_is_told_truly_when_the_call_is_repeated() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn connections_that_are_closed_at_any_moment_lose_nothing() {
+async fn closed_connections_lose_no_job() {
     let backend = open(&config("closed")).await;
     let stop = Arc::new(AtomicBool::new(false));
     let callers: Vec<_> = (0..8)
@@ -89,28 +90,28 @@ async fn connections_that_are_closed_at_any_moment_lose_nothing() {
                 let mut stored = 0;
                 while !stop.load(Ordering::Relaxed) {
                     let jobs: Vec<_> = (0..4).map(|_| job("q")).collect();
-                    persist(|| backend.schedule(jobs.clone())).await;
+                    retry(|| backend.schedule(jobs.clone())).await;
                     stored += 4;
                     let lease = Duration::from_secs(2);
-                    let claimed = persist(|| claim_for(&*backend, "q", 8, lease)).await;
-                    let ended = done(&claimed);
-                    persist(|| backend.settle(&ended)).await;
+                    let claimed = retry(|| claim_for(&*backend, "q", 8, lease)).await;
+                    let ended = done_settlements(&claimed);
+                    retry(|| backend.settle(&ended)).await;
                 }
                 stored
             })
         })
         .collect();
-    let closed = aside(|| {
+    let closed = blocking(|| {
         let close = || {
             std::thread::sleep(Duration::from_millis(250));
-            // One that ends meanwhile cannot be asked.
+            // `catch`: a connection may end meanwhile.
             shared_rabbitmq().eval(
                 "length([rabbit_networking:close_connection(C, \"for the test\") || \
                  C <- rabbit_networking:connections(), [<<\"closed\">>] =:= \
                  [V || {vhost, V} <- (catch rabbit_networking:connection_info(C, [vhost]))]])",
             )
         };
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let mut closed = 0;
         while closed < 8 && Instant::now() < deadline {
             closed += usize::from(close() != "0");
@@ -118,18 +119,18 @@ async fn connections_that_are_closed_at_any_moment_lose_nothing() {
         closed
     })
     .await;
-    assert!(closed > 3, "{closed} times");
+    assert!(closed > 3, "only {closed} connections were closed");
     stop.store(true, Ordering::Relaxed);
     let mut all = 0;
     for caller in callers {
-        all += caller.await.expect("it comes to an end");
+        all += caller.await.expect("the caller does not panic");
     }
-    // Leases whose answers were lost lapse.
-    until("all are done", async || {
-        let claimed = persist(|| claim_for(&*backend, "q", 50, Duration::from_secs(2))).await;
-        let ended = done(&claimed);
-        persist(|| backend.settle(&ended)).await;
-        persist(|| backend.stats(&[])).await[0].totals.unwrap().done == all
+    // Leases whose claim reply was lost lapse.
+    wait_until("all are done", async || {
+        let claimed = retry(|| claim_for(&*backend, "q", 50, Duration::from_secs(2))).await;
+        let ended = done_settlements(&claimed);
+        retry(|| backend.settle(&ended)).await;
+        retry(|| backend.stats(&[])).await[0].totals.unwrap().done == all
     })
     .await;
     let counts = stats(&*backend, "q").await;

@@ -1,4 +1,4 @@
-//! The rights that the documentation lists are enough, for everything.
+//! The permissions that the documentation lists are sufficient.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,23 +11,23 @@ use dq_rabbit::{RabbitBackend, RabbitConfig, TopologyMode};
 use dq_servers::shared_rabbitmq;
 
 const ALL: &str = r"^dq\.v1\.";
-/// The least that `check` needs to try the ladder.
+/// The configure pattern that `check` needs to test the ladder.
 const CANARY: &str = r"^dq\.v1\.canary\.";
 
-/// A backend for a user who may touch nothing but what begins with the prefix.
+/// Connects as a user with these permissions.
 async fn open(topology: TopologyMode, configure: &str) -> Arc<RabbitBackend> {
     let server = shared_rabbitmq();
-    server.ctl(&["set_permissions", "-p", "rights_of_users", "jobs", configure, ALL, ALL]);
-    let url = format!("amqp://jobs:secret@{}/rights_of_users", server.address());
+    server.ctl(&["set_permissions", "-p", "permissions_of_users", "jobs", configure, ALL, ALL]);
+    let url = format!("amqp://jobs:secret@{}/permissions_of_users", server.address());
     let mut config = RabbitConfig::new(url);
     config.topology = topology;
     config.response_timeout = Duration::from_secs(60);
     Arc::new(RabbitBackend::connect(&config, &Environment::default()).await.unwrap())
 }
 
-/// Everything that a user of the backend does, but for settling, which is a call like any other. What
-/// `check` finds in the end, which must have these codes: a broker that is busy may first seem stuck.
-async fn use_all_of(backend: Arc<RabbitBackend>, codes: &[&str]) -> Vec<Finding> {
+/// Uses the backend, then waits until `check` finds exactly these codes, since on a busy broker the ladder may
+/// seem stalled at first. Returns the findings.
+async fn use_backend(backend: Arc<RabbitBackend>, codes: &[&str]) -> Vec<Finding> {
     let name = QueueName::new("Q").unwrap();
     let dq = Dq::builder().backend(backend.clone()).connect().await.unwrap();
     let queue = dq.queue("Q").unwrap();
@@ -48,7 +48,7 @@ async fn use_all_of(backend: Arc<RabbitBackend>, codes: &[&str]) -> Vec<Finding>
     let deadline = Instant::now() + Duration::from_secs(60);
     let mut findings = dq.check().await;
     while !findings.iter().map(|finding| finding.code).eq(codes.iter().copied()) {
-        assert!(Instant::now() < deadline, "{codes:?} are not found: {findings:?}");
+        assert!(Instant::now() < deadline, "expected {codes:?}: {findings:?}");
         findings = dq.check().await;
     }
     dq.close().await.unwrap();
@@ -56,16 +56,16 @@ async fn use_all_of(backend: Arc<RabbitBackend>, codes: &[&str]) -> Vec<Finding>
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_listed_is_enough() {
+async fn the_documented_permissions_are_sufficient() {
     let server = shared_rabbitmq();
-    server.vhost("rights_of_users");
+    server.vhost("permissions_of_users");
     server.ctl(&["add_user", "jobs", "secret"]);
-    use_all_of(open(TopologyMode::Declare, ALL).await, &[]).await;
-    // Now that all of it is there, nobody has to declare anything; only `check` would like to.
+    use_backend(open(TopologyMode::Declare, ALL).await, &[]).await;
+    // Everything is declared now, so only `check` needs to declare.
     let backend = open(TopologyMode::Passive, "").await;
-    let untried = use_all_of(backend, &["rabbitmq.ladder-untried"]).await.remove(0);
-    assert_eq!(untried.severity, Severity::Info);
-    assert!(untried.what.contains("canary"), "{untried}");
-    assert!(untried.remedy.contains(CANARY), "what it names is enough: {untried}");
-    use_all_of(open(TopologyMode::Passive, CANARY).await, &[]).await;
+    let untested = use_backend(backend, &["rabbitmq.ladder-untested"]).await.remove(0);
+    assert_eq!(untested.severity, Severity::Info);
+    assert!(untested.what.contains("canary"), "{untested}");
+    assert!(untested.remedy.contains(CANARY), "{untested}");
+    use_backend(open(TopologyMode::Passive, CANARY).await, &[]).await;
 }

@@ -1,4 +1,4 @@
-//! Messages that come before their time are sent on.
+//! Messages that are delivered too early are published again.
 
 use std::time::Duration;
 
@@ -9,45 +9,46 @@ use lapin::message::Delivery;
 use lapin::options::{BasicGetOptions, QueueDeclareOptions};
 use lapin::types::{AMQPValue, FieldTable};
 
-use crate::stand::{
-    after, by_id, claim_some, config, done, job, open, publish, serve, stats, stranger, until,
-    until_some,
+use crate::fixture::{
+    after, amqp_client, by_id, claim_until_some, config, done_settlements, job, open, poll,
+    publish, start_runner, stats, wait_until,
 };
 
 const YEAR: u64 = 360 * 86_400_000;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_job_beyond_the_ladder_stays_and_what_comes_early_goes_round_again() {
+async fn a_delay_longer_than_the_ladder_takes_several_rounds() {
     let config = config("far");
     let backend = open(&config).await;
     let far = after(30 * YEAR, job("q"));
     backend.schedule(vec![far.clone()]).await.unwrap();
     assert_eq!(stats(&*backend, "q").await.scheduled, 1);
-    // All digits at their largest: nine years are the top of the ladder.
-    let (_connection, channel) = stranger(config.url.expose()).await;
+    // All digits are at their maximum, so the first queue is that of nine years.
+    let (_connection, channel) = amqp_client(config.url.expose()).await;
     let get = || channel.basic_get("dq.v1.l5.9".into(), BasicGetOptions { no_ack: true });
-    let message = get().await.unwrap().expect("it waits at the top");
-    // As it would come ten years from now.
+    let message = get().await.unwrap().expect("the message is in the highest queue");
+    // Deliver it, as the ladder would in ten years.
     let properties = message.delivery.properties.clone();
     let key = message.delivery.routing_key.as_str().to_owned();
-    let _serving = serve(&backend, "q").await;
+    let _runner = start_runner(&backend, "q").await;
     let body = message.delivery.data.clone();
     publish(&channel, "dq.v1.due", &key, &body, properties).await;
-    let back = until_some("it is sent up again", async || get().await.unwrap()).await.delivery;
+    let back =
+        poll("the message is in the ladder again", async || get().await.unwrap()).await.delivery;
     assert_eq!(back.data, message.delivery.data);
     assert_eq!(
         back.properties.headers().as_ref().map(|table| table.inner().contains_key("x-death")),
         Some(false),
-        "all of it is new"
+        "the properties are new"
     );
-    let view = backend.get(&by_id(&far)).await.unwrap().expect("it is there");
+    let view = backend.get(&by_id(&far)).await.unwrap().expect("the job exists");
     assert_eq!(Due::At(view.job.due), far.due);
     assert_eq!(stats(&*backend, "q").await.scheduled, 1);
 }
 
-/// What was scheduled together travels together, and is parted where it has to be.
+/// Jobs of one call share a message and are separated when their due times require it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_what_came_together_the_others_are_sent_on() {
+async fn jobs_of_a_message_that_are_not_due_are_published_again() {
     const HOUR: u64 = 3_605_000;
     let config = config("together");
     let backend = open(&config).await;
@@ -55,35 +56,36 @@ async fn of_what_came_together_the_others_are_sent_on() {
         [0, 100_000, 100_000, 150_000].map(|apart| after(HOUR + apart, job("q")));
     let all = [&first, &second, &cancelled, &moved].map(Clone::clone);
     backend.schedule(all.to_vec()).await.unwrap();
-    let (_connection, channel) = stranger(config.url.expose()).await;
+    let (_connection, channel) = amqp_client(config.url.expose()).await;
     let get = || channel.basic_get("dq.v1.l2.4".into(), BasicGetOptions { no_ack: true });
     let jobs = |message: &Delivery| {
-        let headers = message.properties.headers().as_ref().expect("it has headers");
+        let headers = message.properties.headers().as_ref().expect("the message has headers");
         headers.inner().get("dq-jobs").cloned()
     };
-    let message = get().await.unwrap().expect("it waits for an hour").delivery;
+    let message = get().await.unwrap().expect("the message waits for an hour").delivery;
     assert_eq!(jobs(&message), Some(AMQPValue::LongLongInt(4)));
-    assert!(get().await.unwrap().is_none(), "one for all");
+    assert!(get().await.unwrap().is_none(), "one message for all jobs");
 
     assert_eq!(backend.cancel(&[by_id(&cancelled)]).await.unwrap(), [Cancelled::Cancelled]);
     let to = Due::After(Duration::from_millis(2 * HOUR));
     let moves = [Reschedule { job: by_id(&moved), due: to }];
     let answers = backend.reschedule(&moves).await.unwrap();
     assert!(matches!(answers[..], [Rescheduled::Moved(_)]), "{answers:?}");
-    // As if its hour were over.
-    let _serving = serve(&backend, "q").await;
+    // Deliver it, as the ladder would in an hour.
+    let _runner = start_runner(&backend, "q").await;
     let key = message.routing_key.as_str();
     publish(&channel, "dq.v1.due", key, &message.data, message.properties.clone()).await;
-    let back = until_some("the rest is sent on", async || get().await.unwrap()).await.delivery;
+    let back =
+        poll("the waiting jobs are published again", async || get().await.unwrap()).await.delivery;
     assert_eq!(jobs(&back), Some(AMQPValue::LongLongInt(2)));
     assert_eq!(back.properties.message_id().as_ref().unwrap().as_str(), first.id.to_string());
     let other = channel.basic_get("dq.v1.l2.8".into(), BasicGetOptions { no_ack: true });
-    let other = other.await.unwrap().expect("the one that was moved").delivery;
+    let other = other.await.unwrap().expect("the message of the rescheduled job").delivery;
     assert_eq!(jobs(&other), Some(AMQPValue::LongLongInt(1)));
     assert_eq!(other.properties.message_id().as_ref().unwrap().as_str(), moved.id.to_string());
     assert_eq!(stats(&*backend, "q").await.scheduled, 3);
-    // What was dealt with is acknowledged.
-    until("nothing is left in the ready queue", async || {
+    // The delivered message is acknowledged.
+    wait_until("the ready queue is empty", async || {
         let (name, columns) = ("together", ["name", "messages"]);
         let all = shared_rabbitmq().ctl(&["list_queues", "-q", "-p", name, columns[0], columns[1]]);
         all.lines().any(|line| line.split_whitespace().eq(["dq.v1.q.q", "0"]))
@@ -91,23 +93,23 @@ async fn of_what_came_together_the_others_are_sent_on() {
     .await;
 }
 
-/// A broker takes a message that has been in a queue before for one that goes in circles, if it says so.
+/// The broker drops a message that cycles, as its `x-death` header shows.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_job_may_go_through_the_same_queue_again_and_again() {
+async fn a_job_may_pass_the_same_queue_repeatedly() {
     let config = config("again");
     let backend = open(&config).await;
     let new = after(1_300, job("q"));
     backend.schedule(vec![new.clone()]).await.unwrap();
-    // One that has the messages, so that it need not look for the job in the log.
-    let _wakeups = backend.listen(&[crate::stand::queue("q")]).await.unwrap();
+    // A consumer, so that payloads are prefetched.
+    let _wakeups = backend.listen(&[crate::fixture::queue("q")]).await.unwrap();
     for attempt in 0..6 {
-        let claimed = claim_some(&*backend, "q").await;
+        let claimed = claim_until_some(&*backend, "q").await;
         let leased = &claimed.jobs[0];
         assert_eq!((leased.job.attempts, leased.job.losses), (attempt, 0));
         assert_eq!(leased.job.payload, new.payload);
         assert!(leased.job.due <= claimed.now);
         let settlements = if attempt == 5 {
-            done(&claimed)
+            done_settlements(&claimed)
         } else {
             let again = Verdict::Retry(Due::After(Duration::from_millis(1_300)));
             vec![Settlement { lease: leased.lease(), verdict: again }]
@@ -118,12 +120,12 @@ async fn a_job_may_go_through_the_same_queue_again_and_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_nobody_serves_is_counted_and_blocks_nobody() {
+async fn unroutable_messages_are_kept_and_block_no_other_message() {
     let config = config("orphans");
     let backend = open(&config).await;
-    let mut serving = serve(&backend, "q").await;
-    let (_connection, channel) = stranger(config.url.expose()).await;
-    // A hundred messages that no binding knows, in the way of ours.
+    let mut runner = start_runner(&backend, "q").await;
+    let (_connection, channel) = amqp_client(config.url.expose()).await;
+    // A hundred messages that match no binding, ahead of the job messages.
     for n in 0..100 {
         let key = format!("1.nobody{n}");
         publish(&channel, "dq.v1.l0", &key, b"x", BasicProperties::default()).await;
@@ -132,15 +134,15 @@ async fn what_nobody_serves_is_counted_and_blocks_nobody() {
     backend.schedule(unserved.clone()).await.unwrap();
     let jobs: Vec<_> = (0..20).map(|_| after(1_300, job("q"))).collect();
     backend.schedule(jobs.clone()).await.unwrap();
-    serving.each_once(&jobs).await;
-    until("the others are orphans", async || {
+    runner.expect_each_once(&jobs).await;
+    wait_until("the unroutable messages are in the orphan queue", async || {
         let options = QueueDeclareOptions::durable().passive();
         let orphans = channel.queue_declare("dq.v1.orphan".into(), options, FieldTable::default());
         orphans.await.unwrap().message_count() == 100
     })
     .await;
-    until("they are due", async || stats(&*backend, "unserved").await.ready == 20).await;
-    // They are there for whoever comes.
-    let mut serving = serve(&backend, "unserved").await;
-    serving.each_once(&unserved).await;
+    wait_until("the jobs are due", async || stats(&*backend, "unserved").await.ready == 20).await;
+    // A later runner gets them.
+    let mut runner = start_runner(&backend, "unserved").await;
+    runner.expect_each_once(&unserved).await;
 }

@@ -1,0 +1,259 @@
+//! The nodes of the broker, and how a connection to one of them is opened.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use dq_core::config::ConnectUrl;
+use dq_core::{Entropy, Result};
+use lapin::tcp::{RustlsConnector, RustlsConnectorConfig};
+use lapin::uri::{AMQPAuthority, AMQPQueryString, AMQPScheme, AMQPUri, AMQPUserInfo};
+use lapin::{AsyncTcpStream, Connection, ConnectionProperties};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use tokio::net::lookup_host;
+
+use super::address::BrokerAddress;
+use super::socket::ShutdownOnDrop;
+use crate::error::{BrokerInfo, invalid_setting};
+
+/// The settings of connections.
+#[derive(Clone)]
+pub(crate) struct BrokerSettings {
+    /// Scheme and address, without options.
+    pub(crate) url: ConnectUrl,
+    pub(crate) ca: Option<PathBuf>,
+    pub(crate) response_timeout: Duration,
+    /// The prefix of all names, for errors about missing permissions.
+    pub(crate) prefix: String,
+}
+
+/// How long one node may take to accept a connection. Not a setting: a node that is too slow is tried
+/// again.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// A connection counts as lost after twice this time without data from the broker.
+const HEARTBEAT_SECONDS: u16 = 10;
+
+const MIN_RESPONSE_TIMEOUT: Duration = Duration::from_millis(10);
+const MAX_RESPONSE_TIMEOUT: Duration = Duration::from_secs(86_400);
+
+/// The broker: one node, or the nodes of a cluster.
+pub(crate) struct Broker {
+    pub(crate) info: BrokerInfo,
+    pub(crate) response_timeout: Duration,
+    pub(super) entropy: Arc<Entropy>,
+    address: BrokerAddress,
+    tls: Option<Arc<RustlsConnector>>,
+    /// Index of the node to try first.
+    next: AtomicUsize,
+}
+
+/// An open connection; dropping it shuts the socket down.
+#[derive(Debug)]
+pub(super) struct OpenConnection {
+    pub(super) amqp: Connection,
+    // Declared after the connection, so that the connection can queue `connection.close` first.
+    _socket: ShutdownOnDrop,
+}
+
+/// Checks the settings without connecting.
+///
+/// # Errors
+/// As [`Broker::new`].
+pub(crate) fn validate(settings: &BrokerSettings) -> Result<()> {
+    Broker::new(settings, Arc::new(Entropy::seeded(0))).map(drop)
+}
+
+impl Broker {
+    /// Parses the settings and loads certificates; does not connect.
+    ///
+    /// # Errors
+    /// `Config` if the address is malformed, the timeout out of range, or a certificate unusable.
+    pub(crate) fn new(settings: &BrokerSettings, entropy: Arc<Entropy>) -> Result<Self> {
+        check_response_timeout(settings.response_timeout)?;
+        let address = BrokerAddress::parse(settings.url.scheme(), settings.url.address())?;
+        let tls = tls_connector(settings, address.tls)?;
+        let info = BrokerInfo {
+            hosts: address.display(),
+            tls: address.tls,
+            prefix: settings.prefix.clone(),
+        };
+        Ok(Self {
+            info,
+            response_timeout: settings.response_timeout,
+            entropy,
+            address,
+            tls,
+            next: AtomicUsize::new(0),
+        })
+    }
+
+    /// Makes the next connection go to another node. Returns `false` if there is only one.
+    pub(super) fn skip_node(&self) -> bool {
+        self.next.fetch_add(1, Ordering::Relaxed);
+        self.address.hosts.len() > 1
+    }
+
+    /// Connects to the first node that accepts, starting with the node that was used last.
+    ///
+    /// # Errors
+    /// If no node accepts: the error of a node that replied, else that of an unreachable one.
+    pub(super) async fn connect(&self, purpose: &'static str) -> lapin::Result<OpenConnection> {
+        let mut failure: Option<lapin::Error> = None;
+        for _ in 0..self.address.hosts.len() {
+            let index = self.next.fetch_add(1, Ordering::Relaxed) % self.address.hosts.len();
+            let (host, port) = &self.address.hosts[index];
+            match self.connect_to(host, *port, purpose).await {
+                Ok(connection) => {
+                    // The other connections of this process use the same node.
+                    self.next.store(index, Ordering::Relaxed);
+                    return Ok(connection);
+                }
+                Err(error) => {
+                    if failure.as_ref().is_none_or(lapin::Error::is_io_error) {
+                        failure = Some(error);
+                    }
+                }
+            }
+        }
+        Err(failure.expect("an address has at least one host"))
+    }
+
+    async fn connect_to(
+        &self,
+        host: &str,
+        port: u16,
+        purpose: &str,
+    ) -> lapin::Result<OpenConnection> {
+        let socket = ShutdownOnDrop::default();
+        let slot = socket.slot();
+        let tls = self.tls.clone();
+        let runtime = lapin::runtime::default_runtime()?;
+        // Names are resolved here, because the client library resolves them in a thread of its own that
+        // panics if the program exits meanwhile.
+        let lookup = tokio::time::timeout(CONNECT_TIMEOUT, lookup_host((host, port)));
+        let resolved = lookup.await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+        let addresses: Vec<SocketAddr> = resolved?.collect();
+        let connecting = Connection::connector(
+            self.uri(host, port),
+            runtime,
+            async move |uri: AMQPUri, runtime| {
+                let opening = async {
+                    let stream = AsyncTcpStream::connect(&runtime, addresses.clone()).await?;
+                    if let AsyncTcpStream::Plain(stream) = &stream {
+                        slot.store(stream.get_ref())?;
+                    }
+                    match &tls {
+                        Some(tls) => stream.into_rustls(tls, &uri.authority.host).await,
+                        None => Ok(stream),
+                    }
+                };
+                let opened = tokio::time::timeout(CONNECT_TIMEOUT, opening).await;
+                opened.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map_err(Into::into)
+            },
+            properties(purpose),
+        );
+        // Boxed, because the futures of the client library are large.
+        let connected = tokio::time::timeout(CONNECT_TIMEOUT, Box::pin(connecting)).await;
+        match connected {
+            Ok(connected) => Ok(OpenConnection { amqp: connected?, _socket: socket }),
+            Err(_) => Err(io::Error::from(io::ErrorKind::TimedOut).into()),
+        }
+    }
+
+    fn uri(&self, host: &str, port: u16) -> AMQPUri {
+        AMQPUri {
+            scheme: if self.address.tls { AMQPScheme::AMQPS } else { AMQPScheme::AMQP },
+            authority: AMQPAuthority {
+                userinfo: AMQPUserInfo {
+                    username: self.address.user.clone(),
+                    password: self.address.password.clone(),
+                },
+                host: host.to_owned(),
+                port,
+            },
+            vhost: self.address.vhost.clone(),
+            query: AMQPQueryString {
+                heartbeat: Some(HEARTBEAT_SECONDS),
+                ..AMQPQueryString::default()
+            },
+        }
+    }
+}
+
+impl std::fmt::Debug for Broker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Broker").field("info", &self.info).finish_non_exhaustive()
+    }
+}
+
+/// The name of the connection in the broker's lists.
+fn properties(purpose: &str) -> ConnectionProperties {
+    let name = format!("dq {purpose} (process {})", std::process::id());
+    ConnectionProperties::default().with_connection_name(name.into())
+}
+
+/// Rejects timeouts that no broker can meet, and those that overflow timers.
+fn check_response_timeout(response_timeout: Duration) -> Result<()> {
+    if (MIN_RESPONSE_TIMEOUT..=MAX_RESPONSE_TIMEOUT).contains(&response_timeout) {
+        return Ok(());
+    }
+    Err(invalid_setting(
+        format!("the field `response_timeout` is {response_timeout:?}"),
+        "set it between 10ms and 1 day; the default is 5s",
+    ))
+}
+
+/// The TLS client, which trusts the system's certificates or the one of `ca`; `None` without TLS.
+fn tls_connector(settings: &BrokerSettings, tls: bool) -> Result<Option<Arc<RustlsConnector>>> {
+    if !tls {
+        return match settings.ca {
+            None => Ok(None),
+            Some(_) => Err(invalid_setting(
+                "the field `ca` is set, but the URL does not ask for TLS",
+                "begin the URL with amqps://",
+            )),
+        };
+    }
+    // Has no effect if the application has installed another provider.
+    rustls::crypto::ring::default_provider().install_default().ok();
+    let trusted = match &settings.ca {
+        None => RustlsConnectorConfig::new_with_native_certs().map_err(|error| {
+            invalid_setting(
+                "the certificates of the operating system cannot be read",
+                "set `ca` to the certificate of the broker's certificate authority",
+            )
+            .source(error)
+        })?,
+        Some(path) => {
+            let unusable = |why: &str| {
+                invalid_setting(
+                    format!("the file of `ca`, {}, {why}", path.display()),
+                    "set `ca` to the path of a PEM file with the certificate of your certificate \
+                     authority",
+                )
+            };
+            let text =
+                std::fs::read(path).map_err(|error| unusable("cannot be read").source(error))?;
+            let certificates = CertificateDer::pem_slice_iter(&text)
+                .collect::<Result<Vec<_>, _>>()
+                .map_err(|error| unusable("is not PEM").source(error))?;
+            if certificates.is_empty() {
+                return Err(unusable("contains no certificate"));
+            }
+            RustlsConnectorConfig::default().with_parsable_certificates(certificates)
+        }
+    };
+    let connector = trusted.connector_with_no_client_auth().map_err(|error| {
+        invalid_setting(
+            "TLS cannot be set up with these certificates",
+            "check the file of `ca`, or the certificates of the operating system",
+        )
+        .source(error)
+    })?;
+    Ok(Some(Arc::new(connector)))
+}

@@ -1,0 +1,317 @@
+//! A connection that a background task reopens whenever it breaks.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use dq_core::Result;
+use dq_core::sync::lock;
+use futures_util::StreamExt;
+use lapin::{Channel, Event};
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::broker::{Broker, OpenConnection};
+use crate::error::{self, BrokerInfo, Effect, closed};
+
+/// Pause between two attempts to connect; it doubles from the minimum to the maximum.
+const MIN_BACKOFF: Duration = Duration::from_millis(20);
+const MAX_BACKOFF: Duration = Duration::from_secs(1);
+
+/// The backoff is reset after a connection that lasted this long.
+const STABLE_AFTER: Duration = Duration::from_secs(1);
+
+/// How long the broker may take to reply to `connection.close`.
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// How often the status of a connection is checked while it has no events.
+const STATUS_INTERVAL: Duration = Duration::from_secs(1);
+
+/// An AMQP connection that is reopened whenever it breaks, until it is closed or dropped.
+///
+/// When the broker runs out of memory or disk, it blocks connections that publish: they can send nothing
+/// any more, not even acknowledgements. So consumers use a connection of their own.
+pub(crate) struct AmqpConnection {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    broker: Arc<Broker>,
+    purpose: &'static str,
+    state: watch::Sender<State>,
+    /// Number of connections opened so far.
+    generation: AtomicU64,
+    /// Notified when a user of the connection finds it broken.
+    broken: Notify,
+    /// Notified when the connection is to be replaced although it is open.
+    reconnect: Notify,
+    /// Why the broker blocks this connection.
+    blocked: Mutex<Option<String>>,
+    closing: CancellationToken,
+}
+
+#[derive(Clone)]
+enum State {
+    /// The first attempt to connect is in progress, or the connection is being closed.
+    Connecting,
+    /// Open, with its generation.
+    Open(Arc<OpenConnection>, u64),
+    /// The connection broke with this error.
+    Lost(lapin::Error),
+    /// The last attempt to connect failed with this error.
+    Failed(lapin::Error),
+    /// Closed for good.
+    Closed,
+}
+
+impl AmqpConnection {
+    /// Starts to connect in the background. `purpose` is part of the name that the broker lists.
+    pub(crate) fn start(broker: Arc<Broker>, purpose: &'static str) -> Self {
+        let shared = Arc::new(Shared {
+            broker,
+            purpose,
+            state: watch::Sender::new(State::Connecting),
+            generation: AtomicU64::new(0),
+            broken: Notify::new(),
+            reconnect: Notify::new(),
+            blocked: Mutex::default(),
+            closing: CancellationToken::new(),
+        });
+        tokio::spawn(Arc::clone(&shared).run());
+        Self { shared }
+    }
+
+    /// The broker, for error messages.
+    pub(crate) fn broker_info(&self) -> &BrokerInfo {
+        &self.shared.broker.info
+    }
+
+    pub(crate) fn response_timeout(&self) -> Duration {
+        self.shared.broker.response_timeout
+    }
+
+    /// Opens a channel. Waits up to the response timeout for a connection.
+    ///
+    /// # Errors
+    /// At once if the broker refuses the connection for a reason that a retry does not change; after the
+    /// timeout, the error of the last attempt. `Closed` after [`close`](Self::close).
+    pub(crate) async fn channel(&self, operation: &'static str) -> Result<Channel> {
+        Ok(self.open(operation).await?.0)
+    }
+
+    /// As [`channel`](Self::channel), with the generation of the connection for [`lost`](Self::lost).
+    pub(crate) async fn open(&self, operation: &'static str) -> Result<(Channel, u64)> {
+        let shared = &self.shared;
+        let to_error = |error: &lapin::Error| {
+            // Until there is a first connection, the operation that fails is to connect.
+            let first = self.generation() == 0;
+            let operation = if first { "connect" } else { operation };
+            error::from_lapin(operation, Effect::None, &shared.broker.info, error)
+        };
+        let timed_out = || lapin::Error::from(std::io::Error::from(std::io::ErrorKind::TimedOut));
+        let deadline = Instant::now() + shared.broker.response_timeout;
+        let mut states = shared.state.subscribe();
+        let mut last = None;
+        loop {
+            let state = states.borrow_and_update().clone();
+            match state {
+                _ if shared.closing.is_cancelled() => return Err(closed(operation)),
+                State::Closed => return Err(closed(operation)),
+                State::Connecting => {}
+                State::Lost(error) => last = Some(to_error(&error)),
+                State::Failed(error) => {
+                    let error = to_error(&error);
+                    if !error.is_retryable() {
+                        return Err(error.operation("connect"));
+                    }
+                    last = Some(error);
+                }
+                State::Open(connection, generation) => {
+                    let opening =
+                        tokio::time::timeout_at(deadline, connection.amqp.create_channel());
+                    match opening.await {
+                        Ok(Ok(channel)) => return Ok((channel, generation)),
+                        Ok(Err(error)) if error::breaks_connection(&error) => {
+                            last = Some(to_error(&error));
+                            shared.broken.notify_one();
+                        }
+                        Ok(Err(error)) => return Err(to_error(&error)),
+                        Err(_) => return Err(self.blocked_or(operation, to_error(&timed_out()))),
+                    }
+                }
+            }
+            if tokio::time::timeout_at(deadline, states.changed()).await.is_err() {
+                return Err(last.unwrap_or_else(|| to_error(&timed_out())));
+            }
+        }
+    }
+
+    /// The error for a missing reply: that of the resource alarm if the broker blocks the connection.
+    fn blocked_or(&self, operation: &'static str, error: dq_core::Error) -> dq_core::Error {
+        match self.blocked() {
+            Some(reason) => error::blocked(operation, self.broker_info(), &reason),
+            None => error,
+        }
+    }
+
+    /// Makes the next connection go to another node. Returns `false` if there is only one.
+    pub(crate) fn skip_node(&self) -> bool {
+        self.shared.broker.skip_node()
+    }
+
+    /// Replaces the current connection by a new one.
+    pub(crate) fn reconnect(&self) {
+        // Does not store a permit, which would end a later connection.
+        self.shared.reconnect.notify_waiters();
+    }
+
+    /// Number of connections opened so far.
+    pub(crate) fn generation(&self) -> u64 {
+        self.shared.generation.load(Ordering::Acquire)
+    }
+
+    /// Waits until the connection of this generation is lost.
+    pub(crate) async fn lost(&self, generation: u64) {
+        let mut states = self.shared.state.subscribe();
+        let lost = |state: &State| !matches!(state, State::Open(_, open) if *open == generation);
+        // Never fails: `self` keeps the sender.
+        states.wait_for(lost).await.ok();
+    }
+
+    /// Why the broker blocks this connection, if it does: a resource alarm of memory or disk. The broker
+    /// reports it only after a message was published.
+    pub(crate) fn blocked(&self) -> Option<String> {
+        lock(&self.shared.blocked).clone()
+    }
+
+    /// Why there is no connection, if there is none.
+    pub(crate) fn failure(&self) -> Option<lapin::Error> {
+        match &*self.shared.state.borrow() {
+            State::Lost(error) | State::Failed(error) => Some(error.clone()),
+            State::Connecting | State::Open(..) | State::Closed => None,
+        }
+    }
+
+    /// Closes the connection; waits a moment for the broker's reply. Idempotent.
+    pub(crate) async fn close(&self) {
+        self.shared.closing.cancel();
+        let mut states = self.shared.state.subscribe();
+        let closed = states.wait_for(|state| matches!(state, State::Closed));
+        // Times out if the background task ended with its runtime.
+        tokio::time::timeout(CLOSE_TIMEOUT * 2, closed).await.ok();
+    }
+}
+
+impl Drop for AmqpConnection {
+    fn drop(&mut self) {
+        self.shared.closing.cancel();
+    }
+}
+
+impl std::fmt::Debug for AmqpConnection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AmqpConnection")
+            .field("broker", &self.shared.broker)
+            .field("purpose", &self.shared.purpose)
+            .field("generation", &self.generation())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    /// Keeps a connection open until the connection is closed.
+    async fn run(self: Arc<Self>) {
+        let mut backoff = MIN_BACKOFF;
+        loop {
+            let connecting = self.broker.connect(self.purpose);
+            let Some(connected) = self.closing.run_until_cancelled(connecting).await else {
+                break;
+            };
+            let state = match connected {
+                Ok(connection) => {
+                    let since = Instant::now();
+                    let Some(error) = self.watch(Arc::new(connection)).await else {
+                        break;
+                    };
+                    if since.elapsed() >= STABLE_AFTER {
+                        backoff = MIN_BACKOFF;
+                    }
+                    tracing::warn!(purpose = self.purpose, %error, "connection to RabbitMQ lost");
+                    State::Lost(error)
+                }
+                Err(error) => {
+                    tracing::debug!(purpose = self.purpose, %error, "cannot connect to RabbitMQ");
+                    State::Failed(error)
+                }
+            };
+            self.state.send_replace(state);
+            // Jitter between half and all of the backoff, so that processes that lost the same broker
+            // do not reconnect at the same moment.
+            let pause = backoff.mul_f64(0.5 + self.broker.entropy.fraction() / 2.0);
+            let slept = self.closing.run_until_cancelled(tokio::time::sleep(pause)).await;
+            if slept.is_none() {
+                break;
+            }
+            backoff = (backoff * 2).min(MAX_BACKOFF);
+        }
+        self.state.send_replace(State::Closed);
+    }
+
+    /// Publishes the connection as open and watches it. Returns the error with which it broke, or `None`
+    /// when it is closed on request.
+    async fn watch(&self, connection: Arc<OpenConnection>) -> Option<lapin::Error> {
+        let mut events = std::pin::pin!(connection.amqp.events_listener());
+        let status = connection.amqp.status();
+        let generation = self.generation.fetch_add(1, Ordering::AcqRel) + 1;
+        if status.blocked() {
+            // The event came before the listener was registered.
+            self.set_blocked(Some("the broker has an alarm".to_owned()));
+        }
+        self.state.send_replace(State::Open(Arc::clone(&connection), generation));
+        let lost = loop {
+            let event = tokio::select! {
+                () = self.closing.cancelled() => break None,
+                () = self.reconnect.notified() => break Some(abandoned()),
+                event = events.next() => event,
+                () = self.broken.notified() => None,
+                () = tokio::time::sleep(STATUS_INTERVAL) => None,
+            };
+            match event {
+                Some(Event::ConnectionBlocked(reason)) => {
+                    tracing::warn!(purpose = self.purpose, %reason, "RabbitMQ accepts no messages");
+                    self.set_blocked(Some(reason));
+                }
+                Some(Event::ConnectionUnblocked) => {
+                    tracing::info!(purpose = self.purpose, "RabbitMQ accepts messages again");
+                    self.set_blocked(None);
+                }
+                Some(Event::Error(error)) if !status.connected() => break Some(error),
+                _ if !status.connected() => {
+                    break Some(lapin::ErrorKind::InvalidConnectionState(state_of(status)).into());
+                }
+                _ => {}
+            }
+        };
+        self.set_blocked(None);
+        if lost.is_none() {
+            // No channel may be opened while the connection is being closed.
+            self.state.send_replace(State::Connecting);
+            let closing = connection.amqp.close(200, "closed by dq".into());
+            tokio::time::timeout(CLOSE_TIMEOUT, closing).await.ok();
+        }
+        lost
+    }
+
+    fn set_blocked(&self, reason: Option<String>) {
+        *lock(&self.blocked) = reason;
+    }
+}
+
+fn abandoned() -> lapin::Error {
+    std::io::Error::new(std::io::ErrorKind::TimedOut, "the node did not respond").into()
+}
+
+fn state_of(status: &lapin::ConnectionStatus) -> lapin::ConnectionState {
+    if status.errored() { lapin::ConnectionState::Error } else { lapin::ConnectionState::Closed }
+}

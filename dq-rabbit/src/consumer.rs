@@ -1,0 +1,178 @@
+//! Consumes ready queues and the dead-letter queue.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use dq_core::sync::lock;
+use dq_core::{Clock, QueueName, Result};
+use futures_util::StreamExt;
+use lapin::Consumer;
+use lapin::options::{BasicConsumeOptions, BasicQosOptions};
+use lapin::types::{FieldTable, ShortString};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::connect::{AmqpConnection, Broker};
+use crate::deliveries::{DeliveryHandler, Origin};
+use crate::error::{Effect, from_lapin};
+use crate::message::{AckTracker, JobMessage};
+use crate::names::Topic;
+use crate::topology::Topology;
+
+/// Pause between two attempts to consume.
+const RETRY_PAUSE: Duration = Duration::from_millis(200);
+
+/// Consumes any number of queues on one channel.
+pub(crate) struct JobConsumer {
+    shared: Arc<Shared>,
+    tasks: TaskTracker,
+}
+
+struct Shared {
+    broker: Arc<Broker>,
+    /// A connection of its own, opened when it is first needed: if the broker refuses to let us consume
+    /// from a queue, it may close the connection, which must not interrupt reading the log.
+    connection: OnceLock<AmqpConnection>,
+    topology: Arc<Topology>,
+    clock: Arc<dyn Clock>,
+    handler: Arc<DeliveryHandler>,
+    prefetch: u16,
+    channel: tokio::sync::Mutex<Option<Arc<AckTracker>>>,
+    /// The queues that are consumed.
+    consumed: Mutex<HashSet<Origin>>,
+    stop: CancellationToken,
+}
+
+impl JobConsumer {
+    /// A consumer without queues.
+    pub(crate) fn new(
+        broker: Arc<Broker>,
+        topology: Arc<Topology>,
+        clock: Arc<dyn Clock>,
+        prefetch: u16,
+        handler: Arc<DeliveryHandler>,
+    ) -> Self {
+        let shared = Arc::new(Shared {
+            broker,
+            connection: OnceLock::new(),
+            topology,
+            clock,
+            handler,
+            prefetch,
+            channel: tokio::sync::Mutex::default(),
+            consumed: Mutex::default(),
+            stop: CancellationToken::new(),
+        });
+        Self { shared, tasks: TaskTracker::new() }
+    }
+
+    /// Starts to consume the ready queue of a job queue, and the dead-letter queue. Idempotent.
+    pub(crate) fn consume(&self, queue: &QueueName) {
+        let new = {
+            let mut consumed = lock(&self.shared.consumed);
+            [Origin::ReadyQueue(queue.clone()), Origin::DeadLetterQueue]
+                .into_iter()
+                .filter(|origin| !consumed.contains(origin) && consumed.insert(origin.clone()))
+                .collect::<Vec<_>>()
+        };
+        for origin in new {
+            let task = Arc::clone(&self.shared).run(origin);
+            let stop = self.shared.stop.clone();
+            self.tasks.spawn(async move { stop.run_until_cancelled(task).await });
+        }
+    }
+
+    /// Stops consuming. The broker redelivers unacknowledged messages to other consumers.
+    pub(crate) async fn close(&self) {
+        self.shared.stop.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+        if let Some(connection) = self.shared.connection.get() {
+            connection.close().await;
+        }
+    }
+}
+
+impl Drop for JobConsumer {
+    fn drop(&mut self) {
+        self.shared.stop.cancel();
+    }
+}
+
+impl std::fmt::Debug for JobConsumer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("JobConsumer").finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    /// Consumes one queue; starts again whenever the channel or the queue is lost.
+    async fn run(self: Arc<Self>, origin: Origin) {
+        loop {
+            match self.subscribe(&origin).await {
+                Ok((acks, consumer)) => self.handle_all(&origin, &acks, consumer).await,
+                Err(error) => tracing::debug!(%error, ?origin, "cannot consume"),
+            }
+            self.clock.sleep(RETRY_PAUSE).await;
+            // The queue may have been deleted. Consuming from a missing queue closes the channel, which
+            // ends all other consumers too.
+            if let Err(error) = self.topology.redeclare().await {
+                tracing::debug!(%error, "cannot declare queues");
+            }
+        }
+    }
+
+    async fn subscribe(&self, origin: &Origin) -> Result<(Arc<AckTracker>, Consumer)> {
+        let name: ShortString = match origin {
+            Origin::ReadyQueue(queue) => {
+                self.topology.declare_ready(queue).await?;
+                self.topology.names().ready(&Topic::of(queue))
+            }
+            Origin::DeadLetterQueue => self.topology.names().dead(),
+        };
+        let acks = self.channel().await?;
+        let consumer = acks
+            .channel()
+            .basic_consume(name, "".into(), BasicConsumeOptions::default(), FieldTable::default())
+            .await
+            .map_err(|error| from_lapin("consume", Effect::None, &self.broker.info, &error))?;
+        Ok((acks, consumer))
+    }
+
+    /// The channel that all consumers share, opened again if it was closed.
+    async fn channel(&self) -> Result<Arc<AckTracker>> {
+        let mut current = self.channel.lock().await;
+        if let Some(acks) = &*current
+            && acks.channel().status().connected()
+        {
+            return Ok(Arc::clone(acks));
+        }
+        let connection = self
+            .connection
+            .get_or_init(|| AmqpConnection::start(Arc::clone(&self.broker), "receive"));
+        let channel = connection.channel("consume").await?;
+        channel
+            .basic_qos(self.prefetch, BasicQosOptions::default())
+            .await
+            .map_err(|error| from_lapin("consume", Effect::None, &self.broker.info, &error))?;
+        let acks = AckTracker::new(channel);
+        let stop = self.stop.clone();
+        tokio::spawn({
+            let acks = Arc::clone(&acks);
+            async move { stop.run_until_cancelled(acks.run()).await }
+        });
+        *current = Some(Arc::clone(&acks));
+        Ok(acks)
+    }
+
+    async fn handle_all(&self, origin: &Origin, acks: &Arc<AckTracker>, mut consumer: Consumer) {
+        while let Some(Ok(delivery)) = consumer.next().await {
+            let ack = acks.track(delivery.delivery_tag);
+            match JobMessage::parse(&delivery) {
+                Some(jobs) => self.handler.handle_jobs(jobs, ack),
+                None => self.handler.handle_foreign(origin, &delivery, ack),
+            }
+        }
+    }
+}

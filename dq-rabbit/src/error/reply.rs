@@ -1,0 +1,330 @@
+//! Diagnoses errors that the broker replies with: a reply code of AMQP and a text.
+//!
+//! Reply codes of AMQP are coarse: 403 stands for a refused login, a reserved name and a missing
+//! permission, 406 for nearly everything about declarations. Only the text tells them apart, so this
+//! module, and no other, looks into it. A text of an unknown form still gets a diagnosis by its code.
+
+use std::borrow::Cow;
+
+use dq_core::ErrorKind;
+
+/// What a call may have done when its reply is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// Nothing that matters: the call can be repeated.
+    None,
+    /// A change: it is unknown whether it took effect.
+    Lasting,
+}
+
+/// A permission of a RabbitMQ user on exchanges and queues.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Permission {
+    /// To declare and delete.
+    Configure,
+    /// To publish to an exchange, and to bind a queue.
+    Write,
+    /// To consume from a queue, and to bind to an exchange.
+    Read,
+}
+
+impl Permission {
+    const ALL: [Self; 3] = [Self::Configure, Self::Write, Self::Read];
+
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Configure => "configure",
+            Self::Write => "write",
+            Self::Read => "read",
+        }
+    }
+}
+
+/// Finds the permission that a call needs on an object, given the words that name the object in the
+/// broker's message: `queue 'q'`. Brokers before 3.12 do not name the permission.
+pub(crate) type RequiredPermission<'a> = &'a dyn Fn(&str) -> Permission;
+
+/// The properties of a call on which the diagnosis of its error depends.
+#[derive(Clone, Copy)]
+pub(super) struct CallContext<'a> {
+    pub(super) effect: Effect,
+    pub(super) required: Option<RequiredPermission<'a>>,
+    pub(super) tls: bool,
+    /// The prefix of all names, for permission patterns.
+    pub(super) prefix: &'a str,
+}
+
+/// What went wrong, and what the user can do about it.
+pub(super) struct Diagnosis {
+    pub(super) kind: ErrorKind,
+    pub(super) what: String,
+    pub(super) remedy: Cow<'static, str>,
+}
+
+impl Diagnosis {
+    pub(super) fn new(
+        kind: ErrorKind,
+        what: impl Into<String>,
+        remedy: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        Self { kind, what: what.into(), remedy: remedy.into() }
+    }
+
+    /// A connection or channel that was lost while a call was in progress.
+    pub(super) fn lost(call: &CallContext<'_>, what: &str) -> Self {
+        match call.effect {
+            Effect::Lasting => Self::new(ErrorKind::OutcomeUnknown, what, REPEAT),
+            Effect::None if call.tls => Self::new(ErrorKind::Unavailable, what, UNREACHABLE_BY_TLS),
+            Effect::None => Self::new(ErrorKind::Unavailable, what, UNREACHABLE),
+        }
+    }
+}
+
+pub(super) const REPEAT: &str =
+    "repeat the call with the same job ids: what has taken effect is not applied twice";
+pub(super) const REPORT: &str = "please report this with the message";
+const UNREACHABLE: &str = "check that the broker runs and can be reached from this host";
+pub(super) const UNREACHABLE_BY_TLS: &str = "check that the broker runs, can be reached from this host, \
+     and speaks TLS at this port: for a port without TLS, begin the URL with amqp:// instead of amqps://";
+const SEE_LOG: &str = "see the log of the broker";
+const LOGIN: &str =
+    "check user and password of the URL; `guest` may connect from the broker's own host only";
+const VHOST: &str = "the path of the URL names the virtual host: create it with `rabbitmqctl \
+     add_vhost`, or name another";
+const PERMISSIONS: &str =
+    "grant this user the permissions listed in the documentation of dq-rabbit";
+const NOT_FOUND: &str = "it was deleted or is not declared yet: connect again, or declare it if \
+     `topology` is \"passive\"";
+const LIMIT: &str = "raise the limit of this user or virtual host: `rabbitmqctl set_vhost_limits`, \
+     `set_user_limits`";
+const PLUGIN: &str = "enable the plugin with `rabbitmq-plugins enable \
+     rabbitmq_delayed_message_exchange`, or set `topology` to \"declare\"";
+const UPGRADE: &str = "use RabbitMQ 3.10 or newer, with its feature flags `quorum_queue` and \
+     `stream_queue` enabled: `rabbitmqctl enable_feature_flag all`";
+const STREAM_REPLICA: &str = "list all nodes of the cluster in the URL, and check which of them have a \
+     replica: `rabbitmq-streams stream_status`, `rabbitmq-streams add_replica`";
+const REDECLARED: &str = "the arguments of a declared object cannot be changed: choose another \
+     `prefix`, restore the settings it was declared with, or delete it once it is empty";
+
+/// Whether an error with this reply code closes the connection, not just the channel.
+pub(super) const fn closes_connection(code: u16) -> bool {
+    matches!(code, 320 | 402 | 501..=505 | 530 | 540 | 541)
+}
+
+/// Diagnoses an error by its reply code and text.
+pub(super) fn diagnose(call: &CallContext<'_>, code: u16, text: &str) -> Diagnosis {
+    use ErrorKind::{Config, Incompatible, Internal, Unavailable};
+    let has = |words: &str| text.contains(words);
+    match code {
+        403 if has("Login was refused") || has("can only connect via localhost") => {
+            Diagnosis::new(Config, text, LOGIN)
+        }
+        403 if has("reserved") => Diagnosis::new(Config, text, "choose another `prefix`"),
+        403 => permission_missing(call, text),
+        404 if has("down or inaccessible") => Diagnosis::new(
+            Unavailable,
+            text,
+            "start the cluster node that hosts this queue; quorum queues do not depend on one node",
+        ),
+        404 => Diagnosis::new(Unavailable, text, NOT_FOUND),
+        405 => Diagnosis::new(
+            Incompatible,
+            text,
+            "another connection uses this queue exclusively: choose another `prefix`",
+        ),
+        // 503 from brokers before 4.0, 406 since.
+        _ if has("unknown exchange type") || has("invalid exchange type") => {
+            Diagnosis::new(Incompatible, text, PLUGIN)
+        }
+        406 => precondition_failed(call, text),
+        _ if has("feature flag") => Diagnosis::new(Incompatible, text, UPGRADE),
+        320 | 530 | 506 if has("limit") => Diagnosis::new(Unavailable, text, LIMIT),
+        530 if has("not found") => Diagnosis::new(Config, text, VHOST),
+        530 if has("access to vhost") => {
+            permission_missing(&CallContext { required: None, ..*call }, text)
+        }
+        530 => Diagnosis::new(Config, text, SEE_LOG),
+        503 | 540 => Diagnosis::new(Incompatible, text, UPGRADE),
+        320 => Diagnosis::lost(call, text),
+        311 | 506 | 541 if call.effect == Effect::Lasting => Diagnosis::lost(call, text),
+        311 | 506 | 541 => Diagnosis::new(Unavailable, text, SEE_LOG),
+        _ => Diagnosis::new(Internal, text, REPORT),
+    }
+}
+
+/// Diagnoses `access to queue 'q' in vhost 'v' refused for user 'u'`, which newer brokers begin with
+/// the permission.
+fn permission_missing(call: &CallContext<'_>, text: &str) -> Diagnosis {
+    let named = |permission: &Permission| text.contains(&format!("{} access", permission.as_str()));
+    let object = text.split_once("access to ").map_or(text, |(_, object)| object);
+    let permission = Permission::ALL
+        .into_iter()
+        .find(named)
+        .or_else(|| call.required.map(|required| required(object)));
+    let (Some(user), Some(vhost)) = (quoted_after(text, "user "), quoted_after(text, "vhost "))
+    else {
+        return Diagnosis::new(ErrorKind::Config, text, PERMISSIONS);
+    };
+    let pattern = format!(r"^{}\.v1\.", call.prefix.replace('.', r"\."));
+    let missing = permission.map_or(String::new(), |permission| {
+        format!("the permission to {} is missing: ", permission.as_str())
+    });
+    let remedy = format!(
+        "{missing}rabbitmqctl set_permissions -p '{vhost}' '{user}' '{pattern}' '{pattern}' \
+         '{pattern}'"
+    );
+    Diagnosis::new(ErrorKind::Config, text, remedy)
+}
+
+/// Diagnoses code 406, mostly an object that is already declared with other arguments.
+fn precondition_failed(call: &CallContext<'_>, text: &str) -> Diagnosis {
+    if text.contains("acknowledgement") && text.contains("timed out") {
+        return Diagnosis::new(
+            ErrorKind::Unavailable,
+            text,
+            "none needed: deliveries that are unacknowledged for longer than the broker's \
+             `consumer_timeout` are delivered again",
+        );
+    }
+    if text.contains("unknown delivery tag") {
+        return Diagnosis::lost(call, text);
+    }
+    // A node that was just started, or that joined after the stream was declared.
+    if text.contains("replica on the local node") {
+        return Diagnosis::new(ErrorKind::Unavailable, text, STREAM_REPLICA);
+    }
+    if let Some(ArgumentMismatch { object, argument, requested, current }) =
+        ArgumentMismatch::parse(text)
+    {
+        return Diagnosis::new(
+            ErrorKind::Incompatible,
+            format!("{object} has `{argument}` {current}, but {requested} is requested"),
+            REDECLARED,
+        );
+    }
+    Diagnosis::new(ErrorKind::Incompatible, text, UPGRADE)
+}
+
+/// `inequivalent arg 'a' for queue 'q' in vhost 'v': received the value '1' of type 'long' but current
+/// is none`; some versions leave out the types.
+#[derive(Debug, PartialEq, Eq)]
+struct ArgumentMismatch<'a> {
+    object: &'a str,
+    argument: &'a str,
+    requested: &'a str,
+    current: &'a str,
+}
+
+impl<'a> ArgumentMismatch<'a> {
+    fn parse(text: &'a str) -> Option<Self> {
+        let argument = quoted_after(text, "inequivalent arg ")?;
+        let (_, rest) = text.split_once("' for ")?;
+        let (object, rest) = rest.split_once(": received ")?;
+        let object = object.split_once(" in vhost").map_or(object, |(object, _)| object);
+        let (requested, current) = rest.split_once(" but current is ")?;
+        Some(Self { object, argument, requested: value(requested), current: value(current) })
+    }
+}
+
+/// The quoted value in a text, or the text itself if nothing is quoted, as in `none`.
+fn value(text: &str) -> &str {
+    text.split('\'').nth(1).unwrap_or(text).trim()
+}
+
+fn quoted_after<'a>(text: &'a str, words: &str) -> Option<&'a str> {
+    let (_, rest) = text.split_once(&format!("{words}'"))?;
+    rest.split('\'').next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CALL: CallContext<'static> =
+        CallContext { effect: Effect::None, required: None, tls: false, prefix: "my.shop" };
+
+    fn of(code: u16, text: &str) -> Diagnosis {
+        diagnose(&CALL, code, text)
+    }
+
+    #[test]
+    fn an_argument_mismatch_is_parsed_in_the_form_of_every_version() {
+        let object = "PRECONDITION_FAILED - inequivalent arg 'x-message-ttl' for queue 'a.v1.l0.1' in \
+             vhost '/': ";
+        for (values, requested, current) in [
+            ("received '225' but current is '200'", "225", "200"),
+            ("received the value '225' of type 'signedint' but current is none", "225", "none"),
+            ("received none but current is the value '200' of type 'long'", "none", "200"),
+        ] {
+            let diagnosis = of(406, &format!("{object}{values}"));
+            assert_eq!(diagnosis.kind, ErrorKind::Incompatible);
+            let expected = format!(
+                "queue 'a.v1.l0.1' has `x-message-ttl` {current}, but {requested} is requested"
+            );
+            assert_eq!(diagnosis.what, expected);
+        }
+        assert_eq!(
+            of(406, "PRECONDITION_FAILED - invalid arg").what,
+            "PRECONDITION_FAILED - invalid arg"
+        );
+    }
+
+    #[test]
+    fn a_missing_permission_is_named_by_the_broker_or_else_by_the_call() {
+        let text = "access to exchange 'my.shop.v1.due' in vhost 'a' refused for user 'b'";
+        let all = r"'^my\.shop\.v1\.'";
+        let command = format!("rabbitmqctl set_permissions -p 'a' 'b' {all} {all} {all}");
+        assert_eq!(of(403, text).remedy, command);
+        let required = |object: &str| {
+            assert!(object.starts_with("exchange 'my.shop.v1.due'"), "{object}");
+            Permission::Write
+        };
+        let writing = CallContext { required: Some(&required), ..CALL };
+        let diagnosis = diagnose(&writing, 403, text);
+        assert_eq!(diagnosis.remedy, format!("the permission to write is missing: {command}"));
+        let diagnosis = diagnose(&writing, 403, &format!("read {text}"));
+        assert_eq!(diagnosis.remedy, format!("the permission to read is missing: {command}"));
+        assert_eq!(of(403, "ACCESS_REFUSED").remedy, PERMISSIONS);
+        // The name of a virtual host does not contain the prefix.
+        let text = "NOT_ALLOWED - access to vhost 'a' refused for user 'b'";
+        assert_eq!(diagnose(&writing, 530, text).remedy, command);
+    }
+
+    #[test]
+    fn a_missing_plugin_is_recognized_in_the_form_of_every_version() {
+        for (code, text) in [
+            (503, "COMMAND_INVALID - unknown exchange type 'x-delayed-message'"),
+            (406, "PRECONDITION_FAILED - unknown exchange type 'x-delayed-message'"),
+        ] {
+            assert_eq!(of(code, text).remedy, PLUGIN);
+        }
+    }
+
+    #[test]
+    fn transient_errors_are_retryable() {
+        for (code, text) in [
+            (320, "CONNECTION_FORCED - broker forced connection closure with reason 'shutdown'"),
+            (404, "NOT_FOUND - no queue 'a.v1.q.b' in vhost '/'"),
+            (
+                404,
+                "NOT_FOUND - home node 'x' of durable queue 'q' in vhost '/' is down or inaccessible",
+            ),
+            (406, "PRECONDITION_FAILED - delivery acknowledgement on channel 1 timed out"),
+            (
+                406,
+                "PRECONDITION_FAILED - queue 'queue 'q' in vhost '/'' does not have a replica on the \
+                 local node",
+            ),
+            (
+                530,
+                "NOT_ALLOWED - access to vhost '/' refused for user 'u': connection limit (1) is reached",
+            ),
+            (541, "INTERNAL_ERROR"),
+        ] {
+            assert_eq!(of(code, text).kind, ErrorKind::Unavailable, "{text}");
+        }
+        let lasting = CallContext { effect: Effect::Lasting, ..CALL };
+        let forced = diagnose(&lasting, 320, "CONNECTION_FORCED");
+        assert_eq!(forced.kind, ErrorKind::OutcomeUnknown);
+    }
+}

@@ -1,0 +1,177 @@
+//! Acknowledges deliveries of one channel, as many as possible with one acknowledgement.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use dq_core::sync::lock;
+use lapin::Channel;
+use lapin::options::BasicAckOptions;
+use tokio::sync::Notify;
+
+/// Tracks the unacknowledged deliveries of one channel.
+#[derive(Debug)]
+pub(crate) struct AckTracker {
+    channel: Channel,
+    tags: Mutex<Tags>,
+    /// Notified when a delivery can be acknowledged.
+    processed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Tags {
+    /// All tags up to this one have arrived. Several consumers share the channel, so tags may be seen out
+    /// of order.
+    contiguous: u64,
+    /// Tags that arrived before a smaller one.
+    out_of_order: BTreeSet<u64>,
+    /// Deliveries that are still being processed.
+    pending: BTreeSet<u64>,
+    /// Processed, but not acknowledged.
+    processed: BTreeSet<u64>,
+}
+
+/// Acknowledgements to send: one for all tags up to `up_to`, and one for each other tag.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct AckPlan {
+    up_to: Option<u64>,
+    single: Vec<u64>,
+}
+
+impl Tags {
+    fn arrive(&mut self, tag: u64) {
+        self.pending.insert(tag);
+        self.out_of_order.insert(tag);
+        // Tags count from one without gaps.
+        while self.out_of_order.remove(&(self.contiguous + 1)) {
+            self.contiguous += 1;
+        }
+    }
+
+    /// Takes all processed deliveries.
+    fn plan(&mut self) -> AckPlan {
+        let mut processed = std::mem::take(&mut self.processed);
+        let before_pending = self.pending.first().map_or(u64::MAX, |first| first - 1);
+        let single = processed.split_off(&self.contiguous.min(before_pending).saturating_add(1));
+        AckPlan { up_to: processed.last().copied(), single: single.into_iter().collect() }
+    }
+}
+
+/// Acknowledges a delivery, or one share of it. If a handle is dropped without [`ack`](Self::ack), the
+/// delivery stays unacknowledged until the channel closes, and is then redelivered.
+#[derive(Debug)]
+pub(crate) struct AckHandle {
+    delivery: Arc<PendingDelivery>,
+}
+
+#[derive(Debug)]
+struct PendingDelivery {
+    tracker: Arc<AckTracker>,
+    tag: u64,
+    /// Shares that are not acknowledged.
+    shares: AtomicUsize,
+}
+
+impl AckHandle {
+    /// Splits this share into several; the delivery is acknowledged after the last of them.
+    pub(crate) fn split(self, shares: usize) -> impl Iterator<Item = Self> {
+        self.delivery.shares.fetch_add(shares, Ordering::Relaxed);
+        let delivery = Arc::clone(&self.delivery);
+        self.ack();
+        (0..shares).map(move |_| Self { delivery: Arc::clone(&delivery) })
+    }
+
+    /// Acknowledges this share.
+    pub(crate) fn ack(self) {
+        if self.delivery.shares.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.delivery.processed();
+        }
+    }
+}
+
+impl PendingDelivery {
+    fn processed(&self) {
+        let mut tags = lock(&self.tracker.tags);
+        if tags.pending.remove(&self.tag) {
+            tags.processed.insert(self.tag);
+            drop(tags);
+            self.tracker.processed.notify_one();
+        }
+    }
+}
+
+impl AckTracker {
+    pub(crate) fn new(channel: Channel) -> Arc<Self> {
+        Arc::new(Self { channel, tags: Mutex::default(), processed: Notify::new() })
+    }
+
+    pub(crate) fn channel(&self) -> &Channel {
+        &self.channel
+    }
+
+    /// Registers a delivery.
+    pub(crate) fn track(self: &Arc<Self>, tag: u64) -> AckHandle {
+        lock(&self.tags).arrive(tag);
+        let shares = AtomicUsize::new(1);
+        AckHandle { delivery: Arc::new(PendingDelivery { tracker: Arc::clone(self), tag, shares }) }
+    }
+
+    /// Sends acknowledgements until the channel closes.
+    pub(crate) async fn run(self: Arc<Self>) {
+        while self.channel.status().connected() {
+            self.processed.notified().await;
+            let plan = lock(&self.tags).plan();
+            if self.send(plan).await.is_err() {
+                // The channel is closed, so the broker redelivers what is not acknowledged.
+                return;
+            }
+        }
+    }
+
+    async fn send(&self, plan: AckPlan) -> lapin::Result<()> {
+        if let Some(tag) = plan.up_to {
+            self.channel.basic_ack(tag, BasicAckOptions { multiple: true }).await?;
+        }
+        for tag in plan.single {
+            self.channel.basic_ack(tag, BasicAckOptions::default()).await?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tags(arrived: &[u64], processed: &[u64]) -> Tags {
+        let mut tags = Tags::default();
+        arrived.iter().for_each(|tag| tags.arrive(*tag));
+        for tag in processed {
+            assert!(tags.pending.remove(tag) && tags.processed.insert(*tag));
+        }
+        tags
+    }
+
+    #[test]
+    fn deliveries_before_the_first_pending_one_are_acknowledged_together() {
+        let mut tags = tags(&[1, 2, 3, 4, 5, 6, 7], &[1, 2, 3, 5, 7]);
+        assert_eq!(tags.plan(), AckPlan { up_to: Some(3), single: vec![5, 7] });
+        assert_eq!(tags.plan(), AckPlan::default(), "each delivery is acknowledged once");
+        for tag in [4, 6] {
+            tags.pending.remove(&tag);
+            tags.processed.insert(tag);
+        }
+        assert_eq!(tags.plan(), AckPlan { up_to: Some(6), single: Vec::new() });
+    }
+
+    #[test]
+    fn deliveries_that_have_not_arrived_are_not_acknowledged_with_others() {
+        let mut tags = tags(&[1, 2, 4, 6], &[1, 2, 4, 6]);
+        assert_eq!(tags.plan(), AckPlan { up_to: Some(2), single: vec![4, 6] });
+        tags.arrive(3);
+        tags.arrive(5);
+        tags.pending.clear();
+        tags.processed.extend([3, 5]);
+        assert_eq!(tags.plan(), AckPlan { up_to: Some(5), single: Vec::new() });
+    }
+}

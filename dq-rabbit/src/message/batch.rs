@@ -1,0 +1,119 @@
+//! Groups jobs into messages.
+//!
+//! The cost of a message hardly depends on its size, and is paid in each queue of the ladder. So jobs that
+//! are published by one call share a message if they are due at nearly the same time. A message is
+//! delivered when its first job is due; the consumer holds the jobs that are due soon and publishes the
+//! others again. The longer the delay, the farther apart the due times may be, since the jobs can still be
+//! separated later.
+
+use std::time::Duration;
+
+use dq_core::Timestamp;
+
+use super::job_message::{JobMessage, MessageJob};
+
+/// Maximum number of jobs in a message: the default number of slots of a runner. One runner receives all of
+/// them, and those for which it has no slot wait until other runners take them.
+const MAX_JOBS: usize = 16;
+/// Approximate maximum size of a message with several jobs, in bytes.
+const MAX_BYTES: usize = 64 * 1024;
+
+/// Difference of due times that is always allowed within a message; the consumer holds jobs this long.
+pub(crate) const MAX_SPREAD: Duration = Duration::from_secs(1);
+/// For long delays, due times may differ by the remaining delay divided by this.
+const SPREAD_DIVISOR: i64 = 16;
+
+/// Groups jobs into messages, in order of their due times.
+pub(super) fn batch(mut jobs: Vec<MessageJob>, now: Timestamp) -> Vec<JobMessage> {
+    jobs.sort_by(|a, b| (&a.queue, a.due).cmp(&(&b.queue, b.due)));
+    let mut messages: Vec<JobMessage> = Vec::new();
+    let mut bytes = 0;
+    for job in jobs {
+        match messages.last_mut() {
+            Some(message)
+                if bytes + job.bytes() <= MAX_BYTES
+                    && message.0.len() < MAX_JOBS
+                    && *message.queue() == job.queue
+                    && job.due <= last_due(message.due(), now) =>
+            {
+                bytes += job.bytes();
+                message.0.push(job);
+            }
+            _ => {
+                bytes = job.bytes();
+                messages.push(JobMessage(vec![job]));
+            }
+        }
+    }
+    messages
+}
+
+/// The latest due time in a message whose first job is due at `first`.
+fn last_due(first: Timestamp, now: Timestamp) -> Timestamp {
+    let delay = first.as_millis().saturating_sub(now.as_millis());
+    let spread = Duration::from_millis((delay / SPREAD_DIVISOR).max(0).unsigned_abs());
+    first + spread.max(MAX_SPREAD)
+}
+
+#[cfg(test)]
+mod tests {
+    use dq_core::{Entropy, NewJob, QueueName};
+
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
+    const MINUTE: u64 = 60_000;
+
+    fn job(queue: &str, millis: u64, bytes: usize) -> MessageJob {
+        let due = NOW + Duration::from_millis(millis);
+        let id = Entropy::seeded(millis).job_id(NOW);
+        let job = NewJob::new(id, QueueName::new(queue).unwrap(), due, vec![0; bytes].into());
+        MessageJob::new(1, &job, due)
+    }
+
+    /// The delays of the jobs of each message, in milliseconds.
+    fn batched(jobs: Vec<MessageJob>) -> Vec<Vec<u64>> {
+        let millis = |job: &MessageJob| (job.due.as_millis() - NOW.as_millis()).unsigned_abs();
+        batch(jobs, NOW).iter().map(|message| message.0.iter().map(millis).collect()).collect()
+    }
+
+    #[test]
+    fn jobs_that_are_due_at_nearly_the_same_time_share_a_message() {
+        let jobs = [5_000, 3_000, 4_001, 4_000, 3_500].map(|due| job("mail", due, 10));
+        assert_eq!(batched(jobs.into()), [vec![3_000, 3_500, 4_000], vec![4_001, 5_000]]);
+    }
+
+    #[test]
+    fn the_spread_grows_with_the_delay() {
+        let jobs = [160, 165, 170, 171].map(|minutes| job("mail", minutes * MINUTE, 10));
+        let expected = [vec![160, 165, 170], vec![171]];
+        assert_eq!(
+            batched(jobs.into()),
+            expected.map(|dues| dues.iter().map(|due| due * MINUTE).collect::<Vec<_>>())
+        );
+    }
+
+    #[test]
+    fn queues_do_not_share_messages() {
+        let jobs = ["mail", "sms", "mail"].map(|queue| job(queue, MINUTE, 10));
+        assert_eq!(batched(jobs.into()), [vec![MINUTE, MINUTE], vec![MINUTE]]);
+    }
+
+    #[test]
+    fn messages_are_limited_in_jobs_and_bytes() {
+        let many = (0..70).map(|_| job("mail", MINUTE, 10)).collect();
+        let sizes: Vec<_> = batched(many).iter().map(Vec::len).collect();
+        assert_eq!(sizes, [16, 16, 16, 16, 6]);
+        let large = [MAX_BYTES * 2, 10, 10, MAX_BYTES / 2, MAX_BYTES / 2 + 1];
+        let large = large.map(|bytes| job("mail", MINUTE, bytes)).into();
+        let sizes: Vec<_> = batched(large).iter().map(Vec::len).collect();
+        assert_eq!(sizes, [1, 3, 1]);
+    }
+
+    #[test]
+    fn overdue_jobs_are_batched_too() {
+        let jobs = [job("mail", 0, 10), job("mail", 900, 10)].into();
+        let later = NOW + Duration::from_secs(3600);
+        assert_eq!(batch(jobs, later).len(), 1);
+    }
+}

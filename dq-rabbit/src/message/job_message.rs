@@ -1,0 +1,171 @@
+//! The format of job messages.
+//!
+//! The body holds the jobs in the format of the `postcard` crate, so that queue names, keys and headers of
+//! any length fit, and the broker has little to parse in each queue. The message id is the id of the first
+//! job, and the type is `dq.carrier.` with the version of the format. The AMQP headers are informative.
+//! Properties are made anew whenever a job is published again: with the headers of an earlier round through
+//! the ladder, the broker would take the message for one that cycles, and drop it.
+
+use bytes::Bytes;
+use dq_core::{Headers, Job, JobId, JobKey, NewJob, QueueName, Timestamp};
+use lapin::BasicProperties;
+use lapin::message::Delivery;
+use lapin::types::{AMQPValue, FieldTable, ShortString};
+use serde::{Deserialize, Serialize};
+
+const TYPE: &str = "dq.carrier.1";
+/// The type of all versions. A message may wait for years, so another version may have written it.
+const TYPE_PREFIX: &str = "dq.carrier.";
+
+/// Header: due time of the first job, in Unix milliseconds.
+const DUE: &str = "dq-due";
+/// Header: number of jobs.
+const JOBS: &str = "dq-jobs";
+/// Header: delay for the plugin, in milliseconds.
+const DELAY: &str = "x-delay";
+
+/// A job in a message.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(PartialEq))]
+pub(crate) struct MessageJob {
+    /// The id of the log that contains the job.
+    pub(crate) log_id: u64,
+    pub(crate) id: JobId,
+    pub(crate) queue: QueueName,
+    pub(crate) due: Timestamp,
+    key: Option<JobKey>,
+    /// Attempts that failed so far.
+    attempts: u32,
+    max_attempts: Option<u32>,
+    pub(crate) payload: Bytes,
+    pub(crate) headers: Headers,
+}
+
+impl MessageJob {
+    /// A new job.
+    pub(crate) fn new(log_id: u64, job: &NewJob, due: Timestamp) -> Self {
+        Self {
+            log_id,
+            id: job.id,
+            queue: job.queue.clone(),
+            due,
+            key: job.key.clone(),
+            attempts: 0,
+            max_attempts: job.max_attempts,
+            payload: job.payload.clone(),
+            headers: job.headers.clone(),
+        }
+    }
+
+    /// A job of the replica, which does not keep payload and headers.
+    pub(crate) fn from_job(log_id: u64, job: &Job, (payload, headers): (Bytes, Headers)) -> Self {
+        Self {
+            log_id,
+            id: job.id,
+            queue: job.queue.clone(),
+            due: job.due,
+            key: job.key.clone(),
+            attempts: job.attempts,
+            max_attempts: job.max_attempts,
+            payload,
+            headers,
+        }
+    }
+
+    /// The job as a new one, for a log that does not contain it.
+    pub(crate) fn to_new_job(&self) -> NewJob {
+        let mut job = NewJob::new(self.id, self.queue.clone(), self.due, self.payload.clone());
+        job.key.clone_from(&self.key);
+        job.headers.clone_from(&self.headers);
+        job.max_attempts = self.max_attempts;
+        job
+    }
+
+    /// Approximate number of bytes in a message.
+    pub(super) fn bytes(&self) -> usize {
+        96 + self.payload.len() + self.headers.bytes()
+    }
+}
+
+/// A message: one or more jobs of the same queue, in order of their due times.
+#[derive(Debug)]
+pub(crate) struct JobMessage(pub(super) Vec<MessageJob>);
+
+impl JobMessage {
+    /// The queue of the jobs.
+    pub(super) fn queue(&self) -> &QueueName {
+        &self.0[0].queue
+    }
+
+    /// Due time of the first job.
+    pub(super) fn due(&self) -> Timestamp {
+        self.0[0].due
+    }
+
+    pub(super) fn body(&self) -> Vec<u8> {
+        postcard::to_allocvec(&self.0).expect("serialization to memory does not fail")
+    }
+
+    /// The properties of the message. `delay_ms` is for the plugin.
+    pub(super) fn properties(&self, delay_ms: Option<i64>) -> BasicProperties {
+        let mut table = FieldTable::default();
+        table.insert(DUE.into(), AMQPValue::LongLongInt(self.due().as_millis()));
+        let jobs = i64::try_from(self.0.len()).unwrap_or(i64::MAX);
+        table.insert(JOBS.into(), AMQPValue::LongLongInt(jobs));
+        if let Some(delay) = delay_ms {
+            table.insert(DELAY.into(), AMQPValue::LongLongInt(delay));
+        }
+        BasicProperties::default()
+            .with_delivery_mode(2)
+            .with_message_id(ShortString::from(self.0[0].id.to_string()))
+            .with_type(TYPE.into())
+            .with_headers(table)
+    }
+
+    /// Parses a delivery. `None` if it is not a job message. A message of another version yields no jobs:
+    /// they run from the log.
+    pub(crate) fn parse(delivery: &Delivery) -> Option<Vec<MessageJob>> {
+        match delivery.properties.kind().as_ref()?.as_str() {
+            TYPE => postcard::from_bytes(&delivery.data).ok(),
+            kind => kind.starts_with(TYPE_PREFIX).then(Vec::new),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn delivery(properties: BasicProperties, data: Vec<u8>) -> Delivery {
+        let mut mock = Delivery::mock(1, "due".into(), "q".into(), false, data);
+        mock.properties = properties;
+        mock
+    }
+
+    #[test]
+    fn messages_round_trip_and_other_versions_yield_no_jobs() {
+        let mut headers = Headers::new();
+        headers.insert("colour", "red");
+        let job = MessageJob {
+            log_id: u64::MAX,
+            id: JobId::from_bytes([7; 16]),
+            queue: QueueName::new("q").unwrap(),
+            due: Timestamp::from_millis(-1),
+            key: Some(JobKey::new("k").unwrap()),
+            attempts: 3,
+            max_attempts: Some(5),
+            payload: Bytes::from_static(b"payload"),
+            headers,
+        };
+        let message = JobMessage(vec![job.clone(), MessageJob { key: None, ..job }]);
+        let sent = delivery(message.properties(None), message.body());
+        assert_eq!(JobMessage::parse(&sent).as_ref(), Some(&message.0));
+
+        let newer = message.properties(None).with_type("dq.carrier.2".into());
+        assert_eq!(JobMessage::parse(&delivery(newer, vec![1])), Some(Vec::new()));
+        let broken = delivery(message.properties(None), vec![1]);
+        assert_eq!(JobMessage::parse(&broken), None);
+        let foreign = BasicProperties::default().with_type("letter".into());
+        assert_eq!(JobMessage::parse(&delivery(foreign, message.body())), None);
+    }
+}

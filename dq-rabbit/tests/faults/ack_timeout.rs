@@ -1,0 +1,30 @@
+//! Handlers that take longer than the broker's acknowledgement timeout.
+
+use std::time::Duration;
+
+use dq_core::config::QueueSettings;
+use dq_servers::RabbitMq;
+
+use crate::fixture::{after, config_for, job, open, start_runner_with, stats, wait_until};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handler_may_take_longer_than_the_acknowledgement_timeout() {
+    let server = RabbitMq::options()
+        .set("consumer_timeout", "1500")
+        .advanced("rabbit", "channel_tick_interval", "300")
+        .start();
+    let backend = open(&config_for(&server)).await;
+    let settings = QueueSettings::new().concurrency(2).lease(Duration::from_secs(60));
+    let mut runner = start_runner_with(&backend, "q", Duration::from_secs(5), settings).await;
+    let jobs: Vec<_> = (0..2).map(|_| after(1_200, job("q"))).collect();
+    // These wait for a slot, with unacknowledged messages, until the broker closes the channel.
+    let waiting: Vec<_> = (0..2).map(|_| after(1_500, job("q"))).collect();
+    backend.schedule(jobs.iter().chain(&waiting).cloned().collect()).await.unwrap();
+    runner.expect_each_once(&jobs).await;
+    runner.expect_each_once(&waiting).await;
+    wait_until("all are done", async || stats(&*backend, "q").await.totals.unwrap().done == 4)
+        .await;
+    assert!(runner.started.try_recv().is_err(), "no job runs twice");
+    let log = server.log();
+    assert!(log.contains("has timed out"), "the timeout has closed a channel");
+}

@@ -1,0 +1,113 @@
+//! Brokers that are unreachable, or refuse the connection.
+
+use std::time::Duration;
+
+use dq_core::ErrorKind;
+use dq_rabbit::TopologyMode;
+use dq_servers::{RabbitMq, shared_rabbitmq};
+
+use crate::fixture::{
+    assert_error, blocking, by_id, claim, config, config_for, connect, done_settlements,
+    in_an_hour, job, open, retry, stats,
+};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connecting_fails_without_a_broker_and_waits_for_one_within_the_timeout() {
+    let server = std::sync::Arc::new(RabbitMq::start());
+    let mut config = config_for(&server);
+    server.stop();
+    config.response_timeout = Duration::from_millis(300);
+    let error = assert_error(connect(&config).await, ErrorKind::Unavailable, &[&server.address()]);
+    assert!(error.is_retryable());
+    assert_eq!(error.failed_operation(), "connect");
+
+    // With a long timeout, connecting waits for the broker.
+    config.response_timeout = Duration::from_secs(150);
+    let starting = tokio::spawn(blocking({
+        let server = std::sync::Arc::clone(&server);
+        move || server.restart()
+    }));
+    let backend = open(&config).await;
+    starting.await.unwrap();
+    backend.schedule(vec![job("q")]).await.unwrap();
+    assert_eq!(claim(&*backend, "q", 1).await.unwrap().jobs.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn refused_connections_name_the_reason() {
+    let server = shared_rabbitmq();
+    server.ctl(&["add_user", "visitor", "hunter2"]);
+    let url = |user: &str, vhost: &str| format!("amqp://{user}@{}/{vhost}", server.address());
+    for (url, words) in [
+        (url("visitor:wrong-hunter2", "%2f"), ["user and password", "ACCESS_REFUSED"]),
+        (url("visitor:hunter2", "%2f"), ["visitor", "set_permissions"]),
+        (url("dq:secret", "nowhere"), ["nowhere", "add_vhost"]),
+    ] {
+        let mut config = config_for(server);
+        config.url = dq_core::config::Secret::new(url);
+        let error = assert_error(connect(&config).await, ErrorKind::Config, &words);
+        assert!(!error.is_retryable(), "a retry does not help: {error}");
+        assert_eq!(error.failed_operation(), "connect", "{error}");
+    }
+}
+
+/// The broker checks permissions when an object is used; a passive declaration does not need them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn errors_name_each_missing_permission() {
+    let server = shared_rabbitmq();
+    let owner = config("rights-of-one");
+    let of_owner = open(&owner).await;
+    server.ctl(&["add_user", "guest-worker", "hunter2"]);
+    let mut limited = owner.clone();
+    let url = owner.url.expose().replace("dq:secret", "guest-worker:hunter2");
+    limited.url = dq_core::config::Secret::new(url);
+    limited.response_timeout = Duration::from_secs(3);
+    let all = r"^dq\.v1\.";
+    let grant = |configure: &str, write: &str, read: &str| {
+        let permissions = ["-p", "rights-of-one", "guest-worker", configure, write, read];
+        server.ctl(&[&["set_permissions"][..], &permissions].concat());
+    };
+    for (permissions, missing) in
+        [(["", all, all], "configure"), ([all, "", all], "write"), ([all, all, ""], "read")]
+    {
+        grant(permissions[0], permissions[1], permissions[2]);
+        let words = [format!("permission to {missing}"), "set_permissions".to_owned()];
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        assert_error(connect(&limited).await, ErrorKind::Config, &words);
+        // Passive topology does not need to configure; the other permissions are needed to use the log.
+        limited.topology = TopologyMode::Passive;
+        if missing != "configure" {
+            assert_error(
+                connect(&limited).await,
+                ErrorKind::Config,
+                &["guest-worker", "set_permissions"],
+            );
+        }
+        limited.topology = TopologyMode::Declare;
+    }
+    // Revoked while in use, and granted again.
+    grant(all, all, all);
+    let backend = retry(|| connect(&limited)).await;
+    let kept = in_an_hour(job("q"));
+    retry(|| backend.schedule(vec![kept.clone()])).await;
+    grant(all, "", all);
+    // The broker caches permissions for each channel.
+    server.eval(
+        "[rabbit_networking:close_connection(C, \"to clear the cache\") || \
+         C <- rabbit_networking:connections()]",
+    );
+    retry(|| of_owner.stats(&[])).await;
+    let error = backend.cancel(&[by_id(&kept)]).await.unwrap_err();
+    crate::fixture::assert_helpful(&error, &[]);
+    assert_eq!(stats(&*of_owner, "q").await.scheduled, 1);
+    grant(all, all, all);
+    let new = job("q");
+    crate::fixture::wait_until("writing is permitted again", async || {
+        backend.schedule(vec![new.clone()]).await.is_ok()
+    })
+    .await;
+    let claimed = claim(&*of_owner, "q", 9).await.unwrap();
+    assert_eq!(claimed.jobs.len(), 1, "refused calls have not taken effect");
+    of_owner.settle(&done_settlements(&claimed)).await.unwrap();
+    assert_eq!(stats(&*of_owner, "q").await.scheduled, 1);
+}

@@ -1,0 +1,58 @@
+//! The broker restarts while many messages expire.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dq_core::config::QueueSettings;
+use dq_servers::{RabbitMq, RabbitOptions};
+
+use crate::fixture::{after, blocking, config_for, job, open, retry, start_runner_with, stats};
+
+const JOBS: u64 = 3_000;
+
+async fn run_with_restart(options: RabbitOptions, stop: fn(&RabbitMq)) {
+    let server = Arc::new(options.start());
+    let backend = open(&config_for(&server)).await;
+    let settings = QueueSettings::new().concurrency(40);
+    let mut runner = start_runner_with(&backend, "q", Duration::ZERO, settings).await;
+    // Half are due before the restart, and half after it, with messages in the ladder.
+    let jobs: Vec<_> =
+        (0..JOBS).map(|n| after(2_000 + n * 5_000 / JOBS + 8_000 * (n % 2), job("q"))).collect();
+    for jobs in jobs.chunks(500) {
+        retry(|| backend.schedule(jobs.to_vec())).await;
+    }
+    // Restart once the first job runs.
+    let (first, rest) = jobs.split_first().unwrap();
+    let mut counts = runner.wait_for_all(std::slice::from_ref(first)).await;
+    let server_too = Arc::clone(&server);
+    blocking(move || {
+        stop(&server_too);
+        server_too.restart();
+    })
+    .await;
+    for (id, count) in runner.wait_for_all(rest).await {
+        *counts.entry(id).or_default() += count;
+    }
+    retry(|| backend.stats(&[])).await;
+    let again = counts.values().filter(|count| **count > 1).count();
+    println!("{again} of {JOBS} jobs ran again");
+    crate::fixture::wait_until("all are done", async || {
+        stats(&*backend, "q").await.totals.unwrap().done == JOBS
+    })
+    .await;
+    let counts = stats(&*backend, "q").await;
+    assert_eq!((counts.scheduled, counts.ready, counts.running, counts.dead), (0, 0, 0, 0));
+    // Only jobs that were running or had just ended.
+    assert!(again < 100, "{again} jobs ran again");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killing_the_broker_under_load_loses_no_job() {
+    run_with_restart(RabbitMq::options(), RabbitMq::kill).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn restarting_a_broker_with_default_settings_loses_no_job() {
+    // Its dead letters stall for three minutes; jobs run from the log.
+    run_with_restart(RabbitMq::options().stock(), RabbitMq::stop).await;
+}

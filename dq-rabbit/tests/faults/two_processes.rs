@@ -1,0 +1,115 @@
+//! Two processes on one prefix, one of which loses its connection.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use dq_core::{Cancelled, ErrorKind, Renewal, Renewed, Settled};
+use dq_servers::shared_rabbitmq;
+
+use crate::fixture::{
+    TIMEOUT, after, assert_helpful, by_id, claim, claim_for, claim_until_some, config, connect,
+    done_settlements, in_an_hour, job, open, retry, start_runner, stats, wait_until,
+};
+use dq_testkit::faults::TcpProxy;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_is_leased_once_and_a_cancel_holds_for_both_processes() {
+    let config = config("two");
+    let (one, other) = (open(&config).await, open(&config).await);
+    let jobs: Vec<_> = (0..200).map(|_| job("q")).collect();
+    one.schedule(jobs).await.unwrap();
+    let mut leased = HashSet::new();
+    while leased.len() < 200 {
+        let claims = tokio::join!(claim(&*one, "q", 7), claim(&*other, "q", 7));
+        for claimed in [claims.0.unwrap(), claims.1.unwrap()] {
+            for job in &claimed.jobs {
+                assert!(leased.insert(job.job.id), "leased twice");
+            }
+        }
+    }
+    // A cancel holds for the other process as soon as it returns.
+    for (here, there) in [(&one, &other), (&other, &one)] {
+        for _ in 0..20 {
+            let new = job("cancelled");
+            here.schedule(vec![new.clone()]).await.unwrap();
+            let cancelled = here.cancel(&[by_id(&new)]).await.unwrap();
+            let claimed = claim(&**there, "cancelled", 1).await.unwrap();
+            assert_eq!((cancelled, claimed.jobs.len()), (vec![Cancelled::Cancelled], 0));
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_disconnected_process_starts_no_cancelled_job_and_loses_its_leases() {
+    let config = config("parted");
+    let one = open(&config).await;
+    let proxy = TcpProxy::to(shared_rabbitmq().address()).await;
+    let mut by_proxy = config.clone();
+    by_proxy.url = dq_core::config::Secret::new(proxy.url(config.url.expose()));
+    by_proxy.response_timeout = Duration::from_secs(6);
+    let other = retry(|| connect(&by_proxy)).await;
+
+    let held = job("held");
+    one.schedule(vec![held.clone()]).await.unwrap();
+    let lease = Duration::from_secs(4);
+    let first = claim_for(&*other, "held", 1, lease).await.unwrap();
+    assert_eq!(first.jobs.len(), 1);
+    // The other process prefetches the messages of these.
+    let mut runner = start_runner(&other, "q").await;
+    let cancelled: Vec<_> = (0..20).map(|_| after(2_500, job("q"))).collect();
+    let kept: Vec<_> = (0..20).map(|_| after(2_500, job("q"))).collect();
+    one.schedule(cancelled.iter().chain(&kept).cloned().collect()).await.unwrap();
+    wait_until("they are scheduled", async || stats(&*other, "q").await.scheduled == 40).await;
+
+    proxy.pause();
+    let names: Vec<_> = cancelled.iter().map(by_id).collect();
+    assert_eq!(one.cancel(&names).await.unwrap(), [Cancelled::Cancelled; 20]);
+    let renewal = Renewal { lease: first.jobs[0].lease(), lease_for: lease };
+    let error = other.renew(std::slice::from_ref(&renewal)).await.unwrap_err();
+    assert_helpful(&error, &[]);
+    assert_eq!(error.kind(), ErrorKind::OutcomeUnknown);
+    // Its lease lapses, and the job runs elsewhere.
+    let second = claim_until_some(&*one, "held").await;
+    assert_eq!(second.jobs[0].job.losses, 1);
+    assert!(second.jobs[0].token > first.jobs[0].token);
+    wait_until("the jobs are due", async || stats(&*one, "q").await.ready == 20).await;
+    assert!(runner.started.try_recv().is_err(), "no job starts without the log");
+
+    proxy.resume();
+    let ended = done_settlements(&first);
+    assert_eq!(retry(|| other.settle(&ended)).await, [Settled::Stale]);
+    assert_eq!(retry(|| other.renew(std::slice::from_ref(&renewal))).await, [Renewed::Lost]);
+    assert_eq!(one.settle(&done_settlements(&second)).await.unwrap(), [Settled::Accepted]);
+    runner.expect_each_once(&kept).await;
+    wait_until("all are done", async || stats(&*one, "q").await.totals.unwrap().done == 20).await;
+    assert!(runner.started.try_recv().is_err(), "a cancelled job has run");
+}
+
+/// One process cannot write while another one writes continuously.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_cannot_write_gets_errors_while_others_write() {
+    let config = config("silent");
+    let one = open(&config).await;
+    let proxy = TcpProxy::to(shared_rabbitmq().address()).await;
+    let mut by_proxy = config.clone();
+    by_proxy.url = dq_core::config::Secret::new(proxy.url(config.url.expose()));
+    by_proxy.response_timeout = Duration::from_secs(3);
+    let other = retry(|| connect(&by_proxy)).await;
+    let busy = tokio::spawn(async move {
+        loop {
+            one.schedule(vec![in_an_hour(job("busy"))]).await.ok();
+            // Slowly: the broker sends few messages to a consumer that does not acknowledge.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    });
+    wait_until("the other process reads the log", async || {
+        stats(&*other, "busy").await.scheduled > 3
+    })
+    .await;
+    proxy.pause_requests();
+    let call = tokio::time::timeout(TIMEOUT, other.schedule(vec![in_an_hour(job("q"))]));
+    let error = call.await.expect("the call returns").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
+    proxy.resume();
+    busy.abort();
+}

@@ -1,0 +1,226 @@
+//! Connections that are opened, lost, reopened and closed.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dq_core::ErrorKind;
+use dq_servers::{RabbitCluster, RabbitMq, shared_rabbitmq};
+use futures_util::StreamExt;
+use lapin::options::{
+    BasicConsumeOptions, BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions,
+};
+use lapin::types::FieldTable;
+use lapin::{BasicProperties, Channel};
+
+use super::fixture::{assert_error, config_for, connect};
+use crate::connect::AmqpConnection;
+use crate::error::{self, Effect};
+
+/// Longer than an immediate reaction takes on a busy machine, and shorter than the response timeout.
+const SOON: Duration = Duration::from_secs(30);
+
+/// Waits until the condition is true.
+async fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !condition() {
+        assert!(Instant::now() < deadline, "timeout: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Opens a channel of a connection with a short response timeout.
+async fn open(connection: &AmqpConnection) -> (Channel, u64) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        match connection.open("test").await {
+            Ok(opened) => return opened,
+            Err(error) => assert!(Instant::now() < deadline, "timeout: {error}"),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_is_reopened_after_a_crash_and_after_a_stop() {
+    let server = RabbitMq::start();
+    let connection = connect(&config_for(server.url()));
+    for crash in [true, false] {
+        let (channel, generation) = connection.open("test").await.unwrap();
+        assert_eq!(generation, connection.generation());
+        if crash {
+            server.kill();
+        } else {
+            server.stop();
+        }
+        tokio::time::timeout(SOON, connection.lost(generation)).await.unwrap();
+        wait_until("the channel is closed", || !channel.status().connected()).await;
+        server.restart();
+        let restarted = Instant::now();
+        let (_channel, later) = connection.open("test").await.unwrap();
+        println!("reconnected after {:?}", restarted.elapsed());
+        assert!(restarted.elapsed() < SOON);
+        assert_eq!(later, generation + 1);
+        connection.lost(generation).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_in_progress_fail_when_the_broker_dies() {
+    let server = RabbitMq::start();
+    let connection = connect(&config_for(server.url()));
+    let channel = connection.channel("test").await.unwrap();
+    channel.confirm_select(ConfirmSelectOptions::default()).await.unwrap();
+    let options = QueueDeclareOptions::durable();
+    channel.queue_declare("q".into(), options, FieldTable::default()).await.unwrap();
+    let consuming = connection.channel("test").await.unwrap();
+    let options = BasicConsumeOptions::default();
+    let mut consumer = consuming
+        .basic_consume("q".into(), "".into(), options, FieldTable::default())
+        .await
+        .unwrap();
+
+    server.freeze();
+    // A frozen server may still reply for a moment.
+    let published = loop {
+        let options = BasicPublishOptions::default();
+        let mut published = channel
+            .basic_publish("".into(), "q".into(), options, b"x", BasicProperties::default())
+            .await
+            .unwrap();
+        if tokio::time::timeout(Duration::from_millis(500), &mut published).await.is_err() {
+            break published;
+        }
+    };
+    server.kill();
+    let error = tokio::time::timeout(SOON, published).await.unwrap().unwrap_err();
+    let error = error::from_lapin("schedule", Effect::Lasting, connection.broker_info(), &error);
+    assert_error(&error, ErrorKind::OutcomeUnknown, &["schedule", "same job ids"]);
+    // The consumer ends after the deliveries that had arrived.
+    let next = async { while let Some(Ok(_)) = consumer.next().await {} };
+    tokio::time::timeout(SOON, next).await.unwrap();
+    // Publishing on the closed channel fails without blocking.
+    let options = BasicPublishOptions::default();
+    let again =
+        channel.basic_publish("".into(), "q".into(), options, b"x", BasicProperties::default());
+    assert!(tokio::time::timeout(SOON, again).await.unwrap().is_err());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn when_a_cluster_node_dies_the_connection_moves_to_another() {
+    let cluster = RabbitCluster::start(2);
+    let nodes = cluster.nodes();
+    let hosts: Vec<String> = nodes.iter().map(RabbitMq::address).collect();
+    let connection = connect(&config_for(nodes[0].url().replace(&hosts[0], &hosts.join(","))));
+    for node in nodes {
+        // Nodes are tried in this order.
+        let (_channel, generation) = connection.open("test").await.unwrap();
+        node.kill();
+        tokio::time::timeout(SOON, connection.lost(generation)).await.unwrap();
+        if node.port() == nodes[0].port() {
+            let began = Instant::now();
+            connection.channel("test").await.unwrap();
+            assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn opening_a_channel_without_a_broker_fails_after_the_timeout_with_the_reason() {
+    let server = RabbitMq::start();
+    let mut config = config_for(server.url());
+    config.response_timeout = Duration::from_millis(500);
+    let connection = connect(&config);
+    let (_channel, generation) = open(&connection).await;
+    server.kill();
+    connection.lost(generation).await;
+    let began = Instant::now();
+    let error = connection.channel("claim").await.unwrap_err();
+    assert_error(&error, ErrorKind::Unavailable, &["claim", &server.address()]);
+    let expected = Duration::from_millis(400)..SOON;
+    assert!(expected.contains(&began.elapsed()), "{:?}", began.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_silent_server_causes_a_timeout_and_its_socket_is_closed() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut config = config_for(format!("amqp://{}", listener.local_addr().unwrap()));
+    config.response_timeout = Duration::from_millis(300);
+    let connection = connect(&config);
+    let (mut accepted, _) = listener.accept().await.unwrap();
+    let error = connection.channel("test").await.unwrap_err();
+    assert_error(&error, ErrorKind::Unavailable, &["no reply in time"]);
+    drop(connection);
+    // The socket is closed although the client library still waits for data.
+    let mut received = Vec::new();
+    let read = tokio::io::AsyncReadExt::read_to_end(&mut accepted, &mut received);
+    tokio::time::timeout(SOON, read).await.unwrap().ok();
+    assert!(received.starts_with(b"AMQP"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unreachable_node_is_skipped() {
+    let server = shared_rabbitmq();
+    let url = server.url().replace(&server.address(), &format!("127.0.0.1:1,{}", server.address()));
+    let connection = connect(&config_for(url));
+    let began = Instant::now();
+    connection.channel("test").await.unwrap();
+    assert!(began.elapsed() < SOON);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn closed_and_dropped_connections_are_closed_at_the_broker() {
+    let server = RabbitMq::start();
+    let count = || server.eval("length(rabbit_networking:connections()).");
+    let closed = connect(&config_for(server.url()));
+    let channel = closed.channel("test").await.unwrap();
+    // Newer brokers update the count a moment later.
+    wait_until("the broker lists the connection", || count().trim() == "1").await;
+    closed.close().await;
+    closed.close().await;
+    let error = closed.channel("schedule").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Closed);
+    assert_eq!(closed.channel("test").await.unwrap_err().kind(), ErrorKind::Closed);
+    wait_until("the broker has closed the connection", || count().trim() == "0").await;
+    drop(channel);
+
+    let dropped = connect(&config_for(server.url()));
+    let _channel = dropped.channel("test").await.unwrap();
+    assert_eq!(count().trim(), "1");
+    drop(dropped);
+    wait_until("the broker has closed the connection", || count().trim() == "0").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_memory_alarm_is_reported_and_does_not_block_closing() {
+    let server = RabbitMq::start();
+    let connection = connect(&config_for(server.url()));
+    let channel = connection.channel("test").await.unwrap();
+    channel.confirm_select(ConfirmSelectOptions::default()).await.unwrap();
+    let options = QueueDeclareOptions::durable();
+    channel.queue_declare("q".into(), options, FieldTable::default()).await.unwrap();
+    let publish = || {
+        let options = BasicPublishOptions::default();
+        channel.basic_publish("".into(), "q".into(), options, b"x", BasicProperties::default())
+    };
+    publish().await.unwrap().await.unwrap();
+    assert_eq!(connection.blocked(), None);
+
+    server.ctl(&["set_vm_memory_high_watermark", "0.0000001"]);
+    let confirm = publish().await.unwrap();
+    wait_until("the connection is blocked", || connection.blocked().is_some()).await;
+    println!("{:?}", connection.blocked());
+    assert!(connection.failure().is_none());
+
+    server.ctl(&["set_vm_memory_high_watermark", "0.9"]);
+    wait_until("the connection is unblocked", || connection.blocked().is_none()).await;
+    tokio::time::timeout(SOON, confirm).await.unwrap().unwrap();
+
+    server.ctl(&["set_vm_memory_high_watermark", "0.0000001"]);
+    drop(publish().await);
+    wait_until("the connection is blocked again", || connection.blocked().is_some()).await;
+    let began = Instant::now();
+    connection.close().await;
+    assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
+    let count = || server.eval("length(rabbit_networking:connections()).");
+    wait_until("the broker has closed the connection", || count().trim() == "0").await;
+    drop(Arc::clone(&connection));
+}

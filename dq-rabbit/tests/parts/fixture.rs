@@ -1,0 +1,55 @@
+//! Fixtures: connections to the shared broker.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dq_core::{Entropy, Error, QueueName};
+use dq_servers::{RabbitMq, shared_rabbitmq};
+
+use crate::config::RabbitConfig;
+use crate::connect::{AmqpConnection, Broker};
+use crate::topology::Topology;
+
+/// Settings for a separate virtual host on the shared server.
+pub(super) fn config(vhost: &str) -> RabbitConfig {
+    config_for(shared_rabbitmq().vhost(vhost))
+}
+
+pub(super) fn config_for(url: String) -> RabbitConfig {
+    let mut config = RabbitConfig::new(url);
+    // Declaring takes long on a busy machine.
+    config.response_timeout = Duration::from_secs(60);
+    config
+}
+
+pub(super) fn connect(config: &RabbitConfig) -> Arc<AmqpConnection> {
+    config.validate().unwrap();
+    let settings = config.broker().unwrap();
+    let broker = Broker::new(&settings, Arc::new(Entropy::seeded(1))).unwrap();
+    Arc::new(AmqpConnection::start(Arc::new(broker), "test"))
+}
+
+pub(super) fn topology(config: &RabbitConfig) -> (Arc<AmqpConnection>, Topology) {
+    let connection = connect(config);
+    (Arc::clone(&connection), Topology::new(connection, config))
+}
+
+pub(super) fn queue(name: &str) -> QueueName {
+    QueueName::new(name).unwrap()
+}
+
+/// The URL of a server for this user and virtual host.
+pub(super) fn url_for(server: &RabbitMq, user: &str, password: &str, vhost: &str) -> String {
+    format!("amqp://{user}:{password}@{}/{vhost}", server.address())
+}
+
+/// Asserts that an error has this kind, a remedy, and these words in its text.
+pub(super) fn assert_error(error: &Error, kind: dq_core::ErrorKind, words: &[&str]) {
+    let text = error.to_string();
+    println!("{text}");
+    assert_eq!(error.kind(), kind, "{text}");
+    for word in words {
+        assert!(text.contains(word), "{word} is not in: {text}");
+    }
+    assert!(error.remedy_text().is_some(), "{text}");
+}
