@@ -75,7 +75,7 @@ async fn run(options: Options) -> dq::Result<()> {
     config.format = options.format;
     // Redisson moves what is due only while a Java process holds the RDelayedQueue. This process
     // does it too, so that a plain take() on the other side is enough.
-    config.relay.insert(ORDER_FEEDBACK::queue()?);
+    config.consumed_by_java.insert(ORDER_FEEDBACK::queue()?);
     let dq = Dq::builder().backend_config(Box::new(config)).connect().await?;
 
     println!("waiting for orders in ORDER_TIMEOUT; Ctrl-C to stop");

@@ -1,4 +1,4 @@
-//! Handlers that block: they have a thread of their own, and cannot be stopped, only be told.
+//! Blocking handlers: they run on their own thread, and are not stopped but signalled.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ struct Runs {
     most: Arc<AtomicUsize>,
 }
 
-/// Goes on long after its timeout, until it is told to stop.
+/// Runs after its timeout until it is cancelled.
 #[delay_handler("GRIND", blocking, timeout = "20ms", max_attempts = 3, concurrency = 4)]
 fn grind(job: JobContext, State(runs): State<Runs>) -> HandlerResult {
     runs.most.fetch_max(runs.now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
@@ -26,22 +26,22 @@ fn grind(job: JobContext, State(runs): State<Runs>) -> HandlerResult {
 }
 
 #[tokio::test]
-async fn at_its_timeout_it_is_told_and_what_it_returns_counts() {
+async fn a_blocking_handler_is_signalled_at_its_timeout_and_its_result_counts() {
     let dq = Dq::connect("memory:").await.unwrap();
     dq.schedule::<grind>(()).await.unwrap();
     let runs = Runs::default();
-    let (say, mut said) = mpsc::unbounded_channel();
+    let (settled_sender, mut settled_events) = mpsc::unbounded_channel();
     let runner = dq.runner().state(runs.clone()).observer(move |event: &Event<'_>| {
         if let Event::Settled { answer, .. } = event {
-            // The test may have heard enough.
-            let _ = say.send(*answer);
+            // The test may have dropped the receiver.
+            let _ = settled_sender.send(*answer);
         }
     });
     let settled = async {
-        assert_eq!(said.recv().await, Some(Settled::Accepted));
+        assert_eq!(settled_events.recv().await, Some(Settled::Accepted));
     };
     runner.run_until(settled).await.unwrap();
-    assert_eq!(runs.most.load(Ordering::SeqCst), 1, "no retry beside the run that goes on");
+    assert_eq!(runs.most.load(Ordering::SeqCst), 1, "no retry runs beside the first attempt");
     let stats = dq.queue_of::<grind>().unwrap().stats().await.unwrap();
     assert_eq!(stats.totals.unwrap().done, 1);
 }

@@ -1,4 +1,4 @@
-//! The configuration as a program meets it: a file, the environment, secrets.
+//! Configuration from a file and the environment, and errors that show no secrets.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -18,14 +18,13 @@ path = "${DQ_DATA}/jobs.db"
 concurrency = 16
 "#;
 
-/// Runs this very test again in a process of its own, whose environment can be chosen, and returns
-/// what it printed.
-fn again(file: &str, environment: &[(&str, &str)]) -> String {
+/// Runs this test in a child process with a chosen environment, and returns its output.
+fn in_child_process(file: &str, environment: &[(&str, &str)]) -> String {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("dq.toml");
     std::fs::write(&path, file).unwrap();
     let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "a_process_of_its_own", "--nocapture"])
+        .args(["--exact", "child_process", "--nocapture"])
         .env("TEST_CONFIG", &path)
         .envs(environment.iter().copied())
         .output()
@@ -33,21 +32,22 @@ fn again(file: &str, environment: &[(&str, &str)]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Not a test by itself: it tells how it reads the configuration that it is given, if it is.
+/// Prints the configuration at `TEST_CONFIG`. Passes without it, as it is a test only in a child
+/// process.
 #[test]
-fn a_process_of_its_own() {
+fn child_process() {
     let Ok(path) = std::env::var("TEST_CONFIG") else { return };
     match Config::from_path(path) {
         Ok(config) => {
             println!("{config:#?}");
-            tell(config);
+            print_backend(config);
         }
         Err(error) => println!("refused: {error}"),
     }
 }
 
-/// What the backend was given, if it is the one below.
-fn tell(config: Config) {
+/// Prints the settings of the backend `remote`, which are the error of its `connect`.
+fn print_backend(config: Config) {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     if let Err(error) = runtime.block_on(Dq::builder().config(config).connect()) {
         println!("{error}");
@@ -55,8 +55,8 @@ fn tell(config: Config) {
 }
 
 #[test]
-fn the_environment_wins_over_the_file_and_fills_its_gaps() {
-    let seen = again(
+fn the_environment_overrides_the_file() {
+    let seen = in_child_process(
         FILE,
         &[
             ("DQ_DATA", "/var/lib/shop"),
@@ -75,21 +75,21 @@ fn the_environment_wins_over_the_file_and_fills_its_gaps() {
 #[test]
 fn a_typo_in_the_environment_is_refused_like_one_in_the_file() {
     let data = ("DQ_DATA", "/tmp");
-    let seen = again(FILE, &[data, ("DQ_QUEUES__ORDER_TIMEOUT__CONCURENCY", "4")]);
+    let seen = in_child_process(FILE, &[data, ("DQ_QUEUES__ORDER_TIMEOUT__CONCURENCY", "4")]);
     assert!(seen.contains("refused") && seen.contains("`concurrency`"), "{seen}");
-    let seen = again(FILE, &[]);
+    let seen = in_child_process(FILE, &[]);
     assert!(seen.contains("refused") && seen.contains("\"DQ_DATA\""), "{seen}");
 }
 
 #[test]
-fn a_file_that_is_not_there_is_named() {
+fn a_missing_file_is_named() {
     let error = Config::from_path("/nowhere/dq.toml").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config);
     assert!(error.to_string().contains("/nowhere/dq.toml"), "{error}");
 }
 
 #[tokio::test]
-async fn wrong_urls_are_answered_with_what_would_be_right() {
+async fn errors_about_urls_say_what_is_valid() {
     for (url, needles) in [
         ("mongodb://localhost", ["\"mongodb\"", "known: memory, "]),
         ("jobs.db", ["no scheme", "sqlite://jobs.db"]),
@@ -105,13 +105,13 @@ async fn wrong_urls_are_answered_with_what_would_be_right() {
     }
 }
 
-/// A store on the network, as far as anybody can tell.
+/// The settings of a backend with secrets.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Remote {
     url: Secret,
     password: Option<Secret>,
-    /// A password, for an author who does not know what `Secret` is for.
+    /// A secret whose author did not use `Secret`.
     token: Option<String>,
     #[serde(default)]
     port: u16,
@@ -132,7 +132,7 @@ enum Speed {
 #[typetag::deserialize(name = "remote")]
 #[async_trait]
 impl BackendConfig for Remote {
-    /// There is no network: it tells what it was given.
+    /// Returns its settings as an error.
     async fn connect(&self, _: &Environment) -> dq::Result<Arc<dyn Backend>> {
         let Self { url, password, token, port, speed, patience } = self;
         let password = password.as_ref().map(Secret::expose);
@@ -141,7 +141,7 @@ impl BackendConfig for Remote {
     }
 }
 
-/// What the message says of a file with `[backend] type = "remote"` and these lines.
+/// The error for a file with `[backend] type = "remote"` and these lines.
 fn refusal(lines: &str) -> String {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("dq.toml");
@@ -158,7 +158,7 @@ fn refusal(lines: &str) -> String {
 }
 
 #[test]
-fn no_error_repeats_a_setting_of_a_backend_but_numbers_that_should_be_others() {
+fn errors_show_no_backend_settings_except_numbers_out_of_range() {
     for (lines, needle) in [
         (
             "url = [\"hunter2\"]",
@@ -208,7 +208,7 @@ fn no_error_repeats_a_setting_of_a_backend_but_numbers_that_should_be_others() {
 }
 
 #[test]
-fn errors_name_the_key_and_what_would_be_right() {
+fn errors_name_the_key_and_what_is_valid() {
     for (lines, needle) in [
         (
             "[queues.A]\nconcurrency = \"x\"",
@@ -242,7 +242,7 @@ fn errors_name_the_key_and_what_would_be_right() {
 
 #[cfg(feature = "redis")]
 #[tokio::test]
-async fn a_field_with_the_address_of_redis_is_an_address_and_nothing_else() {
+async fn the_url_field_of_redis_takes_no_settings() {
     for (lines, needles) in [
         ("type = \"redis\"\nurl = \"redis://h/0?prefix=shop\"", ["`prefix`", "beside `url`"]),
         ("type = \"redisson\"\nurl = \"redisson://h?codec=json\"", ["`codec`", "beside `url`"]),
@@ -281,7 +281,7 @@ async fn a_field_with_the_address_of_redis_is_an_address_and_nothing_else() {
 
 #[cfg(feature = "rabbitmq")]
 #[tokio::test]
-async fn what_rabbitmq_cannot_be_set_to_is_told_before_anybody_is_asked() {
+async fn invalid_settings_of_rabbitmq_are_refused_before_a_connection() {
     for (lines, needles) in [
         ("url = \"amqp://h?prefix=shop\"", ["`prefix`", "beside `url`"]),
         ("url = \"amqp://u:hunter2?x=y@h\"", ["`prefix = …`", "%3F"]),
@@ -306,23 +306,23 @@ async fn what_rabbitmq_cannot_be_set_to_is_told_before_anybody_is_asked() {
 }
 
 #[test]
-fn a_variable_is_named_by_its_name() {
+fn errors_name_the_environment_variable() {
     let file = "[backend]\ntype = \"remote\"\nurl = \"x\"";
-    let seen = again(file, &[("DQ_BACKEND__PORT", "hunter2")]);
+    let seen = in_child_process(file, &[("DQ_BACKEND__PORT", "hunter2")]);
     assert!(seen.contains("environment variable DQ_BACKEND__PORT: backend.port: "), "{seen}");
     assert!(!seen.contains("hunter2"), "{seen}");
-    let seen = again(file, &[("DQ_QUEUES__A__LEASE", "soon")]);
+    let seen = in_child_process(file, &[("DQ_QUEUES__A__LEASE", "soon")]);
     assert!(seen.contains("environment variable DQ_QUEUES__A__LEASE: queues.A.lease: "), "{seen}");
 }
 
 #[test]
-fn passwords_arrive_as_they_were_written() {
+fn passwords_are_not_changed() {
     let file = r#"backend = { type = "remote", url = "${U}$${V}", password = 4711 }"#;
     let given = |password| [("U", "u"), ("DQ_BACKEND__PASSWORD", password)];
-    let seen = again(file, &[("U", "u")]);
+    let seen = in_child_process(file, &[("U", "u")]);
     assert!(seen.contains(r#"("u${V}", Some("4711")"#), "{seen}");
     for password in ["4711", "007", "1.50", "true", "-1", "${U}", "$${U}", "a}b"] {
-        let seen = again(file, &given(password));
+        let seen = in_child_process(file, &given(password));
         assert!(seen.contains(&format!("Some({password:?})")), "{password}: {seen}");
     }
 }

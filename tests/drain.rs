@@ -1,20 +1,18 @@
-//! From one store to another and back on real servers, with jobs pending in both: what is drained runs,
-//! and is found by its key, wherever it is.
+//! A move from one store to another and back, with jobs pending in both: jobs of the drained store run
+//! and are found by their keys.
 
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dq::config::Config;
 use dq::prelude::*;
 use dq_servers::{Redis, shared_rabbitmq};
+use dq_testkit::fixture::wait_until;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-/// Longer than anything takes on a busy machine; reached only when the test fails.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// What has run, in order.
+/// The names of the jobs that have run, in order.
 type Ran = Arc<Mutex<Vec<String>>>;
 
 #[derive(Serialize, Deserialize)]
@@ -27,14 +25,14 @@ async fn deliver(State(ran): State<Ran>, parcel: Parcel) {
     ran.lock().unwrap().push(parcel.name);
 }
 
-/// An application on one store that drains another, and its runner.
-struct Shop {
+/// An application on one store that drains another, with its runner.
+struct Application {
     dq: Dq,
     stop: oneshot::Sender<()>,
     runner: JoinHandle<dq::Result<()>>,
 }
 
-impl Shop {
+impl Application {
     async fn open(store: &str, drained: &str, ran: &Ran) -> Self {
         let config = Config::from_toml(&format!("[backend]\n{store}\n[[drain]]\n{drained}"));
         let dq = Dq::builder().config(config.unwrap()).connect().await.unwrap();
@@ -51,28 +49,24 @@ impl Shop {
         self.dq.close().await.unwrap();
     }
 
-    async fn put(&self, name: &str, delay: Duration) -> Scheduled {
-        put(&self.dq, name, delay, OnConflict::Keep).await
+    async fn schedule(&self, name: &str, delay: Duration) -> Scheduled {
+        schedule(&self.dq, name, delay, OnConflict::Keep).await
     }
 
     async fn cancel(&self, key: &str) -> Cancelled {
         self.dq.cancel::<deliver>(key).await.unwrap()
     }
 
-    async fn bring_forward(&self, key: &str) {
+    async fn make_due_soon(&self, key: &str) {
         let moved = self.dq.reschedule::<deliver>(key, 1.seconds()).await.unwrap();
         assert!(matches!(moved, Rescheduled::Moved(_)), "{key}: {moved:?}");
     }
 
-    /// Waits until exactly these have run since the last time.
-    async fn ran(&self, ran: &Ran, mut names: Vec<&str>) {
+    /// Waits until jobs have run since the last call, and requires that they are exactly these.
+    async fn expect_runs(&self, ran: &Ran, mut names: Vec<&str>) {
         names.sort_unstable();
-        let start = Instant::now();
-        while ran.lock().unwrap().len() < names.len() {
-            assert!(start.elapsed() < PATIENCE, "only {:?} of {names:?} ran", ran.lock().unwrap());
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        // Whatever runs twice does so soon.
+        wait_until("the jobs run", async || ran.lock().unwrap().len() >= names.len()).await;
+        // A duplicate would run soon.
         tokio::time::sleep(Duration::from_secs(1)).await;
         let mut ran = std::mem::take(&mut *ran.lock().unwrap());
         ran.sort_unstable();
@@ -81,12 +75,12 @@ impl Shop {
 }
 
 /// Schedules a job whose name is its key.
-async fn put(dq: &Dq, name: &str, delay: Duration, on_conflict: OnConflict) -> Scheduled {
+async fn schedule(dq: &Dq, name: &str, delay: Duration, on_conflict: OnConflict) -> Scheduled {
     let job = dq.schedule::<deliver>(Parcel { name: name.to_owned() });
     job.after(delay).key(name).on_conflict(on_conflict).await.unwrap()
 }
 
-/// The keys of all that waits in a store, asked behind everybody's back.
+/// The keys of all jobs in a store, all of which must be waiting, read by a client of its own.
 async fn waiting_in(store: &str) -> Vec<String> {
     let config = Config::from_toml(&format!("[backend]\n{store}")).unwrap();
     let dq = Dq::builder().config(config).connect().await.unwrap();
@@ -95,25 +89,25 @@ async fn waiting_in(store: &str) -> Vec<String> {
     let key = |view: dq::JobView| view.job.key.map_or_else(String::new, |key| key.to_string());
     let mut keys: Vec<String> = page.jobs.into_iter().map(key).collect();
     let stored = queue.stats().await.unwrap().stored();
-    assert_eq!(stored, keys.len() as u64, "all that is stored waits");
+    assert_eq!(stored, keys.len() as u64, "every stored job is waiting");
     keys.sort_unstable();
     dq.close().await.unwrap();
     keys
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn from_redisson_to_rabbitmq_and_back_with_jobs_pending_in_both() {
+async fn jobs_survive_a_move_from_redisson_to_rabbitmq_and_back() {
     let (redis, vhost) = tokio::task::block_in_place(|| {
         (Redis::start(), shared_rabbitmq().vhost("from_redisson_and_back"))
     });
-    // No answer takes so long, whatever the machine.
+    // Longer than any answer takes on a busy machine.
     let patient = "response_timeout = \"60s\"";
     let redisson =
         format!("type = \"redisson\"\nurl = {:?}\ncodec = \"json\"\n{patient}", redis.url());
     let rabbitmq = format!("type = \"rabbitmq\"\nurl = {vhost:?}\n{patient}");
     let ran = Ran::default();
 
-    // Before: Redisson alone, whose process has ended.
+    // First Redisson alone.
     let before =
         Dq::builder().config(Config::from_toml(&format!("[backend]\n{redisson}")).unwrap());
     let before = before.connect().await.unwrap();
@@ -124,46 +118,46 @@ async fn from_redisson_to_rabbitmq_and_back_with_jobs_pending_in_both() {
         ("replaced there", 1.hours()),
         ("left there", 1.hours()),
     ] {
-        assert!(put(&before, name, delay, OnConflict::Keep).await.is_stored());
+        assert!(schedule(&before, name, delay, OnConflict::Keep).await.is_stored());
     }
     before.close().await.unwrap();
 
-    // There: RabbitMQ, while Redisson is drained.
-    let shop = Shop::open(&rabbitmq, &redisson, &ran).await;
+    // Then RabbitMQ, while Redisson is drained.
+    let app = Application::open(&rabbitmq, &redisson, &ran).await;
     for (name, delay) in [
         ("new", 1.seconds()),
         ("cancelled back", 1.hours()),
         ("moved back", 1.hours()),
         ("left back", 1.hours()),
     ] {
-        assert!(matches!(shop.put(name, delay).await, Scheduled::Created(_)), "{name}");
+        assert!(matches!(app.schedule(name, delay).await, Scheduled::Created(_)), "{name}");
     }
-    assert!(matches!(shop.put("left there", 1.seconds()).await, Scheduled::Kept(_)));
-    let replaced = put(&shop.dq, "replaced there", 1.hours(), OnConflict::Replace).await;
+    assert!(matches!(app.schedule("left there", 1.seconds()).await, Scheduled::Kept(_)));
+    let replaced = schedule(&app.dq, "replaced there", 1.hours(), OnConflict::Replace).await;
     assert!(matches!(replaced, Scheduled::Replaced(_)), "{replaced:?}");
-    assert_eq!(shop.cancel("cancelled there").await, Cancelled::Cancelled);
-    assert_eq!(shop.cancel("cancelled there").await, Cancelled::NotFound);
-    shop.bring_forward("moved there").await;
-    shop.ran(&ran, vec!["due soon", "new", "moved there"]).await;
-    shop.close().await;
+    assert_eq!(app.cancel("cancelled there").await, Cancelled::Cancelled);
+    assert_eq!(app.cancel("cancelled there").await, Cancelled::NotFound);
+    app.make_due_soon("moved there").await;
+    app.expect_runs(&ran, vec!["due soon", "new", "moved there"]).await;
+    app.close().await;
     assert_eq!(waiting_in(&redisson).await, ["left there"]);
     let in_rabbitmq = ["cancelled back", "left back", "moved back", "replaced there"];
     assert_eq!(waiting_in(&rabbitmq).await, in_rabbitmq);
 
-    // And back: Redisson, while RabbitMQ is drained.
-    let shop = Shop::open(&redisson, &rabbitmq, &ran).await;
-    assert!(matches!(shop.put("new again", 1.seconds()).await, Scheduled::Created(_)));
-    assert!(matches!(shop.put("left back", 1.seconds()).await, Scheduled::Kept(_)));
-    let replaced = put(&shop.dq, "replaced there", 1.seconds(), OnConflict::Replace).await;
+    // Then Redisson again, while RabbitMQ is drained.
+    let app = Application::open(&redisson, &rabbitmq, &ran).await;
+    assert!(matches!(app.schedule("new again", 1.seconds()).await, Scheduled::Created(_)));
+    assert!(matches!(app.schedule("left back", 1.seconds()).await, Scheduled::Kept(_)));
+    let replaced = schedule(&app.dq, "replaced there", 1.seconds(), OnConflict::Replace).await;
     assert!(matches!(replaced, Scheduled::Replaced(_)), "{replaced:?}");
-    assert_eq!(shop.cancel("cancelled back").await, Cancelled::Cancelled);
-    assert_eq!(shop.cancel("cancelled back").await, Cancelled::NotFound);
+    assert_eq!(app.cancel("cancelled back").await, Cancelled::Cancelled);
+    assert_eq!(app.cancel("cancelled back").await, Cancelled::NotFound);
     for key in ["moved back", "left back", "left there"] {
-        shop.bring_forward(key).await;
+        app.make_due_soon(key).await;
     }
     let all = vec!["new again", "moved back", "left back", "left there", "replaced there"];
-    shop.ran(&ran, all).await;
-    shop.close().await;
+    app.expect_runs(&ran, all).await;
+    app.close().await;
     for store in [&redisson, &rabbitmq] {
         assert_eq!(waiting_in(store).await, [""; 0], "{store}");
     }

@@ -1,11 +1,11 @@
-//! SQLite against the memory backend: whatever is asked of both, both answer the same.
+//! SQLite and the memory backend give the same answers to the same calls.
 
 use std::sync::Arc;
 
 use dq::config::{Environment, backend_from_url};
 use dq::{Clock, Entropy, MemoryBackend, VirtualClock};
-use dq_testkit::behaviour::Passed;
-use dq_testkit::model::{self, Op};
+use dq_testkit::behaviour::TrialResult;
+use dq_testkit::model::{self, Step};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError};
 
@@ -13,24 +13,24 @@ proptest! {
     #![proptest_config(Config { cases: 96, failure_persistence: None, ..Config::default() })]
 
     #[test]
-    fn sqlite_answers_as_memory_does(ops in model::ops(60)) {
-        play(&ops).map_err(|difference| TestCaseError::fail(difference.to_string()))?;
+    fn sqlite_answers_like_memory(steps in model::steps(60)) {
+        compare(&steps).map_err(|difference| TestCaseError::fail(difference.to_string()))?;
     }
 }
 
-fn play(ops: &[Op]) -> Passed {
+fn compare(steps: &[Step]) -> TrialResult {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime starts").block_on(async {
         let clock = Arc::new(VirtualClock::default());
         let shared_clock: Arc<dyn Clock> = clock.clone();
-        let directory = tempfile::tempdir().expect("there is room for temporary files");
-        // What is compared are answers, not what a power cut leaves.
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        // The test compares answers, not durability.
         let file = directory.path().join("jobs.db");
         let url = format!("sqlite://{}?durability=relaxed", file.display());
         let environment =
             Environment { clock: shared_clock.clone(), entropy: Arc::new(Entropy::seeded(1)) };
         let sqlite = backend_from_url(&url)?.connect(&environment).await?;
         let memory = Arc::new(MemoryBackend::new(shared_clock));
-        model::check(memory, sqlite, clock, ops).await
+        model::check(memory, sqlite, clock, steps).await
     })
 }

@@ -1,4 +1,4 @@
-//! A backend from a crate that `dq` does not know, chosen by name and by URL like the others.
+//! A backend of another crate: how it is registered, and how applications choose it.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use dq::prelude::*;
 use dq::{Backend, MemoryBackend, async_trait};
 use serde::Deserialize;
 
-/// Jobs in the cloud, as far as anybody can tell.
+/// The settings of the backend, as in `[backend] type = "cloud"`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CloudConfig {
@@ -38,17 +38,17 @@ dq::register_backend! {
 }
 
 #[tokio::test]
-async fn it_is_chosen_by_name_by_url_and_as_a_drain() {
+async fn the_backend_is_chosen_by_type_by_url_and_as_a_drain() {
     let cloud = "type = \"cloud\"\nregion = \"eu\"\ntoken = \"hunter2\"";
     let config = Config::from_toml(&format!("[backend]\n{cloud}\n[[drain]]\n{cloud}")).unwrap();
-    assert!(!format!("{config:?}").contains("hunter2"), "secrets are not shown");
+    assert!(!format!("{config:?}").contains("hunter2"), "`Debug` does not show secrets");
     let dq = Dq::builder().config(config).connect().await.unwrap();
     assert!(dq.stats().await.unwrap().is_empty());
     Dq::connect("cloud://eu?token=hunter2").await.unwrap();
 }
 
 #[test]
-fn its_settings_are_checked_and_it_is_known() {
+fn errors_name_wrong_settings_and_known_backends() {
     let error = Config::from_toml("[backend]\ntype = \"cloud\"\nregoin = \"eu\"").unwrap_err();
     assert!(error.to_string().contains("regoin"), "{error}");
     let error = Config::from_toml("[backend]\ntype = \"clowd\"").unwrap_err();

@@ -17,8 +17,7 @@
 //! is told when such a queue is first used.
 //!
 //! The Redisson backend needs these. After Java's keys come the names of the queues (here `orders`),
-//! each with the `name_prefix` if there is one; names with a `{` of their own need the same patterns.
-//! Without `peeks` it needs no `+blmove`:
+//! each with the `name_prefix` if there is one; names with a `{` of their own need the same patterns:
 //!
 //! ```text
 //! ACL SETUSER jobs on >secret resetkeys ~dq:* \
@@ -73,4 +72,4 @@ pub use backend::RedisBackend;
 pub use config::RedisConfig;
 pub use expiry::{Notifications, RedisExpiryBackend, RedisExpiryConfig};
 pub use import::{RedissonSource, ZsetSource};
-pub use redisson::{Codec, Format, Index, OrderList, RedissonBackend, RedissonConfig};
+pub use redisson::{Codec, Format, JavaVisibility, RedissonBackend, RedissonConfig};

@@ -6,8 +6,7 @@ use dq_core::{Due, NewJob};
 
 use crate::handle;
 use crate::record;
-use crate::redisson::Format;
-use crate::redisson::member;
+use crate::redisson::member::{self, Format};
 use crate::schedule::due;
 use crate::script::Call;
 
@@ -41,7 +40,9 @@ impl Packing {
         };
         let marks: Vec<Vec<u8>> = match self {
             Self::Record => Vec::new(),
-            Self::Member(format) => jobs.clone().map(|job| member::mark(format, job.id)).collect(),
+            Self::Member(format) => {
+                jobs.clone().map(|job| member::member_id(format, job.id)).collect()
+            }
         };
         let mut mode = String::new();
         let mut know = |letter, is_so: bool| mode.extend(is_so.then_some(letter));

@@ -37,8 +37,8 @@ impl Store {
         self.prove(&parts, &[key.to_owned()], "").await
     }
 
-    /// The same for what waits at Java's lists: it cannot be run inside a script everywhere.
-    pub(crate) async fn prove_peeks(&self) -> Result<()> {
+    /// The same for the watch of Java's target lists: not every version runs BLMOVE inside a script.
+    pub(crate) async fn prove_blmove(&self) -> Result<()> {
         let Naming::Redisson { prefix, .. } = &self.lanes.naming else { return Ok(()) };
         let list = format!("{prefix}:rights:list:{{dq-rights}}");
         // Redis 6.2 takes a single millisecond for none, which is for ever.

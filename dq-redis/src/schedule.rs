@@ -12,6 +12,8 @@ use redis::Value;
 use crate::batch::{self, Ask, Chunk};
 use crate::error::unexpected;
 use crate::handle::{self, HANDLE};
+use crate::packing::Packing;
+use crate::redisson::member::OTHER_FORMAT;
 use crate::reply::{self, Reply};
 use crate::shards::adopt::Tries;
 use crate::store::Store;
@@ -90,6 +92,11 @@ impl Store {
         let Some(answer) = answer.map_err(|error| clash(error, &chunk))? else {
             return Ok(chunk.items.iter().map(|(place, _)| (*place, Put::Moved)).collect());
         };
+        if let Packing::Member(format) = self.scripts.packing
+            && answer == Value::SimpleString(OTHER_FORMAT.to_owned())
+        {
+            return Err(format.refusal());
+        }
         let Some((now, answers)) = put_answers(answer, &chunk, creates) else {
             return unexpected(SCHEDULE);
         };

@@ -7,7 +7,7 @@ use crate::connect::{Effect, Failure, Link};
 use crate::error::is_unknown_script;
 use crate::keys::Lane;
 use crate::packing::Packing;
-use crate::redisson::Format;
+use crate::redisson::member::Format;
 
 /// One script, with what stands before it.
 #[derive(Debug)]
@@ -78,14 +78,13 @@ impl Scripts {
 #[derive(Debug)]
 pub(crate) struct JavaScripts {
     pub(crate) locate: Script,
-    pub(crate) relay: Script,
+    pub(crate) transfer: Script,
 }
 
 const JAVA: &str = include_str!("scripts/redisson/java.lua");
 
 impl Scripts {
-    /// Those of the Redisson layout. `settings` is a line of Lua that sets FORMAT, ORDER, FAIR and
-    /// INDEX.
+    /// Those of the Redisson layout. `settings` is a line of Lua that sets FORMAT and VISIBILITY.
     pub(crate) fn redisson(settings: &str, format: Format) -> Self {
         let script = |effect, body| Script::new(&[settings, PRELUDE, PLACE, JAVA, body], effect);
         let lasting = |body| script(Effect::Lasting, body);
@@ -123,7 +122,7 @@ impl JavaScripts {
         let script = |body| Script::new(&[settings, PRELUDE, PLACE, JAVA, body], Effect::None);
         Self {
             locate: script(include_str!("scripts/redisson/locate.lua")),
-            relay: script(include_str!("scripts/redisson/relay.lua")),
+            transfer: script(include_str!("scripts/redisson/transfer.lua")),
         }
     }
 }

@@ -1,21 +1,24 @@
-//! The test kit of `dq`.
+//! Tests for `dq`.
 //!
-//! - [`TestKit`]: an application's handlers on a virtual clock, without a server.
+//! - [`TestKit`] runs an application's handlers on a virtual clock, without a server.
 //!
-//! With the feature `suite`, for those who write a backend:
-//! - `behaviour`: what every backend promises, as a suite of small trials.
-//! - `faults`: backends that fail on demand, and one that writes down what its clients saw.
-//! - `history`: a judge over what was written down.
-//! - `model`: two backends, the same calls, the same answers.
+//! The feature `suite` adds what the author of a backend needs:
+//! - `behaviour`: the contract of a backend as a suite of small trials;
+//! - `faults`: outages, crashes and broken connections on demand, and a recorder of calls;
+//! - `fixture`: jobs, calls and runners for tests on real servers;
+//! - `history`: a checker that finds violations of the contract in recorded calls;
+//! - `model`: a comparison of two backends, call by call.
 
 #[cfg(feature = "suite")]
 pub mod behaviour;
 #[cfg(feature = "suite")]
 pub mod faults;
 #[cfg(feature = "suite")]
+pub mod fixture;
+#[cfg(feature = "suite")]
 pub mod history;
 pub mod kit;
 #[cfg(feature = "suite")]
 pub mod model;
 
-pub use kit::{Ran, TestContext, TestKit};
+pub use kit::{HandlerRun, TestContext, TestKit};

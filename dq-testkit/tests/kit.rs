@@ -1,4 +1,4 @@
-//! The kit for applications, used as one would.
+//! The kit for applications.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -17,7 +17,7 @@ struct Order {
 dq_core::queue!(TIMEOUT: Order);
 dq_core::queue!(REMINDER: Order);
 
-/// Schedules a reminder, which fails once.
+/// Schedules a reminder.
 struct Timeout;
 
 impl DelayHandler for Timeout {
@@ -28,7 +28,7 @@ impl DelayHandler for Timeout {
     }
 
     async fn handle(&self, job: JobContext, order: Order) -> HandlerResult {
-        let dq = job.state::<Dq>().ok_or("the runner's own client is there")?;
+        let dq = job.state::<Dq>().ok_or("State<Dq> is missing")?;
         let key = format!("reminder-{}", order.id);
         let reminder = dq.schedule::<REMINDER>(order).after(10.minutes()).key(key);
         assert!(reminder.await?.is_stored());
@@ -36,6 +36,7 @@ impl DelayHandler for Timeout {
     }
 }
 
+/// Fails at its first attempt.
 #[derive(Default)]
 struct Reminder(AtomicU32);
 
@@ -63,7 +64,7 @@ async fn kit() -> Result<TestKit> {
 }
 
 #[tokio::test]
-async fn everything_due_on_the_way_runs_at_its_time_and_in_order() -> Result<()> {
+async fn advance_runs_every_due_job_at_its_due_time_in_order() -> Result<()> {
     let kit = kit().await?;
     let start = kit.now();
     for (id, minutes) in [(1, 25), (2, 20)] {
@@ -93,7 +94,7 @@ async fn everything_due_on_the_way_runs_at_its_time_and_in_order() -> Result<()>
 }
 
 #[tokio::test]
-async fn assertions_see_key_time_and_payload() -> Result<()> {
+async fn assertions_compare_key_due_time_and_payload() -> Result<()> {
     let kit = kit().await?;
     assert!(
         kit.dq()
@@ -112,14 +113,14 @@ async fn assertions_see_key_time_and_payload() -> Result<()> {
 }
 
 #[tokio::test]
-#[should_panic(expected = "no job with key \"o-9\" is scheduled in TIMEOUT; there are none at all")]
-async fn a_missing_job_fails_with_what_there_is() {
+#[should_panic(expected = "no job with key \"o-9\" is scheduled in TIMEOUT; scheduled: none")]
+async fn assert_scheduled_lists_the_jobs_of_the_queue() {
     let kit = kit().await.unwrap();
     kit.assert_scheduled::<TIMEOUT>("o-9", 1.minutes()).await;
 }
 
 #[tokio::test]
-async fn a_handler_is_called_as_the_function_it_is() {
+async fn a_handler_is_called_as_a_function() {
     let ctx = TestContext::new().attempt(5).header("tenant", "a").build();
     assert!(ctx.is_last_attempt());
     let outcome = Reminder(AtomicU32::new(1)).handle(ctx, Order { id: 1 }).await;

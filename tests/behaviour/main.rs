@@ -1,4 +1,4 @@
-//! The behaviour suite on every backend of this workspace, by URL, as applications open them.
+//! The behaviour suite on every backend of this workspace, opened by URL as applications do.
 
 mod sharded;
 
@@ -6,65 +6,73 @@ use std::process::ExitCode;
 use std::sync::OnceLock;
 
 use dq_servers::{Redis, RedisCluster, shared_rabbitmq, shared_redis};
-use dq_testkit::behaviour::{self, Address, ByUrl};
+use dq_testkit::behaviour::{self, BackendUnderTest, StoreUrl, UrlBackend};
 use tempfile::TempDir;
 
 use sharded::Sharded;
 
-// A backend registers itself only if its crate is named somewhere.
+// Links the backends, so that they register themselves.
 use dq as _;
 
 fn main() -> ExitCode {
     let common = directory();
     let common_file = url(&common, "?durability=relaxed&busy_timeout=30s");
     behaviour::main(vec![
-        ("memory/virtual", Box::new(ByUrl::on_virtual_time(|| "memory:".into()))),
-        ("memory/real", Box::new(ByUrl::real(|| "memory:".into()))),
-        ("sqlite/virtual", Box::new(ByUrl::on_virtual_time(own_file))),
-        ("sqlite/real", Box::new(ByUrl::real(own_file))),
-        // All trials at once on one store: none may notice the others.
-        ("sqlite/crowd", Box::new(ByUrl::real(move || common_file.as_str().into()))),
-        ("redis", Box::new(ByUrl::real(|| patient(&shared_redis().url(), "")))),
-        ("redis/cluster", Box::new(ByUrl::real(|| patient(cluster_url(), "")))),
+        ("memory/virtual", virtual_clock(|| "memory:".into())),
+        ("memory/real", real_clock(|| "memory:".into())),
+        ("sqlite/virtual", virtual_clock(own_file)),
+        ("sqlite/real", real_clock(own_file)),
+        // All trials on one store at once: each must be unaffected by the others.
+        ("sqlite/common", real_clock(move || common_file.as_str().into())),
+        ("redis", real_clock(|| patient(&shared_redis().url(), ""))),
+        ("redis/cluster", real_clock(|| patient(cluster_url(), ""))),
         ("redis/sharded", Box::new(Sharded::new(|| shared_redis().url(), 4))),
         ("redis/sharded-cluster", Box::new(Sharded::new(|| cluster_url().to_owned(), 5))),
-        ("redisson", Box::new(ByUrl::real(|| redisson("")))),
-        ("redisson/strict", Box::new(ByUrl::real(|| redisson("&order_list=strict")))),
-        ("redisson/legacy", Box::new(ByUrl::real(|| redisson("&format=legacy&order_list=lazy")))),
-        ("redisson/cluster", Box::new(ByUrl::real(redisson_cluster))),
-        ("redis-expiry", Box::new(ByUrl::real(|| expiry(notifying_redis(), "")))),
-        ("rabbitmq", Box::new(ByUrl::real(|| patient(&shared_rabbitmq().url(), "")))),
-        ("redis-expiry/off", Box::new(ByUrl::real(|| expiry(shared_redis(), "&prefix=expiry")))),
+        ("redisson", real_clock(|| redisson(""))),
+        ("redisson/exact", real_clock(|| redisson("&java_visibility=exact"))),
+        ("redisson/legacy", real_clock(|| redisson("&format=legacy&java_visibility=approximate"))),
+        ("redisson/cluster", real_clock(redisson_cluster)),
+        ("redis-expiry", real_clock(|| expiry(notifying_redis(), ""))),
+        ("rabbitmq", real_clock(|| patient(&shared_rabbitmq().url(), ""))),
+        ("redis-expiry/off", real_clock(|| expiry(shared_redis(), "&prefix=expiry"))),
     ])
 }
 
-/// A server, used with further options. No answer takes as long as this, whatever the machine.
-fn patient(url: &str, options: &str) -> Address {
+fn real_clock(url: impl Fn() -> StoreUrl + Send + Sync + 'static) -> Box<dyn BackendUnderTest> {
+    Box::new(UrlBackend::with_real_clock(url))
+}
+
+fn virtual_clock(url: impl Fn() -> StoreUrl + Send + Sync + 'static) -> Box<dyn BackendUnderTest> {
+    Box::new(UrlBackend::with_virtual_clock(url))
+}
+
+/// The URL of a server, with a timeout longer than any answer takes, and further options.
+fn patient(url: &str, options: &str) -> StoreUrl {
     format!("{url}?response_timeout=60s{options}").as_str().into()
 }
 
-/// A Redis server, used with key expiry.
-fn expiry(server: &Redis, options: &str) -> Address {
+/// The URL of a Redis server for the backend with key expiry.
+fn expiry(server: &Redis, options: &str) -> StoreUrl {
     patient(&server.url().replacen("redis://", "redis-expiry://", 1), options)
 }
 
-/// One server that says when keys expire, for all trials. It ends with the process.
+/// A server with keyspace notifications, shared by all trials. It ends with this process.
 fn notifying_redis() -> &'static Redis {
     static NOTIFYING: OnceLock<Redis> = OnceLock::new();
     NOTIFYING.get_or_init(|| Redis::options().set("notify-keyspace-events", "Ex").start())
 }
 
-/// The common Redis server, used as Redisson does.
-fn redisson(options: &str) -> Address {
+/// The URL of the shared Redis server for the Redisson backend.
+fn redisson(options: &str) -> StoreUrl {
     patient(&shared_redis().url().replacen("redis://", "redisson://", 1), options)
 }
 
-/// The common cluster, used as Redisson does.
-fn redisson_cluster() -> Address {
+/// The URL of the shared cluster for the Redisson backend.
+fn redisson_cluster() -> StoreUrl {
     patient(&cluster_url().replacen("redis+", "redisson+", 1), "")
 }
 
-/// One cluster for all trials. It ends with the process.
+/// A cluster, shared by all trials. It ends with this process.
 fn cluster_url() -> &'static str {
     static CLUSTER: OnceLock<(RedisCluster, String)> = OnceLock::new();
     let (_, url) = CLUSTER.get_or_init(|| {
@@ -76,14 +84,14 @@ fn cluster_url() -> &'static str {
     url
 }
 
-/// A file that goes when the trial ends.
-fn own_file() -> Address {
+/// A file that is deleted when the trial ends.
+fn own_file() -> StoreUrl {
     let directory = directory();
-    Address { url: url(&directory, ""), keep: Box::new(directory) }
+    StoreUrl { url: url(&directory, ""), guard: Box::new(directory) }
 }
 
 fn directory() -> TempDir {
-    tempfile::tempdir().expect("there is room for temporary files")
+    tempfile::tempdir().expect("a temporary directory")
 }
 
 fn url(directory: &TempDir, options: &str) -> String {

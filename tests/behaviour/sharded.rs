@@ -1,4 +1,4 @@
-//! The native Redis backend with every queue spread over shards, which no URL can ask for.
+//! The native Redis backend with sharded queues, which a URL cannot configure.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use dq::async_trait;
 use dq::config::Environment;
 use dq::redis::{RedisBackend, RedisConfig};
 use dq::{Backend, Entropy, QueueName, Result, SystemClock};
-use dq_testkit::behaviour::{Store, Subject, Time};
+use dq_testkit::behaviour::{BackendUnderTest, StoreClock, StoreUnderTest};
 
 /// A store whose queues all have this many shards.
 #[derive(Debug, Clone)]
@@ -17,25 +17,24 @@ pub(crate) struct Sharded {
 }
 
 impl Sharded {
-    /// At this address.
     pub(crate) fn new(url: fn() -> String, shards: u16) -> Self {
         Self { url, shards }
     }
 }
 
 #[async_trait]
-impl Subject for Sharded {
-    async fn prepare(&self) -> Result<Box<dyn Store>> {
+impl BackendUnderTest for Sharded {
+    async fn prepare(&self) -> Result<Box<dyn StoreUnderTest>> {
         Ok(Box::new(self.clone()))
     }
 }
 
 #[async_trait]
-impl Store for Sharded {
+impl StoreUnderTest for Sharded {
     async fn open(&self) -> Result<Arc<dyn Backend>> {
         let mut config = RedisConfig::new((self.url)());
         config.prefix = "sharded".to_owned();
-        // No answer takes so long, whatever the machine.
+        // Longer than any answer takes on a busy machine.
         config.response_timeout = Duration::from_secs(60);
         config.shards.insert(QueueName::new("*")?, self.shards);
         let entropy = Arc::new(Entropy::from_os());
@@ -43,7 +42,7 @@ impl Store for Sharded {
         Ok(Arc::new(RedisBackend::connect(&config, &environment).await?))
     }
 
-    fn time(&self) -> Time {
-        Time::Real
+    fn clock(&self) -> StoreClock {
+        StoreClock::Real
     }
 }

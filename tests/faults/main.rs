@@ -1,6 +1,6 @@
-//! `kill -9` of a runner between every two of its steps, by named points and not by luck.
+//! A runner process that aborts between every two of its steps, at chosen points.
 //!
-//! Each trial runs this very program again as the process that dies: see [`process`].
+//! Each trial runs this program again as the process that crashes: see [`process`].
 
 mod points;
 mod process;
@@ -11,8 +11,8 @@ use std::process::ExitCode;
 use libtest_mimic::{Arguments, Trial};
 
 fn main() -> ExitCode {
-    if let Some(orders) = process::Orders::given() {
-        return process::run(&orders);
+    if let Some(options) = process::ChildOptions::from_env() {
+        return process::run(&options);
     }
     let mut trials: Vec<Trial> = points::trials();
     trials.extend(sweep::trials());

@@ -1,4 +1,4 @@
-//! One trial per point and plan: what is in the store after the crash, and what runs after it.
+//! One trial per point and behaviour: the job in the store after the crash, and its later runs.
 
 use std::path::Path;
 
@@ -6,23 +6,22 @@ use dq::prelude::*;
 use dq::{DeadKind, JobId, JobState, JobView};
 use libtest_mimic::{Failed, Trial};
 
-use crate::process::{Plan, Point, aborted, bystander, connect, faulty, poison, runs, spawn};
+use crate::process::{Plan, Point, aborted, bystander, connect, faulty, poison, spawn, starts};
 
 struct Case {
     name: &'static str,
     plan: Plan,
-    /// `None` when the handler itself is what crashes.
+    /// `None` if the handler itself aborts.
     point: Option<Point>,
-    /// Failed attempts and deliveries that the store counts after the crash; `None` when the job
-    /// has left it.
+    /// Failed attempts and deliveries in the store after the crash; `None` if the job has left it.
     crashed: Option<(u32, u32)>,
-    /// Attempt and delivery of each start of the handler, over both processes.
-    runs: &'static [(u32, u32)],
-    /// Whether it is dead in the end, rather than gone.
+    /// Attempt and delivery of each start of the handler, in both processes.
+    starts: &'static [(u32, u32)],
+    /// Whether the job is dead in the end, rather than finished.
     dead: bool,
 }
 
-/// A crash costs a delivery, and never an attempt.
+/// A crash counts a delivery, and never an attempt.
 const CASES: [Case; 16] = [
     case("claim", Plan::Succeed, Point::Claimed, Some((0, 1)), &[(1, 2)]),
     case("start", Plan::Succeed, Point::Started, Some((0, 1)), &[(1, 2)]),
@@ -30,7 +29,7 @@ const CASES: [Case; 16] = [
         point: None,
         ..case("handler", Plan::AbortAtFirst, Point::Started, Some((0, 1)), TWICE)
     },
-    case("renew", Plan::LingerAtFirst, Point::Renewed, Some((0, 1)), TWICE),
+    case("renew", Plan::SlowAtFirst, Point::Renewed, Some((0, 1)), TWICE),
     case("finish", Plan::Succeed, Point::Finished, Some((0, 1)), TWICE),
     case("settle", Plan::Succeed, Point::Settled, None, ONCE),
     case("finish/skip", Plan::SkipIt, Point::Finished, Some((0, 1)), TWICE),
@@ -47,8 +46,8 @@ const CASES: [Case; 16] = [
     case("settle/snooze", Plan::SnoozeAtFirst, Point::Settled, Some((0, 1)), TWICE),
     Case { dead: true, ..case("finish/dead", Plan::Die, Point::Finished, Some((0, 1)), TWICE) },
     Case { dead: true, ..case("settle/dead", Plan::Die, Point::Settled, Some((1, 1)), ONCE) },
-    case("stop", Plan::LingerAtFirst, Point::Stopping, Some((0, 1)), TWICE),
-    case("release", Plan::LingerAtFirst, Point::Released, Some((0, 1)), TWICE),
+    case("stop", Plan::SlowAtFirst, Point::Stopping, Some((0, 1)), TWICE),
+    case("release", Plan::SlowAtFirst, Point::Released, Some((0, 1)), TWICE),
 ];
 
 const ONCE: &[(u32, u32)] = &[(1, 1)];
@@ -59,9 +58,9 @@ const fn case(
     plan: Plan,
     point: Point,
     crashed: Option<(u32, u32)>,
-    runs: &'static [(u32, u32)],
+    starts: &'static [(u32, u32)],
 ) -> Case {
-    Case { name, plan, point: Some(point), crashed, runs, dead: false }
+    Case { name, plan, point: Some(point), crashed, starts, dead: false }
 }
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -79,25 +78,25 @@ async fn check(case: &Case) -> Result<(), Failed> {
     let other = dq.schedule::<bystander>(()).after(1.hours()).await?.id();
     dq.close().await?;
 
-    let died = spawn(dir.path(), case.point);
-    ensure(aborted(died), format!("{died}, without coming to {:?}", case.point))?;
-    let crashed = look(dir.path(), job, other).await?;
+    let status = spawn(dir.path(), case.point);
+    ensure(aborted(status), format!("{status} before the point {:?}", case.point))?;
+    let crashed = check_store(dir.path(), job, other).await?;
     let counts = crashed.as_ref().map(|view| (view.job.attempts, view.job.deliveries));
     ensure(counts == case.crashed, format!("after the crash: {crashed:?}"))?;
 
     let ended = spawn(dir.path(), None);
     ensure(ended.success(), format!("the second runner failed: {ended}"))?;
-    let left = look(dir.path(), job, other).await?;
+    let left = check_store(dir.path(), job, other).await?;
     let dead = left.as_ref().is_some_and(|view| view.state == JobState::Dead);
     ensure(dead == case.dead && left.is_some() == case.dead, format!("in the end: {left:?}"))?;
 
-    let runs = runs(dir.path());
-    let seen: Vec<_> = runs.iter().map(|run| (run.attempt, run.delivery)).collect();
-    ensure(seen == case.runs, format!("attempts and deliveries: {seen:?}"))?;
-    ensure(runs.is_sorted_by(|a, b| a.token < b.token), format!("tokens must grow: {runs:?}"))
+    let starts = starts(dir.path());
+    let seen: Vec<_> = starts.iter().map(|start| (start.attempt, start.delivery)).collect();
+    ensure(seen == case.starts, format!("attempts and deliveries: {seen:?}"))?;
+    ensure(starts.is_sorted_by(|a, b| a.token < b.token), format!("tokens must grow: {starts:?}"))
 }
 
-/// A job that takes every runner with it is put aside, so that the others get their turn.
+/// A job that crashes every runner dies after `max_losses` crashes, so that other jobs can run.
 #[tokio::main(flavor = "current_thread")]
 async fn killed_by_poison() -> Result<(), Failed> {
     let dir = tempfile::tempdir()?;
@@ -113,19 +112,19 @@ async fn killed_by_poison() -> Result<(), Failed> {
     let dead = dq.get::<poison>(job).await?.and_then(|view| view.dead);
     dq.close().await?;
     let lost = dead.as_ref().is_some_and(|(reason, _)| reason.kind == DeadKind::Lost);
-    ensure(lost && runs(dir.path()).len() == 2, format!("in the end: {dead:?}"))
+    ensure(lost && starts(dir.path()).len() == 2, format!("in the end: {dead:?}"))
 }
 
-/// The job under test; everything else must be as it was.
-async fn look(dir: &Path, job: JobId, other: JobId) -> Result<Option<JobView>, Failed> {
+/// The job under test. Requires that the counts add up and that the other job is unchanged.
+async fn check_store(dir: &Path, job: JobId, other: JobId) -> Result<Option<JobView>, Failed> {
     let dq = connect(dir).await?;
     for stats in dq.stats().await? {
         ensure(stats.adds_up() == Some(true), format!("the counts do not add up: {stats:?}"))?;
     }
-    let untouched = dq.get::<bystander>(other).await?;
-    let untouched =
-        untouched.is_some_and(|it| it.state == JobState::Scheduled && it.job.deliveries == 0);
-    ensure(untouched, "a job that is not due was touched".to_owned())?;
+    let unchanged = dq.get::<bystander>(other).await?;
+    let unchanged =
+        unchanged.is_some_and(|it| it.state == JobState::Scheduled && it.job.deliveries == 0);
+    ensure(unchanged, "the job that is not due was changed".to_owned())?;
     let view = dq.get::<faulty>(job).await?;
     dq.close().await?;
     Ok(view)

@@ -1,5 +1,5 @@
-//! The process that dies: a runner over a SQLite file that aborts itself at a point it was told.
-//! The next one is told no point, and finishes.
+//! The process that crashes: a runner on a SQLite file that aborts at a given point. Without a point
+//! it runs until its queues are empty.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -15,17 +15,17 @@ use dq::{Event, JobId, Queue, QueueStats, Verdict};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
-/// What the job under test does.
+/// The behaviour of the job under test.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) enum Plan {
     Succeed,
-    /// Takes longer than a lease, once, so that it must be renewed.
-    LingerAtFirst,
+    /// The first delivery takes longer than a lease, so that the lease must be renewed.
+    SlowAtFirst,
     FailAtFirst,
     SnoozeAtFirst,
     SkipIt,
     Die,
-    /// Takes its process with it, once.
+    /// The first delivery aborts the process.
     AbortAtFirst,
 }
 
@@ -33,21 +33,25 @@ pub(crate) enum Plan {
     "FAULTY",
     lease = "1s",
     max_losses = 1000,
-    // Longer than a crash takes: what runs again does so in the next process.
+    // Longer than a crash takes, so that a retry runs in the next process.
     backoff(initial = "1s", max = "1s", jitter = 0.0)
 )]
-pub(crate) async fn faulty(ctx: JobContext, State(log): State<Log>, plan: Plan) -> HandlerResult {
-    log.note(&ctx)?;
+pub(crate) async fn faulty(
+    ctx: JobContext,
+    State(log): State<StartLog>,
+    plan: Plan,
+) -> HandlerResult {
+    log.append(&ctx)?;
     match plan {
         Plan::Succeed => Ok(Outcome::Done),
-        Plan::LingerAtFirst if ctx.deliveries() == 1 => {
+        Plan::SlowAtFirst if ctx.deliveries() == 1 => {
             ctx.sleep(1_500.millis()).await;
             Ok(Outcome::Done)
         }
         Plan::FailAtFirst if ctx.attempt() == 1 => Err("not at the first attempt".into()),
         Plan::SnoozeAtFirst if ctx.deliveries() == 1 => Ok(Outcome::snooze(1.seconds())),
         Plan::AbortAtFirst if ctx.deliveries() == 1 => std::process::abort(),
-        Plan::LingerAtFirst | Plan::FailAtFirst | Plan::SnoozeAtFirst | Plan::AbortAtFirst => {
+        Plan::SlowAtFirst | Plan::FailAtFirst | Plan::SnoozeAtFirst | Plan::AbortAtFirst => {
             Ok(Outcome::Done)
         }
         Plan::SkipIt => Ok(Outcome::skip("as planned")),
@@ -55,36 +59,40 @@ pub(crate) async fn faulty(ctx: JobContext, State(log): State<Log>, plan: Plan) 
     }
 }
 
-/// Takes every process with it.
+/// Aborts the process at every delivery.
 #[delay_handler("POISON", lease = "1s", max_losses = 2)]
-pub(crate) async fn poison(ctx: JobContext, State(log): State<Log>, _payload: ()) -> HandlerResult {
-    log.note(&ctx)?;
+pub(crate) async fn poison(
+    ctx: JobContext,
+    State(log): State<StartLog>,
+    _payload: (),
+) -> HandlerResult {
+    log.append(&ctx)?;
     std::process::abort()
 }
 
 dq::queue!(
-    /// Jobs of somebody else in the same store.
+    /// A queue without a handler in the same store.
     pub(crate) bystander: () = "BYSTANDER"
 );
 
-/// Where a runner aborts.
+/// The point at which the runner process aborts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Point {
-    /// Jobs are leased; none has started.
+    /// Jobs are leased, and none has started.
     Claimed,
     /// The handler is about to be called.
     Started,
-    /// A lease was extended.
+    /// A lease was renewed.
     Renewed,
-    /// The handler has ended; the store does not know.
+    /// The handler has returned; its lease is not settled.
     Finished,
-    /// The store was told.
+    /// The lease is settled.
     Settled,
-    /// Told to stop, with a handler running.
+    /// Shutdown has begun while a handler runs.
     Stopping,
-    /// Stopped without grace: the store was told that the job is handed back.
+    /// Shutdown without a grace period: the job is released.
     Released,
-    /// Whatever the runner does for the n-th time.
+    /// The n-th event of the runner.
     Event(u64),
 }
 
@@ -105,7 +113,7 @@ impl Point {
         }
     }
 
-    /// Whether the runner must be told to stop, while a handler runs, for this to be reached.
+    /// Whether the point is reached only if the runner is stopped while a handler runs.
     fn needs_stop(self) -> bool {
         matches!(self, Self::Stopping | Self::Released)
     }
@@ -126,39 +134,39 @@ impl FromStr for Point {
         ];
         let known = named.into_iter().find(|point| format!("{point:?}") == text);
         let counted = || text.parse().ok().map(Self::Event);
-        known.or_else(counted).ok_or_else(|| format!("no point is called {text:?}"))
+        known.or_else(counted).ok_or_else(|| format!("unknown point {text:?}"))
     }
 }
 
-/// One run of the handler, as it noted it down.
+/// One start of the handler, as the process logged it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Run {
+pub(crate) struct Start {
     pub(crate) job: JobId,
     pub(crate) attempt: u32,
     pub(crate) delivery: u32,
     pub(crate) token: u64,
 }
 
-/// A file of runs, a line each, that outlives the process.
+/// A log file of starts, one per line, which survives the process.
 #[derive(Clone)]
-pub(crate) struct Log {
+pub(crate) struct StartLog {
     file: PathBuf,
-    noted: Arc<Notify>,
+    started: Arc<Notify>,
 }
 
-impl Log {
-    fn note(&self, ctx: &JobContext) -> std::io::Result<()> {
+impl StartLog {
+    fn append(&self, ctx: &JobContext) -> std::io::Result<()> {
         let (attempt, delivery) = (ctx.attempt(), ctx.deliveries());
         let line = format!("{} {attempt} {delivery} {}\n", ctx.id(), ctx.fencing_token());
         let mut file = OpenOptions::new().create(true).append(true).open(&self.file)?;
         file.write_all(line.as_bytes())?;
-        self.noted.notify_one();
+        self.started.notify_one();
         Ok(())
     }
 }
 
-/// What the process is told, by environment variables.
-pub(crate) struct Orders {
+/// The options of the child process, passed as environment variables.
+pub(crate) struct ChildOptions {
     dir: PathBuf,
     point: Option<Point>,
 }
@@ -166,9 +174,9 @@ pub(crate) struct Orders {
 const DIR: &str = "DQ_FAULT_DIR";
 const POINT: &str = "DQ_FAULT_POINT";
 
-impl Orders {
+impl ChildOptions {
     /// `None` in the process that runs the trials.
-    pub(crate) fn given() -> Option<Self> {
+    pub(crate) fn from_env() -> Option<Self> {
         let dir = std::env::var_os(DIR)?.into();
         let point = std::env::var(POINT).ok();
         Some(Self { dir, point: point.map(|text| text.parse().expect("a known point")) })
@@ -180,9 +188,9 @@ pub(crate) async fn connect(dir: &Path) -> dq::Result<Dq> {
     Dq::connect(&format!("sqlite://{}", dir.join("jobs.db").display())).await
 }
 
-/// Runs the process to its end, which is to be its own doing if a point is given.
+/// Runs the child process until it exits; with a point, it should abort.
 pub(crate) fn spawn(dir: &Path, point: Option<Point>) -> ExitStatus {
-    let this = std::env::current_exe().expect("the test knows its own path");
+    let this = std::env::current_exe().expect("the path of this test");
     let mut command = Command::new(this);
     command.current_dir(dir).env(DIR, dir).env_remove(POINT);
     match point {
@@ -190,33 +198,33 @@ pub(crate) fn spawn(dir: &Path, point: Option<Point>) -> ExitStatus {
         Some(point) => command.env(POINT, format!("{point:?}")),
         None => &mut command,
     };
-    command.status().expect("the test can be run again")
+    command.status().expect("the child process starts")
 }
 
-/// Whether it ended by aborting, and not with an error or success.
+/// Whether the process aborted, rather than failed or succeeded.
 pub(crate) fn aborted(status: ExitStatus) -> bool {
     status.code().is_none_or(|code| code > 1)
 }
 
-/// What handlers noted, in the order of their starts.
-pub(crate) fn runs(dir: &Path) -> Vec<Run> {
-    let text = std::fs::read_to_string(dir.join("runs")).unwrap_or_default();
-    let run = |line: &str| {
+/// The logged starts, in order.
+pub(crate) fn starts(dir: &Path) -> Vec<Start> {
+    let text = std::fs::read_to_string(dir.join("starts")).unwrap_or_default();
+    let start = |line: &str| {
         let words: Vec<&str> = line.split(' ').collect();
-        Some(Run {
+        Some(Start {
             job: words[0].parse().ok()?,
             attempt: words[1].parse().ok()?,
             delivery: words[2].parse().ok()?,
             token: words[3].parse().ok()?,
         })
     };
-    text.lines().map(|line| run(line).expect("a whole line")).collect()
+    text.lines().map(|line| start(line).expect("a complete line")).collect()
 }
 
-/// The process: runs until its queues hold no live job, or until the point.
+/// The child process: runs until its queues hold no live job, or until it aborts at the point.
 #[tokio::main]
-pub(crate) async fn run(orders: &Orders) -> ExitCode {
-    match run_until_empty(orders).await {
+pub(crate) async fn run(options: &ChildOptions) -> ExitCode {
+    match run_until_empty(options).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error}");
@@ -225,29 +233,29 @@ pub(crate) async fn run(orders: &Orders) -> ExitCode {
     }
 }
 
-async fn run_until_empty(orders: &Orders) -> dq::Result<()> {
-    let dq = connect(&orders.dir).await?;
-    let noted = Arc::new(Notify::new());
-    let log = Log { file: orders.dir.join("runs"), noted: Arc::clone(&noted) };
-    let (point, count) = (orders.point, AtomicU64::new(0));
+async fn run_until_empty(options: &ChildOptions) -> dq::Result<()> {
+    let dq = connect(&options.dir).await?;
+    let started = Arc::new(Notify::new());
+    let log = StartLog { file: options.dir.join("starts"), started: Arc::clone(&started) };
+    let (point, count) = (options.point, AtomicU64::new(0));
     let observer = move |event: &Event<'_>| {
         let count = count.fetch_add(1, Ordering::Relaxed) + 1;
         if point.is_some_and(|point| point.is_reached(event, count)) {
             std::process::abort();
         }
     };
-    let over = |stats: &QueueStats| {
+    let is_empty = |stats: &QueueStats| {
         stats.stored() == stats.dead || stats.queue.as_str() == bystander::code()
     };
     let empty = async {
-        while !dq.stats().await.is_ok_and(|queues| queues.iter().all(over)) {
+        while !dq.stats().await.is_ok_and(|queues| queues.iter().all(is_empty)) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
     let shutdown = async {
         tokio::select! {
             () = empty => {}
-            () = noted.notified(), if point.is_some_and(Point::needs_stop) => {}
+            () = started.notified(), if point.is_some_and(Point::needs_stop) => {}
         }
     };
     let runner = dq.runner().state(log).observer(observer);

@@ -1,5 +1,5 @@
-//! A runner that is killed at the n-th thing it does, with n growing from kill to kill, over a
-//! store with jobs of every kind: for the points between points.
+//! A runner that aborts at its n-th event, with n growing from process to process, on a store with a
+//! job of each behaviour: covers the points that have no name.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use dq::JobId;
 use libtest_mimic::{Failed, Trial};
 
 use crate::points::ensure;
-use crate::process::{Plan, Point, Run, aborted, connect, faulty, runs, spawn};
+use crate::process::{Plan, Point, Start, aborted, connect, faulty, spawn, starts};
 
 const PLANS: [Plan; 6] = [
     Plan::Succeed,
@@ -38,21 +38,22 @@ async fn sweep(first: u64) -> Result<(), Failed> {
         if ended.success() {
             break;
         }
-        ensure(aborted(ended), format!("the runner failed by itself: {ended}"))?;
+        ensure(aborted(ended), format!("the runner failed instead of aborting: {ended}"))?;
         crashes += 1;
         check_counts(dir.path()).await?;
     }
-    ensure(crashes >= 5, format!("only {crashes} crashes: this proves little"))?;
-    let runs = runs(dir.path());
+    ensure(crashes >= 5, format!("only {crashes} crashes, which proves too little"))?;
+    let starts = starts(dir.path());
     for (plan, job) in PLANS.into_iter().zip(jobs) {
-        check_job(plan, job.id(), &runs, crashes)
-            .map_err(|failed| format!("{plan:?}: {}; {runs:?}", failed.message().unwrap_or("")))?;
+        check_job(plan, job.id(), &starts, crashes).map_err(|failed| {
+            format!("{plan:?}: {}; {starts:?}", failed.message().unwrap_or(""))
+        })?;
     }
     let left = check_counts(dir.path()).await?;
-    ensure(left == 1, format!("{left} jobs are left; only the dead one should be"))
+    ensure(left == 1, format!("{left} jobs are left instead of the dead one"))
 }
 
-/// How many jobs are stored, of a store whose counts add up.
+/// The number of stored jobs. Requires that the counts add up.
 async fn check_counts(dir: &Path) -> Result<u64, Failed> {
     let dq = connect(dir).await?;
     let mut stored = 0;
@@ -64,18 +65,18 @@ async fn check_counts(dir: &Path) -> Result<u64, Failed> {
     Ok(stored)
 }
 
-fn check_job(plan: Plan, job: JobId, runs: &[Run], crashes: u32) -> Result<(), Failed> {
-    let runs: Vec<&Run> = runs.iter().filter(|run| run.job == job).collect();
-    let last = runs.last().ok_or("it never ran")?;
-    ensure(runs.is_sorted_by(|a, b| a.token < b.token), "tokens must grow".to_owned())?;
-    ensure(runs.is_sorted_by(|a, b| a.delivery < b.delivery), "deliveries must grow".to_owned())?;
-    ensure(runs.is_sorted_by_key(|run| run.attempt), "attempts must not shrink".to_owned())?;
+fn check_job(plan: Plan, job: JobId, all: &[Start], crashes: u32) -> Result<(), Failed> {
+    let starts: Vec<&Start> = all.iter().filter(|start| start.job == job).collect();
+    let last = starts.last().ok_or("it never ran")?;
+    ensure(starts.is_sorted_by(|a, b| a.token < b.token), "tokens must grow".to_owned())?;
+    ensure(starts.is_sorted_by(|a, b| a.delivery < b.delivery), "deliveries must grow".to_owned())?;
+    ensure(starts.is_sorted_by_key(|start| start.attempt), "attempts must not shrink".to_owned())?;
     let (attempts, deliveries) = match plan {
         Plan::FailAtFirst => (2, 2),
         Plan::SnoozeAtFirst => (1, 2),
         _ => (1, 1),
     };
-    ensure(last.attempt == attempts, "a crash must cost no attempt".to_owned())?;
+    ensure(last.attempt == attempts, "a crash must not count an attempt".to_owned())?;
     let bound = deliveries + crashes;
     ensure(last.delivery <= bound, format!("more than {bound} deliveries"))
 }

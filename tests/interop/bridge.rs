@@ -1,5 +1,5 @@
-//! The example `redisson_bridge` beside a Java service: it gets what Java offers, and Java's `take()`
-//! gets what it schedules, though no process of Java's moves that.
+//! Runs the example `redisson_bridge` with a Java client: its handler gets the jobs that Java offers, and
+//! Java's `take()` gets the jobs that it schedules, without a Java process that transfers them.
 
 #[path = "../examples/program.rs"]
 #[allow(dead_code)]
@@ -21,20 +21,20 @@ fn order(id: i64) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_typed_json_and_json_in_strings() {
+async fn jobs_go_both_ways_with_typed_json_and_json_in_strings() {
     let text = |id: i64| Value::String(format!("{{\"id\":{id}}}"));
     let codecs = [(Codec::TypedJson(Type::Order), order(42), 42), (Codec::String, text(43), 43)];
-    go_to_and_fro(Version::V4_7_0, &[], &codecs).await;
+    send_both_ways(Version::V4_7_0, &[], &codecs).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_jackson_and_old_members() {
+async fn jobs_go_both_ways_with_jackson_and_the_legacy_format() {
     let options = ["--codec", "jackson:interop.Order", "--format", "legacy"];
-    go_to_and_fro(Version::V3_20_1, &options, &[(Codec::Jackson, order(44), 44)]).await;
+    send_both_ways(Version::V3_20_1, &options, &[(Codec::Jackson, order(44), 44)]).await;
 }
 
-/// For each codec, one order from Java to Rust and back.
-async fn go_to_and_fro(version: Version, options: &[&str], codecs: &[(Codec, Value, i64)]) {
+/// Sends one order from Java to Rust and back for each codec.
+async fn send_both_ways(version: Version, options: &[&str], codecs: &[(Codec, Value, i64)]) {
     let redis = Redis::start();
     let peer = Peer::start(version, redis.port()).await;
     let dir = tempfile::tempdir().unwrap();
@@ -55,6 +55,6 @@ async fn go_to_and_fro(version: Version, options: &[&str], codecs: &[(Codec, Val
         let arrivals = taking.within(PATIENCE).await.unwrap();
         let [arrival] = arrivals.as_slice() else { panic!("{codec:?}: {arrivals:?}") };
         assert_eq!(arrival.value, *value, "{codec:?}");
-        assert!(arrival.at_ms >= offered + 3_300, "{codec:?}: feedback is asked for early");
+        assert!(arrival.at_ms >= offered + 3_300, "{codec:?}: the feedback job was early");
     }
 }

@@ -1,6 +1,6 @@
-//! The bytes that Redisson writes, measured and kept in `golden.txt`.
+//! Golden file of the bytes that Redisson writes, `golden.txt`.
 //!
-//! The file is what our own codecs are tested against; this test keeps it true.
+//! The codecs of dq-redis are tested against the file. This test keeps it up to date.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -10,7 +10,7 @@ use dq_servers::Redis;
 
 use crate::peer::{Codec, Order, Peer, Type, Value, Version};
 
-const REMAKE: &str = "DQ_INTEROP_GOLDEN=write cargo test --test interop golden";
+const UPDATE: &str = "DQ_INTEROP_GOLDEN=write cargo test --test interop golden";
 
 const KEY: &str = "redisson_delay_queue_timeout:{golden}";
 
@@ -21,7 +21,7 @@ async fn redisson_still_writes_the_golden_bytes() {
         measure(version, &mut lines).await;
     }
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interop/golden.txt");
-    if std::env::var_os("DQ_INTEROP_GOLDEN").is_some_and(|wish| wish == "write") {
+    if std::env::var_os("DQ_INTEROP_GOLDEN").is_some_and(|value| value == "write") {
         let text =
             head().into_iter().chain(lines).fold(String::new(), |text, line| text + &line + "\n");
         std::fs::write(&file, text).unwrap();
@@ -31,27 +31,27 @@ async fn redisson_still_writes_the_golden_bytes() {
     let kept = text.lines().filter(|line| !line.starts_with('#'));
     let differing: Vec<_> =
         kept.clone().zip(&lines).filter(|(kept, measured)| kept != measured).collect();
-    assert!(differing.is_empty(), "{differing:#?}\nmake the file again: {REMAKE}");
-    assert_eq!(kept.count(), lines.len(), "make the file again: {REMAKE}");
+    assert!(differing.is_empty(), "{differing:#?}\nupdate the file: {UPDATE}");
+    assert_eq!(kept.count(), lines.len(), "update the file: {UPDATE}");
 }
 
 fn head() -> Vec<String> {
     let explanation = format!(
         "\
-# What real Redisson clients write into `redisson_delay_queue_timeout:{{queue}}`.
+# Entries that real Redisson clients write into `redisson_delay_queue_timeout:{{queue}}`.
 #
-# One line for each version, codec and value that a client offered to an RDelayedQueue, with what a
-# raw ZRANGE then found, on a 64-bit little-endian server. Columns, with tabs between them:
+# One line for each version, codec and value that a client offered to an RDelayedQueue, with the
+# resulting member, on a 64-bit little-endian server. Columns, separated by tabs:
 #
 #   version    of Redisson
 #   codec      string (StringCodec), bytes (ByteArrayCodec), jackson (JsonJacksonCodec), kryo5
-#              (Kryo5Codec), typed-json:CLASS (TypedJsonJacksonCodec), default (the client's own
-#              choice: MarshallingCodec in 3.16.6, Kryo5Codec after it)
+#              (Kryo5Codec), typed-json:CLASS (TypedJsonJacksonCodec), default (the client's default:
+#              MarshallingCodec in 3.16.6, Kryo5Codec later)
 #   value      the Java value with its type, in JSON; bytes in hex, dates in ms since 1970
 #   member     in hex; the 8 bytes of the random id are masked with `_`
-#   read back  what readAll of the same client makes of it; `=` where it is the value
+#   read back  the value that readAll of the same client returns; `=` if it is the offered one
 #
-# To make it again: {REMAKE}"
+# To update this file: {UPDATE}"
     );
     explanation.lines().map(str::to_owned).collect()
 }
@@ -81,7 +81,7 @@ fn json(value: &Value) -> String {
     serde_json::to_string(value).unwrap()
 }
 
-/// In hex, without the id, which is random.
+/// The member in hex, without its random id.
 fn masked(version: Version, member: &[u8]) -> String {
     let id = if version.has_old_members() { 0..8 } else { 1..9 };
     let mut text = String::new();
@@ -111,7 +111,7 @@ fn cases() -> Vec<(Codec, Vec<Value>)> {
     ]
 }
 
-/// The lengths are those at which Kryo changes its way of writing.
+/// With the lengths at which Kryo's format changes.
 fn texts() -> Vec<Value> {
     let long = |length| "x".repeat(length);
     let mut texts: Vec<String> =

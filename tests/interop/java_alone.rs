@@ -1,4 +1,4 @@
-//! Redisson without us: that the peers do what they are asked, and what Redisson itself does.
+//! Tests of the peers themselves, and of Redisson's own behaviour.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -10,7 +10,7 @@ const SOON: Duration = Duration::from_millis(200);
 const LATER: Duration = Duration::from_secs(3600);
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The same tests for each version, so that they run side by side and are named in the output.
+/// The same tests for each version, in parallel and under their own names.
 macro_rules! for_each_version {
     ($($version:ident)*) => {
         $(
@@ -29,8 +29,8 @@ macro_rules! for_each_version {
                 }
 
                 #[tokio::test]
-                async fn leaves_the_work_to_others_when_killed() {
-                    super::leaves_the_work_to_others_when_killed(Version::$version).await;
+                async fn another_client_takes_over_when_killed() {
+                    super::another_client_takes_over_when_killed(Version::$version).await;
                 }
 
                 #[tokio::test]
@@ -70,7 +70,10 @@ async fn knows_what_is_pending(version: Version) {
     let peer = Peer::start(version, redis.port()).await;
     let queue = peer.queue("q", Codec::String);
     let [a, b, c] = ["a", "b", "c"].map(Value::from);
-    assert!(matches!(queue.offer(&a, LATER).await, Err(PeerError::Java(_))), "it is not open");
+    assert!(
+        matches!(queue.offer(&a, LATER).await, Err(PeerError::Java(_))),
+        "the queue is not open"
+    );
 
     queue.open().await.unwrap();
     for (value, delay) in [(&a, 3 * LATER), (&b, LATER), (&c, 2 * LATER)] {
@@ -96,14 +99,14 @@ async fn knows_what_is_pending(version: Version) {
     assert!(queue.target_delete().await.unwrap());
     assert_eq!(queue.target_poll().await.unwrap(), None);
     queue.destroy().await.unwrap();
-    assert!(queue.delayed_size().await.is_err(), "it was destroyed");
+    assert!(queue.delayed_size().await.is_err(), "the queue was destroyed");
 }
 
-async fn leaves_the_work_to_others_when_killed(version: Version) {
+async fn another_client_takes_over_when_killed(version: Version) {
     let redis = Redis::start();
     let (first, second) = tokio::join!(
         Peer::start(version, redis.port()),
-        // The neighbour in time with the same member format.
+        // Another version with the same member format.
         Peer::start(other_with_same_members(version), redis.port()),
     );
     let queue = first.queue("q", Codec::String);
@@ -114,7 +117,7 @@ async fn leaves_the_work_to_others_when_killed(version: Version) {
     make_due(&redis, timeout);
     tokio::time::sleep(SOON).await;
     let members = redis.command(&["ZCARD", timeout]).int();
-    assert_eq!(members, 1, "nobody is there to move it");
+    assert_eq!(members, 1, "no client is left to transfer it");
 
     let queue = second.queue("q", Codec::String);
     queue.open().await.unwrap();
@@ -139,7 +142,7 @@ async fn puts_prefixes_inside_the_braces(version: Version) {
     assert_eq!(keys, ["app:q", wrapped[0], wrapped[1]]);
 }
 
-/// What a benchmark relies on.
+/// A benchmark relies on this.
 #[tokio::test]
 async fn the_transfer_rate_counts_what_was_moved() {
     let redis = Redis::start();

@@ -1,8 +1,8 @@
-//! Beside real Java programs: Redisson clients of several versions on the same queues.
+//! Tests against real Redisson clients of several versions on the same queues.
 
 mod bridge;
 mod golden;
 mod java_alone;
 mod peer;
 mod rust;
-mod together;
+mod shared_queue;

@@ -1,4 +1,4 @@
-//! Our side of a test: a client, and a runner whose handler tells what it gets.
+//! The Rust side of a test: a client, and a runner whose handler reports deliveries.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -10,10 +10,10 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::peer::Version;
 
-/// The queue of all these tests; each has a server of its own.
+/// The queue of all tests. Each test has its own server.
 pub(crate) const QUEUE: &str = "INTEROP";
 
-/// One delivery: the payload, when the handler got it, and when it was due.
+/// A delivery to the handler.
 #[derive(Debug)]
 pub(crate) struct Delivery {
     pub(crate) payload: Json,
@@ -23,32 +23,32 @@ pub(crate) struct Delivery {
 }
 
 #[derive(Clone)]
-pub(crate) struct Tell(mpsc::UnboundedSender<Delivery>);
+pub(crate) struct Reporter(mpsc::UnboundedSender<Delivery>);
 
-/// Payloads that say "fail" fail.
+/// Reports each delivery. The payload "fail" fails.
 #[delay_handler("INTEROP", max_attempts = 2, backoff(initial = "50ms", max = "50ms"))]
-pub(crate) async fn tell(
+pub(crate) async fn report(
     ctx: JobContext,
-    State(tell): State<Tell>,
+    State(reporter): State<Reporter>,
     payload: Json,
 ) -> HandlerResult {
     let fails = payload == "fail";
-    tell.0.send(Delivery {
+    reporter.0.send(Delivery {
         payload,
         at_ms: now_ms(),
         due_ms: ctx.due().as_millis().unsigned_abs(),
         attempt: ctx.attempt(),
     })?;
-    if fails { Err("as asked".into()) } else { Ok(Outcome::Done) }
+    if fails { Err("the payload asks for a failure".into()) } else { Ok(Outcome::Done) }
 }
 
-/// A client of ours.
+/// A client.
 pub(crate) struct Rust {
     pub(crate) dq: Dq,
 }
 
 impl Rust {
-    /// With the member format of this version of Redisson, and further options.
+    /// Connects with the member format of this version of Redisson, and further options.
     pub(crate) async fn connect(redis: &Redis, version: Version, options: &str) -> Self {
         let format = if version.has_old_members() { "legacy" } else { "current" };
         let port = redis.port();
@@ -66,18 +66,18 @@ impl Rust {
         payload: Json,
         delay: Duration,
     ) -> dq::Result<Scheduled> {
-        self.dq.schedule::<tell>(payload).after(delay).await
+        self.dq.schedule::<report>(payload).after(delay).await
     }
 
     pub(crate) fn queue(&self) -> dq::QueueHandle {
-        self.dq.queue_of::<tell>().unwrap()
+        self.dq.queue_of::<report>().unwrap()
     }
 
     /// Starts a runner.
     pub(crate) fn run(&self) -> Running {
         let (sender, deliveries) = mpsc::unbounded_channel();
         let (stop, stopped) = oneshot::channel::<()>();
-        let runner = self.dq.runner().state(Tell(sender)).build().unwrap();
+        let runner = self.dq.runner().state(Reporter(sender)).build().unwrap();
         let task = tokio::spawn(async move {
             runner.run_until(async { drop(stopped.await) }).await.unwrap();
         });
@@ -85,7 +85,7 @@ impl Rust {
     }
 }
 
-/// A runner at work.
+/// A running runner.
 pub(crate) struct Running {
     deliveries: mpsc::UnboundedReceiver<Delivery>,
     stop: oneshot::Sender<()>,
@@ -93,13 +93,13 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// The next delivery.
+    /// Waits for the next delivery.
     pub(crate) async fn next(&mut self, patience: Duration) -> Delivery {
         let next = tokio::time::timeout(patience, self.deliveries.recv()).await;
         next.expect("a delivery in time").expect("the runner runs")
     }
 
-    /// Ends the runner, and returns what else was delivered.
+    /// Stops the runner, and returns the remaining deliveries.
     pub(crate) async fn stop(mut self) -> Vec<Delivery> {
         self.stop.send(()).ok();
         self.task.await.unwrap();

@@ -25,7 +25,7 @@ pub(super) struct Store {
     pub(super) whole: bool,
 }
 
-pub(super) const STORES: [Store; 4] = [
+pub(super) const STORES: [Store; 3] = [
     Store {
         name: "redis",
         scheme: "redis",
@@ -37,18 +37,10 @@ pub(super) const STORES: [Store; 4] = [
     Store {
         name: "redisson",
         scheme: "redisson",
-        options: "?order_list=off",
+        options: "",
         bulk: Some(0.6),
         memory: None,
         whole: true,
-    },
-    Store {
-        name: "redisson, index=keyed",
-        scheme: "redisson",
-        options: "?order_list=off&index=keyed",
-        bulk: Some(0.6),
-        memory: None,
-        whole: false,
     },
     // Only jobs that are due in the future get an alarm: of these figures, those of memory.
     Store {

@@ -104,22 +104,19 @@ impl Registry {
     /// # Errors
     /// `MissingState` naming the handler and the type.
     pub fn expect_state(&self, state: &StateMap) -> Result<()> {
-        for handler in self.handlers.values() {
-            let missing = handler.requirements.missing_from(state);
-            if !missing.is_empty() {
-                return Err(Error::new(
-                    ErrorKind::MissingState,
-                    format!(
-                        "{} at {} asks for State<{}>, which the runner was not given",
-                        handler.name,
-                        handler.location,
-                        missing.join(">, State<")
-                    ),
-                )
-                .remedy("add `.state(value)` to the runner; the type must be the very same"));
-            }
-        }
-        Ok(())
+        self.handlers.values().try_for_each(|handler| expect_state_of(handler, state))
+    }
+
+    /// Removes the handlers whose state is missing, and returns the error of each by its queue.
+    pub fn remove_without_state(&mut self, state: &StateMap) -> BTreeMap<QueueName, Error> {
+        let check = |handler: &Handler| expect_state_of(handler, state).err();
+        let missing: BTreeMap<_, _> = self
+            .handlers
+            .iter()
+            .filter_map(|(queue, handler)| Some((queue.clone(), check(handler)?)))
+            .collect();
+        self.handlers.retain(|queue, _| !missing.contains_key(queue));
+        missing
     }
 
     /// The table that is logged at start: code, function, place.
@@ -139,6 +136,23 @@ impl Registry {
         }
         table
     }
+}
+
+fn expect_state_of(handler: &Handler, state: &StateMap) -> Result<()> {
+    let missing = handler.requirements.missing_from(state);
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::MissingState,
+        format!(
+            "{} at {} asks for State<{}>, which the runner was not given",
+            handler.name,
+            handler.location,
+            missing.join(">, State<")
+        ),
+    )
+    .remedy("add `.state(value)` to the runner; the type must be the very same"))
 }
 
 /// The answer to a queue that nobody handles.

@@ -1,5 +1,6 @@
 //! How a runner is made, and everything that is checked before the first job.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -146,7 +147,16 @@ impl RunnerBuilder {
     /// - `Config`: a setting is out of range;
     /// - `InvalidInput`: a code is no valid queue name.
     pub fn build(self) -> Result<Runner> {
-        self.build_inner().map_err(|error| error.operation("build the runner"))
+        self.build_inner(None).map_err(|error| error.operation("build the runner"))
+    }
+
+    /// A runner that serves only the handlers whose state was given, and the `MissingState` errors
+    /// of the others by queue. Queues that were named by [`only`](Self::only) need their state.
+    #[doc(hidden)]
+    pub fn build_with_given_state(self) -> Result<(Runner, BTreeMap<QueueName, Error>)> {
+        let mut missing = BTreeMap::new();
+        let runner = self.build_inner(Some(&mut missing));
+        Ok((runner.map_err(|error| error.operation("build the runner"))?, missing))
     }
 
     /// [`build`](Self::build) and [`Runner::run_until`] in one.
@@ -157,7 +167,8 @@ impl RunnerBuilder {
         self.build()?.run_until(shutdown).await
     }
 
-    fn build_inner(self) -> Result<Runner> {
+    /// `missing_state` collects the errors of handlers to leave out; without it, they are returned.
+    fn build_inner(self, missing_state: Option<&mut BTreeMap<QueueName, Error>>) -> Result<Runner> {
         self.runner.validate()?;
         let mut registry = if self.linked { Registry::linked()? } else { Registry::default() };
         for handler in self.handlers {
@@ -170,6 +181,7 @@ impl RunnerBuilder {
             settings.push((queue, of_queue));
         }
         let shared = self.dq.shared();
+        let named = self.only.is_some();
         match self.only {
             Some(only) => registry.retain(&only.into_iter().collect::<Result<Vec<_>>>()?)?,
             None => {
@@ -190,7 +202,10 @@ impl RunnerBuilder {
                  name that in code: `use my_handlers as _;`",
             ));
         }
-        registry.expect_state(&self.state)?;
+        match missing_state {
+            Some(missing) if !named => *missing = registry.remove_without_state(&self.state),
+            _ => registry.expect_state(&self.state)?,
+        }
         let served = registry.iter().map(|handler| {
             let queue = handler.queue.clone();
             let said = settings.iter().rev().filter(|(name, _)| *name == queue);

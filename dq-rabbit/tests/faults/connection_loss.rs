@@ -11,12 +11,12 @@ use crate::fixture::{
     TIMEOUT, assert_helpful, blocking, by_id, claim_for, config, done_settlements, in_an_hour, job,
     open, retry, stats, wait_until,
 };
-use crate::proxy::Proxy;
+use dq_testkit::faults::TcpProxy;
 
 /// A backend that connects through a proxy.
-async fn open_by_proxy(vhost: &str) -> (Proxy, Arc<dyn Backend>) {
+async fn open_by_proxy(vhost: &str) -> (TcpProxy, Arc<dyn Backend>) {
     let mut config = config(vhost);
-    let proxy = Proxy::to(shared_rabbitmq().address()).await;
+    let proxy = TcpProxy::to(shared_rabbitmq().address()).await;
     config.url = dq_core::config::Secret::new(proxy.url(config.url.expose()));
     config.response_timeout = Duration::from_secs(4);
     let backend = open(&config).await;
@@ -28,7 +28,7 @@ async fn jobs_are_stored_once_if_the_connection_breaks_while_scheduling() {
     let (proxy, backend) = open_by_proxy("window").await;
     let mut jobs = 0;
     for bytes in [0, 1, 500, 20_000, 150_000] {
-        for cut in [Proxy::cut_request_after, Proxy::cut_reply_after] {
+        for cut in [TcpProxy::cut_request_after, TcpProxy::cut_reply_after] {
             let new: Vec<NewJob> = (0..400).map(|_| in_an_hour(job("q"))).collect();
             cut(&proxy, bytes);
             if let Err(error) = backend.schedule(new.clone()).await {

@@ -1,59 +1,27 @@
 //! The broker is killed with SIGKILL under load, and the recorded history is checked.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use dq_core::{Backend, Due, LeasedJob, NewJob, Settlement, SystemClock, Verdict};
 use dq_servers::RabbitMq;
-use dq_testkit::faults::Recorder;
+use dq_testkit::fixture::CrashWorkload;
 
-use crate::fixture::{blocking, by_id, claim_for, config_for, job, keyed, open, retry, wait_until};
-
-/// Schedules, cancels, claims and settles until stopped. Calls are sequential and not repeated: the
-/// checker considers both outcomes of a call whose reply was lost.
-async fn client(number: usize, store: Arc<dyn Backend>, stop: Arc<AtomicBool>) {
-    let name = ["a", "b"][number % 2];
-    let mut round = 0;
-    while !stop.load(Ordering::Relaxed) {
-        round += 1;
-        let mut jobs: Vec<_> = (0..5).map(|_| job(name)).collect();
-        jobs.push(keyed(name, &format!("{number}-{}", round % 7)));
-        let waits = job(name);
-        jobs.push(NewJob { due: Due::After(Duration::from_millis(50)), ..waits.clone() });
-        jobs.push(NewJob { due: Due::After(Duration::from_millis(1_200)), ..job(name) });
-        store.schedule(jobs).await.ok();
-        store.cancel(&[by_id(&waits)]).await.ok();
-        let claimed = claim_for(&*store, name, 7, Duration::from_millis(800)).await;
-        let Ok(claimed) = claimed else { continue };
-        let settle = |(place, leased): (usize, &LeasedJob)| {
-            let verdict = match place % 5 {
-                0 => Verdict::Retry(Due::NOW),
-                1 => Verdict::Release { started: true },
-                2 => Verdict::Snooze(Due::After(Duration::from_millis(1_200))),
-                _ => Verdict::Done,
-            };
-            Settlement { lease: leased.lease(), verdict }
-        };
-        let settlements: Vec<_> = claimed.jobs.iter().enumerate().map(settle).collect();
-        store.settle(&settlements).await.ok();
-    }
-}
+use crate::fixture::{blocking, config_for, open, retry};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn confirmed_changes_survive_kills_of_the_broker() {
     let server = Arc::new(RabbitMq::start());
     let mut config = config_for(&server);
     config.response_timeout = Duration::from_secs(3);
-    let clock = Arc::new(SystemClock);
-    let recorder = Recorder::over(open(&config).await, clock);
-    let store: Arc<dyn Backend> = Arc::clone(&recorder) as Arc<dyn Backend>;
-    let stop = Arc::new(AtomicBool::new(false));
-    let clients: Vec<_> = (0..4)
-        .map(|number| tokio::spawn(client(number, Arc::clone(&store), Arc::clone(&stop))))
-        .collect();
-    for pause in [1_500, 2_500] {
-        tokio::time::sleep(Duration::from_millis(pause)).await;
+    let store = open(&config).await;
+    let workload = CrashWorkload {
+        lease_for: Duration::from_millis(800),
+        snooze: Duration::from_millis(1_200),
+        min_done: 20,
+        min_calls: 200,
+    };
+    let pauses = [1_500, 2_500].map(Duration::from_millis);
+    let crash = async || {
         let server = Arc::clone(&server);
         blocking(move || {
             server.kill();
@@ -62,20 +30,6 @@ async fn confirmed_changes_survive_kills_of_the_broker() {
         .await;
         retry(|| store.now()).await;
         retry(|| store.stats(&[])).await;
-    }
-    tokio::time::sleep(Duration::from_millis(1_500)).await;
-    wait_until("the history is long enough", async || {
-        let history = recorder.0.history();
-        history.done() > 20 && history.events().len() > 200
-    })
-    .await;
-    stop.store(true, Ordering::Relaxed);
-    for client in clients {
-        client.await.expect("no client panics");
-    }
-    retry(|| store.stats(&[])).await;
-    let breaches = retry(|| recorder.0.judge()).await;
-    let texts: Vec<String> = breaches.iter().map(ToString::to_string).collect();
-    let events = recorder.0.history().events().len();
-    assert!(texts.is_empty(), "of {events} events:\n{}", texts.join("\n"));
+    };
+    workload.run(Arc::clone(&store), &pauses, crash).await;
 }

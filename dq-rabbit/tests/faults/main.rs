@@ -10,7 +10,6 @@ mod crash;
 mod deleted;
 mod fixture;
 mod foreign;
-mod proxy;
 mod republish;
 mod restart_under_load;
 mod truncated;

@@ -12,7 +12,7 @@ use crate::fixture::{
     after, by_id, claim, config_for, in_an_hour, job, keyed, open, queue, retry, start_runner,
     stats, wait_until,
 };
-use crate::proxy::Proxy;
+use dq_testkit::faults::TcpProxy;
 
 type Contents = (String, BTreeMap<JobId, (JobState, Timestamp, Vec<u8>)>);
 
@@ -47,7 +47,7 @@ async fn reconnected_and_new_processes_restore_the_state_of_a_truncated_log() {
     config.queues = QueueKind::Classic;
     config.log_size_mib = 16;
     let backend = open(&config).await;
-    let proxy = Proxy::to(server.address()).await;
+    let proxy = TcpProxy::to(server.address()).await;
     let mut proxy_config = config.clone();
     proxy_config.url = dq_core::config::Secret::new(proxy.url(config.url.expose()));
     let disconnected = open(&proxy_config).await;

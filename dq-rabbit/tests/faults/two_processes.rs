@@ -10,7 +10,7 @@ use crate::fixture::{
     TIMEOUT, after, assert_helpful, by_id, claim, claim_for, claim_until_some, config, connect,
     done_settlements, in_an_hour, job, open, retry, start_runner, stats, wait_until,
 };
-use crate::proxy::Proxy;
+use dq_testkit::faults::TcpProxy;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_job_is_leased_once_and_a_cancel_holds_for_both_processes() {
@@ -43,7 +43,7 @@ async fn a_job_is_leased_once_and_a_cancel_holds_for_both_processes() {
 async fn a_disconnected_process_starts_no_cancelled_job_and_loses_its_leases() {
     let config = config("parted");
     let one = open(&config).await;
-    let proxy = Proxy::to(shared_rabbitmq().address()).await;
+    let proxy = TcpProxy::to(shared_rabbitmq().address()).await;
     let mut by_proxy = config.clone();
     by_proxy.url = dq_core::config::Secret::new(proxy.url(config.url.expose()));
     by_proxy.response_timeout = Duration::from_secs(6);
@@ -90,7 +90,7 @@ async fn a_disconnected_process_starts_no_cancelled_job_and_loses_its_leases() {
 async fn a_process_that_cannot_write_gets_errors_while_others_write() {
     let config = config("silent");
     let one = open(&config).await;
-    let proxy = Proxy::to(shared_rabbitmq().address()).await;
+    let proxy = TcpProxy::to(shared_rabbitmq().address()).await;
     let mut by_proxy = config.clone();
     by_proxy.url = dq_core::config::Secret::new(proxy.url(config.url.expose()));
     by_proxy.response_timeout = Duration::from_secs(3);

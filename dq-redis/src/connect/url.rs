@@ -10,19 +10,16 @@ const TLS: &str = "tls";
 
 /// Fields of the backends. Any other name may be a piece of a password with a `?` in it, so only
 /// these are repeated.
-const FIELDS: [&str; 14] = [
+const FIELDS: [&str; 11] = [
     "ca",
     "codec",
     "codecs",
     "configure",
-    "fair_with_java",
+    "consumed_by_java",
     "format",
-    "index",
+    "java_visibility",
     "name_prefix",
-    "order_list",
-    "peeks",
     "prefix",
-    "relay",
     "response_timeout",
     "shards",
 ];

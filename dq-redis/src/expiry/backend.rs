@@ -1,153 +1,123 @@
-//! The backend: each call goes to the native one, and then alarms are set.
+//! The backend with key expiry: each call goes to the native backend, and then expiry keys are set.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
-use dq_core::config::Environment;
+use dq_core::config::{BackendConfig, Environment};
 use dq_core::{
-    Backend, BrowseParams, Cancelled, Capabilities, ClaimParams, Claimed, Finding, JobRef, JobView,
-    NewJob, OperateReport, Operation, Page, QueueName, QueueStats, Renewal, Renewed, Reschedule,
-    Rescheduled, Result, Scheduled, Settled, Settlement, Timestamp, Verdict, Wakeups,
+    Backend, ClaimParams, Claimed, Finding, Layer, NewJob, OperateReport, Operation, QueueName,
+    Reschedule, Rescheduled, Result, Scheduled, Settled, Settlement, Verdict, Wakeups,
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::alarm::{Alarms, Names};
-use super::canary::Cage;
 use super::check::Notifications;
 use super::config::RedisExpiryConfig;
-use super::ears::Ears;
-use super::watch::Watch;
+use super::expiry_keys::{ExpiryKeys, KeyNames};
+use super::listener::ExpiryListener;
+use super::monitor::NotificationMonitor;
+use super::probe::ExpiryProbe;
 use crate::backend::RedisBackend;
 
-/// Delayed jobs in Redis, as [`RedisBackend`] keeps them, with keys that expire when they are due.
+/// Delayed jobs in Redis as in [`RedisBackend`], with additional hints from keys that expire.
 #[derive(Debug)]
 pub struct RedisExpiryBackend {
     native: RedisBackend,
-    alarms: Alarms,
-    ears: Arc<Ears>,
-    watch: Arc<Watch>,
-    /// Ends `watch` when this is dropped.
+    keys: ExpiryKeys,
+    listener: Arc<ExpiryListener>,
+    monitor: Arc<NotificationMonitor>,
+    /// Ends the task of `monitor` when this is dropped.
     end: DropGuard,
 }
 
 impl RedisExpiryBackend {
-    /// Connects, and checks that the server will do. Whether notifications work is found out
-    /// meanwhile: see [`notifications`](Self::notifications).
+    /// Connects and checks the server. Whether notifications work is found out in the background: see
+    /// [`notifications`](Self::notifications).
     ///
     /// # Errors
-    /// Those of [`RedisBackend::connect`].
+    /// As [`RedisBackend::connect`].
     pub async fn connect(config: &RedisExpiryConfig, environment: &Environment) -> Result<Self> {
         let native = RedisBackend::connect(&config.native(), environment).await?;
         let link = Arc::clone(&native.store.link);
         let listeners = Arc::clone(native.switchboard.listeners());
-        let names = Names::new(&config.prefix);
-        native.store.prove_alarms(&names.proof()).await?;
+        let names = KeyNames::new(&config.prefix);
+        native.store.prove_alarms(&names.test_key()).await?;
         let entropy = Arc::clone(&environment.entropy);
-        let cage = Cage::new(&config.prefix, Arc::clone(&link), entropy);
-        let ears = Arc::new(Ears::new(listeners, names.clone(), cage));
-        let alarms = Alarms::new(Arc::clone(&link), names, Arc::clone(&environment.clock));
-        let asked = alarms.elapsed();
-        alarms.learn(asked, native.now().await?);
-        let watch = Watch::start(link, Arc::clone(&ears), config.configure).await;
-        let watch = Arc::new(watch);
+        let probe = ExpiryProbe::new(&config.prefix, Arc::clone(&link), entropy);
+        let listener = Arc::new(ExpiryListener::new(listeners, names.clone(), probe));
+        let keys = ExpiryKeys::new(Arc::clone(&link), names, Arc::clone(&environment.clock));
+        let sent = keys.elapsed();
+        keys.observe_server_time(sent, native.now().await?);
+        let monitor =
+            NotificationMonitor::start(link, Arc::clone(&listener), config.configure).await;
+        let monitor = Arc::new(monitor);
         let end = CancellationToken::new();
-        tokio::spawn(end.clone().run_until_cancelled_owned(Arc::clone(&watch).run()));
-        Ok(Self { native, alarms, ears, watch, end: end.drop_guard() })
+        tokio::spawn(end.clone().run_until_cancelled_owned(Arc::clone(&monitor).run()));
+        Ok(Self { native, keys, listener, monitor, end: end.drop_guard() })
     }
 
-    /// Whether notifications work, as far as is known: found out after the connection was made, after
-    /// each time that it was lost, and by [`check`](Backend::check).
+    /// Whether notifications work, as far as is known. Updated after each connect and by
+    /// [`check`](Backend::check).
     #[must_use]
     pub fn notifications(&self) -> Notifications {
-        self.watch.known()
+        self.monitor.state()
     }
 }
 
-// `missing_trait_methods`: a method that is not forwarded would lose what the native backend does.
-#[deny(clippy::missing_trait_methods)]
 #[async_trait]
-impl Backend for RedisExpiryBackend {
+impl Layer for RedisExpiryBackend {
+    fn inner(&self) -> &dyn Backend {
+        &self.native
+    }
+
     fn name(&self) -> &'static str {
         "redis-expiry"
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.native.capabilities()
-    }
-
-    async fn now(&self) -> Result<Timestamp> {
-        self.native.now().await
     }
 
     async fn schedule(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
         let queues: Vec<QueueName> = jobs.iter().map(|job| job.queue.clone()).collect();
         let answers = self.native.schedule(jobs).await?;
         let stored = queues.iter().zip(&answers).filter(|(_, answer)| answer.is_stored());
-        self.alarms.set(stored.map(|(queue, answer)| (queue, answer.due()))).await;
+        self.keys.set(stored.map(|(queue, answer)| (queue, answer.due()))).await;
         Ok(answers)
-    }
-
-    async fn cancel(&self, jobs: &[JobRef]) -> Result<Vec<Cancelled>> {
-        self.native.cancel(jobs).await
     }
 
     async fn reschedule(&self, moves: &[Reschedule]) -> Result<Vec<Rescheduled>> {
         let answers = self.native.reschedule(moves).await?;
-        let moved = moves.iter().zip(&answers).filter_map(|(wish, answer)| match answer {
-            Rescheduled::Moved(receipt) => Some((&wish.job.queue, receipt.due)),
+        let moved = moves.iter().zip(&answers).filter_map(|(item, answer)| match answer {
+            Rescheduled::Moved(receipt) => Some((&item.job.queue, receipt.due)),
             _ => None,
         });
-        self.alarms.set(moved).await;
+        self.keys.set(moved).await;
         Ok(answers)
     }
 
     async fn listen(&self, queues: &[QueueName]) -> Result<Wakeups> {
         let wakeups = self.native.listen(queues).await?;
-        self.watch.nodes.hear().await;
+        self.monitor.subscriptions.connect().await;
         Ok(wakeups)
     }
 
     async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed> {
-        let asked = self.alarms.elapsed();
+        let sent = self.keys.elapsed();
         let claimed = self.native.claim(params).await?;
-        self.alarms.learn(asked, claimed.now);
-        self.ears.saw(&params, &claimed);
+        self.keys.observe_server_time(sent, claimed.now);
+        self.listener.observe_claim(&params, &claimed);
         Ok(claimed)
-    }
-
-    fn claim_ahead(&self) -> Duration {
-        self.native.claim_ahead()
     }
 
     async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Settled>> {
         let answers = self.native.settle(settlements).await?;
-        let again = settlements.iter().zip(&answers).filter_map(|(settlement, answer)| {
-            match (&settlement.verdict, answer) {
-                (Verdict::Retry(due) | Verdict::Snooze(due), Settled::Accepted) => {
-                    Some((&settlement.lease.queue, self.alarms.resolve(*due)))
+        let due_again =
+            settlements.iter().zip(&answers).filter_map(|(settlement, answer)| {
+                match (&settlement.verdict, answer) {
+                    (Verdict::Retry(due) | Verdict::Snooze(due), Settled::Accepted) => {
+                        Some((&settlement.lease.queue, self.keys.resolve(*due)))
+                    }
+                    _ => None,
                 }
-                _ => None,
-            }
-        });
-        self.alarms.set(again).await;
+            });
+        self.keys.set(due_again).await;
         Ok(answers)
-    }
-
-    async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
-        self.native.renew(renewals).await
-    }
-
-    async fn stats(&self, queues: &[QueueName]) -> Result<Vec<QueueStats>> {
-        self.native.stats(queues).await
-    }
-
-    async fn browse(&self, params: BrowseParams<'_>) -> Result<Page> {
-        self.native.browse(params).await
-    }
-
-    async fn get(&self, job: &JobRef) -> Result<Option<JobView>> {
-        self.native.get(job).await
     }
 
     async fn operate(&self, operation: Operation<'_>) -> Result<OperateReport> {
@@ -155,21 +125,35 @@ impl Backend for RedisExpiryBackend {
         if let Operation::Replay { queue, due, .. } = operation
             && report.affected > 0
         {
-            self.alarms.set([(queue, self.alarms.resolve(due))]).await;
+            self.keys.set([(queue, self.keys.resolve(due))]).await;
         }
         Ok(report)
     }
 
     async fn check(&self) -> Vec<Finding> {
         let mut findings = self.native.check().await;
-        self.watch.nodes.hear().await;
-        findings.extend(self.watch.look().await.finding());
+        self.monitor.subscriptions.connect().await;
+        findings.extend(self.monitor.probe().await.finding());
         findings
     }
 
     async fn close(&self) -> Result<()> {
         self.end.token().cancel();
-        self.watch.nodes.close();
+        self.monitor.subscriptions.close();
         self.native.close().await
     }
+}
+
+#[typetag::deserialize(name = "redis-expiry")]
+#[async_trait]
+impl BackendConfig for RedisExpiryConfig {
+    async fn connect(&self, environment: &Environment) -> Result<Arc<dyn Backend>> {
+        Ok(Arc::new(RedisExpiryBackend::connect(self, environment).await?))
+    }
+}
+
+dq_core::register_backend! {
+    name: "redis-expiry",
+    schemes: ["redis-expiry", "redis-expiry+unix", "redis-expiry+cluster", "redis-expiry+sentinel"],
+    from_url: |url| Ok(Box::new(RedisExpiryConfig::from_url(url)?)),
 }

@@ -1,40 +1,39 @@
-//! What is known about notifications, and what an operator should do about it.
+//! The state of the notifications, as a finding for operators.
 
 use dq_core::{Finding, Severity};
 
-/// Whether the server says that our keys expire.
+/// Whether the server notifies this process when keys expire.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Notifications {
-    /// A key that expired was heard of.
+    /// The event of the probe key came.
     Working,
-    /// A key that expired was not heard of.
+    /// The event of the probe key did not come.
     Off,
-    /// As `Off`, and the server refuses to turn them on, with these words.
+    /// As [`Off`](Self::Off), and the server refused to turn notifications on, with this message.
     Refused(String),
-    /// Nobody could tell: the server is not reached, or does not let us listen.
+    /// Not known: the server is unreachable, or does not allow the subscription.
     Unknown,
 }
 
 impl Notifications {
-    /// What an operator should know of it. Jobs are run in time whatever it is, so none is an error.
+    /// The finding for this state. Never an error, since jobs run in time in every state.
     pub(super) fn finding(&self) -> Option<Finding> {
         let (severity, code, what, remedy) = match self {
             Self::Working => return None,
             Self::Off => (
                 Severity::Warning,
                 "redis-expiry.notifications-off",
-                "the server does not say when a key expires: hints by expiry do not come, and jobs go \
-                 by timers alone"
+                "the server does not send events for expired keys: jobs are started by timers alone"
                     .to_owned(),
                 "set `notify-keyspace-events Ex` at the server, or `configure = true` here",
             ),
-            Self::Refused(words) => (
+            Self::Refused(message) => (
                 Severity::Warning,
                 "redis-expiry.config-refused",
                 format!(
-                    "the server does not say when a key expires and refuses to be configured \
-                     ({words}): jobs go by timers alone"
+                    "the server does not send events for expired keys and refuses to be configured \
+                     ({message}): jobs are started by timers alone"
                 ),
                 "set `notify-keyspace-events Ex` where the server is administered, or grant this user \
                  CONFIG GET and CONFIG SET",
@@ -42,10 +41,10 @@ impl Notifications {
             Self::Unknown => (
                 Severity::Info,
                 "redis-expiry.notifications-unknown",
-                "it is not known whether the server says when a key expires: nothing listens at the \
-                 moment, and jobs go by timers alone"
+                "it is not known whether the server sends events for expired keys, since no connection \
+                 is subscribed to them: jobs are started by timers alone"
                     .to_owned(),
-                "check that the server is reached, and that this user may SET, TOUCH and SUBSCRIBE to \
+                "check that the server is reachable, and that this user may SET, TOUCH and SUBSCRIBE to \
                  the channel __keyevent@*__:expired",
             ),
         };

@@ -1,21 +1,18 @@
-//! Settings, from a file or a URL.
+//! Settings of the backend with key expiry.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
-use dq_core::config::{BackendConfig, ConnectUrl, Environment, Secret};
-use dq_core::{Backend, QueueName, Result};
+use dq_core::config::{ConnectUrl, Secret};
+use dq_core::{QueueName, Result};
 use serde::Deserialize;
 
-use super::RedisExpiryBackend;
 use crate::config::{RedisConfig, refused};
-use crate::connect::{as_redis, fields_of};
+use crate::connect::as_redis;
 use crate::shards;
 
-/// Settings of the backend with key expiry: `type = "redis-expiry"` and, beside it, these fields.
+/// Settings of the backend with key expiry: `type = "redis-expiry"` and the fields below.
 ///
 /// ```
 /// use dq_redis::RedisExpiryConfig;
@@ -27,26 +24,24 @@ use crate::shards;
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct RedisExpiryConfig {
-    /// The server, as [`RedisConfig::url`] says; the schemes may also be `redis-expiry`,
+    /// The server, as in [`RedisConfig::url`]; the schemes may also be `redis-expiry`,
     /// `redis-expiry+unix`, `redis-expiry+cluster` and `redis-expiry+sentinel`, with `?tls=true` for
     /// TLS.
     pub url: Secret,
-    /// As [`RedisConfig::ca`].
+    /// As in [`RedisConfig::ca`].
     #[serde(default)]
     pub ca: Option<PathBuf>,
-    /// As [`RedisConfig::prefix`]: what a `redis` backend with the same prefix has stored is seen
-    /// here, and the reverse.
+    /// As in [`RedisConfig::prefix`]. A `redis` backend with the same prefix shares the same jobs.
     #[serde(default = "default_prefix")]
     pub prefix: String,
-    /// As [`RedisConfig::response_timeout`].
+    /// As in [`RedisConfig::response_timeout`].
     #[serde(default = "default_response_timeout", with = "dq_core::config::duration")]
     pub response_timeout: Duration,
-    /// As [`RedisConfig::shards`].
+    /// As in [`RedisConfig::shards`].
     #[serde(default, deserialize_with = "shards::read")]
     pub shards: BTreeMap<QueueName, u16>,
-    /// Whether to turn notifications on where they are off, by `CONFIG SET notify-keyspace-events`
-    /// at every primary: letters are added, none is removed. Off unless set, since it changes the
-    /// server for all who use it.
+    /// Whether to turn notifications on by `CONFIG SET notify-keyspace-events` at every primary. Letters
+    /// are added, none is removed. Default: `false`, since it changes the server for all its users.
     #[serde(default)]
     pub configure: bool,
 }
@@ -60,7 +55,7 @@ fn default_response_timeout() -> Duration {
 }
 
 impl RedisExpiryConfig {
-    /// The default settings with this server.
+    /// The default settings for this server.
     #[must_use]
     pub fn new(url: impl Into<String>) -> Self {
         let RedisConfig { url, ca, prefix, response_timeout, shards } = RedisConfig::new(url);
@@ -71,11 +66,11 @@ impl RedisExpiryConfig {
     /// `response_timeout` and `configure` (`true` or `false`).
     ///
     /// # Errors
-    /// `Config` naming the option that is unknown or malformed.
+    /// `Config` if an option is unknown or malformed; the error names it.
     pub fn from_url(url: &ConnectUrl) -> Result<Self> {
         url.expect_options(&["prefix", "ca", "tls", "response_timeout", "configure"])?;
-        let config: Self =
-            serde_json::from_value(fields_of(url, &["configure"])).map_err(|error| {
+        let config: Self = serde_json::from_value(url.to_fields(&["tls"], &["configure"]))
+            .map_err(|error| {
                 refused(
                     format!("the Redis URL has a wrong option: {error}"),
                     "see `RedisExpiryConfig`",
@@ -97,20 +92,6 @@ impl RedisExpiryConfig {
     }
 }
 
-#[typetag::deserialize(name = "redis-expiry")]
-#[async_trait]
-impl BackendConfig for RedisExpiryConfig {
-    async fn connect(&self, environment: &Environment) -> Result<Arc<dyn Backend>> {
-        Ok(Arc::new(RedisExpiryBackend::connect(self, environment).await?))
-    }
-}
-
-dq_core::register_backend! {
-    name: "redis-expiry",
-    schemes: ["redis-expiry", "redis-expiry+unix", "redis-expiry+cluster", "redis-expiry+sentinel"],
-    from_url: |url| Ok(Box::new(RedisExpiryConfig::from_url(url)?)),
-}
-
 #[cfg(test)]
 mod tests {
     use dq_core::ErrorKind;
@@ -122,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_are_read_with_their_options() {
+    fn a_url_sets_the_options() {
         let config = read("redis-expiry://host/3?prefix=shop&configure=true&response_timeout=2s");
         let config = config.unwrap();
         assert_eq!((config.prefix.as_str(), config.configure), ("shop", true));
@@ -131,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_native_backend_knows_is_passed_on() {
+    fn settings_of_the_native_backend_are_passed_on() {
         let fields = r#"{"url": "redis-expiry+cluster://h?tls=true", "shards": {"hot": 4}}"#;
         let config: RedisExpiryConfig = serde_json::from_str(fields).unwrap();
         let native = config.native();
@@ -141,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_options_are_refused() {
+    fn invalid_options_are_refused() {
         for options in ["configure=yes", "configured=true", "prefix=a{b}", "response_timeout=soon"]
         {
             let error = read(&format!("redis-expiry://host?{options}")).unwrap_err();

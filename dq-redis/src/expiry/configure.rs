@@ -1,4 +1,4 @@
-//! Turning notifications on, where the settings allow it.
+//! Turns notifications on at the server, if `configure` is set.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -6,22 +6,24 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, RedisError};
 
-use super::nodes;
+use super::subscriptions::primaries;
 use crate::connect::{Link, Target};
 use crate::error::breaks_connection;
 
 const SETTING: &str = "notify-keyspace-events";
 
-/// For a connection that is used once, and for each answer.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// Timeout for the connection and for each reply.
+const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Adds what is needed to the setting of every primary, and takes nothing away. Answers with the
-/// server's words if it refuses; a server that cannot be reached refuses nothing.
+/// Adds the missing letters to the setting of every primary, and removes none.
+///
+/// # Errors
+/// The message of a server that refuses. An unreachable server is no error.
 pub(super) async fn configure(link: &Link) -> Result<(), String> {
     let clients = match clients(link).await {
         Ok(clients) => clients,
         Err(error) => {
-            tracing::debug!(%error, "Redis: nobody to ask for notifications");
+            tracing::debug!(%error, "Redis: {SETTING} could not be read");
             return Ok(());
         }
     };
@@ -42,33 +44,33 @@ async fn clients(link: &Link) -> Result<Vec<Client>, RedisError> {
     match server.target().await? {
         Target::One(client) => Ok(vec![client]),
         Target::Cluster(_) => {
-            let primaries = nodes::primaries(link).await.unwrap_or_default();
-            primaries.iter().map(|(host, port)| server.node(host, *port)).collect()
+            let nodes = primaries(link).await.unwrap_or_default();
+            nodes.iter().map(|(host, port)| server.node(host, *port)).collect()
         }
     }
 }
 
 async fn configure_one(client: &Client) -> Result<(), RedisError> {
     let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(PATIENCE))
-        .set_response_timeout(Some(PATIENCE));
+        .set_connection_timeout(Some(TIMEOUT))
+        .set_response_timeout(Some(TIMEOUT));
     let mut connection: MultiplexedConnection =
         client.get_multiplexed_async_connection_with_config(&config).await?;
     let mut get = redis::cmd("CONFIG");
     get.arg("GET").arg(SETTING);
     let settings: HashMap<String, String> = get.query_async(&mut connection).await?;
     let present = settings.get(SETTING).map_or("", String::as_str);
-    let Some(wanted) = with_expired(present) else { return Ok(()) };
+    let Some(new) = with_expired_events(present) else { return Ok(()) };
     let mut set = redis::cmd("CONFIG");
-    set.arg("SET").arg(SETTING).arg(&wanted);
+    set.arg("SET").arg(SETTING).arg(&new);
     set.query_async::<()>(&mut connection).await?;
-    tracing::info!(present, wanted, "Redis: {SETTING} was extended, as `configure` asks");
+    tracing::info!(present, new, "Redis: {SETTING} was extended, since `configure` is set");
     Ok(())
 }
 
-/// The setting with what it lacks for `expired` events under the names of events; `None` if it lacks
-/// nothing. `A` stands for most kinds, `x` among them.
-fn with_expired(present: &str) -> Option<String> {
+/// The setting with the letters it lacks for `expired` keyevents; `None` if it lacks none. `A` includes
+/// `x`.
+fn with_expired_events(present: &str) -> Option<String> {
     let mut wanted = present.to_owned();
     if !present.contains('E') {
         wanted.push('E');
@@ -81,15 +83,15 @@ fn with_expired(present: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::with_expired;
+    use super::with_expired_events;
 
     #[test]
-    fn only_what_is_lacking_is_added() {
-        assert_eq!(with_expired("").as_deref(), Some("Ex"));
-        assert_eq!(with_expired("Kg").as_deref(), Some("KgEx"));
-        assert_eq!(with_expired("KA").as_deref(), Some("KAE"));
-        assert_eq!(with_expired("Eg").as_deref(), Some("Egx"));
-        assert_eq!(with_expired("AE"), None);
-        assert_eq!(with_expired("xE"), None);
+    fn only_missing_letters_are_added() {
+        assert_eq!(with_expired_events("").as_deref(), Some("Ex"));
+        assert_eq!(with_expired_events("Kg").as_deref(), Some("KgEx"));
+        assert_eq!(with_expired_events("KA").as_deref(), Some("KAE"));
+        assert_eq!(with_expired_events("Eg").as_deref(), Some("Egx"));
+        assert_eq!(with_expired_events("AE"), None);
+        assert_eq!(with_expired_events("xE"), None);
     }
 }

@@ -1,51 +1,52 @@
-//! The native backend with a second source of hints: keys that expire when a job is due.
+//! The `redis-expiry` backend: the native one with a second source of hints, keys that expire when a job
+//! is due.
 //!
 //! # What it adds
 //!
-//! Jobs are kept by the native backend, under the same keys and by the same scripts: a `redis`
-//! backend with the same prefix sees and runs the same jobs. Beside each stored, moved, retried,
-//! snoozed or replayed job that is due in the future stands an *alarm*, an empty key
-//! `{prefix}:alarm:<due>:<queue>` that expires when the job is due, one per queue and due time. Where
-//! the server's keyspace notifications are on, it says so (`__keyevent@<db>__:expired`), and who
-//! listens to that queue in this process is woken.
+//! The native backend keeps the jobs, under the same keys and with the same scripts: a `redis` backend
+//! with the same prefix sees and runs the same jobs. For each job that is stored, rescheduled, retried,
+//! snoozed or replayed with a due time in the future, this backend sets an *expiry key*: an empty key
+//! `{prefix}:alarm:<due>:<queue>` that expires at the due time, one per queue and due time. If the
+//! server's keyspace notifications are on, it publishes an event when the key expires
+//! (`__keyevent@<db>__:expired`), which wakes the listeners of the queue in this process.
 //!
 //! # Why jobs do not depend on it
 //!
-//! Expiry is not a clock. Redis looks for expired keys by samples, so among many other keys with a
-//! time to live an event is late by seconds to minutes: with 100,000 of them and the settings that
-//! Redis 7.0 comes with, nine of ten events had not come 45 s after they were due. An event has no
-//! memory: what expires while nobody is subscribed, or while the server is down, is never heard of.
-//! Notifications are off unless somebody turns them on, and many hosted servers do not let you.
-//! Neither a replica nor an eviction raises such an event.
+//! Expiry is not a clock. Redis finds expired keys by sampling, so among many other keys with a time to
+//! live an event is late by seconds to minutes: with 100,000 of them and the default settings of Redis
+//! 7.0, nine of ten events had not come 45 s after they were due. Events are not stored: one that is
+//! published while no connection is subscribed, or due while the server is down, is lost. Notifications
+//! are off by default, and many hosted servers do not allow turning them on. Neither a replica nor an
+//! eviction publishes these events.
 //!
-//! So an alarm is a hint and nothing else. What is due stands in the sorted set of the native
-//! backend; the runner sleeps until its head is due, by a timer, and sweeps. That is exact with
-//! notifications off, with the connection cut, after a restart, and among any number of foreign keys.
-//! An alarm that is lost, late or left over (a cancelled job's is not removed) changes nothing.
+//! So an expiry key is only a hint. Due times are kept in the sorted set of the native backend; the
+//! runner sleeps until the first of them, by a timer, and sweeps. That is exact with notifications off,
+//! with the connection cut, after a restart, and among any number of foreign keys. An event that is
+//! lost or late, and a key that is left over (that of a cancelled job is not removed), change nothing.
 //!
 //! # What it costs
 //!
-//! Over the native backend: a second round trip, one key per due time that was ever given and is still
-//! ahead (a key that is put off every second for an hour leaves 3,600), one event for each of these to
-//! each process that is connected, and one more connection (in a cluster, to each primary), which
-//! also hears of every other key of the database that expires. What it brings is a wake-up that the
-//! native backend's own messages give more cheaply. It is for those who want the mechanism, or whose
-//! other programs set alarms too: whoever sets `{prefix}:alarm:<due>:<queue>` wakes the runners of
-//! the queue when the key expires.
+//! Beyond the native backend: a second round trip; one key for each due time that was ever given and is
+//! still in the future (a job that is postponed every second for an hour leaves 3,600); one event for
+//! each of these to each connected process; and one more connection (in a cluster, one to each
+//! primary), which also receives the events of all other keys in the database. The gain is a wake-up
+//! that the native backend's own messages provide more cheaply. This backend is for applications that
+//! want the mechanism, or whose other programs set expiry keys: a program that sets
+//! `{prefix}:alarm:<due>:<queue>` wakes the runners of the queue when the key expires.
 //!
 //! # Rights
 //!
 //! See the documentation of the crate.
 
-mod alarm;
 mod backend;
-mod canary;
 mod check;
 mod config;
 mod configure;
-mod ears;
-mod nodes;
-mod watch;
+mod expiry_keys;
+mod listener;
+mod monitor;
+mod probe;
+mod subscriptions;
 
 pub use backend::RedisExpiryBackend;
 pub use check::Notifications;

@@ -1,14 +1,14 @@
-//! What both sources have in common: the connection, the scripts, the journal.
+//! The journal, the connection and the scripts, which both sources share.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use dq_core::config::ConnectUrl;
-use dq_core::import::{ImportJob, Open, Stage};
+use dq_core::import::{ImportJob, JournalEntry, Stage};
 use dq_core::{Error, ErrorKind, JobId, Result, SystemClock};
 use redis::Value;
 
-use crate::RedisConfig;
+use crate::config::RedisConfig;
 use crate::connect::{Effect, Link, Server};
 use crate::error::unexpected;
 use crate::keys::slot;
@@ -24,22 +24,22 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// The journal beside the key `name`, with which these other keys are used.
+    /// The journal of the source with the key `name`, whose scripts also use the keys `others`.
     pub(super) fn new(url: &str, name: &str, others: &[&str]) -> Result<Self> {
         let url = ConnectUrl::parse(url)?;
         if !matches!(url.scheme().split('+').next(), Some("redis" | "rediss")) {
             return Err(refused(
-                format!("{:?} is not the scheme of a Redis URL", url.scheme()),
+                format!("{:?} is not a scheme of Redis URLs", url.scheme()),
                 "write it like redis://user:password@host:6379/0",
             ));
         }
         let server = Server::new(&RedisConfig::from_url(&url)?.server())?;
-        let key = beside("dq_import", name);
+        let key = key_in_slot("dq_import", name);
         let mut keys = others.iter().copied().chain([name]);
         if server.is_cluster() && keys.any(|other| slot(other.as_bytes()) != slot(key.as_bytes())) {
             return Err(refused(
                 format!("the keys of {name:?} are in different slots of the cluster"),
-                "rename it to one without braces, or with a part in braces that is not empty",
+                "rename the queue: use no braces, or braces around a part that is not empty",
             ));
         }
         Ok(Self { link: Link::new(Arc::new(server), Arc::new(SystemClock)), key })
@@ -50,7 +50,7 @@ impl Journal {
         &self.key
     }
 
-    /// Runs a script. Its text goes along each time: an import makes few calls.
+    /// Runs a script, by its text, since an import makes few calls.
     pub(super) async fn eval(
         &self,
         script: &str,
@@ -62,7 +62,7 @@ impl Journal {
         self.link.run(OPERATION, Effect::Lasting, &command).await
     }
 
-    /// Lists what a script shows from its front, two values to an entry.
+    /// Runs a script that lists entries as pairs.
     pub(super) async fn pairs(
         &self,
         script: &str,
@@ -86,8 +86,8 @@ impl Journal {
         }
     }
 
-    /// Runs a script that answers with `Y` and `N`.
-    pub(super) async fn ask(
+    /// Runs a script that answers `Y` or `N` for each item.
+    pub(super) async fn flags(
         &self,
         script: &str,
         keys: &[&str],
@@ -100,22 +100,24 @@ impl Journal {
         }
     }
 
-    /// See [`open`](dq_core::ImportSource::open).
-    pub(super) async fn open(&self, limit: usize) -> Result<Vec<Open>> {
+    /// See [`journal_entries`](dq_core::ImportSource::journal_entries).
+    pub(super) async fn journal_entries(&self, limit: usize) -> Result<Vec<JournalEntry>> {
         let limit = limit.to_string();
-        let answer = self.eval(include_str!("open.lua"), &[&self.key], &[limit.as_bytes()]).await?;
-        pairs(answer)?.into_iter().map(|(id, entry)| read_entry(&id, &entry)).collect()
+        let answer = self
+            .eval(include_str!("journal_entries.lua"), &[&self.key], &[limit.as_bytes()])
+            .await?;
+        pairs(answer)?.into_iter().map(|(id, entry)| parse_entry(&id, &entry)).collect()
     }
 
-    /// See [`stored`](dq_core::ImportSource::stored).
-    pub(super) async fn stored(&self, ids: &[JobId]) -> Result<Vec<bool>> {
+    /// See [`mark_stored`](dq_core::ImportSource::mark_stored).
+    pub(super) async fn mark_stored(&self, ids: &[JobId]) -> Result<Vec<bool>> {
         let ids: Vec<_> = ids.iter().map(|id| id.to_bytes()).collect();
         let ids: Vec<&[u8]> = ids.iter().map(|id| &id[..]).collect();
-        self.ask(include_str!("stored.lua"), &[&self.key], &ids).await
+        self.flags(include_str!("mark_stored.lua"), &[&self.key], &ids).await
     }
 
-    /// See [`done`](dq_core::ImportSource::done).
-    pub(super) async fn done(&self, ids: &[JobId]) -> Result<()> {
+    /// See [`remove`](dq_core::ImportSource::remove).
+    pub(super) async fn remove(&self, ids: &[JobId]) -> Result<()> {
         let mut command = redis::cmd("HDEL");
         command.arg(&self.key);
         for id in ids {
@@ -125,8 +127,8 @@ impl Journal {
     }
 }
 
-/// The name of a key in the slot of `name`, by Redisson's rule.
-pub(super) fn beside(prefix: &str, name: &str) -> String {
+/// A key in the slot of `name`, by Redisson's naming rule.
+pub(super) fn key_in_slot(prefix: &str, name: &str) -> String {
     if name.contains('{') { format!("{prefix}:{name}") } else { format!("{prefix}:{{{name}}}") }
 }
 
@@ -145,7 +147,7 @@ fn pairs(answer: Value) -> Result<Vec<(Bytes, Bytes)>> {
     }
 }
 
-fn read_entry(id: &Bytes, entry: &Bytes) -> Result<Open> {
+fn parse_entry(id: &Bytes, entry: &Bytes) -> Result<JournalEntry> {
     let id = <[u8; 16]>::try_from(&id[..]).map(JobId::from_bytes);
     let stage = match entry.first() {
         Some(b'T') => Some(Stage::Taken),
@@ -154,7 +156,7 @@ fn read_entry(id: &Bytes, entry: &Bytes) -> Result<Open> {
     };
     match (id, stage) {
         (Ok(id), Some(stage)) => {
-            Ok(Open { id, stage, job: ImportJob::from_record(&entry.slice(1..))? })
+            Ok(JournalEntry { id, stage, job: ImportJob::from_record(&entry.slice(1..))? })
         }
         _ => unexpected(OPERATION),
     }
@@ -169,9 +171,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_beside_the_name_in_its_slot() {
-        assert_eq!(beside("p", "orders"), "p:{orders}");
-        assert_eq!(beside("p", "a{x}b"), "p:a{x}b");
+    fn keys_are_in_the_slot_of_the_name() {
+        assert_eq!(key_in_slot("p", "orders"), "p:{orders}");
+        assert_eq!(key_in_slot("p", "a{x}b"), "p:a{x}b");
         let open = |name| Journal::new("redis+cluster://localhost", name, &[]);
         assert!(open("orders").is_ok() && open("a{x}b").is_ok());
         for name in ["my{}q", "a}b", "q{x"] {

@@ -1,9 +1,9 @@
--- Lists entries of Redisson's order list with their due times, removing nothing.
+-- Lists entries of Redisson's order list with their due times. Removes nothing.
 --
 -- KEYS     the order list, the sorted set of due times
 -- ARGV     how many to skip, how many to list
--- returns  member and score by turns; an empty score for a member that does not wait any more
--- cost     O(log n) an entry, and O(1) for each that is skipped
+-- returns  member, score, member, score, ...; the score of a member that does not wait any more is empty
+-- cost     O(log n) an entry, and O(1) for each skipped one
 
 local first = tonumber(ARGV[1])
 local listed = {}

@@ -1,9 +1,8 @@
-//! Sources of [`Dq::import`](dq_core::Dq::import) in Redis: a plain sorted set, and a delayed queue of
+//! Sources in Redis for [`Dq::import`](dq_core::Dq::import): a plain sorted set, and a delayed queue of
 //! Redisson.
 //!
-//! The journal is a hash beside what is imported, `dq_import:{name}`; it is gone when the import is
-//! complete. Every step on it is one script, so it takes effect as a whole or not at all, and is as
-//! durable as the server's persistence makes it.
+//! The journal is a hash `dq_import:{name}` in the slot of the source; it does not exist outside of
+//! imports. Each step is one script, so it is atomic, and as durable as the server's persistence.
 
 mod journal;
 mod redisson;

@@ -1,19 +1,19 @@
-//! A delayed queue of Redisson: what waits, and what is due and not taken yet.
+//! A delayed queue of Redisson: waiting entries, and payloads that are due and not taken yet.
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use dq_core::import::{ImportJob, ImportSource, Listed, Open, Taking};
+use dq_core::import::{ImportJob, ImportSource, JournalEntry, SourceEntry, TakeRequest};
 use dq_core::{Clock, Error, ErrorKind, JobId, QueueName, Result, SystemClock, Timestamp};
 use tokio::sync::OnceCell;
 
-use super::journal::{Journal, beside};
+use super::journal::{Journal, key_in_slot};
 use super::score::Unit;
 use super::zset::{take, token};
-use crate::redisson::Codec;
-use crate::redisson::member::{Width, parse};
+use crate::redisson::codec::Codec;
+use crate::redisson::member::{LongSize, parse};
 use crate::reply;
 
-/// An `RDelayedQueue` of Redisson with its destination queue.
+/// An import source: a Redisson `RDelayedQueue` with its destination queue.
 ///
 /// ```
 /// use dq_redis::{Codec, RedissonSource};
@@ -25,13 +25,13 @@ use crate::reply;
 /// # }
 /// ```
 ///
-/// Jobs that wait arrive with their due times; those that Redisson has moved to the destination
-/// queue already are due at once. Both of Redisson's formats are read. Java clients may go on
-/// offering and taking meanwhile: each job goes to one side only.
+/// Waiting jobs keep their due times; those that Redisson has moved to the destination queue already
+/// are due at once. Both of Redisson's formats are read. Java clients may go on offering and taking:
+/// each job goes to one side only.
 ///
-/// Three lists are emptied one after the other: the order list with what waits, since an element is
-/// found at once at its front; whatever else waits; the destination queue. Entries of the order
-/// list that do not wait any more are no jobs, and are left without being counted.
+/// There are three parts: waiting entries in the order list, since entries are removed quickly from its
+/// front; all other waiting entries; the destination queue. Entries of the order list that do not wait
+/// any more are not jobs, and are left without being counted.
 #[derive(Debug)]
 pub struct RedissonSource {
     journal: Journal,
@@ -40,65 +40,66 @@ pub struct RedissonSource {
     order: String,
     queue: QueueName,
     codec: Codec,
-    width: OnceCell<Width>,
+    long: OnceCell<LongSize>,
 }
 
 const ORDER: usize = 0;
 const DUE: usize = 1;
 
 impl RedissonSource {
-    /// The queue `name` as it is called in Redis, with the prefix of a `NameMapper` if Java has one,
-    /// on the server of a `redis://` URL. Its jobs go to the queue of the same name unless
-    /// [said otherwise](Self::queue), with their payloads as they are unless a
-    /// [codec](Self::codec) is named.
+    /// The Redisson queue `name` on the server of a `redis://` URL. `name` is the key in Redis, including
+    /// the prefix of a `NameMapper`.
     ///
-    /// Not into itself: where the target is a `redisson` backend on the same server, its queue must
-    /// have another name. What that backend keeps beside Java's keys — keys, headers, retries, dead
-    /// jobs — is not imported; use `[[drain]]` for it.
+    /// Jobs go to the queue of the same name, unless [`queue`](Self::queue) is set, with unchanged
+    /// payloads, unless [`codec`](Self::codec) is set.
+    ///
+    /// A queue cannot be imported into itself: if the target is a `redisson` backend on the same server,
+    /// its queue must have another name. What that backend keeps beside Java's keys (keys, headers,
+    /// retries, dead jobs) is not imported; use `[[drain]]` for that.
     ///
     /// # Errors
-    /// `Config` if the URL cannot be used, `InvalidInput` if no queue can have the name.
+    /// `Config` if the URL is unusable, `InvalidInput` if the name is not valid for a queue.
     pub fn new(url: &str, name: impl Into<String>) -> Result<Self> {
         let name = name.into();
-        let due = beside("redisson_delay_queue_timeout", &name);
-        let order = beside("redisson_delay_queue", &name);
+        let due = key_in_slot("redisson_delay_queue_timeout", &name);
+        let order = key_in_slot("redisson_delay_queue", &name);
         Ok(Self {
             journal: Journal::new(url, &name, &[&due, &order])?,
             queue: QueueName::new(&name)?,
             codec: Codec::default(),
-            width: OnceCell::new(),
+            long: OnceCell::new(),
             name,
             due,
             order,
         })
     }
 
-    /// Where the jobs go.
+    /// Sets the queue of the imported jobs.
     ///
     /// # Errors
-    /// `InvalidInput` if no queue can have the name.
+    /// `InvalidInput` if the name is not valid for a queue.
     pub fn queue(mut self, queue: impl AsRef<str>) -> Result<Self> {
         self.queue = QueueName::new(queue)?;
         Ok(self)
     }
 
-    /// How the Java clients encode payloads.
+    /// Sets the codec of the Java clients.
     #[must_use]
     pub fn codec(mut self, codec: Codec) -> Self {
         self.codec = codec;
         self
     }
 
-    /// How the server packs lengths; asked once.
-    async fn width(&self) -> Result<Width> {
-        let ask = async {
-            let one = self.journal.eval(Width::PROBE, &[], &[]).await?;
-            reply::bytes(one).and_then(|one| Width::from_probe(&one)).ok_or_else(|| {
+    /// How the server packs lengths; read once.
+    async fn long_size(&self) -> Result<LongSize> {
+        let probe = async {
+            let one = self.journal.eval(LongSize::PROBE, &[], &[]).await?;
+            reply::bytes(one).and_then(|one| LongSize::from_probe(&one)).ok_or_else(|| {
                 Error::new(ErrorKind::Incompatible, "the server packs numbers big-endian")
                     .remedy("import from a replica on a little-endian machine")
             })
         };
-        self.width.get_or_try_init(|| ask).await.copied()
+        self.long.get_or_try_init(|| probe).await.copied()
     }
 
     fn job(&self, payload: &Bytes, due: Timestamp) -> Result<ImportJob, String> {
@@ -109,14 +110,14 @@ impl RedissonSource {
         Ok(ImportJob { queue: self.queue.clone(), payload, due })
     }
 
-    fn waiting(&self, width: Width, member: &Bytes, score: &Bytes) -> Result<ImportJob, String> {
+    fn waiting(&self, long: LongSize, member: &Bytes, score: &Bytes) -> Result<ImportJob, String> {
         if score.is_empty() {
-            return Err("it does not wait any more".to_owned());
+            return Err("the entry does not wait any more".to_owned());
         }
-        let due = Unit::Millis.read(score)?;
-        match parse(width, member) {
+        let due = Unit::Millis.parse(score)?;
+        match parse(long, member) {
             Some(parsed) => self.job(&member.slice_ref(parsed.payload), due),
-            None => Err("it is not packed as Redisson packs its entries".to_owned()),
+            None => Err("the entry is not packed in a format of Redisson".to_owned()),
         }
     }
 }
@@ -131,7 +132,7 @@ impl ImportSource for RedissonSource {
         3
     }
 
-    async fn list(&self, part: usize, skip: u64, limit: usize) -> Result<Vec<Listed>> {
+    async fn list(&self, part: usize, skip: u64, limit: usize) -> Result<Vec<SourceEntry>> {
         let order = include_str!("list_order.lua");
         let entries = match part {
             ORDER => self.journal.pairs(order, &[&self.order, &self.due], skip, limit).await?,
@@ -144,49 +145,51 @@ impl ImportSource for RedissonSource {
                 let payloads = self.journal.range(&self.name, skip, limit).await?;
                 let listed = |payload: Bytes| {
                     let job = self.job(&payload, now);
-                    Listed { token: payload, job, again: false }
+                    SourceEntry { token: payload, job, listed_again: false }
                 };
                 return Ok(payloads.into_iter().map(listed).collect());
             }
         };
-        let width = self.width().await?;
-        let listed = |(member, score): (Bytes, Bytes)| Listed {
+        let long = self.long_size().await?;
+        let listed = |(member, score): (Bytes, Bytes)| SourceEntry {
             token: token(&score, &member),
-            job: self.waiting(width, &member, &score),
-            again: part == ORDER,
+            job: self.waiting(long, &member, &score),
+            listed_again: part == ORDER,
         };
         Ok(entries.into_iter().map(listed).collect())
     }
 
-    async fn take(&self, part: usize, wishes: &[Taking]) -> Result<Vec<bool>> {
+    async fn take(&self, part: usize, requests: &[TakeRequest]) -> Result<Vec<bool>> {
         let waiting = [self.due.as_str(), self.journal.key(), &self.order];
         match part {
-            ORDER => take(&self.journal, &waiting, b"1", wishes).await,
-            // What the order list has now was added since, at its end.
-            DUE => take(&self.journal, &waiting, b"-1", wishes).await,
+            ORDER => take(&self.journal, &waiting, b"1", requests).await,
+            // Entries that are in the order list now were added since, at its end.
+            DUE => take(&self.journal, &waiting, b"-1", requests).await,
             _ => {
-                let entries: Vec<_> =
-                    wishes.iter().map(|wish| (wish.id.to_bytes(), wish.job.to_record())).collect();
-                let arguments: Vec<&[u8]> = wishes
+                let entries: Vec<_> = requests
+                    .iter()
+                    .map(|request| (request.id.to_bytes(), request.job.to_record()))
+                    .collect();
+                let arguments: Vec<&[u8]> = requests
                     .iter()
                     .zip(&entries)
-                    .flat_map(|(wish, (id, record))| [&id[..], &wish.token[..], &record[..]])
+                    .flat_map(|(request, (id, record))| [&id[..], &request.token[..], &record[..]])
                     .collect();
                 let keys = [self.name.as_str(), self.journal.key()];
-                self.journal.ask(include_str!("take_list.lua"), &keys, &arguments).await
+                self.journal.flags(include_str!("take_list.lua"), &keys, &arguments).await
             }
         }
     }
 
-    async fn open(&self, limit: usize) -> Result<Vec<Open>> {
-        self.journal.open(limit).await
+    async fn journal_entries(&self, limit: usize) -> Result<Vec<JournalEntry>> {
+        self.journal.journal_entries(limit).await
     }
 
-    async fn stored(&self, ids: &[JobId]) -> Result<Vec<bool>> {
-        self.journal.stored(ids).await
+    async fn mark_stored(&self, ids: &[JobId]) -> Result<Vec<bool>> {
+        self.journal.mark_stored(ids).await
     }
 
-    async fn done(&self, ids: &[JobId]) -> Result<()> {
-        self.journal.done(ids).await
+    async fn remove(&self, ids: &[JobId]) -> Result<()> {
+        self.journal.remove(ids).await
     }
 }

@@ -1,43 +1,44 @@
-//! Scores that are times.
+//! Due times as scores of a sorted set.
 
 use dq_core::Timestamp;
 
-/// What a score counts.
+/// Unit of the scores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unit {
     Seconds,
     Millis,
 }
 
-/// March 1973 in milliseconds, and the year 5138 in seconds.
-const NEITHER: f64 = 1e11;
+/// March 1973 in milliseconds, and the year 5138 in seconds: scores below are seconds, those above
+/// milliseconds.
+const SECONDS_LIMIT: f64 = 1e11;
 
 impl Unit {
-    /// The time that a score means, rounded up so that nothing is early; or why it means none.
-    pub(super) fn read(self, score: &[u8]) -> Result<Timestamp, String> {
+    /// Parses a score as a time, rounded up so that no job is early. The error says why it is not a time.
+    pub(super) fn parse(self, score: &[u8]) -> Result<Timestamp, String> {
         let text = String::from_utf8_lossy(score);
-        let number: f64 = text.parse().map_err(|_| format!("the score {text} is no number"))?;
+        let number: f64 = text.parse().map_err(|_| format!("the score {text} is not a number"))?;
         if !number.is_finite() {
-            return Err(format!("the score {text} is no time"));
+            return Err(format!("the score {text} is not a time"));
         }
         match self {
-            // Zero is how some say "at once".
-            Self::Millis if number > 0.0 && number < NEITHER => Err(format!(
-                "scores like {} are before 1973 in milliseconds: are they in seconds?",
+            // Zero is commonly used for "at once".
+            Self::Millis if number > 0.0 && number < SECONDS_LIMIT => Err(format!(
+                "scores such as {} are before 1973 in milliseconds: are they in seconds?",
                 rounded(number)
             )),
-            Self::Seconds if number >= NEITHER => Err(format!(
-                "scores like {} are far away in seconds: are they in milliseconds?",
+            Self::Seconds if number >= SECONDS_LIMIT => Err(format!(
+                "scores such as {} are after 5137 in seconds: are they in milliseconds?",
                 rounded(number)
             )),
-            // More milliseconds than fit are cut off at the end, and then refused as too far away.
+            // Larger numbers become the last time, which the limits refuse as too far in the future.
             Self::Millis => Ok(Timestamp::from_millis(number.ceil() as i64)),
             Self::Seconds => Ok(Timestamp::from_millis((number * 1_000.0).ceil() as i64)),
         }
     }
 }
 
-/// One digit, so that many scores have one reason.
+/// One digit, so that many scores share one reason.
 fn rounded(number: f64) -> String {
     format!("{number:.0e}")
 }
@@ -58,19 +59,19 @@ mod tests {
             (Unit::Seconds, "1700000000.0015", 1_700_000_000_002),
             (Unit::Seconds, "-5", -5_000),
         ] {
-            let time = unit.read(score.as_bytes());
+            let time = unit.parse(score.as_bytes());
             assert_eq!(time, Ok(Timestamp::from_millis(millis)), "{unit:?} {score}");
         }
     }
 
     #[test]
-    fn scores_in_the_other_unit_are_not_guessed_at() {
-        let reason = Unit::Millis.read(b"1700000000").unwrap_err();
+    fn scores_in_the_other_unit_are_refused() {
+        let reason = Unit::Millis.parse(b"1700000000").unwrap_err();
         assert!(reason.contains("2e9") && reason.contains("in seconds?"), "{reason}");
-        let reason = Unit::Seconds.read(b"1700000000000").unwrap_err();
+        let reason = Unit::Seconds.parse(b"1700000000000").unwrap_err();
         assert!(reason.contains("in milliseconds?"), "{reason}");
         for score in ["inf", "-inf", "nan", "x", ""] {
-            assert!(Unit::Millis.read(score.as_bytes()).is_err(), "{score}");
+            assert!(Unit::Millis.parse(score.as_bytes()).is_err(), "{score}");
         }
     }
 }

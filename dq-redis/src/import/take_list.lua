@@ -1,16 +1,15 @@
--- Takes elements out of a list and into the journal. Equal elements are as good as each other, so
--- the first one that is still there is taken.
+-- Moves elements of a list into the journal. Of equal elements the first one is taken.
 --
 -- KEYS     the list, the journal
 -- ARGV     for each element its new id, the element, the record
--- returns  'Y' for each element that was taken, 'N' for one of which none is left
--- cost     the elements up to the one taken
+-- returns  'Y' for each element that was taken, 'N' for one that is gone
+-- cost     O(elements before the one taken)
 
 local list, journal = KEYS[1], KEYS[2]
 local answers = {}
 for i = 1, #ARGV, 3 do
   local id, element, record = ARGV[i], ARGV[i + 1], ARGV[i + 2]
-  -- First, so that nothing is gone if the journal's key holds something else.
+  -- First, so that nothing is removed if the journal's key has another type.
   redis.call('HSET', journal, id, 'T' .. record)
   if redis.call('LREM', list, 1, element) == 1 then
     answers[#answers + 1] = 'Y'

@@ -1,10 +1,10 @@
--- Takes entries out of a sorted set and into the journal.
+-- Moves entries of a sorted set into the journal.
 --
--- KEYS     the sorted set, the journal, and with Redisson the order list
+-- KEYS     the sorted set, the journal, and for Redisson the order list
 -- ARGV     from which end the order list is searched (1 or -1); then for each entry its new id, its
---          score as it was listed, the member, the record
+--          listed score, the member, the record
 -- returns  'Y' for each entry that was taken, 'N' for one that is gone or has another score
--- cost     O(log n) an entry; with an order list, its elements up to the entry
+-- cost     O(log n) an entry; with an order list O(elements before the entry)
 
 local set, journal, order = KEYS[1], KEYS[2], KEYS[3]
 local answers = {}
@@ -12,7 +12,7 @@ for i = 2, #ARGV, 4 do
   local id, score, member, record = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
   local present = redis.call('ZSCORE', set, member)
   if present and tonumber(present) == tonumber(score) then
-    -- First, so that nothing is gone if the journal's key holds something else.
+    -- First, so that nothing is removed if the journal's key has another type.
     redis.call('HSET', journal, id, 'T' .. record)
     redis.call('ZREM', set, member)
     if order then

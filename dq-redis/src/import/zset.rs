@@ -1,15 +1,14 @@
-//! A plain sorted set: the payload as member, the due time as score.
+//! A plain sorted set with payloads as members and due times as scores.
 
 use async_trait::async_trait;
 use bytes::{BufMut, Bytes, BytesMut};
-use dq_core::import::{ImportJob, ImportSource, Listed, Open, Taking};
+use dq_core::import::{ImportJob, ImportSource, JournalEntry, SourceEntry, TakeRequest};
 use dq_core::{JobId, QueueName, Result};
 
 use super::journal::Journal;
 use super::score::Unit;
 
-/// A sorted set with payloads as members and due times as scores, as many applications have written
-/// it themselves.
+/// An import source: a sorted set with payloads as members and due times as scores.
 ///
 /// ```
 /// use dq_redis::ZsetSource;
@@ -22,8 +21,8 @@ use super::score::Unit;
 /// # }
 /// ```
 ///
-/// Payloads arrive as they are, so they must be what the queue's handler decodes: JSON unless it
-/// takes bytes. The application's own consumer may go on taking from the set meanwhile.
+/// Payloads are not changed, so they must be what the queue's handler decodes: JSON unless it reads
+/// bytes. The application's own consumer may go on taking from the set.
 #[derive(Debug)]
 pub struct ZsetSource {
     journal: Journal,
@@ -33,38 +32,38 @@ pub struct ZsetSource {
 }
 
 impl ZsetSource {
-    /// The sorted set `key` on the server of a `redis://` URL; its jobs go to `queue`. Scores are
-    /// Unix milliseconds unless [said otherwise](Self::scores_in_seconds).
+    /// The sorted set `key` on the server of a `redis://` URL. Its jobs go to `queue`. Scores are Unix
+    /// milliseconds, unless [`scores_in_seconds`](Self::scores_in_seconds) is set.
     ///
     /// # Errors
-    /// `Config` if the URL cannot be used, `InvalidInput` if no queue can have the name.
+    /// `Config` if the URL is unusable, `InvalidInput` if the name is not valid for a queue.
     pub fn new(url: &str, key: impl Into<String>, queue: impl AsRef<str>) -> Result<Self> {
         let key = key.into();
         let journal = Journal::new(url, &key, &[])?;
         Ok(Self { journal, key, queue: QueueName::new(queue)?, unit: Unit::Millis })
     }
 
-    /// Scores are Unix seconds, with or without a fraction.
+    /// Reads scores as Unix seconds, with or without a fraction.
     #[must_use]
     pub fn scores_in_seconds(mut self) -> Self {
         self.unit = Unit::Seconds;
         self
     }
 
-    /// Scores are Unix milliseconds.
+    /// Reads scores as Unix milliseconds, the default.
     #[must_use]
     pub fn scores_in_millis(mut self) -> Self {
         self.unit = Unit::Millis;
         self
     }
 
-    fn listed(&self, member: Bytes, score: &Bytes) -> Listed {
-        let job = self.unit.read(score).map(|due| ImportJob {
+    fn listed(&self, member: Bytes, score: &Bytes) -> SourceEntry {
+        let job = self.unit.parse(score).map(|due| ImportJob {
             queue: self.queue.clone(),
             payload: member.clone(),
             due,
         });
-        Listed { token: token(score, &member), job, again: false }
+        SourceEntry { token: token(score, &member), job, listed_again: false }
     }
 }
 
@@ -74,30 +73,30 @@ impl ImportSource for ZsetSource {
         format!("the sorted set {:?}", self.key)
     }
 
-    async fn list(&self, _: usize, skip: u64, limit: usize) -> Result<Vec<Listed>> {
+    async fn list(&self, _: usize, skip: u64, limit: usize) -> Result<Vec<SourceEntry>> {
         let script = include_str!("list_zset.lua");
         let entries = self.journal.pairs(script, &[&self.key], skip, limit).await?;
         Ok(entries.into_iter().map(|(member, score)| self.listed(member, &score)).collect())
     }
 
-    async fn take(&self, _: usize, wishes: &[Taking]) -> Result<Vec<bool>> {
-        take(&self.journal, &[&self.key, self.journal.key()], b"1", wishes).await
+    async fn take(&self, _: usize, requests: &[TakeRequest]) -> Result<Vec<bool>> {
+        take(&self.journal, &[&self.key, self.journal.key()], b"1", requests).await
     }
 
-    async fn open(&self, limit: usize) -> Result<Vec<Open>> {
-        self.journal.open(limit).await
+    async fn journal_entries(&self, limit: usize) -> Result<Vec<JournalEntry>> {
+        self.journal.journal_entries(limit).await
     }
 
-    async fn stored(&self, ids: &[JobId]) -> Result<Vec<bool>> {
-        self.journal.stored(ids).await
+    async fn mark_stored(&self, ids: &[JobId]) -> Result<Vec<bool>> {
+        self.journal.mark_stored(ids).await
     }
 
-    async fn done(&self, ids: &[JobId]) -> Result<()> {
-        self.journal.done(ids).await
+    async fn remove(&self, ids: &[JobId]) -> Result<()> {
+        self.journal.remove(ids).await
     }
 }
 
-/// What [`take`] finds an entry by: the score as text, a space, the member.
+/// The token of an entry: the score as text, a space, the member.
 pub(super) fn token(score: &[u8], member: &[u8]) -> Bytes {
     let mut token = BytesMut::with_capacity(score.len() + 1 + member.len());
     token.put_slice(score);
@@ -106,20 +105,20 @@ pub(super) fn token(score: &[u8], member: &[u8]) -> Bytes {
     token.freeze()
 }
 
-/// Takes entries out of a sorted set; see the script for the keys and `end`.
+/// Moves entries from a sorted set into the journal. The script documents `keys` and `end`.
 pub(super) async fn take(
     journal: &Journal,
     keys: &[&str],
     end: &[u8],
-    wishes: &[Taking],
+    requests: &[TakeRequest],
 ) -> Result<Vec<bool>> {
     let entries: Vec<_> =
-        wishes.iter().map(|wish| (wish.id.to_bytes(), wish.job.to_record())).collect();
+        requests.iter().map(|request| (request.id.to_bytes(), request.job.to_record())).collect();
     let mut arguments = vec![end];
-    for (wish, (id, record)) in wishes.iter().zip(&entries) {
-        let space = wish.token.iter().position(|byte| *byte == b' ').unwrap_or_default();
-        let (score, member) = wish.token.split_at(space);
+    for (request, (id, record)) in requests.iter().zip(&entries) {
+        let space = request.token.iter().position(|byte| *byte == b' ').unwrap_or_default();
+        let (score, member) = request.token.split_at(space);
         arguments.extend([&id[..], score, &member[1..], &record[..]]);
     }
-    journal.ask(include_str!("take_zset.lua"), keys, &arguments).await
+    journal.flags(include_str!("take_zset.lua"), keys, &arguments).await
 }

@@ -1,60 +1,58 @@
-//! The backend: the calls of the native one on Redisson's keys, with payloads in Java's codec.
+//! The Redisson backend: the native backend on Redisson's keys, with payloads in Java's codec.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use dq_core::config::Environment;
+use dq_core::config::{BackendConfig, Environment};
 use dq_core::{
-    Backend, BrowseParams, Cancelled, Capabilities, ClaimParams, Claimed, Error, ErrorKind,
-    Finding, Job, JobId, JobRef, JobView, LeasedJob, NewJob, OperateReport, Operation, Page,
-    QueueName, QueueStats, Renewal, Renewed, Reschedule, Rescheduled, Result, Scheduled, Settled,
-    Settlement, Target, Timestamp, Wakeups,
+    Backend, BrowseParams, Cancelled, Capabilities, ClaimParams, Claimed, Error, Finding, Job,
+    JobRef, JobView, Layer, LeasedJob, NewJob, Page, QueueName, QueueStats, Reschedule,
+    Rescheduled, Result, Scheduled, Target, Wakeups,
 };
 
 use super::check;
+use super::codec::Codec;
 use super::config::RedissonConfig;
 use super::member;
-use super::peek::Peeks;
-use super::relay::Relay;
-use super::{Codec, Format};
+use super::target_watch::TargetWatch;
+use super::transfer::TransferTask;
 use crate::backend::RedisBackend;
 use crate::claim::Unreadable;
-use crate::connect::Link;
 use crate::handle;
 use crate::keys::Naming;
 use crate::reply;
 use crate::script::{JavaScripts, Scripts};
 
-/// Members that one look of [`RedissonBackend::locate`] covers.
-const LOOK: usize = 500;
+/// Members that one call of [`RedissonBackend::locate`] reads.
+const LOCATE_BATCH: usize = 500;
 
-/// Delayed jobs in the delayed queues of Redisson, side by side with Java clients.
+/// Delayed jobs in the structures of Redisson's `RDelayedQueue`, shared with Java clients.
 ///
-/// `stats` counts what lies in Java's target list as ready; `browse` cannot list it, as it has
-/// neither id nor due time.
+/// `stats` counts payloads in Java's target list as ready. `browse` does not list them, since they have
+/// neither an id nor a due time.
 #[derive(Debug)]
 pub struct RedissonBackend {
-    pub(super) native: RedisBackend,
+    native: RedisBackend,
     config: RedissonConfig,
-    pub(super) scripts: Arc<JavaScripts>,
-    peeks: Peeks,
-    relay: Option<Relay>,
+    scripts: Arc<JavaScripts>,
+    target_watch: TargetWatch,
+    transfer: Option<TransferTask>,
 }
 
 impl RedissonBackend {
-    /// Connects, and checks that the server will do.
+    /// Connects and checks the server, its version and the user's rights.
     ///
     /// # Errors
-    /// As [`RedisBackend::connect`].
+    /// As [`RedisBackend::connect`]; also `InvalidInput` if a queue of
+    /// [`consumed_by_java`](RedissonConfig::consumed_by_java) cannot exist in the cluster.
     pub async fn connect(config: &RedissonConfig, environment: &Environment) -> Result<Self> {
         config.validate()?;
         let naming = Naming::Redisson {
             prefix: config.prefix.clone(),
             name_prefix: config.name_prefix.clone(),
         };
-        let settings = config.settings();
+        let settings = config.script_settings();
         let native = RedisBackend::assemble(
             &config.server(),
             environment,
@@ -63,77 +61,80 @@ impl RedissonBackend {
         )
         .await?;
         native.store.prove_rights().await?;
-        if config.peeks > 0 {
-            native.store.prove_peeks().await?;
+        native.store.prove_blmove().await?;
+        for queue in &config.consumed_by_java {
+            check_slot(&native, queue, "connect")?;
         }
         let scripts = Arc::new(JavaScripts::new(&settings));
-        for queue in &config.relay {
-            whole(&native, queue, "connect")?;
-        }
-        let relay = (!config.relay.is_empty())
-            .then(|| Relay::start(&native, Arc::clone(&scripts), &config.relay, environment));
-        let peeks = Peeks::new(Arc::clone(native.store.link.server()), config.peeks);
-        Ok(Self { native, config: config.clone(), scripts, peeks, relay })
-    }
-
-    pub(super) fn link(&self) -> &Link {
-        &self.native.store.link
+        let transfer = (!config.consumed_by_java.is_empty()).then(|| {
+            TransferTask::start(
+                &native,
+                Arc::clone(&scripts),
+                &config.consumed_by_java,
+                environment,
+            )
+        });
+        let target_watch = TargetWatch::new(Arc::clone(native.store.link.server()));
+        Ok(Self { native, config: config.clone(), scripts, target_watch, transfer })
     }
 
     fn codec(&self, queue: &QueueName) -> &Codec {
         self.config.codecs.get(queue).unwrap_or(&self.config.codec)
     }
 
-    /// A job as Java is to read it, under an id that the format has room for.
+    /// The job with its payload in Java's codec.
     fn encode(&self, job: &NewJob) -> Result<NewJob> {
-        whole(&self.native, &job.queue, "schedule")?;
+        check_slot(&self.native, &job.queue, "schedule")?;
         let payload = self.codec(&job.queue).encode(&job.payload)?;
         Ok(NewJob { payload, ..job.clone() })
     }
 
-    /// A job as handlers are to read it.
+    /// Turns the payload from Java's codec into what handlers read.
     fn decode(&self, job: &mut Job) -> Result<()> {
         job.payload = self.codec(&job.queue).decode(&job.payload)?;
         Ok(())
     }
 
-    /// A job as operators look at it: one that cannot be read is shown as it is.
-    fn show(&self, mut view: JobView) -> JobView {
+    /// The view with its payload decoded, or as it is if the codec cannot read it.
+    fn decode_view(&self, mut view: JobView) -> JobView {
         self.decode(&mut view.job).ok();
         view
     }
 
-    /// Whether a job that was not found may be there unnoted.
-    fn may_be_unnoted(&self, target: &Target) -> Option<JobId> {
-        match target {
-            Target::Id(id) if !self.config.notes_all() || member::to_java(*id).is_some() => {
-                Some(*id)
-            }
-            _ => None,
-        }
-    }
-
-    /// Looks through a queue for a job that nobody noted, and notes it. `false` if it is not there.
+    /// Searches a queue for a job that Java scheduled, and adds it to the index. `false` if there is
+    /// none. Jobs scheduled here are in the index from the beginning.
     async fn locate(&self, job: &JobRef, operation: &'static str) -> Result<bool> {
-        let Some(id) = self.may_be_unnoted(&job.target) else {
+        let Target::Id(id) = job.target else { return Ok(false) };
+        if member::java_id(id).is_none() {
             return Ok(false);
-        };
+        }
         let lane = self.native.store.lanes.of(&job.queue);
         let mut cursor = Bytes::from_static(b"0");
         loop {
             let mut call = self.scripts.locate.on([&*lane]);
-            call.arg(&handle::full(id)[..]).arg(&cursor[..]).arg(LOOK);
-            let answer = call.run(self.link(), operation).await?;
+            call.arg(&handle::full(id)[..]).arg(&cursor[..]).arg(LOCATE_BATCH);
+            let answer = call.run(&self.native.store.link, operation).await?;
             cursor = reply::bytes(answer).unwrap_or_default();
             if cursor.is_empty() || cursor == "0" {
                 return Ok(cursor.is_empty());
             }
         }
     }
+
+    /// Parks a job as dead whose payload the codec cannot read. Its bytes are kept as they are.
+    async fn park(&self, leased: &LeasedJob, error: &Error) {
+        let job = Unreadable {
+            queue: leased.job.queue.clone(),
+            shard: 0,
+            handle: handle::handle(leased.job.id).to_vec(),
+            token: leased.token.0,
+        };
+        self.native.store.park(&[job], &error.to_string()).await;
+    }
 }
 
-/// Refuses a queue whose keys a cluster would spread.
-fn whole(native: &RedisBackend, queue: &QueueName, operation: &'static str) -> Result<()> {
+/// Refuses a queue whose keys would lie in different slots of the cluster.
+fn check_slot(native: &RedisBackend, queue: &QueueName, operation: &'static str) -> Result<()> {
     if native.store.link.server().is_cluster() && !native.store.lanes.of(queue).is_whole() {
         return Err(Error::invalid(format!(
             "the keys of the Redisson queue {queue} lie in different slots of the cluster"
@@ -144,48 +145,26 @@ fn whole(native: &RedisBackend, queue: &QueueName, operation: &'static str) -> R
     Ok(())
 }
 
-/// The refusal of a queue that holds members of another format.
-fn of_format(error: Error, ours: Format) -> Error {
-    if !error.to_string().contains("FORMAT ") {
-        return error;
-    }
-    let (found, remedy) = match ours {
-        Format::Current => (
-            "of Redisson 3.21.0 or older",
-            "set `format = \"legacy\"`, or let the queue run empty and upgrade its Java clients first",
-        ),
-        Format::Legacy => (
-            "of Redisson 3.21.1 or newer",
-            "set `format = \"current\"`, or let the queue run empty first",
-        ),
-    };
-    Error::new(ErrorKind::Incompatible, format!("the queue holds members in the format {found}"))
-        .remedy(remedy)
-        .operation("schedule")
-}
-
-#[deny(clippy::missing_trait_methods)]
 #[async_trait]
-impl Backend for RedissonBackend {
+impl Layer for RedissonBackend {
+    fn inner(&self) -> &dyn Backend {
+        &self.native
+    }
+
     fn name(&self) -> &'static str {
         "redisson"
     }
 
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = self.native.capabilities();
-        // What Java puts in and takes out is not counted.
+        // Jobs that Java adds and takes are not counted.
         capabilities.totals = false;
         capabilities
     }
 
-    async fn now(&self) -> Result<Timestamp> {
-        self.native.now().await
-    }
-
     async fn schedule(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
         let jobs = jobs.iter().map(|job| self.encode(job)).collect::<Result<Vec<_>>>()?;
-        let scheduled = self.native.schedule(jobs).await;
-        scheduled.map_err(|error| of_format(error, self.config.format))
+        self.native.schedule(jobs).await
     }
 
     async fn cancel(&self, jobs: &[JobRef]) -> Result<Vec<Cancelled>> {
@@ -200,9 +179,9 @@ impl Backend for RedissonBackend {
 
     async fn reschedule(&self, moves: &[Reschedule]) -> Result<Vec<Rescheduled>> {
         let mut answers = self.native.reschedule(moves).await?;
-        for (wish, answer) in moves.iter().zip(&mut answers) {
-            if *answer == Rescheduled::NotFound && self.locate(&wish.job, "reschedule").await? {
-                *answer = self.native.reschedule(std::slice::from_ref(wish)).await?[0];
+        for (item, answer) in moves.iter().zip(&mut answers) {
+            if *answer == Rescheduled::NotFound && self.locate(&item.job, "reschedule").await? {
+                *answer = self.native.reschedule(std::slice::from_ref(item)).await?[0];
             }
         }
         Ok(answers)
@@ -210,26 +189,21 @@ impl Backend for RedissonBackend {
 
     async fn listen(&self, queues: &[QueueName]) -> Result<Wakeups> {
         let wakeups = self.native.listen(queues).await?;
-        // Queues that only Java fills are to be counted and checked too. They will be the next time
-        // if the server is away now.
+        // So that `stats` and `check` cover queues that only Java fills, too. Nothing is lost if the
+        // server is unreachable: the next call registers them.
         self.native.store.register("listen", queues).await.ok();
         for queue in queues {
             let lane = self.native.store.lanes.of(queue);
-            self.peeks.watch(&lane, self.native.switchboard.listeners());
+            self.target_watch.watch(&lane, self.native.switchboard.listeners());
         }
         Ok(wakeups)
     }
 
     async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed> {
         for want in params.wants {
-            whole(&self.native, &want.queue, "claim")?;
+            check_slot(&self.native, &want.queue, "claim")?;
         }
-        let mut claimed = if self.config.fair_with_java {
-            // Large, and not for everybody.
-            Box::pin(self.claim_fairly(params)).await?
-        } else {
-            self.native.claim(params).await?
-        };
+        let mut claimed = self.native.claim(params).await?;
         let mut jobs = Vec::with_capacity(claimed.jobs.len());
         for mut leased in std::mem::take(&mut claimed.jobs) {
             match self.decode(&mut leased.job) {
@@ -239,18 +213,6 @@ impl Backend for RedissonBackend {
         }
         claimed.jobs = jobs;
         Ok(claimed)
-    }
-
-    fn claim_ahead(&self) -> Duration {
-        self.native.claim_ahead()
-    }
-
-    async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Settled>> {
-        self.native.settle(settlements).await
-    }
-
-    async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
-        self.native.renew(renewals).await
     }
 
     async fn stats(&self, queues: &[QueueName]) -> Result<Vec<QueueStats>> {
@@ -263,7 +225,10 @@ impl Backend for RedissonBackend {
 
     async fn browse(&self, params: BrowseParams<'_>) -> Result<Page> {
         let page = self.native.browse(params).await?;
-        Ok(Page { jobs: page.jobs.into_iter().map(|view| self.show(view)).collect(), ..page })
+        Ok(Page {
+            jobs: page.jobs.into_iter().map(|view| self.decode_view(view)).collect(),
+            ..page
+        })
     }
 
     async fn get(&self, job: &JobRef) -> Result<Option<JobView>> {
@@ -271,37 +236,34 @@ impl Backend for RedissonBackend {
         if view.is_none() && self.locate(job, "get").await? {
             view = self.native.get(job).await?;
         }
-        Ok(view.map(|view| self.show(view)))
-    }
-
-    async fn operate(&self, operation: Operation<'_>) -> Result<OperateReport> {
-        self.native.operate(operation).await
+        Ok(view.map(|view| self.decode_view(view)))
     }
 
     async fn check(&self) -> Vec<Finding> {
         let mut findings = self.native.check().await;
-        findings.extend(check::findings(&self.native.store, self.config.order_list).await);
+        findings.extend(check::findings(&self.native.store, self.config.java_visibility).await);
         findings
     }
 
     async fn close(&self) -> Result<()> {
-        self.peeks.close();
-        if let Some(relay) = &self.relay {
-            relay.close();
+        self.target_watch.close();
+        if let Some(transfer) = &self.transfer {
+            transfer.close();
         }
         self.native.close().await
     }
 }
 
-impl RedissonBackend {
-    /// Parks a job whose payload is not what the codec writes, with its bytes as they came.
-    async fn park(&self, leased: &LeasedJob, error: &Error) {
-        let job = Unreadable {
-            queue: leased.job.queue.clone(),
-            shard: 0,
-            handle: handle::handle(leased.job.id).to_vec(),
-            token: leased.token.0,
-        };
-        self.native.store.park(&[job], &error.to_string()).await;
+#[typetag::deserialize(name = "redisson")]
+#[async_trait]
+impl BackendConfig for RedissonConfig {
+    async fn connect(&self, environment: &Environment) -> Result<Arc<dyn Backend>> {
+        Ok(Arc::new(RedissonBackend::connect(self, environment).await?))
     }
+}
+
+dq_core::register_backend! {
+    name: "redisson",
+    schemes: ["redisson", "redisson+unix", "redisson+cluster", "redisson+sentinel"],
+    from_url: |url| Ok(Box::new(RedissonConfig::from_url(url)?)),
 }

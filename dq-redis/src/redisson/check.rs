@@ -1,32 +1,32 @@
-//! What an operator should know about queues shared with Java.
+//! Findings about queues that are shared with Java.
 
 use dq_core::{Finding, QueueName, Result, Severity};
 use redis::Value;
 
-use super::config::OrderList;
+use super::config::JavaVisibility;
 use crate::connect::Effect;
 use crate::reply;
 use crate::store::Store;
 
 const CHECK: &str = "check";
 
-/// From this length on, the walk through the order list takes a millisecond for each delivery.
-const LONG: i64 = 30_000;
+/// Length from which searching the order list takes about a millisecond for each delivery.
+const LONG_LIST: i64 = 30_000;
 
-/// What is to be said about each queue that was ever used here.
-pub(super) async fn findings(store: &Store, order_list: OrderList) -> Vec<Finding> {
+/// Findings about each queue that was ever used here.
+pub(super) async fn findings(store: &Store, visibility: JavaVisibility) -> Vec<Finding> {
     let mut findings = Vec::new();
-    // A store that cannot be asked has been reported already.
+    // The native backend reports an unreachable server.
     for queue in store.queues(CHECK).await.unwrap_or_default() {
-        findings.extend(of_queue(store, &queue, order_list).await.ok().flatten());
+        findings.extend(queue_finding(store, &queue, visibility).await.ok().flatten());
     }
     findings
 }
 
-async fn of_queue(
+async fn queue_finding(
     store: &Store,
     queue: &QueueName,
-    order_list: OrderList,
+    visibility: JavaVisibility,
 ) -> Result<Option<Finding>> {
     let lane = store.lanes.of(queue);
     if !lane.is_whole() {
@@ -37,19 +37,22 @@ async fn of_queue(
             remedy: "before moving to a cluster, use a name without braces".to_owned(),
         }));
     }
-    if order_list != OrderList::Strict {
+    if visibility != JavaVisibility::Exact {
         return Ok(None);
     }
     let mut length = redis::cmd("LLEN");
     length.arg(lane.order());
     let answer: Value = store.link.run(CHECK, Effect::None, &length).await?;
     let length = reply::number(&answer).unwrap_or_default();
-    Ok((length >= LONG).then(|| Finding {
+    Ok((length >= LONG_LIST).then(|| Finding {
         severity: Severity::Warning,
         code: "redisson.long-order-list",
-        cause: format!(
-            "the order list of queue {queue} has {length} entries, and each delivery walks through it"
+        what: format!(
+            "the order list of queue {queue} has {length} entries, and each delivery searches it"
         ),
-        remedy: "set `order_list` to \"lazy\", or to \"off\" if Java only offers and takes".to_owned(),
+        remedy:
+            "set `java_visibility` to \"approximate\", or to \"hidden\" if Java only offers and \
+                 takes"
+                .to_owned(),
     }))
 }

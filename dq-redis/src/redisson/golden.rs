@@ -1,12 +1,12 @@
-//! Every line of `tests/interop/golden.txt`, which real Redisson clients wrote, against the members
-//! and codecs of this crate.
+//! Tests the members and codecs of this crate against every line of `tests/interop/golden.txt`, which
+//! real Redisson clients wrote.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::codec::Codec;
-use super::member::{Format, Width, parse};
-use super::model::{job_id, pack};
+use super::member::{Format, LongSize, parse};
+use super::member_reference::{job_id, pack};
 
 const LINES: &str = include_str!("../../../tests/interop/golden.txt");
 
@@ -14,7 +14,7 @@ const LINES: &str = include_str!("../../../tests/interop/golden.txt");
 struct Golden<'a> {
     version: &'a str,
     codec: &'a str,
-    /// The Java type, and the value as our JSON.
+    /// The Java type, and the value as JSON for handlers.
     kind: String,
     value: Value,
     member: Vec<u8>,
@@ -30,8 +30,8 @@ impl Golden<'_> {
                 version: columns[0],
                 codec: columns[1],
                 kind: typed["type"].as_str().unwrap().to_owned(),
-                value: plain(&typed),
-                // Any id will do for the one that is masked.
+                value: untyped(&typed),
+                // Any id does in place of the masked one.
                 member: bytes_of(&columns[3].replace('_', "9")),
             }
         };
@@ -45,7 +45,7 @@ impl Golden<'_> {
         }
     }
 
-    /// Our codec for the line; `None` for codecs that we do not have.
+    /// The codec for the line; `None` for a codec that this crate does not have.
     fn codec(&self) -> Option<Codec> {
         let class = match (self.codec, self.kind.as_str()) {
             (_, "int") => Some("java.lang.Integer".to_owned()),
@@ -66,10 +66,10 @@ impl Golden<'_> {
     }
 
     fn payload(&self) -> Bytes {
-        Bytes::copy_from_slice(parse(Width::Eight, &self.member).unwrap().payload)
+        Bytes::copy_from_slice(parse(LongSize::Eight, &self.member).unwrap().payload)
     }
 
-    /// Whether it is an object of a Java class to Kryo.
+    /// Whether Kryo writes the value as an object of a Java class.
     fn is_object(&self) -> bool {
         matches!(self.kind.as_str(), "order" | "map" | "list" | "date")
     }
@@ -79,13 +79,13 @@ impl Golden<'_> {
     }
 }
 
-/// The value as a handler shall see it: without types, and without fields that are null.
-fn plain(typed: &Value) -> Value {
+/// The value as a handler sees it: without types and without null fields.
+fn untyped(typed: &Value) -> Value {
     match (typed["type"].as_str(), &typed["value"]) {
         (Some("bytes"), hex) => json!(bytes_of(hex.as_str().unwrap())),
-        (Some("list"), Value::Array(items)) => items.iter().map(plain).collect(),
+        (Some("list"), Value::Array(items)) => items.iter().map(untyped).collect(),
         (Some("map"), Value::Object(fields)) => {
-            fields.iter().map(|(name, value)| (name.clone(), plain(value))).collect()
+            fields.iter().map(|(name, value)| (name.clone(), untyped(value))).collect()
         }
         (_, Value::Object(fields)) => {
             let fields = fields.iter().filter(|(_, value)| !value.is_null());
@@ -107,16 +107,16 @@ fn read(json: &[u8]) -> Value {
 #[test]
 fn members_are_packed_as_redisson_packs_them() {
     for line in Golden::all() {
-        let member = parse(Width::Eight, &line.member).unwrap();
+        let member = parse(LongSize::Eight, &line.member).unwrap();
         assert_eq!(member.format, line.format(), "{}", line.name());
         let id = job_id(&member).unwrap();
-        let packed = pack(line.format(), Width::Eight, id, member.payload);
+        let packed = pack(line.format(), LongSize::Eight, id, member.payload);
         assert_eq!(packed, line.member, "{}", line.name());
     }
 }
 
 #[test]
-fn payloads_of_redisson_are_read() {
+fn payloads_from_redisson_are_decoded() {
     for line in Golden::all() {
         let Some(codec) = line.codec() else { continue };
         let answer = codec.decode(&line.payload());
@@ -126,9 +126,9 @@ fn payloads_of_redisson_are_read() {
                 assert!(error.contains("Java class") && error.contains("`json`"), "{error}");
             }
             Codec::Raw => assert_eq!(json!(answer.unwrap().to_vec()), line.value),
-            // To StringCodec everything is text.
+            // StringCodec writes every value as text.
             Codec::Text if line.kind != "string" => assert!(read(&answer.unwrap()).is_string()),
-            // Jackson writes a byte[] in base64, and nothing says that it is one.
+            // Jackson writes a byte[] in base64, without its type.
             Codec::Jackson { .. } if line.kind == "bytes" => {
                 assert!(read(&answer.unwrap()).is_string());
             }
@@ -138,14 +138,13 @@ fn payloads_of_redisson_are_read() {
 }
 
 #[test]
-fn payloads_are_written_as_redisson_writes_them() {
+fn payloads_are_encoded_as_by_redisson() {
     for line in Golden::all() {
         let Some(codec) = line.codec() else { continue };
         let payload = line.payload();
         match codec {
             Codec::Raw | Codec::Json => assert_eq!(codec.encode(&payload).unwrap(), payload),
             Codec::Text => {
-                // Whatever was written, as the text that it has become.
                 let text = codec.decode(&payload).unwrap();
                 assert_eq!(codec.encode(&text).unwrap(), payload, "{}", line.name());
             }
@@ -154,7 +153,7 @@ fn payloads_are_written_as_redisson_writes_them() {
                 let json = Bytes::from(line.value.to_string());
                 assert_eq!(codec.encode(&json).unwrap(), payload, "{}", line.name());
             }
-            // Types that our JSON does not tell from others: an application names them itself.
+            // JSON does not distinguish these types, so an application names them in the payload.
             Codec::Jackson { .. }
                 if !matches!(line.kind.as_str(), "string" | "int" | "bool" | "double") =>
             {
@@ -169,7 +168,7 @@ fn payloads_are_written_as_redisson_writes_them() {
 }
 
 #[test]
-fn the_former_default_is_recognised() {
+fn the_former_default_codec_is_recognized() {
     let mut seen = 0;
     for line in Golden::all().iter().filter(|line| line.codec().is_none()) {
         seen += 1;

@@ -1,29 +1,29 @@
-//! The members of `redisson_delay_queue_timeout:{queue}`: an id, a length and the payload in one
-//! string, packed by Redis's `struct` library.
+//! Members of the sorted set `redisson_delay_queue_timeout:{queue}`: an id, a length and the payload in
+//! one string, packed by Redis's `struct` library.
 //!
-//! Redisson's scripts never read the id; it only keeps equal payloads apart. So what this crate
-//! writes there is the job's own id, shortened where that loses nothing: a job with a payload of
-//! 100 bytes then fits an allocation of 128 bytes.
+//! Redisson's scripts never read the id; it only makes equal payloads different members. This crate
+//! writes the job's own id there, shortened where that loses nothing: a job with a payload of 100 bytes
+//! then fits an allocation of 128 bytes.
 //!
-//! | id in the member | who wrote it | as [`JobId`] |
+//! | member id | written by | as [`JobId`] |
 //! |---|---|---|
-//! | 8 bytes | Java, or anybody in the legacy format | the bytes, then `redisson` in ASCII |
-//! | 15 bytes | this crate | a version 7 UUID whose version is left out |
+//! | 8 bytes | Java, or any client in the legacy format | the bytes, then `redisson` in ASCII |
+//! | 15 bytes | this crate | a version 7 UUID without its version |
 //! | 16 bytes | this crate | the bytes |
 //!
-//! `r` at the ninth byte is none of the variants that UUIDs have in use, so the ids of Java and
-//! those of this crate cannot meet.
+//! The `r` in the ninth byte is no UUID variant in use, so Java's ids and those of this crate never
+//! collide.
 
 use std::str::FromStr;
 
 use dq_core::{Error, ErrorKind, JobId, Result};
 use serde::Deserialize;
 
-/// What marks a [`JobId`] whose first half is an id that Java drew.
-pub(super) const JAVA: [u8; 8] = *b"redisson";
+/// Second half of a [`JobId`] whose first half is an id drawn by Java.
+pub(super) const JAVA_SUFFIX: [u8; 8] = *b"redisson";
 
-/// How a member is packed. A queue has one format: Java clients stumble over members of the other
-/// one again and again.
+/// How members are packed. A queue has one format: a member of the other one makes the transfer script
+/// of Java clients fail again and again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Format {
@@ -32,6 +32,27 @@ pub enum Format {
     Current,
     /// Redisson 3.21.0 and older, `dLc0`: a double as id, the length, the payload.
     Legacy,
+}
+
+/// Status reply of `scripts/redisson/schedule.lua` for a queue that holds members of the other format.
+pub(crate) const OTHER_FORMAT: &str = "OTHER_FORMAT";
+
+impl Format {
+    /// The error for a queue that holds members of the other format.
+    pub(crate) fn refusal(self) -> Error {
+        let (found, remedy) = match self {
+            Self::Current => (
+                "Redisson 3.21.0 or older",
+                "set `format = \"legacy\"`, or let the queue run empty and upgrade its Java clients first",
+            ),
+            Self::Legacy => (
+                "Redisson 3.21.1 or newer",
+                "set `format = \"current\"`, or let the queue run empty first",
+            ),
+        };
+        let what = format!("the queue holds entries in the format of {found}");
+        Error::new(ErrorKind::Incompatible, what).remedy(remedy).operation("schedule")
+    }
 }
 
 impl FromStr for Format {
@@ -48,21 +69,20 @@ impl FromStr for Format {
     }
 }
 
-/// How many bytes the server's C type `unsigned long` has: a property of the server, since the
-/// packing is done there.
+/// Size of the server's C type `unsigned long`, which decides how the server packs lengths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Width {
+pub(crate) enum LongSize {
     /// 32-bit servers, and Windows.
     Four,
     /// All others.
     Eight,
 }
 
-impl Width {
-    /// The expression whose answer [`Self::from_probe`] understands.
+impl LongSize {
+    /// The script whose reply [`Self::from_probe`] reads.
     pub(crate) const PROBE: &'static str = "return struct.pack('L', 1)";
 
-    /// The width of a server that packs the number 1 like this; `None` where it is big-endian.
+    /// The size, given how the server packs the number 1; `None` for a big-endian server.
     #[must_use]
     pub(crate) fn from_probe(one: &[u8]) -> Option<Self> {
         match one {
@@ -80,72 +100,71 @@ impl Width {
     }
 }
 
-/// A member taken apart.
+/// A parsed member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Member<'a> {
-    /// The format that it is packed in.
     pub(crate) format: Format,
-    /// The id as it stands there.
+    /// The member id, as in the table at the top of this file.
     pub(crate) id: &'a [u8],
-    /// What the queue's codec made.
+    /// The payload in the queue's codec.
     pub(crate) payload: &'a [u8],
 }
 
-/// Takes a member apart; `None` if it is packed in neither format.
+/// Parses a member; `None` if it is packed in neither format.
 ///
-/// A format must account for every byte, which is what tells the two from each other: all but
-/// the members that begin with a 7, which satisfy both or neither. Nobody writes ids of seven bytes,
-/// but one in 256 of the doubles that Java draws begins so: they are legacy.
+/// A format must account for every byte, which distinguishes the two except for members that begin with
+/// a 7: those satisfy both or neither. They count as legacy, since no client writes ids of seven bytes
+/// and one in 256 of the doubles that Java draws begins with a 7.
 #[must_use]
-pub(crate) fn parse(width: Width, member: &[u8]) -> Option<Member<'_>> {
+pub(crate) fn parse(long: LongSize, member: &[u8]) -> Option<Member<'_>> {
     let current = || {
         let (len, rest) = member.split_first().filter(|(len, _)| **len != 7)?;
         let (id, rest) = rest.split_at_checked(usize::from(*len))?;
-        Some(Member { format: Format::Current, id, payload: payload(width, rest)? })
+        Some(Member { format: Format::Current, id, payload: payload(long, rest)? })
     };
     let legacy = || {
         let (id, rest) = member.split_at_checked(8)?;
-        Some(Member { format: Format::Legacy, id, payload: payload(width, rest)? })
+        Some(Member { format: Format::Legacy, id, payload: payload(long, rest)? })
     };
     current().or_else(legacy)
 }
 
-/// What follows a length that fits exactly.
-fn payload(width: Width, bytes: &[u8]) -> Option<&[u8]> {
-    let (len, payload) = bytes.split_at_checked(width.bytes())?;
+/// The payload after its length; `None` unless the length is exact.
+fn payload(long: LongSize, bytes: &[u8]) -> Option<&[u8]> {
+    let (len, payload) = bytes.split_at_checked(long.bytes())?;
     let mut number = [0; 8];
     number[..len.len()].copy_from_slice(len);
     (u64::from_le_bytes(number) == payload.len() as u64).then_some(payload)
 }
 
-/// The id that Java drew, if it is one.
+/// The id that Java drew; `None` for a job that Java did not schedule.
 #[must_use]
-pub(crate) fn to_java(id: JobId) -> Option<[u8; 8]> {
+pub(crate) fn java_id(id: JobId) -> Option<[u8; 8]> {
     let bytes = id.to_bytes();
-    let (java, mark) = bytes.split_first_chunk()?;
-    (mark == JAVA).then_some(*java)
+    let (java, suffix) = bytes.split_first_chunk()?;
+    (suffix == JAVA_SUFFIX).then_some(*java)
 }
 
-/// The id as it is written.
-pub(crate) fn mark(format: Format, id: JobId) -> Vec<u8> {
+/// The id of a job as members contain it.
+pub(crate) fn member_id(format: Format, id: JobId) -> Vec<u8> {
     let bytes = id.to_bytes();
-    if format == Format::Legacy || to_java(id).is_some() {
-        return eight(id).to_vec();
+    if format == Format::Legacy || java_id(id).is_some() {
+        return eight_byte_id(id).to_vec();
     }
     let millis = u48(&bytes);
     if bytes[6] >> 4 == 7 && millis < 1 << 44 {
-        // Version 7, before the year 2527: the version and four zero bits of the time are left
-        // out. The time stays in front, so that equal due times sort by it.
+        // Version 7, before the year 2527: the version and four zero bits of the time are left out.
+        // The time stays in front, so that members with equal due times sort by it.
         let head = (millis << 4) | u64::from(bytes[6] & 0x0f);
         return [&head.to_be_bytes()[2..], &bytes[7..]].concat();
     }
     bytes.to_vec()
 }
 
-/// The eight bytes that stand for an id where Redisson expects a double: Java's own, or the random
-/// half of a UUID. Any eight bytes are a double to the server, and no script looks at its value.
-pub(super) fn eight(id: JobId) -> [u8; 8] {
-    to_java(id).unwrap_or_else(|| {
+/// The id in eight bytes, where Redisson expects a double: Java's own id, or the random half of a UUID.
+/// Any eight bytes are a double to the server, and no script reads its value.
+pub(super) fn eight_byte_id(id: JobId) -> [u8; 8] {
+    java_id(id).unwrap_or_else(|| {
         let [.., a, b, c, d, e, f, g, h] = id.to_bytes();
         [a, b, c, d, e, f, g, h]
     })
@@ -161,14 +180,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_double_that_begins_with_a_seven_is_a_double() {
+    fn a_member_that_begins_with_a_seven_is_legacy() {
         let packed = b"\x07BCDEFGH\x05\0\0\0hello";
-        let member = parse(Width::Four, packed).unwrap();
+        let member = parse(LongSize::Four, packed).unwrap();
         assert_eq!((member.format, member.id), (Format::Legacy, &b"\x07BCDEFGH"[..]));
     }
 
     #[test]
-    fn a_format_is_read_by_its_name() {
+    fn formats_are_parsed_from_their_names() {
         for format in [Format::Current, Format::Legacy] {
             assert_eq!(format!("{format:?}").to_lowercase().parse::<Format>().unwrap(), format);
         }
@@ -178,9 +197,9 @@ mod tests {
     }
 
     #[test]
-    fn a_server_tells_its_width() {
-        assert_eq!(Width::from_probe(b"\x01\0\0\0"), Some(Width::Four));
-        assert_eq!(Width::from_probe(b"\x01\0\0\0\0\0\0\0"), Some(Width::Eight));
-        assert_eq!(Width::from_probe(b"\0\0\0\0\0\0\0\x01"), None, "big-endian");
+    fn the_probe_shows_the_size_of_a_long() {
+        assert_eq!(LongSize::from_probe(b"\x01\0\0\0"), Some(LongSize::Four));
+        assert_eq!(LongSize::from_probe(b"\x01\0\0\0\0\0\0\0"), Some(LongSize::Eight));
+        assert_eq!(LongSize::from_probe(b"\0\0\0\0\0\0\0\x01"), None, "big-endian");
     }
 }

@@ -1,19 +1,18 @@
-//! The formats of Redisson's delayed queue: packed members and payload codecs.
+//! The `redisson` backend: jobs in the structures of Redisson's `RDelayedQueue`, shared with Java clients.
 
 mod backend;
 mod check;
-mod codec;
+pub(crate) mod codec;
 mod config;
-mod fair;
 #[cfg(test)]
 mod golden;
 pub(crate) mod member;
 #[cfg(test)]
-mod model;
-mod peek;
-mod relay;
+mod member_reference;
+mod target_watch;
+mod transfer;
 
 pub use backend::RedissonBackend;
 pub use codec::Codec;
-pub use config::{Index, OrderList, RedissonConfig};
+pub use config::{JavaVisibility, RedissonConfig};
 pub use member::Format;

@@ -1,4 +1,4 @@
-//! In a cluster each node tells its own subscribers which of its keys expire.
+//! In a cluster each node publishes the events of its own keys to its own subscribers.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -7,16 +7,16 @@ use dq_core::{Backend, Due};
 use dq_redis::{Notifications, RedisExpiryConfig};
 use dq_servers::{Redis, RedisCluster};
 
-use crate::rig::{
-    BOUND, FAR, alarm, claim, expire, hint, job, listen, open, queue, schedule, until,
+use crate::fixture::{
+    FAR, PATIENCE, claim, expire, expiry_key, hint, job, listen, open, queue, schedule, until,
 };
 
 #[tokio::test]
-async fn alarms_of_every_node_are_heard() {
+async fn events_of_every_node_are_received() {
     let cluster = RedisCluster::start(3);
     let hosts: Vec<String> = cluster.nodes().iter().map(|node| node.address()).collect();
     let mut seen = HashSet::new();
-    // The keys of a prefix live on one node: one prefix for each.
+    // All keys of a prefix are on one node, so each node gets its own prefix.
     for number in 0.. {
         let prefix = format!("p{number}");
         let owner = cluster.owner(&format!("{{{prefix}}}"));
@@ -31,7 +31,7 @@ async fn alarms_of_every_node_are_heard() {
         assert_eq!(backend.notifications(), Notifications::Working, "{findings:?}");
 
         let mut wakeups = listen(&backend, &queue()).await;
-        expire(owner, &alarm(&prefix, FAR, &queue())).await;
+        expire(owner, &expiry_key(&prefix, FAR, &queue())).await;
         assert_eq!(hint(&mut wakeups).await, FAR, "{}", owner.address());
         schedule(&backend, job(&queue(), Due::NOW)).await;
         assert_eq!(claim(&backend).await.len(), 1);
@@ -46,7 +46,7 @@ async fn alarms_of_every_node_are_heard() {
 }
 
 #[tokio::test]
-async fn a_node_that_comes_later_is_heard() {
+async fn events_of_a_new_node_are_received() {
     let cluster = RedisCluster::start(1);
     let first = &cluster.nodes()[0];
     let url = format!("redis+cluster://{}", first.address());
@@ -55,7 +55,7 @@ async fn a_node_that_comes_later_is_heard() {
 
     let second = Redis::options().cluster().set("notify-keyspace-events", "Ex").start();
     let port = first.port().to_string();
-    // Its claim to the slot is the newer one.
+    // A higher epoch, so that its claim to the slot wins.
     for command in
         [&["CLUSTER", "SET-CONFIG-EPOCH", "9"][..], &["CLUSTER", "MEET", "127.0.0.1", &port]]
     {
@@ -64,19 +64,20 @@ async fn a_node_that_comes_later_is_heard() {
     let slot = first.command(&["CLUSTER", "KEYSLOT", "{dq}"]).int().to_string();
     let id = second.command(&["CLUSTER", "MYID"]).text();
     let give = ["CLUSTER", "SETSLOT", &slot, "NODE", &id];
-    until("given by the first", || first.command(&give).is_ok()).await;
-    until("taken by the second", || second.command(&give).is_ok()).await;
-    until("served by the second", || second.command(&["SET", "{dq}:x", ""]).is_ok()).await;
+    until("the first node gives the slot away", || first.command(&give).is_ok()).await;
+    until("the second node takes the slot", || second.command(&give).is_ok()).await;
+    until("the second node serves the slot", || second.command(&["SET", "{dq}:x", ""]).is_ok())
+        .await;
 
-    // The primaries are asked for every ten seconds.
-    let heard = async {
+    // The primaries are read every ten seconds.
+    let received = async {
         loop {
-            expire(&second, &alarm("dq", FAR, &queue())).await;
+            expire(&second, &expiry_key("dq", FAR, &queue())).await;
             let hint = tokio::time::timeout(Duration::from_millis(100), wakeups.next()).await;
             if hint.is_ok_and(|hint| hint.due == FAR) {
                 return;
             }
         }
     };
-    tokio::time::timeout(BOUND, heard).await.expect("the second is heard");
+    tokio::time::timeout(PATIENCE, received).await.expect("events of the second node are received");
 }

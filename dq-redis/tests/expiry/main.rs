@@ -1,7 +1,7 @@
-//! The backend with key expiry on real servers: its hints come, and nothing depends on them.
+//! Tests the backend with key expiry on real servers: its hints arrive, and no job depends on them.
 
-mod canary;
 mod cluster;
+mod fixture;
 mod hints;
+mod notifications;
 mod punctual;
-mod rig;

@@ -1,7 +1,7 @@
-//! Jobs run in time by the runner's timer, whatever becomes of the notifications.
+//! Jobs run in time by the runner's timer, with or without notifications.
 //!
-//! The sweep is put off, so that what it finds in the place of the timer is found later than these
-//! tests allow.
+//! The interval of the sweep is long, so that a job which only the sweep finds is later than these tests
+//! allow.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,12 +11,12 @@ use dq_servers::Redis;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-use crate::rig::{BOUND, open_on, server};
+use crate::fixture::{PATIENCE, open_on, server};
 
 const SWEEP: Duration = Duration::from_secs(60);
 
-/// Later than this is not by timer. Among the foreign keys of the test below, Redis by itself would
-/// take half a minute at the median.
+/// A job that is later than this was not started by the timer. Among the foreign keys of the last test,
+/// Redis takes half a minute at the median to expire a key.
 const LATE: Duration = Duration::from_secs(20);
 
 struct Ran {
@@ -24,10 +24,10 @@ struct Ran {
     lateness: Duration,
 }
 
-/// Runs jobs and tells which.
-struct Teller(mpsc::UnboundedSender<Ran>);
+/// A handler that reports each run.
+struct Reporter(mpsc::UnboundedSender<Ran>);
 
-impl DelayHandler for Teller {
+impl DelayHandler for Reporter {
     type Payload = u32;
 
     fn code(&self) -> impl QueueCode {
@@ -40,19 +40,19 @@ impl DelayHandler for Teller {
     }
 }
 
-struct Bed {
+struct Fixture {
     dq: Dq,
     ran: mpsc::UnboundedReceiver<Ran>,
     stop: oneshot::Sender<()>,
     running: JoinHandle<Result<()>>,
 }
 
-impl Bed {
+impl Fixture {
     async fn new(server: &Redis) -> Self {
         let backend: Arc<dyn Backend> = Arc::new(open_on(server).await);
         let dq = Dq::builder().backend(backend).connect().await.unwrap();
-        let (tell, ran) = mpsc::unbounded_channel();
-        let runner = dq.runner().without_linked_handlers().handler(Teller(tell)).sweep(SWEEP);
+        let (report, ran) = mpsc::unbounded_channel();
+        let runner = dq.runner().without_linked_handlers().handler(Reporter(report)).sweep(SWEEP);
         let (stop, stopped) = oneshot::channel::<()>();
         let runner = runner.build().unwrap();
         let running = tokio::spawn(runner.run_until(async {
@@ -67,7 +67,7 @@ impl Bed {
         assert!(job.await.unwrap().is_stored());
     }
 
-    /// Jobs with these numbers, one every 50 ms.
+    /// Schedules jobs with these numbers, one every 50 ms.
     async fn schedule_some(&self, numbers: std::ops::Range<u32>) {
         for number in numbers.clone() {
             let steps = number - numbers.start + 1;
@@ -75,11 +75,11 @@ impl Bed {
         }
     }
 
-    /// Waits for jobs with these numbers, each once, and returns how late each was.
+    /// Waits until each of these jobs has run once, and returns how late each was.
     async fn ran(&mut self, numbers: std::ops::Range<u32>) -> Vec<Duration> {
         let (mut seen, mut late) = (Vec::new(), Vec::new());
         while seen.len() < numbers.len() {
-            let ran = tokio::time::timeout(BOUND, self.ran.recv()).await;
+            let ran = tokio::time::timeout(PATIENCE, self.ran.recv()).await;
             let Ran { number, lateness } = ran.expect("a job runs").unwrap();
             seen.push(number);
             late.push(lateness);
@@ -90,11 +90,11 @@ impl Bed {
     }
 
     async fn ran_in_time(&mut self, numbers: std::ops::Range<u32>) {
-        self.ran_in_time_but_for(Duration::ZERO, numbers).await;
+        self.ran_in_time_despite(Duration::ZERO, numbers).await;
     }
 
-    /// As [`ran_in_time`](Self::ran_in_time), where nobody could run jobs for that long.
-    async fn ran_in_time_but_for(&mut self, outage: Duration, numbers: std::ops::Range<u32>) {
+    /// As [`ran_in_time`](Self::ran_in_time), with an outage of this length.
+    async fn ran_in_time_despite(&mut self, outage: Duration, numbers: std::ops::Range<u32>) {
         let late = self.ran(numbers).await;
         assert!(late.iter().all(|late| *late < LATE + outage), "{late:?} with {outage:?}");
     }
@@ -106,84 +106,84 @@ impl Bed {
 }
 
 #[tokio::test]
-async fn with_notifications_off() {
+async fn jobs_run_in_time_with_notifications_off() {
     let server = Redis::start();
-    let mut bed = Bed::new(&server).await;
-    bed.schedule_some(0..20).await;
-    bed.ran_in_time(0..20).await;
-    bed.stop().await;
+    let mut fixture = Fixture::new(&server).await;
+    fixture.schedule_some(0..20).await;
+    fixture.ran_in_time(0..20).await;
+    fixture.stop().await;
 }
 
 #[tokio::test]
-async fn with_the_listening_connections_killed_again_and_again() {
+async fn jobs_run_in_time_while_subscribed_connections_are_killed() {
     let server = server();
-    let mut bed = Bed::new(&server).await;
+    let mut fixture = Fixture::new(&server).await;
     let mut killed = 0;
     for round in 0..5 {
-        bed.schedule_some(round * 10..round * 10 + 5).await;
+        fixture.schedule_some(round * 10..round * 10 + 5).await;
         killed += server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]).int();
-        // Nobody hears of these.
-        bed.schedule_some(round * 10 + 5..round * 10 + 10).await;
-        bed.ran_in_time(round * 10..round * 10 + 10).await;
+        // Their events are missed.
+        fixture.schedule_some(round * 10 + 5..round * 10 + 10).await;
+        fixture.ran_in_time(round * 10..round * 10 + 10).await;
     }
     assert!(killed > 0);
-    bed.stop().await;
+    fixture.stop().await;
 }
 
 #[tokio::test]
-async fn with_nothing_heard_any_more_in_mid_run() {
+async fn jobs_run_in_time_after_subscriptions_are_forbidden() {
     let server = server();
-    let mut bed = Bed::new(&server).await;
-    bed.schedule_some(0..20).await;
-    bed.ran_in_time(0..1).await;
-    // The server cuts who listens, and lets nobody listen again.
+    let mut fixture = Fixture::new(&server).await;
+    fixture.schedule_some(0..20).await;
+    fixture.ran_in_time(0..1).await;
+    // The server closes subscribed connections and refuses new subscriptions.
     assert!(server.command(&["ACL", "SETUSER", "default", "resetchannels"]).is_ok());
-    bed.ran_in_time(1..20).await;
-    bed.stop().await;
+    fixture.ran_in_time(1..20).await;
+    fixture.stop().await;
 }
 
 #[tokio::test]
-async fn with_the_server_restarted_while_jobs_wait() {
-    restarted("Ex").await;
+async fn jobs_run_in_time_after_a_restart() {
+    run_over_a_restart("Ex").await;
 }
 
 #[tokio::test]
-async fn with_the_server_restarted_and_notifications_off() {
-    restarted("\"\"").await;
+async fn jobs_run_in_time_after_a_restart_with_notifications_off() {
+    run_over_a_restart("\"\"").await;
 }
 
-async fn restarted(letters: &str) {
+async fn run_over_a_restart(letters: &str) {
     let server = Redis::options().aof().set("notify-keyspace-events", letters).start();
-    let mut bed = Bed::new(&server).await;
+    let mut fixture = Fixture::new(&server).await;
     let began = Instant::now();
-    // Due while the server is down, their alarms are never heard of.
-    bed.schedule_some(0..10).await;
+    // They become due while the server is down, so their events are lost.
+    fixture.schedule_some(0..10).await;
     for number in 10..20 {
-        bed.schedule(number, Duration::from_secs(4)).await;
+        fixture.schedule(number, Duration::from_secs(4)).await;
     }
     server.kill();
     tokio::time::sleep(Duration::from_millis(500)).await;
     server.restart();
     let outage = began.elapsed();
-    bed.ran_in_time_but_for(outage, 0..20).await;
-    bed.stop().await;
+    fixture.ran_in_time_despite(outage, 0..20).await;
+    fixture.stop().await;
 }
 
 #[tokio::test]
-async fn among_100_000_foreign_keys_with_a_time_to_live() {
+async fn jobs_run_in_time_among_100_000_foreign_keys_with_a_time_to_live() {
     const FOREIGN: &str = "for i = 1, 100000 do
         redis.call('SET', 'session:' .. i, '', 'EX', 36000)
     end";
-    // These expire all at once meanwhile.
+    // All of these expire at the same time while jobs wait.
     const BURST: &str = "for i = 1, 20000 do
         redis.call('SET', 'cache:' .. i, '', 'PX', 500)
     end";
     let server = server();
-    let mut bed = Bed::new(&server).await;
+    let mut fixture = Fixture::new(&server).await;
     for script in [FOREIGN, BURST] {
         assert!(server.command(&["EVAL", script, "0"]).is_nil());
     }
-    bed.schedule_some(0..40).await;
-    bed.ran_in_time(0..40).await;
-    bed.stop().await;
+    fixture.schedule_some(0..40).await;
+    fixture.ran_in_time(0..40).await;
+    fixture.stop().await;
 }

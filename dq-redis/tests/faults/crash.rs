@@ -1,20 +1,16 @@
 //! The server is killed with SIGKILL while it is at work, and started again with what is on disk.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use dq_core::config::{Environment, backend_from_url};
-use dq_core::{
-    Backend, Due, JobRef, Lease, LeasedJob, Result, Settlement, SystemClock, Verdict, async_trait,
-};
+use dq_core::{Backend, Result, async_trait};
 use dq_servers::{Redis, RedisCluster};
-use dq_testkit::behaviour::{self, Store, Subject, Time};
-use dq_testkit::faults::Recorder;
-use dq_testkit::history::History;
+use dq_testkit::behaviour::{self, BackendUnderTest, StoreClock, StoreUnderTest};
+use dq_testkit::fixture::{CrashWorkload, blocking};
 use tokio::sync::Mutex;
 
-use crate::stand::{by_id, claim_for, connect, job, keyed, persist, until};
+use crate::fixture::{connect, retry, wait_until};
 
 /// Stores on a server of their own that is killed and started again whenever one is opened anew.
 #[derive(Debug)]
@@ -30,8 +26,8 @@ struct OnDisk {
 }
 
 #[async_trait]
-impl Subject for Killed {
-    async fn prepare(&self) -> Result<Box<dyn Store>> {
+impl BackendUnderTest for Killed {
+    async fn prepare(&self) -> Result<Box<dyn StoreUnderTest>> {
         let redis = tokio::task::spawn_blocking(|| Arc::new(Redis::options().aof().start()));
         let redis = redis.await.expect("a server");
         let url = url_of(&redis, self.scheme);
@@ -40,7 +36,7 @@ impl Subject for Killed {
 }
 
 #[async_trait]
-impl Store for OnDisk {
+impl StoreUnderTest for OnDisk {
     async fn open(&self) -> Result<Arc<dyn Backend>> {
         let mut opened = self.opened.lock().await;
         if *opened {
@@ -55,8 +51,8 @@ impl Store for OnDisk {
         backend_from_url(&self.url)?.connect(&Environment::default()).await
     }
 
-    fn time(&self) -> Time {
-        Time::Real
+    fn clock(&self) -> StoreClock {
+        StoreClock::Real
     }
 }
 
@@ -90,69 +86,18 @@ async fn what_was_answered_outlives_a_server_that_is_killed_beside_java() {
     what_was_answered_outlives(Killed { scheme: "redisson" }).await;
 }
 
-/// One of several clients: hands in, takes back, claims and settles, whatever the server does.
-/// Each client makes its calls one after the other and repeats none: the judge knows what a lost
-/// answer may mean.
-async fn client(number: usize, store: Arc<dyn Backend>, stop: Arc<AtomicBool>) {
-    let name = ["a", "b"][number % 2];
-    let mut round = 0;
-    while !stop.load(Ordering::Relaxed) {
-        round += 1;
-        let mut jobs: Vec<_> = (0..5).map(|_| job(name)).collect();
-        jobs.push(keyed(name, &format!("{number}-{}", round % 7)));
-        let waits = job(name);
-        jobs.push(dq_core::NewJob { due: Due::After(Duration::from_millis(50)), ..waits.clone() });
-        store.schedule(jobs).await.ok();
-        let targets: [JobRef; 1] = [by_id(&waits)];
-        store.cancel(&targets).await.ok();
-        let claimed = claim_for(&*store, &[name], 6, Duration::from_millis(400)).await;
-        let Ok(claimed) = claimed else {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-            continue;
-        };
-        let settle = |(place, leased): (usize, &LeasedJob)| {
-            let verdict = match place % 4 {
-                0 => Verdict::Retry(Due::NOW),
-                1 => Verdict::Release { started: true },
-                _ => Verdict::Done,
-            };
-            let lease: Lease = leased.lease();
-            Settlement { lease, verdict }
-        };
-        let settlements: Vec<_> = claimed.jobs.iter().enumerate().map(settle).collect();
-        store.settle(&settlements).await.ok();
-    }
-}
-
-/// Enough jobs went all the way for a judgement.
-fn is_worth_something(history: &History) -> bool {
-    history.done() > 50 && history.events().len() > 500
-}
-
-/// Four clients at work while the server is killed and started again after each of these pauses, in
-/// milliseconds; then the judgement.
-async fn work_over_kills(url: &str, kill: impl Fn() + Clone + Send + 'static, pauses: &[u64]) {
-    let recorder = Recorder::over(persist(|| connect(url)).await, Arc::new(SystemClock));
-    let store: Arc<dyn Backend> = Arc::clone(&recorder) as Arc<dyn Backend>;
-    let stop = Arc::new(AtomicBool::new(false));
-    let clients: Vec<_> = (0..4)
-        .map(|number| tokio::spawn(client(number, Arc::clone(&store), Arc::clone(&stop))))
-        .collect();
-    for pause in pauses {
-        tokio::time::sleep(Duration::from_millis(*pause)).await;
-        tokio::task::spawn_blocking(kill.clone()).await.expect("it starts again");
-    }
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    until("jobs went all the way", async || is_worth_something(&recorder.0.history())).await;
-    stop.store(true, Ordering::Relaxed);
-    for client in clients {
-        client.await.expect("no client panics");
-    }
-    persist(|| store.now()).await;
-    let breaches = recorder.0.judge().await.expect("the store can be listed");
-    let told: Vec<String> = breaches.iter().map(ToString::to_string).collect();
-    let events = recorder.0.history().events().len();
-    assert!(told.is_empty(), "of {events} events:\n{}", told.join("\n"));
+/// Checks the history of clients while the server is killed and started again after each of these
+/// pauses, in milliseconds.
+async fn check_over_kills(url: &str, kill: impl Fn() + Clone + Send + 'static, pauses: &[u64]) {
+    let workload = CrashWorkload {
+        lease_for: Duration::from_millis(400),
+        snooze: Duration::from_millis(200),
+        min_done: 50,
+        min_calls: 500,
+    };
+    let store = retry(|| connect(url)).await;
+    let pauses: Vec<_> = pauses.iter().map(|pause| Duration::from_millis(*pause)).collect();
+    workload.run(store, &pauses, async || blocking(kill.clone()).await).await;
 }
 
 async fn work_on_one_server(scheme: &str, options: &str) {
@@ -162,7 +107,7 @@ async fn work_on_one_server(scheme: &str, options: &str) {
         redis.kill();
         redis.restart();
     };
-    work_over_kills(&url, crash, &[150, 230, 90, 310, 170]).await;
+    check_over_kills(&url, crash, &[150, 230, 90, 310, 170]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -173,7 +118,7 @@ async fn nothing_acknowledged_is_lost_or_comes_again_over_kills() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_acknowledged_is_lost_or_comes_again_over_kills_beside_java() {
     work_on_one_server("redisson", "").await;
-    work_on_one_server("redisson", "?order_list=strict").await;
+    work_on_one_server("redisson", "?java_visibility=exact").await;
 }
 
 async fn work_on_a_cluster(scheme: &str, key: &'static str) {
@@ -190,7 +135,7 @@ async fn work_on_a_cluster(scheme: &str, key: &'static str) {
         let info = node.command(&["INFO", "persistence"]).text();
         info.contains("aof_rewrite_in_progress:0") && info.contains("aof_rewrite_scheduled:0")
     };
-    until("the files are whole", async || cluster.nodes().iter().all(is_whole)).await;
+    wait_until("the files are whole", async || cluster.nodes().iter().all(is_whole)).await;
     let nodes: Vec<String> = cluster.nodes().iter().map(Redis::address).collect();
     let url = format!("{scheme}+cluster://{}?response_timeout=2s", nodes.join(","));
     let crash = move || {
@@ -199,7 +144,7 @@ async fn work_on_a_cluster(scheme: &str, key: &'static str) {
         owner.restart();
         cluster.wait_until_healthy();
     };
-    work_over_kills(&url, crash, &[300, 400, 200]).await;
+    check_over_kills(&url, crash, &[300, 400, 200]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -6,25 +6,25 @@ use std::time::Duration;
 use dq_core::{Cancelled, ErrorKind, FencingToken, Lease, Scheduled, Settled, Settlement, Verdict};
 use dq_servers::{Redis, RedisCluster};
 
-use crate::proxy::Proxy;
-use crate::stand::{
-    PATIENCE, by_id, claim, claim_for, done, job, later, open, persist, queue, refused, stats,
+use crate::fixture::{
+    TIMEOUT, TcpProxy, assert_error, by_id, claim, claim_for, done_settlements, in_an_hour, job,
+    open, open_through, queue, retry, stats,
 };
 
 #[tokio::test]
 async fn a_request_that_is_cut_anywhere_is_stored_once() {
     let redis = Redis::start();
-    let proxy = Proxy::to(redis.address()).await;
-    let backend = open(&proxy.url()).await;
-    let known = later(job("q"));
+    let proxy = TcpProxy::to(redis.address()).await;
+    let backend = open_through(&proxy).await;
+    let known = in_an_hour(job("q"));
     let mut jobs = 1;
     for bytes in [0, 1, 20, 100, 200, 300] {
         // The first call by a new connection also tells which queues there are.
         backend.schedule(vec![known.clone()]).await.unwrap();
-        let new = later(job("q"));
+        let new = in_an_hour(job("q"));
         proxy.cut_request_after(bytes);
         let answer = backend.schedule(vec![new.clone()]).await;
-        let error = refused(answer, ErrorKind::OutcomeUnknown, &["same job ids"]);
+        let error = assert_error(answer, ErrorKind::OutcomeUnknown, &["same job ids"]);
         assert!(error.is_retryable());
         let again = backend.schedule(vec![new.clone()]).await.unwrap();
         assert!(matches!(again[..], [Scheduled::Created(_)]), "{again:?} after {bytes} bytes");
@@ -36,24 +36,24 @@ async fn a_request_that_is_cut_anywhere_is_stored_once() {
 #[tokio::test]
 async fn an_answer_that_is_cut_anywhere_is_told_truly_when_the_call_is_repeated() {
     let redis = Redis::start();
-    let proxy = Proxy::to(redis.address()).await;
-    let backend = open(&proxy.url()).await;
-    let known = later(job("q"));
+    let proxy = TcpProxy::to(redis.address()).await;
+    let backend = open_through(&proxy).await;
+    let known = in_an_hour(job("q"));
     // Scripts are known to the server from their first call on.
     backend.cancel(&[by_id(&job("q"))]).await.unwrap();
     for bytes in [0, 1, 5, 10] {
         // The first call by a new connection also tells which queues there are.
         backend.schedule(vec![known.clone()]).await.unwrap();
-        let new = later(job("q"));
-        proxy.cut_answer_after(bytes);
-        refused(backend.schedule(vec![new.clone()]).await, ErrorKind::OutcomeUnknown, &[]);
+        let new = in_an_hour(job("q"));
+        proxy.cut_reply_after(bytes);
+        assert_error(backend.schedule(vec![new.clone()]).await, ErrorKind::OutcomeUnknown, &[]);
         let again = backend.schedule(vec![new.clone()]).await.unwrap();
         let [Scheduled::Kept(receipt)] = again[..] else { panic!("{again:?}") };
         assert_eq!(receipt.id, new.id, "it was stored by the first call");
 
         let target = [by_id(&new)];
-        proxy.cut_answer_after(bytes.min(2));
-        refused(backend.cancel(&target).await, ErrorKind::OutcomeUnknown, &[]);
+        proxy.cut_reply_after(bytes.min(2));
+        assert_error(backend.cancel(&target).await, ErrorKind::OutcomeUnknown, &[]);
         assert_eq!(backend.cancel(&target).await.unwrap(), [Cancelled::NotFound]);
     }
     assert_eq!(stats(&*backend, "q").await.scheduled, 1);
@@ -63,35 +63,35 @@ async fn an_answer_that_is_cut_anywhere_is_told_truly_when_the_call_is_repeated(
 async fn an_answer_of_a_cluster_that_is_cut_is_not_made_up_by_asking_again() {
     let cluster = RedisCluster::start(1);
     let node = &cluster.nodes()[0];
-    let proxy = Proxy::to(node.address()).await;
+    let proxy = TcpProxy::to(node.address()).await;
     // The node tells clients to come by the proxy.
     let port = proxy.port().to_string();
     assert!(node.command(&["CONFIG", "SET", "cluster-announce-port", &port]).is_ok());
     let backend = open(&format!("redis+cluster://127.0.0.1:{port}?response_timeout=2s")).await;
-    let new = later(job("q"));
+    let new = in_an_hour(job("q"));
     backend.schedule(vec![new.clone()]).await.unwrap();
     backend.cancel(&[by_id(&job("q"))]).await.unwrap();
-    proxy.cut_answer_after(0);
+    proxy.cut_reply_after(0);
     // The client of a cluster would send it again and say `NotFound` of what it has just cancelled.
-    refused(backend.cancel(&[by_id(&new)]).await, ErrorKind::OutcomeUnknown, &[]);
-    let totals = persist(|| backend.stats(&[])).await[0].totals;
+    assert_error(backend.cancel(&[by_id(&new)]).await, ErrorKind::OutcomeUnknown, &[]);
+    let totals = retry(|| backend.stats(&[])).await[0].totals;
     assert_eq!(totals.unwrap().cancelled, 1);
 }
 
 #[tokio::test]
 async fn a_claim_whose_answer_is_lost_lapses_and_a_settlement_counts_once() {
     let redis = Redis::start();
-    let proxy = Proxy::to(redis.address()).await;
-    let backend = open(&proxy.url()).await;
+    let proxy = TcpProxy::to(redis.address()).await;
+    let backend = open_through(&proxy).await;
     backend.schedule((0..3).map(|_| job("q")).collect()).await.unwrap();
     let lease = Duration::from_secs(3_600);
     // Scripts are known to the server from their first call on.
     let none = claim_for(&*backend, &["q"], 0, lease).await.unwrap();
     assert!(none.jobs.is_empty());
     backend.settle(&unknown()).await.unwrap();
-    proxy.cut_answer_after(30);
+    proxy.cut_reply_after(30);
     let lost = claim_for(&*backend, &["q"], 3, lease).await;
-    refused(lost, ErrorKind::Unavailable, &[]);
+    assert_error(lost, ErrorKind::Unavailable, &[]);
     assert_eq!(stats(&*backend, "q").await.running, 3, "leased to nobody");
     let leases = "{dq}:lease:q";
     // All of them end long ago.
@@ -101,10 +101,10 @@ async fn a_claim_whose_answer_is_lost_lapses_and_a_settlement_counts_once() {
     let again = claim(&*backend, &["q"], 3).await.unwrap();
     assert!(again.jobs.iter().all(|leased| leased.job.losses == 1 && leased.job.attempts == 0));
 
-    proxy.cut_answer_after(0);
-    let settled = backend.settle(&done(&again)).await;
-    refused(settled, ErrorKind::OutcomeUnknown, &[]);
-    assert_eq!(backend.settle(&done(&again)).await.unwrap(), [Settled::Stale; 3]);
+    proxy.cut_reply_after(0);
+    let settled = backend.settle(&done_settlements(&again)).await;
+    assert_error(settled, ErrorKind::OutcomeUnknown, &[]);
+    assert_eq!(backend.settle(&done_settlements(&again)).await.unwrap(), [Settled::Stale; 3]);
     let counts = stats(&*backend, "q").await;
     assert_eq!((counts.running, counts.totals.unwrap().done), (0, 3));
 }
@@ -138,19 +138,19 @@ async fn connections_that_are_killed_at_any_moment_lose_nothing() {
     let work = async {
         for _ in 0..JOBS / 4 {
             let jobs: Vec<_> = (0..4).map(|_| job("q")).collect();
-            persist(|| backend.schedule(jobs.clone())).await;
+            retry(|| backend.schedule(jobs.clone())).await;
             answers.fetch_add(1, Ordering::Relaxed);
         }
         let mut ended = 0;
         let mut lease = Duration::from_millis(200);
         while ended < JOBS {
-            let claimed = persist(|| claim_for(&*backend, &["q"], 50, lease)).await;
+            let claimed = retry(|| claim_for(&*backend, &["q"], 50, lease)).await;
             answers.fetch_add(1, Ordering::Relaxed);
-            let ended_now = done(&claimed);
-            persist(|| backend.settle(&ended_now)).await;
+            let ended_now = done_settlements(&claimed);
+            retry(|| backend.settle(&ended_now)).await;
             answers.fetch_add(1, Ordering::Relaxed);
             let before = ended;
-            ended = persist(|| backend.stats(&[])).await[0].totals.unwrap().done;
+            ended = retry(|| backend.stats(&[])).await[0].totals.unwrap().done;
             answers.fetch_add(1, Ordering::Relaxed);
             if ended == before && !ended_now.is_empty() {
                 // The leases were too short for a slow machine.
@@ -159,10 +159,10 @@ async fn connections_that_are_killed_at_any_moment_lose_nothing() {
         }
         stop.store(true, Ordering::Relaxed);
     };
-    let work = async { tokio::time::timeout(PATIENCE, work).await.expect("the work ends") };
+    let work = async { tokio::time::timeout(TIMEOUT, work).await.expect("the work ends") };
     tokio::join!(killer, work);
     // The last connection may have been killed after the work was done.
-    let counts = persist(|| backend.stats(&[])).await.remove(0);
+    let counts = retry(|| backend.stats(&[])).await.remove(0);
     let totals = counts.totals.unwrap();
     assert_eq!((totals.created, totals.done, counts.ready, counts.running), (JOBS, JOBS, 0, 0));
 }
@@ -185,7 +185,7 @@ async fn scripts_that_are_flushed_in_mid_run_are_not_missed() {
             backend.schedule(jobs).await.expect("no call fails");
             let claimed = claim(&*backend, &["q"], 3).await.expect("no call fails");
             assert_eq!(claimed.jobs.len(), 3);
-            let settled = backend.settle(&done(&claimed)).await.expect("no call fails");
+            let settled = backend.settle(&done_settlements(&claimed)).await.expect("no call fails");
             assert_eq!(settled, [Settled::Accepted; 3]);
         }
         stop.store(true, Ordering::Relaxed);
@@ -203,7 +203,7 @@ async fn a_listener_that_is_killed_hears_again() {
         assert_eq!(redis.command(&["CLIENT", "KILL", "TYPE", "pubsub"]).int(), 1);
         // What was published meanwhile is lost, so the new connection is a hint itself.
         tokio::time::timeout(Duration::from_secs(5), wakeups.next()).await.expect("it is back");
-        let new = later(job("q"));
+        let new = in_an_hour(job("q"));
         let due = backend.schedule(vec![new.clone()]).await.unwrap()[0].due();
         let hint = tokio::time::timeout(Duration::from_secs(5), wakeups.next()).await;
         assert_eq!(hint.expect("the connection carries hints").due, due);

@@ -10,7 +10,7 @@ use dq_core::{
 };
 use dq_servers::Redis;
 
-use crate::stand::{by_id, claim, done, job, keyed, later, queue};
+use crate::fixture::{by_id, claim, done_settlements, in_an_hour, job, keyed, queue};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -43,7 +43,7 @@ pub(crate) async fn whole_flow(
     backend.now().await.map_err(told)?;
     let mut wakeups = backend.listen(std::slice::from_ref(&q)).await.map_err(told)?;
     demand!(woken(&mut wakeups, patience).await, "it does not listen");
-    let (first, waits, dies) = (keyed(name, "k"), later(job(name)), keyed(name, "dies"));
+    let (first, waits, dies) = (keyed(name, "k"), in_an_hour(job(name)), keyed(name, "dies"));
     let large = NewJob { payload: vec![b'x'; 9_000].into(), ..job(name) };
     let jobs = vec![first, waits.clone(), dies, large];
     backend.schedule(jobs).await.map_err(told)?;
@@ -69,7 +69,7 @@ pub(crate) async fn whole_flow(
         .map(|leased| Renewal { lease: leased.lease(), lease_for: HOUR })
         .collect();
     backend.renew(&renewals).await.map_err(told)?;
-    let mut settlements: Vec<Settlement> = done(&claimed);
+    let mut settlements: Vec<Settlement> = done_settlements(&claimed);
     for (settlement, leased) in settlements.iter_mut().zip(&claimed.jobs) {
         if leased.job.key.is_some() {
             let reason = DeadReason::new(DeadKind::Rejected, "no");
@@ -99,43 +99,47 @@ async fn woken(wakeups: &mut Wakeups, patience: Duration) -> bool {
     tokio::time::timeout(patience, wakeups.next()).await.is_ok()
 }
 
-/// What only the Redisson backend does: with `order_list=lazy&index=keyed` as `lazy`, and with
-/// `order_list=strict`. The server stands for Java's clients.
+/// What only the Redisson backend does: with `java_visibility=approximate` as `approximate`, and with
+/// `java_visibility=exact` as `exact`. The server stands for Java's clients.
 pub(crate) async fn flow_beside_java(
     redis: &Redis,
-    lazy: &Arc<dyn Backend>,
-    strict: &Arc<dyn Backend>,
+    approximate: &Arc<dyn Backend>,
+    exact: &Arc<dyn Backend>,
     patience: Duration,
 ) -> Result<(), String> {
     let name = new_name();
     let q = queue(&name);
     let timeout = format!("redisson_delay_queue_timeout:{{{name}}}");
     let order = format!("redisson_delay_queue:{{{name}}}");
-    let mut wakeups = lazy.listen(std::slice::from_ref(&q)).await.map_err(told)?;
+    let mut wakeups = approximate.listen(std::slice::from_ref(&q)).await.map_err(told)?;
     // Past what is said because connections are there.
     while tokio::time::timeout(Duration::from_millis(20), wakeups.next()).await.is_ok() {}
     redis.command(&["RPUSH", &name, "\"direct\""]);
     demand!(woken(&mut wakeups, patience).await, "nobody looks at the list");
-    let claimed = claim(&**lazy, &[&name], 9).await.map_err(told)?;
+    let claimed = claim(&**approximate, &[&name], 9).await.map_err(told)?;
     demand!(claimed.jobs.len() == 1, "the list was not taken from");
-    lazy.settle(&done(&claimed)).await.map_err(told)?;
+    approximate.settle(&done_settlements(&claimed)).await.map_err(told)?;
 
-    let unnoted = later(job(&name));
-    lazy.schedule(vec![unnoted.clone(), job(&name)]).await.map_err(told)?;
-    let view = lazy.get(&by_id(&unnoted)).await.map_err(told)?;
-    demand!(view.is_some(), "not looked for");
+    // A job that Java has scheduled is found by its id.
+    let member = b"\x08\0\0\0\0\0\0\0\x01\x01\0\0\0\0\0\0\0x";
+    redis.command_bytes(&[b"ZADD", timeout.as_bytes(), b"9000000000000", member]);
+    redis.command_bytes(&[b"RPUSH", order.as_bytes(), member]);
+    let id = dq_core::JobId::from_bytes(*b"\0\0\0\0\0\0\0\x01redisson");
+    let view = approximate.get(&JobRef::new(q.clone(), id)).await.map_err(told)?;
+    demand!(view.is_some(), "not found by its id");
+    approximate.schedule(vec![job(&name)]).await.map_err(told)?;
     // What it claims is garbage in the order list now, and swept out.
-    let claimed = claim(&**lazy, &[&name], 9).await.map_err(told)?;
+    let claimed = claim(&**approximate, &[&name], 9).await.map_err(told)?;
     demand!(claimed.jobs.len() == 1 && redis.command(&["LLEN", &order]).int() == 1, "not swept");
     // Java takes a job that is noted, and the note is swept.
-    lazy.schedule(vec![keyed(&name, "taken")]).await.map_err(told)?;
+    approximate.schedule(vec![keyed(&name, "taken")]).await.map_err(told)?;
     redis.command(&["DEL", &timeout]);
-    lazy.schedule(vec![later(job(&name))]).await.map_err(told)?;
+    approximate.schedule(vec![in_an_hour(job(&name))]).await.map_err(told)?;
 
-    strict.schedule(vec![job(&name)]).await.map_err(told)?;
-    let claimed = claim(&**strict, &[&name], 1).await.map_err(told)?;
-    demand!(claimed.jobs.len() == 1, "not claimed in strict");
-    lazy.operate(Operation::Purge { queue: &q }).await.map_err(told)?;
+    exact.schedule(vec![job(&name)]).await.map_err(told)?;
+    let claimed = claim(&**exact, &[&name], 1).await.map_err(told)?;
+    demand!(claimed.jobs.len() == 1, "not claimed in exact");
+    approximate.operate(Operation::Purge { queue: &q }).await.map_err(told)?;
     demand!(redis.command(&["EXISTS", &order]).int() == 0, "the order list is left");
     Ok(())
 }

@@ -7,7 +7,9 @@ use dq_core::{
 };
 use dq_servers::Redis;
 
-use crate::stand::{by_id, claim, claim_for, done, found, job, keyed, open, queue, refused, stats};
+use crate::fixture::{
+    assert_error, by_id, claim, claim_for, done_settlements, found, job, keyed, open, queue, stats,
+};
 
 const KINDS: [&str; 9] = ["due", "job", "state", "lease", "key", "dead", "reason", "meta", "stray"];
 
@@ -30,15 +32,15 @@ async fn a_key_of_another_type_stops_its_queue_only() {
             let claimed = claim(&*backend, &["well", "q"], 9).await.unwrap();
             assert_eq!(claimed.jobs.len(), 1, "the other queue is served ({kind})");
             assert_eq!(claimed.jobs[0].job.losses, 0);
-            backend.settle(&done(&claimed)).await.unwrap();
+            backend.settle(&done_settlements(&claimed)).await.unwrap();
         }
         let words = ["WRONGTYPE", "queue q", "prefix"];
-        refused(claim(&*backend, &["q"], 9).await, ErrorKind::Incompatible, &words);
+        assert_error(claim(&*backend, &["q"], 9).await, ErrorKind::Incompatible, &words);
         // New jobs have no state yet: they can be stored.
         if kind != "state" {
             let answer = backend.schedule(vec![keyed("q", "other")]).await;
-            let error = refused(answer, ErrorKind::Incompatible, &["WRONGTYPE", "prefix"]);
-            assert!(!error.message().contains("script"), "{error}");
+            let error = assert_error(answer, ErrorKind::Incompatible, &["WRONGTYPE", "prefix"]);
+            assert!(!error.what().contains("script"), "{error}");
         }
         let findings = backend.check().await;
         let finding = found(&findings, "redis.foreign-key");
@@ -49,7 +51,7 @@ async fn a_key_of_another_type_stops_its_queue_only() {
         redis.command(&["RENAME", &aside, &ours]);
         let claimed = claim(&*backend, &["q"], 9).await.unwrap();
         assert_eq!(claimed.jobs.len(), 2, "nothing was lost and nothing half stored ({kind})");
-        backend.settle(&done(&claimed)).await.unwrap();
+        backend.settle(&done_settlements(&claimed)).await.unwrap();
     }
     assert!(!backend.check().await.iter().any(|found| found.code == "redis.foreign-key"));
 }
@@ -181,11 +183,11 @@ async fn nothing_is_lost_where_nothing_can_be_put_aside() {
     redis.command(&["SET", &key("stray"), "something else"]);
     redis.command(&["HSET", &key("meta"), "done", "many"]);
     tokio::time::sleep(lease).await;
-    refused(claim(&*backend, &["q"], 9).await, ErrorKind::Incompatible, &["WRONGTYPE"]);
+    assert_error(claim(&*backend, &["q"], 9).await, ErrorKind::Incompatible, &["WRONGTYPE"]);
     redis.command(&["DEL", &key("stray")]);
     let claimed = claim(&*backend, &["q"], 9).await.unwrap();
     assert_eq!((claimed.jobs.len(), claimed.jobs[0].job.losses), (1, 1));
-    backend.settle(&done(&claimed)).await.unwrap();
+    backend.settle(&done_settlements(&claimed)).await.unwrap();
     assert_eq!(stats(&*backend, "q").await.totals.unwrap().done, 1, "the count begins anew");
 }
 
@@ -193,7 +195,7 @@ async fn nothing_is_lost_where_nothing_can_be_put_aside() {
 async fn a_score_that_is_no_time_is_mended() {
     let redis = Redis::start();
     let backend = open(&redis.url()).await;
-    backend.schedule((0..3).map(|_| crate::stand::later(job("q"))).collect()).await.unwrap();
+    backend.schedule((0..3).map(|_| crate::fixture::in_an_hour(job("q"))).collect()).await.unwrap();
     let handles = redis.command(&["ZRANGE", &key("due"), "0", "-1"]);
     for (handle, score) in
         handles.list().iter().zip(["+inf", "9000000000000.5", "9000000000000.25"])

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use dq_servers::{Redis, RedisCluster};
 
-use crate::stand::{open, queue, serve, until};
+use crate::fixture::{TestRunner, open, queue, wait_until};
 
 /// Commands that clients sent since the server was started: scripts count once, what they run does
 /// not. The server's own client of these tests sends none of them.
@@ -23,9 +23,9 @@ async fn an_idle_runner_of_a_hundred_queues_sends_a_command_a_second() {
     let redis = Redis::start();
     let backend = open(&redis.url()).await;
     let names: Vec<String> = (0..100).map(|number| format!("IDLE_{number}")).collect();
-    let _serving = serve(&backend, &names).await;
+    let _serving = TestRunner::start(&backend, &names).await;
     let subscribed = || redis.command(&["PUBSUB", "CHANNELS"]).list().len();
-    until("it listens", async || subscribed() == 100).await;
+    wait_until("it listens", async || subscribed() == 100).await;
     tokio::time::sleep(Duration::from_millis(500)).await;
     let (began, before) = (Instant::now(), sent(&redis));
     tokio::time::sleep(Duration::from_secs(4)).await;
@@ -49,10 +49,10 @@ async fn what_is_closed_or_dropped_leaves_no_connection() {
         assert_eq!(connections(&redis), 2, "one for commands, one that listens");
         if close {
             backend.close().await.unwrap();
-            until("all have ended", async || connections(&redis) == 0).await;
+            wait_until("all have ended", async || connections(&redis) == 0).await;
         }
         drop(backend);
-        until("all have ended", async || connections(&redis) == 0).await;
+        wait_until("all have ended", async || connections(&redis) == 0).await;
     }
 }
 
@@ -65,5 +65,5 @@ async fn what_is_closed_leaves_no_connection_to_a_cluster() {
     let _wakeups = backend.listen(&[queue("q")]).await.unwrap();
     assert!(open_ones() > 1);
     backend.close().await.unwrap();
-    until("all have ended", async || open_ones() == 0).await;
+    wait_until("all have ended", async || open_ones() == 0).await;
 }

@@ -2,13 +2,12 @@
 
 mod crash;
 mod cut;
+mod fixture;
 mod flow;
 mod foreign;
 mod idle;
 mod pressure;
-mod proxy;
 mod refused;
 mod rights;
-mod stand;
 mod told;
 mod topology;

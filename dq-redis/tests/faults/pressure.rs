@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 use dq_core::{ErrorKind, Scheduled};
 use dq_servers::Redis;
 
-use crate::stand::{
-    claim, claim_for, connect, done, job, open, persist, queue, refused, stats, until,
+use crate::fixture::{
+    assert_error, claim, claim_for, connect, done_settlements, job, open, queue, retry, stats,
+    wait_until,
 };
 
 #[tokio::test]
@@ -20,14 +21,15 @@ async fn a_full_server_takes_nothing_and_can_be_emptied() {
     redis.command(&["CONFIG", "SET", "maxmemory", "1"]);
 
     let new = job("q");
-    let error = refused(backend.schedule(vec![new.clone()]).await, ErrorKind::Full, &["maxmemory"]);
+    let error =
+        assert_error(backend.schedule(vec![new.clone()]).await, ErrorKind::Full, &["maxmemory"]);
     assert!(error.is_retryable());
-    refused(backend.schedule(vec![job("new-queue")]).await, ErrorKind::Full, &[]);
+    assert_error(backend.schedule(vec![job("new-queue")]).await, ErrorKind::Full, &[]);
     // Lapsed leases come back, and all jobs can be run, though nothing may take memory.
-    until("the leases lapse", async || stats(&*backend, "q").await.ready == 21).await;
+    wait_until("the leases lapse", async || stats(&*backend, "q").await.ready == 21).await;
     let claimed = claim(&*backend, &["q"], 100).await.unwrap();
     assert_eq!(claimed.jobs.len(), 20);
-    backend.settle(&done(&claimed)).await.unwrap();
+    backend.settle(&done_settlements(&claimed)).await.unwrap();
     open(&redis.url()).await;
 
     redis.command(&["CONFIG", "SET", "maxmemory", "0"]);
@@ -46,8 +48,8 @@ async fn a_server_that_cannot_save_takes_nothing() {
     let failed = async || {
         redis.command(&["INFO", "persistence"]).text().contains("rdb_last_bgsave_status:err")
     };
-    until("the snapshot fails", failed).await;
-    refused(backend.schedule(vec![job("q")]).await, ErrorKind::ReadOnly, &["MISCONF", "disk"]);
+    wait_until("the snapshot fails", failed).await;
+    assert_error(backend.schedule(vec![job("q")]).await, ErrorKind::ReadOnly, &["MISCONF", "disk"]);
     // One can still connect, to look.
     assert_eq!(stats(&*open(&redis.url()).await, "q").await.ready, 0);
     std::fs::remove_dir(redis.dir().join("dump.rdb")).unwrap();
@@ -61,7 +63,7 @@ async fn a_server_without_its_replicas_takes_nothing_for_now() {
     let backend = open(&redis.url()).await;
     redis.command(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
     let answer = backend.schedule(vec![job("q")]).await;
-    let error = refused(answer, ErrorKind::Unavailable, &["NOREPLICAS", "min-replicas"]);
+    let error = assert_error(answer, ErrorKind::Unavailable, &["NOREPLICAS", "min-replicas"]);
     assert!(error.is_retryable());
     redis.command(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
     backend.schedule(vec![job("q")]).await.unwrap();
@@ -75,9 +77,9 @@ async fn a_server_that_runs_somebody_elses_script_is_waited_for() {
         scope.spawn(|| redis.command(&["EVAL", "while true do end", "0"]));
         tokio::task::block_in_place(|| {
             tokio::runtime::Handle::current().block_on(async {
-                until("the script is noticed", async || backend.now().await.is_err()).await;
+                wait_until("the script is noticed", async || backend.now().await.is_err()).await;
                 let answer = backend.schedule(vec![job("q")]).await;
-                let error = refused(answer, ErrorKind::Unavailable, &["BUSY", "SCRIPT KILL"]);
+                let error = assert_error(answer, ErrorKind::Unavailable, &["BUSY", "SCRIPT KILL"]);
                 assert!(error.is_retryable());
             });
         });
@@ -112,7 +114,7 @@ async fn a_server_that_is_loading_is_waited_for() {
                     Ok(_) => true,
                     Err(error) => error.to_string().contains("LOADING"),
                 };
-                until("it loads", loading).await;
+                wait_until("it loads", loading).await;
                 if let Err(error) = connect(&redis.url()).await {
                     seen = error.to_string().contains("LOADING");
                     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
@@ -130,30 +132,30 @@ async fn a_server_that_is_loading_is_waited_for() {
 async fn a_frozen_server_is_given_up_in_time_and_taken_up_again() {
     let redis = Redis::start();
     let url = format!("{}?response_timeout=500ms", redis.url());
-    let backend = persist(|| connect(&url)).await;
-    let other = persist(|| connect(&url)).await;
+    let backend = retry(|| connect(&url)).await;
+    let other = retry(|| connect(&url)).await;
     let queues = [queue("q")];
-    let _first = persist(|| backend.listen(&queues)).await;
+    let _first = retry(|| backend.listen(&queues)).await;
     let (old, new) = (job("q"), job("q"));
-    persist(|| backend.schedule(vec![old.clone()])).await;
+    retry(|| backend.schedule(vec![old.clone()])).await;
     redis.freeze();
     let began = Instant::now();
     let answer = other.schedule(vec![job("never-used-before")]).await;
-    refused(answer, ErrorKind::Unavailable, &[]);
-    refused(
+    assert_error(answer, ErrorKind::Unavailable, &[]);
+    assert_error(
         backend.schedule(vec![new.clone()]).await,
         ErrorKind::OutcomeUnknown,
         &["same job ids"],
     );
-    refused(claim(&*other, &["q"], 1).await, ErrorKind::Unavailable, &[]);
-    refused(connect(&url).await, ErrorKind::Unavailable, &[]);
+    assert_error(claim(&*other, &["q"], 1).await, ErrorKind::Unavailable, &[]);
+    assert_error(connect(&url).await, ErrorKind::Unavailable, &[]);
     // Neither who listens nor who closes waits for the server.
     let _second = backend.listen(&[queue("r")]).await.unwrap();
     other.close().await.unwrap();
     assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
     redis.thaw();
     // What was sent while it was frozen took effect when it went on, or with the repetition.
-    let answer = persist(|| backend.schedule(vec![new.clone()])).await;
+    let answer = retry(|| backend.schedule(vec![new.clone()])).await;
     assert_eq!(answer[0].id(), new.id);
     assert_eq!(stats(&*backend, "q").await.totals.unwrap().created, 2);
     let patient = open(&redis.url()).await;

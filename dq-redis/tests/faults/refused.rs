@@ -6,23 +6,28 @@ use dq_servers::{Redis, RedisCluster, Sentinel};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-use crate::stand::{PASSWORD, claim, connect, found, job, open, persist, refused, until};
+use crate::fixture::{PASSWORD, assert_error, claim, connect, found, job, open, retry, wait_until};
 
 #[tokio::test]
 async fn no_server() {
     let redis = Redis::start();
     let url = format!("redis://u:{PASSWORD}@{}/0", redis.address());
     redis.stop();
-    let error = refused(connect(&url).await, ErrorKind::Unavailable, &[&redis.address(), "runs"]);
+    let error =
+        assert_error(connect(&url).await, ErrorKind::Unavailable, &[&redis.address(), "runs"]);
     assert!(error.is_retryable());
     for url in [
         format!("redis+unix://:{PASSWORD}@/nowhere/redis.sock"),
         format!("redis+cluster://:{PASSWORD}@{}", redis.address()),
         format!("redis+sentinel://:{PASSWORD}@{}/main", redis.address()),
     ] {
-        refused(connect(&url).await, ErrorKind::Unavailable, &[]);
+        assert_error(connect(&url).await, ErrorKind::Unavailable, &[]);
     }
-    refused(connect("redis://no-such-host.invalid/0").await, ErrorKind::Unavailable, &["invalid"]);
+    assert_error(
+        connect("redis://no-such-host.invalid/0").await,
+        ErrorKind::Unavailable,
+        &["invalid"],
+    );
 }
 
 #[tokio::test]
@@ -30,7 +35,7 @@ async fn a_wrong_password_or_none() {
     let redis = Redis::options().password("secret1").start();
     for who in [format!(":{PASSWORD}@"), format!("nobody:{PASSWORD}@"), String::new()] {
         let url = format!("redis://{who}{}/0", redis.address());
-        refused(connect(&url).await, ErrorKind::Config, &["password"]);
+        assert_error(connect(&url).await, ErrorKind::Config, &["password"]);
     }
     // Who is let in and loses the right later is told the same.
     let backend = open(&redis.url()).await;
@@ -43,7 +48,7 @@ async fn a_wrong_password_or_none() {
 async fn a_password_where_there_is_none() {
     let redis = Redis::start();
     let url = format!("redis://:{PASSWORD}@{}/0", redis.address());
-    refused(connect(&url).await, ErrorKind::Config, &["password", "leave them out"]);
+    assert_error(connect(&url).await, ErrorKind::Config, &["password", "leave them out"]);
 }
 
 #[tokio::test]
@@ -51,7 +56,7 @@ async fn tls_where_there_is_none() {
     let redis = Redis::start();
     for scheme in ["rediss", "rediss+cluster"] {
         let url = format!("{scheme}://{}?response_timeout=1s", redis.address());
-        refused(connect(&url).await, ErrorKind::Unavailable, &["TLS", "redis://"]);
+        assert_error(connect(&url).await, ErrorKind::Unavailable, &["TLS", "redis://"]);
     }
 }
 
@@ -73,7 +78,7 @@ async fn servers_that_another_scheme_is_for() {
         (format!("redis://{}/1", sentinel.address()), "redis+sentinel://"),
         (format!("redis+cluster://{}", sentinel.address()), "redis://"),
     ] {
-        let error = refused(connect(&url).await, ErrorKind::Config, &[]);
+        let error = assert_error(connect(&url).await, ErrorKind::Config, &[]);
         println!("{url}: {error}");
         assert!(error.remedy_text().is_some_and(|text| text.contains(remedy)), "{url}: {error}");
     }
@@ -83,7 +88,7 @@ async fn servers_that_another_scheme_is_for() {
 async fn a_database_that_is_not_there() {
     let redis = Redis::options().set("databases", "2").start();
     let url = |number: u16| format!("redis://{}/{number}", redis.address());
-    refused(connect(&url(7)).await, ErrorKind::Config, &["DB index", "databases"]);
+    assert_error(connect(&url(7)).await, ErrorKind::Config, &["DB index", "databases"]);
     let backend = open(&url(1)).await;
     backend.schedule(vec![job("q")]).await.unwrap();
     let other = open(&url(0)).await;
@@ -94,14 +99,18 @@ async fn a_database_that_is_not_there() {
 async fn no_scripts() {
     for command in ["EVAL", "EVALSHA"] {
         let redis = Redis::options().set(&format!("rename-command {command}"), "\"\"").start();
-        refused(connect(&redis.url()).await, ErrorKind::Incompatible, &["scripts", "Lua", command]);
+        assert_error(
+            connect(&redis.url()).await,
+            ErrorKind::Incompatible,
+            &["scripts", "Lua", command],
+        );
     }
     let redis = Redis::start();
     for denied in ["-eval", "-evalsha", "-@scripting"] {
         let acl = ["ACL", "SETUSER", "u", "reset", "on", ">secret1", "~*", "&*", "+@all", denied];
         assert!(redis.command(&acl).is_ok());
         let url = format!("redis://u:secret1@{}/0", redis.address());
-        refused(connect(&url).await, ErrorKind::Config, &["NOPERM", "rights"]);
+        assert_error(connect(&url).await, ErrorKind::Config, &["NOPERM", "rights"]);
     }
 }
 
@@ -109,13 +118,17 @@ async fn no_scripts() {
 async fn a_replica() {
     let primary = Redis::start();
     let replica = Redis::options().replica_of(&primary).start();
-    refused(connect(&replica.url()).await, ErrorKind::ReadOnly, &["replica", "primary"]);
+    assert_error(connect(&replica.url()).await, ErrorKind::ReadOnly, &["replica", "primary"]);
     // A primary that becomes one while it is in use.
     let backend = open(&primary.url()).await;
     let port = replica.port().to_string();
     assert!(replica.command(&["REPLICAOF", "NO", "ONE"]).is_ok());
     assert!(primary.command(&["REPLICAOF", "127.0.0.1", &port]).is_ok());
-    refused(backend.schedule(vec![job("q")]).await, ErrorKind::ReadOnly, &["READONLY", "primary"]);
+    assert_error(
+        backend.schedule(vec![job("q")]).await,
+        ErrorKind::ReadOnly,
+        &["READONLY", "primary"],
+    );
     assert!(primary.command(&["REPLICAOF", "NO", "ONE"]).is_ok());
     backend.schedule(vec![job("q")]).await.expect("it is the primary again");
 }
@@ -125,7 +138,7 @@ async fn too_many_clients() {
     let redis = Redis::options().set("maxclients", "3").start();
     let mut first = redis.connect();
     // Who looked whether it is up may still count.
-    until("we are alone", || {
+    wait_until("we are alone", || {
         let clients = first.command(&["INFO", "clients"]).text();
         std::future::ready(clients.contains("connected_clients:1\r"))
     })
@@ -134,12 +147,12 @@ async fn too_many_clients() {
     held.extend((0..2).map(|_| redis.connect()));
     held.iter_mut()
         .for_each(|connection| assert_eq!(connection.command(&["PING"]).bytes(), b"PONG"));
-    let error = refused(connect(&redis.url()).await, ErrorKind::Unavailable, &[]);
+    let error = assert_error(connect(&redis.url()).await, ErrorKind::Unavailable, &[]);
     assert!(error.is_retryable());
     drop(held);
     // The server notices in its own time.
     let url = redis.url();
-    persist(|| connect(&url)).await;
+    retry(|| connect(&url)).await;
 }
 
 #[tokio::test]
@@ -160,7 +173,7 @@ async fn protected_mode_refuses_strangers() {
         }
     });
     let url = format!("redis://{address}/0");
-    refused(connect(&url).await, ErrorKind::Config, &["protected mode", "set a password"]);
+    assert_error(connect(&url).await, ErrorKind::Config, &["protected mode", "set a password"]);
 }
 
 #[tokio::test]

@@ -6,8 +6,8 @@ use std::time::Duration;
 use dq_core::{Backend, ErrorKind};
 use dq_servers::{Redis, RedisCluster};
 
+use crate::fixture::{TIMEOUT, assert_error, claim, connect, found, open};
 use crate::flow::{flow_beside_java, flow_with_alarms, whole_flow};
-use crate::stand::{PATIENCE, claim, connect, found, open, refused};
 
 /// The backends, in the order of the documentation.
 const SCHEMES: [&str; 3] = ["redis", "redisson", "redis-expiry"];
@@ -49,7 +49,7 @@ struct Handles(Vec<Arc<dyn Backend>>);
 impl Handles {
     async fn open(scheme: &str, url: &str) -> Self {
         let options = match scheme {
-            "redisson" => &["?order_list=lazy&index=keyed", "?order_list=strict"][..],
+            "redisson" => &["?java_visibility=approximate", "?java_visibility=exact"][..],
             _ => &[""],
         };
         let mut handles = Vec::new();
@@ -73,7 +73,7 @@ impl Handles {
 async fn the_rights_of_the_documentation_suffice() {
     for scheme in SCHEMES {
         let (redis, url) = prepare(scheme);
-        Handles::open(scheme, &url).await.flow(scheme, &redis, PATIENCE).await.unwrap();
+        Handles::open(scheme, &url).await.flow(scheme, &redis, TIMEOUT).await.unwrap();
         // They are for these keys and channels only.
         let words = documented(scheme);
         let password = words.iter().find_map(|word| word.strip_prefix('>')).unwrap();
@@ -112,7 +112,7 @@ async fn each_right_of_is_needed(scheme: &str) {
         // Who starts without it is told so, unless only some calls need it.
         if !["+sadd", "+smembers", "+subscribe"].contains(&right.as_str()) {
             let answer = connect(&url).await;
-            let error = refused(answer, ErrorKind::Config, &["rights"]);
+            let error = assert_error(answer, ErrorKind::Config, &["rights"]);
             let name = right.trim_start_matches('+');
             assert!(error.message().to_lowercase().contains(name), "{name}: {error}");
         }
@@ -151,7 +151,7 @@ async fn keys_and_channels_are_needed_too() {
         let words: Vec<String> = with.iter().map(|word| word.replace(from, to)).collect();
         assert_ne!(words, with, "{missing}");
         set_user(&redis, &words);
-        refused(connect(&url).await, ErrorKind::Config, &["rights", missing]);
+        assert_error(connect(&url).await, ErrorKind::Config, &["rights", missing]);
     }
     let (redis, url) = prepare("redis");
     let backend = open(&url).await;
@@ -166,12 +166,9 @@ async fn the_names_of_queues_are_needed_beside_java() {
     let (redis, url) = prepare("redisson");
     let backend = open(&url).await;
     let answer = claim(&*backend, &["other"], 1).await;
-    refused(answer, ErrorKind::Config, &["key", "rights"]);
+    assert_error(answer, ErrorKind::Config, &["key", "rights"]);
     redis.command(&["ACL", "SETUSER", &documented("redisson")[2], "~other"]);
     claim(&*backend, &["other"], 1).await.unwrap();
-    // Nobody peeks, nobody needs the right to.
-    redis.command(&["ACL", "SETUSER", &documented("redisson")[2], "-blmove"]);
-    open(&format!("{url}?peeks=0")).await;
 }
 
 #[tokio::test]
@@ -181,7 +178,7 @@ async fn who_may_not_hear_of_expiry_or_configure_it_is_told_and_served() {
     words.retain(|word| word != "&__keyevent@*__:expired");
     set_user(&redis, &words);
     let backend = open(&url).await;
-    whole_flow(&backend, PATIENCE).await.unwrap();
+    whole_flow(&backend, TIMEOUT).await.unwrap();
     found(&backend.check().await, "redis-expiry.notifications-unknown");
 
     redis.command(&["CONFIG", "SET", "notify-keyspace-events", ""]);
@@ -201,9 +198,9 @@ async fn a_database_and_a_cluster_need_what_the_documentation_says() {
         let words = documented(scheme);
         let user = words[2].clone();
         let other = url.replace("/0", "/1");
-        refused(connect(&other).await, ErrorKind::Config, &["select", "rights"]);
+        assert_error(connect(&other).await, ErrorKind::Config, &["select", "rights"]);
         redis.command(&["ACL", "SETUSER", &user, "+select"]);
-        whole_flow(&open(&other).await, PATIENCE).await.unwrap();
+        whole_flow(&open(&other).await, TIMEOUT).await.unwrap();
 
         for node in cluster.nodes() {
             node.command(&["CONFIG", "SET", options[0], options[1]]);
@@ -217,6 +214,6 @@ async fn a_database_and_a_cluster_need_what_the_documentation_says() {
         for node in cluster.nodes() {
             node.command(&["ACL", "SETUSER", &user, "+cluster|slots"]);
         }
-        whole_flow(&open(&url).await, PATIENCE).await.unwrap();
+        whole_flow(&open(&url).await, TIMEOUT).await.unwrap();
     }
 }

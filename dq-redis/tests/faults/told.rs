@@ -9,7 +9,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-use crate::stand::{open, queue, until};
+use crate::fixture::{open, queue, wait_until};
 
 /// Events about the connection that listens, as text.
 #[derive(Debug, Clone, Default)]
@@ -63,11 +63,11 @@ async fn an_outage_is_told_once_and_so_is_its_end() {
     assert_eq!(log.said(), []);
     for outage in 1..=2 {
         redis.kill();
-        until("it is noticed", async || log.said().len() == outage * 2 - 1).await;
+        wait_until("it is noticed", async || log.said().len() == outage * 2 - 1).await;
         // Time for some attempts more, which rest 100 ms, 200 ms and 400 ms.
         tokio::time::sleep(Duration::from_secs(1)).await;
         redis.restart();
-        until("it is back", async || log.said().len() == outage * 2).await;
+        wait_until("it is back", async || log.said().len() == outage * 2).await;
     }
     let said = log.said();
     let levels: Vec<Level> = said.iter().map(|(level, _)| *level).collect();

@@ -6,7 +6,9 @@ use dq_core::ErrorKind;
 use dq_servers::{Redis, Sentinel};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
-use crate::stand::{PATIENCE, claim, connect, job, open, persist, refused, serve, until};
+use crate::fixture::{
+    TIMEOUT, TestRunner, assert_error, claim, connect, job, open, retry, wait_until,
+};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_runner_goes_on_at_the_new_primary_after_a_fail_over() {
@@ -15,35 +17,36 @@ async fn a_runner_goes_on_at_the_new_primary_after_a_fail_over() {
     let sentinel = Sentinel::start(&primary, "jobs");
     let url = format!("redis+sentinel://:secret1@{}/jobs/0", sentinel.address());
     let url = format!("{url}?response_timeout=1s");
-    let backend = persist(|| connect(&url)).await;
-    let mut serving = serve(&backend, &["Q".to_owned()]).await;
+    let backend = retry(|| connect(&url)).await;
+    let mut serving = TestRunner::start(&backend, &["Q".to_owned()]).await;
     let mut run = async |jobs: &[dq_core::JobId]| {
         let mut missing = jobs.to_vec();
         let all = async {
             while !missing.is_empty() {
-                let ran = serving.ran.recv().await.expect("the runner runs");
-                missing.retain(|id| *id != ran);
+                let (started, _) = serving.started.recv().await.expect("the runner runs");
+                missing.retain(|id| *id != started);
             }
         };
-        tokio::time::timeout(PATIENCE, all).await.expect("the jobs run");
+        tokio::time::timeout(TIMEOUT, all).await.expect("the jobs run");
     };
     let before = job("Q");
-    persist(|| backend.schedule(vec![before.clone()])).await;
+    retry(|| backend.schedule(vec![before.clone()])).await;
     run(&[before.id]).await;
     // Due after the fail-over, and known to the replica by then.
     let over = dq_core::NewJob { due: dq_core::Due::After(Duration::from_secs(3)), ..job("Q") };
-    persist(|| backend.schedule(vec![over.clone()])).await;
+    retry(|| backend.schedule(vec![over.clone()])).await;
     assert!(primary.command(&["WAIT", "1", "10000"]).int() >= 1);
 
     primary.kill();
-    until("the replica is the primary", async || sentinel.primary_port() == replica.port()).await;
+    wait_until("the replica is the primary", async || sentinel.primary_port() == replica.port())
+        .await;
     let after = job("Q");
-    persist(|| backend.schedule(vec![after.clone()])).await;
+    retry(|| backend.schedule(vec![after.clone()])).await;
     // Whichever comes first: the fail-over may take longer than the delay.
     run(&[after.id, over.id]).await;
 
     let wrong = format!("redis+sentinel://:secret1@{}/nobody", sentinel.address());
-    refused(connect(&wrong).await, ErrorKind::Unavailable, &["name of the primary"]);
+    assert_error(connect(&wrong).await, ErrorKind::Unavailable, &["name of the primary"]);
 }
 
 #[tokio::test]
@@ -52,18 +55,18 @@ async fn tls_with_an_authority_of_ones_own() {
     let with = |ca: &std::path::Path| format!("{}?ca={}", redis.url(), ca.display());
     let backend = open(&with(&redis.ca())).await;
     backend.schedule(vec![job("q")]).await.unwrap();
-    let mut wakeups = backend.listen(&[crate::stand::queue("q")]).await.unwrap();
-    tokio::time::timeout(PATIENCE, wakeups.next()).await.expect("the listener uses TLS too");
+    let mut wakeups = backend.listen(&[crate::fixture::queue("q")]).await.unwrap();
+    tokio::time::timeout(TIMEOUT, wakeups.next()).await.expect("the listener uses TLS too");
     assert_eq!(claim(&*backend, &["q"], 9).await.unwrap().jobs.len(), 1);
 
     for url in [redis.url(), with(&other.ca())] {
-        refused(connect(&url).await, ErrorKind::Config, &["certificate", "`ca`"]);
+        assert_error(connect(&url).await, ErrorKind::Config, &["certificate", "`ca`"]);
     }
     let no_tls = format!("redis://{}/0", redis.address());
-    refused(connect(&no_tls).await, ErrorKind::Unavailable, &[]);
-    refused(connect(&format!("{no_tls}?ca=x.pem")).await, ErrorKind::Config, &["`ca`", "TLS"]);
+    assert_error(connect(&no_tls).await, ErrorKind::Unavailable, &[]);
+    assert_error(connect(&format!("{no_tls}?ca=x.pem")).await, ErrorKind::Config, &["`ca`", "TLS"]);
     let missing = with(std::path::Path::new("/nowhere/ca.pem"));
-    refused(connect(&missing).await, ErrorKind::Config, &["/nowhere/ca.pem"]);
+    assert_error(connect(&missing).await, ErrorKind::Config, &["/nowhere/ca.pem"]);
 }
 
 #[tokio::test]
@@ -83,7 +86,7 @@ async fn users_and_passwords_of_any_letters_by_port_and_by_socket() {
         backend.schedule(vec![job(name)]).await.unwrap();
         assert_eq!(claim(&*backend, &[name], 9).await.unwrap().jobs.len(), 1);
         let wrong = url.replace(&who, &format!("{}:wrong@", encode(user)));
-        refused(connect(&wrong).await, ErrorKind::Config, &["password"]);
-        refused(connect(&url.replace(&who, "")).await, ErrorKind::Config, &["NOAUTH"]);
+        assert_error(connect(&wrong).await, ErrorKind::Config, &["password"]);
+        assert_error(connect(&url.replace(&who, "")).await, ErrorKind::Config, &["NOAUTH"]);
     }
 }

@@ -1,16 +1,17 @@
-//! Importing from real servers: each job exactly once, and what is no job stays and is told.
+//! Imports from real servers: each job is moved exactly once, other entries stay and are reported.
 
-mod rig;
+mod fixture;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
-use dq_core::import::{ImportSource, Listed, Taking};
+use dq_core::import::{ImportSource, SourceEntry, TakeRequest};
 use dq_core::{Dq, ErrorKind, JobId, Timestamp};
 use dq_redis::{Codec, RedissonSource, ZsetSource};
 use dq_servers::{Redis, shared_redis};
-use rig::{CURRENT, LEGACY, Mortal, NOW, Redisson, Target};
+use dq_testkit::faults::{Crash, CrashPoint, CrashingSource};
+use fixture::{CURRENT, LEGACY, NOW, Redisson, Target};
 
 fn sorted(mut payloads: Vec<String>) -> Vec<String> {
     payloads.sort();
@@ -18,7 +19,7 @@ fn sorted(mut payloads: Vec<String>) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_sorted_set_arrives_at_its_times() {
+async fn jobs_of_a_sorted_set_keep_their_due_times() {
     let redis = shared_redis();
     let add = |score: &str, member: &str| redis.command(&["ZADD", "plain", score, member]);
     add("1799999999999", "past");
@@ -41,13 +42,17 @@ async fn a_sorted_set_arrives_at_its_times() {
     assert!(target.run_due().await.is_empty(), "a fraction is rounded up");
     target.clock.advance(Duration::from_millis(1));
     assert_eq!(target.run_due().await, ["at the same time", "in a minute"]);
-    assert_eq!(redis.command(&["ZCARD", "plain"]).int(), 2, "what is left stays");
+    assert_eq!(
+        redis.command(&["ZCARD", "plain"]).int(),
+        2,
+        "entries that are left stay in the source"
+    );
     let again = target.dq.import(source.scores_in_seconds()).await.unwrap();
     assert_eq!((again.imported, again.left.total()), (1, 1));
 }
 
 #[tokio::test]
-async fn an_entry_that_is_put_there_again_is_another_job() {
+async fn an_entry_that_is_added_again_is_another_job() {
     let redis = shared_redis();
     let target = Target::new().await;
     let source = ZsetSource::new(&redis.url(), "again", "Q").unwrap();
@@ -59,7 +64,7 @@ async fn an_entry_that_is_put_there_again_is_another_job() {
 }
 
 #[tokio::test]
-async fn redis_is_a_target_like_any_other() {
+async fn redis_can_be_the_target() {
     let redis = shared_redis();
     let first = Timestamp::from(SystemTime::now()) + Duration::from_secs(3_600);
     for number in 0..250 {
@@ -74,34 +79,34 @@ async fn redis_is_a_target_like_any_other() {
     assert_eq!((stats.scheduled, stats.ready, stats.next_due), (250, 0, Some(first)));
 }
 
-fn first_wish(listed: Vec<Listed>) -> [Taking; 1] {
-    let Listed { token, job, .. } = listed.into_iter().next().unwrap();
-    [Taking { id: JobId::from_bytes([1; 16]), token, job: job.unwrap() }]
+fn first_request(listed: Vec<SourceEntry>) -> [TakeRequest; 1] {
+    let SourceEntry { token, job, .. } = listed.into_iter().next().unwrap();
+    [TakeRequest { id: JobId::from_bytes([1; 16]), token, job: job.unwrap() }]
 }
 
 #[tokio::test]
-async fn an_entry_whose_time_was_changed_is_not_taken_with_the_old_one() {
+async fn an_entry_with_a_changed_due_time_is_not_taken_at_the_old_one() {
     let redis = shared_redis();
     redis.command(&["ZADD", "moved", "1800000000000", "x"]);
     let source = ZsetSource::new(&redis.url(), "moved", "Q").unwrap();
-    let stale = first_wish(source.list(0, 0, 10).await.unwrap());
+    let stale = first_request(source.list(0, 0, 10).await.unwrap());
     redis.command(&["ZADD", "moved", "1800000000001", "x"]);
     assert_eq!(source.take(0, &stale).await.unwrap(), [false]);
-    assert!(source.open(10).await.unwrap().is_empty());
+    assert!(source.journal_entries(10).await.unwrap().is_empty());
 
-    let fresh = first_wish(source.list(0, 0, 10).await.unwrap());
+    let fresh = first_request(source.list(0, 0, 10).await.unwrap());
     assert_eq!(source.take(0, &fresh).await.unwrap(), [true]);
     assert_eq!(source.take(0, &fresh).await.unwrap(), [false]);
-    let open = source.open(10).await.unwrap();
+    let open = source.journal_entries(10).await.unwrap();
     assert_eq!(open[0].job.due, Timestamp::from_millis(1_800_000_000_001));
     let ids = [open[0].id, JobId::from_bytes([2; 16])];
-    assert_eq!(source.stored(&ids).await.unwrap(), [true, false]);
-    source.done(&ids).await.unwrap();
-    assert!(source.open(10).await.unwrap().is_empty());
+    assert_eq!(source.mark_stored(&ids).await.unwrap(), [true, false]);
+    source.remove(&ids).await.unwrap();
+    assert!(source.journal_entries(10).await.unwrap().is_empty());
 }
 
 #[tokio::test]
-async fn a_redisson_queue_arrives_whole_whatever_its_state() {
+async fn a_redisson_queue_is_imported_completely() {
     let redis = shared_redis();
     let mut queue = Redisson::new(redis, "whole");
     queue.current(1, r#""current""#, NOW + 60_000);
@@ -109,7 +114,7 @@ async fn a_redisson_queue_arrives_whole_whatever_its_state() {
     queue.offer(CURRENT, 3, r#""unlisted""#, NOW - 1, false);
     queue.current(4, "no json", NOW);
     queue.redis.command(&["RPUSH", &queue.order, "does not wait any more"]);
-    queue.redis.command(&["ZADD", &queue.due, "1800000000000", "packed by nobody"]);
+    queue.redis.command(&["ZADD", &queue.due, "1800000000000", "in no format"]);
     queue.push(r#""same""#);
     queue.push(r#""same""#);
     queue.push("due, and no json");
@@ -121,7 +126,7 @@ async fn a_redisson_queue_arrives_whole_whatever_its_state() {
     assert_eq!((report.imported, report.left.total()), (5, 3), "{report:?}");
     assert!(report.left.iter().any(|(reason, count)| reason.contains("`string`") && count == 2));
     assert!(report.left.iter().any(|(reason, count)| reason.contains("packed") && count == 1));
-    // Two that wait, of which one is in the order list; what is there only; one that is due.
+    // Left: two waiting entries, one of them in the order list; one that is only there; a due payload.
     assert_eq!(queue.counts(), [2, 2, 1, 0]);
 
     let mut ran = target.run_due().await;
@@ -135,10 +140,11 @@ async fn a_redisson_queue_arrives_whole_whatever_its_state() {
 }
 
 #[tokio::test]
-async fn a_death_at_any_step_loses_and_doubles_nothing() {
+async fn a_crash_at_any_step_neither_loses_nor_doubles_jobs() {
     let redis = Redis::start();
     let mut queue = Redisson::new(&redis, "mortal");
-    for death in 1.. {
+    let crashes = (1..).flat_map(|step| [(step, Crash::Before), (step, Crash::After)]);
+    for crash in crashes {
         let source = RedissonSource::new(&redis.url(), "mortal").unwrap().queue("Q").unwrap();
         for number in 0..4 {
             let due = NOW + i64::from(number) * 30_000;
@@ -148,29 +154,31 @@ async fn a_death_at_any_step_loses_and_doubles_nothing() {
         queue.push("same");
         queue.push("same");
         let target = Target::new().await;
-        let survived = target.dq.import(Mortal::new(&source, death)).await.is_ok();
+        let point = CrashPoint::default();
+        point.set(Some(crash));
+        let survived = target.dq.import(CrashingSource::new(&source, &point)).await.is_ok();
         let mut ran = target.run_due().await;
         target.dq.import(&source).await.unwrap();
         ran.extend(target.run_all().await);
         let all = ["same", "same", "unlisted", "waits 0", "waits 1", "waits 2", "waits 3"];
-        assert_eq!(sorted(ran), all, "died at {death}");
+        assert_eq!(sorted(ran), all, "crashed at step {crash:?}");
         assert_eq!(queue.counts(), [0; 4]);
         if survived {
-            assert!(death > 30, "few steps: {death}");
+            assert!(crash.0 > 15, "only {} steps", crash.0);
             return;
         }
     }
 }
 
 #[tokio::test]
-async fn what_java_takes_meanwhile_is_javas() {
+async fn jobs_that_java_takes_during_an_import_are_not_imported() {
     let redis = Redis::start();
     let mut queue = Redisson::new(&redis, "busy");
     for number in 0..2_000 {
         queue.current(number, &number.to_string(), NOW + i64::from(number % 7));
     }
     let stop = Arc::new(AtomicBool::new(false));
-    // Offers, transfers and takes while jobs are imported.
+    // Offers, transfers and takes during the imports.
     let java = std::thread::spawn({
         let stop = Arc::clone(&stop);
         move || {
@@ -191,18 +199,18 @@ async fn what_java_takes_meanwhile_is_javas() {
         imported += target.dq.import(&source).await.unwrap().imported;
     }
     stop.store(true, Ordering::Relaxed);
-    let (mut queue, offered, theirs) = java.join().unwrap();
+    let (mut queue, offered, taken) = java.join().unwrap();
     imported += target.dq.import(&source).await.unwrap().imported;
     assert_eq!(queue.counts(), [0; 4]);
-    let ours = target.run_all().await;
-    assert_eq!(ours.len() as u64, imported);
-    assert!(!theirs.is_empty());
+    let imported_jobs = target.run_all().await;
+    assert_eq!(imported_jobs.len() as u64, imported);
+    assert!(!taken.is_empty());
     let all = (0..offered).map(|number| number.to_string()).collect();
-    assert_eq!(sorted([ours, theirs].concat()), sorted(all));
+    assert_eq!(sorted([imported_jobs, taken].concat()), sorted(all));
 }
 
 #[tokio::test]
-async fn what_cannot_be_imported_from_is_refused_and_left_alone() {
+async fn an_unusable_source_is_refused_and_unchanged() {
     let redis = shared_redis();
     let error = ZsetSource::new("sqlite://jobs.db", "q", "Q").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config);
@@ -213,11 +221,11 @@ async fn what_cannot_be_imported_from_is_refused_and_left_alone() {
     let error = Target::new().await.dq.import(source).await.unwrap_err();
     assert_eq!((error.kind(), error.failed_operation()), (ErrorKind::Incompatible, "import"));
 
-    // The name of the journal is taken by something else.
+    // The journal's key has another type.
     redis.command(&["SET", "dq_import:{wrong}", "x"]);
     redis.command(&["ZADD", "wrong", "1800000000000", "x"]);
     let source = ZsetSource::new(&redis.url(), "wrong", "Q").unwrap();
-    let wish = first_wish(source.list(0, 0, 1).await.unwrap());
-    assert!(source.take(0, &wish).await.is_err());
+    let request = first_request(source.list(0, 0, 1).await.unwrap());
+    assert!(source.take(0, &request).await.is_err());
     assert_eq!(redis.command(&["ZCARD", "wrong"]).int(), 1);
 }

@@ -1,4 +1,4 @@
-//! Queues of a cluster, each in a slot of its own.
+//! Queues in different slots of a cluster.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use dq_core::config::{Environment, backend_from_url};
 use dq_core::{ClaimParams, Due, NewJob, QueueName, Timestamp, Want};
 use dq_servers::RedisCluster;
 
-use crate::rig::{LATER, job};
+use crate::fixture::{LATER, job};
 
 #[tokio::test]
-async fn the_oldest_jobs_of_all_slots_come_and_nothing_else() {
+async fn a_claim_returns_the_due_jobs_of_all_slots_and_nothing_else() {
     let cluster = RedisCluster::start(3);
     let url = format!("redisson+cluster://{}", cluster.nodes()[0].address());
     let backend = backend_from_url(&url).unwrap().connect(&Environment::default()).await.unwrap();

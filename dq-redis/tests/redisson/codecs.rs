@@ -1,40 +1,40 @@
-//! Payloads that do not fit the codec: refused before anything is stored, or parked with a word.
+//! Payloads that do not fit the codec are refused before anything is stored, or parked as dead.
 
 use dq_core::{DeadKind, Due, ErrorKind, JobState};
 
-use crate::rig::{LATER, Rig, TIMEOUT, job, queue};
+use crate::fixture::{Fixture, LATER, TIMEOUT, job, queue};
 
 #[tokio::test]
-async fn what_the_codec_cannot_write_is_refused_and_nothing_is_stored() {
+async fn a_payload_that_the_codec_cannot_write_is_refused_and_nothing_is_stored() {
     for (codec, payload, word) in [
         ("string", "{\"a\":1}", "json"),
         ("json", "not json", "raw"),
         ("kryo5", "{\"a\":1}", "codec"),
         ("jackson", "{\"a\":1}", "class"),
     ] {
-        let rig = Rig::with(&format!("?codec={codec}")).await;
+        let fixture = Fixture::with(&format!("?codec={codec}")).await;
         let jobs = vec![job(LATER, "\"fits\""), job(LATER, payload)];
-        let error = rig.backend.schedule(jobs).await.unwrap_err();
+        let error = fixture.backend.schedule(jobs).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Codec, "{codec}: {error}");
         assert!(error.to_string().contains(word), "{codec}: {error}");
-        assert_eq!(rig.len("EXISTS", TIMEOUT), 0, "{codec}");
+        assert_eq!(fixture.len("EXISTS", TIMEOUT), 0, "{codec}");
     }
 }
 
 #[tokio::test]
-async fn what_the_codec_cannot_read_is_parked_with_the_codec_to_choose() {
-    // An object as Kryo 5 writes it, and one of Java's serialization.
+async fn a_payload_that_the_codec_cannot_read_is_parked_with_the_codec_to_choose() {
+    // An object written by Kryo 5, and one by Java's serialization.
     let kryo: &[u8] = &[1, 0, b'i', b'n', b't', b'e', b'r', b'o', b'p', b'.', b'O', 0xf2, 1];
     let serialized: &[u8] = &[0xac, 0xed, 0, 5, b's', b'r'];
     for payload in [kryo, serialized] {
-        let rig = Rig::with("?codec=kryo5").await;
-        rig.java_offers(1, 1_000, payload);
-        rig.java_offers(2, 1_001, &[0x09, 0x54]);
-        let jobs = rig.claim(10).await;
-        assert_eq!(jobs.len(), 1, "one bad job does not hold up the others");
+        let fixture = Fixture::with("?codec=kryo5").await;
+        fixture.java_offers(1, 1_000, payload);
+        fixture.java_offers(2, 1_001, &[0x09, 0x54]);
+        let jobs = fixture.claim(10).await;
+        assert_eq!(jobs.len(), 1, "an unreadable job does not hold up the others");
         assert_eq!(jobs[0].job.payload, "42");
         let queue = queue();
-        let page = rig
+        let page = fixture
             .backend
             .browse(dq_core::BrowseParams {
                 queue: &queue,
@@ -44,16 +44,16 @@ async fn what_the_codec_cannot_read_is_parked_with_the_codec_to_choose() {
             })
             .await
             .unwrap();
-        assert_eq!(page.jobs[0].job.payload, payload, "its bytes are as they came");
+        assert_eq!(page.jobs[0].job.payload, payload, "its bytes are unchanged");
         let (reason, _) = page.jobs[0].dead.clone().unwrap();
         assert_eq!(reason.kind, DeadKind::Undecodable);
-        let names_one = ["json", "string", "Json", "String"];
-        assert!(names_one.iter().any(|codec| reason.message.contains(codec)), "{}", reason.message);
+        let codecs = ["json", "string", "Json", "String"];
+        assert!(codecs.iter().any(|codec| reason.message.contains(codec)), "{}", reason.message);
     }
 }
 
 #[tokio::test]
-async fn each_queue_may_have_a_codec_of_its_own() {
+async fn each_queue_may_have_its_own_codec() {
     let redis = dq_servers::Redis::start();
     let mut config = dq_redis::RedissonConfig::new(redis.url());
     config.codec = dq_redis::Codec::Text;
@@ -62,7 +62,7 @@ async fn each_queue_may_have_a_codec_of_its_own() {
         dq_redis::RedissonBackend::connect(&config, &dq_core::config::Environment::default())
             .await
             .unwrap();
-    let rig = Rig { backend: std::sync::Arc::new(backend), redis };
-    rig.backend.schedule(vec![job(Due::NOW, "{\"a\":1}")]).await.unwrap();
-    assert_eq!(rig.drain(1).await[0].job.payload, "{\"a\":1}");
+    let fixture = Fixture { backend: std::sync::Arc::new(backend), redis };
+    fixture.backend.schedule(vec![job(Due::NOW, "{\"a\":1}")]).await.unwrap();
+    assert_eq!(fixture.drain(1).await[0].job.payload, "{\"a\":1}");
 }

@@ -1,11 +1,11 @@
-//! The Redisson backend on real servers: Java's structures beside ours, as raw commands show them.
-//! Real Java clients are in `tests/interop` of the workspace.
+//! Tests the Redisson backend on real servers, with raw commands in place of Java clients. Real Java
+//! clients are in `tests/interop` of the workspace.
 
 mod cluster;
 mod codecs;
+mod fixture;
 mod foreign;
 mod full;
 mod ids;
-mod order_list;
-mod rig;
 mod target_list;
+mod visibility;

@@ -1,271 +1,281 @@
-//! Claims: how much, of which queues, and when to come again.
+//! Claims: how many jobs of which queues, and the next due time.
 
 use std::time::Duration;
 
 use dq_core::{Due, Timestamp, Verdict, Want};
 
-use super::failure::{Passed, ensure, ensure_eq};
-use super::handle::{Counts, LEASE, SHORT_LEASE, ids, want};
-use super::stand::{LATER, SOON, Stand};
+use super::client::{Counts, LEASE, SHORT_LEASE, ids, want};
+use super::failure::{TrialResult, ensure, ensure_eq};
+use super::store::{LATER, SOON, TrialStore};
 use super::trial::topic;
 
 topic! { "claim":
     leased_job_is_not_leased_again,
-    at_most_max_of_each_queue,
-    at_most_limit_in_all,
+    max_bounds_each_queue,
+    limit_bounds_the_whole_claim,
     wants_are_served_in_order,
-    several_queues_in_one_call,
-    no_bound_is_a_bound_too,
-    only_wanted_queues_are_touched,
-    unknown_queue_gives_nothing,
-    no_wants_no_jobs,
-    asking_for_nothing_says_when,
-    limit_of_nothing_says_when,
-    next_due_is_the_next_due_time,
-    next_due_is_the_next_end_of_a_lease,
-    next_due_has_come_when_more_is_due,
+    one_claim_serves_several_queues,
+    unbounded_claim_returns_everything_due,
+    other_queues_are_not_claimed,
+    unknown_queue_has_no_jobs,
+    claim_without_wants_returns_nothing,
+    claim_of_zero_jobs_reports_next_due,
+    claim_with_limit_zero_reports_next_due,
+    next_due_is_the_earliest_due_time,
+    next_due_includes_the_end_of_leases,
+    next_due_is_past_while_more_is_due,
     next_due_is_the_earliest_of_all_wants,
-    next_due_is_none_when_nothing_waits,
-    lease_lasts_as_long_as_asked,
-    each_want_has_a_lease_of_its_own,
+    next_due_is_none_for_an_empty_queue,
+    lease_has_the_requested_length,
+    each_want_has_its_own_lease_length,
 }
 
-async fn leased_job_is_not_leased_again(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    stand.create(stand.job(&queue, Due::NOW)).await?;
-    let taken = stand.take_one(&queue).await?;
-    stand.take_none(&queue, "the only job is leased").await?;
-    stand.take_none(&queue, "asking again changes nothing").await?;
-    stand.expect(&queue, Counts::running(1), "while it is leased").await?;
-    stand.accept(&taken, Verdict::Done).await
+async fn leased_job_is_not_leased_again(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    store.create(store.job(&queue, Due::NOW)).await?;
+    let leased = store.lease_one(&queue).await?;
+    store.expect_empty_claim(&queue, "the only job is leased").await?;
+    store.expect_empty_claim(&queue, "the only job is still leased").await?;
+    store.expect_counts(&queue, Counts::running(1), "while it is leased").await?;
+    store.settle_accepted(&leased, Verdict::Done).await
 }
 
-async fn at_most_max_of_each_queue(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    fill(&stand, &queue, 10).await?;
+async fn max_bounds_each_queue(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    store_due_jobs(&store, &queue, 10).await?;
     let mut sizes = Vec::new();
     for max in [1, 3, 4, 5, 1] {
-        sizes.push(stand.take(&queue, max).await?.len());
+        sizes.push(store.lease(&queue, max).await?.len());
     }
-    ensure_eq!(sizes, [1, 3, 4, 2, 0], "a claim leases as many as are wanted and due");
+    ensure_eq!(sizes, [1, 3, 4, 2, 0], "a claim leases at most `max` jobs of a queue");
     Ok(())
 }
 
-async fn at_most_limit_in_all(stand: Stand) -> Passed {
-    let queues = [stand.queue(), stand.queue(), stand.queue()];
+async fn limit_bounds_the_whole_claim(store: TrialStore) -> TrialResult {
+    let queues = [store.queue(), store.queue(), store.queue()];
     for queue in &queues {
-        fill(&stand, queue, 5).await?;
+        store_due_jobs(&store, queue, 5).await?;
     }
     let wants = queues.each_ref().map(|queue| want(queue, 4));
     let mut sizes = Vec::new();
     for limit in [1, 7, 12, 12] {
-        sizes.push(stand.claim_at_most(limit, &wants).await?.jobs.len());
+        sizes.push(store.claim_at_most(limit, &wants).await?.jobs.len());
     }
-    // Of the first 8 the first queue gave 5, the second 3; then 0, 2 and 4; then the last one.
-    ensure_eq!(sizes, [1, 7, 6, 1], "a claim is bounded as a whole too");
+    // The first 8 jobs: 5 of the first queue, 3 of the second; then 2 and 4; then the last one.
+    ensure_eq!(sizes, [1, 7, 6, 1], "`limit` bounds a claim over all queues");
     Ok(())
 }
 
-async fn wants_are_served_in_order(stand: Stand) -> Passed {
-    let (first, second) = (stand.queue(), stand.queue());
-    // What is second in line is older: the order is of wants, not of due times.
-    let old = stand.now().await? - LATER;
-    stand.put_all((0..3).map(|_| stand.job(&second, old)).collect()).await?;
-    fill(&stand, &first, 3).await?;
+async fn wants_are_served_in_order(store: TrialStore) -> TrialResult {
+    let (first, second) = (store.queue(), store.queue());
+    // The second queue's jobs are due earlier: the order is that of the wants, not of due times.
+    let old = store.now().await? - LATER;
+    store.schedule_all((0..3).map(|_| store.job(&second, old)).collect()).await?;
+    store_due_jobs(&store, &first, 3).await?;
     let wants = [want(&first, 10), want(&second, 10)];
     let served = |claimed: dq_core::Claimed| {
         let of = |queue| claimed.jobs.iter().filter(|leased| leased.job.queue == queue).count();
         (of(first.clone()), of(second.clone()))
     };
-    let claimed = stand.claim_at_most(4, &wants).await?;
+    let claimed = store.claim_at_most(4, &wants).await?;
     ensure_eq!(served(claimed), (3, 1), "wants are served in order");
-    let claimed = stand.claim_at_most(4, &wants).await?;
-    ensure_eq!(served(claimed), (0, 2), "the second want gets what the first leaves");
+    let claimed = store.claim_at_most(4, &wants).await?;
+    ensure_eq!(served(claimed), (0, 2), "the second want gets the rest of the limit");
     Ok(())
 }
 
-async fn several_queues_in_one_call(stand: Stand) -> Passed {
-    let queues: Vec<_> = (0..20).map(|_| stand.queue()).collect();
+async fn one_claim_serves_several_queues(store: TrialStore) -> TrialResult {
+    let queues: Vec<_> = (0..20).map(|_| store.queue()).collect();
     let mut jobs = Vec::new();
     for _ in 0..3 {
-        jobs.extend(queues.iter().map(|queue| stand.job(queue, Due::NOW)));
+        jobs.extend(queues.iter().map(|queue| store.job(queue, Due::NOW)));
     }
-    stand.put_all(jobs).await?;
+    store.schedule_all(jobs).await?;
     let wants: Vec<_> = queues.iter().map(|queue| want(queue, 2)).collect();
-    let claimed = stand.claim(&wants).await?;
-    ensure_eq!(claimed.jobs.len(), 40, "each of twenty queues gives the two that are wanted");
+    let claimed = store.claim(&wants).await?;
+    ensure_eq!(claimed.jobs.len(), 40, "one claim leases two jobs of each of twenty queues");
     for queue in &queues {
         let counts = Counts { ready: 1, ..Counts::running(2) };
-        stand.expect(queue, counts, "after one claim over twenty queues").await?;
+        store.expect_counts(queue, counts, "after one claim over twenty queues").await?;
     }
     Ok(())
 }
 
-async fn no_bound_is_a_bound_too(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    fill(&stand, &queue, 30).await?;
-    let claimed = stand.claim_at_most(usize::MAX, &[want(&queue, usize::MAX)]).await?;
-    ensure_eq!(claimed.jobs.len(), 30, "whoever wants all gets all");
+async fn unbounded_claim_returns_everything_due(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    store_due_jobs(&store, &queue, 30).await?;
+    let claimed = store.claim_at_most(usize::MAX, &[want(&queue, usize::MAX)]).await?;
+    ensure_eq!(claimed.jobs.len(), 30, "an unbounded claim leases everything due");
     Ok(())
 }
 
-async fn only_wanted_queues_are_touched(stand: Stand) -> Passed {
-    let (wanted, other) = (stand.queue(), stand.queue());
-    fill(&stand, &wanted, 2).await?;
-    fill(&stand, &other, 2).await?;
-    stand.take(&wanted, 10).await?;
-    stand.expect(&other, Counts::ready(2), "in a queue that nobody asked for").await
+async fn other_queues_are_not_claimed(store: TrialStore) -> TrialResult {
+    let (wanted, other) = (store.queue(), store.queue());
+    store_due_jobs(&store, &wanted, 2).await?;
+    store_due_jobs(&store, &other, 2).await?;
+    store.lease(&wanted, 10).await?;
+    store.expect_counts(&other, Counts::ready(2), "in a queue that was not wanted").await
 }
 
-async fn unknown_queue_gives_nothing(stand: Stand) -> Passed {
-    let (unknown, known) = (stand.queue(), stand.queue());
-    let id = stand.create(stand.job(&known, Due::NOW)).await?.id;
-    let claimed = stand.claim(&[want(&unknown, 5), want(&known, 5)]).await?;
-    ensure_eq!(ids(&claimed.jobs), [id], "a queue never seen does not disturb the others");
-    let claimed = stand.claim(&[want(&unknown, 5)]).await?;
-    ensure_eq!(claimed.next_due, None, "in a queue never seen nothing waits");
+async fn unknown_queue_has_no_jobs(store: TrialStore) -> TrialResult {
+    let (unknown, known) = (store.queue(), store.queue());
+    let id = store.create(store.job(&known, Due::NOW)).await?.id;
+    let claimed = store.claim(&[want(&unknown, 5), want(&known, 5)]).await?;
+    ensure_eq!(ids(&claimed.jobs), [id], "an unknown queue does not affect the others");
+    let claimed = store.claim(&[want(&unknown, 5)]).await?;
+    ensure_eq!(claimed.next_due, None, "an unknown queue has no next due time");
     Ok(())
 }
 
-async fn no_wants_no_jobs(stand: Stand) -> Passed {
-    let claimed = stand.claim_at_most(10, &[]).await?;
-    ensure!(claimed.jobs.is_empty() && claimed.next_due.is_none(), "no wants, no jobs");
+async fn claim_without_wants_returns_nothing(store: TrialStore) -> TrialResult {
+    let claimed = store.claim_at_most(10, &[]).await?;
+    ensure!(
+        claimed.jobs.is_empty() && claimed.next_due.is_none(),
+        "a claim without wants returns nothing"
+    );
     Ok(())
 }
 
-async fn asking_for_nothing_says_when(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    let due = stand.now().await? + LATER;
-    stand.create(stand.job(&queue, due)).await?;
-    let claimed = stand.claim(&[want(&queue, 0)]).await?;
-    ensure_eq!(claimed.next_due, Some(due), "asking for nothing still reports `next_due`");
-    fill(&stand, &queue, 1).await?;
-    let claimed = stand.claim(&[want(&queue, 0)]).await?;
+async fn claim_of_zero_jobs_reports_next_due(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let due = store.now().await? + LATER;
+    store.create(store.job(&queue, due)).await?;
+    let claimed = store.claim(&[want(&queue, 0)]).await?;
+    ensure_eq!(claimed.next_due, Some(due), "a claim of zero jobs reports `next_due`");
+    store_due_jobs(&store, &queue, 1).await?;
+    let claimed = store.claim(&[want(&queue, 0)]).await?;
     ensure!(
         claimed.next_due.is_some_and(|next| next <= claimed.now),
-        "when a job is due, `next_due` is not after `now`: {claimed:?}"
+        "while a job is due, `next_due` is not after `now`: {claimed:?}"
     );
-    stand.expect(&queue, Counts { ready: 1, ..Counts::scheduled(1) }, "nothing was wanted").await
+    store
+        .expect_counts(&queue, Counts { ready: 1, ..Counts::scheduled(1) }, "nothing was wanted")
+        .await
 }
 
-async fn limit_of_nothing_says_when(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    let due = stand.now().await? + LATER;
-    stand.create(stand.job(&queue, due)).await?;
-    let claimed = stand.claim_at_most(0, &[want(&queue, 5)]).await?;
-    ensure_eq!(claimed.next_due, Some(due), "a limit of nothing still reports `next_due`");
+async fn claim_with_limit_zero_reports_next_due(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let due = store.now().await? + LATER;
+    store.create(store.job(&queue, due)).await?;
+    let claimed = store.claim_at_most(0, &[want(&queue, 5)]).await?;
+    ensure_eq!(claimed.next_due, Some(due), "a claim with limit zero reports `next_due`");
     Ok(())
 }
 
-async fn next_due_is_the_next_due_time(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    let now = stand.now().await?;
+async fn next_due_is_the_earliest_due_time(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let now = store.now().await?;
     let mut wanted = None::<Timestamp>;
     for ahead in [90, 30, 60, 10, 80, 20] {
         let due = now + LATER + Duration::from_millis(ahead);
-        stand.create(stand.job(&queue, due)).await?;
+        store.create(store.job(&queue, due)).await?;
         wanted = Some(wanted.map_or(due, |earliest| earliest.min(due)));
-        let claimed = stand.claim(&[want(&queue, 5)]).await?;
-        ensure_eq!(claimed.next_due, wanted, "`next_due` is the earliest due time that waits");
+        let claimed = store.claim(&[want(&queue, 5)]).await?;
+        ensure_eq!(claimed.next_due, wanted, "`next_due` is the earliest due time");
     }
     Ok(())
 }
 
-async fn next_due_is_the_next_end_of_a_lease(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    fill(&stand, &queue, 1).await?;
-    stand.create(stand.job(&queue, LATER)).await?;
-    let claimed = stand.claim(&[want(&queue, 1)]).await?;
+async fn next_due_includes_the_end_of_leases(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    store_due_jobs(&store, &queue, 1).await?;
+    store.create(store.job(&queue, LATER)).await?;
+    let claimed = store.claim(&[want(&queue, 1)]).await?;
     ensure_eq!(
         claimed.next_due,
         claimed.jobs.first().map(|leased| leased.leased_until),
-        "the job just leased may lapse before the next due time, so `next_due` is its lease's end"
+        "`next_due` is the end of the new lease, which comes before the next due time"
     );
-    let again = stand.claim(&[want(&queue, 1)]).await?;
-    ensure_eq!(again.next_due, claimed.next_due, "`next_due` counts leases given out earlier");
-    stand.finish_all(&claimed.jobs).await?;
-    let after = stand.claim(&[want(&queue, 1)]).await?;
-    ensure!(
-        after.next_due > claimed.next_due,
-        "a lease that has been settled does not lapse: {after:?}"
-    );
+    let again = store.claim(&[want(&queue, 1)]).await?;
+    ensure_eq!(again.next_due, claimed.next_due, "`next_due` includes the end of earlier leases");
+    store.settle_all_done(&claimed.jobs).await?;
+    let after = store.claim(&[want(&queue, 1)]).await?;
+    ensure!(after.next_due > claimed.next_due, "`next_due` ignores a settled lease: {after:?}");
     Ok(())
 }
 
-async fn next_due_has_come_when_more_is_due(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    fill(&stand, &queue, 3).await?;
+async fn next_due_is_past_while_more_is_due(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    store_due_jobs(&store, &queue, 3).await?;
     for left in (0..3).rev() {
-        let claimed = stand.claim(&[want(&queue, 1)]).await?;
+        let claimed = store.claim(&[want(&queue, 1)]).await?;
         let come = claimed.next_due.is_some_and(|next| next <= claimed.now);
-        ensure_eq!(come, left > 0, "`next_due` has come exactly while more is due: {claimed:?}");
+        ensure_eq!(come, left > 0, "`next_due` is past exactly while more is due: {claimed:?}");
     }
-    // The same, when it is the bound of the whole claim that left something.
-    let (first, second) = (stand.queue(), stand.queue());
-    fill(&stand, &first, 1).await?;
-    fill(&stand, &second, 1).await?;
-    let claimed = stand.claim_at_most(1, &[want(&first, 1), want(&second, 1)]).await?;
+    // The same, where the limit of the claim leaves a job.
+    let (first, second) = (store.queue(), store.queue());
+    store_due_jobs(&store, &first, 1).await?;
+    store_due_jobs(&store, &second, 1).await?;
+    let claimed = store.claim_at_most(1, &[want(&first, 1), want(&second, 1)]).await?;
     ensure!(
         claimed.next_due.is_some_and(|next| next <= claimed.now),
-        "what the limit left is due: {claimed:?}"
+        "`next_due` includes the job that the limit left: {claimed:?}"
     );
     Ok(())
 }
 
-async fn next_due_is_the_earliest_of_all_wants(stand: Stand) -> Passed {
-    let queues = [stand.queue(), stand.queue(), stand.queue()];
-    let now = stand.now().await?;
+async fn next_due_is_the_earliest_of_all_wants(store: TrialStore) -> TrialResult {
+    let queues = [store.queue(), store.queue(), store.queue()];
+    let now = store.now().await?;
     for (queue, hours) in queues.iter().zip([2, 1, 3]) {
-        stand.create(stand.job(queue, now + LATER * hours)).await?;
+        store.create(store.job(queue, now + LATER * hours)).await?;
     }
     let wants = queues.each_ref().map(|queue| want(queue, 5));
-    let claimed = stand.claim(&wants).await?;
+    let claimed = store.claim(&wants).await?;
     ensure_eq!(claimed.next_due, Some(now + LATER), "`next_due` is the earliest of all wants");
-    let claimed = stand.claim(&wants[..1]).await?;
-    ensure_eq!(claimed.next_due, Some(now + LATER * 2), "other queues do not count");
+    let claimed = store.claim(&wants[..1]).await?;
+    ensure_eq!(
+        claimed.next_due,
+        Some(now + LATER * 2),
+        "`next_due` ignores queues that were not wanted"
+    );
     Ok(())
 }
 
-async fn next_due_is_none_when_nothing_waits(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    fill(&stand, &queue, 1).await?;
-    let taken = stand.take_one(&queue).await?;
-    stand.accept(&taken, Verdict::Done).await?;
-    let claimed = stand.claim(&[want(&queue, 5)]).await?;
-    ensure_eq!(claimed.next_due, None, "nothing waits and nothing is leased");
+async fn next_due_is_none_for_an_empty_queue(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    store_due_jobs(&store, &queue, 1).await?;
+    let leased = store.lease_one(&queue).await?;
+    store.settle_accepted(&leased, Verdict::Done).await?;
+    let claimed = store.claim(&[want(&queue, 5)]).await?;
+    ensure_eq!(claimed.next_due, None, "an empty queue has no next due time");
     Ok(())
 }
 
-async fn lease_lasts_as_long_as_asked(stand: Stand) -> Passed {
+async fn lease_has_the_requested_length(store: TrialStore) -> TrialResult {
     for lease_for in [SHORT_LEASE, Duration::from_millis(60_001), LEASE, LATER * 24] {
-        let queue = stand.queue();
-        fill(&stand, &queue, 1).await?;
-        let claimed = stand.claim(&[Want { queue, max: 1, lease_for }]).await?;
+        let queue = store.queue();
+        store_due_jobs(&store, &queue, 1).await?;
+        let claimed = store.claim(&[Want { queue, max: 1, lease_for }]).await?;
         ensure_eq!(
             claimed.jobs.first().map(|leased| leased.leased_until),
             Some(claimed.now + lease_for),
-            "a lease lasts as long as asked from the store's now"
+            "a lease has the requested length from the store's now"
         );
     }
     Ok(())
 }
 
-async fn each_want_has_a_lease_of_its_own(stand: Stand) -> Passed {
-    let (quick, slow) = (stand.queue(), stand.queue());
-    fill(&stand, &quick, 1).await?;
-    fill(&stand, &slow, 1).await?;
+async fn each_want_has_its_own_lease_length(store: TrialStore) -> TrialResult {
+    let (quick, slow) = (store.queue(), store.queue());
+    store_due_jobs(&store, &quick, 1).await?;
+    store_due_jobs(&store, &slow, 1).await?;
     let wants = [
         Want { queue: quick.clone(), max: 1, lease_for: SHORT_LEASE },
         Want { queue: slow.clone(), max: 1, lease_for: LEASE },
     ];
-    let claimed = stand.claim(&wants).await?;
-    stand.reach(claimed.now + SHORT_LEASE + SOON).await?;
-    stand.expect(&quick, Counts::ready(1), "once its short lease has ended").await?;
-    stand.expect(&slow, Counts::running(1), "while its long lease lasts").await
+    let claimed = store.claim(&wants).await?;
+    store.wait_until(claimed.now + SHORT_LEASE + SOON).await?;
+    store.expect_counts(&quick, Counts::ready(1), "after its short lease has ended").await?;
+    store.expect_counts(&slow, Counts::running(1), "while its long lease lasts").await
 }
 
 /// Stores jobs that are due at once.
-async fn fill(stand: &Stand, queue: &dq_core::QueueName, count: usize) -> Passed {
-    stand.put_all((0..count).map(|_| stand.job(queue, Due::NOW)).collect()).await?;
+async fn store_due_jobs(
+    store: &TrialStore,
+    queue: &dq_core::QueueName,
+    count: usize,
+) -> TrialResult {
+    store.schedule_all((0..count).map(|_| store.job(queue, Due::NOW)).collect()).await?;
     Ok(())
 }

@@ -1,19 +1,19 @@
-//! Crashes: what was answered with `Ok` is there when the store is opened again.
+//! Crashes: the effect of every call that returned `Ok` survives.
 
 use dq_core::{
     DeadKind, DeadReason, Due, Headers, JobState, NewJob, OnConflict, Operation, Scheduled,
     Settled, Verdict,
 };
 
-use super::failure::{Passed, ensure, ensure_eq, ensure_matches};
-use super::handle::{Counts, SHORT_LEASE, ids};
-use super::stand::{LATER, SOON, Stand};
+use super::client::{Counts, SHORT_LEASE, ids};
+use super::failure::{TrialResult, ensure, ensure_eq, ensure_matches};
+use super::store::{LATER, SOON, TrialStore};
 use super::trial::topic;
 
 topic! { "crash":
-    jobs_survive_as_they_were [Durable],
-    each_state_survives [Durable],
-    lease_outlives_its_holder [Durable],
+    jobs_survive_unchanged [Durable],
+    states_survive [Durable],
+    leases_survive [Durable],
     settlements_survive [Durable],
     backoff_survives [Durable],
     keys_survive [Durable, Keys],
@@ -22,220 +22,223 @@ topic! { "crash":
     pause_survives [Durable, Pause],
     totals_survive [Durable, Totals],
     order_survives [Durable, Fifo],
-    due_while_the_store_was_closed [Durable],
+    job_that_became_due_while_closed_is_claimed_at_once [Durable],
     repeated_call_after_a_crash_stores_once [Durable],
-    close_loses_nothing [Durable],
+    jobs_survive_a_close [Durable],
 }
 
-async fn jobs_survive_as_they_were(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    let key = stand.capabilities().keys.then(|| super::stand::key("k"));
+async fn jobs_survive_unchanged(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let key = store.capabilities().keys.then(|| super::store::key("k"));
     let headers = Headers::from_iter([(Headers::CONTENT_TYPE, "application/json")]);
-    let due = stand.now().await? - LATER;
-    let new = NewJob { key, headers, max_attempts: Some(3), ..stand.job(&queue, due) };
-    stand.create(new.clone()).await?;
-    let stand = stand.crash().await?;
-    let job = stand.take_one(&queue).await?.job;
+    let due = store.now().await? - LATER;
+    let new = NewJob { key, headers, max_attempts: Some(3), ..store.job(&queue, due) };
+    store.create(new.clone()).await?;
+    let store = store.crash().await?;
+    let job = store.lease_one(&queue).await?.job;
     ensure_eq!((job.id, job.due, job.key), (new.id, due, new.key), "id, due time and key");
     ensure_eq!((job.payload, job.headers), (new.payload, new.headers), "payload and headers");
-    ensure_eq!(job.max_attempts, Some(3), "the job's own limit of attempts");
+    ensure_eq!(job.max_attempts, Some(3), "limit of attempts");
     Ok(())
 }
 
-async fn each_state_survives(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    stand.put_all((0..6).map(|_| stand.job(&queue, Due::NOW)).collect()).await?;
-    for leased in stand.take(&queue, 1).await? {
+async fn states_survive(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    store.schedule_all((0..6).map(|_| store.job(&queue, Due::NOW)).collect()).await?;
+    for leased in store.lease(&queue, 1).await? {
         let reason = DeadReason::new(DeadKind::Rejected, "no");
-        stand.accept(&leased, Verdict::Dead { reason, failed: true }).await?;
+        store.settle_accepted(&leased, Verdict::Dead { reason, failed: true }).await?;
     }
-    stand.take(&queue, 2).await?;
-    stand.put_all((0..4).map(|_| stand.job(&queue, LATER)).collect()).await?;
-    let before = stand.stats(&queue).await?;
-    let stand = stand.crash().await?;
-    ensure_eq!(stand.stats(&queue).await?, before, "each job is in the state that it was in");
+    store.lease(&queue, 2).await?;
+    store.schedule_all((0..4).map(|_| store.job(&queue, LATER)).collect()).await?;
+    let before = store.stats(&queue).await?;
+    let store = store.crash().await?;
+    ensure_eq!(store.stats(&queue).await?, before, "each job keeps its state");
     Ok(())
 }
 
-async fn lease_outlives_its_holder(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    stand.create(stand.job(&queue, Due::NOW)).await?;
-    let lost = stand.take_one_for(&queue, SHORT_LEASE).await?;
-    let stand = stand.crash().await?;
-    if stand.now().await? < lost.leased_until {
-        let claimed = stand.take(&queue, 1).await?;
-        let lapsed = stand.now().await? >= lost.leased_until;
-        ensure!(claimed.is_empty() || lapsed, "a lease lasts, though its holder is gone");
+async fn leases_survive(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    store.create(store.job(&queue, Due::NOW)).await?;
+    let lost = store.lease_one_for(&queue, SHORT_LEASE).await?;
+    let store = store.crash().await?;
+    if store.now().await? < lost.leased_until {
+        let claimed = store.lease(&queue, 1).await?;
+        let lapsed = store.now().await? >= lost.leased_until;
+        ensure!(claimed.is_empty() || lapsed, "a lease survives the crash of its holder");
         if !claimed.is_empty() {
             return Ok(());
         }
     }
-    stand.reach(lost.leased_until).await?;
-    let again = stand.take_one(&queue).await?;
+    store.wait_until(lost.leased_until).await?;
+    let again = store.lease_one(&queue).await?;
     ensure_eq!(
         (again.job.deliveries, again.job.losses, again.job.attempts),
         (2, 1, 0),
-        "a crash between claim and settlement is a delivery, not a failed attempt"
+        "a crash before the settlement counts a delivery and a loss, not a failed attempt"
     );
     ensure_eq!(
-        stand.settle(lost.lease(), Verdict::Done).await?,
+        store.settle(lost.lease(), Verdict::Done).await?,
         Settled::Stale,
-        "the lease of before the crash is stale"
+        "the lapsed lease from before the crash is stale"
     );
-    stand.take_none(&queue, "it is redelivered once").await
+    store.expect_empty_claim(&queue, "it is redelivered once").await
 }
 
-async fn settlements_survive(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    stand.put_all((0..3).map(|_| stand.job(&queue, Due::NOW)).collect()).await?;
-    let taken = stand.take(&queue, 3).await?;
+async fn settlements_survive(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    store.schedule_all((0..3).map(|_| store.job(&queue, Due::NOW)).collect()).await?;
+    let claimed = store.lease(&queue, 3).await?;
     for (leased, verdict) in
-        taken.iter().zip([Verdict::Done, Verdict::Skip, Verdict::Snooze(LATER.into())])
+        claimed.iter().zip([Verdict::Done, Verdict::Skip, Verdict::Snooze(LATER.into())])
     {
-        stand.accept(leased, verdict).await?;
+        store.settle_accepted(leased, verdict).await?;
     }
-    let stand = stand.crash().await?;
-    stand.expect(&queue, Counts::scheduled(1), "what was settled stays settled").await?;
-    stand.take_none(&queue, "what was settled does not come again").await
+    let store = store.crash().await?;
+    store
+        .expect_counts(&queue, Counts::scheduled(1), "after a crash that followed settlements")
+        .await?;
+    store.expect_empty_claim(&queue, "all jobs are settled").await
 }
 
-async fn backoff_survives(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    let id = stand.create(stand.job(&queue, Due::NOW)).await?.id;
+async fn backoff_survives(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let id = store.create(store.job(&queue, Due::NOW)).await?.id;
     for _ in 0..2 {
-        let taken = stand.take_one(&queue).await?;
-        stand.accept(&taken, Verdict::Retry(Due::NOW)).await?;
+        let leased = store.lease_one(&queue).await?;
+        store.settle_accepted(&leased, Verdict::Retry(Due::NOW)).await?;
     }
-    let taken = stand.take_one(&queue).await?;
-    stand.accept(&taken, Verdict::Retry(SOON.into())).await?;
-    let due = stand.stats(&queue).await?.next_due;
-    let stand = stand.crash().await?;
-    ensure_eq!(stand.stats(&queue).await?.next_due, due, "the time of the retry is kept");
-    stand.reach(due.unwrap_or_default()).await?;
-    let job = stand.take_one(&queue).await?.job;
-    ensure_eq!((job.id, job.attempts, job.deliveries), (id, 3, 4), "the counts are kept");
+    let leased = store.lease_one(&queue).await?;
+    store.settle_accepted(&leased, Verdict::Retry(SOON.into())).await?;
+    let due = store.stats(&queue).await?.next_due;
+    let store = store.crash().await?;
+    ensure_eq!(store.stats(&queue).await?.next_due, due, "the due time of the retry survives");
+    store.wait_until(due.unwrap_or_default()).await?;
+    let job = store.lease_one(&queue).await?.job;
+    ensure_eq!((job.id, job.attempts, job.deliveries), (id, 3, 4), "the counts survive");
     Ok(())
 }
 
-async fn keys_survive(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    let first = stand.create(stand.keyed(&queue, LATER, "k", OnConflict::Keep)).await?;
-    let stand = stand.crash().await?;
-    let again = stand.put(stand.keyed(&queue, LATER, "k", OnConflict::Keep)).await?;
-    ensure_eq!(again, Scheduled::Kept(first), "the key is still live");
+async fn keys_survive(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let first = store.create(store.keyed(&queue, LATER, "k", OnConflict::Keep)).await?;
+    let store = store.crash().await?;
+    let again = store.schedule(store.keyed(&queue, LATER, "k", OnConflict::Keep)).await?;
+    ensure_eq!(again, Scheduled::Kept(first), "the key is live");
     ensure_matches!(
-        stand.put(stand.keyed(&queue, LATER, "k", OnConflict::Replace)).await?,
+        store.schedule(store.keyed(&queue, LATER, "k", OnConflict::Replace)).await?,
         Scheduled::Replaced(_),
-        "and can be taken over"
+        "the job can be replaced"
     );
     Ok(())
 }
 
-async fn cancel_survives(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    let receipt = stand.create(stand.job(&queue, SOON)).await?;
-    let answer = stand.cancel(&queue, receipt.id).await?;
+async fn cancel_survives(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let receipt = store.create(store.job(&queue, SOON)).await?;
+    let answer = store.cancel(&queue, receipt.id).await?;
     ensure_eq!(answer, dq_core::Cancelled::Cancelled, "a waiting job");
-    let stand = stand.crash().await?;
-    stand.reach(receipt.due).await?;
-    stand.take_none(&queue, "after `Cancelled` the job never starts, crash or no crash").await
+    let store = store.crash().await?;
+    store.wait_until(receipt.due).await?;
+    store.expect_empty_claim(&queue, "the job was cancelled before the crash").await
 }
 
-async fn dead_reasons_survive(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    let new = stand.job(&queue, Due::NOW);
-    stand.create(new.clone()).await?;
-    let taken = stand.take_one(&queue).await?;
+async fn dead_reasons_survive(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let new = store.job(&queue, Due::NOW);
+    store.create(new.clone()).await?;
+    let leased = store.lease_one(&queue).await?;
     let reason = DeadReason::new(DeadKind::Undecodable, "expected a number\nat line 1");
-    stand.accept(&taken, Verdict::Dead { reason: reason.clone(), failed: true }).await?;
-    let before = stand.view(&queue, new.id).await?;
-    let stand = stand.crash().await?;
-    let after = stand.view(&queue, new.id).await?;
-    ensure_eq!(after, before, "a dead job is kept as it was");
-    ensure_eq!(after.state, JobState::Dead, "it is dead");
-    ensure_eq!(after.dead.map(|(why, _)| why), Some(reason), "the reason is kept");
+    store.settle_accepted(&leased, Verdict::Dead { reason: reason.clone(), failed: true }).await?;
+    let before = store.get_existing(&queue, new.id).await?;
+    let store = store.crash().await?;
+    let after = store.get_existing(&queue, new.id).await?;
+    ensure_eq!(after, before, "a dead job survives unchanged");
+    ensure_eq!(after.state, JobState::Dead, "the job is dead");
+    ensure_eq!(after.dead.map(|(why, _)| why), Some(reason), "the reason survives");
     Ok(())
 }
 
-async fn pause_survives(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    stand.create(stand.job(&queue, Due::NOW)).await?;
-    stand.operate(Operation::Pause { queue: &queue }).await?;
-    let stand = stand.crash().await?;
-    ensure!(stand.stats(&queue).await?.paused, "an operator's pause holds until undone");
-    stand.take_none(&queue, "the queue is paused").await?;
-    stand.operate(Operation::Resume { queue: &queue }).await?;
-    let stand = stand.crash().await?;
-    stand.take_one(&queue).await?;
+async fn pause_survives(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    store.create(store.job(&queue, Due::NOW)).await?;
+    store.operate(Operation::Pause { queue: &queue }).await?;
+    let store = store.crash().await?;
+    ensure!(store.stats(&queue).await?.paused, "a pause survives");
+    store.expect_empty_claim(&queue, "the queue is paused").await?;
+    store.operate(Operation::Resume { queue: &queue }).await?;
+    let store = store.crash().await?;
+    store.lease_one(&queue).await?;
     Ok(())
 }
 
-async fn totals_survive(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    stand.put_all((0..5).map(|_| stand.job(&queue, Due::NOW)).collect()).await?;
-    for (leased, verdict) in stand.take(&queue, 2).await?.iter().zip([Verdict::Done, Verdict::Skip])
+async fn totals_survive(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    store.schedule_all((0..5).map(|_| store.job(&queue, Due::NOW)).collect()).await?;
+    for (leased, verdict) in
+        store.lease(&queue, 2).await?.iter().zip([Verdict::Done, Verdict::Skip])
     {
-        stand.accept(leased, verdict).await?;
+        store.settle_accepted(leased, verdict).await?;
     }
-    let before = stand.stats(&queue).await?.totals;
-    let stand = stand.crash().await?;
-    ensure_eq!(stand.stats(&queue).await?.totals, before, "totals are of the queue's life");
+    let before = store.stats(&queue).await?.totals;
+    let store = store.crash().await?;
+    ensure_eq!(store.stats(&queue).await?.totals, before, "totals survive");
     Ok(())
 }
 
-async fn order_survives(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    let now = stand.now().await?;
+async fn order_survives(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let now = store.now().await?;
     let mut wanted = Vec::new();
-    let mut stand = stand;
+    let mut store = store;
     for _ in 0..3 {
-        let mut jobs: Vec<_> = (0..4).map(|_| stand.job(&queue, now)).collect();
+        let mut jobs: Vec<_> = (0..4).map(|_| store.job(&queue, now)).collect();
         jobs.reverse();
         wanted.extend(jobs.iter().map(|job| job.id));
-        stand.put_all(jobs).await?;
-        stand = stand.crash().await?;
+        store.schedule_all(jobs).await?;
+        store = store.crash().await?;
     }
-    let found = ids(&stand.take(&queue, 100).await?);
-    ensure_eq!(found, wanted, "equal due times fire in order of insertion over crashes too");
+    let found = ids(&store.lease(&queue, 100).await?);
+    ensure_eq!(found, wanted, "equal due times are claimed in insertion order, across crashes too");
     Ok(())
 }
 
-async fn due_while_the_store_was_closed(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    let receipt = stand.create(stand.job(&queue, SOON)).await?;
-    stand.backend().close().await?;
-    stand.reach_with_the_store_closed(receipt.due).await;
-    let stand = stand.crash().await?;
-    // A server's clock may be behind this process's.
-    stand.reach(receipt.due).await?;
+async fn job_that_became_due_while_closed_is_claimed_at_once(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let receipt = store.create(store.job(&queue, SOON)).await?;
+    store.backend().close().await?;
+    store.wait_until_while_closed(receipt.due).await;
+    let store = store.crash().await?;
+    // A server's clock may be behind this process's clock.
+    store.wait_until(receipt.due).await?;
     ensure_eq!(
-        stand.take_one(&queue).await?.job.id,
+        store.lease_one(&queue).await?.job.id,
         receipt.id,
-        "what became due while nobody was there comes at once"
+        "a job that became due while the store was closed is claimed at once"
     );
     Ok(())
 }
 
-async fn repeated_call_after_a_crash_stores_once(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    let jobs: Vec<_> = (0..10).map(|_| stand.job(&queue, LATER)).collect();
-    stand.put_all(jobs.clone()).await?;
-    let stand = stand.crash().await?;
-    // The producer never saw the answer.
-    let answers = stand.put_all(jobs).await?;
+async fn repeated_call_after_a_crash_stores_once(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let jobs: Vec<_> = (0..10).map(|_| store.job(&queue, LATER)).collect();
+    store.schedule_all(jobs.clone()).await?;
+    let store = store.crash().await?;
+    // As if the answer of the first call was lost.
+    let answers = store.schedule_all(jobs).await?;
     ensure!(
         answers.iter().all(|answer| matches!(answer, Scheduled::Kept(_))),
-        "a call repeated with the same ids changes nothing: {answers:?}"
+        "a repeated call with the same ids changes nothing: {answers:?}"
     );
-    stand.expect(&queue, Counts::scheduled(10), "after a repeated call").await
+    store.expect_counts(&queue, Counts::scheduled(10), "after a repeated call").await
 }
 
-async fn close_loses_nothing(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    stand.put_all((0..10).map(|_| stand.job(&queue, Due::NOW)).collect()).await?;
-    let running = stand.take(&queue, 3).await?;
-    stand.backend().close().await?;
-    let stand = stand.crash().await?;
-    stand.expect(&queue, Counts { ready: 7, ..Counts::running(3) }, "after a close").await?;
-    stand.finish_all(&running).await
+async fn jobs_survive_a_close(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    store.schedule_all((0..10).map(|_| store.job(&queue, Due::NOW)).collect()).await?;
+    let running = store.lease(&queue, 3).await?;
+    store.backend().close().await?;
+    let store = store.crash().await?;
+    store.expect_counts(&queue, Counts { ready: 7, ..Counts::running(3) }, "after a close").await?;
+    store.settle_all_done(&running).await
 }

@@ -1,161 +1,165 @@
-//! Due times: never early, soon after, oldest first.
+//! Due times: no job is early, and the earliest due time is claimed first.
 
 use std::time::Duration;
 
 use dq_core::{Due, Timestamp};
 
-use super::failure::{Passed, ensure, ensure_eq};
-use super::handle::{Counts, ids, want};
-use super::stand::{LATER, SOON, Stand};
+use super::client::{Counts, ids, want};
+use super::failure::{TrialResult, ensure, ensure_eq};
+use super::store::{LATER, SOON, TrialStore};
 use super::trial::topic;
 
 topic! { "due":
-    never_early_by_a_millisecond [VirtualTime],
-    never_early_on_a_clock_that_runs [RealTime],
-    shorter_delay_behind_a_longer_one_runs_first,
-    oldest_due_first,
-    equal_times_in_order_of_insertion [Fifo],
-    due_while_nobody_was_there_comes_at_once,
-    no_listener_is_needed,
-    clock_set_back_is_obeyed [VirtualTime],
+    never_early_by_one_millisecond [VirtualTime],
+    never_early_on_a_real_clock [RealTime],
+    shorter_delay_does_not_wait_behind_a_longer_one,
+    earliest_due_time_is_claimed_first,
+    equal_due_times_are_claimed_in_insertion_order [Fifo],
+    job_that_became_due_without_consumers_is_claimed_at_once,
+    jobs_are_claimed_without_a_listener,
+    clock_set_back_makes_due_jobs_wait_again [VirtualTime],
 }
 
-async fn never_early_by_a_millisecond(stand: Stand) -> Passed {
+async fn never_early_by_one_millisecond(store: TrialStore) -> TrialResult {
     for ahead in [1, 2, 7, 499, 500, 501, 999, 1_000, 1_001, 1_500, 60_000, 86_399_999] {
-        let queue = stand.queue();
-        let due = stand.now().await? + Duration::from_millis(ahead);
-        stand.create(stand.job(&queue, due)).await?;
-        stand.take_none(&queue, "the job was only just scheduled").await?;
-        stand.reach(due - Duration::from_millis(1)).await?;
-        stand.take_none(&queue, "the due time is one millisecond away").await?;
-        stand.expect(&queue, Counts::scheduled(1), "one millisecond before").await?;
-        stand.reach(due).await?;
-        stand.expect(&queue, Counts::ready(1), "at the due time").await?;
-        stand.take_one(&queue).await?;
+        let queue = store.queue();
+        let due = store.now().await? + Duration::from_millis(ahead);
+        store.create(store.job(&queue, due)).await?;
+        store.expect_empty_claim(&queue, "the job is not due yet").await?;
+        store.wait_until(due - Duration::from_millis(1)).await?;
+        store.expect_empty_claim(&queue, "the due time is one millisecond away").await?;
+        store.expect_counts(&queue, Counts::scheduled(1), "one millisecond before").await?;
+        store.wait_until(due).await?;
+        store.expect_counts(&queue, Counts::ready(1), "at the due time").await?;
+        store.lease_one(&queue).await?;
     }
     Ok(())
 }
 
-async fn never_early_on_a_clock_that_runs(stand: Stand) -> Passed {
-    let queue = stand.queue();
+async fn never_early_on_a_real_clock(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
     let mut jobs: Vec<_> =
-        (0..60).map(|n| stand.job(&queue, Duration::from_millis(n * 7 % 60 + 5))).collect();
-    let start = stand.now().await?;
-    jobs.extend((0..20).map(|n| stand.job(&queue, start + Duration::from_millis(n * 3 + 1))));
+        (0..60).map(|n| store.job(&queue, Duration::from_millis(n * 7 % 60 + 5))).collect();
+    let start = store.now().await?;
+    jobs.extend((0..20).map(|n| store.job(&queue, start + Duration::from_millis(n * 3 + 1))));
     let count = jobs.len();
-    let answers = stand.put_all(jobs).await?;
+    let answers = store.schedule_all(jobs).await?;
     let mut taken = 0;
     while taken < count {
-        // The claim's own checks refuse a job that is early by the store's clock at the claim.
-        let claimed = stand.claim(&[want(&queue, 10)]).await?;
+        // `claim` checks that no job is early by the store's clock.
+        let claimed = store.claim(&[want(&queue, 10)]).await?;
         for leased in &claimed.jobs {
             let promised = answers.iter().find(|answer| answer.id() == leased.job.id);
             ensure_eq!(
                 Some(leased.job.due),
                 promised.map(dq_core::Scheduled::due),
-                "a job starts by the due time that was promised"
+                "a job has the due time of its receipt"
             );
         }
         taken += claimed.jobs.len();
         tokio::task::yield_now().await;
     }
-    stand.take_none(&queue, "each job was leased already").await
+    store.expect_empty_claim(&queue, "all jobs are leased").await
 }
 
-async fn shorter_delay_behind_a_longer_one_runs_first(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    stand.create(stand.job(&queue, LATER)).await?;
-    let short = stand.create(stand.job(&queue, SOON)).await?;
-    stand.create(stand.job(&queue, LATER * 2)).await?;
-    stand.reach(short.due).await?;
+async fn shorter_delay_does_not_wait_behind_a_longer_one(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    store.create(store.job(&queue, LATER)).await?;
+    let short = store.create(store.job(&queue, SOON)).await?;
+    store.create(store.job(&queue, LATER * 2)).await?;
+    store.wait_until(short.due).await?;
     ensure_eq!(
-        stand.take_one(&queue).await?.job.id,
+        store.lease_one(&queue).await?.job.id,
         short.id,
         "a shorter delay does not wait behind a longer one"
     );
     Ok(())
 }
 
-async fn oldest_due_first(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    let now = stand.now().await?;
+async fn earliest_due_time_is_claimed_first(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let now = store.now().await?;
     let mut wanted = Vec::new();
     for n in 0..50_u64 {
-        // Every order of insertion that a sequence of steps of 17 among 50 gives.
+        // Steps of 17 modulo 50 insert the due times out of order.
         let due = now - Duration::from_millis(1 + n * 17 % 50);
-        let id = stand.create(stand.job(&queue, due)).await?.id;
+        let id = store.create(store.job(&queue, due)).await?.id;
         wanted.push((due, id));
     }
     wanted.sort_unstable();
     let mut found = Vec::new();
     for _ in 0..5 {
-        found.extend(stand.take(&queue, 10).await?.into_iter().map(|l| (l.job.due, l.job.id)));
+        found.extend(store.lease(&queue, 10).await?.into_iter().map(|l| (l.job.due, l.job.id)));
     }
-    ensure_eq!(found, wanted, "oldest due first, within a claim and from one to the next");
+    ensure_eq!(found, wanted, "jobs are in due order, within a claim and across claims");
     Ok(())
 }
 
-async fn equal_times_in_order_of_insertion(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    let now = stand.now().await?;
-    let mut jobs: Vec<_> = (0..30).map(|_| stand.job(&queue, now)).collect();
-    // Ids grow with time; insertion order must not lean on that.
+async fn equal_due_times_are_claimed_in_insertion_order(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let now = store.now().await?;
+    let mut jobs: Vec<_> = (0..30).map(|_| store.job(&queue, now)).collect();
+    // Ids grow with time; the order of insertion must not depend on them.
     jobs.reverse();
     jobs.swap(3, 20);
     let wanted: Vec<_> = jobs.iter().map(|job| job.id).collect();
     let rest = jobs.split_off(10);
-    stand.put_all(jobs).await?;
+    store.schedule_all(jobs).await?;
     for job in rest {
-        stand.create(job).await?;
+        store.create(job).await?;
     }
     let mut found = Vec::new();
     for _ in 0..5 {
-        found.extend(ids(&stand.take(&queue, 6).await?));
+        found.extend(ids(&store.lease(&queue, 6).await?));
     }
-    ensure_eq!(found, wanted, "equal due times fire in order of insertion");
+    ensure_eq!(found, wanted, "equal due times are claimed in insertion order");
     Ok(())
 }
 
-async fn due_while_nobody_was_there_comes_at_once(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    let receipt = stand.create(stand.job(&queue, SOON)).await?;
-    stand.reach(receipt.due + SOON).await?;
-    // The very first call of any consumer, with no schedule call since.
-    let claimed = stand.claim(&[want(&queue, 1)]).await?;
+async fn job_that_became_due_without_consumers_is_claimed_at_once(
+    store: TrialStore,
+) -> TrialResult {
+    let queue = store.queue();
+    let receipt = store.create(store.job(&queue, SOON)).await?;
+    store.wait_until(receipt.due + SOON).await?;
+    // The first call of any consumer, long after the schedule call.
+    let claimed = store.claim(&[want(&queue, 1)]).await?;
     ensure_eq!(
         ids(&claimed.jobs),
         [receipt.id],
-        "a consumer that comes after the due time gets the job at once"
+        "a job that became due without consumers is claimed at once"
     );
     Ok(())
 }
 
-async fn no_listener_is_needed(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    let first = stand.create(stand.job(&queue, SOON)).await?;
-    let claimed = stand.claim(&[want(&queue, 1)]).await?;
-    ensure!(claimed.jobs.is_empty() || claimed.now >= first.due, "never early");
+async fn jobs_are_claimed_without_a_listener(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let first = store.create(store.job(&queue, SOON)).await?;
+    let claimed = store.claim(&[want(&queue, 1)]).await?;
+    ensure!(claimed.jobs.is_empty() || claimed.now >= first.due, "no job is early");
     if claimed.jobs.is_empty() {
-        // Whoever sleeps until `next_due` finds the job, though no hint was ever taken.
+        // A consumer that sleeps until `next_due` needs no hint.
         let next_due = claimed.next_due.unwrap_or(Timestamp::MAX);
-        ensure_eq!(next_due, first.due, "`next_due` says when to come again");
-        stand.reach(next_due).await?;
-        stand.take_one(&queue).await?;
+        ensure_eq!(next_due, first.due, "`next_due` is the due time of the only job");
+        store.wait_until(next_due).await?;
+        store.lease_one(&queue).await?;
     }
     Ok(())
 }
 
-async fn clock_set_back_is_obeyed(stand: Stand) -> Passed {
-    let super::Time::Virtual(clock) = stand.time() else { return Ok(()) };
-    let queue = stand.queue();
-    let receipt = stand.create(stand.job(&queue, SOON)).await?;
-    stand.create(stand.job(&queue, Due::At(receipt.due + SOON))).await?;
-    stand.reach(receipt.due).await?;
-    stand.expect(&queue, Counts { scheduled: 1, ..Counts::ready(1) }, "at the due time").await?;
+async fn clock_set_back_makes_due_jobs_wait_again(store: TrialStore) -> TrialResult {
+    let super::StoreClock::Virtual(clock) = store.clock() else { return Ok(()) };
+    let queue = store.queue();
+    let receipt = store.create(store.job(&queue, SOON)).await?;
+    store.create(store.job(&queue, Due::At(receipt.due + SOON))).await?;
+    store.wait_until(receipt.due).await?;
+    store
+        .expect_counts(&queue, Counts { scheduled: 1, ..Counts::ready(1) }, "at the due time")
+        .await?;
     clock.set(receipt.due - Duration::from_millis(1));
-    stand.expect(&queue, Counts::scheduled(2), "once the clock was set back").await?;
-    stand.take_none(&queue, "by the store's clock the due time lies ahead again").await?;
-    stand.reach(receipt.due).await?;
-    ensure_eq!(stand.take_one(&queue).await?.job.id, receipt.id, "the due time comes again");
+    store.expect_counts(&queue, Counts::scheduled(2), "after the clock was set back").await?;
+    store.expect_empty_claim(&queue, "the due time is in the future again").await?;
+    store.wait_until(receipt.due).await?;
+    ensure_eq!(store.lease_one(&queue).await?.job.id, receipt.id, "the job is due again");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! How a trial fails: with a sentence of the contract and the line that checked it.
+//! The failure of a trial: what the contract requires, and the line that checked it.
 
 use std::fmt;
 use std::panic::Location;
@@ -9,8 +9,8 @@ pub struct Failure {
     message: String,
 }
 
-/// What a trial, or a step of one, comes to.
-pub type Passed<T = ()> = Result<T, Failure>;
+/// The result of a trial or of a part of one.
+pub type TrialResult<T = ()> = Result<T, Failure>;
 
 impl Failure {
     /// A failure at the caller's line.
@@ -33,11 +33,11 @@ impl std::error::Error for Failure {}
 impl From<dq_core::Error> for Failure {
     #[track_caller]
     fn from(error: dq_core::Error) -> Self {
-        Self::new(format_args!("the backend answered {error:?}"))
+        Self::new(format_args!("the backend returned {error:?}"))
     }
 }
 
-/// Fails the trial unless the condition holds; the text says what the contract wants.
+/// Fails the trial unless the condition holds; the text says what the contract requires.
 macro_rules! ensure {
     ($condition:expr, $($message:tt)+) => {
         if !$condition {
@@ -46,14 +46,14 @@ macro_rules! ensure {
     };
 }
 
-/// Fails the trial unless both are equal; the text says what the contract wants.
+/// Fails the trial unless both are equal; the text says what the contract requires.
 macro_rules! ensure_eq {
-    ($found:expr, $wanted:expr, $($message:tt)+) => {
-        match (&$found, &$wanted) {
-            (found, wanted) => {
-                if *found != *wanted {
+    ($actual:expr, $expected:expr, $($message:tt)+) => {
+        match (&$actual, &$expected) {
+            (actual, expected) => {
+                if *actual != *expected {
                     return Err($crate::behaviour::Failure::new(format_args!(
-                        "{}\n  found:  {found:?}\n  wanted: {wanted:?}",
+                        "{}\n  actual:   {actual:?}\n  expected: {expected:?}",
                         format_args!($($message)+),
                     )));
                 }
@@ -62,14 +62,14 @@ macro_rules! ensure_eq {
     };
 }
 
-/// Fails the trial unless the value has the shape; the text says what the contract wants.
+/// Fails the trial unless the value matches; the text says what the contract requires.
 macro_rules! ensure_matches {
-    ($found:expr, $pattern:pat $(if $guard:expr)?, $($message:tt)+) => {
-        match &$found {
+    ($actual:expr, $pattern:pat $(if $guard:expr)?, $($message:tt)+) => {
+        match &$actual {
             $pattern $(if $guard)? => {}
-            found => {
+            actual => {
                 return Err($crate::behaviour::Failure::new(format_args!(
-                    "{}\n  found:  {found:?}\n  wanted: {}",
+                    "{}\n  actual:   {actual:?}\n  expected: {}",
                     format_args!($($message)+),
                     stringify!($pattern),
                 )));

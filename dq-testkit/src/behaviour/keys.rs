@@ -1,299 +1,313 @@
-//! Keys: at most one live job for each, and an answer that says what happened.
+//! Keys: at most one live job per key, and answers that state the outcome.
 
 use std::time::Duration;
 
 use dq_core::{Cancelled, DeadKind, DeadReason, Due, NewJob, OnConflict, Scheduled, Verdict};
 
-use super::failure::{Failure, Passed, ensure, ensure_eq, ensure_matches};
-use super::handle::{Counts, SHORT_LEASE};
-use super::stand::{LATER, SOON, Stand, key};
+use super::client::{Counts, SHORT_LEASE};
+use super::failure::{Failure, TrialResult, ensure, ensure_eq, ensure_matches};
+use super::store::{LATER, SOON, TrialStore, key};
 use super::trial::topic;
 
 topic! { "keys":
-    keep_leaves_the_first [Keys],
-    replace_puts_the_new_in_its_place [Keys],
-    replace_starts_the_delay_anew [Keys],
-    replaced_job_is_gone [Keys, Cancel],
-    earliest_keeps_whichever_is_first [Keys],
-    latest_keeps_whichever_is_last [Keys],
-    running_job_is_never_touched [Keys],
-    waiting_for_a_slot_is_live [Keys],
+    keep_leaves_the_existing_job [Keys],
+    replace_stores_the_new_job_instead [Keys],
+    replace_restarts_the_delay [Keys],
+    replaced_job_is_removed [Keys, Cancel],
+    earliest_keeps_the_earlier_due_time [Keys],
+    latest_keeps_the_later_due_time [Keys],
+    running_job_is_not_replaced [Keys],
+    due_job_that_waits_for_a_slot_holds_its_key [Keys],
     key_is_held_through_retry_and_snooze [Keys],
-    key_is_free_after_the_end [Keys],
+    key_is_free_after_done_and_skip [Keys],
     key_is_free_after_cancel [Keys, Cancel],
     key_is_free_after_death [Keys],
     lapsed_job_can_be_replaced [Keys],
-    repeated_replace_is_kept [Keys],
-    same_key_twice_in_one_call [Keys],
-    one_key_in_two_queues [Keys],
-    keys_differ_in_every_byte [Keys],
-    one_key_from_many_tasks_is_stored_once [Keys],
+    repeated_replace_call_changes_nothing [Keys],
+    same_key_several_times_in_one_call [Keys],
+    keys_of_two_queues_are_independent [Keys],
+    keys_are_compared_byte_by_byte [Keys],
+    concurrent_calls_with_one_key_store_one_job [Keys],
     replace_races_with_claim [Keys],
 }
 
-async fn keep_leaves_the_first(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    let first = stand.keyed(&queue, SOON, "k", OnConflict::default());
-    let receipt = stand.create(first.clone()).await?;
-    let second = stand.keyed(&queue, Due::NOW, "k", OnConflict::default());
+async fn keep_leaves_the_existing_job(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let first = store.keyed(&queue, SOON, "k", OnConflict::default());
+    let receipt = store.create(first.clone()).await?;
+    let second = store.keyed(&queue, Due::NOW, "k", OnConflict::default());
     ensure_eq!(
-        stand.put(second).await?,
+        store.schedule(second).await?,
         Scheduled::Kept(receipt),
-        "by default the first stays, and the receipt names it"
+        "the default policy keeps the first job, and the receipt is that of the first"
     );
-    stand.reach(receipt.due).await?;
-    let taken = stand.take_one(&queue).await?;
-    ensure_eq!(taken.job.payload, first.payload, "after `Kept` the first payload runs");
+    store.wait_until(receipt.due).await?;
+    let leased = store.lease_one(&queue).await?;
+    ensure_eq!(leased.job.payload, first.payload, "after `Kept` the first payload runs");
     Ok(())
 }
 
-async fn replace_puts_the_new_in_its_place(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    stand.create(stand.keyed(&queue, Due::NOW, "k", OnConflict::Keep)).await?;
-    let new = stand.keyed(&queue, Due::NOW, "k", OnConflict::Replace);
+async fn replace_stores_the_new_job_instead(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    store.create(store.keyed(&queue, Due::NOW, "k", OnConflict::Keep)).await?;
+    let new = store.keyed(&queue, Due::NOW, "k", OnConflict::Replace);
     ensure_matches!(
-        stand.put(new.clone()).await?,
+        store.schedule(new.clone()).await?,
         Scheduled::Replaced(receipt) if receipt.id == new.id,
-        "`Replace` puts the new job in the place of the old, and the receipt names the new one"
+        "`Replace` stores the new job, and the receipt is that of the new one"
     );
-    stand.expect(&queue, Counts::ready(1), "after `Replaced`").await?;
-    let taken = stand.take_one(&queue).await?;
+    store.expect_counts(&queue, Counts::ready(1), "after `Replaced`").await?;
+    let leased = store.lease_one(&queue).await?;
     ensure_eq!(
-        (taken.job.id, taken.job.payload.clone()),
+        (leased.job.id, leased.job.payload.clone()),
         (new.id, new.payload),
         "after `Replaced` the old payload never starts"
     );
     Ok(())
 }
 
-async fn replace_starts_the_delay_anew(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    let first = stand.create(stand.keyed(&queue, SOON, "k", OnConflict::Replace)).await?;
-    let last = stand.put(stand.keyed(&queue, LATER, "k", OnConflict::Replace)).await?;
+async fn replace_restarts_the_delay(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let first = store.create(store.keyed(&queue, SOON, "k", OnConflict::Replace)).await?;
+    let last = store.schedule(store.keyed(&queue, LATER, "k", OnConflict::Replace)).await?;
     ensure_matches!(last, Scheduled::Replaced(_), "a waiting job is replaced");
-    stand.reach(first.due).await?;
-    stand.take_none(&queue, "the delay starts anew and the old time is void").await?;
-    stand.expect(&queue, Counts::scheduled(1), "while the new delay runs").await
+    store.wait_until(first.due).await?;
+    store.expect_empty_claim(&queue, "the delay was restarted").await?;
+    store.expect_counts(&queue, Counts::scheduled(1), "during the new delay").await
 }
 
-async fn replaced_job_is_gone(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    let old = stand.create(stand.keyed(&queue, LATER, "k", OnConflict::Keep)).await?;
-    let new = stand.put(stand.keyed(&queue, LATER, "k", OnConflict::Replace)).await?;
+async fn replaced_job_is_removed(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let old = store.create(store.keyed(&queue, LATER, "k", OnConflict::Keep)).await?;
+    let new = store.schedule(store.keyed(&queue, LATER, "k", OnConflict::Replace)).await?;
     ensure_eq!(
-        stand.cancel(&queue, old.id).await?,
+        store.cancel(&queue, old.id).await?,
         Cancelled::NotFound,
-        "the replaced job is not in the store any more"
+        "the replaced job was removed"
     );
-    ensure_eq!(stand.cancel(&queue, key("k")).await?, Cancelled::Cancelled, "the key's job is");
     ensure_eq!(
-        stand.cancel(&queue, new.id()).await?,
-        Cancelled::NotFound,
-        "it was the new one that had the key"
+        store.cancel(&queue, key("k")).await?,
+        Cancelled::Cancelled,
+        "the job that holds the key"
     );
-    stand.expect(&queue, Counts::NONE, "after replace and cancel").await
+    ensure_eq!(
+        store.cancel(&queue, new.id()).await?,
+        Cancelled::NotFound,
+        "the new job held the key and was cancelled"
+    );
+    store.expect_counts(&queue, Counts::NONE, "after replace and cancel").await
 }
 
-async fn earliest_keeps_whichever_is_first(stand: Stand) -> Passed {
-    whichever(&stand, OnConflict::Earliest, [1, 2]).await
+async fn earliest_keeps_the_earlier_due_time(store: TrialStore) -> TrialResult {
+    winner_is_kept(&store, OnConflict::Earliest, [1, 2]).await
 }
 
-async fn latest_keeps_whichever_is_last(stand: Stand) -> Passed {
-    whichever(&stand, OnConflict::Latest, [2, 1]).await
+async fn latest_keeps_the_later_due_time(store: TrialStore) -> TrialResult {
+    winner_is_kept(&store, OnConflict::Latest, [2, 1]).await
 }
 
-/// `winner` and `loser` are hours ahead by the policy's measure.
-async fn whichever(stand: &Stand, policy: OnConflict, [winner, loser]: [u32; 2]) -> Passed {
-    let now = stand.now().await?;
+/// Tests that the policy keeps the job due in `winner` hours over the one due in `loser` hours.
+async fn winner_is_kept(
+    store: &TrialStore,
+    policy: OnConflict,
+    [winner, loser]: [u32; 2],
+) -> TrialResult {
+    let now = store.now().await?;
     let at = |hours: u32| now + LATER * hours;
 
-    let queue = stand.queue();
-    let present = stand.create(stand.keyed(&queue, at(winner), "k", policy)).await?;
+    let queue = store.queue();
+    let present = store.create(store.keyed(&queue, at(winner), "k", policy)).await?;
     ensure_eq!(
-        stand.put(stand.keyed(&queue, at(loser), "k", policy)).await?,
+        store.schedule(store.keyed(&queue, at(loser), "k", policy)).await?,
         Scheduled::Kept(present),
-        "{policy:?}: the present one stays if it wins"
+        "{policy:?}: the existing job is kept if it wins"
     );
     ensure_eq!(
-        stand.put(stand.keyed(&queue, at(winner), "k", policy)).await?,
+        store.schedule(store.keyed(&queue, at(winner), "k", policy)).await?,
         Scheduled::Kept(present),
-        "{policy:?}: the present one stays if the times are equal"
+        "{policy:?}: the existing job is kept if the due times are equal"
     );
 
-    let queue = stand.queue();
-    stand.create(stand.keyed(&queue, at(loser), "k", policy)).await?;
-    let new = stand.keyed(&queue, at(winner), "k", policy);
+    let queue = store.queue();
+    store.create(store.keyed(&queue, at(loser), "k", policy)).await?;
+    let new = store.keyed(&queue, at(winner), "k", policy);
     ensure_matches!(
-        stand.put(new.clone()).await?,
+        store.schedule(new.clone()).await?,
         Scheduled::Replaced(receipt) if receipt.id == new.id && receipt.due == at(winner),
-        "{policy:?}: the new one takes the place if it wins"
+        "{policy:?}: the new job replaces the existing one if it wins"
     );
-    stand.expect(&queue, Counts::scheduled(1), "after one took the other's place").await?;
+    store.expect_counts(&queue, Counts::scheduled(1), "after a replacement").await?;
     ensure_eq!(
-        stand.stats(&queue).await?.next_due,
+        store.stats(&queue).await?.next_due,
         Some(at(winner)),
-        "{policy:?}: the queue waits for the winner"
+        "{policy:?}: `next_due` is that of the winner"
     );
     Ok(())
 }
 
-async fn running_job_is_never_touched(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    let first = stand.keyed(&queue, Due::NOW, "k", OnConflict::Keep);
-    let receipt = stand.create(first.clone()).await?;
-    let taken = stand.take_one(&queue).await?;
+async fn running_job_is_not_replaced(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let first = store.keyed(&queue, Due::NOW, "k", OnConflict::Keep);
+    let receipt = store.create(first.clone()).await?;
+    let leased = store.lease_one(&queue).await?;
     for policy in [OnConflict::Keep, OnConflict::Replace, OnConflict::Earliest, OnConflict::Latest]
     {
         for due in [Due::At(dq_core::Timestamp::EPOCH), Due::After(LATER)] {
             ensure_eq!(
-                stand.put(stand.keyed(&queue, due, "k", policy)).await?,
+                store.schedule(store.keyed(&queue, due, "k", policy)).await?,
                 Scheduled::AlreadyRunning(receipt),
-                "{policy:?}: a running job is never touched, and the new one is not stored"
+                "{policy:?}: a running job is kept, and the new one is not stored"
             );
         }
     }
-    stand.expect(&queue, Counts::running(1), "after four refused policies").await?;
-    stand.accept(&taken, Verdict::Done).await?;
-    stand.expect(&queue, Counts::NONE, "after the running one is done").await
+    store.expect_counts(&queue, Counts::running(1), "after a call with each policy").await?;
+    store.settle_accepted(&leased, Verdict::Done).await?;
+    store.expect_counts(&queue, Counts::NONE, "after the running job is done").await
 }
 
-async fn waiting_for_a_slot_is_live(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    let receipt = stand.create(stand.keyed(&queue, SOON, "k", OnConflict::Keep)).await?;
-    stand.reach(receipt.due).await?;
-    stand.expect(&queue, Counts::ready(1), "when the due time has come").await?;
+async fn due_job_that_waits_for_a_slot_holds_its_key(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let receipt = store.create(store.keyed(&queue, SOON, "k", OnConflict::Keep)).await?;
+    store.wait_until(receipt.due).await?;
+    store.expect_counts(&queue, Counts::ready(1), "at the due time").await?;
     ensure_eq!(
-        stand.put(stand.keyed(&queue, Due::NOW, "k", OnConflict::Keep)).await?,
+        store.schedule(store.keyed(&queue, Due::NOW, "k", OnConflict::Keep)).await?,
         Scheduled::Kept(receipt),
-        "a job that is due and waits for a slot still holds its key"
+        "a due job that waits for a slot holds its key"
     );
     ensure_matches!(
-        stand.put(stand.keyed(&queue, LATER, "k", OnConflict::Replace)).await?,
+        store.schedule(store.keyed(&queue, LATER, "k", OnConflict::Replace)).await?,
         Scheduled::Replaced(_),
-        "a job that is due and waits for a slot can be replaced"
+        "a due job that waits for a slot can be replaced"
     );
-    stand.take_none(&queue, "the replacement is due in an hour").await
+    store.expect_empty_claim(&queue, "the replacement is due in an hour").await
 }
 
-async fn key_is_held_through_retry_and_snooze(stand: Stand) -> Passed {
+async fn key_is_held_through_retry_and_snooze(store: TrialStore) -> TrialResult {
     for verdict in [Verdict::Retry(Due::NOW), Verdict::Snooze(Due::NOW)] {
-        let queue = stand.queue();
-        stand.create(stand.keyed(&queue, Due::NOW, "k", OnConflict::Keep)).await?;
-        let taken = stand.take_one(&queue).await?;
-        stand.accept(&taken, verdict.clone()).await?;
+        let queue = store.queue();
+        store.create(store.keyed(&queue, Due::NOW, "k", OnConflict::Keep)).await?;
+        let leased = store.lease_one(&queue).await?;
+        store.settle_accepted(&leased, verdict.clone()).await?;
         ensure_matches!(
-            stand.put(stand.keyed(&queue, Due::NOW, "k", OnConflict::Keep)).await?,
-            Scheduled::Kept(receipt) if receipt.id == taken.job.id,
-            "a job holds its key through {verdict:?}"
+            store.schedule(store.keyed(&queue, Due::NOW, "k", OnConflict::Keep)).await?,
+            Scheduled::Kept(receipt) if receipt.id == leased.job.id,
+            "a job holds its key after {verdict:?}"
         );
     }
     Ok(())
 }
 
-async fn key_is_free_after_the_end(stand: Stand) -> Passed {
+async fn key_is_free_after_done_and_skip(store: TrialStore) -> TrialResult {
     for verdict in [Verdict::Done, Verdict::Skip] {
-        let queue = stand.queue();
-        stand.create(stand.keyed(&queue, Due::NOW, "k", OnConflict::Keep)).await?;
-        let taken = stand.take_one(&queue).await?;
-        stand.accept(&taken, verdict).await?;
-        stand.create(stand.keyed(&queue, Due::NOW, "k", OnConflict::Keep)).await?;
+        let queue = store.queue();
+        store.create(store.keyed(&queue, Due::NOW, "k", OnConflict::Keep)).await?;
+        let leased = store.lease_one(&queue).await?;
+        store.settle_accepted(&leased, verdict).await?;
+        store.create(store.keyed(&queue, Due::NOW, "k", OnConflict::Keep)).await?;
     }
     Ok(())
 }
 
-async fn key_is_free_after_cancel(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    stand.create(stand.keyed(&queue, LATER, "k", OnConflict::Keep)).await?;
-    ensure_eq!(stand.cancel(&queue, key("k")).await?, Cancelled::Cancelled, "a waiting job");
-    stand.create(stand.keyed(&queue, LATER, "k", OnConflict::Keep)).await?;
+async fn key_is_free_after_cancel(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    store.create(store.keyed(&queue, LATER, "k", OnConflict::Keep)).await?;
+    ensure_eq!(store.cancel(&queue, key("k")).await?, Cancelled::Cancelled, "a waiting job");
+    store.create(store.keyed(&queue, LATER, "k", OnConflict::Keep)).await?;
     Ok(())
 }
 
-async fn key_is_free_after_death(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    stand.create(stand.keyed(&queue, Due::NOW, "k", OnConflict::Keep)).await?;
-    let taken = stand.take_one(&queue).await?;
+async fn key_is_free_after_death(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    store.create(store.keyed(&queue, Due::NOW, "k", OnConflict::Keep)).await?;
+    let leased = store.lease_one(&queue).await?;
     let reason = DeadReason::new(DeadKind::Rejected, "no");
-    stand.accept(&taken, Verdict::Dead { reason, failed: true }).await?;
-    let live = stand.create(stand.keyed(&queue, Due::NOW, "k", OnConflict::Keep)).await?;
-    ensure_eq!(stand.take_one(&queue).await?.job.id, live.id, "a dead job does not hold its key");
+    store.settle_accepted(&leased, Verdict::Dead { reason, failed: true }).await?;
+    let live = store.create(store.keyed(&queue, Due::NOW, "k", OnConflict::Keep)).await?;
+    ensure_eq!(store.lease_one(&queue).await?.job.id, live.id, "a dead job does not hold its key");
     Ok(())
 }
 
-async fn lapsed_job_can_be_replaced(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    stand.create(stand.keyed(&queue, Due::NOW, "k", OnConflict::Keep)).await?;
-    let old = stand.take_one_for(&queue, SHORT_LEASE).await?;
-    stand.reach(old.leased_until).await?;
-    let new = stand.keyed(&queue, Due::NOW, "k", OnConflict::Replace);
+async fn lapsed_job_can_be_replaced(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    store.create(store.keyed(&queue, Due::NOW, "k", OnConflict::Keep)).await?;
+    let old = store.lease_one_for(&queue, SHORT_LEASE).await?;
+    store.wait_until(old.leased_until).await?;
+    let new = store.keyed(&queue, Due::NOW, "k", OnConflict::Replace);
     ensure_matches!(
-        stand.put(new.clone()).await?,
+        store.schedule(new.clone()).await?,
         Scheduled::Replaced(_),
-        "a job whose lease has ended is due again, not running"
+        "a lapsed job is due, not running"
     );
     ensure_eq!(
-        stand.settle(old.lease(), Verdict::Done).await?,
+        store.settle(old.lease(), Verdict::Done).await?,
         dq_core::Settled::Stale,
-        "the replaced job's old lease is worthless"
+        "the lease of the replaced job is stale"
     );
-    ensure_eq!(stand.take_one(&queue).await?.job.id, new.id, "the new job runs");
+    ensure_eq!(store.lease_one(&queue).await?.job.id, new.id, "the new job runs");
     Ok(())
 }
 
-async fn repeated_replace_is_kept(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    stand.create(stand.keyed(&queue, LATER, "k", OnConflict::Keep)).await?;
-    let new = stand.keyed(&queue, LATER, "k", OnConflict::Replace);
-    ensure_matches!(stand.put(new.clone()).await?, Scheduled::Replaced(_), "`Replace` replaces");
+async fn repeated_replace_call_changes_nothing(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    store.create(store.keyed(&queue, LATER, "k", OnConflict::Keep)).await?;
+    let new = store.keyed(&queue, LATER, "k", OnConflict::Replace);
     ensure_matches!(
-        stand.put(new.clone()).await?,
-        Scheduled::Kept(receipt) if receipt.id == new.id,
-        "a call repeated because its answer was lost changes nothing"
+        store.schedule(new.clone()).await?,
+        Scheduled::Replaced(_),
+        "the first call replaces"
     );
-    stand.expect(&queue, Counts::scheduled(1), "after a repeated replace").await
+    ensure_matches!(
+        store.schedule(new.clone()).await?,
+        Scheduled::Kept(receipt) if receipt.id == new.id,
+        "a repeated call changes nothing"
+    );
+    store.expect_counts(&queue, Counts::scheduled(1), "after a repeated call").await
 }
 
-async fn same_key_twice_in_one_call(stand: Stand) -> Passed {
-    let queue = stand.queue();
+async fn same_key_several_times_in_one_call(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
     let jobs: Vec<NewJob> = [OnConflict::Keep, OnConflict::Keep, OnConflict::Replace]
-        .map(|policy| stand.keyed(&queue, LATER, "k", policy))
+        .map(|policy| store.keyed(&queue, LATER, "k", policy))
         .into();
     let ids: Vec<_> = jobs.iter().map(|job| job.id).collect();
-    let answers = stand.put_all(jobs).await?;
+    let answers = store.schedule_all(jobs).await?;
     ensure_matches!(
         answers[..],
         [Scheduled::Created(first), Scheduled::Kept(kept), Scheduled::Replaced(last)]
             if first.id == ids[0] && kept.id == ids[0] && last.id == ids[2],
-        "within one call each job finds those before it"
+        "each job of a call conflicts with those before it"
     );
-    stand.expect(&queue, Counts::scheduled(1), "after one call with one key thrice").await
+    store
+        .expect_counts(&queue, Counts::scheduled(1), "after one call with the same key three times")
+        .await
 }
 
-async fn one_key_in_two_queues(stand: Stand) -> Passed {
-    let (here, there) = (stand.queue(), stand.queue());
-    stand.create(stand.keyed(&here, LATER, "k", OnConflict::Keep)).await?;
-    stand.create(stand.keyed(&there, Due::NOW, "k", OnConflict::Replace)).await?;
-    stand.expect(&here, Counts::scheduled(1), "whatever the key does elsewhere").await?;
-    stand.expect(&there, Counts::ready(1), "whatever the key does elsewhere").await
+async fn keys_of_two_queues_are_independent(store: TrialStore) -> TrialResult {
+    let (here, there) = (store.queue(), store.queue());
+    store.create(store.keyed(&here, LATER, "k", OnConflict::Keep)).await?;
+    store.create(store.keyed(&there, Due::NOW, "k", OnConflict::Replace)).await?;
+    store.expect_counts(&here, Counts::scheduled(1), "with the same key in another queue").await?;
+    store.expect_counts(&there, Counts::ready(1), "with the same key in another queue").await
 }
 
-async fn keys_differ_in_every_byte(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    // Case, trailing blanks, composed and decomposed letters, characters of patterns.
+async fn keys_are_compared_byte_by_byte(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    // Case, blanks, composed and decomposed letters, pattern characters.
     let keys = ["a", "A", "a ", " a", "é", "e\u{301}", "a%", "a_", "a*", "1", "01", "1.0"];
     for key in keys {
-        stand.create(stand.keyed(&queue, LATER, key, OnConflict::Replace)).await?;
+        store.create(store.keyed(&queue, LATER, key, OnConflict::Replace)).await?;
     }
     let count = u64::try_from(keys.len()).unwrap_or(0);
-    stand.expect(&queue, Counts::scheduled(count), "under its own key").await
+    store.expect_counts(&queue, Counts::scheduled(count), "with keys that differ in one byte").await
 }
 
-async fn one_key_from_many_tasks_is_stored_once(stand: Stand) -> Passed {
-    let queue = stand.queue();
+async fn concurrent_calls_with_one_key_store_one_job(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
     let tasks = (0..8).map(|_| {
-        let handle = stand.handle();
-        let job = stand.keyed(&queue, LATER, "k", OnConflict::Keep);
-        tokio::spawn(async move { handle.put(job).await })
+        let client = store.client();
+        let job = store.keyed(&queue, LATER, "k", OnConflict::Keep);
+        tokio::spawn(async move { client.schedule(job).await })
     });
     let tasks: Vec<_> = tasks.collect();
     let (mut created, mut kept) = (Vec::new(), Vec::new());
@@ -301,45 +315,53 @@ async fn one_key_from_many_tasks_is_stored_once(stand: Stand) -> Passed {
         match answer.map_err(Failure::new)?? {
             Scheduled::Created(receipt) => created.push(receipt),
             Scheduled::Kept(receipt) => kept.push(receipt),
-            other => return Err(Failure::new(format_args!("nothing to replace: {other:?}"))),
+            other => {
+                return Err(Failure::new(format_args!(
+                    "`Keep` answers `Created` or `Kept`, not {other:?}"
+                )));
+            }
         }
     }
-    ensure_eq!(created.len(), 1, "of several jobs with one key at once, one is stored");
+    ensure_eq!(created.len(), 1, "one of several concurrent jobs with one key is stored");
     ensure!(
         kept.iter().all(|receipt| *receipt == created[0]),
-        "the others' receipts name the one that was stored"
+        "the other receipts are those of the stored job"
     );
-    stand.expect(&queue, Counts::scheduled(1), "after one key came from many tasks").await
+    store.expect_counts(&queue, Counts::scheduled(1), "after concurrent calls with one key").await
 }
 
-async fn replace_races_with_claim(stand: Stand) -> Passed {
+async fn replace_races_with_claim(store: TrialStore) -> TrialResult {
     for _ in 0..40 {
-        let queue = stand.queue();
-        let old = stand.create(stand.keyed(&queue, Due::NOW, "k", OnConflict::Keep)).await?;
-        let new = stand.keyed(&queue, Due::NOW, "k", OnConflict::Replace);
+        let queue = store.queue();
+        let old = store.create(store.keyed(&queue, Due::NOW, "k", OnConflict::Keep)).await?;
+        let new = store.keyed(&queue, Due::NOW, "k", OnConflict::Replace);
         let new_id = new.id;
-        let (producer, runner) = (stand.handle(), stand.handle());
+        let (producer, runner) = (store.client(), store.client());
         let wanted = queue.clone();
-        let replace = tokio::spawn(async move { producer.put(new).await });
-        let claim = tokio::spawn(async move { runner.take(&wanted, 10).await });
+        let replace = tokio::spawn(async move { producer.schedule(new).await });
+        let claim = tokio::spawn(async move { runner.lease(&wanted, 10).await });
         let answer = replace.await.map_err(Failure::new)??;
-        let taken = super::handle::ids(&claim.await.map_err(Failure::new)??);
+        let leased = super::client::ids(&claim.await.map_err(Failure::new)??);
         match answer {
             Scheduled::Replaced(_) => ensure!(
-                taken.is_empty() || taken == [new_id],
-                "after `Replaced` the old job never starts; leased were {taken:?}"
+                leased.is_empty() || leased == [new_id],
+                "after `Replaced` the old job never starts; claimed were {leased:?}"
             ),
             Scheduled::AlreadyRunning(_) => {
-                ensure_eq!(taken, [old.id], "`AlreadyRunning` means that the old one was leased");
+                ensure_eq!(leased, [old.id], "after `AlreadyRunning` the old job is leased");
             }
-            other => return Err(Failure::new(format_args!("the key was live: {other:?}"))),
+            other => {
+                return Err(Failure::new(format_args!(
+                    "`Replace` of a live key answers `Replaced` or `AlreadyRunning`, not {other:?}"
+                )));
+            }
         }
     }
-    // Debounce, the usual reason to replace, must not wear anything out.
-    let queue = stand.queue();
+    // Debouncing replaces a job many times.
+    let queue = store.queue();
     for n in 0..50 {
         let due = LATER + Duration::from_millis(n);
-        let _ = stand.put(stand.keyed(&queue, due, "k", OnConflict::Replace)).await?;
+        let _ = store.schedule(store.keyed(&queue, due, "k", OnConflict::Replace)).await?;
     }
-    stand.expect(&queue, Counts::scheduled(1), "after fifty replacements").await
+    store.expect_counts(&queue, Counts::scheduled(1), "after fifty replacements").await
 }

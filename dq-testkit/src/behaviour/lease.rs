@@ -1,4 +1,4 @@
-//! Leases: one holder at a time, a new delivery when one is lost, and old tokens worth nothing.
+//! Leases: one at a time per job, a redelivery after a lapse, and no effect of stale tokens.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -7,36 +7,36 @@ use dq_core::{
     DeadKind, DeadReason, Due, FencingToken, Lease, Operation, Renewal, Renewed, Settled, Verdict,
 };
 
-use super::failure::{Failure, Passed, ensure, ensure_eq, ensure_matches};
-use super::handle::{Counts, LEASE, SHORT_LEASE, want};
-use super::stand::{Held, LATER, SOON, Stand};
+use super::client::{Counts, LEASE, SHORT_LEASE, want};
+use super::failure::{Failure, TrialResult, ensure, ensure_eq, ensure_matches};
+use super::store::{LATER, SOON, ShortLease, TrialStore};
 use super::trial::topic;
 
 topic! { "lease":
-    lapse_brings_the_job_back,
+    lapsed_job_is_redelivered,
     lapse_is_exact_to_the_millisecond [VirtualTime],
-    lapse_counts_every_time,
-    lapsed_job_keeps_its_place,
-    lapse_is_seen_without_a_claim [Browse],
-    lapsed_lease_settles_nothing,
-    stale_token_settles_nothing,
-    stale_token_renews_nothing,
-    made_up_token_is_worthless,
-    lease_ends_once,
-    renewed_lease_is_not_stolen,
-    renewal_counts_from_now,
-    renewal_after_the_lapse_is_lost,
-    renewals_are_answered_one_by_one,
-    tokens_grow,
-    tokens_grow_through_replay [DeadLetters],
-    tokens_grow_over_a_crash [Durable],
-    movers_race_and_each_job_is_leased_once,
-    lapsed_job_is_raced_for_and_leased_once,
+    every_lapse_is_counted,
+    lapsed_job_keeps_its_due_time,
+    lapse_is_visible_without_a_claim [Browse],
+    lapsed_lease_cannot_be_settled,
+    stale_token_cannot_settle,
+    stale_token_cannot_renew,
+    forged_token_is_rejected,
+    lease_is_settled_once,
+    renewed_lease_does_not_lapse,
+    renewal_is_relative_to_the_store_clock,
+    lapsed_lease_cannot_be_renewed,
+    each_renewal_has_its_own_answer,
+    tokens_grow_with_each_lease,
+    tokens_grow_after_replay [DeadLetters],
+    tokens_grow_after_a_crash [Durable],
+    concurrent_claims_lease_each_job_once,
+    concurrent_claims_lease_a_lapsed_job_once,
 }
 
-/// Every way to end a lease.
+/// Every verdict.
 fn verdicts() -> Vec<Verdict> {
-    let reason = DeadReason::new(DeadKind::Rejected, "by a holder of the past");
+    let reason = DeadReason::new(DeadKind::Rejected, "by an earlier lease");
     vec![
         Verdict::Done,
         Verdict::Skip,
@@ -49,257 +49,262 @@ fn verdicts() -> Vec<Verdict> {
     ]
 }
 
-async fn lapse_brings_the_job_back(stand: Stand) -> Passed {
-    let Held { queue, taken: first, .. } =
-        stand.hold(|stand, held| Box::pin(stand.take_none(&held.queue, "the lease lasts"))).await?;
-    stand.reach(first.leased_until).await?;
-    stand.expect(&queue, Counts::ready(1), "when the lease has ended").await?;
-    let second = stand.take_one(&queue).await?.job;
+async fn lapsed_job_is_redelivered(store: TrialStore) -> TrialResult {
+    let ShortLease { queue, leased: first, .. } = store
+        .while_leased(|store, held| {
+            Box::pin(store.expect_empty_claim(&held.queue, "the lease is live"))
+        })
+        .await?;
+    store.wait_until(first.leased_until).await?;
+    store.expect_counts(&queue, Counts::ready(1), "after the lease has ended").await?;
+    let second = store.lease_one(&queue).await?.job;
     let first = first.job;
-    ensure_eq!((second.id, second.payload), (first.id, first.payload), "the same job comes again");
-    ensure_eq!(second.due, first.due, "a lapse does not move the due time");
+    ensure_eq!(
+        (second.id, second.payload),
+        (first.id, first.payload),
+        "the same job is redelivered"
+    );
+    ensure_eq!(second.due, first.due, "a lapse keeps the due time");
     ensure_eq!(
         (second.deliveries, second.losses, second.attempts),
         (2, 1, 0),
-        "a lost lease is a delivery and a loss, not a failed attempt"
+        "a lapse counts a delivery and a loss, not a failed attempt"
     );
-    stand.take_none(&queue, "it is redelivered once").await
+    store.expect_empty_claim(&queue, "it is redelivered once").await
 }
 
-async fn lapse_is_exact_to_the_millisecond(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    stand.create(stand.job(&queue, Due::NOW)).await?;
-    let first = stand.take_one_for(&queue, Duration::from_millis(777)).await?;
-    stand.reach(first.leased_until - Duration::from_millis(1)).await?;
-    stand.take_none(&queue, "the lease lasts one more millisecond").await?;
-    stand.reach(first.leased_until).await?;
-    stand.take_one(&queue).await?;
+async fn lapse_is_exact_to_the_millisecond(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    store.create(store.job(&queue, Due::NOW)).await?;
+    let first = store.lease_one_for(&queue, Duration::from_millis(777)).await?;
+    store.wait_until(first.leased_until - Duration::from_millis(1)).await?;
+    store.expect_empty_claim(&queue, "the lease ends in one millisecond").await?;
+    store.wait_until(first.leased_until).await?;
+    store.lease_one(&queue).await?;
     Ok(())
 }
 
-async fn lapse_counts_every_time(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    stand.create(stand.job(&queue, Due::NOW)).await?;
+async fn every_lapse_is_counted(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    store.create(store.job(&queue, Due::NOW)).await?;
     for round in 1..=4 {
-        let taken = stand.take_one_for(&queue, SHORT_LEASE / 8).await?;
-        let job = &taken.job;
+        let leased = store.lease_one_for(&queue, SHORT_LEASE / 8).await?;
+        let job = &leased.job;
         ensure_eq!(
             (job.deliveries, job.losses, job.attempts),
             (round, round - 1, 0),
-            "every lapse counts as one delivery and one loss"
+            "each lapse counts one delivery and one loss"
         );
-        stand.reach(taken.leased_until).await?;
+        store.wait_until(leased.leased_until).await?;
     }
     Ok(())
 }
 
-async fn lapsed_job_keeps_its_place(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    let now = stand.now().await?;
-    let oldest = stand.create(stand.job(&queue, now - LATER)).await?.id;
-    let lost = stand.take_one_for(&queue, SHORT_LEASE).await?;
-    let newer = stand.create(stand.job(&queue, now - SOON)).await?.id;
-    stand.reach(lost.leased_until).await?;
-    let taken = super::handle::ids(&stand.take(&queue, 10).await?);
-    ensure_eq!(taken, [oldest, newer], "a lapsed job is due at its old time");
+async fn lapsed_job_keeps_its_due_time(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let now = store.now().await?;
+    let oldest = store.create(store.job(&queue, now - LATER)).await?.id;
+    let lost = store.lease_one_for(&queue, SHORT_LEASE).await?;
+    let newer = store.create(store.job(&queue, now - SOON)).await?.id;
+    store.wait_until(lost.leased_until).await?;
+    let leased = super::client::ids(&store.lease(&queue, 10).await?);
+    ensure_eq!(leased, [oldest, newer], "a lapsed job keeps its due time");
     Ok(())
 }
 
-async fn lapse_is_seen_without_a_claim(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    let id = stand.create(stand.job(&queue, Due::NOW)).await?.id;
-    let taken = stand.take_one_for(&queue, SHORT_LEASE).await?;
-    stand.reach(taken.leased_until).await?;
-    let view = stand.view(&queue, id).await?;
-    ensure_eq!(view.state, dq_core::JobState::Ready, "every call sees the lapse");
+async fn lapse_is_visible_without_a_claim(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let id = store.create(store.job(&queue, Due::NOW)).await?.id;
+    let leased = store.lease_one_for(&queue, SHORT_LEASE).await?;
+    store.wait_until(leased.leased_until).await?;
+    let view = store.get_existing(&queue, id).await?;
+    ensure_eq!(view.state, dq_core::JobState::Ready, "the lapse is visible to every call");
     ensure_eq!(
         (view.job.deliveries, view.job.losses, view.leased_until),
         (1, 1, None),
-        "one lease was given out, and it was lost"
+        "one delivery and one loss are counted"
     );
     for (state, count) in [(dq_core::JobState::Ready, 1), (dq_core::JobState::Running, 0)] {
-        ensure_eq!(stand.list(&queue, state, 10).await?.len(), count, "listed once as {state}");
+        ensure_eq!(store.list(&queue, state, 10).await?.len(), count, "listed once as {state}");
     }
     Ok(())
 }
 
-async fn lapsed_lease_settles_nothing(stand: Stand) -> Passed {
-    // Nobody has taken the job since: the lapse alone makes the lease worthless.
+async fn lapsed_lease_cannot_be_settled(store: TrialStore) -> TrialResult {
+    // No other claim leases the job: the lapse alone makes the lease stale.
     for verdict in verdicts() {
-        let queue = stand.queue();
-        stand.create(stand.job(&queue, Due::NOW)).await?;
-        let taken = stand.take_one_for(&queue, SHORT_LEASE / 8).await?;
-        stand.reach(taken.leased_until).await?;
+        let queue = store.queue();
+        store.create(store.job(&queue, Due::NOW)).await?;
+        let leased = store.lease_one_for(&queue, SHORT_LEASE / 8).await?;
+        store.wait_until(leased.leased_until).await?;
         ensure_eq!(
-            stand.settle(taken.lease(), verdict.clone()).await?,
+            store.settle(leased.lease(), verdict.clone()).await?,
             Settled::Stale,
-            "a lease that has ended settles nothing: {verdict:?}"
+            "a lapsed lease cannot be settled with {verdict:?}"
         );
-        stand.expect(&queue, Counts::ready(1), "after a settlement that came too late").await?;
-        let job = stand.take_one(&queue).await?.job;
-        ensure_eq!((job.attempts, job.deliveries, job.losses), (0, 2, 1), "nothing was changed");
+        store
+            .expect_counts(&queue, Counts::ready(1), "after a settlement with a lapsed lease")
+            .await?;
+        let job = store.lease_one(&queue).await?.job;
+        ensure_eq!((job.attempts, job.deliveries, job.losses), (0, 2, 1), "the job is unchanged");
     }
     Ok(())
 }
 
-async fn stale_token_settles_nothing(stand: Stand) -> Passed {
+async fn stale_token_cannot_settle(store: TrialStore) -> TrialResult {
     for verdict in verdicts() {
-        let queue = stand.queue();
-        stand.create(stand.job(&queue, Due::NOW)).await?;
-        let old = stand.take_one_for(&queue, SHORT_LEASE / 8).await?;
-        stand.reach(old.leased_until).await?;
-        let new = stand.take_one(&queue).await?;
+        let queue = store.queue();
+        store.create(store.job(&queue, Due::NOW)).await?;
+        let old = store.lease_one_for(&queue, SHORT_LEASE / 8).await?;
+        store.wait_until(old.leased_until).await?;
+        let new = store.lease_one(&queue).await?;
         ensure_eq!(
-            stand.settle(old.lease(), verdict.clone()).await?,
+            store.settle(old.lease(), verdict.clone()).await?,
             Settled::Stale,
-            "a stale token settles nothing: {verdict:?}"
+            "a stale token cannot settle with {verdict:?}"
         );
-        stand.expect(&queue, Counts::running(1), "after a stale settlement").await?;
-        stand.accept(&new, Verdict::Done).await?;
-        stand.expect(&queue, Counts::NONE, "after the holder's own").await?;
+        store.expect_counts(&queue, Counts::running(1), "after a stale settlement").await?;
+        store.settle_accepted(&new, Verdict::Done).await?;
+        store.expect_counts(&queue, Counts::NONE, "after the live lease was settled").await?;
     }
     Ok(())
 }
 
-async fn stale_token_renews_nothing(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    stand.create(stand.job(&queue, Due::NOW)).await?;
-    let old = stand.take_one_for(&queue, SHORT_LEASE).await?;
-    stand.reach(old.leased_until).await?;
-    let new = stand.take_one_for(&queue, SHORT_LEASE).await?;
-    ensure_eq!(
-        stand.renew(old.lease(), LEASE).await?,
-        Renewed::Lost,
-        "the holder of a stale token is told"
-    );
-    stand.reach(new.leased_until).await?;
-    stand.expect(&queue, Counts::ready(1), "a stale renewal kept nothing").await
+async fn stale_token_cannot_renew(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    store.create(store.job(&queue, Due::NOW)).await?;
+    let old = store.lease_one_for(&queue, SHORT_LEASE).await?;
+    store.wait_until(old.leased_until).await?;
+    let new = store.lease_one_for(&queue, SHORT_LEASE).await?;
+    ensure_eq!(store.renew(old.lease(), LEASE).await?, Renewed::Lost, "a stale token cannot renew");
+    store.wait_until(new.leased_until).await?;
+    store.expect_counts(&queue, Counts::ready(1), "after a stale renewal").await
 }
 
-async fn made_up_token_is_worthless(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    stand.create(stand.job(&queue, Due::NOW)).await?;
-    let taken = stand.take_one(&queue).await?;
-    let lease = taken.lease();
-    let nobody = stand.job(&queue, Due::NOW).id;
+async fn forged_token_is_rejected(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    store.create(store.job(&queue, Due::NOW)).await?;
+    let leased = store.lease_one(&queue).await?;
+    let lease = leased.lease();
+    let other_job = store.job(&queue, Due::NOW).id;
     for forged in [
         Lease { token: FencingToken(lease.token.0 + 1), ..lease.clone() },
         Lease { token: FencingToken(lease.token.0.wrapping_sub(1)), ..lease.clone() },
         Lease { token: FencingToken(0), ..lease.clone() },
         Lease { token: FencingToken(u64::MAX), ..lease.clone() },
-        Lease { job: nobody, ..lease.clone() },
+        Lease { job: other_job, ..lease.clone() },
     ] {
-        let settled = stand.settle(forged.clone(), Verdict::Done).await?;
-        ensure_eq!(settled, Settled::Stale, "only the token given out settles");
-        let renewed = stand.renew(forged, LEASE).await?;
-        ensure_eq!(renewed, Renewed::Lost, "only the token given out renews");
+        let settled = store.settle(forged.clone(), Verdict::Done).await?;
+        ensure_eq!(settled, Settled::Stale, "a forged token cannot settle");
+        let renewed = store.renew(forged, LEASE).await?;
+        ensure_eq!(renewed, Renewed::Lost, "a forged token cannot renew");
     }
-    stand.expect(&queue, Counts::running(1), "after forged tokens").await?;
-    stand.accept(&taken, Verdict::Done).await
+    store.expect_counts(&queue, Counts::running(1), "after forged tokens").await?;
+    store.settle_accepted(&leased, Verdict::Done).await
 }
 
-async fn lease_ends_once(stand: Stand) -> Passed {
+async fn lease_is_settled_once(store: TrialStore) -> TrialResult {
     for first in verdicts() {
-        let queue = stand.queue();
-        stand.create(stand.job(&queue, Due::NOW)).await?;
-        let taken = stand.take_one(&queue).await?;
-        stand.accept(&taken, first.clone()).await?;
+        let queue = store.queue();
+        store.create(store.job(&queue, Due::NOW)).await?;
+        let leased = store.lease_one(&queue).await?;
+        store.settle_accepted(&leased, first.clone()).await?;
         for second in verdicts() {
             ensure_eq!(
-                stand.settle(taken.lease(), second.clone()).await?,
+                store.settle(leased.lease(), second.clone()).await?,
                 Settled::Stale,
-                "a lease that ended with {first:?} cannot end again with {second:?}"
+                "a lease settled with {first:?} cannot be settled again with {second:?}"
             );
         }
         ensure_eq!(
-            stand.renew(taken.lease(), LEASE).await?,
+            store.renew(leased.lease(), LEASE).await?,
             Renewed::Lost,
-            "a lease that has ended cannot be renewed"
+            "a settled lease cannot be renewed"
         );
     }
     Ok(())
 }
 
-async fn renewed_lease_is_not_stolen(stand: Stand) -> Passed {
-    stand.hold(|stand, held| Box::pin(renew_and_settle(stand, held))).await?;
+async fn renewed_lease_does_not_lapse(store: TrialStore) -> TrialResult {
+    store.while_leased(|store, held| Box::pin(renew_and_settle(store, held))).await?;
     Ok(())
 }
 
-async fn renew_and_settle(stand: &Stand, held: &mut Held) -> Passed {
-    let first_end = held.taken.leased_until;
+async fn renew_and_settle(store: &TrialStore, held: &mut ShortLease) -> TrialResult {
+    let first_end = held.leased.leased_until;
     for _ in 0..4 {
-        stand.pass(held.lease_for / 3).await?;
-        let until = held.taken.leased_until;
-        match stand.renew(held.taken.lease(), held.lease_for).await? {
-            Renewed::Until(later) if later > until => held.taken.leased_until = later,
+        store.wait_for(held.lease_for / 3).await?;
+        let until = held.leased.leased_until;
+        match store.renew(held.leased.lease(), held.lease_for).await? {
+            Renewed::Until(later) if later > until => held.leased.leased_until = later,
             other => {
                 return Err(Failure::new(format_args!(
-                    "a lease in hand is held longer than until {until} when renewed: {other:?}"
+                    "a renewal must extend a live lease beyond {until}: {other:?}"
                 )));
             }
         }
-        stand.take_none(&held.queue, "slow is not dead: the lease was renewed").await?;
+        store.expect_empty_claim(&held.queue, "the lease was renewed").await?;
     }
-    ensure!(stand.now().await? >= first_end, "the first lease would have ended by now");
-    stand.accept(&held.taken, Verdict::Done).await
+    ensure!(store.now().await? >= first_end, "the original end of the lease has passed");
+    store.settle_accepted(&held.leased, Verdict::Done).await
 }
 
-async fn renewal_counts_from_now(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    stand.create(stand.job(&queue, Due::NOW)).await?;
-    let taken = stand.take_one_for(&queue, LEASE).await?;
-    let before = stand.now().await?;
-    let renewed = stand.renew(taken.lease(), LEASE * 2).await?;
-    let after = stand.now().await?;
+async fn renewal_is_relative_to_the_store_clock(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    store.create(store.job(&queue, Due::NOW)).await?;
+    let leased = store.lease_one_for(&queue, LEASE).await?;
+    let before = store.now().await?;
+    let renewed = store.renew(leased.lease(), LEASE * 2).await?;
+    let after = store.now().await?;
     ensure_matches!(
         renewed,
         Renewed::Until(until) if (before + LEASE * 2..=after + LEASE * 2).contains(until),
-        "a renewal lasts as long as asked from the store's now"
+        "a renewed lease has the requested length from the store's now"
     );
-    let claimed = stand.claim(&[want(&queue, 1)]).await?;
+    let claimed = store.claim(&[want(&queue, 1)]).await?;
     ensure_eq!(
         claimed.next_due.map(Renewed::Until),
         Some(renewed),
-        "the lease ends when the renewal said"
+        "`next_due` is the end of the renewed lease"
     );
     Ok(())
 }
 
-async fn renewal_after_the_lapse_is_lost(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    stand.create(stand.job(&queue, Due::NOW)).await?;
-    let taken = stand.take_one_for(&queue, SHORT_LEASE).await?;
-    stand.reach(taken.leased_until).await?;
+async fn lapsed_lease_cannot_be_renewed(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    store.create(store.job(&queue, Due::NOW)).await?;
+    let leased = store.lease_one_for(&queue, SHORT_LEASE).await?;
+    store.wait_until(leased.leased_until).await?;
     ensure_eq!(
-        stand.renew(taken.lease(), LEASE).await?,
+        store.renew(leased.lease(), LEASE).await?,
         Renewed::Lost,
-        "a lease that has ended is lost, even if nobody took the job since"
+        "a lapsed lease cannot be renewed, even if the job was not leased again"
     );
-    stand.expect(&queue, Counts::ready(1), "after a renewal that came too late").await
+    store.expect_counts(&queue, Counts::ready(1), "after a renewal of a lapsed lease").await
 }
 
-async fn renewals_are_answered_one_by_one(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    stand.put_all((0..3).map(|_| stand.job(&queue, Due::NOW)).collect()).await?;
-    let taken = stand.take(&queue, 3).await?;
-    let gone = taken.get(1).ok_or_else(|| Failure::new("three jobs are due"))?;
-    stand.accept(gone, Verdict::Done).await?;
+async fn each_renewal_has_its_own_answer(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    store.schedule_all((0..3).map(|_| store.job(&queue, Due::NOW)).collect()).await?;
+    let leased = store.lease(&queue, 3).await?;
+    let gone = leased.get(1).ok_or_else(|| Failure::new("three jobs are due"))?;
+    store.settle_accepted(gone, Verdict::Done).await?;
     let renewals: Vec<_> =
-        taken.iter().map(|l| Renewal { lease: l.lease(), lease_for: LEASE }).collect();
+        leased.iter().map(|l| Renewal { lease: l.lease(), lease_for: LEASE }).collect();
     ensure_matches!(
-        stand.backend().renew(&renewals).await?[..],
+        store.backend().renew(&renewals).await?[..],
         [Renewed::Until(_), Renewed::Lost, Renewed::Until(_)],
-        "each renewal has its own answer, in the order asked"
+        "each renewal has its own answer, in request order"
     );
-    let none = stand.backend().renew(&[]).await?;
-    ensure!(none.is_empty(), "no renewals, no answers");
+    let none = store.backend().renew(&[]).await?;
+    ensure!(none.is_empty(), "an empty batch has no answers");
     Ok(())
 }
 
-async fn tokens_grow(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    stand.create(stand.job(&queue, Due::NOW)).await?;
-    let mut last = stand.take_one(&queue).await?;
+async fn tokens_grow_with_each_lease(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    store.create(store.job(&queue, Due::NOW)).await?;
+    let mut last = store.lease_one(&queue).await?;
     for verdict in [
         Verdict::Retry(Due::NOW),
         Verdict::Snooze(Due::NOW),
@@ -307,92 +312,92 @@ async fn tokens_grow(stand: Stand) -> Passed {
         Verdict::Release { started: false },
         Verdict::Retry(Due::NOW),
     ] {
-        stand.accept(&last, verdict.clone()).await?;
-        let next = stand.take_one(&queue).await?;
+        store.settle_accepted(&last, verdict.clone()).await?;
+        let next = store.lease_one(&queue).await?;
         ensure!(
             next.token > last.token,
-            "tokens grow with each lease, after {verdict:?} too: {} is not above {}",
+            "the token grows after {verdict:?}: {} is not above {}",
             next.token,
             last.token
         );
         last = next;
     }
-    stand.accept(&last, Verdict::Retry(Due::NOW)).await?;
-    let lost = stand.take_one_for(&queue, SHORT_LEASE / 8).await?;
-    stand.reach(lost.leased_until).await?;
-    let next = stand.take_one(&queue).await?;
-    ensure!(next.token > lost.token, "tokens grow after a lapse too");
+    store.settle_accepted(&last, Verdict::Retry(Due::NOW)).await?;
+    let lost = store.lease_one_for(&queue, SHORT_LEASE / 8).await?;
+    store.wait_until(lost.leased_until).await?;
+    let next = store.lease_one(&queue).await?;
+    ensure!(next.token > lost.token, "the token grows after a lapse");
     Ok(())
 }
 
-async fn tokens_grow_through_replay(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    stand.create(stand.job(&queue, Due::NOW)).await?;
-    let first = stand.take_one(&queue).await?;
+async fn tokens_grow_after_replay(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    store.create(store.job(&queue, Due::NOW)).await?;
+    let first = store.lease_one(&queue).await?;
     let reason = DeadReason::new(DeadKind::Rejected, "no");
-    stand.accept(&first, Verdict::Dead { reason, failed: true }).await?;
-    stand.operate(Operation::Replay { queue: &queue, jobs: None, due: Due::NOW }).await?;
-    let second = stand.take_one(&queue).await?;
-    ensure!(second.token > first.token, "tokens grow after death and replay too");
+    store.settle_accepted(&first, Verdict::Dead { reason, failed: true }).await?;
+    store.operate(Operation::Replay { queue: &queue, jobs: None, due: Due::NOW }).await?;
+    let second = store.lease_one(&queue).await?;
+    ensure!(second.token > first.token, "the token grows after a replay");
     Ok(())
 }
 
-async fn tokens_grow_over_a_crash(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    stand.create(stand.job(&queue, Due::NOW)).await?;
-    let first = stand.take_one_for(&queue, SHORT_LEASE).await?;
-    let stand = stand.crash().await?;
-    stand.reach(first.leased_until).await?;
-    let second = stand.take_one(&queue).await?;
-    ensure!(second.token > first.token, "tokens grow over a crash");
-    let stale = stand.settle(first.lease(), Verdict::Done).await?;
-    ensure_eq!(stale, Settled::Stale, "a lease from before the crash that ended is stale");
+async fn tokens_grow_after_a_crash(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    store.create(store.job(&queue, Due::NOW)).await?;
+    let first = store.lease_one_for(&queue, SHORT_LEASE).await?;
+    let store = store.crash().await?;
+    store.wait_until(first.leased_until).await?;
+    let second = store.lease_one(&queue).await?;
+    ensure!(second.token > first.token, "the token grows after a crash");
+    let stale = store.settle(first.lease(), Verdict::Done).await?;
+    ensure_eq!(stale, Settled::Stale, "a lapsed lease from before the crash is stale");
     Ok(())
 }
 
-async fn movers_race_and_each_job_is_leased_once(stand: Stand) -> Passed {
+async fn concurrent_claims_lease_each_job_once(store: TrialStore) -> TrialResult {
     const JOBS: usize = 300;
-    let queue = stand.queue();
-    stand.put_all((0..JOBS).map(|_| stand.job(&queue, Due::NOW)).collect()).await?;
-    let movers = (0..6).map(|_| {
-        let (handle, queue) = (stand.handle(), queue.clone());
+    let queue = store.queue();
+    store.schedule_all((0..JOBS).map(|_| store.job(&queue, Due::NOW)).collect()).await?;
+    let claimers = (0..6).map(|_| {
+        let (client, queue) = (store.client(), queue.clone());
         tokio::spawn(async move {
             let mut mine = Vec::new();
             loop {
-                let taken = handle.take(&queue, 7).await?;
-                if taken.is_empty() {
-                    return Passed::Ok(mine);
+                let claimed = client.lease(&queue, 7).await?;
+                if claimed.is_empty() {
+                    return TrialResult::Ok(mine);
                 }
-                mine.extend(taken);
+                mine.extend(claimed);
             }
         })
     });
     let mut leases = HashMap::new();
-    for mover in movers.collect::<Vec<_>>() {
-        for leased in mover.await.map_err(Failure::new)?? {
+    for claimer in claimers.collect::<Vec<_>>() {
+        for leased in claimer.await.map_err(Failure::new)?? {
             let double = leases.insert(leased.job.id, leased.token);
             ensure!(double.is_none(), "job {} has two live leases", leased.job.id);
         }
     }
-    ensure_eq!(leases.len(), JOBS, "movers that race leave nothing behind");
+    ensure_eq!(leases.len(), JOBS, "concurrent claims lease every job");
     Ok(())
 }
 
-async fn lapsed_job_is_raced_for_and_leased_once(stand: Stand) -> Passed {
+async fn concurrent_claims_lease_a_lapsed_job_once(store: TrialStore) -> TrialResult {
     for _ in 0..10 {
-        let queue = stand.queue();
-        stand.create(stand.job(&queue, Due::NOW)).await?;
-        let lost = stand.take_one_for(&queue, SHORT_LEASE / 8).await?;
-        stand.reach(lost.leased_until).await?;
-        let movers = (0..4).map(|_| {
-            let (handle, queue) = (stand.handle(), queue.clone());
-            tokio::spawn(async move { handle.take(&queue, 1).await })
+        let queue = store.queue();
+        store.create(store.job(&queue, Due::NOW)).await?;
+        let lost = store.lease_one_for(&queue, SHORT_LEASE / 8).await?;
+        store.wait_until(lost.leased_until).await?;
+        let claimers = (0..4).map(|_| {
+            let (client, queue) = (store.client(), queue.clone());
+            tokio::spawn(async move { client.lease(&queue, 1).await })
         });
         let mut count = 0;
-        for mover in movers.collect::<Vec<_>>() {
-            count += mover.await.map_err(Failure::new)??.len();
+        for claimer in claimers.collect::<Vec<_>>() {
+            count += claimer.await.map_err(Failure::new)??.len();
         }
-        ensure_eq!(count, 1, "a lapsed job gets one new lease, however many ask");
+        ensure_eq!(count, 1, "concurrent claims lease a lapsed job once");
     }
     Ok(())
 }

@@ -1,78 +1,80 @@
-//! Load: many jobs due at once drain, oldest first, in batches as large as asked and no larger.
+//! Load: many due jobs are claimed in due order, in full batches.
 
 use std::collections::HashSet;
 use std::time::Duration;
 
 use dq_core::{Due, NewJob, Timestamp, Verdict};
 
-use super::failure::{Passed, ensure, ensure_eq};
-use super::handle::{Counts, want};
-use super::stand::{LATER, Stand};
+use super::client::{Counts, want};
+use super::failure::{TrialResult, ensure, ensure_eq};
+use super::store::{LATER, TrialStore};
 use super::trial::topic;
 
 topic! { "load":
-    twenty_thousand_due_at_once_drain,
-    due_jobs_are_not_behind_a_backlog,
-    many_queues_drain,
+    twenty_thousand_due_jobs_are_drained,
+    due_jobs_do_not_wait_behind_a_backlog,
+    two_hundred_queues_are_drained,
 }
 
 const MANY: usize = 20_000;
 
-async fn twenty_thousand_due_at_once_drain(stand: Stand) -> Passed {
+async fn twenty_thousand_due_jobs_are_drained(store: TrialStore) -> TrialResult {
     const BATCH: usize = 500;
-    let queue = stand.queue();
-    let due = stand.now().await? - LATER;
-    // Half of them in one millisecond, the others before and after, in no order.
+    let queue = store.queue();
+    let due = store.now().await? - LATER;
+    // Half of the jobs share one due time; the others are due before and after it, in no order.
     let jobs: Vec<NewJob> = (0..MANY as u64)
         .map(|n| {
             let spread = if n % 2 == 0 { 500 } else { n * 7_919 % 1_000 };
-            stand.job(&queue, due + Duration::from_millis(spread))
+            store.job(&queue, due + Duration::from_millis(spread))
         })
         .collect();
-    stand.put_all(jobs).await?;
+    store.schedule_all(jobs).await?;
     let mut seen = HashSet::with_capacity(MANY);
     let mut last = Timestamp::EPOCH;
     while seen.len() < MANY {
-        let taken = stand.take(&queue, BATCH).await?;
+        let claimed = store.lease(&queue, BATCH).await?;
         let wanted = BATCH.min(MANY - seen.len());
-        ensure_eq!(taken.len(), wanted, "while more is due, a claim brings all it was asked for");
-        for leased in &taken {
+        ensure_eq!(claimed.len(), wanted, "a claim returns a full batch while enough jobs are due");
+        for leased in &claimed {
             ensure!(seen.insert(leased.job.id), "each job is leased once");
-            ensure!(last <= leased.job.due, "oldest due first from one claim to the next");
+            ensure!(last <= leased.job.due, "jobs are in due order across claims");
             last = leased.job.due;
         }
-        stand.finish_all(&taken).await?;
+        store.settle_all_done(&claimed).await?;
     }
-    stand.expect(&queue, Counts::NONE, "after the drain").await
+    store.expect_counts(&queue, Counts::NONE, "after all jobs were settled").await
 }
 
-async fn due_jobs_are_not_behind_a_backlog(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    stand.put_all((0..MANY / 2).map(|_| stand.job(&queue, LATER)).collect()).await?;
+async fn due_jobs_do_not_wait_behind_a_backlog(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    store.schedule_all((0..MANY / 2).map(|_| store.job(&queue, LATER)).collect()).await?;
     for _ in 0..20 {
-        let id = stand.create(stand.job(&queue, Due::NOW)).await?.id;
-        let taken = stand.take_one(&queue).await?;
-        ensure_eq!(taken.job.id, id, "a due job does not wait behind those that are not");
-        stand.accept(&taken, Verdict::Done).await?;
+        let id = store.create(store.job(&queue, Due::NOW)).await?.id;
+        let leased = store.lease_one(&queue).await?;
+        ensure_eq!(leased.job.id, id, "a due job does not wait behind scheduled ones");
+        store.settle_accepted(&leased, Verdict::Done).await?;
     }
-    stand.expect(&queue, Counts::scheduled(MANY as u64 / 2), "the backlog is untouched").await
+    store
+        .expect_counts(&queue, Counts::scheduled(MANY as u64 / 2), "the backlog is unchanged")
+        .await
 }
 
-async fn many_queues_drain(stand: Stand) -> Passed {
-    let queues: Vec<_> = (0..200).map(|_| stand.queue()).collect();
+async fn two_hundred_queues_are_drained(store: TrialStore) -> TrialResult {
+    let queues: Vec<_> = (0..200).map(|_| store.queue()).collect();
     let mut jobs = Vec::new();
     for _ in 0..5 {
-        jobs.extend(queues.iter().map(|queue| stand.job(queue, Due::NOW)));
+        jobs.extend(queues.iter().map(|queue| store.job(queue, Due::NOW)));
     }
     let mut left = jobs.len();
-    stand.put_all(jobs).await?;
+    store.schedule_all(jobs).await?;
     let mut wants: Vec<_> = queues.iter().map(|queue| want(queue, 3)).collect();
     while left > 0 {
-        let taken = stand.claim_at_most(64, &wants).await?.jobs;
-        ensure_eq!(taken.len(), left.min(64), "a claim over many queues brings what is due");
-        left -= taken.len();
-        stand.finish_all(&taken).await?;
-        // As runners do, so that no queue starves.
+        let leased = store.claim_at_most(64, &wants).await?.jobs;
+        ensure_eq!(leased.len(), left.min(64), "a claim over many queues returns a full batch");
+        left -= leased.len();
+        store.settle_all_done(&leased).await?;
+        // Rotates the queues as runners do, so that none starves.
         wants.rotate_left(20);
     }
     Ok(())

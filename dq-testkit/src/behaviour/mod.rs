@@ -1,30 +1,30 @@
-//! What every backend promises, as a suite of small trials.
+//! The contract of a backend as a suite of small trials.
 //!
-//! A backend's own test binary has no harness of its own and hands its subjects over:
+//! A backend runs the suite in a test binary with `harness = false`:
 //!
 //! ```no_run
-//! use dq_testkit::behaviour::{self, ByUrl};
+//! use dq_testkit::behaviour::{self, UrlBackend};
 //!
 //! fn main() -> std::process::ExitCode {
 //!     behaviour::main(vec![
-//!         ("memory", Box::new(ByUrl::real(|| "memory:".into()))),
-//!         ("memory-virtual", Box::new(ByUrl::on_virtual_time(|| "memory:".into()))),
+//!         ("memory", Box::new(UrlBackend::with_real_clock(|| "memory:".into()))),
+//!         ("memory-virtual", Box::new(UrlBackend::with_virtual_clock(|| "memory:".into()))),
 //!     ])
 //! }
 //! ```
 //!
-//! A trial that says nothing about a backend, because it lacks the capability or goes by another
-//! kind of clock, is absent from its list.
+//! Trials that do not apply to a backend, because it lacks a capability or uses another kind of
+//! clock, are left out.
 
 mod browse;
 mod cancel;
 mod claim;
+mod client;
 mod close;
 mod crash;
 mod dead;
 mod due;
 mod failure;
-mod handle;
 mod input;
 mod isolation;
 mod keys;
@@ -36,19 +36,19 @@ mod run;
 mod schedule;
 mod settle;
 mod shared;
-mod stand;
 mod stats;
-mod subject;
+mod store;
 mod trial;
+mod under_test;
 mod unsupported;
 mod url;
 mod wake;
 
-pub use failure::{Failure, Passed};
+pub use failure::{Failure, TrialResult};
 pub use run::{main, run, trials_for};
-pub use subject::{Store, Subject, Time};
 pub use trial::Trial;
-pub use url::{Address, ByUrl};
+pub use under_test::{BackendUnderTest, StoreClock, StoreUnderTest};
+pub use url::{StoreUrl, UrlBackend};
 
 /// Every trial, topic by topic.
 pub fn trials() -> impl Iterator<Item = &'static Trial> {

@@ -1,4 +1,4 @@
-//! Moving in time: an earlier time wakes, a later one never fires early.
+//! Reschedules: the new due time replaces the old one.
 
 use std::time::Duration;
 
@@ -6,213 +6,217 @@ use dq_core::{
     DeadKind, DeadReason, Due, JobRef, OnConflict, Reschedule, Rescheduled, Settled, Verdict,
 };
 
-use super::failure::{Failure, Passed, ensure, ensure_eq, ensure_matches};
-use super::handle::{Counts, SHORT_LEASE, ids, want};
-use super::stand::{Held, LATER, SOON, Stand, key};
+use super::client::{Counts, SHORT_LEASE, ids, want};
+use super::failure::{Failure, TrialResult, ensure, ensure_eq, ensure_matches};
+use super::store::{LATER, SOON, ShortLease, TrialStore, key};
 use super::trial::topic;
 
 topic! { "reschedule":
-    earlier_fires_at_the_new_time [Reschedule],
-    later_never_fires_early [Reschedule],
-    due_job_goes_back_to_waiting [Reschedule],
-    delay_counts_from_the_stores_now [Reschedule],
-    by_key [Reschedule, Keys],
-    job_stays_as_it_was [Reschedule],
-    order_follows_the_new_times [Reschedule],
-    running_job_is_not_moved [Reschedule],
-    lapsed_job_is_moved [Reschedule],
+    earlier_due_time_takes_effect [Reschedule],
+    later_due_time_takes_effect [Reschedule],
+    due_job_is_scheduled_again [Reschedule],
+    delay_is_relative_to_the_store_clock [Reschedule],
+    job_is_rescheduled_by_its_key [Reschedule, Keys],
+    rescheduled_job_is_otherwise_unchanged [Reschedule],
+    order_follows_the_new_due_times [Reschedule],
+    running_job_is_not_rescheduled [Reschedule],
+    lapsed_job_is_rescheduled [Reschedule],
     dead_job_is_not_found [Reschedule],
     unknown_job_is_not_found [Reschedule],
     job_of_another_queue_is_not_found [Reschedule],
-    answers_come_in_the_order_asked [Reschedule],
-    races_with_claim [Reschedule],
+    answers_are_in_request_order [Reschedule],
+    reschedule_races_with_claim [Reschedule],
 }
 
-async fn earlier_fires_at_the_new_time(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    let receipt = stand.create(stand.job(&queue, LATER)).await?;
-    let due = stand.now().await? + SOON;
+async fn earlier_due_time_takes_effect(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let receipt = store.create(store.job(&queue, LATER)).await?;
+    let due = store.now().await? + SOON;
     ensure_matches!(
-        stand.reschedule(&queue, receipt.id, due).await?,
+        store.reschedule(&queue, receipt.id, due).await?,
         Rescheduled::Moved(moved) if moved.id == receipt.id && moved.due == due,
-        "the receipt names the job and its new time"
+        "the receipt has the job's id and new due time"
     );
-    let claimed = stand.claim(&[want(&queue, 1)]).await?;
+    let claimed = store.claim(&[want(&queue, 1)]).await?;
     if claimed.jobs.is_empty() {
-        ensure_eq!(claimed.next_due, Some(due), "whoever sleeps is told the new time");
-        stand.reach(due).await?;
-        stand.take_one(&queue).await?;
+        ensure_eq!(claimed.next_due, Some(due), "`next_due` is the new due time");
+        store.wait_until(due).await?;
+        store.lease_one(&queue).await?;
     }
     Ok(())
 }
 
-async fn later_never_fires_early(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    let first = stand.create(stand.job(&queue, SOON)).await?;
+async fn later_due_time_takes_effect(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let first = store.create(store.job(&queue, SOON)).await?;
     let later = first.due + LATER;
     ensure_matches!(
-        stand.reschedule(&queue, first.id, later).await?,
+        store.reschedule(&queue, first.id, later).await?,
         Rescheduled::Moved(moved) if moved.due == later,
         "a waiting job is moved"
     );
-    stand.reach(first.due + SOON).await?;
-    stand.take_none(&queue, "the old time is void").await?;
-    ensure_eq!(stand.stats(&queue).await?.next_due, Some(later), "the new time holds");
+    store.wait_until(first.due + SOON).await?;
+    store.expect_empty_claim(&queue, "the old due time does not apply").await?;
+    ensure_eq!(store.stats(&queue).await?.next_due, Some(later), "`next_due` is the new due time");
     Ok(())
 }
 
-async fn due_job_goes_back_to_waiting(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    let id = stand.create(stand.job(&queue, Due::NOW)).await?.id;
+async fn due_job_is_scheduled_again(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let id = store.create(store.job(&queue, Due::NOW)).await?.id;
     ensure_matches!(
-        stand.reschedule(&queue, id, LATER).await?,
+        store.reschedule(&queue, id, LATER).await?,
         Rescheduled::Moved(_),
-        "a job that is due and waits for a slot is moved"
+        "a due job that waits for a slot is moved"
     );
-    stand.take_none(&queue, "it is due in an hour").await?;
-    stand.expect(&queue, Counts::scheduled(1), "after it was put off").await
+    store.expect_empty_claim(&queue, "it is due in an hour").await?;
+    store.expect_counts(&queue, Counts::scheduled(1), "after it was moved to a later time").await
 }
 
-async fn delay_counts_from_the_stores_now(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    let id = stand.create(stand.job(&queue, LATER * 5)).await?.id;
-    let before = stand.now().await?;
-    let moved = stand.reschedule(&queue, id, LATER).await?;
-    let after = stand.now().await?;
+async fn delay_is_relative_to_the_store_clock(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let id = store.create(store.job(&queue, LATER * 5)).await?.id;
+    let before = store.now().await?;
+    let moved = store.reschedule(&queue, id, LATER).await?;
+    let after = store.now().await?;
     ensure_matches!(
         moved,
         Rescheduled::Moved(receipt) if (before + LATER..=after + LATER).contains(&receipt.due),
-        "a delay counts from the store's now, not from the old time"
+        "a delay is relative to the store's clock, not to the old due time"
     );
     Ok(())
 }
 
-async fn by_key(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    let id = stand.create(stand.keyed(&queue, LATER, "k", OnConflict::Keep)).await?.id;
+async fn job_is_rescheduled_by_its_key(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let id = store.create(store.keyed(&queue, LATER, "k", OnConflict::Keep)).await?.id;
     ensure_matches!(
-        stand.reschedule(&queue, key("k"), Due::NOW).await?,
+        store.reschedule(&queue, key("k"), Due::NOW).await?,
         Rescheduled::Moved(receipt) if receipt.id == id,
-        "the receipt names the job that has the key"
+        "the receipt has the id of the job that holds the key"
     );
     ensure_eq!(
-        stand.reschedule(&queue, key("K"), Due::NOW).await?,
+        store.reschedule(&queue, key("K"), Due::NOW).await?,
         Rescheduled::NotFound,
-        "a key that nobody has"
+        "an unknown key"
     );
-    stand.take_one(&queue).await?;
+    store.lease_one(&queue).await?;
     Ok(())
 }
 
-async fn job_stays_as_it_was(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    stand.create(stand.job(&queue, Due::NOW)).await?;
-    let lost = stand.take_one_for(&queue, SHORT_LEASE / 8).await?;
-    stand.reach(lost.leased_until).await?;
-    let taken = stand.take_one(&queue).await?;
-    stand.accept(&taken, Verdict::Retry(LATER.into())).await?;
-    let due = stand.now().await? - SOON;
-    let moved = stand.reschedule(&queue, taken.job.id, due).await?;
+async fn rescheduled_job_is_otherwise_unchanged(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    store.create(store.job(&queue, Due::NOW)).await?;
+    let lost = store.lease_one_for(&queue, SHORT_LEASE / 8).await?;
+    store.wait_until(lost.leased_until).await?;
+    let leased = store.lease_one(&queue).await?;
+    store.settle_accepted(&leased, Verdict::Retry(LATER.into())).await?;
+    let due = store.now().await? - SOON;
+    let moved = store.reschedule(&queue, leased.job.id, due).await?;
     ensure_matches!(moved, Rescheduled::Moved(_), "a job that waits for its retry is moved");
-    let again = stand.take_one(&queue).await?.job;
-    let wanted = dq_core::Job { due, attempts: 1, deliveries: 3, losses: 0, ..taken.job.clone() };
-    ensure_eq!(again, wanted, "id, payload and counts stay");
+    let again = store.lease_one(&queue).await?.job;
+    let wanted = dq_core::Job { due, attempts: 1, deliveries: 3, losses: 0, ..leased.job.clone() };
+    ensure_eq!(again, wanted, "id, payload and counts are unchanged");
     Ok(())
 }
 
-async fn order_follows_the_new_times(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    let now = stand.now().await? - LATER;
+async fn order_follows_the_new_due_times(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let now = store.now().await? - LATER;
     let at = |n: u64| now + Duration::from_millis(n);
     let mut created = Vec::new();
     for n in 0..10 {
-        created.push(stand.create(stand.job(&queue, at(n))).await?.id);
+        created.push(store.create(store.job(&queue, at(n))).await?.id);
     }
-    // The order is turned round.
+    // Reverses the order.
     for (id, n) in created.iter().zip(0..) {
-        let moved = stand.reschedule(&queue, *id, at(100 - n)).await?;
+        let moved = store.reschedule(&queue, *id, at(100 - n)).await?;
         ensure_matches!(moved, Rescheduled::Moved(_), "a waiting job is moved");
     }
     created.reverse();
-    ensure_eq!(ids(&stand.take(&queue, 10).await?), created, "oldest due first, by the new times");
+    ensure_eq!(
+        ids(&store.lease(&queue, 10).await?),
+        created,
+        "jobs are in the order of their new due times"
+    );
     Ok(())
 }
 
-async fn running_job_is_not_moved(stand: Stand) -> Passed {
-    let Held { queue, taken, .. } =
-        stand.hold(|stand, held| Box::pin(is_not_moved(stand, held))).await?;
-    stand.reach(taken.leased_until).await?;
-    let again = stand.take_one(&queue).await?;
-    ensure_eq!(again.job.due, taken.job.due, "nothing was changed");
+async fn running_job_is_not_rescheduled(store: TrialStore) -> TrialResult {
+    let ShortLease { queue, leased, .. } =
+        store.while_leased(|store, held| Box::pin(is_not_moved(store, held))).await?;
+    store.wait_until(leased.leased_until).await?;
+    let again = store.lease_one(&queue).await?;
+    ensure_eq!(again.job.due, leased.job.due, "the job is unchanged");
     Ok(())
 }
 
-async fn is_not_moved(stand: &Stand, held: &Held) -> Passed {
-    let answer = stand.reschedule(&held.queue, held.taken.job.id, LATER).await?;
+async fn is_not_moved(store: &TrialStore, held: &ShortLease) -> TrialResult {
+    let answer = store.reschedule(&held.queue, held.leased.job.id, LATER).await?;
     ensure_eq!(answer, Rescheduled::AlreadyRunning, "a leased job is not moved");
     Ok(())
 }
 
-async fn lapsed_job_is_moved(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    let id = stand.create(stand.job(&queue, Due::NOW)).await?.id;
-    let lost = stand.take_one_for(&queue, SHORT_LEASE).await?;
-    stand.reach(lost.leased_until).await?;
+async fn lapsed_job_is_rescheduled(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let id = store.create(store.job(&queue, Due::NOW)).await?.id;
+    let lost = store.lease_one_for(&queue, SHORT_LEASE).await?;
+    store.wait_until(lost.leased_until).await?;
     ensure_matches!(
-        stand.reschedule(&queue, id, LATER).await?,
+        store.reschedule(&queue, id, LATER).await?,
         Rescheduled::Moved(_),
-        "a job whose lease has ended waits, it does not run"
+        "a lapsed job is waiting, not running"
     );
-    let late = stand.settle(lost.lease(), Verdict::Retry(Due::NOW)).await?;
-    ensure_eq!(late, Settled::Stale, "the old holder cannot move it back");
-    stand.take_none(&queue, "it is due in an hour").await
+    let late = store.settle(lost.lease(), Verdict::Retry(Due::NOW)).await?;
+    ensure_eq!(late, Settled::Stale, "a stale lease cannot move it back");
+    store.expect_empty_claim(&queue, "it is due in an hour").await
 }
 
-async fn dead_job_is_not_found(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    let id = stand.create(stand.job(&queue, Due::NOW)).await?.id;
-    let taken = stand.take_one(&queue).await?;
+async fn dead_job_is_not_found(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let id = store.create(store.job(&queue, Due::NOW)).await?.id;
+    let leased = store.lease_one(&queue).await?;
     let reason = DeadReason::new(DeadKind::Rejected, "no");
-    stand.accept(&taken, Verdict::Dead { reason, failed: true }).await?;
-    let answer = stand.reschedule(&queue, id, Due::NOW).await?;
-    ensure_eq!(answer, Rescheduled::NotFound, "the dead are replayed, not moved");
-    stand.take_none(&queue, "the job is dead").await
+    store.settle_accepted(&leased, Verdict::Dead { reason, failed: true }).await?;
+    let answer = store.reschedule(&queue, id, Due::NOW).await?;
+    ensure_eq!(answer, Rescheduled::NotFound, "a dead job is not moved");
+    store.expect_empty_claim(&queue, "the job is dead").await
 }
 
-async fn unknown_job_is_not_found(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    let never = stand.job(&queue, Due::NOW).id;
-    let answer = stand.reschedule(&queue, never, Due::NOW).await?;
-    ensure_eq!(answer, Rescheduled::NotFound, "a job never scheduled");
-    stand.create(stand.job(&queue, Due::NOW)).await?;
-    let taken = stand.take_one(&queue).await?;
-    stand.accept(&taken, Verdict::Done).await?;
-    let answer = stand.reschedule(&queue, taken.job.id, Due::NOW).await?;
+async fn unknown_job_is_not_found(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let unknown = store.job(&queue, Due::NOW).id;
+    let answer = store.reschedule(&queue, unknown, Due::NOW).await?;
+    ensure_eq!(answer, Rescheduled::NotFound, "an unknown job");
+    store.create(store.job(&queue, Due::NOW)).await?;
+    let leased = store.lease_one(&queue).await?;
+    store.settle_accepted(&leased, Verdict::Done).await?;
+    let answer = store.reschedule(&queue, leased.job.id, Due::NOW).await?;
     ensure_eq!(answer, Rescheduled::NotFound, "a job that is done");
-    stand.expect(&queue, Counts::NONE, "nothing was made up").await
+    store.expect_counts(&queue, Counts::NONE, "no job was created").await
 }
 
-async fn job_of_another_queue_is_not_found(stand: Stand) -> Passed {
-    let (here, there) = (stand.queue(), stand.queue());
-    let id = stand.create(stand.job(&here, LATER)).await?.id;
-    stand.create(stand.job(&there, LATER)).await?;
-    let answer = stand.reschedule(&there, id, Due::NOW).await?;
-    ensure_eq!(answer, Rescheduled::NotFound, "a job lives in one queue");
-    stand.take_none(&here, "it was not moved").await
+async fn job_of_another_queue_is_not_found(store: TrialStore) -> TrialResult {
+    let (here, there) = (store.queue(), store.queue());
+    let id = store.create(store.job(&here, LATER)).await?.id;
+    store.create(store.job(&there, LATER)).await?;
+    let answer = store.reschedule(&there, id, Due::NOW).await?;
+    ensure_eq!(answer, Rescheduled::NotFound, "a job of another queue");
+    store.expect_empty_claim(&here, "it was not moved").await
 }
 
-async fn answers_come_in_the_order_asked(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    let running = stand.create(stand.job(&queue, Due::NOW)).await?.id;
-    stand.take_one(&queue).await?;
-    let waiting = stand.create(stand.job(&queue, LATER)).await?.id;
-    let unknown = stand.job(&queue, LATER).id;
-    let wish = |id, hours: u32| Reschedule {
+async fn answers_are_in_request_order(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let running = store.create(store.job(&queue, Due::NOW)).await?.id;
+    store.lease_one(&queue).await?;
+    let waiting = store.create(store.job(&queue, LATER)).await?.id;
+    let unknown = store.job(&queue, LATER).id;
+    let change = |id, hours: u32| Reschedule {
         job: JobRef::new(queue.clone(), id),
         due: (LATER * hours).into(),
     };
-    let wishes = [wish(unknown, 1), wish(running, 1), wish(waiting, 2), wish(waiting, 3)];
-    let answers = stand.backend().reschedule(&wishes).await?;
+    let changes = [change(unknown, 1), change(running, 1), change(waiting, 2), change(waiting, 3)];
+    let answers = store.backend().reschedule(&changes).await?;
     ensure_matches!(
         answers[..],
         [
@@ -221,26 +225,34 @@ async fn answers_come_in_the_order_asked(stand: Stand) -> Passed {
             Rescheduled::Moved(first),
             Rescheduled::Moved(second)
         ] if first.due < second.due,
-        "answers come in the order asked"
+        "answers are in request order"
     );
-    ensure!(stand.backend().reschedule(&[]).await?.is_empty(), "no moves, no answers");
+    ensure!(store.backend().reschedule(&[]).await?.is_empty(), "an empty batch has no answers");
     Ok(())
 }
 
-async fn races_with_claim(stand: Stand) -> Passed {
+async fn reschedule_races_with_claim(store: TrialStore) -> TrialResult {
     for _ in 0..60 {
-        let queue = stand.queue();
-        let id = stand.create(stand.job(&queue, Due::NOW)).await?.id;
-        let (caller, runner) = (stand.handle(), stand.handle());
+        let queue = store.queue();
+        let id = store.create(store.job(&queue, Due::NOW)).await?.id;
+        let (caller, runner) = (store.client(), store.client());
         let (there, here) = (queue.clone(), queue.clone());
-        let put_off = tokio::spawn(async move { caller.reschedule(&there, id, LATER).await });
-        let claim = tokio::spawn(async move { runner.take(&here, 1).await });
-        let answer = put_off.await.map_err(Failure::new)??;
+        let reschedule = tokio::spawn(async move { caller.reschedule(&there, id, LATER).await });
+        let claim = tokio::spawn(async move { runner.lease(&here, 1).await });
+        let answer = reschedule.await.map_err(Failure::new)??;
         let leased = claim.await.map_err(Failure::new)??.len();
         match answer {
-            Rescheduled::Moved(_) => ensure_eq!(leased, 0, "a later time never fires early"),
-            Rescheduled::AlreadyRunning => ensure_eq!(leased, 1, "it runs, as was said"),
-            other => return Err(Failure::new(format_args!("one of both wins, not {other:?}"))),
+            Rescheduled::Moved(_) => {
+                ensure_eq!(leased, 0, "after `Moved` to a later time the job is not leased")
+            }
+            Rescheduled::AlreadyRunning => {
+                ensure_eq!(leased, 1, "after `AlreadyRunning` the job is leased")
+            }
+            other => {
+                return Err(Failure::new(format_args!(
+                    "either call wins, so the answer is not {other:?}"
+                )));
+            }
         }
     }
     Ok(())

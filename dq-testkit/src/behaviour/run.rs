@@ -1,4 +1,4 @@
-//! The suite as a test binary, and as a call.
+//! Runs the suite, as a test binary or as a function.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -8,26 +8,26 @@ use libtest_mimic::Arguments;
 use tokio::runtime::{Builder, Runtime};
 
 use super::failure::Failure;
-use super::subject::Subject;
 use super::trial::Trial;
+use super::under_test::BackendUnderTest;
 
-/// The trials that say something about a subject.
+/// The trials that apply to a backend.
 ///
 /// # Errors
-/// The subject cannot be opened.
-pub async fn trials_for(subject: &dyn Subject) -> Result<Vec<&'static Trial>> {
+/// Those of opening its store.
+pub async fn trials_for(subject: &dyn BackendUnderTest) -> Result<Vec<&'static Trial>> {
     let store = subject.prepare().await?;
     let backend = store.open().await?;
-    let (capabilities, time) = (backend.capabilities(), store.time());
+    let (capabilities, clock) = (backend.capabilities(), store.clock());
     backend.close().await?;
-    Ok(super::trials().filter(|trial| trial.applies(&capabilities, &time)).collect())
+    Ok(super::trials().filter(|trial| trial.applies(&capabilities, &clock)).collect())
 }
 
-/// Runs every trial that applies, side by side, and names those that failed.
+/// Runs all trials that apply to a backend at once, and returns the failures by trial name.
 ///
 /// # Errors
-/// The subject cannot be opened.
-pub async fn run(subject: &dyn Subject) -> Result<Vec<(&'static str, Failure)>> {
+/// Those of opening its store.
+pub async fn run(subject: &dyn BackendUnderTest) -> Result<Vec<(&'static str, Failure)>> {
     let trials = trials_for(subject).await?;
     let runs = trials.iter().map(|trial| async {
         let failure = trial.run(subject).await.err()?;
@@ -36,46 +36,45 @@ pub async fn run(subject: &dyn Subject) -> Result<Vec<(&'static str, Failure)>> 
     Ok(futures_util::future::join_all(runs).await.into_iter().flatten().collect())
 }
 
-/// The `main` of a test binary with `harness = false`: every trial of every named subject, with
-/// the arguments that `cargo test` hands on.
+/// The `main` of a test binary with `harness = false`: runs the trials of each named backend, with
+/// the arguments of `cargo test`.
 #[must_use]
-pub fn main(subjects: Vec<(&'static str, Box<dyn Subject>)>) -> ExitCode {
+pub fn main(backends: Vec<(&'static str, Box<dyn BackendUnderTest>)>) -> ExitCode {
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert_with(threads);
     let mut tests = Vec::new();
-    for (name, subject) in subjects {
-        let subject: Arc<dyn Subject> = subject.into();
+    for (name, subject) in backends {
+        let subject: Arc<dyn BackendUnderTest> = subject.into();
         match runtime().block_on(trials_for(&*subject)) {
             Ok(trials) => tests.extend(trials.into_iter().map(|trial| test(name, &subject, trial))),
-            Err(error) => tests.push(unopened(name, error)),
+            Err(error) => tests.push(open_failure(name, error)),
         }
     }
     libtest_mimic::run(&arguments, tests).exit_code()
 }
 
-fn test(name: &str, subject: &Arc<dyn Subject>, trial: &'static Trial) -> libtest_mimic::Trial {
+fn test(
+    name: &str,
+    subject: &Arc<dyn BackendUnderTest>,
+    trial: &'static Trial,
+) -> libtest_mimic::Trial {
     let subject = Arc::clone(subject);
     libtest_mimic::Trial::test(format!("{name}/{}", trial.name()), move || {
         runtime().block_on(trial.run(&*subject)).map_err(Into::into)
     })
 }
 
-/// A subject that cannot even be opened is a failed test, not an absent one.
-fn unopened(name: &str, error: dq_core::Error) -> libtest_mimic::Trial {
+/// A failed test for a backend that cannot be opened.
+fn open_failure(name: &str, error: dq_core::Error) -> libtest_mimic::Trial {
     libtest_mimic::Trial::test(format!("{name}/open"), move || Err(error.into()))
 }
 
-/// Trials wait for clocks and disks more than they compute.
+/// More threads than cores, as trials mostly wait for clocks and disks.
 fn threads() -> usize {
     std::thread::available_parallelism().map_or(4, |cores| 4 * cores.get())
 }
 
-/// One for each trial, so that what a trial leaves behind ends with it. Two threads, or races
-/// between tasks would never happen.
+/// A runtime per trial, so that tasks end with their trial. Two threads, so that tasks race.
 fn runtime() -> Runtime {
-    Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .expect("the machine has threads to give")
+    Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime starts")
 }

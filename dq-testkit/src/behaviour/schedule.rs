@@ -1,306 +1,313 @@
-//! Storing: what is handed in is what is there.
+//! Scheduling: jobs are stored unchanged, once per id.
 
 use bytes::Bytes;
 use dq_core::{Due, Headers, JobKey, Limits, NewJob, QueueName, Scheduled, Timestamp, Verdict};
 use std::time::Duration;
 
-use super::failure::{Failure, Passed, ensure, ensure_eq, ensure_matches};
-use super::handle::{Counts, ids};
-use super::stand::{LATER, SOON, Stand};
+use super::client::{Counts, ids};
+use super::failure::{Failure, TrialResult, ensure, ensure_eq, ensure_matches};
+use super::store::{LATER, SOON, TrialStore};
 use super::trial::topic;
 
 topic! { "schedule":
-    what_was_handed_in_comes_out,
-    receipt_names_the_job_and_its_due_time,
-    delay_counts_from_the_stores_now,
-    point_in_time_is_kept_to_the_millisecond,
-    past_is_now,
-    far_future_is_kept,
-    nothing_about_a_pending_job_expires [VirtualTime],
+    claimed_job_equals_the_scheduled_one,
+    receipt_has_the_id_and_the_due_time,
+    delay_is_relative_to_the_store_clock,
+    due_time_is_exact_to_the_millisecond,
+    past_due_time_is_due_at_once,
+    due_time_at_the_horizon_is_accepted,
+    pending_job_does_not_expire [VirtualTime],
     same_id_is_stored_once,
-    same_id_while_running_is_already_running,
-    same_id_twice_in_one_call,
+    id_of_a_running_job_is_already_running,
+    same_id_twice_in_one_call_is_stored_once,
     same_id_from_many_tasks_is_stored_once,
-    answers_come_in_the_order_asked,
-    no_jobs_is_no_error,
-    thousands_in_one_call,
-    payload_of_a_mebibyte,
-    payload_of_any_bytes,
-    names_in_any_script,
-    names_of_full_length,
-    headers_come_out_as_they_went_in,
+    answers_are_in_request_order,
+    empty_batch_is_accepted,
+    batch_of_thousands_is_stored,
+    payload_of_one_mebibyte_is_unchanged,
+    payload_of_arbitrary_bytes_is_unchanged,
+    names_in_any_script_are_accepted,
+    names_of_maximum_length_are_not_truncated,
+    headers_are_unchanged,
 }
 
-async fn what_was_handed_in_comes_out(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    let before = stand.now().await?;
-    let key = stand.capabilities().keys.then(|| super::stand::key("order-1001"));
+async fn claimed_job_equals_the_scheduled_one(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let before = store.now().await?;
+    let key = store.capabilities().keys.then(|| super::store::key("order-1001"));
     let headers = Headers::from_iter([(Headers::CONTENT_TYPE, "text/plain")]);
-    let new = NewJob { key, headers, max_attempts: Some(7), ..stand.job(&queue, Due::At(before)) };
-    stand.create(new.clone()).await?;
-    let after = stand.now().await?;
+    let new = NewJob { key, headers, max_attempts: Some(7), ..store.job(&queue, Due::At(before)) };
+    store.create(new.clone()).await?;
+    let after = store.now().await?;
 
-    let job = stand.take_one(&queue).await?.job;
-    ensure_eq!(job.id, new.id, "the id is the producer's");
-    ensure_eq!(job.queue, new.queue, "the queue is kept");
-    ensure_eq!(job.key, new.key, "the key is kept");
-    ensure_eq!(job.due, before, "the due time is kept");
-    ensure_eq!(job.payload, new.payload, "the payload is kept");
-    ensure_eq!(job.headers, new.headers, "the headers are kept");
-    ensure_eq!(job.max_attempts, Some(7), "the job's own limit of attempts is kept");
+    let job = store.lease_one(&queue).await?.job;
+    ensure_eq!(job.id, new.id, "the id is unchanged");
+    ensure_eq!(job.queue, new.queue, "the queue is unchanged");
+    ensure_eq!(job.key, new.key, "the key is unchanged");
+    ensure_eq!(job.due, before, "the due time is unchanged");
+    ensure_eq!(job.payload, new.payload, "the payload is unchanged");
+    ensure_eq!(job.headers, new.headers, "the headers are unchanged");
+    ensure_eq!(job.max_attempts, Some(7), "the job's limit of attempts is unchanged");
     ensure!(
         before <= job.created && job.created <= after,
-        "`created` is when the store accepted it: {} is not within {before} to {after}",
+        "`created` is the store's time at the call: {} is not within {before} to {after}",
         job.created
     );
     ensure_eq!(
         (job.attempts, job.deliveries, job.losses),
         (0, 1, 0),
-        "a job's first lease is its first delivery, with no attempt failed and no lease lost"
+        "the first lease is the first delivery, with no failed attempt and no lost lease"
     );
     Ok(())
 }
 
-async fn receipt_names_the_job_and_its_due_time(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    let due = stand.now().await? + LATER;
-    let job = stand.job(&queue, due);
+async fn receipt_has_the_id_and_the_due_time(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let due = store.now().await? + LATER;
+    let job = store.job(&queue, due);
     let id = job.id;
-    let receipt = stand.create(job).await?;
-    ensure_eq!((receipt.id, receipt.due), (id, due), "the receipt names job and due time");
-    stand.expect(&queue, Counts::scheduled(1), "after schedule").await?;
-    ensure_eq!(stand.stats(&queue).await?.next_due, Some(due), "`next_due` is the one job's");
+    let receipt = store.create(job).await?;
+    ensure_eq!((receipt.id, receipt.due), (id, due), "the receipt has the job's id and due time");
+    store.expect_counts(&queue, Counts::scheduled(1), "after schedule").await?;
+    ensure_eq!(
+        store.stats(&queue).await?.next_due,
+        Some(due),
+        "`next_due` is the due time of the only job"
+    );
     Ok(())
 }
 
-async fn delay_counts_from_the_stores_now(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    let before = stand.now().await?;
-    let due = stand.create(stand.job(&queue, LATER)).await?.due;
-    let after = stand.now().await?;
+async fn delay_is_relative_to_the_store_clock(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let before = store.now().await?;
+    let due = store.create(store.job(&queue, LATER)).await?.due;
+    let after = store.now().await?;
     ensure!(
         before + LATER <= due && due <= after + LATER,
-        "a delay counts from the store's now: {due} is not within {before} to {after} plus {LATER:?}"
+        "a delay is relative to the store's clock: {due} is not within {before} to {after} plus {LATER:?}"
     );
-    let fraction = stand.create(stand.job(&queue, LATER + Duration::from_micros(1))).await?.due;
-    ensure!(
-        fraction > before + LATER,
-        "a fraction of a millisecond rounds up, or the job would be early: {fraction}"
-    );
+    let fraction = store.create(store.job(&queue, LATER + Duration::from_micros(1))).await?.due;
+    ensure!(fraction > before + LATER, "a fraction of a millisecond is rounded up: {fraction}");
     Ok(())
 }
 
-async fn point_in_time_is_kept_to_the_millisecond(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    let now = stand.now().await?;
+async fn due_time_is_exact_to_the_millisecond(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let now = store.now().await?;
     for ahead in [3_600_001, 3_600_999, 3_601_000, 86_400_123, 31_536_000_007] {
         let at = now + Duration::from_millis(ahead);
-        let due = stand.create(stand.job(&queue, at)).await?.due;
-        ensure_eq!(due, at, "due times are kept to the millisecond");
+        let due = store.create(store.job(&queue, at)).await?.due;
+        ensure_eq!(due, at, "due times are exact to the millisecond");
     }
     Ok(())
 }
 
-async fn past_is_now(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    let now = stand.now().await?;
-    let recent = stand.create(stand.job(&queue, now - SOON)).await?.id;
-    let oldest = stand.create(stand.job(&queue, Timestamp::EPOCH)).await?.id;
-    let old = stand.create(stand.job(&queue, now - LATER)).await?.id;
-    let taken = stand.take(&queue, 10).await?;
-    ensure_eq!(ids(&taken), [oldest, old, recent], "the past is due at once, oldest first");
+async fn past_due_time_is_due_at_once(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let now = store.now().await?;
+    let recent = store.create(store.job(&queue, now - SOON)).await?.id;
+    let oldest = store.create(store.job(&queue, Timestamp::EPOCH)).await?.id;
+    let old = store.create(store.job(&queue, now - LATER)).await?.id;
+    let leased = store.lease(&queue, 10).await?;
+    ensure_eq!(ids(&leased), [oldest, old, recent], "past due times are due at once, in due order");
     Ok(())
 }
 
-async fn far_future_is_kept(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    let due = stand.now().await? + (Limits::default().horizon - LATER);
+async fn due_time_at_the_horizon_is_accepted(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let due = store.now().await? + (Limits::default().horizon - LATER);
     ensure_eq!(
-        stand.create(stand.job(&queue, due)).await?.due,
+        store.create(store.job(&queue, due)).await?.due,
         due,
-        "every due time up to the horizon is kept"
+        "every due time up to the horizon is accepted"
     );
-    stand.take_none(&queue, "the job is due in 100 years").await
+    store.expect_empty_claim(&queue, "the job is due in 100 years").await
 }
 
-async fn nothing_about_a_pending_job_expires(stand: Stand) -> Passed {
-    let queue = stand.queue();
+async fn pending_job_does_not_expire(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
     const DAY: Duration = Duration::from_secs(86_400);
-    let job = stand.job(&queue, DAY * 1_000);
+    let job = store.job(&queue, DAY * 1_000);
     let (id, payload) = (job.id, job.payload.clone());
-    stand.create(job).await?;
+    store.create(job).await?;
     for _ in 0..999 {
-        stand.pass(DAY).await?;
+        store.wait_for(DAY).await?;
     }
-    stand.take_none(&queue, "it is due tomorrow").await?;
-    stand.pass(DAY * 500).await?;
-    let taken = stand.take_one(&queue).await?;
-    ensure_eq!((taken.job.id, taken.job.payload), (id, payload), "payloads have no time to live");
+    store.expect_empty_claim(&queue, "it is due tomorrow").await?;
+    store.wait_for(DAY * 500).await?;
+    let leased = store.lease_one(&queue).await?;
+    ensure_eq!((leased.job.id, leased.job.payload), (id, payload), "a pending job does not expire");
     Ok(())
 }
 
-async fn same_id_is_stored_once(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    let first = stand.job(&queue, Due::NOW);
+async fn same_id_is_stored_once(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let first = store.job(&queue, Due::NOW);
     let again =
         NewJob { payload: Bytes::from_static(b"other"), due: LATER.into(), ..first.clone() };
-    let receipt = stand.create(first.clone()).await?;
+    let receipt = store.create(first.clone()).await?;
     ensure_eq!(
-        stand.put(again).await?,
+        store.schedule(again).await?,
         Scheduled::Kept(receipt),
-        "a job whose id is live already changes nothing, and the receipt names what is there"
+        "a call with a live id changes nothing, and the receipt is that of the existing job"
     );
-    stand.expect(&queue, Counts::ready(1), "after the same id came twice").await?;
-    let taken = stand.take_one(&queue).await?;
-    ensure_eq!(taken.job.payload, first.payload, "the first payload stays");
+    store.expect_counts(&queue, Counts::ready(1), "after two calls with one id").await?;
+    let leased = store.lease_one(&queue).await?;
+    ensure_eq!(leased.job.payload, first.payload, "the payload of the first call is kept");
     Ok(())
 }
 
-async fn same_id_while_running_is_already_running(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    let job = stand.job(&queue, Due::NOW);
-    let receipt = stand.create(job.clone()).await?;
-    let taken = stand.take_one(&queue).await?;
+async fn id_of_a_running_job_is_already_running(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let job = store.job(&queue, Due::NOW);
+    let receipt = store.create(job.clone()).await?;
+    let leased = store.lease_one(&queue).await?;
     ensure_eq!(
-        stand.put(job).await?,
+        store.schedule(job).await?,
         Scheduled::AlreadyRunning(receipt),
-        "a job whose id is leased changes nothing"
+        "a call with the id of a leased job changes nothing"
     );
-    stand.accept(&taken, Verdict::Done).await?;
-    stand.expect(&queue, Counts::NONE, "after done").await
+    store.settle_accepted(&leased, Verdict::Done).await?;
+    store.expect_counts(&queue, Counts::NONE, "after done").await
 }
 
-async fn same_id_twice_in_one_call(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    let job = stand.job(&queue, LATER);
-    let answers = stand.put_all(vec![job.clone(), job]).await?;
+async fn same_id_twice_in_one_call_is_stored_once(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let job = store.job(&queue, LATER);
+    let answers = store.schedule_all(vec![job.clone(), job]).await?;
     ensure_matches!(
         answers[..],
         [Scheduled::Created(first), Scheduled::Kept(second)] if first == second,
-        "the second of two equal ids in one call finds the first"
+        "the second of two equal ids in one call is `Kept`"
     );
-    stand.expect(&queue, Counts::scheduled(1), "after one call with one id twice").await
+    store.expect_counts(&queue, Counts::scheduled(1), "after one call with the same id twice").await
 }
 
-async fn same_id_from_many_tasks_is_stored_once(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    let job = stand.job(&queue, LATER);
+async fn same_id_from_many_tasks_is_stored_once(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let job = store.job(&queue, LATER);
     let tasks = (0..8).map(|_| {
-        let (handle, job) = (stand.handle(), job.clone());
-        tokio::spawn(async move { handle.put(job).await })
+        let (client, job) = (store.client(), job.clone());
+        tokio::spawn(async move { client.schedule(job).await })
     });
     let mut created = 0;
     for answer in futures_util::future::join_all(tasks).await {
         match answer.map_err(Failure::new)?? {
             Scheduled::Created(_) => created += 1,
-            answer => ensure_matches!(answer, Scheduled::Kept(_), "the others find the first"),
+            answer => ensure_matches!(answer, Scheduled::Kept(_), "the other calls are `Kept`"),
         }
     }
-    ensure_eq!(created, 1, "one of several equal calls at once stores the job");
-    stand.expect(&queue, Counts::scheduled(1), "after equal calls at once").await
+    ensure_eq!(created, 1, "one of several concurrent calls with one id stores the job");
+    store.expect_counts(&queue, Counts::scheduled(1), "after concurrent calls with one id").await
 }
 
-async fn answers_come_in_the_order_asked(stand: Stand) -> Passed {
-    let queues = [stand.queue(), stand.queue(), stand.queue()];
-    let now = stand.now().await?;
+async fn answers_are_in_request_order(store: TrialStore) -> TrialResult {
+    let queues = [store.queue(), store.queue(), store.queue()];
+    let now = store.now().await?;
     let jobs: Vec<NewJob> = (0..60_u64)
         .map(|n| {
             let ahead = LATER + Duration::from_millis(n * 37 % 60);
-            stand.job(&queues[usize::try_from(n).unwrap_or(0) % 3], now + ahead)
+            store.job(&queues[usize::try_from(n).unwrap_or(0) % 3], now + ahead)
         })
         .collect();
-    let answers = stand.put_all(jobs.clone()).await?;
+    let answers = store.schedule_all(jobs.clone()).await?;
     for (job, answer) in jobs.iter().zip(answers) {
-        ensure_eq!(answer.id(), job.id, "answers come in the order asked");
-        ensure_eq!(Due::At(answer.due()), job.due, "answers come in the order asked");
+        ensure_eq!(answer.id(), job.id, "answers are in request order");
+        ensure_eq!(Due::At(answer.due()), job.due, "answers are in request order");
     }
     for queue in &queues {
-        stand.expect(queue, Counts::scheduled(20), "after one call about three queues").await?;
+        store
+            .expect_counts(queue, Counts::scheduled(20), "after one call for three queues")
+            .await?;
     }
     Ok(())
 }
 
-async fn no_jobs_is_no_error(stand: Stand) -> Passed {
-    ensure!(stand.put_all(Vec::new()).await?.is_empty(), "no jobs, no answers");
+async fn empty_batch_is_accepted(store: TrialStore) -> TrialResult {
+    ensure!(store.schedule_all(Vec::new()).await?.is_empty(), "an empty batch has no answers");
     Ok(())
 }
 
-async fn thousands_in_one_call(stand: Stand) -> Passed {
-    let queue = stand.queue();
-    let jobs: Vec<NewJob> = (0..5_000).map(|_| stand.job(&queue, LATER)).collect();
+async fn batch_of_thousands_is_stored(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let jobs: Vec<NewJob> = (0..5_000).map(|_| store.job(&queue, LATER)).collect();
     let wanted: Vec<_> = jobs.iter().map(|job| job.id).collect();
-    let answers = stand.put_all(jobs).await?;
+    let answers = store.schedule_all(jobs).await?;
     let found: Vec<_> = answers.iter().map(Scheduled::id).collect();
-    ensure!(found == wanted, "every job of a long call is answered, in order");
+    ensure!(found == wanted, "each job of a long batch has an answer, in order");
     ensure!(
         answers.iter().all(|answer| matches!(answer, Scheduled::Created(_))),
-        "every job of a long call is `Created`"
+        "each job of a long batch is `Created`"
     );
-    stand.expect(&queue, Counts::scheduled(5_000), "after a long call").await
+    store.expect_counts(&queue, Counts::scheduled(5_000), "after a long batch").await
 }
 
-async fn payload_of_a_mebibyte(stand: Stand) -> Passed {
+async fn payload_of_one_mebibyte_is_unchanged(store: TrialStore) -> TrialResult {
     let payload: Vec<u8> = (0..1024 * 1024_u32).map(|n| (n.wrapping_mul(31) >> 7) as u8).collect();
-    payload_comes_out(&stand, payload.into()).await
+    payload_comes_out(&store, payload.into()).await
 }
 
-async fn payload_of_any_bytes(stand: Stand) -> Passed {
-    payload_comes_out(&stand, Bytes::new()).await?;
-    payload_comes_out(&stand, (0..=255).collect::<Vec<u8>>().into()).await?;
-    payload_comes_out(&stand, Bytes::from_static(b"\0\xff\xfe{not json")).await
+async fn payload_of_arbitrary_bytes_is_unchanged(store: TrialStore) -> TrialResult {
+    payload_comes_out(&store, Bytes::new()).await?;
+    payload_comes_out(&store, (0..=255).collect::<Vec<u8>>().into()).await?;
+    payload_comes_out(&store, Bytes::from_static(b"\0\xff\xfe{not json")).await
 }
 
-async fn payload_comes_out(stand: &Stand, payload: Bytes) -> Passed {
-    let queue = stand.queue();
-    stand.create(NewJob { payload: payload.clone(), ..stand.job(&queue, Due::NOW) }).await?;
-    let taken = stand.take_one(&queue).await?;
+async fn payload_comes_out(store: &TrialStore, payload: Bytes) -> TrialResult {
+    let queue = store.queue();
+    store.create(NewJob { payload: payload.clone(), ..store.job(&queue, Due::NOW) }).await?;
+    let leased = store.lease_one(&queue).await?;
     ensure!(
-        taken.job.payload == payload,
-        "a payload of {} bytes comes out byte by byte; {} came",
+        leased.job.payload == payload,
+        "a payload of {} bytes is unchanged; {} bytes were returned",
         payload.len(),
-        taken.job.payload.len()
+        leased.job.payload.len()
     );
     Ok(())
 }
 
-async fn names_in_any_script(stand: Stand) -> Passed {
+async fn names_in_any_script_are_accepted(store: TrialStore) -> TrialResult {
     let names =
         ["订单-超时", "напоминание", "🚚 ✉", "q{x}y", "a'b\"c`d", "50%_\\*?[x]", "a:b/c.d", " "];
     for name in names {
-        let queue = stand.queue_named(name);
-        let mut job = stand.job(&queue, Due::NOW);
-        if stand.capabilities().keys {
-            job.key = Some(super::stand::key(name));
+        let queue = store.queue_named(name);
+        let mut job = store.job(&queue, Due::NOW);
+        if store.capabilities().keys {
+            job.key = Some(super::store::key(name));
         }
-        stand.create(job.clone()).await?;
-        stand.expect(&queue, Counts::ready(1), "whatever the script of the names").await?;
-        let taken = stand.take_one(&queue).await?;
-        ensure_eq!(taken.job.key, job.key, "keys of any script are kept");
-        stand.accept(&taken, Verdict::Done).await?;
+        store.create(job.clone()).await?;
+        store.expect_counts(&queue, Counts::ready(1), "with a name in any script").await?;
+        let leased = store.lease_one(&queue).await?;
+        ensure_eq!(leased.job.key, job.key, "keys in any script are unchanged");
+        store.settle_accepted(&leased, Verdict::Done).await?;
     }
     Ok(())
 }
 
-async fn names_of_full_length(stand: Stand) -> Passed {
-    let start = stand.queue();
-    let fill = QueueName::MAX_BYTES - start.as_str().len();
+async fn names_of_maximum_length_are_not_truncated(store: TrialStore) -> TrialResult {
+    let start = store.queue();
+    let fill = Limits::QUEUE_NAME - start.as_str().len();
     let shared = format!("{}{}", start.as_str(), "x".repeat(fill - 1));
-    // They differ in the last byte only, so a cut name would mix them up.
+    // The names differ in the last byte only, which truncation would remove.
     for (end, other) in [("y", "z"), ("z", "y")] {
         let queue = QueueName::new(format!("{shared}{end}"))?;
-        let mut job = stand.job(&queue, Due::NOW);
-        if stand.capabilities().keys {
-            job.key = Some(JobKey::new("k".repeat(JobKey::MAX_BYTES - 1) + other)?);
+        let mut job = store.job(&queue, Due::NOW);
+        if store.capabilities().keys {
+            job.key = Some(JobKey::new("k".repeat(Limits::KEY - 1) + other)?);
         }
-        stand.create(job.clone()).await?;
-        let taken = stand.take_one(&queue).await?;
-        ensure_eq!((taken.job.id, taken.job.key), (job.id, job.key), "long names are kept whole");
+        store.create(job.clone()).await?;
+        let leased = store.lease_one(&queue).await?;
+        ensure_eq!(
+            (leased.job.id, leased.job.key),
+            (job.id, job.key),
+            "names of maximum length are not truncated"
+        );
     }
     Ok(())
 }
 
-async fn headers_come_out_as_they_went_in(stand: Stand) -> Passed {
-    let queue = stand.queue();
+async fn headers_are_unchanged(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
     let headers = Headers::from_iter([
         (Headers::TRACEPARENT, "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
         ("empty", ""),
@@ -308,8 +315,8 @@ async fn headers_come_out_as_they_went_in(stand: Stand) -> Passed {
         ("case", "2"),
         ("заголовок", "多\nлиний \"'\\"),
     ]);
-    stand.create(NewJob { headers: headers.clone(), ..stand.job(&queue, Due::NOW) }).await?;
-    let taken = stand.take_one(&queue).await?;
-    ensure_eq!(taken.job.headers, headers, "headers come out as they went in");
+    store.create(NewJob { headers: headers.clone(), ..store.job(&queue, Due::NOW) }).await?;
+    let leased = store.lease_one(&queue).await?;
+    ensure_eq!(leased.job.headers, headers, "headers are unchanged");
     Ok(())
 }

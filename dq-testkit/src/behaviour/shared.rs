@@ -1,187 +1,192 @@
-//! Two handles, as of two processes: one store.
+//! One store that several processes use; each client stands for a process.
 
 use std::collections::HashSet;
 
 use dq_core::{Cancelled, Due, OnConflict, Operation, Rescheduled, Scheduled, Settled, Verdict};
 
-use super::failure::{Failure, Passed, ensure, ensure_eq, ensure_matches};
-use super::handle::{Counts, SHORT_LEASE};
-use super::stand::{LATER, Stand};
+use super::client::{Counts, SHORT_LEASE};
+use super::failure::{Failure, TrialResult, ensure, ensure_eq, ensure_matches};
+use super::store::{LATER, TrialStore};
 use super::trial::topic;
 
 topic! { "shared":
-    what_one_stores_the_other_sees [Shared],
-    what_one_leases_the_other_does_not_get [Shared],
-    lease_may_be_settled_by_either [Shared],
-    lapse_is_seen_by_both [Shared],
-    cancel_binds_both [Shared, Cancel],
-    move_binds_both [Shared, Reschedule],
-    key_is_one_for_both [Shared, Keys],
-    pause_binds_both [Shared, Pause],
-    handles_race_and_each_job_is_leased_once [Shared],
-    handles_race_for_one_key [Shared, Keys],
+    jobs_are_visible_to_every_process [Shared],
+    leases_bind_every_process [Shared],
+    any_process_may_settle_with_the_token [Shared],
+    lapse_is_visible_to_every_process [Shared],
+    cancel_binds_every_process [Shared, Cancel],
+    reschedule_binds_every_process [Shared, Reschedule],
+    keys_are_shared [Shared, Keys],
+    pause_binds_every_process [Shared, Pause],
+    concurrent_processes_lease_each_job_once [Shared],
+    concurrent_processes_store_one_job_per_key [Shared, Keys],
     cancel_races_with_claim [Shared, Cancel],
-    end_of_one_is_not_the_end_of_the_other [Shared],
+    closing_one_process_does_not_affect_others [Shared],
 }
 
-async fn what_one_stores_the_other_sees(stand: Stand) -> Passed {
-    let (queue, other) = (stand.queue(), stand.second().await?);
-    for (from, to) in [(&*stand, &other), (&other, &*stand)] {
-        let job = stand.job(&queue, Due::NOW);
+async fn jobs_are_visible_to_every_process(store: TrialStore) -> TrialResult {
+    let (queue, other) = (store.queue(), store.second_client().await?);
+    for (from, to) in [(&*store, &other), (&other, &*store)] {
+        let job = store.job(&queue, Due::NOW);
         from.create(job.clone()).await?;
-        to.expect(&queue, Counts::ready(1), "as soon as the other handle has its answer").await?;
-        let taken = to.take_one(&queue).await?;
-        ensure_eq!(taken.job.payload, job.payload, "any handle gets any due job");
-        to.accept(&taken, Verdict::Done).await?;
-        from.expect(&queue, Counts::NONE, "after the other handle settled it").await?;
+        to.expect_counts(&queue, Counts::ready(1), "as soon as the other process has its answer")
+            .await?;
+        let leased = to.lease_one(&queue).await?;
+        ensure_eq!(leased.job.payload, job.payload, "any process can claim the job");
+        to.settle_accepted(&leased, Verdict::Done).await?;
+        from.expect_counts(&queue, Counts::NONE, "after another process settled it").await?;
     }
     Ok(())
 }
 
-async fn what_one_leases_the_other_does_not_get(stand: Stand) -> Passed {
-    let (queue, other) = (stand.queue(), stand.second().await?);
-    stand.create(stand.job(&queue, Due::NOW)).await?;
-    stand.take_one(&queue).await?;
-    other.take_none(&queue, "the other handle leased it").await?;
-    other.expect(&queue, Counts::running(1), "seen from the other handle").await
+async fn leases_bind_every_process(store: TrialStore) -> TrialResult {
+    let (queue, other) = (store.queue(), store.second_client().await?);
+    store.create(store.job(&queue, Due::NOW)).await?;
+    store.lease_one(&queue).await?;
+    other.expect_empty_claim(&queue, "another process leased it").await?;
+    other.expect_counts(&queue, Counts::running(1), "as seen from another process").await
 }
 
-async fn lease_may_be_settled_by_either(stand: Stand) -> Passed {
-    let (queue, other) = (stand.queue(), stand.second().await?);
-    stand.create(stand.job(&queue, Due::NOW)).await?;
-    let taken = stand.take_one(&queue).await?;
-    // The token is the right; which connection carries it does not matter.
-    other.accept(&taken, Verdict::Done).await?;
-    let late = stand.settle(taken.lease(), Verdict::Done).await?;
-    ensure_eq!(late, Settled::Stale, "a lease ends once, whoever ends it");
+async fn any_process_may_settle_with_the_token(store: TrialStore) -> TrialResult {
+    let (queue, other) = (store.queue(), store.second_client().await?);
+    store.create(store.job(&queue, Due::NOW)).await?;
+    let leased = store.lease_one(&queue).await?;
+    // The token alone gives the right to settle.
+    other.settle_accepted(&leased, Verdict::Done).await?;
+    let late = store.settle(leased.lease(), Verdict::Done).await?;
+    ensure_eq!(late, Settled::Stale, "a lease is settled once");
     Ok(())
 }
 
-async fn lapse_is_seen_by_both(stand: Stand) -> Passed {
-    let (queue, other) = (stand.queue(), stand.second().await?);
-    stand.create(stand.job(&queue, Due::NOW)).await?;
-    let lost = stand.take_one_for(&queue, SHORT_LEASE).await?;
-    stand.reach(lost.leased_until).await?;
-    let taken = other.take_one(&queue).await?;
-    ensure!(taken.token > lost.token, "tokens grow from handle to handle");
-    ensure_eq!((taken.job.deliveries, taken.job.losses), (2, 1), "the lapse is counted once");
-    let late = stand.settle(lost.lease(), Verdict::Done).await?;
-    ensure_eq!(late, Settled::Stale, "the first holder is told");
-    other.accept(&taken, Verdict::Done).await
+async fn lapse_is_visible_to_every_process(store: TrialStore) -> TrialResult {
+    let (queue, other) = (store.queue(), store.second_client().await?);
+    store.create(store.job(&queue, Due::NOW)).await?;
+    let lost = store.lease_one_for(&queue, SHORT_LEASE).await?;
+    store.wait_until(lost.leased_until).await?;
+    let leased = other.lease_one(&queue).await?;
+    ensure!(leased.token > lost.token, "tokens grow across processes");
+    ensure_eq!((leased.job.deliveries, leased.job.losses), (2, 1), "the lapse is counted once");
+    let late = store.settle(lost.lease(), Verdict::Done).await?;
+    ensure_eq!(late, Settled::Stale, "the first lease is stale");
+    other.settle_accepted(&leased, Verdict::Done).await
 }
 
-async fn cancel_binds_both(stand: Stand) -> Passed {
-    let (queue, other) = (stand.queue(), stand.second().await?);
-    let id = stand.create(stand.job(&queue, Due::NOW)).await?.id;
+async fn cancel_binds_every_process(store: TrialStore) -> TrialResult {
+    let (queue, other) = (store.queue(), store.second_client().await?);
+    let id = store.create(store.job(&queue, Due::NOW)).await?.id;
     ensure_eq!(other.cancel(&queue, id).await?, Cancelled::Cancelled, "a waiting job");
-    stand.take_none(&queue, "the other handle cancelled it").await
+    store.expect_empty_claim(&queue, "another process cancelled it").await
 }
 
-async fn move_binds_both(stand: Stand) -> Passed {
-    let (queue, other) = (stand.queue(), stand.second().await?);
-    let id = stand.create(stand.job(&queue, Due::NOW)).await?.id;
+async fn reschedule_binds_every_process(store: TrialStore) -> TrialResult {
+    let (queue, other) = (store.queue(), store.second_client().await?);
+    let id = store.create(store.job(&queue, Due::NOW)).await?.id;
     let moved = other.reschedule(&queue, id, LATER).await?;
     ensure_matches!(moved, Rescheduled::Moved(_), "a waiting job");
-    stand.take_none(&queue, "the other handle put it off").await?;
+    store.expect_empty_claim(&queue, "another process moved it to a later time").await?;
     let moved = other.reschedule(&queue, id, Due::NOW).await?;
     ensure_matches!(moved, Rescheduled::Moved(_), "a waiting job");
-    stand.take_one(&queue).await?;
+    store.lease_one(&queue).await?;
     Ok(())
 }
 
-async fn key_is_one_for_both(stand: Stand) -> Passed {
-    let (queue, other) = (stand.queue(), stand.second().await?);
-    let first = stand.create(stand.keyed(&queue, LATER, "k", OnConflict::Keep)).await?;
-    let again = other.put(stand.keyed(&queue, LATER, "k", OnConflict::Keep)).await?;
-    ensure_eq!(again, Scheduled::Kept(first), "a key is live in the store, not in a handle");
+async fn keys_are_shared(store: TrialStore) -> TrialResult {
+    let (queue, other) = (store.queue(), store.second_client().await?);
+    let first = store.create(store.keyed(&queue, LATER, "k", OnConflict::Keep)).await?;
+    let again = other.schedule(store.keyed(&queue, LATER, "k", OnConflict::Keep)).await?;
+    ensure_eq!(again, Scheduled::Kept(first), "a key is shared by all processes");
     Ok(())
 }
 
-async fn pause_binds_both(stand: Stand) -> Passed {
-    let (queue, other) = (stand.queue(), stand.second().await?);
-    stand.create(stand.job(&queue, Due::NOW)).await?;
+async fn pause_binds_every_process(store: TrialStore) -> TrialResult {
+    let (queue, other) = (store.queue(), store.second_client().await?);
+    store.create(store.job(&queue, Due::NOW)).await?;
     other.operate(Operation::Pause { queue: &queue }).await?;
-    stand.take_none(&queue, "the queue is paused in every process").await?;
+    store.expect_empty_claim(&queue, "the queue is paused in every process").await?;
     other.operate(Operation::Resume { queue: &queue }).await?;
-    stand.take_one(&queue).await?;
+    store.lease_one(&queue).await?;
     Ok(())
 }
 
-async fn handles_race_and_each_job_is_leased_once(stand: Stand) -> Passed {
+async fn concurrent_processes_lease_each_job_once(store: TrialStore) -> TrialResult {
     const JOBS: usize = 200;
-    let queue = stand.queue();
-    let handles = [stand.handle(), stand.second().await?, stand.second().await?];
-    stand.put_all((0..JOBS).map(|_| stand.job(&queue, Due::NOW)).collect()).await?;
-    let movers = handles.map(|handle| {
+    let queue = store.queue();
+    let clients = [store.client(), store.second_client().await?, store.second_client().await?];
+    store.schedule_all((0..JOBS).map(|_| store.job(&queue, Due::NOW)).collect()).await?;
+    let claimers = clients.map(|client| {
         let queue = queue.clone();
         tokio::spawn(async move {
             let mut mine = Vec::new();
             loop {
-                let taken = handle.take(&queue, 7).await?;
-                if taken.is_empty() {
-                    return Passed::Ok(mine);
+                let leased = client.lease(&queue, 7).await?;
+                if leased.is_empty() {
+                    return TrialResult::Ok(mine);
                 }
-                handle.finish_all(&taken).await?;
-                mine.extend(super::handle::ids(&taken));
+                client.settle_all_done(&leased).await?;
+                mine.extend(super::client::ids(&leased));
             }
         })
     });
     let mut seen = HashSet::new();
-    for mover in movers {
-        for id in mover.await.map_err(Failure::new)?? {
-            ensure!(seen.insert(id), "job {id} was leased by two handles");
+    for claimer in claimers {
+        for id in claimer.await.map_err(Failure::new)?? {
+            ensure!(seen.insert(id), "job {id} was leased by two processes");
         }
     }
-    ensure_eq!(seen.len(), JOBS, "handles that race leave nothing behind");
-    stand.expect(&queue, Counts::NONE, "after all were settled").await
+    ensure_eq!(seen.len(), JOBS, "concurrent processes lease every job");
+    store.expect_counts(&queue, Counts::NONE, "after all were settled").await
 }
 
-async fn handles_race_for_one_key(stand: Stand) -> Passed {
-    let handles = [stand.handle(), stand.second().await?];
+async fn concurrent_processes_store_one_job_per_key(store: TrialStore) -> TrialResult {
+    let clients = [store.client(), store.second_client().await?];
     for _ in 0..10 {
-        let queue = stand.queue();
-        let calls = handles.each_ref().map(|handle| {
-            let handle = handle.clone();
-            let job = stand.keyed(&queue, LATER, "k", OnConflict::Keep);
-            tokio::spawn(async move { handle.put(job).await })
+        let queue = store.queue();
+        let calls = clients.each_ref().map(|client| {
+            let client = client.clone();
+            let job = store.keyed(&queue, LATER, "k", OnConflict::Keep);
+            tokio::spawn(async move { client.schedule(job).await })
         });
         let mut created = 0;
         for call in calls {
             created += usize::from(call.await.map_err(Failure::new)??.is_stored());
         }
-        ensure_eq!(created, 1, "of two jobs with one key at once, one is stored");
-        stand.expect(&queue, Counts::scheduled(1), "after a race for one key").await?;
+        ensure_eq!(created, 1, "one of two concurrent jobs with one key is stored");
+        store
+            .expect_counts(&queue, Counts::scheduled(1), "after concurrent calls with one key")
+            .await?;
     }
     Ok(())
 }
 
-async fn cancel_races_with_claim(stand: Stand) -> Passed {
-    let other = stand.second().await?;
+async fn cancel_races_with_claim(store: TrialStore) -> TrialResult {
+    let other = store.second_client().await?;
     for _ in 0..20 {
-        let queue = stand.queue();
-        let id = stand.create(stand.job(&queue, Due::NOW)).await?.id;
-        let (caller, runner) = (other.clone(), stand.handle());
+        let queue = store.queue();
+        let id = store.create(store.job(&queue, Due::NOW)).await?.id;
+        let (caller, runner) = (other.clone(), store.client());
         let (there, here) = (queue.clone(), queue.clone());
         let cancel = tokio::spawn(async move { caller.cancel(&there, id).await });
-        let claim = tokio::spawn(async move { runner.take(&here, 1).await });
+        let claim = tokio::spawn(async move { runner.lease(&here, 1).await });
         let answer = cancel.await.map_err(Failure::new)??;
         let leased = claim.await.map_err(Failure::new)??.len();
         let wanted = if leased == 0 { Cancelled::Cancelled } else { Cancelled::AlreadyRunning };
-        ensure_eq!(answer, wanted, "exactly one of both wins, and says so");
+        ensure_eq!(answer, wanted, "either the cancel or the claim succeeds");
     }
     Ok(())
 }
 
-async fn end_of_one_is_not_the_end_of_the_other(stand: Stand) -> Passed {
-    let (queue, other) = (stand.queue(), stand.second().await?);
-    let third = stand.second().await?;
-    stand.create(stand.job(&queue, Due::NOW)).await?;
-    let taken = other.take_one(&queue).await?;
+async fn closing_one_process_does_not_affect_others(store: TrialStore) -> TrialResult {
+    let (queue, other) = (store.queue(), store.second_client().await?);
+    let third = store.second_client().await?;
+    store.create(store.job(&queue, Due::NOW)).await?;
+    let leased = other.lease_one(&queue).await?;
     other.backend().close().await?;
     drop(third);
-    stand.expect(&queue, Counts::running(1), "after another handle was closed").await?;
-    stand.accept(&taken, Verdict::Done).await?;
-    stand.create(stand.job(&queue, Due::NOW)).await?;
-    stand.take_one(&queue).await?;
+    store
+        .expect_counts(&queue, Counts::running(1), "after another process closed the store")
+        .await?;
+    store.settle_accepted(&leased, Verdict::Done).await?;
+    store.create(store.job(&queue, Due::NOW)).await?;
+    store.lease_one(&queue).await?;
     Ok(())
 }

@@ -1,61 +1,61 @@
-//! One trial: its name, what it needs, and how it is run.
+//! One trial: its name, its requirements, and how it runs.
 
 use std::time::Duration;
 
 use dq_core::Capabilities;
 use futures_util::future::BoxFuture;
 
-use super::failure::{Failure, Passed};
-use super::stand::Stand;
-use super::subject::{Subject, Time};
+use super::failure::{Failure, TrialResult};
+use super::store::TrialStore;
+use super::under_test::{BackendUnderTest, StoreClock};
 
-/// A backend that hangs fails; no trial is near this, whatever the machine.
-const HANGS: Duration = Duration::from_secs(600);
+/// A trial that takes longer fails, as the backend hangs.
+const TRIAL_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// One thing that backends promise.
+/// A test of one promise of the contract.
 #[derive(Debug, Clone, Copy)]
 pub struct Trial {
     pub(super) name: &'static str,
-    pub(super) needs: &'static [Need],
-    pub(super) run: fn(Stand) -> BoxFuture<'static, Passed>,
+    pub(super) requires: &'static [Requirement],
+    pub(super) run: fn(TrialStore) -> BoxFuture<'static, TrialResult>,
 }
 
 impl Trial {
-    /// `topic/what_is_promised`.
+    /// The name, as `topic/promise`.
     #[must_use]
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Whether the trial says anything about a backend with these capabilities.
+    /// Whether the trial applies to a backend with these capabilities and this clock.
     #[must_use]
-    pub fn applies(&self, capabilities: &Capabilities, time: &Time) -> bool {
-        self.needs.iter().all(|need| need.is_met(capabilities, time))
+    pub fn applies(&self, capabilities: &Capabilities, clock: &StoreClock) -> bool {
+        self.requires.iter().all(|requirement| requirement.is_met(capabilities, clock))
     }
 
     /// Runs the trial on a store of its own.
     ///
     /// # Errors
-    /// The promise that was broken.
-    pub async fn run(&self, subject: &dyn Subject) -> Passed {
-        let stand = Stand::open(subject).await?;
-        // In a task of its own, so that a panic in the backend is a failure of this trial only.
-        let task = tokio::spawn((self.run)(stand));
+    /// The promise that the backend broke.
+    pub async fn run(&self, subject: &dyn BackendUnderTest) -> TrialResult {
+        let store = TrialStore::open(subject).await?;
+        // A task of its own, so that a panic in the backend fails only this trial.
+        let task = tokio::spawn((self.run)(store));
         let abort = task.abort_handle();
-        match tokio::time::timeout(HANGS, task).await {
+        match tokio::time::timeout(TRIAL_TIMEOUT, task).await {
             Ok(Ok(passed)) => passed,
             Ok(Err(panic)) => Err(Failure::new(format_args!("the trial panicked: {panic}"))),
             Err(_) => {
                 abort.abort();
-                Err(Failure::new(format_args!("the backend hung for {HANGS:?}")))
+                Err(Failure::new(format_args!("the trial did not end within {TRIAL_TIMEOUT:?}")))
             }
         }
     }
 }
 
-/// What a trial needs in order to say anything.
+/// A condition under which a trial applies.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Need {
+pub(super) enum Requirement {
     Keys,
     Cancel,
     Reschedule,
@@ -76,8 +76,8 @@ pub(super) enum Need {
     NoPause,
 }
 
-impl Need {
-    fn is_met(self, offered: &Capabilities, time: &Time) -> bool {
+impl Requirement {
+    fn is_met(self, offered: &Capabilities, clock: &StoreClock) -> bool {
         match self {
             Self::Keys => offered.keys,
             Self::Cancel => offered.cancel,
@@ -89,8 +89,8 @@ impl Need {
             Self::Durable => offered.durable,
             Self::Shared => offered.shared,
             Self::Fifo => offered.fifo,
-            Self::VirtualTime => matches!(time, Time::Virtual(_)),
-            Self::RealTime => matches!(time, Time::Real),
+            Self::VirtualTime => matches!(clock, StoreClock::Virtual(_)),
+            Self::RealTime => matches!(clock, StoreClock::Real),
             Self::NoKeys => !offered.keys,
             Self::NoCancel => !offered.cancel,
             Self::NoReschedule => !offered.reschedule,
@@ -101,14 +101,14 @@ impl Need {
     }
 }
 
-/// Lists the trials of one file, each with what it needs.
+/// Lists the trials of one file, each with its requirements.
 macro_rules! topic {
-    ($topic:literal: $($trial:ident $([$($need:ident),+])?),+ $(,)?) => {
+    ($topic:literal: $($trial:ident $([$($requirement:ident),+])?),+ $(,)?) => {
         pub(super) const TRIALS: &[$crate::behaviour::Trial] = &[$(
             $crate::behaviour::Trial {
                 name: concat!($topic, "/", stringify!($trial)),
-                needs: &[$($($crate::behaviour::trial::Need::$need),+)?],
-                run: |stand| Box::pin($trial(stand)),
+                requires: &[$($($crate::behaviour::trial::Requirement::$requirement),+)?],
+                run: |store| Box::pin($trial(store)),
             }
         ),+];
     };

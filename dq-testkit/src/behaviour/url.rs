@@ -1,4 +1,4 @@
-//! Subjects that are opened by URL, as an application would.
+//! Backends under test that are opened by URL, as applications open them.
 
 use std::any::Any;
 use std::fmt;
@@ -8,86 +8,87 @@ use async_trait::async_trait;
 use dq_core::config::{Environment, backend_from_url};
 use dq_core::{Backend, Clock, Entropy, Result, SystemClock, VirtualClock};
 
-use super::subject::{Store, Subject, Time};
+use super::under_test::{BackendUnderTest, StoreClock, StoreUnderTest};
 
-/// Where one trial's store is.
-pub struct Address {
-    /// What an application would connect to.
+/// The URL of one trial's store.
+pub struct StoreUrl {
+    /// The URL that an application would use.
     pub url: String,
-    /// Kept until the trial ends: a temporary directory, a container.
-    pub keep: Box<dyn Any + Send + Sync>,
+    /// Dropped when the trial ends: a temporary directory, a container.
+    pub guard: Box<dyn Any + Send + Sync>,
 }
 
-impl fmt::Debug for Address {
+impl fmt::Debug for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Address").finish_non_exhaustive()
+        f.debug_struct("StoreUrl").finish_non_exhaustive()
     }
 }
 
-impl From<&str> for Address {
+impl From<&str> for StoreUrl {
     fn from(url: &str) -> Self {
-        Self { url: url.to_owned(), keep: Box::new(()) }
+        Self { url: url.to_owned(), guard: Box::new(()) }
     }
 }
 
-/// A linked backend, opened by URL.
+/// A backend under test that is opened by URL.
 #[derive(Clone)]
-pub struct ByUrl {
-    address: Arc<dyn Fn() -> Address + Send + Sync>,
-    virtual_time: bool,
+pub struct UrlBackend {
+    url: Arc<dyn Fn() -> StoreUrl + Send + Sync>,
+    virtual_clock: bool,
 }
 
-impl ByUrl {
-    /// Stores at these addresses, on the machine's clock or the server's own.
+impl UrlBackend {
+    /// Stores at these URLs, which use the machine's or the server's clock.
     #[must_use]
-    pub fn real(address: impl Fn() -> Address + Send + Sync + 'static) -> Self {
-        Self { address: Arc::new(address), virtual_time: false }
+    pub fn with_real_clock(url: impl Fn() -> StoreUrl + Send + Sync + 'static) -> Self {
+        Self { url: Arc::new(url), virtual_clock: false }
     }
 
-    /// Stores at these addresses, each on a virtual clock, for backends that go by the process's
-    /// clock.
+    /// Stores at these URLs, each with a virtual clock: for backends that use the process's clock.
     #[must_use]
-    pub fn on_virtual_time(address: impl Fn() -> Address + Send + Sync + 'static) -> Self {
-        Self { address: Arc::new(address), virtual_time: true }
+    pub fn with_virtual_clock(url: impl Fn() -> StoreUrl + Send + Sync + 'static) -> Self {
+        Self { url: Arc::new(url), virtual_clock: true }
     }
 }
 
-impl fmt::Debug for ByUrl {
+impl fmt::Debug for UrlBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ByUrl").field("virtual_time", &self.virtual_time).finish_non_exhaustive()
+        f.debug_struct("UrlBackend")
+            .field("virtual_clock", &self.virtual_clock)
+            .finish_non_exhaustive()
     }
 }
 
 #[async_trait]
-impl Subject for ByUrl {
-    async fn prepare(&self) -> Result<Box<dyn Store>> {
-        let time = if self.virtual_time {
-            Time::Virtual(Arc::new(VirtualClock::default()))
+impl BackendUnderTest for UrlBackend {
+    async fn prepare(&self) -> Result<Box<dyn StoreUnderTest>> {
+        let clock = if self.virtual_clock {
+            StoreClock::Virtual(Arc::new(VirtualClock::default()))
         } else {
-            Time::Real
+            StoreClock::Real
         };
-        Ok(Box::new(UrlStore { address: (self.address)(), time }))
+        Ok(Box::new(UrlStore { url: (self.url)(), clock }))
     }
 }
 
 #[derive(Debug)]
 struct UrlStore {
-    address: Address,
-    time: Time,
+    url: StoreUrl,
+    clock: StoreClock,
 }
 
 #[async_trait]
-impl Store for UrlStore {
+impl StoreUnderTest for UrlStore {
     async fn open(&self) -> Result<Arc<dyn Backend>> {
-        let clock: Arc<dyn Clock> = match &self.time {
-            Time::Virtual(clock) => Arc::clone(clock) as Arc<dyn Clock>,
-            Time::Real => Arc::new(SystemClock),
+        let clock: Arc<dyn Clock> = match &self.clock {
+            StoreClock::Virtual(clock) => Arc::clone(clock) as Arc<dyn Clock>,
+            StoreClock::Real => Arc::new(SystemClock),
         };
         let environment = Environment { clock, entropy: Arc::new(Entropy::from_os()) };
-        backend_from_url(&self.address.url)?.connect(&environment).await
+        backend_from_url(&self.url.url)?.connect(&environment).await
     }
 
-    fn time(&self) -> Time {
-        self.time.clone()
+    fn clock(&self) -> StoreClock {
+        self.clock.clone()
     }
 }

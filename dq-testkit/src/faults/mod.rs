@@ -1,9 +1,12 @@
-//! Backends that fail on demand, and one that writes down what its clients saw.
+//! Faults on demand: outages, crashes at a chosen step, broken connections; and a recorder of what
+//! clients observe meanwhile.
 
-mod layer;
+mod crash_point;
+mod outage;
+mod proxy;
 mod recorder;
-mod sleepy;
 
-pub use layer::{Layer, Layered};
+pub use crash_point::{Crash, CrashPoint, CrashingSource};
+pub use outage::Outage;
+pub use proxy::TcpProxy;
 pub use recorder::Recorder;
-pub use sleepy::Sleepy;

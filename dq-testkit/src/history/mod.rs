@@ -1,12 +1,12 @@
-//! A judge over what clients saw.
+//! A checker for histories: what clients observed of a store, held against the contract.
 //!
-//! Each call is a [`Span`]: it began, it ended, and took effect somewhere between. Two calls are in
-//! order only if one had ended before the other began; the judge accuses a store only of what no
-//! order of overlapping calls explains. A call whose answer was lost (`None`) may or may not have
-//! taken effect.
+//! Each call has an [`Interval`] between its invocation and its return, and took effect somewhere
+//! within it. Two calls are ordered only if one returned before the other was invoked; the checker
+//! reports a violation only if no order of the overlapping calls explains it. A call whose answer
+//! was lost (`None`) may or may not have taken effect.
 
-mod judge;
-mod life;
+mod check;
+mod lifetime;
 
 use std::fmt;
 
@@ -15,108 +15,108 @@ use dq_core::{
     Settled, Settlement, Timestamp, Verdict,
 };
 
-/// When a call began and ended, in the order of all beginnings and ends.
+/// The time between the invocation and the return of a call, in the order of all such moments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Span {
-    /// Its beginning.
-    pub began: u64,
-    /// Its end.
-    pub ended: u64,
-    /// The store's clock at its beginning.
+pub struct Interval {
+    /// Position of the invocation.
+    pub invoked: u64,
+    /// Position of the return.
+    pub returned: u64,
+    /// The store's clock at the invocation.
     pub at: Timestamp,
 }
 
-impl Span {
-    /// Whether this call had ended before the other began.
+impl Interval {
+    /// Whether this call returned before the other was invoked.
     #[must_use]
-    pub const fn before(&self, other: &Self) -> bool {
-        self.ended < other.began
+    pub const fn precedes(&self, other: &Self) -> bool {
+        self.returned < other.invoked
     }
 }
 
-/// One thing that a client saw.
+/// One call about one job, as a client observed it.
 #[derive(Debug, Clone)]
-pub struct Event {
-    /// When.
-    pub span: Span,
-    /// What.
-    pub what: What,
+pub struct HistoryEvent {
+    /// When the call happened.
+    pub interval: Interval,
+    /// The call and its answer.
+    pub call: ObservedCall,
 }
 
-/// What a client asked about one job, and the answer; `None` if it was lost.
+/// A call about one job and its answer, which is `None` if it was lost.
 #[derive(Debug, Clone)]
-pub enum What {
-    /// A job was handed in.
-    Scheduled {
+pub enum ObservedCall {
+    /// A job was scheduled.
+    Schedule {
         /// Its id.
         job: JobId,
         /// Its queue.
         queue: QueueName,
         /// Its key.
         key: Option<JobKey>,
-        /// It must not start before this.
+        /// The earliest time at which it may start.
         not_before: Timestamp,
-        /// What became of it.
+        /// The answer.
         answer: Option<Scheduled>,
     },
-    /// A job was leased.
-    Started {
+    /// A claim leased a job.
+    Claim {
         /// The job and its lease.
         leased: Box<LeasedJob>,
         /// The store's clock at the claim.
         now: Timestamp,
     },
-    /// A claim's answer was lost; jobs may have been leased to nobody.
-    ClaimFailed,
-    /// A lease was to end.
-    Finished {
+    /// A claim failed; it may have leased jobs that no client knows of.
+    FailedClaim,
+    /// A lease was settled.
+    Settle {
         /// The lease and the verdict.
         settlement: Settlement,
-        /// What became of it.
+        /// The answer.
         answer: Option<Settled>,
     },
-    /// A lease was to be kept.
-    Renewed {
+    /// A lease was renewed.
+    Renew {
         /// The lease.
         lease: Lease,
-        /// If it was kept, it lasts at least until then.
+        /// If it was renewed, it lasts at least until then.
         until: Timestamp,
-        /// What became of it.
+        /// The answer.
         answer: Option<Renewed>,
     },
-    /// A job was to be taken back.
-    Cancelled {
+    /// A job was cancelled.
+    Cancel {
         /// The job, by id or key.
         job: JobRef,
-        /// What became of it.
+        /// The answer.
         answer: Option<Cancelled>,
     },
-    /// A job was to be moved.
-    Moved {
+    /// A job was rescheduled.
+    Reschedule {
         /// The job, by id or key.
         job: JobRef,
-        /// If it was moved, it must not start before this.
+        /// If it was moved, the earliest time at which it may start.
         not_before: Timestamp,
-        /// What became of it.
+        /// The answer.
         answer: Option<Rescheduled>,
     },
-    /// An operator intervened, with or without success.
-    Operated {
+    /// An operator changed a queue; whether the call succeeded is not known.
+    Operate {
         /// The queue.
         queue: QueueName,
-        /// The intervention.
-        what: Intervention,
+        /// The change.
+        action: OperatorAction,
     },
 }
 
 /// What an operator did to the jobs of a queue.
 #[derive(Debug, Clone)]
-pub enum Intervention {
-    /// Made dead jobs live again.
+pub enum OperatorAction {
+    /// Replayed dead jobs.
     Replay {
         /// Which; all if `None`.
         jobs: Option<Vec<JobId>>,
-        /// They must not start before this.
+        /// The earliest time at which they may start.
         not_before: Timestamp,
     },
     /// Removed dead jobs.
@@ -124,67 +124,67 @@ pub enum Intervention {
         /// Which; all if `None`.
         jobs: Option<Vec<JobId>>,
     },
-    /// Removed all that did not run.
+    /// Removed all jobs that were not running.
     Purge,
 }
 
-/// The clauses of the contract that a history can break, by their numbers.
+/// The clauses of the contract that a history can violate, by their numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Clause {
-    /// 1: nothing is lost, and nothing is made up.
+    /// 1: no job is lost, and none appears that was not scheduled.
     NothingLost = 1,
-    /// 2: never early.
+    /// 2: no job starts before its due time.
     NeverEarly = 2,
-    /// 4: at least once, one at a time.
-    OneAtATime = 4,
-    /// 6: key calls and cancels are atomic and say what happened.
-    SaysWhatHappened = 6,
-    /// 7: failures are counted in the store, and the dead stay dead.
-    FailureCounted = 7,
+    /// 4: each job runs at least once, and under one lease at a time.
+    OneLeaseAtATime = 4,
+    /// 6: calls by key and cancels are atomic, and their answers are true.
+    TrueAnswers = 6,
+    /// 7: the store counts failed attempts, and dead jobs stay dead.
+    FailuresCounted = 7,
 }
 
-/// One accusation.
+/// A proven violation of the contract.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Breach {
-    /// The clause that was broken.
+pub struct Violation {
+    /// The clause that was violated.
     pub clause: Clause,
     /// The job.
     pub job: JobId,
-    /// How.
-    pub how: String,
+    /// What happened.
+    pub detail: String,
 }
 
-impl fmt::Display for Breach {
+impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "clause {}: job {}: {}", self.clause as u8, self.job, self.how)
+        write!(f, "clause {}: job {}: {}", self.clause as u8, self.job, self.detail)
     }
 }
 
-/// What all clients of one store saw.
+/// What all clients of one store observed.
 #[derive(Debug, Clone, Default)]
 pub struct History {
-    events: Vec<Event>,
+    events: Vec<HistoryEvent>,
 }
 
 impl History {
-    /// A history of these events, in any order.
+    /// A history of these events, given in any order.
     #[must_use]
-    pub fn new(mut events: Vec<Event>) -> Self {
-        events.sort_by_key(|event| event.span.began);
+    pub fn new(mut events: Vec<HistoryEvent>) -> Self {
+        events.sort_by_key(|event| event.interval.invoked);
         Self { events }
     }
 
-    /// The events by their beginning.
+    /// The events in the order of their invocations.
     #[must_use]
-    pub fn events(&self) -> &[Event] {
+    pub fn events(&self) -> &[HistoryEvent] {
         &self.events
     }
 
-    /// How many settlements as done were seen to be accepted: whether there is enough to judge.
+    /// The number of settlements as done that were accepted: a measure of how much a check proves.
     #[must_use]
     pub fn done(&self) -> usize {
-        let is_done = |event: &&Event| match &event.what {
-            What::Finished { settlement, answer } => {
+        let is_done = |event: &&HistoryEvent| match &event.call {
+            ObservedCall::Settle { settlement, answer } => {
                 settlement.verdict == Verdict::Done && *answer == Some(Settled::Accepted)
             }
             _ => false,
@@ -192,9 +192,9 @@ impl History {
         self.events.iter().filter(is_done).count()
     }
 
-    /// Every breach that can be proven, given which jobs are in the store at the end.
+    /// Every violation that can be proven, given which jobs the store holds at the end.
     #[must_use]
-    pub fn judge(&self, remaining: &[JobId]) -> Vec<Breach> {
-        judge::judge(&self.events, remaining)
+    pub fn check(&self, remaining: &[JobId]) -> Vec<Violation> {
+        check::check(&self.events, remaining)
     }
 }

@@ -1,4 +1,4 @@
-//! Contexts for calling a handler as the function that it is.
+//! Contexts for tests that call a handler directly.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use dq_core::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// Makes a [`JobContext`] without a runner.
+/// Builds a [`JobContext`] without a runner, to call a handler as a function.
 ///
 /// ```
 /// # use dq_testkit::TestContext;
@@ -25,7 +25,7 @@ pub struct TestContext {
 }
 
 impl TestContext {
-    /// A first attempt, due now, of five.
+    /// The first of five attempts of a job that is due now.
     pub fn new() -> Self {
         let now = SystemClock.now();
         let job = Job {
@@ -47,37 +47,37 @@ impl TestContext {
     /// The job's key.
     ///
     /// # Panics
-    /// If no job can have it.
+    /// If the key is not valid.
     pub fn key(mut self, key: &str) -> Self {
         self.job.key = Some(JobKey::new(key).expect("a valid key"));
         self
     }
 
-    /// Which attempt it is; the first is 1.
+    /// The attempt; the first is 1.
     pub fn attempt(mut self, attempt: u32) -> Self {
         self.job.attempts = attempt.saturating_sub(1);
         self
     }
 
-    /// How many attempts there are.
+    /// The number of attempts that the job has.
     pub fn max_attempts(mut self, attempts: u32) -> Self {
         self.max_attempts = attempts;
         self
     }
 
-    /// Text beside the payload.
+    /// Adds a header.
     pub fn header(mut self, name: &str, value: &str) -> Self {
         self.job.headers.insert(name, value);
         self
     }
 
-    /// Fires the handler's cancellation signal when the token is cancelled.
+    /// Cancels the handler when this token is cancelled.
     pub fn cancelled_by(mut self, token: CancellationToken) -> Self {
         self.cancelled = token;
         self
     }
 
-    /// The context.
+    /// Builds the context.
     #[must_use]
     pub fn build(self) -> JobContext {
         let now = SystemClock.now();

@@ -1,4 +1,4 @@
-//! Tests for applications: time that the test turns, handlers in the same process, no server.
+//! Tests for applications: handlers in the test's process, on a virtual clock, without a server.
 //!
 //! ```
 //! # use dq_core as dq;
@@ -17,7 +17,7 @@
 //! # async fn main() -> dq::Result<()> {
 //! let kit = TestKit::with(|runner| runner.handler(OrderTimeout)).await?;
 //!
-//! // The code under test gets `kit.dq()` and schedules as it always does.
+//! // The code under test gets `kit.dq()` and schedules as usual.
 //! kit.dq()
 //!     .schedule::<ORDER_TIMEOUT>(UnpaidOrder { id: 1001 })
 //!     .after(15.minutes())
@@ -33,51 +33,67 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! # State
+//!
+//! A kit serves all handlers of the linked crates, but needs the state of only those that run in
+//! the test. If a job becomes due whose handler asks for a `State<T>` that was not given,
+//! [`advance`](TestKit::advance) panics with the error that the runner would have returned at its
+//! start, and [`try_advance`](TestKit::try_advance) returns it: `MissingState`, naming the handler,
+//! the type and the remedy.
+//!
+//! Queues that are named with [`RunnerBuilder::only`] are the exception: their state is required
+//! when the kit is made.
 
 mod context;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeMap;
+use std::panic::Location;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use dq_core::sync::lock;
 use dq_core::{
-    Backend, BrowseParams, Clock, Dq, Due, Entropy, Event, Job, JobId, JobKey, JobState,
+    Backend, BrowseParams, Clock, Dq, Due, Entropy, Error, Event, Job, JobId, JobKey, JobState,
     MemoryBackend, Payload, Queue, QueueName, Result, Runner, RunnerBuilder, Timestamp, Verdict,
     VirtualClock,
 };
 
 pub use context::TestContext;
 
-/// No handler under test takes that long, unless it waits for what does not come.
-const STALL: Duration = Duration::from_secs(30);
+/// Real time after which a handler counts as stuck.
+const STUCK_AFTER: Duration = Duration::from_secs(30);
 
-/// An application's jobs and handlers on a memory store and a virtual clock.
+/// An application's jobs and handlers, on a memory store and a virtual clock.
 #[derive(Debug)]
 pub struct TestKit {
     dq: Dq,
     clock: Arc<VirtualClock>,
     runner: Runner,
-    ran: Arc<Mutex<Vec<Ran>>>,
+    /// The errors of handlers that are not served, as their state was not given.
+    missing_state: BTreeMap<QueueName, Error>,
+    runs: Arc<Mutex<Vec<HandlerRun>>>,
 }
 
 /// One run of a handler.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ran {
+pub struct HandlerRun {
     /// The queue.
     pub queue: QueueName,
     /// The job.
     pub id: JobId,
     /// The job's key.
     pub key: Option<JobKey>,
-    /// When it ran, on the virtual clock.
+    /// When it ended, on the virtual clock.
     pub at: Timestamp,
-    /// Which attempt it was; the first is 1.
+    /// The attempt; the first is 1.
     pub attempt: u32,
-    /// What the store was told.
+    /// What the runner reported to the store.
     pub verdict: Verdict,
 }
 
-impl Ran {
-    /// What the store was told, in a word: `done`, `skipped`, `retry`, `snoozed`, `dead`.
+impl HandlerRun {
+    /// The verdict as a word: `done`, `skipped`, `retry`, `snoozed`, `dead` or `released`.
     #[must_use]
     pub fn outcome(&self) -> &'static str {
         match self.verdict {
@@ -86,7 +102,7 @@ impl Ran {
             Verdict::Retry(_) => "retry",
             Verdict::Snooze(_) => "snoozed",
             Verdict::Dead { .. } => "dead",
-            _ => "handed back",
+            _ => "released",
         }
     }
 }
@@ -95,30 +111,31 @@ impl TestKit {
     /// A kit for the annotated handlers of the linked crates, without state.
     ///
     /// # Errors
-    /// What is wrong with the handlers; see [`RunnerBuilder::build`].
+    /// As [`with`](Self::with).
     pub async fn new() -> Result<Self> {
         Self::with(|runner| runner).await
     }
 
-    /// A kit with everything that the application says to its runner: state, middleware, handlers.
+    /// A kit whose runner is configured as the application's: with its state, middleware, handlers.
     ///
     /// # Errors
-    /// What is wrong with the handlers; see [`RunnerBuilder::build`].
-    pub async fn with(change: impl FnOnce(RunnerBuilder) -> RunnerBuilder) -> Result<Self> {
+    /// Those of [`RunnerBuilder::build`]; `MissingState` only for queues that were named with
+    /// [`RunnerBuilder::only`].
+    pub async fn with(configure: impl FnOnce(RunnerBuilder) -> RunnerBuilder) -> Result<Self> {
         let clock = Arc::new(VirtualClock::default());
         let backend = Arc::new(MemoryBackend::new(clock.clone()));
         let dq = Dq::builder()
             .backend(backend)
             .clock(clock.clone())
-            // The same ids and the same jitter in every run of the test.
+            // A fixed seed: the same ids and the same jitter in every run of the test.
             .entropy(Entropy::seeded(0))
             .connect()
             .await?;
-        let ran: Arc<Mutex<Vec<Ran>>> = Arc::default();
-        let (notes, now) = (Arc::clone(&ran), Arc::clone(&clock));
+        let runs: Arc<Mutex<Vec<HandlerRun>>> = Arc::default();
+        let (finished, now) = (Arc::clone(&runs), Arc::clone(&clock));
         let builder = dq.runner().observer(move |event: &Event<'_>| {
             if let Event::Finished { job, verdict, .. } = event {
-                notes.lock().unwrap_or_else(PoisonError::into_inner).push(Ran {
+                lock(&finished).push(HandlerRun {
                     queue: job.queue().clone(),
                     id: job.id(),
                     key: job.key().cloned(),
@@ -128,54 +145,92 @@ impl TestKit {
                 });
             }
         });
-        let runner = change(builder).build()?;
-        Ok(Self { dq, clock, runner, ran })
+        let (runner, missing_state) = configure(builder).build_with_given_state()?;
+        Ok(Self { dq, clock, runner, missing_state, runs })
     }
 
-    /// What the code under test schedules with.
+    /// The client for the code under test.
     #[must_use]
     pub fn dq(&self) -> &Dq {
         &self.dq
     }
 
-    /// The time that it is.
+    /// The time on the virtual clock.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         self.clock.now()
     }
 
-    /// Turns the clock forward and runs every job that becomes due on the way, at its due time, in
-    /// due order, one after the other; retries and jobs scheduled by handlers too. Returns what
-    /// ran, in order.
+    /// Advances the clock and runs every job that becomes due, one after the other in due order,
+    /// each at its due time; retries and jobs that handlers schedule are included. Returns the runs
+    /// in order.
     ///
-    /// The clock stands still while a handler runs: a handler that waits on `ctx.sleep` would wait
-    /// for ever, and the test panics. Advance by zero to run what is due already.
+    /// The clock does not move while a handler runs, so `ctx.sleep` in a handler never returns.
+    /// Advance by zero to run what is due already.
     ///
     /// # Panics
-    /// If a handler does not end within 30 s of real time.
-    pub async fn advance(&self, by: Duration) -> Vec<Ran> {
-        let until = self.now() + by;
+    /// If a due job's handler asks for state that was not given (see [`try_advance`]), or if a
+    /// handler does not return within 30 s of real time.
+    ///
+    /// [`try_advance`]: Self::try_advance
+    #[track_caller]
+    pub fn advance(&self, by: Duration) -> impl Future<Output = Vec<HandlerRun>> {
+        // Taken here, as an async function would report the executor's line.
+        let caller = Location::caller();
+        async move {
+            match self.try_advance(by).await {
+                Ok(runs) => runs,
+                Err(error) => panic!("{caller}: {error}"),
+            }
+        }
+    }
+
+    /// As [`advance`](Self::advance), but returns an error where the state of a handler is missing.
+    ///
+    /// # Errors
+    /// `MissingState` if a due job's handler asks for state that was not given. The clock then
+    /// stands at the job's due time, and the runs so far are returned by the next call that
+    /// succeeds.
+    ///
+    /// # Panics
+    /// If a handler does not return within 30 s of real time.
+    pub async fn try_advance(&self, by: Duration) -> Result<Vec<HandlerRun>> {
+        let end = self.now() + by;
         loop {
-            let ran = tokio::time::timeout(STALL, self.runner.run_due()).await.unwrap_or_else(|_| {
+            let ran = tokio::time::timeout(STUCK_AFTER, self.runner.run_due()).await;
+            let ran = ran.unwrap_or_else(|_| {
                 panic!(
-                    "a handler has run for {STALL:?} of real time; if it waits on `ctx.sleep`, it \
-                     waits for ever, as the clock stands still while a handler runs"
+                    "a handler has run for {STUCK_AFTER:?} of real time; `ctx.sleep` in a handler \
+                     never returns, as the clock of the kit does not move while a handler runs"
                 )
-            });
-            let ran = ran.expect("the memory store answers");
-            match ran.next_due.filter(|due| *due <= until) {
+            })?;
+            let unserved = self.next_due_without_state().await?;
+            match ran.next_due.into_iter().chain(unserved).min().filter(|due| *due <= end) {
                 Some(due) => self.clock.set(due.max(self.now())),
                 None => break,
             }
         }
-        self.clock.set(until);
-        std::mem::take(&mut *self.ran.lock().unwrap_or_else(PoisonError::into_inner))
+        self.clock.set(end);
+        Ok(std::mem::take(&mut *lock(&self.runs)))
     }
 
-    /// The jobs of a queue that wait for their time, in due order.
+    /// The next due time of the queues that are not served for want of state.
+    async fn next_due_without_state(&self) -> Result<Option<Timestamp>> {
+        if self.missing_state.is_empty() {
+            return Ok(None);
+        }
+        let queues: Vec<QueueName> = self.missing_state.keys().cloned().collect();
+        let stats = self.dq.backend().stats(&queues).await?;
+        match stats.iter().find(|stats| stats.ready > 0) {
+            Some(stats) => Err(self.missing_state[&stats.queue].clone()),
+            None => Ok(stats.iter().filter_map(|stats| stats.next_due).min()),
+        }
+    }
+
+    /// The jobs of a queue that are waiting to run, in due order.
     ///
     /// # Panics
-    /// If the queue's code is no valid name.
+    /// If the queue's code is not a valid queue name.
     pub async fn scheduled<Q: Queue>(&self) -> Vec<Job> {
         let queue = Q::queue().expect("a valid queue name");
         let mut jobs = Vec::new();
@@ -195,11 +250,11 @@ impl TestKit {
         jobs
     }
 
-    /// Asserts that a job with this key waits in the queue and is due then (a time, or a delay
-    /// from now), and returns its payload.
+    /// Asserts that a job with this key is waiting in the queue with this due time (a point in time
+    /// or a delay from now), and returns its payload.
     ///
     /// # Panics
-    /// If there is no such job, saying what there is instead.
+    /// If there is none; the message lists the jobs of the queue.
     #[track_caller]
     pub fn assert_scheduled<Q: Queue>(
         &self,
@@ -210,16 +265,15 @@ impl TestKit {
         Q::Payload: Payload,
     {
         let due = due.into().resolve(self.now());
-        // Caught here, as an async function would name the executor's line.
-        let caller = std::panic::Location::caller();
+        let caller = Location::caller();
         async move {
             let jobs = self.scheduled::<Q>().await;
             let found = jobs.iter().find(|job| job.key.as_ref().is_some_and(|k| k.as_str() == key));
             let Some(job) = found else {
                 panic!(
-                    "{caller}: no job with key {key:?} is scheduled in {}; there are {}",
+                    "{caller}: no job with key {key:?} is scheduled in {}; scheduled: {}",
                     Q::code(),
-                    listing(&jobs)
+                    describe(&jobs)
                 );
             };
             assert!(
@@ -234,30 +288,30 @@ impl TestKit {
         }
     }
 
-    /// Asserts that no job with this key waits in the queue.
+    /// Asserts that no job with this key is waiting in the queue.
     ///
     /// # Panics
-    /// If there is one, saying when it is due.
+    /// If there is one; the message has its due time.
     #[track_caller]
     pub fn assert_not_scheduled<Q: Queue>(&self, key: &str) -> impl Future<Output = ()> {
-        let caller = std::panic::Location::caller();
+        let caller = Location::caller();
         async move {
             let jobs = self.scheduled::<Q>().await;
             let found = jobs.iter().find(|job| job.key.as_ref().is_some_and(|k| k.as_str() == key));
             if let Some(job) = found {
-                panic!("{caller}: a job with key {key:?} is scheduled for {}", job.due);
+                panic!("{caller}: a job with key {key:?} is scheduled; it is due at {}", job.due);
             }
         }
     }
 }
 
-fn listing(jobs: &[Job]) -> String {
+fn describe(jobs: &[Job]) -> String {
     if jobs.is_empty() {
-        return "none at all".to_owned();
+        return "none".to_owned();
     }
     let line = |job: &Job| match &job.key {
         Some(key) => format!("{:?} at {}", key.as_str(), job.due),
-        None => format!("one without a key at {}", job.due),
+        None => format!("a job without a key at {}", job.due),
     };
     jobs.iter().map(line).collect::<Vec<_>>().join(", ")
 }

@@ -1,37 +1,38 @@
-//! Two backends, the same calls, the same answers.
+//! A comparison of two backends, call by call.
 //!
-//! [`check`] plays a sequence of calls on a reference and on a subject that share a virtual clock,
-//! and compares every answer, counts and listings. With the feature `proptest`, `ops` gives
-//! random sequences that shrink to the shortest one on which the two differ.
+//! [`check`] makes the same calls on a reference and on the backend under test, which share a
+//! virtual clock, and compares every answer, the counts and the listings. With the feature
+//! `proptest`, `steps` generates random sequences that shrink to the shortest one on which the two
+//! differ.
 
-mod op;
-mod player;
+mod comparison;
 #[cfg(feature = "proptest")]
 mod random;
+mod step;
 
 use std::sync::Arc;
 
 use dq_core::{Backend, VirtualClock};
 
-pub use op::{Handle, Moment, New, Op, Which};
 #[cfg(feature = "proptest")]
-pub use random::ops;
+pub use random::steps;
+pub use step::{DueTime, Ending, JobChoice, JobSpec, Step};
 
-use crate::behaviour::Passed;
+use crate::behaviour::TrialResult;
 
-/// Plays the calls on both backends, which are empty and go by this clock.
+/// Takes the steps on both backends, which are empty and use this clock.
 ///
 /// # Errors
-/// The first difference, with the number of the call.
+/// The first difference, with the number of its step.
 pub async fn check(
     reference: Arc<dyn Backend>,
     subject: Arc<dyn Backend>,
     clock: Arc<VirtualClock>,
-    ops: &[Op],
-) -> Passed {
-    let mut player = player::Player::new(reference, subject, clock);
-    for (number, op) in ops.iter().enumerate() {
-        player.play(number, op).await?;
+    steps: &[Step],
+) -> TrialResult {
+    let mut comparison = comparison::Comparison::new(reference, subject, clock);
+    for (number, step) in steps.iter().enumerate() {
+        comparison.take(number, step).await?;
     }
-    player.compare_stores(ops.len()).await
+    comparison.compare_contents(steps.len()).await
 }

@@ -1,166 +1,179 @@
-//! Every way to break a promise that the suite has to catch.
+//! One broken backend for each promise that the suite has to test.
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 
 use dq_core::{Backend, MemoryBackend};
-use dq_testkit::faults::{Layer, Layered};
 use dq_testkit::history::Clause;
 
 use super::layers::*;
-use super::subject::{Make, Opened, process};
+use super::subject::{Break, Opened, process};
 
-/// A broken backend, with who must notice.
-pub(crate) struct Break {
+/// A backend with a defect, and what must detect it.
+pub(crate) struct BrokenBackend {
     pub(crate) name: &'static str,
-    pub(crate) make: Make,
-    /// The trials that are there for just this.
-    pub(crate) caught_by: &'static [&'static str],
-    /// What a history of it proves, if clients can see the breach.
-    pub(crate) proven: Option<Clause>,
+    pub(crate) break_it: Break,
+    /// Trials that must fail.
+    pub(crate) failing_trials: &'static [&'static str],
+    /// The clause that its history must violate, if clients can observe the defect.
+    pub(crate) violates: Option<Clause>,
 }
 
-pub(crate) const BREAKS: &[Break] = &[
-    Break {
+pub(crate) const BROKEN_BACKENDS: &[BrokenBackend] = &[
+    BrokenBackend {
         name: "fires early",
-        make: |opened| {
-            let ahead = Arc::new(Ahead(opened.clock.clone()));
-            let inner = process(Arc::new(MemoryBackend::new(ahead)));
-            layer(FiresEarly { inner, clock: opened.clock })
+        break_it: |opened| {
+            let fast = Arc::new(FastClock(opened.clock.clone()));
+            let inner = process(Arc::new(MemoryBackend::new(fast)));
+            Arc::new(FiresEarly { inner, clock: opened.clock })
         },
-        caught_by: &["due/never_early_by_a_millisecond", "lease/lapse_is_exact_to_the_millisecond"],
-        proven: Some(Clause::NeverEarly),
+        failing_trials: &[
+            "due/never_early_by_one_millisecond",
+            "lease/lapse_is_exact_to_the_millisecond",
+        ],
+        violates: Some(Clause::NeverEarly),
     },
-    Break {
-        name: "cuts due times to seconds",
-        make: |opened| layer(CutsToSeconds { inner: opened.process, clock: opened.clock }),
-        caught_by: &["due/never_early_by_a_millisecond"],
-        proven: Some(Clause::NeverEarly),
+    BrokenBackend {
+        name: "truncates due times to seconds",
+        break_it: |opened| {
+            Arc::new(TruncatesToSeconds { inner: opened.process, clock: opened.clock })
+        },
+        failing_trials: &["due/never_early_by_one_millisecond"],
+        violates: Some(Clause::NeverEarly),
     },
-    Break {
+    BrokenBackend {
         name: "loses jobs in a crash",
-        make: |opened| match opened.before {
+        break_it: |opened| match opened.earlier {
             0 => opened.process,
             _ => process(Arc::new(MemoryBackend::new(opened.clock))),
         },
-        caught_by: &["crash/jobs_survive_as_they_were", "crash/each_state_survives"],
-        proven: None,
+        failing_trials: &["crash/jobs_survive_unchanged", "crash/states_survive"],
+        violates: None,
     },
-    Break {
+    BrokenBackend {
         name: "loses jobs whose lease lapses",
-        make: |opened| layer(LosesLapsed { inner: opened.process, leases: Mutex::default() }),
-        caught_by: &["lease/lapse_brings_the_job_back"],
-        proven: Some(Clause::NothingLost),
+        break_it: |opened| {
+            Arc::new(LosesLapsed { inner: opened.process, leases: Mutex::default() })
+        },
+        failing_trials: &["lease/lapsed_job_is_redelivered"],
+        violates: Some(Clause::NothingLost),
     },
-    Break {
+    BrokenBackend {
         name: "leases one job twice in a race",
-        make: |opened| {
-            layer(LeasesTwice {
+        break_it: |opened| {
+            Arc::new(LeasesTwice {
                 inner: opened.process,
                 claims: AtomicUsize::new(0),
                 last: Mutex::default(),
             })
         },
-        caught_by: &["lease/movers_race_and_each_job_is_leased_once"],
-        proven: Some(Clause::OneAtATime),
+        failing_trials: &["lease/concurrent_claims_lease_each_job_once"],
+        violates: Some(Clause::OneLeaseAtATime),
     },
-    Break {
+    BrokenBackend {
         name: "accepts stale tokens",
-        make: |opened| layer(AcceptsStale { inner: opened.process, tokens: Mutex::default() }),
-        caught_by: &["lease/stale_token_settles_nothing"],
-        proven: Some(Clause::OneAtATime),
+        break_it: |opened| {
+            Arc::new(AcceptsStale { inner: opened.process, tokens: Mutex::default() })
+        },
+        failing_trials: &["lease/stale_token_cannot_settle"],
+        violates: Some(Clause::OneLeaseAtATime),
     },
-    Break {
-        name: "renews whatever it is asked to",
-        make: |opened| layer(RenewsAnything(opened.process)),
-        caught_by: &["lease/stale_token_renews_nothing", "lease/renewal_after_the_lapse_is_lost"],
-        proven: None,
+    BrokenBackend {
+        name: "renews stale leases",
+        break_it: |opened| Arc::new(RenewsAnything(opened.process)),
+        failing_trials: &["lease/stale_token_cannot_renew", "lease/lapsed_lease_cannot_be_renewed"],
+        violates: None,
     },
-    Break {
+    BrokenBackend {
         name: "ignores cancels",
-        make: |opened| layer(IgnoresCancel(opened.process)),
-        caught_by: &["cancel/cancelled_job_never_starts"],
-        proven: Some(Clause::SaysWhatHappened),
+        break_it: |opened| Arc::new(IgnoresCancel(opened.process)),
+        failing_trials: &["cancel/cancelled_job_never_starts"],
+        violates: Some(Clause::TrueAnswers),
     },
-    Break {
+    BrokenBackend {
         name: "ignores keys",
-        make: |opened| layer(IgnoresKeys(opened.process)),
-        caught_by: &["keys/keep_leaves_the_first", "keys/replace_puts_the_new_in_its_place"],
-        proven: None,
+        break_it: |opened| Arc::new(IgnoresKeys(opened.process)),
+        failing_trials: &[
+            "keys/keep_leaves_the_existing_job",
+            "keys/replace_stores_the_new_job_instead",
+        ],
+        violates: None,
     },
-    Break {
+    BrokenBackend {
         name: "keeps the old payload after a replace",
-        make: |opened| layer(KeepsReplaced(opened.process)),
-        caught_by: &["keys/replace_puts_the_new_in_its_place"],
-        proven: Some(Clause::SaysWhatHappened),
+        break_it: |opened| Arc::new(KeepsReplaced(opened.process)),
+        failing_trials: &["keys/replace_stores_the_new_job_instead"],
+        violates: Some(Clause::TrueAnswers),
     },
-    Break {
+    BrokenBackend {
         name: "forgets counts when a lease lapses",
-        make: |opened| layer(ForgetsCounts(opened.process)),
-        caught_by: &["lease/lapse_brings_the_job_back", "lease/lapse_counts_every_time"],
-        proven: None,
+        break_it: |opened| Arc::new(ForgetsCounts(opened.process)),
+        failing_trials: &["lease/lapsed_job_is_redelivered", "lease/every_lapse_is_counted"],
+        violates: None,
     },
-    Break {
+    BrokenBackend {
         name: "forgets failed attempts",
-        make: |opened| layer(ForgetsAttempts(opened.process)),
-        caught_by: &["settle/retry_counts_each_failure"],
-        proven: Some(Clause::FailureCounted),
+        break_it: |opened| Arc::new(ForgetsAttempts(opened.process)),
+        failing_trials: &["settle/retry_counts_a_failed_attempt"],
+        violates: Some(Clause::FailuresCounted),
     },
-    Break {
-        name: "mixes up equal due times",
-        make: |opened| layer(MixesUp(opened.process)),
-        caught_by: &["due/equal_times_in_order_of_insertion"],
-        proven: None,
+    BrokenBackend {
+        name: "reorders equal due times",
+        break_it: |opened| Arc::new(ReordersEqualTimes(opened.process)),
+        failing_trials: &["due/equal_due_times_are_claimed_in_insertion_order"],
+        violates: None,
     },
-    Break {
-        name: "does not say when to come again",
-        make: |opened| layer(HasNoNextDue(opened.process)),
-        caught_by: &["claim/asking_for_nothing_says_when", "claim/next_due_is_the_next_due_time"],
-        proven: None,
+    BrokenBackend {
+        name: "omits next_due",
+        break_it: |opened| Arc::new(OmitsNextDue(opened.process)),
+        failing_trials: &[
+            "claim/claim_of_zero_jobs_reports_next_due",
+            "claim/next_due_is_the_earliest_due_time",
+        ],
+        violates: None,
     },
-    Break {
+    BrokenBackend {
         name: "ignores the limit of a claim",
-        make: |opened| layer(IgnoresLimit(opened.process)),
-        caught_by: &["claim/at_most_limit_in_all"],
-        proven: None,
+        break_it: |opened| Arc::new(IgnoresLimit(opened.process)),
+        failing_trials: &["claim/limit_bounds_the_whole_claim"],
+        violates: None,
     },
-    Break {
-        name: "counts totals wrong",
-        make: |opened| layer(CountsWrong(opened.process)),
-        caught_by: &["stats/totals_count_each_way_out"],
-        proven: None,
+    BrokenBackend {
+        name: "reports wrong totals",
+        break_it: |opened| Arc::new(WrongTotals(opened.process)),
+        failing_trials: &["stats/totals_count_each_verdict"],
+        violates: None,
     },
-    Break {
+    BrokenBackend {
         name: "ignores a pause",
-        make: |opened| layer(IgnoresPause(opened.process)),
-        caught_by: &["pause/paused_queue_gives_nothing"],
-        proven: None,
+        break_it: |opened| Arc::new(IgnoresPause(opened.process)),
+        failing_trials: &["pause/paused_queue_is_not_claimed"],
+        violates: None,
     },
-    Break {
-        name: "purges what resembles the queue",
-        make: |opened| layer(PurgesByPrefix(opened.process)),
-        caught_by: &["isolation/names_that_resemble_each_other_stay_apart"],
-        proven: None,
+    BrokenBackend {
+        name: "purges queues with the same prefix",
+        break_it: |opened| Arc::new(PurgesByPrefix(opened.process)),
+        failing_trials: &["isolation/similar_queue_names_are_distinct"],
+        violates: None,
     },
-    Break {
+    BrokenBackend {
         name: "loses every hint",
-        make: |opened| layer(LosesHints(opened.process)),
-        caught_by: &["wake/first_job_wakes", "wake/hint_is_kept_until_it_is_looked_at"],
-        proven: None,
+        break_it: |opened| Arc::new(LosesHints(opened.process)),
+        failing_trials: &[
+            "wake/first_job_wakes_a_listener",
+            "wake/hint_is_kept_until_it_is_received",
+        ],
+        violates: None,
     },
-    Break {
-        name: "moves jobs that run",
-        make: |opened| layer(SaysMoved(opened.process)),
-        caught_by: &["reschedule/running_job_is_not_moved"],
-        proven: None,
+    BrokenBackend {
+        name: "reports running jobs as moved",
+        break_it: |opened| Arc::new(ReportsRunningAsMoved(opened.process)),
+        failing_trials: &["reschedule/running_job_is_not_rescheduled"],
+        violates: None,
     },
 ];
 
-/// Nothing but the core, and all that is beyond it refused by `Checked`.
-pub(crate) fn bare(opened: Opened) -> Arc<dyn Backend> {
-    layer(Bare(opened.process))
-}
-
-fn layer<L: Layer>(layer: L) -> Arc<dyn Backend> {
-    Arc::new(Layered(layer))
+/// A backend that offers no optional capability; `Checked` refuses calls that need one.
+pub(crate) fn without_capabilities(opened: Opened) -> Arc<dyn Backend> {
+    Arc::new(NoCapabilities(opened.process))
 }

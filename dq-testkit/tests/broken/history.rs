@@ -1,76 +1,78 @@
-//! Histories of many clients at once: the judge acquits the unbroken backend and convicts the
-//! broken ones.
+//! The history checker on a random workload: a correct backend has no violations, and broken ones
+//! have those that clients can observe.
 
 use std::sync::Arc;
 
 use dq_core::{Clock, MemoryBackend, VirtualClock};
-use dq_testkit::faults::{Recorder, Sleepy};
-use dq_testkit::history::Breach;
+use dq_testkit::faults::{Outage, Recorder};
+use dq_testkit::history::Violation;
 
-use super::breaks::{BREAKS, Break};
-use super::subject::{Make, Opened, process};
+use super::breaks::{BROKEN_BACKENDS, BrokenBackend};
+use super::subject::{Break, Opened, process};
 use super::workload;
 
 const SEEDS: std::ops::Range<u64> = 0..6;
 
-/// The same for the guilty, until one is convicted: on a busy machine, a race may not come about for a while.
-const CHANCES: std::ops::Range<u64> = 0..60;
+/// For broken backends, tried until one violates the contract: a race may be rare on a busy
+/// machine.
+const MANY_SEEDS: std::ops::Range<u64> = 0..60;
 
-/// What is proven against a backend on one seed.
-async fn judge(make: Make, seed: u64) -> Vec<Breach> {
+/// The violations of a backend under the workload of one seed.
+async fn violations(break_it: Break, seed: u64) -> Vec<Violation> {
     let clock = Arc::new(VirtualClock::default());
     let shared_clock: Arc<dyn Clock> = clock.clone();
     let process = process(Arc::new(MemoryBackend::new(shared_clock.clone())));
-    let backend = make(Opened { process, clock: clock.clone(), before: 0 });
+    let backend = break_it(Opened { process, clock: clock.clone(), earlier: 0 });
     let recorder = Recorder::over(backend, shared_clock);
     workload::run(recorder.clone(), clock, seed).await;
-    recorder.judge().await.expect("memory can be listed")
+    recorder.check_history().await.expect("the memory store answers")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn unbroken_backend_is_acquitted() {
+async fn a_correct_backend_has_no_violations() {
     for seed in SEEDS {
-        let breaches = judge(|opened| opened.process, seed).await;
-        assert!(breaches.is_empty(), "seed {seed}: {breaches:#?}");
+        let violations = violations(|opened| opened.process, seed).await;
+        assert!(violations.is_empty(), "seed {seed}: {violations:#?}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn outages_are_no_breach() {
+async fn outages_are_no_violations() {
     for seed in SEEDS {
         let clock = Arc::new(VirtualClock::default());
         let shared_clock: Arc<dyn Clock> = clock.clone();
-        let sleepy = Sleepy::over(Arc::new(MemoryBackend::new(shared_clock.clone())));
-        let recorder = Recorder::over(sleepy.clone(), shared_clock);
+        let outage = Outage::over(Arc::new(MemoryBackend::new(shared_clock.clone())));
+        let recorder = Recorder::over(outage.clone(), shared_clock);
         let work = tokio::spawn(workload::run(recorder.clone(), clock, seed));
         while !work.is_finished() {
-            sleepy.sleep();
+            outage.begin();
             tokio::task::yield_now().await;
-            sleepy.wake();
+            outage.end();
             tokio::task::yield_now().await;
         }
-        sleepy.wake();
+        outage.end();
         work.await.expect("no client panics");
-        let breaches = recorder.judge().await.expect("it is awake");
-        assert!(breaches.is_empty(), "seed {seed}: {breaches:#?}");
+        let violations = recorder.check_history().await.expect("the outage has ended");
+        assert!(violations.is_empty(), "seed {seed}: {violations:#?}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_clients_can_see_is_proven() {
-    let mut escaped = Vec::new();
-    for Break { name, make, proven, .. } in BREAKS {
-        let Some(clause) = proven else { continue };
+async fn defects_that_clients_can_observe_are_violations() {
+    let mut undetected = Vec::new();
+    for BrokenBackend { name, break_it, violates, .. } in BROKEN_BACKENDS {
+        let Some(clause) = violates else { continue };
         let mut found = false;
-        for seed in CHANCES {
-            found = judge(*make, seed).await.iter().any(|breach| breach.clause == *clause);
+        for seed in MANY_SEEDS {
+            let violations = violations(*break_it, seed).await;
+            found = violations.iter().any(|violation| violation.clause == *clause);
             if found {
                 break;
             }
         }
         if !found {
-            escaped.push(format!("{name} is not convicted of {clause:?}"));
+            undetected.push(format!("a backend that {name} does not violate {clause:?}"));
         }
     }
-    assert!(escaped.is_empty(), "{}", escaped.join("\n"));
+    assert!(undetected.is_empty(), "{}", undetected.join("\n"));
 }

@@ -1,4 +1,4 @@
-//! What is wrong with each broken backend.
+//! The defect of each broken backend.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,20 +7,19 @@ use std::time::Duration;
 
 use dq_core::{
     Backend, Cancelled, Capabilities, ClaimParams, Claimed, Clock, Due, FencingToken, JobId,
-    JobRef, LeasedJob, NewJob, OperateReport, Operation, QueueName, QueueStats, Renewal, Renewed,
-    Reschedule, Rescheduled, Result, Scheduled, Settled, Settlement, Timestamp, Verdict,
+    JobRef, Layer, LeasedJob, NewJob, OperateReport, Operation, QueueName, QueueStats, Renewal,
+    Renewed, Reschedule, Rescheduled, Result, Scheduled, Settled, Settlement, Timestamp, Verdict,
     VirtualClock, Wakeups, async_trait,
 };
-use dq_testkit::faults::Layer;
 use futures_util::future::BoxFuture;
 
-/// A [`Layer`] that differs in a method or two.
+/// Implements [`Layer`] with a few methods overridden.
 macro_rules! layer {
     ($name:ident, $inner:tt, { $($method:tt)* }) => {
         #[async_trait]
         impl Layer for $name {
-            fn inner(&self) -> &Arc<dyn Backend> {
-                &self.$inner
+            fn inner(&self) -> &dyn Backend {
+                &*self.$inner
             }
 
             $($method)*
@@ -29,9 +28,9 @@ macro_rules! layer {
 }
 
 #[derive(Debug)]
-pub(crate) struct Bare(pub(crate) Arc<dyn Backend>);
+pub(crate) struct NoCapabilities(pub(crate) Arc<dyn Backend>);
 
-layer!(Bare, 0, {
+layer!(NoCapabilities, 0, {
     fn capabilities(&self) -> Capabilities {
         Capabilities::default()
     }
@@ -42,13 +41,13 @@ layer!(Bare, 0, {
     }
 });
 
-/// Runs five milliseconds ahead.
+/// A clock that is five milliseconds ahead.
 #[derive(Debug)]
-pub(crate) struct Ahead(pub(crate) Arc<VirtualClock>);
+pub(crate) struct FastClock(pub(crate) Arc<VirtualClock>);
 
 const AHEAD: Duration = Duration::from_millis(5);
 
-impl Clock for Ahead {
+impl Clock for FastClock {
     fn now(&self) -> Timestamp {
         self.0.now() + AHEAD
     }
@@ -87,12 +86,12 @@ layer!(FiresEarly, inner, {
 });
 
 #[derive(Debug)]
-pub(crate) struct CutsToSeconds {
+pub(crate) struct TruncatesToSeconds {
     pub(crate) inner: Arc<dyn Backend>,
     pub(crate) clock: Arc<VirtualClock>,
 }
 
-layer!(CutsToSeconds, inner, {
+layer!(TruncatesToSeconds, inner, {
     async fn schedule(&self, mut jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
         for job in &mut jobs {
             let due = job.due.resolve(self.clock.now()).as_millis();
@@ -153,7 +152,7 @@ layer!(LosesLapsed, inner, {
     }
 });
 
-/// Looks and takes in two steps, so that two may take what both saw.
+/// Reads and leases in two steps, so that two claims at once may lease the same jobs.
 #[derive(Debug)]
 pub(crate) struct LeasesTwice {
     pub(crate) inner: Arc<dyn Backend>,
@@ -163,12 +162,12 @@ pub(crate) struct LeasesTwice {
 
 layer!(LeasesTwice, inner, {
     async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed> {
-        let alone = self.claims.fetch_add(1, Ordering::AcqRel) == 0;
+        let only_claim = self.claims.fetch_add(1, Ordering::AcqRel) == 0;
         tokio::task::yield_now().await;
         let mut claimed = self.inner.claim(params).await?;
         let mut last = std::mem::take(&mut *self.last.lock().unwrap());
         last.retain(|leased| params.wants.iter().any(|want| want.queue == leased.job.queue));
-        if !alone && claimed.jobs.is_empty() && params.limit >= last.len() {
+        if !only_claim && claimed.jobs.is_empty() && params.limit >= last.len() {
             claimed.jobs = last;
         } else {
             self.last.lock().unwrap().clone_from(&claimed.jobs);
@@ -245,11 +244,11 @@ layer!(KeepsReplaced, 0, {
         }
         let ids: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
         let answers = self.0.schedule(jobs).await?;
-        let lie = |(answer, id): (Scheduled, JobId)| match answer {
+        let wrong_answer = |(answer, id): (Scheduled, JobId)| match answer {
             Scheduled::Kept(receipt) => Scheduled::Replaced(dq_core::Receipt { id, ..receipt }),
             answer => answer,
         };
-        Ok(answers.into_iter().zip(ids).map(lie).collect())
+        Ok(answers.into_iter().zip(ids).map(wrong_answer).collect())
     }
 });
 
@@ -283,12 +282,12 @@ layer!(ForgetsAttempts, 0, {
 });
 
 #[derive(Debug)]
-pub(crate) struct MixesUp(pub(crate) Arc<dyn Backend>);
+pub(crate) struct ReordersEqualTimes(pub(crate) Arc<dyn Backend>);
 
-layer!(MixesUp, 0, {
+layer!(ReordersEqualTimes, 0, {
     async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed> {
         let mut claimed = self.0.claim(params).await?;
-        // By due time only, as a heap would have it.
+        // Ordered by due time only, as in a heap.
         claimed.jobs.reverse();
         claimed.jobs.sort_by_key(|leased| leased.job.due);
         Ok(claimed)
@@ -296,9 +295,9 @@ layer!(MixesUp, 0, {
 });
 
 #[derive(Debug)]
-pub(crate) struct HasNoNextDue(pub(crate) Arc<dyn Backend>);
+pub(crate) struct OmitsNextDue(pub(crate) Arc<dyn Backend>);
 
-layer!(HasNoNextDue, 0, {
+layer!(OmitsNextDue, 0, {
     async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed> {
         Ok(Claimed { next_due: None, ..self.0.claim(params).await? })
     }
@@ -314,13 +313,13 @@ layer!(IgnoresLimit, 0, {
 });
 
 #[derive(Debug)]
-pub(crate) struct CountsWrong(pub(crate) Arc<dyn Backend>);
+pub(crate) struct WrongTotals(pub(crate) Arc<dyn Backend>);
 
-layer!(CountsWrong, 0, {
+layer!(WrongTotals, 0, {
     async fn stats(&self, queues: &[QueueName]) -> Result<Vec<QueueStats>> {
         let mut stats = self.0.stats(queues).await?;
         for totals in stats.iter_mut().filter_map(|stats| stats.totals.as_mut()) {
-            // It still adds up.
+            // The sum stays right.
             totals.done += std::mem::take(&mut totals.skipped);
         }
         Ok(stats)
@@ -366,18 +365,19 @@ layer!(LosesHints, 0, {
 });
 
 #[derive(Debug)]
-pub(crate) struct SaysMoved(pub(crate) Arc<dyn Backend>);
+pub(crate) struct ReportsRunningAsMoved(pub(crate) Arc<dyn Backend>);
 
-layer!(SaysMoved, 0, {
+layer!(ReportsRunningAsMoved, 0, {
     async fn reschedule(&self, moves: &[Reschedule]) -> Result<Vec<Rescheduled>> {
         let now = self.0.now().await?;
         let answers = self.0.reschedule(moves).await?;
-        let lie = |(answer, wish): (Rescheduled, &Reschedule)| match (answer, &wish.job.target) {
-            (Rescheduled::AlreadyRunning, dq_core::Target::Id(id)) => {
-                Rescheduled::Moved(dq_core::Receipt { id: *id, due: wish.due.resolve(now) })
-            }
-            (answer, _) => answer,
-        };
-        Ok(answers.into_iter().zip(moves).map(lie).collect())
+        let wrong_answer =
+            |(answer, change): (Rescheduled, &Reschedule)| match (answer, &change.job.target) {
+                (Rescheduled::AlreadyRunning, dq_core::Target::Id(id)) => {
+                    Rescheduled::Moved(dq_core::Receipt { id: *id, due: change.due.resolve(now) })
+                }
+                (answer, _) => answer,
+            };
+        Ok(answers.into_iter().zip(moves).map(wrong_answer).collect())
     }
 });

@@ -1,5 +1,5 @@
-//! Backends that each break one promise: the suite must catch every one of them, and let the
-//! unbroken one pass.
+//! Tests of the suite itself: it must detect each of many broken backends, and pass the correct
+//! one.
 
 mod breaks;
 mod history;
@@ -10,37 +10,37 @@ mod workload;
 
 use dq_testkit::behaviour;
 
-use self::breaks::{BREAKS, Break};
+use self::breaks::{BROKEN_BACKENDS, BrokenBackend};
 use self::subject::Broken;
 
-/// The names of the trials that fail.
-async fn caught_by(subject: &Broken) -> Vec<String> {
-    let failed = behaviour::run(subject).await.expect("the subject opens");
+/// The trials that fail, each with its message.
+async fn failures(subject: &Broken) -> Vec<String> {
+    let failed = behaviour::run(subject).await.expect("the backend opens");
     failed.into_iter().map(|(name, failure)| format!("{name}: {failure}")).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn unbroken_backend_passes() {
-    let failed = caught_by(&Broken::new(|opened| opened.process)).await;
+async fn a_correct_backend_passes() {
+    let failed = failures(&Broken::new(|opened| opened.process)).await;
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn backend_without_any_extra_passes_what_applies() {
-    let failed = caught_by(&Broken::new(breaks::bare)).await;
+async fn a_backend_without_capabilities_passes_the_trials_that_apply() {
+    let failed = failures(&Broken::new(breaks::without_capabilities)).await;
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
 
-// With the runtime's time paused nobody waits for a hint that was lost.
+// The runtime's time is paused, so that a trial does not wait in real time for a lost hint.
 #[tokio::test(start_paused = true)]
-async fn every_broken_backend_is_caught() {
-    let mut escaped = Vec::new();
-    for Break { name, make, caught_by: wanted, .. } in BREAKS {
-        let failed = caught_by(&Broken::new(*make)).await;
+async fn every_broken_backend_fails_its_trials() {
+    let mut undetected = Vec::new();
+    for BrokenBackend { name, break_it, failing_trials, .. } in BROKEN_BACKENDS {
+        let failed = failures(&Broken::new(*break_it)).await;
         let names: Vec<_> = failed.iter().filter_map(|line| line.split(':').next()).collect();
-        println!("{name}: caught by {}", names.join(", "));
-        let missing = wanted.iter().filter(|trial| !names.contains(trial));
-        escaped.extend(missing.map(|trial| format!("{name} escapes {trial}")));
+        println!("{name}: fails {}", names.join(", "));
+        let missing = failing_trials.iter().filter(|trial| !names.contains(trial));
+        undetected.extend(missing.map(|trial| format!("a backend that {name} passes {trial}")));
     }
-    assert!(escaped.is_empty(), "{}", escaped.join("\n"));
+    assert!(undetected.is_empty(), "{}", undetected.join("\n"));
 }

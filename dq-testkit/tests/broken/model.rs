@@ -1,69 +1,68 @@
-//! The comparison of two backends, with one of them broken: what differs in an answer is found.
+//! The comparison of two backends finds a broken one if an answer shows its defect.
 
 use std::sync::Arc;
 
 use dq_core::{Backend, Clock, MemoryBackend, OnConflict, VirtualClock};
-use dq_testkit::behaviour::Passed;
-use dq_testkit::model::{self, Handle, Moment, New, Op, Which};
+use dq_testkit::behaviour::TrialResult;
+use dq_testkit::model::{self, DueTime, Ending, JobChoice, JobSpec, Step};
 
-use super::breaks::BREAKS;
-use super::subject::{Make, Opened, process};
+use super::breaks::BROKEN_BACKENDS;
+use super::subject::{Break, Opened, process};
 
-/// A story with a key taken over, a retry, a lapse, a cancel, a death and a pause in it.
-fn story() -> Vec<Op> {
-    let new = |key, due| New { queue: 0, key, on_conflict: OnConflict::Replace, due };
-    let now = Moment::After(0);
-    let claim = |limit| Op::Claim { wants: vec![(0, 3), (1, 3)], limit, lease: 20 };
+/// A sequence with a replaced job, a retry, a lapsed lease, a cancel, a dead job and a pause.
+fn steps() -> Vec<Step> {
+    let new = |key, due| JobSpec { queue: 0, key, on_conflict: OnConflict::Replace, due };
+    let now = DueTime::After(0);
+    let claim = |limit| Step::Claim { wants: vec![(0, 3), (1, 3)], limit, lease: 20 };
     vec![
-        Op::Schedule(vec![new(None, now), new(Some(1), now), new(Some(1), now), new(None, now)]),
+        Step::Schedule(vec![new(None, now), new(Some(1), now), new(Some(1), now), new(None, now)]),
         claim(0),
         claim(2),
-        Op::Settle(vec![(0, Handle::Retry(now)), (1, Handle::Skip)]),
+        Step::Settle(vec![(0, Ending::Retry(now)), (1, Ending::Skip)]),
         claim(2),
-        Op::Wait(30),
+        Step::Wait(30),
         claim(1),
-        Op::Renew(vec![0], 20),
-        Op::Settle(vec![(3, Handle::Dead(true)), (0, Handle::Done)]),
-        Op::Schedule(vec![new(None, Moment::After(7))]),
-        Op::Cancel(vec![Which::Number(4)]),
-        Op::Replay(0, None, now),
-        Op::Pause(0, true),
+        Step::Renew(vec![0], 20),
+        Step::Settle(vec![(3, Ending::Dead(true)), (0, Ending::Done)]),
+        Step::Schedule(vec![new(None, DueTime::After(7))]),
+        Step::Cancel(vec![JobChoice::Number(4)]),
+        Step::Replay(0, None, now),
+        Step::Pause(0, true),
         claim(3),
-        Op::Pause(0, false),
+        Step::Pause(0, false),
         claim(3),
-        Op::Wait(50),
+        Step::Wait(50),
         claim(6),
     ]
 }
 
-async fn compare(make: Make) -> Passed {
+async fn compare(break_it: Break) -> TrialResult {
     let clock = Arc::new(VirtualClock::default());
     let shared_clock: Arc<dyn Clock> = clock.clone();
     let memory = || Arc::new(MemoryBackend::new(shared_clock.clone()));
-    let opened = Opened { process: process(memory()), clock: clock.clone(), before: 0 };
+    let opened = Opened { process: process(memory()), clock: clock.clone(), earlier: 0 };
     let reference: Arc<dyn Backend> = memory();
-    model::check(reference, make(opened), clock, &story()).await
+    model::check(reference, break_it(opened), clock, &steps()).await
 }
 
 #[tokio::test]
-async fn equal_backends_do_not_differ() {
-    let passed = compare(|opened| opened.process).await;
-    assert_eq!(passed, Ok(()));
+async fn equal_backends_give_equal_answers() {
+    assert_eq!(compare(|opened| opened.process).await, Ok(()));
 }
 
 #[tokio::test]
-async fn broken_backends_differ() {
-    // What only a race, a crash or a sleeper sees is not in one caller's answers.
-    let unseen = [
+async fn broken_backends_give_other_answers() {
+    // A single caller does not observe races, crashes and lost hints.
+    let unobservable = [
         "loses jobs in a crash",
         "leases one job twice in a race",
         "accepts stale tokens",
-        "purges what resembles the queue",
+        "purges queues with the same prefix",
         "loses every hint",
-        "moves jobs that run",
-        "renews whatever it is asked to",
+        "reports running jobs as moved",
+        "renews stale leases",
     ];
-    for broken in BREAKS.iter().filter(|broken| !unseen.contains(&broken.name)) {
-        assert!(compare(broken.make).await.is_err(), "{} is not found", broken.name);
+    for broken in BROKEN_BACKENDS.iter().filter(|broken| !unobservable.contains(&broken.name)) {
+        assert!(compare(broken.break_it).await.is_err(), "{} is not detected", broken.name);
     }
 }

@@ -1,48 +1,47 @@
-//! A subject made of memory that plays a durable store shared by several processes.
+//! A memory backend that acts as a durable store shared by several processes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use dq_core::{
-    Backend, Capabilities, Clock, Error, ErrorKind, MemoryBackend, Result, VirtualClock,
+    Backend, Capabilities, Clock, Error, ErrorKind, Layer, MemoryBackend, Result, VirtualClock,
     async_trait,
 };
-use dq_testkit::behaviour::{Store, Subject, Time};
-use dq_testkit::faults::{Layer, Layered};
+use dq_testkit::behaviour::{BackendUnderTest, StoreClock, StoreUnderTest};
 
-/// A handle that is being opened.
+/// A handle that was just opened.
 pub(crate) struct Opened {
-    /// The handle, as it should be.
+    /// The handle of one process, without a defect.
     pub(crate) process: Arc<dyn Backend>,
     /// The store's clock.
     pub(crate) clock: Arc<VirtualClock>,
-    /// How many handles were opened before.
-    pub(crate) before: usize,
+    /// How many handles were opened earlier.
+    pub(crate) earlier: usize,
 }
 
-/// What breaks a handle that is being opened.
-pub(crate) type Make = fn(Opened) -> Arc<dyn Backend>;
+/// Adds a defect to a handle.
+pub(crate) type Break = fn(Opened) -> Arc<dyn Backend>;
 
-/// A subject whose handles are broken by a function.
+/// A backend under test whose handles get a defect.
 #[derive(Debug)]
 pub(crate) struct Broken {
-    make: Make,
+    break_it: Break,
 }
 
 impl Broken {
-    pub(crate) fn new(make: Make) -> Self {
-        Self { make }
+    pub(crate) fn new(break_it: Break) -> Self {
+        Self { break_it }
     }
 }
 
 #[async_trait]
-impl Subject for Broken {
-    async fn prepare(&self) -> Result<Box<dyn Store>> {
+impl BackendUnderTest for Broken {
+    async fn prepare(&self) -> Result<Box<dyn StoreUnderTest>> {
         let clock = Arc::new(VirtualClock::default());
         let shared_clock: Arc<dyn Clock> = clock.clone();
         let memory = Arc::new(MemoryBackend::new(shared_clock));
         let opened = AtomicUsize::new(0);
-        Ok(Box::new(MemoryStore { memory, clock, opened, make: self.make }))
+        Ok(Box::new(MemoryStore { memory, clock, opened, break_it: self.break_it }))
     }
 }
 
@@ -51,27 +50,27 @@ struct MemoryStore {
     memory: Arc<MemoryBackend>,
     clock: Arc<VirtualClock>,
     opened: AtomicUsize,
-    make: Make,
+    break_it: Break,
 }
 
 #[async_trait]
-impl Store for MemoryStore {
+impl StoreUnderTest for MemoryStore {
     async fn open(&self) -> Result<Arc<dyn Backend>> {
-        Ok((self.make)(Opened {
+        Ok((self.break_it)(Opened {
             process: process(self.memory.clone()),
             clock: self.clock.clone(),
-            before: self.opened.fetch_add(1, Ordering::Relaxed),
+            earlier: self.opened.fetch_add(1, Ordering::Relaxed),
         }))
     }
 
-    fn time(&self) -> Time {
-        Time::Virtual(self.clock.clone())
+    fn clock(&self) -> StoreClock {
+        StoreClock::Virtual(self.clock.clone())
     }
 }
 
-/// One process's handle on memory that outlives it.
+/// One process's handle on a memory store that outlives the process.
 pub(crate) fn process(memory: Arc<MemoryBackend>) -> Arc<dyn Backend> {
-    Arc::new(Layered(Process { memory, closed: AtomicBool::new(false) }))
+    Arc::new(Process { memory, closed: AtomicBool::new(false) })
 }
 
 #[derive(Debug)]
@@ -82,8 +81,8 @@ struct Process {
 
 #[async_trait]
 impl Layer for Process {
-    fn inner(&self) -> &Arc<dyn Backend> {
-        &self.memory
+    fn inner(&self) -> &dyn Backend {
+        &*self.memory
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -92,7 +91,7 @@ impl Layer for Process {
 
     async fn before(&self, call: &'static str) -> Result<()> {
         if self.closed.load(Ordering::Acquire) {
-            return Err(Error::new(ErrorKind::Closed, "the handle was closed").operation(call));
+            return Err(Error::new(ErrorKind::Closed, "the handle is closed").operation(call));
         }
         Ok(())
     }

@@ -1,13 +1,13 @@
-//! Several clients at once on one store, at random, so that histories are worth judging.
+//! Several clients that use one store at random, to produce histories with many overlaps.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
 use dq_core::{
-    Backend, ClaimParams, Clock, DeadKind, DeadReason, Due, Entropy, Headers, JobKey, JobRef,
-    NewJob, OnConflict, Operation, QueueName, Renewal, Reschedule, Settlement, Target, Timestamp,
-    Verdict, VirtualClock, Want,
+    Backend, ClaimParams, Clock, DeadKind, DeadReason, Due, Entropy, JobKey, JobRef, NewJob,
+    OnConflict, Operation, QueueName, Renewal, Reschedule, Settlement, Target, Timestamp, Verdict,
+    VirtualClock, Want,
 };
 
 /// Random numbers below a bound.
@@ -26,7 +26,7 @@ impl Dice {
 const CLIENTS: u64 = 4;
 const STEPS: usize = 150;
 
-/// Runs the clients until each has done its steps. The clock goes on all the while.
+/// Runs the clients until each has done its steps; each step advances the clock.
 pub(crate) async fn run(backend: Arc<dyn Backend>, clock: Arc<VirtualClock>, seed: u64) {
     let time = Arc::new(Mutex::new(clock));
     let clients = (0..CLIENTS).map(|number| {
@@ -38,12 +38,12 @@ pub(crate) async fn run(backend: Arc<dyn Backend>, clock: Arc<VirtualClock>, see
     }
 }
 
-/// One client at a time turns the clock, or it would run backwards now and then.
+/// Runs one client. The mutex keeps two clients from setting the clock back.
 async fn client(backend: Arc<dyn Backend>, time: Arc<Mutex<Arc<VirtualClock>>>, entropy: Entropy) {
     let dice = Dice(entropy);
     let queue = QueueName::new("q").expect("a valid name");
     let mut known = Vec::new();
-    let mut held = Vec::new();
+    let mut leases = Vec::new();
     for _ in 0..STEPS {
         let now = {
             let clock = time.lock().expect("no client panics");
@@ -51,7 +51,7 @@ async fn client(backend: Arc<dyn Backend>, time: Arc<Mutex<Arc<VirtualClock>>>, 
             clock.now()
         };
         tokio::task::yield_now().await;
-        // Errors are part of the history; the recorder has them.
+        // The recorder notes errors too.
         match dice.below(10) {
             0..=2 => {
                 let job = job(&dice, &queue, now);
@@ -59,49 +59,47 @@ async fn client(backend: Arc<dyn Backend>, time: Arc<Mutex<Arc<VirtualClock>>>, 
                 let _ = backend.schedule(vec![job]).await;
             }
             3..=5 => {
-                let want =
-                    Want { queue: queue.clone(), max: 2, lease_for: dice.millis(150) + LEAST };
+                let want = Want {
+                    queue: queue.clone(),
+                    max: 2,
+                    lease_for: dice.millis(150) + SHORTEST_LEASE,
+                };
                 let params = ClaimParams { wants: &[want], limit: 2, worker: "client" };
                 if let Ok(claimed) = backend.claim(params).await {
-                    held.extend(claimed.jobs.iter().map(dq_core::LeasedJob::lease));
+                    leases.extend(claimed.jobs.iter().map(dq_core::LeasedJob::lease));
                 }
             }
-            6 | 7 if !held.is_empty() => {
-                let at = dice.below(held.len() as u64) as usize;
-                // Some are settled twice, and some after their lease has ended.
+            6 | 7 if !leases.is_empty() => {
+                let at = dice.below(leases.len() as u64) as usize;
+                // Some leases are settled twice, and some after they have ended.
                 let lease =
-                    if dice.below(5) == 0 { held[at].clone() } else { held.swap_remove(at) };
+                    if dice.below(5) == 0 { leases[at].clone() } else { leases.swap_remove(at) };
                 let verdict = verdict(&dice, now);
                 let _ = backend.settle(&[Settlement { lease, verdict }]).await;
             }
-            8 if !held.is_empty() => {
-                let lease = held[dice.below(held.len() as u64) as usize].clone();
-                let lease_for = dice.millis(150) + LEAST;
+            8 if !leases.is_empty() => {
+                let lease = leases[dice.below(leases.len() as u64) as usize].clone();
+                let lease_for = dice.millis(150) + SHORTEST_LEASE;
                 let _ = backend.renew(&[Renewal { lease, lease_for }]).await;
             }
             _ if !known.is_empty() => {
                 let target = known[dice.below(known.len() as u64) as usize].clone();
-                interfere(&*backend, &dice, &queue, target, now).await;
+                change_job(&*backend, &dice, &queue, target, now).await;
             }
             _ => {}
         }
     }
 }
 
-const LEAST: Duration = Duration::from_millis(1);
+const SHORTEST_LEASE: Duration = Duration::from_millis(1);
 
 fn job(dice: &Dice, queue: &QueueName, now: Timestamp) -> NewJob {
     let key = (dice.below(2) == 0).then(|| format!("k{}", dice.below(4)));
-    NewJob {
-        id: dice.0.job_id(now),
-        queue: queue.clone(),
-        key: key.map(|key| JobKey::new(key).expect("a valid key")),
-        on_conflict: [OnConflict::Keep, OnConflict::Replace][dice.below(2) as usize],
-        due: Due::At(now + dice.millis(200)),
-        payload: Bytes::new(),
-        headers: Headers::new(),
-        max_attempts: None,
-    }
+    let id = dice.0.job_id(now);
+    let policy = [OnConflict::Keep, OnConflict::Replace][dice.below(2) as usize];
+    let mut job = NewJob::new(id, queue.clone(), now + dice.millis(200), Bytes::new());
+    job.key = key.map(|key| JobKey::new(key).expect("a valid key"));
+    job.on_conflict(policy)
 }
 
 fn target(job: &NewJob) -> Target {
@@ -123,7 +121,7 @@ fn verdict(dice: &Dice, now: Timestamp) -> Verdict {
     }
 }
 
-async fn interfere(
+async fn change_job(
     backend: &dyn Backend,
     dice: &Dice,
     queue: &QueueName,

@@ -1,68 +1,65 @@
-//! Importing from another store: nothing lost and nothing doubled, whatever dies when.
+//! Imports from another store lose and duplicate no job, wherever a process crashes.
 #![cfg(feature = "suite")]
 
-mod fake;
+mod source;
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use dq_core::{
-    Backend, Capabilities, ClaimParams, Dq, DurationExt, ErrorKind, JobState, Limits,
-    MemoryBackend, Settlement, Timestamp, Verdict, VirtualClock, Want,
+    Capabilities, Dq, DurationExt, ErrorKind, ImportReport, JobState, Limits, MemoryBackend,
+    Result, Timestamp, VirtualClock,
 };
-use dq_testkit::faults::Layered;
-use fake::{Death, Entry, Fake, Fate, Target, When, queue};
+use dq_testkit::faults::{Crash, CrashPoint, CrashingSource};
+use dq_testkit::fixture::run_due;
+use source::{Entry, MemorySource, Moment, Target};
 
 const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 const CENTURY: Duration = Duration::from_secs(99 * 365 * 86_400);
 
-/// A store behind a client of small bulks, so that few jobs make many batches.
-struct Rig {
+/// A target behind a client with small batches, so that few jobs make several batches.
+struct Fixture {
     dq: Dq,
     clock: Arc<VirtualClock>,
-    fate: Arc<Mutex<Fate>>,
+    crash_point: CrashPoint,
 }
 
-impl Rig {
+impl Fixture {
     async fn new() -> Self {
-        Self::offering(Capabilities::all()).await
+        Self::with_capabilities(Capabilities::all()).await
     }
 
-    async fn offering(capabilities: Capabilities) -> Self {
+    async fn with_capabilities(capabilities: Capabilities) -> Self {
         let clock = Arc::new(VirtualClock::new(NOW));
-        let fate = Arc::new(Mutex::new(Fate::default()));
+        let crash_point = CrashPoint::default();
         let inner = Arc::new(MemoryBackend::new(clock.clone()));
-        let target = Layered(Target { inner, fate: fate.clone(), capabilities });
+        let target = Target { inner, crash_point: crash_point.clone(), capabilities };
         let mut limits = Limits::default();
         limits.bulk = 4;
         limits.payload = 10;
         let builder = Dq::builder().backend(Arc::new(target)).clock(clock.clone());
-        Self { dq: builder.limits(limits).connect().await.unwrap(), clock, fate }
+        Self { dq: builder.limits(limits).connect().await.unwrap(), clock, crash_point }
     }
 
-    /// Runs everything that is due now, within an hour, and ever.
+    /// Imports from the source, with its calls as steps of the crash point.
+    async fn import(&self, source: &MemorySource) -> Result<ImportReport> {
+        self.dq.import(CrashingSource::new(source, &self.crash_point)).await
+    }
+
+    async fn run_due(&self) -> Vec<String> {
+        run_due(&**self.dq.backend(), "Q").await
+    }
+
+    /// Runs everything that is due now, within an hour, or within a century.
     async fn run_all(&self) -> Vec<String> {
-        let mut ran = run_due(&self.dq).await;
+        let mut ran = self.run_due().await;
         for step in [1.hours(), CENTURY] {
             self.clock.advance(step);
-            ran.extend(run_due(&self.dq).await);
+            ran.extend(self.run_due().await);
         }
         ran
     }
-}
-
-/// Runs what is due to its end; answers the payloads.
-async fn run_due(dq: &Dq) -> Vec<String> {
-    let wants = [Want { queue: queue(), max: 100, lease_for: 1.minutes() }];
-    let claimed = dq.backend().claim(ClaimParams { wants: &wants, limit: 100, worker: "test" });
-    let mut ran = Vec::new();
-    for job in claimed.await.unwrap().jobs {
-        ran.push(String::from_utf8(job.job.payload.to_vec()).unwrap());
-        let settlement = Settlement { lease: job.lease(), verdict: Verdict::Done };
-        dq.backend().settle(&[settlement]).await.unwrap();
-    }
-    ran
 }
 
 fn job(payload: &str, minutes: i64) -> Entry {
@@ -74,7 +71,7 @@ fn foreign(payload: &str, again: bool) -> Entry {
     Entry { foreign: Some(again), ..job(payload, 0) }
 }
 
-/// Due, due later, two that are the same, and some that are no jobs.
+/// Jobs due now and later, two equal ones, and entries that are not jobs.
 fn parts() -> Vec<Vec<Entry>> {
     vec![
         vec![job("a", -5), foreign("x", true), job("b", 10), job("c", 20), job("d", 30)],
@@ -92,114 +89,114 @@ fn assert_each_once(mut ran: Vec<String>, context: &str) {
 }
 
 #[tokio::test]
-async fn everything_arrives_at_its_time_and_what_is_no_job_stays() {
-    let rig = Rig::new().await;
-    let fake = Fake::new(&rig.fate, parts());
-    let report = rig.dq.import(&fake).await.unwrap();
+async fn jobs_are_imported_with_their_due_times_and_foreign_entries_stay() {
+    let fixture = Fixture::new().await;
+    let source = MemorySource::new(parts());
+    let report = fixture.import(&source).await.unwrap();
     assert_eq!((report.imported, report.resumed, report.left.total()), (9, 0, 2));
     let reasons: Vec<_> = report.left.iter().collect();
     assert!(reasons.contains(&("it is foreign", 1)), "{reasons:?}");
     assert!(reasons.iter().any(|(reason, count)| reason.contains("15 bytes") && *count == 1));
-    assert!(fake.stock().journal.is_empty());
-    assert_eq!(fake.stock().parts.iter().map(Vec::len).sum::<usize>(), 3);
-    assert_eq!(run_due(&rig.dq).await.len(), 5, "what is due already");
-    rig.clock.advance(10.minutes());
-    assert_eq!(run_due(&rig.dq).await, ["f", "b"]);
-    assert_eq!(rig.run_all().await, ["c", "d"]);
+    assert!(source.contents().journal.is_empty());
+    assert_eq!(source.contents().parts.iter().map(Vec::len).sum::<usize>(), 3);
+    assert_eq!(fixture.run_due().await.len(), 5, "jobs that are due already");
+    fixture.clock.advance(10.minutes());
+    assert_eq!(fixture.run_due().await, ["f", "b"]);
+    assert_eq!(fixture.run_all().await, ["c", "d"]);
 }
 
-/// Dies at every step of a first import, and at every one of the next, with the target running
-/// what it can in between.
+/// Crashes at every step of a first import and at every step of a second, with and without the
+/// target running due jobs in between.
 #[tokio::test]
-async fn a_death_between_any_two_steps_loses_and_doubles_nothing() {
-    let deaths = |steps| {
-        (1..=steps).flat_map(|step| [Some((step, Death::Before)), Some((step, Death::After))])
+async fn a_crash_at_any_step_loses_and_duplicates_no_job() {
+    let crashes = |steps| {
+        (1..=steps).flat_map(|step| [Some((step, Crash::Before)), Some((step, Crash::After))])
     };
-    let mut survived = false;
-    for first in deaths(100) {
-        for second in std::iter::once(None).chain(deaths(8)) {
+    let mut complete = false;
+    for first in crashes(100) {
+        for second in std::iter::once(None).chain(crashes(8)) {
             for runs in [false, true] {
-                let rig = Rig::new().await;
-                let fake = Fake::new(&rig.fate, parts());
+                let fixture = Fixture::new().await;
+                let source = MemorySource::new(parts());
                 let mut ran = Vec::new();
-                for death in [first, second] {
-                    Fate::plan(&rig.fate, death);
-                    let ended = rig.dq.import(&fake).await;
-                    survived |= death == first && ended.is_ok();
+                for crash in [first, second] {
+                    fixture.crash_point.set(crash);
+                    let ended = fixture.import(&source).await;
+                    complete |= crash == first && ended.is_ok();
                     if runs {
-                        ran.extend(run_due(&rig.dq).await);
+                        ran.extend(fixture.run_due().await);
                     }
                 }
-                Fate::plan(&rig.fate, None);
-                rig.dq.import(&fake).await.unwrap();
-                assert!(fake.stock().journal.is_empty());
-                ran.extend(rig.run_all().await);
+                fixture.crash_point.set(None);
+                fixture.import(&source).await.unwrap();
+                assert!(source.contents().journal.is_empty());
+                ran.extend(fixture.run_all().await);
                 assert_each_once(ran, &format!("{first:?}, {second:?}, runs: {runs}"));
             }
         }
-        if survived {
+        if complete {
             let (step, _) = first.unwrap();
-            assert!(step > 20, "few steps: {step}");
+            assert!(step > 20, "an import has only {step} steps");
             return;
         }
     }
-    panic!("the first import had more steps than were tried");
+    panic!("the first import has more steps than the test covers");
 }
 
 #[tokio::test]
-async fn what_others_take_meanwhile_is_theirs() {
-    // Each pair of calls at which somebody takes the front entry.
+async fn entries_that_another_consumer_takes_are_not_imported() {
+    // Each pair of calls before which another consumer takes the first entry.
     for (one, two) in (1..30).flat_map(|one| (1..30).map(move |two| (one, two))) {
-        let rig = Rig::new().await;
-        let fake = Fake::new(&rig.fate, parts());
-        fake.stock().thefts = BTreeSet::from([one, two]);
-        rig.dq.import(&fake).await.unwrap();
-        let mut ran = rig.run_all().await;
-        ran.append(&mut fake.stock().elsewhere);
+        let fixture = Fixture::new().await;
+        let source = MemorySource::new(parts());
+        source.contents().competing_takes = BTreeSet::from([one, two]);
+        fixture.import(&source).await.unwrap();
+        let mut ran = fixture.run_all().await;
+        ran.append(&mut source.contents().taken_by_others);
         ran.retain(|payload| ALL.contains(&payload.as_str()));
         assert_each_once(ran, &format!("{one}, {two}"));
     }
 }
 
 #[tokio::test]
-async fn an_import_that_another_has_overtaken_takes_its_job_back() {
-    for when in [When::Taken, When::Parked] {
-        let rig = Rig::new().await;
-        let fake = Fake::new(&rig.fate, parts());
-        *fake.rival.lock().unwrap() = Some((when, rig.dq.clone()));
-        let report = rig.dq.import(&fake).await.unwrap();
-        assert_eq!(report.imported, 0, "the other one did it all");
-        let mut ran = rig.run_all().await;
-        ran.append(&mut fake.stock().elsewhere);
-        assert_each_once(ran, &format!("{when:?}"));
+async fn an_import_whose_job_was_imported_by_another_removes_its_copy() {
+    for moment in [Moment::BeforeSchedule, Moment::BeforeStored] {
+        let fixture = Fixture::new().await;
+        let source = MemorySource::new(parts());
+        *source.concurrent_import.lock().unwrap() = Some((moment, fixture.dq.clone()));
+        let report = fixture.import(&source).await.unwrap();
+        assert_eq!(report.imported, 0, "the other import took every job");
+        let mut ran = fixture.run_all().await;
+        ran.append(&mut source.contents().taken_by_others);
+        assert_each_once(ran, &format!("{moment:?}"));
     }
 }
 
 #[tokio::test]
-async fn a_released_job_that_was_moved_since_stays_where_it_was_moved_to() {
-    let rig = Rig::new().await;
-    let fake = Fake::new(&rig.fate, vec![vec![job("a", 10)]]);
+async fn a_job_that_was_rescheduled_after_a_crash_keeps_its_new_due_time() {
+    let fixture = Fixture::new().await;
+    let source = MemorySource::new(vec![vec![job("a", 10)]]);
     // open, list, take, schedule, stored, reschedule, done.
-    Fate::plan(&rig.fate, Some((7, Death::Before)));
-    rig.dq.import(&fake).await.unwrap_err();
-    let id = *fake.stock().journal.keys().next().unwrap();
-    let queue = rig.dq.queue("Q").unwrap();
-    Fate::plan(&rig.fate, None);
+    fixture.crash_point.set(Some((7, Crash::Before)));
+    fixture.import(&source).await.unwrap_err();
+    let id = *source.contents().journal.keys().next().unwrap();
+    let queue = fixture.dq.queue("Q").unwrap();
+    fixture.crash_point.set(None);
     queue.reschedule(id, 2.hours()).await.unwrap();
-    let report = rig.dq.import(&fake).await.unwrap();
+    let report = fixture.import(&source).await.unwrap();
     assert_eq!((report.imported, report.resumed), (0, 1));
     let view = queue.get(id).await.unwrap().unwrap();
     assert_eq!((view.state, view.job.due), (JobState::Scheduled, NOW + 2.hours()));
 }
 
 #[tokio::test]
-async fn a_store_that_cannot_move_jobs_is_refused_before_anything_is_taken() {
+async fn a_target_without_reschedule_is_refused_before_anything_is_taken() {
     let mut capabilities = Capabilities::all();
     capabilities.reschedule = false;
-    let rig = Rig::offering(capabilities).await;
-    let fake = Fake::new(&rig.fate, parts());
-    let error = rig.dq.import(&fake).await.unwrap_err();
+    let fixture = Fixture::with_capabilities(capabilities).await;
+    let source = MemorySource::new(parts());
+    let error = fixture.import(&source).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(error.to_string().contains("reschedule"), "{error}");
-    assert_eq!(fake.stock().parts.iter().map(Vec::len).sum::<usize>(), 12);
+    assert_eq!(source.contents().parts.iter().map(Vec::len).sum::<usize>(), 12);
 }

@@ -1,4 +1,4 @@
-//! Builds the Java program, once for each version of Redisson and state of its sources.
+//! Builds the Java program, once for each version of Redisson, and again when its sources change.
 
 use std::fs::{self, File};
 use std::io;
@@ -7,11 +7,11 @@ use std::process::Command;
 
 use super::Version;
 
-/// What helps when Java or Maven is missing.
+/// The remedy when Java or Maven is missing.
 pub(super) const REMEDY: &str = "run `cargo xtask servers`";
 
-/// The directory with `classes` and `lib`. Runs Maven, which may download, unless the same sources
-/// were built before.
+/// Returns the directory with `classes` and `lib`. Runs Maven, which may download, unless the same
+/// sources were built before.
 pub(super) fn build(version: Version) -> Result<PathBuf, String> {
     let describe = |error: io::Error| format!("the Java peer cannot be built: {error}");
     let root = root();
@@ -19,13 +19,13 @@ pub(super) fn build(version: Version) -> Result<PathBuf, String> {
     let place = std::env::var_os("DQ_INTEROP_DIR")
         .map_or_else(|| root.join("target/interop"), PathBuf::from);
     fs::create_dir_all(&place).map_err(describe)?;
-    // One lock for all versions: two Mavens at once would spoil their common repository.
+    // One lock for all versions: two concurrent Mavens could corrupt their common repository.
     let lock = File::create(place.join("lock")).map_err(describe)?;
     lock.lock().map_err(describe)?;
 
     let directory = place.join(version.name());
     let stamp = directory.join("stamp");
-    // The text itself and no hash of it: it is small, and nothing can collide.
+    // The text itself, since it is small, and a hash could collide.
     let state = text_of(&sources).map_err(describe)?;
     if fs::read_to_string(&stamp).is_ok_and(|built| built == state) {
         return Ok(directory);
@@ -59,14 +59,14 @@ fn run_maven(sources: &Path, version: Version, directory: &Path) -> Result<(), S
     }
 }
 
-/// The root of the repository, of which the including crate is a part.
+/// The root of the repository.
 fn root() -> PathBuf {
     let own = Path::new(env!("CARGO_MANIFEST_DIR"));
     let is_root = |directory: &&Path| directory.join("tests/interop/java/pom.xml").is_file();
     own.ancestors().find(is_root).expect("the sources are in the repository").to_owned()
 }
 
-/// All sources in one text, in an order that does not change.
+/// All sources in one text, in a fixed order.
 fn text_of(directory: &Path) -> io::Result<String> {
     let mut entries =
         fs::read_dir(directory)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;

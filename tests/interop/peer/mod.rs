@@ -1,4 +1,4 @@
-//! A real Redisson client in a process of its own, driven over its standard input and output.
+//! A real Redisson client in its own process, controlled over its standard input and output.
 //!
 //! The program is in `tests/interop/java`, the protocol is described in its `Main.java`.
 
@@ -24,10 +24,10 @@ pub(crate) use queue::Queue;
 pub(crate) use value::{Codec, Order, Type, Value};
 pub(crate) use version::Version;
 
-/// How long an answer may take beyond what the request itself waits for.
+/// How long an answer may take, beyond the timeout of the request itself.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A running client. It is killed when dropped, and ends by itself with the process that started it.
+/// A running client. It is killed when dropped, and exits with the process that started it.
 #[derive(Debug)]
 pub(crate) struct Peer {
     child: Child,
@@ -36,7 +36,7 @@ pub(crate) struct Peer {
     last: AtomicU64,
 }
 
-/// Whom to hand which answer. `None` once there are no more.
+/// Channels for the answers, by request number. `None` after the process is gone.
 type Waiting = Arc<Mutex<Option<HashMap<u64, oneshot::Sender<Answer>>>>>;
 
 /// Why a request failed.
@@ -44,7 +44,7 @@ type Waiting = Arc<Mutex<Option<HashMap<u64, oneshot::Sender<Answer>>>>>;
 pub(crate) enum PeerError {
     /// The exception, with its causes.
     Java(String),
-    /// The process is gone, or answers no more.
+    /// The process is gone or does not answer.
     Gone,
 }
 
@@ -129,13 +129,13 @@ impl PeerOptions {
             .unwrap_or_else(|error| panic!("java does not start ({error}): {}", build::REMEDY));
         let (ready, connected) = oneshot::channel();
         let waiting: Waiting = Arc::new(Mutex::new(Some(HashMap::from([(0, ready)]))));
-        tokio::spawn(hand_out(child.stdout.take().unwrap(), Arc::clone(&waiting)));
+        tokio::spawn(dispatch(child.stdout.take().unwrap(), Arc::clone(&waiting)));
         let requests = tokio::sync::Mutex::new(child.stdin.take().unwrap());
         let peer = Peer { child, requests, waiting, last: AtomicU64::new(0) };
         let runs: String = wait(connected, PATIENCE).await.unwrap_or_else(|error| {
             panic!("Redisson {version} does not connect: {error}");
         });
-        assert_eq!(runs, version.to_string(), "another Redisson is on the class path");
+        assert_eq!(runs, version.to_string(), "the class path has another version of Redisson");
         peer
     }
 }
@@ -146,17 +146,17 @@ impl Peer {
         Self::options(version, redis_port).start().await
     }
 
-    /// For what else can be chosen.
+    /// Starts a client with further options: see [`PeerOptions::start`].
     pub(crate) fn options(version: Version, redis_port: u16) -> PeerOptions {
         PeerOptions { version, arguments: vec![format!("127.0.0.1:{redis_port}")] }
     }
 
-    /// A queue by its name, which is not yet open as a delayed queue.
+    /// A queue by name, not yet opened as a delayed queue.
     pub(crate) fn queue(&self, name: &str, codec: Codec) -> Queue<'_> {
         Queue::new(self, name, codec)
     }
 
-    /// `SIGKILL`, as in a crash. Returns when the process is gone.
+    /// Kills the process with `SIGKILL`, as in a crash, and waits for its end.
     pub(crate) async fn kill(mut self) {
         self.child.kill().await.expect("a child can be killed");
     }
@@ -205,15 +205,15 @@ struct Answer {
     error: Option<String>,
 }
 
-/// Answers come in any order, because the program runs requests side by side.
-async fn hand_out(stdout: ChildStdout, waiting: Waiting) {
+/// Passes answers to their requests. The program runs requests in parallel, so answers arrive in any order.
+async fn dispatch(stdout: ChildStdout, waiting: Waiting) {
     let mut lines = BufReader::new(stdout).lines();
     while let Ok(Some(line)) = lines.next_line().await {
         let answer: Answer = serde_json::from_str(&line)
             .unwrap_or_else(|error| panic!("not an answer ({error}): {line}"));
         let sender = waiting.lock().unwrap().as_mut().and_then(|all| all.remove(&answer.n));
         if let Some(sender) = sender {
-            // Nobody waits any more if the request was cancelled.
+            // Fails if the request was cancelled.
             let _ = sender.send(answer);
         }
     }

@@ -1,4 +1,4 @@
-//! What a Java program does with a queue.
+//! Calls of a Java client on a queue.
 
 use std::time::Duration;
 
@@ -15,21 +15,21 @@ pub(crate) struct Queue<'p> {
     codec: Codec,
 }
 
-/// A value that came, and when, in ms since 1970 by the clock that both sides share.
+/// A value that was taken, and when, in ms since 1970 by the clock that both sides share.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub(crate) struct Arrival {
     pub(crate) at_ms: u64,
     pub(crate) value: Value,
 }
 
-/// What [`Queue::transfer_rate`] saw.
+/// Result of [`Queue::transfer_rate`].
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub(crate) struct TransferRate {
     /// Entries that reached the target list.
     pub(crate) moved: u64,
-    /// For how long, in ms.
+    /// Elapsed time in ms.
     pub(crate) elapsed_ms: f64,
-    /// How often the server was too busy to say how many.
+    /// How often the server was too busy to return the size of the list.
     pub(crate) failures: u64,
 }
 
@@ -45,13 +45,13 @@ impl<'p> Queue<'p> {
         Self { peer, name: name.to_owned(), codec }
     }
 
-    /// `getDelayedQueue`. From now on, and until [`destroy`](Self::destroy), this client moves what
-    /// is due, whether or not anything else is asked of it.
+    /// `getDelayedQueue`. From now on, until [`destroy`](Self::destroy), this client transfers due
+    /// entries.
     pub(crate) async fn open(&self) -> Result<(), PeerError> {
         self.ask(self.request("open")).await
     }
 
-    /// `RDelayedQueue.destroy`. Errors if it is not open, as do all `delayed_…` and `offer`.
+    /// `RDelayedQueue.destroy`. Fails if the queue is not open, as do `offer` and all `delayed_…`.
     pub(crate) async fn destroy(&self) -> Result<(), PeerError> {
         self.ask(self.request("destroy")).await
     }
@@ -62,7 +62,7 @@ impl<'p> Queue<'p> {
         self.ask(Request { value: Some(value), delay_ms, ..self.request("offer") }).await
     }
 
-    /// `RDelayedQueue.poll`: what was offered first, whether due or not.
+    /// `RDelayedQueue.poll`: takes the entry that was offered first, due or not.
     pub(crate) async fn delayed_poll(&self) -> Result<Option<Value>, PeerError> {
         self.ask(self.request("delayed_poll")).await
     }
@@ -87,12 +87,12 @@ impl<'p> Queue<'p> {
         self.ask(self.request("delayed_values")).await
     }
 
-    /// `RDelayedQueue.delete`, which leaves the target alone.
+    /// `RDelayedQueue.delete`, which does not change the target.
     pub(crate) async fn delayed_delete(&self) -> Result<bool, PeerError> {
         self.ask(self.request("delayed_delete")).await
     }
 
-    /// `RBlockingQueue.offer`: at once, with no delay.
+    /// `RBlockingQueue.offer`, without a delay.
     pub(crate) async fn target_offer(&self, value: &Value) -> Result<bool, PeerError> {
         self.ask(Request { value: Some(value), ..self.request("target_offer") }).await
     }
@@ -118,19 +118,19 @@ impl<'p> Queue<'p> {
         self.ask(self.request("target_values")).await
     }
 
-    /// `RBlockingQueue.delete`, which leaves the delayed queue alone.
+    /// `RBlockingQueue.delete`, which does not change the delayed queue.
     pub(crate) async fn target_delete(&self) -> Result<bool, PeerError> {
         self.ask(self.request("target_delete")).await
     }
 
-    /// A thread that calls `RBlockingQueue.take` so many times.
+    /// Starts a thread that calls `RBlockingQueue.take` `count` times.
     pub(crate) async fn collect(&self, count: usize) -> Result<Collector<'_>, PeerError> {
         let request = Request { count: Some(count as u64), ..self.request("collect") };
         Ok(Collector { number: self.ask(request).await?, queue: self })
     }
 
-    /// Opens a delayed queue of its own on this queue, whose entries should be due already, and
-    /// watches the target list grow until `expected` entries were moved or the time is up.
+    /// Opens another delayed queue on this queue, whose entries should be due already, and measures how
+    /// fast the target list grows, until `expected` entries were moved or `limit` has passed.
     pub(crate) async fn transfer_rate(
         &self,
         expected: u64,
@@ -149,7 +149,7 @@ impl<'p> Queue<'p> {
     }
 }
 
-/// A thread of the client that takes: see [`Queue::collect`].
+/// A thread of the client that takes values: see [`Queue::collect`].
 #[derive(Debug)]
 pub(crate) struct Collector<'q> {
     queue: &'q Queue<'q>,
@@ -157,8 +157,8 @@ pub(crate) struct Collector<'q> {
 }
 
 impl Collector<'_> {
-    /// All that came so far, in order. Returns when it is all that was asked for, or when the time
-    /// is up; it can be called again.
+    /// All values taken so far, in order. Returns when all expected ones were taken or after `timeout`,
+    /// and can be called again.
     pub(crate) async fn within(&self, timeout: Duration) -> Result<Vec<Arrival>, PeerError> {
         let (collector, timeout_ms) = (Some(self.number), milliseconds(timeout));
         self.queue.ask(Request { collector, timeout_ms, ..self.queue.request("collected") }).await

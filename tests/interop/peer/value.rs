@@ -1,10 +1,10 @@
-//! Java's values and codecs, by the names that the protocol has for them.
+//! Java values and codecs, with their names in the protocol.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// A value with its Java type, on which the encoded bytes depend.
+/// A value with its Java type, which decides how it is encoded.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", content = "value", rename_all = "lowercase")]
 pub(crate) enum Value {
@@ -29,7 +29,7 @@ pub(crate) enum Value {
     Map(BTreeMap<String, Value>),
     /// `ArrayList<Object>`, or any other list when read.
     List(Vec<Value>),
-    /// Something else that was read: its class and its text.
+    /// A value of another type that was read: its class and text.
     Other(String),
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct Order {
 /// A codec of Redisson.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Codec {
-    /// What a client uses that was told nothing: `MarshallingCodec` before 3.19, then `Kryo5Codec`.
+    /// The client's default: `MarshallingCodec` before 3.19, then `Kryo5Codec`.
     Default,
     /// `StringCodec`.
     String,
@@ -67,7 +67,7 @@ pub(crate) enum Codec {
     Kryo5,
 }
 
-/// A class for a codec that knows only one.
+/// The class of a codec for a single class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Type {
     /// `interop.Order`.
@@ -81,7 +81,7 @@ pub(crate) enum Type {
 }
 
 impl Codec {
-    /// As in the protocol and in `golden.txt`.
+    /// The name in the protocol and in `golden.txt`.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Default => "default",

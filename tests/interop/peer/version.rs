@@ -1,8 +1,8 @@
-//! The versions of Redisson that we are tested against.
+//! The versions of Redisson in the tests.
 
 use std::fmt;
 
-/// A version, chosen for what changed before it.
+/// A version of Redisson. Each is the first one in the tests with some change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Version {
     /// The old member format; the default codec is JBoss Marshalling.
@@ -24,7 +24,7 @@ impl Version {
         self < Self::V3_23_4
     }
 
-    /// As Maven knows it.
+    /// The version number in Maven.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::V3_16_6 => "3.16.6",

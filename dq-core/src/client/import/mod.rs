@@ -1,34 +1,33 @@
-//! Jobs from elsewhere, each exactly once: [`Dq::import`](crate::Dq::import).
+//! Imports jobs from other stores, each exactly once: [`Dq::import`](crate::Dq::import).
 //!
-//! Two stores cannot be changed in one step, this process may die between any two, the target may
-//! run a job as soon as it is due, and others may take from the source meanwhile. So every job goes
-//! through a journal that the *source* keeps, and through the target parked:
+//! Two stores cannot be changed in one atomic step, this process may die between any two steps, the
+//! target may run a job as soon as it is due, and other clients may take from the source meanwhile. So
+//! each job passes through a journal in the *source*, and is *parked* in the target first:
 //!
-//! | | step | where the job is when the process dies after it |
+//! | | step | where the job is if the process dies after it |
 //! |---|---|---|
-//! | 1 | the source lists some entries, removing nothing | in the source |
-//! | 2 | the source takes an entry out of its list and into the journal, as *taken*, under a new job id, in one atomic step | in the journal only; nobody else can take it |
-//! | 3 | the target schedules it under that id, but parked: due in ten years | in both; the target cannot run it yet |
-//! | 4 | the journal notes that it is *stored* | in both; never scheduled again |
-//! | 5 | the target moves it to its own due time | in the target, which may have run it already |
-//! | 6 | the journal forgets it | in the target |
+//! | 1 | the source lists entries and removes nothing | in the source |
+//! | 2 | the source moves an entry into the journal, as *taken* and under a new job id, in one atomic step | only in the journal; no other client can take it |
+//! | 3 | the target stores the job under that id, parked: due in ten years | in both; the target cannot run it yet |
+//! | 4 | the journal marks the entry as *stored* | in both; it is never scheduled again |
+//! | 5 | the target reschedules the job to its own due time | in the target, which may have run it already |
+//! | 6 | the entry is removed from the journal | in the target |
 //!
-//! An import begins with what the journal still has: a *taken* entry goes on with step 3, which an
-//! id makes harmless to repeat as long as the job cannot have run; a *stored* one goes on with step
-//! 5, which changes nothing when the job has run and is gone. Nothing is scheduled after it could
-//! have run, so nothing is doubled; nothing is forgotten before it is in the target, so nothing is
-//! lost.
+//! An import begins with the entries that are in the journal. A *taken* entry continues at step 3, which
+//! may be repeated under the same id while the job cannot have run. A *stored* one continues at step 5,
+//! which changes nothing if the job has run. No job is scheduled after it could have run, so none is
+//! doubled; no entry is removed before the target has the job, so none is lost.
 //!
-//! The ids are new and not made from the entries: an entry that is the same again later is another
-//! job, and two equal elements of a list are two jobs.
+//! Ids are new and not derived from the entries: an equal entry that appears later is another job, and
+//! two equal elements of a list are two jobs.
 //!
-//! Two imports of one source at once do each other's work. One that finds at step 4 that the other
-//! has finished with an entry cancels what it has just parked, unless that is the very job that the
-//! other has released. Only if it is killed right there does a parked job remain, so one at a time is
-//! better.
+//! Two concurrent imports of one source finish each other's work. If an import finds at step 4 that the
+//! other one has finished an entry, it cancels the job that it has just parked, unless that is the job
+//! that the other one released. Only if it is killed at this point a parked job remains, so one import
+//! at a time is better.
 //!
-//! What the target would not accept is told from [`Limits`](crate::Limits) before anything is taken,
-//! and stays where it is.
+//! Jobs that exceed the target's [`Limits`](crate::Limits) are recognized before they are taken, and
+//! stay in the source.
 
 mod report;
 mod source;
@@ -36,23 +35,23 @@ mod source;
 use std::time::Duration;
 
 pub use report::{ImportReport, Reasons};
-pub use source::{ImportJob, ImportSource, Listed, Open, Stage, Taking};
+pub use source::{ImportJob, ImportSource, JournalEntry, SourceEntry, Stage, TakeRequest};
 
 use super::Dq;
 use crate::backend::{Backend, Reschedule};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{Due, JobId, JobView, NewJob};
 
-/// How many entries go through the steps together.
+/// Most entries that pass through the steps together.
 const BATCH: usize = 100;
 
-/// Where jobs wait that must not run yet: this far ahead.
+/// Delay of a parked job, which must not run yet.
 const PARK: Duration = Duration::from_secs(10 * 365 * 86_400);
 
-/// How often entries may be listed again with none of them to be had.
-const PATIENCE: u32 = 10;
+/// Most scans in a row of which none could take an entry.
+const MAX_FRUITLESS: u32 = 10;
 
-/// One import on its way.
+/// A running import.
 pub(super) struct Import<'a> {
     dq: &'a Dq,
     source: &'a dyn ImportSource,
@@ -66,15 +65,15 @@ impl<'a> Import<'a> {
 
     pub(super) async fn run(mut self) -> Result<ImportReport> {
         let target = self.dq.backend();
-        let offers = target.capabilities();
-        for (offered, feature) in [
-            (offers.reschedule, "reschedule"),
-            (offers.cancel, "cancel"),
-            (offers.browse, "looking at single jobs"),
+        let capabilities = target.capabilities();
+        for (supported, feature) in [
+            (capabilities.reschedule, "reschedule"),
+            (capabilities.cancel, "cancel"),
+            (capabilities.browse, "reading single jobs"),
         ] {
-            if !offered {
+            if !supported {
                 return Err(Error::unsupported(target.name(), feature)
-                    .remedy("import needs it, so that no job runs twice; choose another backend"));
+                    .remedy("an import needs it to run no job twice; choose another backend"));
             }
         }
         let horizon = self.dq.shared().limits.horizon;
@@ -87,174 +86,179 @@ impl<'a> Import<'a> {
         }
         self.resume().await?;
         for part in 0..self.source.parts() {
-            self.empty(part).await?;
+            self.import_part(part).await?;
         }
         Ok(self.report)
     }
 
-    /// Finishes what an earlier import has begun.
+    /// Finishes the entries of interrupted imports.
     async fn resume(&mut self) -> Result<()> {
         loop {
-            let open = self.source.open(self.batch()).await?;
-            if open.is_empty() {
+            let entries = self.source.journal_entries(self.batch()).await?;
+            if entries.is_empty() {
                 return Ok(());
             }
-            self.report.resumed += open.len() as u64;
-            self.go_on(open).await?;
+            self.report.resumed += entries.len() as u64;
+            self.resume_entries(entries).await?;
         }
     }
 
-    /// Takes one part of the source until only what cannot be imported is left in it.
-    async fn empty(&mut self, part: usize) -> Result<()> {
+    /// Imports one part of the source, until only entries that cannot be imported are left in it.
+    async fn import_part(&mut self, part: usize) -> Result<()> {
         let mut fruitless = 0;
         loop {
-            let pass = self.pass(part).await?;
-            // Others who take from the front shift what lies behind the entries that were skipped.
-            let shifted = pass.taken > 0 && pass.skipped > 0;
-            if !shifted && pass.missed == 0 {
-                self.report.left.merge(pass.left);
+            let scan = self.scan(part).await?;
+            // If other clients took entries from the front, the scan skipped too many.
+            let shifted = scan.taken > 0 && scan.skipped > 0;
+            if !shifted && scan.missed == 0 {
+                self.report.left.merge(scan.left);
                 return Ok(());
             }
-            fruitless = if pass.taken == 0 { fruitless + 1 } else { 0 };
-            if fruitless == PATIENCE {
+            fruitless = if scan.taken == 0 { fruitless + 1 } else { 0 };
+            if fruitless == MAX_FRUITLESS {
                 return Err(Error::new(
                     ErrorKind::Unavailable,
                     format!(
-                        "{} entries of {} were listed {PATIENCE} times and could not be taken",
-                        pass.missed,
+                        "{} entries of {} were listed {MAX_FRUITLESS} times and could not be taken",
+                        scan.missed,
                         self.source.name()
                     ),
                 )
-                .remedy("they are being changed all the while; import once more"));
+                .remedy("other programs keep changing them; import again"));
             }
         }
     }
 
-    /// Goes through one part from its front to its end.
-    async fn pass(&mut self, part: usize) -> Result<Pass> {
-        let mut pass = Pass::default();
+    /// Lists one part from its front to its end and imports its entries.
+    async fn scan(&mut self, part: usize) -> Result<Scan> {
+        let mut scan = Scan::default();
         loop {
-            let listed = self.source.list(part, pass.skipped, self.batch()).await?;
+            let listed = self.source.list(part, scan.skipped, self.batch()).await?;
             if listed.is_empty() {
-                return Ok(pass);
+                return Ok(scan);
             }
-            let mut wishes = Vec::with_capacity(listed.len());
-            for Listed { token, job, again } in listed {
+            let mut requests = Vec::with_capacity(listed.len());
+            for SourceEntry { token, job, listed_again } in listed {
                 let id = self.dq.new_id();
-                match job.and_then(|job| self.acceptable(id, job)) {
-                    Ok(job) => wishes.push(Taking { id, token, job }),
+                match job.and_then(|job| self.check_limits(id, job)) {
+                    Ok(job) => requests.push(TakeRequest { id, token, job }),
                     Err(reason) => {
-                        pass.skipped += 1;
-                        if !again {
-                            pass.left.add(reason);
+                        scan.skipped += 1;
+                        if !listed_again {
+                            scan.left.add(reason);
                         }
                     }
                 }
             }
-            if !wishes.is_empty() {
-                self.carry(part, wishes, &mut pass).await?;
+            if !requests.is_empty() {
+                self.import_entries(part, requests, &mut scan).await?;
             }
         }
     }
 
-    /// Takes entries and brings those that were still there into the target.
-    async fn carry(&mut self, part: usize, wishes: Vec<Taking>, pass: &mut Pass) -> Result<()> {
-        let answers = self.source.take(part, &wishes).await?;
-        let asked = wishes.len();
-        let taken: Vec<Open> = wishes
+    /// Takes entries and imports those that were still in the source.
+    async fn import_entries(
+        &mut self,
+        part: usize,
+        requests: Vec<TakeRequest>,
+        scan: &mut Scan,
+    ) -> Result<()> {
+        let answers = self.source.take(part, &requests).await?;
+        let requested = requests.len();
+        let taken: Vec<JournalEntry> = requests
             .into_iter()
             .zip(answers)
             .filter(|(_, taken)| *taken)
-            .map(|(Taking { id, job, .. }, _)| Open { id, job, stage: Stage::Taken })
+            .map(|(TakeRequest { id, job, .. }, _)| JournalEntry { id, job, stage: Stage::Taken })
             .collect();
-        let missed = (asked - taken.len()) as u64;
-        pass.missed += missed;
-        // Perhaps they are there still, with another time: not to be listed again in this pass.
-        pass.skipped += missed;
-        pass.taken += taken.len() as u64;
-        let taken = self.store(taken).await?;
-        self.report.imported += taken.len() as u64;
-        self.release(taken).await
+        let missed = (requested - taken.len()) as u64;
+        scan.missed += missed;
+        // Those with a changed due time are still listed, but not to be requested again in this scan.
+        scan.skipped += missed;
+        scan.taken += taken.len() as u64;
+        let stored = self.park(taken).await?;
+        self.report.imported += stored.len() as u64;
+        self.release(stored).await
     }
 
-    /// Steps 3 and 4; answers which entries this import is to go on with.
-    async fn store(&self, taken: Vec<Open>) -> Result<Vec<Open>> {
+    /// Steps 3 and 4. Returns the entries that this import has to release.
+    async fn park(&self, taken: Vec<JournalEntry>) -> Result<Vec<JournalEntry>> {
         if taken.is_empty() {
             return Ok(taken);
         }
         let park = Due::After(PARK);
-        let jobs = taken.iter().map(|open| new_job(open.id, &open.job, park)).collect();
+        let jobs = taken.iter().map(|entry| new_job(entry.id, &entry.job, park)).collect();
         self.dq.stores().schedule(jobs).await?;
-        let ids: Vec<_> = taken.iter().map(|open| open.id).collect();
-        let noted = self.source.stored(&ids).await?;
-        let (ours, others): (Vec<_>, Vec<_>) =
-            taken.into_iter().zip(noted).partition(|(_, noted)| *noted);
-        for (open, _) in &others {
-            // Another import has been through with it. Either it released the very job, or what has
-            // just been parked is one too many.
-            if self.is_parked(open).await? {
-                self.dq.backend().cancel(&[open.reference()]).await?;
+        let ids: Vec<_> = taken.iter().map(|entry| entry.id).collect();
+        let marked = self.source.mark_stored(&ids).await?;
+        let (ours, finished): (Vec<_>, Vec<_>) =
+            taken.into_iter().zip(marked).partition(|(_, marked)| *marked);
+        for (entry, _) in &finished {
+            // Another import has finished the entry. Unless it released this very job, the job that was
+            // just parked is a duplicate.
+            if self.is_parked(entry).await? {
+                self.dq.backend().cancel(&[entry.reference()]).await?;
             }
         }
-        Ok(ours.into_iter().map(|(open, _)| open).collect())
+        Ok(ours.into_iter().map(|(entry, _)| entry).collect())
     }
 
     /// Steps 5 and 6.
-    async fn release(&self, stored: Vec<Open>) -> Result<()> {
+    async fn release(&self, stored: Vec<JournalEntry>) -> Result<()> {
         if stored.is_empty() {
             return Ok(());
         }
         self.unpark(&stored).await?;
-        let ids: Vec<_> = stored.iter().map(|open| open.id).collect();
-        self.source.done(&ids).await
+        let ids: Vec<_> = stored.iter().map(|entry| entry.id).collect();
+        self.source.remove(&ids).await
     }
 
-    async fn unpark<'o>(&self, stored: impl IntoIterator<Item = &'o Open>) -> Result<()> {
+    async fn unpark<'e>(&self, stored: impl IntoIterator<Item = &'e JournalEntry>) -> Result<()> {
         let moves: Vec<Reschedule> = stored
             .into_iter()
-            .map(|open| Reschedule { job: open.reference(), due: Due::At(open.job.due) })
+            .map(|entry| Reschedule { job: entry.reference(), due: Due::At(entry.job.due) })
             .collect();
-        // `NotFound` and `AlreadyRunning` are as good: it has been released before.
+        // `NotFound` and `AlreadyRunning` mean that the job was released before.
         self.dq.backend().reschedule(&moves).await.map(drop)
     }
 
-    /// From wherever an earlier import has left these entries.
-    async fn go_on(&self, open: Vec<Open>) -> Result<()> {
+    /// Continues the import of these entries at their stages.
+    async fn resume_entries(&self, entries: Vec<JournalEntry>) -> Result<()> {
         let (taken, stored): (Vec<_>, Vec<_>) =
-            open.into_iter().partition(|open| open.stage == Stage::Taken);
-        let taken = self.store(taken).await?;
-        self.release(taken).await?;
+            entries.into_iter().partition(|entry| entry.stage == Stage::Taken);
+        let parked = self.park(taken).await?;
+        self.release(parked).await?;
         if stored.is_empty() {
             return Ok(());
         }
         let mut parked = Vec::with_capacity(stored.len());
-        for open in &stored {
-            // One that was released may have been moved since, by somebody who meant it.
-            if self.is_parked(open).await? {
-                parked.push(open);
+        for entry in &stored {
+            // A released job may have been rescheduled on purpose since.
+            if self.is_parked(entry).await? {
+                parked.push(entry);
             }
         }
         self.unpark(parked).await?;
-        let ids: Vec<_> = stored.iter().map(|open| open.id).collect();
-        self.source.done(&ids).await
+        let ids: Vec<_> = stored.iter().map(|entry| entry.id).collect();
+        self.source.remove(&ids).await
     }
 
-    /// Whether the job waits to be released.
-    async fn is_parked(&self, open: &Open) -> Result<bool> {
+    /// Whether the job is parked in the target.
+    async fn is_parked(&self, entry: &JournalEntry) -> Result<bool> {
         let target = self.dq.backend();
-        let Some(JobView { job, .. }) = target.get(&open.reference()).await? else {
+        let Some(JobView { job, .. }) = target.get(&entry.reference()).await? else {
             return Ok(false);
         };
         let far = target.now().await? + PARK / 2;
-        Ok(job.due > far && job.due != open.job.due)
+        Ok(job.due > far && job.due != entry.job.due)
     }
 
     fn batch(&self) -> usize {
         BATCH.min(self.dq.shared().limits.bulk).max(1)
     }
 
-    /// The job if the target would accept it, or why not; asked before anything is moved.
-    fn acceptable(&self, id: JobId, job: ImportJob) -> Result<ImportJob, String> {
+    /// The job if it is within the target's limits, or else the reason.
+    fn check_limits(&self, id: JobId, job: ImportJob) -> Result<ImportJob, String> {
         let shared = self.dq.shared();
         let now = shared.environment.clock.now();
         match shared.limits.check(&new_job(id, &job, Due::At(job.due)), now) {
@@ -264,13 +268,13 @@ impl<'a> Import<'a> {
     }
 }
 
-/// What one way through a part came to.
+/// Result of one scan of a part.
 #[derive(Debug, Default)]
-struct Pass {
+struct Scan {
     taken: u64,
-    /// Listed, and then not there any more or changed.
+    /// Entries that were gone or changed when they were to be taken.
     missed: u64,
-    /// Entries in front that are not to be listed again.
+    /// Entries at the front that are not listed again.
     skipped: u64,
     left: Reasons,
 }

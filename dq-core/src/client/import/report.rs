@@ -1,36 +1,36 @@
-//! What an import came to.
+//! The result of an import.
 
 use std::collections::BTreeMap;
 
-/// What an import came to.
+/// Result of an import.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ImportReport {
-    /// Jobs that were moved from the source into the target.
+    /// Jobs moved from the source to the target.
     pub imported: u64,
-    /// Jobs that an earlier import had begun with, and that this one finished.
+    /// Jobs that an interrupted import left in the journal and this one finished.
     pub resumed: u64,
-    /// Entries that stay in the source because they are no jobs that the target could keep.
+    /// Entries that stay in the source since the target does not accept them as jobs.
     pub left: Reasons,
 }
 
-/// How many entries were left, and why.
+/// Numbers of entries left in the source, by reason.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reasons {
     counts: BTreeMap<String, u64>,
 }
 
-/// Most different reasons that are kept; all others are counted together.
-const MOST: usize = 20;
+/// Most different reasons that are kept. Entries with further ones are counted together.
+const MAX_REASONS: usize = 20;
 
 impl Reasons {
-    /// How many entries were left in all.
+    /// Number of entries left, for all reasons.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.counts.values().sum()
     }
 
-    /// Each reason with the number of entries that it holds for.
+    /// Each reason with its number of entries.
     pub fn iter(&self) -> impl Iterator<Item = (&str, u64)> {
         self.counts.iter().map(|(reason, count)| (reason.as_str(), *count))
     }
@@ -46,7 +46,7 @@ impl Reasons {
     }
 
     fn count(&mut self, reason: String, count: u64) {
-        let known = self.counts.len() < MOST || self.counts.contains_key(&reason);
+        let known = self.counts.len() < MAX_REASONS || self.counts.contains_key(&reason);
         let reason = if known { reason } else { "other reasons".to_owned() };
         *self.counts.entry(reason).or_default() += count;
     }
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn many_reasons_become_one_and_none_is_lost() {
+    fn further_reasons_are_counted_together() {
         let mut reasons = Reasons::default();
         for number in 0..100 {
             reasons.add(format!("reason {}", number % 50));
@@ -66,6 +66,6 @@ mod tests {
         sum.merge(reasons.clone());
         sum.merge(reasons);
         assert_eq!(sum.total(), 200);
-        assert!((MOST..=MOST + 1).contains(&sum.iter().count()), "{sum:?}");
+        assert!((MAX_REASONS..=MAX_REASONS + 1).contains(&sum.iter().count()), "{sum:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! Where jobs are imported from.
+//! Sources of imports.
 
 use std::fmt::Debug;
 
@@ -8,43 +8,45 @@ use bytes::Bytes;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{JobId, JobRef, QueueName, Timestamp};
 
-/// A store of delayed jobs that [`Dq::import`](crate::Dq::import) takes from.
+/// A store of delayed jobs that [`Dq::import`](crate::Dq::import) moves to another backend.
 ///
-/// It keeps a journal beside what it takes from, so that an import that was interrupted goes on
-/// where it was: each entry of the journal has a new job's id, the job, and a [`Stage`]. `take`,
-/// `stored` and `done` each change it in one atomic step per entry, and are as durable as the store
-/// is.
+/// The source keeps a journal beside its entries, so that an interrupted import can be resumed: each
+/// journal entry has the new job's id, the job, and a [`Stage`]. `take`, `mark_stored` and `remove`
+/// change the journal in one atomic step per entry, as durably as the store allows.
 ///
 /// **Cancellation safety:** dropping the future of any method leaves the source consistent; the
 /// call may or may not have taken effect.
 #[async_trait]
 pub trait ImportSource: Debug + Send + Sync {
-    /// What it is, for errors: `the sorted set "timeouts"`.
+    /// Description for errors, such as `the sorted set "timeouts"`.
     fn name(&self) -> String;
 
-    /// How many lists it has that are emptied one after the other.
+    /// Number of parts, which are imported one after the other.
     fn parts(&self) -> usize {
         1
     }
 
-    /// Up to `limit` entries of one part, without the first `skip`, in an order in which entries
-    /// keep their places. Removes nothing. Empty only at the end.
-    async fn list(&self, part: usize, skip: u64, limit: usize) -> Result<Vec<Listed>>;
+    /// Lists up to `limit` entries of one part, without the first `skip`. Removes nothing.
+    ///
+    /// The order of entries does not change between calls. The answer is empty only at the end.
+    async fn list(&self, part: usize, skip: u64, limit: usize) -> Result<Vec<SourceEntry>>;
 
-    /// Takes entries from where they were listed into the journal, as [`Stage::Taken`]. Answers
-    /// item by item in the order asked: `false` for what is not there any more, or has another due
-    /// time now.
-    async fn take(&self, part: usize, wishes: &[Taking]) -> Result<Vec<bool>>;
+    /// Moves listed entries into the journal, as [`Stage::Taken`].
+    ///
+    /// Answers for each request, in their order: `false` if the entry is gone or its due time has
+    /// changed.
+    async fn take(&self, part: usize, requests: &[TakeRequest]) -> Result<Vec<bool>>;
 
-    /// Up to `limit` entries of the journal, in any order.
-    async fn open(&self, limit: usize) -> Result<Vec<Open>>;
+    /// Lists up to `limit` entries of the journal, in any order.
+    async fn journal_entries(&self, limit: usize) -> Result<Vec<JournalEntry>>;
 
-    /// Puts entries of the journal into [`Stage::Stored`]. Answers item by item in the order asked:
-    /// `false` for what is not in the journal any more.
-    async fn stored(&self, ids: &[JobId]) -> Result<Vec<bool>>;
+    /// Sets journal entries to [`Stage::Stored`].
+    ///
+    /// Answers for each id, in their order: `false` if it is not in the journal any more.
+    async fn mark_stored(&self, ids: &[JobId]) -> Result<Vec<bool>>;
 
-    /// Removes entries from the journal.
-    async fn done(&self, ids: &[JobId]) -> Result<()>;
+    /// Removes journal entries whose jobs are in the target.
+    async fn remove(&self, ids: &[JobId]) -> Result<()>;
 }
 
 #[deny(clippy::missing_trait_methods)]
@@ -58,104 +60,104 @@ impl<S: ImportSource + ?Sized> ImportSource for &S {
         S::parts(self)
     }
 
-    async fn list(&self, part: usize, skip: u64, limit: usize) -> Result<Vec<Listed>> {
+    async fn list(&self, part: usize, skip: u64, limit: usize) -> Result<Vec<SourceEntry>> {
         S::list(self, part, skip, limit).await
     }
 
-    async fn take(&self, part: usize, wishes: &[Taking]) -> Result<Vec<bool>> {
-        S::take(self, part, wishes).await
+    async fn take(&self, part: usize, requests: &[TakeRequest]) -> Result<Vec<bool>> {
+        S::take(self, part, requests).await
     }
 
-    async fn open(&self, limit: usize) -> Result<Vec<Open>> {
-        S::open(self, limit).await
+    async fn journal_entries(&self, limit: usize) -> Result<Vec<JournalEntry>> {
+        S::journal_entries(self, limit).await
     }
 
-    async fn stored(&self, ids: &[JobId]) -> Result<Vec<bool>> {
-        S::stored(self, ids).await
+    async fn mark_stored(&self, ids: &[JobId]) -> Result<Vec<bool>> {
+        S::mark_stored(self, ids).await
     }
 
-    async fn done(&self, ids: &[JobId]) -> Result<()> {
-        S::done(self, ids).await
+    async fn remove(&self, ids: &[JobId]) -> Result<()> {
+        S::remove(self, ids).await
     }
 }
 
-/// One entry of a source, as it was listed.
+/// An entry that a source has listed.
 #[derive(Debug, Clone)]
-pub struct Listed {
-    /// By which the source finds the entry when it is to be taken, with the due time it had.
+pub struct SourceEntry {
+    /// Identifies the entry and its due time for [`take`](ImportSource::take).
     pub token: Bytes,
-    /// The job that it is; or why it is none, without showing its payload.
+    /// The job, or why the entry is not one. The reason does not show the payload.
     pub job: Result<ImportJob, String>,
-    /// Whether a later part shows the entry too; if it stays, it is counted there.
-    pub again: bool,
+    /// Whether a later part lists the entry, too. If it is left in the source, it is counted there.
+    pub listed_again: bool,
 }
 
-/// An entry that is to be taken.
+/// A request to take an entry.
 #[derive(Debug, Clone)]
-pub struct Taking {
-    /// The id that the job shall have.
+pub struct TakeRequest {
+    /// The id of the new job.
     pub id: JobId,
-    /// As it was listed.
+    /// The token from [`SourceEntry::token`].
     pub token: Bytes,
-    /// What the journal is to keep.
+    /// The job to record in the journal.
     pub job: ImportJob,
 }
 
-/// An entry of the journal.
+/// A job that an import has begun to move.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Open {
+pub struct JournalEntry {
     /// The id of the job in the target.
     pub id: JobId,
-    /// How far it has come.
+    /// How far the import of the job has come.
     pub stage: Stage,
     /// The job.
     pub job: ImportJob,
 }
 
-impl Open {
+impl JournalEntry {
     pub(super) fn reference(&self) -> JobRef {
         JobRef::new(self.job.queue.clone(), self.id)
     }
 }
 
-/// How far an entry of the journal has come.
+/// How far the import of a journal entry has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// The target may have it, parked.
+    /// Removed from the source's list. The target may have it, parked.
     Taken,
-    /// The target has it, or has run it.
+    /// Stored in the target, which may have run it already.
     Stored,
 }
 
 /// A job to be imported. `Debug` does not show the payload.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ImportJob {
-    /// Where it goes.
+    /// The queue in the target.
     pub queue: QueueName,
-    /// What the handler decodes.
+    /// The payload that the handler decodes.
     pub payload: Bytes,
-    /// When it is due.
+    /// The due time.
     pub due: Timestamp,
 }
 
 impl ImportJob {
-    /// The job as bytes, for a journal.
+    /// Serializes the job for a journal.
     #[must_use]
     pub fn to_record(&self) -> Vec<u8> {
         let queue = self.queue.as_str().as_bytes();
         let mut record = Vec::with_capacity(9 + queue.len() + self.payload.len());
         record.extend_from_slice(&self.due.as_millis().to_be_bytes());
-        // Names of queues have at most 128 bytes.
+        // Queue names have at most 128 bytes.
         record.push(queue.len() as u8);
         record.extend_from_slice(queue);
         record.extend_from_slice(&self.payload);
         record
     }
 
-    /// The job that [`Self::to_record`] made bytes of.
+    /// Parses the bytes of [`to_record`](Self::to_record).
     ///
     /// # Errors
-    /// `Incompatible` if these are none of its bytes.
+    /// `Incompatible` if they are malformed.
     pub fn from_record(record: &Bytes) -> Result<Self> {
         let read = || {
             let (due, rest) = record.split_first_chunk()?;
@@ -169,7 +171,7 @@ impl ImportJob {
         };
         read().ok_or_else(|| {
             Error::new(ErrorKind::Incompatible, "the journal of an import has an unreadable entry")
-                .remedy("finish the import with the version that it was begun with")
+                .remedy("finish the import with the version that began it")
         })
     }
 }
@@ -189,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_are_read_back_and_nothing_else_is() {
+    fn records_are_parsed_back_and_malformed_ones_are_refused() {
         let job = ImportJob {
             queue: QueueName::new("订单").unwrap(),
             payload: Bytes::from_static(b"\0\xff"),

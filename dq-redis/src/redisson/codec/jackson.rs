@@ -1,48 +1,42 @@
-//! `JsonJacksonCodec`: JSON in which Jackson's default typing has put the names of Java classes.
+//! `JsonJacksonCodec`: JSON to which Jackson's default typing adds the names of Java classes.
 //!
-//! An object carries its class under `@class`; whatever JSON cannot tell from its like (lists,
-//! dates, long integers where no field is declared) stands as a pair `["java.lang.Long", 42]`.
-//! Reading takes both away. Writing puts them where Jackson insists on them; what is typed already
-//! is left as it is, so an application can name any class itself.
+//! An object has its class under `@class`. Values whose type JSON does not show (lists, dates, long
+//! integers without a declared field) are pairs like `["java.lang.Long", 42]`. Decoding removes both.
+//! Encoding adds them where Jackson requires them and keeps those in the payload, so an application can
+//! name any class itself.
 //!
-//! A pair is known by its first element, which must look like a Java class by Java's conventions:
-//! packages, then a name with a capital. A list of two strings of which the first looks so by chance
-//! is the one thing that this takes wrongly, and only where Jackson left out the pair around the
-//! list.
+//! A pair is recognized by its first element, which must look like a Java class. So a list of two
+//! strings, of which the first looks like a class and around which Jackson left out the pair, is
+//! mistaken for one.
 
 use bytes::Bytes;
 use dq_core::Result;
 use serde_json::value::RawValue;
 
-use super::java_class::is_class;
-use super::json_tree::{CLASS, array, fields, items, object, parse};
-use super::string::quoted;
-use super::{fault, sniff};
+use super::detect::wrong_codec;
+use super::error::{codec_error, not_json};
+use super::java_class::is_class_name;
+use super::json_tree::{CLASS, array, fields, items, object, parse, quoted};
 
-/// The class that lists are written as.
+/// The class of encoded lists.
 const LIST: &str = "java.util.ArrayList";
 
-/// How deep a payload may be nested, as everywhere in serde_json.
+/// Most levels of a payload, the same as serde_json's limit.
 const DEPTH: usize = 128;
 
-/// Takes the class names out.
+/// Removes the class names.
 pub(super) fn decode(bytes: &Bytes) -> Result<Bytes> {
-    let value = parse(bytes).map_err(|error| sniff::unlike("jackson", bytes).source(error))?;
+    let value = parse(bytes).map_err(|error| wrong_codec("jackson", bytes).source(error))?;
     let mut out = String::with_capacity(bytes.len());
     strip(value, &mut out, DEPTH)?;
     Ok(out.into())
 }
 
-/// Puts class names in: `class` for the outermost object.
+/// Adds class names: `class` to the outermost object.
 pub(super) fn encode(payload: &Bytes, class: Option<&str>) -> Result<Bytes> {
-    let value = parse(payload).map_err(|error| {
-        fault(
-            format!("the payload is not JSON: {error}"),
-            "give it to Redisson as it is with the codec `raw`",
-        )
-    })?;
+    let value = parse(payload).map_err(not_json)?;
     let mut out = String::with_capacity(payload.len() + 64);
-    write(value, Place::Top { class }, &mut out, DEPTH)?;
+    write(value, Position::Top { class }, &mut out, DEPTH)?;
     Ok(out.into())
 }
 
@@ -58,7 +52,7 @@ fn strip(value: &str, out: &mut String, depth: usize) -> Result<()> {
             let pair_or_list = items(value)?;
             let strip = |item: &str, out: &mut String| strip(item, out, depth);
             match as_pair(&pair_or_list) {
-                // The elements of a typed list are no pair, whatever they look like.
+                // The elements of a typed list are never a pair.
                 Some((_, list)) if list.starts_with('[') => array(&items(list)?, out, strip),
                 Some((_, value)) => strip(value, out),
                 None => array(&pair_or_list, out, strip),
@@ -71,57 +65,57 @@ fn strip(value: &str, out: &mut String, depth: usize) -> Result<()> {
     }
 }
 
-/// Where a value stands, which decides what Jackson must be told of it.
+/// The position of a value, which decides which types Jackson requires.
 #[derive(Clone, Copy)]
-enum Place<'a> {
+enum Position<'a> {
     /// The payload itself.
     Top { class: Option<&'a str> },
-    /// In a field, whose declared type says what a number is.
+    /// A field, whose declared type is that of a number.
     Field,
-    /// In a list of anything.
+    /// An element of a list of any type.
     Element,
 }
 
-fn write(value: &str, place: Place<'_>, out: &mut String, depth: usize) -> Result<()> {
+fn write(value: &str, position: Position<'_>, out: &mut String, depth: usize) -> Result<()> {
     let depth = deeper(depth)?;
     match value.as_bytes().first() {
         Some(b'{') => {
             let fields = fields(value)?;
             let own = fields.iter().find(|(name, _)| name == CLASS).map(|(_, class)| class.get());
-            let class = match (own, place) {
+            let class = match (own, position) {
                 (Some(class), _) => class.to_owned(),
-                (None, Place::Top { class: Some(class) }) => quoted(class),
-                (None, Place::Top { class: None }) => {
-                    return Err(fault(
-                        "the payload is an object, and `jackson` was given no class for it",
-                        "name it, like `jackson:com.example.Order`",
+                (None, Position::Top { class: Some(class) }) => quoted(class),
+                (None, Position::Top { class: None }) => {
+                    return Err(codec_error(
+                        "the payload is an object, and the codec `jackson` is set without a class",
+                        "add its class, as in `jackson:com.example.Order`",
                     ));
                 }
-                (None, Place::Field | Place::Element) => {
-                    return Err(fault(
-                        "the payload has an object inside whose Java class is not known",
-                        "give it a field \"@class\", or let the Java clients use \
+                (None, Position::Field | Position::Element) => {
+                    return Err(codec_error(
+                        "the payload contains an object without its Java class",
+                        "add a field \"@class\" to it, or let the Java clients use \
                          TypedJsonJacksonCodec and choose the codec `json`",
                     ));
                 }
             };
             let fields = fields.iter().filter(|(name, _)| name != CLASS);
-            object(Some(class), fields, out, |value, out| write(value, Place::Field, out, depth))
+            object(Some(class), fields, out, |value, out| write(value, Position::Field, out, depth))
         }
         Some(b'[') => {
             let pair_or_list = items(value)?;
-            let element = |item: &str, out: &mut String| write(item, Place::Element, out, depth);
+            let element = |item: &str, out: &mut String| write(item, Position::Element, out, depth);
             match as_pair(&pair_or_list) {
                 Some((class, list)) if list.starts_with('[') => {
                     typed(class, out, |out| array(&items(list)?, out, element))
                 }
                 Some((class, value)) => {
-                    typed(class, out, |out| write(value, Place::Field, out, depth))
+                    typed(class, out, |out| write(value, Position::Field, out, depth))
                 }
                 None => typed(&quoted(LIST), out, |out| array(&pair_or_list, out, element)),
             }
         }
-        Some(b'-' | b'0'..=b'9') if !matches!(place, Place::Field) && is_long(value) => {
+        Some(b'-' | b'0'..=b'9') if !matches!(position, Position::Field) && is_long(value) => {
             typed("\"java.lang.Long\"", out, |out| {
                 out.push_str(value);
                 Ok(())
@@ -134,29 +128,29 @@ fn write(value: &str, place: Place<'_>, out: &mut String, depth: usize) -> Resul
     }
 }
 
-/// Bounds the recursion, and with it the stack.
+/// The levels left; an error at the limit, which bounds the stack.
 fn deeper(depth: usize) -> Result<usize> {
     depth.checked_sub(1).ok_or_else(|| {
-        fault(
+        codec_error(
             format!("the payload is nested deeper than {DEPTH} levels"),
             "choose the codec `raw` and decode it yourself",
         )
     })
 }
 
-/// Whether Jackson, not told otherwise, would not take this number for an `Integer`.
+/// Whether Jackson needs the type of this number, since it does not fit an `Integer`.
 fn is_long(number: &str) -> bool {
     number.parse::<i64>().is_ok_and(|number| i32::try_from(number).is_err())
 }
 
-/// The class, as JSON, and the value of `["java.util.Date", 1700000000000]`.
+/// The class, as JSON, and the value of a pair like `["java.util.Date", 1700000000000]`.
 fn as_pair<'a>(items: &[&'a RawValue]) -> Option<(&'a str, &'a str)> {
     let [class, value] = items else { return None };
     let name = serde_json::from_str::<String>(class.get()).ok()?;
-    is_class(&name).then(|| (class.get(), value.get()))
+    is_class_name(&name).then(|| (class.get(), value.get()))
 }
 
-/// `[class,value]`
+/// Writes `[class,value]`.
 fn typed(
     class: &str,
     out: &mut String,
@@ -185,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn class_names_are_taken_out() {
+    fn class_names_are_removed() {
         // What JsonJacksonCodec writes with Jackson 2.14.
         for (java, json) in [
             (r#""hello""#, r#""hello""#),
@@ -207,7 +201,7 @@ mod tests {
                 r#"["java.util.ArrayList",[{"@class":"a.B","n":["java.util.ArrayList",[]]}]]"#,
                 r#"[{"n":[]}]"#,
             ),
-            // A list whose first element happens to be the name of a class.
+            // A list whose first element looks like a class.
             (r#"["java.util.ArrayList",["java.lang.Long","x"]]"#, r#"["java.lang.Long","x"]"#),
             (r#"["java.math.BigInteger",123456789012345678901234]"#, "123456789012345678901234"),
         ] {
@@ -216,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn class_names_are_put_in_where_jackson_insists() {
+    fn class_names_are_added_where_jackson_requires_them() {
         let order = Some("pkg.Order");
         for (json, java) in [
             (
@@ -251,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn encoded_payloads_are_decoded_back() {
         for json in [
             r#"{"id":42,"tags":["a","b"],"n":[1,3000000000],"x":null,"y":"\u00e9\n"}"#,
             "[[[]],[1.25,true]]",
@@ -276,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn depth_is_bounded_and_other_formats_are_named() {
+    fn depth_is_bounded_and_other_codecs_are_named() {
         let deep = "[".repeat(100_000) + &"]".repeat(100_000);
         let error = decode(&deep.clone().into()).unwrap_err().to_string();
         assert!(error.contains("128"), "{error}");

@@ -1,11 +1,11 @@
-//! How the names of Java classes look, by Java's conventions: packages, then a name with a capital.
+//! Recognizes names of Java classes by Java's conventions: packages, then a name with a capital.
 
-/// Whether this is how the name of a Java class looks.
-pub(super) fn is_class(name: &str) -> bool {
+/// Whether the text looks like the full name of a Java class.
+pub(super) fn is_class_name(name: &str) -> bool {
     if let Some(element) = name.strip_prefix('[') {
         let element = element.trim_start_matches('[');
         let class = element.strip_prefix('L').and_then(|class| class.strip_suffix(';'));
-        return class.is_some_and(is_class)
+        return class.is_some_and(is_class_name)
             || matches!(element, "B" | "C" | "D" | "F" | "I" | "J" | "S" | "Z");
     }
     // `java.util.EnumSet<com.example.Color>`
@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn classes_are_told_from_other_text() {
+    fn class_names_are_distinguished_from_other_text() {
         for name in [
             "java.lang.Long",
             "java.util.Collections$UnmodifiableList",
@@ -38,7 +38,7 @@ mod tests {
             "[[I",
             "[Ljava.lang.String;",
         ] {
-            assert!(is_class(name), "{name}");
+            assert!(is_class_name(name), "{name}");
         }
         for name in [
             "",
@@ -57,7 +57,7 @@ mod tests {
             "Dear Mr.Smith",
             "e.g. This",
         ] {
-            assert!(!is_class(name), "{name}");
+            assert!(!is_class_name(name), "{name}");
         }
     }
 }

@@ -1,25 +1,39 @@
-//! JSON taken apart one level at a time, with everything below kept as the text that it is.
+//! JSON parsed one level at a time: deeper levels stay text.
 //!
-//! So a number longer than any type of ours passes through unchanged, and fields keep their order.
+//! Numbers of any length pass unchanged, and fields keep their order.
 
 use std::fmt;
 
 use dq_core::Result;
-use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::fault;
-use super::string::quoted;
+use super::error::codec_error;
 
 /// The key of an object's Java class.
 pub(super) const CLASS: &str = "@class";
 
-/// The text of a value, once it is known to be JSON.
+/// Checks that the bytes are JSON. Numbers may have any length.
+pub(super) fn check(bytes: &[u8]) -> serde_json::Result<()> {
+    serde_json::from_slice::<IgnoredAny>(bytes).map(drop)
+}
+
+/// Whether the bytes are JSON.
+pub(super) fn is_json(bytes: &[u8]) -> bool {
+    check(bytes).is_ok()
+}
+
+/// The text as a JSON string.
+pub(super) fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+/// The text of a JSON value.
 pub(super) fn parse(bytes: &[u8]) -> serde_json::Result<&str> {
     serde_json::from_slice::<&RawValue>(bytes).map(RawValue::get)
 }
 
-/// Writes a list.
+/// Writes an array, with `each` for the elements.
 pub(super) fn array(
     items: &[&RawValue],
     out: &mut String,
@@ -36,7 +50,7 @@ pub(super) fn array(
     Ok(())
 }
 
-/// Writes an object, with its class, which is JSON already, in front.
+/// Writes an object, with `each` for the fields' values and `class`, a JSON string, as its first field.
 pub(super) fn object<'a>(
     class: Option<String>,
     fields: impl Iterator<Item = &'a (String, &'a RawValue)>,
@@ -60,21 +74,21 @@ pub(super) fn object<'a>(
     Ok(())
 }
 
-/// The elements of a list.
+/// The elements of an array.
 pub(super) fn items(array: &str) -> Result<Vec<&RawValue>> {
     serde_json::from_str(array).map_err(unreadable)
 }
 
-/// The fields in their order; a map would sort them.
+/// The fields of an object in their order, which a map would not keep.
 pub(super) fn fields(object: &str) -> Result<Vec<(String, &RawValue)>> {
     let Fields(fields) = serde_json::from_str(object).map_err(unreadable)?;
     Ok(fields)
 }
 
-/// Only a string with half a surrogate passes the first reading and fails the second.
+/// The error for JSON that passed [`parse`]: only a string with an unpaired surrogate does and fails here.
 fn unreadable(error: serde_json::Error) -> dq_core::Error {
-    fault(
-        "the payload is JSON with text that is not Unicode",
+    codec_error(
+        "the payload is JSON with text that is not valid Unicode",
         "choose the codec `raw` and decode it yourself",
     )
     .source(error)
@@ -84,9 +98,9 @@ struct Fields<'a>(Vec<(String, &'a RawValue)>);
 
 impl<'de> Deserialize<'de> for Fields<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
-        struct Each;
+        struct FieldsVisitor;
 
-        impl<'de> Visitor<'de> for Each {
+        impl<'de> Visitor<'de> for FieldsVisitor {
             type Value = Fields<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -105,6 +119,6 @@ impl<'de> Deserialize<'de> for Fields<'de> {
             }
         }
 
-        deserializer.deserialize_map(Each)
+        deserializer.deserialize_map(FieldsVisitor)
     }
 }

@@ -1,8 +1,8 @@
 //! `Kryo5Codec`, the default of Redisson 3.19 and newer: plain values only.
 //!
-//! A value is the number of its class, plus two, and what the class's serializer writes; classes
-//! that Kryo has no number for go by name. Objects of the application's classes have fields
-//! without names, in an order that only the class file tells, so they are refused.
+//! A value is the number of its class, plus two, and the output of the class's serializer. Classes
+//! without a number are written by name. Objects of other classes have fields without names, in an order
+//! that only the class file shows, so they are refused.
 //!
 //! | class | bytes |
 //! |---|---|
@@ -13,26 +13,27 @@
 //! | `Double` | 10, eight bytes, little-endian |
 //! | `byte[]` | 1, 0, the name `[B`, varint of the length plus one, the bytes |
 //!
-//! Handlers see a `byte[]` as a list of numbers, which is what serde makes of `Vec<u8>`.
+//! Handlers read a `byte[]` as a list of numbers, as serde does for `Vec<u8>`.
 
 use bytes::Bytes;
 use dq_core::{Error, Result};
 use serde_json::Value;
 
+use super::detect::wrong_codec;
+use super::error::{codec_error, not_json};
 use super::kryo5_text as text;
-use super::{fault, sniff};
 
 const INTEGER: u8 = 2;
 const STRING: u8 = 3;
 const BOOLEAN: u8 = 5;
 const LONG: u8 = 9;
 const DOUBLE: u8 = 10;
-/// A class by name; the zero says that the name follows.
+/// A class by name; the zero means that the name follows.
 const NAMED: [u8; 2] = [1, 0];
 const BYTES: &str = "[B";
 
 /// Whether values of this class can be written.
-pub(super) fn knows(class: &str) -> bool {
+pub(super) fn can_write(class: &str) -> bool {
     Class::named(class).is_some()
 }
 
@@ -59,7 +60,7 @@ impl Class {
         })
     }
 
-    /// What a value is written as when nobody said.
+    /// The class of a value by default.
     fn of(value: &Value) -> Option<Self> {
         match value {
             Value::String(_) => Some(Self::Text),
@@ -71,14 +72,9 @@ impl Class {
     }
 }
 
-/// From a JSON value to Kryo's bytes, as `class` or as what comes nearest.
+/// Turns a JSON value into Kryo's bytes, as `class` or by default as the nearest class.
 pub(super) fn encode(payload: &Bytes, class: Option<&str>) -> Result<Bytes> {
-    let value: Value = serde_json::from_slice(payload).map_err(|error| {
-        fault(
-            format!("the payload is not JSON: {error}"),
-            "give it to Redisson as it is with the codec `raw`",
-        )
-    })?;
+    let value: Value = serde_json::from_slice(payload).map_err(not_json)?;
     let kind = match class {
         Some(class) => Class::named(class),
         None => Class::of(&value),
@@ -93,12 +89,12 @@ pub(super) fn encode(payload: &Bytes, class: Option<&str>) -> Result<Bytes> {
             Value::Object(_) => "an object",
         };
         match class {
-            Some(class) => fault(
-                format!("the payload is {found} that a {class} of Kryo5Codec cannot hold"),
-                "give `kryo5` another class or none",
+            Some(class) => codec_error(
+                format!("the payload is {found}, which does not fit the class {class} of the codec `kryo5`"),
+                "set another class for `kryo5`, or none",
             ),
-            None => fault(
-                format!("the payload is {found}, which Kryo5Codec cannot be given without Java"),
+            None => codec_error(
+                format!("the payload is {found}, which only Java can write with Kryo5Codec"),
                 "let the Java clients use TypedJsonJacksonCodec and choose the codec `json`; for \
                  a `byte[]` choose `kryo5:byte[]`",
             ),
@@ -139,15 +135,15 @@ fn write(class: Class, value: &Value) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// From Kryo's bytes to JSON.
+/// Turns Kryo's bytes into JSON.
 pub(super) fn decode(bytes: &Bytes) -> Result<Bytes> {
     let mut rest = &bytes[..];
     let value = read(&mut rest)?.filter(|_| rest.is_empty());
-    let value = value.ok_or_else(|| sniff::unlike("kryo5", bytes))?;
+    let value = value.ok_or_else(|| wrong_codec("kryo5", bytes))?;
     Ok(value.to_string().into())
 }
 
-/// `None` if these are not Kryo's bytes; an error if they are, but of no use here.
+/// `None` if these are not Kryo's bytes; an error if they are, but cannot be read here.
 fn read(rest: &mut &[u8]) -> Result<Option<Value>> {
     let Some(class) = rest.split_off_first() else { return Ok(None) };
     Ok(match *class {
@@ -167,7 +163,7 @@ fn read(rest: &mut &[u8]) -> Result<Option<Value>> {
         },
         1 if rest.split_off_first() == Some(&0) => match text::read(rest) {
             Some(class) if class == BYTES => read_bytes(rest),
-            Some(class) => return Err(foreign(&class)),
+            Some(class) => return Err(object_of(&class)),
             None => None,
         },
         _ => None,
@@ -181,22 +177,22 @@ fn read_bytes(rest: &mut &[u8]) -> Option<Value> {
 
 fn finite(double: f64) -> Result<Value> {
     serde_json::Number::from_f64(double).map(Value::Number).ok_or_else(|| {
-        fault(
-            "the payload is a java.lang.Double that is not finite, for which JSON has no word",
+        codec_error(
+            "the payload is a java.lang.Double that is not finite, which JSON cannot represent",
             "choose the codec `raw` and decode it yourself",
         )
     })
 }
 
-fn foreign(class: &str) -> Error {
-    fault(
+fn object_of(class: &str) -> Error {
+    codec_error(
         format!("the payload is an object of the Java class {class}, written by Kryo5Codec"),
-        "only Java reads that; let the Java clients use TypedJsonJacksonCodec, and choose the \
+        "only Java can read it; let the Java clients use TypedJsonJacksonCodec, and choose the \
          codec `json` here",
     )
 }
 
-/// Small numbers, whatever their sign, become small ones without.
+/// Maps numbers to unsigned ones, small for small absolute values.
 fn zigzag(number: i64) -> u64 {
     ((number << 1) ^ (number >> 63)).cast_unsigned()
 }
@@ -205,11 +201,11 @@ fn unzigzag(number: u64) -> i64 {
     (number >> 1).cast_signed() ^ -(number & 1).cast_signed()
 }
 
-/// How many bytes of seven bits there are; the one after them has eight, and is the last.
-const SEVENS: u32 = 8;
+/// Most bytes with seven bits; the byte after them has eight and is the last.
+const SEVEN_BIT_BYTES: u32 = 8;
 
 fn write_varint(mut number: u64, out: &mut Vec<u8>) {
-    for _ in 0..SEVENS {
+    for _ in 0..SEVEN_BIT_BYTES {
         if number < 0x80 {
             break;
         }
@@ -221,14 +217,14 @@ fn write_varint(mut number: u64, out: &mut Vec<u8>) {
 
 fn read_varint(rest: &mut &[u8]) -> Option<u64> {
     let mut number = 0;
-    for at in 0..SEVENS {
+    for at in 0..SEVEN_BIT_BYTES {
         let byte = *rest.split_off_first()?;
         number |= u64::from(byte & 0x7f) << (7 * at);
         if byte < 0x80 {
             return Some(number);
         }
     }
-    Some(number | u64::from(*rest.split_off_first()?) << (7 * SEVENS))
+    Some(number | u64::from(*rest.split_off_first()?) << (7 * SEVEN_BIT_BYTES))
 }
 
 #[cfg(test)]
@@ -242,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_values_are_as_kryo_writes_them() {
+    fn plain_values_are_encoded_as_by_kryo() {
         // Kryo 5.6 with the settings of Redisson's Kryo5Codec.
         round("\"hello\"", None, b"\x03hell\xef");
         round("42", None, b"\x09\x54");
@@ -252,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_reach_to_the_ends_of_their_types() {
+    fn numbers_cover_the_ranges_of_their_types() {
         round("0", None, &[9, 0]);
         round("-1", None, &[9, 1]);
         round("64", None, &[9, 0x80, 1]);
@@ -277,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_class_cannot_hold_is_refused() {
+    fn values_that_do_not_fit_the_class_are_refused() {
         for (json, class, word) in [
             ("{\"secret\":1}", None, "`json`"),
             ("[1]", None, "kryo5:byte[]"),
@@ -295,12 +291,12 @@ mod tests {
     }
 
     #[test]
-    fn what_only_java_reads_is_named() {
+    fn unreadable_payloads_are_named() {
         for (bytes, word) in [
             // A HashMap; Java serialization; a Short; too short; too long; text; JSON.
             (&b"\x01\0java.util.HashMa\xf0\x01"[..], "java.util.HashMap"),
             (b"\xac\xed\0\x05t", "SerializationCodec"),
-            (b"\x08\x01\0", "none of the plain values"),
+            (b"\x08\x01\0", "not a plain value"),
             (b"\x09\x80", "damaged"),
             (b"\x05\x02", "damaged"),
             (b"\x05\x01\0", "damaged"),

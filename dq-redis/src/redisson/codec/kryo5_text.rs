@@ -1,23 +1,23 @@
-//! Strings as Kryo 5 writes them.
+//! Strings in the format of Kryo 5.
 //!
-//! Two to 32 characters of ASCII stand alone, the last with its high bit set. All others have the
-//! number of their UTF-16 units plus one in front, its first byte marked by the high bit, and each
-//! unit in one to three bytes as UTF-8 has them; characters beyond the basic plane are two units.
+//! Two to 32 ASCII characters are written without a length, the last with its high bit set. All other
+//! strings begin with the number of their UTF-16 units plus one, whose first byte has the high bit set;
+//! each unit follows in one to three bytes as in UTF-8. Characters beyond the basic plane are two units.
 
 /// Longest text that is written without its length.
-const BARE: usize = 32;
+const NO_LENGTH: usize = 32;
 const HIGH: u8 = 0x80;
 
 /// Writes text.
 pub(super) fn write(text: &str, out: &mut Vec<u8>) {
-    if text.is_ascii() && (2..=BARE).contains(&text.len()) {
+    if text.is_ascii() && (2..=NO_LENGTH).contains(&text.len()) {
         let (last, head) = text.as_bytes().split_last().unwrap_or((&0, &[]));
         out.extend(head);
         out.push(last | HIGH);
         return;
     }
     let units = text.encode_utf16().count();
-    // Kryo takes zero for `null` and one for the empty string.
+    // For Kryo zero is `null` and one is the empty string.
     write_len(units as u64 + 1, out);
     for unit in text.encode_utf16() {
         match unit {
@@ -28,7 +28,7 @@ pub(super) fn write(text: &str, out: &mut Vec<u8>) {
     }
 }
 
-/// Reads text; `None` if these are not Kryo's bytes, or the text is `null` or not Unicode.
+/// Reads text; `None` if these are not Kryo's bytes, or the text is `null` or not valid Unicode.
 pub(super) fn read(rest: &mut &[u8]) -> Option<String> {
     if rest.first()? & HIGH == 0 {
         let end = rest.iter().position(|byte| byte & HIGH != 0)?;
@@ -37,7 +37,7 @@ pub(super) fn read(rest: &mut &[u8]) -> Option<String> {
         return String::from_utf8(text).ok();
     }
     let units = read_len(rest)?.checked_sub(1)?;
-    // Not made to measure: the length is not to be trusted.
+    // Grows as it is read, since the length cannot be trusted.
     let mut text = Vec::new();
     for _ in 0..units {
         text.push(read_unit(rest)?);
@@ -60,7 +60,7 @@ fn tail(unit: u16) -> u8 {
     HIGH | (unit & 0x3f) as u8
 }
 
-/// A varint whose first byte is marked and has six bits of the number.
+/// A varint whose first byte has the high bit set and six bits of the number.
 fn write_len(len: u64, out: &mut Vec<u8>) {
     let first = HIGH | (len & 0x3f) as u8;
     let mut more = len >> 6;
@@ -81,7 +81,7 @@ fn read_len(rest: &mut &[u8]) -> Option<u64> {
     if first & 0x40 == 0 {
         return Some(len);
     }
-    // Kryo's lengths are of 32 bits: four more bytes at most.
+    // Kryo's lengths have 32 bits: at most four more bytes.
     for at in 0..4 {
         let byte = *rest.split_off_first()?;
         len |= u64::from(byte & 0x7f) << (6 + 7 * at);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn short_ascii_stands_alone_and_the_rest_has_a_length() {
+    fn short_ascii_has_no_length_and_other_text_has() {
         // Kryo 5.6, Output.writeString.
         round("hello", b"hell\xef");
         round("ab", b"a\xe2");
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_grow_by_bytes() {
+    fn longer_lengths_take_more_bytes() {
         round(&"x".repeat(62), &[&[0xbf][..], &[b'x'; 62]].concat());
         round(&"x".repeat(63), &[&[0xc0, 1][..], &[b'x'; 63]].concat());
         // 64 * 128 - 1 and one more: the second byte is full.
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn null_broken_and_endless_text_is_none() {
+    fn null_damaged_and_endless_text_is_refused() {
         for bytes in [&b""[..], b"\x80", b"abc", b"\x83a", b"\x82\xff", b"\x82\xed\xa0\xbd"] {
             assert_eq!(read(&mut &bytes[..]), None, "{bytes:x?}");
         }

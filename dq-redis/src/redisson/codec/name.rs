@@ -1,4 +1,4 @@
-//! How a codec is written in a file or a URL.
+//! Parses a codec from a configuration file or a URL.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,11 +8,11 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use super::java_class::is_class;
+use super::java_class::is_class_name;
 use super::{Codec, kryo5};
 
 impl Codec {
-    fn named(name: &str, class: Option<String>) -> Result<Self> {
+    fn from_parts(name: &str, class: Option<String>) -> Result<Self> {
         let codec = match name {
             "raw" => Self::Raw,
             "string" => Self::Text,
@@ -21,7 +21,7 @@ impl Codec {
             "kryo5" => Self::Kryo5 { class: class.clone() },
             _ => {
                 return Err(refused(
-                    format!("there is no codec {name:?}"),
+                    format!("unknown codec {name:?}"),
                     "choose one of raw, string, json, jackson and kryo5",
                 ));
             }
@@ -29,15 +29,15 @@ impl Codec {
         if class.is_some() && matches!(codec, Self::Raw | Self::Text | Self::Json) {
             return Err(refused(
                 format!("the codec {name:?} takes no class"),
-                "leave it out, or choose the codec `jackson` or `kryo5`",
+                "remove the class, or choose the codec `jackson` or `kryo5`",
             ));
         }
         match (&codec, class) {
-            (Self::Jackson { .. }, Some(class)) if !is_class(&class) => Err(refused(
+            (Self::Jackson { .. }, Some(class)) if !is_class_name(&class) => Err(refused(
                 format!("{class:?} is not the name of a Java class"),
-                "write it in full, like com.example.Order",
+                "write its full name, such as com.example.Order",
             )),
-            (Self::Kryo5 { .. }, Some(class)) if !kryo5::knows(&class) => Err(refused(
+            (Self::Kryo5 { .. }, Some(class)) if !kryo5::can_write(&class) => Err(refused(
                 format!("the codec \"kryo5\" cannot write a {class:?}"),
                 "choose java.lang.Integer, Long, Double, Boolean, String or byte[]; for objects \
                  let the Java clients use TypedJsonJacksonCodec and choose the codec `json`",
@@ -54,11 +54,11 @@ fn refused(what: String, remedy: &'static str) -> Error {
 impl FromStr for Codec {
     type Err = Error;
 
-    /// Reads `json`, `jackson:com.example.Order` and the like.
+    /// Parses a name, optionally with a class: `json`, `jackson:com.example.Order`.
     fn from_str(text: &str) -> Result<Self> {
         match text.split_once(':') {
-            Some((name, class)) => Self::named(name, Some(class.to_owned())),
-            None => Self::named(text, None),
+            Some((name, class)) => Self::from_parts(name, Some(class.to_owned())),
+            None => Self::from_parts(text, None),
         }
     }
 }
@@ -69,7 +69,7 @@ impl<'de> Deserialize<'de> for Codec {
     }
 }
 
-/// Not an untagged enum, whose errors would not say what is wrong.
+/// A visitor, since the errors of an untagged enum do not name the mistake.
 struct NameOrTable;
 
 #[derive(Deserialize)]
@@ -92,7 +92,7 @@ impl<'de> Visitor<'de> for NameOrTable {
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Codec, A::Error> {
         let Table { r#type, class } = Table::deserialize(MapAccessDeserializer::new(map))?;
-        Codec::named(&r#type, class).map_err(serde::de::Error::custom)
+        Codec::from_parts(&r#type, class).map_err(serde::de::Error::custom)
     }
 }
 
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_settings_are_refused_by_name() {
+    fn invalid_codecs_are_named_in_the_error() {
         for (json, word) in [
             (r#""kryo""#, "kryo5"),
             (r#""json:com.example.Order""#, "takes no class"),

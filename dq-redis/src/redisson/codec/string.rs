@@ -1,33 +1,30 @@
-//! `StringCodec`: the text of a Java string, in UTF-8, with nothing around it.
+//! `StringCodec`: the text of a Java string in UTF-8, without quotes or length.
 
 use bytes::Bytes;
 use dq_core::Result;
 
-use super::{fault, sniff};
+use super::detect::wrong_codec;
+use super::error::codec_error;
+use super::json_tree::quoted;
 
-/// From a JSON string to its text.
+/// Turns a JSON string into its text.
 pub(super) fn encode(payload: &Bytes) -> Result<Bytes> {
     match serde_json::from_slice::<String>(payload) {
         Ok(text) => Ok(text.into()),
-        Err(error) => Err(fault(
-            "the payload is not a JSON string, and `StringCodec` carries only text",
-            "for a JSON document inside the string choose the codec `json`",
+        Err(error) => Err(codec_error(
+            "the payload is not a JSON string, and `StringCodec` writes only text",
+            "choose the codec `json` for JSON documents inside strings",
         )
         .source(error)),
     }
 }
 
-/// From text to a JSON string.
+/// Turns text into a JSON string.
 pub(super) fn decode(bytes: &Bytes) -> Result<Bytes> {
     match std::str::from_utf8(bytes) {
         Ok(text) => Ok(quoted(text).into()),
-        Err(error) => Err(sniff::unlike("string", bytes).source(error)),
+        Err(error) => Err(wrong_codec("string", bytes).source(error)),
     }
-}
-
-/// The text as a JSON string.
-pub(super) fn quoted(text: &str) -> String {
-    serde_json::Value::from(text).to_string()
 }
 
 #[cfg(test)]
@@ -35,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_is_quoted_for_handlers_and_bare_for_java() {
+    fn text_is_quoted_for_handlers_and_unquoted_for_java() {
         // StringCodec.getValueEncoder writes ByteBufUtil.writeUtf8 of toString().
         for (java, json) in [
             ("hello", "\"hello\""),
@@ -52,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_are_no_text_are_refused_with_a_codec_to_choose() {
+    fn values_other_than_text_are_refused_with_the_codec_to_choose() {
         for json in ["42", "{}", "null", "[\"x\"]"] {
             let error = encode(&Bytes::from_static(json.as_bytes())).unwrap_err().to_string();
             assert!(error.contains("`json`"), "{error}");

@@ -1,10 +1,10 @@
--- Lists jobs of one queue in one state, from a place on; waiting ones are native or Java's.
+-- Lists jobs of one queue in one state from a cursor on: native ones and members of Java's sorted set.
 --
--- KEYS, ARGV, returns: as scripts/browse.lua. What lies in Java's target list has neither id nor due
---          time and is not listed.
+-- KEYS, ARGV, returns: as scripts/browse.lua. Payloads in Java's target list have neither id nor due
+--          time and are not listed.
 -- cost     as scripts/browse.lua
 
-local lane = java_at(0)
+local lane = redisson_lane_at(0)
 if reclaim(lane) then
   return nil
 end
@@ -17,7 +17,7 @@ elseif state == 'r' then
   last = now
 end
 
--- The entries of a set from the place on, at most `limit`, and whether there are more.
+-- The entries of a set after the cursor, at most `limit`, and whether there are more.
 local function entries_of(zset, after)
   local start = 0
   if first ~= '-inf' then
@@ -34,21 +34,21 @@ local function entries_of(zset, after)
   return entries, stop - start > #entries / 2
 end
 
--- A place is 16 bytes: 0 and 0 and the handle of a native job, or 1 and the front of Java's member.
--- At equal times native jobs come first.
+-- A cursor's second part is 16 bytes: 0, 0 and the handle of a native job, or 1 and the first 15 bytes
+-- of a member. Native jobs precede members with equal due times.
 local after_native, after_java
 if ARGV[4] then
-  local front = string.sub(ARGV[5], 2)
+  local prefix = string.sub(ARGV[5], 2)
   if string.byte(ARGV[5]) == 0 then
     after_native, after_java = string.sub(ARGV[5], 3), ''
   else
-    -- A place holds the front of a member only. No member goes on with so many of the last byte:
-    -- they would be its length.
-    after_native, after_java = string.rep('\255', 14), front .. string.rep('\255', 12)
+    -- Only the first bytes of the member are known. The padding is more than any member with them can
+    -- continue with, since that would be its length.
+    after_native, after_java = string.rep('\255', 14), prefix .. string.rep('\255', 12)
   end
 end
 
--- Others change the places when they are put aside or get another time.
+-- Quarantined entries and corrected scores change what the cursor stands for: then the call is repeated.
 local found, changed = {}, false
 local zset = ({ s = lane.due, r = lane.due, l = lane.lease, d = lane.dead })[state]
 local entries, more = entries_of(zset, after_native)
@@ -74,25 +74,25 @@ if state == 's' or state == 'r' then
   more = more or still
   for i = 1, #others / 2 do
     local member, at = others[2 * i - 1], others[2 * i]
-    local format, mark, payload = parse(member)
+    local format, member_id, payload = parse(member)
     if not format then
-      stray_member(lane, member, instant(at))
+      quarantine_member(lane, member, instant(at))
       changed = true
     elseif mend(lane.timeout, member, at) then
       changed = true
     else
-      local note = unpack_note(mark, redis.call('HGET', lane.outside, mark))
-      local handle, tail = name_of(mark)
+      local entry = unpack_entry(member_id, redis.call('HGET', lane.index, member_id))
+      local handle, tail = handle_and_tail(member_id)
       found[#found + 1] = {
         at = at, place = '\1' .. string.sub(member .. string.rep('\0', 15), 1, 15),
-        handle = note and note.handle or handle,
+        handle = entry and entry.handle or handle,
         read = function()
-          return note and note.header .. payload or plain_record(tail, payload), '', ''
+          return entry and entry.header .. payload or java_record(tail, payload), '', ''
         end,
       }
     end
   end
-  -- Native ones stand first in `found` and stay before others of the same time.
+  -- Keeps native jobs, which are first in `found`, before members with the same due time.
   for n, item in ipairs(found) do
     item.n, item.due = n, tonumber(item.at)
   end

@@ -1,21 +1,21 @@
--- Takes jobs of one queue back, native ones and those among Java's.
+-- Cancels jobs of one queue, native ones and members of Java's sorted set.
 --
 -- KEYS, ARGV, returns: as scripts/cancel.lua
--- cost     O(log n) a job; with order list `strict` O(length of that list)
+-- cost     O(log n) a job; with visibility `exact` O(length of the order list)
 
-local lane = java_at(0)
+local lane = redisson_lane_at(0)
 if reclaim(lane) then
   return nil
 end
 
 local answers = {}
 for i, target in ipairs(ARGV) do
-  local handle, note = find_job(lane, target)
+  local handle, entry = find_job(lane, target)
   answers[i] = 'N'
-  if note then
-    redis.call('ZREM', lane.timeout, note.member)
-    leave_order(lane, { note.member }, { note.mark })
-    forget(lane, note)
+  if entry then
+    redis.call('ZREM', lane.timeout, entry.member)
+    remove_from_order(lane, { entry.member }, { entry.member_id })
+    remove_entry(lane, entry)
     answers[i] = 'C'
   elseif handle then
     if redis.call('ZREM', lane.due, handle) == 1 then

@@ -1,31 +1,30 @@
--- Leases due jobs of several queues: native ones, those in Java's target list, and, unless FAIR,
--- those due in Java's sorted set. (Whoever waits at the list is served once the script that moved
--- them has ended, so with FAIR that is another one: relay.lua.)
+-- Leases due jobs of several queues: native ones, those in Java's target list, and those in Java's
+-- sorted set.
 --
 -- KEYS, ARGV, returns: as scripts/claim.lua
--- cost     O(log n) a job, and twelve small commands a queue; with order list `strict` O(length of
---          that list) for each member taken from the sorted set
+-- cost     O(log n) a job, and twelve small commands a queue; with visibility `exact` O(length of the
+--          order list) for each member taken from the sorted set
 
 local left, room = tonumber(ARGV[1]), tonumber(ARGV[2])
-local looks = room == 0
+local only_due_times = room == 0
 local replies = { now }
 
--- Jobs that may be taken are columns, not a table for each job, which would take the server as long
--- as all the rest. `n` jobs: when they are due, their handles or false, records, states before the
--- lease or false. Those that are not native have a payload, from Java's sorted set a member, its mark
--- and whether it is noted, too; those that are packed in no way that we know are foreign.
+-- Candidates of one source, in columns: a table for each job would cost the server as much as all the
+-- rest. `n` candidates with due times, handles (or false), records, and states before the lease (or
+-- false). Those that are not native also have a payload; those of Java's sorted set also a member, its
+-- member id, and whether it is in the index. Entries that cannot be read are foreign.
 local function columns()
   return {
-    n = 0, dues = {}, handles = {}, records = {}, raws = {}, payloads = {}, members = {}, marks = {},
-    noted = {}, foreign = {},
+    n = 0, dues = {}, handles = {}, records = {}, raws = {}, payloads = {}, members = {},
+    member_ids = {}, indexed = {}, foreign = {},
   }
 end
 
-local nothing, spare = columns(), columns()
+local none, spare = columns(), columns()
 
--- Fetches jobs, a few at a time: twice as many if those before were so small that they will fit.
--- `fetch` gets how many there are and how many more are wanted, and says how many it found.
-local function some(most, fetch)
+-- Reads candidates a few at a time, twice as many while they are small enough to fit. `fetch` gets the
+-- columns, how many they hold, and how many more to read; it returns how many it read.
+local function read_candidates(most, fetch)
   local found, bytes = spare, 0
   local few = math.min(most, FEW)
   while few > 0 do
@@ -42,21 +41,21 @@ local function some(most, fetch)
     few = math.min(most - found.n, fit and 2 * FEW or FEW)
   end
   if found.n == 0 then
-    return nothing
+    return none
   end
   spare = columns()
   return found
 end
 
--- Members and scores of those that are due, after the first `from`.
+-- Members and scores of due entries, without the first `from`.
 local function due_entries(zset, from, number)
   return redis.call(
     'ZRANGEBYSCORE', zset, '-inf', this_instant, 'WITHSCORES', 'LIMIT', from, number)
 end
 
--- Payloads in Java's target list. They have no due time, and get an id once they are taken.
+-- Payloads in Java's target list. They have no due time, and get an id when they are leased.
 local function target_due(lane, most)
-  return some(most, function(found, n, number)
+  return read_candidates(most, function(found, n, number)
     local payloads = redis.call('LRANGE', lane.target, n, n + number - 1)
     for i = 1, #payloads do
       local payload = payloads[i]
@@ -67,9 +66,9 @@ local function target_due(lane, most)
   end)
 end
 
--- Native jobs that are due: retries and what else was leased before.
+-- Due native jobs: all that were leased before.
 local function native_due(lane, most)
-  return some(most, function(found, n, number)
+  return read_candidates(most, function(found, n, number)
     local entries = due_entries(lane.due, n, number)
     local added = #entries / 2
     if added == 0 then
@@ -89,9 +88,9 @@ local function native_due(lane, most)
   end)
 end
 
--- Members of Java's sorted set that are due.
+-- Due members of Java's sorted set.
 local function java_due(lane, most)
-  return some(most, function(found, n, number)
+  return read_candidates(most, function(found, n, number)
     local entries = due_entries(lane.timeout, n, number)
     local added = #entries / 2
     if added == 0 then
@@ -99,31 +98,31 @@ local function java_due(lane, most)
     end
     for i = 1, added do
       local member = entries[2 * i - 1]
-      local format, mark, payload = parse(member)
+      local format, member_id, payload = parse(member)
       found.members[n + i], found.dues[n + i] = member, instant(entries[2 * i])
-      found.marks[n + i], found.payloads[n + i] = mark or '', payload or ''
+      found.member_ids[n + i], found.payloads[n + i] = member_id or '', payload or ''
       found.foreign[n + i] = not format
     end
-    local notes = redis.call('HMGET', lane.outside, unpack(found.marks, n + 1))
+    local index_entries = redis.call('HMGET', lane.index, unpack(found.member_ids, n + 1))
     for i = 1, added do
-      local mark, payload = found.marks[n + i], found.payloads[n + i]
-      local handle, header = read_note(mark, notes[i])
+      local member_id, payload = found.member_ids[n + i], found.payloads[n + i]
+      local handle, header = read_entry(member_id, index_entries[i])
       if not handle then
         local tail
-        handle, tail = name_of(mark)
-        header = plain_record(tail, '')
+        handle, tail = handle_and_tail(member_id)
+        header = java_record(tail, '')
       end
-      found.noted[n + i], found.raws[n + i] = notes[i] and true, false
+      found.indexed[n + i], found.raws[n + i] = index_entries[i] and true, false
       found.handles[n + i], found.records[n + i] = handle, header .. payload
     end
     return added
   end)
 end
 
--- How many of the first jobs of each place are taken: oldest first, but what is listed before all
--- others. No more than fit, but one at least, however large. `each` is told of them in order.
-local function gather(places, most, each)
-  local listed, native, java = unpack(places)
+-- Chooses candidates: those of the target list first, then the oldest, as many as fit, but at least
+-- one. Calls `each` for each in order, and returns how many were chosen of each source.
+local function choose(sources, most, each)
+  local listed, native, java = unpack(sources)
   local taken = { 0, 0, 0 }
   for i = 1, most do
     local l, n, j = taken[1] + 1, taken[2] + 1, taken[3] + 1
@@ -135,99 +134,99 @@ local function gather(places, most, each)
     elseif j <= java.n then
       at = 3
     end
-    local place, k = places[at], at > 0 and taken[at] + 1
-    if at == 0 or i > 1 and #place.records[k] > room then
+    local source, k = sources[at], at > 0 and taken[at] + 1
+    if at == 0 or i > 1 and #source.records[k] > room then
       break
     end
-    room = room - #place.records[k]
+    room = room - #source.records[k]
     taken[at] = k
-    each(place, k)
+    each(source, k)
   end
   return taken
 end
 
--- Names what has no id. So has what bears that of another job, whether by chance or by garbage: it
--- must not take that one's place. Names are made of tokens, which no lane gives out twice.
-local function name(lane, handles, records, payloads, token)
-  local names, new = {}, false
+-- Gives an id to jobs without one, and to those whose id another job has, so that none replaces
+-- another. Ids are made from tokens, which a queue never issues twice.
+local function assign_ids(lane, handles, records, payloads, token)
+  local own, new = {}, false
   for i = 1, #handles do
-    names[i] = payloads[i] and handles[i] or ''
+    own[i] = payloads[i] and handles[i] or ''
     new = new or payloads[i]
   end
   if not new then
     return
   end
-  local present = redis.call('HMGET', lane.job, unpack(names))
+  local present = redis.call('HMGET', lane.job, unpack(own))
   local used = {}
-  for i = 1, #names do
+  for i = 1, #own do
     local handle = handles[i]
     if payloads[i] and (not handle or present[i] or used[handle]) then
       local tail
-      handle, tail = fold(struct.pack('>I8', token + i) .. 'fromlist')
-      handles[i], records[i] = handle, plain_record(tail, payloads[i])
+      handle, tail = split_id(struct.pack('>I8', token + i) .. 'fromlist')
+      handles[i], records[i] = handle, java_record(tail, payloads[i])
     end
     used[handle] = true
   end
 end
 
--- Takes jobs from where they wait, and leases them. All is read before anything is written: a key of
--- another type changes nothing. And what is written first takes no memory, after which a server that
--- is full allows the rest.
+-- Removes jobs from where they wait and leases them. Everything is read before anything is written, so
+-- a key of another type changes nothing. The first write takes no memory: after it a server whose
+-- memory is full allows the others.
 local function lease(lane, most, last, ends, reply)
   local listed = target_due(lane, most)
   local native = native_due(lane, most - listed.n)
-  local java = FAIR and nothing or java_due(lane, most - listed.n)
-  local strays, n = {}, 0
+  local java = java_due(lane, most - listed.n)
+  local foreign, n = {}, 0
   local handles, dues, records, raws, payloads = {}, {}, {}, {}, {}
-  local members, marks, notes = {}, {}, {}
-  local taken = gather({ listed, native, java }, most, function(place, k)
-    if place.foreign[k] then
-      strays[#strays + 1] = { place, k }
+  local members, member_ids, indexed = {}, {}, {}
+  local taken = choose({ listed, native, java }, most, function(source, k)
+    if source.foreign[k] then
+      foreign[#foreign + 1] = { source, k }
       return
     end
     n = n + 1
-    handles[n], dues[n], records[n] = place.handles[k], place.dues[k], place.records[k]
-    raws[n], payloads[n] = place.raws[k], place.payloads[k] or false
-    if place == java then
-      members[#members + 1], marks[#marks + 1] = place.members[k], place.marks[k]
-      if place.noted[k] then
-        notes[#notes + 1] = place.marks[k]
+    handles[n], dues[n], records[n] = source.handles[k], source.dues[k], source.records[k]
+    raws[n], payloads[n] = source.raws[k], source.payloads[k] or false
+    if source == java then
+      members[#members + 1], member_ids[#member_ids + 1] = source.members[k], source.member_ids[k]
+      if source.indexed[k] then
+        indexed[#indexed + 1] = source.member_ids[k]
       end
     end
   end)
-  if n == 0 and #strays == 0 then
+  if n == 0 and #foreign == 0 then
     return
   end
   local token = math.max((tonumber(last or 0) or 0) + 1, micros)
-  name(lane, handles, records, payloads, token)
+  assign_ids(lane, handles, records, payloads, token)
   redis.call('HSTRLEN', lane.state, '')
   order_length(lane)
-  if #strays > 0 then
+  if #foreign > 0 then
     redis.call('ZCARD', lane.stray)
   end
   if taken[1] > 0 then
     redis.call('LPOP', lane.target, taken[1])
   end
-  -- Those of each set are the first ones of it.
+  -- The candidates of a set are its first members.
   if taken[2] > 0 then
     redis.call('ZREMRANGEBYRANK', lane.due, '0', taken[2] - 1)
   end
   if taken[3] > 0 then
     redis.call('ZREMRANGEBYRANK', lane.timeout, '0', taken[3] - 1)
   end
-  for _, it in ipairs(strays) do
-    local place, k = it[1], it[2]
-    if place == java then
-      stray_member(lane, place.members[k], place.dues[k])
+  for _, candidate in ipairs(foreign) do
+    local source, k = candidate[1], candidate[2]
+    if source == java then
+      quarantine_member(lane, source.members[k], source.dues[k])
     else
-      stray(lane, place.handles[k], place.dues[k])
+      stray(lane, source.handles[k], source.dues[k])
     end
   end
   if n == 0 then
     return
   end
-  if #notes > 0 then
-    redis.call('HDEL', lane.outside, unpack(notes))
+  if #indexed > 0 then
+    redis.call('HDEL', lane.index, unpack(indexed))
   end
   local new, changes = {}, {}
   local fresh, at = 0, #reply
@@ -250,17 +249,17 @@ local function lease(lane, most, last, ends, reply)
   reply[2], reply[3] = ends, string.format('%.0f', token)
   left = left - n
   if #members > 0 then
-    leave_order(lane, members, marks)
+    remove_from_order(lane, members, member_ids)
     sweep_order(lane, members)
   end
 end
 
--- When the oldest jobs are due, of each place as many as are wanted.
-local function see(lane, most, reply)
+-- Adds the due times of the oldest due jobs of each source, up to `most` of each.
+local function add_due_times(lane, most, reply)
   for _ = 1, math.min(most, redis.call('LLEN', lane.target)) do
     reply[#reply + 1] = now
   end
-  for _, zset in ipairs(FAIR and { lane.due } or { lane.due, lane.timeout }) do
+  for _, zset in ipairs({ lane.due, lane.timeout }) do
     local entries = due_entries(zset, 0, most)
     for i = 2, #entries, 2 do
       reply[#reply + 1] = instant(entries[i])
@@ -270,16 +269,14 @@ end
 
 local function serve(lane, max, length)
   local paused, last = unpack(redis.call('HMGET', lane.meta, 'paused', 'token'))
-  -- With FAIR nothing else looks there before leases are written.
-  redis.call('ZCARD', lane.timeout)
   local crowded = reclaim(lane)
   if paused then
     return { false }
   end
-  local reply = looks and { false } or { false, 0, 0 }
-  local most = math.min(max, left, at_once(lane))
-  if looks then
-    see(lane, most, reply)
+  local reply = only_due_times and { false } or { false, 0, 0 }
+  local most = math.min(max, left, max_per_call(lane))
+  if only_due_times then
+    add_due_times(lane, most, reply)
   elseif most > 0 and room > 0 then
     lease(lane, most, last, now + length, reply)
   end
@@ -298,7 +295,7 @@ end
 
 for n = 0, #KEYS / WIDTH - 1 do
   local max, length = tonumber(ARGV[3 + 2 * n]), tonumber(ARGV[4 + 2 * n])
-  local lane = java_at(n)
+  local lane = redisson_lane_at(n)
   replies[n + 2] = guarded(serve, lane, max, length) or lane.refusal
 end
 return replies

@@ -1,45 +1,45 @@
--- Follows prelude.lua in the scripts of the Redisson layout: Java's keys and members, and where the
--- jobs that this framework put among them stand.
+-- Follows prelude.lua in the scripts of the Redisson layout: Java's keys and members, and the index of
+-- the jobs that were scheduled here.
 --
--- A waiting job is a member of Java's sorted set; the native structures hold only what Java has no
--- place for: leases, retries, dead jobs. From its first lease on a job is native.
+-- Until its first lease a job is a member of Java's sorted set. From then on it is native: leases,
+-- retries and dead jobs are kept in the native structures only.
 --
--- A job that has to be found by id or key is noted in `outside`, under its mark (its id as it stands
--- in the member): 8 bytes due time, the handle, and the record without the payload. Java may take
--- such a job without a word, so a note is believed only if the member is there.
+-- The index finds a member by id or key. Its fields are member ids (see redisson/member.rs), its values
+-- 8 bytes of due time, the handle, and the record without the payload. Java removes members without
+-- updating the index, so an entry is valid only while its member exists.
 
 WIDTH = 13
 
-local function java_at(n)
+local function redisson_lane_at(n)
   local lane = lane_at(n, WIDTH)
   lane.timeout, lane.order = KEYS[lane.first + 10], KEYS[lane.first + 11]
-  lane.target, lane.outside = KEYS[lane.first + 12], KEYS[lane.first + 13]
+  lane.target, lane.index = KEYS[lane.first + 12], KEYS[lane.first + 13]
   return lane
 end
 
-local JAVA = 'redisson'
--- So many members or payloads are read before their sizes are looked at (by a claim twice as many,
--- if those before were small).
+local JAVA_SUFFIX = 'redisson'
+-- Members or payloads that are read before their sizes are added up. A claim reads twice as many at a
+-- time while they are small.
 local FEW = 8
--- No call moves more bytes, unless one payload alone has them.
+-- Most bytes that one call moves, unless a single payload is larger.
 local MOST_BYTES = 1048576
 local LENGTH = struct.size('L')
 
--- Handle and tail to an id, and back.
-local function fold(id)
+-- An id as handle and tail, and back: see handle.rs.
+local function split_id(id)
   local c, d, e, f = string.byte(id, 13, 16)
   return string.sub(id, 1, 12) .. string.char(bit.bxor(c, e), bit.bxor(d, f)), string.sub(id, 15)
 end
 
-local function unfold(handle, tail)
+local function join_id(handle, tail)
   local c, d = string.byte(handle, 13, 14)
   local e, f = string.byte(tail, 1, 2)
   return string.sub(handle, 1, 12) .. string.char(bit.bxor(c, e), bit.bxor(d, f)) .. tail
 end
 
--- An id as it stands in a member, and back: see redisson/member.rs.
-local function mark_of(id)
-  if string.sub(id, 9) == JAVA then
+-- The member id of a job id, and back: see redisson/member.rs.
+local function member_id_of(id)
+  if string.sub(id, 9) == JAVA_SUFFIX then
     return string.sub(id, 1, 8)
   end
   if FORMAT == 'legacy' then
@@ -52,41 +52,42 @@ local function mark_of(id)
   return id
 end
 
-local function id_of(mark)
-  if #mark == 15 then
-    local head = struct.unpack('>I6', mark)
+local function job_id_of(member_id)
+  if #member_id == 15 then
+    local head = struct.unpack('>I6', member_id)
     return struct.pack('>I6', math.floor(head / 16))
-      .. string.char(112 + head % 16) .. string.sub(mark, 7)
-  elseif #mark == 8 then
-    return mark .. JAVA
+      .. string.char(112 + head % 16) .. string.sub(member_id, 7)
+  elseif #member_id == 8 then
+    return member_id .. JAVA_SUFFIX
   end
-  return string.sub(mark .. string.rep('\0', 16), 1, 16)
+  return string.sub(member_id .. string.rep('\0', 16), 1, 16)
 end
 
--- Handle and tail of the id that stands in a member as this mark. For the marks that most have in one
--- go.
-local function name_of(mark)
-  if #mark ~= 15 then
-    return fold(id_of(mark))
+-- Handle and tail of the job with this member id. Member ids of 15 bytes, the usual ones, are converted
+-- without building the job id.
+local function handle_and_tail(member_id)
+  if #member_id ~= 15 then
+    return split_id(job_id_of(member_id))
   end
-  local head = struct.unpack('>I6', mark)
-  local c, d, e, f = string.byte(mark, 12, 15)
+  local head = struct.unpack('>I6', member_id)
+  local c, d, e, f = string.byte(member_id, 12, 15)
   return struct.pack('>I6', math.floor(head / 16)) .. string.char(112 + head % 16)
-      .. string.sub(mark, 7, 11) .. string.char(bit.bxor(c, e), bit.bxor(d, f)),
-    string.sub(mark, 14)
+      .. string.sub(member_id, 7, 11) .. string.char(bit.bxor(c, e), bit.bxor(d, f)),
+    string.sub(member_id, 14)
 end
 
-local function front_of(mark)
+-- The bytes with which a member begins.
+local function member_prefix(member_id)
   if FORMAT == 'legacy' then
-    return mark
+    return member_id
   end
-  return string.char(#mark) .. mark
+  return string.char(#member_id) .. member_id
 end
 
--- Packed lengths: the payloads of one call are often of one.
+-- Packed lengths by length: the payloads of one call often have the same length.
 local lengths = {}
 
-local function pack_member(mark, payload)
+local function pack_member(member_id, payload)
   local size = #payload
   local length = lengths[size]
   if not length then
@@ -94,9 +95,9 @@ local function pack_member(mark, payload)
     lengths[size] = length
   end
   if FORMAT == 'legacy' then
-    return mark .. length .. payload
+    return member_id .. length .. payload
   end
-  return string.char(#mark) .. mark .. length .. payload
+  return string.char(#member_id) .. member_id .. length .. payload
 end
 
 local function payload_at(member, from)
@@ -109,7 +110,7 @@ local function payload_at(member, from)
   return nil
 end
 
--- Format, mark and payload of a member; nil if it is packed in neither format.
+-- Format, member id and payload of a member; nil if it is packed in neither format.
 local function parse(member)
   local length = string.byte(member)
   if length and length ~= 7 then
@@ -125,31 +126,32 @@ local function parse(member)
   return nil
 end
 
--- The format of a queue that does not have ours. Java clients stumble over members of another
--- format, so none is ever put beside them.
-local function foreign_format(lane)
+-- Whether a queue holds members of the other format. Members of two formats in one queue break the
+-- transfer script of Java clients, so they are never mixed.
+local function has_other_format(lane)
   for _, at in ipairs({ '0', '-1' }) do
     local member = redis.call('ZRANGE', lane.timeout, at, at)[1]
     local format = member and parse(member)
     if format and format ~= FORMAT then
-      return format
+      return true
     end
   end
-  return nil
+  return false
 end
 
--- The record of a job that Java made.
-local function plain_record(tail, payload)
+-- The record of a job that Java scheduled.
+local function java_record(tail, payload)
   return struct.pack('>I6', now) .. tail .. '\0' .. payload
 end
 
--- The place of the first entry of this score from `front` on. Equal scores are in order of bytes.
-local function place_from(zset, score, front)
+-- The rank of the first member with this score that does not precede `prefix`. Members with equal
+-- scores are in order of their bytes.
+local function rank_from(zset, score, prefix)
   local low = redis.call('ZCOUNT', zset, '-inf', '(' .. score)
   local high = redis.call('ZCOUNT', zset, '-inf', score)
   while low < high do
     local middle = math.floor((low + high) / 2)
-    if precedes(redis.call('ZRANGE', zset, middle, middle)[1], front) then
+    if precedes(redis.call('ZRANGE', zset, middle, middle)[1], prefix) then
       low = middle + 1
     else
       high = middle
@@ -158,43 +160,44 @@ local function place_from(zset, score, front)
   return low
 end
 
--- The member with this mark, if it is there.
-local function member_at(lane, due, mark)
+-- The member with this due time and member id, if it exists.
+local function find_member(lane, due, member_id)
   local score = string.format('%.0f', due)
-  local front = front_of(mark)
+  local prefix = member_prefix(member_id)
   for _, member in ipairs(redis.call('ZRANGEBYSCORE', lane.timeout, score, score, 'LIMIT', 0, 2)) do
-    if string.sub(member, 1, #front) == front then
+    if string.sub(member, 1, #prefix) == prefix then
       return member
     end
   end
-  local at = place_from(lane.timeout, score, front)
+  local at = rank_from(lane.timeout, score, prefix)
   local member = redis.call('ZRANGE', lane.timeout, at, at)[1]
-  if member and string.sub(member, 1, #front) == front then
+  if member and string.sub(member, 1, #prefix) == prefix then
     return member
   end
   return nil
 end
 
--- The order list's length. Where it is not written, one that is no list is not looked at further.
+-- The length of the order list. With visibility `hidden` nothing is written there, so a key of another
+-- type counts as empty.
 local function order_length(lane)
-  if ORDER ~= 'off' then
+  if VISIBILITY ~= 'hidden' then
     return redis.call('LLEN', lane.order)
   end
   local length = redis.pcall('LLEN', lane.order)
   return type(length) == 'number' and length or 0
 end
 
--- How many members may leave the order list in one call: with `strict` each costs a walk through it,
--- about 55 ns for every second entry, and a call is to end within 5 ms.
-local function at_once(lane)
-  if ORDER ~= 'strict' then
+-- Most members that one call removes. With visibility `exact` each removal searches the order list,
+-- about 55 ns for every second entry, and a call should end within 5 ms.
+local function max_per_call(lane)
+  if VISIBILITY ~= 'exact' then
     return BATCH
   end
   return math.max(1, math.min(BATCH, math.floor(180000 / (order_length(lane) + 1))))
 end
 
--- Puts a member that is packed in neither format aside, where Java stumbles over it no more.
-local function stray_member(lane, member, score)
+-- Quarantines a member that is packed in neither format: it would break Java's transfer script.
+local function quarantine_member(lane, member, score)
   local length = order_length(lane)
   stray(lane, member, score)
   redis.call('ZREM', lane.timeout, member)
@@ -203,75 +206,75 @@ local function stray_member(lane, member, score)
   end
 end
 
-local function pack_note(due, handle, header)
+local function pack_entry(due, handle, header)
   return struct.pack('>i8', due) .. handle .. header
 end
 
--- Whether a note with this handle and header may stand under this mark. For the marks that most have
--- it is enough to look at what the two have as it is: 40 random bits and the end.
-local function stands_under(mark, handle, header)
-  if #mark == 15 then
-    return string.sub(mark, 7, 11) == string.sub(handle, 8, 12)
-      and string.sub(mark, 14) == record_tail(header)
+-- Whether an index entry with this handle and header belongs to this member id. For member ids of 15
+-- bytes it is enough to compare what both contain unchanged: 40 random bits and the tail.
+local function belongs_to(member_id, handle, header)
+  if #member_id == 15 then
+    return string.sub(member_id, 7, 11) == string.sub(handle, 8, 12)
+      and string.sub(member_id, 14) == record_tail(header)
   end
-  return mark_of(unfold(handle, record_tail(header))) == mark
+  return member_id_of(join_id(handle, record_tail(header))) == member_id
 end
 
--- Handle and header that are noted under a mark; nil if there is nothing, or something that is no
--- note of it.
-local function read_note(mark, raw)
+-- Handle and header of an index entry; nil if there is none, or it is malformed or of another job.
+local function read_entry(member_id, raw)
   if not raw or #raw < 8 + HANDLE_BYTES + RECORD_BYTES then
     return nil
   end
   local handle, header = string.sub(raw, 9, 22), string.sub(raw, 23)
-  -- Most have nothing but an id.
+  -- Most headers have neither key, limit nor headers, so their length is known.
   if #header ~= RECORD_BYTES or string.byte(header, RECORD_BYTES) % 8 > 0 then
-    local sound, length = pcall(header_length, string.sub(header, 7))
-    if not sound or length ~= #header - 6 then
+    local readable, length = pcall(header_length, string.sub(header, 7))
+    if not readable or length ~= #header - 6 then
       return nil
     end
   end
-  if not stands_under(mark, handle, header) then
+  if not belongs_to(member_id, handle, header) then
     return nil
   end
   return handle, header
 end
 
--- What is noted under a mark, in the same way.
-local function unpack_note(mark, raw)
-  local handle, header = read_note(mark, raw)
+-- An index entry as a table; nil in the same cases.
+local function unpack_entry(member_id, raw)
+  local handle, header = read_entry(member_id, raw)
   return handle and {
-    due = struct.unpack('>i8', raw), handle = handle, header = header, mark = mark,
+    due = struct.unpack('>i8', raw), handle = handle, header = header, member_id = member_id,
   }
 end
 
--- Forgets what is noted about a job that is outside no more.
-local function forget(lane, note)
-  redis.call('HDEL', lane.outside, note.mark)
-  local key = record_key(note.header)
-  if key ~= '' and redis.call('HGET', lane.key, key) == note.handle .. record_tail(note.header) then
+-- Removes a job from the index, and its key with it.
+local function remove_entry(lane, entry)
+  redis.call('HDEL', lane.index, entry.member_id)
+  local key = record_key(entry.header)
+  if key ~= '' and redis.call('HGET', lane.key, key) == entry.handle .. record_tail(entry.header) then
     redis.call('HDEL', lane.key, key)
   end
 end
 
--- What is noted about a waiting job, with its member and payload; nil if it does not wait, and then
--- the note goes.
-local function noted(lane, mark)
-  local note = unpack_note(mark, redis.call('HGET', lane.outside, mark))
-  if not note then
+-- The index entry of a waiting job, with its member and payload. Nil, and the entry is removed, if the
+-- member is gone.
+local function waiting_entry(lane, member_id)
+  local entry = unpack_entry(member_id, redis.call('HGET', lane.index, member_id))
+  if not entry then
     return nil
   end
-  note.member = member_at(lane, note.due, mark)
-  if not note.member then
-    forget(lane, note)
+  entry.member = find_member(lane, entry.due, member_id)
+  if not entry.member then
+    remove_entry(lane, entry)
     return nil
   end
-  local _, _, payload = parse(note.member)
-  note.payload = payload
-  return payload and note
+  local _, _, payload = parse(entry.member)
+  entry.payload = payload
+  return payload and entry
 end
 
--- The job that is meant: its handle if it is native, else what is noted about it.
+-- Finds a job by 'i', handle and tail, or by 'k' and key: the handle of a native job, or nil and the
+-- index entry of a waiting one.
 local function find_job(lane, target)
   local rest = string.sub(target, 2)
   if string.byte(target) == 107 then
@@ -288,36 +291,36 @@ local function find_job(lane, target)
   if record and record_tail(record) == tail then
     return handle, nil
   end
-  return nil, noted(lane, mark_of(unfold(handle, tail)))
+  return nil, waiting_entry(lane, member_id_of(join_id(handle, tail)))
 end
 
--- Takes members out of Java's order list, or notes that they have become garbage there.
-local function leave_order(lane, members, marks)
+-- Removes members from Java's order list, or counts them as garbage there, which sweep_order removes.
+local function remove_from_order(lane, members, member_ids)
   local garbage = 0
   for i, member in ipairs(members) do
-    if ORDER == 'strict' then
+    if VISIBILITY == 'exact' then
       redis.call('LREM', lane.order, 1, member)
-    elseif ORDER == 'lazy' or #marks[i] == 8 then
+    elseif VISIBILITY == 'approximate' or #member_ids[i] == 8 then
       garbage = garbage + 1
     end
   end
   count(lane, 'garbage', garbage)
 end
 
--- Sweeps garbage out of Java's order list once it is a tenth of it: takes some from the front and
--- puts those that wait still at the end. So many as keep up with those that have just left, but not
--- more bytes than a call may move if all are of that size.
-local function sweep_order(lane, left_now)
+-- Sweeps Java's order list once a tenth of it is garbage: takes entries from its front and appends those
+-- that still wait. It takes ten for each member that was just removed, so that the sweep keeps up, but
+-- no more bytes than a call may move if all have the size of those members.
+local function sweep_order(lane, removed)
   local garbage = tonumber(redis.call('HGET', lane.meta, 'garbage') or 0) or 0
   local length = order_length(lane)
   if garbage <= 0 or garbage * 10 < length then
     return
   end
   local bytes = 1
-  for _, member in ipairs(left_now) do
+  for _, member in ipairs(removed) do
     bytes = math.max(bytes, #member)
   end
-  local most = math.max(1, math.min(10 * #left_now, math.floor(MOST_BYTES / bytes)))
+  local most = math.max(1, math.min(10 * #removed, math.floor(MOST_BYTES / bytes)))
   if length == 0 then
     redis.call('HDEL', lane.meta, 'garbage')
     return
@@ -341,77 +344,32 @@ local function sweep_order(lane, left_now)
   end
 end
 
--- Forgets notes of jobs that Java took, some at a time; there are some if notes outnumber members.
-local NOTES = 20
+-- Removes some index entries of jobs that Java took. There are some if the index has more entries than
+-- the sorted set has members.
+local SWEPT_ENTRIES = 20
 
-local function sweep_notes(lane)
-  if redis.call('HLEN', lane.outside) <= redis.call('ZCARD', lane.timeout) then
+local function sweep_index(lane)
+  if redis.call('HLEN', lane.index) <= redis.call('ZCARD', lane.timeout) then
     return
   end
   local cursor = redis.call('HGET', lane.meta, 'sweep') or '0'
   if #cursor > 19 or string.find(cursor, '%D') or cursor == '' then
     cursor = '0'
   end
-  local found = redis.call('HSCAN', lane.outside, cursor, 'COUNT', NOTES)
+  local found = redis.call('HSCAN', lane.index, cursor, 'COUNT', SWEPT_ENTRIES)
   redis.call('HSET', lane.meta, 'sweep', found[1])
   for i = 1, #found[2], 2 do
-    local note = unpack_note(found[2][i], found[2][i + 1])
-    if not note then
-      redis.call('HDEL', lane.outside, found[2][i])
-    elseif note.due < now and not member_at(lane, note.due, note.mark) then
-      forget(lane, note)
+    local entry = unpack_entry(found[2][i], found[2][i + 1])
+    if not entry then
+      redis.call('HDEL', lane.index, found[2][i])
+    elseif entry.due < now and not find_member(lane, entry.due, entry.member_id) then
+      remove_entry(lane, entry)
     end
   end
 end
 
--- Due members, oldest first, no more than a call may move.
-local function due_members(lane, most)
-  local members, bytes = {}, 0
-  while #members < most and bytes <= MOST_BYTES do
-    local few = math.min(most - #members, FEW)
-    local some =
-      redis.call('ZRANGEBYSCORE', lane.timeout, '-inf', now, 'LIMIT', #members, few)
-    for _, member in ipairs(some) do
-      members[#members + 1] = member
-      bytes = bytes + #member
-    end
-    if #some < few then
-      break
-    end
-  end
-  return members
-end
-
--- Moves due members to the target list, as Java's clients do.
-local function transfer(lane, most)
-  local members = due_members(lane, math.min(most, at_once(lane)))
-  if #members == 0 then
-    return 0
-  end
-  local payloads, gone, marks = {}, {}, {}
-  for _, member in ipairs(members) do
-    local format, mark, payload = parse(member)
-    if format then
-      payloads[#payloads + 1], gone[#gone + 1], marks[#marks + 1] = payload, member, mark
-    else
-      stray_member(lane, member, now)
-    end
-  end
-  if #gone > 0 then
-    -- All keys are known to be what they should before anything is removed.
-    redis.call('LLEN', lane.target)
-    redis.call('HSTRLEN', lane.meta, '')
-    order_length(lane)
-    redis.call('ZREM', lane.timeout, unpack(gone))
-    redis.call('RPUSH', lane.target, unpack(payloads))
-    leave_order(lane, gone, marks)
-    sweep_order(lane, gone)
-  end
-  return #members
-end
-
--- Whether a live job has this key. (Shadows that of prelude.lua, which believes what is written.)
+-- Whether a live job has this key. Shadows the function of prelude.lua, which does not know members.
 local function key_is_live(lane, key)
-  local handle, note = find_job(java_at(0), 'k' .. key)
-  return handle or note
+  local handle, entry = find_job(redisson_lane_at(0), 'k' .. key)
+  return handle or entry
 end

@@ -1,21 +1,22 @@
--- Looks for a job that nobody noted, some members at a time, and notes it if it is there.
+-- Searches Java's sorted set for a job that is not in the index, some members at a time, and adds it to
+-- the index.
 --
 -- KEYS     the keys of the queue
--- ARGV     handle and tail; cursor ('0' at first); most members to look at
--- returns  '' found; else the cursor to go on from, '0' when there is none
--- cost     O(members looked at)
+-- ARGV     handle and tail; cursor ('0' at first); how many members to read
+-- returns  '' found; else the next cursor, '0' at the end
+-- cost     O(members read)
 
-local lane = java_at(0)
+local lane = redisson_lane_at(0)
 local handle, tail = string.sub(ARGV[1], 1, 14), string.sub(ARGV[1], 15)
-local mark = mark_of(unfold(handle, tail))
-local front = front_of(mark)
+local member_id = member_id_of(join_id(handle, tail))
+local prefix = member_prefix(member_id)
 local found = redis.call('ZSCAN', lane.timeout, ARGV[2], 'COUNT', ARGV[3])
 for i = 1, #found[2], 2 do
-  if string.sub(found[2][i], 1, #front) == front then
+  if string.sub(found[2][i], 1, #prefix) == prefix then
     local header = struct.pack('>I6', now) .. tail .. '\0'
-    -- It is found again by its score, so that must be a number that can be noted.
+    -- The index refers to the member by its score, which must be a whole number for that.
     local due = mend(lane.timeout, found[2][i], found[2][i + 1]) or tonumber(found[2][i + 1])
-    redis.call('HSET', lane.outside, mark, pack_note(due, handle, header))
+    redis.call('HSET', lane.index, member_id, pack_entry(due, handle, header))
     return ''
   end
 end

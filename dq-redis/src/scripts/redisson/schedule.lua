@@ -1,22 +1,21 @@
--- Stores jobs of one queue among Java's.
+-- Stores jobs of one queue as members of Java's sorted set.
 --
--- KEYS, ARGV, returns, errors: as scripts/schedule.lua, but between handles and due times: the marks,
---          the records up to the payloads, the payloads; and marks make twins, too. Also FORMAT name:
---          the queue holds members of that other format, and nothing was stored
--- cost     O(log n) a job; jobs without a key share five commands (six with the order list)
+-- KEYS, ARGV, returns, errors: as scripts/schedule.lua, but between handles and due times: the member
+--          ids, the records up to the payloads, the payloads; equal member ids count as twins, too. Also
+--          returns OTHER_FORMAT: the queue holds members of the other format, and nothing was stored
+-- cost     O(log n) a job; jobs without a key share five commands, six unless visibility is `hidden`
 
-local lane = java_at(0)
+local lane = redisson_lane_at(0)
 if reclaim(lane) then
   return nil
 end
-local foreign = foreign_format(lane)
-if foreign then
-  return redis.error_reply('FORMAT ' .. foreign)
+if has_other_format(lane) then
+  return redis.status_reply('OTHER_FORMAT')
 end
 
 local args, sub = ARGV, string.sub
 local mode, jobs = args[2], tonumber(args[3])
-local HANDLES, MARKS, HEADERS = 4, 4 + jobs, 4 + 2 * jobs
+local HANDLES, MEMBER_IDS, HEADERS = 4, 4 + jobs, 4 + 2 * jobs
 local PAYLOADS, DUES, KEYED = 4 + 3 * jobs, 4 + 4 * jobs, 4 + 5 * jobs
 local twins = string.find(mode, '=', 1, true) ~= nil
 if string.find(mode, '+', 1, true) then
@@ -27,57 +26,58 @@ end
 restamp(args, HEADERS + 1, HEADERS + jobs, tonumber(args[4]))
 local members, keys = {}, {}
 for i = 1, jobs do
-  members[i] = pack_member(args[MARKS + i], args[PAYLOADS + i])
+  members[i] = pack_member(args[MEMBER_IDS + i], args[PAYLOADS + i])
 end
 local with_keys = (#args - KEYED) / 2
 for at = KEYED + 1, KEYED + with_keys do
   keys[tonumber(args[at + with_keys])] = args[at]
 end
 
--- Nothing is written before every key is known to hold what it should.
+-- Fails on a key of another type before anything is written.
 redis.call('ZCARD', lane.due)
 for _, hash in ipairs({ lane.state, lane.key, lane.meta }) do
   redis.call('HSTRLEN', hash, '')
 end
 order_length(lane)
 
--- What is known under these names; of an empty hash nothing is asked.
-local function known(hash, names)
+-- The values of the jobs' fields, which begin after `fields` in the arguments. An empty hash is not
+-- searched.
+local function values_of(hash, fields)
   if redis.call('HLEN', hash) == 0 then
     return {}
   end
-  return redis.call('HMGET', hash, unpack(args, names + 1, names + jobs))
+  return redis.call('HMGET', hash, unpack(args, fields + 1, fields + jobs))
 end
 
-local native, notes = known(lane.job, HANDLES), known(lane.outside, MARKS)
+local native, indexed = values_of(lane.job, HANDLES), values_of(lane.index, MEMBER_IDS)
 local waiting = redis.call('ZMSCORE', lane.timeout, unpack(members))
-local function own_name(i)
+local function id_of(i)
   return args[HANDLES + i] .. record_tail(args[HEADERS + i])
 end
 
--- Two ids may have one handle, or, in the legacy format, one mark: the second is refused.
-local here = {}
+-- Two ids may have one handle or, in the legacy format, one member id: the second is refused.
+local first_ids = {}
 for i = 1, jobs do
-  if twins or native[i] or notes[i] then
-    local mark = args[MARKS + i]
-    local other = here[mark]
+  if twins or native[i] or indexed[i] then
+    local member_id = args[MEMBER_IDS + i]
+    local other = first_ids[member_id]
     if native[i] then
       other = other or args[HANDLES + i] .. record_tail(native[i])
     end
-    if notes[i] and not other then
-      local note = noted(lane, mark)
-      other = note and note.handle .. record_tail(note.header)
+    if indexed[i] and not other then
+      local entry = waiting_entry(lane, member_id)
+      other = entry and entry.handle .. record_tail(entry.header)
     end
-    if other and other ~= own_name(i) then
+    if other and other ~= id_of(i) then
       return redis.error_reply('CLASH ' .. i)
     end
-    here[mark] = own_name(i)
+    first_ids[member_id] = id_of(i)
   end
 end
 
-local scores, order, outside = {}, {}, {}
+local scores, order, index = {}, {}, {}
 local flushed = 0
-local stored, held = {}, {}
+local stored, new_keys = {}, {}
 local answers = { now }
 
 local function flush()
@@ -88,34 +88,27 @@ local function flush()
   if #order > 0 then
     redis.call('RPUSH', lane.order, unpack(order))
   end
-  if #outside > 0 then
-    redis.call('HSET', lane.outside, unpack(outside))
+  if #index > 0 then
+    redis.call('HSET', lane.index, unpack(index))
   end
-  order, outside = {}, {}
-end
-
--- Whether a job has more than its id to be noted.
-local function is_noted(i)
-  return INDEX or #args[HEADERS + i] > RECORD_BYTES
+  order, index = {}, {}
 end
 
 local function store(i, due)
   local n = #scores
   scores[n + 1], scores[n + 2] = due, members[i]
-  if ORDER ~= 'off' then
+  if VISIBILITY ~= 'hidden' then
     order[#order + 1] = members[i]
   end
-  if is_noted(i) then
-    n = #outside
-    outside[n + 1], outside[n + 2] =
-      args[MARKS + i], pack_note(due, args[HANDLES + i], args[HEADERS + i])
-  end
+  n = #index
+  index[n + 1], index[n + 2] =
+    args[MEMBER_IDS + i], pack_entry(due, args[HANDLES + i], args[HEADERS + i])
   if keys[i] then
-    redis.call('HSET', lane.key, keys[i], own_name(i))
-    held[keys[i]] = true
+    redis.call('HSET', lane.key, keys[i], id_of(i))
+    new_keys[keys[i]] = true
   end
   if twins then
-    stored[args[MARKS + i]] = true
+    stored[args[MEMBER_IDS + i]] = true
   end
 end
 
@@ -124,103 +117,103 @@ local function answer(i, code, name, due)
   answers[n + 1], answers[n + 2], answers[n + 3], answers[n + 4] = i, code, name, due
 end
 
--- Where a native job stands: its name, when it is due, and whether it runs. Nil if it is nowhere.
-local function standing(handle)
-  local name = handle .. record_tail(redis.call('HGET', lane.job, handle))
+-- A native job: handle and tail, when it is due, and whether it runs. Nil if it neither waits nor runs.
+local function find_native(handle)
+  local id = handle .. record_tail(redis.call('HGET', lane.job, handle))
   local due = redis.call('ZSCORE', lane.due, handle)
   if due then
-    return name, instant(due), false
+    return id, instant(due), false
   end
   local state = unpack_state(redis.call('HGET', lane.state, handle))
   if state then
-    return name, state.due, state.token ~= 0
+    return id, state.due, state.token ~= 0
   end
 end
 
-local function replaces(i, there, due)
+-- Whether the conflict policy of a job replaces another one, given the due times of both.
+local function replaces(i, other_due, due)
   local policy = math.floor(string.byte(args[HEADERS + i], RECORD_BYTES) / 16)
-  return policy == 1 or (policy == 2 and due < there) or (policy == 3 and due > there)
+  return policy == 1 or (policy == 2 and due < other_due) or (policy == 3 and due > other_due)
 end
 
-local function settle_rival(i, due)
-  local handle, note = find_job(lane, 'k' .. keys[i])
-  if not handle and not note then
+-- Stores a job with a key, or resolves its conflict with the live job that has the key.
+local function store_keyed(i, due)
+  local handle, entry = find_job(lane, 'k' .. keys[i])
+  if not handle and not entry then
     store(i, due)
     return
   end
-  local name, there, runs
+  local other, other_due, runs
   if handle then
-    name, there, runs = standing(handle)
+    other, other_due, runs = find_native(handle)
   else
-    name, there, runs = note.handle .. record_tail(note.header), note.due, false
+    other, other_due, runs = entry.handle .. record_tail(entry.header), entry.due, false
   end
-  if not there then
-    -- Somebody else removed half of it.
+  if not other_due then
+    -- Another program removed part of that job.
     erase(lane, handle, keys[i])
     store(i, due)
   elseif runs then
-    answer(i, 'A', name, there)
-  elseif not replaces(i, there, tonumber(due)) then
-    answer(i, 'K', name, there)
+    answer(i, 'A', other, other_due)
+  elseif not replaces(i, other_due, tonumber(due)) then
+    answer(i, 'K', other, other_due)
   else
     if handle then
       redis.call('ZREM', lane.due, handle)
       erase(lane, handle, keys[i])
     else
-      redis.call('ZREM', lane.timeout, note.member)
-      leave_order(lane, { note.member }, { note.mark })
-      forget(lane, note)
+      redis.call('ZREM', lane.timeout, entry.member)
+      remove_from_order(lane, { entry.member }, { entry.member_id })
+      remove_entry(lane, entry)
     end
     store(i, due)
-    answer(i, 'R', own_name(i), due)
+    answer(i, 'R', id_of(i), due)
   end
 end
 
--- Stores a job that may meet one with its handle, mark or key, or says which it met.
-local function store_or_meet(i)
-  local due, mark = args[DUES + i], args[MARKS + i]
-  local note = nil
-  if notes[i] or stored[mark] then
+-- Stores a job, unless another one has its handle, member id or key.
+local function store_unless_present(i)
+  local due, member_id = args[DUES + i], args[MEMBER_IDS + i]
+  local entry = nil
+  if indexed[i] or stored[member_id] then
     flush()
-    note = noted(lane, mark)
+    entry = waiting_entry(lane, member_id)
   end
-  local name, there, runs
+  local other, other_due, runs
   if native[i] then
-    name, there, runs = standing(args[HANDLES + i])
-    if not there then
+    other, other_due, runs = find_native(args[HANDLES + i])
+    if not other_due then
       erase(lane, args[HANDLES + i], '')
     end
   end
-  if there then
-    answer(i, runs and 'A' or 'K', name, there)
-  elseif note then
-    answer(i, 'K', own_name(i), note.due)
+  if other_due then
+    answer(i, runs and 'A' or 'K', other, other_due)
+  elseif entry then
+    answer(i, 'K', id_of(i), entry.due)
   elseif waiting[i] then
-    answer(i, 'K', own_name(i), instant(waiting[i]))
-  elseif stored[mark] and not is_noted(i) then
-    answer(i, 'K', own_name(i), instant(redis.call('ZSCORE', lane.timeout, members[i])))
+    answer(i, 'K', id_of(i), instant(waiting[i]))
   elseif keys[i] then
-    if held[keys[i]] then
+    if new_keys[keys[i]] then
       flush()
     end
-    settle_rival(i, due)
+    store_keyed(i, due)
   else
     store(i, due)
   end
 end
 
-local meets = twins or with_keys > 0
+local may_conflict = twins or with_keys > 0
 for i = 1, jobs do
-  meets = meets or native[i] or notes[i] or waiting[i]
+  may_conflict = may_conflict or native[i] or indexed[i] or waiting[i]
 end
 for i = 1, jobs do
-  if meets then
-    store_or_meet(i)
+  if may_conflict then
+    store_unless_present(i)
   else
     store(i, args[DUES + i])
   end
 end
 flush()
-sweep_notes(lane)
+sweep_index(lane)
 announce(args[1], lane.timeout, scores)
 return answers

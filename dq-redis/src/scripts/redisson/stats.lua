@@ -5,17 +5,17 @@
 
 local replies = {}
 for n = 0, #KEYS / WIDTH - 1 do
-  local lane = java_at(n)
+  local lane = redisson_lane_at(n)
   if reclaim(lane) then
     return nil
   end
   local listed = redis.call('LLEN', lane.target)
-  local head, other = head_of(lane.due), head_of(lane.timeout)
+  local head, member_head = head_of(lane.due), head_of(lane.timeout)
   if listed > 0 then
     head = math.min(head or now, now)
   end
-  if other and (not head or other < head) then
-    head = other
+  if member_head and (not head or member_head < head) then
+    head = member_head
   end
   local ready = redis.call('ZCOUNT', lane.due, '-inf', now)
     + redis.call('ZCOUNT', lane.timeout, '-inf', now) + listed

@@ -10,9 +10,9 @@ import org.redisson.codec.JsonJacksonCodec;
 import org.redisson.codec.Kryo5Codec;
 import org.redisson.codec.TypedJsonJacksonCodec;
 
-/** The codecs by the names that the protocol has for them. */
+/** Codecs by their names in the protocol. */
 final class Codecs {
-    /** The client's own choice, which differs from version to version. */
+    /** The client's default, which depends on the version. */
     static final String DEFAULT = "default";
 
     private static final Map<String, Class<?>> TYPED = Map.of(
@@ -21,10 +21,10 @@ final class Codecs {
             "string", String.class,
             "long", Long.class);
 
-    private final Map<String, Codec> made = new ConcurrentHashMap<>();
+    private final Map<String, Codec> byName = new ConcurrentHashMap<>();
 
     Codec named(String name) {
-        return made.computeIfAbsent(name, Codecs::make);
+        return byName.computeIfAbsent(name, Codecs::make);
     }
 
     private static Codec make(String name) {
@@ -40,7 +40,7 @@ final class Codecs {
     private static Codec typed(String name) {
         Class<?> type = name.startsWith("typed-json:") ? TYPED.get(name.substring(11)) : null;
         if (type == null) {
-            throw new IllegalArgumentException("no codec is called " + name);
+            throw new IllegalArgumentException("unknown codec " + name);
         }
         return new TypedJsonJacksonCodec(type);
     }

@@ -5,7 +5,7 @@ import com.fasterxml.jackson.databind.node.JsonNodeFactory;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import org.redisson.api.RBlockingQueue;
 
-/** Takes a number of values in a thread of its own and notes when each came. */
+/** Takes a number of values in its own thread and records when each was taken. */
 final class Collector {
     private final ArrayNode arrivals = JsonNodeFactory.instance.arrayNode();
     private final RBlockingQueue<Object> target;
@@ -42,7 +42,7 @@ final class Collector {
         notifyAll();
     }
 
-    /** All that came, as soon as it is all that was asked for, or when the time is up. */
+    /** All values taken so far, as soon as they are complete or the time is up. */
     synchronized ArrayNode within(long milliseconds) throws InterruptedException {
         long end = System.nanoTime() + milliseconds * 1_000_000;
         while (arrivals.size() < count && failure == null) {

@@ -12,7 +12,7 @@ import org.redisson.api.RDelayedQueue;
 import org.redisson.api.RedissonClient;
 import org.redisson.client.RedisException;
 
-/** What each request does. A delayed queue has to be open first: an open one moves due entries. */
+/** Runs the requests. Those on a delayed queue need it open; an open one transfers due entries. */
 final class Commands {
     private static final JsonNodeFactory JSON = JsonNodeFactory.instance;
     private static final int TRIES = 4;
@@ -24,7 +24,7 @@ final class Commands {
     private final Map<Long, Collector> collectors = new ConcurrentHashMap<>();
     private final AtomicLong lastCollector = new AtomicLong();
 
-    /** {@code clients} makes one at each call. */
+    /** {@code clients} creates a client at each call. */
     Commands(Callable<RedissonClient> clients) throws Exception {
         this.clients = clients;
         this.client = clients.call();
@@ -55,7 +55,7 @@ final class Commands {
             case "collected" -> collectors.get(request.get("collector").asLong()).within(timeout(request));
             case "transfer_rate" -> TransferRate.measure(
                     client, target(request), request.get("expected").asLong(), timeout(request));
-            default -> throw new IllegalArgumentException("no command is called " + command);
+            default -> throw new IllegalArgumentException("unknown command " + command);
         };
     }
 
@@ -66,8 +66,8 @@ final class Commands {
             try {
                 open.put(key, opening.getDelayedQueue(target(opening, request)));
             } catch (RedisException failure) {
-                // On a busy machine a client now and then cannot subscribe, and never can again. It moves
-                // nothing then, so another one may.
+                // On a busy machine a client sometimes fails to subscribe, permanently. It transfers
+                // nothing then, so another client is created.
                 if (attempt == TRIES || !String.valueOf(failure.getMessage()).contains("ubscri")) {
                     throw failure;
                 }

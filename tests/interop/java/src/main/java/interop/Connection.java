@@ -16,7 +16,7 @@ final class Connection {
         Config config = new Config();
         SingleServerConfig server = config.useSingleServer()
                 .setAddress("redis://" + arguments[0])
-                // Few at rest, so that a peer starts fast; enough for many blocked takes at once.
+                // Few idle connections, for a fast start; enough for many blocked takes at once.
                 .setConnectionMinimumIdleSize(1)
                 .setConnectionPoolSize(64)
                 .setSubscriptionConnectionMinimumIdleSize(1);
@@ -26,7 +26,7 @@ final class Connection {
                 case "db" -> server.setDatabase(Integer.parseInt(option[1]));
                 case "password" -> server.setPassword(option[1]);
                 case "prefix" -> setPrefix(server, option[1]);
-                default -> throw new IllegalArgumentException("no option is called " + option[0]);
+                default -> throw new IllegalArgumentException("unknown option " + option[0]);
             }
         }
         return Redisson.create(config);
@@ -50,7 +50,7 @@ final class Connection {
         throw new NoSuchMethodException("setNameMapper");
     }
 
-    /** From the name of the jar: the manifest does not say it in every version. */
+    /** From the name of the jar, since not every version has it in the manifest. */
     static String version() {
         String jar = RedissonClient.class.getProtectionDomain().getCodeSource().getLocation().getPath();
         return jar.substring(jar.lastIndexOf("redisson-") + 9, jar.lastIndexOf(".jar"));

@@ -12,11 +12,11 @@ import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 
 /**
- * A Redisson client that is driven over its standard input and output, one JSON object a line.
+ * A Redisson client that is controlled over its standard input and output, one JSON object per line.
  *
- * <p>A request is {"n": number, "command": name, …}. Its answer carries the same number with either
- * "ok" or "error"; requests run side by side, so answers may come in another order. The first answer
- * has the number 0 and says the version of Redisson. The end of the input ends the program.
+ * <p>A request is {"n": number, "command": name, …}. Its answer has the same number, and either "ok" or
+ * "error". Requests run in parallel, so answers may be in another order. The first answer has the number
+ * 0 and the version of Redisson. The end of the input ends the program.
  */
 public final class Main {
     private static final ObjectMapper JSON = new ObjectMapper();
@@ -29,7 +29,7 @@ public final class Main {
 
     public static void main(String[] arguments) throws Exception {
         Main main = new Main(new PrintStream(System.out, true, StandardCharsets.UTF_8));
-        // Whatever a library prints must not look like an answer.
+        // Output of libraries must not be mistaken for answers.
         System.setOut(System.err);
         Commands commands;
         try {
@@ -41,7 +41,7 @@ public final class Main {
         }
         main.done(0, JsonNodeFactory.instance.textNode(Connection.version()));
         main.serve(commands);
-        // Not an orderly shutdown: the clients that matter here are those that vanish.
+        // Without a shutdown of the clients: the tests are about clients that disappear.
         System.exit(0);
     }
 

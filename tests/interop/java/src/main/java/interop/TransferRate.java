@@ -6,7 +6,7 @@ import org.redisson.api.RBlockingQueue;
 import org.redisson.api.RDelayedQueue;
 import org.redisson.api.RedissonClient;
 
-/** How fast Redisson moves entries that are due already into the target list. */
+/** Measures how fast Redisson transfers due entries to the target list. */
 final class TransferRate {
     private static final long PAUSE_MS = 20;
 
@@ -27,7 +27,7 @@ final class TransferRate {
             try {
                 moved = target.size() - before;
             } catch (RuntimeException busy) {
-                // A long transfer script keeps the server from answering in time; the next one counts.
+                // A long transfer script blocks the server; the next size counts.
                 failures++;
             }
             last = System.nanoTime();

@@ -36,7 +36,7 @@ final class Values {
             case "order" -> order(value);
             case "map" -> map(value);
             case "list" -> list(value);
-            default -> throw new IllegalArgumentException("no value has the type '" + type + "'");
+            default -> throw new IllegalArgumentException("unknown type '" + type + "'");
         };
     }
 
@@ -71,7 +71,7 @@ final class Values {
         return array;
     }
 
-    /** What no other type covers is told by its class and text, so that a test can show it. */
+    /** Other types are written as their class and text, so that a test can show them. */
     static JsonNode write(Object value) {
         if (value == null) {
             return JSON.nullNode();

@@ -1,0 +1,143 @@
+//! Expiry keys: empty keys that expire when something is due.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use dq_core::{Clock, Due, QueueName, Result, Timestamp};
+use futures_util::future::try_join_all;
+use redis::Cmd;
+
+use crate::connect::{Effect, Link};
+
+/// Most commands in flight at once.
+const IN_FLIGHT: usize = 128;
+
+/// Sets expiry keys.
+#[derive(Debug)]
+pub(super) struct ExpiryKeys {
+    link: Arc<Link>,
+    names: KeyNames,
+    clock: Arc<dyn Clock>,
+    /// The server's time, in Unix milliseconds, at which `clock` showed zero.
+    server_offset: AtomicI64,
+}
+
+/// Names of expiry keys: `{prefix}:alarm:<due>:<queue>`, with braces around the prefix.
+#[derive(Debug, Clone)]
+pub(super) struct KeyNames {
+    key_prefix: String,
+}
+
+impl KeyNames {
+    pub(super) fn new(prefix: &str) -> Self {
+        Self { key_prefix: format!("{{{prefix}}}:alarm:") }
+    }
+
+    /// A key with the same prefix that is not an expiry key, to test the user's rights.
+    pub(super) fn test_key(&self) -> String {
+        format!("{}rights", self.key_prefix)
+    }
+
+    fn key(&self, queue: &QueueName, due: Timestamp) -> String {
+        format!("{}{}:{queue}", self.key_prefix, due.as_millis())
+    }
+
+    /// The queue and due time of an expiry key; `None` for any other key.
+    pub(super) fn parse(&self, key: &[u8]) -> Option<(QueueName, Timestamp)> {
+        let rest = str::from_utf8(key.strip_prefix(self.key_prefix.as_bytes())?).ok()?;
+        let (due, queue) = rest.split_once(':')?;
+        Some((QueueName::new(queue).ok()?, Timestamp::from_millis(due.parse().ok()?)))
+    }
+}
+
+impl ExpiryKeys {
+    pub(super) fn new(link: Arc<Link>, names: KeyNames, clock: Arc<dyn Clock>) -> Self {
+        Self { link, names, clock, server_offset: AtomicI64::new(0) }
+    }
+
+    /// Takes over the server's time from a call that was sent at `sent`. The estimate is ahead of the
+    /// server by at most the duration of that call, and never behind: a key that expires too early
+    /// would cause a claim that returns nothing.
+    pub(super) fn observe_server_time(&self, sent: i64, now: Timestamp) {
+        self.server_offset.store(now.as_millis().saturating_sub(sent), Ordering::Relaxed);
+    }
+
+    /// A due time by the estimated server's time.
+    pub(super) fn resolve(&self, due: Due) -> Timestamp {
+        due.resolve(self.server_time())
+    }
+
+    fn server_time(&self) -> Timestamp {
+        let offset = self.server_offset.load(Ordering::Relaxed);
+        Timestamp::from_millis(offset.saturating_add(self.elapsed()))
+    }
+
+    /// Milliseconds by the own clock, for [`observe_server_time`](Self::observe_server_time).
+    pub(super) fn elapsed(&self) -> i64 {
+        i64::try_from(self.clock.elapsed().as_millis()).unwrap_or(i64::MAX)
+    }
+
+    /// Sets a key for each due time in the future. A failure is only logged: the jobs are stored, and
+    /// timers start them.
+    pub(super) async fn set(&self, dues: impl IntoIterator<Item = (&QueueName, Timestamp)>) {
+        if let Err(error) = self.send(&self.commands(dues)).await {
+            tracing::debug!(%error, "Redis: expiry keys were not set; jobs are started by timers");
+        }
+    }
+
+    /// One command for each queue and due time.
+    fn commands<'a>(&self, dues: impl IntoIterator<Item = (&'a QueueName, Timestamp)>) -> Vec<Cmd> {
+        let now = self.server_time();
+        let dues: BTreeSet<_> = dues.into_iter().filter(|(_, due)| *due > now).collect();
+        let command = |(queue, due): (&QueueName, Timestamp)| {
+            let mut set = redis::cmd("SET");
+            set.arg(self.names.key(queue, due)).arg("").arg("PXAT").arg(due.as_millis());
+            set
+        };
+        dues.into_iter().map(command).collect()
+    }
+
+    async fn send(&self, commands: &[Cmd]) -> Result<()> {
+        for chunk in commands.chunks(IN_FLIGHT) {
+            let sent =
+                chunk.iter().map(|command| self.link.run("set expiry key", Effect::None, command));
+            try_join_all(sent).await?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn key_names_are_parsed_back() {
+        let names = KeyNames::new("shop");
+        for queue in ["q", "a:b", "}{", "{x}", "订单", ":"] {
+            let queue = QueueName::new(queue).unwrap();
+            let due = Timestamp::from_millis(1_700_000_000_123);
+            let key = names.key(&queue, due);
+            assert_eq!(names.parse(key.as_bytes()), Some((queue, due)), "{key}");
+        }
+    }
+
+    #[test]
+    fn foreign_keys_are_not_expiry_keys() {
+        let names = KeyNames::new("shop");
+        for key in [
+            "session:1",
+            "{shop}:alarm:",
+            "{shop}:alarm:1",
+            "{shop}:alarm:1:",
+            "{shop}:alarm:soon:q",
+            "{shop2}:alarm:1:q",
+            "{shop}:canary:1",
+            "{shop}:alarm:1:a\nb",
+        ] {
+            assert_eq!(names.parse(key.as_bytes()), None, "{key}");
+        }
+        assert_eq!(names.parse(b"{shop}:alarm:1:\xff"), None);
+    }
+}

@@ -1,0 +1,131 @@
+//! Handles expired events: expiry keys wake the listeners of their queue, the probe key answers the probe.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use dq_core::sync::lock;
+use dq_core::{ClaimParams, Claimed, Listeners, QueueName, Timestamp};
+use tokio::sync::Notify;
+
+use super::expiry_keys::KeyNames;
+use super::probe::ExpiryProbe;
+use crate::connect::OnMessage;
+
+/// The expired events of all connections of one backend.
+#[derive(Debug)]
+pub(super) struct ExpiryListener {
+    listeners: Arc<Listeners>,
+    names: KeyNames,
+    pub(super) probe: ExpiryProbe,
+    /// Notified when a connection is established, for the first time or again.
+    pub(super) connected: Notify,
+    claimed: ClaimedUntil,
+}
+
+impl ExpiryListener {
+    pub(super) fn new(listeners: Arc<Listeners>, names: KeyNames, probe: ExpiryProbe) -> Self {
+        Self { listeners, names, probe, connected: Notify::new(), claimed: ClaimedUntil::default() }
+    }
+
+    /// Records what a claim covered.
+    pub(super) fn observe_claim(&self, params: &ClaimParams<'_>, claimed: &Claimed) {
+        self.claimed.record(params, claimed);
+    }
+
+    /// Handles the event of a key. A busy database expires thousands of foreign keys a second: each of
+    /// those costs only a comparison.
+    fn key_expired(&self, key: &[u8]) {
+        if let Some((queue, due)) = self.names.parse(key) {
+            if !self.claimed.covers(&queue, due) {
+                self.listeners.wake(&queue, due);
+            }
+        } else {
+            self.probe.key_expired(key);
+        }
+    }
+}
+
+/// One connection that listens to a node.
+#[derive(Debug)]
+pub(super) struct NodeListener {
+    listener: Arc<ExpiryListener>,
+    connected: AtomicBool,
+}
+
+impl NodeListener {
+    pub(super) fn new(listener: Arc<ExpiryListener>) -> Self {
+        Self { listener, connected: AtomicBool::new(false) }
+    }
+
+    pub(super) fn is_connected(&self) -> bool {
+        self.connected.load(Ordering::Acquire)
+    }
+}
+
+impl OnMessage for NodeListener {
+    fn message(&self, _channel: &str, key: &[u8]) {
+        self.listener.key_expired(key);
+    }
+
+    fn resumed(&self) {
+        self.connected.store(true, Ordering::Release);
+        // Events may have been missed.
+        self.listener.listeners.wake_all(Timestamp::EPOCH);
+        self.listener.connected.notify_one();
+    }
+
+    fn lost(&self) {
+        self.connected.store(false, Ordering::Release);
+    }
+}
+
+/// The time up to which all due jobs of each queue were claimed. The runner's timer nearly always
+/// precedes the event, and a wake-up for claimed jobs would cost a second claim per job.
+#[derive(Debug, Default)]
+struct ClaimedUntil(Mutex<HashMap<QueueName, Timestamp>>);
+
+impl ClaimedUntil {
+    fn record(&self, params: &ClaimParams<'_>, claimed: &Claimed) {
+        if claimed.next_due.is_some_and(|due| due <= claimed.now) {
+            return;
+        }
+        let mut until = lock(&self.0);
+        for want in params.wants {
+            match until.get_mut(&want.queue) {
+                Some(until) => *until = claimed.now,
+                None => drop(until.insert(want.queue.clone(), claimed.now)),
+            }
+        }
+    }
+
+    fn covers(&self, queue: &QueueName, due: Timestamp) -> bool {
+        lock(&self.0).get(queue).is_some_and(|until| due <= *until)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use dq_core::Want;
+
+    use super::*;
+
+    #[test]
+    fn an_event_for_claimed_jobs_causes_no_wake_up() {
+        let [queue, other] = ["q", "other"].map(|name| QueueName::new(name).unwrap());
+        let at = Timestamp::from_millis;
+        let wants = [Want { queue: queue.clone(), max: 1, lease_for: Duration::from_secs(1) }];
+        let params = ClaimParams { wants: &wants, limit: 1, worker: "w" };
+        let claimed = |next_due| Claimed { jobs: Vec::new(), next_due, now: at(100) };
+        let until = ClaimedUntil::default();
+
+        until.record(&params, &claimed(Some(at(100))));
+        assert!(!until.covers(&queue, at(90)), "the claim left due jobs");
+        until.record(&params, &claimed(Some(at(101))));
+        assert!(until.covers(&queue, at(100)));
+        assert!(!until.covers(&queue, at(101)));
+        assert!(!until.covers(&other, at(100)));
+    }
+}

@@ -1,0 +1,81 @@
+//! Monitors whether notifications work: at the start, and after each reconnect.
+
+use std::sync::{Arc, Mutex};
+
+use dq_core::sync::lock;
+
+use super::check::Notifications;
+use super::configure::configure;
+use super::listener::ExpiryListener;
+use super::subscriptions::Subscriptions;
+use crate::connect::Link;
+
+/// Keeps the subscriptions and the last known state of the notifications.
+#[derive(Debug)]
+pub(super) struct NotificationMonitor {
+    pub(super) subscriptions: Subscriptions,
+    link: Arc<Link>,
+    listener: Arc<ExpiryListener>,
+    configure: bool,
+    state: Mutex<Notifications>,
+}
+
+impl NotificationMonitor {
+    pub(super) async fn start(
+        link: Arc<Link>,
+        listener: Arc<ExpiryListener>,
+        configure: bool,
+    ) -> Self {
+        let subscriptions = Subscriptions::start(Arc::clone(&link), Arc::clone(&listener)).await;
+        Self { subscriptions, link, listener, configure, state: Mutex::new(Notifications::Unknown) }
+    }
+
+    /// Keeps the subscriptions up and probes after each connect. Never returns.
+    pub(super) async fn run(self: Arc<Self>) {
+        let probe_on_connect = async {
+            loop {
+                self.listener.connected.notified().await;
+                self.probe().await;
+            }
+        };
+        tokio::join!(self.subscriptions.follow_primaries(), probe_on_connect);
+    }
+
+    /// The result of the last probe.
+    pub(super) fn state(&self) -> Notifications {
+        lock(&self.state).clone()
+    }
+
+    /// Probes now. That takes two seconds if no event comes.
+    pub(super) async fn probe(&self) -> Notifications {
+        // Each time, since a restarted server or a new node of the cluster has its own settings.
+        let refusal = if self.configure { configure(&self.link).await.err() } else { None };
+        let event_came = if self.subscriptions.all_connected() {
+            self.listener.probe.run().await.ok()
+        } else {
+            None
+        };
+        let state = match (event_came, refusal) {
+            (Some(true), _) => Notifications::Working,
+            // An event that was lost with the connection says nothing about the server's settings.
+            _ if !self.subscriptions.all_connected() => Notifications::Unknown,
+            (Some(false), Some(message)) => Notifications::Refused(message),
+            (Some(false), None) => Notifications::Off,
+            (None, _) => Notifications::Unknown,
+        };
+        self.update(state.clone());
+        state
+    }
+
+    fn update(&self, new: Notifications) {
+        let mut state = lock(&self.state);
+        if *state == new {
+            return;
+        }
+        match new.finding() {
+            Some(finding) => tracing::warn!("{finding}"),
+            None => tracing::debug!("Redis: notifications of expired keys work"),
+        }
+        *state = new;
+    }
+}

@@ -1,0 +1,85 @@
+//! The probe: a key that expires, to find out whether the server notifies us of it.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use dq_core::sync::lock;
+use dq_core::{Entropy, Result};
+use tokio::sync::oneshot;
+
+use crate::connect::{Effect, Link};
+
+const OPERATION: &str = "probe";
+
+/// Time to live of a probe key.
+const TIME_TO_LIVE: Duration = Duration::from_millis(50);
+
+/// When the key is touched. A key that is touched after its time to live expires at once.
+const TOUCH_AFTER: Duration = Duration::from_millis(60);
+
+/// How long after the touch the event may come.
+const EVENT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Sets probe keys and waits for their events, one at a time.
+#[derive(Debug)]
+pub(super) struct ExpiryProbe {
+    /// The prefix of all probe keys, those of other processes included.
+    key_prefix: String,
+    link: Arc<Link>,
+    entropy: Arc<Entropy>,
+    one_at_a_time: tokio::sync::Mutex<()>,
+    /// The key that is set at the moment, and the channel for its event.
+    pending: Mutex<Option<(String, oneshot::Sender<()>)>>,
+}
+
+impl ExpiryProbe {
+    pub(super) fn new(prefix: &str, link: Arc<Link>, entropy: Arc<Entropy>) -> Self {
+        Self {
+            key_prefix: format!("{{{prefix}}}:canary:"),
+            link,
+            entropy,
+            one_at_a_time: tokio::sync::Mutex::default(),
+            pending: Mutex::default(),
+        }
+    }
+
+    /// Lets a key expire, and returns whether its event came. The answer is `false` only if a second
+    /// event is missed too, since a busy machine may be late with the first.
+    pub(super) async fn run(&self) -> Result<bool> {
+        let _guard = self.one_at_a_time.lock().await;
+        Ok(self.try_once().await? || self.try_once().await?)
+    }
+
+    async fn try_once(&self) -> Result<bool> {
+        let key = format!("{}{:032x}", self.key_prefix, self.entropy.bits());
+        let (sender, event) = oneshot::channel();
+        *lock(&self.pending) = Some((key.clone(), sender));
+        let result = self.expire(&key, event).await;
+        *lock(&self.pending) = None;
+        result
+    }
+
+    async fn expire(&self, key: &str, event: oneshot::Receiver<()>) -> Result<bool> {
+        let mut set = redis::cmd("SET");
+        set.arg(key).arg("").arg("PX").arg(TIME_TO_LIVE.as_millis() as u64);
+        self.link.run(OPERATION, Effect::None, &set).await?;
+        tokio::time::sleep(TOUCH_AFTER).await;
+        let mut touch = redis::cmd("TOUCH");
+        touch.arg(key);
+        self.link.run(OPERATION, Effect::None, &touch).await?;
+        Ok(matches!(tokio::time::timeout(EVENT_TIMEOUT, event).await, Ok(Ok(()))))
+    }
+
+    /// Handles the event of any key; only that of the pending probe key counts.
+    pub(super) fn key_expired(&self, key: &[u8]) {
+        if !key.starts_with(self.key_prefix.as_bytes()) {
+            return;
+        }
+        let mut pending = lock(&self.pending);
+        if pending.as_ref().is_some_and(|(ours, _)| ours.as_bytes() == key)
+            && let Some((_, sender)) = pending.take()
+        {
+            sender.send(()).ok();
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Subscriptions to expired events: one to the server, or one to each primary of a cluster, since a
+//! node sends the events of its keys only to its own subscribers.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use dq_core::sync::lock;
+use futures_util::future::join_all;
+use redis::Value;
+
+use super::listener::{ExpiryListener, NodeListener};
+use crate::connect::{Link, Source, Subscriber};
+use crate::reply::Reply;
+
+/// Interval at which the primaries of a cluster are read. Events of a new primary are missed until then.
+const REFRESH: Duration = Duration::from_secs(10);
+
+/// How long to wait for connections. Short, since events are only hints.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Host and port.
+pub(super) type Node = (String, u16);
+
+/// The subscriptions. They end when this is dropped.
+#[derive(Debug)]
+pub(super) struct Subscriptions {
+    link: Arc<Link>,
+    listener: Arc<ExpiryListener>,
+    channel: String,
+    /// By node. Without a cluster there is one, with any key.
+    open: Mutex<HashMap<Node, Subscription>>,
+}
+
+#[derive(Debug, Clone)]
+struct Subscription {
+    subscriber: Arc<Subscriber>,
+    listener: Arc<NodeListener>,
+}
+
+impl Subscriptions {
+    /// Starts to subscribe.
+    pub(super) async fn start(link: Arc<Link>, listener: Arc<ExpiryListener>) -> Self {
+        let channel = format!("__keyevent@{}__:expired", link.server().address.database);
+        let subscriptions = Self { link, listener, channel, open: Mutex::default() };
+        subscriptions.refresh().await;
+        subscriptions
+    }
+
+    /// Waits until each connection is established or has failed, up to [`CONNECT_TIMEOUT`].
+    pub(super) async fn connect(&self) {
+        let mut waiting: Vec<Subscription> = lock(&self.open).values().cloned().collect();
+        waiting.retain(|subscription| !subscription.listener.is_connected());
+        let connects = waiting
+            .iter()
+            .map(|subscription| subscription.subscriber.hear(vec![self.channel.clone()]));
+        tokio::time::timeout(CONNECT_TIMEOUT, join_all(connects)).await.ok();
+    }
+
+    /// Whether every connection is established.
+    pub(super) fn all_connected(&self) -> bool {
+        let open = lock(&self.open);
+        !open.is_empty() && open.values().all(|subscription| subscription.listener.is_connected())
+    }
+
+    /// Follows changes of the primaries of a cluster; never returns there.
+    pub(super) async fn follow_primaries(&self) {
+        self.connect().await;
+        while self.link.server().is_cluster() {
+            tokio::time::sleep(REFRESH).await;
+            self.refresh().await;
+            self.connect().await;
+        }
+    }
+
+    /// Ends all subscriptions.
+    pub(super) fn close(&self) {
+        lock(&self.open).clear();
+    }
+
+    async fn refresh(&self) {
+        let server = self.link.server();
+        if !server.is_cluster() {
+            let only = (server.address.shown(), 0);
+            self.subscribe_to(&[only], |_| Some(Source::Any(Arc::clone(server))));
+        } else if let Some(primaries) = primaries(&self.link).await {
+            self.subscribe_to(&primaries, |(host, port)| {
+                let node = server.node(host, *port);
+                let failed = |error| tracing::warn!(%error, host, port, "Redis: a node of the cluster has an unusable address");
+                node.map(|client| Source::Node(Box::new(client))).map_err(failed).ok()
+            });
+        }
+    }
+
+    /// Subscribes to these nodes and ends the subscriptions to others.
+    fn subscribe_to(&self, nodes: &[Node], source: impl Fn(&Node) -> Option<Source>) {
+        let mut open = lock(&self.open);
+        open.retain(|node, _| nodes.contains(node));
+        for node in nodes {
+            if !open.contains_key(node)
+                && let Some(source) = source(node)
+            {
+                let listener = Arc::new(NodeListener::new(Arc::clone(&self.listener)));
+                let subscriber = Arc::new(Subscriber::start(source, Arc::clone(&listener) as _));
+                open.insert(node.clone(), Subscription { subscriber, listener });
+            }
+        }
+    }
+}
+
+/// The primaries of a cluster; `None` if the cluster does not answer.
+pub(super) async fn primaries(link: &Link) -> Option<Vec<Node>> {
+    let mut slots = redis::cmd("CLUSTER");
+    slots.arg("SLOTS");
+    let answer = link.query(&slots).await.ok()?;
+    let fallback = &link.server().address.hosts.first()?.0;
+    let primaries = parse_slots(answer, fallback)?;
+    (!primaries.is_empty()).then_some(primaries)
+}
+
+/// Parses the reply to `CLUSTER SLOTS`: ranges of slots, each with its nodes, the primary first. A node
+/// without a host name has that of `fallback`.
+fn parse_slots(answer: Value, fallback: &str) -> Option<Vec<Node>> {
+    let mut ranges = Reply::new(answer)?;
+    let mut primaries = Vec::new();
+    while !ranges.is_empty() {
+        let mut range = ranges.list()?;
+        range.number()?;
+        range.number()?;
+        let mut primary = range.list()?;
+        let host = primary.bytes().unwrap_or_default();
+        let host = str::from_utf8(&host).ok()?;
+        let port = u16::try_from(primary.number()?).ok()?;
+        let node = (if host.is_empty() { fallback } else { host }.to_owned(), port);
+        if host != "?" && !primaries.contains(&node) {
+            primaries.push(node);
+        }
+    }
+    Some(primaries)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_primary_is_parsed_once() {
+        let text = |text: &str| Value::BulkString(text.into());
+        let node = |host, port| Value::Array(vec![host, Value::Int(port), text("id")]);
+        let range = |primary| {
+            let replica = node(text("replica"), 1);
+            Value::Array(vec![Value::Int(0), Value::Int(1), primary, replica])
+        };
+        let answer = Value::Array(vec![
+            range(node(text("a"), 7000)),
+            range(node(Value::Nil, 7001)),
+            range(node(text("a"), 7000)),
+            range(node(text(""), 7002)),
+            range(node(text("?"), 7003)),
+        ]);
+        let nodes = [("a", 7000), ("here", 7001), ("here", 7002)];
+        let nodes = nodes.map(|(host, port)| (host.to_owned(), port));
+        assert_eq!(parse_slots(answer, "here").as_deref(), Some(&nodes[..]));
+        assert_eq!(parse_slots(Value::Nil, "here"), None);
+    }
+}

@@ -1,0 +1,16 @@
+-- Marks journal entries as stored in the target.
+--
+-- KEYS     the journal
+-- ARGV     ids
+-- returns  'Y' for each id that is in the journal, 'N' for one that is not any more
+-- cost     O(1) an id
+
+local answers = {}
+for i, id in ipairs(ARGV) do
+  local entry = redis.call('HGET', KEYS[1], id)
+  if entry then
+    redis.call('HSET', KEYS[1], id, 'S' .. entry:sub(2))
+  end
+  answers[i] = entry and 'Y' or 'N'
+end
+return table.concat(answers)

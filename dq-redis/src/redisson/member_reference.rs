@@ -1,0 +1,216 @@
+//! The packing of members in Rust, as a reference for `scripts/redisson/java.lua`, which packs them at
+//! the server.
+
+use bytes::Bytes;
+use dq_core::JobId;
+use dq_servers::shared_redis;
+
+use super::member::{
+    Format, JAVA_SUFFIX, LongSize, Member, eight_byte_id, java_id, member_id, parse, u48,
+};
+use crate::handle;
+use crate::script::PRELUDE;
+
+/// Packs a job as a member.
+pub(super) fn pack(format: Format, long: LongSize, id: JobId, payload: &[u8]) -> Bytes {
+    let id = &member_id(format, id)[..];
+    let mut member = Vec::with_capacity(1 + id.len() + long.bytes() + payload.len());
+    if format == Format::Current {
+        member.push(id.len() as u8);
+    }
+    member.extend_from_slice(id);
+    // A string in Redis is shorter than 4 GiB, so the bytes that are cut off are zero.
+    member.extend_from_slice(&(payload.len() as u64).to_le_bytes()[..long.bytes()]);
+    member.extend_from_slice(payload);
+    member.into()
+}
+
+/// The job's id; `None` for an id of a length that neither Java nor this crate writes.
+pub(super) fn job_id(member: &Member<'_>) -> Option<JobId> {
+    read_id(member.id)
+}
+
+/// The id that a job has after a round trip through a queue of `format`: legacy members keep half of it.
+fn id_after_round_trip(format: Format, id: JobId) -> JobId {
+    match format {
+        Format::Current => id,
+        Format::Legacy => from_java(eight_byte_id(id)),
+    }
+}
+
+/// The job id for an id drawn by Java.
+fn from_java(id: [u8; 8]) -> JobId {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&id);
+    bytes[8..].copy_from_slice(&JAVA_SUFFIX);
+    JobId::from_bytes(bytes)
+}
+
+fn read_id(id: &[u8]) -> Option<JobId> {
+    match id.len() {
+        8 => Some(from_java(id.try_into().ok()?)),
+        15 => {
+            let head = u48(id);
+            let mut bytes = [0; 16];
+            bytes[..6].copy_from_slice(&(head >> 4).to_be_bytes()[2..]);
+            bytes[6] = 0x70 | (head & 0x0f) as u8;
+            bytes[7..].copy_from_slice(&id[6..]);
+            Some(JobId::from_bytes(bytes))
+        }
+        16 => Some(JobId::from_bytes(id.try_into().ok()?)),
+        _ => None,
+    }
+}
+
+/// Version 7, so 15 bytes: time 0x0190b3e27a4f, then 0xc11 after the version.
+const UUID: [u8; 16] = [
+    0x01, 0x90, 0xb3, 0xe2, 0x7a, 0x4f, 0x7c, 0x11, 0x8d, 0x2e, 0x3f, 0x1a, 0x5b, 0x6c, 0x7d, 0x8e,
+];
+const FORMATS: [Format; 2] = [Format::Current, Format::Legacy];
+const LONG_SIZES: [LongSize; 2] = [LongSize::Four, LongSize::Eight];
+
+#[test]
+fn members_are_packed_as_by_the_server() {
+    // Redis 7.0.15 on x86-64 for struct.pack('Bc0Lc0', 8, 'ABCDEFGH', 5, 'hello'), which is
+    // what Redisson 3.21.1 and newer call.
+    let packed = pack(Format::Current, LongSize::Eight, from_java(*b"ABCDEFGH"), b"hello");
+    assert_eq!(packed[..], *b"\x08ABCDEFGH\x05\0\0\0\0\0\0\0hello");
+    // The same on a 32-bit or Windows server, after its `unsigned long` of four bytes.
+    let packed = pack(Format::Current, LongSize::Four, from_java(*b"ABCDEFGH"), b"hello");
+    assert_eq!(packed[..], *b"\x08ABCDEFGH\x05\0\0\0hello");
+    // struct.pack('dLc0', …), Redisson 3.21.0 and older: the double stands alone.
+    let packed = pack(Format::Legacy, LongSize::Eight, from_java(*b"ABCDEFGH"), b"hello");
+    assert_eq!(packed[..], *b"ABCDEFGH\x05\0\0\0\0\0\0\0hello");
+    let packed = pack(Format::Legacy, LongSize::Four, from_java(*b"ABCDEFGH"), b"hello");
+    assert_eq!(packed[..], *b"ABCDEFGH\x05\0\0\0hello");
+}
+
+#[test]
+fn a_uuid_of_version_7_is_shortened_and_others_are_kept() {
+    let packed = pack(Format::Current, LongSize::Four, JobId::from_bytes(UUID), b"x");
+    let short = b"\x0f\x19\x0b\x3e\x27\xa4\xfc\x11\x8d\x2e\x3f\x1a\x5b\x6c\x7d\x8e";
+    assert_eq!(packed[..16], *short);
+    assert_eq!(packed[16..], *b"\x01\0\0\0x");
+    // Version 4: nothing can be left out.
+    let mut four = UUID;
+    four[6] = 0x4c;
+    let packed = pack(Format::Current, LongSize::Four, JobId::from_bytes(four), b"");
+    assert_eq!((packed[0], &packed[1..17]), (16, &four[..]));
+    // In the legacy format, the random half.
+    let packed = pack(Format::Legacy, LongSize::Four, JobId::from_bytes(UUID), b"");
+    assert_eq!(packed[..8], UUID[8..]);
+}
+
+#[test]
+fn a_payload_of_100_bytes_fits_an_allocation_of_128() {
+    let packed = pack(Format::Current, LongSize::Eight, JobId::from_bytes(UUID), &[7; 100]);
+    // The server adds a header of three bytes and a zero.
+    assert_eq!(packed.len() + 4, 128);
+}
+
+#[test]
+fn packed_members_are_parsed_back() {
+    let mut ids = vec![from_java(*b"ABCDEFGH"), from_java([0; 8]), from_java([0xff; 8])];
+    // Every value of every byte, beside each version, each variant, and times too large.
+    for at in 0..16 {
+        for value in 0..=255 {
+            let mut id = UUID;
+            id[at] = value;
+            ids.push(JobId::from_bytes(id));
+        }
+    }
+    for (format, long) in FORMATS.iter().flat_map(|f| LONG_SIZES.map(|long| (*f, long))) {
+        for id in &ids {
+            for len in [0, 1, 100, 300] {
+                let payload = vec![0xa5; len];
+                let packed = pack(format, long, *id, &payload);
+                let member = parse(long, &packed).unwrap();
+                assert_eq!((member.format, member.payload), (format, &payload[..]));
+                assert_eq!(job_id(&member), Some(id_after_round_trip(format, *id)));
+            }
+        }
+    }
+}
+
+#[test]
+fn short_ids_sort_as_long_ones_do() {
+    let pack = |id| pack(Format::Current, LongSize::Eight, JobId::from_bytes(id), b"");
+    for at in (0..16).filter(|at| *at != 6) {
+        let mut later = UUID;
+        later[at] += 1;
+        assert!(pack(UUID) < pack(later), "byte {at}");
+    }
+}
+
+#[test]
+fn strings_in_neither_format_are_not_parsed() {
+    let good = pack(Format::Current, LongSize::Eight, JobId::from_bytes(UUID), b"hello");
+    let mut longer = good.to_vec();
+    longer.push(0);
+    for bytes in [&b""[..], b"hello", b"\x08ABC", &good[..good.len() - 1], &longer, &[0xff; 40]] {
+        assert_eq!(parse(LongSize::Eight, bytes), None, "{bytes:x?}");
+    }
+    assert_eq!(parse(LongSize::Four, &good), None, "the server's long has eight bytes");
+}
+
+#[test]
+fn a_member_id_of_another_length_is_parsed_but_is_no_job_id() {
+    // Redisson's scripts accept any length, so these members are harmless.
+    let member = parse(LongSize::Four, b"\x03abc\x02\0\0\0hi").unwrap();
+    assert_eq!((member.id, member.payload), (&b"abc"[..], &b"hi"[..]));
+    assert_eq!(job_id(&member), None);
+}
+
+#[test]
+fn java_ids_and_uuids_are_distinguished() {
+    assert_eq!(java_id(from_java(*b"ABCDEFGH")), Some(*b"ABCDEFGH"));
+    assert_eq!(java_id(JobId::from_bytes(UUID)), None);
+    assert_eq!(from_java(*b"ABCDEFGH").to_bytes(), *b"ABCDEFGHredisson");
+}
+
+#[test]
+fn the_script_packs_and_parses_like_the_reference() {
+    let mut ids = vec![from_java(*b"ABCDEFGH"), from_java([0xff; 8]), JobId::from_bytes([0; 16])];
+    for at in 0..16 {
+        for value in [0, 1, 0x0f, 0x10, 0x70, 0x7f, 0x80, 0xff] {
+            let mut id = UUID;
+            id[at] = value;
+            ids.push(JobId::from_bytes(id));
+        }
+    }
+    let mut redis = shared_redis().connect();
+    for (format, name) in [(Format::Current, "current"), (Format::Legacy, "legacy")] {
+        let script = [
+            "local FORMAT = '",
+            name,
+            "'\n",
+            PRELUDE,
+            include_str!("../scripts/place.lua"),
+            include_str!("../scripts/redisson/java.lua"),
+            "local member = pack_member(member_id_of(ARGV[1]), ARGV[2])
+             local format, member_id, payload = parse(member)
+             local handle, tail = handle_and_tail(member_id)
+             return { member, format, job_id_of(member_id), payload, handle .. tail }",
+        ]
+        .concat();
+        for (id, payload) in ids.iter().flat_map(|id| [(id, ""), (id, "a payload")]) {
+            let bytes = id.to_bytes();
+            // The last is about the layouts of queues, of which there are none.
+            let words: [&[u8]; 6] =
+                [b"EVAL", script.as_bytes(), b"0", &bytes, payload.as_bytes(), b""];
+            let answer = redis.command_bytes(&words);
+            let [member, parsed_format, job_id, parsed_payload, handle_and_tail] = answer.list()
+            else {
+                panic!("{answer:?}");
+            };
+            assert_eq!(member.bytes(), pack(format, LongSize::Eight, *id, payload.as_bytes()));
+            assert_eq!(
+                (parsed_format.text(), parsed_payload.text()),
+                (name.to_owned(), payload.to_owned())
+            );
+            let id = id_after_round_trip(format, *id);
+            assert_eq!(job_id.bytes(), id.to_bytes());
+            assert_eq!(handle_and_tail.bytes(), handle::full(id));
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Watches for payloads that Java puts into a target list directly, without taking them.
+//!
+//! `BLMOVE list list LEFT LEFT` blocks until the list has an element, and puts that element back where
+//! it was in the same step. It reports that there is something, takes nothing, and loses nothing if the
+//! connection breaks, unlike `BLPOP`. Each watched list needs a connection of its own.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use dq_core::sync::lock;
+use dq_core::{Listeners, QueueName, Timestamp};
+use redis::AsyncConnectionConfig;
+use redis::aio::ConnectionLike;
+use tokio_util::sync::CancellationToken;
+
+use crate::connect::{Server, Target};
+use crate::keys::Lane;
+
+/// Most lists that are watched, since each takes a connection. The runner's sweep of one second serves
+/// all others.
+const MAX_WATCHED: usize = 16;
+
+/// Timeout of one `BLMOVE`: long, since each costs a command and an idle queue should be cheap.
+const BLOCK: Duration = Duration::from_secs(600);
+
+/// How late the reply to a `BLMOVE` may be before the connection counts as lost.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// Pause after an element was seen, in which a runner can take it. It doubles while the list keeps
+/// elements, as that of a paused queue does.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const MAX_PAUSE: Duration = Duration::from_secs(5);
+
+/// Pause before a reconnect.
+const RECONNECT: Duration = Duration::from_millis(500);
+
+/// The watched target lists. All watches end when this is dropped.
+#[derive(Debug)]
+pub(super) struct TargetWatch {
+    server: Arc<Server>,
+    watched: Mutex<HashSet<QueueName>>,
+    end: CancellationToken,
+}
+
+impl TargetWatch {
+    pub(super) fn new(server: Arc<Server>) -> Self {
+        Self { server, watched: Mutex::default(), end: CancellationToken::new() }
+    }
+
+    /// Watches the target list of this queue, unless [`MAX_WATCHED`] lists are watched already.
+    pub(super) fn watch(&self, lane: &Arc<Lane>, listeners: &Arc<Listeners>) {
+        let mut watched = lock(&self.watched);
+        if watched.contains(&lane.queue) || watched.len() >= MAX_WATCHED {
+            return;
+        }
+        watched.insert(lane.queue.clone());
+        let watcher = ListWatcher {
+            server: Arc::clone(&self.server),
+            lane: Arc::clone(lane),
+            listeners: Arc::clone(listeners),
+        };
+        tokio::spawn(self.end.clone().run_until_cancelled_owned(watcher.run()));
+    }
+
+    /// Ends all watches.
+    pub(super) fn close(&self) {
+        self.end.cancel();
+    }
+}
+
+impl Drop for TargetWatch {
+    fn drop(&mut self) {
+        self.end.cancel();
+    }
+}
+
+struct ListWatcher {
+    server: Arc<Server>,
+    lane: Arc<Lane>,
+    listeners: Arc<Listeners>,
+}
+
+impl ListWatcher {
+    async fn run(self) {
+        loop {
+            if let Err(error) = self.connect_and_watch().await {
+                tracing::debug!(%error, queue = %self.lane.queue, "Redisson: the watch of a target list broke off");
+            }
+            tokio::time::sleep(RECONNECT).await;
+        }
+    }
+
+    /// Wakes listeners each time the list has an element, until the connection breaks.
+    async fn connect_and_watch(&self) -> redis::RedisResult<()> {
+        match self.server.target().await? {
+            Target::One(client) => {
+                let config = AsyncConnectionConfig::new().set_response_timeout(Some(BLOCK + GRACE));
+                let connection = client.get_multiplexed_async_connection_with_config(&config);
+                self.watch(&mut connection.await?, BLOCK).await
+            }
+            Target::Cluster(client) => {
+                // A cluster connection has one timeout for all commands.
+                let block = self.server.response_timeout / 2;
+                self.watch(&mut client.get_async_connection().await?, block).await
+            }
+        }
+    }
+
+    async fn watch(
+        &self,
+        connection: &mut impl ConnectionLike,
+        block: Duration,
+    ) -> redis::RedisResult<()> {
+        let mut command = redis::cmd("BLMOVE");
+        command.arg(self.lane.target()).arg(self.lane.target()).arg("LEFT").arg("LEFT");
+        command.arg(block.as_secs_f64());
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let sent = Instant::now();
+            let element: redis::Value = command.query_async(connection).await?;
+            if element == redis::Value::Nil {
+                pause = FIRST_PAUSE;
+                continue;
+            }
+            self.listeners.wake(&self.lane.queue, Timestamp::EPOCH);
+            // An immediate reply means that the element was there before: nobody has taken it yet.
+            pause =
+                if sent.elapsed() < FIRST_PAUSE { (pause * 2).min(MAX_PAUSE) } else { FIRST_PAUSE };
+            tokio::time::sleep(pause).await;
+        }
+    }
+}

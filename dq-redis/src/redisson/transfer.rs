@@ -1,0 +1,133 @@
+//! Transfer of due jobs to the target lists of queues that only Java clients consume.
+//!
+//! In Redisson every client with an open `RDelayedQueue` transfers due entries; without one they stay
+//! where they are. This task does it for the queues in
+//! [`consumed_by_java`](super::RedissonConfig::consumed_by_java).
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dq_core::config::Environment;
+use dq_core::{Clock, QueueName, Result, Timestamp, Wakeups};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::backend::RedisBackend;
+use crate::batch::CHUNK;
+use crate::connect::Link;
+use crate::error::unexpected;
+use crate::keys::Lane;
+use crate::reply::Reply;
+use crate::script::JavaScripts;
+
+const OPERATION: &str = "transfer";
+
+/// Longest pause between two rounds, for notifications that were lost.
+const SWEEP: Duration = Duration::from_secs(1);
+
+/// Script calls for one queue before the next queue is served.
+const CALLS: usize = 10;
+
+/// The background task. It ends when this is dropped.
+#[derive(Debug)]
+pub(super) struct TransferTask {
+    end: DropGuard,
+}
+
+impl TransferTask {
+    pub(super) fn start(
+        native: &RedisBackend,
+        scripts: Arc<JavaScripts>,
+        queues: &BTreeSet<QueueName>,
+        environment: &Environment,
+    ) -> Self {
+        let end = CancellationToken::new();
+        let transfer = Transfer {
+            link: Arc::clone(&native.store.link),
+            lanes: queues.iter().map(|queue| native.store.lanes.of(queue)).collect(),
+            scripts,
+            clock: Arc::clone(&environment.clock),
+        };
+        let switchboard = Arc::clone(&native.switchboard);
+        tokio::spawn(end.clone().run_until_cancelled_owned(async move {
+            let wakeups = switchboard.listen(&transfer.lanes).await;
+            transfer.run(wakeups).await;
+        }));
+        Self { end: end.drop_guard() }
+    }
+
+    /// Ends the task.
+    pub(super) fn close(&self) {
+        self.end.token().cancel();
+    }
+}
+
+struct Transfer {
+    link: Arc<Link>,
+    lanes: Vec<Arc<Lane>>,
+    scripts: Arc<JavaScripts>,
+    clock: Arc<dyn Clock>,
+}
+
+impl Transfer {
+    async fn run(self, mut wakeups: Wakeups) {
+        loop {
+            let pause = self.transfer_all().await;
+            tokio::select! {
+                () = self.clock.sleep(pause) => {}
+                _ = wakeups.next() => {}
+            }
+        }
+    }
+
+    /// Transfers what is due in all queues and returns how long to wait until more is due. The error of
+    /// one queue does not hold up the others.
+    async fn transfer_all(&self) -> Duration {
+        let mut pause = SWEEP;
+        for lane in &self.lanes {
+            match self.transfer_queue(lane).await {
+                Ok(next) => pause = pause.min(next),
+                Err(error) => {
+                    tracing::warn!(%error, queue = %lane.queue, "Redisson: due jobs were not transferred");
+                }
+            }
+        }
+        pause
+    }
+
+    async fn transfer_queue(&self, lane: &Lane) -> Result<Duration> {
+        for _ in 0..CALLS {
+            let batch = self.transfer_batch(lane).await?;
+            if batch.moved == 0 {
+                return Ok(batch.next_due.map_or(SWEEP, |due| due.since(batch.now)));
+            }
+        }
+        Ok(Duration::ZERO)
+    }
+
+    async fn transfer_batch(&self, lane: &Lane) -> Result<TransferReply> {
+        let mut call = self.scripts.transfer.on([lane]);
+        call.arg(CHUNK);
+        let answer = call.run(&self.link, OPERATION).await?;
+        let read = |answer| {
+            let mut reply = Reply::new(answer)?;
+            Some(TransferReply {
+                now: Timestamp::from_millis(reply.number()?),
+                moved: reply.number()?,
+                next_due: reply.maybe()?.map(Timestamp::from_millis),
+            })
+        };
+        match read(answer) {
+            Some(reply) => Ok(reply),
+            None => unexpected(OPERATION),
+        }
+    }
+}
+
+/// Reply of `scripts/redisson/transfer.lua`.
+struct TransferReply {
+    now: Timestamp,
+    moved: i64,
+    /// When the next waiting job is due.
+    next_due: Option<Timestamp>,
+}

@@ -1,0 +1,60 @@
+-- Moves due members to the target list, for queues that only Java clients consume. A paused queue is
+-- left alone.
+--
+-- KEYS     the keys of the queue
+-- ARGV     most members
+-- returns  {now, how many were moved, when the next is due or nil}
+-- cost     O(log n) a member; with visibility `exact` O(length of the order list)
+
+-- Due members, oldest first, up to the most bytes that a call may move.
+local function due_members(lane, most)
+  local members, bytes = {}, 0
+  while #members < most and bytes <= MOST_BYTES do
+    local few = math.min(most - #members, FEW)
+    local some =
+      redis.call('ZRANGEBYSCORE', lane.timeout, '-inf', now, 'LIMIT', #members, few)
+    for _, member in ipairs(some) do
+      members[#members + 1] = member
+      bytes = bytes + #member
+    end
+    if #some < few then
+      break
+    end
+  end
+  return members
+end
+
+-- Moves due members to the target list, as Java's transfer script does. Returns how many left the set.
+local function transfer(lane, most)
+  local members = due_members(lane, math.min(most, max_per_call(lane)))
+  if #members == 0 then
+    return 0
+  end
+  local payloads, gone, member_ids = {}, {}, {}
+  for _, member in ipairs(members) do
+    local format, member_id, payload = parse(member)
+    if format then
+      payloads[#payloads + 1], gone[#gone + 1], member_ids[#member_ids + 1] = payload, member, member_id
+    else
+      quarantine_member(lane, member, now)
+    end
+  end
+  if #gone > 0 then
+    -- Fails on a key of another type before anything is removed.
+    redis.call('LLEN', lane.target)
+    redis.call('HSTRLEN', lane.meta, '')
+    order_length(lane)
+    redis.call('ZREM', lane.timeout, unpack(gone))
+    redis.call('RPUSH', lane.target, unpack(payloads))
+    remove_from_order(lane, gone, member_ids)
+    sweep_order(lane, gone)
+  end
+  return #members
+end
+
+local lane = redisson_lane_at(0)
+if redis.call('HGET', lane.meta, 'paused') then
+  return { now, 0, false }
+end
+local moved = transfer(lane, tonumber(ARGV[1]))
+return { now, moved, head_of(lane.timeout) or false }

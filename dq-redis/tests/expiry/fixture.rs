@@ -1,0 +1,100 @@
+//! Servers, backends and jobs for the tests of the backend with key expiry.
+
+use std::time::Duration;
+
+use dq_core::config::{Environment, backend_from_url};
+use dq_core::{
+    Backend, ClaimParams, Due, JobId, LeasedJob, NewJob, QueueName, Receipt, Timestamp, Wakeups,
+    Want,
+};
+use dq_redis::{RedisExpiryBackend, RedisExpiryConfig};
+use dq_servers::Redis;
+
+/// Longest wait for an event.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A due time that no test reaches and no other job has.
+pub(crate) const FAR: Timestamp = Timestamp::from_millis(9_000_000_000_000);
+
+pub(crate) fn queue() -> QueueName {
+    QueueName::new("q").unwrap()
+}
+
+/// A server that publishes events of expired keys.
+pub(crate) fn server() -> Redis {
+    Redis::options().set("notify-keyspace-events", "Ex").start()
+}
+
+pub(crate) async fn open(config: &RedisExpiryConfig) -> RedisExpiryBackend {
+    RedisExpiryBackend::connect(config, &Environment::default()).await.unwrap()
+}
+
+pub(crate) async fn open_on(server: &Redis) -> RedisExpiryBackend {
+    open(&RedisExpiryConfig::new(server.url())).await
+}
+
+/// A native backend on the same keys.
+pub(crate) async fn native(server: &Redis) -> std::sync::Arc<dyn Backend> {
+    let config = backend_from_url(&server.url()).unwrap();
+    config.connect(&Environment::default()).await.unwrap()
+}
+
+pub(crate) fn job(queue: &QueueName, due: Due) -> NewJob {
+    let id = JobId::from_bytes(Environment::default().entropy.bits().to_be_bytes());
+    NewJob::new(id, queue.clone(), due, b"1".as_slice().into())
+}
+
+pub(crate) async fn schedule(backend: &dyn Backend, job: NewJob) -> Receipt {
+    let answer = backend.schedule(vec![job]).await.unwrap().remove(0);
+    assert!(answer.is_stored());
+    answer.receipt()
+}
+
+pub(crate) async fn claim(backend: &dyn Backend) -> Vec<LeasedJob> {
+    let lease_for = Duration::from_secs(60);
+    let wants = [Want { queue: queue(), max: 10, lease_for }];
+    let params = ClaimParams { wants: &wants, limit: 10, worker: "test" };
+    backend.claim(params).await.unwrap().jobs
+}
+
+pub(crate) fn expiry_key(prefix: &str, due: Timestamp, queue: &QueueName) -> String {
+    format!("{{{prefix}}}:alarm:{}:{queue}", due.as_millis())
+}
+
+/// Listens, and skips the hints that connections cause.
+pub(crate) async fn listen(backend: &dyn Backend, queue: &QueueName) -> Wakeups {
+    let mut wakeups = backend.listen(std::slice::from_ref(queue)).await.unwrap();
+    while tokio::time::timeout(Duration::ZERO, wakeups.next()).await.is_ok() {}
+    wakeups
+}
+
+/// Waits for the next hint.
+pub(crate) async fn hint(wakeups: &mut Wakeups) -> Timestamp {
+    tokio::time::timeout(PATIENCE, wakeups.next()).await.expect("a hint arrives").due
+}
+
+/// Touches a key until it has expired, since the server finds expired keys late by itself.
+pub(crate) async fn until_expired(server: &Redis, key: &str) {
+    let mut connection = server.connect();
+    while connection.command(&["TOUCH", key]).int() > 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// Sets a key like another program, and waits until it has expired.
+pub(crate) async fn expire(server: &Redis, key: &str) {
+    assert!(server.command(&["SET", key, "", "PX", "1"]).is_ok());
+    until_expired(server, key).await;
+}
+
+/// Waits until a condition holds.
+pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let wait = async {
+        while !holds() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, wait)
+        .await
+        .unwrap_or_else(|_| panic!("timed out waiting until {what}"));
+}

@@ -1,0 +1,127 @@
+//! A probe finds out whether notifications work, and `check` reports it with a remedy.
+
+use dq_core::{Backend, Finding};
+use dq_redis::{Notifications, RedisExpiryConfig};
+use dq_servers::Redis;
+
+use crate::fixture::{open, open_on, server, until};
+
+const SETTING: &str = "notify-keyspace-events";
+
+async fn finding(backend: &dyn Backend) -> Option<Finding> {
+    let findings = backend.check().await;
+    findings.into_iter().find(|finding| finding.code.starts_with("redis-expiry."))
+}
+
+fn letters(server: &Redis) -> String {
+    server.command(&["CONFIG", "GET", SETTING]).list()[1].text()
+}
+
+fn set_letters(server: &Redis, letters: &str) {
+    assert!(server.command(&["CONFIG", "SET", SETTING, letters]).is_ok());
+}
+
+#[tokio::test]
+async fn working_notifications_are_detected_at_the_start() {
+    let server = server();
+    let backend = open_on(&server).await;
+    until("notifications are known to work", || backend.notifications() == Notifications::Working)
+        .await;
+    assert_eq!(finding(&backend).await, None);
+}
+
+#[tokio::test]
+async fn disabled_notifications_are_a_finding_with_a_remedy() {
+    let server = Redis::start();
+    let backend = open_on(&server).await;
+    until("notifications are known to be off", || backend.notifications() == Notifications::Off)
+        .await;
+    let found = finding(&backend).await.unwrap();
+    assert_eq!(found.code, "redis-expiry.notifications-off");
+    assert!(found.remedy.contains("notify-keyspace-events Ex"), "{found}");
+    assert_eq!(letters(&server), "", "the setting is unchanged without `configure`");
+
+    set_letters(&server, "Ex");
+    assert_eq!(finding(&backend).await, None, "each check probes");
+}
+
+#[tokio::test]
+async fn a_reconnect_is_probed_again() {
+    let server = server();
+    let backend = open_on(&server).await;
+    until("notifications are known to work", || backend.notifications() == Notifications::Working)
+        .await;
+    set_letters(&server, "");
+    assert!(server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]).int() > 0);
+    until("notifications are known to be off", || backend.notifications() == Notifications::Off)
+        .await;
+}
+
+#[tokio::test]
+async fn configure_adds_letters_and_keeps_those_that_are_set() {
+    let server = Redis::options().set(SETTING, "Kg$").start();
+    let mut config = RedisExpiryConfig::new(server.url());
+    config.configure = true;
+    let backend = open(&config).await;
+    assert_eq!(finding(&backend).await, None);
+    let mut letters: Vec<char> = letters(&server).chars().collect();
+    letters.sort_unstable();
+    assert_eq!(letters, ['$', 'E', 'K', 'g', 'x']);
+}
+
+#[tokio::test]
+async fn a_restarted_server_is_configured_again() {
+    let server = Redis::start();
+    let mut config = RedisExpiryConfig::new(server.url());
+    config.configure = true;
+    let backend = open(&config).await;
+    until("notifications are known to work", || backend.notifications() == Notifications::Working)
+        .await;
+    server.kill();
+    server.restart();
+    until("configured", || letters(&server).contains('x')).await;
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_to_be_configured_is_a_finding_and_not_an_error() {
+    let user = ["ACL", "SETUSER", "app", "on", ">secret", "~*", "&*", "+@all", "-config"];
+    let forbidden = Redis::start();
+    assert!(forbidden.command(&user).is_ok());
+    // As on hosted servers.
+    let without_config = Redis::options().set("rename-command CONFIG", "\"\"").start();
+    for (server, login) in [(&forbidden, "app:secret@"), (&without_config, "")] {
+        let mut config = RedisExpiryConfig::new(format!("redis://{login}{}/0", server.address()));
+        config.configure = true;
+        let backend = open(&config).await;
+        let found = finding(&backend).await.unwrap();
+        assert_eq!(found.code, "redis-expiry.config-refused", "{found}");
+        assert!(matches!(backend.notifications(), Notifications::Refused(_)));
+    }
+
+    // An administrator may have set it.
+    set_letters(&forbidden, "Ex");
+    let mut config =
+        RedisExpiryConfig::new(format!("redis://app:secret@{}/0", forbidden.address()));
+    config.configure = true;
+    assert_eq!(finding(&open(&config).await).await, None);
+}
+
+#[tokio::test]
+async fn a_user_without_the_right_to_subscribe_is_a_finding() {
+    let server = server();
+    let user = ["ACL", "SETUSER", "app", "on", ">secret", "~*", "+@all", "resetchannels", "&{dq}*"];
+    assert!(server.command(&user).is_ok());
+    let url = format!("redis://app:secret@{}/0", server.address());
+    let backend = open(&RedisExpiryConfig::new(url)).await;
+    let found = finding(&backend).await.unwrap();
+    assert_eq!(found.code, "redis-expiry.notifications-unknown");
+    assert!(found.remedy.contains("__keyevent@*__:expired"), "{found}");
+}
+
+#[tokio::test]
+async fn several_processes_probe_at_the_same_time() {
+    let server = server();
+    let backends = [open_on(&server).await, open_on(&server).await, open_on(&server).await];
+    let checks = backends.iter().map(|backend| finding(backend));
+    assert!(futures_util::future::join_all(checks).await.iter().all(Option::is_none));
+}

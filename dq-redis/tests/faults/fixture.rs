@@ -1,0 +1,46 @@
+//! What the tests have in common: connections, claims and findings.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dq_core::config::{Environment, backend_from_url};
+use dq_core::{Backend, Claimed, Finding, Result};
+use dq_redis as _;
+
+pub(crate) use dq_testkit::faults::TcpProxy;
+pub(crate) use dq_testkit::fixture::{
+    TIMEOUT, TestRunner, assert_error, by_id, claim_for, done_settlements, in_an_hour, job, keyed,
+    queue, retry, stats, wait_until,
+};
+
+/// The password of every server that has one; no error may show it.
+pub(crate) const PASSWORD: &str = "hunter2hunter2";
+
+/// Connects the native backend.
+pub(crate) async fn connect(url: &str) -> Result<Arc<dyn Backend>> {
+    backend_from_url(url)?.connect(&Environment::default()).await
+}
+
+/// Connects the native backend to a server that works.
+pub(crate) async fn open(url: &str) -> Arc<dyn Backend> {
+    connect(url).await.expect("the server works")
+}
+
+/// Connects the native backend to a server through a proxy.
+pub(crate) async fn open_through(proxy: &TcpProxy) -> Arc<dyn Backend> {
+    open(&format!("redis://127.0.0.1:{}/0?response_timeout=10s", proxy.port())).await
+}
+
+/// Claims with leases of ten seconds.
+pub(crate) async fn claim(backend: &dyn Backend, names: &[&str], limit: usize) -> Result<Claimed> {
+    claim_for(backend, names, limit, Duration::from_secs(10)).await
+}
+
+/// The finding with this code.
+#[track_caller]
+pub(crate) fn found<'a>(findings: &'a [Finding], code: &str) -> &'a Finding {
+    let found = findings.iter().find(|finding| finding.code == code);
+    let found = found.unwrap_or_else(|| panic!("{code} is not among {findings:?}"));
+    assert!(!found.remedy.is_empty() && !found.to_string().contains(PASSWORD));
+    found
+}

@@ -1,0 +1,85 @@
+//! A server with a backend, and the commands of Java clients.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use dq_core::config::{Environment, backend_from_url};
+use dq_core::{
+    Backend, ClaimParams, Due, JobKey, LeasedJob, NewJob, QueueName, Settlement, Verdict, Want,
+};
+use dq_servers::Redis;
+
+pub(crate) const LATER: Duration = Duration::from_secs(3_600);
+
+pub(crate) fn queue() -> QueueName {
+    QueueName::new("q").unwrap()
+}
+
+/// A server and a backend on it.
+pub(crate) struct Fixture {
+    pub(crate) redis: Redis,
+    pub(crate) backend: Arc<dyn Backend>,
+}
+
+impl Fixture {
+    pub(crate) async fn with(options: &str) -> Self {
+        let redis = Redis::start();
+        let backend = open(&redis, options).await;
+        Self { redis, backend }
+    }
+
+    /// Adds an entry as `offer` of Redisson 3.21.1 and newer does: a member of the sorted set, repeated in
+    /// the order list. Its id is `n` in eight bytes. Returns the member.
+    pub(crate) fn java_offers(&self, n: u64, due: i64, payload: &[u8]) -> Vec<u8> {
+        let mut member = vec![8];
+        member.extend(n.to_be_bytes());
+        member.extend((payload.len() as u64).to_le_bytes());
+        member.extend(payload);
+        let due = due.to_string();
+        self.redis.command_bytes(&[b"ZADD", TIMEOUT.as_bytes(), due.as_bytes(), &member]);
+        self.redis.command_bytes(&[b"RPUSH", ORDER.as_bytes(), &member]);
+        member
+    }
+
+    pub(crate) fn len(&self, command: &str, key: &str) -> i64 {
+        self.redis.command(&[command, key]).int()
+    }
+
+    pub(crate) async fn claim(&self, max: usize) -> Vec<LeasedJob> {
+        let wants = [Want { queue: queue(), max, lease_for: LATER }];
+        let params = ClaimParams { wants: &wants, limit: max, worker: "test" };
+        self.backend.claim(params).await.unwrap().jobs
+    }
+
+    /// Claims jobs and settles them as done.
+    pub(crate) async fn drain(&self, max: usize) -> Vec<LeasedJob> {
+        let jobs = self.claim(max).await;
+        let done: Vec<Settlement> = jobs
+            .iter()
+            .map(|job| Settlement { lease: job.lease(), verdict: Verdict::Done })
+            .collect();
+        self.backend.settle(&done).await.unwrap();
+        jobs
+    }
+}
+
+pub(crate) async fn open(redis: &Redis, options: &str) -> Arc<dyn Backend> {
+    let url = redis.url().replacen("redis://", "redisson://", 1) + options;
+    backend_from_url(&url).unwrap().connect(&Environment::default()).await.unwrap()
+}
+
+pub(crate) const TIMEOUT: &str = "redisson_delay_queue_timeout:{q}";
+pub(crate) const ORDER: &str = "redisson_delay_queue:{q}";
+pub(crate) const TARGET: &str = "q";
+pub(crate) const INDEX: &str = "dq:outside:{q}";
+
+pub(crate) fn job(due: impl Into<Due>, payload: &str) -> NewJob {
+    let environment = Environment::default();
+    let id = environment.entropy.job_id(environment.clock.now());
+    NewJob::new(id, queue(), due.into(), Bytes::copy_from_slice(payload.as_bytes()))
+}
+
+pub(crate) fn keyed(due: impl Into<Due>, payload: &str, key: &str) -> NewJob {
+    NewJob { key: Some(JobKey::new(key).unwrap()), ..job(due, payload) }
+}

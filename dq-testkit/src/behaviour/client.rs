@@ -1,0 +1,327 @@
+//! A client of a store, with calls about single jobs. Each answer is checked for what always holds.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dq_core::{
+    Backend, BrowseParams, Cancelled, ClaimParams, Claimed, JobId, JobRef, JobState, JobView,
+    Lease, LeasedJob, NewJob, Operation, QueueName, QueueStats, Receipt, Renewal, Renewed,
+    Reschedule, Rescheduled, Scheduled, Settled, Settlement, Target, Timestamp, Verdict, Want,
+};
+
+use super::failure::{Failure, TrialResult, ensure, ensure_eq};
+
+/// A lease that does not end within a trial.
+pub(super) const LEASE: Duration = Duration::from_secs(600);
+/// A lease whose end trials wait for; long enough for a few calls on a busy machine.
+pub(super) const SHORT_LEASE: Duration = Duration::from_millis(1_000);
+
+/// A client of a store.
+#[derive(Debug, Clone)]
+pub(super) struct Client {
+    backend: Arc<dyn Backend>,
+}
+
+impl Client {
+    pub(super) fn new(backend: Arc<dyn Backend>) -> Self {
+        Self { backend }
+    }
+
+    pub(super) fn backend(&self) -> &Arc<dyn Backend> {
+        &self.backend
+    }
+
+    /// Schedules jobs.
+    pub(super) async fn schedule_all(&self, jobs: Vec<NewJob>) -> TrialResult<Vec<Scheduled>> {
+        let asked = jobs.len();
+        let answers = self.backend.schedule(jobs).await?;
+        ensure_eq!(answers.len(), asked, "schedule returns one answer per job");
+        Ok(answers)
+    }
+
+    /// Schedules one job.
+    pub(super) async fn schedule(&self, job: NewJob) -> TrialResult<Scheduled> {
+        Ok(self.schedule_all(vec![job]).await?[0])
+    }
+
+    /// Schedules one job and requires `Created`.
+    pub(super) async fn create(&self, job: NewJob) -> TrialResult<Receipt> {
+        let id = job.id;
+        match self.schedule(job).await? {
+            Scheduled::Created(receipt) if receipt.id == id => Ok(receipt),
+            other => Err(Failure::new(format_args!(
+                "a job without a conflict is `Created` under its id {id}, not {other:?}"
+            ))),
+        }
+    }
+
+    /// Claims without a limit over all queues.
+    pub(super) async fn claim(&self, wants: &[Want]) -> TrialResult<Claimed> {
+        let limit = wants.iter().map(|want| want.max).sum();
+        self.claim_at_most(limit, wants).await
+    }
+
+    /// Claims, and checks what holds for every claim.
+    pub(super) async fn claim_at_most(&self, limit: usize, wants: &[Want]) -> TrialResult<Claimed> {
+        let claimed = self.backend.claim(ClaimParams { wants, limit, worker: "suite" }).await?;
+        ensure!(
+            claimed.jobs.len() <= limit,
+            "a claim with the limit {limit} returned {} jobs",
+            claimed.jobs.len()
+        );
+        let mut seen = HashSet::new();
+        for leased in &claimed.jobs {
+            let job = &leased.job;
+            ensure!(seen.insert(job.id), "one claim returned job {} twice", job.id);
+            ensure!(
+                wants.iter().any(|want| want.queue == job.queue),
+                "a claim returned a job of {}, a queue that was not wanted",
+                job.queue
+            );
+            ensure!(
+                job.due <= claimed.now,
+                "a job must not be early: job {} is due at {} and was leased at {}",
+                job.id,
+                job.due,
+                claimed.now
+            );
+            ensure!(
+                leased.leased_until > claimed.now,
+                "a lease must end after it began: {} is not after {}",
+                leased.leased_until,
+                claimed.now
+            );
+            ensure!(job.deliveries > 0, "`deliveries` includes the current lease");
+        }
+        for want in wants {
+            let dues: Vec<Timestamp> = claimed
+                .jobs
+                .iter()
+                .filter(|leased| leased.job.queue == want.queue)
+                .map(|leased| leased.job.due)
+                .collect();
+            ensure!(
+                dues.len() <= want.max,
+                "at most {} jobs of queue {} were wanted, {} were returned",
+                want.max,
+                want.queue,
+                dues.len()
+            );
+            ensure!(dues.is_sorted(), "jobs of a queue must be in due order: {dues:?}");
+        }
+        Ok(claimed)
+    }
+
+    /// Leases at most `max` jobs of one queue for longer than the trial.
+    pub(super) async fn lease(&self, queue: &QueueName, max: usize) -> TrialResult<Vec<LeasedJob>> {
+        Ok(self.claim(&[want(queue, max)]).await?.jobs)
+    }
+
+    /// Leases the only job that is due.
+    pub(super) async fn lease_one(&self, queue: &QueueName) -> TrialResult<LeasedJob> {
+        self.lease_one_for(queue, LEASE).await
+    }
+
+    /// Leases the only job that is due, for a given time.
+    pub(super) async fn lease_one_for(
+        &self,
+        queue: &QueueName,
+        lease_for: Duration,
+    ) -> TrialResult<LeasedJob> {
+        let want = Want { queue: queue.clone(), max: 10, lease_for };
+        let mut jobs = self.claim(&[want]).await?.jobs;
+        ensure_eq!(jobs.len(), 1, "exactly one job of this queue is due");
+        Ok(jobs.remove(0))
+    }
+
+    /// Requires that a claim returns no job of the queue.
+    pub(super) async fn expect_empty_claim(&self, queue: &QueueName, why: &str) -> TrialResult {
+        let jobs = self.lease(queue, 10).await?;
+        ensure!(jobs.is_empty(), "no job may be leased because {why}; leased were {jobs:?}");
+        Ok(())
+    }
+
+    /// Settles one lease.
+    pub(super) async fn settle(&self, lease: Lease, verdict: Verdict) -> TrialResult<Settled> {
+        let answers = self.backend.settle(&[Settlement { lease, verdict }]).await?;
+        ensure_eq!(answers.len(), 1, "settle returns one answer per lease");
+        Ok(answers[0])
+    }
+
+    /// Settles a live lease and requires `Accepted`.
+    pub(super) async fn settle_accepted(
+        &self,
+        leased: &LeasedJob,
+        verdict: Verdict,
+    ) -> TrialResult {
+        let answer = self.settle(leased.lease(), verdict.clone()).await?;
+        ensure_eq!(answer, Settled::Accepted, "a live lease can be settled with {verdict:?}");
+        Ok(())
+    }
+
+    /// Settles live leases as done and requires `Accepted`.
+    pub(super) async fn settle_all_done(&self, jobs: &[LeasedJob]) -> TrialResult {
+        let settlements: Vec<_> = jobs
+            .iter()
+            .map(|leased| Settlement { lease: leased.lease(), verdict: Verdict::Done })
+            .collect();
+        let answers = self.backend.settle(&settlements).await?;
+        ensure_eq!(answers.len(), jobs.len(), "settle returns one answer per lease");
+        ensure!(
+            answers.iter().all(|answer| *answer == Settled::Accepted),
+            "a live lease can be settled: {answers:?}"
+        );
+        Ok(())
+    }
+
+    /// Renews one lease.
+    pub(super) async fn renew(&self, lease: Lease, lease_for: Duration) -> TrialResult<Renewed> {
+        let answers = self.backend.renew(&[Renewal { lease, lease_for }]).await?;
+        ensure_eq!(answers.len(), 1, "renew returns one answer per lease");
+        Ok(answers[0])
+    }
+
+    /// Cancels one job.
+    pub(super) async fn cancel(
+        &self,
+        queue: &QueueName,
+        target: impl Into<Target>,
+    ) -> TrialResult<Cancelled> {
+        let answers = self.backend.cancel(&[JobRef::new(queue.clone(), target)]).await?;
+        ensure_eq!(answers.len(), 1, "cancel returns one answer per job");
+        Ok(answers[0])
+    }
+
+    /// Reschedules one job.
+    pub(super) async fn reschedule(
+        &self,
+        queue: &QueueName,
+        target: impl Into<Target>,
+        due: impl Into<dq_core::Due>,
+    ) -> TrialResult<Rescheduled> {
+        let change = Reschedule { job: JobRef::new(queue.clone(), target), due: due.into() };
+        let answers = self.backend.reschedule(&[change]).await?;
+        ensure_eq!(answers.len(), 1, "reschedule returns one answer per job");
+        Ok(answers[0])
+    }
+
+    /// The counts of one queue, which must add up.
+    pub(super) async fn stats(&self, queue: &QueueName) -> TrialResult<QueueStats> {
+        let mut answers = self.backend.stats(std::slice::from_ref(queue)).await?;
+        ensure_eq!(answers.len(), 1, "stats returns one answer per queue");
+        let stats = answers.remove(0);
+        ensure_eq!(&stats.queue, queue, "stats are of the requested queue");
+        ensure!(stats.adds_up() != Some(false), "the counts add up: {stats:?}");
+        ensure_eq!(
+            stats.next_due.is_some(),
+            stats.scheduled + stats.ready > 0,
+            "`next_due` is set exactly if a job is scheduled or ready"
+        );
+        Ok(stats)
+    }
+
+    /// Requires these counts of a queue.
+    pub(super) async fn expect_counts(
+        &self,
+        queue: &QueueName,
+        wanted: Counts,
+        when: &str,
+    ) -> TrialResult {
+        let stats = self.stats(queue).await?;
+        let found = Counts {
+            scheduled: stats.scheduled,
+            ready: stats.ready,
+            running: stats.running,
+            dead: stats.dead,
+        };
+        ensure_eq!(found, wanted, "the counts of the queue {when}");
+        Ok(())
+    }
+
+    /// Reads one job.
+    pub(super) async fn get(
+        &self,
+        queue: &QueueName,
+        target: impl Into<Target>,
+    ) -> TrialResult<Option<JobView>> {
+        Ok(self.backend.get(&JobRef::new(queue.clone(), target)).await?)
+    }
+
+    /// Reads one job, which must exist.
+    pub(super) async fn get_existing(&self, queue: &QueueName, id: JobId) -> TrialResult<JobView> {
+        let found = self.get(queue, id).await?;
+        found.ok_or_else(|| Failure::new(format_args!("job {id} is missing")))
+    }
+
+    /// Lists the jobs in a state, page by page.
+    pub(super) async fn list(
+        &self,
+        queue: &QueueName,
+        state: JobState,
+        limit: usize,
+    ) -> TrialResult<Vec<JobView>> {
+        let mut jobs = Vec::new();
+        let mut after = None;
+        loop {
+            let page = self.backend.browse(BrowseParams { queue, state, after, limit }).await?;
+            ensure!(
+                page.jobs.len() <= limit,
+                "a page of at most {limit} jobs has {}",
+                page.jobs.len()
+            );
+            ensure!(
+                !page.jobs.is_empty() || page.next.is_none(),
+                "an empty page must be the last one"
+            );
+            jobs.extend(page.jobs);
+            let Some(next) = page.next else { return Ok(jobs) };
+            ensure!(after < Some(next), "each page must continue after the previous one");
+            after = Some(next);
+        }
+    }
+
+    /// Makes an operator's call, and returns the number of affected jobs or queues.
+    pub(super) async fn operate(&self, operation: Operation<'_>) -> TrialResult<u64> {
+        Ok(self.backend.operate(operation).await?.affected)
+    }
+}
+
+/// A want for jobs of one queue, leased for longer than the trial.
+pub(super) fn want(queue: &QueueName, max: usize) -> Want {
+    Want { queue: queue.clone(), max, lease_for: LEASE }
+}
+
+/// The number of jobs in each state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Counts {
+    pub(super) scheduled: u64,
+    pub(super) ready: u64,
+    pub(super) running: u64,
+    pub(super) dead: u64,
+}
+
+impl Counts {
+    pub(super) const NONE: Self = Self { scheduled: 0, ready: 0, running: 0, dead: 0 };
+
+    pub(super) const fn scheduled(count: u64) -> Self {
+        Self { scheduled: count, ..Self::NONE }
+    }
+
+    pub(super) const fn ready(count: u64) -> Self {
+        Self { ready: count, ..Self::NONE }
+    }
+
+    pub(super) const fn running(count: u64) -> Self {
+        Self { running: count, ..Self::NONE }
+    }
+
+    pub(super) const fn dead(count: u64) -> Self {
+        Self { dead: count, ..Self::NONE }
+    }
+}
+
+/// The ids of leased jobs, in order.
+pub(super) fn ids(jobs: &[LeasedJob]) -> Vec<JobId> {
+    jobs.iter().map(|leased| leased.job.id).collect()
+}

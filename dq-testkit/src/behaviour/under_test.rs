@@ -1,0 +1,40 @@
+//! What the author of a backend passes to the suite.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use dq_core::{Backend, Result, VirtualClock};
+
+/// A backend that the suite tests.
+#[async_trait]
+pub trait BackendUnderTest: Debug + Send + Sync + 'static {
+    /// Prepares a store for one trial.
+    ///
+    /// Each trial has queue names of its own, so several trials may use one store at once, and the
+    /// store may hold other data.
+    async fn prepare(&self) -> Result<Box<dyn StoreUnderTest>>;
+}
+
+/// A store that a trial opens, possibly several times.
+#[async_trait]
+pub trait StoreUnderTest: Debug + Send + Sync + 'static {
+    /// Opens the store, as a new process does.
+    ///
+    /// Called once, unless the backend is durable or shared. A durable store is opened again after
+    /// the first handle was dropped without [`Backend::close`], as in a crash; a shared one is
+    /// opened again while the first handle is in use.
+    async fn open(&self) -> Result<Arc<dyn Backend>>;
+
+    /// The clock that the store uses.
+    fn clock(&self) -> StoreClock;
+}
+
+/// The clock of a store.
+#[derive(Debug, Clone)]
+pub enum StoreClock {
+    /// Set by the trial, which tests times to the millisecond without waiting.
+    Virtual(Arc<VirtualClock>),
+    /// Runs by itself; the trial waits in real time.
+    Real,
+}

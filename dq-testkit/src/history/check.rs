@@ -1,0 +1,255 @@
+//! The clauses of the contract, each checked against the lifetime of every job.
+
+use std::collections::HashSet;
+
+use dq_core::{JobId, Timestamp, Verdict};
+
+use super::lifetime::{Claim, JobLifetime, lifetimes};
+use super::{Clause, HistoryEvent, Interval, Violation};
+
+pub(super) fn check(events: &[HistoryEvent], remaining: &[JobId]) -> Vec<Violation> {
+    let remaining: HashSet<JobId> = remaining.iter().copied().collect();
+    let lifetimes = lifetimes(events);
+    let mut violations = Vec::new();
+    for (job, lifetime) in &lifetimes {
+        let mut report =
+            |clause, detail: String| violations.push(Violation { clause, job: *job, detail });
+        nothing_lost(lifetime, remaining.contains(job), &mut report);
+        never_early(lifetime, &mut report);
+        one_lease_at_a_time(lifetime, &mut report);
+        no_start_after_the_end(lifetime, &mut report);
+        true_answers(lifetime, &mut report);
+        failures_counted(lifetime, &mut report);
+    }
+    for job in remaining.iter().filter(|job| !lifetimes.contains_key(job)) {
+        let detail = "is in the store, but was never scheduled".to_owned();
+        violations.push(Violation { clause: Clause::NothingLost, job: *job, detail });
+    }
+    violations
+}
+
+/// Clause 1: a stored job stays until something removes it, and no other job appears.
+fn nothing_lost(
+    lifetime: &JobLifetime<'_>,
+    remains: bool,
+    report: &mut impl FnMut(Clause, String),
+) {
+    if lifetime.stored.is_empty() {
+        if let Some(claim) = lifetime.claims.first() {
+            let now = claim.now;
+            report(Clause::NothingLost, format!("starts at {now}, but was never scheduled"));
+        }
+        return;
+    }
+    let is_final = |verdict: &Verdict| matches!(verdict, Verdict::Done | Verdict::Skip);
+    let finished = lifetime
+        .settlements
+        .iter()
+        .any(|settlement| settlement.possible() && is_final(settlement.verdict));
+    let removed =
+        !lifetime.purges.is_empty() || lifetime.while_dead(&lifetime.removals).next().is_some();
+    let explained = finished || removed || !lifetime.revocations.is_empty();
+    let certain = lifetime.stored.iter().any(|stored| stored.certain);
+    if certain && !remains && !explained {
+        report(Clause::NothingLost, "is gone, and no call removed it".to_owned());
+    }
+    // A job that was scheduled again under the same id may still be there.
+    let accepted = lifetime
+        .settlements
+        .iter()
+        .any(|settlement| settlement.accepted == Some(true) && is_final(settlement.verdict));
+    if remains && accepted && lifetime.stored.len() == 1 {
+        report(Clause::NothingLost, "is in the store, but was settled as finished".to_owned());
+    }
+}
+
+/// Clause 2: no start before the due time in effect.
+fn never_early(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Clause, String)) {
+    for claim in &lifetime.claims {
+        if claim.leased.job.due > claim.now {
+            let (due, now) = (claim.leased.job.due, claim.now);
+            report(Clause::NeverEarly, format!("is due at {due} and starts at {now}"));
+        }
+        // A due time is in effect until a later call has set another.
+        let in_effect = |at: usize| {
+            let (set, _) = lifetime.due_times[at];
+            let outdated = lifetime.due_times.iter().any(|(later, _)| {
+                later.certain
+                    && set.interval.precedes(&later.interval)
+                    && later.interval.precedes(&claim.interval)
+            });
+            !outdated && !claim.interval.precedes(&set.interval)
+        };
+        let due_times = (0..lifetime.due_times.len())
+            .filter(|at| in_effect(*at))
+            .map(|at| lifetime.due_times[at].1);
+        if let Some(earliest) = due_times.min()
+            && claim.now < earliest
+        {
+            let now = claim.now;
+            report(Clause::NeverEarly, format!("starts at {now}, not before {earliest} allowed"));
+        }
+    }
+}
+
+/// The times at which a lease may end as seen by a call: as granted, or as last renewed.
+fn lease_ends<'a>(
+    lifetime: &'a JobLifetime<'_>,
+    claim: &'a Claim<'_>,
+    call: &'a Interval,
+) -> impl Iterator<Item = Timestamp> {
+    let token = claim.leased.token.0;
+    let renewals = move || lifetime.renewals.iter().filter(move |renewal| renewal.token == token);
+    // An end is in effect until a later renewal, whose answer is known, has set another.
+    let outdated = move |since: &Interval| {
+        renewals().any(|later| {
+            let in_order =
+                since.precedes(&later.effect.interval) && later.effect.interval.precedes(call);
+            later.effect.certain && in_order
+        })
+    };
+    let granted = (!outdated(&claim.interval)).then_some(claim.leased.leased_until);
+    let renewed = renewals()
+        .filter(move |renewal| {
+            let interval = &renewal.effect.interval;
+            !outdated(interval) && !call.precedes(interval)
+        })
+        .map(|renewal| renewal.until);
+    granted.into_iter().chain(renewed)
+}
+
+/// Clause 4: one live lease, growing tokens, and no effect of stale tokens.
+fn one_lease_at_a_time(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Clause, String)) {
+    let mut report = |detail| report(Clause::OneLeaseAtATime, detail);
+    let mut claims: Vec<_> = lifetime.claims.iter().collect();
+    claims.sort_by_key(|claim| claim.leased.token);
+    for pair in claims.windows(2) {
+        let [first, second] = [pair[0], pair[1]];
+        if first.leased.token == second.leased.token {
+            report(format!("has two leases with the token {}", first.leased.token));
+            continue;
+        }
+        if second.interval.precedes(&first.interval) {
+            let (old, new) = (second.leased.token, first.leased.token);
+            report(format!("has a lease with token {new} after one with token {old}"));
+        }
+        let token = first.leased.token.0;
+        let settled = lifetime.settlements.iter().any(|settlement| {
+            settlement.token == token
+                && settlement.possible()
+                && !second.interval.precedes(&settlement.interval)
+        });
+        let until = lease_ends(lifetime, first, &second.interval).min().unwrap_or_default();
+        if !settled && second.now < until {
+            let now = second.now;
+            report(format!("is leased again at {now}, but token {token} holds it until {until}"));
+        }
+    }
+    for settlement in lifetime.settlements.iter().filter(|it| it.accepted == Some(true)) {
+        let token = settlement.token;
+        let newer = claims.iter().find(|claim| {
+            claim.leased.token.0 > token && claim.interval.precedes(&settlement.interval)
+        });
+        if let Some(newer) = newer {
+            let newer = newer.leased.token;
+            report(format!("is settled by token {token} after a lease with token {newer}"));
+        }
+        if let Some(claim) = claims.iter().find(|claim| claim.leased.token.0 == token) {
+            // A renewal whose answer was lost may have moved the end to an unknown time.
+            let unknown =
+                lifetime.renewals.iter().any(|it| it.token == token && !it.effect.certain);
+            let until = lease_ends(lifetime, claim, &settlement.interval).max();
+            let until = until.unwrap_or(Timestamp::MAX);
+            if !unknown && settlement.interval.at >= until {
+                let at = settlement.interval.at;
+                report(format!("is settled at {at}, after its lease ended at {until}"));
+            }
+        }
+        let twice = lifetime.settlements.iter().any(|other| {
+            other.accepted == Some(true)
+                && other.token == token
+                && other.interval.invoked > settlement.interval.invoked
+        });
+        if twice {
+            report(format!("is settled twice by token {token}"));
+        }
+    }
+}
+
+/// Clauses 4 and 7: a finished job does not start again, nor a dead one without a replay.
+fn no_start_after_the_end(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Clause, String)) {
+    for settlement in lifetime.settlements.iter().filter(|it| it.accepted == Some(true)) {
+        let (clause, restarts): (_, Vec<_>) = match settlement.verdict {
+            Verdict::Done | Verdict::Skip => {
+                let stored = lifetime.stored.iter().map(|stored| stored.interval);
+                (Clause::OneLeaseAtATime, stored.collect())
+            }
+            Verdict::Dead { .. } => (Clause::FailuresCounted, lifetime.replays.clone()),
+            _ => continue,
+        };
+        let later = lifetime.claims.iter().filter(|it| settlement.interval.precedes(&it.interval));
+        for claim in later {
+            let restarted = restarts.iter().any(|restart| {
+                !restart.precedes(&settlement.interval) && !claim.interval.precedes(restart)
+            });
+            if !restarted {
+                let (now, verdict) = (claim.now, settlement.verdict);
+                report(clause, format!("starts at {now}, after it was settled with {verdict:?}"));
+            }
+        }
+    }
+}
+
+/// Clause 6: a job does not start after it was cancelled or replaced.
+fn true_answers(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Clause, String)) {
+    for revoked in lifetime.revocations.iter().filter(|revoked| revoked.certain) {
+        // The call revoked another job if this one had finished or died before.
+        let ended = lifetime.settlements.iter().any(|settlement| {
+            let is_end =
+                matches!(settlement.verdict, Verdict::Done | Verdict::Skip | Verdict::Dead { .. });
+            is_end && settlement.possible() && !revoked.interval.precedes(&settlement.interval)
+        });
+        if ended {
+            continue;
+        }
+        let later =
+            lifetime.claims.iter().filter(|claim| revoked.interval.precedes(&claim.interval));
+        for claim in later {
+            let stored_again = lifetime.stored.iter().any(|stored| {
+                !stored.interval.precedes(&revoked.interval)
+                    && stored.interval != revoked.interval
+                    && !claim.interval.precedes(&stored.interval)
+            });
+            if !stored_again {
+                let now = claim.now;
+                let detail = format!("starts at {now}, after it was cancelled or replaced");
+                report(Clause::TrueAnswers, detail);
+            }
+        }
+    }
+}
+
+/// Clause 7: `attempts` is the number of failed attempts.
+fn failures_counted(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Clause, String)) {
+    // A job that was stored again or replayed counts from zero; the other clauses cover it.
+    if lifetime.stored.len() != 1 || lifetime.while_dead(&lifetime.replays).next().is_some() {
+        return;
+    }
+    for claim in &lifetime.claims {
+        let retries =
+            lifetime.settlements.iter().filter(|it| matches!(it.verdict, Verdict::Retry(_)));
+        let (mut least, mut most) = (0, 0);
+        for retry in retries {
+            let precedes = retry.interval.precedes(&claim.interval);
+            least += u32::from(retry.accepted == Some(true) && precedes);
+            most += u32::from(retry.possible() && !claim.interval.precedes(&retry.interval));
+        }
+        let counted = claim.leased.job.attempts;
+        if !(least..=most).contains(&counted) {
+            report(
+                Clause::FailuresCounted,
+                format!("counts {counted} failed attempts, but {least} to {most} failed"),
+            );
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! The history of each job, extracted from the history of the store.
+
+use std::collections::BTreeMap;
+
+use dq_core::{
+    Cancelled, JobId, JobKey, JobRef, LeasedJob, QueueName, Renewed, Rescheduled, Scheduled,
+    Settled, Target, Timestamp, Verdict,
+};
+
+use super::{HistoryEvent, Interval, ObservedCall, OperatorAction};
+
+/// What happened to one job, in the order of the invocations.
+#[derive(Debug, Default)]
+pub(super) struct JobLifetime<'a> {
+    /// Calls that stored it, or may have.
+    pub(super) stored: Vec<Effect>,
+    /// Earliest start times, each with the call that set it.
+    pub(super) due_times: Vec<(Effect, Timestamp)>,
+    pub(super) claims: Vec<Claim<'a>>,
+    pub(super) settlements: Vec<Settlement<'a>>,
+    /// Renewals that succeeded, or may have.
+    pub(super) renewals: Vec<Renewal>,
+    /// Cancels and replacements, after which it must not start.
+    pub(super) revocations: Vec<Effect>,
+    /// Purges of its queue, which remove it unless it is running.
+    pub(super) purges: Vec<Interval>,
+    /// Operators' calls that remove it if it is dead.
+    pub(super) removals: Vec<Interval>,
+    /// Operators' calls that replay it if it is dead.
+    pub(super) replays: Vec<Interval>,
+}
+
+impl JobLifetime<'_> {
+    /// Those of `calls` that may have found this job dead.
+    pub(super) fn while_dead<'a>(
+        &'a self,
+        calls: &'a [Interval],
+    ) -> impl Iterator<Item = Interval> {
+        let dead = |call: &&Interval| {
+            self.settlements.iter().any(|settlement| {
+                let dies = matches!(settlement.verdict, Verdict::Dead { .. });
+                dies && settlement.possible() && !call.precedes(&settlement.interval)
+            })
+        };
+        calls.iter().filter(dead).copied()
+    }
+}
+
+/// A call, and whether it is known to have taken effect on this job.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Effect {
+    pub(super) interval: Interval,
+    pub(super) certain: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Claim<'a> {
+    pub(super) interval: Interval,
+    pub(super) leased: &'a LeasedJob,
+    pub(super) now: Timestamp,
+}
+
+#[derive(Debug)]
+pub(super) struct Settlement<'a> {
+    pub(super) interval: Interval,
+    pub(super) token: u64,
+    pub(super) verdict: &'a Verdict,
+    /// `None` if the answer was lost.
+    pub(super) accepted: Option<bool>,
+}
+
+impl Settlement<'_> {
+    /// Whether it may have taken effect.
+    pub(super) fn possible(&self) -> bool {
+        self.accepted != Some(false)
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Renewal {
+    pub(super) effect: Effect,
+    pub(super) token: u64,
+    /// The end of the lease; the earliest possible one if the answer was lost.
+    pub(super) until: Timestamp,
+}
+
+/// The jobs that were scheduled with each key, to resolve calls by key.
+type KeyHolders<'a> = BTreeMap<(&'a QueueName, &'a JobKey), Vec<(JobId, Interval)>>;
+
+/// Extracts the lifetimes of all jobs.
+pub(super) fn lifetimes(events: &[HistoryEvent]) -> BTreeMap<JobId, JobLifetime<'_>> {
+    let mut holders = KeyHolders::new();
+    let mut queues: BTreeMap<JobId, &QueueName> = BTreeMap::new();
+    for HistoryEvent { interval, call } in events {
+        if let ObservedCall::Schedule { job, queue, key, answer, .. } = call
+            && answer.is_none_or(|answer| answer.is_stored())
+        {
+            queues.insert(*job, queue);
+            if let Some(key) = key {
+                holders.entry((queue, key)).or_default().push((*job, *interval));
+            }
+        }
+    }
+    let mut lifetimes: BTreeMap<JobId, JobLifetime<'_>> = BTreeMap::new();
+    for event in events {
+        apply(event, &holders, &queues, &mut lifetimes);
+    }
+    lifetimes
+}
+
+fn apply<'a>(
+    HistoryEvent { interval, call }: &'a HistoryEvent,
+    holders: &KeyHolders<'a>,
+    queues: &BTreeMap<JobId, &'a QueueName>,
+    lifetimes: &mut BTreeMap<JobId, JobLifetime<'a>>,
+) {
+    let interval = *interval;
+    let effect = |certain| Effect { interval, certain };
+    match call {
+        ObservedCall::FailedClaim => {}
+        ObservedCall::Schedule { job, queue, key, not_before, answer } => {
+            if answer.is_some_and(|answer| !answer.is_stored()) {
+                return;
+            }
+            let lifetime = lifetimes.entry(*job).or_default();
+            lifetime.stored.push(effect(answer.is_some()));
+            lifetime.due_times.push((effect(answer.is_some()), *not_before));
+            let Some(key) = key else { return };
+            if matches!(answer, Some(Scheduled::Created(_))) {
+                return;
+            }
+            // It replaced another job with this key, or may have.
+            for (other, certain) in holders_of(holders, queue, key, interval) {
+                if other != *job {
+                    let revoked = effect(certain && answer.is_some());
+                    lifetimes.entry(other).or_default().revocations.push(revoked);
+                }
+            }
+        }
+        ObservedCall::Claim { leased, now } => {
+            let claim = Claim { interval, leased, now: *now };
+            lifetimes.entry(leased.job.id).or_default().claims.push(claim);
+        }
+        ObservedCall::Settle { settlement, answer } => {
+            let lifetime = lifetimes.entry(settlement.lease.job).or_default();
+            lifetime.settlements.push(Settlement {
+                interval,
+                token: settlement.lease.token.0,
+                verdict: &settlement.verdict,
+                accepted: answer.map(|answer| answer == Settled::Accepted),
+            });
+            if let Verdict::Retry(due) | Verdict::Snooze(due) = &settlement.verdict
+                && *answer != Some(Settled::Stale)
+            {
+                lifetime.due_times.push((effect(answer.is_some()), due.resolve(interval.at)));
+            }
+        }
+        ObservedCall::Renew { lease, until, answer } => {
+            let until = match answer {
+                Some(Renewed::Lost) => return,
+                Some(Renewed::Until(until)) => *until,
+                None => *until,
+            };
+            let renewal = Renewal { effect: effect(answer.is_some()), token: lease.token.0, until };
+            lifetimes.entry(lease.job).or_default().renewals.push(renewal);
+        }
+        ObservedCall::Cancel { job, answer } => {
+            if matches!(answer, None | Some(Cancelled::Cancelled)) {
+                for (id, certain) in targets(holders, job, interval) {
+                    let revoked = effect(certain && answer.is_some());
+                    lifetimes.entry(id).or_default().revocations.push(revoked);
+                }
+            }
+        }
+        ObservedCall::Reschedule { job, not_before, answer } => match answer {
+            Some(Rescheduled::Moved(receipt)) => {
+                let lifetime = lifetimes.entry(receipt.id).or_default();
+                lifetime.due_times.push((effect(true), *not_before));
+            }
+            Some(_) => {}
+            None => {
+                for (id, _) in targets(holders, job, interval) {
+                    let lifetime = lifetimes.entry(id).or_default();
+                    lifetime.due_times.push((effect(false), *not_before));
+                }
+            }
+        },
+        ObservedCall::Operate { queue, action } => {
+            let named = match action {
+                OperatorAction::Replay { jobs, .. } | OperatorAction::Remove { jobs } => {
+                    jobs.as_ref()
+                }
+                OperatorAction::Purge => None,
+            };
+            let affected = queues
+                .iter()
+                .filter(|(id, of)| **of == queue && named.is_none_or(|jobs| jobs.contains(id)));
+            for (id, _) in affected {
+                let lifetime = lifetimes.entry(*id).or_default();
+                match action {
+                    OperatorAction::Replay { not_before, .. } => {
+                        lifetime.replays.push(interval);
+                        lifetime.due_times.push((effect(false), *not_before));
+                    }
+                    OperatorAction::Remove { .. } => lifetime.removals.push(interval),
+                    OperatorAction::Purge => lifetime.purges.push(interval),
+                }
+            }
+        }
+    }
+}
+
+/// The possible targets of a call, each with whether it is certain.
+fn targets(holders: &KeyHolders<'_>, job: &JobRef, call: Interval) -> Vec<(JobId, bool)> {
+    match &job.target {
+        Target::Id(id) => vec![(*id, true)],
+        Target::Key(key) => holders_of(holders, &job.queue, key, call),
+    }
+}
+
+/// The jobs that may have held a key during a call. At most one did; a job is certain to have been
+/// the holder only if it was scheduled before the call.
+fn holders_of(
+    holders: &KeyHolders<'_>,
+    queue: &QueueName,
+    key: &JobKey,
+    call: Interval,
+) -> Vec<(JobId, bool)> {
+    let Some(all) = holders.get(&(queue, key)) else {
+        return Vec::new();
+    };
+    let possible = all.iter().filter(|(_, scheduled)| !call.precedes(scheduled));
+    possible.map(|(id, scheduled)| (*id, scheduled.precedes(&call))).collect()
+}

@@ -1,0 +1,288 @@
+//! Takes steps on two backends and compares the answers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use dq_core::{
+    Backend, BrowseParams, ClaimParams, Claimed, Clock, DeadKind, DeadReason, Due, Entropy,
+    FencingToken, JobId, JobKey, JobRef, JobState, JobView, Lease, LeasedJob, NewJob, Operation,
+    QueueName, QueueStats, Renewal, Reschedule, Result, Settlement, SystemClock, Target, Timestamp,
+    Verdict, VirtualClock, Want,
+};
+
+use super::step::{DueTime, Ending, JobChoice, JobSpec, Step};
+use crate::behaviour::{Failure, TrialResult};
+
+/// Few queues and keys, so that calls conflict.
+const QUEUES: u8 = 3;
+const KEYS: u8 = 3;
+/// Small pages, so that most listings have several.
+const PAGE: usize = 3;
+
+pub(super) struct Comparison {
+    backends: [Arc<dyn Backend>; 2],
+    clock: Arc<VirtualClock>,
+    start: Timestamp,
+    entropy: Entropy,
+    jobs: Vec<NewJob>,
+    /// The leases granted, as each backend returned them.
+    leases: Vec<[Lease; 2]>,
+}
+
+/// Calls one method on both backends.
+macro_rules! both {
+    ($comparison:ident, $backend:ident => $call:expr) => {{
+        let [$backend, other] = &$comparison.backends;
+        let reference = $call.await;
+        let $backend = other;
+        let subject = $call.await;
+        [reference, subject]
+    }};
+}
+
+impl Comparison {
+    pub(super) fn new(
+        reference: Arc<dyn Backend>,
+        subject: Arc<dyn Backend>,
+        clock: Arc<VirtualClock>,
+    ) -> Self {
+        Self {
+            backends: [reference, subject],
+            start: clock.now(),
+            clock,
+            entropy: Entropy::seeded(0),
+            jobs: Vec::new(),
+            leases: Vec::new(),
+        }
+    }
+
+    pub(super) async fn take(&mut self, number: usize, step: &Step) -> TrialResult {
+        let at = format!("step {number}, {step:?}");
+        match step {
+            Step::Schedule(specs) => {
+                let jobs: Vec<NewJob> = specs.iter().map(|spec| self.new_job(spec)).collect();
+                self.jobs.extend(jobs.iter().cloned());
+                same(&at, both!(self, backend => backend.schedule(jobs.clone())))?;
+            }
+            Step::Repeat(number, wrong_queue) => {
+                let Some(mut job) = pick(&self.jobs, *number).cloned() else { return Ok(()) };
+                if let Some(wrong) = wrong_queue {
+                    job.queue = queue(*wrong);
+                }
+                same(&at, both!(self, backend => backend.schedule(vec![job.clone()])))?;
+            }
+            Step::Claim { wants, limit, lease } => self.claim(&at, wants, *limit, *lease).await?,
+            Step::Settle(endings) => {
+                let settlements = |side| self.settlements(endings, side);
+                let [reference, subject] = [settlements(0), settlements(1)];
+                let [first, second] = &self.backends;
+                let answers = [first.settle(&reference).await, second.settle(&subject).await];
+                same(&at, answers)?;
+            }
+            Step::Renew(numbers, lease) => {
+                let renewals = |side: usize| -> Vec<Renewal> {
+                    let leases = numbers.iter().filter_map(|number| pick(&self.leases, *number));
+                    let lease_for = millis(*lease) + Duration::from_millis(1);
+                    leases.map(|lease| Renewal { lease: lease[side].clone(), lease_for }).collect()
+                };
+                let [reference, subject] = [renewals(0), renewals(1)];
+                let [first, second] = &self.backends;
+                let answers = [first.renew(&reference).await, second.renew(&subject).await];
+                same(&at, answers)?;
+            }
+            Step::Cancel(choices) => {
+                let jobs: Vec<JobRef> =
+                    choices.iter().filter_map(|choice| self.job(*choice)).collect();
+                same(&at, both!(self, backend => backend.cancel(&jobs)))?;
+            }
+            Step::Reschedule(choice, due) => {
+                let Some(job) = self.job(*choice) else { return Ok(()) };
+                let change = [Reschedule { job, due: self.due(*due) }];
+                same(&at, both!(self, backend => backend.reschedule(&change)))?;
+            }
+            Step::Replay(q, number, due) => {
+                let (queue, jobs, due) = (queue(*q), self.ids(*number), self.due(*due));
+                let replay = Operation::Replay { queue: &queue, jobs: jobs.as_deref(), due };
+                same(&at, both!(self, backend => backend.operate(replay)))?;
+            }
+            Step::Remove(q, number) => {
+                let (queue, jobs) = (queue(*q), self.ids(*number));
+                let remove = Operation::Remove { queue: &queue, jobs: jobs.as_deref() };
+                same(&at, both!(self, backend => backend.operate(remove)))?;
+            }
+            Step::Pause(q, paused) => {
+                let queue = &queue(*q);
+                let operation = match paused {
+                    true => Operation::Pause { queue },
+                    false => Operation::Resume { queue },
+                };
+                same(&at, both!(self, backend => backend.operate(operation)))?;
+            }
+            Step::Purge(q) => {
+                let queue = queue(*q);
+                same(
+                    &at,
+                    both!(self, backend => backend.operate(Operation::Purge { queue: &queue })),
+                )?;
+            }
+            Step::Wait(delay) => self.clock.advance(millis(*delay)),
+            Step::SetBack(by) => self.clock.set(self.clock.now() - millis(*by)),
+        }
+        self.compare_counts(&at).await.map(drop)
+    }
+
+    /// Compares counts, listings and single jobs.
+    pub(super) async fn compare_contents(&self, steps: usize) -> TrialResult {
+        let at = format!("after {steps} steps");
+        self.compare_counts(&at).await?;
+        for queue in (0..QUEUES).map(queue) {
+            for state in [JobState::Scheduled, JobState::Ready, JobState::Running, JobState::Dead] {
+                let [first, second] = &self.backends;
+                let listings =
+                    [list(&**first, &queue, state).await, list(&**second, &queue, state).await];
+                same(&format!("{at}, {state} jobs of {queue}"), listings)?;
+            }
+        }
+        for job in &self.jobs {
+            let job = JobRef::new(job.queue.clone(), job.id);
+            same(&format!("{at}, {job:?}"), both!(self, backend => backend.get(&job)))?;
+        }
+        Ok(())
+    }
+
+    async fn compare_counts(&self, at: &str) -> TrialResult<Vec<QueueStats>> {
+        let queues: Vec<_> = (0..QUEUES).map(queue).collect();
+        let counts = same(at, both!(self, backend => backend.stats(&queues)))?;
+        if counts.iter().any(|stats| stats.adds_up() == Some(false)) {
+            return Err(Failure::new(format_args!("{at}: the counts do not add up: {counts:?}")));
+        }
+        Ok(counts)
+    }
+
+    async fn claim(
+        &mut self,
+        at: &str,
+        wants: &[(u8, usize)],
+        limit: usize,
+        lease: u16,
+    ) -> TrialResult {
+        let lease_for = millis(lease) + Duration::from_millis(1);
+        let mut wants: Vec<Want> =
+            wants.iter().map(|(q, max)| Want { queue: queue(*q), max: *max, lease_for }).collect();
+        // Each queue once, as runners do.
+        wants.sort_by(|a, b| a.queue.cmp(&b.queue));
+        wants.dedup_by(|a, b| a.queue == b.queue);
+        let params = ClaimParams { wants: &wants, limit, worker: "model" };
+        let [reference, subject] = both!(self, backend => backend.claim(params));
+        let leases = |claimed: &Result<Claimed>| -> Vec<Lease> {
+            claimed.iter().flat_map(|claimed| &claimed.jobs).map(LeasedJob::lease).collect()
+        };
+        let pairs = leases(&reference).into_iter().zip(leases(&subject));
+        self.leases.extend(pairs.map(|(reference, subject)| [reference, subject]));
+        same(at, [reference, subject].map(|claimed| claimed.map(without_tokens)))?;
+        Ok(())
+    }
+
+    fn settlements(&self, endings: &[(usize, Ending)], side: usize) -> Vec<Settlement> {
+        let leases =
+            endings.iter().filter_map(|(at, ending)| Some((pick(&self.leases, *at)?, ending)));
+        leases
+            .map(|(lease, ending)| Settlement {
+                lease: lease[side].clone(),
+                verdict: match *ending {
+                    Ending::Done => Verdict::Done,
+                    Ending::Skip => Verdict::Skip,
+                    Ending::Retry(due) => Verdict::Retry(self.due(due)),
+                    Ending::Snooze(due) => Verdict::Snooze(self.due(due)),
+                    Ending::Dead(failed) => {
+                        let reason = DeadReason::new(DeadKind::Exhausted, "model");
+                        Verdict::Dead { reason, failed }
+                    }
+                    Ending::Release(started) => Verdict::Release { started },
+                },
+            })
+            .collect()
+    }
+
+    fn new_job(&self, spec: &JobSpec) -> NewJob {
+        let id = self.entropy.job_id(SystemClock.now());
+        let payload = Bytes::from(id.to_string());
+        let mut job = NewJob::new(id, queue(spec.queue), self.due(spec.due), payload);
+        job.key = spec.key.map(key);
+        job.on_conflict(spec.on_conflict)
+    }
+
+    fn due(&self, due: DueTime) -> Due {
+        match due {
+            DueTime::At(at) => Due::At(self.start + millis(at)),
+            DueTime::After(delay) => Due::After(millis(delay)),
+        }
+    }
+
+    fn job(&self, choice: JobChoice) -> Option<JobRef> {
+        Some(match choice {
+            JobChoice::Number(number) => {
+                let job = pick(&self.jobs, number)?;
+                JobRef::new(job.queue.clone(), job.id)
+            }
+            JobChoice::InQueue(number, q) => JobRef::new(queue(q), pick(&self.jobs, number)?.id),
+            JobChoice::Key(q, k) => JobRef::new(queue(q), Target::Key(key(k))),
+        })
+    }
+
+    fn ids(&self, number: Option<usize>) -> Option<Vec<JobId>> {
+        let job = pick(&self.jobs, number?)?;
+        Some(vec![job.id])
+    }
+}
+
+/// The answer, if both backends succeeded with the same one.
+fn same<T: PartialEq + std::fmt::Debug>(at: &str, answers: [Result<T>; 2]) -> TrialResult<T> {
+    let [reference, subject] = answers;
+    match (reference, subject) {
+        (Ok(reference), Ok(subject)) if reference == subject => Ok(subject),
+        (reference, subject) => Err(Failure::new(format_args!(
+            "{at}\n  reference: {reference:?}\n  subject:   {subject:?}"
+        ))),
+    }
+}
+
+/// A listing, read page by page.
+async fn list(backend: &dyn Backend, queue: &QueueName, state: JobState) -> Result<Vec<JobView>> {
+    let mut jobs = Vec::new();
+    let mut after = None;
+    loop {
+        let page = backend.browse(BrowseParams { queue, state, after, limit: PAGE }).await?;
+        jobs.extend(page.jobs);
+        after = page.next;
+        if after.is_none() {
+            return Ok(jobs);
+        }
+    }
+}
+
+/// Tokens only have to grow; their values are the backend's choice.
+fn without_tokens(mut claimed: Claimed) -> Claimed {
+    for leased in &mut claimed.jobs {
+        leased.token = FencingToken(0);
+    }
+    claimed
+}
+
+/// The element with this number modulo the length, if there is any.
+fn pick<T>(all: &[T], number: usize) -> Option<&T> {
+    all.get(number % all.len().max(1))
+}
+
+fn queue(number: u8) -> QueueName {
+    QueueName::new(format!("q{}", number % QUEUES)).expect("a valid queue name")
+}
+
+fn key(number: u8) -> JobKey {
+    JobKey::new(format!("k{}", number % KEYS)).expect("a valid key")
+}
+
+fn millis(millis: u16) -> Duration {
+    Duration::from_millis(millis.into())
+}

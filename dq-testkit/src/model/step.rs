@@ -1,0 +1,92 @@
+//! The steps of a comparison. Queues, keys, jobs and leases are small numbers, so that a step means
+//! the same on every store.
+
+use dq_core::OnConflict;
+
+/// One call, or a change of the clock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// Schedules new jobs in one call.
+    Schedule(Vec<JobSpec>),
+    /// Schedules the job with this number again: in its own queue, or wrongly in this one.
+    Repeat(usize, Option<u8>),
+    /// Claims jobs.
+    Claim {
+        /// Each queue with the number of jobs wanted.
+        wants: Vec<(u8, usize)>,
+        /// Limit over all queues.
+        limit: usize,
+        /// Length of the leases, in milliseconds.
+        lease: u16,
+    },
+    /// Settles leases granted so far, live or not, in one call.
+    Settle(Vec<(usize, Ending)>),
+    /// Renews leases granted so far, live or not, in one call, for this many milliseconds.
+    Renew(Vec<usize>, u16),
+    /// Cancels jobs.
+    Cancel(Vec<JobChoice>),
+    /// Reschedules a job.
+    Reschedule(JobChoice, DueTime),
+    /// Replays all dead jobs of a queue, or the job with this number.
+    Replay(u8, Option<usize>, DueTime),
+    /// Removes all dead jobs of a queue, or the job with this number.
+    Remove(u8, Option<usize>),
+    /// Pauses (`true`) or resumes a queue.
+    Pause(u8, bool),
+    /// Purges a queue.
+    Purge(u8),
+    /// Advances the clock by this many milliseconds.
+    Wait(u16),
+    /// Sets the clock back by this many milliseconds, as a time server may.
+    SetBack(u16),
+}
+
+/// A new job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobSpec {
+    /// Its queue.
+    pub queue: u8,
+    /// Its key.
+    pub key: Option<u8>,
+    /// What happens if the key is live already.
+    pub on_conflict: OnConflict,
+    /// Its due time.
+    pub due: DueTime,
+}
+
+/// A due time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DueTime {
+    /// Milliseconds after the start of the comparison, which may be past or future.
+    At(u16),
+    /// Milliseconds from now.
+    After(u16),
+}
+
+/// The target of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum JobChoice {
+    /// The job with this number, in its own queue.
+    Number(usize),
+    /// The job with this number, in this queue, which may be a wrong one.
+    InQueue(usize, u8),
+    /// The live job with this key: queue, then key.
+    Key(u8, u8),
+}
+
+/// How a lease is settled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// The job is done.
+    Done,
+    /// The job is skipped.
+    Skip,
+    /// The attempt failed; the next one is due then.
+    Retry(DueTime),
+    /// The job is put off without counting an attempt.
+    Snooze(DueTime),
+    /// The job is dead; whether that counts as a failed attempt.
+    Dead(bool),
+    /// The job is handed back; whether it had started.
+    Release(bool),
+}

@@ -1,0 +1,184 @@
+//! An import source and a target in memory, whose calls are steps of one crash point.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use bytes::Bytes;
+use dq_core::import::{ImportJob, ImportSource, JournalEntry, SourceEntry, Stage, TakeRequest};
+use dq_core::{
+    Backend, Cancelled, Capabilities, Dq, JobId, JobRef, Layer, NewJob, Reschedule, Rescheduled,
+    Result, Scheduled, Timestamp, async_trait,
+};
+use dq_testkit::faults::CrashPoint;
+use dq_testkit::fixture::{queue, run_due};
+
+/// The contents of the source.
+#[derive(Debug, Default)]
+pub(crate) struct Contents {
+    pub(crate) parts: Vec<Vec<Entry>>,
+    pub(crate) journal: BTreeMap<JobId, (Stage, ImportJob)>,
+    /// Payloads of entries that other consumers took.
+    pub(crate) taken_by_others: Vec<String>,
+    /// The calls, counted from 1, before which another consumer takes the first entry of the part.
+    pub(crate) competing_takes: BTreeSet<usize>,
+    calls: usize,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Entry {
+    pub(crate) payload: String,
+    pub(crate) due: Timestamp,
+    /// Set if the entry is not a job: whether a later part lists it again.
+    pub(crate) foreign: Option<bool>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct MemorySource {
+    contents: Arc<Mutex<Contents>>,
+    /// Another import, to run completely in the middle of the first.
+    pub(crate) concurrent_import: Arc<Mutex<Option<(Moment, Dq)>>>,
+}
+
+impl MemorySource {
+    pub(crate) fn new(parts: Vec<Vec<Entry>>) -> Self {
+        let contents = Arc::new(Mutex::new(Contents { parts, ..Contents::default() }));
+        Self { contents, concurrent_import: Arc::default() }
+    }
+
+    pub(crate) fn contents(&self) -> MutexGuard<'_, Contents> {
+        self.contents.lock().unwrap()
+    }
+
+    async fn import_concurrently(&self, moment: Moment) {
+        let import = self.concurrent_import.lock().unwrap().take_if(|(at, _)| *at == moment);
+        if let Some((_, dq)) = import {
+            dq.import(self).await.unwrap();
+            let ran = run_due(&**dq.backend(), "Q").await;
+            self.contents().taken_by_others.extend(ran);
+        }
+    }
+
+    fn call<T>(&self, part: usize, act: impl FnOnce(&mut Contents) -> T) -> T {
+        let mut contents = self.contents();
+        contents.calls += 1;
+        if contents.competing_takes.contains(&contents.calls) && !contents.parts[part].is_empty() {
+            let taken = contents.parts[part].remove(0).payload;
+            contents.taken_by_others.push(taken);
+        }
+        act(&mut contents)
+    }
+}
+
+/// When the concurrent import runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Moment {
+    /// Before the target has the job.
+    BeforeSchedule,
+    /// Before the journal records that the target has it.
+    BeforeStored,
+}
+
+fn token(entry: &Entry) -> Bytes {
+    format!("{} {}", entry.due.as_millis(), entry.payload).into()
+}
+
+#[async_trait]
+impl ImportSource for MemorySource {
+    fn name(&self) -> String {
+        "the memory source".to_owned()
+    }
+
+    fn parts(&self) -> usize {
+        self.contents().parts.len()
+    }
+
+    async fn list(&self, part: usize, skip: u64, limit: usize) -> Result<Vec<SourceEntry>> {
+        Ok(self.call(part, |contents| {
+            let entries = contents.parts[part].iter().skip(skip as usize).take(limit);
+            let listed = entries.map(|entry| SourceEntry {
+                token: token(entry),
+                job: match entry.foreign {
+                    Some(_) => Err("it is foreign".to_owned()),
+                    None => Ok(ImportJob {
+                        queue: queue("Q"),
+                        payload: entry.payload.clone().into(),
+                        due: entry.due,
+                    }),
+                },
+                listed_again: entry.foreign == Some(true),
+            });
+            listed.collect()
+        }))
+    }
+
+    async fn take(&self, part: usize, requests: &[TakeRequest]) -> Result<Vec<bool>> {
+        let taken = self.call(part, |contents| {
+            let take = |request: &TakeRequest| {
+                let entries = &mut contents.parts[part];
+                let Some(at) = entries.iter().position(|entry| token(entry) == request.token)
+                else {
+                    return false;
+                };
+                entries.remove(at);
+                contents.journal.insert(request.id, (Stage::Taken, request.job.clone()));
+                true
+            };
+            requests.iter().map(take).collect()
+        });
+        self.import_concurrently(Moment::BeforeSchedule).await;
+        Ok(taken)
+    }
+
+    async fn journal_entries(&self, limit: usize) -> Result<Vec<JournalEntry>> {
+        Ok(self.call(0, |contents| {
+            let open = contents.journal.iter().take(limit);
+            open.map(|(id, (stage, job))| JournalEntry { id: *id, stage: *stage, job: job.clone() })
+                .collect()
+        }))
+    }
+
+    async fn mark_stored(&self, ids: &[JobId]) -> Result<Vec<bool>> {
+        self.import_concurrently(Moment::BeforeStored).await;
+        Ok(self.call(0, |contents| {
+            let record =
+                |id| contents.journal.get_mut(id).map(|entry| entry.0 = Stage::Stored).is_some();
+            ids.iter().map(record).collect()
+        }))
+    }
+
+    async fn remove(&self, ids: &[JobId]) -> Result<()> {
+        self.call(0, |contents| contents.journal.retain(|id, _| !ids.contains(id)));
+        Ok(())
+    }
+}
+
+/// A target whose calls are steps of the crash point.
+#[derive(Debug)]
+pub(crate) struct Target {
+    pub(crate) inner: Arc<dyn Backend>,
+    pub(crate) crash_point: CrashPoint,
+    pub(crate) capabilities: Capabilities,
+}
+
+#[async_trait]
+impl Layer for Target {
+    fn inner(&self) -> &dyn Backend {
+        &*self.inner
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.capabilities
+    }
+
+    async fn schedule(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
+        self.crash_point.step(self.inner.schedule(jobs)).await
+    }
+
+    async fn cancel(&self, jobs: &[JobRef]) -> Result<Vec<Cancelled>> {
+        self.crash_point.step(self.inner.cancel(jobs)).await
+    }
+
+    async fn reschedule(&self, moves: &[Reschedule]) -> Result<Vec<Rescheduled>> {
+        self.crash_point.step(self.inner.reschedule(moves)).await
+    }
+}

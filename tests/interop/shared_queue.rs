@@ -1,0 +1,315 @@
+//! Java and Rust on one queue: each job of either side reaches one side, once and in time.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use dq::ErrorKind;
+use dq::backend::{Cancelled, Scheduled};
+use dq_servers::Redis;
+use serde_json::{Value as Json, json};
+
+use crate::peer::{Codec, Order, Peer, Type, Value, Version};
+use crate::rust::{QUEUE, Rust, now_ms};
+
+const SOON: Duration = Duration::from_millis(300);
+const LATER: Duration = Duration::from_secs(3600);
+const PATIENCE: Duration = Duration::from_secs(60);
+
+macro_rules! for_each_version {
+    ($($version:ident)*) => {
+        $(
+            #[allow(non_snake_case)]
+            mod $version {
+                use crate::peer::Version;
+
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn every_value_goes_both_ways() {
+                    super::every_value_goes_both_ways(Version::$version).await;
+                }
+
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn both_consume_one_queue() {
+                    super::both_consume_one_queue(Version::$version).await;
+                }
+
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn java_sees_our_jobs_with_exact_visibility() {
+                    super::java_sees_our_jobs_with_exact_visibility(Version::$version).await;
+                }
+
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn rust_takes_over_when_java_dies() {
+                    super::rust_takes_over_when_java_dies(Version::$version).await;
+                }
+
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn members_of_the_other_format_are_refused_and_unreadable_ones_quarantined() {
+                    super::members_of_the_other_format_are_refused_and_unreadable_ones_quarantined(Version::$version).await;
+                }
+            }
+        )*
+    };
+}
+
+for_each_version! { V3_16_6 V3_20_1 V3_23_4 V4_7_0 }
+
+/// Java values, each with the JSON that a handler reads.
+type Values = Vec<(Value, Json)>;
+
+/// Java's codecs, each with ours for it and values.
+fn codecs() -> Vec<(Codec, &'static str, Values)> {
+    let order = Value::Order(Order {
+        id: 42,
+        amount: 1.5,
+        note: Some("über 😀".to_owned()),
+        ..Order::default()
+    });
+    let seen = json!({"id": 42, "amount": 1.5, "note": "über 😀"});
+    let scalars = || {
+        vec![
+            (Value::from("hello"), json!("hello")),
+            (Value::from("订单 ☃"), json!("订单 ☃")),
+            (Value::Long(1 << 40), json!(1_u64 << 40)),
+            (Value::Bool(true), json!(true)),
+        ]
+    };
+    let mut kryo = scalars();
+    kryo.push((Value::from(""), json!("")));
+    kryo.push((Value::from("x".repeat(100).as_str()), json!("x".repeat(100))));
+    let mut jackson = scalars();
+    jackson.push((order.clone(), seen.clone()));
+    vec![
+        (Codec::String, "string", vec![("plain text".into(), json!("plain text"))]),
+        (Codec::TypedJson(Type::Order), "json", vec![(order, seen)]),
+        (Codec::Jackson, "jackson:interop.Order", jackson),
+        (Codec::Kryo5, "kryo5", kryo),
+    ]
+}
+
+/// Whether all wanted fields are equal. Java adds null fields.
+fn contains(found: &Json, wanted: &Json) -> bool {
+    match (found, wanted) {
+        (Json::Object(found), Json::Object(wanted)) => wanted
+            .iter()
+            .all(|(name, wanted)| found.get(name).is_some_and(|found| contains(found, wanted))),
+        _ => found == wanted,
+    }
+}
+
+async fn every_value_goes_both_ways(version: Version) {
+    let redis = Redis::start();
+    let peer = Peer::start(version, redis.port()).await;
+    for (codec, ours, values) in codecs() {
+        // Redisson sometimes fails to reopen a destroyed queue, so each codec has its own queue.
+        let java = peer.queue(&format!("{}:{QUEUE}", codec.name()), codec);
+        let options = format!("&codec={ours}&name_prefix={}:", codec.name());
+        let rust = Rust::connect(&redis, version, &options).await;
+
+        java.open().await.unwrap();
+        for (value, _) in &values {
+            java.offer(value, SOON).await.unwrap();
+        }
+        let mut running = rust.run();
+        let mut wanted: Vec<&Json> = values.iter().map(|(_, seen)| seen).collect();
+        for _ in &values {
+            let delivery = running.next(PATIENCE).await;
+            assert!(delivery.at_ms >= delivery.due_ms, "{codec:?}: early");
+            let at = wanted.iter().position(|wanted| contains(&delivery.payload, wanted));
+            let at =
+                at.unwrap_or_else(|| panic!("{codec:?}: {:?} of {wanted:?}", delivery.payload));
+            wanted.remove(at);
+        }
+        assert!(running.stop().await.is_empty(), "{codec:?}: no job runs twice");
+
+        // Rust schedules, Java takes.
+        let collector = java.collect(values.len()).await.unwrap();
+        let due = now_ms() + SOON.as_millis() as u64;
+        for (_, seen) in &values {
+            rust.schedule(seen.clone(), SOON).await;
+        }
+        let mut arrivals = collector.within(PATIENCE).await.unwrap();
+        for (value, _) in &values {
+            let at = arrivals.iter().position(|arrival| arrival.value == *value);
+            let at = at.unwrap_or_else(|| panic!("{codec:?}: {value:?} of {arrivals:?}"));
+            let arrival = arrivals.remove(at);
+            assert!(arrival.at_ms >= due, "{codec:?}: {value:?} was early");
+        }
+        assert!(arrivals.is_empty());
+        assert_eq!(rust.queue().stats().await.unwrap().live(), 0);
+    }
+}
+
+async fn both_consume_one_queue(version: Version) {
+    const EACH: usize = 60;
+    for options in ["", "&java_visibility=exact"] {
+        let redis = Redis::start();
+        let peer = Peer::start(version, redis.port()).await;
+        let java = peer.queue(QUEUE, Codec::String);
+        let rust = Rust::connect(&redis, version, &format!("&codec=string{options}")).await;
+        java.open().await.unwrap();
+        let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+        for n in 0..EACH {
+            let delay = SOON + Duration::from_millis(n as u64 * 5);
+            java.offer(&format!("java-{n}").as_str().into(), delay).await.unwrap();
+            rust.schedule(json!(format!("rust-{n}")), delay).await;
+            counts.insert(format!("java-{n}"), 0);
+            counts.insert(format!("rust-{n}"), 0);
+        }
+        // Java takes at most a third; Rust gets the rest, and the payload that is added directly.
+        let collector = java.collect(2 * EACH / 3).await.unwrap();
+        let mut running = rust.run();
+        java.target_offer(&"direct".into()).await.unwrap();
+        counts.insert("direct".to_owned(), 0);
+        let (start, pause) = (Instant::now(), Duration::from_millis(50));
+        let (mut ours, mut javas) = (Vec::new(), 0);
+        while ours.len() + javas < counts.len() && start.elapsed() < PATIENCE {
+            while let Ok(delivery) = tokio::time::timeout(pause, running.next(PATIENCE)).await {
+                ours.push(delivery);
+            }
+            javas = collector.within(pause).await.unwrap().len();
+        }
+        ours.extend(running.stop().await);
+        let javas = collector.within(pause).await.unwrap();
+        for delivery in &ours {
+            *counts.get_mut(delivery.payload.as_str().unwrap()).unwrap() += 1;
+        }
+        for arrival in &javas {
+            let Value::String(name) = &arrival.value else { panic!("{arrival:?}") };
+            *counts.get_mut(name).unwrap() += 1;
+        }
+        let wrong: Vec<_> = counts.iter().filter(|(_, count)| **count != 1).collect();
+        let (ours, javas) = (ours.len(), javas.len());
+        assert!(wrong.is_empty(), "{options}: {wrong:?}; Java got {javas}, Rust {ours}");
+        assert_eq!(rust.queue().stats().await.unwrap().live(), 0, "{options}");
+    }
+}
+
+async fn java_sees_our_jobs_with_exact_visibility(version: Version) {
+    let redis = Redis::start();
+    let peer = Peer::start(version, redis.port()).await;
+    let java = peer.queue(QUEUE, Codec::String);
+    let rust = Rust::connect(&redis, version, "&codec=string&java_visibility=exact").await;
+    java.open().await.unwrap();
+    for name in ["a", "b", "c"] {
+        rust.schedule(json!(name), LATER).await;
+    }
+    assert_eq!(java.delayed_size().await.unwrap(), 3);
+    assert!(java.delayed_contains(&"b".into()).await.unwrap());
+    let all: Vec<Value> = ["a", "b", "c"].map(Value::from).into();
+    assert_eq!(java.delayed_values().await.unwrap(), all);
+
+    // A job that Java removes is gone for Rust, and its key is free.
+    let keyed = rust.dq.queue_of::<crate::rust::report>().unwrap();
+    let job = || keyed.schedule("\"keyed\"", "application/json").after(LATER).key("k");
+    assert!(matches!(job().await.unwrap(), Scheduled::Created(_)));
+    assert!(matches!(job().await.unwrap(), Scheduled::Kept(_)));
+    assert!(java.delayed_remove(&"keyed".into()).await.unwrap());
+    let again = job().await.unwrap();
+    assert!(matches!(again, Scheduled::Created(_)), "{again:?}");
+    assert!(java.delayed_remove(&"b".into()).await.unwrap());
+
+    // Java sees the effect of a cancel.
+    assert_eq!(keyed.cancel("k").await.unwrap(), Cancelled::Cancelled);
+    assert_eq!(java.delayed_size().await.unwrap(), 2);
+    assert!(!java.delayed_contains(&"keyed".into()).await.unwrap());
+    assert_eq!(rust.queue().stats().await.unwrap().scheduled, 2);
+
+    // A delivered job is gone for Java, and the retry of a failed one is invisible to it.
+    let mut running = rust.run();
+    rust.schedule(json!("fail"), Duration::ZERO).await;
+    assert_eq!(running.next(PATIENCE).await.attempt, 1);
+    assert_eq!(running.next(PATIENCE).await.attempt, 2);
+    running.stop().await;
+    assert_eq!(rust.queue().stats().await.unwrap().dead, 1);
+    assert_eq!(java.delayed_size().await.unwrap(), 2);
+    assert_eq!(java.target_size().await.unwrap(), 0);
+}
+
+async fn rust_takes_over_when_java_dies(version: Version) {
+    let redis = Redis::start();
+    let offering = Peer::start(version, redis.port()).await;
+    let java = offering.queue(QUEUE, Codec::String);
+    java.open().await.unwrap();
+    java.offer(&"orphan".into(), SOON).await.unwrap();
+    java.offer(&"late orphan".into(), SOON * 2).await.unwrap();
+    drop(java);
+    offering.kill().await;
+
+    // A Rust process without handlers transfers due jobs for a Java client that only takes.
+    let config = dq::redis::RedissonConfig::from_url(
+        &dq::config::ConnectUrl::parse(&format!(
+            "redisson://127.0.0.1:{}/0?codec=string&format={}",
+            redis.port(),
+            if version.has_old_members() { "legacy" } else { "current" }
+        ))
+        .unwrap(),
+    );
+    let mut config = config.unwrap();
+    config.consumed_by_java.insert(dq::QueueName::new(QUEUE).unwrap());
+    let transferring = dq::Dq::builder().backend_config(Box::new(config)).connect().await.unwrap();
+    let taking = Peer::start(version, redis.port()).await;
+    let taken = taking.queue(QUEUE, Codec::String).take(PATIENCE).await.unwrap();
+    assert_eq!(taken, Some("orphan".into()));
+    let taken = taking.queue(QUEUE, Codec::String).take(PATIENCE).await.unwrap();
+    assert_eq!(taken, Some("late orphan".into()));
+    transferring.close().await.unwrap();
+
+    // Java offers and dies again; a Rust runner delivers.
+    let java = taking.queue(QUEUE, Codec::String);
+    java.open().await.unwrap();
+    java.offer(&"handled".into(), SOON).await.unwrap();
+    drop(java);
+    taking.kill().await;
+    let rust = Rust::connect(&redis, version, "&codec=string").await;
+    let mut running = rust.run();
+    let delivery = running.next(PATIENCE).await;
+    assert_eq!(delivery.payload, "handled");
+    assert!(delivery.at_ms >= delivery.due_ms);
+    running.stop().await;
+}
+
+async fn members_of_the_other_format_are_refused_and_unreadable_ones_quarantined(version: Version) {
+    let other = if version.has_old_members() { Version::V4_7_0 } else { Version::V3_20_1 };
+    let redis = Redis::start();
+    let peer = Peer::start(version, redis.port()).await;
+    let java = peer.queue(QUEUE, Codec::String);
+    java.open().await.unwrap();
+    java.offer(&"pending".into(), LATER).await.unwrap();
+
+    // Set to the other format, scheduling is refused and nothing is stored.
+    let wrong = Rust::connect(&redis, other, "&codec=string").await;
+    let error = wrong.try_schedule(json!("x"), LATER).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Incompatible, "{error}");
+    assert!(error.to_string().contains("format ="), "{error}");
+    assert_eq!(java.delayed_values().await.unwrap(), vec!["pending".into()]);
+
+    // Another program adds a member of the other format and one in no format, which break Java's
+    // transfer script. It publishes no message, so Rust sees them first.
+    let timeout = format!("redisson_delay_queue_timeout:{{{QUEUE}}}");
+    let other_format: &[u8] = if version.has_old_members() {
+        b"\x08ABCDEFGH\x03\0\0\0\0\0\0\0odd"
+    } else {
+        b"ABCDEFGH\x03\0\0\0\0\0\0\0odd"
+    };
+    redis.command_bytes(&[b"ZADD", timeout.as_bytes(), b"1000", other_format]);
+    redis.command_bytes(&[b"ZADD", timeout.as_bytes(), b"1001", b"no member at all"]);
+    let rust = Rust::connect(&redis, version, "&codec=string").await;
+    let mut running = rust.run();
+    assert_eq!(
+        running.next(PATIENCE).await.payload,
+        "odd",
+        "a member of the other format is due too"
+    );
+    running.stop().await;
+    assert_eq!(
+        redis.command(&["ZCARD", &timeout]).int(),
+        1,
+        "only the entry that is not due is left"
+    );
+    let quarantine = format!("dq:stray:{{{QUEUE}}}");
+    assert_eq!(redis.command(&["ZCARD", &quarantine]).int(), 1, "kept for an operator");
+
+    // Java's transfer script works again.
+    java.offer(&"after".into(), SOON).await.unwrap();
+    assert_eq!(java.take(PATIENCE).await.unwrap(), Some("after".into()));
+}
