@@ -350,7 +350,7 @@ fn ladder_untested(error: &Error, prefix: &str) -> Finding {
     finding(
         Severity::Info,
         "rabbitmq.ladder-untested",
-        format!("the delay ladder was not tested: {}", error.what()),
+        format!("the delay ladder was not tested: {}", error.message()),
         &format!(
             "give this user the configure pattern `^{prefix}\\.v1\\.canary\\.` with `rabbitmqctl \
              set_permissions`, or check as a user with the permission to configure"
@@ -362,7 +362,7 @@ fn check_failed(error: &Error) -> Finding {
     let severity =
         if error.kind() == ErrorKind::Config { Severity::Warning } else { Severity::Error };
     let remedy = error.remedy_text().unwrap_or("check that the broker runs").to_owned();
-    Finding { severity, code: "rabbitmq.unreachable", what: error.what().to_owned(), remedy }
+    Finding { severity, code: "rabbitmq.unreachable", cause: error.message().to_owned(), remedy }
 }
 
 fn finding(severity: Severity, code: &'static str, what: String, remedy: &str) -> Finding {

@@ -62,5 +62,5 @@ enum Input {
 /// Puts message and remedy into one text, since serde errors have no remedy.
 fn to_serde<E: de::Error>(error: &Error) -> E {
     let remedy = error.remedy_text().unwrap_or_default();
-    E::custom(format!("{}: {remedy}", error.what()))
+    E::custom(format!("{}: {remedy}", error.message()))
 }

@@ -51,7 +51,7 @@ pub(crate) fn settings(config: &SqliteConfig) -> Option<Finding> {
     (config.durability == Durability::Relaxed).then(|| Finding {
         severity: Severity::Info,
         code: "sqlite.relaxed-durability",
-        what: "power loss or a crash of the system may lose the last writes".to_owned(),
+        cause: "power loss or a crash of the system may lose the last writes".to_owned(),
         remedy: "set `durability = \"full\"` if that is not intended".to_owned(),
     })
 }
@@ -89,7 +89,7 @@ fn invalid_queue_name(q: i64, why: &str) -> Finding {
     Finding {
         severity: Severity::Error,
         code: "sqlite.queue-name",
-        what: format!("{why}; the jobs of this queue, with q = {q}, can neither run nor be listed"),
+        cause: format!("{why}; the jobs of this queue, with q = {q}, can neither run nor be listed"),
         remedy: format!(
             "correct `name` where `q` is {q} in the queue table; schedule through this library, or \
              in plain SQL through the view, which validates names"
@@ -121,7 +121,7 @@ impl ReadTx<'_> {
         Ok((mode != INCREMENTAL).then(|| Finding {
             severity: Severity::Info,
             code: "sqlite.never-shrinks",
-            what: "the file was created without incremental vacuum: it never shrinks".to_owned(),
+            cause: "the file was created without incremental vacuum: it never shrinks".to_owned(),
             remedy: "run `PRAGMA auto_vacuum = INCREMENTAL; VACUUM` in it once, with nothing else \
                      connected, or use a separate file for the jobs"
                 .to_owned(),

@@ -18,7 +18,7 @@ pub(crate) fn position(row: &Row<'_>) -> Result<(i64, i64)> {
 /// The name of a queue, or why it is invalid: SQLite stores any bytes as text.
 pub(crate) fn queue_name(stored: ValueRef<'_>) -> std::result::Result<QueueName, String> {
     let name = stored.as_str().map_err(|error| format!("the queue name is not UTF-8: {error}"))?;
-    QueueName::new(name).map_err(|error| error.what().to_owned())
+    QueueName::new(name).map_err(|error| error.message().to_owned())
 }
 
 /// The job of a row, or why the row is invalid: rows that other programs wrote may hold anything.
@@ -93,7 +93,7 @@ pub(crate) fn running(row: &Row<'_>, queue: &QueueName, until: i64) -> JobView {
 /// The view of a dead job.
 pub(crate) fn dead(row: &Row<'_>, queue: &QueueName) -> Result<JobView> {
     let job = job_or_defaults(row, queue);
-    let kind = DeadKind::from_word(row.get_ref(AFTER_JOB + 2)?.as_str()?);
+    let kind = DeadKind::from_name(row.get_ref(AFTER_JOB + 2)?.as_str()?);
     let reason = DeadReason { kind, message: row.get(AFTER_JOB + 3)? };
     let died = Timestamp::from_millis(row.get(AFTER_JOB + 1)?);
     Ok(JobView { job, state: JobState::Dead, leased_until: None, dead: Some((reason, died)) })

@@ -79,7 +79,7 @@ async fn a_file_that_is_not_a_database_is_refused_and_unchanged() {
     fs::write(fixture.path(), &text).unwrap();
     let error = fixture.open_error(&fixture.config()).await;
     assert_eq!(error.kind(), ErrorKind::Incompatible);
-    assert!(error.what().contains("jobs.db"), "{error}");
+    assert!(error.message().contains("jobs.db"), "{error}");
     assert_eq!(fs::read_to_string(fixture.path()).unwrap(), text);
 }
 
@@ -119,7 +119,7 @@ async fn paths_that_are_not_files_are_refused() {
     let missing = SqliteConfig::new(fixture.dir.path().join("nowhere").join("jobs.db"));
     let error = fixture.open_error(&missing).await;
     assert_eq!(error.kind(), ErrorKind::Config);
-    assert!(error.what().contains("nowhere"), "{error}");
+    assert!(error.message().contains("nowhere"), "{error}");
     let directory = SqliteConfig::new(fixture.dir.path());
     assert_eq!(fixture.open_error(&directory).await.kind(), ErrorKind::Config);
     assert_eq!(fixture.open_error(&SqliteConfig::new("")).await.kind(), ErrorKind::Config);

@@ -102,7 +102,7 @@ pub(crate) fn blocked(operation: &'static str, broker: &BrokerInfo, reason: &str
 
 /// Turns the error of a part of a call into `OutcomeUnknown`: other parts may have taken effect.
 pub(crate) fn outcome_unknown(error: &Error) -> Error {
-    Error::new(ErrorKind::OutcomeUnknown, error.what().to_owned())
+    Error::new(ErrorKind::OutcomeUnknown, error.message().to_owned())
         .remedy(REPEAT)
         .operation(error.failed_operation())
 }

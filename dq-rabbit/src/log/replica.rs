@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use dq_core::machine::{Machine, Nearness, Standing};
+use dq_core::machine::{Machine, Affinity, Standing};
 use dq_core::{
     DeadKind, DeadReason, Job, JobId, JobRef, Renewal, Reschedule, Settlement, Timestamp, Want,
 };
@@ -124,7 +124,7 @@ impl Replica {
                 let prefetched: HashSet<JobId> = claim.prefetched.iter().copied().collect();
                 let limit = usize::try_from(claim.limit).unwrap_or(usize::MAX);
                 let affinity = affinity(at, |id| prefetched.contains(&id));
-                CommandReply::Claimed(machine.claim_near(&claim.wants(), limit, &affinity, at))
+                CommandReply::Claimed(machine.claim_preferring(&claim.wants(), limit, &affinity, at))
             }
             Command::Settle(settlements) => {
                 let settle = |settlement| machine.settle(&Settlement::from(settlement), at);
@@ -186,7 +186,7 @@ impl Replica {
         let Some(snapshot) = self.restore.as_mut().and_then(Restore::take_complete) else {
             return Vec::new();
         };
-        self.machine = Machine::from_copy(snapshot.machine);
+        self.machine = Machine::restore(snapshot.machine);
         self.log_id = snapshot.log_id;
         self.producers = snapshot.producers;
         self.restore = None;
@@ -233,8 +233,8 @@ impl Replica {
 fn affinity(
     now: Timestamp,
     is_prefetched: impl Fn(JobId) -> bool,
-) -> Nearness<impl Fn(&Job) -> bool> {
+) -> Affinity<impl Fn(&Job) -> bool> {
     let recent = now - RECENTLY_STORED;
     let near = move |job: &Job| job.created >= recent || is_prefetched(job.id);
-    Nearness { near, ahead: CLAIM_AHEAD, patience: PREFETCHED_FIRST }
+    Affinity { near, ahead: CLAIM_AHEAD, patience: PREFETCHED_FIRST }
 }

@@ -186,7 +186,7 @@ impl LogShared {
 
 /// The same error, of another operation: [`Error::operation`] keeps the first.
 fn of(operation: &'static str, error: &Error) -> Error {
-    let copy = Error::new(error.kind(), error.what().to_owned()).operation(operation);
+    let copy = Error::new(error.kind(), error.message().to_owned()).operation(operation);
     match error.remedy_text() {
         Some(remedy) => copy.remedy(remedy.to_owned()),
         None => copy,

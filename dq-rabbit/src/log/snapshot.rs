@@ -8,7 +8,7 @@
 use std::collections::{HashMap, HashSet};
 
 use bytes::Bytes;
-use dq_core::machine::{MachineCopy, Standing, Whereabouts};
+use dq_core::machine::{MachineSnapshot, Standing, JobPlacement};
 use dq_core::{FencingToken, Headers, Job, JobId};
 
 use super::position::LogPosition;
@@ -33,7 +33,7 @@ pub(crate) struct Restore {
 #[derive(Debug, Default)]
 pub(crate) struct CollectedSnapshot {
     /// The jobs have [`LogPosition`]s in place of their payloads.
-    pub(crate) machine: MachineCopy,
+    pub(crate) machine: MachineSnapshot,
     pub(crate) log_id: u64,
     pub(crate) producers: Producers,
     /// Entries since the beginning of the snapshot, without payloads: offset, index in the message, entry.
@@ -116,9 +116,9 @@ pub(crate) fn job_parts(
             counts: [job.attempts, job.deliveries, job.losses],
             seq,
             state: match place {
-                Whereabouts::Waiting => SnapshotJobState::Waiting,
-                Whereabouts::Leased { token, until } => SnapshotJobState::Leased(token.0, until),
-                Whereabouts::Dead(reason, since) => SnapshotJobState::Dead(reason, since),
+                JobPlacement::Waiting => SnapshotJobState::Waiting,
+                JobPlacement::Leased { token, until } => SnapshotJobState::Leased(token.0, until),
+                JobPlacement::Dead(reason, since) => SnapshotJobState::Dead(reason, since),
             },
         });
         if part.len() >= PART_JOBS || bytes >= PART_BYTES {
@@ -150,11 +150,11 @@ fn from_wire_job(snapshot_job: SnapshotJob, position: LogPosition) -> Standing {
         losses,
     };
     let place = match state {
-        SnapshotJobState::Waiting => Whereabouts::Waiting,
+        SnapshotJobState::Waiting => JobPlacement::Waiting,
         SnapshotJobState::Leased(token, until) => {
-            Whereabouts::Leased { token: FencingToken(token), until }
+            JobPlacement::Leased { token: FencingToken(token), until }
         }
-        SnapshotJobState::Dead(reason, since) => Whereabouts::Dead(reason, since),
+        SnapshotJobState::Dead(reason, since) => JobPlacement::Dead(reason, since),
     };
     Standing { job, seq, place }
 }

@@ -248,7 +248,7 @@ fn payload(log: &[Vec<Entry>], of: &dq_core::Job) -> Bytes {
 }
 
 /// The whole state of a replica, with payloads in place of their positions.
-fn contents(log: &[Vec<Entry>], replica: &mut Replica) -> MachineCopy {
+fn contents(log: &[Vec<Entry>], replica: &mut Replica) -> MachineSnapshot {
     let mut state = replica.machine().copy();
     for job in &mut state.jobs {
         job.job.payload = payload(log, &job.job);

@@ -47,7 +47,7 @@ async fn queue_finding(
     Ok((length >= LONG_LIST).then(|| Finding {
         severity: Severity::Warning,
         code: "redisson.long-order-list",
-        what: format!(
+        cause: format!(
             "the order list of queue {queue} has {length} entries, and each delivery searches it"
         ),
         remedy:

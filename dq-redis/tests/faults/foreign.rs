@@ -40,7 +40,7 @@ async fn a_key_of_another_type_stops_its_queue_only() {
         if kind != "state" {
             let answer = backend.schedule(vec![keyed("q", "other")]).await;
             let error = assert_error(answer, ErrorKind::Incompatible, &["WRONGTYPE", "prefix"]);
-            assert!(!error.what().contains("script"), "{error}");
+            assert!(!error.message().contains("script"), "{error}");
         }
         let findings = backend.check().await;
         let finding = found(&findings, "redis.foreign-key");

@@ -286,14 +286,14 @@ async fn names_in_any_script_are_accepted(store: TrialStore) -> TrialResult {
 
 async fn names_of_maximum_length_are_not_truncated(store: TrialStore) -> TrialResult {
     let start = store.queue();
-    let fill = Limits::QUEUE_NAME - start.as_str().len();
+    let fill = QueueName::MAX_BYTES - start.as_str().len();
     let shared = format!("{}{}", start.as_str(), "x".repeat(fill - 1));
     // The names differ in the last byte only, which truncation would remove.
     for (end, other) in [("y", "z"), ("z", "y")] {
         let queue = QueueName::new(format!("{shared}{end}"))?;
         let mut job = store.job(&queue, Due::NOW);
         if store.capabilities().keys {
-            job.key = Some(JobKey::new("k".repeat(Limits::KEY - 1) + other)?);
+            job.key = Some(JobKey::new("k".repeat(JobKey::MAX_BYTES - 1) + other)?);
         }
         store.create(job.clone()).await?;
         let leased = store.lease_one(&queue).await?;

@@ -201,7 +201,7 @@ impl From<&Settlement> for dq_core::Settlement {
             Verdict::Retry(due) => dq_core::Verdict::Retry((*due).into()),
             Verdict::Snooze(due) => dq_core::Verdict::Snooze((*due).into()),
             Verdict::Dead { kind, message, failed } => dq_core::Verdict::Dead {
-                reason: DeadReason::new(DeadKind::from_word(kind), message.clone()),
+                reason: DeadReason::new(DeadKind::from_name(kind), message.clone()),
                 failed: *failed,
             },
             Verdict::Release { started } => dq_core::Verdict::Release { started: *started },
