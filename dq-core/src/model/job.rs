@@ -4,11 +4,13 @@ use std::fmt;
 use std::str::FromStr;
 
 use bytes::Bytes;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::codec;
 use super::{DeadReason, Due, Headers, JobKey, OnConflict, QueueName, Timestamp};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 
 /// 128 bits made by the producer, ordered by time of making (UUID version 7).
 ///
@@ -157,6 +159,22 @@ impl NewJob {
     }
 }
 
+impl Job {
+    /// Decodes the payload from JSON.
+    ///
+    /// # Errors
+    /// `Codec` if the payload has another content type, or is not a `T`.
+    pub fn payload<T: DeserializeOwned>(&self) -> Result<T> {
+        codec::decode(&self.headers, &self.payload).map_err(|what| {
+            let Self { id, queue, .. } = self;
+            Error::new(
+                ErrorKind::Codec,
+                format!("the payload of job {id} in queue {queue} does not decode: {what}"),
+            )
+        })
+    }
+}
+
 impl fmt::Debug for NewJob {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("NewJob")
@@ -227,6 +245,16 @@ pub struct JobView {
     pub leased_until: Option<Timestamp>,
     /// While dead: why, and since when.
     pub dead: Option<(DeadReason, Timestamp)>,
+}
+
+impl JobView {
+    /// Decodes the payload of the job from JSON.
+    ///
+    /// # Errors
+    /// `Codec` if the payload has another content type, or is not a `T`.
+    pub fn payload<T: DeserializeOwned>(&self) -> Result<T> {
+        self.job.payload()
+    }
 }
 
 /// Names one job: by id or by key, in a queue.

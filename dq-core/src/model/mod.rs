@@ -1,6 +1,7 @@
 //! What a job is: its names, its times, its payload and headers, and the rules they obey.
 
 mod backoff;
+pub(crate) mod codec;
 mod conflict;
 mod dead;
 mod headers;

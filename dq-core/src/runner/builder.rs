@@ -208,7 +208,7 @@ impl RunnerBuilder {
             let random = shared.environment.entropy.bits() & 0xffff_ffff;
             format!("{}-{random:08x}", std::process::id())
         });
-        let name_guard = shared.take_name(&name)?;
+        let name_guard = shared.reserve_runner_name(&name)?;
         let mut stores = vec![Arc::clone(&shared.stores.main)];
         stores.extend(shared.stores.drain.iter().cloned());
         let of_queues = served.iter().map(|served| served.policy.concurrency).collect();

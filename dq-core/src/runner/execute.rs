@@ -5,7 +5,7 @@ use tracing::Instrument;
 
 use super::{Event, Machine, Served, judge};
 use crate::backend::{LeasedJob, Verdict};
-use crate::handler::{JobContext, JobResult, Next, Outcome, Surroundings};
+use crate::handler::{JobContext, JobResult, Next, Outcome, RunContext};
 use crate::model::Timestamp;
 use crate::trace::{self, TraceContext};
 
@@ -24,7 +24,7 @@ pub(super) async fn execute(
     let max_attempts = leased.job.max_attempts.unwrap_or(served.policy.max_attempts);
     let job = JobContext::new(
         leased,
-        Surroundings {
+        RunContext {
             state: machine.state.clone(),
             cancelled,
             clock: machine.clock().clone(),

@@ -32,7 +32,7 @@ use self::observe::Observers;
 use self::slots::Slots;
 use self::source::Source;
 use crate::backend::Checked;
-use crate::client::NameGuard;
+use crate::client::RunnerNameGuard;
 use crate::clock::Clock;
 use crate::config::{Environment, QueuePolicy, RunnerSettings};
 use crate::error::{Error, ErrorKind, Result};
@@ -47,7 +47,7 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 pub struct Runner {
     machine: Arc<Machine>,
     stores: Vec<Arc<Checked>>,
-    _name: NameGuard,
+    _name: RunnerNameGuard,
 }
 
 /// What all loops of a runner share.

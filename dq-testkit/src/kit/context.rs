@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dq_core::{
-    Clock, Entropy, FencingToken, Headers, Job, JobContext, JobKey, LeasedJob, QueueName, StateMap,
-    Surroundings, SystemClock,
+    Clock, Entropy, FencingToken, Headers, Job, JobContext, JobKey, LeasedJob, QueueName,
+    RunContext, StateMap, SystemClock,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -84,7 +84,7 @@ impl TestContext {
         let leased = LeasedJob { job: self.job, token: FencingToken(1), leased_until: now };
         JobContext::new(
             leased,
-            Surroundings {
+            RunContext {
                 state: Arc::new(StateMap::default()),
                 cancelled: self.cancelled,
                 clock: Arc::new(SystemClock),
