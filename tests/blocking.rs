@@ -32,9 +32,9 @@ async fn at_its_timeout_it_is_told_and_what_it_returns_counts() {
     let runs = Runs::default();
     let (say, mut said) = mpsc::unbounded_channel();
     let runner = dq.runner().state(runs.clone()).observer(move |event: &Event<'_>| {
-        if let Event::Settled { answer, .. } = event {
+        if let Event::Settled { settled, .. } = event {
             // The test may have heard enough.
-            let _ = say.send(*answer);
+            let _ = say.send(*settled);
         }
     });
     let settled = async {

@@ -67,7 +67,7 @@ impl Rig {
                         let verdict = format!("{verdict:?}");
                         Said::Finished(verdict.split(['(', ' ']).next().unwrap().to_owned())
                     }
-                    Event::Settled { answer, .. } => Said::Settled(*answer),
+                    Event::Settled { settled, .. } => Said::Settled(*settled),
                     Event::Renewed { .. } => Said::Renewed,
                     Event::LeaseLost(_) => Said::LeaseLost,
                     Event::StoreFailed(_) => Said::StoreFailed,
