@@ -4,9 +4,11 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dq::config::{BackendConfig, Config, Environment, Secret};
+use dq::backend::Backend;
+use dq::backend::BackendConfig;
+use dq::config::{Config, Environment, Secret};
 use dq::prelude::*;
-use dq::{Backend, ErrorKind, async_trait};
+use dq::{ErrorKind, async_trait};
 use serde::Deserialize;
 
 const FILE: &str = r#"

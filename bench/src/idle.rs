@@ -4,13 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use dq::backend::{
+    Backend, BrowseParams, Capabilities, ClaimParams, Claimed, OperateReport, Operation, Renewal,
+    Renewed, Reschedule, Settlement, Wakeups,
+};
 use dq::config::{Environment, QueueSettings};
 use dq::sqlite::{SqliteBackend, SqliteConfig};
 use dq::{
-    Backend, BrowseParams, Cancelled, Capabilities, ClaimParams, Claimed, DelayHandler, Dq,
-    Entropy, Finding, HandlerResult, JobContext, JobRef, JobView, MemoryBackend, NewJob,
-    OperateReport, Operation, Outcome, Page, QueueCode, QueueName, QueueStats, Renewal, Renewed,
-    Reschedule, Rescheduled, Scheduled, Settled, Settlement, SystemClock, Timestamp, Wakeups,
+    Cancelled, DelayHandler, Dq, Entropy, Finding, HandlerResult, JobContext, JobRef, JobView,
+    MemoryBackend, NewJob, Outcome, Page, QueueCode, QueueName, QueueStats, Rescheduled, Scheduled,
+    Settled, SystemClock, Timestamp,
 };
 
 use crate::measure::{Stopwatch, millis, runtime};

@@ -29,7 +29,7 @@ async fn with_typed_json_and_json_in_strings() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_jackson_and_old_members() {
-    let options = ["--codec", "jackson:interop.Order", "--format", "legacy"];
+    let options = ["--codec", "jackson:interop.Order", "--legacy"];
     go_to_and_fro(Version::V3_20_1, &options, &[(Codec::Jackson, order(44), 44)]).await;
 }
 

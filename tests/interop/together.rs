@@ -239,7 +239,7 @@ async fn we_go_on_where_java_ends(version: Version) {
 
     // A process of ours that handles nothing moves it for a Java client that only takes.
     let relay = dq::redis::RedissonConfig::from_url(
-        &dq::config::ConnectUrl::parse(&format!(
+        &dq::backend::ConnectUrl::parse(&format!(
             "redisson://127.0.0.1:{}/0?codec=string&format={}",
             redis.port(),
             if version.has_old_members() { "legacy" } else { "current" }

@@ -3,7 +3,7 @@
 use dq_core::config::{Config, QueueSettings};
 use dq_core::{Dq, ErrorKind, HandlerResult, JobContext, QueueCode};
 
-use crate::fixture::{TestHandler, QUEUE, Fixture};
+use crate::fixture::{Fixture, QUEUE, TestHandler};
 
 struct Other;
 
@@ -78,10 +78,12 @@ async fn a_configured_queue_without_a_handler_is_refused_unless_only_excludes_it
 async fn bad_settings_are_refused_with_the_queue() {
     let fixture = Fixture::new().await;
     let zero = QueueSettings::new().concurrency(0);
-    let error = fixture.dq.runner().handler(TestHandler::done()).queue(QUEUE, zero).build().unwrap_err();
+    let error =
+        fixture.dq.runner().handler(TestHandler::done()).queue(QUEUE, zero).build().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config);
     assert!(error.what().contains("queue Q: concurrency is 0"), "{error}");
-    let error = fixture.dq.runner().handler(TestHandler::done()).concurrency(0).build().unwrap_err();
+    let error =
+        fixture.dq.runner().handler(TestHandler::done()).concurrency(0).build().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config);
 }
 

@@ -8,8 +8,8 @@ use dq_core::{
     Scheduled, VirtualClock,
 };
 
-use crate::faulty::{FaultyStore, Faults, OpenStore};
-use crate::fixture::{TestHandler, QUEUE, Fixture};
+use crate::faulty::{Faults, FaultyStore, OpenStore};
+use crate::fixture::{Fixture, QUEUE, TestHandler};
 
 /// A client of a new store that drains an old one, and a client of the old one.
 async fn old_and_new() -> (Fixture, Fixture) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use dq_core::Backoff;
 use dq_core::{DeadKind, DurationExt, JobState, Outcome};
 
-use crate::fixture::{TestHandler, QUEUE, Fixture, Observed};
+use crate::fixture::{Fixture, Observed, QUEUE, TestHandler};
 
 async fn dead_reason(fixture: &Fixture) -> (DeadKind, String, Vec<u8>) {
     let queue = fixture.dq.queue(QUEUE).unwrap();
@@ -33,7 +33,11 @@ async fn an_error_is_retried_after_the_backoff_and_then_dead() {
         assert_eq!(fixture.wait_finished().await, "Retry");
         fixture.wait_settled().await;
         let stats = fixture.stats().await;
-        assert_eq!(stats.next_due, Some(now(&fixture) + delay), "the due time is kept in the store");
+        assert_eq!(
+            stats.next_due,
+            Some(now(&fixture) + delay),
+            "the due time is kept in the store"
+        );
         // One millisecond before the end of the backoff, no job is due.
         fixture.clock.advance(delay - 1.millis());
         assert_eq!(fixture.stats().await.ready, 0);

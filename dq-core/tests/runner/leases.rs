@@ -10,7 +10,7 @@ use dq_core::{
 };
 use tokio::sync::Notify;
 
-use crate::fixture::{TestHandler, QUEUE, Fixture, Observed};
+use crate::fixture::{Fixture, Observed, QUEUE, TestHandler};
 
 const LEASE: Duration = Duration::from_secs(6);
 

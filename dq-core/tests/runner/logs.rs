@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use tracing_subscriber::fmt::MakeWriter;
 
-use crate::fixture::{TestHandler, QUEUE, Fixture};
+use crate::fixture::{Fixture, QUEUE, TestHandler};
 use dq_core::{DurationExt, Entropy, Outcome, TraceContext};
 
 /// Log lines in memory.

@@ -4,11 +4,11 @@
 mod builder;
 mod drain;
 mod failures;
+mod faulty;
+mod fixture;
 mod leases;
 mod logs;
-mod faulty;
 mod outages;
-mod fixture;
 mod shutdown;
 mod slots;
 mod trace;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use dq_core::{Clock, DurationExt, ErrorKind, Event, JobState, Outcome, Settled, VirtualClock};
 
-use crate::faulty::{FaultyStore, Faults, set_back};
-use crate::fixture::{TestHandler, QUEUE, Fixture, Observed};
+use crate::faulty::{Faults, FaultyStore, set_back};
+use crate::fixture::{Fixture, Observed, QUEUE, TestHandler};
 
 const LEASE: Duration = Duration::from_secs(6);
 
@@ -74,7 +74,11 @@ async fn permanently_refused_settlements_do_not_block_others() {
     assert_eq!(fixture.wait_settled().await, Settled::Accepted);
     fixture.stop().await;
     let stats = fixture.stats().await;
-    assert_eq!((stats.totals.unwrap().done, stats.running), (1, 1), "it runs again when its lease lapses");
+    assert_eq!(
+        (stats.totals.unwrap().done, stats.running),
+        (1, 1),
+        "it runs again when its lease lapses"
+    );
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use dq_core::{DurationExt, Outcome};
 use tokio::sync::Notify;
 
-use crate::fixture::{TestHandler, Fixture, Observed};
+use crate::fixture::{Fixture, Observed, TestHandler};
 
 #[tokio::test]
 async fn running_handlers_may_finish() {
@@ -38,7 +38,9 @@ async fn a_job_that_does_not_finish_within_the_grace_period_is_released() {
     let mut fixture = Fixture::new().await;
     fixture.schedule("x").await;
     fixture.start(|runner| {
-        runner.grace(3.seconds()).handler(TestHandler::new(async |_, _| std::future::pending().await))
+        runner
+            .grace(3.seconds())
+            .handler(TestHandler::new(async |_, _| std::future::pending().await))
     });
     fixture.wait_for(&Observed::Started { attempt: 1, deliveries: 1 }).await;
     fixture.request_stop();

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use dq_core::{DurationExt, Outcome};
 use tokio::sync::Semaphore;
 
-use crate::fixture::{TestHandler, Fixture, Observed};
+use crate::fixture::{Fixture, Observed, TestHandler};
 
 /// A handler that waits for a permit of `gate` and records the highest concurrency in `most`.
 fn gated(most: Arc<AtomicUsize>, gate: Arc<Semaphore>) -> TestHandler {
@@ -38,7 +38,10 @@ async fn highest_concurrency(of_queue: usize, total: usize) -> usize {
             tokio::task::yield_now().await;
         }
         let stats = fixture.stats().await;
-        assert!(stats.running as usize <= of_queue.min(total) + 1, "no more jobs are claimed than can run: {stats:?}");
+        assert!(
+            stats.running as usize <= of_queue.min(total) + 1,
+            "no more jobs are claimed than can run: {stats:?}"
+        );
         gate.add_permits(1);
         fixture.wait_settled().await;
         let _ = done;
@@ -102,7 +105,11 @@ async fn an_earlier_job_wakes_the_claim_loop_before_the_sweep() {
     let queue = fixture.dq.queue(crate::fixture::QUEUE).unwrap();
     let far = queue.schedule(r#""far""#, "application/json").after(30.seconds()).await.unwrap();
     assert!(queue.schedule(r#""near""#, "application/json").await.unwrap().is_stored());
-    assert_eq!(fixture.next().await, Observed::Claimed(1), "woken by a hint: the clock has not advanced");
+    assert_eq!(
+        fixture.next().await,
+        Observed::Claimed(1),
+        "woken by a hint: the clock has not advanced"
+    );
     fixture.wait_settled().await;
     // Rescheduling a job to now sends another hint.
     assert!(matches!(
@@ -138,7 +145,8 @@ async fn two_runners_share_a_store_and_each_job_runs_once() {
         })
     };
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let second = fixture.dq.runner().without_linked_handlers().handler(count(&runs)).build().unwrap();
+    let second =
+        fixture.dq.runner().without_linked_handlers().handler(count(&runs)).build().unwrap();
     let second = tokio::spawn(second.run_until(async {
         let _ = stopped.await;
     }));

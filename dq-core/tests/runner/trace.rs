@@ -6,7 +6,7 @@ use dq_core::{
     Dq, JobContext, JobError, JobResult, Middleware, Next, Outcome, TraceContext, async_trait,
 };
 
-use crate::fixture::{TestHandler, QUEUE, Fixture};
+use crate::fixture::{Fixture, QUEUE, TestHandler};
 
 struct Recorder(&'static str, Arc<Mutex<Vec<String>>>);
 
@@ -29,9 +29,13 @@ async fn middleware_runs_around_the_handler_and_determines_the_result() {
     let mut fixture = Fixture::new().await;
     fixture.schedule("x").await;
     let calls = Arc::default();
-    let (outer, inner) = (Recorder("outer", Arc::clone(&calls)), Recorder("inner", Arc::clone(&calls)));
+    let (outer, inner) =
+        (Recorder("outer", Arc::clone(&calls)), Recorder("inner", Arc::clone(&calls)));
     fixture.start(|runner| {
-        runner.middleware(outer).middleware(inner).handler(TestHandler::new(async |_, _| panic!("boom")))
+        runner
+            .middleware(outer)
+            .middleware(inner)
+            .handler(TestHandler::new(async |_, _| panic!("boom")))
     });
     assert_eq!(fixture.wait_finished().await, "Skip");
     fixture.stop().await;

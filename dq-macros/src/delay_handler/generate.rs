@@ -19,8 +19,7 @@ pub(super) fn generate(arguments: &Arguments, function: &Function) -> TokenStrea
     let krate = arguments.krate.clone().unwrap_or_else(|| parse_quote!(::dq));
     let private = quote!(#krate::__private);
     let Function { name, visibility, conditions, .. } = function;
-    let docs =
-        format!("The queue of the handler [`{name}`](fn@{name}), for scheduling its jobs.");
+    let docs = format!("The queue of the handler [`{name}`](fn@{name}), for scheduling its jobs.");
     let queue = queue(arguments, function, &private);
     let handler = handler(arguments, function, &private);
     quote! {
