@@ -1,4 +1,4 @@
-//! The configuration as a program meets it: a file, the environment, secrets.
+//! Configuration of a program: files, environment variables, secrets.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -20,36 +20,48 @@ path = "${DQ_DATA}/jobs.db"
 concurrency = 16
 "#;
 
-/// Runs this very test again in a process of its own, whose environment can be chosen, and returns
-/// what it printed.
-fn again(file: &str, environment: &[(&str, &str)]) -> String {
+/// Reads a file in a new process with these environment variables, and returns its output.
+fn read_in_process(file: &str, environment: &[(&str, &str)]) -> String {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("dq.toml");
     std::fs::write(&path, file).unwrap();
+    child_process(path.to_str().unwrap(), environment)
+}
+
+/// Reads the environment without a file in a new process, and returns its output.
+fn read_env_in_process(environment: &[(&str, &str)]) -> String {
+    child_process("", environment)
+}
+
+fn child_process(path: &str, environment: &[(&str, &str)]) -> String {
     let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "a_process_of_its_own", "--nocapture"])
-        .env("TEST_CONFIG", &path)
+        .args(["--exact", "child_process_entry", "--nocapture"])
+        .env("TEST_CONFIG", path)
         .envs(environment.iter().copied())
         .output()
         .unwrap();
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Not a test by itself: it tells how it reads the configuration that it is given, if it is.
+/// The entry point of the child process; does nothing in the test run itself.
 #[test]
-fn a_process_of_its_own() {
-    let Ok(path) = std::env::var("TEST_CONFIG") else { return };
-    match Config::from_path(path) {
+fn child_process_entry() {
+    let config = match std::env::var("TEST_CONFIG") {
+        Err(_) => return,
+        Ok(path) if path.is_empty() => Config::from_env(),
+        Ok(path) => Config::from_path(path),
+    };
+    match config {
         Ok(config) => {
             println!("{config:#?}");
-            tell(config);
+            print_settings(config);
         }
         Err(error) => println!("refused: {error}"),
     }
 }
 
-/// What the backend was given, if it is the one below.
-fn tell(config: Config) {
+/// Prints the settings of a `Remote` backend: its `connect` fails with them.
+fn print_settings(config: Config) {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     if let Err(error) = runtime.block_on(Dq::builder().config(config).connect()) {
         println!("{error}");
@@ -57,8 +69,8 @@ fn tell(config: Config) {
 }
 
 #[test]
-fn the_environment_wins_over_the_file_and_fills_its_gaps() {
-    let seen = again(
+fn variables_override_the_file_and_set_other_keys() {
+    let seen = read_in_process(
         FILE,
         &[
             ("DQ_DATA", "/var/lib/shop"),
@@ -75,23 +87,44 @@ fn the_environment_wins_over_the_file_and_fills_its_gaps() {
 }
 
 #[test]
-fn a_typo_in_the_environment_is_refused_like_one_in_the_file() {
+fn a_misspelt_variable_is_refused_like_a_key_of_the_file() {
     let data = ("DQ_DATA", "/tmp");
-    let seen = again(FILE, &[data, ("DQ_QUEUES__ORDER_TIMEOUT__CONCURENCY", "4")]);
+    let seen = read_in_process(FILE, &[data, ("DQ_QUEUES__ORDER_TIMEOUT__CONCURENCY", "4")]);
     assert!(seen.contains("refused") && seen.contains("`concurrency`"), "{seen}");
-    let seen = again(FILE, &[]);
+    let seen = read_in_process(FILE, &[]);
     assert!(seen.contains("refused") && seen.contains("\"DQ_DATA\""), "{seen}");
 }
 
 #[test]
-fn a_file_that_is_not_there_is_named() {
+fn variables_alone_configure_a_program() {
+    let seen = read_env_in_process(&[
+        ("DQ_BACKEND__TYPE", "sqlite"),
+        ("DQ_BACKEND__PATH", "/var/lib/shop/jobs.db"),
+        ("DQ_QUEUES__ORDER_TIMEOUT__CONCURRENCY", "4"),
+    ]);
+    for needle in ["/var/lib/shop/jobs.db", "\"ORDER_TIMEOUT\"", "4,"] {
+        assert!(seen.contains(needle), "{needle} is missing in {seen}");
+    }
+    for (variables, needle) in [
+        (&[][..], "the environment: there is no [backend] (add the table with a `type`, or set"),
+        (&[("DQ_BACKEND__TYPE", "sqlite")], "missing field `path`"),
+        (&[("DQ_BACKEND_TYPE", "sqlite")], "DQ_BACKEND__TYPE"),
+        (&[("DQ_RUNER__GRACE", "1s")], "variable DQ_RUNER__GRACE: runer: unknown key"),
+    ] {
+        let seen = read_env_in_process(variables);
+        assert!(seen.contains("refused: ") && seen.contains(needle), "{needle}: {seen}");
+    }
+}
+
+#[test]
+fn a_missing_file_is_named() {
     let error = Config::from_path("/nowhere/dq.toml").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config);
     assert!(error.to_string().contains("/nowhere/dq.toml"), "{error}");
 }
 
 #[tokio::test]
-async fn wrong_urls_are_answered_with_what_would_be_right() {
+async fn invalid_urls_are_refused_with_valid_alternatives() {
     for (url, needles) in [
         ("mongodb://localhost", ["\"mongodb\"", "known: memory, "]),
         ("jobs.db", ["no scheme", "sqlite://jobs.db"]),
@@ -107,13 +140,13 @@ async fn wrong_urls_are_answered_with_what_would_be_right() {
     }
 }
 
-/// A store on the network, as far as anybody can tell.
+/// Settings of a store on the network.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Remote {
     url: Secret,
     password: Option<Secret>,
-    /// A password, for an author who does not know what `Secret` is for.
+    /// A password whose field is not a `Secret`.
     token: Option<String>,
     #[serde(default)]
     port: u16,
@@ -134,7 +167,7 @@ enum Speed {
 #[typetag::deserialize(name = "remote")]
 #[async_trait]
 impl BackendConfig for Remote {
-    /// There is no network: it tells what it was given.
+    /// Fails with the settings as the message.
     async fn connect(&self, _: &Environment) -> dq::Result<Arc<dyn Backend>> {
         let Self { url, password, token, port, speed, patience } = self;
         let password = password.as_ref().map(Secret::expose);
@@ -143,7 +176,7 @@ impl BackendConfig for Remote {
     }
 }
 
-/// What the message says of a file with `[backend] type = "remote"` and these lines.
+/// The error for a file with `[backend] type = "remote"` and these lines.
 fn refusal(lines: &str) -> String {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("dq.toml");
@@ -160,7 +193,7 @@ fn refusal(lines: &str) -> String {
 }
 
 #[test]
-fn no_error_repeats_a_setting_of_a_backend_but_numbers_that_should_be_others() {
+fn errors_contain_no_setting_of_a_backend_but_numbers_out_of_range() {
     for (lines, needle) in [
         (
             "url = [\"hunter2\"]",
@@ -210,7 +243,7 @@ fn no_error_repeats_a_setting_of_a_backend_but_numbers_that_should_be_others() {
 }
 
 #[test]
-fn errors_name_the_key_and_what_would_be_right() {
+fn errors_name_the_key_and_the_valid_values() {
     for (lines, needle) in [
         (
             "[queues.A]\nconcurrency = \"x\"",
@@ -244,7 +277,7 @@ fn errors_name_the_key_and_what_would_be_right() {
 
 #[cfg(feature = "redis")]
 #[tokio::test]
-async fn a_field_with_the_address_of_redis_is_an_address_and_nothing_else() {
+async fn the_url_field_of_redis_accepts_only_an_address() {
     for (lines, needles) in [
         ("type = \"redis\"\nurl = \"redis://h/0?prefix=shop\"", ["`prefix`", "beside `url`"]),
         ("type = \"redisson\"\nurl = \"redisson://h?codec=json\"", ["`codec`", "beside `url`"]),
@@ -283,7 +316,7 @@ async fn a_field_with_the_address_of_redis_is_an_address_and_nothing_else() {
 
 #[cfg(feature = "rabbitmq")]
 #[tokio::test]
-async fn what_rabbitmq_cannot_be_set_to_is_told_before_anybody_is_asked() {
+async fn invalid_settings_of_rabbitmq_are_refused_before_connecting() {
     for (lines, needles) in [
         ("url = \"amqp://h?prefix=shop\"", ["`prefix`", "beside `url`"]),
         ("url = \"amqp://u:hunter2?x=y@h\"", ["`prefix = …`", "%3F"]),
@@ -308,23 +341,23 @@ async fn what_rabbitmq_cannot_be_set_to_is_told_before_anybody_is_asked() {
 }
 
 #[test]
-fn a_variable_is_named_by_its_name() {
+fn an_error_in_a_variable_names_the_variable() {
     let file = "[backend]\ntype = \"remote\"\nurl = \"x\"";
-    let seen = again(file, &[("DQ_BACKEND__PORT", "hunter2")]);
+    let seen = read_in_process(file, &[("DQ_BACKEND__PORT", "hunter2")]);
     assert!(seen.contains("environment variable DQ_BACKEND__PORT: backend.port: "), "{seen}");
     assert!(!seen.contains("hunter2"), "{seen}");
-    let seen = again(file, &[("DQ_QUEUES__A__LEASE", "soon")]);
+    let seen = read_in_process(file, &[("DQ_QUEUES__A__LEASE", "soon")]);
     assert!(seen.contains("environment variable DQ_QUEUES__A__LEASE: queues.A.lease: "), "{seen}");
 }
 
 #[test]
-fn passwords_arrive_as_they_were_written() {
+fn passwords_are_passed_unchanged() {
     let file = r#"backend = { type = "remote", url = "${U}$${V}", password = 4711 }"#;
     let given = |password| [("U", "u"), ("DQ_BACKEND__PASSWORD", password)];
-    let seen = again(file, &[("U", "u")]);
+    let seen = read_in_process(file, &[("U", "u")]);
     assert!(seen.contains(r#"("u${V}", Some("4711")"#), "{seen}");
     for password in ["4711", "007", "1.50", "true", "-1", "${U}", "$${U}", "a}b"] {
-        let seen = again(file, &given(password));
+        let seen = read_in_process(file, &given(password));
         assert!(seen.contains(&format!("Some({password:?})")), "{password}: {seen}");
     }
 }

@@ -1,5 +1,6 @@
-//! State that handlers ask for by type: found missing when the runner is built, not at the first
-//! job.
+//! State that handlers require: if it is missing, the runner is not built.
+
+use std::sync::Arc;
 
 use dq::ErrorKind;
 use dq::prelude::*;
@@ -11,7 +12,7 @@ struct Db;
 async fn needs_state(_job: JobContext, State(_db): State<Db>) {}
 
 #[tokio::test]
-async fn missing_state_is_found_before_the_first_job() {
+async fn missing_state_is_an_error_of_build() {
     let dq = Dq::connect("memory:").await.unwrap();
     let error = dq.runner().build().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::MissingState);
@@ -19,7 +20,45 @@ async fn missing_state_is_found_before_the_first_job() {
     for needle in ["state::needs_state", "tests/state.rs:", "state::Db", ".state(value)"] {
         assert!(text.contains(needle), "{needle} is missing in {text}");
     }
-    // A reference to it is another type.
+    // A reference is another type.
     assert!(dq.runner().state(&Db).build().is_err());
     assert!(dq.runner().state(Db).build().is_ok());
+}
+
+/// An object that declares its state.
+struct Archiver;
+
+impl DelayHandler for Archiver {
+    type Payload = u64;
+
+    fn code(&self) -> impl QueueCode {
+        "ARCHIVE"
+    }
+
+    fn requires(&self, requirements: &mut dq::Requirements) {
+        requirements.state::<Arc<Disk>>();
+    }
+
+    async fn handle(&self, ctx: JobContext, _number: u64) -> HandlerResult {
+        ctx.state::<Arc<Disk>>().ok_or("there is no disk")?;
+        Ok(Outcome::Done)
+    }
+}
+
+/// Not `Clone`.
+struct Disk;
+
+#[tokio::test]
+async fn objects_declare_their_state() {
+    let dq = Dq::connect("memory:").await.unwrap();
+    let runner = || dq.runner().without_linked_handlers().handler(Archiver);
+    let error = runner().build().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::MissingState);
+    assert!(error.to_string().contains("state::Disk"), "{error}");
+    let runner = runner().state(Arc::new(Disk)).build().unwrap();
+    let job = dq.queue("ARCHIVE").unwrap().schedule("7", "application/json");
+    assert!(job.await.unwrap().is_stored());
+    assert_eq!(runner.run_due().await.unwrap().jobs, 1);
+    let stats = dq.queue("ARCHIVE").unwrap().stats().await.unwrap();
+    assert_eq!(stats.totals.unwrap().done, 1);
 }

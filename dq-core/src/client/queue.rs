@@ -80,7 +80,10 @@ impl QueueHandle {
         single(self.client.stores.stats(std::slice::from_ref(&self.queue)).await?)
     }
 
-    /// Lists jobs in one state, in due order; jobs of drained stores are not included.
+    /// Lists jobs in one state; jobs of drained stores are not included.
+    ///
+    /// Scheduled and ready jobs are in due order, running ones by the end of their lease, dead ones by
+    /// their time of death.
     ///
     /// Returns a page of up to `limit` jobs, 1 to 1,000. Pass the cursor of a page as `after` to get
     /// the next one.

@@ -140,7 +140,7 @@ fn call(arguments: &Arguments, function: &Function, private: &TokenStream) -> To
     let finish = finish(function, arguments.blocking, &called, private);
     let argument =
         if extractors.is_empty() && payload.is_none() { quote!(_) } else { quote!(#ctx) };
-    // A future that is not `Send` is told at what stands for the returned type.
+    // The compiler reports a future that is not `Send` at the span of the return type.
     let result = respan(quote!(#private::JobResult), &|_| name.span());
     quote! {
         async fn call(#argument: #private::JobContext) -> #result {
