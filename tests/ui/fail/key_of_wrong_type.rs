@@ -4,5 +4,4 @@ dq::queue!(ORDER_TIMEOUT: u64);
 
 fn main() {
     let _ = async |dq: Dq| dq.schedule::<ORDER_TIMEOUT>(1).key(1.5).await;
-    let _ = async |dq: Dq| dq.cancel::<ORDER_TIMEOUT>(1.5).await;
 }
