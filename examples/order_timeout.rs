@@ -7,11 +7,9 @@
 //! curl         http://127.0.0.1:3000/orders/1
 //! ```
 //!
-//! Orders and jobs live in one SQLite file, so an order and its timeout come to be in one
-//! transaction: there is no order without a timeout, whenever the process is killed.
+//! Orders and jobs are in one SQLite file, so that one transaction creates an order and its timeout.
+//! There is never an order without a timeout, even if the process is killed.
 
-use std::io::IsTerminal;
-use std::process::ExitCode;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -20,27 +18,32 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use clap::Parser;
 use dq::BoxError;
 use dq::config::Environment;
 use dq::prelude::*;
-use dq::sqlite::rusqlite::{Connection, OptionalExtension, TransactionBehavior};
+use dq::sqlite::rusqlite::{Connection, OptionalExtension, Row, TransactionBehavior};
 use dq::sqlite::{SqliteBackend, SqliteConfig};
 use serde::{Deserialize, Serialize};
-#[cfg(unix)]
-use tokio::signal::unix::SignalKind;
-use tokio::sync::watch;
 use tokio::task::spawn_blocking;
-use tracing_subscriber::EnvFilter;
 
-const USAGE: &str = "\
-A web shop whose unpaid orders cancel themselves.
+/// A web shop whose unpaid orders cancel themselves.
+#[derive(Parser)]
+struct Options {
+    /// Seconds in which an order must be paid.
+    #[arg(long, env = "ORDER_TIMEOUT", default_value = "900", value_parser = seconds)]
+    timeout: Duration,
+    /// Address to serve at; port 0 selects a free one.
+    #[arg(long, default_value = "127.0.0.1:3000")]
+    listen: String,
+    /// SQLite file of orders and jobs.
+    #[arg(long, default_value = "shop.db")]
+    db: String,
+}
 
-usage: order_timeout [--timeout SECONDS] [--listen ADDRESS] [--db FILE]
-
-  --timeout SECONDS  how long an order may stay unpaid (default: $ORDER_TIMEOUT, or 900)
-  --listen ADDRESS   where to serve; port 0 picks a free one (default: 127.0.0.1:3000)
-  --db FILE          the SQLite file of orders and jobs (default: shop.db)
-  --help             this text";
+fn seconds(text: &str) -> Result<Duration, BoxError> {
+    Ok(Duration::try_from_secs_f64(text.parse()?)?)
+}
 
 // --- the job --------------------------------------------------------------------------------
 
@@ -49,12 +52,12 @@ struct UnpaidOrder {
     id: i64,
 }
 
-/// Runs once the time for paying is over. `blocking`, as rusqlite is synchronous.
+/// Runs when the time for payment is over. `blocking`, since rusqlite is synchronous.
 #[delay_handler("ORDER_TIMEOUT", blocking, max_attempts = 5, timeout = "30s")]
 fn order_timeout(State(shop): State<Shop>, order: UnpaidOrder) -> HandlerResult {
-    // One statement decides between payment and timeout, in whatever order they come.
+    // One atomic statement decides between payment and timeout.
     if !shop.change(order.id, "cancelled")? {
-        return Ok(Outcome::skip("it was paid"));
+        return Ok(Outcome::skip("paid"));
     }
     tracing::info!(order.id, "cancelled: not paid in time");
     Ok(Outcome::Done)
@@ -96,7 +99,7 @@ impl Shop {
         transaction.execute("INSERT INTO orders (state) VALUES ('unpaid')", [])?;
         let id = transaction.last_insert_rowid();
         let timeout = self.dq.schedule::<order_timeout>(UnpaidOrder { id });
-        let timeout = timeout.after(self.timeout).key(job_key(id)).into_job()?;
+        let timeout = timeout.after(self.timeout).key(id).into_job()?;
         self.jobs.schedule_in(&transaction, vec![timeout])?;
         transaction.commit()?;
         Ok(Order { id, state: "unpaid".to_owned() })
@@ -104,26 +107,20 @@ impl Shop {
 
     fn find(&self, id: i64) -> HandlerResult<Option<Order>> {
         let select = "SELECT id, state FROM orders WHERE id = ?1";
-        let order = |row: &dq::sqlite::rusqlite::Row<'_>| {
-            Ok(Order { id: row.get("id")?, state: row.get("state")? })
-        };
+        let order = |row: &Row<'_>| Ok(Order { id: row.get("id")?, state: row.get("state")? });
         Ok(self.orders().query_row(select, [id], order).optional()?)
     }
 
-    /// Gives an unpaid order its last state; `false` if it was not unpaid.
+    /// Sets the final state of an unpaid order; returns `false` if it is not unpaid.
     fn change(&self, id: i64, state: &str) -> HandlerResult<bool> {
         let update = "UPDATE orders SET state = ?2 WHERE id = ?1 AND state = 'unpaid'";
         Ok(self.orders().execute(update, (id, state))? == 1)
     }
 
     fn orders(&self) -> MutexGuard<'_, Connection> {
-        // A transaction that a panic interrupted was rolled back.
+        // After a panic the connection is usable: its transaction was rolled back.
         self.orders.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn job_key(order: i64) -> String {
-    format!("order-{order}")
 }
 
 // --- HTTP -----------------------------------------------------------------------------------
@@ -136,20 +133,20 @@ fn routes(shop: Shop) -> Router {
         .with_state(shop)
 }
 
-type Answer = Result<Response, Failed>;
+type Reply = Result<Response, InternalError>;
 
-async fn create(extract::State(shop): extract::State<Shop>) -> Answer {
+async fn create(extract::State(shop): extract::State<Shop>) -> Reply {
     let order = spawn_blocking(move || shop.create()).await??;
     let location = [("location", format!("/orders/{}", order.id))];
     Ok((StatusCode::CREATED, location, Json(order)).into_response())
 }
 
-async fn show(extract::State(shop): extract::State<Shop>, Path(id): Path<i64>) -> Answer {
+async fn show(extract::State(shop): extract::State<Shop>, Path(id): Path<i64>) -> Reply {
     let order = spawn_blocking(move || shop.find(id)).await??;
     Ok(order.map_or_else(|| not_found(id), |order| Json(order).into_response()))
 }
 
-async fn pay(extract::State(shop): extract::State<Shop>, Path(id): Path<i64>) -> Answer {
+async fn pay(extract::State(shop): extract::State<Shop>, Path(id): Path<i64>) -> Reply {
     let dq = shop.dq.clone();
     let paid = move || HandlerResult::Ok((shop.change(id, "paid")?, shop.find(id)?));
     let (changed, order) = spawn_blocking(paid).await??;
@@ -157,9 +154,9 @@ async fn pay(extract::State(shop): extract::State<Shop>, Path(id): Path<i64>) ->
     if !changed {
         return Ok(refusal(StatusCode::CONFLICT, format!("order {id} is {} already", order.state)));
     }
-    // The order is safe from its timeout by now; this saves the job from running for nothing.
-    if let Err(error) = dq.cancel::<order_timeout>(job_key(id)).await {
-        tracing::warn!(%error, id, "the timeout of a paid order stays, and will find it paid");
+    // Optional: a timeout that runs finds the order paid.
+    if let Err(error) = dq.cancel::<order_timeout>(id).await {
+        tracing::warn!(%error, id, "the timeout of a paid order was not cancelled");
     }
     Ok(Json(order).into_response())
 }
@@ -172,17 +169,17 @@ fn refusal(status: StatusCode, why: String) -> Response {
     (status, Json(serde_json::json!({ "error": why }))).into_response()
 }
 
-/// Something went wrong here: said in the log, not to the client.
-struct Failed;
+/// An error with details in the log but not in the response.
+struct InternalError;
 
-impl<E: Into<BoxError>> From<E> for Failed {
+impl<E: Into<BoxError>> From<E> for InternalError {
     fn from(error: E) -> Self {
         tracing::error!(error = %error.into(), "a request failed");
         Self
     }
 }
 
-impl IntoResponse for Failed {
+impl IntoResponse for InternalError {
     fn into_response(self) -> Response {
         refusal(StatusCode::INTERNAL_SERVER_ERROR, "sorry, try again later".to_owned())
     }
@@ -190,7 +187,10 @@ impl IntoResponse for Failed {
 
 // --- the program ----------------------------------------------------------------------------
 
-async fn run(options: Options) -> HandlerResult<()> {
+#[tokio::main]
+async fn main() -> HandlerResult<()> {
+    let options = Options::parse();
+    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     let shop = Shop::open(&options.db, options.timeout).await?;
     let dq = shop.dq.clone();
     let listener = tokio::net::TcpListener::bind(&options.listen)
@@ -198,92 +198,13 @@ async fn run(options: Options) -> HandlerResult<()> {
         .map_err(|error| format!("cannot listen on {}: {error}", options.listen))?;
     println!("listening on http://{}", listener.local_addr()?);
 
-    let (stop, stopping) = watch::channel(false);
-    tokio::spawn(async move {
-        asked_to_stop().await;
-        stop.send(true)
-    });
-    let stopped = |mut stopping: watch::Receiver<bool>| async move {
-        // An error means that the sender is gone, which ends the wait as well.
-        let _ = stopping.wait_for(|stop| *stop).await;
+    // Both finish what they are doing: requests are answered, running handlers end.
+    let ctrl_c = async || {
+        tokio::signal::ctrl_c().await.ok();
     };
-    // Both drain: requests are answered, running handlers end, what is due later stays in the file.
-    let server = axum::serve(listener, routes(shop.clone()))
-        .with_graceful_shutdown(stopped(stopping.clone()));
+    let server = axum::serve(listener, routes(shop.clone())).with_graceful_shutdown(ctrl_c());
     let server = async { server.await.map_err(BoxError::from) };
-    let runner = dq.runner().state(shop).run_until(stopped(stopping));
-    let runner = async { runner.await.map_err(BoxError::from) };
+    let runner = async { Ok(dq.runner().state(shop).run_until(ctrl_c()).await?) };
     tokio::try_join!(server, runner)?;
     Ok(dq.close().await?)
-}
-
-/// Ctrl-C, or SIGTERM as service managers send it.
-async fn asked_to_stop() {
-    let ctrl_c = tokio::signal::ctrl_c();
-    #[cfg(unix)]
-    let terminate = async {
-        let signal = tokio::signal::unix::signal(SignalKind::terminate());
-        signal.expect("a handler can be installed").recv().await
-    };
-    #[cfg(not(unix))]
-    let terminate = std::future::pending::<()>();
-    tokio::select! {
-        _ = ctrl_c => {}
-        _ = terminate => {}
-    }
-}
-
-struct Options {
-    timeout: Duration,
-    listen: String,
-    db: String,
-}
-
-impl Options {
-    /// `None` when only help was wanted.
-    fn parse() -> Result<Option<Self>, lexopt::Error> {
-        use lexopt::prelude::{Long, Short, ValueExt};
-        let mut parser = lexopt::Parser::from_env();
-        let mut timeout = std::env::var("ORDER_TIMEOUT").unwrap_or_else(|_| "900".to_owned());
-        let mut listen = "127.0.0.1:3000".to_owned();
-        let mut db = "shop.db".to_owned();
-        while let Some(option) = parser.next()? {
-            match option {
-                Long("timeout") => timeout = parser.value()?.string()?,
-                Long("listen") => listen = parser.value()?.string()?,
-                Long("db") => db = parser.value()?.string()?,
-                Long("help") | Short('h') => return Ok(None),
-                other => return Err(other.unexpected()),
-            }
-        }
-        let seconds = timeout.parse().ok().and_then(|s| Duration::try_from_secs_f64(s).ok());
-        let timeout = seconds.ok_or(format!("the timeout is {timeout:?}; it wants seconds"))?;
-        Ok(Some(Self { timeout, listen, db }))
-    }
-}
-
-#[tokio::main]
-async fn main() -> ExitCode {
-    let options = match Options::parse() {
-        Ok(Some(options)) => options,
-        Ok(None) => {
-            println!("{USAGE}");
-            return ExitCode::SUCCESS;
-        }
-        Err(refusal) => {
-            eprintln!("order_timeout: {refusal}\n\n{USAGE}");
-            return ExitCode::from(2);
-        }
-    };
-    let verbosity = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    let colour = std::io::stderr().is_terminal();
-    let log = tracing_subscriber::fmt().with_env_filter(verbosity).with_ansi(colour);
-    log.with_writer(std::io::stderr).init();
-    match run(options).await {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("order_timeout: {error}");
-            ExitCode::FAILURE
-        }
-    }
 }

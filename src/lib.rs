@@ -1,6 +1,9 @@
 //! Delayed jobs, typed end to end, on the store you already run.
 //!
-//! ```
+//! You write an async function and schedule calls of it. A runner calls it when it is due, in this
+//! process or another, even if the process that scheduled it was killed.
+//!
+//! ```standalone_crate
 //! use dq::prelude::*;
 //! use serde::{Deserialize, Serialize};
 //!
@@ -18,20 +21,226 @@
 //! # #[tokio::main]
 //! # async fn main() -> dq::Result<()> {
 //! let dq = Dq::connect("memory:").await?; // or "sqlite://jobs.db"
-//! dq.schedule::<order_timeout>(UnpaidOrder { id: 1001 })
-//!     .after(15.minutes())
-//!     .key("order-1001")
-//!     .await?;
-//! assert_eq!(dq.cancel::<order_timeout>("order-1001").await?, Cancelled::Cancelled);
+//! dq.schedule::<order_timeout>(UnpaidOrder { id: 1001 }).after(15.minutes()).key(1001).await?;
 //!
-//! let shutdown = async {}; // in a program: Ctrl-C
+//! let shutdown = async {}; // in a program: tokio::signal::ctrl_c()
 //! dq.runner().run_until(shutdown).await?;
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! The backend is chosen by URL or in `dq.toml` ([`config::Config`]); backends register themselves
-//! when their crate is linked, which this one sees to for those that are enabled as features:
+//! Contents: [schedule](#schedule), [keys](#keys), [handle](#handle),
+//! [results](#what-a-handler-returns), [run](#run), [operate](#inspect-and-operate),
+//! [test](#test), [configure](#configure), [several stores](#several-stores),
+//! [backends and features](#backends-and-features).
+//!
+//! # Schedule
+//!
+//! [`Dq::schedule`] takes the name of a handler function, which determines the queue, and a payload
+//! of the type that the handler takes. The result is a builder; `.await` stores the job.
+//!
+//! ```
+//! # use dq::prelude::*;
+//! # #[delay_handler("SEND_MAIL")]
+//! # async fn send_mail(to: String) {}
+//! # #[tokio::main]
+//! # async fn main() -> dq::Result<()> {
+//! # let dq = Dq::connect("memory:").await?;
+//! dq.schedule::<send_mail>("bob".to_owned()).await?; // due at once
+//! dq.schedule::<send_mail>("bob".to_owned()).after(2.hours()).await?; // a delay
+//! dq.schedule::<send_mail>("bob".to_owned()).at(Timestamp::from_millis(1_900_000_000_000)).await?;
+//!
+//! let names = ["ann", "bob", "eve"].map(str::to_owned);
+//! dq.schedule_many(names.map(|to| dq.schedule::<send_mail>(to).after(1.minutes()))).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A service that schedules jobs for handlers of another service declares their queue with
+//! [`queue!`]: `dq::queue!(pub SEND_MAIL: String);`. For payloads that are not JSON, and for queues
+//! whose name is known only at run time, there is [`Dq::queue`].
+//!
+//! # Keys
+//!
+//! A key is text or an integer. At most one live job of a queue has a given key; [`OnConflict`] says
+//! what happens to a second one. Jobs are cancelled, rescheduled and found by key, or by the id in
+//! the result of scheduling them.
+//!
+//! ```
+//! # use dq::prelude::*;
+//! # #[delay_handler("REMINDER")]
+//! # async fn reminder(text: String) {}
+//! # #[tokio::main]
+//! # async fn main() -> dq::Result<()> {
+//! # let dq = Dq::connect("memory:").await?;
+//! let job = |text: &str| dq.schedule::<reminder>(text.to_owned()).after(1.hours()).key(17);
+//!
+//! assert!(matches!(job("first").await?, Scheduled::Created(_)));
+//! assert!(matches!(job("second").await?, Scheduled::Kept(_))); // the first one stays
+//! job("third").on_conflict(OnConflict::Replace).await?; // its delay starts now
+//!
+//! let view = dq.get::<reminder>(17).await?.expect("it waits");
+//! assert_eq!(view.payload::<String>()?, "third");
+//!
+//! dq.reschedule::<reminder>(17, 2.hours()).await?;
+//! assert_eq!(dq.cancel::<reminder>(17).await?, Cancelled::Cancelled); // it will never start
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Handle
+//!
+//! [`#[delay_handler]`](macro@delay_handler) makes a function the handler of a queue. Its arguments
+//! are extractors, then the payload: [`JobContext`] (id, attempt, cancellation, …), [`State`]
+//! (values given to the runner), [`RawPayload`], or any type that implements [`FromJob`]. A plain
+//! `fn` with `blocking` in the attribute runs on a thread for blocking calls.
+//!
+//! ```standalone_crate
+//! # use dq::prelude::*;
+//! # use std::sync::Arc;
+//! struct Db; // not `Clone`, so it is shared by an `Arc`
+//! # impl Db { async fn close_order(&self, _: u64, _: dq::FencingToken) -> std::io::Result<()> { Ok(()) } }
+//!
+//! #[delay_handler("CLOSE_ORDER", concurrency = 8, backoff(initial = "5s", max = "10m"))]
+//! async fn close_order(ctx: JobContext, State(db): State<Arc<Db>>, id: u64) -> HandlerResult {
+//!     println!("attempt {} of {}", ctx.attempt(), ctx.max_attempts());
+//!     db.close_order(id, ctx.fencing_token()).await?;
+//!     Ok(Outcome::Done)
+//! }
+//!
+//! # #[tokio::main]
+//! # async fn main() -> dq::Result<()> {
+//! # let dq = Dq::connect("memory:").await?;
+//! # let shutdown = async {};
+//! dq.runner().state(Arc::new(Db)).run_until(shutdown).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A job runs at least once: it may run twice if its runner was killed or lost its lease. Make
+//! handlers idempotent, or store [`JobContext::fencing_token`] with the data that they write.
+//!
+//! An object can be a handler too: see [`DelayHandler`]. Code around all handlers is a
+//! [`Middleware`].
+//!
+//! # What a handler returns
+//!
+//! | Result | Meaning |
+//! |---|---|
+//! | `()`, [`Outcome::Done`] | the job is done and leaves the store |
+//! | [`Outcome::skip("why")`](Outcome::skip) | there was nothing to do; counted as skipped |
+//! | [`Outcome::snooze(1.minutes())`](Outcome::snooze) | run again then; uses no attempt |
+//! | [`Outcome::dead("why")`](Outcome::dead) | keep the job as dead; no retry |
+//! | any error, a panic, a timeout | retry after the backoff; dead after the last attempt |
+//!
+//! A payload that does not decode makes the job dead at once. Dead jobs stay in the store until an
+//! operator replays or removes them.
+//!
+//! # Run
+//!
+//! [`Dq::runner`] serves the queues of all `#[delay_handler]` functions in linked crates.
+//! [`RunnerBuilder::run_until`] runs until its argument completes, then lets running handlers finish
+//! within the grace period. Run it beside a web server, or in as many processes as you like.
+//!
+//! A crate that is never named in the program is not linked, so its handlers are not found: write
+//! `use my_handlers as _;`. [`RunnerBuilder::only`] serves some of the queues.
+//!
+//! # Inspect and operate
+//!
+//! ```
+//! # use dq::prelude::*;
+//! # #[tokio::main]
+//! # async fn main() -> dq::Result<()> {
+//! # let dq = Dq::connect("memory:").await?;
+//! for stats in dq.stats().await? {
+//!     let queue = dq.queue(&stats.queue)?;
+//!     println!("{}: {} scheduled, {} dead", queue.name(), stats.scheduled, stats.dead);
+//!     for view in queue.browse(JobState::Dead, None, 100).await?.jobs {
+//!         println!("  {} {:?}", view.job.id, view.payload::<serde_json::Value>());
+//!     }
+//!     queue.replay_all().await?; // also: remove, pause, resume, purge
+//! }
+//! for finding in dq.check().await {
+//!     println!("{finding}"); // such as a server setting that loses jobs
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Test
+//!
+//! `dq-testkit` runs handlers on a virtual clock, in the test's process and without a server.
+//!
+//! ```standalone_crate
+//! # use dq::prelude::*;
+//! use dq_testkit::TestKit;
+//!
+//! #[delay_handler("ORDER_TIMEOUT")]
+//! async fn order_timeout(id: u64) {
+//!     println!("order {id} was not paid in time");
+//! }
+//!
+//! # #[tokio::main]
+//! # async fn main() -> dq::Result<()> {
+//! let kit = TestKit::new().await?;
+//! kit.dq().schedule::<order_timeout>(1001).after(15.minutes()).await?;
+//! assert!(kit.advance(14.minutes()).await.is_empty());
+//! assert_eq!(kit.advance(1.minutes()).await[0].outcome(), "done");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Configure
+//!
+//! By URL, by file, by environment variables, or in code:
+//!
+//! ```no_run
+//! # use dq::prelude::*;
+//! # async fn connect() -> dq::Result<()> {
+//! let dq = Dq::connect("sqlite://jobs.db").await?;
+//! let dq = Dq::from_config("dq.toml").await?; // overridden by variables
+//! let dq = Dq::from_env().await?; // DQ_BACKEND__TYPE=sqlite DQ_BACKEND__PATH=jobs.db
+//! let dq = Dq::builder()
+//!     .url("sqlite://jobs.db")
+//!     .defaults(QueueSettings::new().max_attempts(8).lease(1.minutes()))
+//!     .connect()
+//!     .await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`Config`](config::Config) describes the file and the variables, and
+//! [`QueueSettings`](config::QueueSettings) the settings of a queue. Logs go to `tracing`;
+//! [`Observer`] receives the events of a runner, for metrics.
+//!
+//! # Several stores
+//!
+//! To move to another store without losing jobs, make it the main store and list the old one under
+//! `[[drain]]`: it receives no new jobs, and its jobs still run. Cancelling, rescheduling and
+//! statistics include it.
+//!
+//! ```
+//! # use dq::prelude::*;
+//! # use dq::config::Config;
+//! # #[tokio::main]
+//! # async fn main() -> dq::Result<()> {
+//! let config = Config::from_toml(
+//!     r#"
+//!     [backend]
+//!     type = "memory"
+//!
+//!     [[drain]]
+//!     type = "memory"
+//!     "#,
+//! )?;
+//! let dq = Dq::builder().config(config).connect().await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`Dq::import`] moves the jobs of other systems, such as a sorted set in Redis.
+//!
+//! # Backends and features
 //!
 //! | Feature | `type` in `dq.toml` | URL | Settings |
 //! |---|---|---|---|
@@ -39,11 +248,100 @@
 //! | `sqlite` (default), `sqlite-system` | `sqlite` | `sqlite://jobs.db` | `dq::sqlite::SqliteConfig` |
 //! | `redis` | `redis`, `redisson`, `redis-expiry` | `redis://host/0`, `redisson://…`, `redis-expiry://…` | `dq::redis::RedisConfig`, `RedissonConfig`, `RedisExpiryConfig` |
 //! | `rabbitmq` | `rabbitmq` | `amqp://user:password@host/vhost` | `dq::rabbit::RabbitConfig` |
+//!
+//! `sqlite` builds SQLite from source; `sqlite-system` uses the one that is linked already. The
+//! module [`backend`] has what a crate with another store needs.
 
 pub mod prelude;
 
 #[doc(inline)]
-pub use dq_core::*;
+pub use dq_core::{
+    // Jobs and queues.
+    Backoff,
+    // Errors.
+    BoxError,
+    // Results of the client's calls.
+    Cancelled,
+    // Clocks, randomness and tracing.
+    Clock,
+    Cursor,
+    DeadKind,
+    DeadReason,
+    // Handlers.
+    DelayHandler,
+    // The client.
+    Dq,
+    DqBuilder,
+    Due,
+    DurationExt,
+    Entropy,
+    Error,
+    ErrorKind,
+    // The runner and its events.
+    Event,
+    FencingToken,
+    Finding,
+    FromJob,
+    HandlerFn,
+    HandlerResult,
+    Headers,
+    ImportReport,
+    ImportSource,
+    IntoKey,
+    IntoOutcome,
+    IntoTarget,
+    IntoTimestamp,
+    Job,
+    JobContext,
+    JobError,
+    JobId,
+    JobKey,
+    JobRef,
+    JobResult,
+    JobState,
+    JobView,
+    Lease,
+    Limits,
+    MemoryBackend,
+    Middleware,
+    NewJob,
+    Next,
+    Observer,
+    OnConflict,
+    Outcome,
+    Page,
+    Payload,
+    Propagator,
+    Queue,
+    QueueCode,
+    QueueHandle,
+    QueueName,
+    QueueStats,
+    RawPayload,
+    Receipt,
+    Requirements,
+    Rescheduled,
+    Result,
+    Runner,
+    RunnerBuilder,
+    Schedule,
+    ScheduleMany,
+    Scheduled,
+    Settled,
+    Severity,
+    SharedState,
+    State,
+    SystemClock,
+    Target,
+    Timestamp,
+    Totals,
+    TraceContext,
+    Verdict,
+    VirtualClock,
+    async_trait,
+    import,
+    queue,
+};
 #[doc(inline)]
 pub use dq_macros::{QueueCode, delay_handler};
 #[cfg(feature = "rabbitmq")]
@@ -54,4 +352,34 @@ pub use dq_redis as redis;
 pub use dq_sqlite as sqlite;
 
 #[doc(hidden)]
-pub use dq_core::__private;
+pub use dq_core::{__private, Registration, Registry, RunContext, StateMap};
+
+/// Configuration: [`Config`](config::Config) for files and variables, settings of queues and runners.
+pub mod config {
+    #[doc(inline)]
+    pub use dq_core::config::{
+        BackoffSettings, Config, Environment, LimitSettings, QueueSettings, RunnerSettings, Secret,
+        duration,
+    };
+}
+
+/// What a crate needs to add a store: the trait [`Backend`](backend::Backend), its parameters and
+/// results, settings and registration.
+///
+/// 1. Implement [`Backend`](backend::Backend), whose documentation is the contract. `dq-testkit` has
+///    a suite of tests for it. A store that wraps another one implements [`Layer`](backend::Layer).
+/// 2. Implement [`BackendConfig`](backend::BackendConfig) for its settings.
+/// 3. Register its name and URL schemes with [`register_backend!`](backend::register_backend).
+///
+/// Applications then select it by `type = "…"` in `dq.toml` or by URL, as they do built-in stores.
+pub mod backend {
+    #[doc(inline)]
+    pub use dq_core::backend::*;
+    #[doc(inline)]
+    pub use dq_core::config::{
+        BackendConfig, BackendRegistration, ConnectUrl, Environment, Secret, backend_from_url,
+        host_and_port, known_backends,
+    };
+    #[doc(inline)]
+    pub use dq_core::{MemoryBackend, async_trait, machine, register_backend};
+}

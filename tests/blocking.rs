@@ -1,47 +1,93 @@
-//! Blocking handlers: they run on their own thread, and are not stopped but signalled.
+//! Blocking handlers: each run has a thread. It cannot be dropped, so its timeout fires the cancellation
+//! signal.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use dq::prelude::*;
-use dq::{Event, Settled};
+use dq::{Event, RunnerBuilder, Settled};
 use tokio::sync::mpsc;
 
+/// How many runs are active, and the highest number that was active at once.
 #[derive(Clone, Default)]
 struct Runs {
-    now: Arc<AtomicUsize>,
-    most: Arc<AtomicUsize>,
+    active: Arc<AtomicUsize>,
+    highest: Arc<AtomicUsize>,
 }
 
-/// Runs after its timeout until it is cancelled.
+impl Runs {
+    /// Blocks the thread until the run is cancelled.
+    fn block(&self, job: &JobContext) {
+        let active = self.active.fetch_add(1, Ordering::SeqCst) + 1;
+        self.highest.fetch_max(active, Ordering::SeqCst);
+        while !job.is_cancelled() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.active.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 #[delay_handler("GRIND", blocking, timeout = "20ms", max_attempts = 3, concurrency = 4)]
 fn grind(job: JobContext, State(runs): State<Runs>) -> HandlerResult {
-    runs.most.fetch_max(runs.now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-    while !job.is_cancelled() {
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    runs.now.fetch_sub(1, Ordering::SeqCst);
+    runs.block(&job);
     Ok(Outcome::Done)
 }
 
-#[tokio::test]
-async fn a_blocking_handler_is_signalled_at_its_timeout_and_its_result_counts() {
-    let dq = Dq::connect("memory:").await.unwrap();
-    dq.schedule::<grind>(()).await.unwrap();
-    let runs = Runs::default();
-    let (settled_sender, mut settled_events) = mpsc::unbounded_channel();
-    let runner = dq.runner().state(runs.clone()).observer(move |event: &Event<'_>| {
-        if let Event::Settled { answer, .. } = event {
-            // The test may have dropped the receiver.
-            let _ = settled_sender.send(*answer);
+/// An object that blocks in the same way.
+struct Grinder(Runs);
+
+impl DelayHandler for Grinder {
+    type Payload = ();
+    const BLOCKING: bool = true;
+
+    fn code(&self) -> impl QueueCode {
+        "GRINDER"
+    }
+
+    fn settings(&self) -> QueueSettings {
+        QueueSettings::new().timeout(20.millis()).max_attempts(3).concurrency(4)
+    }
+
+    async fn handle(&self, job: JobContext, (): ()) -> HandlerResult {
+        self.0.block(&job);
+        Ok(Outcome::Done)
+    }
+}
+
+dq::queue!(GRINDER: ());
+
+/// Runs until one job is settled.
+async fn run_one(dq: &Dq, runner: RunnerBuilder) {
+    let (sender, mut settlements) = mpsc::unbounded_channel();
+    let runner = runner.observer(move |event: &Event<'_>| {
+        if let Event::Settled { settled, .. } = event {
+            // The test may have ended.
+            let _ = sender.send(*settled);
         }
     });
     let settled = async {
-        assert_eq!(settled_events.recv().await, Some(Settled::Accepted));
+        assert_eq!(settlements.recv().await, Some(Settled::Accepted));
     };
     runner.run_until(settled).await.unwrap();
-    assert_eq!(runs.most.load(Ordering::SeqCst), 1, "no retry runs beside the first attempt");
-    let stats = dq.queue_of::<grind>().unwrap().stats().await.unwrap();
-    assert_eq!(stats.totals.unwrap().done, 1);
+    let stats = dq.stats().await.unwrap();
+    assert_eq!(stats[0].totals.unwrap().done, 1);
+}
+
+#[tokio::test]
+async fn a_function_is_cancelled_at_its_timeout_and_its_result_counts() {
+    let dq = Dq::connect("memory:").await.unwrap();
+    dq.schedule::<grind>(()).await.unwrap();
+    let runs = Runs::default();
+    run_one(&dq, dq.runner().state(runs.clone())).await;
+    assert_eq!(runs.highest.load(Ordering::SeqCst), 1, "no retry runs concurrently");
+}
+
+#[tokio::test]
+async fn an_object_is_cancelled_at_its_timeout_and_its_result_counts() {
+    let dq = Dq::connect("memory:").await.unwrap();
+    dq.schedule::<GRINDER>(()).await.unwrap();
+    let runs = Runs::default();
+    run_one(&dq, dq.runner().without_linked_handlers().handler(Grinder(runs.clone()))).await;
+    assert_eq!(runs.highest.load(Ordering::SeqCst), 1, "no retry runs concurrently");
 }

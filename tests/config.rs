@@ -1,12 +1,14 @@
-//! Configuration from a file and the environment, and errors that show no secrets.
+//! Configuration of a program: files, environment variables, secrets.
 
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dq::config::{BackendConfig, Config, Environment, Secret};
+use dq::backend::Backend;
+use dq::backend::BackendConfig;
+use dq::config::{Config, Environment, Secret};
 use dq::prelude::*;
-use dq::{Backend, ErrorKind, async_trait};
+use dq::{ErrorKind, async_trait};
 use serde::Deserialize;
 
 const FILE: &str = r#"
@@ -18,36 +20,48 @@ path = "${DQ_DATA}/jobs.db"
 concurrency = 16
 "#;
 
-/// Runs this test in a child process with a chosen environment, and returns its output.
-fn in_child_process(file: &str, environment: &[(&str, &str)]) -> String {
+/// Reads a file in a new process with these environment variables, and returns its output.
+fn read_in_process(file: &str, environment: &[(&str, &str)]) -> String {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("dq.toml");
     std::fs::write(&path, file).unwrap();
+    child_process(path.to_str().unwrap(), environment)
+}
+
+/// Reads the environment without a file in a new process, and returns its output.
+fn read_env_in_process(environment: &[(&str, &str)]) -> String {
+    child_process("", environment)
+}
+
+fn child_process(path: &str, environment: &[(&str, &str)]) -> String {
     let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "child_process", "--nocapture"])
-        .env("TEST_CONFIG", &path)
+        .args(["--exact", "child_process_entry", "--nocapture"])
+        .env("TEST_CONFIG", path)
         .envs(environment.iter().copied())
         .output()
         .unwrap();
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Prints the configuration at `TEST_CONFIG`. Passes without it, as it is a test only in a child
-/// process.
+/// The entry point of the child process; does nothing in the test run itself.
 #[test]
-fn child_process() {
-    let Ok(path) = std::env::var("TEST_CONFIG") else { return };
-    match Config::from_path(path) {
+fn child_process_entry() {
+    let config = match std::env::var("TEST_CONFIG") {
+        Err(_) => return,
+        Ok(path) if path.is_empty() => Config::from_env(),
+        Ok(path) => Config::from_path(path),
+    };
+    match config {
         Ok(config) => {
             println!("{config:#?}");
-            print_backend(config);
+            print_settings(config);
         }
         Err(error) => println!("refused: {error}"),
     }
 }
 
-/// Prints the settings of the backend `remote`, which are the error of its `connect`.
-fn print_backend(config: Config) {
+/// Prints the settings of a `Remote` backend: its `connect` fails with them.
+fn print_settings(config: Config) {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     if let Err(error) = runtime.block_on(Dq::builder().config(config).connect()) {
         println!("{error}");
@@ -55,8 +69,8 @@ fn print_backend(config: Config) {
 }
 
 #[test]
-fn the_environment_overrides_the_file() {
-    let seen = in_child_process(
+fn variables_override_the_file_and_set_other_keys() {
+    let seen = read_in_process(
         FILE,
         &[
             ("DQ_DATA", "/var/lib/shop"),
@@ -73,12 +87,33 @@ fn the_environment_overrides_the_file() {
 }
 
 #[test]
-fn a_typo_in_the_environment_is_refused_like_one_in_the_file() {
+fn a_misspelt_variable_is_refused_like_a_key_of_the_file() {
     let data = ("DQ_DATA", "/tmp");
-    let seen = in_child_process(FILE, &[data, ("DQ_QUEUES__ORDER_TIMEOUT__CONCURENCY", "4")]);
+    let seen = read_in_process(FILE, &[data, ("DQ_QUEUES__ORDER_TIMEOUT__CONCURENCY", "4")]);
     assert!(seen.contains("refused") && seen.contains("`concurrency`"), "{seen}");
-    let seen = in_child_process(FILE, &[]);
+    let seen = read_in_process(FILE, &[]);
     assert!(seen.contains("refused") && seen.contains("\"DQ_DATA\""), "{seen}");
+}
+
+#[test]
+fn variables_alone_configure_a_program() {
+    let seen = read_env_in_process(&[
+        ("DQ_BACKEND__TYPE", "sqlite"),
+        ("DQ_BACKEND__PATH", "/var/lib/shop/jobs.db"),
+        ("DQ_QUEUES__ORDER_TIMEOUT__CONCURRENCY", "4"),
+    ]);
+    for needle in ["/var/lib/shop/jobs.db", "\"ORDER_TIMEOUT\"", "4,"] {
+        assert!(seen.contains(needle), "{needle} is missing in {seen}");
+    }
+    for (variables, needle) in [
+        (&[][..], "the environment: there is no [backend] (add the table with a `type`, or set"),
+        (&[("DQ_BACKEND__TYPE", "sqlite")], "missing field `path`"),
+        (&[("DQ_BACKEND_TYPE", "sqlite")], "DQ_BACKEND__TYPE"),
+        (&[("DQ_RUNER__GRACE", "1s")], "variable DQ_RUNER__GRACE: runer: unknown key"),
+    ] {
+        let seen = read_env_in_process(variables);
+        assert!(seen.contains("refused: ") && seen.contains(needle), "{needle}: {seen}");
+    }
 }
 
 #[test]
@@ -89,7 +124,7 @@ fn a_missing_file_is_named() {
 }
 
 #[tokio::test]
-async fn errors_about_urls_say_what_is_valid() {
+async fn invalid_urls_are_refused_with_valid_alternatives() {
     for (url, needles) in [
         ("mongodb://localhost", ["\"mongodb\"", "known: memory, "]),
         ("jobs.db", ["no scheme", "sqlite://jobs.db"]),
@@ -105,13 +140,13 @@ async fn errors_about_urls_say_what_is_valid() {
     }
 }
 
-/// The settings of a backend with secrets.
+/// Settings of a store on the network.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Remote {
     url: Secret,
     password: Option<Secret>,
-    /// A secret whose author did not use `Secret`.
+    /// A password whose field is not a `Secret`.
     token: Option<String>,
     #[serde(default)]
     port: u16,
@@ -132,7 +167,7 @@ enum Speed {
 #[typetag::deserialize(name = "remote")]
 #[async_trait]
 impl BackendConfig for Remote {
-    /// Returns its settings as an error.
+    /// Fails with the settings as the message.
     async fn connect(&self, _: &Environment) -> dq::Result<Arc<dyn Backend>> {
         let Self { url, password, token, port, speed, patience } = self;
         let password = password.as_ref().map(Secret::expose);
@@ -158,7 +193,7 @@ fn refusal(lines: &str) -> String {
 }
 
 #[test]
-fn errors_show_no_backend_settings_except_numbers_out_of_range() {
+fn errors_contain_no_setting_of_a_backend_but_numbers_out_of_range() {
     for (lines, needle) in [
         (
             "url = [\"hunter2\"]",
@@ -208,7 +243,7 @@ fn errors_show_no_backend_settings_except_numbers_out_of_range() {
 }
 
 #[test]
-fn errors_name_the_key_and_what_is_valid() {
+fn errors_name_the_key_and_the_valid_values() {
     for (lines, needle) in [
         (
             "[queues.A]\nconcurrency = \"x\"",
@@ -242,7 +277,7 @@ fn errors_name_the_key_and_what_is_valid() {
 
 #[cfg(feature = "redis")]
 #[tokio::test]
-async fn the_url_field_of_redis_takes_no_settings() {
+async fn the_url_field_of_redis_accepts_only_an_address() {
     for (lines, needles) in [
         ("type = \"redis\"\nurl = \"redis://h/0?prefix=shop\"", ["`prefix`", "beside `url`"]),
         ("type = \"redisson\"\nurl = \"redisson://h?codec=json\"", ["`codec`", "beside `url`"]),
@@ -281,7 +316,7 @@ async fn the_url_field_of_redis_takes_no_settings() {
 
 #[cfg(feature = "rabbitmq")]
 #[tokio::test]
-async fn invalid_settings_of_rabbitmq_are_refused_before_a_connection() {
+async fn invalid_settings_of_rabbitmq_are_refused_before_connecting() {
     for (lines, needles) in [
         ("url = \"amqp://h?prefix=shop\"", ["`prefix`", "beside `url`"]),
         ("url = \"amqp://u:hunter2?x=y@h\"", ["`prefix = …`", "%3F"]),
@@ -306,23 +341,23 @@ async fn invalid_settings_of_rabbitmq_are_refused_before_a_connection() {
 }
 
 #[test]
-fn errors_name_the_environment_variable() {
+fn an_error_in_a_variable_names_the_variable() {
     let file = "[backend]\ntype = \"remote\"\nurl = \"x\"";
-    let seen = in_child_process(file, &[("DQ_BACKEND__PORT", "hunter2")]);
+    let seen = read_in_process(file, &[("DQ_BACKEND__PORT", "hunter2")]);
     assert!(seen.contains("environment variable DQ_BACKEND__PORT: backend.port: "), "{seen}");
     assert!(!seen.contains("hunter2"), "{seen}");
-    let seen = in_child_process(file, &[("DQ_QUEUES__A__LEASE", "soon")]);
+    let seen = read_in_process(file, &[("DQ_QUEUES__A__LEASE", "soon")]);
     assert!(seen.contains("environment variable DQ_QUEUES__A__LEASE: queues.A.lease: "), "{seen}");
 }
 
 #[test]
-fn passwords_are_not_changed() {
+fn passwords_are_passed_unchanged() {
     let file = r#"backend = { type = "remote", url = "${U}$${V}", password = 4711 }"#;
     let given = |password| [("U", "u"), ("DQ_BACKEND__PASSWORD", password)];
-    let seen = in_child_process(file, &[("U", "u")]);
+    let seen = read_in_process(file, &[("U", "u")]);
     assert!(seen.contains(r#"("u${V}", Some("4711")"#), "{seen}");
     for password in ["4711", "007", "1.50", "true", "-1", "${U}", "$${U}", "a}b"] {
-        let seen = in_child_process(file, &given(password));
+        let seen = read_in_process(file, &given(password));
         assert!(seen.contains(&format!("Some({password:?})")), "{password}: {seen}");
     }
 }

@@ -1,4 +1,4 @@
-//! Handlers that `#[delay_handler]` made, run as an application runs them.
+//! Handlers of `#[delay_handler]`, run as an application runs them.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,7 @@ use dq::{
 };
 use serde::{Deserialize, Serialize};
 
-/// What the handlers did, in order.
+/// Lines that the handlers have written.
 #[derive(Debug, Clone, Default)]
 struct Log(Arc<Mutex<Vec<String>>>);
 
@@ -41,7 +41,7 @@ enum Code {
 
 const REPORT: &str = "REPORT";
 
-/// An extractor that some jobs do not satisfy.
+/// An extractor that fails for some jobs.
 struct Tenant(String);
 
 impl FromJob for Tenant {
@@ -88,7 +88,7 @@ async fn report(State(log): State<Log>, RawPayload(bytes): RawPayload) -> Result
     Err("no paper".to_owned())
 }
 
-/// A store and a runner that serves these queues only.
+/// A store, and a runner that serves only these queues.
 async fn runner(queues: &[&str], log: &Log) -> (Dq, dq::Runner) {
     let dq = Dq::connect("memory:").await.unwrap();
     let runner = dq.runner().state(log.clone()).only(queues).build().unwrap();
@@ -106,7 +106,7 @@ fn linked_handlers_are_found_by_their_codes() {
 }
 
 #[test]
-fn a_handler_knows_its_name_and_its_place() {
+fn a_handler_has_its_name_and_source_location() {
     assert_eq!(order_timeout::NAME, "macros::order_timeout");
     assert_eq!(order_timeout::LOCATION, format!("tests/macros.rs:{ORDER_TIMEOUT_LINE}"));
     let handler = Registration::of::<order_timeout>().handler().unwrap();
@@ -117,7 +117,7 @@ fn a_handler_knows_its_name_and_its_place() {
 }
 
 #[test]
-fn settings_are_what_the_attribute_says() {
+fn settings_come_from_the_attribute() {
     let backoff =
         BackoffSettings::new().initial(Duration::from_secs(5)).max(Duration::from_secs(60));
     let expected = QueueSettings::new()
@@ -133,15 +133,15 @@ fn settings_are_what_the_attribute_says() {
 }
 
 #[test]
-fn what_the_macro_assumes_of_backoff_is_so() {
-    // It compares `initial` with `max` when only one of them is given.
+fn the_macros_defaults_of_backoff_are_those_of_the_core() {
+    // The macro compares `initial` with `max`, of which one may be a default.
     assert_eq!(Backoff::default().initial, Duration::from_secs(1));
     assert_eq!(Backoff::default().max, Duration::from_secs(600));
 }
 
 #[test]
-fn literals_pass_here_exactly_if_they_pass_there() {
-    // The longest code that the macro lets through is the longest that is a queue name.
+fn the_macro_and_the_core_accept_the_same_codes() {
+    // The longest code that the macro accepts is the longest queue name.
     const LONGEST: &str = concat!(
         "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
         "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
@@ -159,7 +159,7 @@ fn literals_pass_here_exactly_if_they_pass_there() {
 }
 
 #[tokio::test]
-async fn arguments_are_made_and_results_are_kept() {
+async fn arguments_are_extracted_and_results_recorded() {
     let log = Log::default();
     let (dq, runner) = runner(&["ORDER_TIMEOUT", "BOOKS", "SMS"], &log).await;
     let order = dq.schedule::<order_timeout>(Order { id: 7 }).header("tenant", "acme");
@@ -174,12 +174,16 @@ async fn arguments_are_made_and_results_are_kept() {
     lines.sort();
     assert_eq!(lines[0], "books of acme");
     assert!(lines[1].starts_with("hello on ThreadId"), "{lines:?}");
-    assert_ne!(lines[1], format!("hello on {:?}", thread::current().id()), "it may block there");
+    assert_ne!(
+        lines[1],
+        format!("hello on {:?}", thread::current().id()),
+        "it runs on another thread"
+    );
     assert_eq!(lines[2], "order 7 of acme, attempt 1");
 }
 
 #[tokio::test]
-async fn an_undecodable_payload_is_dead_before_any_extractor_is_asked() {
+async fn an_undecodable_payload_is_dead_before_any_extractor_runs() {
     let log = Log::default();
     let (dq, runner) = runner(&["ORDER_TIMEOUT"], &log).await;
     let queue = dq.queue("ORDER_TIMEOUT").unwrap();
@@ -202,13 +206,13 @@ async fn an_error_of_an_extractor_is_a_failed_attempt() {
 
     runner.run_due().await.unwrap();
 
-    let view = dq.get::<order_timeout>("k").await.unwrap().expect("it is tried again");
+    let view = dq.get::<order_timeout>("k").await.unwrap().expect("it is retried");
     assert_eq!((view.state, view.job.attempts), (JobState::Scheduled, 1));
     assert!(log.lines().is_empty());
 }
 
 #[tokio::test]
-async fn a_handler_without_payload_leaves_the_bytes_alone() {
+async fn a_handler_without_payload_does_not_decode() {
     let log = Log::default();
     let (dq, runner) = runner(&["REPORT"], &log).await;
     let queue = dq.queue("REPORT").unwrap();
@@ -217,12 +221,12 @@ async fn a_handler_without_payload_leaves_the_bytes_alone() {
     runner.run_due().await.unwrap();
 
     assert_eq!(log.lines(), ["b\"\\x01not JSON\""]);
-    let view = dq.get::<report>("k").await.unwrap().expect("it is tried again");
+    let view = dq.get::<report>("k").await.unwrap().expect("it is retried");
     assert_eq!(view.job.attempts, 1, "the handler returned an error");
 }
 
 #[tokio::test]
-async fn missing_state_is_told_when_the_runner_is_built() {
+async fn missing_state_is_an_error_of_build() {
     let dq = Dq::connect("memory:").await.unwrap();
     let error = dq.runner().only(["BOOKS"]).build().unwrap_err().to_string();
     assert!(error.contains("macros::books at tests/macros.rs:"), "{error}");

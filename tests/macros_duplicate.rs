@@ -1,4 +1,4 @@
-//! Two handlers of one code. In a program of its own, since its registry is of no use otherwise.
+//! Two handlers with the same code, in a separate program since its registry is invalid.
 
 use dq::{Dq, ErrorKind, Registration, Registry, delay_handler};
 
@@ -15,7 +15,7 @@ mod elsewhere {
 }
 
 #[test]
-fn both_places_are_named() {
+fn both_source_locations_are_named() {
     let error = Registry::linked().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Duplicate);
     let message = error.to_string();
@@ -29,17 +29,17 @@ fn both_places_are_named() {
 }
 
 #[tokio::test]
-async fn no_runner_starts() {
+async fn a_runner_is_not_built() {
     let dq = Dq::connect("memory:").await.unwrap();
     let error = dq.runner().build().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Duplicate);
 
-    // By hand there is only what was asked for.
+    // Explicit registration uses only one of them.
     dq.runner().without_linked_handlers().register::<elsewhere::second>().build().unwrap();
 }
 
 #[test]
-fn one_handler_twice_is_no_mistake() {
+fn the_same_handler_may_be_added_twice() {
     let mut registry = Registry::default();
     for _ in 0..2 {
         registry.insert(Registration::of::<first>().handler().unwrap()).unwrap();

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use dq::config::{Environment, backend_from_url};
+use dq::backend::backend_from_url;
+use dq::config::Environment;
 use dq::{Clock, Entropy, MemoryBackend, VirtualClock};
 use dq_testkit::behaviour::TrialResult;
 use dq_testkit::model::{self, Step};

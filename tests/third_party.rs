@@ -1,13 +1,16 @@
-//! A backend of another crate: how it is registered, and how applications choose it.
+//! A backend from a crate that `dq` does not know, selected by name and by URL like the others.
 
 use std::sync::Arc;
 
-use dq::config::{BackendConfig, Config, ConnectUrl, Environment, Secret};
+use dq::backend::{
+    Backend, BackendConfig, ConnectUrl, Environment, MemoryBackend, Secret, async_trait,
+    register_backend,
+};
+use dq::config::Config;
 use dq::prelude::*;
-use dq::{Backend, MemoryBackend, async_trait};
 use serde::Deserialize;
 
-/// The settings of the backend, as in `[backend] type = "cloud"`.
+/// Settings of a store in a cloud, which this test replaces by memory.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CloudConfig {
@@ -31,14 +34,14 @@ fn from_url(url: &ConnectUrl) -> dq::Result<Box<dyn BackendConfig>> {
     Ok(Box::new(CloudConfig { region, token }))
 }
 
-dq::register_backend! {
+register_backend! {
     name: "cloud",
     schemes: ["cloud"],
     from_url: from_url,
 }
 
 #[tokio::test]
-async fn the_backend_is_chosen_by_type_by_url_and_as_a_drain() {
+async fn it_is_selected_by_name_by_url_and_as_a_drain() {
     let cloud = "type = \"cloud\"\nregion = \"eu\"\ntoken = \"hunter2\"";
     let config = Config::from_toml(&format!("[backend]\n{cloud}\n[[drain]]\n{cloud}")).unwrap();
     assert!(!format!("{config:?}").contains("hunter2"), "`Debug` does not show secrets");
@@ -48,7 +51,7 @@ async fn the_backend_is_chosen_by_type_by_url_and_as_a_drain() {
 }
 
 #[test]
-fn errors_name_wrong_settings_and_known_backends() {
+fn its_settings_are_validated_and_its_name_is_among_the_known_ones() {
     let error = Config::from_toml("[backend]\ntype = \"cloud\"\nregoin = \"eu\"").unwrap_err();
     assert!(error.to_string().contains("regoin"), "{error}");
     let error = Config::from_toml("[backend]\ntype = \"clowd\"").unwrap_err();

@@ -4,11 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use dq::backend::{
+    Backend, BrowseParams, Capabilities, ClaimParams, Claimed, OperateReport, Operation, Renewal,
+    Renewed, Reschedule, Settlement, Wakeups,
+};
 use dq::config::{Environment, QueueSettings};
 use dq::sqlite::{SqliteBackend, SqliteConfig};
 use dq::{
-    Backend, DelayHandler, Dq, Entropy, HandlerResult, JobContext, MemoryBackend, Outcome,
-    QueueCode, SystemClock,
+    Cancelled, DelayHandler, Dq, Entropy, Finding, HandlerResult, JobContext, JobRef, JobView,
+    MemoryBackend, NewJob, Outcome, Page, QueueCode, QueueName, QueueStats, Rescheduled, Scheduled,
+    Settled, SystemClock, Timestamp,
 };
 use dq_core::Layer;
 use tokio::runtime::Handle;

@@ -9,7 +9,7 @@ mod rivals;
 
 use std::time::Duration;
 
-use dq::machine::index::{Arena, DueIndex, HashIndex, Slot, TimeEntry};
+use dq::backend::machine::index::{Arena, DueIndex, Entry, Lookup, Slot};
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
-use dq::{Backend as _, Dq, Timestamp};
+use dq::backend::Backend as _;
+use dq::{Dq, Timestamp};
 
 use crate::measure::{rate, runtime};
 use crate::plan::{Plan, Result, progress};

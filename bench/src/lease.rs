@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use dq::{Backend, ClaimParams, Lease, QueueName, Settled, Settlement, Verdict, Want};
+use dq::backend::{Backend, ClaimParams, Settlement, Want};
+use dq::{Lease, QueueName, Settled, Verdict};
 
 use crate::plan::Result;
 use crate::workload::{BATCH, QUEUE};

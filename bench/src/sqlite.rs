@@ -5,7 +5,8 @@ mod store;
 
 use std::time::{Duration, Instant};
 
-use dq::{Backend, Cancelled, JobRef, NewJob, QueueName};
+use dq::backend::Backend;
+use dq::{Cancelled, JobRef, NewJob, QueueName};
 
 pub(crate) use self::crash::{VICTIM, victim};
 use self::store::Store;

@@ -33,7 +33,8 @@ pub mod trace;
 pub use async_trait::async_trait;
 pub use backend::*;
 pub use client::{
-    Dq, DqBuilder, ImportReport, ImportSource, IntoTarget, QueueHandle, Schedule, import,
+    Dq, DqBuilder, ImportReport, ImportSource, IntoKey, IntoTarget, IntoTimestamp, QueueHandle,
+    Schedule, ScheduleMany, import,
 };
 pub use clock::{Clock, SystemClock, VirtualClock};
 pub use entropy::Entropy;

@@ -1,13 +1,13 @@
-//! Several mistakes, told in one compilation.
+//! Collects errors, so that one compilation reports all of them.
 
-/// Gathers errors, so that whoever made three mistakes need not compile three times.
+/// Collects errors, so that one compilation reports all of them.
 #[derive(Default)]
 pub(crate) struct Errors {
     all: Option<syn::Error>,
 }
 
 impl Errors {
-    /// Adds a mistake.
+    /// Adds an error.
     pub(crate) fn push(&mut self, error: syn::Error) {
         match &mut self.all {
             Some(all) => all.combine(error),
@@ -15,12 +15,12 @@ impl Errors {
         }
     }
 
-    /// The value, or `None` with the mistake kept.
+    /// Returns the value, or collects the error and returns `None`.
     pub(crate) fn keep<T>(&mut self, result: syn::Result<T>) -> Option<T> {
         result.map_err(|error| self.push(error)).ok()
     }
 
-    /// All mistakes as one error, if there are any.
+    /// All collected errors as one, if there are any.
     pub(crate) fn finish(self) -> syn::Result<()> {
         self.all.map_or(Ok(()), Err)
     }

@@ -33,16 +33,17 @@ use proc_macro::TokenStream;
 /// }
 /// ```
 ///
-/// The function stays what it is and can be called as ever, in a unit test for example. Beside it
-/// there is now a type of the same name, which stands for the queue:
-/// `dq.schedule::<order_timeout>(UnpaidOrder { id: 1001 })`. The handler is registered as soon as
-/// its crate is linked; a crate that nothing in the program names is not, so write
+/// The function is unchanged and can be called directly, such as in a unit test. The macro adds a
+/// type of the same name, which identifies the queue:
+/// `dq.schedule::<order_timeout>(UnpaidOrder { id: 1001 })`. Linking the crate registers the
+/// handler. A crate that is never named in the program is not linked; write
 /// `use my_handlers as _;`.
 ///
 /// # The code
 ///
-/// What comes first names the queue: 1 to 128 bytes without control characters. It is a string,
-/// or any expression whose type is a [`QueueCode`](macro@QueueCode), like a constant or a variant.
+/// The first argument is the name of the queue: 1 to 128 bytes without control characters. It is a
+/// string, or an expression whose type implements [`QueueCode`](macro@QueueCode), such as a constant
+/// or an enum variant.
 ///
 /// ```
 /// use dq::{QueueCode, delay_handler};
@@ -63,19 +64,18 @@ use proc_macro::TokenStream;
 ///
 /// # The settings
 ///
-/// All are optional, checked while you compile, and give way to what the configuration says about
-/// the queue.
+/// All are optional and checked at compile time. The configuration of the queue overrides them.
 ///
-/// | Key | Meaning | Unless set |
+/// | Key | Meaning | Default |
 /// |---|---|---|
 /// | `max_attempts = 5` | attempts of a job before it is dead; 1 means no retry | 5 |
 /// | `timeout = "30s"` | longest run; `"none"` for no limit | 15 min |
 /// | `lease = "1m"` | how long after a crash the job runs again; `"1s"` to `"1day"` | 30 s |
-/// | `concurrency = 8` | jobs that one runner runs at once | 16 |
-/// | `max_losses = 3` | leases that may lapse in a row before the job is dead | 10 |
-/// | `backoff(initial = "1s", factor = 2.0, max = "10m", jitter = 0.2)` | delays between attempts; leave out what suits | as shown |
-/// | `blocking` | the function is a plain `fn` and runs where it may block its thread; it cannot be dropped: at its timeout `ctx.is_cancelled()` becomes true, and what it returns counts | |
-/// | `crate = "::dq"` | path of this crate, for those who renamed it | `::dq` |
+/// | `concurrency = 8` | jobs that one runner runs concurrently | 16 |
+/// | `max_losses = 3` | consecutive leases that may lapse before the job is dead | 10 |
+/// | `backoff(initial = "1s", factor = 2.0, max = "10m", jitter = 0.2)` | delays between attempts; each key is optional | as shown |
+/// | `blocking` | the function is a plain `fn` and runs on a thread for blocking calls; it cannot be dropped: at its timeout `ctx.is_cancelled()` becomes true, and its return value counts | |
+/// | `crate = "::dq"` | path of this crate, if it is renamed | `::dq` |
 ///
 /// ```
 /// # use dq::delay_handler;
@@ -87,11 +87,11 @@ use proc_macro::TokenStream;
 ///
 /// # The arguments
 ///
-/// Extractors, then the payload. Each may be left out.
+/// Extractors, then the payload; all are optional.
 ///
 /// The last argument is the payload, of any type that implements `serde::Deserialize`, unless it
-/// is a `JobContext`, a `State<T>` or a `RawPayload`. An extractor of your own, a type that
-/// implements `FromJob`, is marked in that place:
+/// is a `JobContext`, a `State<T>` or a `RawPayload`. Another extractor, a type that implements
+/// `FromJob`, needs the mark `#[extract]` in the last place:
 ///
 /// ```
 /// use dq::{BoxError, FromJob, JobContext, delay_handler};
@@ -111,9 +111,9 @@ use proc_macro::TokenStream;
 /// }
 /// ```
 ///
-/// The payload is decoded first, then the extractors are made in their order, then the function is
-/// called. A payload that does not decode makes the job dead; an extractor's error is a failed
-/// attempt. A handler without a payload has the payload `()` and leaves the bytes alone.
+/// The payload is decoded first, then the extractors run in order, then the function is called. A
+/// payload that does not decode makes the job dead; an extractor's error is a failed attempt. A
+/// handler without a payload argument has the payload type `()` and does not decode the payload.
 ///
 /// # The result
 ///
@@ -123,10 +123,10 @@ pub fn delay_handler(attribute: TokenStream, item: TokenStream) -> TokenStream {
     delay_handler::expand(attribute.into(), item.into()).into()
 }
 
-/// Lets the variants of an enum name queues.
+/// Implements `QueueCode` for an enum, so that its variants can be codes of handlers.
 ///
-/// A variant's code is its name in `SCREAMING_SNAKE_CASE`, or what its attribute says. No two
-/// variants may have the same.
+/// A variant's code is its name in `SCREAMING_SNAKE_CASE`, or the string of its attribute. The codes
+/// of an enum must differ.
 ///
 /// ```
 /// use dq::QueueCode;
@@ -142,8 +142,9 @@ pub fn delay_handler(attribute: TokenStream, item: TokenStream) -> TokenStream {
 /// assert_eq!(Code::RecordExpired.code(), "AI_QUEUE_RECORD_EXPIRED");
 /// ```
 ///
-/// On the enum stands how names become codes: `SCREAMING_SNAKE_CASE`, `snake_case`, `kebab-case`,
-/// or `PascalCase`, which takes a name as it is; and the path of `dq` for those who renamed it.
+/// An attribute of the enum sets the case of the codes: `SCREAMING_SNAKE_CASE`, `snake_case`,
+/// `kebab-case`, or `PascalCase`, which leaves names unchanged. It also sets the path of `dq`, if it
+/// is renamed.
 ///
 /// ```
 /// # use dq::QueueCode;

@@ -1,4 +1,4 @@
-//! `#[derive(QueueCode)]`: an enum whose variants name queues.
+//! `#[derive(QueueCode)]`: an enum whose variants are codes.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ use crate::value;
 /// The attribute of the enum and of its variants.
 const ATTRIBUTE: &str = "queue_code";
 
-/// The whole macro.
+/// Expands the macro.
 pub(crate) fn expand(input: TokenStream) -> TokenStream {
     syn::parse2(input)
         .and_then(|input| derive(&input))
@@ -56,7 +56,7 @@ fn derive(input: &DeriveInput) -> syn::Result<TokenStream> {
     })
 }
 
-/// Variants with their codes, each checked and no two alike.
+/// Variants with their codes, which are validated and unique.
 fn codes<'a>(data: &'a DataEnum, case: Case, errors: &mut Errors) -> Vec<(&'a Ident, LitStr)> {
     let mut owners: HashMap<String, &Ident> = HashMap::new();
     let mut codes = Vec::new();
@@ -65,8 +65,8 @@ fn codes<'a>(data: &'a DataEnum, case: Case, errors: &mut Errors) -> Vec<(&'a Id
             errors.push(syn::Error::new(
                 variant.fields.span(),
                 format!(
-                    "a code is known before there is a job; drop the fields of `{}` and put \
-                     them in the payload",
+                    "a code cannot depend on fields; remove the fields of `{}` and put them in \
+                     the payload",
                     variant.ident
                 ),
             ));
@@ -95,7 +95,7 @@ fn codes<'a>(data: &'a DataEnum, case: Case, errors: &mut Errors) -> Vec<(&'a Id
     codes
 }
 
-/// The code of a variant: what its attribute says, or its name in the case of the enum.
+/// The code of a variant: the string of its attribute, or its name in the case of the enum.
 fn code(variant: &Variant, case: Case) -> syn::Result<LitStr> {
     let mut given: Option<LitStr> = None;
     for attribute in &variant.attrs {
@@ -120,7 +120,7 @@ fn code(variant: &Variant, case: Case) -> syn::Result<LitStr> {
     Ok(name)
 }
 
-/// What `#[queue_code(…)]` on the enum says.
+/// The options of `#[queue_code(…)]` on the enum.
 #[derive(Default)]
 struct Options {
     case: Case,
@@ -151,14 +151,14 @@ impl Options {
     }
 }
 
-/// How a variant's name becomes a code.
+/// How a variant's name is converted to a code.
 #[derive(Default, Clone, Copy)]
 enum Case {
     #[default]
     ScreamingSnake,
     Snake,
     Kebab,
-    /// As it stands.
+    /// Unchanged.
     Pascal,
 }
 
@@ -189,7 +189,7 @@ impl Case {
     }
 }
 
-/// The words of a name, joined: `AIRecordExpired2` is `AI_Record_Expired2`.
+/// Separates the words of a name: `AIRecordExpired2` becomes `AI_Record_Expired2`.
 fn words(name: &str, joint: &str) -> String {
     let characters: Vec<char> = name.chars().collect();
     let mut words = String::with_capacity(name.len() + 8);
@@ -202,7 +202,7 @@ fn words(name: &str, joint: &str) -> String {
         let after = characters.get(index + 1);
         let begins = character.is_uppercase()
             && before.is_some_and(|before| {
-                // An abbreviation ends where its last letter begins a word: `HTTPServer`.
+                // The last capital of an abbreviation may begin a word: `HTTPServer`.
                 let ends_abbreviation = after.is_some_and(|after| after.is_lowercase());
                 before != '_' && (!before.is_uppercase() || ends_abbreviation)
             });
@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_become_codes() {
+    fn variant_names_are_converted_to_codes() {
         for (name, code) in [
             ("OrderTimeout", "ORDER_TIMEOUT"),
             ("AiQueueRecordExpired", "AI_QUEUE_RECORD_EXPIRED"),

@@ -1,7 +1,7 @@
-//! Values of attribute keys, checked while the user compiles rather than when the runner starts.
+//! Values of attribute keys, validated at compile time.
 //!
-//! The ranges are those of `QueueSettings::policy` in `dq-core`, which has the last word: the
-//! configuration can change what the attribute says.
+//! The ranges are those of `QueueSettings::policy` in `dq-core`, which validates again at run time
+//! because the configuration may override the attribute.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -33,8 +33,8 @@ pub(crate) fn check_code(code: &LitStr) -> syn::Result<()> {
     Err(syn::Error::new(code.span(), mistake))
 }
 
-/// Reads an expression; a literal that comes from a `macro_rules!` is taken out of the invisible
-/// brackets that the compiler puts around it.
+/// Parses an expression, without the invisible group that the compiler puts around a literal from a
+/// `macro_rules!`.
 pub(crate) fn expression(input: ParseStream<'_>) -> syn::Result<Expr> {
     let mut expression = input.parse()?;
     while let Expr::Group(group) = expression {
@@ -51,12 +51,12 @@ pub(crate) fn string<'a>(value: &'a Expr, example: &str) -> syn::Result<&'a LitS
     }
 }
 
-/// The path of the `dq` crate, for those who renamed it.
+/// The path of the `dq` crate, if it is renamed.
 pub(crate) fn crate_path(value: &Expr) -> syn::Result<Path> {
     string(value, "crate = \"::dq_core\"")?.parse_with(Path::parse_mod_style)
 }
 
-/// A whole number that is at least 1; `zero` says what to write instead of 0.
+/// A whole number of at least 1; `zero` is the advice for 0.
 pub(crate) fn count(key: &str, value: &Expr, zero: &str) -> syn::Result<u32> {
     if let Expr::Lit(ExprLit { lit: Lit::Int(number), .. }) = value {
         return match number.base10_parse::<u32>() {
@@ -71,7 +71,7 @@ pub(crate) fn count(key: &str, value: &Expr, zero: &str) -> syn::Result<u32> {
     Err(syn::Error::new_spanned(value, format!("{key} must be a whole number, like {key} = 5")))
 }
 
-/// A number within a range; `range` says which in words.
+/// A number within a range; `range` describes the range in the error.
 pub(crate) fn number(
     key: &str,
     value: &Expr,
@@ -99,7 +99,7 @@ fn float(value: &Expr) -> Option<f64> {
     }
 }
 
-/// A duration as in the configuration.
+/// A duration in the syntax of the configuration.
 pub(crate) fn duration(key: &str, value: &Expr) -> syn::Result<Duration> {
     if let Expr::Lit(ExprLit { lit: Lit::Int(_) | Lit::Float(_), .. }) = value {
         let number = value.to_token_stream();
@@ -120,7 +120,7 @@ pub(crate) fn duration(key: &str, value: &Expr) -> syn::Result<Duration> {
     })
 }
 
-/// A duration within a range; `range` says which in words.
+/// A duration within a range; `range` describes the range in the error.
 pub(crate) fn duration_within(
     key: &str,
     value: &Expr,
@@ -149,7 +149,7 @@ pub(crate) fn limit(key: &str, value: &Expr) -> syn::Result<Duration> {
     }
 }
 
-/// The expression that makes this duration in the user's program.
+/// An expression for this duration in the generated code.
 pub(crate) fn duration_tokens(duration: Duration, private: &TokenStream) -> TokenStream {
     if duration == Duration::MAX {
         return quote!(#private::Duration::MAX);
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_may_be_written_whole_or_negative() {
+    fn numbers_may_be_whole_or_negative() {
         let jitter = |value: Expr| number("jitter", &value, 0.0..=1.0, "0.0 to 1.0");
         assert_eq!(jitter(parse_quote!(1)).unwrap(), 1.0);
         assert_eq!(jitter(parse_quote!(0.25)).unwrap(), 0.25);

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dq::async_trait;
+use dq::backend::Backend;
 use dq::config::Environment;
 use dq::redis::{RedisBackend, RedisConfig};
-use dq::{Backend, Entropy, QueueName, Result, SystemClock};
-use dq_testkit::behaviour::{BackendUnderTest, StoreClock, StoreUnderTest};
+use dq::{Entropy, QueueName, Result, SystemClock};
+use dq_testkit::behaviour::{Store, Subject, Time};
 
 /// A store whose queues all have this many shards.
 #[derive(Debug, Clone)]

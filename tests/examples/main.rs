@@ -1,4 +1,4 @@
-//! The examples, run as a user would: started, asked nonsense, killed, started again.
+//! The examples as processes: started with valid and invalid options, killed, started again.
 
 mod order_timeout;
 mod program;

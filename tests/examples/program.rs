@@ -1,4 +1,4 @@
-//! An example as a process: its output by the line, its end, and the signals that end it.
+//! An example as a process: output lines, exit status, signals.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// Longer than anything takes on a busy machine; reached only when a test fails.
+/// Longer than any step takes on a busy machine; exceeded only if a test fails.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running example; killed when dropped.
@@ -16,7 +16,7 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Starts an example in a directory of the test's own.
+    /// Starts an example in a directory of the test.
     pub(crate) fn start(example: &str, dir: &Path, arguments: &[&str]) -> Self {
         let mut command = command(example, dir, arguments);
         let mut child = command.stdout(Stdio::piped()).spawn().expect("the example starts");
@@ -24,60 +24,60 @@ impl Program {
         let (sender, lines) = channel();
         std::thread::spawn(move || {
             for line in BufReader::new(stdout).lines() {
-                // The test may have stopped listening; the example must not be blocked by that.
+                // Keeps reading after the test has ended, so that the example does not block.
                 let _ = line.map(|line| sender.send(line));
             }
         });
         Self { child, lines }
     }
 
-    /// The next line; `None` when there are no more.
+    /// The next line; `None` at the end of the output.
     pub(crate) fn line(&self) -> Option<String> {
         match self.lines.recv_timeout(PATIENCE) {
             Ok(line) => Some(line),
             Err(RecvTimeoutError::Disconnected) => None,
-            Err(RecvTimeoutError::Timeout) => panic!("the example prints nothing more"),
+            Err(RecvTimeoutError::Timeout) => panic!("the example prints no further line"),
         }
     }
 
-    /// All lines up to the end of the output.
+    /// All remaining lines.
     pub(crate) fn rest(&self) -> Vec<String> {
         std::iter::from_fn(|| self.line()).collect()
     }
 
-    /// `kill -9`: no warning, no last words.
+    /// `kill -9`.
     pub(crate) fn kill(&mut self) {
         self.child.kill().expect("the example can be killed");
         self.child.wait().expect("the example has ended");
     }
 
-    /// A signal by name, such as `TERM`, as soon as the example listens for it.
+    /// Sends a signal by name, such as `INT`, once the example handles it.
     #[cfg(unix)]
     pub(crate) fn signal(&self, name: &str) {
-        self.wait_until_it_listens_for(name);
+        self.wait_for_signal_handler(name);
         let pid = self.child.id().to_string();
-        // The shell's own `kill`: not every machine has the program.
+        // The shell's builtin `kill`: not every machine has the program.
         let mut shell = Command::new("sh");
         shell.args(["-c", r#"kill -s "$1" "$2""#, "kill", name, &pid]);
         assert!(shell.status().expect("the shell runs").success());
     }
 
-    /// An example says what it does just before it listens, and until then a signal would kill it.
+    /// Waits until the example has installed a signal handler; before that the signal would kill it.
     #[cfg(target_os = "linux")]
-    fn wait_until_it_listens_for(&self, name: &str) {
+    fn wait_for_signal_handler(&self, name: &str) {
         let signal = match name {
             "INT" => 2,
             "TERM" => 15,
-            other => panic!("{other} has no number here"),
+            other => panic!("unknown signal {other}"),
         };
         let start = Instant::now();
         while self.caught_signals() & (1 << (signal - 1)) == 0 {
-            assert!(start.elapsed() < PATIENCE, "the example does not listen for SIG{name}");
+            assert!(start.elapsed() < PATIENCE, "the example does not handle SIG{name}");
             std::thread::sleep(Duration::from_millis(10));
         }
     }
 
-    /// The signals for which it has a handler, a bit each.
+    /// The signals for which the process has a handler, as a bit mask.
     #[cfg(target_os = "linux")]
     fn caught_signals(&self) -> u64 {
         let path = format!("/proc/{}/status", self.child.id());
@@ -86,13 +86,13 @@ impl Program {
         u64::from_str_radix(caught.expect("a line of signals").trim(), 16).expect("a mask")
     }
 
-    /// Elsewhere nobody can tell, so it gets plenty of time.
+    /// Other systems do not report signal handlers, so this waits long enough.
     #[cfg(all(unix, not(target_os = "linux")))]
-    fn wait_until_it_listens_for(&self, _name: &str) {
+    fn wait_for_signal_handler(&self, _name: &str) {
         std::thread::sleep(Duration::from_secs(1));
     }
 
-    /// Waits for the end.
+    /// Waits until the example exits.
     pub(crate) fn wait(&mut self) -> ExitStatus {
         let start = Instant::now();
         while start.elapsed() < PATIENCE {
@@ -107,13 +107,13 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // Both fail if it has ended, which is as good.
+        // Both fail if it has exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Runs an example to its end, for what it prints.
+/// Runs an example until it exits and returns its output.
 pub(crate) fn output(example: &str, dir: &Path, arguments: &[&str]) -> Output {
     command(example, dir, arguments).output().expect("the example starts")
 }
@@ -125,10 +125,10 @@ fn command(example: &str, dir: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// Where `cargo test` puts examples: beside the directory of this test.
+/// The path of an example: `cargo test` puts it next to the directory of this test.
 fn path(example: &str) -> PathBuf {
     let test = std::env::current_exe().expect("the test knows its own path");
-    let profile = test.ancestors().nth(2).expect("tests lie in target/PROFILE/deps");
+    let profile = test.ancestors().nth(2).expect("tests are in target/PROFILE/deps");
     let path = profile.join("examples").join(format!("{example}{}", std::env::consts::EXE_SUFFIX));
     assert!(path.is_file(), "{} is not built; run `cargo build --examples`", path.display());
     path

@@ -1,4 +1,4 @@
-//! `redisson_bridge` without Java, whose part the commands of its head comment play. With Java:
+//! `redisson_bridge` with the commands of its head comment instead of Java. With Java:
 //! `tests/interop/bridge.rs`.
 
 use dq_servers::Redis;
@@ -7,7 +7,7 @@ use crate::program::{Program, output};
 
 const NAME: &str = "redisson_bridge";
 
-/// The script that stands in the head comment for Java's `offer`.
+/// The script of the head comment, which replaces Java's `offer`.
 fn offer() -> String {
     let comment = include_str!("../../examples/redisson_bridge.rs").replace("//! ", "");
     let (_, rest) = comment.split_once("EVAL \"").expect("the comment has a script");
@@ -24,7 +24,7 @@ fn an_order_that_redis_cli_offers_comes_back_as_feedback() {
     redis.command(&["EVAL", &offer(), "1", delayed, "{\"id\":1001}"]);
     assert_eq!(bridge.line().unwrap(), "order 1001 was not paid in time");
 
-    // As Java's transfer does it, and with a feedback that is there already.
+    // As Java's transfer does, once more for the same order.
     redis.command(&["RPUSH", "ORDER_TIMEOUT", "{\"id\":1001}", "{\"id\":7,\"note\":\"?\"}"]);
     let mut lines = [bridge.line().unwrap(), bridge.line().unwrap()];
     lines.sort();
@@ -46,20 +46,20 @@ fn an_order_that_redis_cli_offers_comes_back_as_feedback() {
 }
 
 #[test]
-fn nonsense_is_answered_with_a_reason() {
+fn invalid_options_are_refused_with_a_reason() {
     let dir = tempfile::tempdir().unwrap();
-    for (arguments, code, word) in [
+    for (arguments, code, needle) in [
         (&["--redis"][..], 2, "--redis"),
-        (&["--redis", "localhost"], 2, "scheme"),
+        (&["--redis", "localhost"], 1, "scheme"),
         (&["--redis", "redis://127.0.0.1:1/0"], 1, "127.0.0.1:1"),
         (&["--codec", "xml"], 2, "xml"),
         (&["--codec", "kryo5:com.example.Order"], 2, "TypedJsonJacksonCodec"),
-        (&["--format", "old"], 2, "legacy"),
         (&["--queue", "A"], 2, "--queue"),
     ] {
         let output = output(NAME, dir.path(), arguments);
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
-        assert!(said.contains("redisson_bridge: ") && said.contains(word), "{arguments:?}: {said}");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {errors}");
+        assert!(errors.to_lowercase().contains("error: "), "{arguments:?}: {errors}");
+        assert!(errors.contains(needle), "{arguments:?}: {errors}");
     }
 }

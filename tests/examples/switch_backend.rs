@@ -1,5 +1,5 @@
-//! `switch_backend`: killed and started with the next store, it runs what is pending in the one
-//! before, and puts what is new into the new one.
+//! `switch_backend`: after a kill and a start with the next store, jobs of the previous store run and
+//! new ones go to the new store.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use crate::program::{PATIENCE, Program, output};
 
 const NAME: &str = "switch_backend";
 
-/// The files of the example, with the addresses of this Redis and this RabbitMQ.
+/// Copies the files of the example, with the addresses of these servers.
 fn configure(dir: &Path, redis: &Redis, rabbit: &str) {
     for (file, text) in [
         ("sqlite.toml", include_str!("../../examples/switch_backend/sqlite.toml")),
@@ -30,14 +30,14 @@ fn start(dir: &Path, config: &str, seconds: &str) -> Program {
     Program::start(NAME, dir, &["--config", config, "--in", seconds])
 }
 
-fn said(program: &Program, line: &str) {
+fn expect_line(program: &Program, line: &str) {
     assert_eq!(program.line().as_deref(), Some(line));
 }
 
-/// What the reminders of these files print, sorted as they run side by side.
-fn rounds_of(configs: &[&str]) -> Vec<String> {
-    let round = |config| (1..=3).map(move |number| format!("  reminder {number} of {config}"));
-    let mut lines: Vec<String> = configs.iter().flat_map(round).collect();
+/// The output of the reminders of these files, sorted since they run concurrently.
+fn reminders_of(configs: &[&str]) -> Vec<String> {
+    let of_file = |config| (1..=3).map(move |number| format!("  reminder {number} of {config}"));
+    let mut lines: Vec<String> = configs.iter().flat_map(of_file).collect();
     lines.sort();
     lines
 }
@@ -50,12 +50,12 @@ async fn stats(url: &str) -> QueueStats {
     stats
 }
 
-/// How many jobs ever came to a store.
+/// Number of jobs that a store has ever received.
 fn created_in(url: &str) -> u64 {
-    stats(url).totals.expect("this store counts").created
+    stats(url).totals.expect("this store has totals").created
 }
 
-/// Waits until the last job of a store is settled, so that a kill makes none run twice.
+/// Waits until the last job of a store is settled, so that no job runs again after a kill.
 fn wait_until_empty(url: &str) {
     let start = Instant::now();
     while stats(url).live() > 0 {
@@ -64,9 +64,9 @@ fn wait_until_empty(url: &str) {
     }
 }
 
-/// Makes all that waits in a store due in some seconds.
+/// Reschedules all pending jobs of a store to a few seconds from now.
 #[tokio::main(flavor = "current_thread")]
-async fn move_up(url: &str) {
+async fn hasten(url: &str) {
     let dq = Dq::connect(url).await.unwrap();
     let queue = dq.queue("REMINDER").unwrap();
     for view in queue.browse(JobState::Scheduled, None, 100).await.unwrap().jobs {
@@ -77,7 +77,7 @@ async fn move_up(url: &str) {
 }
 
 #[test]
-fn from_store_to_store_nothing_is_lost_and_nothing_doubled() {
+fn no_job_is_lost_or_doubled_from_store_to_store() {
     let redis = Redis::start();
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
@@ -87,48 +87,48 @@ fn from_store_to_store_nothing_is_lost_and_nothing_doubled() {
     let (redis_url, redisson_url) = (redis.url(), redis.url().replace("redis:", "redisson:"));
 
     let mut first = start(dir, "sqlite.toml", "600");
-    said(&first, "0 pending from before");
-    said(&first, "3 more scheduled, due in 600s");
+    expect_line(&first, "0 pending from before");
+    expect_line(&first, "3 more scheduled, due in 600 s");
     first.kill();
     assert!(first.rest().is_empty());
-    move_up(&sqlite_url);
+    hasten(&sqlite_url);
 
-    // What SQLite holds runs, what is new waits in Redis.
+    // Jobs in SQLite run, new ones wait in Redis.
     let mut second = start(dir, "redis.toml", "600");
-    said(&second, "3 pending from before");
-    said(&second, "3 more scheduled, due in 600s");
+    expect_line(&second, "3 pending from before");
+    expect_line(&second, "3 more scheduled, due in 600 s");
     let mut ran: Vec<String> = (0..3).map(|_| second.line().unwrap()).collect();
     ran.sort();
-    assert_eq!(ran, rounds_of(&["sqlite.toml"]));
+    assert_eq!(ran, reminders_of(&["sqlite.toml"]));
     wait_until_empty(&sqlite_url);
     assert_eq!((created_in(&sqlite_url), created_in(&redis_url)), (3, 3));
     second.kill();
     assert!(second.rest().is_empty());
     assert_eq!(stats(&redis_url).live(), 3);
-    move_up(&redis_url);
+    hasten(&redis_url);
 
-    // And so on, from Redis to Redisson.
+    // From Redis to Redisson.
     let mut third = start(dir, "redisson.toml", "600");
-    said(&third, "3 pending from before");
-    said(&third, "3 more scheduled, due in 600s");
+    expect_line(&third, "3 pending from before");
+    expect_line(&third, "3 more scheduled, due in 600 s");
     let mut ran: Vec<String> = (0..3).map(|_| third.line().unwrap()).collect();
     ran.sort();
-    assert_eq!(ran, rounds_of(&["redis.toml"]));
+    assert_eq!(ran, reminders_of(&["redis.toml"]));
     wait_until_empty(&redis_url);
     third.kill();
     assert!(third.rest().is_empty());
     assert_eq!(stats(&redisson_url).live(), 3);
-    move_up(&redisson_url);
+    hasten(&redisson_url);
 
-    // And from Redisson to RabbitMQ.
+    // From Redisson to RabbitMQ.
     let mut fourth = start(dir, "rabbitmq.toml", "1");
-    said(&fourth, "3 pending from before");
-    said(&fourth, "3 more scheduled, due in 1s");
+    expect_line(&fourth, "3 pending from before");
+    expect_line(&fourth, "3 more scheduled, due in 1 s");
     let mut ran = fourth.rest();
     assert!(fourth.wait().success());
     assert_eq!(ran.pop().as_deref(), Some("0 left for the next start"));
     ran.sort();
-    assert_eq!(ran, rounds_of(&["redisson.toml", "rabbitmq.toml"]));
+    assert_eq!(ran, reminders_of(&["redisson.toml", "rabbitmq.toml"]));
     assert_eq!((created_in(&sqlite_url), created_in(&redis_url)), (3, 3));
     assert_eq!(created_in(&rabbit_url), 3);
     for url in [&sqlite_url, &redis_url, &redisson_url, &rabbit_url] {
@@ -137,7 +137,7 @@ fn from_store_to_store_nothing_is_lost_and_nothing_doubled() {
 }
 
 #[test]
-fn killed_long_before_anything_is_due_the_last_store_has_them_all_run() {
+fn the_last_store_runs_the_jobs_of_all_previous_ones() {
     let redis = Redis::start();
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
@@ -145,55 +145,53 @@ fn killed_long_before_anything_is_due_the_last_store_has_them_all_run() {
     let files = ["sqlite.toml", "redis.toml", "redisson.toml"];
     for (file, pending) in files.into_iter().zip([0, 3, 6]) {
         let mut killed = start(dir, file, "600");
-        said(&killed, &format!("{pending} pending from before"));
-        said(&killed, "3 more scheduled, due in 600s");
+        expect_line(&killed, &format!("{pending} pending from before"));
+        expect_line(&killed, "3 more scheduled, due in 600 s");
         killed.kill();
         assert!(killed.rest().is_empty());
     }
     let sqlite_url = format!("sqlite://{}/switch_backend.db", dir.display());
     for url in [sqlite_url, redis.url(), redis.url().replace("redis:", "redisson:")] {
-        move_up(&url);
+        hasten(&url);
     }
     let last = start(dir, "rabbitmq.toml", "0");
-    said(&last, "9 pending from before");
-    said(&last, "3 more scheduled, due in 0ns");
+    expect_line(&last, "9 pending from before");
+    expect_line(&last, "3 more scheduled, due in 0 s");
     let mut ran = last.rest();
     assert_eq!(ran.pop().as_deref(), Some("0 left for the next start"));
     ran.sort();
-    assert_eq!(ran, rounds_of(&[&files[..], &["rabbitmq.toml"]].concat()));
+    assert_eq!(ran, reminders_of(&[&files[..], &["rabbitmq.toml"]].concat()));
 }
 
 #[cfg(unix)]
 #[test]
-fn ctrl_c_leaves_the_rest_for_the_next_start() {
+fn ctrl_c_leaves_pending_jobs_for_the_next_start() {
     let dir = tempfile::tempdir().unwrap();
     configure(dir.path(), &Redis::start(), "amqp://127.0.0.1:1");
     let mut program = start(dir.path(), "sqlite.toml", "3600");
-    said(&program, "0 pending from before");
-    said(&program, "3 more scheduled, due in 3600s");
+    expect_line(&program, "0 pending from before");
+    expect_line(&program, "3 more scheduled, due in 3600 s");
     program.signal("INT");
     assert_eq!(program.rest(), ["3 left for the next start"]);
     assert!(program.wait().success());
 }
 
 #[test]
-fn nonsense_is_answered_with_a_reason() {
+fn invalid_options_are_refused_with_a_reason() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("odd.toml"), "[backend]\ntype = \"mongodb\"\n").unwrap();
-    for (arguments, code, word) in [
+    for (arguments, code, needle) in [
         (&[][..], 2, "--config"),
-        (&["--config", "no.toml"], 2, "no.toml"),
-        (&["--config", "odd.toml"], 2, "mongodb"),
-        (&["--config", "odd.toml", "--in", "-1"], 2, "0 to 3600"),
+        (&["--config", "no.toml"], 1, "no.toml"),
+        (&["--config", "odd.toml"], 1, "mongodb"),
+        (&["--config", "odd.toml", "--in", "3601"], 2, "3600"),
         (&["--config", "odd.toml", "--in", "soon"], 2, "soon"),
         (&["--backend", "redis"], 2, "--backend"),
     ] {
         let output = output(NAME, dir.path(), arguments);
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
-        assert!(
-            said.starts_with("switch_backend: ") && said.contains(word),
-            "{arguments:?}: {said}"
-        );
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {errors}");
+        assert!(errors.to_lowercase().starts_with("error: "), "{arguments:?}: {errors}");
+        assert!(errors.contains(needle), "{arguments:?}: {errors}");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dq::Backend as _;
+use dq::backend::Backend as _;
 
 use super::server::{Server, cost_of};
 use super::store::{self, HOUR, now};

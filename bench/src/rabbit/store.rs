@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use dq::config::{Environment, backend_from_url};
-use dq::{Backend, ClaimParams, Dq, Entropy, QueueName, SystemClock, Timestamp, Want};
+use dq::backend::backend_from_url;
+use dq::backend::{Backend, ClaimParams, Want};
+use dq::config::Environment;
+use dq::{Dq, Entropy, QueueName, SystemClock, Timestamp};
 
 use super::server::Vhost;
 use crate::plan::Result;

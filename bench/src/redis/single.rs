@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use dq::Backend;
+use dq::backend::Backend;
 
 use super::server::Server;
 use super::store::{self, Store, a_week_ago};

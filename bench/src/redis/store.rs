@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use dq::config::{Environment, backend_from_url};
-use dq::{Backend, Dq, Entropy, SystemClock, Timestamp};
+use dq::backend::Backend;
+use dq::backend::backend_from_url;
+use dq::config::Environment;
+use dq::{Dq, Entropy, SystemClock, Timestamp};
 
 use super::server::Server;
 use crate::plan::Result;

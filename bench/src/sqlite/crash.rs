@@ -7,9 +7,10 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use dq::backend::Backend;
 use dq::config::Environment;
 use dq::sqlite::{SqliteBackend, SqliteConfig};
-use dq::{Backend, Entropy, QueueName, SystemClock};
+use dq::{Entropy, QueueName, SystemClock};
 
 use super::store::Store;
 use crate::lease::claim;

@@ -4,10 +4,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use dq::backend::Backend;
 use dq::config::Environment;
 use dq::sqlite::rusqlite::Connection;
 use dq::sqlite::{SqliteBackend, SqliteConfig};
-use dq::{Backend, Entropy, Timestamp, VirtualClock};
+use dq::{Entropy, Timestamp, VirtualClock};
 use tokio::runtime::Runtime;
 
 use crate::measure::runtime;

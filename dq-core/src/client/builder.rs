@@ -1,9 +1,12 @@
-//! How a [`Dq`] is made.
+//! Opens the stores of a client.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use super::{Dq, Shared, Stores};
+use super::dq::Dq;
+use super::shared::ClientShared;
+use super::stores::Stores;
 use crate::backend::{Backend, Checked};
 use crate::clock::{Clock, SystemClock};
 use crate::config::{
@@ -14,10 +17,44 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::model::{Limits, QueueName};
 use crate::trace::{DefaultPropagator, Propagator};
 
-/// Everything about a [`Dq`] that can differ from the defaults.
+impl Dq {
+    /// Opens the store of a URL, such as `sqlite://jobs.db` or `memory:`.
+    ///
+    /// # Errors
+    /// `Config` if the URL cannot be used, `Unavailable` if the store cannot be reached,
+    /// `Incompatible` if it holds data of an unknown version.
+    pub async fn connect(url: &str) -> Result<Self> {
+        Self::builder().backend_config(backend_from_url(url)?).connect().await
+    }
+
+    /// Opens the stores of a configuration file, overridden by environment variables; see
+    /// [`Config`].
+    ///
+    /// # Errors
+    /// As [`Self::connect`]; `Config` names the file or variable and the key.
+    pub async fn from_config(path: impl AsRef<Path>) -> Result<Self> {
+        Self::builder().config(Config::from_path(path)?).connect().await
+    }
+
+    /// Opens the stores that environment variables configure; see [`Config::from_env`].
+    ///
+    /// # Errors
+    /// As [`Self::connect`]; `Config` names the variable and the key.
+    pub async fn from_env() -> Result<Self> {
+        Self::builder().config(Config::from_env()?).connect().await
+    }
+
+    /// A builder, for a client that differs from the defaults.
+    #[must_use]
+    pub fn builder() -> DqBuilder {
+        DqBuilder::default()
+    }
+}
+
+/// Builds a [`Dq`] from a store and settings; made by [`Dq::builder`].
 #[derive(Debug, Default)]
 pub struct DqBuilder {
-    source: Option<Source>,
+    main: Option<MainStore>,
     drain: Vec<Box<dyn BackendConfig>>,
     clock: Option<Arc<dyn Clock>>,
     entropy: Option<Arc<Entropy>>,
@@ -26,20 +63,20 @@ pub struct DqBuilder {
     defaults: QueueSettings,
     queues: BTreeMap<QueueName, QueueSettings>,
     runner: RunnerSettings,
-    refused: Option<Error>,
+    error: Option<Error>,
 }
 
 #[derive(Debug)]
-enum Source {
+enum MainStore {
     Config(Box<dyn BackendConfig>),
     Backend(Arc<dyn Backend>),
 }
 
 impl DqBuilder {
-    /// Takes everything that a configuration says; what is called after this wins.
+    /// Uses a configuration: stores, settings and limits. Later calls override it.
     #[must_use]
     pub fn config(mut self, config: Config) -> Self {
-        self.source = Some(Source::Config(config.backend));
+        self.main = Some(MainStore::Config(config.backend));
         self.drain = config.drain;
         self.defaults = config.defaults;
         self.queues = config.queues;
@@ -48,79 +85,80 @@ impl DqBuilder {
         self
     }
 
-    /// The store, by URL.
+    /// Sets the main store by URL.
     #[must_use]
     pub fn url(mut self, url: &str) -> Self {
         match backend_from_url(url) {
-            Ok(config) => self.source = Some(Source::Config(config)),
-            Err(error) => self.refused = Some(error),
+            Ok(config) => self.main = Some(MainStore::Config(config)),
+            Err(error) => self.error = Some(error),
         }
         self
     }
 
-    /// The store, by its settings.
+    /// Sets the main store by its settings.
     #[must_use]
     pub fn backend_config(mut self, config: Box<dyn BackendConfig>) -> Self {
-        self.source = Some(Source::Config(config));
+        self.main = Some(MainStore::Config(config));
         self
     }
 
-    /// The store itself.
+    /// Sets the main store to an open backend.
     #[must_use]
     pub fn backend(mut self, backend: Arc<dyn Backend>) -> Self {
-        self.source = Some(Source::Backend(backend));
+        self.main = Some(MainStore::Backend(backend));
         self
     }
 
-    /// Another store that is consumed until empty, and not produced to.
+    /// Adds a store that is only consumed, until it is empty.
     #[must_use]
     pub fn drain(mut self, config: Box<dyn BackendConfig>) -> Self {
         self.drain.push(config);
         self
     }
 
-    /// Another clock than the machine's; stores with a clock of their own go by that.
+    /// Sets the clock, such as a virtual one for tests. Stores with a clock of their own ignore it.
     #[must_use]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = Some(clock);
         self
     }
 
-    /// Randomness from a seed instead of the operating system.
+    /// Sets the source of randomness, such as a seeded one for tests.
     #[must_use]
     pub fn entropy(mut self, entropy: Entropy) -> Self {
         self.entropy = Some(Arc::new(entropy));
         self
     }
 
-    /// Where the trace context of new jobs comes from.
+    /// Sets where the trace context of new jobs comes from.
     #[must_use]
     pub fn propagator(mut self, propagator: impl Propagator) -> Self {
         self.propagator = Some(Arc::new(propagator));
         self
     }
 
-    /// Bounds on what is accepted.
+    /// Sets the limits of payloads, headers and bulks.
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// Settings of every queue that has none of its own.
+    /// Sets the settings of all queues, below the settings of each queue.
     #[must_use]
     pub fn defaults(mut self, settings: QueueSettings) -> Self {
         self.defaults = settings;
         self
     }
 
-    /// Opens the store.
+    /// Opens the stores.
     ///
     /// # Errors
-    /// `Config` if no store was named or its settings cannot be used; otherwise what it says.
+    /// `Config` if there is no main store or a setting cannot be used, `Unavailable` if a store
+    /// cannot be reached, `Incompatible` if it holds data of an unknown version.
     pub async fn connect(self) -> Result<Dq> {
-        if let Some(refused) = self.refused {
-            return Err(refused.operation("connect"));
+        if let Some(error) = self.error {
+            return Err(error.operation("connect"));
         }
         self.runner.validate()?;
         let environment = Environment {
@@ -131,13 +169,13 @@ impl DqBuilder {
             let clock = Arc::clone(&environment.clock);
             Arc::new(Checked::new(backend, self.limits.clone(), clock))
         };
-        let backend = match self.source {
-            Some(Source::Backend(backend)) => backend,
-            Some(Source::Config(config)) => {
+        let backend = match self.main {
+            Some(MainStore::Backend(backend)) => backend,
+            Some(MainStore::Config(config)) => {
                 config.connect(&environment).await.map_err(|error| error.operation("connect"))?
             }
             None => {
-                return Err(Error::new(ErrorKind::Config, "no backend was named")
+                return Err(Error::new(ErrorKind::Config, "no backend was given")
                     .remedy("call `.url(…)`, `.config(…)` or `.backend(…)`")
                     .operation("connect"));
             }
@@ -145,20 +183,18 @@ impl DqBuilder {
         let backend = checked(backend);
         let mut drain = Vec::new();
         for config in &self.drain {
-            let source = config.connect(&environment).await;
-            drain.push(checked(source.map_err(|error| error.operation("connect to a drain"))?));
+            let store = config.connect(&environment).await;
+            drain.push(checked(store.map_err(|error| error.operation("connect to a drain"))?));
         }
-        Ok(Dq {
-            shared: Arc::new(Shared {
-                stores: Stores { main: backend, drain },
-                propagator: self.propagator.unwrap_or_else(|| Arc::new(DefaultPropagator)),
-                limits: self.limits,
-                defaults: self.defaults,
-                queues: self.queues,
-                runner: self.runner,
-                environment,
-                runner_names: Mutex::default(),
-            }),
-        })
+        Ok(Dq::new(ClientShared {
+            stores: Stores { main: backend, drain },
+            propagator: self.propagator.unwrap_or_else(|| Arc::new(DefaultPropagator)),
+            limits: self.limits,
+            defaults: self.defaults,
+            queues: self.queues,
+            runner: self.runner,
+            environment,
+            runner_names: Mutex::default(),
+        }))
     }
 }

@@ -1,84 +1,96 @@
-//! One queue by name: what operators need, and payloads that are bytes. Operations reach drained
-//! stores too.
+//! One queue by name: operations, and payloads that are bytes. All calls but `browse` include
+//! drained stores.
+
+use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{Dq, IntoTarget, Schedule, job_ref, single};
+use super::schedule::Schedule;
+use super::shared::ClientShared;
+use super::stores::single;
+use super::target::{IntoTarget, job_ref};
 use crate::backend::{
     Backend, BrowseParams, Cancelled, Cursor, Operation, Page, QueueStats, Reschedule, Rescheduled,
 };
 use crate::error::Result;
 use crate::model::{Due, Headers, JobId, JobState, JobView, QueueName};
 
-/// One queue by name.
+/// One queue by name, for operators and for payloads that are not JSON. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct QueueHandle {
-    dq: Dq,
+    client: Arc<ClientShared>,
     queue: QueueName,
 }
 
 impl QueueHandle {
-    pub(super) fn new(dq: Dq, queue: QueueName) -> Self {
-        Self { dq, queue }
+    pub(super) fn new(client: Arc<ClientShared>, queue: QueueName) -> Self {
+        Self { client, queue }
     }
 
-    /// The name.
+    /// The name of the queue.
     #[must_use]
     pub fn name(&self) -> &QueueName {
         &self.queue
     }
 
-    /// Schedules bytes as they are, with their content type.
+    /// Schedules a job whose payload is already encoded, with its content type.
     #[must_use = "nothing is scheduled until this is awaited"]
     pub fn schedule(&self, payload: impl Into<Bytes>, content_type: &str) -> Schedule {
-        Schedule::new(&self.dq, Ok(self.queue.clone()), |headers| {
+        Schedule::new(&self.client, Ok(self.queue.clone()), |headers| {
             headers.insert(Headers::CONTENT_TYPE, content_type);
             Ok(payload.into())
         })
     }
 
-    /// Takes a job back, from the store or one that is drained.
+    /// Cancels a job by key or id.
     ///
     /// # Errors
-    /// `InvalidInput` for a key that no job can have; otherwise what the store says.
+    /// `InvalidInput` if the key is invalid, `Unsupported` if the store cannot cancel jobs,
+    /// `Unavailable` if it cannot be reached, `Closed` after [`Dq::close`](crate::Dq::close).
     pub async fn cancel(&self, target: impl IntoTarget) -> Result<Cancelled> {
-        self.dq.stores().cancel(job_ref(&self.queue, target)?).await
+        self.client.stores.cancel(job_ref(&self.queue, target)?).await
     }
 
-    /// Moves a job to another time, in the store or one that is drained; a `Duration` counts from now.
+    /// Changes the due time of a job, by key or id; a `Duration` counts from now.
     ///
     /// # Errors
-    /// As [`Self::cancel`], and `InvalidInput` for a time that no job can have.
+    /// As [`Self::cancel`], and `InvalidInput` if the due time is out of range.
     pub async fn reschedule(
         &self,
         target: impl IntoTarget,
         due: impl Into<Due>,
     ) -> Result<Rescheduled> {
-        let wish = Reschedule { job: job_ref(&self.queue, target)?, due: due.into() };
-        self.dq.stores().reschedule(wish).await
+        let change = Reschedule { job: job_ref(&self.queue, target)?, due: due.into() };
+        self.client.stores.reschedule(change).await
     }
 
-    /// Looks at a job in the store or one that is drained; at a dead one only by id.
+    /// Returns a job by key or id; a dead job by id only.
     ///
     /// # Errors
     /// As [`Self::cancel`].
     pub async fn get(&self, target: impl IntoTarget) -> Result<Option<JobView>> {
-        self.dq.stores().get(&job_ref(&self.queue, target)?).await
+        self.client.stores.get(&job_ref(&self.queue, target)?).await
     }
 
-    /// The queue's counts; those of drained stores are added.
+    /// Job counts of the queue; jobs of drained stores are included.
     ///
     /// # Errors
-    /// What the store says.
+    /// `Unavailable` if a store cannot be reached, `Closed` after [`Dq::close`](crate::Dq::close).
     pub async fn stats(&self) -> Result<QueueStats> {
-        single(self.dq.stores().stats(std::slice::from_ref(&self.queue)).await?)
+        single(self.client.stores.stats(std::slice::from_ref(&self.queue)).await?)
     }
 
-    /// Lists the jobs of one state in the store (not in drained ones), a page at a time: `limit` of
-    /// 1 to 1,000 jobs after the cursor that the page before returned.
+    /// Lists jobs in one state; jobs of drained stores are not included.
+    ///
+    /// Scheduled and ready jobs are in due order, running ones by the end of their lease, dead ones by
+    /// their time of death.
+    ///
+    /// Returns a page of up to `limit` jobs, 1 to 1,000. Pass the cursor of a page as `after` to get
+    /// the next one.
     ///
     /// # Errors
-    /// `InvalidInput` for a limit out of range; otherwise what the store says.
+    /// `InvalidInput` if the limit is out of range, `Unsupported` if the store cannot list jobs,
+    /// `Unavailable` if it cannot be reached, `Closed` after [`Dq::close`](crate::Dq::close).
     pub async fn browse(
         &self,
         state: JobState,
@@ -86,69 +98,71 @@ impl QueueHandle {
         limit: usize,
     ) -> Result<Page> {
         let params = BrowseParams { queue: &self.queue, state, after, limit };
-        self.dq.backend().browse(params).await
+        self.client.stores.main.browse(params).await
     }
 
-    /// Makes dead jobs due again, with all their attempts before them; answers how many. A job
-    /// whose key another live job has stays dead.
+    /// Makes dead jobs due now, with no attempts used; returns how many. A job stays dead if another
+    /// live job has its key.
     ///
     /// # Errors
-    /// What the store says.
+    /// `Unsupported` if the store does not keep dead jobs, `Unavailable` if it cannot be reached,
+    /// `Closed` after [`Dq::close`](crate::Dq::close).
     pub async fn replay(&self, jobs: &[JobId]) -> Result<u64> {
         self.operate(Operation::Replay { queue: &self.queue, jobs: Some(jobs), due: Due::NOW })
             .await
     }
 
-    /// [`Self::replay`] for every dead job of the queue.
+    /// [`replay`](Self::replay) for every dead job of the queue.
     ///
     /// # Errors
-    /// What the store says.
+    /// As [`Self::replay`].
     pub async fn replay_all(&self) -> Result<u64> {
         self.operate(Operation::Replay { queue: &self.queue, jobs: None, due: Due::NOW }).await
     }
 
-    /// Removes dead jobs for good; answers how many.
+    /// Deletes dead jobs; returns how many.
     ///
     /// # Errors
-    /// What the store says.
+    /// As [`Self::replay`].
     pub async fn remove(&self, jobs: &[JobId]) -> Result<u64> {
         self.operate(Operation::Remove { queue: &self.queue, jobs: Some(jobs) }).await
     }
 
-    /// [`Self::remove`] for every dead job of the queue.
+    /// [`remove`](Self::remove) for every dead job of the queue.
     ///
     /// # Errors
-    /// What the store says.
+    /// As [`Self::replay`].
     pub async fn remove_all(&self) -> Result<u64> {
         self.operate(Operation::Remove { queue: &self.queue, jobs: None }).await
     }
 
-    /// Stops the queue in every process until it is resumed; running jobs finish. `false` if it
-    /// was paused before.
+    /// Pauses the queue in every process until it is resumed; running jobs finish. Returns `false` if
+    /// it is already paused.
     ///
     /// # Errors
-    /// What the store says.
+    /// `Unsupported` if the store cannot pause queues, `Unavailable` if it cannot be reached,
+    /// `Closed` after [`Dq::close`](crate::Dq::close).
     pub async fn pause(&self) -> Result<bool> {
         Ok(self.operate(Operation::Pause { queue: &self.queue }).await? > 0)
     }
 
-    /// Undoes a pause. `false` if there was none.
+    /// Resumes a paused queue. Returns `false` if it is not paused.
     ///
     /// # Errors
-    /// What the store says.
+    /// As [`Self::pause`].
     pub async fn resume(&self) -> Result<bool> {
         Ok(self.operate(Operation::Resume { queue: &self.queue }).await? > 0)
     }
 
-    /// Removes every job of this queue that is not running; answers how many.
+    /// Deletes every job of this queue that is not running; returns how many.
     ///
     /// # Errors
-    /// What the store says.
+    /// `Unavailable` if a store cannot be reached, `Closed` after [`Dq::close`](crate::Dq::close).
     pub async fn purge(&self) -> Result<u64> {
         self.operate(Operation::Purge { queue: &self.queue }).await
     }
 
     async fn operate(&self, operation: Operation<'_>) -> Result<u64> {
-        self.dq.stores().operate(operation).await
+        self.client.stores.operate(operation).await
     }
 }

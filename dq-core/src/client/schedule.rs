@@ -1,67 +1,67 @@
-//! One job or many, on their way into the store.
+//! Builders of new jobs; awaiting one schedules the job.
 
 use std::future::IntoFuture;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use serde::Serialize;
 
-use super::{Dq, single};
+use super::shared::ClientShared;
+use super::stores::single;
+use super::target::IntoKey;
 use crate::backend::Scheduled;
-use crate::error::{Error, ErrorKind, Result};
-use crate::model::{Due, Headers, JobId, JobKey, NewJob, OnConflict, QueueName, Timestamp};
+use crate::error::{Error, Result};
+use crate::model::{Due, Headers, JobId, NewJob, OnConflict, QueueName, Timestamp};
 
 /// A job that is not scheduled yet; `.await` schedules it.
 ///
-/// What is wrong with a key, time, header or payload is told by the `await`, before anything is
-/// stored.
+/// An invalid key, due time, header or payload is an error of the `.await`; nothing is stored then.
 ///
-/// A call whose outcome is unknown (a connection lost, a commit that failed) is repeated by itself a
-/// few times with the same id, which makes that harmless.
+/// A call whose outcome is unknown (a lost connection, a failed commit) is repeated up to two times
+/// with the same id, so that the job is stored at most once.
 ///
-/// **Cancellation safety:** if the `await` is dropped, the job may or may not have been stored. To
-/// repeat it safely, give it an [`id`](Self::id) of your own, or a key.
+/// **Cancellation safety:** if the future is dropped, the job may or may not have been stored. To
+/// repeat the call safely, set an [`id`](Self::id) or a [`key`](Self::key).
 #[must_use = "nothing is scheduled until this is awaited"]
 #[derive(Debug)]
 pub struct Schedule {
-    dq: Dq,
+    client: Arc<ClientShared>,
     job: Result<NewJob>,
 }
 
 impl Schedule {
     pub(super) fn new(
-        dq: &Dq,
+        client: &Arc<ClientShared>,
         queue: Result<QueueName>,
         encode: impl FnOnce(&mut Headers) -> Result<Bytes>,
     ) -> Self {
-        let shared = dq.shared();
         let job = queue.and_then(|queue| {
             let mut headers = Headers::new();
             let payload = encode(&mut headers)
                 .map_err(|error| error.remedy(format!("it is the payload for queue {queue}")))?;
-            if let Some(context) = shared.propagator.current(&shared.environment.entropy) {
+            if let Some(context) = client.propagator.current(&client.environment.entropy) {
                 headers.insert(Headers::TRACEPARENT, context.to_string());
             }
-            Ok(NewJob::new(dq.new_id(), queue, Due::NOW, payload).headers(headers))
+            Ok(NewJob::new(client.new_id(), queue, Due::NOW, payload).headers(headers))
         });
-        Self { dq: dq.clone(), job: job.map_err(|error| error.operation("schedule")) }
+        Self { client: Arc::clone(client), job: job.map_err(|error| error.operation("schedule")) }
     }
 
-    /// Due this long after the store received it.
+    /// Sets the due time to this long after the store receives the job.
     pub fn after(self, delay: Duration) -> Self {
         self.with(|job| job.due = Due::After(delay))
     }
 
-    /// Due at this time: a [`Timestamp`] or a `SystemTime`. The past means at once.
-    pub fn at(self, due: impl Into<Timestamp>) -> Self {
-        self.with(|job| job.due = Due::At(due.into()))
+    /// Sets the due time to a [`Timestamp`] or a `SystemTime`. A time in the past means now.
+    pub fn at(self, due: impl IntoTimestamp) -> Self {
+        self.with(|job| job.due = Due::At(due.into_timestamp()))
     }
 
-    /// The caller's own name for the job: at most one live job has it in the queue.
-    pub fn key(mut self, key: impl AsRef<str>) -> Self {
+    /// Sets the key: text or an integer. At most one live job of a queue has a given key.
+    pub fn key(mut self, key: impl IntoKey) -> Self {
         if let Ok(job) = &mut self.job {
-            match JobKey::new(key) {
+            match key.into_key() {
                 Ok(key) => job.key = Some(key),
                 Err(error) => self.job = Err(error.operation("schedule")),
             }
@@ -69,33 +69,34 @@ impl Schedule {
         self
     }
 
-    /// The job's id, instead of a new one: scheduling it again changes nothing while it is in the
-    /// store. Ids are made by [`Dq::new_id`].
+    /// Sets the id instead of a generated one. Scheduling the same id again changes nothing while the
+    /// job is in the store. [`Dq::new_id`](crate::Dq::new_id) generates ids.
     pub fn id(self, id: JobId) -> Self {
         self.with(|job| job.id = id)
     }
 
-    /// What to do when a live job has the key; [`OnConflict::Keep`] unless said.
+    /// Sets what happens if a live job has the key; [`OnConflict::Keep`] by default.
     pub fn on_conflict(self, policy: OnConflict) -> Self {
         self.with(|job| job.on_conflict = policy)
     }
 
-    /// Text beside the payload.
+    /// Sets a header.
     pub fn header(self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.with(|job| {
             job.headers.insert(name, value);
         })
     }
 
-    /// Attempts of this job, whatever the queue's settings say; 1 means no retry.
+    /// Sets the number of attempts of this job, instead of the queue's; 1 means no retry.
     pub fn max_attempts(self, attempts: u32) -> Self {
         self.with(|job| job.max_attempts = Some(attempts))
     }
 
-    /// The job as it will be handed to the store.
+    /// The new job in the form that stores take.
     ///
     /// # Errors
-    /// What is wrong with what was said so far.
+    /// `InvalidInput` if the queue name, the key, or the combination of key and conflict policy is
+    /// invalid; `Codec` if the payload does not encode.
     pub fn into_job(self) -> Result<NewJob> {
         let job = self.job?;
         if job.key.is_none() && job.on_conflict != OnConflict::Keep {
@@ -103,7 +104,7 @@ impl Schedule {
                 "a job for queue {} has a conflict policy but no key",
                 job.queue
             ))
-            .remedy("add `.key(…)`, or leave `.on_conflict(…)` out")
+            .remedy("add `.key(…)`, or remove `.on_conflict(…)`")
             .operation("schedule"));
         }
         Ok(job)
@@ -123,8 +124,8 @@ impl IntoFuture for Schedule {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            let dq = self.dq.clone();
-            single(dq.stores().schedule(vec![self.into_job()?]).await?)
+            let client = Arc::clone(&self.client);
+            single(client.stores.schedule(vec![self.into_job()?]).await?)
         })
     }
 }
@@ -133,13 +134,19 @@ impl IntoFuture for Schedule {
 #[must_use = "nothing is scheduled until this is awaited"]
 #[derive(Debug)]
 pub struct ScheduleMany {
-    dq: Dq,
+    client: Arc<ClientShared>,
     jobs: Result<Vec<NewJob>>,
 }
 
 impl ScheduleMany {
-    pub(super) fn new(dq: &Dq, jobs: impl IntoIterator<Item = Schedule>) -> Self {
-        Self { dq: dq.clone(), jobs: jobs.into_iter().map(Schedule::into_job).collect() }
+    pub(super) fn new(
+        client: &Arc<ClientShared>,
+        jobs: impl IntoIterator<Item = Schedule>,
+    ) -> Self {
+        Self {
+            client: Arc::clone(client),
+            jobs: jobs.into_iter().map(Schedule::into_job).collect(),
+        }
     }
 }
 
@@ -148,18 +155,25 @@ impl IntoFuture for ScheduleMany {
     type IntoFuture = BoxFuture<'static, Result<Vec<Scheduled>>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move { self.dq.stores().schedule(self.jobs?).await })
+        Box::pin(async move { self.client.stores.schedule(self.jobs?).await })
     }
 }
 
-/// Encodes a payload as JSON, which needs no content type: it is what is assumed.
-pub(super) fn encode<T: Serialize>(payload: &T) -> Result<Bytes> {
-    match serde_json::to_vec(payload) {
-        Ok(bytes) => Ok(bytes.into()),
-        Err(error) => Err(Error::new(
-            ErrorKind::Codec,
-            format!("{} does not encode as JSON: {error}", std::any::type_name::<T>()),
-        )
-        .source(error)),
+/// A point in time for [`Schedule::at`]: a [`Timestamp`], a `SystemTime`, or any type that converts
+/// to a `Timestamp`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a point in time",
+    label = "expected a `Timestamp` or a `SystemTime`",
+    note = "a delay goes to `.after(…)`"
+)]
+pub trait IntoTimestamp {
+    /// Converts to a timestamp.
+    fn into_timestamp(self) -> Timestamp;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: Into<Timestamp>> IntoTimestamp for T {
+    fn into_timestamp(self) -> Timestamp {
+        self.into()
     }
 }

@@ -1,26 +1,27 @@
-//! The store that is produced to and those that are drained, as one.
+//! Calls on the main store and the drained stores together.
 //!
-//! A call on a single store is atomic; over several it is one call after the other. Without drained
-//! stores nothing is added to the one call.
+//! A call on one store is atomic; on several it is a sequence of calls. Without drained stores it is
+//! the single call on the main store.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::single;
 use crate::backend::{
     Backend, Cancelled, Checked, OperateReport, Operation, QueueStats, Receipt, Reschedule,
     Rescheduled, Scheduled, Totals,
 };
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::model::{JobRef, JobState, JobView, NewJob, QueueName};
 
-/// How often a call is repeated of which it is not known whether it took effect.
-const REPEATS: usize = 3;
+/// Attempts of a schedule call whose outcome is unknown.
+const SCHEDULE_ATTEMPTS: usize = 3;
 
 /// All stores of a client.
 #[derive(Debug)]
 pub(crate) struct Stores {
+    /// Receives new jobs.
     pub(crate) main: Arc<Checked>,
+    /// Only consumed.
     pub(crate) drain: Vec<Arc<Checked>>,
 }
 
@@ -29,76 +30,84 @@ impl Stores {
         std::iter::once(&self.main).chain(&self.drain)
     }
 
-    /// Schedules in the main store what no live job of a drained one stands in the way of.
+    /// Schedules in the main store the jobs whose keys do not conflict with a live job of a drained
+    /// store.
     pub(super) async fn schedule(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
         if self.drain.is_empty() || jobs.iter().all(|job| job.key.is_none()) {
             return self.schedule_in_main(jobs).await;
         }
-        let mut answers = Vec::with_capacity(jobs.len());
+        let mut results = Vec::with_capacity(jobs.len());
         for job in jobs {
-            let old = self.make_room(&job).await?;
-            let answer = match old {
-                Room::Taken(answer) => answer,
-                Room::Free => single(self.schedule_in_main(vec![job]).await?)?,
-                Room::Cleared => match single(self.schedule_in_main(vec![job]).await?)? {
-                    Scheduled::Created(receipt) => Scheduled::Replaced(receipt),
-                    answer => answer,
-                },
+            let result = match self.resolve_key_conflict(&job).await? {
+                KeyConflict::Refused(result) => result,
+                KeyConflict::None => single(self.schedule_in_main(vec![job]).await?)?,
+                KeyConflict::OldCancelled => {
+                    match single(self.schedule_in_main(vec![job]).await?)? {
+                        Scheduled::Created(receipt) => Scheduled::Replaced(receipt),
+                        result => result,
+                    }
+                }
             };
-            answers.push(answer);
+            results.push(result);
         }
-        Ok(answers)
+        Ok(results)
     }
 
-    /// A call whose outcome is unknown is repeated: the ids make that harmless.
+    /// Repeats a call whose outcome is unknown: with the same ids this schedules nothing twice.
     async fn schedule_in_main(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
         if !self.main.capabilities().durable {
             return self.main.schedule(jobs).await;
         }
-        for _ in 1..REPEATS {
+        for _ in 1..SCHEDULE_ATTEMPTS {
             match self.main.schedule(jobs.clone()).await {
                 Err(error) if error.kind() == ErrorKind::OutcomeUnknown => {
-                    tracing::warn!(%error, "scheduling once more with the same ids");
+                    tracing::warn!(%error, "scheduling again with the same ids");
                 }
-                answer => return answer,
+                result => return result,
             }
         }
         self.main.schedule(jobs).await
     }
 
-    /// Settles the conflict of a new job with a live one of the same key in a drained store.
-    async fn make_room(&self, job: &NewJob) -> Result<Room> {
-        let Some(key) = &job.key else { return Ok(Room::Free) };
-        let rival = JobRef::new(job.queue.clone(), key.clone());
+    /// Resolves the conflict of a new job with a live job of the same key in a drained store.
+    async fn resolve_key_conflict(&self, job: &NewJob) -> Result<KeyConflict> {
+        let Some(key) = &job.key else { return Ok(KeyConflict::None) };
+        let same_key = JobRef::new(job.queue.clone(), key.clone());
         for store in &self.drain {
-            let Some(JobView { job: old, state, .. }) = store.get(&rival).await? else { continue };
+            let Some(JobView { job: old, state, .. }) = store.get(&same_key).await? else {
+                continue;
+            };
             let receipt = Receipt { id: old.id, due: old.due };
             let due = job.due.resolve(store.now().await?);
             match state {
                 JobState::Dead => continue,
-                JobState::Running => return Ok(Room::Taken(Scheduled::AlreadyRunning(receipt))),
+                JobState::Running => {
+                    return Ok(KeyConflict::Refused(Scheduled::AlreadyRunning(receipt)));
+                }
                 _ if !job.on_conflict.replaces(old.due, due) => {
-                    return Ok(Room::Taken(Scheduled::Kept(receipt)));
+                    return Ok(KeyConflict::Refused(Scheduled::Kept(receipt)));
                 }
                 _ => {}
             }
-            return Ok(match single(store.cancel(&[rival]).await?)? {
-                Cancelled::AlreadyRunning => Room::Taken(Scheduled::AlreadyRunning(receipt)),
-                Cancelled::NotFound => Room::Free,
-                Cancelled::Cancelled | Cancelled::Requested => Room::Cleared,
+            return Ok(match single(store.cancel(&[same_key]).await?)? {
+                Cancelled::AlreadyRunning => {
+                    KeyConflict::Refused(Scheduled::AlreadyRunning(receipt))
+                }
+                Cancelled::NotFound => KeyConflict::None,
+                Cancelled::Cancelled | Cancelled::Requested => KeyConflict::OldCancelled,
             });
         }
-        Ok(Room::Free)
+        Ok(KeyConflict::None)
     }
 
-    /// Cancels in every store, as a key may be live in several.
+    /// Cancels in every store, since a key may be live in several. A job that still runs takes
+    /// precedence in the result.
     pub(super) async fn cancel(&self, job: JobRef) -> Result<Cancelled> {
         let job = [job];
-        let mut said = Cancelled::NotFound;
+        let mut combined = Cancelled::NotFound;
         for store in self.iter() {
-            let answer = single(store.cancel(&job).await?)?;
-            said = match (said, answer) {
-                // Whatever still runs is what the caller has to know first.
+            let result = single(store.cancel(&job).await?)?;
+            combined = match (combined, result) {
                 (Cancelled::AlreadyRunning, _) | (_, Cancelled::AlreadyRunning) => {
                     Cancelled::AlreadyRunning
                 }
@@ -107,16 +116,16 @@ impl Stores {
                 (Cancelled::NotFound, Cancelled::NotFound) => Cancelled::NotFound,
             };
         }
-        Ok(said)
+        Ok(combined)
     }
 
-    /// Moves the job in the first store that has it.
-    pub(super) async fn reschedule(&self, wish: Reschedule) -> Result<Rescheduled> {
-        let wish = [wish];
+    /// Reschedules the job in the first store that has it.
+    pub(super) async fn reschedule(&self, change: Reschedule) -> Result<Rescheduled> {
+        let change = [change];
         for store in self.iter() {
-            match single(store.reschedule(&wish).await?)? {
+            match single(store.reschedule(&change).await?)? {
                 Rescheduled::NotFound => {}
-                answer => return Ok(answer),
+                result => return Ok(result),
             }
         }
         Ok(Rescheduled::NotFound)
@@ -132,7 +141,7 @@ impl Stores {
         Ok(None)
     }
 
-    /// Counts over all stores, by name of the queue or in the order asked.
+    /// Sums the counts of all stores: of `queues` in their order, or of all queues by name.
     pub(super) async fn stats(&self, queues: &[QueueName]) -> Result<Vec<QueueStats>> {
         if self.drain.is_empty() {
             return self.main.stats(queues).await;
@@ -154,7 +163,7 @@ impl Stores {
         Ok(queues.iter().filter_map(|queue| sums.get(queue).cloned()).collect())
     }
 
-    /// Operates on every store.
+    /// Applies an operation to every store.
     pub(super) async fn operate(&self, operation: Operation<'_>) -> Result<u64> {
         let mut sum = 0;
         for store in self.iter() {
@@ -165,13 +174,22 @@ impl Stores {
     }
 }
 
-enum Room {
+/// A conflict of a new job's key with a live job of a drained store.
+enum KeyConflict {
     /// No drained store has a live job with the key.
-    Free,
-    /// One had; it is cancelled.
-    Cleared,
-    /// One has, and it stays.
-    Taken(Scheduled),
+    None,
+    /// The old job was cancelled; the new one replaces it.
+    OldCancelled,
+    /// The old job stays; the new one is not stored.
+    Refused(Scheduled),
+}
+
+/// The result of a call with one item.
+pub(super) fn single<T>(results: Vec<T>) -> Result<T> {
+    results.into_iter().next().ok_or_else(|| {
+        Error::new(ErrorKind::Internal, "the backend returned no result")
+            .remedy("this is a bug of the backend")
+    })
 }
 
 fn add(sum: &mut QueueStats, more: &QueueStats) {

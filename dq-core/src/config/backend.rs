@@ -1,5 +1,6 @@
-//! How a backend is chosen by name, in a file or by URL, from crates that this one does not know.
+//! Backends by name and by URL: settings and registration, for crates that this one does not know.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::entropy::Entropy;
 use crate::error::{Error, ErrorKind, Result};
 
-/// The settings of one kind of backend, as they stand under `[backend]` beside its `type`.
+/// The settings of one type of backend: the keys beside `type` in `[backend]`.
 ///
 /// Implement it for a struct with `#[serde(deny_unknown_fields)]`, mark the `impl` with
 /// `#[typetag::deserialize(name = "…")]` and `#[async_trait]`, and register it with
@@ -24,21 +25,22 @@ pub trait BackendConfig: fmt::Debug + Send + Sync {
     /// Opens the store.
     ///
     /// # Errors
-    /// What is wrong with the settings or the store, with the remedy.
+    /// `Config` if a setting cannot be used, `Unavailable` if the store cannot be reached,
+    /// `Incompatible` if it holds data of an unknown version.
     async fn connect(&self, environment: &Environment) -> Result<Arc<dyn Backend>>;
 }
 
-/// What a backend gets from the process it lives in.
+/// The clock and the randomness that a process gives to its backends.
 #[derive(Debug, Clone)]
 pub struct Environment {
-    /// The process's clock; a store with a clock of its own goes by that.
+    /// The process's clock. A store with a clock of its own uses its own.
     pub clock: Arc<dyn Clock>,
-    /// For jitter and names.
+    /// Randomness for jitter and generated names.
     pub entropy: Arc<Entropy>,
 }
 
 impl Environment {
-    /// A clock and a source of randomness.
+    /// An environment of a clock and a source of randomness.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>, entropy: Arc<Entropy>) -> Self {
         Self { clock, entropy }
@@ -52,22 +54,23 @@ impl Default for Environment {
     }
 }
 
-/// Makes a backend known by its type and URL schemes.
+/// The type and the URL schemes of a backend; created by
+/// [`register_backend!`](crate::register_backend).
 #[derive(Debug)]
 pub struct BackendRegistration {
-    /// The word after `type =`.
+    /// The value of `type` in the configuration.
     pub name: &'static str,
     /// The schemes of its URLs.
     pub schemes: &'static [&'static str],
-    /// Settings from a URL.
+    /// Converts a URL to settings.
     pub from_url: fn(&ConnectUrl) -> Result<Box<dyn BackendConfig>>,
-    /// Where it was registered, as `file:line`.
+    /// Source location of the registration, as `file:line`.
     pub location: &'static str,
 }
 
 inventory::collect!(BackendRegistration);
 
-/// Registers a backend: the name it has for typetag, its URL schemes, and a function from
+/// Registers a backend: its name for typetag, its URL schemes, and a function from
 /// [`ConnectUrl`] to its boxed settings.
 #[macro_export]
 macro_rules! register_backend {
@@ -83,10 +86,10 @@ macro_rules! register_backend {
     };
 }
 
-/// Every linked backend by name.
+/// All linked backends by name.
 ///
 /// # Errors
-/// `Duplicate` naming both places, if two share a name.
+/// `Duplicate` naming both source locations, if two backends share a name.
 pub fn known_backends() -> Result<BTreeMap<&'static str, &'static BackendRegistration>> {
     let mut known = BTreeMap::new();
     for registration in inventory::iter::<BackendRegistration> {
@@ -111,21 +114,70 @@ pub fn known_backends() -> Result<BTreeMap<&'static str, &'static BackendRegistr
 pub fn backend_from_url(url: &str) -> Result<Box<dyn BackendConfig>> {
     let url = ConnectUrl::parse(url)?;
     let known = known_backends()?;
-    let found = known.values().find(|backend| backend.schemes.contains(&url.scheme()));
-    match found {
-        Some(backend) => (backend.from_url)(&url),
-        None => {
-            let schemes: Vec<_> =
-                known.values().flat_map(|backend| backend.schemes.iter().copied()).collect();
-            Err(Error::new(
-                ErrorKind::Config,
-                format!(
-                    "no backend has the URL scheme {:?}; known: {}",
-                    url.scheme(),
-                    schemes.join(", ")
-                ),
-            )
-            .remedy("is the backend's crate linked? a crate that is never named in code registers nothing: `use its_crate as _;`"))
+    if let Some(backend) = known.values().find(|backend| backend.schemes.contains(&url.scheme())) {
+        return (backend.from_url)(&url);
+    }
+    let schemes: Vec<_> =
+        known.values().flat_map(|backend| backend.schemes.iter().copied()).collect();
+    let what =
+        format!("no backend has the URL scheme {:?}; known: {}", url.scheme(), schemes.join(", "));
+    Err(Error::new(ErrorKind::Config, what).remedy(missing_backend_remedy(url.scheme())))
+}
+
+/// The remedy for an unknown backend type or URL scheme: the cargo feature to enable if the
+/// backend is one of this workspace's, otherwise a hint that its crate must be linked.
+pub(super) fn missing_backend_remedy(name: &str) -> Cow<'static, str> {
+    match cargo_feature(name) {
+        Some(feature) => format!(
+            "enable the feature in Cargo.toml: dq = {{ package = \"dq-jobs\", \
+             features = [\"{feature}\"] }}"
+        )
+        .into(),
+        None => "is the backend's crate linked? a crate that is never named in code registers \
+                 nothing: `use its_crate as _;`"
+            .into(),
+    }
+}
+
+/// The feature of `dq` that contains the backend with this type or URL scheme.
+fn cargo_feature(name: &str) -> Option<&'static str> {
+    // Variants of a scheme, such as `redis+sentinel`, belong to the same backend.
+    match name.split('+').next()? {
+        "sqlite" => Some("sqlite"),
+        "redis" | "rediss" | "redisson" | "redis-expiry" => Some("redis"),
+        "rabbitmq" | "rabbitmqs" | "amqp" | "amqps" => Some("rabbitmq"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_backend_of_a_disabled_feature_is_refused_with_the_feature() {
+        // This crate alone has only `memory`.
+        for (url, feature) in [
+            ("sqlite://jobs.db", "sqlite"),
+            ("redis://user:hunter2@host/0", "redis"),
+            ("rediss+cluster://h1,h2", "redis"),
+            ("redisson+unix:///tmp/redis.sock", "redis"),
+            ("redis-expiry://host", "redis"),
+            ("amqp://user:hunter2@host/vhost", "rabbitmq"),
+            ("amqps://host", "rabbitmq"),
+        ] {
+            let error = backend_from_url(url).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Config);
+            let text = error.to_string();
+            assert!(text.contains(&format!("features = [\"{feature}\"]")), "{url}: {text}");
+            assert!(!text.contains("hunter2") && !text.contains("linked"), "{url}: {text}");
         }
+    }
+
+    #[test]
+    fn an_unknown_scheme_is_refused_with_a_hint_about_linking() {
+        let error = backend_from_url("mongodb://host").unwrap_err().to_string();
+        assert!(error.contains("\"mongodb\"") && error.contains("known: memory"), "{error}");
+        assert!(error.contains("use its_crate as _;"), "{error}");
     }
 }

@@ -1,4 +1,4 @@
-//! What a layer of settings says about the delays between attempts.
+//! Backoff settings of one configuration layer.
 
 use std::time::Duration;
 
@@ -7,8 +7,10 @@ use serde::{Deserialize, Serialize};
 use super::duration;
 use crate::model::Backoff;
 
-/// Settings of a [`Backoff`]; like those of [`QueueSettings`](super::QueueSettings), each that is
-/// `None` is left to the layer below, so that a file can change one and keep the others.
+/// Settings of a [`Backoff`], each optional.
+///
+/// A field that is `None` has the value of the layer below, as in
+/// [`QueueSettings`](super::QueueSettings), so that a file can change one field and keep the others.
 ///
 /// ```
 /// use dq_core::DurationExt;
@@ -21,20 +23,20 @@ use crate::model::Backoff;
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct BackoffSettings {
-    /// Before the second attempt. Default 1 s.
+    /// Delay before the second attempt. Default 1 s.
     #[serde(with = "duration::option")]
     pub initial: Option<Duration>,
-    /// Growth from attempt to attempt; at least 1.0. Default 2.0.
+    /// Factor from one delay to the next; at least 1.0. Default 2.0.
     pub factor: Option<f64>,
-    /// No delay is longer. Default 10 min.
+    /// Longest delay. Default 10 min.
     #[serde(with = "duration::option")]
     pub max: Option<Duration>,
-    /// Spread around the delay, from 0.0 (none) to 1.0 (anything up to twice). Default 0.2.
+    /// Random spread around the delay, from 0.0 (none) to 1.0 (up to twice the delay). Default 0.2.
     pub jitter: Option<f64>,
 }
 
 impl BackoffSettings {
-    /// Leaves everything to the layers below.
+    /// Settings with every field unset.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -68,7 +70,7 @@ impl BackoffSettings {
         self
     }
 
-    /// These settings where they say something, `below` where they do not.
+    /// These settings, with unset fields taken from `below`.
     #[must_use]
     pub fn over(self, below: Self) -> Self {
         Self {
@@ -79,7 +81,7 @@ impl BackoffSettings {
         }
     }
 
-    /// With the defaults where nothing is said.
+    /// The backoff, with defaults for unset fields.
     #[must_use]
     pub fn complete(self) -> Backoff {
         let default = Backoff::default();
@@ -91,8 +93,7 @@ impl BackoffSettings {
         }
     }
 
-    /// The field that is wrong and what is wrong with it, if anything is; what is not set is not
-    /// wrong.
+    /// Checks the fields that are set; the error begins with the name of the field.
     pub(super) fn validate(&self) -> Result<(), String> {
         if let Some(factor) = self.factor.filter(|it| !(it.is_finite() && *it >= 1.0)) {
             return Err(format!("backoff.factor is {factor}; it must be at least 1.0"));
@@ -123,7 +124,7 @@ mod tests {
     use crate::model::DurationExt;
 
     #[test]
-    fn what_one_layer_leaves_open_the_next_one_says() {
+    fn unset_fields_come_from_the_layer_below() {
         let file = BackoffSettings::new().max(1.hours());
         let attribute = BackoffSettings::new().initial(5.seconds()).max(1.minutes()).jitter(0.0);
         let backoff = file.over(attribute).complete();
@@ -134,8 +135,8 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_said_can_be_wrong() {
-        // Shorter than the default of `initial`, but the attribute may have a shorter one.
+    fn only_fields_that_are_set_are_validated() {
+        // Shorter than the default of `initial`, but the attribute may set a shorter `initial`.
         assert!(BackoffSettings::new().max(1.millis()).validate().is_ok());
         for (settings, word) in [
             (BackoffSettings::new().factor(0.9), "factor"),

@@ -1,13 +1,13 @@
-//! Durations as people write them: `30s`, `15m`, `1h 30m`, `7d`. For `#[serde(with = …)]`.
+//! Human-readable durations for `#[serde(with = …)]`: `30s`, `15m`, `1h 30m`, `7d`.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serializer, de};
 
-/// Writes a duration in the form that [`deserialize`] reads.
+/// Writes a duration in the format that [`deserialize`] reads.
 ///
 /// # Errors
-/// Those of the serializer.
+/// Only errors of the serializer.
 pub fn serialize<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(&humantime::format_duration(*duration))
 }
@@ -15,19 +15,19 @@ pub fn serialize<S: Serializer>(duration: &Duration, serializer: S) -> Result<S:
 /// Reads a duration.
 ///
 /// # Errors
-/// A sentence with an example, if the text is no duration.
+/// A message with an example, if the value is not a duration.
 pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    parse(&Text::deserialize(deserializer)?).map_err(de::Error::custom)
+    parse(&Unparsed::deserialize(deserializer)?).map_err(de::Error::custom)
 }
 
-/// The same for fields that may be absent.
+/// Durations that may be absent.
 pub mod option {
-    use super::{Deserialize, Deserializer, Duration, Serializer, Text, de, parse};
+    use super::{Deserialize, Deserializer, Duration, Serializer, Unparsed, de, parse};
 
     /// Writes a duration, or nothing.
     ///
     /// # Errors
-    /// Those of the serializer.
+    /// Only errors of the serializer.
     pub fn serialize<S: Serializer>(
         duration: &Option<Duration>,
         serializer: S,
@@ -41,24 +41,24 @@ pub mod option {
     /// Reads a duration, if there is one.
     ///
     /// # Errors
-    /// A sentence with an example, if the text is no duration.
+    /// A message with an example, if the value is not a duration.
     pub fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Option<Duration>, D::Error> {
-        Option::<Text>::deserialize(deserializer)?
+        Option::<Unparsed>::deserialize(deserializer)?
             .map(|text| parse(&text).map_err(de::Error::custom))
             .transpose()
     }
 }
 
-/// The same for limits, where `"none"` means [`Duration::MAX`].
+/// Limits: `"none"` means [`Duration::MAX`].
 pub mod limit {
-    use super::{Deserialize, Deserializer, Duration, Serializer, Text, de, parse};
+    use super::{Deserialize, Deserializer, Duration, Serializer, Unparsed, de, parse};
 
     /// Writes a limit, or nothing.
     ///
     /// # Errors
-    /// Those of the serializer.
+    /// Only errors of the serializer.
     pub fn serialize<S: Serializer>(
         limit: &Option<Duration>,
         serializer: S,
@@ -72,34 +72,35 @@ pub mod limit {
     /// Reads a limit, if there is one.
     ///
     /// # Errors
-    /// A sentence with an example, if the text is neither a duration nor `"none"`.
+    /// A message with an example, if the value is neither a duration nor `"none"`.
     pub fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Option<Duration>, D::Error> {
-        match Option::<Text>::deserialize(deserializer)? {
+        match Option::<Unparsed>::deserialize(deserializer)? {
             None => Ok(None),
-            Some(Text::Text(text)) if text == "none" => Ok(Some(Duration::MAX)),
+            Some(Unparsed::Text(text)) if text == "none" => Ok(Some(Duration::MAX)),
             Some(text) => parse(&text).map(Some).map_err(de::Error::custom),
         }
     }
 }
 
-/// What stands in the file; a bare number is kept apart to be refused with a good answer.
+/// A duration as found in the file. Bare numbers are accepted here so that the error can ask for a
+/// unit.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Text {
+enum Unparsed {
     Text(String),
     Number(f64),
 }
 
-fn parse(text: &Text) -> Result<Duration, String> {
-    match text {
-        Text::Text(text) => humantime::parse_duration(text).map_err(|error| {
+fn parse(value: &Unparsed) -> Result<Duration, String> {
+    match value {
+        Unparsed::Text(text) => humantime::parse_duration(text).map_err(|error| {
             format!(
                 "{text:?} is not a duration ({error}); write it like \"30s\", \"15m\" or \"1h 30m\""
             )
         }),
-        Text::Number(number) => Err(format!(
+        Unparsed::Number(number) => Err(format!(
             "the duration {number} has no unit; write it like \"30s\", \"15m\" or \"1h 30m\""
         )),
     }

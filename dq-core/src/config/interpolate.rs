@@ -1,9 +1,9 @@
-//! `${NAME}` and `${file:PATH}` in the texts of a file.
+//! `${NAME}` and `${file:PATH}` in the strings of a configuration file.
 
-use super::fault::Fault;
+use super::problem::Problem;
 
-/// The text with variables and files in the place of `${…}`, and `${` in the place of `$${`.
-pub(super) fn interpolated(text: &str) -> Result<String, Fault> {
+/// Replaces each `${…}` by the value of a variable or the contents of a file, and `$${` by `${`.
+pub(super) fn interpolate(text: &str) -> Result<String, Problem> {
     let mut result = String::new();
     let mut rest = text;
     while let Some((before, after)) = rest.split_once("${") {
@@ -14,9 +14,9 @@ pub(super) fn interpolated(text: &str) -> Result<String, Fault> {
             continue;
         }
         result.push_str(before);
-        // The text may be a password, so the error does not repeat it.
+        // The text may be a password, so the error does not contain it.
         let Some((name, tail)) = after.split_once('}') else {
-            return Err(Fault::new("a `${` has no `}`")
+            return Err(Problem::new("a `${` has no `}`")
                 .remedy("write ${NAME} or ${file:PATH}, and $${ for a plain ${"));
         };
         result.push_str(&match name.strip_prefix("file:") {
@@ -29,23 +29,23 @@ pub(super) fn interpolated(text: &str) -> Result<String, Fault> {
     Ok(result)
 }
 
-fn file(path: &str) -> Result<String, Fault> {
+fn file(path: &str) -> Result<String, Problem> {
     let contents = std::fs::read_to_string(path).map_err(|error| {
-        Fault::new(format!("the file {path:?} cannot be read: {error}"))
+        Problem::new(format!("the file {path:?} cannot be read: {error}"))
             .remedy("check the path and its permissions")
     })?;
     Ok(contents.trim_end_matches(['\n', '\r']).to_owned())
 }
 
-fn variable(name: &str) -> Result<String, Fault> {
+fn variable(name: &str) -> Result<String, Problem> {
     use std::env::VarError;
     std::env::var(name).map_err(|error| {
-        // `VarError` itself would show the value that is not Unicode.
+        // The text of `VarError` contains a value that is not Unicode.
         let what = match error {
             VarError::NotPresent => "is not set",
             VarError::NotUnicode(_) => "is not Unicode",
         };
-        Fault::new(format!("the environment variable {name:?} {what}"))
+        Problem::new(format!("the environment variable {name:?} {what}"))
             .remedy("set it, or write $${ for a plain ${")
     })
 }
@@ -55,36 +55,36 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_and_variables_take_their_places() {
+    fn files_and_variables_are_substituted_once() {
         let path = std::env::temp_dir().join(format!("dq-secret-{}", std::process::id()));
         std::fs::write(&path, "hunter2 ${HOME}\r\n").unwrap();
-        let text = interpolated(&format!("<${{file:{}}}>", path.display()));
+        let text = interpolate(&format!("<${{file:{}}}>", path.display()));
         std::fs::remove_file(&path).unwrap();
-        assert_eq!(text.unwrap(), "<hunter2 ${HOME}>", "what is put in is not looked at again");
-        let home = std::env::var("PATH").unwrap();
-        assert_eq!(interpolated("${PATH}:${PATH}").unwrap(), format!("{home}:{home}"));
+        assert_eq!(text.unwrap(), "<hunter2 ${HOME}>", "contents are not interpolated again");
+        let variable = std::env::var("PATH").unwrap();
+        assert_eq!(interpolate("${PATH}:${PATH}").unwrap(), format!("{variable}:{variable}"));
     }
 
     #[test]
-    fn two_dollars_stand_for_one() {
+    fn two_dollars_escape_a_reference() {
         for (text, result) in [
             ("a$${b}", "a${b}"),
             ("$${", "${"),
             ("$5 $$ {x} $", "$5 $$ {x} $"),
             ("$${a}$${b}", "${a}${b}"),
         ] {
-            assert_eq!(interpolated(text).unwrap(), result);
+            assert_eq!(interpolate(text).unwrap(), result);
         }
     }
 
     #[test]
-    fn what_is_missing_is_named_and_the_rest_of_the_text_is_not() {
+    fn a_missing_reference_is_named_and_the_rest_of_the_text_is_not() {
         for (text, needle) in [
             ("hunter2${DQ_TEST_NOT_SET}", "\"DQ_TEST_NOT_SET\" is not set"),
             ("hunter2${file:/does/not/exist}", "/does/not/exist"),
             ("hunt${er2", "write ${NAME}"),
         ] {
-            let Fault { what, remedy } = interpolated(text).unwrap_err();
+            let Problem { what, remedy } = interpolate(text).unwrap_err();
             let error = format!("{what} ({remedy})");
             assert!(error.contains(needle) && !error.contains("er2"), "{error}");
         }

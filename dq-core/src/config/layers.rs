@@ -1,60 +1,62 @@
-//! The file with the variables on top, each value with the place it comes from.
+//! Layers of configuration: a file below the environment variables. Each value keeps its origin
+//! for error messages.
 
 use figment::value::{Dict, Map, Value};
 use figment::{Figment, Metadata, Profile, Provider};
 use serde::de::DeserializeOwned;
 
-use super::fault::{self, Fault};
-use super::interpolate::interpolated;
+use super::interpolate::interpolate;
+use super::problem::{self, Problem};
 use super::variables::Variable;
 use crate::error::{Error, ErrorKind, Result};
 
-/// What is read, before it has a type.
+/// The merged layers, not yet typed.
 pub(super) struct Layers {
     figment: Figment,
-    /// The lowest layer: the only one with `${…}`, and where something missing should stand.
-    file: Metadata,
+    /// The lowest layer: the only one that is interpolated, and the origin of missing values.
+    base: Metadata,
     values: Value,
 }
 
 impl Layers {
-    /// A file, and the variables that win over it.
+    /// Merges variables over a base, which is a file or empty.
     pub(super) fn new(
-        file: impl Provider,
+        base: impl Provider,
         variables: impl IntoIterator<Item = Variable>,
     ) -> Result<Self> {
-        let metadata = file.metadata();
-        let figment = variables.into_iter().fold(Figment::from(file), Figment::merge);
-        let mut layers = Self { figment, file: metadata, values: Dict::new().into() };
-        // The empty path means all of it.
+        let metadata = base.metadata();
+        let figment = variables.into_iter().fold(Figment::from(base), Figment::merge);
+        let mut layers = Self { figment, base: metadata, values: Dict::new().into() };
+        // The empty path selects everything.
         let all = layers.figment.find_value("");
-        let mut values = all.map_err(|error| layers.refuse(&[], fault::syntax(&error)))?;
-        layers.expand(&mut values, &mut Vec::new())?;
+        let mut values =
+            all.map_err(|error| layers.error_at(&[], problem::syntax_problem(&error)))?;
+        layers.interpolate_values(&mut values, &mut Vec::new())?;
         layers.values = values;
         Ok(layers)
     }
 
-    /// Puts variables and files in the place of `${…}` where it stands in the file. A value that
-    /// is a variable's is left alone: it may be a password with `${` in it.
-    fn expand(&self, value: &mut Value, path: &mut Vec<String>) -> Result<()> {
-        let mut inside = |key: String, value: &mut Value| {
+    /// Interpolates the strings of the base layer. Values of variables are left alone: they may be
+    /// passwords that contain `${`.
+    fn interpolate_values(&self, value: &mut Value, path: &mut Vec<String>) -> Result<()> {
+        let mut descend = |key: String, value: &mut Value| {
             path.push(key);
-            self.expand(value, path)?;
+            self.interpolate_values(value, path)?;
             path.pop();
             Ok(())
         };
         match value {
             Value::Dict(_, dict) => {
-                dict.iter_mut().try_for_each(|(key, value)| inside(key.clone(), value))
+                dict.iter_mut().try_for_each(|(key, value)| descend(key.clone(), value))
             }
             Value::Array(_, values) => {
                 let mut values = values.iter_mut().enumerate();
-                values.try_for_each(|(index, value)| inside(index.to_string(), value))
+                values.try_for_each(|(index, value)| descend(index.to_string(), value))
             }
             Value::String(tag, text) => {
                 let layer = self.figment.get_metadata(*tag);
-                if layer == Some(&self.file) {
-                    *text = interpolated(text).map_err(|fault| self.refuse(path, fault))?;
+                if layer == Some(&self.base) {
+                    *text = interpolate(text).map_err(|problem| self.error_at(path, problem))?;
                 }
                 Ok(())
             }
@@ -62,54 +64,67 @@ impl Layers {
         }
     }
 
-    /// Everything, with its type.
-    pub(super) fn read<T: DeserializeOwned>(&self) -> Result<T> {
-        // The values keep the marks of the layers that they come from.
-        self.figment.clone().merge(Whole(&self.values)).extract().map_err(|error| {
-            let (path, fault) = fault::found(error, &self.values);
-            self.refuse(&path, fault)
+    /// Deserializes the merged values.
+    pub(super) fn deserialize<T: DeserializeOwned>(&self) -> Result<T> {
+        // The values keep the tags of the layers that they come from.
+        self.figment.clone().merge(MergedValues(&self.values)).extract().map_err(|error| {
+            let (path, problem) = problem::locate(error, &self.values);
+            self.error_at(&path, problem)
         })
     }
 
-    /// `file: key: what (remedy)`
-    pub(super) fn refuse(&self, path: &[String], fault: Fault) -> Error {
-        let layer = fault::value_at(&self.values, path).and_then(|value| self.layer(value));
-        let layer = layer.unwrap_or(&self.file);
-        let source = match layer.source.as_ref().and_then(|source| source.file_path()) {
+    /// An error of the form `origin: key: what (remedy)`.
+    pub(super) fn error_at(&self, path: &[String], problem: Problem) -> Error {
+        let layer = problem::value_at(&self.values, path).and_then(|value| self.layer_of(value));
+        let layer = layer.unwrap_or(&self.base);
+        let origin = match layer.source.as_ref().and_then(|source| source.file_path()) {
             Some(file) => file.display().to_string(),
             None => layer.name.to_string(),
         };
-        let place = if path.is_empty() { source } else { format!("{source}: {}", path.join(".")) };
-        let error = Error::new(ErrorKind::Config, format!("{place}: {}", fault.what));
-        let error = if fault.remedy.is_empty() { error } else { error.remedy(fault.remedy) };
+        let place = if path.is_empty() { origin } else { format!("{origin}: {}", path.join(".")) };
+        let error = Error::new(ErrorKind::Config, format!("{place}: {}", problem.what));
+        let error = if problem.remedy.is_empty() { error } else { error.remedy(problem.remedy) };
         error.operation("read the configuration")
     }
 
-    /// Where a value comes from; a table that more than one layer has contributed to, from the
-    /// lowest, since that is where its reader looks for what is missing.
-    fn layer(&self, value: &Value) -> Option<&Metadata> {
-        let lowest = |mut layers: &mut dyn Iterator<Item = &Value>| {
-            let layers = (&mut layers).filter_map(|value| self.layer(value));
-            layers.reduce(|one, other| if *one == self.file { one } else { other })
+    /// The layer that a value comes from; for a table with values from several layers the base, as
+    /// that is where a missing key is best added.
+    fn layer_of(&self, value: &Value) -> Option<&Metadata> {
+        let lowest = |mut values: &mut dyn Iterator<Item = &Value>| {
+            let layers = (&mut values).filter_map(|value| self.layer_of(value));
+            layers.reduce(|one, other| if *one == self.base { one } else { other })
         };
-        let inside = match value {
+        let of_children = match value {
             Value::Dict(_, dict) => lowest(&mut dict.values()),
             Value::Array(_, values) => lowest(&mut values.iter()),
             _ => None,
         };
-        inside.or_else(|| self.figment.get_metadata(value.tag()))
+        of_children.or_else(|| self.figment.get_metadata(value.tag()))
     }
 }
 
-/// Values as the top layer.
-struct Whole<'a>(&'a Value);
+/// The merged and interpolated values as the top layer.
+struct MergedValues<'a>(&'a Value);
 
-impl Provider for Whole<'_> {
+impl Provider for MergedValues<'_> {
     fn metadata(&self) -> Metadata {
         Metadata::default()
     }
 
     fn data(&self) -> figment::error::Result<Map<Profile, Dict>> {
         Ok(Profile::Default.collect(self.0.as_dict().cloned().unwrap_or_default()))
+    }
+}
+
+/// A base layer without values, for a configuration that consists of variables only.
+pub(super) struct EnvironmentOnly;
+
+impl Provider for EnvironmentOnly {
+    fn metadata(&self) -> Metadata {
+        Metadata::named("the environment")
+    }
+
+    fn data(&self) -> figment::error::Result<Map<Profile, Dict>> {
+        Ok(Profile::Default.collect(Dict::new()))
     }
 }

@@ -1,4 +1,4 @@
-//! `dq.toml`, with the environment on top and secrets from elsewhere.
+//! Loads the configuration: `dq.toml` below the environment variables, or the variables alone.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -6,21 +6,23 @@ use std::path::Path;
 use figment::providers::{Format, Toml};
 use serde::Deserialize;
 
-use super::fault::Fault;
-use super::layers::Layers;
+use super::backend::{BackendConfig, known_backends};
+use super::layers::{EnvironmentOnly, Layers};
+use super::problem::Problem;
+use super::queue::QueueSettings;
+use super::settings::{LimitSettings, RunnerSettings};
 use super::variables::Variable;
-use super::{BackendConfig, LimitSettings, QueueSettings, RunnerSettings, known_backends};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::QueueName;
 
-/// Everything that can be configured.
+/// The complete configuration, as read from `dq.toml` and the environment.
 ///
 /// ```toml
 /// [backend]
-/// type = "sqlite"           # the settings of a backend are beside its type
+/// type = "sqlite"           # a backend's settings are the keys beside its type
 /// path = "jobs.db"
 ///
-/// [defaults]                # of every queue
+/// [defaults]                # for every queue
 /// max_attempts = 8
 ///
 /// [queues.ORDER_TIMEOUT]
@@ -31,26 +33,26 @@ use crate::model::QueueName;
 /// concurrency = 256         # over all queues
 /// grace = "30s"
 ///
-/// [[drain]]                 # consumed until empty, not produced to
+/// [[drain]]                 # consumed until empty, receives no new jobs
 /// type = "sqlite"
 /// path = "${OLD_DATA}/jobs.db"
 /// ```
 ///
-/// Environment variables win over the file: `DQ_BACKEND__PATH=…`,
-/// `DQ_QUEUES__ORDER_TIMEOUT__CONCURRENCY=4`. In any text of the file, `${NAME}` stands for an
-/// environment variable and `${file:PATH}` for the contents of a file without the line's end, so
-/// that secrets need not stand in it; `$${` is a plain `${`.
+/// Environment variables override the file: `DQ_BACKEND__PATH=…`,
+/// `DQ_QUEUES__ORDER_TIMEOUT__CONCURRENCY=4`. Any string of the file may use `${NAME}` for an
+/// environment variable and `${file:PATH}` for the contents of a file without its trailing
+/// newline, so that the file needs to contain no secret; `$${` is a plain `${`.
 ///
-/// Errors name the file or the variable and the key, and repeat no setting of a backend.
+/// Errors name the file or the variable, and the key. They contain no setting of a backend.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// The store that is produced to and consumed.
+    /// The main store: new jobs go there.
     pub backend: Box<dyn BackendConfig>,
-    /// Stores that are only consumed, until what is pending in them has run down.
+    /// Stores that are only consumed, until they are empty.
     #[serde(default)]
     pub drain: Vec<Box<dyn BackendConfig>>,
-    /// Settings of every queue, unless it has its own.
+    /// Settings of queues without an entry in `queues`, and of fields that an entry leaves unset.
     #[serde(default)]
     pub defaults: QueueSettings,
     /// Settings by queue.
@@ -59,7 +61,7 @@ pub struct Config {
     /// Settings of runners.
     #[serde(default)]
     pub runner: RunnerSettings,
-    /// Bounds on what is accepted.
+    /// Limits of payloads, headers and bulks.
     #[serde(default)]
     pub limits: LimitSettings,
 }
@@ -68,10 +70,10 @@ impl Config {
     /// Reads a file and the environment.
     ///
     /// # Errors
-    /// `Config` naming the file, the key, and for unknown keys the known ones.
+    /// `Config` naming the file or variable and the key; for an unknown key also the known ones.
     pub fn from_path(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
-        // Figment would read a missing file as an empty one.
+        // Figment reads a missing file as an empty one.
         if !path.is_file() {
             return Err(Error::new(
                 ErrorKind::Config,
@@ -82,33 +84,42 @@ impl Config {
             )
             .operation("read the configuration"));
         }
-        Self::extract(&Layers::new(Toml::file_exact(path), Variable::all()?)?)
+        Self::from_layers(&Layers::new(Toml::file_exact(path), Variable::all()?)?)
     }
 
-    /// Reads text instead of a file, and no environment.
+    /// Reads the environment without a file: `DQ_BACKEND__TYPE=sqlite`, `DQ_BACKEND__PATH=jobs.db`,
+    /// `DQ_QUEUES__ORDER_TIMEOUT__CONCURRENCY=4`.
+    ///
+    /// # Errors
+    /// `Config` naming the variable and the key, or `DQ_BACKEND__TYPE` if it is not set.
+    pub fn from_env() -> Result<Self> {
+        Self::from_layers(&Layers::new(EnvironmentOnly, Variable::all()?)?)
+    }
+
+    /// Reads TOML text, without a file and without the environment.
     ///
     /// # Errors
     /// As [`Self::from_path`].
     pub fn from_toml(text: &str) -> Result<Self> {
-        Self::extract(&Layers::new(Toml::string(text), [])?)
+        Self::from_layers(&Layers::new(Toml::string(text), [])?)
     }
 
-    fn extract(layers: &Layers) -> Result<Self> {
-        // Says so if two backends share a name, before one of them is taken for the other.
+    fn from_layers(layers: &Layers) -> Result<Self> {
+        // Two backends of one name are an error even if the configuration would deserialize.
         known_backends()?;
-        let config: Self = layers.read()?;
+        let config: Self = layers.deserialize()?;
         let refuse = |table: &[&str], what: String| {
-            // It begins with the field, which the path says already.
+            // `what` begins with the field, which is already part of the path.
             let (field, what) = what.split_once(' ').unwrap_or(("", &what));
             let path = table.iter().copied().chain(field.split('.')).map(str::to_owned);
-            layers.refuse(&path.collect::<Vec<_>>(), Fault::new(format!("it {what}")))
+            layers.error_at(&path.collect::<Vec<_>>(), Problem::new(format!("it {what}")))
         };
-        config.runner.range().map_err(|what| refuse(&["runner"], what))?;
+        config.runner.check_ranges().map_err(|what| refuse(&["runner"], what))?;
         config.defaults.validate().map_err(|what| refuse(&["defaults"], what))?;
         for (queue, settings) in &config.queues {
-            // The layers below are in the program: only there, all is known together.
-            let known = settings.clone().over(config.defaults.clone());
-            known.validate().map_err(|what| refuse(&["queues", queue.as_str()], what))?;
+            // The layers below these two are known only to the runner, which validates all of them.
+            let merged = settings.clone().over(config.defaults.clone());
+            merged.validate().map_err(|what| refuse(&["queues", queue.as_str()], what))?;
         }
         Ok(config)
     }
@@ -129,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_queues_durations_and_limits() {
+    fn queues_durations_and_limits_are_read() {
         let config = Config::from_toml(&format!(
             "{MEMORY}[defaults]\nmax_attempts = 8\n[queues.A]\ntimeout = \"none\"\nlease = \"1m 30s\"\n\
              backoff = {{ initial = \"2s\" }}\n[limits]\npayload = 10\n[runner]\ngrace = \"5s\""
@@ -146,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_changes_one_field_of_an_attributes_backoff_and_keeps_the_others() {
+    fn a_file_overrides_single_fields_of_a_handlers_backoff() {
         let config = Config::from_toml(&format!(
             "{MEMORY}[defaults]\nbackoff = {{ jitter = 0.1 }}\n[queues.A]\n\
              backoff = {{ max = \"500ms\", jitter = 0.0 }}"
@@ -176,10 +187,20 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_backend_is_answered_with_the_known_ones_and_the_usual_reason() {
+    fn an_unknown_backend_is_refused_with_the_known_ones_and_a_hint_about_linking() {
         let error = refusal("[backend]\ntype = \"mongodb\"");
         assert!(error.contains("mongodb") && error.contains("memory"), "{error}");
         assert!(error.contains("use its_crate as _;"), "{error}");
+    }
+
+    #[test]
+    fn a_backend_of_a_disabled_feature_is_refused_with_the_feature() {
+        for (name, feature) in [("redis", "redis"), ("redisson", "redis"), ("rabbitmq", "rabbitmq")]
+        {
+            let error = refusal(&format!("[backend]\ntype = \"{name}\"\nurl = \"hunter2\""));
+            assert!(error.contains(&format!("features = [\"{feature}\"]")), "{error}");
+            assert!(!error.contains("hunter2") && !error.contains("linked"), "{error}");
+        }
     }
 
     #[test]
@@ -200,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_come_from_files_and_a_missing_one_is_named() {
+    fn values_come_from_files_and_variables_and_a_missing_one_is_named() {
         assert!(refusal("[backend]\ntype = \"${DQ_TEST_NOT_SET}\"").contains("DQ_TEST_NOT_SET"));
         assert!(
             refusal("[backend]\ntype = \"${file:/does/not/exist}\"").contains("/does/not/exist")

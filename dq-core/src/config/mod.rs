@@ -1,12 +1,13 @@
-//! Settings: which backend, which queues, how many at once.
+//! Configuration: backends by name and URL, `dq.toml` and environment variables, queue and runner
+//! settings.
 
 mod backend;
 mod backoff;
 pub mod duration;
-mod fault;
 mod interpolate;
 mod layers;
 mod load;
+mod problem;
 mod queue;
 mod secret;
 mod settings;

@@ -1,16 +1,19 @@
-//! How one queue is served.
+//! Settings of one queue: concurrency, attempts, timeout, lease, backoff.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{BackoffSettings, duration};
+use super::backoff::BackoffSettings;
+use super::duration;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{Backoff, QueueName};
 
-/// Settings of one queue; what is `None` is left to the next layer below: built-in defaults, then
-/// the handler's attribute, then `[defaults]` of the configuration, then `[queues.NAME]`, then
-/// what the program says to the runner's builder.
+/// Settings of one queue, each optional.
+///
+/// Layers, lowest first: built-in defaults, the handler's attribute, `[defaults]` of the
+/// configuration, `[queues.NAME]`, the runner's builder. A field that is `None` in one layer has
+/// the value of the next layer below.
 ///
 /// ```
 /// use dq_core::DurationExt;
@@ -22,31 +25,32 @@ use crate::model::{Backoff, QueueName};
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct QueueSettings {
-    /// Jobs of this queue that one runner runs at once; at least 1. Default 16.
+    /// Jobs of this queue that one runner runs concurrently; at least 1. Default 16.
     ///
-    /// It also bounds how many a second: `concurrency` divided by the time of one run and of the
-    /// store's answers to a claim and a settlement. Raise it for many short jobs.
+    /// It also bounds the throughput: `concurrency` divided by the duration of one run plus the
+    /// store's latency for a claim and a settlement. Raise it for many short jobs.
     pub concurrency: Option<usize>,
     /// Attempts of a job before it is dead; 1 means no retry. Default 5.
     pub max_attempts: Option<u32>,
-    /// Longest run of the handler; `"none"` for no limit. Default 15 min. A handler that takes longer
-    /// is dropped, and the attempt has failed. One that is `blocking` cannot be dropped: its
-    /// cancellation signal fires, and what it returns counts.
+    /// Longest run of the handler; `"none"` for no limit. Default 15 min.
+    ///
+    /// A handler that takes longer is dropped, and the attempt has failed. A `blocking` handler
+    /// cannot be dropped: its cancellation signal fires, and its return value counts.
     #[serde(with = "duration::limit")]
     pub timeout: Option<Duration>,
-    /// How long a lease lasts unless renewed, and so how long after a crash the job runs again;
-    /// 1 s to 1 day. Default 30 s.
+    /// How long a lease lasts unless renewed, which is how long after a crash the job runs again; 1 s
+    /// to 1 day. Default 30 s.
     #[serde(with = "duration::option")]
     pub lease: Option<Duration>,
     /// Delays between attempts.
     pub backoff: BackoffSettings,
-    /// Leases that may lapse in a row before the job is dead: it may be what crashes its runners.
-    /// Default 10.
+    /// Consecutive leases that may lapse before the job is dead, since it may be the cause of the
+    /// crashes; at least 1. Default 10.
     pub max_losses: Option<u32>,
 }
 
 impl QueueSettings {
-    /// Leaves everything to the layers below.
+    /// Settings with every field unset.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -80,7 +84,7 @@ impl QueueSettings {
         self
     }
 
-    /// Sets [`Self::backoff`]: some of it, or a whole [`Backoff`].
+    /// Sets [`Self::backoff`], partly by [`BackoffSettings`] or completely by a [`Backoff`].
     #[must_use]
     pub fn backoff(mut self, backoff: impl Into<BackoffSettings>) -> Self {
         self.backoff = backoff.into();
@@ -94,7 +98,7 @@ impl QueueSettings {
         self
     }
 
-    /// These settings where they say something, `below` where they do not.
+    /// These settings, with unset fields taken from `below`.
     #[must_use]
     pub fn over(self, below: Self) -> Self {
         Self {
@@ -107,7 +111,7 @@ impl QueueSettings {
         }
     }
 
-    /// Complete and checked.
+    /// These settings with defaults for unset fields, validated.
     ///
     /// # Errors
     /// `Config` naming the queue, the field and its range.
@@ -120,17 +124,16 @@ impl QueueSettings {
             backoff: self.backoff.complete(),
             max_losses: self.max_losses.unwrap_or(10),
         };
-        // What is set may be right by itself and wrong together with a default.
-        let together = Self { backoff: policy.backoff.into(), ..self };
-        together.validate().map_err(|what| {
+        // A backoff that is valid by itself may be invalid together with a default.
+        let complete = Self { backoff: policy.backoff.into(), ..self };
+        complete.validate().map_err(|what| {
             Error::new(ErrorKind::Config, format!("queue {queue}: {what}"))
                 .remedy("correct it in the configuration or in the handler's attribute")
         })?;
         Ok(policy)
     }
 
-    /// The field that is wrong and what is wrong with it, if anything is; what is not set is not
-    /// wrong.
+    /// Checks the fields that are set; the error begins with the name of the field.
     pub(super) fn validate(&self) -> Result<(), String> {
         const LEASES: std::ops::RangeInclusive<Duration> =
             Duration::from_secs(1)..=Duration::from_secs(86_400);
@@ -154,7 +157,7 @@ impl QueueSettings {
     }
 }
 
-/// [`QueueSettings`] with nothing left open.
+/// [`QueueSettings`] with a value for every field.
 #[derive(Debug, Clone, PartialEq)]
 pub struct QueuePolicy {
     /// See [`QueueSettings::concurrency`].

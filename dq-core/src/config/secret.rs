@@ -1,24 +1,25 @@
-//! Text that is not to be seen in logs and errors.
+//! Text that must not appear in logs and errors.
 
 use std::fmt;
 
 use serde::{Deserialize, Deserializer, de};
 
-/// Text that is never shown: a password, or a URL with one in it.
+/// A password, or a URL that contains one. `Debug` prints `***`.
 ///
-/// A password of digits need not stand in quotes; one that would be another number if it were
-/// written anew, such as `1.50`, must in a file, but not in an environment variable.
+/// A password of digits needs no quotes in the configuration, unless its digits are not those of
+/// the number that it represents, such as `1.50`. In an environment variable no password needs
+/// quotes.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
 impl Secret {
-    /// Wraps a secret.
+    /// Wraps a password or URL.
     #[must_use]
     pub fn new(secret: impl Into<String>) -> Self {
         Self(secret.into())
     }
 
-    /// The secret itself, for handing to a client library.
+    /// The plain text, for a client library.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.0
@@ -33,14 +34,14 @@ impl fmt::Debug for Secret {
 
 impl<'de> Deserialize<'de> for Secret {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Text)
+        deserializer.deserialize_any(TextVisitor)
     }
 }
 
-/// Takes text, and what a file or a variable takes for something better.
-struct Text;
+/// Accepts text, and booleans and numbers that a parser has recognized in unquoted text.
+struct TextVisitor;
 
-impl de::Visitor<'_> for Text {
+impl de::Visitor<'_> for TextVisitor {
     type Value = Secret;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -77,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn digits_are_text_and_nothing_is_shown() {
+    fn unquoted_values_are_text_and_debug_is_redacted() {
         for (value, text) in
             [("\"x\"", "x"), ("4711", "4711"), ("-1", "-1"), ("true", "true"), ("1.5", "1.5")]
         {

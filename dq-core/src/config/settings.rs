@@ -1,4 +1,4 @@
-//! Settings of runners, and bounds on what is accepted.
+//! Settings of runners, and limits of jobs.
 
 use std::time::Duration;
 
@@ -8,18 +8,18 @@ use super::duration;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::Limits;
 
-/// How a runner works.
+/// Settings of a runner: concurrency over all queues, grace period, sweep interval.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct RunnerSettings {
-    /// Jobs that one runner runs at once over all queues; at least 1. Default 256.
+    /// Jobs that one runner runs concurrently over all queues; at least 1. Default 256.
     pub concurrency: usize,
-    /// How long running handlers may take to end when the runner is told to stop. Default 30 s.
+    /// How long running handlers may take to finish during shutdown. Default 30 s.
     #[serde(with = "duration")]
     pub grace: Duration,
-    /// Longest time between two looks at the store, which bounds the lateness if every hint is
-    /// lost; 100 ms to 1 min. Default 1 s.
+    /// Longest time between two claims, which bounds the lateness if every wake-up hint is lost;
+    /// 100 ms to 1 min. Default 1 s.
     #[serde(with = "duration")]
     pub sweep: Duration,
 }
@@ -31,16 +31,16 @@ impl Default for RunnerSettings {
 }
 
 impl RunnerSettings {
-    /// Refuses numbers out of range.
+    /// Checks the ranges of all fields.
     ///
     /// # Errors
     /// `Config` naming the field and its range.
     pub fn validate(&self) -> Result<()> {
-        self.range().map_err(|what| Error::new(ErrorKind::Config, format!("runner.{what}")))
+        self.check_ranges().map_err(|what| Error::new(ErrorKind::Config, format!("runner.{what}")))
     }
 
-    /// The field that is wrong and what is wrong with it, if anything is.
-    pub(super) fn range(&self) -> Result<(), String> {
+    /// Checks the ranges; the error begins with the name of the field.
+    pub(super) fn check_ranges(&self) -> Result<(), String> {
         const SWEEPS: std::ops::RangeInclusive<Duration> =
             Duration::from_millis(100)..=Duration::from_secs(60);
         if self.concurrency == 0 {
@@ -54,7 +54,7 @@ impl RunnerSettings {
     }
 }
 
-/// Bounds on what is accepted, as far as they can be configured.
+/// The configurable [`Limits`] of payloads, headers and bulks.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]

@@ -1,4 +1,4 @@
-//! URLs that name a store.
+//! Connection URLs of stores.
 
 use std::fmt;
 
@@ -9,9 +9,9 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// A URL split into scheme, address and options: `scheme://address?option=value&…`.
 ///
-/// The address is left as written, because its meaning is the backend's: a file for `sqlite`, a
-/// host for others. `Debug` and errors show the scheme only, since the rest may hold a password,
-/// and one with a `?` or an `&` in it may reach into the options.
+/// The address is not parsed, since its meaning depends on the backend: a file for `sqlite`, a host
+/// for others. `Debug` and errors show only the scheme: the rest may contain a password, and a
+/// password with a `?` or an `&` extends into the options.
 #[derive(Clone)]
 pub struct ConnectUrl {
     whole: Secret,
@@ -21,7 +21,7 @@ pub struct ConnectUrl {
 }
 
 impl ConnectUrl {
-    /// Splits a URL.
+    /// Splits a URL into scheme, address and options.
     ///
     /// # Errors
     /// `Config` if there is no scheme, or an option has no value.
@@ -62,7 +62,7 @@ impl ConnectUrl {
         &self.scheme
     }
 
-    /// What stands between scheme and options, as written.
+    /// The part between scheme and options, as written.
     #[must_use]
     pub fn address(&self) -> &str {
         self.address.expose()
@@ -74,17 +74,17 @@ impl ConnectUrl {
         &self.whole
     }
 
-    /// The options in order.
+    /// The options in the order of the URL.
     #[must_use]
     pub fn options(&self) -> &[(String, String)] {
         &self.options
     }
 
-    /// Reads the `url` field of a backend's settings, which holds an address.
+    /// Parses the `url` field of a backend's settings, which contains an address.
     ///
-    /// Options in `address_options` are part of the address. Options in `settings` are fields of
-    /// their own and would be ignored here, so they are refused; so is every other option. Names
-    /// outside of both lists are not repeated: they may be part of a password that holds a `?`.
+    /// Only `address_options` are accepted. An option in `settings` is refused with the advice to
+    /// write it as a field beside `url`. Unknown options are refused without their names, which may
+    /// be part of a password that contains a `?`.
     ///
     /// # Errors
     /// `Config` if the URL is malformed or has an option that is not part of the address.
@@ -96,9 +96,9 @@ impl ConnectUrl {
         };
         let error = if settings.contains(&name.as_str()) {
             let what =
-                format!("the field `url` has the option `{name}`, which is a field of its own");
+                format!("the field `url` has the option `{name}`, which is a separate field");
             Error::new(ErrorKind::Config, what)
-                .remedy(format!("write `{name} = …` beside `url`, and leave it out of the address"))
+                .remedy(format!("write `{name} = …` beside `url`, and remove it from the address"))
         } else {
             Error::new(ErrorKind::Config, "the field `url` has an unknown option").remedy(
                 "write settings as fields beside it, such as `prefix = …`, and `?` in a password \
@@ -108,11 +108,11 @@ impl ConnectUrl {
         Err(error.operation("connect"))
     }
 
-    /// The settings that a URL with options stands for: `url` without them, and a field for each
-    /// option that is not in `address_options`.
+    /// The settings equivalent to this URL: `url` with its `address_options`, and a field for each
+    /// other option.
     ///
-    /// Values are text; those of the fields in `typed` become numbers or booleans where they parse
-    /// as one.
+    /// Values are text, except that those of the fields in `typed` become numbers or booleans if
+    /// they parse as one.
     #[must_use]
     pub fn to_fields(&self, address_options: &[&str], typed: &[&str]) -> Value {
         let is_of_address = |name: &String| address_options.contains(&name.as_str());
@@ -120,8 +120,8 @@ impl ConnectUrl {
         let mut url = whole.split_once('?').map_or(whole, |(address, _)| address).to_owned();
         let (of_address, settings): (Vec<_>, Vec<_>) =
             self.options.iter().partition(|(name, _)| is_of_address(name));
-        for (place, (name, value)) in of_address.into_iter().enumerate() {
-            let separator = if place == 0 { '?' } else { '&' };
+        for (index, (name, value)) in of_address.into_iter().enumerate() {
+            let separator = if index == 0 { '?' } else { '&' };
             url.push_str(&format!("{separator}{name}={value}"));
         }
         let mut fields = Map::new();
@@ -136,30 +136,30 @@ impl ConnectUrl {
     /// Refuses options that are not among `known`.
     ///
     /// # Errors
-    /// `Config` with the known options, and the unknown one unless it may be a piece of a
-    /// password.
+    /// `Config` with the known options, and the unknown one unless it may be part of a password.
     pub fn expect_options(&self, known: &[&str]) -> Result<()> {
         let unknown = |(name, _): &(String, String)| !known.contains(&name.as_str());
-        let Some(place) = self.options.iter().position(unknown) else {
+        let Some(index) = self.options.iter().position(unknown) else {
             return Ok(());
         };
         let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-        let what = if self.may_be_shown(place) {
-            let (name, _) = &self.options[place];
+        let what = if self.is_safe_to_show(index) {
+            let (name, _) = &self.options[index];
             format!("a {} URL has no option {name:?}; known: {known}", self.scheme)
         } else {
-            let place = place + 1;
-            format!("option {place} of the {} URL is unknown; known: {known}", self.scheme)
+            let number = index + 1;
+            format!("option {number} of the {} URL is unknown; known: {known}", self.scheme)
         };
         Err(Error::new(ErrorKind::Config, what).operation("connect"))
     }
 
-    /// Whether the name of an option is certainly one: a word, not cut from a password by its `?`,
-    /// which an `@` would follow, nor from the value of another option by its `&`.
-    fn may_be_shown(&self, place: usize) -> bool {
-        let (name, _) = &self.options[place];
+    /// Whether the name of an option cannot be part of a secret: it is a plain word, no `@` follows
+    /// (so it is not part of a password with a `?`), and it is the first option (so it is not part
+    /// of another option's value with an `&`).
+    fn is_safe_to_show(&self, index: usize) -> bool {
+        let (name, _) = &self.options[index];
         let word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "_-".contains(c);
-        place == 0
+        index == 0
             && (1..=32).contains(&name.len())
             && name.chars().all(word)
             && !self.whole.expose().contains('@')
@@ -172,10 +172,10 @@ impl fmt::Debug for ConnectUrl {
     }
 }
 
-/// One host of an address, `name`, `name:port` or `[IPv6]:port`; `None` if it is malformed.
+/// Parses a host: `name`, `name:port` or `[IPv6]:port`; `None` if it is malformed.
 #[must_use]
 pub fn host_and_port(text: &str, default: u16) -> Option<(String, u16)> {
-    // An IPv6 address stands in brackets.
+    // An IPv6 address is enclosed in brackets.
     let (name, port) = match text.strip_prefix('[') {
         Some(rest) => rest.split_once(']')?,
         None => text.split_at(text.find(':').unwrap_or(text.len())),
@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn splits_and_never_shows_the_address() {
+    fn a_url_is_split_and_debug_hides_the_address() {
         let url = ConnectUrl::parse("redis://user:hunter2@host/1?pool=4").unwrap();
         assert_eq!(url.scheme(), "redis");
         assert_eq!(url.address(), "user:hunter2@host/1");
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_urls_are_refused_without_repeating_them() {
+    fn malformed_urls_are_refused() {
         for url in ["", "jobs.db", "://x", "1a:b", "sqlite://f?x"] {
             let error = ConnectUrl::parse(url).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Config);
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn no_piece_of_a_password_is_shown() {
+    fn errors_contain_no_part_of_a_password() {
         for url in [
             "redis://user:hunter?2secret@host/0",
             "redis://user:hunter?2secret=@host/0",

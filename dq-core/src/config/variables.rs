@@ -1,54 +1,55 @@
-//! Environment variables that set keys of the configuration.
+//! Environment variables that set configuration keys: `DQ_TABLE__KEY`.
 
 use figment::value::{Dict, Map, Value};
 use figment::{Metadata, Profile, Provider};
 
-use super::fault::{SECRETIVE, written};
+use super::problem::{SECRET_TABLES, number_text};
 use crate::error::{Error, ErrorKind, Result};
 
-/// One variable as a layer of its own, so that an error can name it.
+/// One variable as a separate layer, so that an error can name it.
 #[derive(Debug)]
 pub(super) struct Variable {
     name: String,
-    /// The key that it sets, from the outermost table inwards.
+    /// The key that it sets, outermost table first.
     path: Vec<String>,
     value: Value,
 }
 
 impl Variable {
-    /// `DQ_A__B__C` sets `a.b.c`; the name of a queue keeps its case.
+    /// `DQ_A__B__C` sets `a.b.c`; queue names keep their case. `None` for other variables.
     pub(super) fn new(name: &str, value: &str) -> Option<Self> {
         let prefix = name.get(..3)?;
         let key = &name[3..];
-        // Without `__` it sets nothing of ours; an application may have its own `DQ_…`.
+        // Names without `__` are left to the application.
         if !prefix.eq_ignore_ascii_case("DQ_") || !key.contains("__") {
             return None;
         }
         let mut path: Vec<String> = key.split("__").map(str::to_owned).collect();
-        let queue = path[0].eq_ignore_ascii_case("queues");
-        for (place, part) in path.iter_mut().enumerate() {
-            if !(queue && place == 1) {
+        let is_queue_table = path[0].eq_ignore_ascii_case("queues");
+        for (depth, part) in path.iter_mut().enumerate() {
+            let is_queue_name = is_queue_table && depth == 1;
+            if !is_queue_name {
                 part.make_ascii_lowercase();
             }
         }
-        let value = parsed(value, SECRETIVE.contains(&path[0].as_str()));
+        let value = parse_value(value, SECRET_TABLES.contains(&path[0].as_str()));
         Some(Self { name: name.to_owned(), path, value })
     }
 
-    /// Those of this process, in the order of their names.
+    /// All variables of this process that set a key, by name.
     ///
     /// # Errors
-    /// `Config` for a name that was surely meant for us and sets nothing.
+    /// `Config` for a name with one underscore where two are needed, such as `DQ_BACKEND_PATH`.
     pub(super) fn all() -> Result<Vec<Self>> {
         let mut all = Vec::new();
         for (name, value) in std::env::vars_os() {
             let Some(name) = name.to_str() else { continue };
-            if let Some(meant) = meant(name) {
+            if let Some(intended) = intended_name(name) {
                 return Err(Error::new(
                     ErrorKind::Config,
                     format!("the environment variable {name} sets nothing"),
                 )
-                .remedy(format!("two underscores part table and key: {meant}"))
+                .remedy(format!("separate table and key by two underscores: {intended}"))
                 .operation("read the configuration"));
             }
             all.extend(Self::new(name, &value.to_string_lossy()));
@@ -61,20 +62,20 @@ impl Variable {
 /// The tables of the configuration.
 const TABLES: [&str; 6] = ["BACKEND", "DEFAULTS", "DRAIN", "LIMITS", "QUEUES", "RUNNER"];
 
-/// What `DQ_BACKEND_PATH` should have been called.
-fn meant(name: &str) -> Option<String> {
+/// The correct name for one with a single underscore: `DQ_BACKEND__PATH` for `DQ_BACKEND_PATH`.
+fn intended_name(name: &str) -> Option<String> {
     let key = name.strip_prefix("DQ_")?;
     let (table, rest) = key.split_once('_')?;
-    let single = !key.contains("__") && TABLES.contains(&table);
-    single.then(|| format!("DQ_{table}__{rest}"))
+    let is_misspelt = !key.contains("__") && TABLES.contains(&table);
+    is_misspelt.then(|| format!("DQ_{table}__{rest}"))
 }
 
-/// A number, a boolean, a list, a table, or else text.
-fn parsed(text: &str, secretive: bool) -> Value {
+/// Parses a number, a boolean, a list or a table; anything else is text.
+fn parse_value(text: &str, may_be_secret: bool) -> Value {
     let Ok(value) = text.parse::<Value>();
     // A password like 007 or 1.50 must not lose a digit on its way through a number.
     match value {
-        Value::Num(_, number) if secretive && written(number) != text => text.into(),
+        Value::Num(_, number) if may_be_secret && number_text(number) != text => text.into(),
         value => value,
     }
 }
@@ -109,10 +110,10 @@ mod tests {
     }
 
     #[test]
-    fn a_single_underscore_is_told() {
-        assert_eq!(meant("DQ_BACKEND_PATH").unwrap(), "DQ_BACKEND__PATH");
+    fn a_single_underscore_is_recognized() {
+        assert_eq!(intended_name("DQ_BACKEND_PATH").unwrap(), "DQ_BACKEND__PATH");
         for fine in ["DQ_BACKEND__PATH", "DQ_DATA_DIR", "DQ_BACKEND", "DQ_BACKENDS_X", "PATH"] {
-            assert_eq!(meant(fine), None, "{fine}");
+            assert_eq!(intended_name(fine), None, "{fine}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! What a handler can ask about the job it was given.
+//! The context of one run of a handler.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,12 +6,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
-use super::StateMap;
+use super::state::StateMap;
 use crate::backend::{FencingToken, Lease, LeasedJob};
 use crate::clock::Clock;
 use crate::model::{Headers, JobId, JobKey, QueueName, Timestamp};
 
-/// One run of a handler: the job, its lease, and the runner around it. Cheap to clone.
+/// One run of a handler: the job, its lease, and the runner. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct JobContext {
     inner: Arc<Inner>,
@@ -20,13 +20,13 @@ pub struct JobContext {
 #[derive(Debug)]
 struct Inner {
     leased: LeasedJob,
-    surroundings: Surroundings,
+    run: RunContext,
 }
 
-/// What the runner adds to a leased job.
+/// The runner's part of a [`JobContext`].
 #[derive(Debug, Clone)]
-pub struct Surroundings {
-    /// The application's values.
+pub struct RunContext {
+    /// Values given to the runner by `.state(value)`.
     pub state: Arc<StateMap>,
     /// Fires when the lease is lost, the timeout has passed, or the grace period is over.
     pub cancelled: CancellationToken,
@@ -34,17 +34,17 @@ pub struct Surroundings {
     pub clock: Arc<dyn Clock>,
     /// When the handler started, by the store's clock.
     pub started: Timestamp,
-    /// How many attempts this job has in all.
+    /// Total number of attempts of the job.
     pub max_attempts: u32,
-    /// The label of the runner.
+    /// The name of the runner.
     pub worker: Arc<str>,
 }
 
 impl JobContext {
-    /// A context made by hand, to call a handler in a unit test.
+    /// A context for calling a handler directly, such as in a unit test.
     #[must_use]
-    pub fn new(leased: LeasedJob, surroundings: Surroundings) -> Self {
-        Self { inner: Arc::new(Inner { leased, surroundings }) }
+    pub fn new(leased: LeasedJob, run: RunContext) -> Self {
+        Self { inner: Arc::new(Inner { leased, run }) }
     }
 
     /// The job's id.
@@ -53,13 +53,13 @@ impl JobContext {
         self.inner.leased.job.id
     }
 
-    /// The queue.
+    /// The job's queue.
     #[must_use]
     pub fn queue(&self) -> &QueueName {
         &self.inner.leased.job.queue
     }
 
-    /// The caller's own name for the job.
+    /// The job's key, if it has one.
     #[must_use]
     pub fn key(&self) -> Option<&JobKey> {
         self.inner.leased.job.key.as_ref()
@@ -80,94 +80,96 @@ impl JobContext {
     /// How long after its due time the handler started.
     #[must_use]
     pub fn lateness(&self) -> Duration {
-        self.inner.surroundings.started.since(self.due())
+        self.inner.run.started.since(self.due())
     }
 
-    /// Which attempt this is; the first is 1.
+    /// The number of this attempt; the first is 1.
     #[must_use]
     pub fn attempt(&self) -> u32 {
         self.inner.leased.job.attempts.saturating_add(1)
     }
 
-    /// How many attempts this job has in all.
+    /// Total number of attempts of this job.
     #[must_use]
     pub fn max_attempts(&self) -> u32 {
-        self.inner.surroundings.max_attempts
+        self.inner.run.max_attempts
     }
 
-    /// Whether a failure of this run makes the job dead.
+    /// Whether the job is dead if this run fails.
     #[must_use]
     pub fn is_last_attempt(&self) -> bool {
         self.attempt() >= self.max_attempts()
     }
 
-    /// How many leases were given out for this job, this one included.
+    /// How many times this job was leased, including this time.
     #[must_use]
     pub fn deliveries(&self) -> u32 {
         self.inner.leased.job.deliveries
     }
 
-    /// Text beside the payload.
+    /// The job's headers.
     #[must_use]
     pub fn headers(&self) -> &Headers {
         &self.inner.leased.job.headers
     }
 
-    /// The payload's bytes as the store kept them.
+    /// The encoded payload.
     #[must_use]
     pub fn raw_payload(&self) -> &Bytes {
         &self.inner.leased.job.payload
     }
 
-    /// Larger than in any earlier run of this job. Write it with what you write: a store that
-    /// refuses smaller tokens is safe from a handler that lost its lease and does not know yet.
+    /// A number larger than in any earlier run of this job.
+    ///
+    /// Store it with the data that the handler writes. A store that refuses smaller tokens is
+    /// protected from a handler that has lost its lease without noticing.
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
         self.inner.leased.token
     }
 
-    /// The lease under which this run happens.
+    /// The lease of this run.
     #[must_use]
     pub fn lease(&self) -> Lease {
         self.inner.leased.lease()
     }
 
-    /// A value that was given to the runner by `.state(value)`.
+    /// A value given to the runner by `.state(value)`.
     #[must_use]
     pub fn state<T: Send + Sync + 'static>(&self) -> Option<&T> {
-        self.inner.surroundings.state.get()
+        self.inner.run.state.get()
     }
 
-    /// The label of the runner.
+    /// The name of the runner.
     #[must_use]
     pub fn worker(&self) -> &str {
-        &self.inner.surroundings.worker
+        &self.inner.run.worker
     }
 
-    /// Ends when this run should stop: the lease is lost, the timeout has passed, or the runner's
+    /// Waits until this run should stop: the lease is lost, the timeout has passed, or the runner's
     /// grace period is over. Cancellation safe.
     pub async fn cancelled(&self) {
-        self.inner.surroundings.cancelled.cancelled().await;
+        self.inner.run.cancelled.cancelled().await;
     }
 
     /// Whether this run should stop.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
-        self.inner.surroundings.cancelled.is_cancelled()
+        self.inner.run.cancelled.is_cancelled()
     }
 
-    /// Now, by the runner's clock, which is virtual in tests.
+    /// The time of the runner's clock, which is virtual in tests.
     #[must_use]
     pub fn now(&self) -> Timestamp {
-        self.inner.surroundings.clock.now()
+        self.inner.run.clock.now()
     }
 
     /// Waits on the runner's clock, which is virtual in tests. Cancellation safe.
     pub async fn sleep(&self, delay: Duration) {
-        self.inner.surroundings.clock.sleep(delay).await;
+        self.inner.run.clock.sleep(delay).await;
     }
 
     pub(crate) fn cancellation(&self) -> &CancellationToken {
-        &self.inner.surroundings.cancelled
+        &self.inner.run.cancelled
     }
 }

@@ -1,4 +1,4 @@
-//! What a handler's arguments are made from.
+//! Extractors: how the arguments of a handler are made.
 
 use std::fmt;
 use std::future::Future;
@@ -6,11 +6,13 @@ use std::future::Future;
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
 
-use super::{JobContext, JobError, Requirements};
+use super::context::JobContext;
+use super::outcome::JobError;
+use super::state::Requirements;
 use crate::error::BoxError;
-use crate::model::Headers;
+use crate::model::codec;
 
-/// A type that can stand before the payload among a handler's arguments.
+/// A type that can be an argument of a handler before the payload.
 ///
 /// ```
 /// # use dq_core as dq;
@@ -28,12 +30,18 @@ use crate::model::Headers;
     note = "the payload is the last argument"
 )]
 pub trait FromJob: Sized + Send {
-    /// Names the state this needs, so that its absence is found when the runner is built.
+    /// Declares the state that this extractor needs, so that [`RunnerBuilder::build`] fails if it is
+    /// missing.
+    ///
+    /// [`RunnerBuilder::build`]: crate::RunnerBuilder::build
     fn requires(requirements: &mut Requirements) {
         let _ = requirements;
     }
 
-    /// Makes the argument. An error counts as a failed attempt.
+    /// Makes the argument.
+    ///
+    /// # Errors
+    /// Any error; it counts as a failed attempt.
     fn from_job(ctx: &JobContext) -> impl Future<Output = Result<Self, BoxError>> + Send;
 }
 
@@ -47,21 +55,31 @@ impl FromJob for JobContext {
 #[derive(Debug, Clone, Copy)]
 pub struct State<T>(pub T);
 
-impl<T: Clone + Send + Sync + 'static> FromJob for State<T> {
+/// A type that handlers can take as `State<T>`: `Clone + Send + Sync + 'static`.
+#[diagnostic::on_unimplemented(
+    message = "`State<{Self}>` cannot be extracted: `{Self}` must be `Clone + Send + Sync + 'static`",
+    label = "a handler gets a clone of the value",
+    note = "derive `Clone`, or share the value: take `State<Arc<{Self}>>` and call `.state(Arc::new(value))` on the runner"
+)]
+pub trait SharedState: Clone + Send + Sync + 'static {}
+
+#[diagnostic::do_not_recommend]
+impl<T: Clone + Send + Sync + 'static> SharedState for T {}
+
+impl<T: SharedState> FromJob for State<T> {
     fn requires(requirements: &mut Requirements) {
         requirements.state::<T>();
     }
 
     async fn from_job(ctx: &JobContext) -> Result<Self, BoxError> {
-        // The runner refuses to be built without it; this is reached only by a context made by
-        // hand.
+        // A runner is not built without the value; a context made by `JobContext::new` may lack it.
         ctx.state::<T>().cloned().map(Self).ok_or_else(|| {
-            format!("no state of type {} was given", std::any::type_name::<T>()).into()
+            format!("there is no state of type {}", std::any::type_name::<T>()).into()
         })
     }
 }
 
-/// The payload's bytes as the store kept them.
+/// The encoded payload.
 #[derive(Clone)]
 pub struct RawPayload(pub Bytes);
 
@@ -77,7 +95,7 @@ impl FromJob for RawPayload {
     }
 }
 
-/// A type that a handler can take as its last argument.
+/// A type that can be the last argument of a handler: any that implements `serde::Deserialize`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the payload of a job",
     label = "the last argument is the payload and must implement `serde::Deserialize`",
@@ -88,57 +106,8 @@ pub trait Payload: DeserializeOwned + Send + 'static {}
 #[diagnostic::do_not_recommend]
 impl<T: DeserializeOwned + Send + 'static> Payload for T {}
 
-/// MIME type of payloads that this framework encodes.
-const JSON: &str = "application/json";
-
-/// Decodes the payload of a job; an error is the job's death, not a failed attempt.
-pub(crate) fn decode<P: Payload>(ctx: &JobContext) -> Result<P, JobError> {
-    if let Some(other) = ctx.headers().get(Headers::CONTENT_TYPE).filter(|kind| *kind != JSON) {
-        return Err(JobError::Undecodable(
-            format!("its content type is {other:?}; this handler takes {JSON}").into(),
-        ));
-    }
-    serde_json::from_slice(ctx.raw_payload())
-        .map_err(|error| JobError::Undecodable(without_values(&error).into()))
-}
-
-/// What was expected and where, without what was found: that is the payload, which is not to be
-/// seen in logs.
-fn without_values(error: &serde_json::Error) -> String {
-    if !error.is_data() {
-        return error.to_string();
-    }
-    let text = error.to_string();
-    match text.split_once(", expected ") {
-        Some((_, expected)) => format!("expected {expected}"),
-        None if text.starts_with("missing field ") => text,
-        None => format!("an invalid value at line {} column {}", error.line(), error.column()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::without_values;
-
-    #[test]
-    fn errors_say_what_was_expected_and_not_what_was_found() {
-        #[derive(Debug, serde::Deserialize)]
-        #[serde(deny_unknown_fields)]
-        #[allow(dead_code)]
-        struct Login {
-            user: String,
-            pin: u32,
-        }
-        for (payload, wanted) in [
-            (r#"{"user":"bob","pin":"hunter2"}"#, "expected u32 at line 1 column 29"),
-            (r#"{"user":"bob"}"#, "missing field `pin` at line 1 column 14"),
-            (r#"{"hunter2":1}"#, "expected `user` or `pin` at line 1 column 10"),
-            (r#"{"user":"#, "EOF while parsing a value at line 1 column 8"),
-        ] {
-            let error = serde_json::from_str::<Login>(payload).unwrap_err();
-            assert_eq!(without_values(&error), wanted);
-        }
-        let custom = <serde_json::Error as serde::de::Error>::custom("hunter2 is no date");
-        assert!(!without_values(&custom).contains("hunter2"));
-    }
+/// Decodes the payload of a job. A failure makes the job dead; it is not a failed attempt.
+pub(super) fn decode<P: Payload>(ctx: &JobContext) -> Result<P, JobError> {
+    codec::decode(ctx.headers(), ctx.raw_payload())
+        .map_err(|what| JobError::Undecodable(what.into()))
 }

@@ -1,4 +1,4 @@
-//! Handlers: annotated functions and objects, and the one form both are run in.
+//! Handlers: annotated functions and objects, and the common form in which the runner calls both.
 
 use std::any::type_name;
 use std::borrow::Cow;
@@ -8,15 +8,17 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
-use super::extract::decode;
-use super::{HandlerResult, IntoOutcome, JobContext, JobError, JobResult, Payload, Requirements};
+use super::context::JobContext;
+use super::extract::{Payload, decode};
+use super::outcome::{HandlerResult, IntoOutcome, JobError, JobResult};
+use super::state::Requirements;
 use crate::config::QueueSettings;
 use crate::error::Result;
 use crate::model::{Queue, QueueCode, QueueName};
 
-/// What `#[delay_handler]` implements for the name of the function.
+/// A handler function; implemented by `#[delay_handler]` for a type with the function's name.
 ///
-/// Not written by hand; for objects that carry state see [`DelayHandler`].
+/// For a handler that is an object, implement [`DelayHandler`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a delay handler",
     note = "annotate the function with `#[delay_handler(\"CODE\")]`"
@@ -24,23 +26,23 @@ use crate::model::{Queue, QueueCode, QueueName};
 pub trait HandlerFn: Queue + 'static {
     /// Path of the function.
     const NAME: &'static str;
-    /// Where it stands, as `file:line`.
+    /// Source location of the function, as `file:line`.
     const LOCATION: &'static str;
-    /// Whether it is a synchronous function, which runs on a thread and cannot be stopped.
+    /// Whether the function is synchronous: it runs on a thread for blocking calls and cannot be
+    /// dropped.
     const BLOCKING: bool = false;
 
-    /// What the attribute says about retries, timeout and lease.
+    /// The settings of the attribute.
     fn settings() -> QueueSettings;
 
-    /// Gathers what the arguments need.
+    /// Declares the state that the arguments need.
     fn requires(requirements: &mut Requirements);
 
     /// Makes the arguments and calls the function.
     fn call(ctx: JobContext) -> impl Future<Output = JobResult> + Send + 'static;
 }
 
-/// A handler that is an object with state of its own; hand it to the runner with
-/// `runner.handler(object)`.
+/// A handler that is an object; added to a runner by `runner.handler(object)`.
 ///
 /// ```
 /// # use dq_core as dq;
@@ -62,19 +64,61 @@ pub trait HandlerFn: Queue + 'static {
 ///     }
 /// }
 /// ```
+///
+/// An object that blocks its thread, and that uses state of the runner:
+///
+/// ```
+/// # use dq_core as dq;
+/// # #[derive(Clone)] struct Disk;
+/// # impl Disk { fn write(&self, _: u64) {} }
+/// struct Renderer;
+///
+/// impl dq::DelayHandler for Renderer {
+///     type Payload = u64;
+///     const BLOCKING: bool = true;
+///
+///     fn code(&self) -> impl dq::QueueCode {
+///         "RENDER_INVOICE"
+///     }
+///
+///     fn requires(&self, requirements: &mut dq::Requirements) {
+///         requirements.state::<Disk>();
+///     }
+///
+///     async fn handle(&self, ctx: dq::JobContext, invoice: u64) -> dq::HandlerResult {
+///         ctx.state::<Disk>().ok_or("no disk")?.write(invoice);
+///         Ok(dq::Outcome::Done)
+///     }
+/// }
+/// ```
 pub trait DelayHandler: Send + Sync + 'static {
-    /// What its jobs carry.
+    /// The type of the payload.
     type Payload: Payload;
 
-    /// The code, which names the queue.
+    /// Whether [`handle`](Self::handle) blocks its thread.
+    ///
+    /// Each run then has a thread for blocking calls. Such a run cannot be dropped: at its timeout
+    /// `ctx.is_cancelled()` becomes true, and its return value counts.
+    const BLOCKING: bool = false;
+
+    /// The code, which is the name of the queue.
     fn code(&self) -> impl QueueCode;
 
-    /// Retries, timeout and lease, where they differ from the defaults. Configuration wins.
+    /// Settings that differ from the defaults. The configuration overrides them.
     fn settings(&self) -> QueueSettings {
         QueueSettings::default()
     }
 
+    /// Declares the state that [`handle`](Self::handle) takes from the context, so that
+    /// [`RunnerBuilder::build`](crate::RunnerBuilder::build) fails if it is missing.
+    fn requires(&self, requirements: &mut Requirements) {
+        let _ = requirements;
+    }
+
     /// Runs one job.
+    ///
+    /// # Errors
+    /// Any error; the job is retried after its backoff, or dead after its last attempt.
     fn handle(
         &self,
         ctx: JobContext,
@@ -84,7 +128,8 @@ pub trait DelayHandler: Send + Sync + 'static {
 
 type Run = dyn Fn(JobContext) -> BoxFuture<'static, JobResult> + Send + Sync;
 
-/// A handler as `inventory` carries it: plain pointers, so that it can be made in a constant.
+/// A handler function as registered with `inventory`; function pointers only, as it must be a
+/// constant.
 #[derive(Debug)]
 pub struct Registration {
     code: fn() -> Cow<'static, str>,
@@ -116,10 +161,10 @@ impl Registration {
         }
     }
 
-    /// The handler, with its code checked.
+    /// Converts the registration to a handler.
     ///
     /// # Errors
-    /// `InvalidInput` if the code is no valid queue name.
+    /// `InvalidInput` if the code is not a valid queue name.
     pub fn handler(&self) -> Result<Handler> {
         let mut requirements = Requirements::default();
         (self.requires)(&mut requirements);
@@ -139,36 +184,42 @@ impl Registration {
     }
 }
 
-/// A handler that is ready to run.
+/// A handler function or object in the form that a runner calls.
 pub struct Handler {
     pub(crate) queue: QueueName,
     pub(crate) name: &'static str,
     pub(crate) location: Cow<'static, str>,
     pub(crate) settings: QueueSettings,
     pub(crate) requirements: Requirements,
-    /// Functions are one handler however often they are registered; objects are each their own.
+    /// Registering the same function twice is allowed; two objects are always two handlers.
     pub(crate) is_function: bool,
-    /// Runs on a thread, so it cannot be dropped, only be told to stop.
+    /// Runs on a thread for blocking calls and cannot be dropped.
     pub(crate) is_blocking: bool,
     run: Arc<Run>,
 }
 
 impl Handler {
-    /// The handler that an object is.
+    /// Converts an object to a handler.
     ///
     /// # Errors
-    /// `InvalidInput` if its code is no valid queue name.
+    /// `InvalidInput` if its code is not a valid queue name.
     #[track_caller]
     pub fn from_object<H: DelayHandler>(object: H) -> Result<Self> {
         let caller = std::panic::Location::caller();
         let queue = QueueName::new(object.code().code())?;
         let settings = object.settings();
+        let mut requirements = Requirements::default();
+        object.requires(&mut requirements);
         let object = Arc::new(object);
         let run = move |ctx: JobContext| -> BoxFuture<'static, JobResult> {
             let object = Arc::clone(&object);
             Box::pin(async move {
                 let payload = decode::<H::Payload>(&ctx)?;
-                object.handle(ctx, payload).await.map_err(JobError::Failed)
+                if !H::BLOCKING {
+                    return object.handle(ctx, payload).await.map_err(JobError::Failed);
+                }
+                let runtime = tokio::runtime::Handle::current();
+                adapter::blocking(move || runtime.block_on(object.handle(ctx, payload))).await
             })
         };
         Ok(Self {
@@ -176,9 +227,9 @@ impl Handler {
             name: type_name::<H>(),
             location: format!("{}:{}", caller.file(), caller.line()).into(),
             settings,
-            requirements: Requirements::default(),
+            requirements,
             is_function: false,
-            is_blocking: false,
+            is_blocking: H::BLOCKING,
             run: Arc::new(run),
         })
     }
@@ -195,7 +246,7 @@ impl fmt::Debug for Handler {
     }
 }
 
-/// The last steps of a generated adapter.
+/// Functions that generated code calls.
 #[doc(hidden)]
 pub mod adapter {
     use super::{IntoOutcome, JobContext, JobError, JobResult, Payload, decode};
@@ -208,17 +259,17 @@ pub mod adapter {
         returned.into_outcome().map_err(JobError::Failed)
     }
 
-    /// Runs a synchronous handler on a thread where it may block.
+    /// Runs a synchronous handler on a thread for blocking calls.
     pub async fn blocking<R, F>(call: F) -> JobResult
     where
         R: IntoOutcome + 'static,
         F: FnOnce() -> R + Send + 'static,
     {
-        // The outcome is made inside, so that a return type that is not `Send` is no obstacle.
+        // Converted on that thread, since the return type need not be `Send`.
         match tokio::task::spawn_blocking(move || outcome(call())).await {
             Ok(result) => result,
             Err(failure) => match failure.try_into_panic() {
-                // The runner catches it again, where all panics are told.
+                // The runner catches it again and reports it like any other panic.
                 Ok(panic) => std::panic::resume_unwind(panic),
                 Err(cancelled) => Err(JobError::Failed(cancelled.into())),
             },

@@ -1,4 +1,4 @@
-//! What runs around every handler.
+//! Middleware: code that runs around every handler.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,12 +6,15 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::FutureExt;
 
-use super::{Handler, JobContext, JobError, JobResult};
+use super::context::JobContext;
+use super::function::Handler;
+use super::outcome::{JobError, JobResult};
 
-/// Runs around handlers: logging, metrics, guards. The first one added is the outermost.
+/// Code that runs around every handler, such as logging, metrics and guards. The first one added is
+/// the outermost.
 ///
-/// It sees every result: errors, panics and timeouts of the handler come back from `next` as
-/// [`JobError`]. What it returns is what counts.
+/// `next.run(job)` returns every result: errors, panics and timeouts of the handler are
+/// [`JobError`]s. The middleware's return value is the result of the run.
 ///
 /// ```
 /// # use dq_core as dq;
@@ -27,7 +30,8 @@ use super::{Handler, JobContext, JobError, JobResult};
 /// ```
 #[async_trait]
 pub trait Middleware: Send + Sync + 'static {
-    /// Runs one job, usually by `next.run(job).await`. Dropped when the lease's grace is over.
+    /// Runs one job, usually by `next.run(job).await`. Dropped at the end of the runner's grace
+    /// period.
     async fn call(&self, job: JobContext, next: Next<'_>) -> JobResult;
 }
 
@@ -37,7 +41,7 @@ impl std::fmt::Debug for dyn Middleware {
     }
 }
 
-/// The rest of the way to the handler.
+/// The remaining middleware and the handler.
 pub struct Next<'a> {
     rest: &'a [Arc<dyn Middleware>],
     handler: &'a Handler,
@@ -53,13 +57,13 @@ impl<'a> Next<'a> {
         Self { rest: middleware, handler, timeout }
     }
 
-    /// Goes on. Without middleware this costs nothing beyond the handler.
+    /// Runs the next middleware, or the handler if there is none.
     pub async fn run(self, job: JobContext) -> JobResult {
         let Some((first, rest)) = self.rest.split_first() else {
             return run_handler(self.handler, job, self.timeout).await;
         };
         let next = Self { rest, ..self };
-        caught(first.call(job, next)).await
+        catch_panic(first.call(job, next)).await
     }
 }
 
@@ -70,21 +74,21 @@ impl std::fmt::Debug for Next<'_> {
 }
 
 async fn run_handler(handler: &Handler, job: JobContext, timeout: Duration) -> JobResult {
-    let run = caught(handler.run(job.clone()));
+    let run = catch_panic(handler.run(job.clone()));
     if timeout == Duration::MAX {
         return run.await;
     }
     let mut run = std::pin::pin!(run);
     tokio::select! {
-        // The handler first: one that ends in the very last moment has ended.
+        // The handler first: if it ends at the same moment as the timeout, its result counts.
         biased;
         result = &mut run => result,
-        // Made only when the handler has to be waited for.
+        // The timer is created only if the handler is not ready at once.
         () = async { job.sleep(timeout).await } => {
-            // For what the handler left running elsewhere: threads, child tasks.
+            // Stops threads and child tasks that the handler has started.
             job.cancellation().cancel();
             if handler.is_blocking {
-                // The thread goes on: a retry beside it would be the second run at a time.
+                // The thread cannot be stopped; a retry now would run concurrently with it.
                 return run.await;
             }
             Err(JobError::TimedOut(timeout))
@@ -92,9 +96,9 @@ async fn run_handler(handler: &Handler, job: JobContext, timeout: Duration) -> J
     }
 }
 
-/// Turns a panic into an error. The handler's own data may be left in between two states, as after
-/// any panic of a task; the framework's is not touched by it.
-async fn caught(run: impl Future<Output = JobResult>) -> JobResult {
+/// Converts a panic to an error. Unwind safe: the future is dropped, and it shares no state with the
+/// runner.
+async fn catch_panic(run: impl Future<Output = JobResult>) -> JobResult {
     match std::panic::AssertUnwindSafe(run).catch_unwind().await {
         Ok(result) => result,
         Err(panic) => {
@@ -102,7 +106,7 @@ async fn caught(run: impl Future<Output = JobResult>) -> JobResult {
                 .downcast_ref::<&'static str>()
                 .map(|message| (*message).to_owned())
                 .or_else(|| panic.downcast_ref::<String>().cloned())
-                .unwrap_or_else(|| "with something that is not text".to_owned());
+                .unwrap_or_else(|| "with a value that is not text".to_owned());
             Err(JobError::Panicked(message))
         }
     }

@@ -1,4 +1,4 @@
-//! From code to function: handlers, what they take, what they return, what is done when they fail.
+//! Handlers: functions and objects, their arguments, results, middleware and registry.
 
 mod context;
 mod extract;
@@ -8,8 +8,8 @@ mod outcome;
 mod registry;
 mod state;
 
-pub use context::{JobContext, Surroundings};
-pub use extract::{FromJob, Payload, RawPayload, State};
+pub use context::{JobContext, RunContext};
+pub use extract::{FromJob, Payload, RawPayload, SharedState, State};
 #[doc(hidden)]
 pub use function::adapter;
 pub use function::{DelayHandler, Handler, HandlerFn, Registration};

@@ -1,4 +1,4 @@
-//! What a handler says about its job, and what the framework makes of it.
+//! Results of handlers.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -6,49 +6,49 @@ use std::fmt;
 use crate::error::BoxError;
 use crate::model::Due;
 
-/// What a handler that did not fail says about its job.
+/// The result of a handler that did not fail.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// Done.
+    /// The job is done.
     Done,
-    /// There was nothing to do, and why: the guard said no, or it is too late.
+    /// There was nothing to do, for this reason. The job counts as skipped.
     Skip(Cow<'static, str>),
-    /// Not yet: come again then. Uses no attempt.
+    /// Run the job again at this time. Uses no attempt.
     Snooze(Due),
-    /// Never: keep the job for an operator, and why. No retry.
+    /// Keep the job as dead, for this reason. It is not retried.
     Dead(Cow<'static, str>),
 }
 
 impl Outcome {
-    /// There was nothing to do.
+    /// [`Self::Skip`]: there was nothing to do.
     pub fn skip(reason: impl Into<Cow<'static, str>>) -> Self {
         Self::Skip(reason.into())
     }
 
-    /// Not yet: a delay or a time.
+    /// [`Self::Snooze`]: run again after a delay or at a time.
     pub fn snooze(due: impl Into<Due>) -> Self {
         Self::Snooze(due.into())
     }
 
-    /// Never: no retry will help.
+    /// [`Self::Dead`]: no retry will help.
     pub fn dead(reason: impl Into<Cow<'static, str>>) -> Self {
         Self::Dead(reason.into())
     }
 }
 
-/// What a handler returns when it can fail: any error goes, by `?`.
+/// The return type of a handler that can fail; `?` accepts any error.
 pub type HandlerResult<T = Outcome> = Result<T, BoxError>;
 
-/// What a handler may return: `()`, [`Outcome`], or a `Result` of either with any error.
+/// A type that a handler can return: `()`, [`Outcome`], or a `Result` of either with any error.
 #[diagnostic::on_unimplemented(
     message = "a delay handler cannot return `{Self}`",
     note = "return `()`, `Outcome`, `Result<(), E>` or `Result<Outcome, E>`, where `E` is any error type"
 )]
 pub trait IntoOutcome {
-    /// The common form.
+    /// Converts to the common form.
     ///
     /// # Errors
-    /// The handler's own error.
+    /// The handler's error.
     fn into_outcome(self) -> HandlerResult;
 }
 
@@ -74,13 +74,13 @@ impl<T: IntoOutcome, E: Into<BoxError>> IntoOutcome for Result<T, E> {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum JobError {
-    /// The handler, or an extractor of the user's, returned an error.
+    /// The handler or an extractor returned an error.
     Failed(BoxError),
-    /// The handler panicked, with the message.
+    /// The handler panicked with this message.
     Panicked(String),
     /// The handler ran longer than its timeout and was dropped.
     TimedOut(std::time::Duration),
-    /// The payload is not what the handler takes; running it again will not help.
+    /// The payload is not of the type that the handler takes; a retry would not help.
     Undecodable(BoxError),
 }
 
@@ -97,7 +97,7 @@ impl fmt::Display for JobError {
     }
 }
 
-/// What a run of a handler came to.
+/// The result of a run.
 pub type JobResult = Result<Outcome, JobError>;
 
 #[cfg(test)]
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_error_type_goes() {
+    fn any_error_type_is_accepted() {
         fn text() -> Result<(), &'static str> {
             Err("no")
         }

@@ -1,14 +1,15 @@
-//! Which handler runs which queue.
+//! Handlers by queue.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use super::{Handler, Registration, StateMap};
+use super::function::{Handler, Registration};
+use super::state::StateMap;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::QueueName;
 
-/// Handlers by queue. One handler per code.
+/// Handlers by queue; one handler for each code.
 #[derive(Debug, Default)]
 pub struct Registry {
     handlers: BTreeMap<QueueName, Arc<Handler>>,
@@ -18,8 +19,8 @@ impl Registry {
     /// All annotated functions of the linked crates.
     ///
     /// # Errors
-    /// `Duplicate` naming both places, if two have one code; `InvalidInput` if a code is no valid
-    /// queue name.
+    /// `Duplicate` naming both source locations, if two functions have the same code;
+    /// `InvalidInput` if a code is not a valid queue name.
     pub fn linked() -> Result<Self> {
         let mut registry = Self::default();
         for registration in inventory::iter::<Registration> {
@@ -28,14 +29,14 @@ impl Registry {
         Ok(registry)
     }
 
-    /// Adds a handler. The same function a second time is no mistake: it may be linked and
-    /// registered by hand.
+    /// Adds a handler. The same function may be added twice, since a linked function may also be
+    /// registered explicitly.
     ///
     /// # Errors
-    /// `Duplicate` naming both places, if another handler has the code.
+    /// `Duplicate` naming both source locations, if another handler has the code.
     pub fn insert(&mut self, handler: Handler) -> Result<()> {
         if let Some(other) = self.handlers.get(&handler.queue) {
-            // Name and place: a macro can write two functions in one line.
+            // Compares the name too: a macro can define two functions in one line.
             let same = other.name == handler.name && other.location == handler.location;
             if handler.is_function && other.is_function && same {
                 return Ok(());
@@ -59,27 +60,27 @@ impl Registry {
         self.handlers.get(queue)
     }
 
-    /// All handlers in order of their queues.
+    /// All handlers by queue name.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Handler>> {
         self.handlers.values()
     }
 
-    /// How many there are.
+    /// Number of handlers.
     #[must_use]
     pub fn len(&self) -> usize {
         self.handlers.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no handlers.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.handlers.is_empty()
     }
 
-    /// Keeps the handlers of these queues only.
+    /// Removes all handlers but those of these queues.
     ///
     /// # Errors
-    /// `Unhandled` if one of them has none.
+    /// `Unhandled` if one of the queues has no handler.
     pub fn retain(&mut self, queues: &[QueueName]) -> Result<()> {
         for queue in queues {
             self.expect(queue)?;
@@ -91,7 +92,7 @@ impl Registry {
     /// Checks that a queue has a handler.
     ///
     /// # Errors
-    /// `Unhandled`, with the codes that are known and the usual reason.
+    /// `Unhandled` with the known codes.
     pub fn expect(&self, queue: &QueueName) -> Result<()> {
         if self.handlers.contains_key(queue) {
             return Ok(());
@@ -99,27 +100,30 @@ impl Registry {
         Err(unhandled(queue, self.handlers.keys()))
     }
 
-    /// Checks that all state that handlers ask for is there.
+    /// Checks that `state` contains everything that the handlers require.
     ///
     /// # Errors
-    /// `MissingState` naming the handler and the type.
+    /// `MissingState` naming the handler and the types.
     pub fn expect_state(&self, state: &StateMap) -> Result<()> {
-        self.handlers.values().try_for_each(|handler| expect_state_of(handler, state))
+        for handler in self.handlers.values() {
+            let missing = handler.requirements.missing_from(state);
+            if !missing.is_empty() {
+                return Err(Error::new(
+                    ErrorKind::MissingState,
+                    format!(
+                        "{} at {} requires State<{}>, which the runner does not have",
+                        handler.name,
+                        handler.location,
+                        missing.join(">, State<")
+                    ),
+                )
+                .remedy("add `.state(value)` to the runner, with a value of exactly this type"));
+            }
+        }
+        Ok(())
     }
 
-    /// Removes the handlers whose state is missing, and returns the error of each by its queue.
-    pub fn remove_without_state(&mut self, state: &StateMap) -> BTreeMap<QueueName, Error> {
-        let check = |handler: &Handler| expect_state_of(handler, state).err();
-        let missing: BTreeMap<_, _> = self
-            .handlers
-            .iter()
-            .filter_map(|(queue, handler)| Some((queue.clone(), check(handler)?)))
-            .collect();
-        self.handlers.retain(|queue, _| !missing.contains_key(queue));
-        missing
-    }
-
-    /// The table that is logged at start: code, function, place.
+    /// A table of codes, functions and source locations, for the log.
     #[must_use]
     pub fn table(&self) -> String {
         let width = self.handlers.keys().map(|queue| queue.as_str().len()).max().unwrap_or(0);
@@ -138,24 +142,7 @@ impl Registry {
     }
 }
 
-fn expect_state_of(handler: &Handler, state: &StateMap) -> Result<()> {
-    let missing = handler.requirements.missing_from(state);
-    if missing.is_empty() {
-        return Ok(());
-    }
-    Err(Error::new(
-        ErrorKind::MissingState,
-        format!(
-            "{} at {} asks for State<{}>, which the runner was not given",
-            handler.name,
-            handler.location,
-            missing.join(">, State<")
-        ),
-    )
-    .remedy("add `.state(value)` to the runner; the type must be the very same"))
-}
-
-/// The answer to a queue that nobody handles.
+/// The error for a queue without a handler.
 fn unhandled<'a>(queue: &QueueName, known: impl Iterator<Item = &'a QueueName>) -> Error {
     let known: Vec<_> = known.map(QueueName::as_str).collect();
     let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
@@ -163,5 +150,5 @@ fn unhandled<'a>(queue: &QueueName, known: impl Iterator<Item = &'a QueueName>) 
         ErrorKind::Unhandled,
         format!("no linked handler has the code {queue}; known: {known}"),
     )
-    .remedy("is the handlers' crate linked? a crate that is never named in code registers nothing: write `use my_handlers as _;`, or register the handler by hand")
+    .remedy("is the handlers' crate linked? a crate that is never named in code registers nothing: write `use my_handlers as _;`, or add it by `.register::<handler>()`")
 }

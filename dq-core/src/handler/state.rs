@@ -1,18 +1,18 @@
-//! Values of the application that handlers ask for by type.
+//! Application state that handlers extract by type.
 
 use std::any::{Any, TypeId, type_name};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// One value per type.
+/// Application state: one value for each type.
 #[derive(Default, Clone)]
 pub struct StateMap {
     values: HashMap<TypeId, (&'static str, Arc<dyn Any + Send + Sync>)>,
 }
 
 impl StateMap {
-    /// Puts a value in and says whether one of its type was there before.
+    /// Inserts a value; returns whether it replaced one of the same type.
     pub fn insert<T: Send + Sync + 'static>(&mut self, value: T) -> bool {
         self.values.insert(TypeId::of::<T>(), (type_name::<T>(), Arc::new(value))).is_some()
     }
@@ -23,7 +23,7 @@ impl StateMap {
         self.values.get(&TypeId::of::<T>()).and_then(|(_, value)| value.downcast_ref())
     }
 
-    /// The names of the types that are here, sorted.
+    /// The names of all types in the map, sorted.
     #[must_use]
     pub fn type_names(&self) -> Vec<&'static str> {
         let mut names: Vec<_> = self.values.values().map(|(name, _)| *name).collect();
@@ -38,19 +38,19 @@ impl fmt::Debug for StateMap {
     }
 }
 
-/// What a handler needs from the [`StateMap`], gathered before the first job.
+/// The types that a handler needs in the [`StateMap`], collected before the first job.
 #[derive(Debug, Default)]
 pub struct Requirements {
     types: Vec<(TypeId, &'static str)>,
 }
 
 impl Requirements {
-    /// Asks for a value of this type.
+    /// Requires a value of this type.
     pub fn state<T: Send + Sync + 'static>(&mut self) {
         self.types.push((TypeId::of::<T>(), type_name::<T>()));
     }
 
-    /// The names of the types that `state` does not hold.
+    /// The names of the required types that `state` lacks.
     #[must_use]
     pub fn missing_from(&self, state: &StateMap) -> Vec<&'static str> {
         let missing = self.types.iter().filter(|(id, _)| !state.values.contains_key(id));

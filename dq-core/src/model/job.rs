@@ -4,16 +4,13 @@ use std::fmt;
 use std::str::FromStr;
 
 use bytes::Bytes;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::conflict::OnConflict;
-use super::dead::DeadReason;
-use super::headers::Headers;
-use super::key::JobKey;
-use super::queue::QueueName;
-use super::timestamp::{Due, Timestamp};
-use crate::error::{Error, Result};
+use super::codec;
+use super::{DeadReason, Due, Headers, JobKey, OnConflict, QueueName, Timestamp};
+use crate::error::{Error, ErrorKind, Result};
 
 /// The id of a job: a UUID version 7 that the producer generates, ordered by time of generation.
 ///
@@ -162,6 +159,22 @@ impl NewJob {
     }
 }
 
+impl Job {
+    /// Decodes the payload from JSON.
+    ///
+    /// # Errors
+    /// `Codec` if the payload has another content type, or is not a `T`.
+    pub fn payload<T: DeserializeOwned>(&self) -> Result<T> {
+        codec::decode(&self.headers, &self.payload).map_err(|what| {
+            let Self { id, queue, .. } = self;
+            Error::new(
+                ErrorKind::Codec,
+                format!("the payload of job {id} in queue {queue} does not decode: {what}"),
+            )
+        })
+    }
+}
+
 impl fmt::Debug for NewJob {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("NewJob")
@@ -234,7 +247,17 @@ pub struct JobView {
     pub dead: Option<(DeadReason, Timestamp)>,
 }
 
-/// A reference to a job of a queue, by id or by key.
+impl JobView {
+    /// Decodes the payload of the job from JSON.
+    ///
+    /// # Errors
+    /// `Codec` if the payload has another content type, or is not a `T`.
+    pub fn payload<T: DeserializeOwned>(&self) -> Result<T> {
+        self.job.payload()
+    }
+}
+
+/// Names one job: by id or by key, in a queue.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct JobRef {
     /// The queue that the job is stored in.

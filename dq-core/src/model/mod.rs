@@ -1,6 +1,7 @@
 //! The data of a job: identity, queue, times, payload, headers, and their limits.
 
 mod backoff;
+pub(crate) mod codec;
 mod conflict;
 mod dead;
 mod headers;

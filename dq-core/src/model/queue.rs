@@ -43,6 +43,12 @@ impl fmt::Display for QueueName {
     }
 }
 
+impl AsRef<str> for QueueName {
+    fn as_ref(&self) -> &str {
+        &self.0
+    }
+}
+
 impl Borrow<str> for QueueName {
     fn borrow(&self) -> &str {
         &self.0

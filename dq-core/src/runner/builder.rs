@@ -1,4 +1,4 @@
-//! How a runner is made, and everything that is checked before the first job.
+//! Builds a runner; handlers, state and settings are validated before the first job.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::observe::{Observer, Observers};
+use super::events::{Observer, Observers};
+use super::run::Runner;
+use super::shared::{RunnerShared, ServedQueue};
 use super::slots::Slots;
-use super::{Machine, Runner, Served};
 use crate::backend::Backend;
 use crate::client::Dq;
 use crate::config::{QueueSettings, RunnerSettings};
@@ -18,9 +19,9 @@ use crate::handler::{
 };
 use crate::model::QueueName;
 
-/// Everything about a runner that can be said. Made by [`Dq::runner`].
+/// Builds a [`Runner`]; made by [`Dq::runner`].
 ///
-/// What is said wrongly is told by [`build`](Self::build) or [`run_until`](Self::run_until).
+/// Invalid arguments are errors of [`build`](Self::build) and [`run_until`](Self::run_until).
 #[must_use = "a runner does nothing until it is run"]
 pub struct RunnerBuilder {
     dq: Dq,
@@ -36,7 +37,7 @@ pub struct RunnerBuilder {
 }
 
 impl Dq {
-    /// A runner for the handlers of the linked crates.
+    /// A builder of a runner, with the `#[delay_handler]` functions of all linked crates.
     pub fn runner(&self) -> RunnerBuilder {
         RunnerBuilder::new(self.clone())
     }
@@ -60,92 +61,91 @@ impl RunnerBuilder {
         }
     }
 
-    /// A value that handlers get a clone of by `State<T>`; one per type, the last wins. `State<Dq>` is
-    /// there without asking.
+    /// Adds state: handlers get a clone of the value as `State<T>`. A later value of the same type
+    /// replaces it. `State<Dq>` is always present.
     pub fn state<T: Send + Sync + 'static>(mut self, value: T) -> Self {
         self.state.insert(value);
         self
     }
 
-    /// Adds a handler that is an object with state of its own.
+    /// Adds a handler object.
     #[track_caller]
     pub fn handler(mut self, object: impl DelayHandler) -> Self {
         self.handlers.push(Handler::from_object(object));
         self
     }
 
-    /// Adds an annotated function by name: for crates that are linked in ways in which functions
-    /// do not register themselves.
+    /// Adds a `#[delay_handler]` function explicitly, for programs in which functions do not register
+    /// themselves, such as after [`without_linked_handlers`](Self::without_linked_handlers).
     pub fn register<H: HandlerFn>(mut self) -> Self {
         self.handlers.push(Registration::of::<H>().handler());
         self
     }
 
-    /// Serves only what was added by hand, not what annotated functions registered.
+    /// Uses only handlers that are added explicitly, not those of the linked crates.
     pub fn without_linked_handlers(mut self) -> Self {
         self.linked = false;
         self
     }
 
-    /// Serves only these queues, of all that have handlers.
+    /// Serves only these of the queues that have handlers.
     pub fn only<N: AsRef<str>>(mut self, queues: impl IntoIterator<Item = N>) -> Self {
         self.only = Some(queues.into_iter().map(QueueName::new).collect());
         self
     }
 
-    /// Settings of one queue; they win over configuration and attribute.
+    /// Sets the settings of one queue; they override the configuration and the attribute.
     pub fn queue(mut self, queue: impl AsRef<str>, settings: QueueSettings) -> Self {
         self.settings.push((QueueName::new(queue), settings));
         self
     }
 
-    /// Adds a middleware; the first one added is the outermost.
+    /// Adds a middleware. The first one added is the outermost.
     pub fn middleware(mut self, middleware: impl Middleware) -> Self {
         self.middleware.push(Arc::new(middleware));
         self
     }
 
-    /// Adds somebody who is told what the runner does.
+    /// Adds an observer.
     pub fn observer(mut self, observer: impl Observer) -> Self {
         self.observers.0.push(Arc::new(observer));
         self
     }
 
-    /// The label by which operators know this runner; made from the process number unless
-    /// given. Two
-    /// runners of one [`Dq`] cannot have the same.
+    /// Sets the name of the runner in logs and in the store; generated from the process id by
+    /// default. Two runners of one [`Dq`] must have different names.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// Jobs that run at once over all queues; 256 unless set.
+    /// Sets how many jobs run concurrently over all queues; 256 by default.
     pub fn concurrency(mut self, jobs: usize) -> Self {
         self.runner.concurrency = jobs;
         self
     }
 
-    /// How long running handlers may take to end when the runner is told to stop; 30 s unless set.
+    /// Sets how long running handlers may take to finish during shutdown; 30 s by default.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.runner.grace = grace;
         self
     }
 
-    /// Longest time between two looks at the store; 100 ms to 1 min, 1 s unless set.
+    /// Sets the longest time between two claims; 100 ms to 1 min, 1 s by default.
     pub fn sweep(mut self, sweep: Duration) -> Self {
         self.runner.sweep = sweep;
         self
     }
 
-    /// Checks everything and logs the table of handlers.
+    /// Validates everything and logs the table of handlers.
     ///
     /// # Errors
-    /// - `Duplicate`: two handlers for one code (both places are named), or two runners of one
-    ///   name;
-    /// - `Unhandled`: a queue that is configured or asked for has no handler;
-    /// - `MissingState`: a handler asks for a `State<T>` that was not given;
+    /// - `Duplicate`: two handlers have the same code (both source locations are named), or two
+    ///   runners the same name;
+    /// - `Unhandled`: a queue in the configuration or in [`only`](Self::only) has no handler;
+    /// - `MissingState`: a handler requires a `State<T>` that was not added;
     /// - `Config`: a setting is out of range;
-    /// - `InvalidInput`: a code is no valid queue name.
+    /// - `InvalidInput`: a code is not a valid queue name.
     pub fn build(self) -> Result<Runner> {
         self.build_inner(None).map_err(|error| error.operation("build the runner"))
     }
@@ -159,10 +159,10 @@ impl RunnerBuilder {
         Ok((runner.map_err(|error| error.operation("build the runner"))?, missing))
     }
 
-    /// [`build`](Self::build) and [`Runner::run_until`] in one.
+    /// [`build`](Self::build), then [`Runner::run_until`].
     ///
     /// # Errors
-    /// Those of the two.
+    /// As those two.
     pub async fn run_until(self, shutdown: impl Future<Output = ()>) -> Result<()> {
         self.build()?.run_until(shutdown).await
     }
@@ -189,8 +189,8 @@ impl RunnerBuilder {
                     registry.expect(queue).map_err(|error| {
                         let remedy = error.remedy_text().unwrap_or_default().to_owned();
                         error.remedy(format!(
-                            "it stands in the configuration; {remedy}; if another service handles \
-                             it, name the queues of this one with `.only([…])`"
+                            "it is in the configuration; {remedy}; if another service handles it, \
+                             list the queues of this one with `.only([…])`"
                         ))
                     })?;
                 }
@@ -198,45 +198,42 @@ impl RunnerBuilder {
         }
         if registry.is_empty() {
             return Err(Error::new(ErrorKind::Unhandled, "the runner has no handlers").remedy(
-                "annotate a function with #[delay_handler(\"CODE\")]; if its crate is another, \
-                 name that in code: `use my_handlers as _;`",
+                "annotate a function with #[delay_handler(\"CODE\")]; if it is in another crate, \
+                 name that crate in code: `use my_handlers as _;`",
             ));
         }
-        match missing_state {
-            Some(missing) if !named => *missing = registry.remove_without_state(&self.state),
-            _ => registry.expect_state(&self.state)?,
-        }
-        let served = registry.iter().map(|handler| {
+        registry.expect_state(&self.state)?;
+        let queues = registry.iter().map(|handler| {
             let queue = handler.queue.clone();
-            let said = settings.iter().rev().filter(|(name, _)| *name == queue);
-            let said =
-                said.fold(QueueSettings::default(), |said, (_, more)| said.over(more.clone()));
-            let policy = said
+            let of_queue = settings.iter().rev().filter(|(name, _)| *name == queue);
+            let of_builder = of_queue
+                .fold(QueueSettings::default(), |merged, (_, more)| merged.over(more.clone()));
+            let policy = of_builder
                 .over(shared.queues.get(&queue).cloned().unwrap_or_default())
                 .over(shared.defaults.clone())
                 .over(handler.settings.clone())
                 .policy(&queue)?;
-            Ok(Served { queue, handler: Arc::clone(handler), policy })
+            Ok(ServedQueue { queue, handler: Arc::clone(handler), policy })
         });
-        let served: Vec<Served> = served.collect::<Result<_>>()?;
+        let queues: Vec<ServedQueue> = queues.collect::<Result<_>>()?;
         let name = self.name.unwrap_or_else(|| {
             let random = shared.environment.entropy.bits() & 0xffff_ffff;
             format!("{}-{random:08x}", std::process::id())
         });
-        let name_guard = shared.take_name(&name)?;
+        let name_guard = shared.reserve_runner_name(&name)?;
         let mut stores = vec![Arc::clone(&shared.stores.main)];
         stores.extend(shared.stores.drain.iter().cloned());
-        let of_queues = served.iter().map(|served| served.policy.concurrency).collect();
-        let backend = shared.stores.main.name();
         let concurrency = self.runner.concurrency;
+        let of_queues = queues.iter().map(|served| served.policy.concurrency).collect();
+        let backend = shared.stores.main.name();
         tracing::info!(runner = %name, backend, concurrency, "a runner is ready");
         tracing::info!("handlers:{}", registry.table());
-        let numbers = served.iter().enumerate().map(|(n, s)| (s.queue.clone(), n)).collect();
-        let machine = Machine {
+        let index_of = queues.iter().enumerate().map(|(i, served)| (served.queue.clone(), i));
+        let runner = RunnerShared {
             name: name.into(),
-            slots: Slots::new(self.runner.concurrency, of_queues, stores.len()),
-            served,
-            numbers,
+            slots: Arc::new(Slots::new(concurrency, of_queues, stores.len())),
+            index_of: index_of.collect(),
+            queues,
             middleware: self.middleware,
             state: Arc::new(self.state),
             environment: shared.environment.clone(),
@@ -246,7 +243,7 @@ impl RunnerBuilder {
             stop: CancellationToken::new(),
             abort: CancellationToken::new(),
         };
-        Ok(Runner { machine: Arc::new(machine), stores, _name: name_guard })
+        Ok(Runner::new(runner, stores, name_guard))
     }
 }
 

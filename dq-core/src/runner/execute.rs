@@ -1,61 +1,63 @@
-//! One run of one handler.
+//! Executes one handler with middleware, tracing span and events.
 
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use super::{Event, Machine, Served, judge};
+use super::events::Event;
+use super::shared::{RunnerShared, ServedQueue};
+use super::verdict;
 use crate::backend::{LeasedJob, Verdict};
-use crate::handler::{JobContext, JobResult, Next, Outcome, Surroundings};
+use crate::handler::{JobContext, JobResult, Next, Outcome, RunContext};
 use crate::model::Timestamp;
 use crate::trace::{self, TraceContext};
 
-/// Runs the handler, with all middleware, and says what the store is to be told. `started` is by
-/// the store's clock.
+/// Runs the handler with all middleware and returns the verdict for the store. `started` is by the
+/// store's clock.
 pub(super) async fn execute(
-    machine: &Machine,
-    served: &Served,
+    runner: &RunnerShared,
+    served: &ServedQueue,
     leased: LeasedJob,
     started: Timestamp,
     cancelled: CancellationToken,
 ) -> Verdict {
-    if let Some(verdict) = judge::before(&leased.job, &served.policy) {
+    if let Some(verdict) = verdict::before_run(&leased.job, &served.policy) {
         return verdict;
     }
     let max_attempts = leased.job.max_attempts.unwrap_or(served.policy.max_attempts);
     let job = JobContext::new(
         leased,
-        Surroundings {
-            state: machine.state.clone(),
+        RunContext {
+            state: runner.state.clone(),
             cancelled,
-            clock: machine.clock().clone(),
+            clock: runner.clock().clone(),
             started,
             max_attempts,
-            worker: machine.name.clone(),
+            worker: runner.name.clone(),
         },
     );
     let trace = TraceContext::from_headers(job.headers());
     let span = span(&job, trace);
     let run = async {
-        machine.observers.tell(&Event::Started(&job));
-        let next = Next::new(&machine.middleware, &served.handler, served.policy.timeout);
-        let result = trace::with_context(trace, next.run(job.clone())).await;
-        let verdict = judge::after(
+        runner.observers.notify(&Event::Started(&job));
+        let next = Next::new(&runner.middleware, &served.handler, served.policy.timeout);
+        let result = trace::within(trace, next.run(job.clone())).await;
+        let verdict = verdict::after_run(
             &job,
             &result,
             &served.policy,
-            &machine.limits,
+            &runner.limits,
             started,
-            &machine.environment.entropy,
+            &runner.environment.entropy,
         );
         log(&result, &verdict);
-        machine.observers.tell(&Event::Finished { job: &job, result: &result, verdict: &verdict });
+        runner.observers.notify(&Event::Finished { job: &job, result: &result, verdict: &verdict });
         verdict
     };
     run.instrument(span).await
 }
 
-/// The span of one run. It is a root span: the handler has no parent in this process but the
-/// runner's loop; the trace of whoever scheduled the job is in `trace_id` and `parent_id`.
+/// The span of one run: a root span, with the trace context of the producer in `trace_id` and
+/// `parent_id`.
 fn span(job: &JobContext, trace: Option<TraceContext>) -> tracing::Span {
     let span = tracing::info_span!(
         parent: None,
@@ -77,7 +79,7 @@ fn span(job: &JobContext, trace: Option<TraceContext>) -> tracing::Span {
 fn log(result: &JobResult, verdict: &Verdict) {
     match (result, verdict) {
         (_, Verdict::Dead { reason, .. }) => tracing::error!(%reason, "dead"),
-        (Err(error), Verdict::Retry(_)) => tracing::warn!(%error, "failed; will be tried again"),
+        (Err(error), Verdict::Retry(_)) => tracing::warn!(%error, "failed; will be retried"),
         (Ok(Outcome::Skip(reason)), _) => tracing::debug!(%reason, "skipped"),
         (Ok(Outcome::Snooze(_)), _) => tracing::debug!("snoozed"),
         _ => tracing::debug!("done"),

@@ -1,4 +1,4 @@
-//! The leases of one store that its runs hold.
+//! The leases that the runs of one store hold.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -9,82 +9,89 @@ use tokio_util::sync::CancellationToken;
 use crate::backend::{Lease, Renewal};
 use crate::sync::lock;
 
-/// The leases whose jobs run, or whose settlements are on their way.
+/// The leases of jobs that run or whose settlements are not yet accepted.
 #[derive(Debug, Default)]
-pub(super) struct Leases {
+pub(super) struct LeaseTracker {
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    held: HashMap<u64, Held>,
-    next: u64,
+    leases: HashMap<u64, TrackedLease>,
+    next_number: u64,
 }
 
 #[derive(Debug)]
-struct Held {
+struct TrackedLease {
     lease: Lease,
     lease_for: Duration,
-    /// When it ends at the earliest, as [`Clock::elapsed`](crate::Clock::elapsed) counts.
-    until: Duration,
+    /// The earliest time at which it may end, by [`Clock::elapsed`](crate::Clock::elapsed).
+    expires: Duration,
     lost: CancellationToken,
 }
 
-/// Keeps a lease among those that are renewed, until it is dropped.
+/// Keeps a lease in the tracker until it is dropped.
 #[derive(Debug)]
-pub(super) struct Hold {
-    leases: Arc<Leases>,
+pub(super) struct LeaseGuard {
+    tracker: Arc<LeaseTracker>,
     number: u64,
+    /// Fires when the lease is lost.
     pub(super) lost: CancellationToken,
 }
 
-impl Leases {
-    /// Keeps a lease that was granted for `lease_for` not before `granted`.
-    pub(super) fn hold(
+impl LeaseTracker {
+    /// Adds a lease that was granted for `lease_for`, not before `claimed_at`.
+    pub(super) fn track(
         self: &Arc<Self>,
         lease: Lease,
         lease_for: Duration,
-        granted: Duration,
-    ) -> Hold {
+        claimed_at: Duration,
+    ) -> LeaseGuard {
         let lost = CancellationToken::new();
-        let held = Held { lease, lease_for, until: granted + lease_for, lost: lost.clone() };
+        let expires = claimed_at + lease_for;
+        let tracked = TrackedLease { lease, lease_for, expires, lost: lost.clone() };
         let mut state = self.lock();
-        let number = state.next;
-        state.next += 1;
-        state.held.insert(number, held);
-        Hold { leases: Arc::clone(self), number, lost }
+        let number = state.next_number;
+        state.next_number += 1;
+        state.leases.insert(number, tracked);
+        LeaseGuard { tracker: Arc::clone(self), number, lost }
     }
 
-    /// Leases of which less than two thirds is left.
+    /// Leases with less than two thirds of their duration left.
     pub(super) fn to_renew(&self, now: Duration) -> Vec<(u64, Renewal)> {
         let state = self.lock();
-        let old = |held: &Held| held.until.saturating_sub(now) < held.lease_for * 2 / 3;
-        let wanted = state.held.iter().filter(|(_, held)| !held.lost.is_cancelled() && old(held));
-        let renewal =
-            |held: &Held| Renewal { lease: held.lease.clone(), lease_for: held.lease_for };
-        wanted.map(|(number, held)| (*number, renewal(held))).collect()
+        let is_due = |tracked: &TrackedLease| {
+            !tracked.lost.is_cancelled()
+                && tracked.expires.saturating_sub(now) < tracked.lease_for * 2 / 3
+        };
+        let renewal = |tracked: &TrackedLease| Renewal {
+            lease: tracked.lease.clone(),
+            lease_for: tracked.lease_for,
+        };
+        let due = state.leases.iter().filter(|(_, tracked)| is_due(tracked));
+        due.map(|(number, tracked)| (*number, renewal(tracked))).collect()
     }
 
-    /// Notes that a renewal that was asked for at `asked` was granted.
-    pub(super) fn renewed(&self, number: u64, asked: Duration) {
-        if let Some(held) = self.lock().held.get_mut(&number) {
-            held.until = asked + held.lease_for;
+    /// Records that a renewal that was sent at `sent` was granted.
+    pub(super) fn renewed(&self, number: u64, sent: Duration) {
+        if let Some(tracked) = self.lock().leases.get_mut(&number) {
+            tracked.expires = sent + tracked.lease_for;
         }
     }
 
-    /// Tells the holder that its lease is lost; gives the lease if that is news.
-    pub(super) fn lose(&self, number: u64) -> Option<Lease> {
+    /// Marks a lease as lost and cancels its run; returns the lease if it was not lost before.
+    pub(super) fn mark_lost(&self, number: u64) -> Option<Lease> {
         let state = self.lock();
-        let held = state.held.get(&number).filter(|held| !held.lost.is_cancelled())?;
-        held.lost.cancel();
-        Some(held.lease.clone())
+        let tracked = state.leases.get(&number).filter(|tracked| !tracked.lost.is_cancelled())?;
+        tracked.lost.cancel();
+        Some(tracked.lease.clone())
     }
 
-    /// Leases that must have ended, as the store could not be asked in time.
-    pub(super) fn ended(&self, now: Duration) -> Vec<u64> {
+    /// Leases that have expired because they could not be renewed in time.
+    pub(super) fn expired(&self, now: Duration) -> Vec<u64> {
         let state = self.lock();
-        let ended = state.held.iter().filter(|(_, held)| held.until <= now);
-        ended.map(|(number, _)| *number).collect()
+        let expired = state.leases.iter().filter(|(_, tracked)| tracked.expires <= now);
+        expired.map(|(number, _)| *number).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -92,8 +99,8 @@ impl Leases {
     }
 }
 
-impl Drop for Hold {
+impl Drop for LeaseGuard {
     fn drop(&mut self) {
-        self.leases.lock().held.remove(&self.number);
+        self.tracker.lock().leases.remove(&self.number);
     }
 }

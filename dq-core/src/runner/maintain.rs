@@ -1,24 +1,24 @@
-//! Looks after what no other loop sees: findings about the store, and queues that nobody serves.
+//! Logs findings of the store, and queues with due jobs but without a handler.
 
 use std::collections::HashSet;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::source::Source;
+use super::store::StoreContext;
 use crate::backend::{Backend, Severity};
 use crate::model::QueueName;
 
-/// Seldom, as the calls add to those of an idle runner.
+/// Long, since an idle runner should make few calls.
 const INTERVAL: Duration = Duration::from_secs(600);
 
-/// Looks at once and then every ten minutes; says each thing once.
-pub(super) async fn run(source: Arc<Source>) -> Infallible {
-    let mut said = HashSet::new();
-    let mut unserved = HashSet::new();
+/// Checks the store at start and every ten minutes; logs each finding once.
+pub(super) async fn run(context: Arc<StoreContext>) -> Infallible {
+    let mut logged_findings = HashSet::new();
+    let mut logged_queues = HashSet::new();
     loop {
-        for finding in source.store.check().await {
-            if said.insert(finding.clone().to_string()) {
+        for finding in context.store.check().await {
+            if logged_findings.insert(finding.clone().to_string()) {
                 match finding.severity {
                     Severity::Info => tracing::info!(%finding, "check"),
                     Severity::Warning => tracing::warn!(%finding, "check"),
@@ -26,18 +26,19 @@ pub(super) async fn run(source: Arc<Source>) -> Infallible {
                 }
             }
         }
-        warn_of_unserved(&source, &mut unserved).await;
-        source.machine.clock().sleep(INTERVAL).await;
+        warn_of_unserved_queues(&context, &mut logged_queues).await;
+        context.runner.clock().sleep(INTERVAL).await;
     }
 }
 
-/// Due jobs of a queue without a handler here may well be another service's business, or a crate
-/// that was not linked.
-async fn warn_of_unserved(source: &Source, said: &mut HashSet<QueueName>) {
-    let Ok(all) = source.store.stats(&[]).await else { return };
+/// A queue without a handler in this process is either served by another service, or its handler's
+/// crate is not linked.
+async fn warn_of_unserved_queues(context: &StoreContext, logged: &mut HashSet<QueueName>) {
+    let Ok(all) = context.store.stats(&[]).await else { return };
     for stats in all {
-        let served = source.machine.served(&stats.queue).is_some();
-        if !served && !stats.paused && stats.ready > 0 && said.insert(stats.queue.clone()) {
+        let is_waiting = !stats.paused && stats.ready > 0;
+        if is_waiting && !context.runner.serves(&stats.queue) && logged.insert(stats.queue.clone())
+        {
             tracing::warn!(
                 queue = %stats.queue,
                 due = stats.ready,

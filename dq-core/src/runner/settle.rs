@@ -1,53 +1,54 @@
-//! Tells the store how runs ended: whatever has come together while the call before was under way,
-//! in one call.
+//! Reports results of runs to the store, in batches.
+//!
+//! There is no timer: results that arrive during one call form the next batch.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::Event;
-use super::leases::Hold;
+use super::events::Event;
+use super::leases::LeaseGuard;
 use super::slots::BATCH;
-use super::source::{Ended, Source, tell};
+use super::store::{FinishedRun, StoreContext, report_settled};
 use crate::backend::{Backend, Settlement};
 use crate::error::ErrorKind;
 
-const FIRST_RETRY: Duration = Duration::from_millis(50);
-const LAST_RETRY: Duration = Duration::from_secs(2);
+const MIN_RETRY_DELAY: Duration = Duration::from_millis(50);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(2);
 
-/// Settles until every way in is closed.
-pub(super) async fn run(source: Arc<Source>, mut ended: mpsc::Receiver<Ended>) {
-    // The source itself holds a way in; this loop must not keep itself alive.
-    let store = Arc::clone(&source.store);
-    let machine = Arc::clone(&source.machine);
-    drop(source);
+/// Settles finished runs until all senders are dropped.
+pub(super) async fn run(context: Arc<StoreContext>, mut finished: mpsc::Receiver<FinishedRun>) {
+    // The context holds a sender, which would keep this loop running.
+    let store = Arc::clone(&context.store);
+    let runner = Arc::clone(&context.runner);
+    drop(context);
     let mut batch = Vec::with_capacity(BATCH);
-    while gather(&mut ended, &mut batch).await > 0 {
-        let (mut settlements, mut holds): (Vec<_>, Vec<_>) =
-            batch.drain(..).map(|ended: Ended| (ended.settlement, ended.hold)).unzip();
-        let mut pause = FIRST_RETRY;
-        let mut unsure = false;
+    while receive_batch(&mut finished, &mut batch).await > 0 {
+        let (mut settlements, mut leases): (Vec<_>, Vec<_>) =
+            batch.drain(..).map(|run: FinishedRun| (run.settlement, run.lease)).unzip();
+        let mut retry_delay = MIN_RETRY_DELAY;
+        let mut outcome_unknown = false;
         while !settlements.is_empty() {
             match store.settle(&settlements).await {
-                Ok(answers) => {
-                    for (settlement, answer) in settlements.iter().zip(answers) {
-                        tell(&machine, settlement, answer, unsure);
+                Ok(results) => {
+                    for (settlement, result) in settlements.iter().zip(results) {
+                        report_settled(&runner, settlement, result, outcome_unknown);
                     }
                     break;
                 }
                 Err(error) if error.is_retryable() => {
-                    tracing::warn!(%error, jobs = holds.len(), "settlements wait for the store");
-                    machine.observers.tell(&Event::StoreFailed(&error));
-                    unsure |= error.kind() == ErrorKind::OutcomeUnknown;
-                    machine.clock().sleep(pause).await;
-                    pause = (pause * 2).min(LAST_RETRY);
-                    drop_lost(&mut settlements, &mut holds);
+                    tracing::warn!(%error, jobs = leases.len(), "settlements wait for the store");
+                    runner.observers.notify(&Event::StoreFailed(&error));
+                    outcome_unknown |= error.kind() == ErrorKind::OutcomeUnknown;
+                    runner.clock().sleep(retry_delay).await;
+                    retry_delay = (retry_delay * 2).min(MAX_RETRY_DELAY);
+                    drop_lost(&mut settlements, &mut leases);
                 }
                 Err(error) => {
-                    tracing::error!(%error, jobs = holds.len(),
+                    tracing::error!(%error, jobs = leases.len(),
                         "settlements were refused; the jobs run again when their leases lapse");
-                    machine.observers.tell(&Event::StoreFailed(&error));
+                    runner.observers.notify(&Event::StoreFailed(&error));
                     break;
                 }
             }
@@ -55,23 +56,27 @@ pub(super) async fn run(source: Arc<Source>, mut ended: mpsc::Receiver<Ended>) {
     }
 }
 
-/// What has ended, and what ends in this moment: until a turn of all others has brought nothing more,
-/// or there is enough. None if every way in is closed.
-async fn gather(ended: &mut mpsc::Receiver<Ended>, batch: &mut Vec<Ended>) -> usize {
-    let mut brought = ended.recv_many(batch, BATCH).await;
-    while brought > 0 && batch.len() < BATCH {
+/// Receives finished runs until none arrives during one turn of the other tasks, or the batch is
+/// full. Returns the size of the batch; zero if all senders are dropped.
+async fn receive_batch(
+    finished: &mut mpsc::Receiver<FinishedRun>,
+    batch: &mut Vec<FinishedRun>,
+) -> usize {
+    let mut received = finished.recv_many(batch, BATCH).await;
+    while received > 0 && batch.len() < BATCH {
         tokio::task::yield_now().await;
-        brought = match ended.len() {
+        received = match finished.len() {
             0 => 0,
-            _ => ended.recv_many(batch, BATCH - batch.len()).await,
+            _ => finished.recv_many(batch, BATCH - batch.len()).await,
         };
     }
     batch.len()
 }
 
-/// Who lost the lease has nothing to say any more.
-fn drop_lost(settlements: &mut Vec<Settlement>, holds: &mut Vec<Option<Hold>>) {
-    let lost = |hold: &Option<Hold>| hold.as_ref().is_some_and(|hold| hold.lost.is_cancelled());
-    let both = settlements.drain(..).zip(holds.drain(..));
-    (*settlements, *holds) = both.filter(|(_, hold)| !lost(hold)).unzip();
+/// Drops settlements whose lease was lost.
+fn drop_lost(settlements: &mut Vec<Settlement>, leases: &mut Vec<Option<LeaseGuard>>) {
+    let is_lost =
+        |lease: &Option<LeaseGuard>| lease.as_ref().is_some_and(|lease| lease.lost.is_cancelled());
+    let both = settlements.drain(..).zip(leases.drain(..));
+    (*settlements, *leases) = both.filter(|(_, lease)| !is_lost(lease)).unzip();
 }

@@ -1,9 +1,9 @@
-//! Everything that is found before the first job.
+//! What a runner and the client validate before the first job.
 
 use dq_core::config::{Config, QueueSettings};
 use dq_core::{Dq, ErrorKind, HandlerResult, JobContext, QueueCode};
 
-use crate::rig::{Handle, QUEUE, Rig};
+use crate::fixture::{Fixture, QUEUE, TestHandler};
 
 struct Other;
 
@@ -20,9 +20,9 @@ impl dq_core::DelayHandler for Other {
 }
 
 /// A handler of another queue.
-pub(crate) struct Elsewhere;
+pub(crate) struct OtherQueue;
 
-impl dq_core::DelayHandler for Elsewhere {
+impl dq_core::DelayHandler for OtherQueue {
     type Payload = String;
 
     fn code(&self) -> impl QueueCode {
@@ -35,60 +35,62 @@ impl dq_core::DelayHandler for Elsewhere {
 }
 
 #[tokio::test]
-async fn two_handlers_of_one_code_are_both_named() {
-    let rig = Rig::new().await;
-    let runner = rig.dq.runner().handler(Handle::done()).handler(Other);
+async fn two_handlers_of_one_code_are_refused_with_both_locations() {
+    let fixture = Fixture::new().await;
+    let runner = fixture.dq.runner().handler(TestHandler::done()).handler(Other);
     let error = runner.build().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Duplicate);
     assert_eq!(error.message().matches("builder.rs:").count(), 2, "{error}");
 }
 
 #[tokio::test]
-async fn two_objects_of_one_type_and_line_are_two_handlers() {
-    let rig = Rig::new().await;
-    let mut runner = rig.dq.runner().without_linked_handlers();
+async fn two_objects_of_the_same_type_and_line_are_two_handlers() {
+    let fixture = Fixture::new().await;
+    let mut runner = fixture.dq.runner().without_linked_handlers();
     for _ in 0..2 {
-        runner = runner.handler(Handle::done());
+        runner = runner.handler(TestHandler::done());
     }
     assert_eq!(runner.build().unwrap_err().kind(), ErrorKind::Duplicate);
 }
 
 #[tokio::test]
-async fn a_runner_without_handlers_says_what_is_missing() {
-    let rig = Rig::new().await;
-    let error = rig.dq.runner().without_linked_handlers().build().unwrap_err();
+async fn a_runner_without_handlers_is_refused_with_a_hint_about_linking() {
+    let fixture = Fixture::new().await;
+    let error = fixture.dq.runner().without_linked_handlers().build().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unhandled);
     assert!(error.to_string().contains("use my_handlers as _;"), "{error}");
 }
 
 #[tokio::test]
-async fn a_configured_queue_without_a_handler_is_told_unless_it_is_elsewhere() {
+async fn a_configured_queue_without_a_handler_is_refused_unless_only_excludes_it() {
     let config = "[backend]\ntype = \"memory\"\n[queues.ELSEWHERE]\nconcurrency = 2";
     let connect = || Dq::builder().config(Config::from_toml(config).unwrap()).connect();
-    let error = connect().await.unwrap().runner().handler(Handle::done()).build().unwrap_err();
+    let error = connect().await.unwrap().runner().handler(TestHandler::done()).build().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unhandled);
     let text = error.to_string();
     assert!(text.contains("ELSEWHERE") && text.contains("use my_handlers as _;"), "{text}");
     assert!(text.contains(".only("), "{text}");
-    let runner = connect().await.unwrap().runner().handler(Handle::done()).only([QUEUE]);
+    let runner = connect().await.unwrap().runner().handler(TestHandler::done()).only([QUEUE]);
     assert!(runner.build().is_ok());
 }
 
 #[tokio::test]
-async fn bad_settings_are_told_with_the_queue() {
-    let rig = Rig::new().await;
+async fn bad_settings_are_refused_with_the_queue() {
+    let fixture = Fixture::new().await;
     let zero = QueueSettings::new().concurrency(0);
-    let error = rig.dq.runner().handler(Handle::done()).queue(QUEUE, zero).build().unwrap_err();
+    let error =
+        fixture.dq.runner().handler(TestHandler::done()).queue(QUEUE, zero).build().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config);
-    assert!(error.message().contains("queue Q: concurrency is 0"), "{error}");
-    let error = rig.dq.runner().handler(Handle::done()).concurrency(0).build().unwrap_err();
+    assert!(error.what().contains("queue Q: concurrency is 0"), "{error}");
+    let error =
+        fixture.dq.runner().handler(TestHandler::done()).concurrency(0).build().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config);
 }
 
 #[tokio::test]
-async fn two_runners_of_one_name_are_refused_while_the_first_lives() {
-    let rig = Rig::new().await;
-    let build = || rig.dq.runner().handler(Handle::done()).name("twin").build();
+async fn a_second_runner_of_a_name_is_refused_while_the_first_exists() {
+    let fixture = Fixture::new().await;
+    let build = || fixture.dq.runner().handler(TestHandler::done()).name("twin").build();
     let first = build().unwrap();
     assert_eq!(build().unwrap_err().kind(), ErrorKind::Duplicate);
     drop(first);
@@ -96,9 +98,9 @@ async fn two_runners_of_one_name_are_refused_while_the_first_lives() {
 }
 
 #[tokio::test]
-async fn nothing_is_stored_of_a_job_that_is_refused() {
-    let rig = Rig::new().await;
-    let queue = rig.dq.queue(QUEUE).unwrap();
+async fn a_refused_job_is_not_stored() {
+    let fixture = Fixture::new().await;
+    let queue = fixture.dq.queue(QUEUE).unwrap();
     let job = || queue.schedule("x", "text/plain");
     for (job, needle) in [
         (job().key(""), "key is empty"),
@@ -117,32 +119,32 @@ async fn nothing_is_stored_of_a_job_that_is_refused() {
         assert_eq!(error.failed_operation(), "schedule");
     }
     for name in ["", "q\n", &"q".repeat(300)] {
-        assert_eq!(rig.dq.queue(name).unwrap_err().kind(), ErrorKind::InvalidInput);
+        assert_eq!(fixture.dq.queue(name).unwrap_err().kind(), ErrorKind::InvalidInput);
     }
-    assert_eq!(rig.stats().await.stored(), 0);
+    assert_eq!(fixture.stats().await.stored(), 0);
 }
 
-/// What cannot be written as JSON.
+/// A payload that does not encode as JSON.
 struct Opaque;
 
 impl serde::Serialize for Opaque {
     fn serialize<S: serde::Serializer>(&self, _: S) -> Result<S::Ok, S::Error> {
-        Err(serde::ser::Error::custom("it cannot be said"))
+        Err(serde::ser::Error::custom("not encodable"))
     }
 }
 
 dq_core::queue!(OPAQUE: Opaque = "Q");
 
 #[tokio::test]
-async fn a_payload_that_does_not_encode_is_told_and_takes_its_whole_bulk_with_it() {
-    let rig = Rig::new().await;
-    let error = rig.dq.schedule::<OPAQUE>(Opaque).await.unwrap_err();
+async fn a_payload_that_does_not_encode_fails_its_whole_bulk() {
+    let fixture = Fixture::new().await;
+    let error = fixture.dq.schedule::<OPAQUE>(Opaque).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Codec);
     let text = error.to_string();
-    assert!(text.contains("Opaque") && text.contains("it cannot be said"), "{text}");
+    assert!(text.contains("Opaque") && text.contains("not encodable"), "{text}");
     assert!(text.contains("queue Q"), "{text}");
-    let good = rig.dq.queue(QUEUE).unwrap().schedule("x", "text/plain");
-    let bulk = [good, rig.dq.schedule::<OPAQUE>(Opaque)];
-    assert_eq!(rig.dq.schedule_many(bulk).await.unwrap_err().kind(), ErrorKind::Codec);
-    assert_eq!(rig.stats().await.stored(), 0);
+    let good = fixture.dq.queue(QUEUE).unwrap().schedule("x", "text/plain");
+    let bulk = [good, fixture.dq.schedule::<OPAQUE>(Opaque)];
+    assert_eq!(fixture.dq.schedule_many(bulk).await.unwrap_err().kind(), ErrorKind::Codec);
+    assert_eq!(fixture.stats().await.stored(), 0);
 }

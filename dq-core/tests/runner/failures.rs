@@ -1,4 +1,4 @@
-//! What becomes of handlers that fail, in every way.
+//! Failures of handlers: errors, panics, timeouts, undecodable payloads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -7,10 +7,10 @@ use std::time::Duration;
 use dq_core::Backoff;
 use dq_core::{DeadKind, DurationExt, JobState, Outcome};
 
-use crate::rig::{Handle, QUEUE, Rig, Said};
+use crate::fixture::{Fixture, Observed, QUEUE, TestHandler};
 
-async fn dead_reason(rig: &Rig) -> (DeadKind, String, Vec<u8>) {
-    let queue = rig.dq.queue(QUEUE).unwrap();
+async fn dead_reason(fixture: &Fixture) -> (DeadKind, String, Vec<u8>) {
+    let queue = fixture.dq.queue(QUEUE).unwrap();
     let page = queue.browse(JobState::Dead, None, 10).await.unwrap();
     assert_eq!(page.jobs.len(), 1);
     let (reason, _) = page.jobs[0].dead.clone().unwrap();
@@ -19,128 +19,132 @@ async fn dead_reason(rig: &Rig) -> (DeadKind, String, Vec<u8>) {
 
 #[tokio::test]
 async fn an_error_is_retried_after_the_backoff_and_then_dead() {
-    let mut rig = Rig::new().await;
-    rig.schedule("x").await;
+    let mut fixture = Fixture::new().await;
+    fixture.schedule("x").await;
     let backoff = Backoff { initial: 10.seconds(), factor: 3.0, jitter: 0.0, ..Backoff::default() };
-    rig.start(|runner| {
-        runner.handler(Handle::new(async |_, _| Err("no luck".into())).with(|settings| {
+    fixture.start(|runner| {
+        runner.handler(TestHandler::new(async |_, _| Err("no luck".into())).with(|settings| {
             settings.max_attempts = Some(3);
             settings.backoff = backoff.into();
         }))
     });
     for (attempt, delay) in [(1, 10.seconds()), (2, 30.seconds())] {
-        rig.until(&Said::Started { attempt, deliveries: attempt }).await;
-        assert_eq!(rig.until_finished().await, "Retry");
-        rig.until_settled().await;
-        let stats = rig.stats().await;
-        assert_eq!(stats.next_due, Some(rig_now(&rig) + delay), "kept in the store");
-        // One millisecond before the end of the backoff, nothing is due.
-        rig.clock.advance(delay - 1.millis());
-        assert_eq!(rig.stats().await.ready, 0);
-        rig.clock.advance(1.millis());
+        fixture.wait_for(&Observed::Started { attempt, deliveries: attempt }).await;
+        assert_eq!(fixture.wait_finished().await, "Retry");
+        fixture.wait_settled().await;
+        let stats = fixture.stats().await;
+        assert_eq!(
+            stats.next_due,
+            Some(now(&fixture) + delay),
+            "the due time is kept in the store"
+        );
+        // One millisecond before the end of the backoff, no job is due.
+        fixture.clock.advance(delay - 1.millis());
+        assert_eq!(fixture.stats().await.ready, 0);
+        fixture.clock.advance(1.millis());
     }
-    rig.until(&Said::Started { attempt: 3, deliveries: 3 }).await;
-    assert_eq!(rig.until_finished().await, "Dead");
-    rig.until_settled().await;
-    let (kind, message, _) = dead_reason(&rig).await;
+    fixture.wait_for(&Observed::Started { attempt: 3, deliveries: 3 }).await;
+    assert_eq!(fixture.wait_finished().await, "Dead");
+    fixture.wait_settled().await;
+    let (kind, message, _) = dead_reason(&fixture).await;
     assert_eq!((kind, message.as_str()), (DeadKind::Exhausted, "no luck"));
-    rig.stop().await;
+    fixture.stop().await;
 }
 
-fn rig_now(rig: &Rig) -> dq_core::Timestamp {
-    dq_core::Clock::now(&*rig.clock)
+fn now(fixture: &Fixture) -> dq_core::Timestamp {
+    dq_core::Clock::now(&*fixture.clock)
 }
 
 #[tokio::test]
 async fn a_job_has_its_own_limit_of_attempts() {
-    let mut rig = Rig::new().await;
-    let queue = rig.dq.queue(QUEUE).unwrap();
+    let mut fixture = Fixture::new().await;
+    let queue = fixture.dq.queue(QUEUE).unwrap();
     let job = queue.schedule(r#""x""#, "application/json").max_attempts(1);
     assert!(job.await.unwrap().is_stored());
-    rig.start(|runner| runner.handler(Handle::new(async |_, _| Err("no".into()))));
-    assert_eq!(rig.until_finished().await, "Dead");
-    rig.stop().await;
+    fixture.start(|runner| runner.handler(TestHandler::new(async |_, _| Err("no".into()))));
+    assert_eq!(fixture.wait_finished().await, "Dead");
+    fixture.stop().await;
 }
 
 #[tokio::test]
-async fn a_panic_is_a_failed_attempt_and_harms_nobody_else() {
-    let mut rig = Rig::new().await;
-    rig.schedule("panic").await;
-    rig.schedule("fine").await;
-    rig.start(|runner| {
-        let handle = Handle::new(async |_, payload: String| {
-            assert_ne!(payload, "panic", "as told");
+async fn a_panic_is_a_failed_attempt_and_does_not_affect_other_jobs() {
+    let mut fixture = Fixture::new().await;
+    fixture.schedule("panic").await;
+    fixture.schedule("fine").await;
+    fixture.start(|runner| {
+        let handle = TestHandler::new(async |_, payload: String| {
+            assert_ne!(payload, "panic", "test panic");
             Ok(Outcome::Done)
         });
         runner.handler(handle.with(|settings| settings.max_attempts = Some(1)))
     });
-    let mut verdicts = [rig.until_finished().await, rig.until_finished().await];
+    let mut verdicts = [fixture.wait_finished().await, fixture.wait_finished().await];
     verdicts.sort();
     assert_eq!(verdicts, ["Dead", "Done"]);
-    rig.stop().await;
-    let (kind, message, _) = dead_reason(&rig).await;
+    fixture.stop().await;
+    let (kind, message, _) = dead_reason(&fixture).await;
     assert_eq!(kind, DeadKind::Exhausted);
-    assert!(message.starts_with("panicked: ") && message.contains("as told"), "{message}");
+    assert!(message.starts_with("panicked: ") && message.contains("test panic"), "{message}");
 }
 
 #[tokio::test]
 async fn a_handler_that_hangs_is_dropped_at_its_timeout() {
-    let mut rig = Rig::new().await;
-    rig.schedule("x").await;
-    rig.start(|runner| {
-        let handle = Handle::new(async |_, _| std::future::pending().await);
+    let mut fixture = Fixture::new().await;
+    fixture.schedule("x").await;
+    fixture.start(|runner| {
+        let handle = TestHandler::new(async |_, _| std::future::pending().await);
         runner.handler(handle.with(|settings| {
             settings.timeout = Some(5.seconds());
             settings.max_attempts = Some(1);
         }))
     });
-    rig.until(&Said::Started { attempt: 1, deliveries: 1 }).await;
-    rig.advance_until(1.seconds(), &Said::Finished("Dead".to_owned())).await;
-    rig.until_settled().await;
-    let (kind, message, _) = dead_reason(&rig).await;
+    fixture.wait_for(&Observed::Started { attempt: 1, deliveries: 1 }).await;
+    fixture.advance_until(1.seconds(), &Observed::Finished("Dead".to_owned())).await;
+    fixture.wait_settled().await;
+    let (kind, message, _) = dead_reason(&fixture).await;
     assert_eq!((kind, message.as_str()), (DeadKind::Exhausted, "timed out after 5s"));
-    rig.stop().await;
+    fixture.stop().await;
 }
 
 #[tokio::test]
 async fn a_payload_that_does_not_decode_is_kept_with_its_bytes_and_uses_no_attempt() {
-    let mut rig = Rig::new().await;
-    let queue = rig.dq.queue(QUEUE).unwrap();
+    let mut fixture = Fixture::new().await;
+    let queue = fixture.dq.queue(QUEUE).unwrap();
     let bytes = &b"{\"not\": \"a string\"}"[..];
     assert!(queue.schedule(bytes, "application/json").await.unwrap().is_stored());
-    rig.start(|runner| runner.handler(Handle::done()));
-    assert_eq!(rig.until_finished().await, "Dead");
-    rig.until_settled().await;
-    let (kind, message, payload) = dead_reason(&rig).await;
+    fixture.start(|runner| runner.handler(TestHandler::done()));
+    assert_eq!(fixture.wait_finished().await, "Dead");
+    fixture.wait_settled().await;
+    let (kind, message, payload) = dead_reason(&fixture).await;
     assert_eq!(kind, DeadKind::Undecodable);
     assert!(message.contains("does not decode"), "{message}");
     assert_eq!(payload, bytes);
     let dead = queue.browse(JobState::Dead, None, 1).await.unwrap();
     assert_eq!(dead.jobs[0].job.attempts, 0);
-    rig.stop().await;
+    fixture.stop().await;
 }
 
 #[tokio::test]
-async fn another_content_type_is_undecodable_too() {
-    let mut rig = Rig::new().await;
-    let queue = rig.dq.queue(QUEUE).unwrap();
+async fn another_content_type_is_undecodable() {
+    let mut fixture = Fixture::new().await;
+    let queue = fixture.dq.queue(QUEUE).unwrap();
     assert!(queue.schedule(r#""x""#, "text/plain").await.unwrap().is_stored());
-    rig.start(|runner| runner.handler(Handle::done()));
-    assert_eq!(rig.until_finished().await, "Dead");
-    rig.until_settled().await;
-    assert!(dead_reason(&rig).await.1.contains("text/plain"));
-    rig.stop().await;
+    fixture.start(|runner| runner.handler(TestHandler::done()));
+    assert_eq!(fixture.wait_finished().await, "Dead");
+    fixture.wait_settled().await;
+    assert!(dead_reason(&fixture).await.1.contains("text/plain"));
+    fixture.stop().await;
 }
 
 #[tokio::test]
-async fn snooze_uses_no_attempt_and_skip_and_dead_say_so() {
-    let mut rig = Rig::new().await;
-    rig.schedule("x").await;
+async fn a_snooze_uses_no_attempt_and_skip_and_dead_are_recorded() {
+    let mut fixture = Fixture::new().await;
+    fixture.schedule("x").await;
     let runs = Arc::new(AtomicU32::new(0));
-    let handle = Handle::new(move |job, _| {
+    let handle = TestHandler::new(move |job, _| {
         let run = runs.fetch_add(1, Ordering::SeqCst);
         async move {
-            assert_eq!(job.attempt(), 1, "a snooze is no attempt");
+            assert_eq!(job.attempt(), 1, "a snooze is not an attempt");
             match run {
                 0 => Ok(Outcome::snooze(Duration::from_secs(60))),
                 1 => Ok(Outcome::dead("never")),
@@ -148,31 +152,31 @@ async fn snooze_uses_no_attempt_and_skip_and_dead_say_so() {
             }
         }
     });
-    rig.start(|runner| runner.handler(handle));
-    assert_eq!(rig.until_finished().await, "Snooze");
-    rig.until_settled().await;
-    rig.clock.advance(60.seconds());
-    assert_eq!(rig.until_finished().await, "Dead");
-    rig.until_settled().await;
-    let (kind, message, _) = dead_reason(&rig).await;
+    fixture.start(|runner| runner.handler(handle));
+    assert_eq!(fixture.wait_finished().await, "Snooze");
+    fixture.wait_settled().await;
+    fixture.clock.advance(60.seconds());
+    assert_eq!(fixture.wait_finished().await, "Dead");
+    fixture.wait_settled().await;
+    let (kind, message, _) = dead_reason(&fixture).await;
     assert_eq!((kind, message.as_str()), (DeadKind::Rejected, "never"));
-    assert_eq!(rig.dq.queue(QUEUE).unwrap().replay_all().await.unwrap(), 1);
-    assert_eq!(rig.until_finished().await, "Skip");
-    rig.until_settled().await;
-    assert_eq!(rig.stats().await.totals.unwrap().skipped, 1);
-    rig.stop().await;
+    assert_eq!(fixture.dq.queue(QUEUE).unwrap().replay_all().await.unwrap(), 1);
+    assert_eq!(fixture.wait_finished().await, "Skip");
+    fixture.wait_settled().await;
+    assert_eq!(fixture.stats().await.totals.unwrap().skipped, 1);
+    fixture.stop().await;
 }
 
 #[tokio::test]
-async fn an_absurd_snooze_is_a_failed_attempt() {
-    let mut rig = Rig::new().await;
-    rig.schedule("x").await;
-    rig.start(|runner| {
-        let handle = Handle::new(async |_, _| Ok(Outcome::snooze(Duration::MAX)));
+async fn a_snooze_out_of_range_is_a_failed_attempt() {
+    let mut fixture = Fixture::new().await;
+    fixture.schedule("x").await;
+    fixture.start(|runner| {
+        let handle = TestHandler::new(async |_, _| Ok(Outcome::snooze(Duration::MAX)));
         runner.handler(handle.with(|settings| settings.max_attempts = Some(1)))
     });
-    assert_eq!(rig.until_finished().await, "Dead");
-    rig.until_settled().await;
-    assert!(dead_reason(&rig).await.1.contains("the handler snoozed"));
-    rig.stop().await;
+    assert_eq!(fixture.wait_finished().await, "Dead");
+    fixture.wait_settled().await;
+    assert!(dead_reason(&fixture).await.1.contains("the handler snoozed"));
+    fixture.stop().await;
 }

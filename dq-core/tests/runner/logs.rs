@@ -1,11 +1,11 @@
-//! What an operator reads.
+//! Log output.
 
 use std::io;
 use std::sync::{Arc, Mutex};
 
 use tracing_subscriber::fmt::MakeWriter;
 
-use crate::rig::{Handle, QUEUE, Rig};
+use crate::fixture::{Fixture, QUEUE, TestHandler};
 use dq_core::{DurationExt, Entropy, Outcome, TraceContext};
 
 /// Log lines in memory.
@@ -38,32 +38,32 @@ impl MakeWriter<'_> for Lines {
 }
 
 #[tokio::test]
-async fn spans_tables_and_diagnoses_name_what_they_are_about() {
+async fn spans_handler_table_and_warnings_name_queue_job_and_location() {
     let lines = Lines::default();
     let subscriber = tracing_subscriber::fmt().with_writer(lines.clone()).with_ansi(false).finish();
     // All tasks of this test run on this thread.
     let _default = tracing::subscriber::set_default(subscriber);
     let trace = TraceContext::root(&Entropy::seeded(1));
-    let mut rig = Rig::new().await;
-    let stray = rig.dq.queue("STRAY").unwrap();
-    assert!(stray.schedule("x", "text/plain").await.unwrap().is_stored());
-    let queue = rig.dq.queue(QUEUE).unwrap();
+    let mut fixture = Fixture::new().await;
+    let unserved = fixture.dq.queue("UNSERVED").unwrap();
+    assert!(unserved.schedule("x", "text/plain").await.unwrap().is_stored());
+    let queue = fixture.dq.queue(QUEUE).unwrap();
     let job = queue.schedule(r#""secret payload""#, "application/json");
     let job = job.header("traceparent", trace.to_string()).await.unwrap();
-    rig.clock.advance(7.millis());
-    rig.start(|runner| {
-        runner.handler(Handle::new(async |_, _| {
-            tracing::info!("said by the handler");
+    fixture.clock.advance(7.millis());
+    fixture.start(|runner| {
+        runner.handler(TestHandler::new(async |_, _| {
+            tracing::info!("logged by the handler");
             Ok(Outcome::Done)
         }))
     });
-    rig.until_settled().await;
-    while !lines.text().contains("queue=STRAY") {
+    fixture.wait_settled().await;
+    while !lines.text().contains("queue=UNSERVED") {
         tokio::task::yield_now().await;
     }
-    rig.stop().await;
+    fixture.stop().await;
     let text = lines.text();
-    let said = text.lines().find(|line| line.contains("said by the handler")).unwrap();
+    let line = text.lines().find(|line| line.contains("logged by the handler")).unwrap();
     for needle in [
         "queue=Q".to_owned(),
         format!("id={}", job.id()),
@@ -71,10 +71,10 @@ async fn spans_tables_and_diagnoses_name_what_they_are_about() {
         "lateness_ms=7".to_owned(),
         format!("{:032x}", trace.trace_id),
     ] {
-        assert!(said.contains(&needle), "{needle} is missing in {said}");
+        assert!(line.contains(&needle), "{needle} is missing in {line}");
     }
-    assert!(text.contains("logs.rs:"), "the table of handlers names the place: {text}");
-    let warning = text.lines().find(|line| line.contains("queue=STRAY")).unwrap();
+    assert!(text.contains("logs.rs:"), "the table of handlers has the source location: {text}");
+    let warning = text.lines().find(|line| line.contains("queue=UNSERVED")).unwrap();
     assert!(warning.contains("use my_handlers as _;"), "{warning}");
     assert!(!text.contains("secret payload"), "payloads are not logged");
 }

@@ -1,14 +1,14 @@
-//! The runner on the memory backend and a clock that the tests turn. No test sleeps: each waits
-//! for what the runner says it did.
+//! The runner on the memory backend and a virtual clock. No test sleeps: each waits for events of the
+//! runner.
 
 mod builder;
 mod drain;
 mod failures;
+mod faulty;
+mod fixture;
 mod leases;
 mod logs;
-mod odd;
 mod outages;
-mod rig;
 mod shutdown;
 mod slots;
 mod trace;

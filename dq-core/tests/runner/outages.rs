@@ -1,4 +1,4 @@
-//! Stores that fail, hang or dawdle, clocks that are set, and observers that panic.
+//! Stores that fail, hang or are slow, clocks that are set back, and observers that panic.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -6,208 +6,212 @@ use std::time::Duration;
 
 use dq_core::{Clock, DurationExt, ErrorKind, Event, JobState, Outcome, Settled, VirtualClock};
 
-use crate::odd::{Odd, Oddities, set_back};
-use crate::rig::{Handle, QUEUE, Rig, Said};
+use crate::faulty::{Faults, FaultyStore, set_back};
+use crate::fixture::{Fixture, Observed, QUEUE, TestHandler};
 
 const LEASE: Duration = Duration::from_secs(6);
 
-async fn odd(oddities: Oddities) -> Rig {
+async fn faulty(faults: Faults) -> Fixture {
     let clock = Arc::new(VirtualClock::default());
-    Rig::on(Odd::new(&clock, oddities), clock).await
+    Fixture::on(FaultyStore::new(&clock, faults), clock).await
 }
 
-fn failing(times: u32, kind: ErrorKind) -> Oddities {
-    Oddities { settlements_fail: Some((times, kind)), ..Oddities::default() }
+fn failing(times: u32, kind: ErrorKind) -> Faults {
+    Faults { settlements_fail: Some((times, kind)), ..Faults::default() }
 }
 
-fn hangs() -> Handle {
-    Handle::new(async |_, _| std::future::pending().await)
-}
-
-#[tokio::test]
-async fn a_verdict_waits_for_the_store() {
-    let mut rig = odd(failing(3, ErrorKind::Unavailable)).await;
-    rig.schedule("x").await;
-    rig.start(|runner| runner.handler(Handle::done()));
-    rig.until(&Said::StoreFailed).await;
-    rig.advance_until(100.millis(), &Said::Settled(Settled::Accepted)).await;
-    rig.stop().await;
-    assert_eq!(rig.stats().await.totals.unwrap().done, 1);
+fn hangs() -> TestHandler {
+    TestHandler::new(async |_, _| std::future::pending().await)
 }
 
 #[tokio::test]
-async fn a_timeout_counts_though_the_store_was_away() {
-    let mut rig = odd(failing(1, ErrorKind::Unavailable)).await;
-    rig.schedule("x").await;
-    rig.start(|runner| {
+async fn a_settlement_is_repeated_until_the_store_accepts_it() {
+    let mut fixture = faulty(failing(3, ErrorKind::Unavailable)).await;
+    fixture.schedule("x").await;
+    fixture.start(|runner| runner.handler(TestHandler::done()));
+    fixture.wait_for(&Observed::StoreFailed).await;
+    fixture.advance_until(100.millis(), &Observed::Settled(Settled::Accepted)).await;
+    fixture.stop().await;
+    assert_eq!(fixture.stats().await.totals.unwrap().done, 1);
+}
+
+#[tokio::test]
+async fn a_timeout_is_settled_after_an_outage_of_the_store() {
+    let mut fixture = faulty(failing(1, ErrorKind::Unavailable)).await;
+    fixture.schedule("x").await;
+    fixture.start(|runner| {
         runner.handler(hangs().with(|settings| {
             settings.timeout = Some(5.seconds());
             settings.max_attempts = Some(1);
         }))
     });
-    rig.until(&Said::Started { attempt: 1, deliveries: 1 }).await;
-    rig.advance_until(500.millis(), &Said::StoreFailed).await;
-    rig.advance_until(100.millis(), &Said::Settled(Settled::Accepted)).await;
-    rig.stop().await;
-    assert_eq!(rig.stats().await.dead, 1);
+    fixture.wait_for(&Observed::Started { attempt: 1, deliveries: 1 }).await;
+    fixture.advance_until(500.millis(), &Observed::StoreFailed).await;
+    fixture.advance_until(100.millis(), &Observed::Settled(Settled::Accepted)).await;
+    fixture.stop().await;
+    assert_eq!(fixture.stats().await.dead, 1);
 }
 
 #[tokio::test]
-async fn a_job_is_handed_back_though_the_store_was_away() {
-    let mut rig = odd(failing(1, ErrorKind::Unavailable)).await;
-    rig.schedule("x").await;
-    rig.start(|runner| runner.grace(1.seconds()).handler(hangs()));
-    rig.until(&Said::Started { attempt: 1, deliveries: 1 }).await;
-    rig.tell_to_stop();
-    rig.advance_until(100.millis(), &Said::Stopped).await;
-    rig.stopped().await.unwrap();
-    assert_eq!(rig.stats().await.ready, 1);
+async fn a_job_is_released_after_an_outage_of_the_store() {
+    let mut fixture = faulty(failing(1, ErrorKind::Unavailable)).await;
+    fixture.schedule("x").await;
+    fixture.start(|runner| runner.grace(1.seconds()).handler(hangs()));
+    fixture.wait_for(&Observed::Started { attempt: 1, deliveries: 1 }).await;
+    fixture.request_stop();
+    fixture.advance_until(100.millis(), &Observed::Stopped).await;
+    fixture.join().await.unwrap();
+    assert_eq!(fixture.stats().await.ready, 1);
 }
 
 #[tokio::test]
-async fn settlements_that_are_refused_for_good_do_not_stop_the_others() {
-    let mut rig = odd(failing(1, ErrorKind::Internal)).await;
-    rig.schedule("x").await;
-    rig.start(|runner| runner.handler(Handle::done()));
-    rig.until(&Said::StoreFailed).await;
-    rig.schedule("y").await;
-    assert_eq!(rig.until_settled().await, Settled::Accepted);
-    rig.stop().await;
-    let stats = rig.stats().await;
-    assert_eq!((stats.totals.unwrap().done, stats.running), (1, 1), "it runs again by its lease");
+async fn permanently_refused_settlements_do_not_block_others() {
+    let mut fixture = faulty(failing(1, ErrorKind::Internal)).await;
+    fixture.schedule("x").await;
+    fixture.start(|runner| runner.handler(TestHandler::done()));
+    fixture.wait_for(&Observed::StoreFailed).await;
+    fixture.schedule("y").await;
+    assert_eq!(fixture.wait_settled().await, Settled::Accepted);
+    fixture.stop().await;
+    let stats = fixture.stats().await;
+    assert_eq!(
+        (stats.totals.unwrap().done, stats.running),
+        (1, 1),
+        "it runs again when its lease lapses"
+    );
 }
 
 #[tokio::test]
-async fn schedule_is_repeated_when_its_answer_was_lost() {
-    let rig = odd(Oddities { schedule_answers_lost: 2, ..Oddities::default() }).await;
-    let queue = rig.dq.queue(QUEUE).unwrap();
-    let id = rig.dq.new_id();
+async fn schedule_is_repeated_if_its_outcome_is_unknown() {
+    let fixture = faulty(Faults { schedule_results_lost: 2, ..Faults::default() }).await;
+    let queue = fixture.dq.queue(QUEUE).unwrap();
+    let id = fixture.dq.new_id();
     let answer = queue.schedule("x", "text/plain").after(1.hours()).id(id).await.unwrap();
     assert_eq!(answer.id(), id);
-    assert_eq!(rig.stats().await.stored(), 1);
+    assert_eq!(fixture.stats().await.stored(), 1);
 }
 
 #[tokio::test]
-async fn a_store_that_hangs_does_not_hold_up_the_shutdown() {
-    let mut rig = odd(Oddities { claims_hang: true, ..Oddities::default() }).await;
-    rig.start(|runner| runner.grace(1.seconds()).handler(Handle::done()));
-    rig.tell_to_stop();
-    rig.advance_until(100.millis(), &Said::Stopped).await;
-    rig.stopped().await.unwrap();
+async fn a_store_that_hangs_does_not_block_shutdown() {
+    let mut fixture = faulty(Faults { claims_hang: true, ..Faults::default() }).await;
+    fixture.start(|runner| runner.grace(1.seconds()).handler(TestHandler::done()));
+    fixture.request_stop();
+    fixture.advance_until(100.millis(), &Observed::Stopped).await;
+    fixture.join().await.unwrap();
 }
 
 #[tokio::test]
-async fn a_lease_that_cannot_be_renewed_in_time_is_told_as_lost() {
-    let mut rig = odd(Oddities { renewals_hang: true, ..Oddities::default() }).await;
-    rig.schedule("x").await;
-    let handle = Handle::new(async |job, _| {
+async fn a_lease_that_cannot_be_renewed_in_time_is_reported_as_lost() {
+    let mut fixture = faulty(Faults { renewals_hang: true, ..Faults::default() }).await;
+    fixture.schedule("x").await;
+    let handle = TestHandler::new(async |job, _| {
         job.cancelled().await;
         Ok(Outcome::Done)
     });
-    rig.start(|runner| runner.handler(handle.with(|settings| settings.lease = Some(LEASE))));
-    rig.until(&Said::Started { attempt: 1, deliveries: 1 }).await;
-    rig.advance_until(250.millis(), &Said::LeaseLost).await;
-    rig.tell_to_stop();
-    rig.advance_until(250.millis(), &Said::Stopped).await;
-    rig.stopped().await.unwrap();
+    fixture.start(|runner| runner.handler(handle.with(|settings| settings.lease = Some(LEASE))));
+    fixture.wait_for(&Observed::Started { attempt: 1, deliveries: 1 }).await;
+    fixture.advance_until(250.millis(), &Observed::LeaseLost).await;
+    fixture.request_stop();
+    fixture.advance_until(250.millis(), &Observed::Stopped).await;
+    fixture.join().await.unwrap();
 }
 
 #[tokio::test]
-async fn a_store_that_takes_long_is_asked_ahead_and_once_more_if_that_was_too_soon() {
+async fn a_slow_store_is_called_ahead_of_the_due_time_and_again_if_that_was_too_early() {
     let clock = Arc::new(VirtualClock::default());
-    let oddities = Oddities { claim_ahead: 20.millis(), ..Oddities::default() };
-    let store = Odd::new(&clock, oddities);
-    let mut rig = Rig::on(store.clone(), clock.clone()).await;
+    let faults = Faults { claim_ahead: 20.millis(), ..Faults::default() };
+    let store = FaultyStore::new(&clock, faults);
+    let mut fixture = Fixture::on(store.clone(), clock.clone()).await;
     let due = clock.now() + 500.millis();
-    let queue = rig.dq.queue(QUEUE).unwrap();
+    let queue = fixture.dq.queue(QUEUE).unwrap();
     assert!(queue.schedule("1", "application/json").at(due).await.unwrap().is_stored());
-    rig.start(|runner| runner.sweep(60.seconds()).handler(Handle::done()));
-    rig.advance_until(1.millis(), &Said::Settled(Settled::Accepted)).await;
-    rig.stop().await;
-    let asked = store.asked.lock().unwrap().clone();
-    assert_eq!(asked[..2], [due - 20.millis(), due]);
+    fixture.start(|runner| runner.sweep(60.seconds()).handler(TestHandler::done()));
+    fixture.advance_until(1.millis(), &Observed::Settled(Settled::Accepted)).await;
+    fixture.stop().await;
+    let claimed_at = store.claim_times.lock().unwrap().clone();
+    assert_eq!(claimed_at[..2], [due - 20.millis(), due]);
 }
 
 #[tokio::test]
-async fn a_slow_claim_is_not_taken_for_a_wrong_clock() {
-    let mut rig = odd(Oddities { claims_take: 200.millis(), ..Oddities::default() }).await;
-    rig.schedule("now").await;
-    let queue = rig.dq.queue(QUEUE).unwrap();
+async fn a_slow_claim_is_not_measured_as_clock_skew() {
+    let mut fixture = faulty(Faults { claims_take: 200.millis(), ..Faults::default() }).await;
+    fixture.schedule("now").await;
+    let queue = fixture.dq.queue(QUEUE).unwrap();
     let later = queue.schedule(r#""later""#, "application/json").after(500.millis());
     assert!(later.await.unwrap().is_stored());
-    rig.start(|runner| runner.sweep(60.seconds()).handler(Handle::done()));
-    rig.until_settled().await;
+    fixture.start(|runner| runner.sweep(60.seconds()).handler(TestHandler::done()));
+    fixture.wait_settled().await;
     // The claim took 200 ms of the 500: the timer has 300 left.
-    rig.clock.advance(300.millis());
-    rig.until_settled().await;
-    rig.stop().await;
+    fixture.clock.advance(300.millis());
+    fixture.wait_settled().await;
+    fixture.stop().await;
 }
 
 #[tokio::test]
-async fn leases_are_renewed_though_the_clock_is_set_back() {
-    let mut rig = Rig::new().await;
-    rig.schedule("x").await;
-    rig.start(|runner| {
+async fn leases_are_renewed_after_the_clock_is_set_back() {
+    let mut fixture = Fixture::new().await;
+    fixture.schedule("x").await;
+    fixture.start(|runner| {
         runner.handler(hangs().with(|settings| {
             settings.lease = Some(LEASE);
             settings.timeout = Some(Duration::MAX);
         }))
     });
-    rig.until(&Said::Started { attempt: 1, deliveries: 1 }).await;
+    fixture.wait_for(&Observed::Started { attempt: 1, deliveries: 1 }).await;
     for _ in 0..3 {
-        set_back(&rig.clock, 3_600.seconds());
-        // Sleepers wait for the time of day here, which has to come again.
-        rig.clock.advance(3_600.seconds());
-        rig.advance_until(250.millis(), &Said::Renewed).await;
+        set_back(&fixture.clock, 3_600.seconds());
+        // Sleepers of the virtual clock wait for a time of day, which must pass again.
+        fixture.clock.advance(3_600.seconds());
+        fixture.advance_until(250.millis(), &Observed::Renewed).await;
     }
-    rig.tell_to_stop();
-    rig.advance_until(1.seconds(), &Said::Stopped).await;
-    rig.stopped().await.unwrap();
+    fixture.request_stop();
+    fixture.advance_until(1.seconds(), &Observed::Stopped).await;
+    fixture.join().await.unwrap();
 }
 
 #[tokio::test]
-async fn observers_that_panic_stop_nothing() {
-    let mut rig = Rig::new().await;
-    rig.start(|runner| {
-        runner.handler(Handle::done()).observer(|_: &Event<'_>| panic!("a bug in the metrics"))
+async fn a_panicking_observer_does_not_stop_the_runner() {
+    let mut fixture = Fixture::new().await;
+    fixture.start(|runner| {
+        runner.handler(TestHandler::done()).observer(|_: &Event<'_>| panic!("a bug in the metrics"))
     });
     for _ in 0..3 {
-        rig.schedule("x").await;
-        rig.until_settled().await;
+        fixture.schedule("x").await;
+        fixture.wait_settled().await;
     }
-    rig.stop().await;
-    assert_eq!(rig.stats().await.totals.unwrap().done, 3);
+    fixture.stop().await;
+    assert_eq!(fixture.stats().await.totals.unwrap().done, 3);
 }
 
 #[tokio::test]
-async fn run_due_keeps_the_lease_of_each_job_and_goes_in_due_order_over_queues() {
-    let rig = Rig::new().await;
+async fn run_due_runs_each_due_job_once() {
+    let fixture = Fixture::new().await;
     for payload in ["a", "b", "c"] {
-        rig.schedule(payload).await;
+        fixture.schedule(payload).await;
     }
     let runs = Arc::new(AtomicU32::new(0));
-    let (clock, count): (Arc<VirtualClock>, _) = (rig.clock.clone(), Arc::clone(&runs));
-    let handle = Handle::new(move |_, _| {
+    let (clock, count): (Arc<VirtualClock>, _) = (fixture.clock.clone(), Arc::clone(&runs));
+    let handle = TestHandler::new(move |_, _| {
         count.fetch_add(1, Ordering::SeqCst);
         clock.advance(20.seconds());
         async { Ok(Outcome::Done) }
     });
-    let runner = rig.dq.runner().without_linked_handlers().handler(handle).build().unwrap();
+    let runner = fixture.dq.runner().without_linked_handlers().handler(handle).build().unwrap();
     assert_eq!(runner.run_due().await.unwrap().jobs, 3);
     assert_eq!(runs.load(Ordering::SeqCst), 3);
-    assert_eq!(rig.stats().await.totals.unwrap().done, 3);
+    assert_eq!(fixture.stats().await.totals.unwrap().done, 3);
 }
 
 #[tokio::test]
-async fn an_id_that_is_named_twice_is_one_job() {
-    let mut rig = Rig::new().await;
-    rig.schedule("x").await;
-    rig.start(|runner| runner.handler(Handle::new(async |_, _| Ok(Outcome::dead("no")))));
-    rig.until_settled().await;
-    rig.stop().await;
-    let queue = rig.dq.queue(QUEUE).unwrap();
+async fn an_id_that_is_given_twice_counts_once() {
+    let mut fixture = Fixture::new().await;
+    fixture.schedule("x").await;
+    fixture.start(|runner| runner.handler(TestHandler::new(async |_, _| Ok(Outcome::dead("no")))));
+    fixture.wait_settled().await;
+    fixture.stop().await;
+    let queue = fixture.dq.queue(QUEUE).unwrap();
     let id = queue.browse(JobState::Dead, None, 1).await.unwrap().jobs[0].job.id;
     assert_eq!(queue.replay(&[id, id]).await.unwrap(), 1);
     assert_eq!(queue.remove(&[id, id]).await.unwrap(), 0, "it is not dead any more");
-    assert_eq!(rig.stats().await.ready, 1);
+    assert_eq!(fixture.stats().await.ready, 1);
 }

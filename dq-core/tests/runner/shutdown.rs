@@ -1,20 +1,20 @@
-//! Shutdown loses nothing and waits for nothing needlessly.
+//! Shutdown: grace period, release of unfinished jobs, errors.
 
 use std::sync::Arc;
 
 use dq_core::{DurationExt, Outcome};
 use tokio::sync::Notify;
 
-use crate::rig::{Handle, Rig, Said};
+use crate::fixture::{Fixture, Observed, TestHandler};
 
 #[tokio::test]
 async fn running_handlers_may_finish() {
-    let mut rig = Rig::new().await;
-    rig.schedule("x").await;
+    let mut fixture = Fixture::new().await;
+    fixture.schedule("x").await;
     let finish = Arc::new(Notify::new());
     let gate = Arc::clone(&finish);
-    rig.start(|runner| {
-        runner.handler(Handle::new(move |_, _| {
+    fixture.start(|runner| {
+        runner.handler(TestHandler::new(move |_, _| {
             let gate = Arc::clone(&gate);
             async move {
                 gate.notified().await;
@@ -22,54 +22,56 @@ async fn running_handlers_may_finish() {
             }
         }))
     });
-    rig.until(&Said::Started { attempt: 1, deliveries: 1 }).await;
-    rig.tell_to_stop();
-    rig.until(&Said::Stopping).await;
-    rig.schedule("late").await;
+    fixture.wait_for(&Observed::Started { attempt: 1, deliveries: 1 }).await;
+    fixture.request_stop();
+    fixture.wait_for(&Observed::Stopping).await;
+    fixture.schedule("late").await;
     finish.notify_one();
-    rig.stopped().await.unwrap();
-    let stats = rig.stats().await;
+    fixture.join().await.unwrap();
+    let stats = fixture.stats().await;
     assert_eq!(stats.totals.unwrap().done, 1);
     assert_eq!((stats.ready, stats.running), (1, 0), "nothing is claimed after the stop");
 }
 
 #[tokio::test]
-async fn what_does_not_finish_within_the_grace_period_is_handed_back() {
-    let mut rig = Rig::new().await;
-    rig.schedule("x").await;
-    rig.start(|runner| {
-        runner.grace(3.seconds()).handler(Handle::new(async |_, _| std::future::pending().await))
+async fn a_job_that_does_not_finish_within_the_grace_period_is_released() {
+    let mut fixture = Fixture::new().await;
+    fixture.schedule("x").await;
+    fixture.start(|runner| {
+        runner
+            .grace(3.seconds())
+            .handler(TestHandler::new(async |_, _| std::future::pending().await))
     });
-    rig.until(&Said::Started { attempt: 1, deliveries: 1 }).await;
-    rig.tell_to_stop();
-    rig.until(&Said::Stopping).await;
-    rig.advance_until(500.millis(), &Said::Stopped).await;
-    rig.stopped().await.unwrap();
-    let stats = rig.stats().await;
+    fixture.wait_for(&Observed::Started { attempt: 1, deliveries: 1 }).await;
+    fixture.request_stop();
+    fixture.wait_for(&Observed::Stopping).await;
+    fixture.advance_until(500.millis(), &Observed::Stopped).await;
+    fixture.join().await.unwrap();
+    let stats = fixture.stats().await;
     assert_eq!((stats.ready, stats.running), (1, 0), "due at once elsewhere, not after the lease");
-    rig.start(|runner| runner.handler(Handle::done()));
-    rig.until(&Said::Started { attempt: 1, deliveries: 2 }).await;
-    rig.stop().await;
+    fixture.start(|runner| runner.handler(TestHandler::done()));
+    fixture.wait_for(&Observed::Started { attempt: 1, deliveries: 2 }).await;
+    fixture.stop().await;
 }
 
 #[tokio::test]
 async fn an_idle_runner_stops_at_once() {
-    let mut rig = Rig::new().await;
-    rig.start(|runner| runner.handler(Handle::done()));
-    rig.stop().await;
+    let mut fixture = Fixture::new().await;
+    fixture.start(|runner| runner.handler(TestHandler::done()));
+    fixture.stop().await;
 }
 
 #[tokio::test]
 async fn a_closed_store_ends_the_runner_with_an_error() {
-    let mut rig = Rig::new().await;
-    rig.start(|runner| runner.handler(Handle::done()));
-    rig.dq.close().await.unwrap();
-    // The next look is the sweep; its timer may not be set yet.
+    let mut fixture = Fixture::new().await;
+    fixture.start(|runner| runner.handler(TestHandler::done()));
+    fixture.dq.close().await.unwrap();
+    // The next claim is that of the sweep, whose timer may not be set yet.
     let error = loop {
-        rig.clock.advance(1.seconds());
+        fixture.clock.advance(1.seconds());
         tokio::task::yield_now().await;
-        if rig.is_over() {
-            break rig.stopped().await.unwrap_err();
+        if fixture.has_stopped() {
+            break fixture.join().await.unwrap_err();
         }
     };
     assert_eq!(error.kind(), dq_core::ErrorKind::Closed);

@@ -1,4 +1,4 @@
-//! How much runs at once, and that nothing waits that need not.
+//! Concurrency limits, wake-ups and batching of claims.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use dq_core::{DurationExt, Outcome};
 use tokio::sync::Semaphore;
 
-use crate::rig::{Handle, Rig, Said};
+use crate::fixture::{Fixture, Observed, TestHandler};
 
-/// A handler that holds until the gate lets it go, and the most that ever ran at once.
-fn gated(most: Arc<AtomicUsize>, gate: Arc<Semaphore>) -> Handle {
+/// A handler that waits for a permit of `gate` and records the highest concurrency in `most`.
+fn gated(most: Arc<AtomicUsize>, gate: Arc<Semaphore>) -> TestHandler {
     let running = Arc::new(AtomicUsize::new(0));
-    Handle::new(move |_, _| {
+    TestHandler::new(move |_, _| {
         let (most, gate, running) = (most.clone(), gate.clone(), running.clone());
         async move {
             most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
@@ -22,14 +22,14 @@ fn gated(most: Arc<AtomicUsize>, gate: Arc<Semaphore>) -> Handle {
     })
 }
 
-async fn most_at_once(of_queue: usize, total: usize) -> usize {
-    let mut rig = Rig::new().await;
+async fn highest_concurrency(of_queue: usize, total: usize) -> usize {
+    let mut fixture = Fixture::new().await;
     for _ in 0..50 {
-        rig.schedule("x").await;
+        fixture.schedule("x").await;
     }
     let (most, gate) = (Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
     let handle = gated(most.clone(), gate.clone());
-    rig.start(|runner| {
+    fixture.start(|runner| {
         let handle = handle.with(|settings| settings.concurrency = Some(of_queue));
         runner.concurrency(total).handler(handle)
     });
@@ -37,120 +37,128 @@ async fn most_at_once(of_queue: usize, total: usize) -> usize {
         while gate.available_permits() == 0 && most.load(Ordering::SeqCst) == 0 {
             tokio::task::yield_now().await;
         }
-        let stats = rig.stats().await;
-        assert!(stats.running as usize <= of_queue.min(total) + 1, "no hoarding: {stats:?}");
+        let stats = fixture.stats().await;
+        assert!(
+            stats.running as usize <= of_queue.min(total) + 1,
+            "no more jobs are claimed than can run: {stats:?}"
+        );
         gate.add_permits(1);
-        rig.until_settled().await;
+        fixture.wait_settled().await;
         let _ = done;
     }
-    rig.stop().await;
-    assert_eq!(rig.stats().await.totals.unwrap().done, 50);
+    fixture.stop().await;
+    assert_eq!(fixture.stats().await.totals.unwrap().done, 50);
     most.load(Ordering::SeqCst)
 }
 
 #[tokio::test]
-async fn concurrency_of_the_queue_is_kept_and_used() {
-    assert_eq!(most_at_once(4, 100).await, 4);
+async fn the_concurrency_of_a_queue_is_respected_and_used() {
+    assert_eq!(highest_concurrency(4, 100).await, 4);
 }
 
 #[tokio::test]
-async fn the_total_is_kept_and_used() {
-    assert_eq!(most_at_once(100, 3).await, 3);
+async fn the_total_concurrency_is_respected_and_used() {
+    assert_eq!(highest_concurrency(100, 3).await, 3);
 }
 
 #[tokio::test]
 async fn twenty_thousand_due_at_once_drain() {
-    let mut rig = Rig::new().await;
-    let queue = rig.dq.queue(crate::rig::QUEUE).unwrap();
+    let mut fixture = Fixture::new().await;
+    let queue = fixture.dq.queue(crate::fixture::QUEUE).unwrap();
     let jobs = (0..20_000).map(|_| queue.schedule(r#""x""#, "application/json").after(5.seconds()));
-    assert_eq!(rig.dq.schedule_many(jobs).await.unwrap().len(), 20_000);
-    rig.start(|runner| runner.handler(Handle::done()));
-    rig.clock.advance(5.seconds());
+    assert_eq!(fixture.dq.schedule_many(jobs).await.unwrap().len(), 20_000);
+    fixture.start(|runner| runner.handler(TestHandler::done()));
+    fixture.clock.advance(5.seconds());
     for _ in 0..20_000 {
-        rig.until_settled().await;
+        fixture.wait_settled().await;
     }
-    rig.stop().await;
-    assert_eq!(rig.stats().await.totals.unwrap().done, 20_000);
+    fixture.stop().await;
+    assert_eq!(fixture.stats().await.totals.unwrap().done, 20_000);
 }
 
-// On two threads, of which one begins what the other brought.
+// Two threads: one starts jobs that the other has claimed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn short_jobs_are_claimed_all_places_at_a_time() {
-    let mut rig = Rig::new().await;
-    let queue = rig.dq.queue(crate::rig::QUEUE).unwrap();
+async fn short_jobs_are_claimed_for_all_slots_at_once() {
+    let mut fixture = Fixture::new().await;
+    let queue = fixture.dq.queue(crate::fixture::QUEUE).unwrap();
     let jobs = (0..1_600).map(|_| queue.schedule(r#""x""#, "application/json"));
-    assert_eq!(rig.dq.schedule_many(jobs).await.unwrap().len(), 1_600);
-    let handle = Handle::done().with(|settings| settings.concurrency = Some(16));
-    rig.start(|runner| runner.handler(handle));
+    assert_eq!(fixture.dq.schedule_many(jobs).await.unwrap().len(), 1_600);
+    let handle = TestHandler::done().with(|settings| settings.concurrency = Some(16));
+    fixture.start(|runner| runner.handler(handle));
     let (mut claims, mut settled) = (0, 0);
     while settled < 1_600 {
-        match rig.next().await {
-            Said::Claimed(_) => claims += 1,
-            Said::Settled(_) => settled += 1,
+        match fixture.next().await {
+            Observed::Claimed(_) => claims += 1,
+            Observed::Settled(_) => settled += 1,
             _ => {}
         }
     }
-    rig.stop().await;
-    // A hundred, unless the machine held a thread up now and then.
+    fixture.stop().await;
+    // 100 are ideal; the margin is for threads that the operating system delays.
     assert!(claims <= 133, "{claims} claims");
 }
 
 #[tokio::test]
-async fn an_earlier_job_wakes_the_sleeper_without_the_sweep() {
-    let mut rig = Rig::new().await;
-    rig.start(|runner| runner.sweep(60.seconds()).handler(Handle::done()));
-    let queue = rig.dq.queue(crate::rig::QUEUE).unwrap();
+async fn an_earlier_job_wakes_the_claim_loop_before_the_sweep() {
+    let mut fixture = Fixture::new().await;
+    fixture.start(|runner| runner.sweep(60.seconds()).handler(TestHandler::done()));
+    let queue = fixture.dq.queue(crate::fixture::QUEUE).unwrap();
     let far = queue.schedule(r#""far""#, "application/json").after(30.seconds()).await.unwrap();
     assert!(queue.schedule(r#""near""#, "application/json").await.unwrap().is_stored());
-    assert_eq!(rig.next().await, Said::Claimed(1), "a hint, as no clock was turned");
-    rig.until_settled().await;
-    // A job that is moved to now is another hint.
+    assert_eq!(
+        fixture.next().await,
+        Observed::Claimed(1),
+        "woken by a hint: the clock has not advanced"
+    );
+    fixture.wait_settled().await;
+    // Rescheduling a job to now sends another hint.
     assert!(matches!(
         queue.reschedule(&far, std::time::Duration::ZERO).await.unwrap(),
         dq_core::Rescheduled::Moved(_)
     ));
-    rig.until_settled().await;
-    rig.stop().await;
+    fixture.wait_settled().await;
+    fixture.stop().await;
 }
 
 #[tokio::test]
-async fn a_paused_queue_waits_and_resume_wakes_it() {
-    let mut rig = Rig::new().await;
-    let queue = rig.dq.queue(crate::rig::QUEUE).unwrap();
+async fn resuming_a_queue_wakes_the_claim_loop() {
+    let mut fixture = Fixture::new().await;
+    let queue = fixture.dq.queue(crate::fixture::QUEUE).unwrap();
     assert!(queue.pause().await.unwrap());
-    rig.schedule("x").await;
-    rig.start(|runner| runner.sweep(60.seconds()).handler(Handle::done()));
-    assert_eq!(rig.stats().await.ready, 1);
+    fixture.schedule("x").await;
+    fixture.start(|runner| runner.sweep(60.seconds()).handler(TestHandler::done()));
+    assert_eq!(fixture.stats().await.ready, 1);
     assert!(queue.resume().await.unwrap());
-    rig.until_settled().await;
-    rig.stop().await;
+    fixture.wait_settled().await;
+    fixture.stop().await;
 }
 
 #[tokio::test]
 async fn two_runners_share_a_store_and_each_job_runs_once() {
-    let mut rig = Rig::new().await;
+    let mut fixture = Fixture::new().await;
     let runs = Arc::new(AtomicUsize::new(0));
     let count = |runs: &Arc<AtomicUsize>| {
         let runs = Arc::clone(runs);
-        Handle::new(move |_, _| {
+        TestHandler::new(move |_, _| {
             runs.fetch_add(1, Ordering::SeqCst);
             async { Ok(Outcome::Done) }
         })
     };
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let second = rig.dq.runner().without_linked_handlers().handler(count(&runs)).build().unwrap();
+    let second =
+        fixture.dq.runner().without_linked_handlers().handler(count(&runs)).build().unwrap();
     let second = tokio::spawn(second.run_until(async {
         let _ = stopped.await;
     }));
-    rig.start(|runner| runner.handler(count(&runs)));
+    fixture.start(|runner| runner.handler(count(&runs)));
     for _ in 0..500 {
-        rig.schedule("x").await;
+        fixture.schedule("x").await;
     }
-    while rig.stats().await.totals.unwrap().done < 500 {
+    while fixture.stats().await.totals.unwrap().done < 500 {
         tokio::task::yield_now().await;
     }
     stop.send(()).unwrap();
     second.await.unwrap().unwrap();
-    rig.stop().await;
+    fixture.stop().await;
     assert_eq!(runs.load(Ordering::SeqCst), 500);
 }

@@ -1,4 +1,4 @@
-//! Middleware, and the trace that goes with a job.
+//! Middleware, and the trace context of jobs.
 
 use std::sync::{Arc, Mutex};
 
@@ -6,12 +6,12 @@ use dq_core::{
     Dq, JobContext, JobError, JobResult, Middleware, Next, Outcome, TraceContext, async_trait,
 };
 
-use crate::rig::{Handle, QUEUE, Rig};
+use crate::fixture::{Fixture, QUEUE, TestHandler};
 
-struct Note(&'static str, Arc<Mutex<Vec<String>>>);
+struct Recorder(&'static str, Arc<Mutex<Vec<String>>>);
 
 #[async_trait]
-impl Middleware for Note {
+impl Middleware for Recorder {
     async fn call(&self, job: JobContext, next: Next<'_>) -> JobResult {
         self.1.lock().unwrap().push(format!("{} before", self.0));
         let result = next.run(job).await;
@@ -20,44 +20,48 @@ impl Middleware for Note {
             other => format!("{other:?}"),
         };
         self.1.lock().unwrap().push(format!("{} after: {result_text}", self.0));
-        Ok(Outcome::skip("said the middleware"))
+        Ok(Outcome::skip("skipped by the middleware"))
     }
 }
 
 #[tokio::test]
-async fn middleware_runs_around_the_handler_and_has_the_last_word() {
-    let mut rig = Rig::new().await;
-    rig.schedule("x").await;
-    let notes = Arc::default();
-    let (outer, inner) = (Note("outer", Arc::clone(&notes)), Note("inner", Arc::clone(&notes)));
-    rig.start(|runner| {
-        runner.middleware(outer).middleware(inner).handler(Handle::new(async |_, _| panic!("boom")))
+async fn middleware_runs_around_the_handler_and_determines_the_result() {
+    let mut fixture = Fixture::new().await;
+    fixture.schedule("x").await;
+    let calls = Arc::default();
+    let (outer, inner) =
+        (Recorder("outer", Arc::clone(&calls)), Recorder("inner", Arc::clone(&calls)));
+    fixture.start(|runner| {
+        runner
+            .middleware(outer)
+            .middleware(inner)
+            .handler(TestHandler::new(async |_, _| panic!("boom")))
     });
-    assert_eq!(rig.until_finished().await, "Skip");
-    rig.stop().await;
+    assert_eq!(fixture.wait_finished().await, "Skip");
+    fixture.stop().await;
     assert_eq!(
-        *notes.lock().unwrap(),
+        *calls.lock().unwrap(),
         [
             "outer before",
             "inner before",
             "inner after: boom",
-            "outer after: Ok(Skip(\"said the middleware\"))"
+            "outer after: Ok(Skip(\"skipped by the middleware\"))"
         ]
     );
 }
 
 #[tokio::test]
 async fn a_job_that_a_handler_schedules_belongs_to_the_same_trace() {
-    let mut rig = Rig::new().await;
-    let queue = rig.dq.queue(QUEUE).unwrap();
+    let mut fixture = Fixture::new().await;
+    let queue = fixture.dq.queue(QUEUE).unwrap();
     let root = TraceContext::root(&dq_core::Entropy::seeded(9));
     let first =
         queue.schedule(r#""first""#, "application/json").header("traceparent", root.to_string());
     assert!(first.await.unwrap().is_stored());
     let seen = Arc::new(Mutex::new(Vec::new()));
     let see = Arc::clone(&seen);
-    rig.start(|runner| {
-        runner.handler(Handle::new(move |job, payload| {
+    fixture.start(|runner| {
+        runner.handler(TestHandler::new(move |job, payload| {
             let see = Arc::clone(&see);
             async move {
                 see.lock().unwrap().push(TraceContext::from_headers(job.headers()).unwrap());
@@ -69,9 +73,9 @@ async fn a_job_that_a_handler_schedules_belongs_to_the_same_trace() {
             }
         }))
     });
-    rig.until_settled().await;
-    rig.until_settled().await;
-    rig.stop().await;
+    fixture.wait_settled().await;
+    fixture.wait_settled().await;
+    fixture.stop().await;
     let seen = seen.lock().unwrap();
     assert_eq!(seen[0], root);
     assert_eq!(seen[1].trace_id, root.trace_id);

@@ -1,4 +1,4 @@
-//! What stands in the parentheses of `#[delay_handler(…)]`.
+//! Parses the arguments of `#[delay_handler(…)]`.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use syn::{Expr, ExprLit, Ident, Lit, LitStr, Path, Token, parenthesized};
 use crate::errors::Errors;
 use crate::value;
 
-/// The keys after the code, in the order in which the documentation has them.
+/// The keys after the code, in the order of the documentation.
 const KEYS: &[&str] = &[
     "max_attempts",
     "timeout",
@@ -23,19 +23,19 @@ const KEYS: &[&str] = &[
 ];
 const BACKOFF_KEYS: &[&str] = &["initial", "factor", "max", "jitter"];
 
-/// What `Backoff::default()` has; only to compare the one with the other when one is given.
+/// Defaults of `Backoff`, for the check that `initial` is not longer than `max`.
 const DEFAULT_INITIAL: Duration = Duration::from_secs(1);
 const DEFAULT_MAX: Duration = Duration::from_secs(600);
 
 /// The name of the queue.
 pub(super) enum Code {
-    /// Known and checked here.
+    /// A literal, validated at compile time.
     Literal(LitStr),
-    /// Known when the program starts.
+    /// An expression, validated when the program starts.
     Expression(Box<Expr>),
 }
 
-/// Everything the attribute says.
+/// All arguments of the attribute.
 pub(super) struct Arguments {
     pub(super) code: Code,
     pub(super) settings: Settings,
@@ -72,7 +72,7 @@ impl Parse for Arguments {
         let mut blocking = false;
         let mut krate = None;
         while !input.is_empty() {
-            // A mistake in the form ends the reading; what was found before is told with it.
+            // A syntax error ends parsing; errors found before are reported with it.
             let Some(key) = errors.keep(keys.next(input)) else {
                 break;
             };
@@ -108,7 +108,7 @@ impl Parse for Arguments {
 const MISSING_CODE: &str = "the code is missing; it names the queue and comes first: \
      `#[delay_handler(\"ORDER_TIMEOUT\")]`";
 
-/// The first argument and the comma behind it.
+/// The first argument and the comma after it.
 fn code(input: ParseStream<'_>) -> syn::Result<Code> {
     if input.is_empty() {
         return Err(syn::Error::new(input.span(), MISSING_CODE));
@@ -131,7 +131,7 @@ fn code(input: ParseStream<'_>) -> syn::Result<Code> {
     code
 }
 
-/// Whether what comes is `key = …`, or a word that is a key.
+/// Whether the next tokens are `key = …` or a known key.
 fn starts_with_key(input: ParseStream<'_>) -> bool {
     let ahead = input.fork();
     let Ok(word) = ahead.call(Ident::parse_any) else {
@@ -171,7 +171,7 @@ impl Settings {
                 self.lease = Some(lease);
             }
             "concurrency" => {
-                let zero = "write at least 1, and to stop a queue pause it";
+                let zero = "write at least 1; to stop a queue, pause it";
                 self.concurrency = Some(value::count(key, value, zero)?);
             }
             "max_losses" => self.max_losses = Some(value::count(key, value, "write at least 1")?),
@@ -181,10 +181,10 @@ impl Settings {
     }
 }
 
-/// `(initial = …, …)` after the word `backoff`.
+/// `(initial = …, …)` after `backoff`.
 fn backoff(key: &Ident, input: ParseStream<'_>) -> syn::Result<Backoff> {
     if !input.peek(syn::token::Paren) {
-        // Takes the value away, so that reading can go on behind it.
+        // Skips the value, so that parsing can continue after it.
         if input.peek(Token![=]) {
             assigned(key, input)?;
         }
@@ -235,7 +235,7 @@ impl Backoff {
     }
 }
 
-/// Reads keys, each known and each once.
+/// Parses keys; unknown and repeated keys are errors.
 struct Keys {
     known: &'static [&'static str],
     seen: Vec<Ident>,
@@ -267,7 +267,7 @@ impl Keys {
         Ok(key)
     }
 
-    /// Repetitions are told at the end, when the values have been checked too.
+    /// Repeated keys are reported last, after the errors of the values.
     fn report(self, errors: &mut Errors) {
         for key in self.repeated {
             errors.push(syn::Error::new(key.span(), format!("`{key}` is given twice; keep one")));

@@ -1,4 +1,4 @@
-//! What the annotated function looks like.
+//! Parses the annotated function.
 
 use proc_macro2::Span;
 use syn::punctuated::Punctuated;
@@ -10,27 +10,27 @@ use syn::{
 
 use crate::errors::Errors;
 
-/// Types that are extractors wherever they stand, by the last word of their path.
+/// Types that are extractors even as the last argument, by the last segment of their path.
 const EXTRACTORS: &[&str] = &["JobContext", "State", "RawPayload"];
 
-/// The parts that the generated code is made from.
+/// The parts of the function that code generation needs.
 pub(super) struct Function {
     pub(super) name: Ident,
     pub(super) visibility: Visibility,
-    /// `#[cfg]`s, which hold for the generated items too.
+    /// The function's `#[cfg]`s, which also apply to the generated items.
     pub(super) conditions: Vec<Attribute>,
-    /// Whether calling it is a warning, which is not for the generated call.
+    /// Whether calls cause a warning, which the generated call suppresses.
     pub(super) deprecated: bool,
     /// Types of the arguments before the payload.
     pub(super) extractors: Vec<Type>,
     pub(super) payload: Option<Type>,
-    /// `None` for no type or for one that cannot be named elsewhere.
+    /// The return type; `None` if there is none or if it cannot be named outside the signature.
     pub(super) returned: Option<Type>,
 }
 
 impl Function {
-    /// Reads a function and takes `#[extract]` off its arguments. `blocking` is what the attribute
-    /// says, `None` if it could not be read.
+    /// Parses a function and removes `#[extract]` from its arguments. `blocking` is `None` if the
+    /// attribute could not be parsed.
     pub(super) fn new(item: &mut ItemFn, blocking: Option<bool>) -> syn::Result<Self> {
         let mut errors = Errors::default();
         check_signature(&item.sig, blocking, &mut errors);
@@ -75,7 +75,7 @@ fn check_signature(signature: &Signature, blocking: Option<bool>, errors: &mut E
     if let Some(token) = &signature.unsafety {
         refuse(
             token.span,
-            "a handler cannot be an `unsafe fn`: the runner knows nothing of its conditions",
+            "a handler cannot be an `unsafe fn`: the runner cannot uphold its safety conditions",
         );
     }
     if let Some(abi) = &signature.abi {
@@ -96,7 +96,7 @@ fn check_signature(signature: &Signature, blocking: Option<bool>, errors: &mut E
     }
 }
 
-/// The types of the extractors and that of the payload.
+/// The types of the extractors and of the payload.
 fn arguments(
     inputs: &mut Punctuated<FnArg, Token![,]>,
     errors: &mut Errors,
@@ -110,8 +110,8 @@ fn arguments(
             FnArg::Receiver(receiver) => {
                 errors.push(syn::Error::new(
                     receiver.span(),
-                    "a handler has no `self`; for an object with state implement \
-                     `dq::DelayHandler` and hand it to the runner with `runner.handler(object)`",
+                    "a handler has no `self`; for an object implement `dq::DelayHandler` and add it \
+                     with `runner.handler(object)`",
                 ));
                 continue;
             }
@@ -128,7 +128,7 @@ fn arguments(
     (extractors, payload)
 }
 
-/// Takes `#[extract]` off and says whether it was there.
+/// Removes `#[extract]`; returns whether it was present.
 fn take_mark(argument: &mut PatType, errors: &mut Errors) -> bool {
     let mut marked = false;
     for attribute in &argument.attrs {
@@ -137,7 +137,7 @@ fn take_mark(argument: &mut PatType, errors: &mut Errors) -> bool {
             if !matches!(attribute.meta, Meta::Path(_)) {
                 errors.push(syn::Error::new_spanned(
                     attribute,
-                    "write `#[extract]` alone; it takes nothing",
+                    "write `#[extract]` without arguments",
                 ));
             }
         } else if attribute.path().is_ident("cfg") {
@@ -155,8 +155,7 @@ fn check_type(ty: &Type, errors: &mut Errors) {
     match ty {
         Type::Reference(reference) => errors.push(syn::Error::new_spanned(
             reference,
-            "a handler owns its arguments, there is nothing to borrow from; \
-             drop the `&`, and write `String` for `&str`",
+            "a handler owns its arguments; remove the `&`, and write `String` for `&str`",
         )),
         Type::ImplTrait(generic) => errors.push(syn::Error::new_spanned(
             generic,
@@ -170,19 +169,19 @@ fn check_type(ty: &Type, errors: &mut Errors) {
 
 fn is_extractor(ty: &Type) -> bool {
     match ty {
-        Type::Path(path) => last_word(&path.path)
-            .is_some_and(|word| EXTRACTORS.iter().any(|extractor| word == extractor)),
+        Type::Path(path) => last_segment(&path.path)
+            .is_some_and(|name| EXTRACTORS.iter().any(|extractor| name == extractor)),
         Type::Paren(inner) => is_extractor(&inner.elem),
         Type::Group(inner) => is_extractor(&inner.elem),
         _ => false,
     }
 }
 
-fn last_word(path: &Path) -> Option<&Ident> {
+fn last_segment(path: &Path) -> Option<&Ident> {
     path.segments.last().map(|segment| &segment.ident)
 }
 
-/// Whether a type can be written outside the signature: `impl Trait` means another type there.
+/// Whether a type can be named outside the signature; each `impl Trait` is a distinct type.
 fn is_nameable(ty: &Type) -> bool {
     !matches!(ty, Type::ImplTrait(_))
 }

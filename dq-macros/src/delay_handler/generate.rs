@@ -1,7 +1,7 @@
-//! The code that is generated beside the function.
+//! Generates the code beside the function.
 //!
-//! All of it speaks by full paths to `__private`, since the user's module may have its own
-//! `Result` or `std`. Local names have the macro's hygiene and cannot meet the user's.
+//! All paths are absolute and go through `__private`, since the user's module may define its own
+//! `Result` or `std`. Local names have the macro's hygiene and cannot collide with the user's.
 
 use proc_macro2::{Group, Span, TokenStream, TokenTree};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
@@ -14,13 +14,12 @@ use super::arguments::{Arguments, Backoff, Code, Settings};
 use super::function::Function;
 use crate::value::duration_tokens;
 
-/// The struct of the function's name, what it implements, and its registration.
+/// The struct with the function's name, its trait implementations, and its registration.
 pub(super) fn generate(arguments: &Arguments, function: &Function) -> TokenStream {
     let krate = arguments.krate.clone().unwrap_or_else(|| parse_quote!(::dq));
     let private = quote!(#krate::__private);
     let Function { name, visibility, conditions, .. } = function;
-    let docs =
-        format!("The queue of the handler [`{name}`](fn@{name}); what its jobs are scheduled by.");
+    let docs = format!("The queue of the handler [`{name}`](fn@{name}), for scheduling its jobs.");
     let queue = queue(arguments, function, &private);
     let handler = handler(arguments, function, &private);
     quote! {
@@ -116,12 +115,12 @@ fn requires(extractors: &[Type], private: &TokenStream) -> TokenStream {
     }
 }
 
-/// `async fn call`: decodes, extracts, calls, translates.
+/// `async fn call`: decodes the payload, runs the extractors, calls the function.
 fn call(arguments: &Arguments, function: &Function, private: &TokenStream) -> TokenStream {
     let Function { name, extractors, payload, .. } = function;
     let ctx = local("ctx");
     let decoded = local("payload");
-    // The payload first: a job that does not decode is dead, whatever the extractors would say.
+    // The payload first: a job that does not decode is dead, even if an extractor would fail too.
     let decode = payload.as_ref().map(|ty| {
         let Pinned { ty, place, private } = Pinned::new(ty, private);
         quote_spanned!(place=> let #decoded = #private::adapter::payload::<#ty>(&#ctx)?;)
@@ -141,7 +140,7 @@ fn call(arguments: &Arguments, function: &Function, private: &TokenStream) -> To
     let finish = finish(function, arguments.blocking, &called, private);
     let argument =
         if extractors.is_empty() && payload.is_none() { quote!(_) } else { quote!(#ctx) };
-    // A future that is not `Send` is told at what stands for the returned type.
+    // The compiler reports a future that is not `Send` at the span of the return type.
     let result = respan(quote!(#private::JobResult), &|_| name.span());
     quote! {
         async fn call(#argument: #private::JobContext) -> #result {
@@ -152,7 +151,7 @@ fn call(arguments: &Arguments, function: &Function, private: &TokenStream) -> To
     }
 }
 
-/// Runs the call to its end and makes a `JobResult` of what it returned.
+/// Awaits the call and converts its result to a `JobResult`.
 fn finish(
     function: &Function,
     blocking: bool,
@@ -169,10 +168,10 @@ fn finish(
     }
 }
 
-/// The `QueueSettings`, with what the attribute says and nothing else.
+/// The `QueueSettings` of the attribute.
 fn settings(settings: &Settings, private: &TokenStream) -> TokenStream {
     let duration = |value| duration_tokens(value, private);
-    // A suffix would tie it to the width of this machine.
+    // Without a suffix, since the field is a `usize` of the target machine.
     let concurrency = settings.concurrency.map(proc_macro2::Literal::u32_unsuffixed);
     let set = [
         set("concurrency", concurrency),
@@ -196,22 +195,22 @@ fn backoff(backoff: &Backoff, private: &TokenStream) -> TokenStream {
     quote!(#private::BackoffSettings::new() #(#set)*)
 }
 
-/// The call that sets a field, if there is something to set.
+/// The call that sets a field, if there is a value.
 fn set(field: &str, value: Option<impl ToTokens>) -> Option<TokenStream> {
     let field = format_ident!("{field}");
     value.map(|value| quote!(.#field(#value)))
 }
 
-/// A local variable that the user's names cannot meet.
+/// A local variable that cannot collide with the user's names.
 fn local(name: &str) -> Ident {
     Ident::new(name, Span::mixed_site())
 }
 
-/// A type with all of it at the place of its name, and what else an expression about it needs.
+/// A type whose tokens all have the span of its name, and the other parts of expressions with it.
 ///
-/// The compiler tells a mistake once for a place and once again for every other. A type of several
-/// words has as many places as there are ways to underline some of them, and so has an expression
-/// that is partly the user's and partly the macro's; so all of it is pinned to one.
+/// The compiler reports an error once for each distinct span. A type of several tokens, or an
+/// expression of user's and macro's tokens, has several spans; with a single one, each error is
+/// reported once.
 struct Pinned {
     ty: TokenStream,
     place: Span,
@@ -226,7 +225,7 @@ impl Pinned {
         };
         let place = place.unwrap_or_else(|| ty.span());
         Self {
-            // The user's names are looked up as before.
+            // `located_at` keeps name resolution as it was.
             ty: respan(ty.to_token_stream(), &|span| span.located_at(place)),
             place,
             private: respan(private.clone(), &|_| place),

@@ -1,4 +1,4 @@
-//! `#[delay_handler]`: an async function becomes a handler, a queue and a registration.
+//! `#[delay_handler]`: generates a queue, a handler and a registration for a function.
 
 mod arguments;
 mod function;
@@ -11,12 +11,12 @@ use syn::ItemFn;
 use self::arguments::Arguments;
 use self::function::Function;
 
-/// The whole macro.
+/// Expands the macro.
 pub(crate) fn expand(attribute: TokenStream, item: TokenStream) -> TokenStream {
     let Ok(mut item_fn) = syn::parse2::<ItemFn>(item.clone()) else {
         return not_a_function(&item);
     };
-    // Both are looked at before giving up, so that mistakes in both are told at once.
+    // Both are parsed before an error is returned, so that the errors of both are reported together.
     let arguments = syn::parse2::<Arguments>(attribute);
     let blocking = arguments.as_ref().map(|arguments| arguments.blocking).ok();
     let function = Function::new(&mut item_fn, blocking);
@@ -28,15 +28,15 @@ pub(crate) fn expand(attribute: TokenStream, item: TokenStream) -> TokenStream {
         }
         (Err(error), Ok(_)) | (Ok(_), Err(error)) => error.to_compile_error(),
     };
-    // The function is there whatever happens: its callers are not to blame.
+    // The function is always emitted, so that its callers cause no further errors.
     quote!(#item_fn #generated)
 }
 
 fn not_a_function(item: &TokenStream) -> TokenStream {
     let error = syn::Error::new(
         proc_macro2::Span::call_site(),
-        "`#[delay_handler]` goes on a function: `async fn name(payload: Payload)`; \
-         for an object with state implement `dq::DelayHandler`",
+        "`#[delay_handler]` applies to a function: `async fn name(payload: Payload)`; \
+         for an object implement `dq::DelayHandler`",
     )
     .to_compile_error();
     quote!(#item #error)

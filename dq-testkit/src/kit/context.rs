@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dq_core::{
-    Clock, Entropy, FencingToken, Headers, Job, JobContext, JobKey, LeasedJob, QueueName, StateMap,
-    RunContext, SystemClock,
+    Clock, Entropy, FencingToken, Headers, Job, JobContext, JobKey, LeasedJob, QueueName,
+    RunContext, StateMap, SystemClock,
 };
 use tokio_util::sync::CancellationToken;
 

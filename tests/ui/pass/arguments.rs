@@ -1,4 +1,4 @@
-//! Every combination of extractors and payload, and patterns in their place.
+//! Combinations of extractors and payload, and patterns as arguments.
 
 use dq::prelude::*;
 use dq::{BoxError, FromJob, RawPayload};
@@ -67,7 +67,7 @@ async fn generic_type(_by_name: std::collections::HashMap<String, Vec<u64>>) {}
 #[allow(unused_parens)]
 async fn brackets(_: (State<Db>)) {}
 
-/// Only extractors: nothing to decode.
+/// Only extractors, no payload.
 fn without_payload<Q: dq::Queue<Payload = ()>>() {}
 
 fn with_payload<Q: dq::Queue<Payload = Order>>() {}

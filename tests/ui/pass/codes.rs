@@ -1,4 +1,4 @@
-//! What may name a queue.
+//! Expressions that can be codes.
 
 use dq::{QueueCode, delay_handler};
 

@@ -1,4 +1,4 @@
-//! Handlers in modules and functions, of every visibility, under conditions and other attributes.
+//! Handlers in modules and functions, with every visibility, with `#[cfg]` and other attributes.
 
 mod outer {
     pub mod inner {

@@ -1,4 +1,4 @@
-//! `dq` under another name: here the core alone.
+//! A renamed `dq`: here the core crate.
 
 use dq::{QueueCode, delay_handler};
 

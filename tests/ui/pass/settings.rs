@@ -1,4 +1,4 @@
-//! Every setting, as a handler with all of them and with some.
+//! Handlers with all settings and with some.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ fn main() {
 
     let settings = fine::settings();
     assert_eq!(settings.timeout, Some(Duration::from_micros(1_500)));
-    // What is not given is left to the configuration.
+    // Other settings are left to the configuration.
     let backoff = BackoffSettings::new().max(Duration::from_secs(1)).jitter(1.0);
     assert_eq!(settings.backoff, backoff);
 }

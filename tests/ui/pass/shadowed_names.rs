@@ -1,4 +1,4 @@
-//! A module may have its own idea of what the prelude's names mean.
+//! A module that defines the names of the prelude differently.
 
 #![allow(dead_code, unused_macros, nonstandard_style)]
 
@@ -75,7 +75,7 @@ mod shadowed {
     }
 }
 
-// Names that the generated code might use for its own variables.
+// Names that the generated code might use for its variables.
 #[dq::delay_handler("LOCAL_NAMES")]
 async fn payload(ctx: dq::State<u8>, requirements: dq::State<u8>, argument_0: u8) {
     let _ = (ctx, requirements, argument_0);

@@ -1,4 +1,4 @@
-//! The function is called as ever, and its name is a type too.
+//! A handler can be called as a function, and its name is also a type.
 
 use dq::prelude::*;
 

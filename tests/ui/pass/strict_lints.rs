@@ -1,4 +1,4 @@
-//! Handlers in crates that forbid much.
+//! Handlers in a crate with strict lints.
 
 #![forbid(unsafe_code)]
 #![deny(warnings, missing_docs, missing_debug_implementations, unreachable_pub)]

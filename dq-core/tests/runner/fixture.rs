@@ -1,4 +1,4 @@
-//! A runner in the background, its clock, and what it says.
+//! A runner in the background, its virtual clock, and its events.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,9 +14,9 @@ use tokio::task::JoinHandle;
 
 pub(crate) const QUEUE: &str = "Q";
 
-/// What the tests look for among the runner's events.
+/// An event of the runner, without data that tests do not need.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Said {
+pub(crate) enum Observed {
     Claimed(usize),
     Started { attempt: u32, deliveries: u32 },
     Finished(String),
@@ -28,16 +28,16 @@ pub(crate) enum Said {
     Stopped,
 }
 
-pub(crate) struct Rig {
+pub(crate) struct Fixture {
     pub(crate) dq: Dq,
     pub(crate) clock: Arc<VirtualClock>,
-    said: mpsc::UnboundedReceiver<Said>,
-    say: mpsc::UnboundedSender<Said>,
+    observed: mpsc::UnboundedReceiver<Observed>,
+    sender: mpsc::UnboundedSender<Observed>,
     stop: Option<oneshot::Sender<()>>,
     running: Option<JoinHandle<Result<()>>>,
 }
 
-impl Rig {
+impl Fixture {
     pub(crate) async fn new() -> Self {
         let clock = Arc::new(VirtualClock::default());
         let backend = Arc::new(MemoryBackend::new(clock.clone()));
@@ -50,33 +50,33 @@ impl Rig {
     }
 
     pub(crate) fn over(dq: Dq, clock: Arc<VirtualClock>) -> Self {
-        let (say, said) = mpsc::unbounded_channel();
-        Self { dq, clock, said, say, stop: None, running: None }
+        let (sender, observed) = mpsc::unbounded_channel();
+        Self { dq, clock, observed, sender, stop: None, running: None }
     }
 
     pub(crate) fn start(&mut self, change: impl FnOnce(RunnerBuilder) -> RunnerBuilder) {
-        let say = self.say.clone();
+        let sender = self.sender.clone();
         let builder =
             self.dq.runner().without_linked_handlers().observer(move |event: &Event<'_>| {
-                let said = match event {
-                    Event::Claimed { jobs } => Said::Claimed(*jobs),
+                let observed = match event {
+                    Event::Claimed { jobs } => Observed::Claimed(*jobs),
                     Event::Started(job) => {
-                        Said::Started { attempt: job.attempt(), deliveries: job.deliveries() }
+                        Observed::Started { attempt: job.attempt(), deliveries: job.deliveries() }
                     }
                     Event::Finished { verdict, .. } => {
                         let verdict = format!("{verdict:?}");
-                        Said::Finished(verdict.split(['(', ' ']).next().unwrap().to_owned())
+                        Observed::Finished(verdict.split(['(', ' ']).next().unwrap().to_owned())
                     }
-                    Event::Settled { answer, .. } => Said::Settled(*answer),
-                    Event::Renewed { .. } => Said::Renewed,
-                    Event::LeaseLost(_) => Said::LeaseLost,
-                    Event::StoreFailed(_) => Said::StoreFailed,
-                    Event::Stopping { .. } => Said::Stopping,
-                    Event::Stopped => Said::Stopped,
+                    Event::Settled { settled, .. } => Observed::Settled(*settled),
+                    Event::Renewed { .. } => Observed::Renewed,
+                    Event::LeaseLost(_) => Observed::LeaseLost,
+                    Event::StoreFailed(_) => Observed::StoreFailed,
+                    Event::Stopping { .. } => Observed::Stopping,
+                    Event::Stopped => Observed::Stopped,
                     _ => return,
                 };
-                // The test may have heard enough.
-                let _ = say.send(said);
+                // The test may have ended.
+                let _ = sender.send(observed);
             });
         let runner = change(builder).build().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
@@ -87,61 +87,61 @@ impl Rig {
         self.stop = Some(stop);
     }
 
-    pub(crate) async fn next(&mut self) -> Said {
-        let wait = tokio::time::timeout(Duration::from_secs(30), self.said.recv());
-        wait.await.expect("the runner says something").expect("the rig holds a sender")
+    pub(crate) async fn next(&mut self) -> Observed {
+        let wait = tokio::time::timeout(Duration::from_secs(30), self.observed.recv());
+        wait.await.expect("the runner sends an event").expect("the fixture holds a sender")
     }
 
-    /// Waits until the runner says this, whatever it says before.
-    pub(crate) async fn until(&mut self, wanted: &Said) {
+    /// Waits for this event and skips others.
+    pub(crate) async fn wait_for(&mut self, wanted: &Observed) {
         while self.next().await != *wanted {}
     }
 
-    pub(crate) async fn until_finished(&mut self) -> String {
+    pub(crate) async fn wait_finished(&mut self) -> String {
         loop {
-            if let Said::Finished(verdict) = self.next().await {
+            if let Observed::Finished(verdict) = self.next().await {
                 return verdict;
             }
         }
     }
 
-    pub(crate) async fn until_settled(&mut self) -> Settled {
+    pub(crate) async fn wait_settled(&mut self) -> Settled {
         loop {
-            if let Said::Settled(answer) = self.next().await {
+            if let Observed::Settled(answer) = self.next().await {
                 return answer;
             }
         }
     }
 
-    /// Turns the clock in small steps until the runner says this.
-    pub(crate) async fn advance_until(&mut self, step: Duration, wanted: &Said) {
+    /// Advances the clock in small steps until the runner sends this event.
+    pub(crate) async fn advance_until(&mut self, step: Duration, wanted: &Observed) {
         for _ in 0..10_000 {
-            while let Ok(said) = self.said.try_recv() {
-                if said == *wanted {
+            while let Ok(observed) = self.observed.try_recv() {
+                if observed == *wanted {
                     return;
                 }
             }
             self.clock.advance(step);
             tokio::task::yield_now().await;
         }
-        panic!("the runner never said {wanted:?}");
+        panic!("the runner never sent {wanted:?}");
     }
 
-    pub(crate) fn tell_to_stop(&mut self) {
+    pub(crate) fn request_stop(&mut self) {
         self.stop.take().expect("it was started").send(()).expect("it is running");
     }
 
-    pub(crate) async fn stopped(&mut self) -> Result<()> {
+    pub(crate) async fn join(&mut self) -> Result<()> {
         self.running.take().expect("it was started").await.expect("it does not panic")
     }
 
-    pub(crate) fn is_over(&self) -> bool {
+    pub(crate) fn has_stopped(&self) -> bool {
         self.running.as_ref().is_some_and(JoinHandle::is_finished)
     }
 
     pub(crate) async fn stop(&mut self) {
-        self.tell_to_stop();
-        self.stopped().await.unwrap();
+        self.request_stop();
+        self.join().await.unwrap();
     }
 
     pub(crate) async fn schedule(&self, payload: &str) {
@@ -160,12 +160,12 @@ impl Rig {
 type Run = dyn Fn(JobContext, String) -> BoxFuture<'static, HandlerResult> + Send + Sync;
 
 /// A handler from a closure.
-pub(crate) struct Handle {
+pub(crate) struct TestHandler {
     run: Box<Run>,
     settings: QueueSettings,
 }
 
-impl Handle {
+impl TestHandler {
     pub(crate) fn new<F>(run: impl Fn(JobContext, String) -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = HandlerResult> + Send + 'static,
@@ -186,7 +186,7 @@ impl Handle {
     }
 }
 
-impl DelayHandler for Handle {
+impl DelayHandler for TestHandler {
     type Payload = String;
 
     fn code(&self) -> impl QueueCode {

@@ -1,4 +1,4 @@
-//! What a result means: the one place that decides between done, retry and dead.
+//! Decides what happens to a job after a run: done, retry, snooze or dead.
 
 use crate::backend::Verdict;
 use crate::config::QueuePolicy;
@@ -6,13 +6,13 @@ use crate::entropy::Entropy;
 use crate::handler::{JobContext, JobError, JobResult, Outcome};
 use crate::model::{DeadKind, DeadReason, Due, Job, Limits, Timestamp};
 
-/// The verdict on a job that must not be run again, if it is one.
-pub(super) fn before(job: &Job, policy: &QueuePolicy) -> Option<Verdict> {
+/// The verdict on a job that must not run again because too many leases lapsed in a row.
+pub(super) fn before_run(job: &Job, policy: &QueuePolicy) -> Option<Verdict> {
     (job.losses >= policy.max_losses).then(|| Verdict::Dead {
         reason: DeadReason::new(
             DeadKind::Lost,
             format!(
-                "{} leases in a row lapsed before the handler ended; it may be what crashes its runners",
+                "{} leases in a row lapsed before the handler ended; the job may crash its runners",
                 job.losses
             ),
         ),
@@ -20,8 +20,8 @@ pub(super) fn before(job: &Job, policy: &QueuePolicy) -> Option<Verdict> {
     })
 }
 
-/// The verdict on a run.
-pub(super) fn after(
+/// The verdict on the result of a run. `now` is by the store's clock.
+pub(super) fn after_run(
     job: &JobContext,
     result: &JobResult,
     policy: &QueuePolicy,

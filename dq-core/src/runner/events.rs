@@ -1,4 +1,4 @@
-//! What a runner does, for those who count, test or break it.
+//! Events of a runner, for metrics and tests.
 
 use std::fmt;
 use std::panic::AssertUnwindSafe;
@@ -8,57 +8,58 @@ use crate::backend::{Lease, Settled, Verdict};
 use crate::error::Error;
 use crate::handler::{JobContext, JobResult};
 
-/// Something that a runner did. New kinds may be added in any release.
+/// An event of a runner. New kinds may be added in any release.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum Event<'a> {
-    /// A claim brought jobs, which are not started yet.
+    /// Jobs were claimed; their handlers have not started.
     Claimed {
-        /// How many.
+        /// Number of jobs.
         jobs: usize,
     },
     /// A handler is about to start.
     Started(&'a JobContext),
-    /// A handler has ended; the store does not know yet.
+    /// A handler has ended; its job is not settled yet.
     Finished {
         /// The run.
         job: &'a JobContext,
-        /// What it came to.
+        /// The result of the run.
         result: &'a JobResult,
-        /// What the store will be told.
+        /// What the runner will report to the store.
         verdict: &'a Verdict,
     },
-    /// The store was told how a run ended.
+    /// The store was told the result of a run.
     Settled {
-        /// The lease that ended.
+        /// The lease of the run.
         lease: &'a Lease,
-        /// What the store was told.
+        /// What the runner reported.
         verdict: &'a Verdict,
-        /// What it answered.
-        answer: Settled,
+        /// Whether the store accepted it.
+        settled: Settled,
     },
-    /// Leases were extended.
+    /// Leases were renewed.
     Renewed {
-        /// How many.
+        /// Number of leases.
         leases: usize,
     },
-    /// A lease was lost while the handler ran; its cancellation signal has fired.
+    /// A lease was lost while the handler ran; the cancellation signal of the run has fired.
     LeaseLost(&'a Lease),
-    /// A call of the store failed and will be tried again.
+    /// A call to the store failed.
     StoreFailed(&'a Error),
-    /// No more is claimed.
+    /// Shutdown has begun; no more jobs are claimed.
     Stopping {
-        /// Handlers that are running still.
+        /// Number of handlers that still run.
         running: usize,
     },
-    /// The runner has ended.
+    /// The runner has stopped.
     Stopped,
 }
 
-/// Is told what a runner does, on the spot: for metrics, for tests that wait for a signal, and for
-/// tests that kill the process at a given point. Must not block; a panic is caught and logged.
+/// Receives the events of a runner synchronously, for metrics and tests.
+///
+/// Must not block. A panic is caught and logged.
 pub trait Observer: Send + Sync + 'static {
-    /// Something happened.
+    /// Handles one event.
     fn on(&self, event: &Event<'_>);
 }
 
@@ -73,9 +74,9 @@ impl<F: Fn(&Event<'_>) + Send + Sync + 'static> Observer for F {
 pub(super) struct Observers(pub(super) Vec<Arc<dyn Observer>>);
 
 impl Observers {
-    pub(super) fn tell(&self, event: &Event<'_>) {
+    pub(super) fn notify(&self, event: &Event<'_>) {
         for observer in &self.0 {
-            // Metrics that panic must not end the loop that tells them.
+            // A panic in an observer must not end the loop that notifies it.
             if std::panic::catch_unwind(AssertUnwindSafe(|| observer.on(event))).is_err() {
                 tracing::error!("an observer of the runner panicked");
             }

@@ -1,0 +1,156 @@
+//! Conversions of a caller's values to job keys and job references.
+
+use std::borrow::Cow;
+
+use crate::backend::Scheduled;
+use crate::error::Result;
+use crate::model::{JobId, JobKey, JobRef, QueueName, Target};
+
+/// A value that can be a job's key: text or an integer.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be a job's key",
+    label = "expected text, an integer or a `JobKey`",
+    note = "write `.key(value.to_string())` for any other type that implements `Display`"
+)]
+pub trait IntoKey {
+    /// Converts to a validated key.
+    ///
+    /// # Errors
+    /// `InvalidInput` if the text is empty, longer than 255 bytes, or has a control character.
+    fn into_key(self) -> Result<JobKey>;
+}
+
+/// A value that selects one job of a queue: its key (text, an integer), its id, or the result of
+/// scheduling it.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not select a job",
+    label = "expected a key (text or an integer), a `JobId`, or `&Scheduled`",
+    note = "write `value.to_string()` for a key of any other type that implements `Display`"
+)]
+pub trait IntoTarget {
+    /// Converts to a validated target.
+    ///
+    /// # Errors
+    /// `InvalidInput` if it is text that is not a valid key.
+    fn into_target(self) -> Result<Target>;
+}
+
+macro_rules! keys_from_text {
+    ($($text:ty),*) => {$(
+        impl IntoKey for $text {
+            fn into_key(self) -> Result<JobKey> {
+                JobKey::new(self)
+            }
+        }
+
+        impl IntoTarget for $text {
+            fn into_target(self) -> Result<Target> {
+                self.into_key().map(Target::Key)
+            }
+        }
+    )*};
+}
+
+macro_rules! keys_from_integers {
+    ($($integer:ty),*) => {$(
+        impl IntoKey for $integer {
+            fn into_key(self) -> Result<JobKey> {
+                JobKey::new(self.to_string())
+            }
+        }
+
+        impl IntoTarget for $integer {
+            fn into_target(self) -> Result<Target> {
+                self.into_key().map(Target::Key)
+            }
+        }
+    )*};
+}
+
+keys_from_text!(&str, String, Cow<'_, str>);
+keys_from_integers!(u8, u16, u32, u64, u128, usize, i8, i16, i32, i64, i128, isize);
+
+impl IntoKey for JobKey {
+    fn into_key(self) -> Result<JobKey> {
+        Ok(self)
+    }
+}
+
+impl<T: IntoKey + Clone> IntoKey for &T {
+    fn into_key(self) -> Result<JobKey> {
+        self.clone().into_key()
+    }
+}
+
+impl IntoTarget for JobKey {
+    fn into_target(self) -> Result<Target> {
+        Ok(Target::Key(self))
+    }
+}
+
+impl IntoTarget for JobId {
+    fn into_target(self) -> Result<Target> {
+        Ok(Target::Id(self))
+    }
+}
+
+impl IntoTarget for Scheduled {
+    fn into_target(self) -> Result<Target> {
+        Ok(Target::Id(self.id()))
+    }
+}
+
+impl IntoTarget for Target {
+    fn into_target(self) -> Result<Target> {
+        Ok(self)
+    }
+}
+
+impl<T: IntoTarget + Clone> IntoTarget for &T {
+    fn into_target(self) -> Result<Target> {
+        self.clone().into_target()
+    }
+}
+
+/// The job of a queue that a caller's value selects.
+pub(super) fn job_ref(queue: &QueueName, target: impl IntoTarget) -> Result<JobRef> {
+    Ok(JobRef { queue: queue.clone(), target: target.into_target()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_text_or_integers() {
+        let text = String::from("17");
+        for key in [
+            17_u8.into_key(),
+            17_i64.into_key(),
+            17.into_key(),
+            (&17_u32).into_key(),
+            "17".into_key(),
+            (&"17").into_key(),
+            text.clone().into_key(),
+            (&text).into_key(),
+            Cow::Borrowed("17").into_key(),
+            JobKey::new("17").unwrap().into_key(),
+            (&JobKey::new("17").unwrap()).into_key(),
+        ] {
+            assert_eq!(key.unwrap().as_str(), "17");
+        }
+        assert_eq!((-1).into_key().unwrap().as_str(), "-1");
+        assert!("".into_key().is_err());
+    }
+
+    #[test]
+    fn targets_are_keys_or_ids() {
+        let key = Target::Key(JobKey::new("17").unwrap());
+        assert_eq!(17_u64.into_target().unwrap(), key);
+        assert_eq!("17".into_target().unwrap(), key);
+        assert_eq!((&key).into_target().unwrap(), key);
+        let id = JobId::from_bytes([7; 16]);
+        assert_eq!(id.into_target().unwrap(), Target::Id(id));
+        assert_eq!((&id).into_target().unwrap(), Target::Id(id));
+    }
+}

@@ -1,0 +1,78 @@
+//! JSON encoding of payloads.
+
+use bytes::Bytes;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::Headers;
+use crate::error::{Error, ErrorKind, Result};
+
+/// MIME type of payloads that this framework encodes, and of those without a content type.
+const JSON: &str = "application/json";
+
+/// Encodes a payload as JSON, which needs no content type.
+pub(crate) fn encode<T: Serialize>(payload: &T) -> Result<Bytes> {
+    match serde_json::to_vec(payload) {
+        Ok(bytes) => Ok(bytes.into()),
+        Err(error) => Err(Error::new(
+            ErrorKind::Codec,
+            format!("{} does not encode as JSON: {error}", std::any::type_name::<T>()),
+        )
+        .source(error)),
+    }
+}
+
+/// Decodes a payload from JSON; the error says what was expected.
+pub(crate) fn decode<T: DeserializeOwned>(headers: &Headers, payload: &[u8]) -> Result<T, String> {
+    if let Some(other) = headers.get(Headers::CONTENT_TYPE).filter(|kind| *kind != JSON) {
+        return Err(format!("its content type is {other:?}; expected {JSON}"));
+    }
+    serde_json::from_slice(payload).map_err(|error| without_values(&error))
+}
+
+/// What was expected and where. The found value is left out, since it is part of the payload, which
+/// must not appear in logs.
+fn without_values(error: &serde_json::Error) -> String {
+    if !error.is_data() {
+        return error.to_string();
+    }
+    let text = error.to_string();
+    match text.split_once(", expected ") {
+        Some((_, expected)) => format!("expected {expected}"),
+        None if text.starts_with("missing field ") => text,
+        None => format!("an invalid value at line {} column {}", error.line(), error.column()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_say_what_was_expected_and_not_what_was_found() {
+        #[derive(Debug, serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        #[allow(dead_code)]
+        struct Login {
+            user: String,
+            pin: u32,
+        }
+        for (payload, expected) in [
+            (r#"{"user":"bob","pin":"hunter2"}"#, "expected u32 at line 1 column 29"),
+            (r#"{"user":"bob"}"#, "missing field `pin` at line 1 column 14"),
+            (r#"{"hunter2":1}"#, "expected `user` or `pin` at line 1 column 10"),
+            (r#"{"user":"#, "EOF while parsing a value at line 1 column 8"),
+        ] {
+            let error = decode::<Login>(&Headers::new(), payload.as_bytes()).unwrap_err();
+            assert_eq!(error, expected);
+        }
+        let custom = <serde_json::Error as serde::de::Error>::custom("hunter2 is no date");
+        assert!(!without_values(&custom).contains("hunter2"));
+    }
+
+    #[test]
+    fn another_content_type_is_refused() {
+        let headers = Headers::from_iter([(Headers::CONTENT_TYPE, "text/plain")]);
+        assert!(decode::<u32>(&headers, b"1").unwrap_err().contains("text/plain"));
+    }
+}

@@ -1,0 +1,56 @@
+//! Calls of the client that accept several types.
+
+use std::time::SystemTime;
+
+use dq::prelude::*;
+
+dq::queue!(ORDER_TIMEOUT: u64);
+
+async fn client() -> dq::Result<()> {
+    let dq = Dq::connect("memory:").await?;
+    dq.schedule::<ORDER_TIMEOUT>(1001).after(15.minutes()).key(17).await?;
+
+    // Names of queues.
+    for stats in dq.stats().await? {
+        assert_eq!(dq.queue(&stats.queue)?.stats().await?.scheduled, 1);
+        let _ = dq.queue(stats.queue)?;
+    }
+    let _ = (dq.queue("ORDER_TIMEOUT")?, dq.queue(String::from("ORDER_TIMEOUT"))?);
+
+    // Keys and ids of jobs, and the payload of a job.
+    let view: JobView = dq.get::<ORDER_TIMEOUT>(17).await?.unwrap();
+    assert_eq!((view.state, view.payload::<u64>()?), (JobState::Scheduled, 1001));
+    assert!(view.payload::<String>().is_err());
+    let id: JobId = view.job.id;
+    assert_eq!(dq.get::<ORDER_TIMEOUT>(&id).await?, dq.get::<ORDER_TIMEOUT>("17").await?);
+    assert_eq!(dq.cancel::<ORDER_TIMEOUT>(17).await?, Cancelled::Cancelled);
+    for key in ["a", "b"].iter() {
+        let _ = dq.schedule::<ORDER_TIMEOUT>(1).after(1.hours()).key(key).await?;
+        assert_eq!(dq.cancel::<ORDER_TIMEOUT>(key.to_string()).await?, Cancelled::Cancelled);
+    }
+    let scheduled = dq.schedule::<ORDER_TIMEOUT>(1).after(1.hours()).key(u128::MAX).await?;
+    assert_eq!(dq.cancel::<ORDER_TIMEOUT>(&scheduled).await?, Cancelled::Cancelled);
+
+    // Due times.
+    let _ = dq.schedule::<ORDER_TIMEOUT>(1).at(SystemTime::now()).await?;
+    let _ = dq.schedule::<ORDER_TIMEOUT>(1).at(Timestamp::EPOCH).await?;
+    let _ = dq.schedule::<ORDER_TIMEOUT>(1).at(Zoned).await?;
+    Ok(())
+}
+
+/// A point in time of another crate.
+struct Zoned;
+
+impl From<Zoned> for Timestamp {
+    fn from(_: Zoned) -> Self {
+        Self::from_millis(1_900_000_000_000)
+    }
+}
+
+#[tokio::main]
+async fn main() {
+    client().await.unwrap();
+    let error = Dq::connect("redis://127.0.0.1").await.unwrap_err().to_string();
+    assert!(error.contains("features = [\"redis\"]"), "{error}");
+    let _ = QueueSettings::new();
+}
