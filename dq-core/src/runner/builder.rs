@@ -202,7 +202,10 @@ impl RunnerBuilder {
                  name that crate in code: `use my_handlers as _;`",
             ));
         }
-        registry.expect_state(&self.state)?;
+        match missing_state {
+            Some(missing) if !named => *missing = registry.remove_without_state(&self.state),
+            _ => registry.expect_state(&self.state)?,
+        }
         let queues = registry.iter().map(|handler| {
             let queue = handler.queue.clone();
             let of_queue = settings.iter().rev().filter(|(name, _)| *name == queue);

@@ -40,7 +40,7 @@ pub(super) async fn execute(
     let run = async {
         runner.observers.notify(&Event::Started(&job));
         let next = Next::new(&runner.middleware, &served.handler, served.policy.timeout);
-        let result = trace::within(trace, next.run(job.clone())).await;
+        let result = trace::with_context(trace, next.run(job.clone())).await;
         let verdict = verdict::after_run(
             &job,
             &result,

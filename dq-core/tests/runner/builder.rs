@@ -81,7 +81,7 @@ async fn bad_settings_are_refused_with_the_queue() {
     let error =
         fixture.dq.runner().handler(TestHandler::done()).queue(QUEUE, zero).build().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config);
-    assert!(error.what().contains("queue Q: concurrency is 0"), "{error}");
+    assert!(error.message().contains("queue Q: concurrency is 0"), "{error}");
     let error =
         fixture.dq.runner().handler(TestHandler::done()).concurrency(0).build().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config);
