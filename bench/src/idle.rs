@@ -4,18 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use dq::backend::{
-    Backend, BrowseParams, Capabilities, ClaimParams, Claimed, OperateReport, Operation, Renewal,
-    Renewed, Reschedule, Settlement, Wakeups,
-};
+use dq::backend::{Backend, Layer};
 use dq::config::{Environment, QueueSettings};
 use dq::sqlite::{SqliteBackend, SqliteConfig};
 use dq::{
-    Cancelled, DelayHandler, Dq, Entropy, Finding, HandlerResult, JobContext, JobRef, JobView,
-    MemoryBackend, NewJob, Outcome, Page, QueueCode, QueueName, QueueStats, Rescheduled, Scheduled,
-    Settled, SystemClock, Timestamp,
+    DelayHandler, Dq, Entropy, HandlerResult, JobContext, MemoryBackend, Outcome, QueueCode,
+    SystemClock,
 };
-use dq_core::Layer;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;

@@ -9,7 +9,7 @@ mod rivals;
 
 use std::time::Duration;
 
-use dq::backend::machine::index::{Arena, DueIndex, Entry, Lookup, Slot};
+use dq::backend::machine::index::{Arena, DueIndex, HashIndex, Slot, TimeEntry};
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};

@@ -66,7 +66,7 @@ fn disposition(replica: &mut Replica, job: &MessageJob, soon: Timestamp) -> Disp
     let log_id = replica.log_id();
     let machine = replica.machine();
     match machine.peek(job.id) {
-        Some(known) if !machine.waits(known.id) => Disposition::Drop,
+        Some(known) if !machine.is_waiting(known.id) => Disposition::Drop,
         // The reschedule has published another message.
         Some(known) if known.due != job.due && known.due > soon => Disposition::Drop,
         Some(known) if known.due > soon => Disposition::Republish(known.clone()),

@@ -107,7 +107,7 @@ impl Engine {
     pub(crate) fn drop_stale(&self, mut ids: Vec<JobId>) {
         self.log.peek(|replica| {
             let machine = replica.machine();
-            ids.retain(|id| !machine.waits(*id));
+            ids.retain(|id| !machine.is_waiting(*id));
         });
         self.drop_prefetched(ids);
     }

@@ -22,13 +22,13 @@ impl Engine {
         let mut affected = 0;
         for part in self.parts(operation).await? {
             let replayed = match &part {
-                Operate::Replay { jobs, .. } => jobs.clone().unwrap_or_default(),
+                OwnedOperation::Replay { jobs, .. } => jobs.clone().unwrap_or_default(),
                 _ => Vec::new(),
             };
             let command = command::Operate(queue.clone(), part.into());
             let read = move |replica: &mut Replica, affected, _| {
                 let machine = replica.machine();
-                let waiting = replayed.iter().filter(|id| machine.waits(**id));
+                let waiting = replayed.iter().filter(|id| machine.is_waiting(**id));
                 let waiting: Vec<_> = waiting.filter_map(|id| machine.peek(*id).cloned()).collect();
                 (affected, waiting)
             };
@@ -42,7 +42,7 @@ impl Engine {
 
     /// Splits an operation into parts that fit into a log entry. A replay of all jobs names them,
     /// so that messages can be published for them.
-    async fn parts(&self, operation: Operation<'_>) -> Result<Vec<Operate>> {
+    async fn parts(&self, operation: Operation<'_>) -> Result<Vec<OwnedOperation>> {
         let queue = operation.queue().clone();
         Ok(match OwnedOperation::from(operation) {
             OwnedOperation::Replay { jobs, due } => {

@@ -89,7 +89,9 @@ fn invalid_queue_name(q: i64, why: &str) -> Finding {
     Finding {
         severity: Severity::Error,
         code: "sqlite.queue-name",
-        cause: format!("{why}; the jobs of this queue, with q = {q}, can neither run nor be listed"),
+        cause: format!(
+            "{why}; the jobs of this queue, with q = {q}, can neither run nor be listed"
+        ),
         remedy: format!(
             "correct `name` where `q` is {q} in the queue table; schedule through this library, or \
              in plain SQL through the view, which validates names"

@@ -105,22 +105,20 @@ impl Registry {
     /// # Errors
     /// `MissingState` naming the handler and the types.
     pub fn expect_state(&self, state: &StateMap) -> Result<()> {
-        for handler in self.handlers.values() {
-            let missing = handler.requirements.missing_from(state);
-            if !missing.is_empty() {
-                return Err(Error::new(
-                    ErrorKind::MissingState,
-                    format!(
-                        "{} at {} requires State<{}>, which the runner does not have",
-                        handler.name,
-                        handler.location,
-                        missing.join(">, State<")
-                    ),
-                )
-                .remedy("add `.state(value)` to the runner, with a value of exactly this type"));
-            }
-        }
-        Ok(())
+        self.handlers.values().try_for_each(|handler| expect_state_of(handler, state))
+    }
+
+    /// Removes the handlers whose state is missing, and returns the error of each by its queue.
+    pub(crate) fn remove_without_state(&mut self, state: &StateMap) -> BTreeMap<QueueName, Error> {
+        let missing: BTreeMap<_, _> = self
+            .handlers
+            .iter()
+            .filter_map(|(queue, handler)| {
+                Some((queue.clone(), expect_state_of(handler, state).err()?))
+            })
+            .collect();
+        self.handlers.retain(|queue, _| !missing.contains_key(queue));
+        missing
     }
 
     /// A table of codes, functions and source locations, for the log.
@@ -140,6 +138,24 @@ impl Registry {
         }
         table
     }
+}
+
+/// Checks that `state` contains everything that one handler requires.
+fn expect_state_of(handler: &Handler, state: &StateMap) -> Result<()> {
+    let missing = handler.requirements.missing_from(state);
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::MissingState,
+        format!(
+            "{} at {} requires State<{}>, which the runner does not have",
+            handler.name,
+            handler.location,
+            missing.join(">, State<")
+        ),
+    )
+    .remedy("add `.state(value)` to the runner, with a value of exactly this type"))
 }
 
 /// The error for a queue without a handler.

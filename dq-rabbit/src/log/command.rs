@@ -144,7 +144,8 @@ mod tests {
                 Err(error) => {
                     assert_ne!(kind, expected, "{command} refuses it");
                     assert_eq!(error.kind(), ErrorKind::Internal);
-                    let names_both = error.message().contains(command) && error.message().contains(kind);
+                    let names_both =
+                        error.message().contains(command) && error.message().contains(kind);
                     assert!(names_both, "{error}");
                 }
             }

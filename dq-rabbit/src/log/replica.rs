@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use dq_core::machine::{Machine, Affinity, Standing};
+use dq_core::machine::{Affinity, JobSnapshot, Machine};
 use dq_core::{
     DeadKind, DeadReason, Job, JobId, JobRef, Renewal, Reschedule, Settlement, Timestamp, Want,
 };
@@ -103,7 +103,7 @@ impl Replica {
             Command::Barrier => {
                 // A read ends lapsed leases as of its time. All replicas have to do that, not only the
                 // reader's.
-                machine.pass(at);
+                machine.expire_leases(at);
                 CommandReply::Done
             }
             Command::Schedule(jobs) => {
@@ -124,7 +124,12 @@ impl Replica {
                 let prefetched: HashSet<JobId> = claim.prefetched.iter().copied().collect();
                 let limit = usize::try_from(claim.limit).unwrap_or(usize::MAX);
                 let affinity = affinity(at, |id| prefetched.contains(&id));
-                CommandReply::Claimed(machine.claim_preferring(&claim.wants(), limit, &affinity, at))
+                CommandReply::Claimed(machine.claim_preferring(
+                    &claim.wants(),
+                    limit,
+                    &affinity,
+                    at,
+                ))
             }
             Command::Settle(settlements) => {
                 let settle = |settlement| machine.settle(&Settlement::from(settlement), at);
@@ -140,7 +145,7 @@ impl Replica {
             Command::Park(parked) => {
                 for (job, (new, reason)) in parked.iter().enumerate() {
                     let reason = DeadReason::new(DeadKind::Quarantined, reason.as_str());
-                    machine.park(new.with_payload(position(job).to_bytes()), reason, at);
+                    machine.insert_dead(new.with_payload(position(job).to_bytes()), reason, at);
                 }
                 CommandReply::Done
             }
@@ -166,8 +171,8 @@ impl Replica {
 
     /// The current state as a snapshot that began at offset `begin`: its header, and the jobs without
     /// payloads.
-    pub(crate) fn snapshot(&self, begin: u64) -> (SnapshotPart, Vec<Standing>) {
-        let state = self.machine.copy();
+    pub(crate) fn snapshot(&self, begin: u64) -> (SnapshotPart, Vec<JobSnapshot>) {
+        let state = self.machine.snapshot();
         let queue = |(name, paused, totals): (_, _, _)| (name, paused, to_wire_totals(&totals));
         let header = SnapshotPart::Header {
             begin,
@@ -211,7 +216,7 @@ impl Replica {
         is_prefetched: impl Fn(JobId) -> bool,
         now: Timestamp,
     ) -> bool {
-        self.machine.leaves_all(wants, &affinity(now, is_prefetched), now)
+        self.machine.all_due_reserved(wants, &affinity(now, is_prefetched), now)
     }
 
     /// Distinguishes this log from others of the same name; 0 while unknown.
@@ -235,6 +240,6 @@ fn affinity(
     is_prefetched: impl Fn(JobId) -> bool,
 ) -> Affinity<impl Fn(&Job) -> bool> {
     let recent = now - RECENTLY_STORED;
-    let near = move |job: &Job| job.created >= recent || is_prefetched(job.id);
-    Affinity { near, ahead: CLAIM_AHEAD, patience: PREFETCHED_FIRST }
+    let prefers = move |job: &Job| job.created >= recent || is_prefetched(job.id);
+    Affinity { prefers, claim_ahead: CLAIM_AHEAD, reserved_for: PREFETCHED_FIRST }
 }

@@ -8,7 +8,7 @@
 use std::collections::{HashMap, HashSet};
 
 use bytes::Bytes;
-use dq_core::machine::{MachineSnapshot, Standing, JobPlacement};
+use dq_core::machine::{JobPlacement, JobSnapshot, MachineSnapshot};
 use dq_core::{FencingToken, Headers, Job, JobId};
 
 use super::position::LogPosition;
@@ -98,13 +98,13 @@ impl Restore {
 /// Splits the jobs of a snapshot into parts. Jobs without an entry in `payloads` are left out.
 pub(crate) fn job_parts(
     begin: u64,
-    jobs: Vec<Standing>,
+    jobs: Vec<JobSnapshot>,
     mut payloads: HashMap<JobId, (Bytes, Headers)>,
 ) -> Vec<SnapshotPart> {
     let mut parts = Vec::new();
     let mut part = Vec::new();
     let mut bytes = 0;
-    for Standing { mut job, seq, place } in jobs {
+    for JobSnapshot { mut job, seq, placement } in jobs {
         let Some((payload, headers)) = payloads.remove(&job.id) else { continue };
         job.payload = payload;
         job.headers = headers;
@@ -115,10 +115,10 @@ pub(crate) fn job_parts(
             created: job.created,
             counts: [job.attempts, job.deliveries, job.losses],
             seq,
-            state: match place {
+            state: match placement {
                 JobPlacement::Waiting => SnapshotJobState::Waiting,
                 JobPlacement::Leased { token, until } => SnapshotJobState::Leased(token.0, until),
-                JobPlacement::Dead(reason, since) => SnapshotJobState::Dead(reason, since),
+                JobPlacement::Dead(reason, since) => SnapshotJobState::Dead(*reason, since),
             },
         });
         if part.len() >= PART_JOBS || bytes >= PART_BYTES {
@@ -132,7 +132,7 @@ pub(crate) fn job_parts(
     parts
 }
 
-fn from_wire_job(snapshot_job: SnapshotJob, position: LogPosition) -> Standing {
+fn from_wire_job(snapshot_job: SnapshotJob, position: LogPosition) -> JobSnapshot {
     let SnapshotJob { job, created, counts: [attempts, deliveries, losses], seq, state } =
         snapshot_job;
     let new = job.with_payload(position.to_bytes());
@@ -149,14 +149,14 @@ fn from_wire_job(snapshot_job: SnapshotJob, position: LogPosition) -> Standing {
         deliveries,
         losses,
     };
-    let place = match state {
+    let placement = match state {
         SnapshotJobState::Waiting => JobPlacement::Waiting,
         SnapshotJobState::Leased(token, until) => {
             JobPlacement::Leased { token: FencingToken(token), until }
         }
-        SnapshotJobState::Dead(reason, since) => JobPlacement::Dead(reason, since),
+        SnapshotJobState::Dead(reason, since) => JobPlacement::Dead(Box::new(reason), since),
     };
-    Standing { job, seq, place }
+    JobSnapshot { job, seq, placement }
 }
 
 pub(crate) fn to_wire_totals(totals: &dq_core::Totals) -> wire::Totals {

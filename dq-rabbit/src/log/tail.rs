@@ -278,7 +278,7 @@ fn apply_all(shared: &LogShared, messages: Vec<(u64, Bytes)>) -> Result<()> {
             }
             shared.messages_read.fetch_add(1, Ordering::Relaxed);
         }
-        if state.replica.is_ready() { state.replica.machine().take_earlier() } else { Vec::new() }
+        if state.replica.is_ready() { state.replica.machine().take_hints() } else { Vec::new() }
     };
     for (queue, due) in earlier {
         shared.listeners.wake(&queue, due);

@@ -188,7 +188,7 @@ impl<'a> Import<'a> {
         }
         let park = Due::After(PARK);
         let jobs = taken.iter().map(|entry| new_job(entry.id, &entry.job, park)).collect();
-        self.dq.stores().schedule(jobs).await?;
+        self.dq.shared().stores.schedule(jobs).await?;
         let ids: Vec<_> = taken.iter().map(|entry| entry.id).collect();
         let marked = self.source.mark_stored(&ids).await?;
         let (ours, finished): (Vec<_>, Vec<_>) =
@@ -281,4 +281,23 @@ struct Scan {
 
 fn new_job(id: JobId, job: &ImportJob, due: Due) -> NewJob {
     NewJob::new(id, job.queue.clone(), due, job.payload.clone())
+}
+
+impl Dq {
+    /// Moves all jobs of another store into this one, each exactly once; [`import`](self) describes
+    /// the steps and how they continue after an interruption.
+    ///
+    /// It ends when the source contains only entries that cannot be imported. Jobs that others add
+    /// meanwhile may be imported now or by the next import.
+    ///
+    /// **Cancellation safety:** after an error, or if the future is dropped, call it again with the
+    /// same source and store: it continues where it stopped. Until then, up to a hundred jobs are in
+    /// the source's journal, where no runner finds them. Call it again within ten years.
+    ///
+    /// # Errors
+    /// `Unsupported` if the store cannot reschedule or cancel jobs, `Unavailable` if the source or
+    /// the store cannot be reached.
+    pub async fn import(&self, source: impl ImportSource) -> Result<ImportReport> {
+        Import::new(self, &source).run().await.map_err(|error| error.operation("import"))
+    }
 }

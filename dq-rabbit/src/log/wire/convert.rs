@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use dq_core::machine::Operate;
+use dq_core::machine::OwnedOperation;
 use dq_core::{DeadKind, DeadReason, Error, ErrorKind, FencingToken, Headers, JobId, QueueName};
 
 use super::entry::{
@@ -210,19 +210,19 @@ impl From<&Settlement> for dq_core::Settlement {
     }
 }
 
-impl From<Operate> for QueueOperation {
-    fn from(operate: Operate) -> Self {
+impl From<OwnedOperation> for QueueOperation {
+    fn from(operate: OwnedOperation) -> Self {
         match operate {
-            Operate::Replay { jobs, due } => Self::Replay(jobs, due.into()),
-            Operate::Remove { jobs } => Self::Remove(jobs),
-            Operate::Pause => Self::Pause,
-            Operate::Resume => Self::Resume,
-            Operate::Purge => Self::Purge,
+            OwnedOperation::Replay { jobs, due } => Self::Replay(jobs, due.into()),
+            OwnedOperation::Remove { jobs } => Self::Remove(jobs),
+            OwnedOperation::Pause => Self::Pause,
+            OwnedOperation::Resume => Self::Resume,
+            OwnedOperation::Purge => Self::Purge,
         }
     }
 }
 
-impl From<&QueueOperation> for Operate {
+impl From<&QueueOperation> for OwnedOperation {
     fn from(operation: &QueueOperation) -> Self {
         match operation {
             QueueOperation::Replay(jobs, due) => {
