@@ -1,4 +1,4 @@
-//! The circumstances without which a figure says nothing.
+//! The conditions of a run: machine, software and load.
 
 use std::fmt;
 use std::fs;
@@ -8,7 +8,7 @@ use std::time::SystemTime;
 
 use serde::Serialize;
 
-/// The machine, the software, and how busy it was when the run began.
+/// Machine and software versions, and the load before and after the run.
 #[derive(Debug, Serialize)]
 pub(crate) struct Conditions {
     date: String,
@@ -20,19 +20,19 @@ pub(crate) struct Conditions {
     file_system: String,
     rustc: String,
     sqlite: &'static str,
-    /// Only if it is measured.
+    /// Only if Redis is measured.
     redis: Option<String>,
-    /// Likewise.
+    /// Only if RabbitMQ is measured.
     rabbit: Option<String>,
     load_before: String,
-    /// Filled in by [`Self::finish`].
+    /// Set by [`Self::finish`].
     load_after: String,
     quick: bool,
 }
 
 impl Conditions {
-    /// `dir` is where the files of the run will lie.
-    /// `redis` and `rabbit` are the versions of the servers, if there are to be such.
+    /// Reads the conditions. `dir` is the directory for the files of the run; `redis` and `rabbit` are the
+    /// versions of the servers that will be measured.
     pub(crate) fn observe(
         dir: &Path,
         quick: bool,
@@ -57,7 +57,7 @@ impl Conditions {
         }
     }
 
-    /// Notes how busy the machine was when the run ended.
+    /// Records the load after the run.
     pub(crate) fn finish(&mut self) {
         self.load_after = read("/proc/loadavg");
     }
@@ -74,7 +74,7 @@ impl fmt::Display for Conditions {
         writeln!(f, "compiler     {}, release profile", self.rustc)?;
         writeln!(f, "SQLite       {}", self.sqlite)?;
         if let Some(redis) = &self.redis {
-            writeln!(f, "Redis        {redis}, nothing kept on disk")?;
+            writeln!(f, "Redis        {redis}, without persistence")?;
         }
         if let Some(rabbit) = &self.rabbit {
             writeln!(f, "RabbitMQ     {rabbit}, one node, two schedulers")?;
@@ -84,7 +84,7 @@ impl fmt::Display for Conditions {
             writeln!(f, "… at the end {}", self.load_after)?;
         }
         if self.quick {
-            writeln!(f, "QUICK: small sizes; the figures mean nothing")?;
+            writeln!(f, "QUICK: small sizes; the figures are meaningless")?;
         }
         Ok(())
     }
@@ -105,12 +105,13 @@ fn field(path: &str, name: &str) -> String {
 }
 
 fn output(program: &str, args: &[&str]) -> String {
-    let ran = Command::new(program).args(args).output().ok().filter(|ran| ran.status.success());
-    let text = ran.and_then(|ran| String::from_utf8(ran.stdout).ok());
+    let output = Command::new(program).args(args).output().ok();
+    let output = output.filter(|output| output.status.success());
+    let text = output.and_then(|output| String::from_utf8(output.stdout).ok());
     text.map_or_else(|| UNKNOWN.to_owned(), |text| text.trim().to_owned())
 }
 
-/// Type and options of the mount that a directory lies on.
+/// Type and options of the mount that contains a directory.
 fn file_system(dir: &Path) -> String {
     let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
@@ -120,6 +121,6 @@ fn file_system(dir: &Path) -> String {
         let (kind, options) = (fields.next()?, fields.next()?);
         dir.starts_with(point).then(|| (point.len(), format!("{kind} on {device} ({options})")))
     });
-    // Of equally long ones the last mounted is on top.
+    // `max_by_key` returns the last of equal ones, which is the topmost mount.
     mounts.max_by_key(|(len, _)| *len).map_or_else(|| UNKNOWN.to_owned(), |(_, mount)| mount)
 }

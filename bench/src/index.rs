@@ -1,8 +1,8 @@
 //! The due index of the memory backend beside a `DelayQueue` and a bare `BinaryHeap`.
 //!
-//! Due times are random over seven days; a random fifth is cancelled, the rest is taken out in
-//! 1,000 steps of time. All times are CPU time of the one thread, read every 64 operations: the
-//! worst of these blocks is a bound on the worst single operation.
+//! Due times are random within seven days. A random fifth of the jobs is cancelled; the others are
+//! removed in 1,000 time steps. All times are CPU time of the one thread, read every 64 operations: the
+//! slowest of these blocks is an upper bound of the slowest single operation.
 
 mod candidate;
 mod rivals;
@@ -21,10 +21,10 @@ use crate::plan::{Plan, Result, progress};
 use crate::table::Figure;
 use crate::workload::{WEEK, scatter};
 
-/// How many operations lie between two looks at the clock.
+/// Operations between two readings of the clock.
 const BLOCK: usize = 64;
 
-/// How many steps of time the jobs are taken out in.
+/// Time steps in which the jobs are removed.
 const STEPS: i64 = 1_000;
 
 pub(crate) fn run(plan: &Plan) -> Result<Vec<Figure>> {
@@ -37,7 +37,7 @@ pub(crate) fn run(plan: &Plan) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// The structures of the memory backend, put together as it does: a record that holds its key, a
+/// The structures of the memory backend, combined as the backend does: records with their keys, a
 /// lookup by key, and the index of due times.
 #[derive(Default)]
 struct Keyed {
@@ -90,7 +90,7 @@ impl Index for Keyed {
     }
 }
 
-/// Nanoseconds per operation, and the worst block.
+/// Nanoseconds per operation, and the time of the slowest block.
 #[derive(Debug, Clone, Copy)]
 struct Cost {
     insert: f64,
@@ -100,12 +100,13 @@ struct Cost {
 }
 
 impl Cost {
-    /// One insertion, and for each job either a cancellation or the end of its time.
-    fn life(&self) -> f64 {
+    /// The life cycle of an average job: an insertion, and a cancellation (20 %) or a pop (80 %).
+    fn life_cycle(&self) -> f64 {
         self.insert + 0.2 * self.cancel + 0.8 * self.pop
     }
 }
 
+/// The operations of one round.
 struct Script {
     due: Vec<i64>,
     cancelled: Vec<u32>,
@@ -120,7 +121,7 @@ impl Script {
         Self { due, cancelled: cancelled.to_vec() }
     }
 
-    fn play(&self, index: &mut impl Index) -> Result<Cost> {
+    fn run(&self, index: &mut impl Index) -> Result<Cost> {
         let mut worst = Duration::ZERO;
         let mut number = 0;
         let insert = timed(&self.due, &mut worst, |due| {
@@ -135,7 +136,7 @@ impl Script {
             index.advance(now);
             let mut more = true;
             while more {
-                let began = thread_cpu();
+                let start = thread_cpu();
                 for _ in 0..BLOCK {
                     more = index.pop(now);
                     if !more {
@@ -143,14 +144,14 @@ impl Script {
                     }
                     popped += 1;
                 }
-                let took = thread_cpu() - began;
+                let took = thread_cpu() - start;
                 spent += took;
                 worst = worst.max(took);
             }
         }
         let expected = self.due.len() - self.cancelled.len();
         if popped != expected {
-            return Err(format!("{popped} of {expected} jobs came out").into());
+            return Err(format!("{popped} of {expected} jobs were popped").into());
         }
         let pop = nanos_each(spent, popped);
         Ok(Cost { insert, cancel, pop, worst })
@@ -160,9 +161,9 @@ impl Script {
 fn timed<T>(items: &[T], worst: &mut Duration, mut each: impl FnMut(&T)) -> f64 {
     let mut spent = Duration::ZERO;
     for block in items.chunks(BLOCK) {
-        let began = thread_cpu();
+        let start = thread_cpu();
         block.iter().for_each(&mut each);
-        let took = thread_cpu() - began;
+        let took = thread_cpu() - start;
         spent += took;
         *worst = (*worst).max(took);
     }
@@ -173,19 +174,19 @@ fn nanos_each(time: Duration, count: usize) -> f64 {
     micros(time) * 1e3 / count as f64
 }
 
-/// Measures all three in turns, so that a bad moment of the machine hits each.
+/// Measures the three structures in turns, so that a slow phase of the machine affects each.
 fn compare(jobs: usize, rounds: usize) -> Result<Vec<Figure>> {
     let runtime = paused();
-    // Once for all: entering it for each operation would be held against it.
+    // Entered once: entering it for each operation would add to the time of the DelayQueue.
     let _entered = runtime.enter();
     let mut costs: [Vec<Cost>; 3] = Default::default();
     for round in 0..rounds {
         let script = Script::new(jobs, round as u64);
-        costs[0].push(script.play(&mut Keyed::default())?);
-        costs[1].push(script.play(&mut TokioQueue::new(&runtime))?);
-        costs[2].push(script.play(&mut Heap::default())?);
+        costs[0].push(script.run(&mut Keyed::default())?);
+        costs[1].push(script.run(&mut TokioQueue::new(&runtime))?);
+        costs[2].push(script.run(&mut Heap::default())?);
         if rounds < 10 || round + 1 == rounds {
-            let lives = costs.each_ref().map(|costs| costs[round].life());
+            let lives = costs.each_ref().map(|costs| costs[round].life_cycle());
             progress(format_args!(
                 "{jobs} jobs, round {} of {rounds}: a life-cycle takes {:.0} ns; DelayQueue {:.0}, \
                  BinaryHeap {:.0}",
@@ -198,7 +199,7 @@ fn compare(jobs: usize, rounds: usize) -> Result<Vec<Figure>> {
     }
     let of = |costs: &[Cost], what: fn(&Cost) -> f64| median(costs.iter().map(what).collect());
     let [keyed, delay_queue, heap] = &costs;
-    let reference = of(delay_queue, Cost::life);
+    let reference = of(delay_queue, Cost::life_cycle);
     let size = match jobs {
         1_000_000.. => format!("{}M", jobs / 1_000_000),
         _ => format!("{}k", jobs / 1_000),
@@ -211,7 +212,7 @@ fn compare(jobs: usize, rounds: usize) -> Result<Vec<Figure>> {
             Figure::new(named("cancel"), of(costs, |cost| cost.cancel), "ns"),
             Figure::new(named("pop"), of(costs, |cost| cost.pop), "ns"),
         ]);
-        let life = Figure::new(named("life-cycle"), of(costs, Cost::life), "ns")
+        let life = Figure::new(named("life-cycle"), of(costs, Cost::life_cycle), "ns")
             .over(reference, "DelayQueue");
         let worst = of(costs, |cost| millis(cost.worst));
         let worst = Figure::new(named("worst step"), worst, "ms");
@@ -225,7 +226,7 @@ fn compare(jobs: usize, rounds: usize) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// Pages of 50 from random places.
+/// Reads pages of 50 jobs from random positions.
 fn browse(jobs: usize, size: &str) -> Figure {
     let script = Script::new(jobs, 0);
     let mut index = Keyed::default();
@@ -235,9 +236,9 @@ fn browse(jobs: usize, size: &str) -> Figure {
     let mut rng = SmallRng::seed_from_u64(1);
     let pages = (0..1_001).map(|_| {
         let from = rng.random_range(0..WEEK);
-        let began = thread_cpu();
+        let start = thread_cpu();
         let read = index.waiting.after(from, 0).take(50).map(|entry| entry.seq).max();
-        let took = micros(thread_cpu() - began);
+        let took = micros(thread_cpu() - start);
         std::hint::black_box(read);
         took
     });

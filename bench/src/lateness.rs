@@ -1,4 +1,4 @@
-//! How long after its due time a handler starts, through the whole runner.
+//! Lateness: how long after its due time a handler starts, through the whole runner.
 
 use std::time::{Duration, SystemTime};
 
@@ -11,7 +11,7 @@ use crate::probe::{Bench, Probe};
 use crate::table::Figure;
 use crate::workload::{BULK, Workload};
 
-/// Bounds of median and 99th percentile in milliseconds.
+/// Targets of median and 99th percentile in milliseconds.
 const AIM: Option<(f64, f64)> = Some((1.5, 5.0));
 
 pub(crate) fn run(plan: &Plan) -> Result<Vec<Figure>> {
@@ -24,7 +24,7 @@ pub(crate) fn run(plan: &Plan) -> Result<Vec<Figure>> {
                 "sqlite" => format!("sqlite://{}", plan.dir.join(case.file()).display()),
                 _ => "memory:".to_owned(),
             };
-            // A task, since that is where a program has its runner.
+            // In a task, as in a program.
             runtime.block_on(async { tokio::spawn(case.measure(store, url)).await? })
         };
         figures.extend(measure(Case::Idle { jobs: plan.size(500, 20) })?);
@@ -38,12 +38,12 @@ pub(crate) fn run(plan: &Plan) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// What is measured. `lead` is the time to store the jobs in before the first is due.
+/// A case to measure. `lead` is the time for storing the jobs before the first is due.
 #[derive(Debug, Clone, Copy)]
 enum Case {
-    /// One job now and then, in an otherwise empty store.
+    /// Single jobs in an otherwise empty store.
     Idle { jobs: usize },
-    /// 1,000 jobs per second, a millisecond apart, before many that are due much later.
+    /// 1,000 jobs per second, one millisecond apart, with many pending jobs that are due much later.
     Steady { pending: usize, seconds: usize, lead: Duration },
     /// Many jobs in the same millisecond.
     AtOnce { jobs: usize, concurrency: Option<usize>, lead: Duration },
@@ -82,7 +82,7 @@ async fn idle(dq: &Dq, store: &str, jobs: usize) -> Result<Vec<Figure>> {
         let dq = dq.clone();
         tokio::spawn(async move {
             for job in 0..jobs {
-                // Apart from each other by something that is no whole number of milliseconds.
+                // An interval that is not a whole number of milliseconds.
                 tokio::time::sleep(Duration::from_micros(15_300)).await;
                 let delay = Duration::from_millis(5 + job as u64 % 7);
                 let _ = dq.schedule::<Bench>(String::new()).after(delay).await?;
@@ -135,7 +135,7 @@ async fn at_once(
     Ok(figures)
 }
 
-/// Median, 99th percentile and maximum; `aim` are bounds in milliseconds of the first two.
+/// Median, 99th percentile and maximum; `aim` has the targets of the first two in milliseconds.
 pub(crate) fn figures(name: &str, probe: &Probe, aim: Option<(f64, f64)>) -> Vec<Figure> {
     let times = probe.lateness();
     let (p50, p99) = (times.millis_at(0.5), times.millis_at(0.99));
@@ -154,7 +154,7 @@ pub(crate) fn now() -> Timestamp {
     SystemTime::now().into()
 }
 
-/// Jobs that are due at random within a week, after the measurement.
+/// Stores jobs that are due at random within a week after the measurement.
 async fn fill(dq: &Dq, jobs: usize) -> Result<()> {
     let mut workload = Workload::new(5);
     let later = now() + Duration::from_secs(3_600);
@@ -166,7 +166,7 @@ async fn fill(dq: &Dq, jobs: usize) -> Result<()> {
     Ok(())
 }
 
-/// Jobs for the probe, by their numbers.
+/// Schedules jobs for the probe; `due` gives the due time by the number of a job.
 pub(crate) async fn schedule(dq: &Dq, jobs: usize, due: impl Fn(usize) -> Timestamp) -> Result<()> {
     for from in (0..jobs).step_by(BULK) {
         let bulk = from..jobs.min(from + BULK);

@@ -11,8 +11,8 @@ pub(crate) fn process_cpu() -> Duration {
     cpu(ClockId::ProcessCPUTime)
 }
 
-/// CPU time of this thread so far. Unlike a clock on the wall it stands still while another
-/// process has the core.
+/// CPU time of this thread so far. Unlike wall-clock time it does not advance while another process
+/// has the core.
 pub(crate) fn thread_cpu() -> Duration {
     cpu(ClockId::ThreadCPUTime)
 }
@@ -21,7 +21,7 @@ fn cpu(clock: ClockId) -> Duration {
     Duration::try_from(clock_gettime(clock)).expect("CPU time is never negative")
 }
 
-/// Time on the wall and CPU time of the process.
+/// Measures wall-clock time, and CPU time of the process.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Stopwatch {
     wall: Instant,
@@ -42,7 +42,7 @@ impl Stopwatch {
     }
 }
 
-/// Bytes of memory that a process holds; `self` or its number. Zero where it cannot be told.
+/// Resident memory of a process in bytes, by its id or `self`. Zero where `/proc` is missing.
 pub(crate) fn resident(process: &str) -> u64 {
     const PAGE: u64 = 4_096;
     let statm = fs::read_to_string(format!("/proc/{process}/statm")).unwrap_or_default();
@@ -63,13 +63,13 @@ pub(crate) fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-/// The middle one.
+/// The median; NaN of no values.
 pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// Times in order.
+/// Sorted durations.
 #[derive(Debug)]
 pub(crate) struct Times(Vec<Duration>);
 
@@ -79,7 +79,7 @@ impl Times {
         Self(times)
     }
 
-    /// The time that this share of all does not exceed, in milliseconds.
+    /// A quantile in milliseconds: `share` of all durations do not exceed it.
     pub(crate) fn millis_at(&self, share: f64) -> f64 {
         let last = self.0.len().saturating_sub(1);
         let place = (self.0.len() as f64 * share).ceil() as usize;

@@ -1,4 +1,4 @@
-//! The memory backend through client and runner, with a handler that does nothing.
+//! The memory backend through client and runner, with an empty handler.
 
 use std::hint::black_box;
 
@@ -22,11 +22,11 @@ pub(crate) fn run(plan: &Plan) -> Result<Vec<Figure>> {
 }
 
 fn payload() -> String {
-    // Two quotes are added by the encoding.
+    // JSON adds two quotes.
     "x".repeat(PAYLOAD - 2)
 }
 
-/// What the process grows by, with everything the allocator adds.
+/// Growth of the process per pending job, including the allocator's overhead.
 fn bytes_per_job(jobs: usize) -> Result<Figure> {
     let before = resident("self");
     let runtime = runtime(0);
@@ -51,7 +51,7 @@ fn bytes_per_job(jobs: usize) -> Result<Figure> {
     Ok(Figure::new("a pending job, with its payload of 100 bytes", each, "bytes"))
 }
 
-/// Schedules jobs that are due at once, then runs them all.
+/// Schedules jobs that are due now, then runs them all.
 fn through_the_runner(
     jobs: usize,
     rounds: usize,
@@ -83,7 +83,7 @@ fn through_the_runner(
         if let Some(concurrency) = concurrency {
             probe = probe.concurrency(concurrency);
         }
-        // A task, since that is where a program has its runner.
+        // In a task, as in a program.
         let second = runtime.block_on(async {
             tokio::spawn(async move {
                 let watch = probe.run(&dq).await?;

@@ -1,4 +1,4 @@
-//! What the disk and SQLite itself can do, to which the figures of the backend are put in relation.
+//! Reference rates of the disk and of plain SQLite, to which the figures of the backend are compared.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -10,44 +10,45 @@ use dq::sqlite::rusqlite::{Connection, params};
 use crate::measure::rate;
 use crate::plan::{Plan, Result, progress};
 
-/// Both rates per second. They are measured before and after each figure, since the speed of a
+/// Reference rates per second. They are measured before and after each figure, since the speed of a
 /// virtual machine drifts.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rates {
     /// F: 4 KiB appended to a file, and `fdatasync`.
     pub(crate) syncs: f64,
-    /// R: rows appended to a table without indexes, 1,000 per commit, settings as the backend's.
+    /// R: rows appended to a table without indexes, 1,000 per commit, with the backend's settings.
     pub(crate) rows: f64,
 }
 
+/// Measures the reference rates around each figure.
 #[derive(Debug)]
 pub(crate) struct References {
     dir: PathBuf,
-    spell: Duration,
+    duration: Duration,
     last: Option<(Instant, Rates)>,
 }
 
-/// How long a measurement may serve as the one before the next figure.
-const FRESH: Duration = Duration::from_secs(2);
+/// How long a measurement is reused as the one before the next figure.
+const MAX_AGE: Duration = Duration::from_secs(2);
 
 impl References {
     pub(crate) fn new(plan: &Plan) -> Self {
-        let spell = plan.size(Duration::from_millis(400), Duration::from_millis(20));
-        Self { dir: plan.dir.clone(), spell, last: None }
+        let duration = plan.size(Duration::from_millis(400), Duration::from_millis(20));
+        Self { dir: plan.dir.clone(), duration, last: None }
     }
 
-    /// Runs something, and says what the rates were around it.
+    /// Runs a measurement; returns its result and the mean of the rates before and after it.
     pub(crate) fn around<T>(&mut self, run: impl FnOnce() -> Result<T>) -> Result<(T, Rates)> {
         let before = match self.last {
-            Some((at, rates)) if at.elapsed() < FRESH => rates,
+            Some((at, rates)) if at.elapsed() < MAX_AGE => rates,
             _ => self.measure()?,
         };
-        let ran = run()?;
+        let result = run()?;
         let after = self.measure()?;
         self.last = Some((Instant::now(), after));
         let syncs = f64::midpoint(before.syncs, after.syncs);
         let rows = f64::midpoint(before.rows, after.rows);
-        Ok((ran, Rates { syncs, rows }))
+        Ok((result, Rates { syncs, rows }))
     }
 
     fn measure(&self) -> Result<Rates> {
@@ -60,14 +61,14 @@ impl References {
         let path = self.dir.join("raw.bin");
         let mut file = File::create(&path)?;
         let page = [0x5a; 4_096];
-        let began = Instant::now();
+        let start = Instant::now();
         let mut count = 0;
-        while began.elapsed() < self.spell {
+        while start.elapsed() < self.duration {
             file.write_all(&page)?;
             file.sync_data()?;
             count += 1;
         }
-        let rate = rate(count, began.elapsed());
+        let rate = rate(count, start.elapsed());
         std::fs::remove_file(path)?;
         Ok(rate)
     }
@@ -84,11 +85,11 @@ impl References {
         conn.execute_batch(
             "CREATE TABLE raw (n INTEGER PRIMARY KEY, id BLOB, due INTEGER, payload BLOB)",
         )?;
-        // The mean length of the payloads of the workload.
+        // The mean payload length of the workload.
         let payload = [0x5a_u8; 562];
-        let began = Instant::now();
+        let start = Instant::now();
         let mut count = 0;
-        while began.elapsed() < self.spell {
+        while start.elapsed() < self.duration {
             let tx = conn.transaction()?;
             let mut insert =
                 tx.prepare_cached("INSERT INTO raw (id, due, payload) VALUES (?1, ?2, ?3)")?;
@@ -99,7 +100,7 @@ impl References {
             drop(insert);
             tx.commit()?;
         }
-        let rate = rate(count, began.elapsed());
+        let rate = rate(count, start.elapsed());
         drop(conn);
         std::fs::remove_file(path)?;
         Ok(rate)

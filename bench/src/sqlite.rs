@@ -1,4 +1,4 @@
-//! The SQLite backend with full durability, in relation to the disk (F) and to SQLite (R).
+//! The SQLite backend with full durability, compared to the disk (F) and to plain SQLite (R).
 
 mod crash;
 mod store;
@@ -62,22 +62,22 @@ fn count(jobs: usize) -> String {
     if jobs >= 1_000_000 { format!("{}M", jobs / 1_000_000) } else { format!("{}k", jobs / 1_000) }
 }
 
-/// One caller who waits for each job to be on the disk.
+/// One caller that waits for each job.
 fn one_caller(plan: &Plan, references: &mut References) -> Result<Figure> {
     let store = Store::open(plan, "one.db")?;
-    let spell = plan.size(Duration::from_secs(2), Duration::from_millis(50));
+    let duration = plan.size(Duration::from_secs(2), Duration::from_millis(50));
     let backend = store.backend();
     let now = store.now();
     let schedule = async move {
         let mut workload = Workload::new(1);
-        let began = Instant::now();
+        let start = Instant::now();
         let mut count = 0;
-        while began.elapsed() < spell {
+        while start.elapsed() < duration {
             let due = workload.within_a_week(now);
             backend.schedule(vec![workload.job(now, due)]).await?;
             count += 1;
         }
-        Result::Ok(rate(count, began.elapsed()))
+        Result::Ok(rate(count, start.elapsed()))
     };
     let (jobs, rates) = references.around(|| store.block_on(schedule))?;
     progress(format_args!("one caller: {jobs:.0} jobs/s"));
@@ -87,7 +87,7 @@ fn one_caller(plan: &Plan, references: &mut References) -> Result<Figure> {
         .ratio_at_least(0.85))
 }
 
-/// 256 callers, each of whom waits for each of its jobs.
+/// 256 concurrent callers, each of which waits for each of its jobs.
 fn many_callers(plan: &Plan, references: &mut References) -> Result<Figure> {
     const CALLERS: usize = 256;
     let store = Store::open(plan, "many.db")?;
@@ -97,7 +97,7 @@ fn many_callers(plan: &Plan, references: &mut References) -> Result<Figure> {
         (0..CALLERS).map(|_| workload.random(store.now(), each)).collect();
     let backend = store.backend();
     let schedule = async move {
-        let began = Instant::now();
+        let start = Instant::now();
         let calling: Vec<_> = callers
             .into_iter()
             .map(|jobs| {
@@ -113,7 +113,7 @@ fn many_callers(plan: &Plan, references: &mut References) -> Result<Figure> {
         for caller in calling {
             caller.await??;
         }
-        Result::Ok(rate(CALLERS * each, began.elapsed()))
+        Result::Ok(rate(CALLERS * each, start.elapsed()))
     };
     let (jobs, rates) = references.around(|| store.block_on(schedule))?;
     progress(format_args!("{CALLERS} callers: {jobs:.0} jobs/s"));
@@ -124,7 +124,7 @@ fn many_callers(plan: &Plan, references: &mut References) -> Result<Figure> {
         .aim("≥ min(90 F, 0.08 R)", jobs >= bound))
 }
 
-/// Bulks into an empty store.
+/// Schedules bulks in an empty store.
 fn bulk(plan: &Plan, references: &mut References) -> Result<Figure> {
     let store = Store::open(plan, "bulk.db")?;
     let jobs = plan.size(100_000, 2_000);
@@ -141,17 +141,17 @@ fn bulk(plan: &Plan, references: &mut References) -> Result<Figure> {
 
 struct Load {
     jobs: usize,
-    /// Jobs per second while the last tenth was stored, or all if they are few.
+    /// Jobs per second for the last tenth of the jobs, or for all if they are few.
     rate: f64,
     payload_bytes: usize,
 }
 
-/// Fills a store by bulks, one after the other.
+/// Fills a store with consecutive bulks.
 fn load(store: &Store, jobs: usize, in_order: bool) -> Result<Load> {
     let (backend, now) = (store.backend(), store.now());
     let loaded = store.block_on(async move {
         let mut workload = Workload::new(3);
-        // The making of jobs is not measured.
+        // Generating the jobs is not measured.
         let (mut spent, mut payload_bytes) = (Duration::ZERO, 0);
         let measured_from = if jobs > 200_000 { jobs - jobs / 10 } else { 0 };
         for from in (0..jobs).step_by(BULK) {
@@ -160,10 +160,10 @@ fn load(store: &Store, jobs: usize, in_order: bool) -> Result<Load> {
                 false => workload.random(now, BULK),
             };
             payload_bytes += bulk.iter().map(|job| job.payload.len()).sum::<usize>();
-            let began = Instant::now();
+            let start = Instant::now();
             backend.schedule(bulk).await?;
             if from >= measured_from {
-                spent += began.elapsed();
+                spent += start.elapsed();
             }
         }
         Result::Ok(Load { jobs, rate: rate(jobs - measured_from, spent), payload_bytes })
@@ -172,7 +172,7 @@ fn load(store: &Store, jobs: usize, in_order: bool) -> Result<Load> {
     Ok(loaded)
 }
 
-/// What is measured of a store with a million jobs that are due at random.
+/// File size and cancellation in a store with a million jobs that are due at random.
 fn full_store(
     plan: &Plan,
     references: &mut References,
@@ -204,7 +204,7 @@ fn full_store(
     ])
 }
 
-/// Takes random jobs back, one after the other.
+/// Cancels random jobs, one after the other.
 fn cancel(store: &Store, jobs: usize, tries: usize) -> Result<Times> {
     let backend = store.backend();
     store.block_on(async move {
@@ -213,12 +213,12 @@ fn cancel(store: &Store, jobs: usize, tries: usize) -> Result<Times> {
         let mut times = Vec::with_capacity(tries);
         for number in numbers.take(tries) {
             let job = [JobRef { queue: queue.clone(), target: dq::Target::Key(key(number)) }];
-            let began = Instant::now();
-            let answer = backend.cancel(&job).await?;
-            times.push(began.elapsed());
-            // Few numbers come up twice.
-            if !matches!(answer[..], [Cancelled::Cancelled | Cancelled::NotFound]) {
-                return Err(format!("a pending job was not cancelled: {answer:?}").into());
+            let start = Instant::now();
+            let result = backend.cancel(&job).await?;
+            times.push(start.elapsed());
+            // A few numbers occur twice.
+            if !matches!(result[..], [Cancelled::Cancelled | Cancelled::NotFound]) {
+                return Err(format!("a pending job was not cancelled: {result:?}").into());
             }
         }
         Ok(Times::new(times))
@@ -230,20 +230,20 @@ struct Drained {
     claims: Times,
 }
 
-/// Claims and settles batches, each durably, when everything is due.
+/// Claims and settles batches, each durably, when all jobs are due.
 fn drain(store: &Store, batches: usize) -> Result<Drained> {
-    store.let_all_be_due();
+    store.make_all_due();
     let backend = store.backend();
     let drained = store.block_on(async move {
         let mut claims = Vec::with_capacity(batches);
-        let began = Instant::now();
+        let start = Instant::now();
         for _ in 0..batches {
             let asked = Instant::now();
             let leases = lease::claim(&*backend, BATCH).await?;
             claims.push(asked.elapsed());
             lease::settle(&*backend, &leases).await?;
         }
-        Result::Ok(Drained { took: began.elapsed(), claims: Times::new(claims) })
+        Result::Ok(Drained { took: start.elapsed(), claims: Times::new(claims) })
     })?;
     let jobs = rate(batches * BATCH, drained.took);
     progress(format_args!("claim and settle: {jobs:.0} jobs/s"));

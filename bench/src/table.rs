@@ -1,10 +1,10 @@
-//! Figures, and the table that they make.
+//! Figures and their table.
 
 use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
-/// One measured number, and what it was hoped to be.
+/// A measured value, optionally with a ratio to a reference and a target.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Figure {
     pub(crate) group: String,
@@ -15,13 +15,14 @@ pub(crate) struct Figure {
     pub(crate) aim: Option<Aim>,
 }
 
-/// The value over that of a reference measured in the same run.
+/// The value divided by that of a reference measured in the same run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Ratio {
     pub(crate) value: f64,
     pub(crate) to: String,
 }
 
+/// A target and whether the value meets it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Aim {
     pub(crate) text: String,
@@ -40,29 +41,29 @@ impl Figure {
         }
     }
 
-    /// Puts the value in relation to a reference in the same unit.
+    /// Adds the ratio to a reference in the same unit.
     pub(crate) fn over(mut self, reference: f64, to: &str) -> Self {
         self.ratio = Some(Ratio { value: self.value / reference, to: to.to_owned() });
         self
     }
 
-    /// The value shall be at most this.
+    /// Sets a target: the value is at most `bound`.
     pub(crate) fn at_most(self, bound: f64) -> Self {
         let (text, met) = (format!("≤ {} {}", short(bound), self.unit), self.value <= bound);
         self.aim(text, met)
     }
 
-    /// The ratio shall be at least this.
+    /// Sets a target: the ratio is at least `bound`.
     pub(crate) fn ratio_at_least(self, bound: f64) -> Self {
         self.ratio_aim("≥", bound, |value| value >= bound)
     }
 
-    /// The ratio shall be at most this.
+    /// Sets a target: the ratio is at most `bound`.
     pub(crate) fn ratio_at_most(self, bound: f64) -> Self {
         self.ratio_aim("≤", bound, |value| value <= bound)
     }
 
-    /// An aim that is worked out by the caller.
+    /// Sets a target that the caller evaluates.
     pub(crate) fn aim(mut self, text: impl Into<String>, met: bool) -> Self {
         self.aim = Some(Aim { text: text.into(), met });
         self
@@ -89,7 +90,7 @@ impl Figure {
     }
 }
 
-/// Three significant digits, with thousands set apart.
+/// Formats a number with three significant digits and thousands separators.
 fn short(value: f64) -> String {
     let size = value.abs();
     if size >= 999.5 {
@@ -112,7 +113,7 @@ fn short(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-/// The table as Markdown that can be read as it is.
+/// The table as Markdown with aligned columns.
 pub(crate) fn markdown(figures: &[Figure]) -> String {
     let head = ["group", "figure", "value", "ratio", "aim", "met"].map(str::to_owned);
     let rows: Vec<[String; 6]> = figures.iter().map(Figure::cells).collect();
@@ -125,7 +126,7 @@ pub(crate) fn markdown(figures: &[Figure]) -> String {
     let mut line = |row: &[String; 6]| {
         for (column, cell) in row.iter().enumerate() {
             let width = widths[column];
-            // Numbers to the right. Writing to a String cannot fail.
+            // Numbers are right-aligned. Writing to a String cannot fail.
             let _ = if matches!(column, 2 | 3) {
                 write!(text, "| {cell:>width$} ")
             } else {

@@ -1,4 +1,5 @@
-//! Jobs as applications make them: payloads of 100 bytes to 1 KB, every second one under a key.
+//! Generated jobs that resemble those of applications: payloads of 100 bytes to 1 KiB, every second job
+//! with a key.
 
 use std::ops::RangeInclusive;
 
@@ -7,7 +8,7 @@ use dq::{Due, Entropy, JobKey, NewJob, QueueName, Timestamp};
 use rand::rngs::SmallRng;
 use rand::{Rng, RngCore, SeedableRng};
 
-/// The queue of all jobs made here.
+/// The queue of all generated jobs.
 pub(crate) const QUEUE: &str = "BENCH";
 
 /// Seven days in milliseconds, over which due times are spread.
@@ -26,7 +27,7 @@ pub(crate) const BULK: usize = 1_000;
 #[derive(Debug)]
 pub(crate) struct Workload {
     rng: SmallRng,
-    /// Payloads are slices of this, so that making a job costs next to nothing.
+    /// Payloads are slices of this, so that generating a job costs little.
     pool: Bytes,
     entropy: Entropy,
     queue: QueueName,
@@ -40,7 +41,7 @@ impl Workload {
         Self::starting_at(seed, 0)
     }
 
-    /// Jobs whose numbers, and so whose keys, begin here.
+    /// Jobs with numbers, and therefore keys, from `next` on.
     pub(crate) fn starting_at(seed: u64, next: u64) -> Self {
         let mut rng = SmallRng::seed_from_u64(seed);
         let mut pool = vec![0; 1 << 20];
@@ -56,22 +57,22 @@ impl Workload {
         }
     }
 
-    /// Payloads of this length.
+    /// Sets the length of all payloads.
     pub(crate) fn payloads(self, bytes: usize) -> Self {
         Self { lengths: bytes..=bytes, ..self }
     }
 
-    /// No job with a key.
+    /// Generates no keys.
     pub(crate) fn without_keys(self) -> Self {
         Self { keys: false, ..self }
     }
 
-    /// A time within seven days from `now`, whatever the jobs before it got.
+    /// A random time within seven days from `now`.
     pub(crate) fn within_a_week(&mut self, now: Timestamp) -> Timestamp {
         Timestamp::from_millis(now.as_millis() + self.rng.random_range(0..WEEK))
     }
 
-    /// The next job, made at `now` and due at `due`.
+    /// The next job, created at `now` and due at `due`.
     pub(crate) fn job(&mut self, now: Timestamp, due: Timestamp) -> NewJob {
         let number = self.next;
         self.next += 1;
@@ -83,7 +84,7 @@ impl Workload {
         if self.keys && has_key(number) { job.key(key(number)) } else { job }
     }
 
-    /// The next jobs, due at random within seven days.
+    /// The next jobs, due at random times within seven days.
     pub(crate) fn random(&mut self, now: Timestamp, count: usize) -> Vec<NewJob> {
         let job = |_| {
             let due = self.within_a_week(now);
@@ -92,7 +93,7 @@ impl Workload {
         (0..count).map(job).collect()
     }
 
-    /// The next jobs, each due a millisecond after the one before.
+    /// The next jobs, each due one millisecond after the previous one.
     pub(crate) fn in_order(&mut self, now: Timestamp, count: usize) -> Vec<NewJob> {
         let job = |_| {
             let after = i64::try_from(self.next).expect("few jobs");
@@ -102,17 +103,17 @@ impl Workload {
     }
 }
 
-/// Whether the job of this number has a key.
+/// Whether the job with this number has a key.
 pub(crate) const fn has_key(number: u64) -> bool {
     number.is_multiple_of(2)
 }
 
-/// The key of a job: 25 bytes that look random, so that neighbours in time are none in an index.
+/// The key of a job: 25 pseudorandom bytes, so that jobs created together are apart in an index.
 pub(crate) fn key(number: u64) -> JobKey {
     JobKey::new(format!("{:016x}-{number:08x}", scatter(number))).expect("the key is valid")
 }
 
-/// A number that looks random, and is another for each argument (splitmix64).
+/// A pseudorandom number, different for each argument (splitmix64).
 pub(crate) const fn scatter(number: u64) -> u64 {
     let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

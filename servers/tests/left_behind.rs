@@ -1,6 +1,6 @@
-//! Nothing outlives the process that started it, however it ends.
+//! Servers end with the process that started them, however it ends.
 //!
-//! The child is this test program itself, told by a variable what to do.
+//! The child process is this test program; an environment variable selects its task.
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::TcpStream;
@@ -13,7 +13,7 @@ use dq_servers::{Redis, shared_rabbitmq, shared_redis};
 
 const TASK: &str = "DQ_SERVERS_TEST_CHILD";
 
-/// Run by the tests below in a process of its own; does nothing otherwise.
+/// The child process of the tests below; without the variable it does nothing.
 #[test]
 fn child() {
     let Ok(task) = std::env::var(TASK) else { return };
@@ -35,19 +35,19 @@ fn child() {
     if task == "exit" {
         std::process::exit(0);
     }
-    // Waits to be killed.
+    // Blocks until it is killed.
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
 }
 
 #[test]
-fn a_killed_process_leaves_nothing() {
+fn a_killed_process_leaves_no_server() {
     let (mut child, servers) = start("killed");
     for (port, dir) in &servers {
-        TcpStream::connect(("127.0.0.1", *port)).expect("the server is there");
+        TcpStream::connect(("127.0.0.1", *port)).expect("the server is running");
         assert!(Path::new(dir).exists());
     }
     child.kill().expect("a child");
-    until_gone(&servers);
+    wait_until_removed(&servers);
     child.wait().expect("a child");
 }
 
@@ -55,29 +55,29 @@ fn a_killed_process_leaves_nothing() {
 fn a_killed_process_leaves_no_frozen_server() {
     let (mut child, servers) = start("frozen");
     child.kill().expect("a child");
-    until_gone(&servers);
+    wait_until_removed(&servers);
     child.wait().expect("a child");
 }
 
 #[test]
-fn a_process_that_exits_without_dropping_leaves_nothing() {
+fn a_process_that_exits_without_drops_leaves_no_server() {
     let (mut child, servers) = start("exit");
     assert!(child.wait().expect("a child").success());
-    until_gone(&servers);
+    wait_until_removed(&servers);
 }
 
 #[test]
-fn a_killed_process_leaves_nothing_of_rabbitmq() {
+fn a_killed_process_leaves_no_rabbitmq_processes() {
     let (mut child, servers) = start("rabbitmq");
     for (port, _) in &servers {
-        TcpStream::connect(("127.0.0.1", *port)).expect("the server is there");
+        TcpStream::connect(("127.0.0.1", *port)).expect("the server is running");
     }
     child.kill().expect("a child");
-    until_gone(&servers);
+    wait_until_removed(&servers);
     child.wait().expect("a child");
 }
 
-/// The child and the ports and directories of its servers.
+/// Starts the child; returns it with the ports and directories of its servers.
 fn start(task: &str) -> (Child, Vec<(u16, String)>) {
     let program = std::env::current_exe().expect("this program");
     let mut child = Command::new(program)
@@ -97,12 +97,12 @@ fn start(task: &str) -> (Child, Vec<(u16, String)>) {
     (child, servers)
 }
 
-fn until_gone(servers: &[(u16, String)]) {
+fn wait_until_removed(servers: &[(u16, String)]) {
     assert_eq!(servers.len(), 2);
     let deadline = Instant::now() + Duration::from_secs(30);
     for (port, dir) in servers {
         while TcpStream::connect(("127.0.0.1", *port)).is_ok() || Path::new(dir).exists() {
-            assert!(Instant::now() < deadline, "port {port} or {dir} is left behind");
+            assert!(Instant::now() < deadline, "port {port} or {dir} still exists");
             thread::sleep(Duration::from_millis(10));
         }
     }

@@ -1,4 +1,4 @@
-//! RabbitMQ nodes that are one cluster: cut off, killed, and restarted in turn.
+//! A RabbitMQ cluster: partitions, killed nodes and rolling restarts.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -6,30 +6,30 @@ use std::time::{Duration, Instant};
 use dq_servers::{RabbitCluster, RabbitMq};
 
 #[test]
-fn the_majority_goes_on_without_those_cut_off() {
+fn the_majority_keeps_working_during_a_partition() {
     let cluster = RabbitCluster::start(3);
     assert_eq!(cluster.urls().len(), 3);
     let nodes = cluster.nodes();
     declare(&nodes[0], "q");
-    nodes.iter().for_each(until_confirmed);
-    let led = cluster.leader(&nodes[0], "/", "q");
-    let [other, third] = [(led + 1) % 3, (led + 2) % 3];
+    nodes.iter().for_each(wait_until_confirmed);
+    let leader = cluster.leader(&nodes[0], "/", "q");
+    let [other, third] = [(leader + 1) % 3, (leader + 2) % 3];
 
-    cluster.partition(led);
-    until_confirmed(&nodes[other]);
-    assert_ne!(cluster.leader(&nodes[third], "/", "q"), led);
-    assert_eq!(publish(&nodes[led]).as_deref(), Ok("timeout"));
+    cluster.partition(leader);
+    wait_until_confirmed(&nodes[other]);
+    assert_ne!(cluster.leader(&nodes[third], "/", "q"), leader);
+    assert_eq!(publish(&nodes[leader]).as_deref(), Ok("timeout"));
     cluster.heal();
-    nodes.iter().for_each(until_confirmed);
+    nodes.iter().for_each(wait_until_confirmed);
 
     nodes[third].kill();
-    until_confirmed(&nodes[other]);
+    wait_until_confirmed(&nodes[other]);
     nodes[third].restart();
     cluster.wait_until_healthy();
     cluster.rolling_restart();
-    until_confirmed(&nodes[third]);
+    wait_until_confirmed(&nodes[third]);
     cluster.crash();
-    nodes.iter().for_each(until_confirmed);
+    nodes.iter().for_each(wait_until_confirmed);
 }
 
 fn declare(rabbit: &RabbitMq, queue: &str) {
@@ -39,8 +39,9 @@ fn declare(rabbit: &RabbitMq, queue: &str) {
     ));
 }
 
-/// Until there is a new leader, what is published is refused, and a node may have nothing to say.
-fn until_confirmed(rabbit: &RabbitMq) {
+/// Publishes until a message is confirmed: without a leader messages are refused, and a node may not
+/// reply.
+fn wait_until_confirmed(rabbit: &RabbitMq) {
     let deadline = Instant::now() + Duration::from_secs(120);
     loop {
         let published = publish(rabbit);
@@ -52,7 +53,8 @@ fn until_confirmed(rabbit: &RabbitMq) {
     }
 }
 
-/// Publishes a message to the queue `q` by a client inside the node: is it confirmed?
+/// Publishes a message to the queue `q` with a client inside the node; the value says whether it is
+/// confirmed.
 fn publish(rabbit: &RabbitMq) -> Result<String, String> {
     rabbit.try_eval(
         "{ok, _} = application:ensure_all_started(amqp_client), \

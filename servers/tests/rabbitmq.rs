@@ -1,10 +1,10 @@
-//! One private RabbitMQ server, through all that tests do to it.
+//! A private RabbitMQ server: start, crash, stop, settings, virtual hosts.
 
 use std::net::TcpStream;
 
 use dq_servers::{RabbitMq, shared_rabbitmq};
 
-/// Declares a durable queue of that type, or says why not.
+/// Declares a durable queue of a type.
 fn declare(rabbit: &RabbitMq, name: &str, kind: &str) -> Result<String, String> {
     let declare = format!(
         "{{new, _}} = rabbit_amqqueue:declare({{resource, <<\"/\">>, queue, <<\"{name}\">>}}, true, \
@@ -21,7 +21,7 @@ fn queues(rabbit: &RabbitMq) -> Vec<String> {
 }
 
 #[test]
-fn a_server_is_ready_and_leaves_nothing_behind() {
+fn a_server_is_ready_and_its_directory_is_removed() {
     let rabbit = RabbitMq::start();
     assert_eq!(rabbit.url(), format!("amqp://dq:secret@127.0.0.1:{}/%2f", rabbit.port()));
     assert!(rabbit.ctl(&["list_users"]).contains("dq\t[administrator]"));
@@ -41,7 +41,7 @@ fn a_server_is_ready_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn what_is_durable_outlives_crashes_and_stops() {
+fn durable_queues_survive_crashes_and_stops() {
     let rabbit = RabbitMq::start();
     let port = rabbit.port();
     declare(&rabbit, "a", "quorum").expect("a queue");
@@ -54,14 +54,14 @@ fn what_is_durable_outlives_crashes_and_stops() {
     assert!(rabbit.log().contains("stopped TCP listener"), "{}", rabbit.log());
     rabbit.restart();
     assert_eq!(queues(&rabbit), ["a"]);
-    // Frozen servers are stopped too.
+    // Frozen servers can be stopped too.
     rabbit.freeze();
     rabbit.stop();
     assert!(rabbit.process_id().is_none());
 }
 
 #[test]
-fn settings_reach_the_server() {
+fn settings_are_applied() {
     let rabbit = RabbitMq::options()
         .set("heartbeat", "17")
         .advanced("rabbit", "quorum_tick_interval", "1000")
@@ -73,11 +73,11 @@ fn settings_reach_the_server() {
     assert_eq!(setting("quorum_tick_interval"), "{ok,1000}");
     assert_eq!(setting("dead_letter_worker_publisher_confirm_timeout"), "{ok,5000}");
     assert_eq!(setting("dead_letter_worker_consumer_prefetch"), "{ok,512}");
-    let insists = rabbit.eval("rabbit_feature_flags:get_stability(stream_queue)") == "required";
+    let required = rabbit.eval("rabbit_feature_flags:get_stability(stream_queue)") == "required";
     assert_eq!(
         declare(&rabbit, "s", "stream").is_ok(),
-        insists,
-        "the flag is disabled if it can be"
+        required,
+        "the flag is disabled unless the version requires it"
     );
     declare(&rabbit, "q", "quorum").expect("a queue");
     let management = rabbit.management_url().rsplit_once('@').expect("a user").1.to_owned();
@@ -90,17 +90,17 @@ fn settings_reach_the_server() {
 
 #[test]
 #[should_panic(expected = "no_such_key")]
-fn a_server_that_cannot_start_says_why() {
+fn a_failed_start_panics_with_the_reason() {
     RabbitMq::options().set("no_such_key", "1").start();
 }
 
 #[test]
-fn virtual_hosts_are_apart() {
+fn virtual_hosts_are_isolated() {
     let rabbit = shared_rabbitmq();
     assert!(std::ptr::eq(rabbit, shared_rabbitmq()));
-    assert!(rabbit.vhost("trial-1").ends_with(&format!(":{}/trial-1", rabbit.port())));
+    assert!(rabbit.vhost("test-1").ends_with(&format!(":{}/test-1", rabbit.port())));
     declare(rabbit, "q", "classic").expect("a queue");
-    assert_eq!(rabbit.ctl(&["--silent", "list_queues", "-p", "trial-1"]), "");
-    let rights = rabbit.ctl(&["list_permissions", "-p", "trial-1"]);
+    assert_eq!(rabbit.ctl(&["--silent", "list_queues", "-p", "test-1"]), "");
+    let rights = rabbit.ctl(&["list_permissions", "-p", "test-1"]);
     assert!(rights.contains("dq\t.*\t.*\t.*"), "{rights}");
 }

@@ -1,11 +1,11 @@
-//! One private Redis server, through all that tests do to it.
+//! A private Redis server: commands, crash, stop, freeze, settings.
 
 use std::net::TcpStream;
 
 use dq_servers::{Redis, Reply, shared_redis};
 
 #[test]
-fn a_server_answers_and_leaves_nothing_behind() {
+fn a_server_replies_and_its_directory_is_removed() {
     let redis = Redis::start();
     assert_ne!(redis.port(), 6379);
     assert!(redis.command(&["SET", "k", "v"]).is_ok());
@@ -26,9 +26,9 @@ fn a_server_answers_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn what_is_on_disk_outlives_a_crash_and_the_rest_does_not() {
-    let [durable, fleeting] = [Redis::options().aof().start(), Redis::start()];
-    for redis in [&durable, &fleeting] {
+fn only_persisted_data_survives_a_crash() {
+    let [durable, volatile] = [Redis::options().aof().start(), Redis::start()];
+    for redis in [&durable, &volatile] {
         redis.command(&["SET", "k", "v"]);
         let port = redis.port();
         redis.kill();
@@ -37,42 +37,42 @@ fn what_is_on_disk_outlives_a_crash_and_the_rest_does_not() {
         assert_eq!(redis.port(), port);
     }
     assert_eq!(durable.command(&["GET", "k"]).text(), "v");
-    assert!(fleeting.command(&["GET", "k"]).is_nil());
+    assert!(volatile.command(&["GET", "k"]).is_nil());
 }
 
 #[test]
-fn a_server_is_stopped_in_order() {
+fn an_orderly_stop_saves_the_data() {
     let redis = Redis::options().set("save", "3600 1").start();
     redis.command(&["SET", "k", "v"]);
     redis.stop();
     assert!(redis.log().contains("bye bye"), "{}", redis.log());
     redis.restart();
     assert_eq!(redis.command(&["GET", "k"]).text(), "v");
-    // Frozen servers are stopped too.
+    // Frozen servers can be stopped too.
     redis.freeze();
     redis.stop();
     assert!(redis.process_id().is_none());
 }
 
 #[test]
-fn a_frozen_server_answers_once_it_is_thawed() {
+fn a_frozen_server_replies_after_a_thaw() {
     let redis = Redis::start();
     redis.freeze();
     let (sender, answer) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
         scope.spawn(|| sender.send(redis.command(&["PING"])));
-        answer.recv_timeout(std::time::Duration::from_millis(200)).expect_err("no answer");
+        answer.recv_timeout(std::time::Duration::from_millis(200)).expect_err("no reply");
         redis.thaw();
-        let reply = answer.recv().expect("the thread answers");
+        let reply = answer.recv().expect("a reply");
         assert_eq!(reply.text(), "PONG");
     });
 }
 
 #[test]
-fn settings_reach_the_server() {
+fn settings_are_applied() {
     let redis = Redis::options().set("maxmemory", "1mb").set("maxmemory", "20mb").start();
-    let answer = redis.command(&["CONFIG", "GET", "maxmemory"]);
-    assert_eq!(answer.list()[1].text(), "20971520");
+    let reply = redis.command(&["CONFIG", "GET", "maxmemory"]);
+    assert_eq!(reply.list()[1].text(), "20971520");
     assert_eq!(redis.url(), format!("redis://127.0.0.1:{}/0", redis.port()));
 
     let locked = Redis::options().password("secret1").start();
@@ -89,7 +89,7 @@ fn settings_reach_the_server() {
 
 #[test]
 #[should_panic(expected = "no-such-directive")]
-fn a_server_that_cannot_start_says_why() {
+fn a_failed_start_panics_with_the_reason() {
     Redis::options().set("no-such-directive", "1").start();
 }
 

@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: the package `dq-bench`, built as users build for production.
+//! `cargo xtask bench`: runs the package `dq-bench`, built in release mode.
 
 use crate::run::{Done, cargo, step};
 

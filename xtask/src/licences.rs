@@ -1,13 +1,13 @@
-//! `cargo xtask licences`: may we use what we depend on?
+//! `cargo xtask licences`: checks the licences of all dependencies.
 //!
-//! The list of licences is that of `deny.toml`, which `cargo deny check` reads too; this check is
-//! for where cargo-deny is not installed.
+//! The allowed licences are those of `deny.toml`, which `cargo deny check` reads too; this check needs no
+//! cargo-deny.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::run::{Done, cargo, output, root};
 
-/// Looks at every dependency for every platform, with all features, that of tests included.
+/// Checks every dependency on every platform, with all features and including those of tests.
 pub(crate) fn licences() -> Done {
     let path = root().join("deny.toml");
     let text = std::fs::read_to_string(&path)
@@ -19,7 +19,7 @@ pub(crate) fn licences() -> Done {
     let mut packages = BTreeMap::new();
     for line in tree.lines().filter(|line| !line.is_empty()) {
         let (package, licence) = line.split_once('\t').unwrap_or((line, ""));
-        // What `cargo tree` has shown before is marked.
+        // `cargo tree` marks packages that it has listed before.
         packages.insert(package, licence.trim_end_matches(" (*)"));
     }
     let refused: Vec<String> = packages
@@ -34,7 +34,7 @@ pub(crate) fn licences() -> Done {
     Ok(())
 }
 
-/// The texts of the list `allow = […]`, which stand one on a line.
+/// The entries of the list `allow = […]`, one per line.
 fn allowed(deny: &str) -> Done<BTreeSet<&str>> {
     let mut lines = deny.lines().map(str::trim);
     lines.find(|line| *line == "allow = [").ok_or("deny.toml has no line `allow = [`")?;
@@ -42,8 +42,8 @@ fn allowed(deny: &str) -> Done<BTreeSet<&str>> {
     Ok(list.filter_map(|line| line.split('"').nth(1)).collect())
 }
 
-/// Whether a licence expression such as `(MIT OR Apache-2.0) AND Unicode-3.0` can be met. The
-/// slash is how `OR` was written once.
+/// Whether the allowed licences satisfy an expression such as `(MIT OR Apache-2.0) AND Unicode-3.0`. A
+/// slash is the old form of `OR`.
 fn is_allowed(expression: &str, allowed: &BTreeSet<&str>) -> bool {
     let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
     let mut words = spaced.split_whitespace().peekable();
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_list_is_read() {
+    fn the_allow_list_is_parsed() {
         let deny =
             "[licenses]\nallow = [\n    \"MIT\", # ours\n    \"Apache-2.0\",\n]\nx = [\"Y\"]\n";
         assert_eq!(allowed(deny), Ok(BTreeSet::from(["MIT", "Apache-2.0"])));
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn expressions_are_understood() {
+    fn licence_expressions_are_evaluated() {
         let allowed = BTreeSet::from(["MIT", "Unicode-3.0", "Apache-2.0 WITH LLVM-exception"]);
         for met in [
             "MIT",

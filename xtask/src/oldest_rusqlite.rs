@@ -1,14 +1,14 @@
-//! `cargo xtask oldest-rusqlite`: does dq-sqlite still build with the oldest rusqlite it allows?
+//! `cargo xtask oldest-rusqlite`: checks that dq-sqlite builds with the oldest rusqlite it allows.
 //!
-//! A program can hold only one copy of SQLite, so dq-sqlite takes whatever version of rusqlite the
-//! rest of the program needs. `Cargo.lock` pins the newest one, which all other tests use.
+//! A program can contain only one copy of SQLite, so dq-sqlite must work with the version of rusqlite that
+//! the rest of the program needs. `Cargo.lock` pins the newest one, which all other tests use.
 
 use std::fs;
 use std::path::Path;
 
 use crate::run::{Done, cargo, root, step};
 
-/// Checks a package of its own that asks for dq-sqlite and exactly that version.
+/// Checks a separate package that depends on dq-sqlite and exactly that version.
 pub(crate) fn oldest_rusqlite() -> Done {
     let root = root();
     let workspace = read(&root.join("Cargo.toml"))?;
@@ -22,14 +22,14 @@ pub(crate) fn oldest_rusqlite() -> Done {
     );
     write(&dir.join("Cargo.toml"), &manifest)?;
     write(&dir.join("src/lib.rs"), "")?;
-    // All other versions as they are tested.
+    // All other dependencies have the tested versions.
     write(&dir.join("Cargo.lock"), &read(&root.join("Cargo.lock"))?)?;
     let mut check = cargo(["check"]);
     check.current_dir(&dir).env("CARGO_TARGET_DIR", dir.join("target"));
     step(&format!("dq-sqlite with rusqlite {oldest}"), &mut check)
 }
 
-/// The lower end of `rusqlite = ">=0.32.1, <0.42"`.
+/// The lower bound of `rusqlite = ">=0.32.1, <0.42"`.
 fn oldest(manifest: &str) -> Done<&str> {
     let requirement = manifest.lines().find_map(|line| line.strip_prefix("rusqlite = "));
     requirement
@@ -55,7 +55,7 @@ mod tests {
     use super::oldest;
 
     #[test]
-    fn the_lower_end_is_found() {
+    fn the_lower_bound_is_parsed() {
         let manifest = "[workspace.dependencies]\nrusqlite = \">=0.32.1, <0.42\"\n";
         assert_eq!(oldest(manifest), Ok("0.32.1"));
         assert!(oldest("rusqlite = \"0.41\"").is_err());

@@ -1,10 +1,10 @@
-//! Steps: one command each, announced and timed.
+//! Runs external commands as timed steps.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-/// What a command of xtask comes to; the error is for people.
+/// Result of an xtask command; the error is a message for the user.
 pub(crate) type Done<T = ()> = Result<T, String>;
 
 /// The root of the workspace.
@@ -13,14 +13,14 @@ pub(crate) fn root() -> PathBuf {
     xtask.parent().unwrap_or(xtask).to_owned()
 }
 
-/// The cargo that runs us, in the root of the workspace.
+/// The cargo that runs xtask, in the root of the workspace.
 pub(crate) fn cargo<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root()).args(arguments);
     command
 }
 
-/// Runs one step with its output on the terminal.
+/// Runs a command with its output on the terminal.
 pub(crate) fn step(name: &str, command: &mut Command) -> Done {
     println!("── {name}");
     let start = Instant::now();
@@ -33,12 +33,13 @@ pub(crate) fn step(name: &str, command: &mut Command) -> Done {
     Ok(())
 }
 
-/// Runs a command for what it prints.
+/// Runs a command and returns its output.
 pub(crate) fn output(name: &str, command: &mut Command) -> Done<String> {
     let output = command.output().map_err(|error| format!("{name} cannot be started: {error}"))?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        return Err(format!("{name} failed ({}):\n{said}", output.status));
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("{name} failed ({}):\n{stderr}", output.status));
     }
-    String::from_utf8(output.stdout).map_err(|error| format!("{name} printed no text: {error}"))
+    String::from_utf8(output.stdout)
+        .map_err(|error| format!("{name} printed invalid UTF-8: {error}"))
 }

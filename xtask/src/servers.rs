@@ -1,10 +1,10 @@
-//! `cargo xtask servers`: the programs that the tests need.
+//! `cargo xtask servers`: installs the programs that the tests need.
 
 use std::time::Instant;
 
 use crate::run::Done;
 
-/// Takes what the machine has and fetches the rest; see `dq_servers::install`.
+/// Installs the programs that the machine lacks; see `dq_servers::install`.
 pub(crate) fn servers() -> Done {
     println!("── servers: Redis, RabbitMQ, Java");
     let start = Instant::now();

@@ -1,15 +1,14 @@
-//! `cargo xtask test`: everything that must hold before a change is merged.
+//! `cargo xtask test`: all checks that a change must pass before it is merged.
 
 use crate::layers::layers;
 use crate::run::{Done, cargo, step};
 use crate::servers::servers;
 
-/// Tests run with every feature. Clippy gets the same ones, so that both share build scripts, and
-/// with them the one build of SQLite.
+/// Tests run with all features. Clippy gets the same ones, so that both share one build of SQLite.
 const ALL: [&str; 2] = ["--workspace", "--all-features"];
 
-/// Formatting, lints, tests, documentation. `cargo test` includes the examples, which are compiled, run by
-/// `tests/examples`, and the code in the documentation.
+/// Runs formatting, lints, layers, tests and documentation. `cargo test` includes the examples, which
+/// `tests/examples` runs, and the code in the documentation.
 pub(crate) fn everything() -> Done {
     servers()?;
     step("formatting", &mut cargo(["fmt", "--all", "--check"]))?;
@@ -21,7 +20,7 @@ pub(crate) fn everything() -> Done {
     step("documentation", docs.args(ALL).env("RUSTDOCFLAGS", "-D warnings"))
 }
 
-/// Only the tests whose name contains the filter.
+/// Runs the tests whose name contains the filter.
 pub(crate) fn filtered(filter: &str) -> Done {
     servers()?;
     step("tests", cargo(["test"]).args(ALL).arg(filter))

@@ -1,4 +1,4 @@
-//! How soon a cancel counts everywhere.
+//! Time until a cancellation takes effect in another process.
 
 use std::time::{Duration, Instant};
 
@@ -6,23 +6,22 @@ use dq::{JobRef, QueueName};
 
 use super::server::Server;
 use super::store::{self, HOUR, next_due};
-use crate::measure::Times;
-use crate::measure::io_runtime;
+use crate::measure::{Times, io_runtime};
 use crate::plan::{Plan, Result, progress};
 use crate::table::Figure;
 use crate::workload::QUEUE;
 
-/// In milliseconds, of the 99th percentile.
+/// Target of the 99th percentile in milliseconds.
 const AIM: f64 = 10.0;
 
 pub(super) fn measure(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
     let count = plan.size(2_000, 200);
     let vhost = server.vhost();
-    let (answers, effects) = io_runtime().block_on(async {
+    let (replies, effects) = io_runtime().block_on(async {
         let here = store::open(vhost.url()).await?;
         let there = store::open(vhost.url()).await?;
         let mut workload = store::plain(25);
-        let (mut answers, mut effects) = (Vec::new(), Vec::new());
+        let (mut replies, mut effects) = (Vec::new(), Vec::new());
         for _ in 0..count {
             let job = store::after(&mut workload, HOUR, 1).remove(0);
             let named = JobRef::new(QueueName::new(QUEUE)?, job.id);
@@ -30,27 +29,27 @@ pub(super) fn measure(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
             while next_due(&*there).await?.is_none() {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
-            let began = Instant::now();
+            let start = Instant::now();
             let canceller = here.clone();
             let cancelling = tokio::spawn(async move {
                 canceller.cancel(&[named]).await?;
-                Result::Ok(began.elapsed())
+                Result::Ok(start.elapsed())
             });
-            // It looks at its replica over and over, but lets others work between.
+            // Polls the replica, but yields to other tasks in between.
             while next_due(&*there).await?.is_some() {
                 tokio::task::yield_now().await;
             }
-            effects.push(began.elapsed());
-            answers.push(cancelling.await??);
+            effects.push(start.elapsed());
+            replies.push(cancelling.await??);
         }
         here.close().await?;
         there.close().await?;
-        Result::Ok((Times::new(answers), Times::new(effects)))
+        Result::Ok((Times::new(replies), Times::new(effects)))
     })?;
     progress(format_args!(
         "cancel: answered p50 {:.2} ms, p99 {:.2} ms; effective elsewhere p50 {:.2} ms, p99 {:.2} ms",
-        answers.millis_at(0.5),
-        answers.millis_at(0.99),
+        replies.millis_at(0.5),
+        replies.millis_at(0.99),
         effects.millis_at(0.5),
         effects.millis_at(0.99)
     ));
@@ -58,6 +57,6 @@ pub(super) fn measure(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
     Ok(vec![
         Figure::new(format!("{name}: p50"), effects.millis_at(0.5), "ms"),
         Figure::new(format!("{name}: p99"), effects.millis_at(0.99), "ms").at_most(AIM),
-        Figure::new("cancel, answered: p99", answers.millis_at(0.99), "ms"),
+        Figure::new("cancel, answered: p99", replies.millis_at(0.99), "ms"),
     ])
 }

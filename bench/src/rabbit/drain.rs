@@ -1,12 +1,11 @@
-//! Jobs that go out by claims and settlements.
+//! Rate and CPU time of claims and settlements.
 
 use std::time::Duration;
 
 use super::server::{Server, cost_of};
 use super::store;
 use crate::lease;
-use crate::measure::io_runtime;
-use crate::measure::{median, micros, rate};
+use crate::measure::{io_runtime, median, micros, rate};
 use crate::plan::{Plan, Result, progress};
 use crate::table::Figure;
 use crate::workload::{BATCH, BULK};

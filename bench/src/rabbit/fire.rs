@@ -1,4 +1,5 @@
-//! What a delayed job costs the broker on our ladder, beside the layout of NServiceBus and Celery.
+//! CPU time of the broker for a delayed job on the backend's ladder, compared to the layout of
+//! NServiceBus and Celery.
 
 use std::time::Duration;
 
@@ -11,18 +12,16 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::ladder::{self, BINARY, CALENDAR, Layout, READY};
 use super::raw::{Raw, confirmed};
 use super::server::{Server, cost_of};
-use crate::measure::io_runtime;
-use crate::measure::{median, micros};
+use crate::measure::{io_runtime, median, micros};
 use crate::plan::{Plan, Result, progress};
 use crate::table::Figure;
-use crate::workload::PAYLOAD;
-use crate::workload::scatter;
+use crate::workload::{PAYLOAD, scatter};
 
-/// Jobs a second. The fewer, the less they share of syncs, so that all of them cost alike; many more
-/// are too many for the binary layout on a small machine.
+/// Jobs per second. At a low rate jobs share few syncs, so all cost the same; a much higher rate is too
+/// much for the binary layout on a small machine.
 const PER_SECOND: u64 = 400;
 
-/// Share of the binary layout's cost.
+/// Target: share of the binary layout's cost.
 const AIM: f64 = 0.5;
 
 const MINUTE: u64 = 60_000;
@@ -54,18 +53,19 @@ pub(super) fn measure(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
             let ((), cost) = cost_of(server, run)?;
             Result::Ok(micros(cost.broker) / jobs as f64)
         };
-        let (mut ours, mut theirs, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut calendar_costs, mut binary_costs, mut ratios) =
+            (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..plan.size(5, 2) {
             let (own, binary) = (cost(&CALENDAR)?, cost(&BINARY)?);
             progress(format_args!(
                 "{name}: {own:.0} µs, binary {binary:.0} µs: {:.2}",
                 own / binary
             ));
-            ours.push(own);
-            theirs.push(binary);
+            calendar_costs.push(own);
+            binary_costs.push(binary);
             ratios.push(own / binary);
         }
-        let own = median(ours);
+        let own = median(calendar_costs);
         if delay(1) == 0 {
             figures.push(Figure::new("fire side, broker CPU, no delay", own, "µs/job"));
             continue;
@@ -85,13 +85,13 @@ pub(super) fn measure(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// Publishes at a steady rate, and takes all that comes out.
+/// Publishes at a steady rate, and consumes all messages.
 async fn run(raw: &Raw, layout: &Layout, jobs: u64, delay: Delay) -> Result<()> {
-    let taking = raw.connection.create_channel().await?;
-    taking.basic_qos(2_000, BasicQosOptions::default()).await?;
+    let consuming = raw.connection.create_channel().await?;
+    consuming.basic_qos(2_000, BasicQosOptions::default()).await?;
     let ((), ()) =
-        tokio::try_join!(publish(&raw.channel, layout, jobs, delay), take(&taking, jobs))?;
-    Ok(taking.close(200, "done".into()).await?)
+        tokio::try_join!(publish(&raw.channel, layout, jobs, delay), consume(&consuming, jobs))?;
+    Ok(consuming.close(200, "done".into()).await?)
 }
 
 async fn publish(channel: &Channel, layout: &Layout, jobs: u64, delay: Delay) -> Result<()> {
@@ -117,17 +117,17 @@ async fn publish(channel: &Channel, layout: &Layout, jobs: u64, delay: Delay) ->
     Ok(())
 }
 
-/// Takes that many messages, and acknowledges as many at once as there are.
-async fn take(channel: &Channel, jobs: u64) -> Result<()> {
+/// Consumes `jobs` messages, and acknowledges all that have arrived at once.
+async fn consume(channel: &Channel, jobs: u64) -> Result<()> {
     let (options, none) = (BasicConsumeOptions::default(), FieldTable::default());
     let mut consumer = channel.basic_consume(READY.into(), "".into(), options, none).await?;
-    let mut taken = 0;
-    while taken < jobs {
-        let mut delivery = consumer.next().await.ok_or("the broker ended a consumer")??;
-        taken += 1;
+    let mut consumed = 0;
+    while consumed < jobs {
+        let mut delivery = consumer.next().await.ok_or("the broker cancelled the consumer")??;
+        consumed += 1;
         while let Some(Some(next)) = consumer.next().now_or_never() {
             delivery = next?;
-            taken += 1;
+            consumed += 1;
         }
         channel.basic_ack(delivery.delivery_tag, BasicAckOptions { multiple: true }).await?;
     }

@@ -1,16 +1,15 @@
-//! What a runner sends while there is nothing to do.
+//! Traffic of an idle runner.
 
 use std::time::Duration;
 
 use super::server::Server;
 use super::store;
 use crate::idle::{IdleRunner, QUEUES};
-use crate::measure::io_runtime;
-use crate::measure::millis;
+use crate::measure::{io_runtime, millis};
 use crate::plan::{Plan, Result, progress};
 use crate::table::Figure;
 
-/// Messages that clients published, that were delivered to them, and that they acknowledged.
+/// Counters of published messages, deliveries and acknowledgements.
 const MESSAGES: [&str; 3] =
     ["messages_received_total", "messages_delivered_total", "messages_acknowledged_total"];
 
@@ -23,11 +22,11 @@ pub(super) fn measure(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
     let runtime = io_runtime();
     let dq = runtime.block_on(store::dq(&vhost))?;
     let runner = IdleRunner::start(runtime.handle(), &dq);
-    // Starting is not idling: each queue of the broker is declared.
+    // The start, which declares each queue, is not counted.
     std::thread::sleep(Duration::from_secs(5));
-    let (before, cpu) = (Sent::until_now(server)?, server.cpu());
+    let (before, cpu) = (Traffic::read(server)?, server.cpu());
     std::thread::sleep(window);
-    let (after, cpu) = (Sent::until_now(server)?, server.cpu() - cpu);
+    let (after, cpu) = (Traffic::read(server)?, server.cpu() - cpu);
     runtime.block_on(runner.stop())?;
     runtime.block_on(dq.close())?;
     let minutes = window.as_secs_f64() / 60.0;
@@ -46,15 +45,15 @@ pub(super) fn measure(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
     ])
 }
 
-/// What clients have sent so far.
+/// Traffic of the clients so far.
 #[derive(Debug)]
-struct Sent {
+struct Traffic {
     messages: u64,
     beyond_heartbeats: i64,
 }
 
-impl Sent {
-    fn until_now(server: &Server) -> Result<Self> {
+impl Traffic {
+    fn read(server: &Server) -> Result<Self> {
         let mut messages = 0;
         for counter in MESSAGES {
             messages += server.number(&format!(
@@ -69,7 +68,7 @@ impl Sent {
             ))
         };
         let (bytes, packets) = (of_connections("recv_oct")?, of_connections("recv_cnt")?);
-        // A heartbeat goes alone, so whatever else goes makes packets larger.
+        // A heartbeat is a packet of its own, so other traffic makes packets larger.
         let beyond_heartbeats = i64::try_from(bytes)? - i64::try_from(HEARTBEAT * packets)?;
         Ok(Self { messages, beyond_heartbeats })
     }

@@ -1,4 +1,4 @@
-//! Ladders of queues by the client alone, declared as the backend declares its own.
+//! Ladders of queues with raw `lapin`, declared as the backend declares its own.
 
 use std::fmt::Write as _;
 
@@ -11,29 +11,29 @@ use lapin::{Channel, ExchangeKind};
 use super::raw::{quorum, text};
 use crate::plan::Result;
 
-/// The queue from which messages are taken.
+/// The queue of due messages.
 pub(super) const READY: &str = "ready";
 
-/// Where all messages come out.
+/// The exchange of due messages.
 pub(super) const DUE: &str = "due";
 
-/// How a delay is written in digits; for each that is not zero there is a queue.
+/// How a delay is split into digits. A message passes one queue for each digit that is not zero.
 #[derive(Debug)]
 pub(super) struct Layout {
     pub(super) name: &'static str,
-    /// What the lowest digit counts, in milliseconds.
+    /// Unit of the lowest digit, in milliseconds.
     tick_ms: u64,
-    /// From the lowest digit up.
+    /// Radix of each digit, from the lowest.
     radices: &'static [u32],
-    /// Whether routing keys begin with the highest digit and hold all of them. Otherwise they begin with
-    /// the lowest, and end with the highest that is not zero.
+    /// Whether routing keys contain all digits from the highest to the lowest. Otherwise they contain the
+    /// digits from the lowest to the highest that is not zero.
     coarse_first: bool,
-    /// How long a queue really holds a message, in milliseconds: by level, for each count of its digit.
+    /// How long a queue holds a message in the measurement: milliseconds per unit of its digit, by level.
     scaled_ms: &'static [u32],
 }
 
-/// The backend's own for times of more than a minute. With true times, its units are ten seconds, a
-/// quarter of an hour, a day and so on.
+/// The backend's layout for delays of more than a minute. Its true units are ten seconds, a quarter of an
+/// hour, a day and so on.
 pub(super) const CALENDAR: Layout = Layout {
     name: "calendar",
     tick_ms: 10_000,
@@ -42,7 +42,7 @@ pub(super) const CALENDAR: Layout = Layout {
     scaled_ms: &[20, 20, 50, 50, 50],
 };
 
-/// That of NServiceBus and Celery, from a second up.
+/// The layout of NServiceBus and Celery, from one second up.
 pub(super) const BINARY: Layout = Layout {
     name: "binary",
     tick_ms: 1_000,
@@ -63,7 +63,7 @@ impl Layout {
         self.radices.iter().map(digit).collect()
     }
 
-    /// Through how many queues a delay leads.
+    /// Number of queues that a message with this delay passes.
     pub(super) fn hops(&self, delay_ms: u64) -> usize {
         self.digits(delay_ms).iter().filter(|digit| **digit != 0).count()
     }
@@ -95,7 +95,7 @@ impl Layout {
         level.checked_sub(1).map_or_else(|| DUE.to_owned(), |below| self.exchange(below))
     }
 
-    /// Declares all of it; [`ready`] has to be there.
+    /// Declares all queues and exchanges; [`ready`] must have been called.
     pub(super) async fn declare(&self, channel: &Channel) -> Result<()> {
         let levels = self.radices.len();
         for (level, radix) in self.radices.iter().enumerate() {
@@ -129,7 +129,7 @@ impl Layout {
     }
 }
 
-/// Declares where messages come out, and the queue that they wait in for whoever takes them.
+/// Declares the exchange and the queue of due messages.
 pub(super) async fn ready(channel: &Channel) -> Result<()> {
     topic(channel, &DUE.into()).await?;
     declare(channel, &READY.into(), quorum()).await?;

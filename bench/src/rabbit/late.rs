@@ -1,4 +1,4 @@
-//! How late handlers start.
+//! Lateness of handlers.
 
 use std::time::Duration;
 
@@ -7,17 +7,15 @@ use dq::backend::Backend as _;
 use super::server::{Server, cost_of};
 use super::store::{self, HOUR, now};
 use crate::lateness::{figures, schedule};
-use crate::measure::io_runtime;
-use crate::measure::micros;
+use crate::measure::{io_runtime, micros};
 use crate::plan::{Plan, Result, progress};
 use crate::probe::{Bench, Probe};
 use crate::table::Figure;
-use crate::workload::BULK;
-use crate::workload::scatter;
+use crate::workload::{BULK, scatter};
 
 const PER_SECOND: usize = 2_500;
 
-/// Bounds of median and 99th percentile in milliseconds.
+/// Targets of median and 99th percentile in milliseconds.
 const AIM: Option<(f64, f64)> = Some((2.0, 10.0));
 
 pub(super) fn measure(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
@@ -26,7 +24,7 @@ pub(super) fn measure(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
     Ok(rows)
 }
 
-/// Many jobs, due at random within some ten seconds that begin when all are stored.
+/// Many jobs that are due at random within about ten seconds, after all are stored.
 fn steady(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
     let jobs = plan.size(100_000, 10_000);
     let spread = (jobs / PER_SECOND) as u64 * 1_000;
@@ -39,7 +37,7 @@ fn steady(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
     let whole = async move {
         let first = now() + lead;
         let due = move |job| first + Duration::from_millis(scatter(job as u64) % spread);
-        // A task, since that is where a program has its runner.
+        // In a task, as in a program.
         tokio::spawn(async move {
             schedule(&dq, jobs, due).await?;
             if now() > first {
@@ -63,7 +61,7 @@ fn steady(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
     Ok(rows)
 }
 
-/// A job that is due soon, now and then, behind many that are due in an hour.
+/// Single jobs that are due soon, with many pending jobs that are due in an hour.
 fn behind_many(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
     let pending = plan.size(100_000, 10_000);
     let jobs = plan.size(200, 40);
@@ -88,7 +86,7 @@ fn behind_many(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
                 let dq = dq.clone();
                 tokio::spawn(async move {
                     for _ in 0..jobs {
-                        // Apart from each other by something that is no whole number of milliseconds.
+                        // An interval that is not a whole number of milliseconds.
                         tokio::time::sleep(Duration::from_micros(25_300)).await;
                         let delay = Duration::from_secs(seconds);
                         let _ = dq.schedule::<Bench>(String::new()).after(delay).await?;

@@ -1,37 +1,36 @@
-//! The RabbitMQ backend on a private broker of its own, in relation to what that broker can do.
+//! The RabbitMQ backend on a private broker, compared to what that broker can do.
 //!
 //! # Conditions
 //!
 //! One RabbitMQ node on the same machine, over loopback, with the settings that are recommended for
 //! delayed jobs and two schedulers; quorum queues of one member; payloads of 100 bytes. "Raw" is the
-//! client `lapin` alone, publishing persistent messages of 100 bytes without headers through the
-//! default exchange to one quorum queue, confirmed. Everything that is compared is measured in turns
-//! on the same broker, and the middle of several turns is taken: of the ratios, too, so that a ratio
-//! is not that of the two middles. CPU is that of the broker's whole process unless it says client,
-//! which is the whole process of the bench. Each measurement has a virtual host of its own.
+//! client `lapin` alone, which publishes persistent messages of 100 bytes without headers through the
+//! default exchange to one quorum queue, with publisher confirms. Compared figures are measured in turns
+//! on the same broker. Figures are medians of several turns; a ratio is the median of the ratios of the
+//! turns. CPU is that of the broker's whole process; client CPU is that of the bench's whole process.
+//! Each measurement has its own virtual host.
 //!
 //! # What the rows mean
 //!
-//! - **schedule by 1,000**: bulks of 1,000 jobs, one after the other, each waited for; raw has 1,000
-//!   messages waiting for their confirmation at any time. `one delay`: all due in an hour, so sixteen of
-//!   them share a message; `random`: within a day, so that about a hundred of the thousand messages are
-//!   left, over the queues of two levels. Raw cannot put jobs together that are due at different times.
-//! - **schedule, one caller**: each job is waited for. Due in an hour is the log and a carrier at
-//!   once; due in half a second is the log alone.
-//! - **fire side**: what a delayed job costs the broker from publish to acknowledgement on our
-//!   ladder and on 28 binary levels as NServiceBus and Celery have them, each built by raw `lapin`,
-//!   with the same kind of queues and the same arguments. The number of queues that a job goes through
-//!   is the true one; only how long each of them holds it is scaled down, and jobs come at a steady
-//!   rate, so that each queue passes on as many a second as it would with true times. Each job is a
-//!   message of its own here, as if it had been scheduled alone.
-//! - **lateness**: start of the handler after the due time, through the whole runner.
-//! - **cancel**: from the call on one process' backend until another's replica has the job no more.
-//! - **open**: a process that connects to a log with so many entries, until it can make calls;
-//!   everything is declared already.
-//! - **idle**: what a runner with 100 queues sends in a minute. The broker's own counters of published
-//!   messages, deliveries and acknowledgements are read before and after; and so are the bytes that
-//!   each connection received, of which heartbeats are 8 each and all that there shall be.
-//! - **whole path**: scheduled in bulks of 1,000, claimed by a runner, handled by nothing, settled.
+//! - **schedule by 1,000**: consecutive bulks of 1,000 jobs; raw has up to 1,000 unconfirmed messages.
+//!   `one delay`: all jobs are due in an hour, so sixteen of them share a message. `random`: within a day,
+//!   so about a hundred messages per bulk remain, over the queues of two levels. Raw cannot batch jobs
+//!   that are due at different times.
+//! - **schedule, one caller**: the caller waits for each job. A job that is due in an hour is written to
+//!   the log and published; one that is due in half a second is only written to the log.
+//! - **fire side**: CPU time of the broker for a delayed job, from publish to acknowledgement, on the
+//!   backend's ladder and on the 28 binary levels of NServiceBus and Celery, both built with raw `lapin`,
+//!   with the same kind of queues and the same arguments. A job passes the true number of queues; only
+//!   the time that each queue holds it is scaled down. Jobs come at a steady rate, so each queue passes
+//!   on as many per second as with true times. Each job is one message, as if it were scheduled alone.
+//! - **lateness**: time from the due time to the start of the handler, through the whole runner.
+//! - **cancel**: time from the call on one process's backend until another's replica has removed the job.
+//! - **open**: time in which a process connects to a log with many entries, until it can make calls; all
+//!   queues and exchanges are declared already.
+//! - **idle**: traffic of a runner with 100 queues per minute: the broker's counters of published messages,
+//!   deliveries and acknowledgements, and the bytes received on each connection beyond its heartbeats of
+//!   8 bytes.
+//! - **whole path**: schedule in bulks of 1,000, claim by a runner, an empty handler, settle.
 
 mod cancel;
 mod drain;
@@ -66,7 +65,7 @@ const MEASUREMENTS: [Measurement; 9] = [
     ("path", path::measure),
 ];
 
-/// What can be asked for one by one.
+/// Names for `--only rabbit/NAME`.
 pub(crate) fn names() -> Vec<&'static str> {
     MEASUREMENTS.iter().map(|measurement| measurement.0).collect()
 }
@@ -81,7 +80,7 @@ pub(crate) fn run(plan: &Plan) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// What the server says of itself.
+/// Version of RabbitMQ and Erlang.
 pub(crate) fn version() -> Result<String> {
     Ok(Server::start()?.version())
 }

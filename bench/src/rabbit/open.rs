@@ -1,4 +1,4 @@
-//! What it takes to open a backend whose log is long.
+//! Time and memory for opening a backend with a long log.
 
 use std::time::{Duration, Instant};
 
@@ -6,20 +6,18 @@ use dq::{JobRef, QueueName};
 
 use super::server::Server;
 use super::store::{self, HOUR};
-use crate::measure::io_runtime;
-use crate::measure::{median, millis, process_cpu, resident};
+use crate::measure::{io_runtime, median, millis, process_cpu, resident};
 use crate::plan::{Plan, Result, child_process, progress};
 use crate::table::Figure;
-use crate::workload::BULK;
-use crate::workload::QUEUE;
+use crate::workload::{BULK, QUEUE};
 
-/// A process that opens the backend and says what that took.
+/// Task of a child process that opens the backend and prints time and memory.
 pub(crate) const READER: &str = "rabbit-reader";
 
-/// For a log with 100,000 entries.
+/// Target for a log with 100,000 entries.
 const AIM: Duration = Duration::from_secs(2);
 
-/// Callers of the log that is written one call at a time.
+/// Concurrent callers that cancel jobs one at a time.
 const CALLERS: usize = 8;
 
 pub(super) fn measure(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
@@ -29,7 +27,7 @@ pub(super) fn measure(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
     let empty = {
         let vhost = server.vhost();
         runtime.block_on(async { Result::Ok(store::open(vhost.url()).await?.close().await?) })?;
-        read(plan, vhost.url())?
+        open_in_child(plan, vhost.url())?
     };
     figures.push(Figure::new("open: an empty log", empty.millis, "ms"));
 
@@ -46,14 +44,14 @@ pub(super) fn measure(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
         backend.close().await?;
         Result::Ok(ids)
     })?;
-    let pending = read(plan, vhost.url())?;
+    let pending = open_in_child(plan, vhost.url())?;
     let each = (pending.resident - empty.resident) / count as f64;
     figures.push(row(&format!("open: {count} pending jobs"), pending.millis));
     figures.push(Figure::new("a pending job in the memory of each process", each, "B"));
 
     let cancelled = runtime.block_on(cancel_each(vhost.url(), ids))?;
     progress(format_args!("{count} jobs cancelled one by one in {:.1} s", cancelled.as_secs_f64()));
-    let tombstones = read(plan, vhost.url())?;
+    let tombstones = open_in_child(plan, vhost.url())?;
     let name = format!("open: {count} jobs and as many cancels, each written alone");
     figures.push(row(&name, tombstones.millis));
     Ok(figures)
@@ -63,9 +61,9 @@ fn row(name: &str, value: f64) -> Figure {
     Figure::new(name, value, "ms").at_most(millis(AIM))
 }
 
-/// Cancels jobs one at a time, by so many processes that it does not take too long.
+/// Cancels jobs one at a time, from [`CALLERS`] backends.
 async fn cancel_each(url: &str, ids: Vec<dq::JobId>) -> Result<Duration> {
-    let began = Instant::now();
+    let start = Instant::now();
     let queue = QueueName::new(QUEUE)?;
     let mut callers = Vec::new();
     for ids in ids.chunks(ids.len().div_ceil(CALLERS)) {
@@ -82,23 +80,23 @@ async fn cancel_each(url: &str, ids: Vec<dq::JobId>) -> Result<Duration> {
     for caller in callers {
         caller.await??;
     }
-    Ok(began.elapsed())
+    Ok(start.elapsed())
 }
 
-/// What opening takes: time, and bytes of memory that the process holds afterwards.
+/// Time for opening the backend, and resident memory in bytes afterwards.
 #[derive(Debug, Clone, Copy)]
 struct Opened {
     millis: f64,
     resident: f64,
 }
 
-/// Opens the backend in processes of their own.
-fn read(plan: &Plan, url: &str) -> Result<Opened> {
+/// Opens the backend in child processes; returns the medians.
+fn open_in_child(plan: &Plan, url: &str) -> Result<Opened> {
     let (mut times, mut sizes) = (Vec::new(), Vec::new());
     for _ in 0..plan.size(5, 2) {
         let output = child_process(READER, [url.as_ref()]).output()?;
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        let mut words = said.split_whitespace().filter_map(|word| word.parse::<f64>().ok());
+        let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+        let mut words = stdout.split_whitespace().filter_map(|word| word.parse::<f64>().ok());
         let (Some(time), Some(cpu), Some(size)) = (words.next(), words.next(), words.next()) else {
             return Err(
                 format!("a reader failed: {}", String::from_utf8_lossy(&output.stderr)).into()
@@ -111,12 +109,12 @@ fn read(plan: &Plan, url: &str) -> Result<Opened> {
     Ok(Opened { millis: median(times), resident: median(sizes) })
 }
 
-/// Opens the backend at this URL, and prints the time, the CPU time and the memory that it took.
+/// Opens the backend at `url`, and prints time, CPU time and memory.
 pub(crate) fn reader(url: &str) -> Result<()> {
     io_runtime().block_on(async {
-        let (began, cpu, before) = (Instant::now(), process_cpu(), resident("self"));
+        let (start, cpu, before) = (Instant::now(), process_cpu(), resident("self"));
         let backend = store::open(url).await?;
-        let (took, cpu) = (began.elapsed(), process_cpu() - cpu);
+        let (took, cpu) = (start.elapsed(), process_cpu() - cpu);
         let grown = resident("self").saturating_sub(before);
         println!("{} {} {grown}", millis(took), millis(cpu));
         Ok(backend.close().await?)

@@ -2,8 +2,7 @@
 
 use super::server::{Server, cost_of};
 use super::store;
-use crate::measure::io_runtime;
-use crate::measure::{median, micros, rate};
+use crate::measure::{io_runtime, median, micros, rate};
 use crate::plan::{Plan, Result, progress};
 use crate::probe::{Probe, concurrency_name, schedule_and_run};
 use crate::table::Figure;

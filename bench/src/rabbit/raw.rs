@@ -14,7 +14,7 @@ use crate::workload::PAYLOAD;
 
 const QUEUE: &str = "raw";
 
-/// A connection with a channel that has its messages confirmed, and a quorum queue.
+/// A connection with a channel in confirm mode, and a quorum queue.
 pub(super) struct Raw {
     pub(super) connection: Connection,
     pub(super) channel: Channel,
@@ -30,11 +30,11 @@ impl Raw {
         Ok(Self { connection, channel })
     }
 
-    /// Publishes that many messages, of which at most `window` wait for their confirmation.
+    /// Publishes `count` messages, with at most `window` unconfirmed.
     pub(super) async fn publish(&self, count: usize, window: usize) -> Result<Duration> {
         let payload = [0x5a; PAYLOAD];
         let mut waiting = VecDeque::with_capacity(window);
-        let began = Instant::now();
+        let start = Instant::now();
         for _ in 0..count {
             if waiting.len() == window
                 && let Some(oldest) = waiting.pop_front()
@@ -53,10 +53,10 @@ impl Raw {
         for confirm in waiting {
             confirmed(confirm).await?;
         }
-        Ok(began.elapsed())
+        Ok(start.elapsed())
     }
 
-    /// Empties the queue, so that it is no longer than that of the other side.
+    /// Empties the queue, so that it does not grow beyond the backend's queues.
     pub(super) async fn purge(&self) -> Result<()> {
         self.channel.queue_purge(QUEUE.into(), QueuePurgeOptions::default()).await?;
         Ok(())

@@ -1,20 +1,19 @@
-//! Jobs that go in by bulks, beside raw messages.
+//! Bulks of jobs, compared to raw messages.
 
 use std::time::Duration;
 
 use super::raw::Raw;
 use super::server::{Cost, Server, cost_of};
 use super::store::{self, HOUR};
-use crate::measure::io_runtime;
-use crate::measure::{median, micros, rate};
+use crate::measure::{io_runtime, median, micros, rate};
 use crate::plan::{Plan, Result, progress};
 use crate::table::Figure;
 use crate::workload::BULK;
 
-/// Share of the raw rate.
+/// Target: share of the raw rate.
 const AIM: f64 = 0.8;
 
-/// What the jobs of a row have in common.
+/// Delays of the jobs of a row.
 #[derive(Debug, Clone, Copy)]
 enum Delays {
     One,
@@ -58,7 +57,7 @@ fn rows(plan: &Plan, server: &Server, name: &str, delays: Delays) -> Result<Vec<
             }
             Result::Ok(())
         };
-        // Tasks, as in a program.
+        // In tasks, as in a program.
         let run = || runtime.block_on(async { tokio::spawn(schedule).await? });
         let ((), own) = cost_of(server, run)?;
         let publish = || runtime.block_on(raw.publish(jobs, BULK));
@@ -74,7 +73,7 @@ fn rows(plan: &Plan, server: &Server, name: &str, delays: Delays) -> Result<Vec<
             micros(own.client) / jobs as f64,
             micros(bare.client) / jobs as f64,
         ));
-        // The first turn is that in which all are new to each other.
+        // The first turn is a warm-up.
         if turn > 0 {
             ours.push(own);
             theirs.push(bare);
@@ -88,9 +87,9 @@ fn rows(plan: &Plan, server: &Server, name: &str, delays: Delays) -> Result<Vec<
     Ok(figures(&name, jobs, &ours, &theirs))
 }
 
-/// Rate, CPU of the broker, CPU of the client, each beside raw.
+/// Rate, broker CPU and client CPU, each compared to raw.
 fn figures(name: &str, jobs: usize, ours: &[Cost], raw: &[Cost]) -> Vec<Figure> {
-    let middle = |costs: &[Cost], value: fn(&Cost) -> Duration| {
+    let median_of = |costs: &[Cost], value: fn(&Cost) -> Duration| {
         median(costs.iter().map(|cost| micros(value(cost)) / jobs as f64).collect())
     };
     let ratio = |value: fn(&Cost) -> Duration| {
@@ -99,9 +98,9 @@ fn figures(name: &str, jobs: usize, ours: &[Cost], raw: &[Cost]) -> Vec<Figure> 
         };
         median(ours.iter().zip(raw).map(of).collect())
     };
-    let rate = 1e6 / middle(ours, |cost| cost.wall);
-    let broker = middle(ours, |cost| cost.broker);
-    let client = middle(ours, |cost| cost.client);
+    let rate = 1e6 / median_of(ours, |cost| cost.wall);
+    let broker = median_of(ours, |cost| cost.broker);
+    let client = median_of(ours, |cost| cost.client);
     vec![
         Figure::new(name, rate, "jobs/s")
             .over(rate * ratio(|cost| cost.wall), "raw")

@@ -1,4 +1,4 @@
-//! The private broker, and what it tells about its work.
+//! The private broker and its metrics.
 
 use std::cell::Cell;
 use std::fs;
@@ -9,17 +9,17 @@ use dq_servers::{RabbitMq, install};
 use crate::measure::process_cpu;
 use crate::plan::Result;
 
-/// In which the kernel counts CPU time of other processes, whatever it ticks by itself.
+/// Unit of CPU times in `/proc/PID/stat`, independent of the kernel's own tick.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// One node.
+/// The broker: one node.
 #[derive(Debug)]
 pub(super) struct Server {
     rabbit: RabbitMq,
     vhosts: Cell<usize>,
 }
 
-/// A virtual host, gone with all that is in it when this is dropped.
+/// A virtual host, which is deleted with its contents on drop.
 #[derive(Debug)]
 pub(super) struct Vhost<'a> {
     server: &'a Server,
@@ -31,7 +31,7 @@ impl Server {
     pub(super) fn start() -> Result<Self> {
         install::rabbitmq()?;
         let rabbit = RabbitMq::options()
-            // What waits may fill the memory of a small test server.
+            // Pending messages would exceed the memory limit of a test server.
             .set("vm_memory_high_watermark.absolute", "4GB")
             .start();
         Ok(Self { rabbit, vhosts: Cell::default() })
@@ -52,7 +52,7 @@ impl Server {
         format!("{rabbit}, Erlang {erlang}")
     }
 
-    /// A whole number that an expression has as its value.
+    /// Evaluates an expression with an integer value.
     pub(super) fn number(&self, expression: &str) -> Result<u64> {
         let value = self.rabbit.eval(expression);
         value.parse().map_err(|_| format!("{expression} is {value}").into())
@@ -62,7 +62,7 @@ impl Server {
     pub(super) fn cpu(&self) -> Duration {
         let process = self.rabbit.process_id().expect("the broker runs");
         let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-        // The name of the program, in parentheses, may hold spaces.
+        // The name of the program, in parentheses, may contain spaces.
         let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields).split_whitespace();
         let spent: f64 =
             fields.skip(11).take(2).filter_map(|field| field.parse::<f64>().ok()).sum();
@@ -83,7 +83,7 @@ impl Drop for Vhost<'_> {
     }
 }
 
-/// What something took.
+/// Time that a measurement took.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Cost {
     pub(super) wall: Duration,
@@ -93,7 +93,7 @@ pub(super) struct Cost {
     pub(super) client: Duration,
 }
 
-/// Runs something, and says what it took.
+/// Runs a measurement; returns its result and cost.
 pub(super) fn cost_of<T>(server: &Server, run: impl FnOnce() -> Result<T>) -> Result<(T, Cost)> {
     let (broker, client, began) = (server.cpu(), process_cpu(), Instant::now());
     let result = run()?;

@@ -1,4 +1,4 @@
-//! The backend, opened by URL as applications open it.
+//! The backend, opened by URL as in applications.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -10,8 +10,7 @@ use dq::{Dq, Entropy, QueueName, SystemClock, Timestamp};
 
 use super::server::Vhost;
 use crate::plan::Result;
-use crate::workload::PAYLOAD;
-use crate::workload::{QUEUE, Workload};
+use crate::workload::{PAYLOAD, QUEUE, Workload};
 
 pub(super) async fn open(url: &str) -> Result<Arc<dyn Backend>> {
     let environment =
@@ -23,7 +22,7 @@ pub(super) async fn dq(vhost: &Vhost<'_>) -> Result<Dq> {
     Ok(Dq::connect(vhost.url()).await?)
 }
 
-/// Jobs like raw messages: no keys, payloads of 100 bytes.
+/// Jobs without keys, with payloads of 100 bytes.
 pub(super) fn plain(seed: u64) -> Workload {
     Workload::new(seed).payloads(PAYLOAD).without_keys()
 }
@@ -40,7 +39,7 @@ pub(super) fn after(workload: &mut Workload, delay: Duration, count: usize) -> V
     (0..count).map(|_| workload.job(now, now + delay)).collect()
 }
 
-/// When the backend's replica expects something to be due. Nothing is sent for it.
+/// When the next job is due, as the backend's replica knows it. Sends nothing.
 pub(super) async fn next_due(backend: &dyn Backend) -> Result<Option<Timestamp>> {
     let want = Want { queue: QueueName::new(QUEUE)?, max: 0, lease_for: Duration::from_secs(300) };
     let params = ClaimParams { wants: &[want], limit: 0, worker: "dq-bench" };

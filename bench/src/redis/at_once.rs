@@ -1,18 +1,17 @@
-//! Very many jobs in the same millisecond: how fast they are worked off, and whether the server is
-//! kept from its other clients.
+//! Many jobs that are due in the same millisecond: how fast they are run, and how long the longest call
+//! blocks the server.
 
 use std::time::{Duration, SystemTime};
 
 use super::server::Server;
 use super::store::Store;
 use crate::lateness::{now, schedule};
-use crate::measure::io_runtime;
-use crate::measure::{millis, rate};
+use crate::measure::{io_runtime, millis, rate};
 use crate::plan::{Plan, Result, progress};
 use crate::probe::Probe;
 use crate::table::Figure;
 
-/// No call shall take longer.
+/// Target for the longest call.
 const LONGEST: Duration = Duration::from_millis(5);
 
 pub(super) fn measure(plan: &Plan, server: &Server, store: &Store) -> Result<Vec<Figure>> {
@@ -27,8 +26,8 @@ pub(super) fn measure(plan: &Plan, server: &Server, store: &Store) -> Result<Vec
         if now() > due {
             return Err("the jobs were due before the last was stored".into());
         }
-        server.watch_calls(Duration::from_micros(200));
-        // A task, since that is where a program has its runner.
+        server.record_calls(Duration::from_micros(200));
+        // In a task, as in a program.
         tokio::spawn(async move {
             Probe::counting(jobs).run(&dq).await?;
             let until = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
@@ -38,7 +37,7 @@ pub(super) fn measure(plan: &Plan, server: &Server, store: &Store) -> Result<Vec
         })
         .await?
     })?;
-    let calls = server.noted_calls();
+    let calls = server.recorded_calls();
     let longest = calls.last().copied().unwrap_or_default();
     progress(format_args!(
         "{}: {jobs} at once in {:.2} s; longest call {:.2} ms",

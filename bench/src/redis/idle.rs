@@ -1,4 +1,4 @@
-//! What a runner asks of the server while there is nothing to do.
+//! Commands that an idle runner sends to the server.
 
 use std::time::Duration;
 
@@ -7,13 +7,12 @@ use dq_servers::Connection;
 use super::server::Server;
 use super::store::Store;
 use crate::idle::{IdleRunner, QUEUES};
-use crate::measure::io_runtime;
-use crate::measure::millis;
+use crate::measure::{io_runtime, millis};
 use crate::plan::{Plan, Result, progress};
 use crate::table::Figure;
 
-/// Ends the watching; nobody else says this.
-const LAST: &str = "dq-bench-has-seen-enough";
+/// Marks the end of the monitored commands.
+const LAST: &str = "dq-bench-end-of-monitoring";
 
 pub(super) fn measure(plan: &Plan, server: &Server, store: &Store) -> Result<Vec<Figure>> {
     server.clear();
@@ -21,37 +20,37 @@ pub(super) fn measure(plan: &Plan, server: &Server, store: &Store) -> Result<Vec
     let runtime = io_runtime();
     let dq = runtime.block_on(store.dq(server))?;
     let runner = IdleRunner::start(runtime.handle(), &dq);
-    // Starting is not idling.
+    // The commands of the start are not counted.
     std::thread::sleep(Duration::from_secs(1));
     let before = server.cpu();
     std::thread::sleep(window);
     let cpu = millis(server.cpu() - before) / window.as_secs_f64();
-    let sent = watch(server, window);
+    let sent = count_commands(server, window);
     runtime.block_on(runner.stop())?;
     runtime.block_on(dq.close())?;
     let per_second = sent as f64 / window.as_secs_f64();
     let name = format!("{}, {QUEUES} queues, idle", store.name);
     progress(format_args!("{name}: {sent} commands in {} s", window.as_secs()));
     Ok(vec![
-        // The edges of the window may cut off one command.
+        // One more command may fall on the edges of the window.
         Figure::new(format!("{name}: commands"), per_second, "/s")
             .aim("≤ 1 /s", per_second <= 1.0 + 1.0 / window.as_secs_f64()),
         Figure::new(format!("{name}: Redis CPU"), cpu, "ms/s"),
     ])
 }
 
-/// Commands that clients send meanwhile. What scripts do in the server is not counted.
-fn watch(server: &Server, window: Duration) -> usize {
+/// Counts the commands that clients send in the window, without those of scripts.
+fn count_commands(server: &Server, window: Duration) -> usize {
     let mut monitor = server.connect();
     assert!(monitor.command(&["MONITOR"]).is_ok());
-    let watching = std::thread::spawn(move || count(&mut monitor));
+    let monitoring = std::thread::spawn(move || count(&mut monitor));
     std::thread::sleep(window);
     let _ = server.connect().command(&["ECHO", LAST]);
-    watching.join().expect("watching does not panic")
+    monitoring.join().expect("the monitoring thread does not panic")
 }
 
-/// Counts lines such as `1700000000.123456 [0 127.0.0.1:6379] "GET" "k"`; those of scripts have
-/// `lua` for a client.
+/// Counts lines such as `1700000000.123456 [0 127.0.0.1:6379] "GET" "k"`. Lines of scripts have `lua`
+/// instead of the client's address.
 fn count(monitor: &mut Connection) -> usize {
     let mut commands = 0;
     loop {

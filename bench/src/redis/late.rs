@@ -1,4 +1,4 @@
-//! How late handlers start when jobs become due one after the other, before many that wait.
+//! Lateness of handlers when jobs become due one after the other, with many pending jobs.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::table::Figure;
 
 const PER_SECOND: usize = 2_000;
 
-/// Bounds of median and 99th percentile in milliseconds.
+/// Targets of median and 99th percentile in milliseconds.
 const AIM: Option<(f64, f64)> = Some((2.0, 8.0));
 
 pub(super) fn measure(plan: &Plan, server: &Server, store: &'static Store) -> Result<Vec<Figure>> {
@@ -34,7 +34,7 @@ pub(super) fn measure(plan: &Plan, server: &Server, store: &'static Store) -> Re
         if now() > first {
             return Err("the first job was due before the last was stored".into());
         }
-        // A task, since that is where a program has its runner.
+        // In a task, as in a program.
         tokio::spawn(async move {
             running.run(&dq).await?;
             dq.close().await?;

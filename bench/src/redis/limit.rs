@@ -1,8 +1,8 @@
-//! What one connection gets from a sorted set: additions at a depth of 128, random scores, members
-//! of 117 bytes.
+//! The limit: additions to a sorted set on one connection, with pipelines of 128, random scores and
+//! members of 117 bytes.
 //!
-//! By a client of our own and by the pipelines of the `redis` crate, each with all it sends made
-//! ready beforehand; the faster one counts.
+//! Measured with a minimal client and with pipelines of the `redis` crate, both with prepared requests;
+//! the faster one counts.
 
 use std::time::{Duration, Instant};
 
@@ -24,12 +24,12 @@ const KEY: &str = "limit";
 pub(super) struct Limit {
     pub(super) own: f64,
     pub(super) by_crate: f64,
-    /// Of the server for each, in microseconds, by the own client.
+    /// CPU time of the server per addition in microseconds, with the minimal client.
     pub(super) cpu: f64,
 }
 
 impl Limit {
-    /// The limit that figures are put in relation to.
+    /// The limit to which figures are compared.
     pub(super) fn best(self) -> f64 {
         self.own.max(self.by_crate)
     }
@@ -47,7 +47,7 @@ pub(super) fn measure(server: &Server, additions: usize) -> Result<Limit> {
     Ok(limit)
 }
 
-/// Scores and members, always the same ones.
+/// Scores and members, the same in every run.
 fn entries(count: usize) -> Vec<(String, Vec<u8>)> {
     let mut rng = SmallRng::seed_from_u64(7);
     let entry = |_| {
@@ -68,9 +68,9 @@ fn by_own(server: &Server, additions: usize) -> Result<f64> {
         for (score, member) in some {
             command(&mut commands, &[b"ZADD", KEY.as_bytes(), score.as_bytes(), member]);
         }
-        let began = Instant::now();
+        let start = Instant::now();
         wire.exchange(&commands, some.len())?;
-        spent += began.elapsed();
+        spent += start.elapsed();
     }
     Ok(rate(additions, spent))
 }
@@ -87,9 +87,9 @@ fn by_crate(server: &Server, additions: usize) -> Result<f64> {
             for (score, member) in some {
                 pipeline.cmd("ZADD").arg(KEY).arg(score).arg(member);
             }
-            let began = Instant::now();
+            let start = Instant::now();
             let _: Vec<u32> = pipeline.query_async(&mut connection).await?;
-            spent += began.elapsed();
+            spent += start.elapsed();
         }
         Ok(rate(additions, spent))
     })

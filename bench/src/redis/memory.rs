@@ -1,4 +1,4 @@
-//! What a pending job takes in the server's memory.
+//! Memory of a pending job in the server.
 
 use super::server::Server;
 use super::store::{self, Store};
@@ -34,7 +34,7 @@ fn of_jobs(server: &Server, store: &Store, payload: usize, jobs: usize, keys: bo
     let mut workload = if keys { workload } else { workload.without_keys() };
     io_runtime().block_on(async {
         let backend = store.open(server).await?;
-        // Scripts and connections are not what is asked for.
+        // The first job loads the scripts, which are not counted.
         store::fill(&*backend, &mut workload, now(), 1).await?;
         let before = server.memory();
         store::fill(&*backend, &mut workload, now(), jobs).await?;

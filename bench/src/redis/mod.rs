@@ -1,7 +1,7 @@
-//! The Redis backends on a private server of their own, in relation to what that server can do.
+//! The Redis backends on a private server, compared to what that server can do.
 //!
-//! The limit is what one connection gets from a sorted set when it sends its additions 128 at a
-//! time. All comparisons are made side by side, in turns, and the middle of several is taken.
+//! The limit is the rate of additions to a sorted set on one connection with pipelines of 128. All
+//! comparisons are made in turns on the same server; figures are medians of several turns.
 
 mod at_once;
 mod idle;
@@ -23,7 +23,7 @@ use crate::table::Figure;
 
 type Measure = fn(&Plan, &Server, &'static Store) -> Result<Vec<Figure>>;
 
-/// With their names, and whether they are only made of stores that are measured as a whole.
+/// Name, function, and whether the measurement applies only to stores with `whole`.
 const MEASUREMENTS: [(&str, Measure, bool); 8] = [
     ("schedule", throughput::measure, false),
     ("single", single::measure, false),
@@ -35,7 +35,7 @@ const MEASUREMENTS: [(&str, Measure, bool); 8] = [
     ("idle", idle::measure, true),
 ];
 
-/// What can be asked for one by one.
+/// Names for `--only redis/NAME`.
 pub(crate) fn names() -> Vec<&'static str> {
     MEASUREMENTS.iter().map(|measurement| measurement.0).collect()
 }
@@ -54,7 +54,7 @@ pub(crate) fn run(plan: &Plan) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// What `redis-server` says of itself.
+/// Version of `redis-server`.
 pub(crate) fn version() -> Result<String> {
     Ok(Server::start()?.info("redis_version"))
 }

@@ -4,17 +4,16 @@ use std::time::Instant;
 
 use super::server::{Server, cpu_of};
 use super::store::Store;
-use crate::measure::io_runtime;
-use crate::measure::{median, micros, rate};
+use crate::measure::{io_runtime, median, micros, rate};
 use crate::plan::{Plan, Result, progress};
 use crate::probe::{Probe, concurrency_name, schedule_and_run};
 use crate::table::Figure;
 
-/// What the server may spend on a job, in microseconds.
+/// Target for the server's CPU time per job, in microseconds.
 const CPU: f64 = 14.0;
 
 pub(super) fn measure(plan: &Plan, server: &Server, store: &Store) -> Result<Vec<Figure>> {
-    // What is claimed and settled at once is at most as much as runs at once.
+    // The concurrency bounds the size of claims and settlements.
     let mut figures = through(plan, server, store, Some(256))?;
     figures[0] = figures[0].clone().at_most(CPU);
     figures.extend(through(plan, server, store, None)?);
@@ -38,9 +37,9 @@ fn through(
             probe = probe.concurrency(concurrency);
         }
         let whole = async move {
-            let began = Instant::now();
+            let start = Instant::now();
             schedule_and_run(&dq, &probe, jobs).await?;
-            let took = began.elapsed();
+            let took = start.elapsed();
             dq.close().await?;
             Result::Ok(took)
         };

@@ -1,4 +1,4 @@
-//! The private server, and what it tells about its work.
+//! The private server and its metrics.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub(super) struct Server {
 impl Server {
     pub(super) fn start() -> Result<Self> {
         install::redis()?;
-        // What is slow is noted only where that is asked for.
+        // The slow log is used only between `record_calls` and `recorded_calls`.
         Ok(Self { redis: Redis::options().set("slowlog-log-slower-than", "-1").start() })
     }
 
@@ -29,12 +29,12 @@ impl Server {
         assert!(self.redis.command(&["FLUSHALL", "SYNC"]).is_ok());
     }
 
-    /// A connection beside those that are measured.
+    /// Opens a connection that is not measured.
     pub(super) fn connect(&self) -> Connection {
         self.redis.connect()
     }
 
-    /// A field of `INFO`; empty if there is none of this name.
+    /// A field of `INFO`; empty if it does not exist.
     pub(super) fn info(&self, field: &str) -> String {
         let info = self.redis.command(&["INFO"]).text();
         let mut fields = info.lines().filter_map(|line| line.split_once(':'));
@@ -50,7 +50,7 @@ impl Server {
         Duration::from_secs_f64(self.number("used_cpu_user") + self.number("used_cpu_sys"))
     }
 
-    /// Bytes that it has allocated.
+    /// Allocated memory in bytes.
     pub(super) fn memory(&self) -> f64 {
         self.number("used_memory")
     }
@@ -60,8 +60,8 @@ impl Server {
         self.number("total_net_input_bytes")
     }
 
-    /// Begins to note calls that take longer than this.
-    pub(super) fn watch_calls(&self, longer_than: Duration) {
+    /// Begins to record calls that take longer than this.
+    pub(super) fn record_calls(&self, longer_than: Duration) {
         let micros = longer_than.as_micros().to_string();
         let mut connection = self.redis.connect();
         for setting in [["slowlog-max-len", "100000"], ["slowlog-log-slower-than", &micros]] {
@@ -69,12 +69,12 @@ impl Server {
         }
     }
 
-    /// The calls noted since [`Self::watch_calls`], by their lengths. Notes no more, and forgets them:
-    /// they take memory, and to forget many is a long call itself.
-    pub(super) fn noted_calls(&self) -> Vec<Duration> {
+    /// The sorted durations of the calls since [`Self::record_calls`]. Ends the recording and clears the
+    /// slow log, which uses memory and whose removal is a long call itself.
+    pub(super) fn recorded_calls(&self) -> Vec<Duration> {
         let mut connection = self.redis.connect();
-        let noted = connection.command(&["SLOWLOG", "GET", "-1"]);
-        let micros = noted.list().iter().map(|call| call.list()[2].int().unsigned_abs());
+        let log = connection.command(&["SLOWLOG", "GET", "-1"]);
+        let micros = log.list().iter().map(|call| call.list()[2].int().unsigned_abs());
         let mut calls: Vec<Duration> = micros.map(Duration::from_micros).collect();
         calls.sort_unstable();
         for command in
@@ -86,7 +86,7 @@ impl Server {
     }
 }
 
-/// CPU time of the server during something, and its result.
+/// Runs a measurement; returns its result and the CPU time of the server.
 pub(super) fn cpu_of<T>(server: &Server, run: impl FnOnce() -> Result<T>) -> Result<(T, Duration)> {
     let before = server.cpu();
     let result = run()?;

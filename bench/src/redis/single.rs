@@ -1,4 +1,4 @@
-//! One caller that waits for each job, beside one that waits for each of the plainest scripts.
+//! One caller that waits for each job, compared to one that waits for each call of a minimal script.
 
 use std::time::{Duration, Instant};
 
@@ -6,39 +6,38 @@ use dq::backend::Backend;
 
 use super::server::Server;
 use super::store::{self, Store, a_week_ago};
-use crate::measure::io_runtime;
-use crate::measure::{median, rate};
+use crate::measure::{io_runtime, median, rate};
 use crate::plan::{Plan, Result, progress};
 use crate::table::Figure;
 use crate::workload::PAYLOAD;
 
-/// As many keys as the backend gives.
+/// Keys per call, as many as the backend passes.
 const KEYS: usize = 9;
 
-/// Jobs of one spell. Short, so that what the machine does besides meets both sides.
-const SPELL: usize = 500;
+/// Jobs per turn. Turns are short, so that other load on the machine affects both sides.
+const TURN: usize = 500;
 
 pub(super) fn measure(plan: &Plan, server: &Server, store: &Store) -> Result<Vec<Figure>> {
     server.clear();
-    let spells = plan.size(31, 2);
+    let turns = plan.size(31, 2);
     let runtime = io_runtime();
     let backend = runtime.block_on(store.open(server))?;
-    let jobs = |seed| (backend.clone(), seed, SPELL);
-    // Connection and scripts are ready after the first.
+    let jobs = |seed| (backend.clone(), seed, TURN);
+    // The first run connects and loads the scripts.
     let run = |(backend, seed, count): (_, _, _)| {
         runtime.block_on(async move { tokio::spawn(schedule(backend, seed, count)).await? })
     };
     run(jobs(0))?;
     let before = server.received();
     run(jobs(1))?;
-    let bytes = ((server.received() - before) / SPELL as f64).round() as usize;
+    let bytes = ((server.received() - before) / TURN as f64).round() as usize;
     let bare = runtime.block_on(Bare::connect(server, bytes))?;
     let (mut rates, mut shares) = (Vec::new(), Vec::new());
-    for spell in 2..2 + spells {
-        let ours = rate(SPELL, run(jobs(spell))?);
+    for turn in 2..2 + turns {
+        let ours = rate(TURN, run(jobs(turn))?);
         let mut bare = bare.clone();
-        let plainest = async move { tokio::spawn(async move { bare.spell().await }).await? };
-        let theirs = rate(SPELL, runtime.block_on(plainest)?);
+        let minimal = async move { tokio::spawn(async move { bare.turn().await }).await? };
+        let theirs = rate(TURN, runtime.block_on(minimal)?);
         rates.push(ours);
         shares.push(ours / theirs);
     }
@@ -58,14 +57,14 @@ async fn schedule(
     count: usize,
 ) -> Result<Duration> {
     let jobs = store::plain(seed).random(a_week_ago(), count);
-    let began = Instant::now();
+    let start = Instant::now();
     for job in jobs {
         let _ = backend.schedule(vec![job]).await?;
     }
-    Ok(began.elapsed())
+    Ok(start.elapsed())
 }
 
-/// A script that gets as much as ours and adds one member.
+/// A script that gets as many bytes as the backend's and adds one member.
 #[derive(Clone)]
 struct Bare {
     connection: redis::aio::MultiplexedConnection,
@@ -75,7 +74,7 @@ struct Bare {
 }
 
 impl Bare {
-    /// `bytes` is what a call is to have on the wire.
+    /// `bytes` is the size of a call on the wire.
     async fn connect(server: &Server, bytes: usize) -> Result<Self> {
         let client = redis::Client::open(format!("redis://{}/", server.address()))?;
         let mut connection = client.get_multiplexed_async_connection().await?;
@@ -99,12 +98,12 @@ impl Bare {
         command
     }
 
-    async fn spell(&mut self) -> Result<Duration> {
-        let began = Instant::now();
-        for _ in 0..SPELL {
+    async fn turn(&mut self) -> Result<Duration> {
+        let start = Instant::now();
+        for _ in 0..TURN {
             let command = self.command();
             let _: u32 = command.query_async(&mut self.connection).await?;
         }
-        Ok(began.elapsed())
+        Ok(start.elapsed())
     }
 }

@@ -1,4 +1,4 @@
-//! The backends that are measured, opened by URL as applications open them.
+//! The measured backends, opened by URL as in applications.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -10,20 +10,19 @@ use dq::{Dq, Entropy, SystemClock, Timestamp};
 
 use super::server::Server;
 use crate::plan::Result;
-use crate::workload::{BULK, PAYLOAD};
-use crate::workload::{WEEK, Workload};
+use crate::workload::{BULK, PAYLOAD, WEEK, Workload};
 
-/// A backend with settings, and what it shall reach.
+/// A backend with its settings and targets.
 #[derive(Debug)]
 pub(super) struct Store {
     pub(super) name: &'static str,
     scheme: &'static str,
     options: &'static str,
-    /// Share of the limit at which bulks are scheduled.
+    /// Target for the rate of bulks, as a share of the limit.
     pub(super) bulk: Option<f64>,
-    /// Bytes of memory for a pending job with a payload of 100.
+    /// Target for the memory of a pending job with a payload of 100 bytes.
     pub(super) memory: Option<f64>,
-    /// Whether more than rates and sizes is measured.
+    /// Whether measurements other than rates and sizes are made.
     pub(super) whole: bool,
 }
 
@@ -44,7 +43,15 @@ pub(super) const STORES: [Store; 3] = [
         memory: None,
         whole: true,
     },
-    // Only jobs that are due in the future get an alarm: of these figures, those of memory.
+    Store {
+        name: "redisson, index=keyed",
+        scheme: "redisson",
+        options: "?order_list=off&index=keyed",
+        bulk: Some(0.6),
+        memory: None,
+        whole: false,
+    },
+    // Only jobs that are due in the future get an expiring key; here these are the jobs of `memory`.
     Store {
         name: "redis-expiry",
         scheme: "redis-expiry",
@@ -71,12 +78,12 @@ impl Store {
     }
 }
 
-/// Jobs like the limit's members: no keys, payloads of 100 bytes.
+/// Jobs without keys, with payloads of 100 bytes.
 pub(super) fn plain(seed: u64) -> Workload {
     Workload::new(seed).payloads(PAYLOAD).without_keys()
 }
 
-/// The time a week ago: jobs that are due at random within a week from then are due.
+/// The time a week ago: random jobs within a week from then are all due.
 pub(super) fn a_week_ago() -> Timestamp {
     let now = Timestamp::from(SystemTime::now());
     Timestamp::from_millis(now.as_millis() - WEEK)

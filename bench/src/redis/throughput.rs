@@ -1,4 +1,4 @@
-//! How many jobs go in by bulks, and out by claims and settlements, on one connection.
+//! Rates of bulks, and of claims and settlements, on one connection.
 
 use std::time::{Duration, Instant};
 
@@ -6,14 +6,12 @@ use super::limit::{self, Limit};
 use super::server::{Server, cpu_of};
 use super::store::{self, Store, a_week_ago};
 use crate::lease;
-use crate::measure::io_runtime;
-use crate::measure::{median, micros, rate};
+use crate::measure::{io_runtime, median, micros, rate};
 use crate::plan::{Plan, Result, progress};
 use crate::table::Figure;
-use crate::workload::{BATCH, BULK};
-use crate::workload::{PAYLOAD, Workload};
+use crate::workload::{BATCH, BULK, PAYLOAD, Workload};
 
-/// What one turn brings.
+/// Results of one turn.
 struct Turn {
     limit: Limit,
     bulk: Pace,
@@ -68,27 +66,27 @@ fn turn(server: &Server, store: &Store, mut workload: Workload, jobs: usize) -> 
     let backend = runtime.block_on(store.open(server))?;
     let filling = backend.clone();
     let schedule = async move {
-        // The making of jobs is not measured.
+        // Generating the jobs is not measured.
         let mut spent = Duration::ZERO;
         for _ in 0..jobs / BULK {
             let bulk = workload.random(a_week_ago(), BULK);
-            let began = Instant::now();
+            let start = Instant::now();
             let _ = filling.schedule(bulk).await?;
-            spent += began.elapsed();
+            spent += start.elapsed();
         }
         Result::Ok(spent)
     };
     let draining = backend.clone();
     let drain = async move {
-        let began = Instant::now();
+        let start = Instant::now();
         lease::drain(&*draining, jobs).await?;
-        Result::Ok(began.elapsed())
+        Result::Ok(start.elapsed())
     };
     let pace = |(took, cpu): (Duration, Duration)| Pace {
         rate: rate(jobs, took),
         cpu: micros(cpu) / jobs as f64,
     };
-    // Tasks, as in a program.
+    // In tasks, as in a program.
     let bulk = cpu_of(server, || runtime.block_on(async { tokio::spawn(schedule).await? }))?;
     let drain = cpu_of(server, || runtime.block_on(async { tokio::spawn(drain).await? }))?;
     let turn = Turn { limit, bulk: pace(bulk), drain: pace(drain) };
@@ -105,12 +103,12 @@ fn turn(server: &Server, store: &Store, mut workload: Workload, jobs: usize) -> 
     Ok(turn)
 }
 
-/// The middle rate, with the middle of its shares of each turn's limit, and the middle CPU time.
+/// Median rate with the median of its shares of each turn's limit, and median CPU time.
 fn paces(name: &str, turns: &[Turn], of: fn(&Turn) -> Pace) -> [Figure; 2] {
-    let middle = |value: &dyn Fn(&Turn) -> f64| median(turns.iter().map(value).collect());
-    let rate = middle(&|turn| of(turn).rate);
-    let share = middle(&|turn| of(turn).rate / turn.limit.best());
-    let cpu = middle(&|turn| of(turn).cpu);
+    let median_of = |value: &dyn Fn(&Turn) -> f64| median(turns.iter().map(value).collect());
+    let rate = median_of(&|turn| of(turn).rate);
+    let share = median_of(&|turn| of(turn).rate / turn.limit.best());
+    let cpu = median_of(&|turn| of(turn).cpu);
     [
         Figure::new(name, rate, "jobs/s").over(rate / share, "limit"),
         Figure::new(format!("{name}: Redis CPU"), cpu, "µs/job"),

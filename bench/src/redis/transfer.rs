@@ -1,8 +1,8 @@
-//! Taking out what is due, beside how Redisson does it.
+//! Claims of due jobs, compared to Redisson's transfer script.
 //!
-//! Redisson keeps a delayed queue twice: by time in a sorted set, and by order of arrival in a list.
-//! For each job that becomes due its script searches the list from the front. What stands here does
-//! the same with commands of our own, on members of the same shape.
+//! Redisson stores a delayed queue twice: by time in a sorted set, and by order of arrival in a list. For
+//! each due job its script searches the list from the front. The script here does the same, on members
+//! of the same size.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -13,14 +13,12 @@ use super::server::Server;
 use super::store::{self, Store, a_week_ago};
 use super::wire::{Wire, command};
 use crate::lease;
-use crate::measure::io_runtime;
-use crate::measure::{median, millis};
+use crate::measure::{io_runtime, median, millis};
 use crate::plan::{Plan, Result, progress};
 use crate::table::Figure;
-use crate::workload::WEEK;
-use crate::workload::{BATCH, PAYLOAD};
+use crate::workload::{BATCH, PAYLOAD, WEEK};
 
-/// The keys: by time, by arrival, and where jobs go when they are due.
+/// Keys: the jobs by time, by arrival, and the target list of due jobs.
 const KEYS: [&str; 3] =
     ["redisson_delay_queue_timeout:{BENCH}", "redisson_delay_queue:{BENCH}", "BENCH"];
 
@@ -42,29 +40,29 @@ pub(super) fn measure(plan: &Plan, server: &Server, store: &Store) -> Result<Vec
     });
     let mut figures = Vec::new();
     for (pending, count, calls, aim) in sizes {
-        let theirs = transfers(server, pending, calls)?;
-        let ours = claims(server, store, pending, plan.size(101, 5))?;
+        let transfer = transfers(server, pending, calls)?;
+        let claim = claims(server, store, pending, plan.size(101, 5))?;
         progress(format_args!(
-            "{count} pending, {BATCH} due: transfer {theirs:.2} ms, {} {ours:.2} ms",
+            "{count} pending, {BATCH} due: transfer {transfer:.2} ms, {} {claim:.2} ms",
             store.name
         ));
         let of = |what: &str| format!("{what}, {count} pending at random");
         figures.push(Figure::new(
             of(&format!("a transfer of {BATCH} as Redisson's")),
-            theirs,
+            transfer,
             "ms",
         ));
         figures.push(
-            Figure::new(of(&format!("{}: a claim of {BATCH}", store.name)), ours, "ms")
-                .over(theirs, "transfers")
-                .aim(format!("≥ {aim} times as fast"), theirs / ours >= aim),
+            Figure::new(of(&format!("{}: a claim of {BATCH}", store.name)), claim, "ms")
+                .over(transfer, "transfers")
+                .aim(format!("≥ {aim} times as fast"), transfer / claim >= aim),
         );
     }
     server.clear();
     Ok(figures)
 }
 
-/// The middle time of a transfer in milliseconds.
+/// Median time of a transfer in milliseconds.
 fn transfers(server: &Server, pending: usize, calls: usize) -> Result<f64> {
     server.clear();
     fill(server, pending)?;
@@ -75,10 +73,10 @@ fn transfers(server: &Server, pending: usize, calls: usize) -> Result<f64> {
     let [by_time, by_arrival, target] = KEYS;
     let mut times = Vec::new();
     for _ in 0..calls {
-        let began = Instant::now();
+        let start = Instant::now();
         let moved =
             connection.command(&["EVALSHA", &sha, "3", by_time, by_arrival, target, &now, &batch]);
-        times.push(millis(began.elapsed()));
+        times.push(millis(start.elapsed()));
         if usize::try_from(moved.int())? != BATCH {
             return Err(format!("a transfer moved {moved:?}").into());
         }
@@ -86,7 +84,7 @@ fn transfers(server: &Server, pending: usize, calls: usize) -> Result<f64> {
     Ok(median(times))
 }
 
-/// A queue as Redisson's clients write it, everything due.
+/// Fills a queue as Redisson's clients do; all jobs are due.
 fn fill(server: &Server, pending: usize) -> Result<()> {
     const DEPTH: usize = 500;
     let mut rng = SmallRng::seed_from_u64(13);
@@ -110,7 +108,7 @@ fn fill(server: &Server, pending: usize) -> Result<()> {
     Ok(())
 }
 
-/// The middle time of a claim in milliseconds.
+/// Median time of a claim in milliseconds.
 fn claims(server: &Server, store: &Store, pending: usize, calls: usize) -> Result<f64> {
     server.clear();
     let runtime = io_runtime();
@@ -119,9 +117,9 @@ fn claims(server: &Server, store: &Store, pending: usize, calls: usize) -> Resul
         store::fill(&*backend, &mut store::plain(13), a_week_ago(), pending).await?;
         let mut times: Vec<Duration> = Vec::new();
         for _ in 0..calls.min(pending / BATCH) {
-            let began = Instant::now();
+            let start = Instant::now();
             let leases = lease::claim(&*backend, BATCH).await?;
-            times.push(began.elapsed());
+            times.push(start.elapsed());
             lease::settle(&*backend, &leases).await?;
         }
         backend.close().await?;

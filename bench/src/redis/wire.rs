@@ -1,11 +1,11 @@
-//! A client that does nothing but write and read: the fastest that a server can be asked.
+//! A minimal blocking client: the fastest way to send commands.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
 use crate::plan::Result;
 
-/// One blocking connection.
+/// A blocking connection.
 #[derive(Debug)]
 pub(super) struct Wire {
     stream: TcpStream,
@@ -19,29 +19,29 @@ impl Wire {
         Ok(Self { stream, buffer: vec![0; 16 * 1_024] })
     }
 
-    /// Sends commands that are answered by one line each, and waits for that many lines.
-    pub(super) fn exchange(&mut self, commands: &[u8], mut answers: usize) -> Result<()> {
+    /// Sends commands whose replies have one line each, and waits for that many lines.
+    pub(super) fn exchange(&mut self, commands: &[u8], mut replies: usize) -> Result<()> {
         self.stream.write_all(commands)?;
-        let mut begins = true;
-        while answers > 0 {
+        let mut at_line_start = true;
+        while replies > 0 {
             let read = self.stream.read(&mut self.buffer)?;
             if read == 0 {
-                return Err("the server has gone".into());
+                return Err("the server closed the connection".into());
             }
             for byte in &self.buffer[..read] {
-                if begins && *byte == b'-' {
+                if at_line_start && *byte == b'-' {
                     let text = String::from_utf8_lossy(&self.buffer[..read]);
-                    return Err(format!("Redis refuses: {text}").into());
+                    return Err(format!("Redis replied with an error: {text}").into());
                 }
-                begins = *byte == b'\n';
-                answers -= usize::from(begins);
+                at_line_start = *byte == b'\n';
+                replies -= usize::from(at_line_start);
             }
         }
         Ok(())
     }
 }
 
-/// Adds a command to those to be sent.
+/// Appends a command to a request.
 pub(super) fn command(commands: &mut Vec<u8>, words: &[&[u8]]) {
     // Writing to a Vec cannot fail.
     let _ = write!(commands, "*{}\r\n", words.len());

@@ -1,4 +1,4 @@
-//! A process that is killed in the middle of writing, and the file that it leaves.
+//! Recovery of the file after a writing process is killed.
 
 use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -19,28 +19,28 @@ use crate::plan::{Plan, Result, child_process, progress};
 use crate::table::Figure;
 use crate::workload::{QUEUE, Workload};
 
-/// The part of this program that is killed.
+/// Task of the child process that is killed.
 pub(crate) const VICTIM: &str = "victim";
 
-/// Jobs of one call.
-const CALL: usize = 100;
+/// Jobs per call.
+const CALL_JOBS: usize = 100;
 
-/// Memory for pages, as is the default.
+/// Size of the page cache: the default.
 const CACHE_MIB: f64 = 64.0;
 
-/// Where the victim's numbers begin: far above those of the jobs that are there.
+/// The first job number of the victim, far above those of the existing jobs.
 const FIRST: u64 = 1 << 28;
 
-/// Stores jobs in a file for ever, and says so each time it was told that they are stored.
+/// Stores jobs until it is killed, and prints the number of jobs of each acknowledged call.
 pub(crate) fn victim(file: &Path) -> Result<()> {
     runtime(2).block_on(async {
         let backend = SqliteBackend::open(&SqliteConfig::new(file), &environment()).await?;
         let mut workload = Workload::starting_at(4, FIRST);
         let mut out = std::io::stdout().lock();
         loop {
-            let jobs = workload.random(SystemTime::now().into(), CALL);
-            let answers = backend.schedule(jobs).await?;
-            writeln!(out, "{}", answers.iter().filter(|answer| answer.is_stored()).count())?;
+            let jobs = workload.random(SystemTime::now().into(), CALL_JOBS);
+            let scheduled = backend.schedule(jobs).await?;
+            writeln!(out, "{}", scheduled.iter().filter(|job| job.is_stored()).count())?;
             out.flush()?;
         }
     })
@@ -50,34 +50,34 @@ fn environment() -> Environment {
     Environment { clock: Arc::new(SystemClock), entropy: Arc::new(Entropy::from_os()) }
 }
 
-/// Kills a victim at work on this store, and opens what it leaves.
+/// Starts a victim on this store, kills it, and opens the file again.
 pub(super) fn kill_and_reopen(plan: &Plan, store: Store) -> Result<Vec<Figure>> {
     let before = created(&store)?;
     let path = store.close()?;
     let mut victim = child_process(VICTIM, [OsStr::new(&path)]).stdout(Stdio::piped()).spawn()?;
-    let said = victim.stdout.take().ok_or("the victim cannot be heard")?;
-    let mut said = BufReader::new(said).lines();
+    let stdout = victim.stdout.take().ok_or("the victim has no stdout")?;
+    let mut lines = BufReader::new(stdout).lines();
     let work = plan.size(Duration::from_secs(4), Duration::from_millis(300));
-    let began = Instant::now();
+    let start = Instant::now();
     let mut acked = 0;
-    while began.elapsed() < work {
-        let line = said.next().ok_or("the victim died by itself")??;
+    while start.elapsed() < work {
+        let line = lines.next().ok_or("the victim exited before the kill")??;
         acked += line.parse::<u64>()?;
     }
     let memory = resident(&victim.id().to_string()) as f64 / 1e6;
     victim.kill()?;
     victim.wait()?;
-    for line in said {
-        // The last line may be cut off by the kill; what was not said was not promised.
+    for line in lines {
+        // The kill may truncate the last line; a call without a line is not acknowledged.
         acked += line?.parse::<u64>().unwrap_or(0);
     }
     let log = std::fs::metadata(path.with_extension("db-wal")).map_or(0, |log| log.len());
-    let began = Instant::now();
+    let start = Instant::now();
     let store = Store::open(plan, "drain.db")?;
-    store.let_all_be_due();
+    store.make_all_due();
     let backend = store.backend();
     store.block_on(async move { claim(&*backend, 1).await })?;
-    let reopened = began.elapsed();
+    let reopened = start.elapsed();
     let lost = (before + acked).saturating_sub(created(&store)?);
     progress(format_args!(
         "killed after {acked} jobs, with {:.1} MB in the log; reopened in {:.0} ms",
@@ -94,7 +94,7 @@ pub(super) fn kill_and_reopen(plan: &Plan, store: Store) -> Result<Vec<Figure>> 
     ])
 }
 
-/// How many jobs have ever been stored.
+/// Number of jobs that were ever stored.
 fn created(store: &Store) -> Result<u64> {
     let backend = store.backend();
     store.block_on(async move {

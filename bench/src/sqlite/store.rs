@@ -1,4 +1,4 @@
-//! A store with a clock that is turned by hand, and a runtime to call it from.
+//! A store with a virtual clock, and a runtime for its calls.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -44,12 +44,12 @@ impl Store {
         dq::Clock::now(&*self.clock)
     }
 
-    /// All jobs of the workload, that is.
-    pub(super) fn let_all_be_due(&self) {
+    /// Advances the clock until all jobs of the workload are due.
+    pub(super) fn make_all_due(&self) {
         self.clock.advance(Duration::from_millis(WEEK.unsigned_abs()));
     }
 
-    /// Runs a call as a task of its own, as in a program.
+    /// Runs a call in a task, as in a program.
     pub(super) fn block_on<T: Send + 'static>(
         &self,
         call: impl Future<Output = Result<T>> + Send + 'static,
@@ -57,20 +57,20 @@ impl Store {
         self.runtime.block_on(async { tokio::spawn(call).await? })
     }
 
-    /// Bytes of the file once the log has been copied into it.
+    /// Size of the file in bytes, after a checkpoint of the log.
     pub(super) fn file_bytes(&self) -> Result<u64> {
         let conn = Connection::open(&self.path)?;
         let of = |name| conn.pragma_query_value(None, name, |row| row.get::<_, u32>(0));
         Ok(u64::from(of("page_count")?) * u64::from(of("page_size")?))
     }
 
-    /// Closes it and leaves the file.
+    /// Closes the store and keeps the file.
     pub(super) fn close(self) -> Result<PathBuf> {
         self.runtime.block_on(self.backend.close())?;
         Ok(self.path)
     }
 
-    /// Closes it and removes the file.
+    /// Closes the store and removes the file.
     pub(super) fn discard(self) -> Result<()> {
         Ok(std::fs::remove_file(self.close()?)?)
     }

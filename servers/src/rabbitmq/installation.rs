@@ -65,7 +65,7 @@ impl Installation {
         output.is_ok_and(|output| output.status.success())
     }
 
-    /// Erlang itself; `environment` says what else it finds there.
+    /// The Erlang emulator, with additional environment variables.
     pub(crate) fn erl(&self, environment: Vec<(&'static str, OsString)>) -> Program {
         let mut program = self.program("erlexec", environment);
         let plugins = self.home.join("plugins");
