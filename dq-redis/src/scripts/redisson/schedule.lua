@@ -1,8 +1,9 @@
 -- Stores jobs of one queue as members of Java's sorted set.
 --
 -- KEYS, ARGV, returns, errors: as scripts/schedule.lua, but between handles and due times: the member
---          ids, the records up to the payloads, the payloads; equal member ids count as twins, too. Also
---          returns OTHER_FORMAT: the queue holds members of the other format, and nothing was stored
+--          ids, the records up to the payloads, the payloads; and '=' also if two jobs have the same member
+--          id. Also returns OTHER_FORMAT: the queue holds members of the other format, and nothing was
+--          stored
 -- cost     O(log n) a job; jobs without a key share five commands, six unless visibility is `hidden`
 
 local lane = redisson_lane_at(0)
@@ -13,12 +14,12 @@ if has_other_format(lane) then
   return redis.status_reply('OTHER_FORMAT')
 end
 
-local args, sub = ARGV, string.sub
-local mode, jobs = args[2], tonumber(args[3])
+local args = ARGV
+local flags, jobs = args[2], tonumber(args[3])
 local HANDLES, MEMBER_IDS, HEADERS = 4, 4 + jobs, 4 + 2 * jobs
 local PAYLOADS, DUES, KEYED = 4 + 3 * jobs, 4 + 4 * jobs, 4 + 5 * jobs
-local twins = string.find(mode, '=', 1, true) ~= nil
-if string.find(mode, '+', 1, true) then
+local has_duplicates = string.find(flags, '=', 1, true) ~= nil
+if string.find(flags, '+', 1, true) then
   for at = DUES + 1, DUES + jobs do
     args[at] = resolve(args[at])
   end
@@ -28,9 +29,9 @@ local members, keys = {}, {}
 for i = 1, jobs do
   members[i] = pack_member(args[MEMBER_IDS + i], args[PAYLOADS + i])
 end
-local with_keys = (#args - KEYED) / 2
-for at = KEYED + 1, KEYED + with_keys do
-  keys[tonumber(args[at + with_keys])] = args[at]
+local jobs_with_key = (#args - KEYED) / 2
+for at = KEYED + 1, KEYED + jobs_with_key do
+  keys[tonumber(args[at + jobs_with_key])] = args[at]
 end
 
 -- Fails on a key of another type before anything is written.
@@ -51,6 +52,8 @@ end
 
 local native, indexed = values_of(lane.job, HANDLES), values_of(lane.index, MEMBER_IDS)
 local waiting = redis.call('ZMSCORE', lane.timeout, unpack(members))
+
+-- Handle and tail of a job of this call.
 local function id_of(i)
   return args[HANDLES + i] .. record_tail(args[HEADERS + i])
 end
@@ -58,7 +61,7 @@ end
 -- Two ids may have one handle or, in the legacy format, one member id: the second is refused.
 local first_ids = {}
 for i = 1, jobs do
-  if twins or native[i] or indexed[i] then
+  if has_duplicates or native[i] or indexed[i] then
     local member_id = args[MEMBER_IDS + i]
     local other = first_ids[member_id]
     if native[i] then
@@ -107,14 +110,14 @@ local function store(i, due)
     redis.call('HSET', lane.key, keys[i], id_of(i))
     new_keys[keys[i]] = true
   end
-  if twins then
+  if has_duplicates then
     stored[args[MEMBER_IDS + i]] = true
   end
 end
 
-local function answer(i, code, name, due)
+local function answer(i, code, id, due)
   local n = #answers
-  answers[n + 1], answers[n + 2], answers[n + 3], answers[n + 4] = i, code, name, due
+  answers[n + 1], answers[n + 2], answers[n + 3], answers[n + 4] = i, code, id, due
 end
 
 -- A native job: handle and tail, when it is due, and whether it runs. Nil if it neither waits nor runs.
@@ -202,7 +205,7 @@ local function store_unless_present(i)
   end
 end
 
-local may_conflict = twins or with_keys > 0
+local may_conflict = has_duplicates or jobs_with_key > 0
 for i = 1, jobs do
   may_conflict = may_conflict or native[i] or indexed[i] or waiting[i]
 end
