@@ -11,8 +11,9 @@ use dq_core::{Backend, QueueName, Result};
 use serde::Deserialize;
 
 use super::RedisExpiryBackend;
-use crate::config::{RedisConfig, refused};
+use crate::config::RedisConfig;
 use crate::connect::{as_redis, fields_of};
+use crate::error::invalid_setting;
 use crate::shards;
 
 /// Settings of the backend with key expiry: `type = "redis-expiry"` and, beside it, these fields.
@@ -76,7 +77,7 @@ impl RedisExpiryConfig {
         url.expect_options(&["prefix", "ca", "tls", "response_timeout", "configure"])?;
         let config: Self =
             serde_json::from_value(fields_of(url, &["configure"])).map_err(|error| {
-                refused(
+                invalid_setting(
                     format!("the Redis URL has a wrong option: {error}"),
                     "see `RedisExpiryConfig`",
                 )
@@ -141,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_options_are_refused() {
+    fn wrong_options_are_invalid_setting() {
         for options in ["configure=yes", "configured=true", "prefix=a{b}", "response_timeout=soon"]
         {
             let error = read(&format!("redis-expiry://host?{options}")).unwrap_err();

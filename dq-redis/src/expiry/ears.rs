@@ -68,14 +68,14 @@ impl OnMessage for Ear {
         self.ears.expired(key);
     }
 
-    fn resumed(&self) {
+    fn connected(&self) {
         self.up.store(true, Ordering::Release);
         // Alarms may have expired unheard.
         self.ears.listeners.wake_all(Timestamp::EPOCH);
         self.ears.resumed.notify_one();
     }
 
-    fn lost(&self) {
+    fn disconnected(&self) {
         self.up.store(false, Ordering::Release);
     }
 }

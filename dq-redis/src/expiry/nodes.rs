@@ -51,7 +51,7 @@ impl Nodes {
     pub(super) async fn hear(&self) {
         let mut open: Vec<Open> = self.open().values().cloned().collect();
         open.retain(|open| !open.ear.is_up());
-        let heard = open.iter().map(|open| open.subscriber.hear(vec![self.channel.clone()]));
+        let heard = open.iter().map(|open| open.subscriber.subscribe(vec![self.channel.clone()]));
         tokio::time::timeout(PATIENCE, join_all(heard)).await.ok();
     }
 

@@ -19,13 +19,15 @@ use super::member;
 use super::peek::Peeks;
 use super::relay::Relay;
 use super::{Codec, Format};
-use crate::backend::RedisBackend;
-use crate::claim::Unreadable;
+use crate::args::JobEncoding;
+use crate::backend::{KeyLayout, RedisBackend};
 use crate::connect::Link;
 use crate::handle;
 use crate::keys::Naming;
 use crate::reply;
 use crate::script::{JavaScripts, Scripts};
+use crate::settle::UndecodableJob;
+use crate::shards::ShardSettings;
 
 /// Members that one look of [`RedissonBackend::locate`] covers.
 const LOOK: usize = 500;
@@ -55,13 +57,13 @@ impl RedissonBackend {
             name_prefix: config.name_prefix.clone(),
         };
         let settings = config.settings();
-        let native = RedisBackend::assemble(
-            &config.server(),
-            environment,
+        let layout = KeyLayout {
             naming,
-            Scripts::redisson(&settings, config.format),
-        )
-        .await?;
+            scripts: Scripts::redisson(&settings),
+            encoding: JobEncoding::Member(config.format),
+        };
+        let shards = ShardSettings::default();
+        let native = RedisBackend::assemble(&config.server(), environment, layout, shards).await?;
         native.store.prove_rights().await?;
         if config.peeks > 0 {
             native.store.prove_peeks().await?;
@@ -118,7 +120,7 @@ impl RedissonBackend {
         let Some(id) = self.may_be_unnoted(&job.target) else {
             return Ok(false);
         };
-        let lane = self.native.store.lanes.of(&job.queue);
+        let lane = self.native.store.partitions.unsharded(&job.queue);
         let mut cursor = Bytes::from_static(b"0");
         loop {
             let mut call = self.scripts.locate.on([&*lane]);
@@ -134,7 +136,9 @@ impl RedissonBackend {
 
 /// Refuses a queue whose keys a cluster would spread.
 fn whole(native: &RedisBackend, queue: &QueueName, operation: &'static str) -> Result<()> {
-    if native.store.link.server().is_cluster() && !native.store.lanes.of(queue).is_whole() {
+    if native.store.link.server().is_cluster()
+        && !native.store.partitions.unsharded(queue).is_in_one_slot()
+    {
         return Err(Error::invalid(format!(
             "the keys of the Redisson queue {queue} lie in different slots of the cluster"
         ))
@@ -214,8 +218,8 @@ impl Backend for RedissonBackend {
         // if the server is away now.
         self.native.store.register("listen", queues).await.ok();
         for queue in queues {
-            let lane = self.native.store.lanes.of(queue);
-            self.peeks.watch(&lane, self.native.switchboard.listeners());
+            let lane = self.native.store.partitions.unsharded(queue);
+            self.peeks.watch(&lane, self.native.wakeups.listeners());
         }
         Ok(wakeups)
     }
@@ -296,12 +300,12 @@ impl Backend for RedissonBackend {
 impl RedissonBackend {
     /// Parks a job whose payload is not what the codec writes, with its bytes as they came.
     async fn park(&self, leased: &LeasedJob, error: &Error) {
-        let job = Unreadable {
+        let job = UndecodableJob {
             queue: leased.job.queue.clone(),
             shard: 0,
             handle: handle::handle(leased.job.id).to_vec(),
             token: leased.token.0,
         };
-        self.native.store.park(&[job], &error.to_string()).await;
+        self.native.store.bury_undecodable(&[job], &error.to_string()).await;
     }
 }

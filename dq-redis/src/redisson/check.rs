@@ -28,8 +28,8 @@ async fn of_queue(
     queue: &QueueName,
     order_list: OrderList,
 ) -> Result<Option<Finding>> {
-    let lane = store.lanes.of(queue);
-    if !lane.is_whole() {
+    let lane = store.partitions.unsharded(queue);
+    if !lane.is_in_one_slot() {
         return Ok(Some(Finding {
             severity: Severity::Warning,
             code: "redisson.split-name",

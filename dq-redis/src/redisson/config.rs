@@ -12,8 +12,9 @@ use serde::Deserialize;
 
 use super::backend::RedissonBackend;
 use super::{Codec, Format};
-use crate::config::{check_prefix, default_prefix, default_response_timeout, refused};
+use crate::config::{check_prefix, default_prefix, default_response_timeout};
 use crate::connect::{Server, ServerSettings, as_redis, fields_of};
+use crate::error::invalid_setting;
 
 /// Settings of the Redisson-compatible backend: `type = "redisson"` and, beside it, these fields.
 ///
@@ -153,7 +154,10 @@ impl RedissonConfig {
         url.expect_options(&OPTIONS)?;
         let fields = fields_of(url, &["peeks", "fair_with_java"]);
         let config: Self = serde_json::from_value(fields).map_err(|error| {
-            refused(format!("the redisson URL has a wrong option: {error}"), "see `RedissonConfig`")
+            invalid_setting(
+                format!("the redisson URL has a wrong option: {error}"),
+                "see `RedissonConfig`",
+            )
         })?;
         config.validate()?;
         Ok(config)
@@ -171,7 +175,7 @@ impl RedissonConfig {
     pub(super) fn validate(&self) -> Result<()> {
         check_prefix(&self.prefix)?;
         if self.name_prefix.len() > 128 || self.name_prefix.contains(char::is_control) {
-            return Err(refused(
+            return Err(invalid_setting(
                 "the name prefix is too long, or holds a control character".to_owned(),
                 "give what the NameMapper of the Java clients puts before names, such as \"app:\"",
             ));

@@ -44,7 +44,7 @@ impl RedissonBackend {
     async fn move_for(&self, wants: &[Want], limit: usize) -> Result<i64> {
         let mut moved = 0;
         for want in wants.iter().filter(|want| want.max > 0) {
-            let lane = self.native.store.lanes.of(&want.queue);
+            let lane = self.native.store.partitions.unsharded(&want.queue);
             let most = want.max.min(limit).min(CHUNK);
             match relay::step(self.link(), &self.scripts, &lane, most).await {
                 // The claim says so, and goes on with the others.

@@ -188,7 +188,7 @@ fn the_script_packs_and_parses_as_this_does() {
             name,
             "'\n",
             PRELUDE,
-            include_str!("../scripts/place.lua"),
+            include_str!("../scripts/rank.lua"),
             include_str!("../scripts/redisson/java.lua"),
             "local member = pack_member(mark_of(ARGV[1]), ARGV[2])
              local format, mark, payload = parse(member)

@@ -13,8 +13,8 @@ use redis::AsyncConnectionConfig;
 use redis::aio::ConnectionLike;
 use tokio_util::sync::CancellationToken;
 
-use crate::connect::{Server, Target};
-use crate::keys::Lane;
+use crate::connect::{Server, ServerClient};
+use crate::keys::Partition;
 
 /// How long one peek waits: long, since each is a command, and idle is to be cheap.
 const WAIT: Duration = Duration::from_secs(600);
@@ -45,7 +45,7 @@ impl Peeks {
     }
 
     /// Watches the target list of this queue from now on, unless there are too many already.
-    pub(super) fn watch(&self, lane: &Arc<Lane>, listeners: &Arc<Listeners>) {
+    pub(super) fn watch(&self, lane: &Arc<Partition>, listeners: &Arc<Listeners>) {
         let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
         if watched.contains(&lane.queue) || watched.len() >= self.most {
             return;
@@ -73,7 +73,7 @@ impl Drop for Peeks {
 
 struct Peek {
     server: Arc<Server>,
-    lane: Arc<Lane>,
+    lane: Arc<Partition>,
     listeners: Arc<Listeners>,
 }
 
@@ -89,13 +89,13 @@ impl Peek {
 
     /// Wakes whoever listens each time the list has an element, until the connection breaks.
     async fn look(&self) -> redis::RedisResult<()> {
-        match self.server.target().await? {
-            Target::One(client) => {
+        match self.server.client().await? {
+            ServerClient::Single(client) => {
                 let config = AsyncConnectionConfig::new().set_response_timeout(Some(WAIT + GRACE));
                 let connection = client.get_multiplexed_async_connection_with_config(&config);
                 self.keep_looking(&mut connection.await?, WAIT).await
             }
-            Target::Cluster(client) => {
+            ServerClient::Cluster(client) => {
                 // Connections of a cluster have one time-out for all commands.
                 let wait = self.server.response_timeout / 2;
                 self.keep_looking(&mut client.get_async_connection().await?, wait).await

@@ -15,7 +15,7 @@ use crate::backend::RedisBackend;
 use crate::batch::CHUNK;
 use crate::connect::Link;
 use crate::error::unexpected;
-use crate::keys::Lane;
+use crate::keys::Partition;
 use crate::reply::Reply;
 use crate::script::JavaScripts;
 
@@ -43,14 +43,14 @@ impl Relay {
         let queues: Vec<QueueName> = queues.iter().cloned().collect();
         let mover = Mover {
             link: Arc::clone(&native.store.link),
-            lanes: queues.iter().map(|queue| native.store.lanes.of(queue)).collect(),
+            lanes: queues.iter().map(|queue| native.store.partitions.unsharded(queue)).collect(),
             scripts,
             clock: Arc::clone(&environment.clock),
         };
-        let switchboard = Arc::clone(&native.switchboard);
+        let wakeups = Arc::clone(&native.wakeups);
         let lanes = mover.lanes.clone();
         tokio::spawn(end.clone().run_until_cancelled_owned(async move {
-            let wakeups = switchboard.listen(&lanes).await;
+            let wakeups = wakeups.listen(&lanes).await;
             mover.run(wakeups).await;
         }));
         Self { end: end.clone(), _end: end.drop_guard() }
@@ -66,7 +66,7 @@ impl Relay {
 
 struct Mover {
     link: Arc<Link>,
-    lanes: Vec<Arc<Lane>>,
+    lanes: Vec<Arc<Partition>>,
     scripts: Arc<JavaScripts>,
     clock: Arc<dyn Clock>,
 }
@@ -97,7 +97,7 @@ impl Mover {
         rest
     }
 
-    async fn drain(&self, lane: &Lane) -> Result<Duration> {
+    async fn drain(&self, lane: &Partition) -> Result<Duration> {
         for _ in 0..CALLS {
             let step = step(&self.link, &self.scripts, lane, CHUNK).await?;
             if step.moved == 0 {
@@ -120,7 +120,7 @@ pub(super) struct Step {
 pub(super) async fn step(
     link: &Link,
     scripts: &JavaScripts,
-    lane: &Lane,
+    lane: &Partition,
     most: usize,
 ) -> Result<Step> {
     let mut call = scripts.relay.on([lane]);
@@ -130,7 +130,7 @@ pub(super) async fn step(
         let mut reply = Reply::new(answer)?;
         let now = Timestamp::from_millis(reply.number()?);
         let moved = reply.number()?;
-        Some(Step { now, moved, next: reply.maybe()?.map(Timestamp::from_millis) })
+        Some(Step { now, moved, next: reply.number_or_nil()?.map(Timestamp::from_millis) })
     };
     match read(answer) {
         Some(step) => Ok(step),

@@ -51,13 +51,13 @@ end
 -- Members and scores of those that are due, after the first `from`.
 local function due_entries(zset, from, number)
   return redis.call(
-    'ZRANGEBYSCORE', zset, '-inf', this_instant, 'WITHSCORES', 'LIMIT', from, number)
+    'ZRANGEBYSCORE', zset, '-inf', now_text, 'WITHSCORES', 'LIMIT', from, number)
 end
 
 -- Payloads in Java's target list. They have no due time, and get an id once they are taken.
-local function target_due(lane, most)
+local function target_due(partition, most)
   return some(most, function(found, n, number)
-    local payloads = redis.call('LRANGE', lane.target, n, n + number - 1)
+    local payloads = redis.call('LRANGE', partition.target, n, n + number - 1)
     for i = 1, #payloads do
       local payload = payloads[i]
       found.dues[n + i], found.handles[n + i], found.raws[n + i] = now, false, false
@@ -68,18 +68,18 @@ local function target_due(lane, most)
 end
 
 -- Native jobs that are due: retries and what else was leased before.
-local function native_due(lane, most)
+local function native_due(partition, most)
   return some(most, function(found, n, number)
-    local entries = due_entries(lane.due, n, number)
+    local entries = due_entries(partition.due, n, number)
     local added = #entries / 2
     if added == 0 then
       return 0
     end
     for i = 1, added do
-      found.handles[n + i], found.dues[n + i] = entries[2 * i - 1], instant(entries[2 * i])
+      found.handles[n + i], found.dues[n + i] = entries[2 * i - 1], score_time(entries[2 * i])
     end
-    local records = redis.call('HMGET', lane.job, unpack(found.handles, n + 1))
-    local states = redis.call('HMGET', lane.state, unpack(found.handles, n + 1))
+    local records = redis.call('HMGET', partition.job, unpack(found.handles, n + 1))
+    local states = redis.call('HMGET', partition.state, unpack(found.handles, n + 1))
     for i = 1, added do
       local record = records[i] or ''
       found.records[n + i], found.raws[n + i] = record, states[i]
@@ -90,9 +90,9 @@ local function native_due(lane, most)
 end
 
 -- Members of Java's sorted set that are due.
-local function java_due(lane, most)
+local function java_due(partition, most)
   return some(most, function(found, n, number)
-    local entries = due_entries(lane.timeout, n, number)
+    local entries = due_entries(partition.timeout, n, number)
     local added = #entries / 2
     if added == 0 then
       return 0
@@ -100,11 +100,11 @@ local function java_due(lane, most)
     for i = 1, added do
       local member = entries[2 * i - 1]
       local format, mark, payload = parse(member)
-      found.members[n + i], found.dues[n + i] = member, instant(entries[2 * i])
+      found.members[n + i], found.dues[n + i] = member, score_time(entries[2 * i])
       found.marks[n + i], found.payloads[n + i] = mark or '', payload or ''
       found.foreign[n + i] = not format
     end
-    local notes = redis.call('HMGET', lane.outside, unpack(found.marks, n + 1))
+    local notes = redis.call('HMGET', partition.outside, unpack(found.marks, n + 1))
     for i = 1, added do
       local mark, payload = found.marks[n + i], found.payloads[n + i]
       local handle, header = read_note(mark, notes[i])
@@ -147,8 +147,8 @@ local function gather(places, most, each)
 end
 
 -- Names what has no id. So has what bears that of another job, whether by chance or by garbage: it
--- must not take that one's place. Names are made of tokens, which no lane gives out twice.
-local function name(lane, handles, records, payloads, token)
+-- must not take that one's place. Names are made of tokens, which no partition gives out twice.
+local function name(partition, handles, records, payloads, token)
   local names, new = {}, false
   for i = 1, #handles do
     names[i] = payloads[i] and handles[i] or ''
@@ -157,7 +157,7 @@ local function name(lane, handles, records, payloads, token)
   if not new then
     return
   end
-  local present = redis.call('HMGET', lane.job, unpack(names))
+  local present = redis.call('HMGET', partition.job, unpack(names))
   local used = {}
   for i = 1, #names do
     local handle = handles[i]
@@ -173,10 +173,10 @@ end
 -- Takes jobs from where they wait, and leases them. All is read before anything is written: a key of
 -- another type changes nothing. And what is written first takes no memory, after which a server that
 -- is full allows the rest.
-local function lease(lane, most, last, ends, reply)
-  local listed = target_due(lane, most)
-  local native = native_due(lane, most - listed.n)
-  local java = FAIR and nothing or java_due(lane, most - listed.n)
+local function lease(partition, most, last, ends, reply)
+  local listed = target_due(partition, most)
+  local native = native_due(partition, most - listed.n)
+  local java = FAIR and nothing or java_due(partition, most - listed.n)
   local strays, n = {}, 0
   local handles, dues, records, raws, payloads = {}, {}, {}, {}, {}
   local members, marks, notes = {}, {}, {}
@@ -198,36 +198,36 @@ local function lease(lane, most, last, ends, reply)
   if n == 0 and #strays == 0 then
     return
   end
-  local token = math.max((tonumber(last or 0) or 0) + 1, micros)
-  name(lane, handles, records, payloads, token)
-  redis.call('HSTRLEN', lane.state, '')
-  order_length(lane)
+  local token = math.max((tonumber(last or 0) or 0) + 1, now_micros)
+  name(partition, handles, records, payloads, token)
+  redis.call('HSTRLEN', partition.state, '')
+  order_length(partition)
   if #strays > 0 then
-    redis.call('ZCARD', lane.stray)
+    redis.call('ZCARD', partition.quarantine)
   end
   if taken[1] > 0 then
-    redis.call('LPOP', lane.target, taken[1])
+    redis.call('LPOP', partition.target, taken[1])
   end
   -- Those of each set are the first ones of it.
   if taken[2] > 0 then
-    redis.call('ZREMRANGEBYRANK', lane.due, '0', taken[2] - 1)
+    redis.call('ZREMRANGEBYRANK', partition.due, '0', taken[2] - 1)
   end
   if taken[3] > 0 then
-    redis.call('ZREMRANGEBYRANK', lane.timeout, '0', taken[3] - 1)
+    redis.call('ZREMRANGEBYRANK', partition.timeout, '0', taken[3] - 1)
   end
   for _, it in ipairs(strays) do
     local place, k = it[1], it[2]
     if place == java then
-      stray_member(lane, place.members[k], place.dues[k])
+      stray_member(partition, place.members[k], place.dues[k])
     else
-      stray(lane, place.handles[k], place.dues[k])
+      quarantine(partition, place.handles[k], place.dues[k])
     end
   end
   if n == 0 then
     return
   end
   if #notes > 0 then
-    redis.call('HDEL', lane.outside, unpack(notes))
+    redis.call('HDEL', partition.outside, unpack(notes))
   end
   local new, changes = {}, {}
   local fresh, at = 0, #reply
@@ -243,62 +243,62 @@ local function lease(lane, most, last, ends, reply)
     at = at + 4
   end
   if fresh > 0 then
-    redis.call('HSET', lane.job, unpack(new))
+    redis.call('HSET', partition.job, unpack(new))
   end
-  hold(lane, ends, changes)
-  redis.call('HSET', lane.meta, 'token', string.format('%.0f', token + n - 1))
+  add_leases(partition, ends, changes)
+  redis.call('HSET', partition.meta, 'token', string.format('%.0f', token + n - 1))
   reply[2], reply[3] = ends, string.format('%.0f', token)
   left = left - n
   if #members > 0 then
-    leave_order(lane, members, marks)
-    sweep_order(lane, members)
+    leave_order(partition, members, marks)
+    sweep_order(partition, members)
   end
 end
 
 -- When the oldest jobs are due, of each place as many as are wanted.
-local function see(lane, most, reply)
-  for _ = 1, math.min(most, redis.call('LLEN', lane.target)) do
+local function see(partition, most, reply)
+  for _ = 1, math.min(most, redis.call('LLEN', partition.target)) do
     reply[#reply + 1] = now
   end
-  for _, zset in ipairs(FAIR and { lane.due } or { lane.due, lane.timeout }) do
+  for _, zset in ipairs(FAIR and { partition.due } or { partition.due, partition.timeout }) do
     local entries = due_entries(zset, 0, most)
     for i = 2, #entries, 2 do
-      reply[#reply + 1] = instant(entries[i])
+      reply[#reply + 1] = score_time(entries[i])
     end
   end
 end
 
-local function serve(lane, max, length)
-  local paused, last = unpack(redis.call('HMGET', lane.meta, 'paused', 'token'))
+local function serve(partition, max, length)
+  local paused, last = unpack(redis.call('HMGET', partition.meta, 'paused', 'token'))
   -- With FAIR nothing else looks there before leases are written.
-  redis.call('ZCARD', lane.timeout)
-  local crowded = reclaim(lane)
+  redis.call('ZCARD', partition.timeout)
+  local crowded = requeue_expired(partition)
   if paused then
     return { false }
   end
   local reply = looks and { false } or { false, 0, 0 }
-  local most = math.min(max, left, at_once(lane))
+  local most = math.min(max, left, at_once(partition))
   if looks then
-    see(lane, most, reply)
+    see(partition, most, reply)
   elseif most > 0 and room > 0 then
-    lease(lane, most, last, now + length, reply)
+    lease(partition, most, last, now + length, reply)
   end
-  local next_due = head_of(lane.due)
-  for _, other in ipairs({ head_of(lane.timeout) or false, head_of(lane.lease) or false }) do
+  local next_due = earliest(partition.due)
+  for _, other in ipairs({ earliest(partition.timeout) or false, earliest(partition.lease) or false }) do
     if other and (not next_due or other < next_due) then
       next_due = other
     end
   end
-  if crowded or redis.call('LLEN', lane.target) > 0 then
+  if crowded or redis.call('LLEN', partition.target) > 0 then
     next_due = now
   end
   reply[1] = next_due or false
   return reply
 end
 
-for n = 0, #KEYS / WIDTH - 1 do
+for n = 0, #KEYS / KEYS_PER_PARTITION - 1 do
   local max, length = tonumber(ARGV[3 + 2 * n]), tonumber(ARGV[4 + 2 * n])
-  local lane = java_at(n)
-  replies[n + 2] = guarded(serve, lane, max, length) or lane.refusal
+  local partition = java_at(n)
+  replies[n + 2] = catch_wrong_type(serve, partition, max, length) or partition.refusal
 end
 return replies

@@ -3,12 +3,12 @@
 -- KEYS, ARGV, returns: as scripts/get.lua
 -- cost     O(log n)
 
-local lane = java_at(0)
-if reclaim(lane) then
+local partition = java_at(0)
+if requeue_expired(partition) then
   return nil
 end
 
-local handle, note = find_job(lane, ARGV[1])
+local handle, note = find_job(partition, ARGV[1])
 if note then
   local due, record = string.format('%.0f', note.due), note.header .. note.payload
   return { now, note.handle, 'w', due, record, '', '' }
@@ -16,4 +16,4 @@ end
 if not handle then
   return {}
 end
-return view(lane, handle)
+return view(partition, handle)

@@ -8,13 +8,13 @@
 -- in the member): 8 bytes due time, the handle, and the record without the payload. Java may take
 -- such a job without a word, so a note is believed only if the member is there.
 
-WIDTH = 13
+KEYS_PER_PARTITION = 13
 
 local function java_at(n)
-  local lane = lane_at(n, WIDTH)
-  lane.timeout, lane.order = KEYS[lane.first + 10], KEYS[lane.first + 11]
-  lane.target, lane.outside = KEYS[lane.first + 12], KEYS[lane.first + 13]
-  return lane
+  local partition = partition_at(n, KEYS_PER_PARTITION)
+  partition.timeout, partition.order = KEYS[partition.first + 10], KEYS[partition.first + 11]
+  partition.target, partition.outside = KEYS[partition.first + 12], KEYS[partition.first + 13]
+  return partition
 end
 
 local JAVA = 'redisson'
@@ -127,9 +127,9 @@ end
 
 -- The format of a queue that does not have ours. Java clients stumble over members of another
 -- format, so none is ever put beside them.
-local function foreign_format(lane)
+local function foreign_format(partition)
   for _, at in ipairs({ '0', '-1' }) do
-    local member = redis.call('ZRANGE', lane.timeout, at, at)[1]
+    local member = redis.call('ZRANGE', partition.timeout, at, at)[1]
     local format = member and parse(member)
     if format and format ~= FORMAT then
       return format
@@ -159,16 +159,16 @@ local function place_from(zset, score, front)
 end
 
 -- The member with this mark, if it is there.
-local function member_at(lane, due, mark)
+local function member_at(partition, due, mark)
   local score = string.format('%.0f', due)
   local front = front_of(mark)
-  for _, member in ipairs(redis.call('ZRANGEBYSCORE', lane.timeout, score, score, 'LIMIT', 0, 2)) do
+  for _, member in ipairs(redis.call('ZRANGEBYSCORE', partition.timeout, score, score, 'LIMIT', 0, 2)) do
     if string.sub(member, 1, #front) == front then
       return member
     end
   end
-  local at = place_from(lane.timeout, score, front)
-  local member = redis.call('ZRANGE', lane.timeout, at, at)[1]
+  local at = place_from(partition.timeout, score, front)
+  local member = redis.call('ZRANGE', partition.timeout, at, at)[1]
   if member and string.sub(member, 1, #front) == front then
     return member
   end
@@ -176,30 +176,30 @@ local function member_at(lane, due, mark)
 end
 
 -- The order list's length. Where it is not written, one that is no list is not looked at further.
-local function order_length(lane)
+local function order_length(partition)
   if ORDER ~= 'off' then
-    return redis.call('LLEN', lane.order)
+    return redis.call('LLEN', partition.order)
   end
-  local length = redis.pcall('LLEN', lane.order)
+  local length = redis.pcall('LLEN', partition.order)
   return type(length) == 'number' and length or 0
 end
 
 -- How many members may leave the order list in one call: with `strict` each costs a walk through it,
 -- about 55 ns for every second entry, and a call is to end within 5 ms.
-local function at_once(lane)
+local function at_once(partition)
   if ORDER ~= 'strict' then
-    return BATCH
+    return MAX_EXPIRED
   end
-  return math.max(1, math.min(BATCH, math.floor(180000 / (order_length(lane) + 1))))
+  return math.max(1, math.min(MAX_EXPIRED, math.floor(180000 / (order_length(partition) + 1))))
 end
 
 -- Puts a member that is packed in neither format aside, where Java stumbles over it no more.
-local function stray_member(lane, member, score)
-  local length = order_length(lane)
-  stray(lane, member, score)
-  redis.call('ZREM', lane.timeout, member)
+local function stray_member(partition, member, score)
+  local length = order_length(partition)
+  quarantine(partition, member, score)
+  redis.call('ZREM', partition.timeout, member)
   if length > 0 then
-    redis.call('LREM', lane.order, 1, member)
+    redis.call('LREM', partition.order, 1, member)
   end
 end
 
@@ -246,24 +246,24 @@ local function unpack_note(mark, raw)
 end
 
 -- Forgets what is noted about a job that is outside no more.
-local function forget(lane, note)
-  redis.call('HDEL', lane.outside, note.mark)
+local function forget(partition, note)
+  redis.call('HDEL', partition.outside, note.mark)
   local key = record_key(note.header)
-  if key ~= '' and redis.call('HGET', lane.key, key) == note.handle .. record_tail(note.header) then
-    redis.call('HDEL', lane.key, key)
+  if key ~= '' and redis.call('HGET', partition.key, key) == note.handle .. record_tail(note.header) then
+    redis.call('HDEL', partition.key, key)
   end
 end
 
 -- What is noted about a waiting job, with its member and payload; nil if it does not wait, and then
 -- the note goes.
-local function noted(lane, mark)
-  local note = unpack_note(mark, redis.call('HGET', lane.outside, mark))
+local function noted(partition, mark)
+  local note = unpack_note(mark, redis.call('HGET', partition.outside, mark))
   if not note then
     return nil
   end
-  note.member = member_at(lane, note.due, mark)
+  note.member = member_at(partition, note.due, mark)
   if not note.member then
-    forget(lane, note)
+    forget(partition, note)
     return nil
   end
   local _, _, payload = parse(note.member)
@@ -272,44 +272,44 @@ local function noted(lane, mark)
 end
 
 -- The job that is meant: its handle if it is native, else what is noted about it.
-local function find_job(lane, target)
+local function find_job(partition, target)
   local rest = string.sub(target, 2)
   if string.byte(target) == 107 then
-    rest = redis.call('HGET', lane.key, rest)
+    rest = redis.call('HGET', partition.key, rest)
     if rest and #rest == HANDLE_BYTES then
-      return redis.call('HSTRLEN', lane.job, rest) >= RECORD_BYTES and rest or nil, nil
+      return redis.call('HSTRLEN', partition.job, rest) >= RECORD_BYTES and rest or nil, nil
     end
     if not rest or #rest ~= HANDLE_BYTES + 2 then
       return nil, nil
     end
   end
   local handle, tail = string.sub(rest, 1, 14), string.sub(rest, 15)
-  local record = redis.call('HGET', lane.job, handle)
+  local record = redis.call('HGET', partition.job, handle)
   if record and record_tail(record) == tail then
     return handle, nil
   end
-  return nil, noted(lane, mark_of(unfold(handle, tail)))
+  return nil, noted(partition, mark_of(unfold(handle, tail)))
 end
 
 -- Takes members out of Java's order list, or notes that they have become garbage there.
-local function leave_order(lane, members, marks)
+local function leave_order(partition, members, marks)
   local garbage = 0
   for i, member in ipairs(members) do
     if ORDER == 'strict' then
-      redis.call('LREM', lane.order, 1, member)
+      redis.call('LREM', partition.order, 1, member)
     elseif ORDER == 'lazy' or #marks[i] == 8 then
       garbage = garbage + 1
     end
   end
-  count(lane, 'garbage', garbage)
+  add_total(partition, 'garbage', garbage)
 end
 
 -- Sweeps garbage out of Java's order list once it is a tenth of it: takes some from the front and
 -- puts those that wait still at the end. So many as keep up with those that have just left, but not
 -- more bytes than a call may move if all are of that size.
-local function sweep_order(lane, left_now)
-  local garbage = tonumber(redis.call('HGET', lane.meta, 'garbage') or 0) or 0
-  local length = order_length(lane)
+local function sweep_order(partition, left_now)
+  local garbage = tonumber(redis.call('HGET', partition.meta, 'garbage') or 0) or 0
+  local length = order_length(partition)
   if garbage <= 0 or garbage * 10 < length then
     return
   end
@@ -319,11 +319,11 @@ local function sweep_order(lane, left_now)
   end
   local most = math.max(1, math.min(10 * #left_now, math.floor(MOST_BYTES / bytes)))
   if length == 0 then
-    redis.call('HDEL', lane.meta, 'garbage')
+    redis.call('HDEL', partition.meta, 'garbage')
     return
   end
-  local members = redis.call('LPOP', lane.order, most)
-  local scores = redis.call('ZMSCORE', lane.timeout, unpack(members))
+  local members = redis.call('LPOP', partition.order, most)
+  local scores = redis.call('ZMSCORE', partition.timeout, unpack(members))
   local kept = {}
   for i, member in ipairs(members) do
     if scores[i] then
@@ -331,46 +331,46 @@ local function sweep_order(lane, left_now)
     end
   end
   if #kept > 0 then
-    redis.call('RPUSH', lane.order, unpack(kept))
+    redis.call('RPUSH', partition.order, unpack(kept))
   end
   local left = garbage - (#members - #kept)
   if left > 0 then
-    redis.call('HSET', lane.meta, 'garbage', string.format('%.0f', left))
+    redis.call('HSET', partition.meta, 'garbage', string.format('%.0f', left))
   else
-    redis.call('HDEL', lane.meta, 'garbage')
+    redis.call('HDEL', partition.meta, 'garbage')
   end
 end
 
 -- Forgets notes of jobs that Java took, some at a time; there are some if notes outnumber members.
 local NOTES = 20
 
-local function sweep_notes(lane)
-  if redis.call('HLEN', lane.outside) <= redis.call('ZCARD', lane.timeout) then
+local function sweep_notes(partition)
+  if redis.call('HLEN', partition.outside) <= redis.call('ZCARD', partition.timeout) then
     return
   end
-  local cursor = redis.call('HGET', lane.meta, 'sweep') or '0'
+  local cursor = redis.call('HGET', partition.meta, 'sweep') or '0'
   if #cursor > 19 or string.find(cursor, '%D') or cursor == '' then
     cursor = '0'
   end
-  local found = redis.call('HSCAN', lane.outside, cursor, 'COUNT', NOTES)
-  redis.call('HSET', lane.meta, 'sweep', found[1])
+  local found = redis.call('HSCAN', partition.outside, cursor, 'COUNT', NOTES)
+  redis.call('HSET', partition.meta, 'sweep', found[1])
   for i = 1, #found[2], 2 do
     local note = unpack_note(found[2][i], found[2][i + 1])
     if not note then
-      redis.call('HDEL', lane.outside, found[2][i])
-    elseif note.due < now and not member_at(lane, note.due, note.mark) then
-      forget(lane, note)
+      redis.call('HDEL', partition.outside, found[2][i])
+    elseif note.due < now and not member_at(partition, note.due, note.mark) then
+      forget(partition, note)
     end
   end
 end
 
 -- Due members, oldest first, no more than a call may move.
-local function due_members(lane, most)
+local function due_members(partition, most)
   local members, bytes = {}, 0
   while #members < most and bytes <= MOST_BYTES do
     local few = math.min(most - #members, FEW)
     local some =
-      redis.call('ZRANGEBYSCORE', lane.timeout, '-inf', now, 'LIMIT', #members, few)
+      redis.call('ZRANGEBYSCORE', partition.timeout, '-inf', now, 'LIMIT', #members, few)
     for _, member in ipairs(some) do
       members[#members + 1] = member
       bytes = bytes + #member
@@ -383,8 +383,8 @@ local function due_members(lane, most)
 end
 
 -- Moves due members to the target list, as Java's clients do.
-local function transfer(lane, most)
-  local members = due_members(lane, math.min(most, at_once(lane)))
+local function transfer(partition, most)
+  local members = due_members(partition, math.min(most, at_once(partition)))
   if #members == 0 then
     return 0
   end
@@ -394,24 +394,24 @@ local function transfer(lane, most)
     if format then
       payloads[#payloads + 1], gone[#gone + 1], marks[#marks + 1] = payload, member, mark
     else
-      stray_member(lane, member, now)
+      stray_member(partition, member, now)
     end
   end
   if #gone > 0 then
     -- All keys are known to be what they should before anything is removed.
-    redis.call('LLEN', lane.target)
-    redis.call('HSTRLEN', lane.meta, '')
-    order_length(lane)
-    redis.call('ZREM', lane.timeout, unpack(gone))
-    redis.call('RPUSH', lane.target, unpack(payloads))
-    leave_order(lane, gone, marks)
-    sweep_order(lane, gone)
+    redis.call('LLEN', partition.target)
+    redis.call('HSTRLEN', partition.meta, '')
+    order_length(partition)
+    redis.call('ZREM', partition.timeout, unpack(gone))
+    redis.call('RPUSH', partition.target, unpack(payloads))
+    leave_order(partition, gone, marks)
+    sweep_order(partition, gone)
   end
   return #members
 end
 
 -- Whether a live job has this key. (Shadows that of prelude.lua, which believes what is written.)
-local function key_is_live(lane, key)
+local function key_is_live(partition, key)
   local handle, note = find_job(java_at(0), 'k' .. key)
   return handle or note
 end

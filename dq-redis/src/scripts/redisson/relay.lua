@@ -5,9 +5,9 @@
 -- returns  {now, how many were moved, when the next is due or nil}
 -- cost     O(log n) a member; with order list `strict` O(length of that list)
 
-local lane = java_at(0)
-if redis.call('HGET', lane.meta, 'paused') then
+local partition = java_at(0)
+if redis.call('HGET', partition.meta, 'paused') then
   return { now, 0, false }
 end
-local moved = transfer(lane, tonumber(ARGV[1]))
-return { now, moved, head_of(lane.timeout) or false }
+local moved = transfer(partition, tonumber(ARGV[1]))
+return { now, moved, earliest(partition.timeout) or false }

@@ -5,11 +5,11 @@
 --          the queue holds members of that other format, and nothing was stored
 -- cost     O(log n) a job; jobs without a key share five commands (six with the order list)
 
-local lane = java_at(0)
-if reclaim(lane) then
+local partition = java_at(0)
+if requeue_expired(partition) then
   return nil
 end
-local foreign = foreign_format(lane)
+local foreign = foreign_format(partition)
 if foreign then
   return redis.error_reply('FORMAT ' .. foreign)
 end
@@ -21,10 +21,10 @@ local PAYLOADS, DUES, KEYED = 4 + 3 * jobs, 4 + 4 * jobs, 4 + 5 * jobs
 local twins = string.find(mode, '=', 1, true) ~= nil
 if string.find(mode, '+', 1, true) then
   for at = DUES + 1, DUES + jobs do
-    args[at] = resolve(args[at])
+    args[at] = resolve_due(args[at])
   end
 end
-restamp(args, HEADERS + 1, HEADERS + jobs, tonumber(args[4]))
+correct_accepted(args, HEADERS + 1, HEADERS + jobs, tonumber(args[4]))
 local members, keys = {}, {}
 for i = 1, jobs do
   members[i] = pack_member(args[MARKS + i], args[PAYLOADS + i])
@@ -35,11 +35,11 @@ for at = KEYED + 1, KEYED + with_keys do
 end
 
 -- Nothing is written before every key is known to hold what it should.
-redis.call('ZCARD', lane.due)
-for _, hash in ipairs({ lane.state, lane.key, lane.meta }) do
+redis.call('ZCARD', partition.due)
+for _, hash in ipairs({ partition.state, partition.key, partition.meta }) do
   redis.call('HSTRLEN', hash, '')
 end
-order_length(lane)
+order_length(partition)
 
 -- What is known under these names; of an empty hash nothing is asked.
 local function known(hash, names)
@@ -49,8 +49,8 @@ local function known(hash, names)
   return redis.call('HMGET', hash, unpack(args, names + 1, names + jobs))
 end
 
-local native, notes = known(lane.job, HANDLES), known(lane.outside, MARKS)
-local waiting = redis.call('ZMSCORE', lane.timeout, unpack(members))
+local native, notes = known(partition.job, HANDLES), known(partition.outside, MARKS)
+local waiting = redis.call('ZMSCORE', partition.timeout, unpack(members))
 local function own_name(i)
   return args[HANDLES + i] .. record_tail(args[HEADERS + i])
 end
@@ -65,11 +65,11 @@ for i = 1, jobs do
       other = other or args[HANDLES + i] .. record_tail(native[i])
     end
     if notes[i] and not other then
-      local note = noted(lane, mark)
+      local note = noted(partition, mark)
       other = note and note.handle .. record_tail(note.header)
     end
     if other and other ~= own_name(i) then
-      return redis.error_reply('CLASH ' .. i)
+      return redis.status_reply('ID_COLLISION ' .. i)
     end
     here[mark] = own_name(i)
   end
@@ -82,14 +82,14 @@ local answers = { now }
 
 local function flush()
   if #scores > flushed then
-    redis.call('ZADD', lane.timeout, unpack(scores, flushed + 1))
+    redis.call('ZADD', partition.timeout, unpack(scores, flushed + 1))
     flushed = #scores
   end
   if #order > 0 then
-    redis.call('RPUSH', lane.order, unpack(order))
+    redis.call('RPUSH', partition.order, unpack(order))
   end
   if #outside > 0 then
-    redis.call('HSET', lane.outside, unpack(outside))
+    redis.call('HSET', partition.outside, unpack(outside))
   end
   order, outside = {}, {}
 end
@@ -111,7 +111,7 @@ local function store(i, due)
       args[MARKS + i], pack_note(due, args[HANDLES + i], args[HEADERS + i])
   end
   if keys[i] then
-    redis.call('HSET', lane.key, keys[i], own_name(i))
+    redis.call('HSET', partition.key, keys[i], own_name(i))
     held[keys[i]] = true
   end
   if twins then
@@ -126,12 +126,12 @@ end
 
 -- Where a native job stands: its name, when it is due, and whether it runs. Nil if it is nowhere.
 local function standing(handle)
-  local name = handle .. record_tail(redis.call('HGET', lane.job, handle))
-  local due = redis.call('ZSCORE', lane.due, handle)
+  local name = handle .. record_tail(redis.call('HGET', partition.job, handle))
+  local due = redis.call('ZSCORE', partition.due, handle)
   if due then
-    return name, instant(due), false
+    return name, score_time(due), false
   end
-  local state = unpack_state(redis.call('HGET', lane.state, handle))
+  local state = unpack_state(redis.call('HGET', partition.state, handle))
   if state then
     return name, state.due, state.token ~= 0
   end
@@ -143,7 +143,7 @@ local function replaces(i, there, due)
 end
 
 local function settle_rival(i, due)
-  local handle, note = find_job(lane, 'k' .. keys[i])
+  local handle, note = find_job(partition, 'k' .. keys[i])
   if not handle and not note then
     store(i, due)
     return
@@ -156,7 +156,7 @@ local function settle_rival(i, due)
   end
   if not there then
     -- Somebody else removed half of it.
-    erase(lane, handle, keys[i])
+    delete_job(partition, handle, keys[i])
     store(i, due)
   elseif runs then
     answer(i, 'A', name, there)
@@ -164,12 +164,12 @@ local function settle_rival(i, due)
     answer(i, 'K', name, there)
   else
     if handle then
-      redis.call('ZREM', lane.due, handle)
-      erase(lane, handle, keys[i])
+      redis.call('ZREM', partition.due, handle)
+      delete_job(partition, handle, keys[i])
     else
-      redis.call('ZREM', lane.timeout, note.member)
-      leave_order(lane, { note.member }, { note.mark })
-      forget(lane, note)
+      redis.call('ZREM', partition.timeout, note.member)
+      leave_order(partition, { note.member }, { note.mark })
+      forget(partition, note)
     end
     store(i, due)
     answer(i, 'R', own_name(i), due)
@@ -182,13 +182,13 @@ local function store_or_meet(i)
   local note = nil
   if notes[i] or stored[mark] then
     flush()
-    note = noted(lane, mark)
+    note = noted(partition, mark)
   end
   local name, there, runs
   if native[i] then
     name, there, runs = standing(args[HANDLES + i])
     if not there then
-      erase(lane, args[HANDLES + i], '')
+      delete_job(partition, args[HANDLES + i], '')
     end
   end
   if there then
@@ -196,9 +196,9 @@ local function store_or_meet(i)
   elseif note then
     answer(i, 'K', own_name(i), note.due)
   elseif waiting[i] then
-    answer(i, 'K', own_name(i), instant(waiting[i]))
+    answer(i, 'K', own_name(i), score_time(waiting[i]))
   elseif stored[mark] and not is_noted(i) then
-    answer(i, 'K', own_name(i), instant(redis.call('ZSCORE', lane.timeout, members[i])))
+    answer(i, 'K', own_name(i), score_time(redis.call('ZSCORE', partition.timeout, members[i])))
   elseif keys[i] then
     if held[keys[i]] then
       flush()
@@ -221,6 +221,6 @@ for i = 1, jobs do
   end
 end
 flush()
-sweep_notes(lane)
-announce(args[1], lane.timeout, scores)
+sweep_notes(partition)
+publish_if_first(args[1], partition.timeout, scores)
 return answers
