@@ -8,8 +8,9 @@ use dq_core::config::{ConnectUrl, Secret};
 use dq_core::{QueueName, Result};
 use serde::Deserialize;
 
-use crate::config::{RedisConfig, refused};
+use crate::config::RedisConfig;
 use crate::connect::as_redis;
+use crate::error::invalid_setting;
 use crate::shards;
 
 /// Settings of the backend with key expiry: `type = "redis-expiry"` and the fields below.
@@ -71,7 +72,7 @@ impl RedisExpiryConfig {
         url.expect_options(&["prefix", "ca", "tls", "response_timeout", "configure"])?;
         let config: Self = serde_json::from_value(url.to_fields(&["tls"], &["configure"]))
             .map_err(|error| {
-                refused(
+                invalid_setting(
                     format!("the Redis URL has a wrong option: {error}"),
                     "see `RedisExpiryConfig`",
                 )

@@ -1,4 +1,4 @@
-//! The server is killed with SIGKILL while it is at work, and started again with what is on disk.
+//! The server is killed with SIGKILL under load, and restarted from its append-only file.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ use tokio::sync::Mutex;
 
 use crate::stand::{by_id, claim_for, connect, job, keyed, persist, until};
 
-/// Stores on a server of their own that is killed and started again whenever one is opened anew.
+/// Stores on servers of their own. Opening a store again kills and restarts its server.
 #[derive(Debug)]
 struct Killed {
     scheme: &'static str,
@@ -64,7 +64,7 @@ fn url_of(redis: &Redis, scheme: &str) -> String {
     redis.url().replacen("redis", scheme, 1)
 }
 
-async fn what_was_answered_outlives(killed: Killed) {
+async fn acknowledged_calls_survive(killed: Killed) {
     let trials = behaviour::trials_for(&killed).await.unwrap();
     let crashes = trials.iter().filter(|trial| trial.name().starts_with("crash/"));
     let runs = crashes.map(|trial| async {
@@ -81,18 +81,17 @@ async fn what_was_answered_outlives(killed: Killed) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_answered_outlives_a_server_that_is_killed() {
-    what_was_answered_outlives(Killed { scheme: "redis" }).await;
+async fn acknowledged_calls_survive_a_killed_server() {
+    acknowledged_calls_survive(Killed { scheme: "redis" }).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_answered_outlives_a_server_that_is_killed_beside_java() {
-    what_was_answered_outlives(Killed { scheme: "redisson" }).await;
+async fn acknowledged_calls_survive_a_killed_server_with_redisson_keys() {
+    acknowledged_calls_survive(Killed { scheme: "redisson" }).await;
 }
 
-/// One of several clients: hands in, takes back, claims and settles, whatever the server does.
-/// Each client makes its calls one after the other and repeats none: the judge knows what a lost
-/// answer may mean.
+/// One of several clients that schedule, cancel, claim and settle while the server is killed. A client
+/// makes one call at a time and repeats none: the checker knows what a lost reply may mean.
 async fn client(number: usize, store: Arc<dyn Backend>, stop: Arc<AtomicBool>) {
     let name = ["a", "b"][number % 2];
     let mut round = 0;
@@ -100,18 +99,21 @@ async fn client(number: usize, store: Arc<dyn Backend>, stop: Arc<AtomicBool>) {
         round += 1;
         let mut jobs: Vec<_> = (0..5).map(|_| job(name)).collect();
         jobs.push(keyed(name, &format!("{number}-{}", round % 7)));
-        let waits = job(name);
-        jobs.push(dq_core::NewJob { due: Due::After(Duration::from_millis(50)), ..waits.clone() });
+        let waiting = job(name);
+        jobs.push(dq_core::NewJob {
+            due: Due::After(Duration::from_millis(50)),
+            ..waiting.clone()
+        });
         store.schedule(jobs).await.ok();
-        let targets: [JobRef; 1] = [by_id(&waits)];
+        let targets: [JobRef; 1] = [by_id(&waiting)];
         store.cancel(&targets).await.ok();
         let claimed = claim_for(&*store, &[name], 6, Duration::from_millis(400)).await;
         let Ok(claimed) = claimed else {
             tokio::time::sleep(Duration::from_millis(5)).await;
             continue;
         };
-        let settle = |(place, leased): (usize, &LeasedJob)| {
-            let verdict = match place % 4 {
+        let settle = |(index, leased): (usize, &LeasedJob)| {
+            let verdict = match index % 4 {
                 0 => Verdict::Retry(Due::NOW),
                 1 => Verdict::Release { started: true },
                 _ => Verdict::Done,
@@ -124,14 +126,14 @@ async fn client(number: usize, store: Arc<dyn Backend>, stop: Arc<AtomicBool>) {
     }
 }
 
-/// Enough jobs went all the way for a judgement.
-fn is_worth_something(history: &History) -> bool {
+/// Whether enough jobs were done for a meaningful check.
+fn is_long_enough(history: &History) -> bool {
     history.done() > 50 && history.events().len() > 500
 }
 
-/// Four clients at work while the server is killed and started again after each of these pauses, in
-/// milliseconds; then the judgement.
-async fn work_over_kills(url: &str, kill: impl Fn() + Clone + Send + 'static, pauses: &[u64]) {
+/// Four clients work while the server is killed and restarted after each of these pauses, in
+/// milliseconds. Then the recorded history is checked.
+async fn work_while_killed(url: &str, kill: impl Fn() + Clone + Send + 'static, pauses: &[u64]) {
     let recorder = Recorder::over(persist(|| connect(url)).await, Arc::new(SystemClock));
     let store: Arc<dyn Backend> = Arc::clone(&recorder) as Arc<dyn Backend>;
     let stop = Arc::new(AtomicBool::new(false));
@@ -143,16 +145,16 @@ async fn work_over_kills(url: &str, kill: impl Fn() + Clone + Send + 'static, pa
         tokio::task::spawn_blocking(kill.clone()).await.expect("it starts again");
     }
     tokio::time::sleep(Duration::from_millis(200)).await;
-    until("jobs went all the way", async || is_worth_something(&recorder.0.history())).await;
+    until("enough jobs are done", async || is_long_enough(&recorder.0.history())).await;
     stop.store(true, Ordering::Relaxed);
     for client in clients {
         client.await.expect("no client panics");
     }
     persist(|| store.now()).await;
     let breaches = recorder.0.judge().await.expect("the store can be listed");
-    let told: Vec<String> = breaches.iter().map(ToString::to_string).collect();
+    let messages: Vec<String> = breaches.iter().map(ToString::to_string).collect();
     let events = recorder.0.history().events().len();
-    assert!(told.is_empty(), "of {events} events:\n{}", told.join("\n"));
+    assert!(messages.is_empty(), "of {events} events:\n{}", messages.join("\n"));
 }
 
 async fn work_on_one_server(scheme: &str, options: &str) {
@@ -162,16 +164,16 @@ async fn work_on_one_server(scheme: &str, options: &str) {
         redis.kill();
         redis.restart();
     };
-    work_over_kills(&url, crash, &[150, 230, 90, 310, 170]).await;
+    work_while_killed(&url, crash, &[150, 230, 90, 310, 170]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_acknowledged_is_lost_or_comes_again_over_kills() {
+async fn nothing_acknowledged_is_lost_or_repeated_when_the_server_is_killed() {
     work_on_one_server("redis", "").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_acknowledged_is_lost_or_comes_again_over_kills_beside_java() {
+async fn nothing_acknowledged_is_lost_or_repeated_when_the_server_is_killed_with_redisson_keys() {
     work_on_one_server("redisson", "").await;
     work_on_one_server("redisson", "?java_visibility=exact").await;
 }
@@ -182,15 +184,15 @@ async fn work_on_a_cluster(scheme: &str, key: &'static str) {
         for setting in [["appendonly", "yes"], ["appendfsync", "always"]] {
             assert!(node.command(&["CONFIG", "SET", setting[0], setting[1]]).is_ok());
         }
-        // For the next start.
+        // So that the setting survives the restart.
         assert!(node.command(&["CONFIG", "REWRITE"]).is_ok());
     }
-    // Until the first file is whole, what is appended counts for nothing.
-    let is_whole = |node: &Redis| {
+    // Redis reads appended commands only once the first file is complete.
+    let is_complete = |node: &Redis| {
         let info = node.command(&["INFO", "persistence"]).text();
         info.contains("aof_rewrite_in_progress:0") && info.contains("aof_rewrite_scheduled:0")
     };
-    until("the files are whole", async || cluster.nodes().iter().all(is_whole)).await;
+    until("the files are complete", async || cluster.nodes().iter().all(is_complete)).await;
     let nodes: Vec<String> = cluster.nodes().iter().map(Redis::address).collect();
     let url = format!("{scheme}+cluster://{}?response_timeout=2s", nodes.join(","));
     let crash = move || {
@@ -199,15 +201,15 @@ async fn work_on_a_cluster(scheme: &str, key: &'static str) {
         owner.restart();
         cluster.until_well();
     };
-    work_over_kills(&url, crash, &[300, 400, 200]).await;
+    work_while_killed(&url, crash, &[300, 400, 200]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_acknowledged_is_lost_or_comes_again_over_kills_in_a_cluster() {
+async fn nothing_acknowledged_is_lost_or_repeated_when_a_node_is_killed() {
     work_on_a_cluster("redis", "{dq}:queues").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_acknowledged_is_lost_or_comes_again_over_kills_in_a_cluster_beside_java() {
+async fn nothing_acknowledged_is_lost_or_repeated_when_a_node_is_killed_with_redisson_keys() {
     work_on_a_cluster("redisson", "dq:job:{a}").await;
 }
