@@ -7,8 +7,7 @@ use dq_core::{Due, NewJob, Target, Timestamp};
 
 use crate::handle;
 use crate::record;
-use crate::redisson::Format;
-use crate::redisson::member;
+use crate::redisson::member::{self, Format};
 use crate::script::Call;
 
 /// Records larger than this make later claims on the partition count bytes.
@@ -54,7 +53,7 @@ impl JobEncoding {
         match self {
             Self::Record => records.extend(jobs.iter().map(|job| record::encode(job, now))),
             Self::Member(format) => {
-                member_ids.extend(jobs.iter().map(|job| member::mark(format, job.id)));
+                member_ids.extend(jobs.iter().map(|job| member::member_id(format, job.id)));
             }
         }
         let mut flags = String::new();

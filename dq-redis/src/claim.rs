@@ -492,7 +492,7 @@ impl Store {
                 let origin = self.link.server().origin();
                 batch.refuse(&partition.queue, error::wrong_type(CLAIM, &origin, &partition.queue));
             }
-            Refusal::IdCollision(_) => return None,
+            Refusal::IdCollision(_) | Refusal::OtherFormat => return None,
         }
         Some(())
     }

@@ -41,7 +41,7 @@ impl Store {
     }
 
     /// Tries the command that waits at Java's lists. Not in a script: not every version allows that.
-    pub(crate) async fn prove_peeks(&self) -> Result<()> {
+    pub(crate) async fn prove_blmove(&self) -> Result<()> {
         let Naming::Redisson { prefix, .. } = &self.partitions.naming else { return Ok(()) };
         let list = format!("{prefix}:rights:list:{{dq-rights}}");
         // Not a millisecond: Redis 6.2 rounds that to 0, which is no limit.

@@ -7,7 +7,7 @@ use dq_core::{
 };
 use redis::Value;
 
-use crate::args::{due_arg, target_arg};
+use crate::args::{JobEncoding, due_arg, target_arg};
 use crate::batch::Chunk;
 use crate::error::unexpected;
 use crate::handle::{self, HANDLE};
@@ -33,8 +33,12 @@ impl Store {
         let Some(answer) = self.run_on(SCHEDULE, &chunk.partition, call).await? else {
             return Ok(None);
         };
-        if let Some(Refusal::IdCollision(number)) = Refusal::read(&answer) {
-            return id_collision(&chunk, number);
+        match (Refusal::read(&answer), self.encoding) {
+            (Some(Refusal::IdCollision(number)), _) => return id_collision(&chunk, number),
+            (Some(Refusal::OtherFormat), JobEncoding::Member(format)) => {
+                return Err(format.refusal());
+            }
+            _ => {}
         }
         let Some((now, answers)) = read_scheduled(answer, &chunk) else {
             return unexpected(SCHEDULE);

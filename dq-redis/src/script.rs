@@ -69,7 +69,7 @@ impl Scripts {
 #[derive(Debug)]
 pub(crate) struct JavaScripts {
     pub(crate) locate: Script,
-    pub(crate) relay: Script,
+    pub(crate) transfer: Script,
 }
 
 const JAVA: &str = include_str!("scripts/redisson/java.lua");
@@ -111,7 +111,7 @@ impl JavaScripts {
         let script = |body| Script::new(&[settings, PRELUDE, RANK, JAVA, body], Effect::None);
         Self {
             locate: script(include_str!("scripts/redisson/locate.lua")),
-            relay: script(include_str!("scripts/redisson/relay.lua")),
+            transfer: script(include_str!("scripts/redisson/transfer.lua")),
         }
     }
 }

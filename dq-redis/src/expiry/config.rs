@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use super::RedisExpiryBackend;
 use crate::config::RedisConfig;
-use crate::connect::{as_redis, fields_of};
+use crate::connect::{ADDRESS_OPTIONS, as_redis};
 use crate::error::invalid_setting;
 use crate::shards;
 
@@ -75,13 +75,13 @@ impl RedisExpiryConfig {
     /// `Config` naming the option that is unknown or malformed.
     pub fn from_url(url: &ConnectUrl) -> Result<Self> {
         url.expect_options(&["prefix", "ca", "tls", "response_timeout", "configure"])?;
-        let config: Self =
-            serde_json::from_value(fields_of(url, &["configure"])).map_err(|error| {
-                invalid_setting(
-                    format!("the Redis URL has a wrong option: {error}"),
-                    "see `RedisExpiryConfig`",
-                )
-            })?;
+        let config: Self = serde_json::from_value(url.to_fields(ADDRESS_OPTIONS, &["configure"]))
+            .map_err(|error| {
+            invalid_setting(
+                format!("the Redis URL has a wrong option: {error}"),
+                "see `RedisExpiryConfig`",
+            )
+        })?;
         config.native().validate()?;
         Ok(config)
     }

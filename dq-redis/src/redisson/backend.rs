@@ -7,18 +7,18 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use dq_core::config::Environment;
 use dq_core::{
-    Backend, BrowseParams, Cancelled, Capabilities, ClaimParams, Claimed, Error, ErrorKind,
-    Finding, Job, JobId, JobRef, JobView, LeasedJob, NewJob, OperateReport, Operation, Page,
-    QueueName, QueueStats, Renewal, Renewed, Reschedule, Rescheduled, Result, Scheduled, Settled,
-    Settlement, Target, Timestamp, Wakeups,
+    Backend, BrowseParams, Cancelled, Capabilities, ClaimParams, Claimed, Error, Finding, Job,
+    JobId, JobRef, JobView, LeasedJob, NewJob, OperateReport, Operation, Page, QueueName,
+    QueueStats, Renewal, Renewed, Reschedule, Rescheduled, Result, Scheduled, Settled, Settlement,
+    Target, Timestamp, Wakeups,
 };
 
+use super::Codec;
 use super::check;
 use super::config::RedissonConfig;
 use super::member;
 use super::peek::Peeks;
 use super::relay::Relay;
-use super::{Codec, Format};
 use crate::args::JobEncoding;
 use crate::backend::{KeyLayout, RedisBackend};
 use crate::connect::Link;
@@ -66,7 +66,7 @@ impl RedissonBackend {
         let native = RedisBackend::assemble(&config.server(), environment, layout, shards).await?;
         native.store.prove_rights().await?;
         if config.peeks > 0 {
-            native.store.prove_peeks().await?;
+            native.store.prove_blmove().await?;
         }
         let scripts = Arc::new(JavaScripts::new(&settings));
         for queue in &config.relay {
@@ -148,26 +148,6 @@ fn whole(native: &RedisBackend, queue: &QueueName, operation: &'static str) -> R
     Ok(())
 }
 
-/// The refusal of a queue that holds members of another format.
-fn of_format(error: Error, ours: Format) -> Error {
-    if !error.to_string().contains("FORMAT ") {
-        return error;
-    }
-    let (found, remedy) = match ours {
-        Format::Current => (
-            "of Redisson 3.21.0 or older",
-            "set `format = \"legacy\"`, or let the queue run empty and upgrade its Java clients first",
-        ),
-        Format::Legacy => (
-            "of Redisson 3.21.1 or newer",
-            "set `format = \"current\"`, or let the queue run empty first",
-        ),
-    };
-    Error::new(ErrorKind::Incompatible, format!("the queue holds members in the format {found}"))
-        .remedy(remedy)
-        .operation("schedule")
-}
-
 #[deny(clippy::missing_trait_methods)]
 #[async_trait]
 impl Backend for RedissonBackend {
@@ -188,8 +168,7 @@ impl Backend for RedissonBackend {
 
     async fn schedule(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
         let jobs = jobs.iter().map(|job| self.encode(job)).collect::<Result<Vec<_>>>()?;
-        let scheduled = self.native.schedule(jobs).await;
-        scheduled.map_err(|error| of_format(error, self.config.format))
+        self.native.schedule(jobs).await
     }
 
     async fn cancel(&self, jobs: &[JobRef]) -> Result<Vec<Cancelled>> {

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use super::backend::RedissonBackend;
 use super::{Codec, Format};
 use crate::config::{check_prefix, default_prefix, default_response_timeout};
-use crate::connect::{Server, ServerSettings, as_redis, fields_of};
+use crate::connect::{ADDRESS_OPTIONS, Server, ServerSettings, as_redis};
 use crate::error::invalid_setting;
 
 /// Settings of the Redisson-compatible backend: `type = "redisson"` and, beside it, these fields.
@@ -152,7 +152,7 @@ impl RedissonConfig {
             "peeks",
         ];
         url.expect_options(&OPTIONS)?;
-        let fields = fields_of(url, &["peeks", "fair_with_java"]);
+        let fields = url.to_fields(ADDRESS_OPTIONS, &["peeks", "fair_with_java"]);
         let config: Self = serde_json::from_value(fields).map_err(|error| {
             invalid_setting(
                 format!("the redisson URL has a wrong option: {error}"),

@@ -34,6 +34,27 @@ pub enum Format {
     Legacy,
 }
 
+/// Status reply of `scripts/redisson/schedule.lua` for a queue that holds members of the other format.
+pub(crate) const OTHER_FORMAT: &str = "OTHER_FORMAT";
+
+impl Format {
+    /// The error for a queue that holds members of the other format.
+    pub(crate) fn refusal(self) -> Error {
+        let (found, remedy) = match self {
+            Self::Current => (
+                "Redisson 3.21.0 or older",
+                "set `format = \"legacy\"`, or let the queue run empty and upgrade its Java clients first",
+            ),
+            Self::Legacy => (
+                "Redisson 3.21.1 or newer",
+                "set `format = \"current\"`, or let the queue run empty first",
+            ),
+        };
+        let what = format!("the queue holds entries in the format of {found}");
+        Error::new(ErrorKind::Incompatible, what).remedy(remedy).operation("schedule")
+    }
+}
+
 impl FromStr for Format {
     type Err = Error;
 
@@ -127,7 +148,7 @@ pub(crate) fn to_java(id: JobId) -> Option<[u8; 8]> {
 }
 
 /// The id as it is written.
-pub(crate) fn mark(format: Format, id: JobId) -> Vec<u8> {
+pub(crate) fn member_id(format: Format, id: JobId) -> Vec<u8> {
     let bytes = id.to_bytes();
     if format == Format::Legacy || to_java(id).is_some() {
         return eight(id).to_vec();

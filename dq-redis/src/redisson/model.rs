@@ -5,13 +5,13 @@ use bytes::Bytes;
 use dq_core::JobId;
 use dq_servers::shared_redis;
 
-use super::member::{Format, JAVA, Member, Width, eight, mark, parse, to_java, u48};
+use super::member::{Format, JAVA, Member, Width, eight, member_id, parse, to_java, u48};
 use crate::handle;
 use crate::script::PRELUDE;
 
 /// Packs a job as a member.
 pub(super) fn pack(format: Format, width: Width, id: JobId, payload: &[u8]) -> Bytes {
-    let id = &mark(format, id)[..];
+    let id = &member_id(format, id)[..];
     let mut member = Vec::with_capacity(1 + id.len() + width.bytes() + payload.len());
     if format == Format::Current {
         member.push(id.len() as u8);

@@ -123,7 +123,7 @@ pub(super) async fn step(
     lane: &Partition,
     most: usize,
 ) -> Result<Step> {
-    let mut call = scripts.relay.on([lane]);
+    let mut call = scripts.transfer.on([lane]);
     call.arg(most);
     let answer = call.run(link, "relay").await?;
     let read = |answer| {

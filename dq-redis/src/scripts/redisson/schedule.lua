@@ -11,7 +11,7 @@ if requeue_expired(partition) then
 end
 local foreign = foreign_format(partition)
 if foreign then
-  return redis.error_reply('FORMAT ' .. foreign)
+  return redis.status_reply('OTHER_FORMAT')
 end
 
 local args, sub = ARGV, string.sub
