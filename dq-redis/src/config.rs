@@ -8,7 +8,7 @@ use dq_core::config::{ConnectUrl, Secret};
 use dq_core::{QueueName, Result};
 use serde::Deserialize;
 
-use crate::connect::{Server, ServerSettings, fields_of};
+use crate::connect::{ADDRESS_OPTIONS, Server, ServerSettings};
 use crate::error::invalid_setting;
 use crate::shards;
 
@@ -93,12 +93,13 @@ impl RedisConfig {
     /// `Config` naming the option that is unknown or malformed.
     pub fn from_url(url: &ConnectUrl) -> Result<Self> {
         url.expect_options(&["prefix", "ca", "tls", "response_timeout"])?;
-        let config: Self = serde_json::from_value(fields_of(url, &[])).map_err(|error| {
-            invalid_setting(
-                format!("the Redis URL has an invalid option: {error}"),
-                "see `RedisConfig`",
-            )
-        })?;
+        let config: Self =
+            serde_json::from_value(url.to_fields(ADDRESS_OPTIONS, &[])).map_err(|error| {
+                invalid_setting(
+                    format!("the Redis URL has an invalid option: {error}"),
+                    "see `RedisConfig`",
+                )
+            })?;
         config.validate()?;
         Ok(config)
     }

@@ -273,7 +273,7 @@ fn classify(error: &RedisError, effect: Effect) -> (ErrorKind, &'static str) {
 mod tests {
     use super::*;
 
-    fn error(is_cluster: bool, code: &str, detail: &str) -> Error {
+    fn converted(is_cluster: bool, code: &str, detail: &str) -> Error {
         let address = "h:6379".to_owned();
         let origin = Origin { address, is_cluster, finds_primary: is_cluster, tls: false };
         let error = redis::make_extension_error(code.to_owned(), Some(detail.to_owned()));
@@ -282,23 +282,23 @@ mod tests {
 
     #[test]
     fn a_redirection_names_the_scheme_of_a_cluster_unless_it_is_one() {
-        let error = error(false, "MOVED", "866 h:7001");
+        let error = converted(false, "MOVED", "866 h:7001");
         assert_eq!(error.kind(), ErrorKind::Config);
         assert!(error.remedy_text().unwrap().contains("redis+cluster://"), "{error}");
-        assert_eq!(error(true, "MOVED", "866 h:7001").kind(), ErrorKind::Unavailable);
+        assert_eq!(converted(true, "MOVED", "866 h:7001").kind(), ErrorKind::Unavailable);
     }
 
     #[test]
     fn the_line_of_a_script_is_left_out_unless_it_is_to_be_reported() {
         let line = "script: 75c1, on @user_script:12.";
-        let known = error(false, "WRONGTYPE", &format!("Operation against a key {line}"));
+        let known = converted(false, "WRONGTYPE", &format!("Operation against a key {line}"));
         assert_eq!(known.what(), "Redis at h:6379: WRONGTYPE Operation against a key");
         let before = "Error running script (call to f_75c1): @user_script:12: WRONGTYPE Operation";
-        assert_eq!(error(false, "ERR", before).what(), "Redis at h:6379: WRONGTYPE Operation");
+        assert_eq!(converted(false, "ERR", before).what(), "Redis at h:6379: WRONGTYPE Operation");
         let twice = "Error running script (call to f_75c1): @user_script:41: @user_script: 41: -OOM not \
              allowed";
-        assert_eq!(error(false, "ERR", twice).what(), "Redis at h:6379: OOM not allowed");
-        assert!(error(false, "ERR", &format!("Oops {line}")).what().ends_with(line));
+        assert_eq!(converted(false, "ERR", twice).what(), "Redis at h:6379: OOM not allowed");
+        assert!(converted(false, "ERR", &format!("Oops {line}")).what().ends_with(line));
     }
 
     #[test]
@@ -309,7 +309,7 @@ mod tests {
             ("ERR", "The user executing the script can't run this command or subcommand"),
             ("ERR", "ACL failure in script: No permissions to access a channel"),
         ] {
-            let error = error(false, code, &format!("{detail} {line}"));
+            let error = converted(false, code, &format!("{detail} {line}"));
             assert_eq!((error.kind(), error.remedy_text()), (ErrorKind::Config, Some(RIGHTS)));
             assert_eq!(error.what(), format!("Redis at h:6379: {code} {detail}"));
         }

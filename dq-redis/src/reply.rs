@@ -3,6 +3,8 @@
 use bytes::Bytes;
 use redis::Value;
 
+use crate::redisson::member::OTHER_FORMAT;
+
 /// The items of a reply that have not been read yet.
 #[derive(Debug)]
 pub(crate) struct Reply(std::vec::IntoIter<Value>);
@@ -59,7 +61,7 @@ pub(crate) enum Refusal {
     WrongType,
     /// The job with this number, from 1, has the handle of a job with another id.
     IdCollision(usize),
-    /// The queue holds members of the other format of Redisson.
+    /// The queue holds members of another format; of the Redisson layout only.
     OtherFormat,
 }
 
@@ -72,7 +74,7 @@ impl Refusal {
             "CLOSED" => Some(Self::Closed),
             "WRONG_TYPE" => Some(Self::WrongType),
             "ID_COLLISION" => argument.parse().ok().map(Self::IdCollision),
-            "OTHER_FORMAT" => Some(Self::OtherFormat),
+            OTHER_FORMAT => Some(Self::OtherFormat),
             _ => None,
         }
     }

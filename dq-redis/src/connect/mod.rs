@@ -10,4 +10,4 @@ pub(crate) use crate::error::Effect;
 pub(crate) use link::{CommandError, Link};
 pub(crate) use server::{Server, ServerClient, ServerSettings};
 pub(crate) use subscriber::{OnMessage, Source, Subscriber};
-pub(crate) use url::{as_redis, fields_of};
+pub(crate) use url::{ADDRESS_OPTIONS, as_redis};

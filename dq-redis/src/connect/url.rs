@@ -2,12 +2,11 @@
 
 use dq_core::Result;
 use dq_core::config::{ConnectUrl, Secret};
-use serde_json::Value;
 
 use crate::error::invalid_setting;
 
-/// The option that belongs to the address.
-const TLS: &str = "tls";
+/// The options that belong to the address.
+pub(crate) const ADDRESS_OPTIONS: &[&str] = &["tls"];
 
 /// The fields of all backends, which are no options of the address.
 const FIELDS: [&str; 11] = [
@@ -29,7 +28,7 @@ const FIELDS: [&str; 11] = [
 /// # Errors
 /// `Config` if it is malformed or has another option.
 pub(super) fn read(field: &Secret) -> Result<ConnectUrl> {
-    let url = ConnectUrl::from_field(field, &[TLS], &FIELDS)?;
+    let url = ConnectUrl::from_field(field, ADDRESS_OPTIONS, &FIELDS)?;
     if url.options().iter().any(|(_, value)| !["true", "false"].contains(&value.as_str())) {
         return Err(invalid_setting(
             "the option `tls` of the Redis URL is neither true nor false",
@@ -37,12 +36,6 @@ pub(super) fn read(field: &Secret) -> Result<ConnectUrl> {
         ));
     }
     Ok(url)
-}
-
-/// The fields that a URL with settings stands for. Values are text, as in a configuration file; those of
-/// the fields in `typed` are numbers or booleans where they can be.
-pub(crate) fn fields_of(url: &ConnectUrl, typed: &[&str]) -> Value {
-    url.to_fields(&[TLS], typed)
 }
 
 /// The same address, with `redis` in place of the scheme of another backend.
@@ -79,17 +72,6 @@ mod tests {
         }
         for url in ["redis://h/0", "redis://h?", "redis://h?tls=true", "redis://h?tls=false"] {
             assert!(read(&Secret::new(url)).is_ok(), "{url}");
-        }
-    }
-
-    #[test]
-    fn settings_of_a_url_do_not_go_into_the_field() {
-        for (url, field) in [
-            ("redis://u:p@h/0", "redis://u:p@h/0"),
-            ("redis://h/0?prefix=shop", "redis://h/0"),
-            ("redis://h?prefix=shop&tls=true&ca=x", "redis://h?tls=true"),
-        ] {
-            assert_eq!(fields_of(&ConnectUrl::parse(url).unwrap(), &[])["url"], field);
         }
     }
 

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use super::codec::Codec;
 use super::member::Format;
 use crate::config::{check_prefix, default_prefix, default_response_timeout};
-use crate::connect::{Server, ServerSettings, as_redis};
+use crate::connect::{ADDRESS_OPTIONS, Server, ServerSettings, as_redis};
 use crate::error::invalid_setting;
 
 /// Settings of the Redisson-compatible backend: `type = "redisson"` and the fields below.
@@ -118,7 +118,7 @@ impl RedissonConfig {
             "java_visibility",
         ])?;
         let config: Self =
-            serde_json::from_value(url.to_fields(&["tls"], &[])).map_err(|error| {
+            serde_json::from_value(url.to_fields(ADDRESS_OPTIONS, &[])).map_err(|error| {
                 invalid_setting(
                     format!("the redisson URL has a wrong option: {error}"),
                     "see `RedissonConfig`",
