@@ -1,64 +1,76 @@
-//! The backend: each call goes to the store.
+//! The native backend.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use dq_core::config::Environment;
+use dq_core::config::{BackendConfig, Environment};
 use dq_core::{
     Backend, BrowseParams, Cancelled, Capabilities, ClaimParams, Claimed, Finding, JobRef, JobView,
     NewJob, OperateReport, Operation, Page, QueueName, QueueStats, Renewal, Renewed, Reschedule,
     Rescheduled, Result, Scheduled, Settled, Settlement, Timestamp, Wakeups,
 };
 
+use crate::args::JobEncoding;
 use crate::check;
 use crate::config::RedisConfig;
 use crate::connect::{Link, Server, ServerSettings};
 use crate::error::closed;
 use crate::keys::Naming;
 use crate::script::Scripts;
-use crate::shards::Shards;
-use crate::shards::lanes::Lanes;
+use crate::shards::ShardSettings;
 use crate::store::Store;
-use crate::wake::Switchboard;
+use crate::wakeups::WakeupRouter;
 
-/// Why a job cannot be handed out.
-const UNREADABLE: &str = "its record is not one that this version can read";
+/// The reason of a job made dead because of its record.
+const UNDECODABLE: &str = "its record cannot be decoded by this version";
 
-/// Delayed jobs in Redis, in a layout of our own.
+/// Delayed jobs in Redis.
 #[derive(Debug)]
 pub struct RedisBackend {
     pub(crate) store: Store,
-    pub(crate) switchboard: Arc<Switchboard>,
+    pub(crate) wakeups: Arc<WakeupRouter>,
+}
+
+/// What differs between the native layout of keys and others.
+pub(crate) struct KeyLayout {
+    pub(crate) naming: Naming,
+    pub(crate) scripts: Scripts,
+    pub(crate) encoding: JobEncoding,
 }
 
 impl RedisBackend {
-    /// Connects, and checks that the server will do.
+    /// Connects, and checks the server and the rights of its user.
     ///
     /// # Errors
-    /// `Config` for settings, credentials or rights that will not do; `Unavailable`; `ReadOnly` for
-    /// a replica; `Incompatible` for a server that is too old or has no scripting.
+    /// `Config` for settings, credentials or rights that do not suffice; `Unavailable` if the server
+    /// cannot be reached; `ReadOnly` for a replica; `Incompatible` for a server that is too old or has no
+    /// scripting.
     pub async fn connect(config: &RedisConfig, environment: &Environment) -> Result<Self> {
         config.validate()?;
-        let naming = Naming::Native { prefix: config.prefix.clone() };
-        let mut backend =
-            Self::assemble(&config.server(), environment, naming, Scripts::native()).await?;
-        backend.store.shards = Shards::new(&config.shards);
+        let layout = KeyLayout {
+            naming: Naming::Native { prefix: config.prefix.clone() },
+            scripts: Scripts::native(),
+            encoding: JobEncoding::Record,
+        };
+        let shards = ShardSettings::new(&config.shards);
+        let backend = Self::assemble(&config.server(), environment, layout, shards).await?;
         backend.store.prove_rights().await?;
         Ok(backend)
     }
 
-    /// The same calls on keys and scripts of another layout.
+    /// Connects, with this layout of keys.
     pub(crate) async fn assemble(
         server: &ServerSettings,
         environment: &Environment,
-        naming: Naming,
-        scripts: Scripts,
+        layout: KeyLayout,
+        shards: ShardSettings,
     ) -> Result<Self> {
         let server = Arc::new(Server::new(server)?);
         let link = Arc::new(Link::new(Arc::clone(&server), Arc::clone(&environment.clock)));
         check::probe(&link).await?;
-        let store = Store::new(link, Lanes::new(naming), scripts, Shards::default());
-        Ok(Self { store, switchboard: Arc::new(Switchboard::start(server)) })
+        let KeyLayout { naming, scripts, encoding } = layout;
+        let store = Store::new(link, naming, scripts, encoding, shards);
+        Ok(Self { store, wakeups: Arc::new(WakeupRouter::start(server)) })
     }
 
     fn ensure_open(&self, operation: &'static str) -> Result<()> {
@@ -77,7 +89,8 @@ impl Backend for RedisBackend {
 
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = Capabilities::all();
-        // Equal times fire in order of ids, which is that of making for one producer only.
+        // Equal due times are claimed in order of ids, which is the order of scheduling for one producer
+        // only.
         capabilities.fifo = false;
         capabilities
     }
@@ -103,15 +116,17 @@ impl Backend for RedisBackend {
 
     async fn listen(&self, queues: &[QueueName]) -> Result<Wakeups> {
         self.ensure_open("listen")?;
-        let lanes: Vec<_> = queues.iter().map(|queue| self.store.lanes.of(queue)).collect();
-        Ok(self.switchboard.listen(&lanes).await)
+        // All partitions of a queue publish on one channel.
+        let partition = |queue| self.store.partitions.unsharded(queue);
+        let partitions: Vec<_> = queues.iter().map(partition).collect();
+        Ok(self.wakeups.listen(&partitions).await)
     }
 
     async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed> {
         self.ensure_open("claim")?;
-        let brought = self.store.claim(&params).await?;
-        self.store.park(&brought.unreadable, UNREADABLE).await;
-        Ok(brought.claimed)
+        let batch = self.store.claim(&params).await?;
+        self.store.bury_undecodable(&batch.undecodable, UNDECODABLE).await;
+        Ok(batch.claimed)
     }
 
     async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Settled>> {
@@ -141,18 +156,26 @@ impl Backend for RedisBackend {
     }
 
     async fn check(&self) -> Vec<Finding> {
-        let mut findings = check::findings(&self.store).await;
-        match self.store.inspect().await {
-            Ok(more) => findings.extend(more),
-            Err(error) if findings.is_empty() => findings.push(check::unreachable(&error)),
-            Err(_) => {}
-        }
-        findings
+        check::findings(&self.store).await
     }
 
     async fn close(&self) -> Result<()> {
-        self.switchboard.close();
+        self.wakeups.close();
         self.store.link.close().await;
         Ok(())
     }
+}
+
+#[typetag::deserialize(name = "redis")]
+#[async_trait]
+impl BackendConfig for RedisConfig {
+    async fn connect(&self, environment: &Environment) -> Result<Arc<dyn Backend>> {
+        Ok(Arc::new(RedisBackend::connect(self, environment).await?))
+    }
+}
+
+dq_core::register_backend! {
+    name: "redis",
+    schemes: ["redis", "rediss", "redis+unix", "redis+cluster", "rediss+cluster", "redis+sentinel", "rediss+sentinel"],
+    from_url: |url| Ok(Box::new(RedisConfig::from_url(url)?)),
 }

@@ -1,4 +1,4 @@
-//! Batches: the items of each queue together, some at a time, the answers in the order asked.
+//! Batches: items grouped by partition, some in each call, several calls at a time.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,47 +7,56 @@ use dq_core::{JobRef, NewJob, QueueName, Renewal, Reschedule, Result, Settlement
 use futures_util::future::BoxFuture;
 use futures_util::{StreamExt, TryStreamExt, stream};
 
-use crate::keys::Lane;
+use crate::keys::Partition;
 
-/// Items of one call: no script runs longer than a few milliseconds.
+/// Items of one call, so that no script runs longer than a few milliseconds.
 pub(crate) const CHUNK: usize = 100;
 
 /// Bytes of one call.
 const CHUNK_BYTES: usize = 512 * 1024;
 
-/// What a job takes in a call besides its payload and headers, roughly.
+/// Bytes of a job in a call besides its payload and headers, roughly.
 const JOB_BYTES: usize = 64;
 
-/// Calls of one batch that are on their way at once.
-const AHEAD: usize = 8;
+/// Calls of one batch that are sent before the first is answered.
+const CONCURRENT_CALLS: usize = 8;
 
-/// An item, its place in the batch, and where it is to be asked for.
-pub(crate) struct Ask<'a, 'l, I> {
-    pub(crate) place: usize,
+/// An item for one partition.
+pub(crate) struct Request<'a, 'p, I> {
+    /// The index of the item in the batch.
+    pub(crate) index: usize,
     pub(crate) item: &'a I,
-    pub(crate) lane: &'l Arc<Lane>,
+    pub(crate) partition: &'p Arc<Partition>,
 }
 
-/// Items of one lane.
+/// Items of one call on a partition.
 pub(crate) struct Chunk<'a, I> {
-    pub(crate) lane: Arc<Lane>,
-    /// With the place of each in the batch.
-    pub(crate) items: Vec<(usize, &'a I)>,
+    pub(crate) partition: Arc<Partition>,
+    pub(crate) items: Vec<&'a I>,
+    /// The index of each item in the batch.
+    indices: Vec<usize>,
     bytes: usize,
 }
 
-/// What belongs to a queue.
-pub(crate) trait InQueue {
-    /// The queue.
+impl<I> Chunk<'_, I> {
+    fn new(partition: &Arc<Partition>) -> Self {
+        let partition = Arc::clone(partition);
+        Self { partition, items: Vec::new(), indices: Vec::new(), bytes: 0 }
+    }
+}
+
+/// An item of a batch.
+pub(crate) trait Item {
+    /// The queue of the item.
     fn queue(&self) -> &QueueName;
 
-    /// What it adds to a call, if that may be much.
+    /// The bytes that it adds to a call, if they may be many.
     fn bytes(&self) -> usize {
         0
     }
 }
 
-impl InQueue for NewJob {
+impl Item for NewJob {
     fn queue(&self) -> &QueueName {
         &self.queue
     }
@@ -57,97 +66,111 @@ impl InQueue for NewJob {
     }
 }
 
-impl InQueue for JobRef {
+impl Item for JobRef {
     fn queue(&self) -> &QueueName {
         &self.queue
     }
 }
 
-impl InQueue for Reschedule {
+impl Item for Reschedule {
     fn queue(&self) -> &QueueName {
         &self.job.queue
     }
 }
 
-impl InQueue for Settlement {
+impl Item for Settlement {
     fn queue(&self) -> &QueueName {
         &self.lease.queue
     }
 }
 
-impl InQueue for Renewal {
+impl Item for Renewal {
     fn queue(&self) -> &QueueName {
         &self.lease.queue
     }
 }
 
-/// Sorts items into chunks; those of one lane keep their order.
-fn chunks<'a, I: InQueue>(asks: Vec<Ask<'a, '_, I>>) -> Vec<Chunk<'a, I>> {
+/// Groups requests by partition. Those of one partition keep their order.
+fn chunks<'a, I: Item>(requests: Vec<Request<'a, '_, I>>) -> Vec<Chunk<'a, I>> {
     let mut full = Vec::new();
     let mut open: Vec<Chunk<'a, I>> = Vec::new();
-    let mut place_of: HashMap<*const Lane, usize> = HashMap::new();
-    for Ask { place, item, lane } in asks {
-        let at = *place_of.entry(Arc::as_ptr(lane)).or_insert_with(|| {
-            open.push(Chunk { lane: Arc::clone(lane), items: Vec::new(), bytes: 0 });
+    let mut position_of: HashMap<*const Partition, usize> = HashMap::new();
+    for Request { index, item, partition } in requests {
+        let position = *position_of.entry(Arc::as_ptr(partition)).or_insert_with(|| {
+            open.push(Chunk::new(partition));
             open.len() - 1
         });
-        let (chunk, bytes) = (&mut open[at], item.bytes());
+        let (chunk, bytes) = (&mut open[position], item.bytes());
         if chunk.items.len() == CHUNK || chunk.bytes + bytes > CHUNK_BYTES && chunk.bytes > 0 {
-            let fresh = Chunk { lane: Arc::clone(lane), items: Vec::new(), bytes: 0 };
-            full.push(std::mem::replace(chunk, fresh));
+            full.push(std::mem::replace(chunk, Chunk::new(partition)));
         }
-        chunk.items.push((place, item));
+        chunk.items.push(item);
+        chunk.indices.push(index);
         chunk.bytes += bytes;
     }
     full.extend(open);
     full
 }
 
-/// Runs `call` on each chunk, some ahead of the answers. The answers come with their places.
-pub(crate) async fn run<'a, I: InQueue, T>(
-    asks: Vec<Ask<'a, '_, I>>,
-    call: impl Fn(Chunk<'a, I>) -> BoxFuture<'a, Result<Vec<(usize, T)>>>,
-) -> Result<Vec<(usize, T)>> {
-    let mut answers = Vec::with_capacity(asks.len());
-    let calls: Vec<_> = chunks(asks).into_iter().map(call).collect();
-    let mut calls = stream::iter(calls).buffered(AHEAD);
-    while let Some(some) = calls.try_next().await? {
-        answers.extend(some);
+/// Makes a call for each chunk, several at a time. The answers come with the indices of their items:
+/// `None` for all items of a chunk for which `call` answers `None`.
+pub(crate) async fn run<'a, I: Item, T>(
+    requests: Vec<Request<'a, '_, I>>,
+    call: impl Fn(Chunk<'a, I>) -> BoxFuture<'a, Result<Option<Vec<T>>>>,
+) -> Result<Vec<(usize, Option<T>)>> {
+    let mut all = Vec::with_capacity(requests.len());
+    let chunks = chunks(requests).into_iter();
+    let (calls, indices): (Vec<_>, Vec<_>) = chunks
+        .map(|mut chunk| {
+            let indices = std::mem::take(&mut chunk.indices);
+            (call(chunk), indices)
+        })
+        .unzip();
+    let mut answers = stream::iter(calls)
+        .buffered(CONCURRENT_CALLS)
+        .zip(stream::iter(indices))
+        .map(|(answers, indices)| answers.map(|answers| (answers, indices)));
+    while let Some((answers, indices)) = answers.try_next().await? {
+        match answers {
+            Some(answers) => all.extend(indices.into_iter().zip(answers.into_iter().map(Some))),
+            None => all.extend(indices.into_iter().map(|index| (index, None))),
+        }
     }
-    Ok(answers)
+    Ok(all)
 }
 
 #[cfg(test)]
 mod tests {
+    use dq_core::{Due, JobId};
+
     use super::*;
     use crate::keys::Naming;
-    use crate::shards::lanes::Lanes;
 
     #[test]
     fn chunks_are_bounded_and_keep_the_order_of_each_queue() {
-        let lanes = Lanes::new(Naming::Native { prefix: "dq".to_owned() });
-        let job = |n: usize| NewJob {
-            id: dq_core::JobId::from_bytes((n as u128).to_be_bytes()),
-            queue: QueueName::new(if n.is_multiple_of(2) { "a" } else { "b" }).unwrap(),
-            key: None,
-            on_conflict: dq_core::OnConflict::Keep,
-            due: dq_core::Due::NOW,
-            payload: vec![0; if n < 4 { CHUNK_BYTES } else { 1 }].into(),
-            headers: dq_core::Headers::new(),
-            max_attempts: None,
+        let naming = Naming::Native { prefix: "dq".to_owned() };
+        let queues = ["a", "b"].map(|name| QueueName::new(name).unwrap());
+        let partitions = [0, 1].map(|n: usize| Arc::new(naming.partition(&queues[n], 1, 0)));
+        let job = |n: usize| {
+            let id = JobId::from_bytes((n as u128).to_be_bytes());
+            let payload = vec![0; if n < 4 { CHUNK_BYTES } else { 1 }];
+            NewJob::new(id, queues[n % 2].clone(), Due::NOW, payload.into())
         };
         let jobs: Vec<NewJob> = (0..500).map(job).collect();
-        let lanes: Vec<_> = jobs.iter().map(|job| lanes.of(&job.queue)).collect();
-        let asks = jobs.iter().zip(&lanes).enumerate();
-        let asks = asks.map(|(place, (item, lane))| Ask { place, item, lane });
-        let chunks = chunks(asks.collect());
-        for queue in ["a", "b"] {
-            let places: Vec<usize> = chunks
+        let requests = jobs.iter().enumerate();
+        let requests = requests.map(|(index, item)| Request {
+            index,
+            item,
+            partition: &partitions[index % 2],
+        });
+        let chunks = chunks(requests.collect());
+        for queue in &queues {
+            let indices: Vec<usize> = chunks
                 .iter()
-                .filter(|chunk| chunk.lane.queue.as_str() == queue)
-                .flat_map(|chunk| chunk.items.iter().map(|(place, _)| *place))
+                .filter(|chunk| chunk.partition.queue == *queue)
+                .flat_map(|chunk| chunk.indices.iter().copied())
                 .collect();
-            assert!(places.is_sorted() && places.len() == 250);
+            assert!(indices.is_sorted() && indices.len() == 250);
         }
         assert!(chunks.iter().all(|chunk| chunk.items.len() <= CHUNK));
         assert!(chunks.iter().all(|chunk| chunk.bytes <= CHUNK_BYTES || chunk.items.len() == 1));

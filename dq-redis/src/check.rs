@@ -1,21 +1,34 @@
-//! What the server must be, and what an operator should know about it.
+//! Checks of the server and of the keys: when connecting, and for operators.
 
-use dq_core::{Error, ErrorKind, Finding, Result, Severity};
+use dq_core::{Error, ErrorKind, Finding, QueueName, Result, Severity};
+use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
 use redis::Value;
 
-use crate::connect::{Effect, Link};
-use crate::error::{CLUSTER, SENTINEL};
-use crate::reply;
+use crate::connect::{CommandError, Effect, Link};
+use crate::error::{CLUSTER, SENTINEL, is_unknown_script, unexpected};
+use crate::keys::Partition;
+use crate::reply::{self, Reply};
+use crate::script::{PRELUDE, Script};
+use crate::shards::layout::Layout;
 use crate::store::Store;
+
+const CHECK: &str = "check";
 
 const OLDEST: (u32, u32) = (6, 2);
 
-/// Refuses a server that will not do.
+/// Queues that are checked at a time.
+const CONCURRENT_QUEUES: usize = 8;
+
+/// Refuses a server that the backends cannot use.
+///
+/// # Errors
+/// `Incompatible` for a server that is too old or runs no scripts, `Config` for one that another scheme
+/// of the URL is for, `ReadOnly` for a replica.
 pub(crate) async fn probe(link: &Link) -> Result<()> {
     let info = info(link, "connect").await?;
     refuse_old(&info)?;
-    refuse_other_kind(&info, link.server().is_cluster())?;
-    // A cluster answers by some node, and finds its primaries itself.
+    refuse_other_topology(&info, link.server().is_cluster())?;
+    // In a cluster any node may reply, and the client finds the primaries itself.
     if !link.server().is_cluster() && field(&info, "role") == Some("slave") {
         return Err(Error::new(ErrorKind::ReadOnly, "the Redis server is a replica")
             .remedy("connect to the primary, by redis+sentinel:// if it changes")
@@ -26,10 +39,13 @@ pub(crate) async fn probe(link: &Link) -> Result<()> {
     for (command, script) in [("EVAL", probe), ("EVALSHA", &sha)] {
         let mut call = redis::cmd(command);
         call.arg(script).arg(0);
-        match link.run("connect", Effect::None, &call).await {
-            // Of a cluster's nodes, another may have been asked: it runs scripts.
-            Err(error) if error.message().contains("NOSCRIPT") => {}
-            ran => drop(ran.map_err(without_scripts)?),
+        match link.query(&call).await {
+            // Another node of the cluster may have got the script; so this one runs scripts, too.
+            Err(CommandError::Answered(error)) if is_unknown_script(&error) => {}
+            ran => {
+                let ran = link.into_result("connect", Effect::None, ran);
+                drop(ran.map_err(without_scripts)?);
+            }
         }
     }
     Ok(())
@@ -47,9 +63,9 @@ fn refuse_old(info: &str) -> Result<()> {
     }
 }
 
-/// Refuses servers that another scheme of the URL is for.
-fn refuse_other_kind(info: &str, as_cluster: bool) -> Result<()> {
-    // By the second name in Valkey.
+/// Refuses a server that another scheme of the URL is for.
+fn refuse_other_topology(info: &str, as_cluster: bool) -> Result<()> {
+    // Valkey uses the second name.
     let mode = field(info, "redis_mode").or_else(|| field(info, "server_mode"));
     let (what, remedy) = if mode == Some("sentinel") {
         ("the Redis server is a Sentinel, which keeps no data", SENTINEL)
@@ -74,16 +90,51 @@ fn without_scripts(error: Error) -> Error {
         .source(error)
 }
 
-/// What an operator should know.
+/// All findings about the server and the keys.
 pub(crate) async fn findings(store: &Store) -> Vec<Finding> {
-    match info(&store.link, "check").await {
-        Ok(info) => of_info(&info),
+    let mut findings = match info(&store.link, CHECK).await {
+        Ok(info) => server_findings(&info),
         Err(error) => vec![unreachable(&error)],
+    };
+    match key_findings(store).await {
+        Ok(more) => findings.extend(more),
+        Err(error) if findings.is_empty() => findings.push(unreachable(&error)),
+        Err(_) => {}
     }
+    findings
 }
 
-/// The finding that nothing could be found.
-pub(crate) fn unreachable(error: &Error) -> Finding {
+/// Findings about all queues.
+async fn key_findings(store: &Store) -> Result<Vec<Finding>> {
+    let script = Script::new(&[PRELUDE, include_str!("scripts/inspect.lua")], Effect::None);
+    let queues = store.queues(CHECK).await?;
+    let calls: Vec<_> =
+        queues.iter().map(|queue| queue_findings(store, &script, queue).boxed()).collect();
+    let mut calls = stream::iter(calls).buffered(CONCURRENT_QUEUES);
+    let mut findings = Vec::new();
+    while let Some(found) = calls.try_next().await? {
+        findings.extend(found);
+    }
+    Ok(findings)
+}
+
+async fn queue_findings(store: &Store, script: &Script, queue: &QueueName) -> Result<Vec<Finding>> {
+    let mut findings = Vec::new();
+    // Fails if the key that holds it has another type, which is then a finding.
+    let layout = store.stored_layout(CHECK, queue).await.unwrap_or(Layout::UNSHARDED);
+    for partition in &store.partitions.make(queue, layout.shards).all {
+        findings.extend(partition_findings(partition, inspect(store, script, partition).await?));
+    }
+    if findings.is_empty()
+        && let Err(error) = store.partitions_of(CHECK, queue).await
+    {
+        findings.push(unusable(queue, &error));
+    }
+    Ok(findings)
+}
+
+/// The finding of a server that cannot be checked.
+fn unreachable(error: &Error) -> Finding {
     Finding {
         severity: Severity::Error,
         code: "redis.unreachable",
@@ -92,7 +143,7 @@ pub(crate) fn unreachable(error: &Error) -> Finding {
     }
 }
 
-fn of_info(info: &str) -> Vec<Finding> {
+fn server_findings(info: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut add = |severity, code, what: String, remedy: &str| {
         findings.push(Finding { severity, code, cause: what, remedy: remedy.to_owned() });
@@ -112,7 +163,7 @@ fn of_info(info: &str) -> Vec<Finding> {
         add(
             Severity::Warning,
             "redis.no-aof",
-            "the server keeps no append-only file: a crash loses what came since the last snapshot"
+            "the server keeps no append-only file: a crash loses all changes since the last snapshot"
                 .to_owned(),
             "set `appendonly yes`; with `appendfsync everysec` a crash loses a second at most",
         );
@@ -128,10 +179,80 @@ fn of_info(info: &str) -> Vec<Finding> {
     findings
 }
 
+/// The finding of a queue that cannot be used.
+fn unusable(queue: &QueueName, error: &Error) -> Finding {
+    Finding {
+        severity: Severity::Error,
+        code: "redis.queue-unusable",
+        what: format!("queue {queue} cannot be used: {error}"),
+        remedy: error.remedy_text().unwrap_or("check the server").to_owned(),
+    }
+}
+
+/// What other programs have written under the names of a partition.
+struct Inspected {
+    /// Entries that were moved to quarantine.
+    quarantined: i64,
+    /// Keys of another type.
+    foreign_keys: Vec<String>,
+}
+
+async fn inspect(store: &Store, script: &Script, partition: &Partition) -> Result<Inspected> {
+    let answer = script.on([partition]).run(&store.link, CHECK).await?;
+    let read = |answer| {
+        let mut reply = Reply::new(answer)?;
+        let quarantined = reply.number()?;
+        let mut foreign_keys = Vec::new();
+        while !reply.is_empty() {
+            foreign_keys.push(String::from_utf8_lossy(&reply.bytes()?).into_owned());
+        }
+        Some(Inspected { quarantined, foreign_keys })
+    };
+    match read(answer) {
+        Some(inspected) => Ok(inspected),
+        None => unexpected(CHECK),
+    }
+}
+
+fn partition_findings(partition: &Partition, inspected: Inspected) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let queue = &partition.queue;
+    if inspected.quarantined > 0 {
+        let (job, quarantine) = (&partition.keys[1], &partition.keys[8]);
+        findings.push(Finding {
+            severity: Severity::Warning,
+            code: "redis.strays",
+            what: format!(
+                "{} entries of queue {queue} are no jobs and were moved to quarantine",
+                inspected.quarantined
+            ),
+            remedy: format!(
+                "find the program that writes there; ZRANGE {quarantine} 0 -1 lists the entries, the \
+                 hash {job} holds their values; DEL {quarantine} removes them from this report"
+            ),
+        });
+    }
+    for key in inspected.foreign_keys {
+        findings.push(Finding {
+            severity: Severity::Error,
+            code: "redis.foreign-key",
+            what: format!(
+                "queue {queue} cannot be served: the key {key} holds another type of value"
+            ),
+            remedy: if partition.is_java_key(&key) {
+                "rename or remove that key, or use another name for the queue".to_owned()
+            } else {
+                "rename or remove that key, or choose another `prefix`".to_owned()
+            },
+        });
+    }
+    findings
+}
+
 async fn info(link: &Link, operation: &'static str) -> Result<String> {
     let answer = link.run(operation, Effect::None, &redis::cmd("INFO")).await?;
     let text = match answer {
-        // A cluster answers node by node; any will do.
+        // A cluster replies node by node; any of them does.
         Value::Map(nodes) => nodes.into_iter().next().map(|(_, info)| info),
         answer => Some(answer),
     };
@@ -180,9 +301,9 @@ mod tests {
     }
 
     #[test]
-    fn servers_of_another_kind_are_refused_with_their_scheme() {
+    fn servers_of_another_topology_are_refused_with_their_scheme() {
         let refused = |info, as_cluster| {
-            let error = refuse_other_kind(info, as_cluster).err()?;
+            let error = refuse_other_topology(info, as_cluster).err()?;
             assert_eq!(error.kind(), ErrorKind::Config);
             error.remedy_text().map(str::to_owned)
         };
@@ -196,8 +317,9 @@ mod tests {
 
     #[test]
     fn settings_that_lose_jobs_are_found() {
-        let codes =
-            |info: &str| -> Vec<_> { of_info(info).iter().map(|found| found.code).collect() };
+        let codes = |info: &str| -> Vec<_> {
+            server_findings(info).iter().map(|found| found.code).collect()
+        };
         assert!(codes("maxmemory:0\r\nmaxmemory_policy:allkeys-lru\r\naof_enabled:1").is_empty());
         assert_eq!(
             codes("maxmemory:9\r\nmaxmemory_policy:volatile-ttl\r\naof_enabled:0"),

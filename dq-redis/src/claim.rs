@@ -1,299 +1,443 @@
-//! Claim and renew.
+//! Claims due jobs.
+//!
+//! One call serves any number of partitions on a single server, and those of one slot in a cluster. A
+//! claim from several slots of a cluster first asks all of them, concurrently, which jobs are due, and
+//! then claims the oldest ones where they are, concurrently too. When nothing is due that is one call
+//! for each slot. If another process takes a job in between, the claim brings fewer jobs, never others.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
+use dq_core::sync::lock;
 use dq_core::{
-    ClaimParams, Claimed, FencingToken, LeasedJob, QueueName, Renewal, Renewed, Result, Timestamp,
+    ClaimParams, Claimed, Error, ErrorKind, FencingToken, LeasedJob, QueueName, Result, Timestamp,
     Want,
 };
+use futures_util::future::join_all;
 use redis::Value;
 
-use crate::batch::{CHUNK, Chunk};
+use crate::args::millis_arg;
+use crate::batch::CHUNK;
 use crate::error::{self, unexpected};
-use crate::handle;
-use crate::keys::Lane;
-use crate::record::{self, State};
-use crate::reply::Reply;
-use crate::shards::apart::Slot;
+use crate::keys::Partition;
+use crate::record::{self, StoredState};
+use crate::reply::{Refusal, Reply};
+use crate::resize::Attempts;
+use crate::settle::UndecodableJob;
 use crate::store::Store;
 
-pub(crate) const CLAIM: &str = "claim";
-const RENEW: &str = "renew";
+const CLAIM: &str = "claim";
 
-/// Bytes of records that one claim brings, unless a single one is larger.
-pub(crate) const CLAIM_BYTES: usize = 1024 * 1024;
+/// Bytes of records of one call, unless a single record is larger.
+const CLAIM_BYTES: usize = 1024 * 1024;
 
-/// Queues of one call.
-const LANES: usize = 200;
+/// Partitions of one call.
+const MAX_PARTITIONS: usize = 200;
 
-/// What was claimed, and what could not be read.
+/// The result of a claim.
 #[derive(Debug)]
-pub(crate) struct Brought {
+pub(crate) struct ClaimBatch {
     pub(crate) claimed: Claimed,
-    pub(crate) unreadable: Vec<Unreadable>,
+    pub(crate) undecodable: Vec<UndecodableJob>,
     /// Queues that cannot be served, and why.
-    pub(crate) refused: Vec<(QueueName, String)>,
+    refused: Vec<(QueueName, Error)>,
 }
 
-impl Brought {
-    pub(crate) fn len(&self) -> usize {
-        self.claimed.jobs.len() + self.unreadable.len()
+impl ClaimBatch {
+    fn new() -> Self {
+        let claimed = Claimed { jobs: Vec::new(), next_due: None, now: Timestamp::EPOCH };
+        Self { claimed, undecodable: Vec::new(), refused: Vec::new() }
     }
 
-    pub(crate) fn refuse(&mut self, queue: &QueueName, why: String) {
-        if !self.refused.iter().any(|(name, _)| name == queue) {
-            self.refused.push((queue.clone(), why));
+    /// How many leases were taken.
+    fn leases(&self) -> usize {
+        self.claimed.jobs.len() + self.undecodable.len()
+    }
+
+    fn is_refused(&self, queue: &QueueName) -> bool {
+        self.refused.iter().any(|(name, _)| name == queue)
+    }
+
+    fn refuse(&mut self, queue: &QueueName, error: Error) {
+        if !self.is_refused(queue) {
+            self.refused.push((queue.clone(), error));
         }
     }
 }
 
-/// A leased job whose record is not one of ours.
-#[derive(Debug)]
-pub(crate) struct Unreadable {
-    pub(crate) queue: QueueName,
-    /// Where it is.
-    pub(crate) shard: u16,
-    pub(crate) handle: Vec<u8>,
-    pub(crate) token: u64,
+/// One partition in a claim.
+struct PartitionRequest<'a> {
+    partition: Arc<Partition>,
+    /// The index of its want.
+    index: usize,
+    want: &'a Want,
+    /// When to claim again, by the last reply.
+    next: Option<Timestamp>,
 }
 
-/// One queue of a claim, or one shard of it.
-pub(crate) struct Wish<'a> {
-    pub(crate) lane: Arc<Lane>,
-    /// Which of the wants it serves.
-    pub(crate) number: usize,
-    pub(crate) want: &'a Want,
-    /// When to come again, by the last call.
-    pub(crate) next: Option<Timestamp>,
+/// What a claim still has to do.
+struct Remaining {
+    /// How many jobs are wanted, for each want.
+    jobs: Vec<usize>,
+    /// Partitions that were closed.
+    closed: Vec<Arc<Partition>>,
 }
 
-/// What is still wanted.
-pub(crate) struct Rest {
-    /// Of each want.
-    pub(crate) left: Vec<usize>,
-    /// Layouts were learned, so there may be more in other shards.
-    learned: bool,
+/// The partitions of one slot in a claim, and what was seen there.
+struct SlotClaim<'a> {
+    requests: Vec<PartitionRequest<'a>>,
+    /// The due times of the oldest due jobs of each partition.
+    dues: Vec<Vec<i64>>,
+    /// How many jobs to claim from each partition.
+    shares: Vec<usize>,
+    now: Timestamp,
+}
+
+impl<'a> SlotClaim<'a> {
+    fn new(requests: Vec<PartitionRequest<'a>>) -> Self {
+        Self { dues: Vec::new(), shares: Vec::new(), now: Timestamp::EPOCH, requests }
+    }
+
+    /// When to claim again, by the clock that shows `now`. A node whose clock is behind must not seem
+    /// to have a job that is due.
+    fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
+        let next = self.requests.iter().filter_map(|request| request.next).min()?;
+        let seems_due = next > self.now && next <= now;
+        Some(if seems_due { now + next.since(self.now) } else { next })
+    }
 }
 
 impl Store {
-    /// Leases due jobs. If a later call of several fails, those that were leased are returned.
-    pub(crate) async fn claim(&self, params: &ClaimParams<'_>) -> Result<Brought> {
-        self.adopt(CLAIM, params.wants.iter().map(|want| &want.queue)).await?;
-        let claimed = Claimed { jobs: Vec::new(), next_due: None, now: Timestamp::EPOCH };
-        let mut brought = Brought { claimed, unreadable: Vec::new(), refused: Vec::new() };
+    /// Leases due jobs. If one of several calls fails, the jobs that were leased are returned.
+    pub(crate) async fn claim(&self, params: &ClaimParams<'_>) -> Result<ClaimBatch> {
+        let mut batch = ClaimBatch::new();
         if params.wants.is_empty() {
-            brought.claimed.now = self.now(CLAIM).await?;
+            batch.claimed.now = self.now(CLAIM).await?;
+            return Ok(batch);
         }
-        let left = params.wants.iter().map(|want| want.max).collect();
-        let mut rest = Rest { left, learned: true };
-        while rest.learned {
-            rest.learned = false;
-            self.claim_once(params, &mut rest, &mut brought).await?;
+        let jobs = params.wants.iter().map(|want| want.max).collect();
+        let mut remaining = Remaining { jobs, closed: Vec::new() };
+        let mut attempts = Attempts::default();
+        loop {
+            let claimed = match attempts.next(CLAIM) {
+                Ok(()) => self.claim_once(params, &mut remaining, &mut batch).await,
+                failed => failed,
+            };
+            match claimed {
+                Ok(()) if remaining.closed.is_empty() => break,
+                Ok(()) => {}
+                Err(error) if batch.claimed.jobs.is_empty() => return Err(error),
+                Err(error) => {
+                    tracing::warn!(%error, "Redis: a claim is incomplete");
+                    batch.claimed.next_due = Some(batch.claimed.now);
+                    break;
+                }
+            }
         }
-        self.sort(params.wants, &mut brought.claimed);
-        self.tell_refusals(params.wants, &brought)?;
-        Ok(brought)
+        self.report_refused(params.wants, &mut batch)?;
+        Ok(batch)
     }
 
-    /// Visits each lane that is known.
+    /// Claims from all partitions of the wanted queues, without those that were closed.
     async fn claim_once(
         &self,
         params: &ClaimParams<'_>,
-        rest: &mut Rest,
-        brought: &mut Brought,
+        remaining: &mut Remaining,
+        batch: &mut ClaimBatch,
     ) -> Result<()> {
-        let groups = self.groups(params.wants);
-        let claimed = if self.link.server().is_cluster() && groups.len() > 1 {
-            let mut slots: Vec<_> = groups.into_iter().map(Slot::new).collect();
-            // Rare, so kept out of every claim's future.
-            Box::pin(self.claim_apart(params, &mut slots, rest, brought)).await
+        for closed in std::mem::take(&mut remaining.closed) {
+            let reloaded = self.reload(CLAIM, &closed).await;
+            refuse_or_fail(&closed.queue, reloaded, batch)?;
+        }
+        let groups = self.groups(params.wants, batch).await?;
+        let has_shards = groups.iter().flatten().any(|request| request.partition.shards > 1);
+        if self.link.server().is_cluster() && groups.len() > 1 {
+            let mut slots: Vec<_> = groups.into_iter().map(SlotClaim::new).collect();
+            // Rare, so boxed: the future of every claim stays small.
+            Box::pin(self.claim_from_slots(params, &mut slots, remaining, batch)).await?;
         } else {
-            self.claim_together(params, groups, rest, brought).await
-        };
-        match claimed {
-            Err(error) if brought.claimed.jobs.is_empty() => Err(error),
-            Err(error) => {
-                tracing::warn!(%error, "Redis: a claim was cut short");
-                brought.claimed.next_due = Some(brought.claimed.now);
-                rest.learned = false;
-                Ok(())
-            }
-            Ok(()) => Ok(()),
+            self.claim_from_groups(params, groups, remaining, batch).await?;
         }
-    }
-
-    /// Serves one group after the other.
-    async fn claim_together(
-        &self,
-        params: &ClaimParams<'_>,
-        groups: Vec<Vec<Wish<'_>>>,
-        rest: &mut Rest,
-        brought: &mut Brought,
-    ) -> Result<()> {
-        let mut next_due = None;
-        for mut group in groups {
-            self.claim_group(&mut group, params.limit, rest, brought).await?;
-            let next = group.iter().filter_map(|wish| wish.next).min();
-            next_due = next_due.into_iter().chain(next).min();
+        if has_shards {
+            sort_by_want(params.wants, &mut batch.claimed);
         }
-        brought.claimed.next_due = next_due;
         Ok(())
     }
 
-    /// What came from several shards, in due order in each queue.
-    fn sort(&self, wants: &[Want], claimed: &mut Claimed) {
-        if wants.iter().all(|want| self.lanes.spread(&want.queue).is_single()) {
-            return;
-        }
-        let number = |job: &LeasedJob| wants.iter().position(|want| want.queue == job.job.queue);
-        claimed.jobs.sort_by_cached_key(|job| (number(job), job.job.due, job.job.id));
-    }
-
-    /// A queue that cannot be served keeps the others from nothing. It is logged once, until it is
-    /// served again, and is an error where nothing else was asked for.
-    fn tell_refusals(&self, wants: &[Want], brought: &Brought) -> Result<()> {
-        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_refused = |queue: &QueueName| brought.refused.iter().any(|(name, _)| name == queue);
-        refused.retain(|queue| is_refused(queue) || !wants.iter().any(|want| want.queue == *queue));
-        for (queue, why) in &brought.refused {
-            if refused.insert(queue.clone()) {
-                tracing::error!(%queue, why, "Redis: this queue cannot be served");
+    /// The partitions of all wanted queues, grouped so that one call can serve each group: a cluster
+    /// takes keys of one slot only. Queues that cannot be served are refused.
+    async fn groups<'a>(
+        &self,
+        wants: &'a [Want],
+        batch: &mut ClaimBatch,
+    ) -> Result<Vec<Vec<PartitionRequest<'a>>>> {
+        let is_cluster = self.link.server().is_cluster();
+        let mut groups: Vec<Vec<PartitionRequest<'_>>> = Vec::new();
+        for (index, want) in wants.iter().enumerate() {
+            if batch.is_refused(&want.queue) {
+                continue;
             }
-        }
-        match brought.refused.first() {
-            Some((queue, why)) if wants.iter().all(|want| is_refused(&want.queue)) => {
-                Err(error::of_queue(CLAIM, &self.link.server().address, queue, why))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Wants that one call can serve: a cluster takes keys of one slot only.
-    fn groups<'a>(&self, wants: &'a [Want]) -> Vec<Vec<Wish<'a>>> {
-        let mut groups: Vec<Vec<Wish<'_>>> = Vec::new();
-        let apart = self.link.server().is_cluster();
-        for (number, want) in wants.iter().enumerate() {
-            for lane in &self.lanes.spread(&want.queue).lanes {
-                let wish = Wish { lane: Arc::clone(lane), number, want, next: None };
-                let fits = |group: &&mut Vec<Wish<'_>>| {
-                    group.len() < LANES && (!apart || group[0].lane.slot == wish.lane.slot)
+            let partitions = self.partitions_of(CLAIM, &want.queue).await;
+            let Some(partitions) = refuse_or_fail(&want.queue, partitions, batch)? else {
+                continue;
+            };
+            for partition in &partitions.all {
+                let partition = Arc::clone(partition);
+                let request = PartitionRequest { partition, index, want, next: None };
+                let fits = |group: &&mut Vec<PartitionRequest<'_>>| {
+                    let same_slot = group[0].partition.slot == request.partition.slot;
+                    group.len() < MAX_PARTITIONS && (!is_cluster || same_slot)
                 };
                 match groups.iter_mut().find(fits) {
-                    Some(group) => group.push(wish),
-                    None => groups.push(vec![wish]),
+                    Some(group) => group.push(request),
+                    None => groups.push(vec![request]),
                 }
             }
         }
-        groups
+        Ok(groups)
     }
 
-    /// Calls until no queue of the group that may bring more has more.
-    async fn claim_group(
+    /// A queue that cannot be served does not affect the others. It is logged once, until it is served
+    /// again, and is an error if no other queue is wanted.
+    fn report_refused(&self, wants: &[Want], batch: &mut ClaimBatch) -> Result<()> {
+        let mut logged = lock(&self.refused);
+        logged.retain(|queue| {
+            batch.is_refused(queue) || !wants.iter().any(|want| want.queue == *queue)
+        });
+        for (queue, error) in &batch.refused {
+            if logged.insert(queue.clone()) {
+                tracing::error!(%queue, %error, "Redis: this queue cannot be served");
+            }
+        }
+        if wants.iter().all(|want| batch.is_refused(&want.queue))
+            && let Some((_, error)) = batch.refused.pop()
+        {
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// Claims from one group after the other.
+    async fn claim_from_groups(
         &self,
-        group: &mut [Wish<'_>],
+        params: &ClaimParams<'_>,
+        groups: Vec<Vec<PartitionRequest<'_>>>,
+        remaining: &mut Remaining,
+        batch: &mut ClaimBatch,
+    ) -> Result<()> {
+        let mut next_due = None;
+        for mut group in groups {
+            self.claim_from_group(&mut group, params.limit, remaining, batch).await?;
+            let next = group.iter().filter_map(|request| request.next).min();
+            next_due = next_due.into_iter().chain(next).min();
+        }
+        batch.claimed.next_due = next_due;
+        Ok(())
+    }
+
+    /// Claims until no partition of the group has more due jobs that are wanted.
+    async fn claim_from_group(
+        &self,
+        group: &mut [PartitionRequest<'_>],
         limit: usize,
-        rest: &mut Rest,
-        brought: &mut Brought,
+        remaining: &mut Remaining,
+        batch: &mut ClaimBatch,
     ) -> Result<()> {
         loop {
-            let left = limit.saturating_sub(brought.claimed.jobs.len());
-            let mut call = self.scripts.claim.on(group.iter().map(|wish| &*wish.lane));
-            call.arg(left.min(CHUNK)).arg(CLAIM_BYTES);
+            let limit_left = limit.saturating_sub(batch.claimed.jobs.len());
+            let mut call = self.scripts.claim.on(group.iter().map(|request| &*request.partition));
+            call.arg(limit_left.min(CHUNK)).arg(CLAIM_BYTES);
             let mut last = None;
-            for wish in &*group {
-                if last == Some(wish.number) {
+            for request in &*group {
+                if last == Some(request.index) {
                     call.arg("");
                 } else {
-                    call.arg(rest.left[wish.number]);
+                    call.arg(remaining.jobs[request.index]);
                 }
-                call.arg(millis(wish.want.lease_for));
-                last = Some(wish.number);
+                call.arg(millis_arg(request.want.lease_for));
+                last = Some(request.index);
             }
             let answer = call.run(&self.link, CLAIM).await?;
-            let before = brought.len();
-            if self.read(answer, group, rest, brought).is_none() {
+            let before = batch.leases();
+            if self.read_claimed(answer, group, remaining, batch).is_none() {
                 return unexpected(CLAIM);
             }
-            // What is due may be out of reach: then the runner comes again, not this loop.
-            let idle = brought.len() == before;
-            let claimed = &mut brought.claimed;
-            let has_more = |wish: &Wish<'_>| {
-                rest.left[wish.number] > 0 && wish.next.is_some_and(|next| next <= claimed.now)
+            // If a claim brings nothing, due jobs are out of reach for now: the runner tries again.
+            let brought_nothing = batch.leases() == before;
+            let claimed = &batch.claimed;
+            let has_more = |request: &PartitionRequest<'_>| {
+                remaining.jobs[request.index] > 0
+                    && request.next.is_some_and(|next| next <= claimed.now)
             };
-            if idle || claimed.jobs.len() >= limit || !group.iter().any(has_more) {
+            if brought_nothing || claimed.jobs.len() >= limit || !group.iter().any(has_more) {
                 return Ok(());
             }
         }
     }
 
-    pub(crate) fn read(
+    /// Claims from several slots until no due job is wanted any more.
+    async fn claim_from_slots(
         &self,
-        answer: Value,
-        group: &mut [Wish<'_>],
-        rest: &mut Rest,
-        brought: &mut Brought,
-    ) -> Option<()> {
-        let mut reply = Reply::new(answer)?;
-        brought.claimed.now = Timestamp::from_millis(reply.number()?);
-        for wish in &mut *group {
-            wish.next = None;
-            match reply.list_or_text()? {
-                Ok(served) => {
-                    let taken = self.read_lane(served, wish, brought)?;
-                    let left = &mut rest.left[wish.number];
-                    *left = left.saturating_sub(taken);
+        params: &ClaimParams<'_>,
+        slots: &mut [SlotClaim<'_>],
+        remaining: &mut Remaining,
+        batch: &mut ClaimBatch,
+    ) -> Result<()> {
+        let mut latest = None;
+        loop {
+            let before = batch.leases();
+            let limit = params.limit.saturating_sub(batch.claimed.jobs.len()).min(CHUNK);
+            self.peek_slots(slots, limit, remaining, batch).await?;
+            share_out(slots, limit, &remaining.jobs);
+            let asked: Vec<&mut SlotClaim<'_>> = slots
+                .iter_mut()
+                .filter(|slot| slot.shares.iter().any(|share| *share > 0))
+                .collect();
+            let calls =
+                asked.iter().map(|slot| self.call_slot(slot, limit, CLAIM_BYTES, &slot.shares));
+            let answers = join_all(calls).await;
+            let mut failed = None;
+            for (slot, answer) in asked.into_iter().zip(answers) {
+                let read = match answer {
+                    Ok(answer) => self.read_claimed(answer, &mut slot.requests, remaining, batch),
+                    Err(error) => {
+                        failed = Some(error);
+                        continue;
+                    }
+                };
+                if read.is_none() {
+                    return unexpected(CLAIM);
                 }
-                Err(why) => brought.refuse(&wish.lane.queue, why),
+                slot.now = batch.claimed.now;
+                latest = latest.max(Some(slot.now));
+            }
+            let brought_nothing = batch.leases() == before;
+            let now = latest.or(slots.iter().map(|slot| slot.now).max());
+            batch.claimed.now = now.unwrap_or(batch.claimed.now);
+            if let Some(error) = failed {
+                return Err(error);
+            }
+            let has_more = |slot: &SlotClaim<'_>| {
+                slot.requests.iter().any(|request| {
+                    remaining.jobs[request.index] > 0
+                        && request.next.is_some_and(|next| next <= slot.now)
+                })
+            };
+            let is_full = batch.claimed.jobs.len() >= params.limit;
+            if brought_nothing || is_full || !slots.iter().any(has_more) {
+                let now = batch.claimed.now;
+                let next = slots.iter().filter_map(|slot| slot.next_due(now)).min();
+                batch.claimed.next_due = next;
+                return Ok(());
             }
         }
-        self.read_layouts(reply, group, rest)
     }
 
-    /// Reads the layouts that shards hold and that were not known.
-    pub(crate) fn read_layouts(
+    /// Reads which jobs are due in each slot. A slot that fails does not affect the others.
+    async fn peek_slots(
         &self,
-        mut reply: Reply,
-        group: &[Wish<'_>],
-        rest: &mut Rest,
+        slots: &mut [SlotClaim<'_>],
+        limit: usize,
+        remaining: &mut Remaining,
+        batch: &mut ClaimBatch,
+    ) -> Result<()> {
+        let wanted = |slot: &SlotClaim<'_>| -> Vec<usize> {
+            slot.requests.iter().map(|request| remaining.jobs[request.index]).collect()
+        };
+        let wanted: Vec<_> = slots.iter().map(wanted).collect();
+        let calls =
+            slots.iter().zip(&wanted).map(|(slot, wanted)| self.call_slot(slot, limit, 0, wanted));
+        let answers = join_all(calls).await;
+        let (mut any_due, mut failed) = (false, None);
+        for (slot, answer) in slots.iter_mut().zip(answers) {
+            slot.dues = vec![Vec::new(); slot.requests.len()];
+            match answer {
+                Ok(answer) => {
+                    if self.read_peeked(answer, slot, remaining, batch).is_none() {
+                        return unexpected(CLAIM);
+                    }
+                    any_due |= slot.dues.iter().any(|dues| !dues.is_empty());
+                }
+                Err(error) => failed = Some(error),
+            }
+        }
+        match failed {
+            Some(error) if !any_due => Err(error),
+            Some(error) => {
+                tracing::warn!(%error, "Redis: some shards do not answer");
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    async fn call_slot(
+        &self,
+        slot: &SlotClaim<'_>,
+        limit: usize,
+        bytes: usize,
+        max_jobs: &[usize],
+    ) -> Result<Value> {
+        let partitions = slot.requests.iter().map(|request| &*request.partition);
+        let mut call = self.scripts.claim.on(partitions);
+        call.arg(limit).arg(bytes);
+        for (request, max) in slot.requests.iter().zip(max_jobs) {
+            call.arg(*max).arg(millis_arg(request.want.lease_for));
+        }
+        call.run(&self.link, CLAIM).await
+    }
+
+    fn read_claimed(
+        &self,
+        answer: Value,
+        requests: &mut [PartitionRequest<'_>],
+        remaining: &mut Remaining,
+        batch: &mut ClaimBatch,
     ) -> Option<()> {
-        while !reply.is_empty() {
-            let number = usize::try_from(reply.number()?).ok()?;
-            let layout = reply.bytes()?;
-            let queue = &group.get(number)?.lane.queue;
-            rest.learned |= self.lanes.learn(queue, &String::from_utf8_lossy(&layout));
+        let mut reply = Reply::new(answer)?;
+        batch.claimed.now = Timestamp::from_millis(reply.number()?);
+        for request in requests {
+            request.next = None;
+            match reply.list_or_refusal()? {
+                Ok(partition) => {
+                    let leased = self.read_partition(partition, request, batch)?;
+                    let jobs = &mut remaining.jobs[request.index];
+                    *jobs = jobs.saturating_sub(leased);
+                }
+                Err(refusal) => self.read_refusal(refusal, request, remaining, batch)?,
+            }
         }
         Some(())
     }
 
-    /// Reads what one lane gave, and says how many jobs that are.
-    fn read_lane(
+    /// Reads what one partition gave, and returns the number of leases.
+    fn read_partition(
         &self,
-        mut served: Reply,
-        wish: &mut Wish<'_>,
-        brought: &mut Brought,
+        mut reply: Reply,
+        request: &mut PartitionRequest<'_>,
+        batch: &mut ClaimBatch,
     ) -> Option<usize> {
-        wish.next = served.maybe()?.map(Timestamp::from_millis);
-        if served.is_empty() {
+        request.next = reply.number_or_nil()?.map(Timestamp::from_millis);
+        if reply.is_empty() {
             return Some(0);
         }
-        let leased_until = Timestamp::from_millis(served.number()?);
-        let first = u64::try_from(served.number()?).ok()?;
+        let leased_until = Timestamp::from_millis(reply.number()?);
+        let first = u64::try_from(reply.number()?).ok()?;
         let mut token = first;
-        let Lane { queue, shard, belief, .. } = &*wish.lane;
-        while !served.is_empty() {
-            let (handle, due) = (served.bytes()?, served.number()?);
-            let (record, state) = (served.bytes()?, served.bytes()?);
-            let state = State::decode(&state);
+        let Partition { queue, shards, shard, .. } = &*request.partition;
+        while !reply.is_empty() {
+            let (handle, due) = (reply.bytes()?, reply.number()?);
+            let (record, state) = (reply.bytes()?, reply.bytes()?);
+            let state = StoredState::decode(&state);
             match record::decode(queue, &handle, &record, due, state) {
                 Some(mut job) => {
                     job.deliveries += 1;
-                    if !belief.is_empty() {
-                        self.leases.note(queue, job.id, *shard);
+                    if *shards > 1 {
+                        self.leases.insert(queue, job.id, *shard);
                     }
                     let token = FencingToken(token);
-                    brought.claimed.jobs.push(LeasedJob { job, token, leased_until });
+                    batch.claimed.jobs.push(LeasedJob { job, token, leased_until });
                 }
-                None => brought.unreadable.push(Unreadable {
+                None => batch.undecodable.push(UndecodableJob {
                     queue: queue.clone(),
                     shard: *shard,
                     handle: handle.to_vec(),
@@ -305,48 +449,93 @@ impl Store {
         usize::try_from(token - first).ok()
     }
 
-    /// Makes leases last from now.
-    pub(crate) async fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> Result<Vec<Renewed>> {
-        let absent = |answer: &Renewed| *answer == Renewed::Lost;
-        let answers =
-            self.seek(RENEW, renewals, absent, |chunk| Box::pin(self.prolong(chunk))).await?;
-        let lost = renewals.iter().zip(&answers).filter(|(_, answer)| absent(answer));
-        self.leases.forget(lost.map(|(renewal, _)| &renewal.lease));
-        Ok(answers)
+    fn read_peeked(
+        &self,
+        answer: Value,
+        slot: &mut SlotClaim<'_>,
+        remaining: &mut Remaining,
+        batch: &mut ClaimBatch,
+    ) -> Option<()> {
+        let mut reply = Reply::new(answer)?;
+        slot.now = Timestamp::from_millis(reply.number()?);
+        for (request, dues) in slot.requests.iter_mut().zip(&mut slot.dues) {
+            request.next = None;
+            match reply.list_or_refusal()? {
+                Ok(mut peeked) => {
+                    request.next = peeked.number_or_nil()?.map(Timestamp::from_millis);
+                    while !peeked.is_empty() {
+                        dues.push(peeked.number()?);
+                    }
+                }
+                Err(refusal) => self.read_refusal(refusal, request, remaining, batch)?,
+            }
+        }
+        Some(())
     }
 
-    async fn prolong(&self, chunk: Chunk<'_, Renewal>) -> Result<Vec<(usize, Renewed)>> {
-        let mut call = self.scripts.renew.on([&*chunk.lane]);
-        for (_, renewal) in &chunk.items {
-            let lease = &renewal.lease;
-            call.arg(&handle::handle(lease.job)[..])
-                .arg(lease.token.0)
-                .arg(millis(renewal.lease_for));
-        }
-        let answer = call.run(&self.link, RENEW).await?;
-        let read = |answer| {
-            let mut reply = Reply::new(answer)?;
-            let mut answers = Vec::with_capacity(chunk.items.len());
-            for (place, _) in &chunk.items {
-                let renewed = match reply.number()? {
-                    0 => Renewed::Lost,
-                    until => Renewed::Until(Timestamp::from_millis(until)),
-                };
-                answers.push((*place, renewed));
+    fn read_refusal(
+        &self,
+        refusal: Refusal,
+        request: &PartitionRequest<'_>,
+        remaining: &mut Remaining,
+        batch: &mut ClaimBatch,
+    ) -> Option<()> {
+        let partition = &request.partition;
+        match refusal {
+            Refusal::Closed => {
+                let is_same = |closed: &Arc<Partition>| closed.queue == partition.queue;
+                if !remaining.closed.iter().any(is_same) {
+                    remaining.closed.push(Arc::clone(partition));
+                }
             }
-            if !reply.is_empty() {
-                self.hear(&chunk.lane, &reply.bytes()?);
+            Refusal::WrongType => {
+                let origin = self.link.server().origin();
+                batch.refuse(&partition.queue, error::wrong_type(CLAIM, &origin, &partition.queue));
             }
-            Some(answers)
-        };
-        match read(answer) {
-            Some(answers) => Ok(answers),
-            None => unexpected(RENEW),
+            Refusal::IdCollision(_) | Refusal::OtherFormat => return None,
         }
+        Some(())
     }
 }
 
-/// A length of time as scripts read it; at least a millisecond.
-pub(crate) fn millis(length: std::time::Duration) -> u64 {
-    u64::try_from(length.as_millis()).unwrap_or(u64::MAX).clamp(1, i64::MAX.unsigned_abs() / 4096)
+/// A setting or a key that is wrong concerns one queue, which is refused; other errors fail the claim.
+fn refuse_or_fail<T>(
+    queue: &QueueName,
+    result: Result<T>,
+    batch: &mut ClaimBatch,
+) -> Result<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if matches!(error.kind(), ErrorKind::Config | ErrorKind::Incompatible) => {
+            batch.refuse(queue, error);
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Puts the jobs of several partitions in due order within each want.
+fn sort_by_want(wants: &[Want], claimed: &mut Claimed) {
+    let index = |job: &LeasedJob| wants.iter().position(|want| want.queue == job.job.queue);
+    claimed.jobs.sort_by_cached_key(|job| (index(job), job.job.due, job.job.id));
+}
+
+/// Decides how many jobs to claim from each partition: want by want, and of each want the oldest.
+fn share_out(slots: &mut [SlotClaim<'_>], limit: usize, wanted: &[usize]) {
+    let mut due_jobs = vec![Vec::new(); wanted.len()];
+    for (s, slot) in slots.iter_mut().enumerate() {
+        slot.shares = vec![0; slot.requests.len()];
+        for (r, (request, dues)) in slot.requests.iter().zip(&slot.dues).enumerate() {
+            due_jobs[request.index].extend(dues.iter().map(|due| (*due, s, r)));
+        }
+    }
+    let mut limit = limit;
+    for (mut due_jobs, wanted) in due_jobs.into_iter().zip(wanted) {
+        due_jobs.sort_unstable();
+        let taken = due_jobs.len().min(*wanted).min(limit);
+        limit -= taken;
+        for (_, s, r) in &due_jobs[..taken] {
+            slots[*s].shares[*r] += 1;
+        }
+    }
 }

@@ -1,22 +1,23 @@
-//! The server's time as far as it is known here without asking.
+//! An estimate of the server's time that needs no call.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use dq_core::sync::lock;
 use dq_core::{Clock, Timestamp};
 
-/// What answers said of the server's time. Jobs are stamped with it by who stores them, which spares
-/// the server the work for each.
+/// An estimate of the server's time. The client stamps jobs with it, which spares the server the work
+/// for each job.
 ///
-/// Each answer says how far the two clocks are apart at most and at least; the estimate is moved when
-/// an answer proves it wrong, and to the end that does not run ahead. What is wrong about a stamp all
-/// the same, as in a cluster whose nodes have clocks of their own, the script mends if it is ahead or
-/// more than a second behind: see `restamp` in `scripts/prelude.lua`.
+/// Each reply bounds the difference between the two clocks. When a reply proves the estimate wrong, it
+/// moves to the bound that is not ahead of the server. The schedule script corrects stamps that are in
+/// the future or more than a second old all the same, as in a cluster whose nodes have clocks of their
+/// own: see `correct_accepted` in `scripts/prelude.lua`.
 #[derive(Debug)]
 pub(crate) struct ServerClock {
     clock: Arc<dyn Clock>,
-    /// By how many microseconds the server's time is ahead of the own clock's `elapsed`. Not in
-    /// milliseconds: rounded twice, it would be ahead of itself.
+    /// Microseconds by which the server's time is ahead of `clock.elapsed()`. In milliseconds, rounding
+    /// twice could put the estimate ahead of the server.
     ahead: Mutex<Option<i64>>,
 }
 
@@ -25,24 +26,24 @@ impl ServerClock {
         Self { clock, ahead: Mutex::new(None) }
     }
 
-    /// The moment before a call, for [`Self::hear`].
-    pub(crate) fn moment(&self) -> Duration {
+    /// The time before a call, for [`Self::observe`].
+    pub(crate) fn elapsed(&self) -> Duration {
         self.clock.elapsed()
     }
 
-    /// Takes over what an answer says that has just come to a call that was `sent` then.
-    pub(crate) fn hear(&self, sent: Duration, now: Timestamp) {
+    /// Takes in the server's time from a reply that has just come to a call sent at `sent_at`.
+    pub(crate) fn observe(&self, sent_at: Duration, now: Timestamp) {
         let least = now.as_millis() * 1000 - micros(self.clock.elapsed());
-        let most = (now.as_millis() + 1) * 1000 - micros(sent);
-        let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
+        let most = (now.as_millis() + 1) * 1000 - micros(sent_at);
+        let mut ahead = lock(&self.ahead);
         if ahead.is_none_or(|known| known < least || known > most) {
             *ahead = Some(least);
         }
     }
 
-    /// The server's time, in milliseconds; that of the epoch as long as nothing is known.
-    pub(crate) fn reckon(&self) -> i64 {
-        let ahead = *self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
+    /// The server's time in milliseconds; 0 before the first reply.
+    pub(crate) fn estimate(&self) -> i64 {
+        let ahead = *lock(&self.ahead);
         ahead.map_or(0, |ahead| (ahead + micros(self.clock.elapsed())).div_euclid(1000))
     }
 }
@@ -58,23 +59,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_moves_the_estimate_that_it_proves_wrong() {
-        let own = Arc::new(VirtualClock::new(Timestamp::EPOCH));
-        let server = ServerClock::new(Arc::clone(&own) as Arc<dyn Clock>);
-        let answered = |after: u64, now| {
-            let sent = server.moment();
-            own.advance(Duration::from_millis(after));
-            server.hear(sent, Timestamp::from_millis(now));
+    fn a_reply_that_proves_the_estimate_wrong_moves_it() {
+        let local = Arc::new(VirtualClock::new(Timestamp::EPOCH));
+        let server = ServerClock::new(Arc::clone(&local) as Arc<dyn Clock>);
+        let reply = |after: u64, now| {
+            let sent_at = server.elapsed();
+            local.advance(Duration::from_millis(after));
+            server.observe(sent_at, Timestamp::from_millis(now));
         };
-        assert_eq!(server.reckon(), 0);
-        answered(0, 50_000);
-        own.advance(Duration::from_millis(2));
-        assert_eq!(server.reckon(), 50_002);
-        answered(600, 50_010);
-        assert_eq!(server.reckon(), 50_602, "an answer that took long proves nothing");
-        answered(0, 50_610);
-        assert_eq!(server.reckon(), 50_610, "the quicker answer is the better one");
-        answered(0, 50_590);
-        assert_eq!(server.reckon(), 50_590, "the server's clock was set back");
+        assert_eq!(server.estimate(), 0);
+        reply(0, 50_000);
+        local.advance(Duration::from_millis(2));
+        assert_eq!(server.estimate(), 50_002);
+        reply(600, 50_010);
+        assert_eq!(server.estimate(), 50_602, "a slow reply proves nothing");
+        reply(0, 50_610);
+        assert_eq!(server.estimate(), 50_610, "the faster reply is more exact");
+        reply(0, 50_590);
+        assert_eq!(server.estimate(), 50_590, "the server's clock was set back");
     }
 }

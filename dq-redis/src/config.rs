@@ -1,17 +1,15 @@
-//! Settings, from a file or a URL.
+//! Settings of the native backend.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
-use dq_core::config::{BackendConfig, ConnectUrl, Environment, Secret};
-use dq_core::{Backend, Error, ErrorKind, QueueName, Result};
+use dq_core::config::{ConnectUrl, Secret};
+use dq_core::{QueueName, Result};
 use serde::Deserialize;
 
-use crate::backend::RedisBackend;
-use crate::connect::{Server, ServerSettings, fields_of};
+use crate::connect::{ADDRESS_OPTIONS, Server, ServerSettings};
+use crate::error::invalid_setting;
 use crate::shards;
 
 /// Settings of the native backend: `type = "redis"` and, beside it, these fields.
@@ -30,24 +28,30 @@ pub struct RedisConfig {
     /// `redis+unix:///path/to/socket`, `redis+cluster://host:port,host:port`, or
     /// `redis+sentinel://host:port,host:port/primary[/database]`. Its only option is `?tls=true`.
     pub url: Secret,
-    /// A PEM file with the certificate of the authority that vouches for the server; those of the
-    /// system unless set.
+    /// A PEM file with the certificate of the authority that has signed the server's: the authorities of
+    /// the system unless set.
     #[serde(default)]
     pub ca: Option<PathBuf>,
-    /// What the names of all keys begin with: `dq` unless set. Letters, digits and `. _ - :`, at
-    /// most 64. All keys of one prefix live in one slot of a cluster, but for [`shards`](Self::shards).
+    /// The beginning of the names of all keys: `dq` unless set. Letters, digits and `. _ - :`, at most
+    /// 64. All keys of one prefix have one slot of a cluster, except those of [`shards`](Self::shards).
     #[serde(default = "default_prefix")]
     pub prefix: String,
-    /// How long to wait for an answer: `5s` unless set, and at least `10ms`.
+    /// How long to wait for a reply: `5s` unless set, and at least `10ms`.
     #[serde(default = "default_response_timeout", with = "dq_core::config::duration")]
     pub response_timeout: Duration,
-    /// How many shards hot queues are spread over, by name; `*` stands for all that are not named.
-    /// Between 1 and 256. Shards other than the first have keys that begin with `{prefix#number}`, so
-    /// they live in other slots of a cluster; the server's user needs the same rights there. A queue
-    /// without a number has as many as before: one, unless another process has set more. The number
-    /// that was set last holds for all processes. A change moves no job and loses none, but calls by
-    /// key then ask one shard more for each number that there has been. In a cluster each claim makes
-    /// one call for each slot, and due order across slots holds for what is there when it begins.
+    /// The number of shards of queues, by name; `*` stands for all that are not named. Between 1 and 256.
+    ///
+    /// Shards spread a queue with many jobs over several slots of a cluster: their keys begin with
+    /// `{prefix#shards.shard}`, where the server's user needs the same rights. A queue without an entry
+    /// has the number that another process has set, or else one.
+    ///
+    /// The number is fixed while the queue holds jobs, dead ones included. The first use of an empty queue
+    /// gives it the number of the settings; a call on a queue that holds jobs and has another number is
+    /// a `Config` error. To change the number of a queue that is never empty, use a new
+    /// [`prefix`](Self::prefix) and list the old one under `[[drain]]`. All processes need the same number.
+    ///
+    /// In a cluster each claim makes one call for each slot, and jobs are claimed in due order as far as
+    /// they are due when the claim begins.
     ///
     /// ```
     /// use dq_core::QueueName;
@@ -82,16 +86,20 @@ impl RedisConfig {
         }
     }
 
-    /// The settings of a URL as in [`url`](Self::url), with any of the options `prefix`, `ca`, `tls`
-    /// and `response_timeout`.
+    /// The settings in a URL as in [`url`](Self::url), with any of the options `prefix`, `ca`, `tls` and
+    /// `response_timeout`.
     ///
     /// # Errors
     /// `Config` naming the option that is unknown or malformed.
     pub fn from_url(url: &ConnectUrl) -> Result<Self> {
         url.expect_options(&["prefix", "ca", "tls", "response_timeout"])?;
-        let config: Self = serde_json::from_value(fields_of(url, &[])).map_err(|error| {
-            refused(format!("the Redis URL has a wrong option: {error}"), "see `RedisConfig`")
-        })?;
+        let config: Self =
+            serde_json::from_value(url.to_fields(ADDRESS_OPTIONS, &[])).map_err(|error| {
+                invalid_setting(
+                    format!("the Redis URL has an invalid option: {error}"),
+                    "see `RedisConfig`",
+                )
+            })?;
         config.validate()?;
         Ok(config)
     }
@@ -104,7 +112,7 @@ impl RedisConfig {
         }
     }
 
-    /// Checks what the types do not.
+    /// Checks what the types do not express, without connecting.
     pub(crate) fn validate(&self) -> Result<()> {
         check_prefix(&self.prefix)?;
         shards::check(&self.shards)?;
@@ -113,33 +121,15 @@ impl RedisConfig {
     }
 }
 
-/// Refuses a prefix that would make keys ambiguous.
+/// Refuses a prefix that could make keys ambiguous.
 pub(crate) fn check_prefix(prefix: &str) -> Result<()> {
     let well_formed = (1..=64).contains(&prefix.len())
         && prefix.chars().all(|c| c.is_ascii_alphanumeric() || "._-:".contains(c));
     if !well_formed {
-        return Err(refused(
+        return Err(invalid_setting(
             format!("the prefix {prefix:?} cannot be used"),
             "use letters, digits and . _ - : only, at most 64",
         ));
     }
     Ok(())
-}
-
-pub(crate) fn refused(what: String, remedy: &'static str) -> Error {
-    Error::new(ErrorKind::Config, what).remedy(remedy).operation("connect")
-}
-
-#[typetag::deserialize(name = "redis")]
-#[async_trait]
-impl BackendConfig for RedisConfig {
-    async fn connect(&self, environment: &Environment) -> Result<Arc<dyn Backend>> {
-        Ok(Arc::new(RedisBackend::connect(self, environment).await?))
-    }
-}
-
-dq_core::register_backend! {
-    name: "redis",
-    schemes: ["redis", "rediss", "redis+unix", "redis+cluster", "rediss+cluster", "redis+sentinel", "rediss+sentinel"],
-    from_url: |url| Ok(Box::new(RedisConfig::from_url(url)?)),
 }

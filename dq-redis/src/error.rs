@@ -1,31 +1,58 @@
-//! What went wrong at the server, as our errors, with what to do about it.
+//! Errors of the server and of settings, with remedies.
 
 use dq_core::{Error, ErrorKind, QueueName, Result};
 use redis::{RedisError, ServerErrorKind};
 
-use crate::connect::{Address, Effect};
+/// What is unknown when the reply of a command is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// Nothing that matters: the command can be repeated, or its effect expires.
+    None,
+    /// Whether the command took effect.
+    Lasting,
+}
 
-/// The error of a call on a backend that was closed.
+/// The server or servers that an error comes from.
+#[derive(Debug, Clone)]
+pub(crate) struct Origin {
+    /// The hosts or the socket, without user and password.
+    pub(crate) address: String,
+    pub(crate) is_cluster: bool,
+    /// Whether a new primary is found when it changes.
+    pub(crate) finds_primary: bool,
+    pub(crate) tls: bool,
+}
+
+/// The error of a call on a closed backend.
 pub(crate) fn closed(operation: &'static str) -> Error {
     Error::new(ErrorKind::Closed, "the Redis backend was closed").operation(operation)
 }
 
-/// An answer of a script that is not what the script says.
+/// A reply that the script or command never gives.
 pub(crate) fn unexpected<T>(operation: &'static str) -> Result<T> {
-    Err(Error::new(ErrorKind::Internal, "a script answered something unexpected")
-        .remedy("is another program writing to our keys? If not, please report this")
+    Err(Error::new(ErrorKind::Internal, "a script gave an unexpected reply")
+        .remedy(
+            "check whether another program writes to the keys of this `prefix`; if not, please \
+             report this",
+        )
         .operation(operation))
 }
 
-/// An error in what was configured.
-pub(crate) fn of_settings(error: &RedisError) -> Error {
-    // The text may repeat the address; the category never does.
-    Error::new(ErrorKind::Config, format!("the Redis URL cannot be used: {}", error.category()))
-        .remedy("write it like redis://user:password@host:6379/0")
-        .operation("connect")
+/// A setting that cannot be used.
+pub(crate) fn invalid_setting(what: impl Into<String>, remedy: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Config, what.into()).remedy(remedy.into()).operation("connect")
 }
 
-/// Whether the connection is of no use any more, or leads to a server that cannot help.
+/// A URL that the client refuses.
+pub(crate) fn invalid_url(error: &RedisError) -> Error {
+    // The text may contain the address; the category never does.
+    invalid_setting(
+        format!("the Redis URL cannot be used: {}", error.category()),
+        "write it like redis://user:password@host:6379/0",
+    )
+}
+
+/// Whether to make a new connection: this one is broken, or leads to a server that is no primary.
 pub(crate) fn breaks_connection(error: &RedisError) -> bool {
     error.is_io_error()
         || error.is_timeout()
@@ -33,14 +60,14 @@ pub(crate) fn breaks_connection(error: &RedisError) -> bool {
         || has_code(error, &["READONLY", "MASTERDOWN"])
 }
 
-/// Whether a cluster refused a call, without effect, and may take it a moment later.
-pub(crate) fn is_refusal_of_cluster(error: &RedisError) -> bool {
-    has_code(error, ELSEWHERE)
+/// Whether a cluster refused a command, which had no effect and may succeed a moment later.
+pub(crate) fn is_cluster_refusal(error: &RedisError) -> bool {
+    has_code(error, CLUSTER_CODES)
         || has_code(error, &["READONLY"])
         || error.kind() == redis::ErrorKind::ClusterConnectionNotFound
 }
 
-/// Whether the server does not have the script.
+/// Whether the server does not have a script.
 pub(crate) fn is_unknown_script(error: &RedisError) -> bool {
     error.kind() == redis::ErrorKind::Server(ServerErrorKind::NoScript)
 }
@@ -49,63 +76,57 @@ pub(crate) fn is_unknown_script(error: &RedisError) -> bool {
 pub(crate) fn of_command(
     operation: &'static str,
     effect: Effect,
-    address: &Address,
+    origin: &Origin,
     error: &RedisError,
 ) -> Error {
     let (kind, remedy) = match classify(error, effect) {
-        // A server of a cluster that did not say so when it was connected to.
-        _ if !address.is_cluster() && has_code(error, &["MOVED", "ASK"]) => {
+        // A node of a cluster that did not say so when the connection was made.
+        _ if !origin.is_cluster && has_code(error, &["MOVED", "ASK"]) => {
             (ErrorKind::Config, CLUSTER)
         }
-        (kind, UNREACHED) if address.tls => (kind, UNREACHED_BY_TLS),
-        // Who asks Sentinels or a cluster for the primary finds the new one at the next call.
-        (ErrorKind::ReadOnly, _) if address.finds_primary() && has_code(error, &["READONLY"]) => {
+        (kind, UNREACHED) if origin.tls => (kind, UNREACHED_BY_TLS),
+        // The next call asks Sentinel or the cluster for the new primary.
+        (ErrorKind::ReadOnly, _) if origin.finds_primary && has_code(error, &["READONLY"]) => {
             (ErrorKind::Unavailable, "repeat the call: another server has become the primary")
         }
         known => known,
     };
-    let said = match error.detail() {
+    let message = match error.detail() {
         Some(detail) => format!("{} {detail}", error.code().unwrap_or_default()),
         None => error.to_string(),
     };
-    // Which line of which script it was is of use to nobody else.
-    let said = if kind == ErrorKind::Internal { &said } else { without_place(&said) };
-    Error::new(kind, format!("Redis at {}: {}", address.shown(), said.trim()))
+    // The line of the script helps only those who are to correct it.
+    let message = if kind == ErrorKind::Internal { &message } else { without_line(&message) };
+    Error::new(kind, format!("Redis at {}: {}", origin.address, message.trim()))
         .remedy(remedy)
         .operation(operation)
 }
 
-/// What a server says of a script, without the script's hash and the line.
-fn without_place(said: &str) -> &str {
-    if let Some((said, place)) = said.rsplit_once(" script: ")
-        && place.contains(", on @")
+/// An error message without the hash of the script and the line.
+fn without_line(message: &str) -> &str {
+    if let Some((message, line)) = message.rsplit_once(" script: ")
+        && line.contains(", on @")
     {
-        return said;
+        return message;
     }
-    // Before Redis 7, the place comes first, and twice if the server refused a command by itself.
-    let told = said.strip_prefix("ERR Error running script ");
-    let told = told.and_then(|told| told.split_once(": @user_script:")?.1.split_once(": "));
-    let Some((_line, told)) = told else { return said };
-    let twice = told.strip_prefix("@user_script: ").and_then(|told| told.split_once(": "));
-    twice.map_or(told, |(_line, told)| told.trim_start_matches('-'))
+    // Before Redis 7 the line comes first, and twice if the server itself refused a command.
+    let rest = message.strip_prefix("ERR Error running script ");
+    let rest = rest.and_then(|rest| rest.split_once(": @user_script:")?.1.split_once(": "));
+    let Some((_line, message)) = rest else { return message };
+    let rest = message.strip_prefix("@user_script: ").and_then(|rest| rest.split_once(": "));
+    rest.map_or(message, |(_line, message)| message.trim_start_matches('-'))
 }
 
-/// What nodes of a cluster and replicas say when others are to be asked, or nobody yet.
-const ELSEWHERE: &[&str] = &["MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK"];
+/// Codes of nodes of a cluster and of replicas that cannot serve a key, or not yet.
+const CLUSTER_CODES: &[&str] = &["MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK"];
 
-/// An error of one queue inside a script that serves several.
-pub(crate) fn of_queue(
-    operation: &'static str,
-    address: &Address,
-    queue: &QueueName,
-    why: &str,
-) -> Error {
-    let (code, detail) = why.split_once(' ').unwrap_or((why, ""));
-    let error = redis::make_extension_error(code.to_owned(), Some(detail.to_owned()));
-    let (kind, remedy) = classify(&error, Effect::None);
-    Error::new(kind, format!("Redis at {}: queue {queue}: {why}", address.shown()))
-        .remedy(remedy)
-        .operation(operation)
+/// A queue with a key of another type.
+pub(crate) fn wrong_type(operation: &'static str, origin: &Origin, queue: &QueueName) -> Error {
+    let what = format!(
+        "Redis at {}: queue {queue}: WRONGTYPE: one of its keys holds another type of value",
+        origin.address
+    );
+    Error::new(ErrorKind::Incompatible, what).remedy(WRONG_TYPE).operation(operation)
 }
 
 pub(crate) const CLUSTER: &str =
@@ -121,9 +142,12 @@ const UNREACHED_BY_TLS: &str = "check that the server runs, can be reached from 
      TLS at this port: without TLS, begin the URL with redis:// in place of rediss://";
 const CREDENTIALS: &str =
     "check user and password of the URL, or leave them out if the server has none";
+const WRONG_TYPE: &str = "another program uses a key of this backend: choose another `prefix`, or remove \
+     that key, which `check` names";
 const RIGHTS: &str = "grant this user what the documentation of dq-redis lists under rights";
 
-/// Server errors inside a script come as they are from Redis 7 on, and inside a text before.
+/// Whether a server error has one of these codes. Redis 7 passes the code of an error inside a script on;
+/// before, it is only in the message.
 fn has_code(error: &RedisError, codes: &[&str]) -> bool {
     let code = error.code().unwrap_or_default();
     let detail = error.detail().unwrap_or_default();
@@ -158,18 +182,14 @@ fn classify(error: &RedisError, effect: Effect) -> (ErrorKind, &'static str) {
         (
             &["BUSY"],
             ErrorKind::Unavailable,
-            "somebody's script has run for seconds: end it with SCRIPT KILL",
+            "a script of another client has run for seconds: end it with SCRIPT KILL",
         ),
         (
-            ELSEWHERE,
+            CLUSTER_CODES,
             ErrorKind::Unavailable,
             "wait until the fail-over or resharding is over; see CLUSTER INFO",
         ),
-        (
-            &["WRONGTYPE"],
-            ErrorKind::Incompatible,
-            "a key under our names holds something else: choose another `prefix`, or remove it",
-        ),
+        (&["WRONGTYPE"], ErrorKind::Incompatible, WRONG_TYPE),
         (&["CROSSSLOT"], ErrorKind::Internal, "please report this with the name of the queue"),
         (&["UNKILLABLE"], ErrorKind::Unavailable, "restart the server with SHUTDOWN NOSAVE"),
     ];
@@ -193,7 +213,8 @@ fn classify(error: &RedisError, effect: Effect) -> (ErrorKind, &'static str) {
         }
         _ => {}
     }
-    // These have no code of their own, some not even as answers of a server.
+    // By their text, since these have no code of their own; some do not even come from a server. No other
+    // place reads the text of an error.
     let text = error.to_string().replace('`', "'");
     let phrases: [(&str, ErrorKind, &'static str); 14] = [
         ("cluster support disabled", ErrorKind::Config, NO_CLUSTER),
@@ -207,9 +228,9 @@ fn classify(error: &RedisError, effect: Effect) -> (ErrorKind, &'static str) {
         (
             "max number of clients",
             ErrorKind::Unavailable,
-            "raise `maxclients` of the server, or find out who holds so many connections",
+            "raise `maxclients` of the server, or close connections that CLIENT LIST shows",
         ),
-        // What a script is told in place of NOPERM, and what the client leaves of it.
+        // NOPERM inside a script, and what the client leaves of it.
         ("has no permissions", ErrorKind::Config, RIGHTS),
         ("user executing the script", ErrorKind::Config, RIGHTS),
         ("ACL failure", ErrorKind::Config, RIGHTS),
@@ -241,7 +262,7 @@ fn classify(error: &RedisError, effect: Effect) -> (ErrorKind, &'static str) {
     match (lost, effect) {
         (true, Effect::Lasting) => (
             ErrorKind::OutcomeUnknown,
-            "repeat the call with the same job ids: what took effect already is kept",
+            "repeat the call with the same job ids: what has taken effect is kept",
         ),
         (true, Effect::None) => (ErrorKind::Unavailable, UNREACHED),
         (false, _) => (ErrorKind::Internal, "please report this with the message"),
@@ -252,42 +273,43 @@ fn classify(error: &RedisError, effect: Effect) -> (ErrorKind, &'static str) {
 mod tests {
     use super::*;
 
-    fn told(scheme: &str, code: &str, detail: &str) -> Error {
-        let address = Address::parse(scheme, "h").unwrap();
+    fn converted(is_cluster: bool, code: &str, detail: &str) -> Error {
+        let address = "h:6379".to_owned();
+        let origin = Origin { address, is_cluster, finds_primary: is_cluster, tls: false };
         let error = redis::make_extension_error(code.to_owned(), Some(detail.to_owned()));
-        of_command("claim", Effect::None, &address, &error)
+        of_command("claim", Effect::None, &origin, &error)
     }
 
     #[test]
-    fn a_redirection_tells_of_a_cluster_unless_that_is_known() {
-        let error = told("redis", "MOVED", "866 h:7001");
+    fn a_redirection_names_the_scheme_of_a_cluster_unless_it_is_one() {
+        let error = converted(false, "MOVED", "866 h:7001");
         assert_eq!(error.kind(), ErrorKind::Config);
         assert!(error.remedy_text().unwrap().contains("redis+cluster://"), "{error}");
-        assert_eq!(told("redis+cluster", "MOVED", "866 h:7001").kind(), ErrorKind::Unavailable);
+        assert_eq!(converted(true, "MOVED", "866 h:7001").kind(), ErrorKind::Unavailable);
     }
 
     #[test]
-    fn the_hash_of_a_script_is_left_out_unless_it_is_to_be_reported() {
-        let place = "script: 75c1, on @user_script:12.";
-        let known = told("redis", "WRONGTYPE", &format!("Operation against a key {place}"));
-        assert_eq!(known.message(), "Redis at h:6379: WRONGTYPE Operation against a key");
+    fn the_line_of_a_script_is_left_out_unless_it_is_to_be_reported() {
+        let line = "script: 75c1, on @user_script:12.";
+        let known = converted(false, "WRONGTYPE", &format!("Operation against a key {line}"));
+        assert_eq!(known.what(), "Redis at h:6379: WRONGTYPE Operation against a key");
         let before = "Error running script (call to f_75c1): @user_script:12: WRONGTYPE Operation";
-        assert_eq!(told("redis", "ERR", before).message(), "Redis at h:6379: WRONGTYPE Operation");
+        assert_eq!(converted(false, "ERR", before).what(), "Redis at h:6379: WRONGTYPE Operation");
         let twice = "Error running script (call to f_75c1): @user_script:41: @user_script: 41: -OOM not \
              allowed";
-        assert_eq!(told("redis", "ERR", twice).message(), "Redis at h:6379: OOM not allowed");
-        assert!(told("redis", "ERR", &format!("Oops {place}")).message().ends_with(place));
+        assert_eq!(converted(false, "ERR", twice).what(), "Redis at h:6379: OOM not allowed");
+        assert!(converted(false, "ERR", &format!("Oops {line}")).what().ends_with(line));
     }
 
     #[test]
-    fn a_lacking_right_inside_a_script_is_told_as_every_version_tells_it() {
-        let place = "script: 75c1, on @user_script:12.";
+    fn a_missing_right_inside_a_script_is_recognized_in_every_version() {
+        let line = "script: 75c1, on @user_script:12.";
         for (code, detail) in [
             ("NOPERM", "this user has no permissions to access one of the keys used as arguments"),
             ("ERR", "The user executing the script can't run this command or subcommand"),
             ("ERR", "ACL failure in script: No permissions to access a channel"),
         ] {
-            let error = told("redis", code, &format!("{detail} {place}"));
+            let error = converted(false, code, &format!("{detail} {line}"));
             assert_eq!((error.kind(), error.remedy_text()), (ErrorKind::Config, Some(RIGHTS)));
             assert_eq!(error.message(), format!("Redis at h:6379: {code} {detail}"));
         }

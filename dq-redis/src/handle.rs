@@ -1,10 +1,10 @@
-//! The short name under which Redis keeps a job.
+//! Handles: the short form of a job id under which Redis keeps a job.
 //!
-//! Redis stores a member or field of up to 14 bytes in 16, one of 15 to 29 in 32. A job id has 16
-//! bytes and stands in two places, so the last two are folded into the two before them and kept
-//! once, in the record. Ids of one producer stay in order; two ids that fold to the same handle
-//! (one pair in 2⁴⁸ of one producer's millisecond) are told apart by the record, and the second is
-//! refused.
+//! Redis stores a member or field of up to 14 bytes in 16 bytes, and one of 15 to 29 in 32. A job id has
+//! 16 bytes and occurs in two places, so a handle has 14: the id's last two bytes, its *tail*, are
+//! combined with the two bytes before them by XOR, and stored once, in the record. The handles of ids of
+//! one producer have the order of the ids. Two ids with the same handle (one pair in 2⁴⁸ of one
+//! producer's millisecond) are told apart by the tails in their records, and the second is refused.
 
 use dq_core::JobId;
 
@@ -21,13 +21,13 @@ pub(crate) fn handle(id: JobId) -> [u8; HANDLE] {
     handle
 }
 
-/// The end of an id, which its handle lacks.
+/// The last two bytes of an id.
 pub(crate) fn tail(id: JobId) -> [u8; 2] {
     let bytes = id.to_bytes();
     [bytes[14], bytes[15]]
 }
 
-/// Handle and tail, one after the other.
+/// The handle and the tail of an id, in that order.
 pub(crate) fn full(id: JobId) -> [u8; 16] {
     let mut full = [0; 16];
     full[..HANDLE].copy_from_slice(&handle(id));
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_that_differ_at_the_end_only_have_handles_of_their_own() {
+    fn ids_that_differ_only_at_the_end_have_different_handles() {
         let handles: std::collections::HashSet<_> =
             (0..=0xffff_u128).map(|n| handle(JobId::from_bytes(n.to_be_bytes()))).collect();
         assert_eq!(handles.len(), 0x1_0000);

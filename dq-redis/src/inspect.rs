@@ -1,95 +1,309 @@
-//! What only a look at our keys can tell: what others have left there.
+//! Stats, browse and get.
 
 use std::sync::Arc;
 
-use dq_core::{Finding, Result, Severity};
-use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
+use bytes::Bytes;
+use dq_core::{
+    BrowseParams, Cursor, JobRef, JobState, JobView, Page, QueueName, QueueStats, Result, Timestamp,
+};
+use redis::Value;
 
-use crate::connect::Effect;
+use crate::args::target_arg;
+use crate::batch::Chunk;
 use crate::error::unexpected;
-use crate::keys::Lane;
-use crate::reply::Reply;
-use crate::script::{PRELUDE, Script};
+use crate::keys::Partition;
+use crate::record::{self, StoredState};
+use crate::reply::{Refusal, Reply};
+use crate::resize::Attempts;
+use crate::shards::partitions::QueuePartitions;
 use crate::store::Store;
 
-const CHECK: &str = "check";
+const STATS: &str = "stats";
+const BROWSE: &str = "browse";
+const GET: &str = "get";
 
-/// Queues that are looked at at once.
-const AHEAD: usize = 8;
+/// Partitions of one call.
+const MAX_PARTITIONS: usize = 100;
 
-/// What is found in one queue.
-struct Found {
-    aside: i64,
-    /// Keys that hold something else than they should.
-    foreign: Vec<String>,
+/// Bytes of records of one call.
+const PAGE_BYTES: usize = 1024 * 1024;
+
+/// Jobs of one call; a page may take several.
+const PAGE_JOBS: usize = 250;
+
+/// Entries of a listing.
+struct Entries {
+    /// With the cursor of each. `None` for an entry that is no job.
+    entries: Vec<(Cursor, Option<JobView>)>,
+    /// Whether there are more after these.
+    more: bool,
+}
+
+/// A stored job.
+struct StoredJob {
+    handle: Bytes,
+    /// The due time, the end of the lease or the time of death.
+    at: i64,
+    record: Bytes,
+    state: Bytes,
+    reason: Bytes,
 }
 
 impl Store {
-    /// What others have left under our names.
-    pub(crate) async fn inspect(&self) -> Result<Vec<Finding>> {
-        let script = Script::new(&[PRELUDE, include_str!("scripts/inspect.lua")], Effect::None);
-        let queues = self.queues(CHECK).await?;
-        let mut lanes = Vec::new();
-        for queue in &queues {
-            lanes.extend(self.all_lanes(CHECK, queue).await?);
+    /// Counts of these queues, or of all.
+    pub(crate) async fn stats(&self, queues: &[QueueName]) -> Result<Vec<QueueStats>> {
+        let known;
+        let queues = if queues.is_empty() {
+            known = self.queues(STATS).await?;
+            &known[..]
+        } else {
+            queues
+        };
+        let mut all: Vec<QueueStats> =
+            queues.iter().map(|queue| QueueStats::empty(queue.clone())).collect();
+        let mut open: Vec<usize> = (0..queues.len()).collect();
+        let mut attempts = Attempts::default();
+        while !open.is_empty() {
+            attempts.next(STATS)?;
+            let mut partitions = Vec::with_capacity(open.len());
+            for &index in &open {
+                all[index] = QueueStats::empty(queues[index].clone());
+                let of_queue = self.partitions_of(STATS, &queues[index]).await?;
+                partitions.extend(of_queue.all.iter().map(|one| (index, Arc::clone(one))));
+            }
+            let per_call = if self.link.server().is_cluster() { 1 } else { MAX_PARTITIONS };
+            let mut closed = Vec::new();
+            for some in partitions.chunks(per_call) {
+                closed.extend(self.add_stats(some, &mut all).await?);
+            }
+            closed.dedup_by_key(|(index, _)| *index);
+            for (_, partition) in &closed {
+                self.reload(STATS, partition).await?;
+            }
+            open = closed.into_iter().map(|(index, _)| index).collect();
         }
-        let looks: Vec<_> =
-            lanes.into_iter().map(|lane| self.look(&script, lane).boxed()).collect();
-        let mut looks = stream::iter(looks).buffered(AHEAD);
-        let mut findings = Vec::new();
-        while let Some(found) = looks.try_next().await? {
-            findings.extend(found);
-        }
-        Ok(findings)
+        Ok(all)
     }
 
-    async fn look(&self, script: &Script, lane: Arc<Lane>) -> Result<Vec<Finding>> {
-        let answer = script.on([&*lane]).run(&self.link, CHECK).await?;
-        let read = |answer| {
+    /// Adds the counts of some partitions to those of their queues. Returns the closed ones.
+    async fn add_stats(
+        &self,
+        partitions: &[(usize, Arc<Partition>)],
+        all: &mut [QueueStats],
+    ) -> Result<Vec<(usize, Arc<Partition>)>> {
+        let call = self.scripts.stats.on(partitions.iter().map(|(_, partition)| &**partition));
+        let answer = call.run(&self.link, STATS).await?;
+        let mut closed = Vec::new();
+        let mut read = |answer| {
             let mut reply = Reply::new(answer)?;
-            let aside = reply.number()?;
-            let mut foreign = Vec::new();
-            while !reply.is_empty() {
-                foreign.push(String::from_utf8_lossy(&reply.bytes()?).into_owned());
+            for (index, partition) in partitions {
+                match reply.list_or_refusal()? {
+                    Ok(counts) => add_counts(&mut all[*index], counts)?,
+                    Err(Refusal::Closed) => closed.push((*index, Arc::clone(partition))),
+                    Err(_) => return None,
+                }
             }
-            Some(Found { aside, foreign })
+            Some(())
         };
         match read(answer) {
-            Some(found) => Ok(of_queue(&lane, found)),
-            None => unexpected(CHECK),
+            Some(()) => Ok(closed),
+            None => unexpected(STATS),
         }
+    }
+
+    /// One page of a listing.
+    pub(crate) async fn browse(&self, params: &BrowseParams<'_>) -> Result<Page> {
+        let mut page = Page { jobs: Vec::new(), next: params.after };
+        let mut attempts = Attempts::default();
+        loop {
+            let limit = params.limit - page.jobs.len();
+            let partitions = self.partitions_of(BROWSE, params.queue).await?;
+            let entries =
+                self.browse_all(&partitions, params, limit.min(PAGE_JOBS), page.next).await?;
+            let Some(Entries { entries, more }) = entries else {
+                attempts.next(BROWSE)?;
+                continue;
+            };
+            let mut entries = entries.into_iter();
+            for (cursor, view) in entries.by_ref() {
+                page.next = Some(cursor);
+                page.jobs.extend(view);
+                if page.jobs.len() >= params.limit {
+                    break;
+                }
+            }
+            if !more && entries.len() == 0 {
+                page.next = None;
+                return Ok(page);
+            }
+            if page.jobs.len() >= params.limit {
+                return Ok(page);
+            }
+        }
+    }
+
+    /// The entries of all partitions after a cursor, up to the first one that another partition may
+    /// precede with an entry that was not read. `None` if a partition is closed.
+    async fn browse_all(
+        &self,
+        partitions: &QueuePartitions,
+        params: &BrowseParams<'_>,
+        limit: usize,
+        after: Option<Cursor>,
+    ) -> Result<Option<Entries>> {
+        let mut all = Entries { entries: Vec::new(), more: false };
+        // Where the first partition with more entries stopped.
+        let mut complete_to: Option<Cursor> = None;
+        for partition in &partitions.all {
+            let bytes = PAGE_BYTES / partitions.all.len();
+            let some = self.browse_partition(partition, params, limit, bytes, after).await?;
+            let Some(some) = some else { return Ok(None) };
+            if some.more {
+                all.more = true;
+                let last = some.entries.last().map(|(cursor, _)| *cursor);
+                complete_to = complete_to.into_iter().chain(last).min();
+            }
+            all.entries.extend(some.entries);
+        }
+        if !partitions.is_single() {
+            all.entries.sort_by_key(|(cursor, _)| *cursor);
+            all.entries.retain(|(cursor, _)| complete_to.is_none_or(|last| *cursor <= last));
+        }
+        Ok(Some(all))
+    }
+
+    async fn browse_partition(
+        &self,
+        partition: &Arc<Partition>,
+        params: &BrowseParams<'_>,
+        limit: usize,
+        bytes: usize,
+        after: Option<Cursor>,
+    ) -> Result<Option<Entries>> {
+        let mut call = self.scripts.browse.on([&**partition]);
+        let state = match params.state {
+            JobState::Scheduled => "s",
+            JobState::Ready => "r",
+            JobState::Running => "l",
+            JobState::Dead => "d",
+            // A state that this version does not have: no job is in it.
+            _ => return Ok(Some(Entries { entries: Vec::new(), more: false })),
+        };
+        call.arg(state).arg(limit).arg(bytes);
+        if let Some(Cursor { at, seq }) = after {
+            call.arg(at.as_millis()).arg(&seq.to_be_bytes()[..]);
+        }
+        let Some(answer) = self.run_on(BROWSE, partition, call).await? else {
+            return Ok(None);
+        };
+        match read_entries(answer, params) {
+            Some(entries) => Ok(Some(entries)),
+            None => unexpected(BROWSE),
+        }
+    }
+
+    /// One job, live or dead.
+    pub(crate) async fn get(&self, job: &JobRef) -> Result<Option<JobView>> {
+        let jobs = std::slice::from_ref(job);
+        let views = self.route(GET, jobs, Option::is_none, |chunk| Box::pin(self.get_chunk(chunk)));
+        Ok(views.await?.into_iter().next().flatten())
+    }
+
+    async fn get_chunk(&self, chunk: Chunk<'_, JobRef>) -> Result<Option<Vec<Option<JobView>>>> {
+        let mut views = Vec::with_capacity(chunk.items.len());
+        for job in &chunk.items {
+            let mut call = self.scripts.get.on([&*chunk.partition]);
+            call.arg(target_arg(&job.target));
+            let Some(answer) = self.run_on(GET, &chunk.partition, call).await? else {
+                return Ok(None);
+            };
+            match read_view(answer, &job.queue) {
+                Some(view) => views.push(view),
+                None => return unexpected(GET),
+            }
+        }
+        Ok(Some(views))
     }
 }
 
-fn of_queue(lane: &Lane, found: Found) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    let queue = &lane.queue;
-    if found.aside > 0 {
-        let (job, aside) = (&lane.keys[1], &lane.keys[8]);
-        findings.push(Finding {
-            severity: Severity::Warning,
-            code: "redis.strays",
-            cause: format!(
-                "{} entries of queue {queue} are no jobs of ours and were put aside",
-                found.aside
-            ),
-            remedy: format!(
-                "find out who writes there; they are listed by ZRANGE {aside} 0 -1, what they held \
-                 is in the hash {job}; DEL {aside} forgets them"
-            ),
-        });
+fn read_entries(answer: Value, params: &BrowseParams<'_>) -> Option<Entries> {
+    let mut reply = Reply::new(answer)?;
+    let more = reply.bytes()? == "1";
+    let mut entries = Vec::new();
+    while !reply.is_empty() {
+        let (handle, position, at) = (reply.bytes()?, reply.bytes()?, reply.number()?);
+        let (record, state, reason) = (reply.bytes()?, reply.bytes()?, reply.bytes()?);
+        let seq = u128::from_be_bytes(position[..].try_into().ok()?);
+        let cursor = Cursor { at: Timestamp::from_millis(at), seq };
+        let stored = StoredJob { handle, at, record, state, reason };
+        entries.push((cursor, view(params.queue, params.state, stored)));
     }
-    for key in found.foreign {
-        findings.push(Finding {
-            severity: Severity::Error,
-            code: "redis.foreign-key",
-            cause: format!("queue {queue} cannot be served: the key {key} holds something else"),
-            remedy: if lane.is_javas(&key) {
-                "rename or remove that key, or use another name for the queue".to_owned()
-            } else {
-                "rename or remove that key, or choose another `prefix`".to_owned()
-            },
-        });
+    Some(Entries { entries, more })
+}
+
+/// Reads the reply of `get`. The inner `None` says that there is no job.
+fn read_view(answer: Value, queue: &QueueName) -> Option<Option<JobView>> {
+    let mut reply = Reply::new(answer)?;
+    if reply.is_empty() {
+        return Some(None);
     }
-    findings
+    let now = reply.number()?;
+    let handle = reply.bytes()?;
+    let set = reply.bytes()?;
+    let at = reply.number()?;
+    let job_state = match &set[..] {
+        b"l" => JobState::Running,
+        b"d" => JobState::Dead,
+        _ if at > now => JobState::Scheduled,
+        _ => JobState::Ready,
+    };
+    let (record, state, reason) = (reply.bytes()?, reply.bytes()?, reply.bytes()?);
+    Some(view(queue, job_state, StoredJob { handle, at, record, state, reason }))
+}
+
+/// A stored job as operators see it, even if its record is malformed. `None` if it is no job.
+fn view(queue: &QueueName, job_state: JobState, stored: StoredJob) -> Option<JobView> {
+    let state = StoredState::decode(&stored.state);
+    let at = Timestamp::from_millis(stored.at);
+    let (due, leased_until, dead) = match job_state {
+        JobState::Running => (state.due, Some(at), None),
+        JobState::Dead => (state.due, None, Some((record::decode_reason(&stored.reason), at))),
+        _ => (stored.at, None, None),
+    };
+    let StoredJob { handle, record, .. } = stored;
+    let job = record::decode(queue, &handle, &record, due, state)
+        .or_else(|| record::undecodable(queue, &handle, &record, due, state))?;
+    Some(JobView { job, state: job_state, leased_until, dead })
+}
+
+/// Adds the counts of one partition to those of its queue.
+fn add_counts(stats: &mut QueueStats, mut reply: Reply) -> Option<()> {
+    let mut count = || u64::try_from(reply.number()?).ok();
+    let (ready, waiting, running, dead) = (count()?, count()?, count()?, count()?);
+    stats.ready += ready;
+    stats.scheduled += waiting.checked_sub(ready)?;
+    stats.running += running;
+    stats.dead += dead;
+    let next_due = reply.number_or_nil()?.map(Timestamp::from_millis);
+    stats.next_due = stats.next_due.into_iter().chain(next_due).min();
+    let totals = stats.totals.get_or_insert_default();
+    let mut fields = reply.list()?;
+    while !fields.is_empty() {
+        let (name, value) = (fields.bytes()?, fields.bytes()?);
+        let total = match &name[..] {
+            b"created" => &mut totals.created,
+            b"done" => &mut totals.done,
+            b"skipped" => &mut totals.skipped,
+            b"cancelled" => &mut totals.cancelled,
+            b"replaced" => &mut totals.replaced,
+            b"removed" => &mut totals.removed,
+            name => {
+                stats.paused |= name == b"paused";
+                continue;
+            }
+        };
+        // Another program may have written there: a malformed total must not hide the rest.
+        *total += str::from_utf8(&value).ok().and_then(|text| text.parse().ok()).unwrap_or(0);
+    }
+    Some(())
 }

@@ -1,42 +1,42 @@
-//! The names of all keys, and where in a cluster they live.
+//! Names of keys and channels, and the slots that they have in a cluster.
 
 use dq_core::QueueName;
 
-/// What is kept of a queue, in the order in which the scripts get it.
+/// The kinds of keys of a partition, in the order in which scripts expect them.
 const KINDS: [&str; 9] = ["due", "job", "state", "lease", "key", "dead", "reason", "meta", "stray"];
 
 /// How keys are named.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Naming {
-    /// `{prefix}:kind:queue`: all keys of a prefix in one slot, so that one call serves all queues.
-    /// Shards other than the first have `{prefix#number}`, which is the same for all queues too.
+    /// `{prefix}:kind:queue`: all keys of a prefix have one slot, so that one call serves all queues.
+    /// Queues with shards have `{prefix#shards.shard}` in place of `{prefix}`.
     Native {
-        /// Names what belongs together.
+        /// The first part of every name.
         prefix: String,
     },
-    /// Redisson's names, and ours in the same slot.
+    /// Redisson's names, and the other keys of the queue in the same slot.
     Redisson {
-        /// Names what is ours.
+        /// The first part of the names that Redisson does not know.
         prefix: String,
         /// What Java's `NameMapper` puts before the names of queues.
         name_prefix: String,
     },
 }
 
-/// The keys of one queue, or of one shard of it.
+/// The keys of a queue, or of one shard of it.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Lane {
+pub(crate) struct Partition {
     pub(crate) queue: QueueName,
     /// In the order that the scripts expect.
     pub(crate) keys: Vec<String>,
-    /// Where changes of the head are published.
+    /// Where a new first due time is published: one channel for all partitions of a queue.
     pub(crate) channel: String,
     /// The slot of all the keys in a cluster.
     pub(crate) slot: u16,
-    /// Which shard, from 0.
+    /// How many shards the queue has with this partition: 1 for the unsharded one.
+    pub(crate) shards: u16,
+    /// Which of them this is, from 0.
     pub(crate) shard: u16,
-    /// What scripts are told that the layout is; empty for a queue that never had shards.
-    pub(crate) belief: String,
 }
 
 impl Naming {
@@ -48,67 +48,65 @@ impl Naming {
         }
     }
 
-    /// The keys of a shard under this layout.
-    pub(crate) fn lane(&self, queue: &QueueName, shard: u16, belief: String) -> Lane {
-        let (keys, channel) = match self {
+    /// Partition number `shard` of a queue with so many shards.
+    pub(crate) fn partition(&self, queue: &QueueName, shards: u16, shard: u16) -> Partition {
+        let (keys, channel): (Vec<String>, String) = match self {
             Self::Native { prefix } => {
-                let tag = match shard {
-                    0 => prefix.clone(),
-                    shard => format!("{prefix}#{shard}"),
+                let tag = match shards {
+                    1 => prefix.clone(),
+                    shards => format!("{prefix}#{shards}.{shard}"),
                 };
                 let name = |kind: &&str| format!("{{{tag}}}:{kind}:{queue}");
-                // Who listens hears all shards.
                 (KINDS.iter().map(name).collect(), format!("{{{prefix}}}:wake:{queue}"))
             }
             Self::Redisson { prefix, name_prefix } => {
                 let name = format!("{name_prefix}{queue}");
-                let ours = KINDS.iter().map(|kind| tagged(&format!("{prefix}:{kind}"), &name));
+                let native = KINDS.iter().map(|kind| tagged(&format!("{prefix}:{kind}"), &name));
                 let java = [
                     tagged("redisson_delay_queue_timeout", &name),
                     tagged("redisson_delay_queue", &name),
                     name.clone(),
                 ];
-                let outside = tagged(&format!("{prefix}:outside"), &name);
-                let keys: Vec<String> = ours.chain(java).chain([outside]).collect();
+                let index = tagged(&format!("{prefix}:outside"), &name);
+                let keys = native.chain(java).chain([index]).collect();
                 (keys, tagged("redisson_delay_queue_channel", &name))
             }
         };
-        let keys: Vec<String> = keys;
         let slot = slot(keys[0].as_bytes());
-        Lane { queue: queue.clone(), keys, channel, slot, shard, belief }
+        Partition { queue: queue.clone(), keys, channel, slot, shards, shard }
     }
 }
 
-/// A key that belongs to an object of Redisson: the object's name becomes the hash tag, unless it
-/// holds a `{` already. (`RedissonObject.prefixName`, unchanged from 3.16 to 4.7.)
+/// A key of a Redisson object: the object's name is the hash tag, unless it has a `{` of its own.
+/// (`RedissonObject.prefixName`, unchanged from 3.16 to 4.7.)
 fn tagged(prefix: &str, name: &str) -> String {
     if name.contains('{') { format!("{prefix}:{name}") } else { format!("{prefix}:{{{name}}}") }
 }
 
-impl Lane {
-    /// Whether all keys live in one slot. Not so for names with braces that are no hash tag.
-    pub(crate) fn is_whole(&self) -> bool {
+impl Partition {
+    /// Whether all keys have one slot. False for names whose braces are no hash tag.
+    pub(crate) fn is_in_one_slot(&self) -> bool {
         self.keys.iter().all(|key| slot(key.as_bytes()) == self.slot)
     }
 
-    /// Whether a key has a name that Java gives; of the Redisson naming only.
-    pub(crate) fn is_javas(&self, key: &str) -> bool {
+    /// Whether Redisson itself uses this key; of the Redisson naming only.
+    pub(crate) fn is_java_key(&self, key: &str) -> bool {
         self.keys.iter().skip(KINDS.len()).take(3).any(|name| name == key)
     }
 
-    /// The list that keeps Java's order of insertion; of the Redisson naming only.
+    /// The list in which Redisson keeps the order of insertion; of the Redisson naming only.
     pub(crate) fn order(&self) -> &str {
         &self.keys[KINDS.len() + 1]
     }
 
-    /// The list that Java's clients take from; of the Redisson naming only.
+    /// The list from which Java's clients take; of the Redisson naming only.
     pub(crate) fn target(&self) -> &str {
         &self.keys[KINDS.len() + 2]
     }
 }
 
-/// The slot of a key in a cluster: by its hash tag, the part between the first `{` and the next `}`,
-/// if there is one and it is not empty. (Redis Cluster specification, "Hash tags".)
+/// The slot of a key in a cluster: that of its hash tag, the part between the first `{` and the next
+/// `}`, if there is one that is not empty. (Redis Cluster specification, "Hash tags".)
 pub(crate) fn slot(key: &[u8]) -> u16 {
     let tag = || {
         let open = key.iter().position(|byte| *byte == b'{')?;
@@ -132,8 +130,8 @@ pub(crate) fn crc16(bytes: &[u8]) -> u16 {
 mod tests {
     use super::*;
 
-    fn only(naming: &Naming, queue: &QueueName) -> Lane {
-        naming.lane(queue, 0, String::new())
+    fn unsharded(naming: &Naming, queue: &str) -> Partition {
+        naming.partition(&QueueName::new(queue).unwrap(), 1, 0)
     }
 
     #[test]
@@ -148,37 +146,44 @@ mod tests {
     }
 
     #[test]
-    fn all_keys_of_a_prefix_live_together_whatever_the_queue() {
+    fn all_keys_of_a_prefix_have_one_slot_whatever_the_queue() {
         let naming = Naming::Native { prefix: "dq".to_owned() };
-        let home = slot(b"dq");
         for queue in ["q", "a{x}b", "}{", "订单"] {
-            let queue = QueueName::new(queue).unwrap();
-            let lane = only(&naming, &queue);
-            assert!(lane.keys.iter().all(|key| slot(key.as_bytes()) == home), "{lane:?}");
-            assert_eq!(lane.slot, home);
-            let shard = naming.lane(&queue, 3, String::new());
-            let home = slot(b"dq#3");
-            assert!(shard.keys.iter().all(|key| slot(key.as_bytes()) == home), "{shard:?}");
-            assert_eq!((shard.slot, shard.channel), (home, lane.channel));
+            let partition = unsharded(&naming, queue);
+            assert!(partition.is_in_one_slot(), "{partition:?}");
+            assert_eq!(partition.slot, slot(b"dq"));
+            let shard = naming.partition(&partition.queue, 4, 3);
+            assert!(shard.is_in_one_slot(), "{shard:?}");
+            assert_eq!((shard.slot, shard.channel), (slot(b"dq#4.3"), partition.channel));
         }
-        assert_eq!(slot(naming.queues().as_bytes()), home);
+        assert_eq!(slot(naming.queues().as_bytes()), slot(b"dq"));
     }
 
     #[test]
-    fn keys_of_a_redisson_queue_live_with_it_if_they_can() {
+    fn numbers_of_shards_share_no_keys() {
+        let naming = Naming::Native { prefix: "dq".to_owned() };
+        let queue = QueueName::new("q").unwrap();
+        let all = [(1, 0), (2, 0), (2, 1), (3, 0), (3, 1), (22, 0), (2, 20)];
+        let keys = all.map(|(shards, shard)| naming.partition(&queue, shards, shard).keys);
+        let distinct: std::collections::HashSet<_> = keys.iter().flatten().collect();
+        assert_eq!(distinct.len(), all.len() * KINDS.len());
+    }
+
+    #[test]
+    fn keys_of_a_redisson_queue_have_its_slot_if_its_name_allows() {
         let naming = Naming::Redisson { prefix: "dq".to_owned(), name_prefix: "app:".to_owned() };
-        let lane = only(&naming, &QueueName::new("orders").unwrap());
-        assert_eq!(lane.target(), "app:orders");
-        assert_eq!(lane.keys[0], "dq:due:{app:orders}");
-        assert_eq!(lane.keys[9], "redisson_delay_queue_timeout:{app:orders}");
-        assert_eq!(lane.keys[10], "redisson_delay_queue:{app:orders}");
-        assert_eq!(lane.channel, "redisson_delay_queue_channel:{app:orders}");
-        assert!(lane.is_whole());
+        let partition = unsharded(&naming, "orders");
+        assert_eq!(partition.target(), "app:orders");
+        assert_eq!(partition.keys[0], "dq:due:{app:orders}");
+        assert_eq!(partition.keys[9], "redisson_delay_queue_timeout:{app:orders}");
+        assert_eq!(partition.keys[10], "redisson_delay_queue:{app:orders}");
+        assert_eq!(partition.channel, "redisson_delay_queue_channel:{app:orders}");
+        assert!(partition.is_in_one_slot());
         let naming = Naming::Redisson { prefix: "dq".to_owned(), name_prefix: String::new() };
-        for (name, whole) in [("a{x}b{y}", true), ("my{}q", false), ("q{x", false)] {
-            let lane = only(&naming, &QueueName::new(name).unwrap());
-            assert_eq!(lane.is_whole(), whole, "{lane:?}");
-            assert_eq!(lane.keys[9], format!("redisson_delay_queue_timeout:{name}"));
+        for (name, in_one_slot) in [("a{x}b{y}", true), ("my{}q", false), ("q{x", false)] {
+            let partition = unsharded(&naming, name);
+            assert_eq!(partition.is_in_one_slot(), in_one_slot, "{partition:?}");
+            assert_eq!(partition.keys[9], format!("redisson_delay_queue_timeout:{name}"));
         }
     }
 }

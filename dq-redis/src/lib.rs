@@ -2,7 +2,8 @@
 //!
 //! # Rights
 //!
-//! The native backend needs these, for the prefix `dq`; another prefix stands in both patterns:
+//! The native backend needs these rights for the prefix `dq`. With another prefix, replace `dq` in both
+//! patterns:
 //!
 //! ```text
 //! ACL SETUSER jobs on >secret resetkeys ~{dq}:* resetchannels &{dq}:wake:* -@all \
@@ -11,10 +12,9 @@
 //!     +hset +hsetnx +hget +hmget +hgetall +hdel +hstrlen +hincrby
 //! ```
 //!
-//! With a database other than 0 it also needs `+select`, with a cluster `+cluster|slots`. Commands
-//! inside scripts are checked like all others, which is why they are listed. Who lacks one of these
-//! rights is told when connecting. Queues with shards also need the pattern `~{dq#*}:*`; who lacks that
-//! is told when such a queue is first used.
+//! A database other than 0 also needs `+select`, a cluster `+cluster|slots`. Redis checks the commands
+//! inside scripts, too, so they are listed. A missing right is an error when connecting. Queues with
+//! shards also need the pattern `~{dq#*}:*`; if it is missing, the first use of such a queue fails.
 //!
 //! The Redisson backend needs these. After Java's keys come the names of the queues (here `orders`),
 //! each with the `name_prefix` if there is one; names with a `{` of their own need the same patterns:
@@ -41,9 +41,9 @@
 //!     +hset +hsetnx +hget +hmget +hgetall +hdel +hstrlen +hincrby +set +touch
 //! ```
 
+mod args;
 mod backend;
 mod batch;
-mod browse;
 mod check;
 mod claim;
 mod clock;
@@ -56,17 +56,19 @@ mod import;
 mod inspect;
 mod keys;
 mod operate;
-mod packing;
 mod record;
 mod redisson;
+mod renew;
 mod reply;
+mod resize;
 mod rights;
+mod route;
 mod schedule;
 mod script;
 mod settle;
 mod shards;
 mod store;
-mod wake;
+mod wakeups;
 
 pub use backend::RedisBackend;
 pub use config::RedisConfig;

@@ -1,35 +1,34 @@
-//! An operator's interventions.
+//! Operations on queues: replay, remove, pause, resume and purge.
 
 use bytes::Bytes;
 use dq_core::{Due, Error, ErrorKind, JobId, Operation, QueueName, Result};
 use redis::Value;
 
+use crate::args::due_arg;
 use crate::batch::CHUNK;
 use crate::error::unexpected;
 use crate::handle;
-use crate::keys::Lane;
+use crate::keys::Partition;
 use crate::reply::{self, Reply};
-use crate::schedule::due as due_text;
-use crate::script::Call;
-use crate::shards::adopt::Tries;
+use crate::resize::Attempts;
+use crate::script::{Call, Script};
 use crate::store::Store;
 
 const OPERATE: &str = "operate";
-pub(crate) const REPLAY: &str = "replay";
+const REPLAY: &str = "replay";
 const REMOVE: &str = "remove";
 
-/// Which dead jobs of a shard one call is about.
+/// Dead jobs of a partition that one call changes.
 #[derive(Clone, Copy)]
-pub(crate) enum Which<'a> {
-    /// Some of all, from the first on or after this one.
+enum DeadJobs<'a> {
+    /// Some of all, from the first one on or after this one.
     After(Option<&'a (i64, Bytes)>),
     /// These, by handle and tail.
-    Named(&'a [&'a [u8]]),
+    Named(&'a [[u8; 16]]),
 }
 
-impl Which<'_> {
-    /// As scripts read it.
-    pub(crate) fn write(self, call: &mut Call<'_>) {
+impl DeadJobs<'_> {
+    fn add_to(self, call: &mut Call<'_>) {
         match self {
             Self::After(None) => {
                 call.arg("a");
@@ -40,27 +39,41 @@ impl Which<'_> {
             Self::Named(names) => {
                 call.arg("n");
                 for name in names {
-                    call.arg(*name);
+                    call.arg(&name[..]);
                 }
             }
         }
     }
 }
 
-/// What one call did to dead jobs.
-pub(crate) struct Changed {
-    pub(crate) number: u64,
-    /// From where to go on, if there may be more.
-    pub(crate) next: Option<(i64, Bytes)>,
+/// A change of dead jobs.
+#[derive(Clone, Copy)]
+struct DeadChange {
+    /// `replay` or `remove`.
+    name: &'static str,
+    /// When replayed jobs are due.
+    due: Due,
+}
+
+/// The result of changing some dead jobs.
+struct Changed {
+    jobs: u64,
+    /// The last job read, if there may be more.
+    next: Option<(i64, Bytes)>,
 }
 
 impl Store {
-    /// Carries an operation out and says how many jobs (or queues) changed.
+    /// Carries an operation out, and returns how many jobs changed, or 1 for a queue that was paused or
+    /// resumed.
     pub(crate) async fn operate(&self, operation: Operation<'_>) -> Result<u64> {
-        self.adopt(OPERATE, [operation.queue()]).await?;
+        let change = |name, due| DeadChange { name, due };
         match operation {
-            Operation::Replay { queue, jobs, due } => self.dead(queue, REPLAY, due, jobs).await,
-            Operation::Remove { queue, jobs } => self.dead(queue, REMOVE, Due::NOW, jobs).await,
+            Operation::Replay { queue, jobs, due } => {
+                self.change_dead(queue, change(REPLAY, due), jobs).await
+            }
+            Operation::Remove { queue, jobs } => {
+                self.change_dead(queue, change(REMOVE, Due::NOW), jobs).await
+            }
             Operation::Pause { queue } => self.pause(queue, true).await,
             Operation::Resume { queue } => self.pause(queue, false).await,
             Operation::Purge { queue } => self.purge(queue).await,
@@ -72,111 +85,75 @@ impl Store {
         }
     }
 
-    /// How many shards of a queue there are. A call may hear of more, so it is asked again each time.
-    fn width(&self, queue: &QueueName) -> u16 {
-        self.lanes.spread(queue).layout.width()
-    }
-
-    async fn dead(
+    async fn change_dead(
         &self,
         queue: &QueueName,
-        what: &'static str,
-        due: Due,
+        change: DeadChange,
         jobs: Option<&[JobId]>,
     ) -> Result<u64> {
         let names: Option<Vec<_>> =
             jobs.map(|jobs| jobs.iter().map(|job| handle::full(*job)).collect());
-        let names: Option<Vec<&[u8]>> =
-            names.as_ref().map(|names| names.iter().map(|name| &name[..]).collect());
         let (mut changed, mut shard) = (0, 0);
-        while shard < self.width(queue) {
-            changed += match &names {
-                None => self.all_dead(queue, shard, what, due).await?,
+        while shard < self.partitions_of(change.name, queue).await?.shards() {
+            match &names {
+                None => changed += self.change_all_dead(queue, shard, change).await?,
                 Some(names) => {
-                    let mut changed = 0;
                     for some in names.chunks(CHUNK) {
-                        let some = Which::Named(some);
-                        changed += self.some_dead(queue, shard, what, due, some).await?.number;
+                        let some = DeadJobs::Named(some);
+                        changed += self.change_some_dead(queue, shard, change, some).await?.jobs;
                     }
-                    changed
                 }
-            };
+            }
             shard += 1;
         }
         Ok(changed)
     }
 
-    async fn all_dead(
+    async fn change_all_dead(
         &self,
         queue: &QueueName,
         shard: u16,
-        what: &'static str,
-        due: Due,
+        change: DeadChange,
     ) -> Result<u64> {
-        let (mut number, mut after) = (0, None);
+        let (mut jobs, mut after) = (0, None);
         loop {
-            let which = Which::After(after.as_ref());
-            let changed = self.some_dead(queue, shard, what, due, which).await?;
-            number += changed.number;
+            let some = DeadJobs::After(after.as_ref());
+            let changed = self.change_some_dead(queue, shard, change, some).await?;
+            jobs += changed.jobs;
             if changed.next.is_none() {
-                return Ok(number);
+                return Ok(jobs);
             }
             after = changed.next;
         }
     }
 
-    async fn some_dead(
+    async fn change_some_dead(
         &self,
         queue: &QueueName,
         shard: u16,
-        what: &'static str,
-        due: Due,
-        which: Which<'_>,
+        change: DeadChange,
+        jobs: DeadJobs<'_>,
     ) -> Result<Changed> {
-        let mut tries = Tries::default();
-        loop {
-            tries.again(what)?;
-            let spread = self.lanes.spread(queue);
-            let changed = if what == REPLAY && spread.layout.is_mixed() {
-                Box::pin(self.replay_alone(queue, shard, due, which)).await?
-            } else {
-                self.change_dead(spread.lane(shard), what, due, which).await?
-            };
-            if let Some(changed) = changed {
-                return Ok(changed);
-            }
-        }
-    }
-
-    /// Changes some dead jobs of one shard. `None` if its layout is not the one believed in.
-    pub(crate) async fn change_dead(
-        &self,
-        lane: &Lane,
-        what: &'static str,
-        due: Due,
-        which: Which<'_>,
-    ) -> Result<Option<Changed>> {
-        let mut call = self.scripts.dead.on([lane]);
-        call.arg(&lane.channel).arg(what).arg(due_text(due)).arg(CHUNK);
-        which.write(&mut call);
-        let Some(answer) = self.ask(what, lane, call).await? else {
-            return Ok(None);
+        let add = |partition: &Partition, call: &mut Call<'_>| {
+            call.arg(&partition.channel).arg(change.name).arg(due_arg(change.due)).arg(CHUNK);
+            jobs.add_to(call);
         };
-        match read_dead(answer) {
-            Some(changed) => Ok(Some(changed)),
-            None => unexpected(what),
+        let answer = self.run_on_shard(change.name, queue, shard, &self.scripts.dead, add).await?;
+        let Some(answer) = answer else { return Ok(Changed { jobs: 0, next: None }) };
+        match read_changed(answer) {
+            Some(changed) => Ok(changed),
+            None => unexpected(change.name),
         }
     }
 
     async fn pause(&self, queue: &QueueName, pause: bool) -> Result<u64> {
         self.register(OPERATE, [queue]).await?;
         let (mut changed, mut shard) = (0, 0);
-        // The first shard first: the state of others that come later is taken from it.
-        while shard < self.width(queue) {
-            let call = |lane: &Lane, call: &mut Call<'_>| {
-                call.arg(&lane.channel).arg(u8::from(pause));
+        while shard < self.partitions_of(OPERATE, queue).await?.shards() {
+            let add = |partition: &Partition, call: &mut Call<'_>| {
+                call.arg(&partition.channel).arg(u8::from(pause));
             };
-            changed = changed.max(self.count(queue, shard, &self.scripts.pause, call).await?);
+            changed = changed.max(self.count(queue, shard, &self.scripts.pause, add).await?);
             shard += 1;
         }
         Ok(changed)
@@ -184,11 +161,11 @@ impl Store {
 
     async fn purge(&self, queue: &QueueName) -> Result<u64> {
         let (mut removed, mut shard) = (0, 0);
-        while shard < self.width(queue) {
-            let call = |_: &Lane, call: &mut Call<'_>| {
+        while shard < self.partitions_of(OPERATE, queue).await?.shards() {
+            let add = |_: &Partition, call: &mut Call<'_>| {
                 call.arg(CHUNK);
             };
-            match self.count(queue, shard, &self.scripts.purge, call).await? {
+            match self.count(queue, shard, &self.scripts.purge, add).await? {
                 0 => shard += 1,
                 some => removed += some,
             }
@@ -201,34 +178,46 @@ impl Store {
         &self,
         queue: &QueueName,
         shard: u16,
-        script: &crate::script::Script,
-        write: impl Fn(&Lane, &mut Call<'_>),
+        script: &Script,
+        add: impl Fn(&Partition, &mut Call<'_>),
     ) -> Result<u64> {
-        let mut tries = Tries::default();
+        let answer = self.run_on_shard(OPERATE, queue, shard, script, add).await?;
+        let Some(answer) = answer else { return Ok(0) };
+        match reply::number(&answer).and_then(|number| u64::try_from(number).ok()) {
+            Some(number) => Ok(number),
+            None => unexpected(OPERATE),
+        }
+    }
+
+    /// Runs a script on one shard, with the arguments that `add` adds. `None` if the queue does not have
+    /// this shard any more: the number of shards changes only while there are no jobs.
+    async fn run_on_shard(
+        &self,
+        operation: &'static str,
+        queue: &QueueName,
+        shard: u16,
+        script: &Script,
+        add: impl Fn(&Partition, &mut Call<'_>),
+    ) -> Result<Option<Value>> {
+        let mut attempts = Attempts::default();
         loop {
-            tries.again(OPERATE)?;
-            let spread = self.lanes.spread(queue);
-            let lane = spread.lane(shard);
-            let mut call = script.on([&**lane]);
-            write(lane, &mut call);
-            let Some(answer) = self.ask(OPERATE, lane, call).await? else {
-                continue;
+            attempts.next(operation)?;
+            let partitions = self.partitions_of(operation, queue).await?;
+            let Some(partition) = partitions.all.get(usize::from(shard)) else {
+                return Ok(None);
             };
-            return match number(&answer) {
-                Some(number) => Ok(number),
-                None => unexpected(OPERATE),
-            };
+            let mut call = script.on([&**partition]);
+            add(partition, &mut call);
+            if let Some(answer) = self.run_on(operation, partition, call).await? {
+                return Ok(Some(answer));
+            }
         }
     }
 }
 
-fn number(answer: &Value) -> Option<u64> {
-    u64::try_from(reply::number(answer)?).ok()
-}
-
-fn read_dead(answer: Value) -> Option<Changed> {
+fn read_changed(answer: Value) -> Option<Changed> {
     let mut reply = Reply::new(answer)?;
-    let number = u64::try_from(reply.number()?).ok()?;
+    let jobs = u64::try_from(reply.number()?).ok()?;
     let next = if reply.is_empty() { None } else { Some((reply.number()?, reply.bytes()?)) };
-    Some(Changed { number, next })
+    Some(Changed { jobs, next })
 }

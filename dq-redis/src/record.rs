@@ -1,5 +1,5 @@
-//! What Redis keeps of a job: the record, written once, and the state, written at each lease. The
-//! layout stands at the head of `scripts/prelude.lua`.
+//! The stored form of a job: the record, written once, and the state, written at each lease. The layout
+//! is described at the beginning of `scripts/prelude.lua`.
 
 use bytes::Bytes;
 use dq_core::{
@@ -12,7 +12,7 @@ const KEY: u8 = 1;
 const MAX_ATTEMPTS: u8 = 2;
 const HEADERS: u8 = 4;
 
-/// The record of a new job that is accepted at this time, in milliseconds.
+/// The record of a job that is accepted at this time, in milliseconds.
 pub(crate) fn encode(job: &NewJob, accepted: i64) -> Vec<u8> {
     let mut record = Vec::with_capacity(16 + job.payload.len() + job.headers.bytes());
     encode_header(job, accepted, &mut record);
@@ -20,7 +20,7 @@ pub(crate) fn encode(job: &NewJob, accepted: i64) -> Vec<u8> {
     record
 }
 
-/// The same up to the payload.
+/// Appends the record without the payload.
 pub(crate) fn encode_header(job: &NewJob, accepted: i64, record: &mut Vec<u8>) {
     record.extend(&accepted.to_be_bytes()[2..]);
     record.extend(handle::tail(job.id));
@@ -50,17 +50,17 @@ pub(crate) fn encode_header(job: &NewJob, accepted: i64, record: &mut Vec<u8>) {
     }
 }
 
-/// What changes about a job.
+/// The stored state of a job, without its fencing token.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct State {
+pub(crate) struct StoredState {
     pub(crate) due: i64,
     pub(crate) attempts: u32,
     pub(crate) deliveries: u32,
     pub(crate) losses: u32,
 }
 
-impl State {
-    /// Reads a packed state; that of a job never leased if it is none.
+impl StoredState {
+    /// Decodes a packed state. One that is too short counts as that of a job never leased.
     pub(crate) fn decode(raw: &[u8]) -> Self {
         Self::read(raw).unwrap_or_default()
     }
@@ -75,13 +75,13 @@ impl State {
     }
 }
 
-/// Reads a job; `None` if the record is not one of ours.
+/// Decodes a job; `None` if the record is malformed.
 pub(crate) fn decode(
     queue: &QueueName,
     handle: &[u8],
     record: &Bytes,
     due: i64,
-    state: State,
+    state: StoredState,
 ) -> Option<Job> {
     let mut rest = &record[..];
     let [c0, c1, c2, c3, c4, c5]: [u8; 6] = take(&mut rest)?;
@@ -118,14 +118,14 @@ pub(crate) fn decode(
     })
 }
 
-/// A job whose record cannot be read, for an operator: the payload is all of the record. `None` if it
-/// cannot have an id.
-pub(crate) fn unreadable(
+/// A job whose record is malformed, as operators see it: the payload is the whole record. `None` if the
+/// handle is not one.
+pub(crate) fn undecodable(
     queue: &QueueName,
     handle: &[u8],
     record: &Bytes,
     due: i64,
-    state: State,
+    state: StoredState,
 ) -> Option<Job> {
     Some(Job {
         id: handle::id(handle, record.get(6..8).unwrap_or(&[0; 2]))?,
@@ -142,12 +142,12 @@ pub(crate) fn unreadable(
     })
 }
 
-/// A reason of death: its kind, a zero byte, its text.
+/// Encodes a reason of death: its kind, a zero byte, its message.
 pub(crate) fn encode_reason(reason: &DeadReason) -> Vec<u8> {
     [reason.kind.as_str().as_bytes(), &[0], reason.message.as_bytes()].concat()
 }
 
-/// Reads a reason of death; one that cannot be read is `Other` with what there is.
+/// Decodes a reason of death. Malformed ones are of the kind `Other`, with the whole text as message.
 pub(crate) fn decode_reason(raw: &[u8]) -> DeadReason {
     let text = String::from_utf8_lossy(raw);
     let (kind, message) = text.split_once('\0').unwrap_or(("", &text));

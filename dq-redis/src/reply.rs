@@ -1,9 +1,11 @@
-//! Reading what scripts answer, step by step. Anything unexpected is `None`.
+//! Reads the replies of scripts, item by item. An item of the wrong kind is `None`.
 
 use bytes::Bytes;
 use redis::Value;
 
-/// The rest of an answer's items.
+use crate::redisson::member::OTHER_FORMAT;
+
+/// The items of a reply that have not been read yet.
 #[derive(Debug)]
 pub(crate) struct Reply(std::vec::IntoIter<Value>);
 
@@ -19,30 +21,26 @@ impl Reply {
         self.0.len() == 0
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.0.len()
-    }
-
     /// A list in the list.
     pub(crate) fn list(&mut self) -> Option<Self> {
         Self::new(self.0.next()?)
     }
 
-    /// A list in the list, or the text in its place.
-    pub(crate) fn list_or_text(&mut self) -> Option<Result<Self, String>> {
+    /// A list in the list, or the refusal in its place.
+    pub(crate) fn list_or_refusal(&mut self) -> Option<Result<Self, Refusal>> {
         match self.0.next()? {
             Value::Array(items) => Some(Ok(Self(items.into_iter()))),
-            text => Some(Err(String::from_utf8_lossy(&bytes(text)?).into_owned())),
+            other => Refusal::read(&other).map(Err),
         }
     }
 
-    /// A number, in whatever form scripts and scores come.
+    /// A number: an integer, or text as scores are written.
     pub(crate) fn number(&mut self) -> Option<i64> {
         number(&self.0.next()?)
     }
 
-    /// A number or nothing.
-    pub(crate) fn maybe(&mut self) -> Option<Option<i64>> {
+    /// A number or nil.
+    pub(crate) fn number_or_nil(&mut self) -> Option<Option<i64>> {
         match self.0.next()? {
             Value::Nil => Some(None),
             value => number(&value).map(Some),
@@ -54,18 +52,37 @@ impl Reply {
     }
 }
 
-/// The layout that a shard holds, if its script refused to work with the one that it was told.
-pub(crate) fn other_layout(value: &Value) -> Option<&str> {
-    match value {
-        Value::SimpleString(text) => text.strip_prefix("LAYOUT "),
-        _ => None,
+/// Why a script did nothing, or not for one of its partitions: a status reply in place of a result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// The partition is closed: the number of shards of its queue has changed, or is changing.
+    Closed,
+    /// A key of the partition has another type.
+    WrongType,
+    /// The job with this number, from 1, has the handle of a job with another id.
+    IdCollision(usize),
+    /// The queue holds members of another format; of the Redisson layout only.
+    OtherFormat,
+}
+
+impl Refusal {
+    /// Reads a status reply; `None` if the value is none of these.
+    pub(crate) fn read(value: &Value) -> Option<Self> {
+        let Value::SimpleString(status) = value else { return None };
+        let (code, argument) = status.split_once(' ').unwrap_or((status, ""));
+        match code {
+            "CLOSED" => Some(Self::Closed),
+            "WRONG_TYPE" => Some(Self::WrongType),
+            "ID_COLLISION" => argument.parse().ok().map(Self::IdCollision),
+            OTHER_FORMAT => Some(Self::OtherFormat),
+            _ => None,
+        }
     }
 }
 
 pub(crate) fn bytes(value: Value) -> Option<Bytes> {
     match value {
         Value::BulkString(bytes) => Some(bytes.into()),
-        Value::SimpleString(text) => Some(text.into_bytes().into()),
         _ => None,
     }
 }
@@ -76,7 +93,7 @@ pub(crate) fn number(value: &Value) -> Option<i64> {
         Value::BulkString(text) => {
             let text = str::from_utf8(text).ok()?;
             text.parse().ok().or_else(|| {
-                // Scores of 10^17 and more come with an exponent.
+                // Redis writes scores of 10^17 and more with an exponent.
                 let number: f64 = text.parse().ok()?;
                 number.is_finite().then_some(number as i64)
             })

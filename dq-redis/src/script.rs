@@ -1,15 +1,13 @@
-//! Scripts: kept by the server under the hash of their text, and sent again when it has lost them.
+//! Lua scripts: called by the hash of their text, and sent in full when the server does not have them.
 
 use dq_core::Result;
 use redis::{Cmd, ToRedisArgs, Value};
 
-use crate::connect::{Effect, Failure, Link};
+use crate::connect::{CommandError, Effect, Link};
 use crate::error::is_unknown_script;
-use crate::keys::Lane;
-use crate::packing::Packing;
-use crate::redisson::member::Format;
+use crate::keys::Partition;
 
-/// One script, with what stands before it.
+/// One script, with the parts that all scripts of its layout begin with.
 #[derive(Debug)]
 pub(crate) struct Script {
     text: String,
@@ -17,11 +15,9 @@ pub(crate) struct Script {
     effect: Effect,
 }
 
-/// The scripts of one kind of store.
+/// The scripts of one layout of keys.
 #[derive(Debug)]
 pub(crate) struct Scripts {
-    /// What `schedule` gets.
-    pub(crate) packing: Packing,
     pub(crate) schedule: Script,
     pub(crate) claim: Script,
     pub(crate) settle: Script,
@@ -34,21 +30,18 @@ pub(crate) struct Scripts {
     pub(crate) dead: Script,
     pub(crate) purge: Script,
     pub(crate) pause: Script,
-    pub(crate) layout: Script,
-    pub(crate) dead_keys: Script,
-    pub(crate) alive: Script,
+    pub(crate) shards: Script,
 }
 
 pub(crate) const PRELUDE: &str = include_str!("scripts/prelude.lua");
-const PLACE: &str = include_str!("scripts/place.lua");
+const RANK: &str = include_str!("scripts/rank.lua");
 
 impl Scripts {
-    /// Those of the native layout.
+    /// The scripts of the native layout.
     pub(crate) fn native() -> Self {
-        let lasting = |body| Script::new(&[PRELUDE, PLACE, body], Effect::Lasting);
-        let passing = |body| Script::new(&[PRELUDE, PLACE, body], Effect::None);
+        let lasting = |body| Script::new(&[PRELUDE, RANK, body], Effect::Lasting);
+        let passing = |body| Script::new(&[PRELUDE, RANK, body], Effect::None);
         Self {
-            packing: Packing::Record,
             schedule: lasting(include_str!("scripts/schedule.lua")),
             claim: passing(include_str!("scripts/claim.lua")),
             settle: lasting(include_str!("scripts/settle.lua")),
@@ -67,9 +60,7 @@ impl Scripts {
                 include_str!("scripts/purge.lua")
             )),
             pause: lasting(include_str!("scripts/pause.lua")),
-            layout: passing(include_str!("scripts/layout.lua")),
-            dead_keys: passing(include_str!("scripts/dead_keys.lua")),
-            alive: passing(include_str!("scripts/alive.lua")),
+            shards: passing(include_str!("scripts/shards.lua")),
         }
     }
 }
@@ -84,13 +75,13 @@ pub(crate) struct JavaScripts {
 const JAVA: &str = include_str!("scripts/redisson/java.lua");
 
 impl Scripts {
-    /// Those of the Redisson layout. `settings` is a line of Lua that sets FORMAT and VISIBILITY.
-    pub(crate) fn redisson(settings: &str, format: Format) -> Self {
-        let script = |effect, body| Script::new(&[settings, PRELUDE, PLACE, JAVA, body], effect);
+    /// The scripts of the Redisson layout. `settings` is a line of Lua that sets FORMAT and
+    /// VISIBILITY.
+    pub(crate) fn redisson(settings: &str) -> Self {
+        let script = |effect, body| Script::new(&[settings, PRELUDE, RANK, JAVA, body], effect);
         let lasting = |body| script(Effect::Lasting, body);
         let passing = |body| script(Effect::None, body);
         Self {
-            packing: Packing::Member(format),
             schedule: lasting(include_str!("scripts/redisson/schedule.lua")),
             claim: passing(include_str!("scripts/redisson/claim.lua")),
             settle: lasting(include_str!("scripts/settle.lua")),
@@ -109,9 +100,7 @@ impl Scripts {
                 include_str!("scripts/redisson/purge.lua")
             )),
             pause: lasting(include_str!("scripts/pause.lua")),
-            layout: passing(include_str!("scripts/layout.lua")),
-            dead_keys: passing(include_str!("scripts/dead_keys.lua")),
-            alive: passing(include_str!("scripts/alive.lua")),
+            shards: passing(include_str!("scripts/shards.lua")),
         }
     }
 }
@@ -119,7 +108,7 @@ impl Scripts {
 impl JavaScripts {
     /// With the same settings.
     pub(crate) fn new(settings: &str) -> Self {
-        let script = |body| Script::new(&[settings, PRELUDE, PLACE, JAVA, body], Effect::None);
+        let script = |body| Script::new(&[settings, PRELUDE, RANK, JAVA, body], Effect::None);
         Self {
             locate: script(include_str!("scripts/redisson/locate.lua")),
             transfer: script(include_str!("scripts/redisson/transfer.lua")),
@@ -134,23 +123,20 @@ impl Script {
         Self { text, sha, effect }
     }
 
-    /// A call on the keys of these lanes; arguments follow.
-    pub(crate) fn on<'a>(&'a self, lanes: impl IntoIterator<Item = &'a Lane>) -> Call<'a> {
-        let lanes: Vec<&Lane> = lanes.into_iter().collect();
-        let mut beliefs = String::new();
-        if lanes.iter().any(|lane| !lane.belief.is_empty()) {
-            beliefs.extend(lanes.iter().flat_map(|lane| [&lane.belief, ";"]));
-        }
-        let call = self.on_keys(lanes.into_iter().flat_map(|lane| &lane.keys));
-        Call { beliefs: Some(beliefs), ..call }
+    /// A call on the keys of these partitions; arguments follow.
+    pub(crate) fn on<'a>(
+        &'a self,
+        partitions: impl IntoIterator<Item = &'a Partition>,
+    ) -> Call<'a> {
+        self.on_keys(partitions.into_iter().flat_map(|partition| &partition.keys))
     }
 
-    /// A call on these keys of a script without the prelude; arguments follow.
+    /// A call on these keys; arguments follow.
     pub(crate) fn on_keys<'a>(&'a self, keys: impl IntoIterator<Item = &'a String>) -> Call<'a> {
         let keys: Vec<&str> = keys.into_iter().map(String::as_str).collect();
         let mut command = redis::cmd("EVALSHA");
         command.arg(&self.sha).arg(keys.len()).arg(keys);
-        Call { script: self, command, beliefs: None }
+        Call { script: self, command }
     }
 }
 
@@ -158,8 +144,6 @@ impl Script {
 pub(crate) struct Call<'a> {
     script: &'a Script,
     command: Cmd,
-    /// The layouts of the lanes as far as is known: the last argument, which the prelude reads.
-    beliefs: Option<String>,
 }
 
 impl Call<'_> {
@@ -169,20 +153,18 @@ impl Call<'_> {
         self
     }
 
-    /// Runs it until it has given all lapsed leases back, which it does some at a time.
-    pub(crate) async fn run(mut self, link: &Link, operation: &'static str) -> Result<Value> {
-        if let Some(beliefs) = self.beliefs.take() {
-            self.command.arg(beliefs);
-        }
+    /// Makes the call. Repeats it while the reply is nil: the script then had many expired leases to
+    /// deal with, of which it takes some at a time.
+    pub(crate) async fn run(self, link: &Link, operation: &'static str) -> Result<Value> {
         loop {
-            match self.once(link, operation).await? {
+            match self.run_once(link, operation).await? {
                 Value::Nil => {}
                 answer => return Ok(answer),
             }
         }
     }
 
-    /// The same call with the script's text in the place of its hash.
+    /// The same call with the script's text instead of its hash.
     fn with_text(&self) -> Cmd {
         let mut command = redis::cmd("EVAL");
         command.arg(&self.script.text);
@@ -194,15 +176,15 @@ impl Call<'_> {
         command
     }
 
-    async fn once(&self, link: &Link, operation: &'static str) -> Result<Value> {
+    async fn run_once(&self, link: &Link, operation: &'static str) -> Result<Value> {
         let mut answer = link.query(&self.command).await;
-        if let Err(Failure::Answered(error)) = &answer
+        if let Err(CommandError::Answered(error)) = &answer
             && is_unknown_script(error)
         {
-            // Nothing was run. The text goes with the call itself: between a call that loads it and
-            // another that runs it, the server could lose it again.
+            // The script was not run. The text is sent with the call itself: the server could lose it
+            // between a call that loads it and one that runs it.
             answer = link.query(&self.with_text()).await;
         }
-        link.told(operation, self.script.effect, answer)
+        link.into_result(operation, self.script.effect, answer)
     }
 }

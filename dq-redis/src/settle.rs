@@ -1,19 +1,32 @@
-//! How leases end.
+//! Settles leases with verdicts.
 
-use dq_core::{DeadKind, DeadReason, Error, ErrorKind, Result, Settled, Settlement, Verdict};
+use std::sync::Arc;
+
+use dq_core::{
+    DeadKind, DeadReason, Error, ErrorKind, QueueName, Result, Settled, Settlement, Verdict,
+};
 use redis::Value;
 
+use crate::args::due_arg;
 use crate::batch::Chunk;
-use crate::claim::Unreadable;
 use crate::error::unexpected;
 use crate::handle;
-use crate::keys::Lane;
+use crate::keys::Partition;
 use crate::record;
 use crate::reply;
-use crate::schedule::due;
 use crate::store::Store;
 
 const SETTLE: &str = "settle";
+
+/// A leased job that cannot be handed out, since its record or its payload cannot be decoded.
+#[derive(Debug)]
+pub(crate) struct UndecodableJob {
+    pub(crate) queue: QueueName,
+    /// The shard that it is in.
+    pub(crate) shard: u16,
+    pub(crate) handle: Vec<u8>,
+    pub(crate) token: u64,
+}
 
 impl Store {
     /// Ends leases with a verdict each.
@@ -21,56 +34,65 @@ impl Store {
         &'a self,
         settlements: &'a [Settlement],
     ) -> Result<Vec<Settled>> {
-        let absent = |answer: &Settled| *answer == Settled::Stale;
-        let answers =
-            self.seek(SETTLE, settlements, absent, |chunk| Box::pin(self.end(chunk))).await?;
-        self.leases.forget(settlements.iter().map(|settlement| &settlement.lease));
+        let is_stale = |answer: &Settled| *answer == Settled::Stale;
+        let answers = self
+            .route(SETTLE, settlements, is_stale, |chunk| Box::pin(self.settle_chunk(chunk)))
+            .await?;
+        self.leases.remove(settlements.iter().map(|settlement| &settlement.lease));
         Ok(answers)
     }
 
-    async fn end(&self, chunk: Chunk<'_, Settlement>) -> Result<Vec<(usize, Settled)>> {
+    async fn settle_chunk(&self, chunk: Chunk<'_, Settlement>) -> Result<Option<Vec<Settled>>> {
         let mut endings = Vec::with_capacity(chunk.items.len());
-        for (_, Settlement { lease, verdict }) in &chunk.items {
-            endings.push(Ending::new(handle::handle(lease.job).to_vec(), lease.token.0, verdict)?);
+        for Settlement { lease, verdict } in &chunk.items {
+            let handle = handle::handle(lease.job).to_vec();
+            endings.push(LeaseEnding::new(handle, lease.token.0, verdict)?);
         }
-        let answer = self.say(&chunk.lane, &endings).await?;
-        let answers = reply::bytes(answer).unwrap_or_default();
-        let Some((answers, layout)) = answers.split_at_checked(chunk.items.len()) else {
-            return unexpected(SETTLE);
+        let Some(answer) = self.end_leases(&chunk.partition, &endings).await? else {
+            return Ok(None);
         };
-        self.hear(&chunk.lane, layout);
+        let answers = reply::bytes(answer).unwrap_or_default();
+        if answers.len() != chunk.items.len() {
+            return unexpected(SETTLE);
+        }
         let answers = answers.iter().map(|answer| match answer {
             b'1' => Settled::Accepted,
             _ => Settled::Stale,
         });
-        Ok(chunk.items.iter().map(|(place, _)| *place).zip(answers).collect())
+        Ok(Some(answers.collect()))
     }
 
-    /// Parks leased jobs that no handler can read, where an operator sees them. If that fails their
-    /// leases lapse, and it is tried again; other jobs are not affected.
-    pub(crate) async fn park(&self, unreadable: &[Unreadable], message: &str) {
-        for job in unreadable {
-            tracing::error!(queue = %job.queue, "a job is parked as dead: {message}");
+    /// Makes leased jobs dead that cannot be decoded, so that operators see them. If that fails, their
+    /// leases expire and the next claim tries it again; other jobs are not affected.
+    pub(crate) async fn bury_undecodable(&self, jobs: &[UndecodableJob], message: &str) {
+        for job in jobs {
+            tracing::error!(queue = %job.queue, "Redis: a job is made dead: {message}");
             if let Err(error) = self.bury(job, message).await {
-                tracing::warn!(%error, "it could not be parked yet");
+                tracing::warn!(%error, "Redis: the job could not be made dead yet");
             }
         }
     }
 
-    async fn bury(&self, job: &Unreadable, message: &str) -> Result<()> {
+    async fn bury(&self, job: &UndecodableJob, message: &str) -> Result<()> {
         let reason = DeadReason::new(DeadKind::Undecodable, message);
         let verdict = Verdict::Dead { reason, failed: false };
-        let spread = self.lanes.spread(&job.queue);
-        let ending = Ending::new(job.handle.clone(), job.token, &verdict)?;
-        self.say(spread.lane(job.shard), &[ending]).await?;
+        let ending = LeaseEnding::new(job.handle.clone(), job.token, &verdict)?;
+        let partitions = self.partitions_of(SETTLE, &job.queue).await?;
+        if let Some(partition) = partitions.all.get(usize::from(job.shard)) {
+            self.end_leases(partition, &[ending]).await?;
+        }
         Ok(())
     }
 
-    /// Asks the script to end leases of one lane.
-    async fn say(&self, lane: &Lane, endings: &[Ending]) -> Result<Value> {
-        let mut call = self.scripts.settle.on([lane]);
+    /// Ends leases of one partition. `None` if the partition is closed.
+    async fn end_leases(
+        &self,
+        partition: &Arc<Partition>,
+        endings: &[LeaseEnding],
+    ) -> Result<Option<Value>> {
+        let mut call = self.scripts.settle.on([&**partition]);
         let letters: Vec<u8> = endings.iter().map(|ending| ending.letter).collect();
-        call.arg(&lane.channel).arg(letters);
+        call.arg(&partition.channel).arg(letters);
         for ending in endings {
             call.arg(&ending.handle[..]);
         }
@@ -80,33 +102,33 @@ impl Store {
         for detail in endings.iter().filter_map(|ending| ending.detail.as_deref()) {
             call.arg(detail);
         }
-        call.run(&self.link, SETTLE).await
+        self.run_on(SETTLE, partition, call).await
     }
 }
 
-/// How one lease ends, as the script reads it.
-struct Ending {
+/// The end of one lease, as the script reads it.
+struct LeaseEnding {
     handle: Vec<u8>,
     token: u64,
     letter: u8,
-    /// Of those letters that have one, and of no others.
+    /// Present for the letters that have one, and for no others.
     detail: Option<Vec<u8>>,
 }
 
-impl Ending {
+impl LeaseEnding {
     fn new(handle: Vec<u8>, token: u64, verdict: &Verdict) -> Result<Self> {
-        let (letter, detail) = words(verdict)?;
+        let (letter, detail) = encode_verdict(verdict)?;
         Ok(Self { handle, token, letter, detail })
     }
 }
 
-/// A verdict as the script reads it.
-fn words(verdict: &Verdict) -> Result<(u8, Option<Vec<u8>>)> {
+/// A verdict's letter and detail.
+fn encode_verdict(verdict: &Verdict) -> Result<(u8, Option<Vec<u8>>)> {
     Ok(match verdict {
         Verdict::Done => (b'D', None),
         Verdict::Skip => (b'S', None),
-        Verdict::Retry(at) => (b'R', Some(due(*at).into_bytes())),
-        Verdict::Snooze(at) => (b'Z', Some(due(*at).into_bytes())),
+        Verdict::Retry(at) => (b'R', Some(due_arg(*at).into_bytes())),
+        Verdict::Snooze(at) => (b'Z', Some(due_arg(*at).into_bytes())),
         Verdict::Release { started: false } => (b'U', None),
         Verdict::Release { started: true } => (b'B', None),
         Verdict::Dead { reason, failed } => {

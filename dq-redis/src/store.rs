@@ -1,38 +1,42 @@
-//! What all calls need: the connection, the names of the keys, the scripts.
+//! The parts that all calls share: the connection, the names of keys, the scripts.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use dq_core::sync::lock;
 use dq_core::{QueueName, Result, Timestamp};
 use redis::Value;
 
+use crate::args::JobEncoding;
 use crate::clock::ServerClock;
 use crate::connect::{Effect, Link};
 use crate::error::unexpected;
-use crate::keys;
+use crate::keys::{self, Naming};
 use crate::reply::{self, Reply};
 use crate::script::Scripts;
-use crate::shards::Shards;
-use crate::shards::lanes::Lanes;
-use crate::shards::leases::Leases;
+use crate::shards::ShardSettings;
+use crate::shards::leases::LeaseShards;
+use crate::shards::partitions::Partitions;
 
-/// One store of jobs. Each file beside this one adds the calls of one topic.
+/// A store of jobs. The calls are in the files of their topics.
 #[derive(Debug)]
 pub(crate) struct Store {
     pub(crate) link: Arc<Link>,
-    pub(crate) lanes: Lanes,
+    pub(crate) partitions: Partitions,
     pub(crate) scripts: Scripts,
-    /// What is known of the server's time.
+    pub(crate) encoding: JobEncoding,
+    /// An estimate of the server's time.
     pub(crate) clock: ServerClock,
-    /// How many shards queues are to have.
-    pub(crate) shards: Shards,
-    pub(crate) leases: Leases,
+    pub(crate) shard_settings: ShardSettings,
+    pub(crate) leases: LeaseShards,
+    /// Held while the number of shards of a queue is looked up or changed.
+    pub(crate) resolving: tokio::sync::Mutex<()>,
     registered: Mutex<Registered>,
-    /// Queues that could not be served when they were asked for last.
+    /// Queues that the last claim could not serve.
     pub(crate) refused: Mutex<HashSet<QueueName>>,
 }
 
-/// The queues that the server was told of, by one connection.
+/// The queues that were added to the set of all queues by one connection.
 #[derive(Debug, Default)]
 struct Registered {
     connection: u64,
@@ -40,24 +44,32 @@ struct Registered {
 }
 
 impl Store {
-    pub(crate) fn new(link: Arc<Link>, lanes: Lanes, scripts: Scripts, shards: Shards) -> Self {
+    pub(crate) fn new(
+        link: Arc<Link>,
+        naming: Naming,
+        scripts: Scripts,
+        encoding: JobEncoding,
+        shard_settings: ShardSettings,
+    ) -> Self {
         Self {
             clock: ServerClock::new(Arc::clone(link.clock())),
             link,
-            lanes,
+            partitions: Partitions::new(naming),
             scripts,
-            shards,
-            leases: Leases::default(),
+            encoding,
+            shard_settings,
+            leases: LeaseShards::default(),
+            resolving: tokio::sync::Mutex::default(),
             registered: Mutex::default(),
             refused: Mutex::default(),
         }
     }
 
-    /// The server's clock.
+    /// The server's time.
     pub(crate) async fn now(&self, operation: &'static str) -> Result<Timestamp> {
-        // The nodes of a cluster have a clock each: that of the node with our keys counts.
-        let home = keys::slot(self.lanes.naming.queues().as_bytes());
-        let sent = self.clock.moment();
+        // In a cluster, the clock of the node that has the set of queues.
+        let home = keys::slot(self.partitions.naming.queues().as_bytes());
+        let sent_at = self.clock.elapsed();
         let answer = self.link.run_at(home, operation, &redis::cmd("TIME")).await?;
         let read = |answer| {
             let mut reply = Reply::new(answer)?;
@@ -66,20 +78,20 @@ impl Store {
         let Some(now) = read(answer).map(Timestamp::from_millis) else {
             return unexpected(operation);
         };
-        self.clock.hear(sent, now);
+        self.clock.observe(sent_at, now);
         Ok(now)
     }
 
-    /// Notes that these queues exist, once each.
+    /// Adds queues to the set of all queues, each once for each connection.
     pub(crate) async fn register<'a>(
         &self,
         operation: &'static str,
         queues: impl IntoIterator<Item = &'a QueueName>,
     ) -> Result<()> {
-        // A server that was replaced or restored may have lost them.
+        // A new connection may lead to a server that was replaced or restored.
         let connection = self.link.connections();
         let unknown: HashSet<&QueueName> = {
-            let mut registered = self.registered();
+            let mut registered = lock(&self.registered);
             if registered.connection != connection {
                 *registered = Registered { connection, queues: HashSet::new() };
             }
@@ -89,19 +101,19 @@ impl Store {
             return Ok(());
         }
         let mut add = redis::cmd("SADD");
-        add.arg(self.lanes.naming.queues());
+        add.arg(self.partitions.naming.queues());
         for queue in &unknown {
             add.arg(queue.as_str());
         }
         self.link.run(operation, Effect::None, &add).await?;
-        self.registered().queues.extend(unknown.into_iter().cloned());
+        lock(&self.registered).queues.extend(unknown.into_iter().cloned());
         Ok(())
     }
 
-    /// All queues ever used, by name.
+    /// All queues that were ever used, sorted by name.
     pub(crate) async fn queues(&self, operation: &'static str) -> Result<Vec<QueueName>> {
         let mut members = redis::cmd("SMEMBERS");
-        members.arg(self.lanes.naming.queues());
+        members.arg(self.partitions.naming.queues());
         let Value::Array(members) = self.link.run(operation, Effect::None, &members).await? else {
             return unexpected(operation);
         };
@@ -112,9 +124,5 @@ impl Store {
         let mut queues: Vec<QueueName> = members.into_iter().filter_map(name).collect();
         queues.sort();
         Ok(queues)
-    }
-
-    fn registered(&self) -> std::sync::MutexGuard<'_, Registered> {
-        self.registered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,30 +1,32 @@
-//! Addresses, as they are written in URLs.
+//! The address part of Redis URLs.
 //!
 //! `SCHEME://[user[:password]@]host[:port][,host[:port]…][/path]`, with a scheme that ends in
 //! `+cluster`, `+sentinel`, `+unix` or none of these. The path is the number of the database, or, with
 //! Sentinel, the name of the primary and then the number. User and password are percent-encoded.
 
 use dq_core::config::host_and_port;
-use dq_core::{Error, ErrorKind, Result};
+use dq_core::{Error, Result};
 use percent_encoding::percent_decode_str;
+
+use crate::error::{Origin, invalid_setting};
 
 const PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
 
-/// What kind of servers stand at the address.
+/// The kind of servers at an address.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Topology {
     /// One server.
     Single,
     /// One server, by the path of its socket.
     Unix(String),
-    /// A cluster; any of its nodes will do to find the others.
+    /// A cluster. The hosts are some of its nodes, by which the others are found.
     Cluster,
-    /// Sentinels that know the primary of this name.
+    /// Sentinels that monitor the primary with this name.
     Sentinel(String),
 }
 
-/// Where the servers are and who we are there. No `Debug`: it holds a password.
+/// The servers, the user and the password. No `Debug`, so that the password is not shown.
 #[derive(Clone)]
 pub(crate) struct Address {
     pub(crate) topology: Topology,
@@ -36,21 +38,20 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    /// Reads scheme and what follows it, without options. Errors repeat nothing that may be a
-    /// password.
+    /// Parses a scheme and an address without options. Errors contain no part that may be a password.
     pub(crate) fn parse(scheme: &str, address: &str) -> Result<Self> {
         let (family, kind) = scheme.split_once('+').unwrap_or((scheme, ""));
         if !["redis", "rediss"].contains(&family) {
             return Err(unknown_scheme());
         }
-        // The path of a socket may hold an `@` too.
+        // The path of a socket may contain an `@`, too.
         let hosts_end = if kind == "unix" { address.find('/') } else { None };
         let at = address[..hosts_end.unwrap_or(address.len())].rfind('@');
-        let (who, place) = match at {
+        let (login, location) = match at {
             Some(at) => (Some(&address[..at]), &address[at + 1..]),
             None => (None, address),
         };
-        let (user, password) = credentials(who)?;
+        let (user, password) = credentials(login)?;
         let mut parsed = Self {
             topology: Topology::Single,
             hosts: Vec::new(),
@@ -60,15 +61,15 @@ impl Address {
             tls: family == "rediss",
         };
         if kind == "unix" {
-            parsed.topology = Topology::Unix(place.to_owned());
+            parsed.topology = Topology::Unix(location.to_owned());
             return Ok(parsed);
         }
-        let (hosts, path) = place.split_once('/').unwrap_or((place, ""));
+        let (hosts, path) = location.split_once('/').unwrap_or((location, ""));
         let port = if kind == "sentinel" { SENTINEL_PORT } else { PORT };
         parsed.hosts = hosts.split(',').map(|text| host(text, port)).collect::<Result<_>>()?;
         match kind {
             "" if parsed.hosts.len() > 1 => {
-                return Err(refused(
+                return Err(invalid_setting(
                     "the Redis URL names several hosts",
                     "for a cluster begin it with redis+cluster://, for Sentinel with redis+sentinel://",
                 ));
@@ -76,7 +77,7 @@ impl Address {
             "" => parsed.database = database(path)?,
             "cluster" if path.is_empty() => parsed.topology = Topology::Cluster,
             "cluster" => {
-                return Err(refused(
+                return Err(invalid_setting(
                     "the URL of a Redis cluster ends in a path",
                     "a cluster has only one database: leave out what follows the hosts",
                 ));
@@ -84,7 +85,7 @@ impl Address {
             "sentinel" => {
                 let (primary, number) = path.split_once('/').unwrap_or((path, ""));
                 if primary.is_empty() {
-                    return Err(refused(
+                    return Err(invalid_setting(
                         "the Sentinel URL does not name the primary",
                         "write it like redis+sentinel://host:26379/mymaster/0",
                     ));
@@ -101,12 +102,17 @@ impl Address {
         self.topology == Topology::Cluster
     }
 
-    /// Whether the primary is found anew when it changes.
-    pub(crate) fn finds_primary(&self) -> bool {
-        matches!(self.topology, Topology::Cluster | Topology::Sentinel(_))
+    /// This address in errors.
+    pub(crate) fn origin(&self) -> Origin {
+        Origin {
+            address: self.shown(),
+            is_cluster: self.is_cluster(),
+            finds_primary: matches!(self.topology, Topology::Cluster | Topology::Sentinel(_)),
+            tls: self.tls,
+        }
     }
 
-    /// The servers for a message: never the user, never the password.
+    /// The servers, for messages: without user and password.
     pub(crate) fn shown(&self) -> String {
         match &self.topology {
             Topology::Unix(path) => path.clone(),
@@ -119,17 +125,17 @@ impl Address {
     }
 }
 
-fn credentials(who: Option<&str>) -> Result<(Option<String>, Option<String>)> {
-    let Some(who) = who else {
+fn credentials(login: Option<&str>) -> Result<(Option<String>, Option<String>)> {
+    let Some(login) = login else {
         return Ok((None, None));
     };
-    let (user, password) = match who.split_once(':') {
+    let (user, password) = match login.split_once(':') {
         Some((user, password)) => (user, Some(password)),
-        None => (who, None),
+        None => (login, None),
     };
     let decode = |text: &str| {
         percent_decode_str(text).decode_utf8().map(|text| text.into_owned()).map_err(|_| {
-            refused(
+            invalid_setting(
                 "user or password of the Redis URL are not UTF-8 once percent-decoded",
                 "write `%` itself as %25",
             )
@@ -141,7 +147,7 @@ fn credentials(who: Option<&str>) -> Result<(Option<String>, Option<String>)> {
 
 fn host(text: &str, default: u16) -> Result<(String, u16)> {
     let malformed = || {
-        refused(
+        invalid_setting(
             "a host of the Redis URL is missing or malformed",
             "write it like redis://user:password@host:6379/0, and @ : / in a password as %40 %3A %2F",
         )
@@ -154,31 +160,29 @@ fn database(text: &str) -> Result<i64> {
         return Ok(0);
     }
     text.parse::<u16>().map(i64::from).map_err(|_| {
-        refused(
+        invalid_setting(
             "the path of the Redis URL is not the number of a database",
             "write it like redis://host:6379/0",
         )
     })
 }
 
-/// It may be a host that was written without one, so it is not repeated.
+/// Not repeated in the error: it may be a host without a scheme.
 fn unknown_scheme() -> Error {
-    refused(
+    invalid_setting(
         "the scheme of the Redis URL is unknown",
         "use redis://, rediss:// (TLS), redis+unix://, redis+cluster:// or redis+sentinel://",
     )
 }
 
-fn refused(what: &'static str, remedy: &'static str) -> Error {
-    Error::new(ErrorKind::Config, what).remedy(remedy).operation("connect")
-}
-
 #[cfg(test)]
 mod tests {
+    use dq_core::ErrorKind;
+
     use super::*;
 
     #[test]
-    fn all_forms_are_read() {
+    fn all_forms_are_parsed() {
         let address = Address::parse("rediss", "app:p%40ss@[::1]:7000/3").unwrap();
         assert_eq!(address.hosts, [("::1".to_owned(), 7000)]);
         assert_eq!(address.user.as_deref(), Some("app"));
@@ -200,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_addresses_are_refused_without_repeating_them() {
+    fn malformed_addresses_are_refused_without_repeating_them() {
         for (scheme, address) in [
             ("redis", "hunter2"),
             ("redis", "u:hunter2@"),

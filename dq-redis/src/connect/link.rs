@@ -1,4 +1,4 @@
-//! The connection for commands: made when it is needed, shared by all calls, made anew when it
+//! The connection for commands: made by the first call, shared by all calls, and replaced when it
 //! breaks.
 
 use std::sync::Arc;
@@ -15,44 +15,35 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::server::{CONNECT_TIMEOUT, Server, Target};
-use crate::error::{self, closed};
+use super::server::{CONNECT_TIMEOUT, Server, ServerClient};
+use crate::error::{self, Effect, closed};
 
-/// After a failure to connect, others are told the same for so long, instead of each trying.
-const REST: Duration = Duration::from_millis(100);
+/// How long calls fail with the error of a failed connection attempt, instead of trying each by itself.
+const RECONNECT_DELAY: Duration = Duration::from_millis(100);
 
-/// Before a call is sent again that a cluster refused because its slots are on the move.
-const FIRST_PATIENCE: Duration = Duration::from_millis(10);
-const LONGEST_PATIENCE: Duration = Duration::from_millis(500);
-
-/// What is unknown when the answer of a command is lost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Effect {
-    /// Nothing that matters: the command can be repeated, or what it did lapses.
-    None,
-    /// Whether it took effect.
-    Lasting,
-}
+/// Pauses before a command is repeated that a cluster refused because slots are moving.
+const FIRST_RETRY_DELAY: Duration = Duration::from_millis(10);
+const MAX_RETRY_DELAY: Duration = Duration::from_millis(500);
 
 /// The connection for commands.
 pub(crate) struct Link {
     server: Arc<Server>,
     clock: Arc<dyn Clock>,
-    state: Mutex<State>,
+    state: Mutex<LinkState>,
     closed: CancellationToken,
     connections: AtomicU64,
 }
 
 #[derive(Default)]
-struct State {
-    wire: Option<Wire>,
+struct LinkState {
+    connection: Option<Connection>,
     generation: u64,
     failed: Option<(Duration, RedisError)>,
 }
 
 #[derive(Clone)]
-enum Wire {
-    One(MultiplexedConnection),
+enum Connection {
+    Single(MultiplexedConnection),
     Cluster(ClusterConnection),
 }
 
@@ -82,64 +73,68 @@ impl Link {
         effect: Effect,
         command: &Cmd,
     ) -> Result<Value> {
-        self.told(operation, effect, self.query(command).await)
+        self.into_result(operation, effect, self.query(command).await)
     }
 
-    /// The outcome as callers of the backend get it.
-    pub(crate) fn told(
+    /// Turns the outcome of a command into that of a backend's call.
+    pub(crate) fn into_result(
         &self,
         operation: &'static str,
         effect: Effect,
-        answer: Result<Value, Failure>,
+        answer: Result<Value, CommandError>,
     ) -> Result<Value> {
         let (effect, error) = match answer {
             Ok(value) => return Ok(value),
-            Err(Failure::Closed) => return Err(closed(operation)),
-            Err(Failure::NotSent(error)) => (Effect::None, error),
-            Err(Failure::Answered(error)) => (effect, error),
+            Err(CommandError::Closed) => return Err(closed(operation)),
+            Err(CommandError::NotSent(error)) => (Effect::None, error),
+            Err(CommandError::Answered(error)) => (effect, error),
         };
-        Err(error::of_command(operation, effect, &self.server.address, &error))
+        Err(error::of_command(operation, effect, &self.server.origin(), &error))
     }
 
-    /// Runs one command that names no key, in a cluster at the primary of this slot.
+    /// Runs one command without keys; in a cluster, on the primary of this slot.
     pub(crate) async fn run_at(
         &self,
         slot: u16,
         operation: &'static str,
         command: &Cmd,
     ) -> Result<Value> {
-        self.told(operation, Effect::None, self.patiently(command, Some(slot)).await)
+        self.into_result(operation, Effect::None, self.run_with_retries(command, Some(slot)).await)
     }
 
-    /// Runs one command for its plain outcome, where the error itself is of interest.
-    pub(crate) async fn query(&self, command: &Cmd) -> Result<Value, Failure> {
-        self.patiently(command, None).await
+    /// Runs one command, for callers that distinguish its errors.
+    pub(crate) async fn query(&self, command: &Cmd) -> Result<Value, CommandError> {
+        self.run_with_retries(command, None).await
     }
 
-    /// A cluster that moves slots or chooses new primaries refuses calls for a while, without
-    /// effect. What was sent and lost its answer is never sent again: only the caller knows whether
-    /// that is harmless.
-    async fn patiently(&self, command: &Cmd, slot: Option<u16>) -> Result<Value, Failure> {
+    /// Repeats a command while a cluster refuses it, which it does while it moves slots or elects
+    /// primaries. A command whose reply is lost is never repeated: only the caller knows whether that is
+    /// harmless.
+    async fn run_with_retries(
+        &self,
+        command: &Cmd,
+        slot: Option<u16>,
+    ) -> Result<Value, CommandError> {
         let deadline = Instant::now() + self.server.response_timeout;
-        let mut patience = FIRST_PATIENCE;
+        let mut delay = FIRST_RETRY_DELAY;
         loop {
-            let answer = self.once(command, slot).await;
-            let refused = matches!(&answer, Err(Failure::Answered(error))
-                if self.server.is_cluster() && error::is_refusal_of_cluster(error));
-            if !refused || Instant::now() + patience >= deadline {
+            let answer = self.run_once(command, slot).await;
+            let refused = matches!(&answer, Err(CommandError::Answered(error))
+                if self.server.is_cluster() && error::is_cluster_refusal(error));
+            if !refused || Instant::now() + delay >= deadline {
                 return answer;
             }
-            tokio::time::sleep(patience).await;
-            patience = (patience * 2).min(LONGEST_PATIENCE);
+            tokio::time::sleep(delay).await;
+            delay = (delay * 2).min(MAX_RETRY_DELAY);
         }
     }
 
-    async fn once(&self, command: &Cmd, slot: Option<u16>) -> Result<Value, Failure> {
-        let (mut wire, generation) = self.wire().await?;
-        let answer = match (&mut wire, slot) {
-            (Wire::One(connection), _) => connection.req_packed_command(command).await,
-            (Wire::Cluster(connection), None) => connection.req_packed_command(command).await,
-            (Wire::Cluster(connection), Some(slot)) => {
+    async fn run_once(&self, command: &Cmd, slot: Option<u16>) -> Result<Value, CommandError> {
+        let (mut connection, generation) = self.connection().await?;
+        let answer = match (&mut connection, slot) {
+            (Connection::Single(connection), _) => connection.req_packed_command(command).await,
+            (Connection::Cluster(connection), None) => connection.req_packed_command(command).await,
+            (Connection::Cluster(connection), Some(slot)) => {
                 let primary = Route::new(slot, SlotAddr::Master);
                 let there = SingleNodeRoutingInfo::SpecificNode(primary);
                 connection.route_command(command.clone(), RoutingInfo::SingleNode(there)).await
@@ -151,16 +146,16 @@ impl Link {
         {
             self.forget(generation).await;
         }
-        answer.map_err(Failure::Answered)
+        answer.map_err(CommandError::Answered)
     }
 
-    /// Fails every later command, and those that wait for a connection.
+    /// Makes every later command fail, and those that wait for a connection.
     pub(crate) async fn close(&self) {
         self.closed.cancel();
-        self.state.lock().await.wire = None;
+        self.state.lock().await.connection = None;
     }
 
-    /// How many connections were made so far.
+    /// How many connections were made so far, which identifies the present one.
     pub(crate) fn connections(&self) -> u64 {
         self.connections.load(Ordering::Acquire)
     }
@@ -169,58 +164,60 @@ impl Link {
         self.closed.is_cancelled()
     }
 
-    async fn wire(&self) -> Result<(Wire, u64), Failure> {
+    async fn connection(&self) -> Result<(Connection, u64), CommandError> {
         self.closed
-            .run_until_cancelled(self.wire_unless_closed())
+            .run_until_cancelled(self.connection_unless_closed())
             .await
-            .unwrap_or(Err(Failure::Closed))
+            .unwrap_or(Err(CommandError::Closed))
     }
 
-    async fn wire_unless_closed(&self) -> Result<(Wire, u64), Failure> {
+    async fn connection_unless_closed(&self) -> Result<(Connection, u64), CommandError> {
         let mut state = self.state.lock().await;
         if self.is_closed() {
-            return Err(Failure::Closed);
+            return Err(CommandError::Closed);
         }
-        if let Some(wire) = &state.wire {
-            return Ok((wire.clone(), state.generation));
+        if let Some(connection) = &state.connection {
+            return Ok((connection.clone(), state.generation));
         }
         if let Some((at, error)) = &state.failed
-            && self.clock.elapsed() < *at + REST
+            && self.clock.elapsed() < *at + RECONNECT_DELAY
         {
-            return Err(Failure::NotSent(error.clone()));
+            return Err(CommandError::NotSent(error.clone()));
         }
-        // Rare and large: apart, so that the future of every call is not as large, and not as deep
-        // as compilers put up with.
+        // Rare and large, so boxed: the future of every call stays small, and shallow enough for the
+        // compiler.
         match Box::pin(self.connect()).await {
-            Ok(wire) => {
-                state.wire = Some(wire.clone());
+            Ok(connection) => {
+                state.connection = Some(connection.clone());
                 state.generation += 1;
                 self.connections.store(state.generation, Ordering::Release);
                 state.failed = None;
-                Ok((wire, state.generation))
+                Ok((connection, state.generation))
             }
             Err(error) => {
                 state.failed = Some((self.clock.elapsed(), error.clone()));
-                Err(Failure::NotSent(error))
+                Err(CommandError::NotSent(error))
             }
         }
     }
 
-    async fn connect(&self) -> Result<Wire, RedisError> {
+    async fn connect(&self) -> Result<Connection, RedisError> {
         let connecting = async {
-            match self.server.target().await? {
-                Target::One(client) => {
+            match self.server.client().await? {
+                ServerClient::Single(client) => {
                     let config = AsyncConnectionConfig::new()
                         .set_connection_timeout(Some(CONNECT_TIMEOUT))
                         .set_response_timeout(Some(self.server.response_timeout));
                     let connection = client.get_multiplexed_async_connection_with_config(&config);
-                    Ok(Wire::One(connection.await?))
+                    Ok(Connection::Single(connection.await?))
                 }
-                Target::Cluster(client) => Ok(Wire::Cluster(client.get_async_connection().await?)),
+                ServerClient::Cluster(client) => {
+                    Ok(Connection::Cluster(client.get_async_connection().await?))
+                }
             }
         };
-        // Sentinels and clusters are several connections, one after the other. Boxed: the types of
-        // the client's futures are deep.
+        // Sentinel and clusters take several connections, one after the other. Boxed, since the types
+        // of the client's futures are deep.
         match tokio::time::timeout(CONNECT_TIMEOUT * 3, connecting.boxed()).await {
             Ok(connected) => connected,
             Err(_) => Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()),
@@ -229,9 +226,11 @@ impl Link {
 
     async fn forget(&self, generation: u64) {
         let mut state = self.state.lock().await;
-        // A cluster's connection mends itself, node by node.
-        if state.generation == generation && !matches!(state.wire, Some(Wire::Cluster(_))) {
-            state.wire = None;
+        // The connection to a cluster replaces those to single nodes by itself.
+        if state.generation == generation
+            && !matches!(state.connection, Some(Connection::Cluster(_)))
+        {
+            state.connection = None;
         }
     }
 }
@@ -242,12 +241,12 @@ impl std::fmt::Debug for Link {
     }
 }
 
-/// Why a command has no answer.
-pub(crate) enum Failure {
+/// Why a command has no reply.
+pub(crate) enum CommandError {
     /// The link was closed.
     Closed,
-    /// There is no connection, so it had no effect.
+    /// There is no connection, so the command had no effect.
     NotSent(RedisError),
-    /// The server refused it, or its answer was lost.
+    /// The server refused the command, or the reply was lost.
     Answered(RedisError),
 }

@@ -1,4 +1,4 @@
-//! How the server is reached: its address, one connection for commands, one for what listens.
+//! Connections: the address, the connection for commands, and the one for messages.
 
 mod address;
 mod link;
@@ -6,8 +6,8 @@ mod server;
 mod subscriber;
 mod url;
 
-pub(crate) use address::Address;
-pub(crate) use link::{Effect, Failure, Link};
-pub(crate) use server::{Server, ServerSettings, Target};
+pub(crate) use crate::error::Effect;
+pub(crate) use link::{CommandError, Link};
+pub(crate) use server::{Server, ServerClient, ServerSettings};
 pub(crate) use subscriber::{OnMessage, Source, Subscriber};
-pub(crate) use url::{as_redis, fields_of};
+pub(crate) use url::{ADDRESS_OPTIONS, as_redis};

@@ -1,10 +1,10 @@
-//! The server or servers, and how a connection to them is made.
+//! The server or servers, and clients of them.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
+use dq_core::Result;
 use dq_core::config::Secret;
-use dq_core::{Error, ErrorKind, Result};
 use redis::cluster::{ClusterClient, ClusterClientBuilder};
 use redis::io::tcp::TcpSettings;
 use redis::sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType};
@@ -16,9 +16,9 @@ use tokio::sync::Mutex;
 
 use super::address::{Address, Topology};
 use super::url;
-use crate::error;
+use crate::error::{self, Origin, invalid_setting};
 
-/// What the three backends have in common about their server.
+/// The settings of a server, common to the backends.
 #[derive(Clone)]
 pub(crate) struct ServerSettings {
     pub(crate) url: Secret,
@@ -26,86 +26,91 @@ pub(crate) struct ServerSettings {
     pub(crate) response_timeout: Duration,
 }
 
-/// Time for a connection to be made. Not a setting: a server that does not answer in this time is
-/// asked again.
+/// Time limit for one connection. Not a setting: a failed attempt is repeated.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// What a server is given to answer.
-const SHORTEST_TIMEOUT: Duration = Duration::from_millis(10);
-const LONGEST_TIMEOUT: Duration = Duration::from_secs(86_400);
+/// The range of `response_timeout`.
+const MIN_TIMEOUT: Duration = Duration::from_millis(10);
+const MAX_TIMEOUT: Duration = Duration::from_secs(86_400);
 
-/// The server, the cluster, or the sentinels that know the server.
+/// The server, the cluster, or the Sentinels that know the server.
 pub(crate) struct Server {
     pub(crate) address: Address,
     pub(crate) response_timeout: Duration,
     certificates: Option<TlsCertificates>,
-    place: Place,
+    clients: Clients,
 }
 
-enum Place {
+enum Clients {
     Single(Client),
     Cluster(ClusterClient),
     Sentinel(Mutex<SentinelClient>),
 }
 
 /// A client of one server, or of a cluster.
-// One at a time, and only while a connection is made.
+// Exists one at a time, while a connection is made.
 #[allow(clippy::large_enum_variant)]
-pub(crate) enum Target<'a> {
-    One(Client),
+pub(crate) enum ServerClient<'a> {
+    Single(Client),
     Cluster(&'a ClusterClient),
 }
 
 impl Server {
-    /// Reads the settings; connects to nothing.
+    /// Checks the settings, without connecting.
     pub(crate) fn new(settings: &ServerSettings) -> Result<Self> {
         let url = url::read(&settings.url)?;
-        patient(settings.response_timeout)?;
+        check_response_timeout(settings.response_timeout)?;
         let mut address = Address::parse(url.scheme(), url.address())?;
         address.tls |= url.options().iter().any(|(name, value)| name == "tls" && value == "true");
         if address.tls {
-            // Whoever set another provider for the whole process keeps it.
+            // Fails if the application has chosen another provider, which then stays.
             rustls::crypto::ring::default_provider().install_default().ok();
         }
         let certificates = certificates(settings, address.tls)?;
-        let failed = |error| error::of_settings(&error);
-        let place = match &address.topology {
+        let failed = |error| error::invalid_url(&error);
+        let clients = match &address.topology {
             Topology::Single | Topology::Unix(_) => {
-                Place::Single(single(&address, certificates.clone()).map_err(failed)?)
+                Clients::Single(single(&address, certificates.clone()).map_err(failed)?)
             }
-            Topology::Cluster => Place::Cluster(
+            Topology::Cluster => Clients::Cluster(
                 cluster(&address, certificates.clone(), settings.response_timeout)
                     .map_err(failed)?,
             ),
             Topology::Sentinel(primary) => {
                 let sentinels =
                     sentinel(&address, primary, certificates.clone()).map_err(failed)?;
-                Place::Sentinel(Mutex::new(sentinels))
+                Clients::Sentinel(Mutex::new(sentinels))
             }
         };
-        Ok(Self { address, response_timeout: settings.response_timeout, certificates, place })
+        Ok(Self { address, response_timeout: settings.response_timeout, certificates, clients })
     }
 
     pub(crate) fn is_cluster(&self) -> bool {
-        matches!(self.place, Place::Cluster(_))
+        matches!(self.clients, Clients::Cluster(_))
     }
 
-    /// Who is to be connected to now; sentinels are asked each time.
-    pub(crate) async fn target(&self) -> redis::RedisResult<Target<'_>> {
-        match &self.place {
-            Place::Single(client) => Ok(Target::One(client.clone())),
-            Place::Cluster(client) => Ok(Target::Cluster(client)),
-            Place::Sentinel(sentinels) => {
-                Ok(Target::One(sentinels.lock().await.async_get_client().await?))
+    /// This server in errors.
+    pub(crate) fn origin(&self) -> Origin {
+        self.address.origin()
+    }
+
+    /// A client of the primary or the cluster. Sentinels are asked for the primary each time.
+    pub(crate) async fn client(&self) -> redis::RedisResult<ServerClient<'_>> {
+        match &self.clients {
+            Clients::Single(client) => Ok(ServerClient::Single(client.clone())),
+            Clients::Cluster(client) => Ok(ServerClient::Cluster(client)),
+            Clients::Sentinel(sentinels) => {
+                Ok(ServerClient::Single(sentinels.lock().await.async_get_client().await?))
             }
         }
     }
 
-    /// A client of one server that passes messages on: any node of a cluster does.
-    pub(crate) async fn messenger(&self) -> redis::RedisResult<Vec<Client>> {
-        match self.target().await? {
-            Target::One(client) => Ok(vec![client]),
-            Target::Cluster(_) => {
+    /// Clients of servers that deliver published messages, to be tried in this order: each node of a
+    /// cluster does.
+    pub(crate) async fn pubsub_clients(&self) -> redis::RedisResult<Vec<Client>> {
+        match self.client().await? {
+            ServerClient::Single(client) => Ok(vec![client]),
+            ServerClient::Cluster(_) => {
                 self.address.hosts.iter().map(|(host, port)| self.node(host, *port)).collect()
             }
         }
@@ -125,17 +130,14 @@ impl std::fmt::Debug for Server {
     }
 }
 
-/// Refuses times in which no server answers, and those that no clock counts to.
-fn patient(response_timeout: Duration) -> Result<()> {
-    if (SHORTEST_TIMEOUT..=LONGEST_TIMEOUT).contains(&response_timeout) {
+fn check_response_timeout(timeout: Duration) -> Result<()> {
+    if (MIN_TIMEOUT..=MAX_TIMEOUT).contains(&timeout) {
         return Ok(());
     }
-    Err(Error::new(
-        ErrorKind::Config,
-        format!("the field `response_timeout` is {response_timeout:?}"),
-    )
-    .remedy("give the server between 10ms and 1 day to answer; it has 5s unless this is set")
-    .operation("connect"))
+    Err(invalid_setting(
+        format!("the field `response_timeout` is {timeout:?}"),
+        "set it between 10ms and 1 day; it is 5s unless set",
+    ))
 }
 
 fn certificates(settings: &ServerSettings, tls: bool) -> Result<Option<TlsCertificates>> {
@@ -143,20 +145,16 @@ fn certificates(settings: &ServerSettings, tls: bool) -> Result<Option<TlsCertif
         return Ok(None);
     };
     if !tls {
-        return Err(Error::new(
-            ErrorKind::Config,
-            "`ca` is given, but the URL does not ask for TLS",
-        )
-        .remedy("begin the URL with rediss://, or add ?tls=true")
-        .operation("connect"));
+        return Err(invalid_setting(
+            "`ca` is set, but the URL does not ask for TLS",
+            "begin the URL with rediss://, or add ?tls=true",
+        ));
     }
     let root_cert = std::fs::read(path).map_err(|error| {
-        Error::new(
-            ErrorKind::Config,
+        invalid_setting(
             format!("the file of `ca`, {}, cannot be read", path.display()),
+            "set it to the path of a PEM file with the certificate of your authority",
         )
-        .remedy("give the path of a PEM file with the certificate of your authority")
-        .operation("connect")
         .source(error)
     })?;
     Ok(Some(TlsCertificates { client_tls: None, root_cert: Some(root_cert) }))
@@ -170,7 +168,7 @@ fn tcp(address: &Address, host: &str, port: u16) -> ConnectionAddr {
     }
 }
 
-fn info(address: &Address, place: ConnectionAddr) -> ConnectionInfo {
+fn connection_info(address: &Address, server: ConnectionAddr) -> ConnectionInfo {
     let mut login = RedisConnectionInfo::default().set_db(address.database);
     if let Some(user) = &address.user {
         login = login.set_username(user);
@@ -178,22 +176,22 @@ fn info(address: &Address, place: ConnectionAddr) -> ConnectionInfo {
     if let Some(password) = &address.password {
         login = login.set_password(password);
     }
-    place
+    server
         .into_connection_info()
-        .expect("an address is one already")
+        .expect("a parsed address needs no parsing")
         .set_redis_settings(login)
         .set_tcp_settings(TcpSettings::default().set_nodelay(true))
 }
 
 fn single(address: &Address, certificates: Option<TlsCertificates>) -> redis::RedisResult<Client> {
-    let place = match &address.topology {
+    let server = match &address.topology {
         Topology::Unix(path) => ConnectionAddr::Unix(path.into()),
         _ => {
             let (host, port) = &address.hosts[0];
             tcp(address, host, *port)
         }
     };
-    let info = info(address, place);
+    let info = connection_info(address, server);
     match certificates {
         Some(certificates) => Client::build_with_tls(info, certificates),
         None => Client::open(info),
@@ -205,12 +203,15 @@ fn cluster(
     certificates: Option<TlsCertificates>,
     response_timeout: Duration,
 ) -> redis::RedisResult<ClusterClient> {
-    let nodes = address.hosts.iter().map(|(host, port)| info(address, tcp(address, host, *port)));
+    let nodes = address
+        .hosts
+        .iter()
+        .map(|(host, port)| connection_info(address, tcp(address, host, *port)));
     let mut builder = ClusterClientBuilder::new(nodes)
         .connection_timeout(CONNECT_TIMEOUT)
         .response_timeout(response_timeout)
         .overall_response_timeout(Some(response_timeout))
-        // It would also send again what lost its answer; see `Link`.
+        // The client would also repeat commands whose replies are lost; see `Link`.
         .retries(0)
         .tcp_settings(TcpSettings::default().set_nodelay(true));
     if let Some(certificates) = certificates {

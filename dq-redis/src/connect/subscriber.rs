@@ -1,7 +1,7 @@
-//! The connection that listens: one for all channels, made anew when it breaks.
+//! The connection for messages: one for all channels, replaced when it breaks.
 //!
-//! What is published while it is broken is lost, which is why a new connection says so
-//! ([`OnMessage::resumed`]), and why nobody relies on messages alone.
+//! Messages published while it is broken are lost. [`OnMessage::connected`] reports each new connection, and
+//! no part of the crate relies on messages alone.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,34 +15,33 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::server::{CONNECT_TIMEOUT, Server};
 
-/// Between two attempts to connect.
-const FIRST_REST: Duration = Duration::from_millis(50);
-const LONGEST_REST: Duration = Duration::from_secs(2);
+/// Pauses between attempts to connect.
+const FIRST_DELAY: Duration = Duration::from_millis(50);
+const MAX_DELAY: Duration = Duration::from_secs(2);
 
-/// A connection that carries nothing is asked for a sign of life so often: one that is cut without a
-/// word would else be listened to for ever.
-const SILENCE: Duration = Duration::from_secs(15);
+/// A connection without messages is pinged at this interval, since a peer that vanishes does not close it.
+const PING_INTERVAL: Duration = Duration::from_secs(15);
 
-/// Who gets the messages.
+/// Receives messages.
 pub(crate) trait OnMessage: Send + Sync + 'static {
-    /// Something was published.
+    /// A message was published.
     fn message(&self, channel: &str, payload: &[u8]);
-    /// The connection is there, for the first time or again; messages may have been lost.
-    fn resumed(&self);
+    /// A connection was made, the first or a new one. Messages before may have been lost.
+    fn connected(&self);
     /// The connection broke.
-    fn lost(&self) {}
+    fn disconnected(&self) {}
 }
 
-/// Whom to listen to.
+/// The server that delivers the messages.
 pub(crate) enum Source {
-    /// Any server that passes on what is published: in a cluster each node does.
+    /// Any node: each node of a cluster delivers what is published on any of them.
     Any(Arc<Server>),
-    /// This one only: what a node says about its own keys is passed on by no other.
+    /// This node only: a node notifies only its own subscribers of its keys.
     Node(Box<Client>),
 }
 
 impl Source {
-    /// For a message.
+    /// The server, for log messages.
     fn shown(&self) -> String {
         match self {
             Self::Any(server) => server.address.shown(),
@@ -50,112 +49,114 @@ impl Source {
         }
     }
 
-    /// Who is to be tried, one after the other.
+    /// Clients to be tried, in this order.
     async fn clients(&self) -> redis::RedisResult<Vec<Client>> {
         match self {
-            Self::Any(server) => server.messenger().await,
+            Self::Any(server) => server.pubsub_clients().await,
             Self::Node(client) => Ok(vec![Client::clone(client)]),
         }
     }
 }
 
-/// A wish to hear a channel, answered once the server has agreed, or when it cannot be reached.
-struct Wish {
+/// A request to subscribe to channels. `done` is dropped once the server has confirmed, or when it cannot be
+/// reached.
+struct SubscribeRequest {
     channels: Vec<String>,
-    heard: oneshot::Sender<()>,
+    done: oneshot::Sender<()>,
 }
 
-/// The connection that listens. It ends when this is closed or dropped.
+/// A connection for messages. It ends when this is closed or dropped.
 #[derive(Debug)]
 pub(crate) struct Subscriber {
-    wishes: mpsc::UnboundedSender<Wish>,
+    requests: mpsc::UnboundedSender<SubscribeRequest>,
     end: CancellationToken,
     _end: DropGuard,
 }
 
 impl Subscriber {
-    /// Starts to listen, to no channel yet.
+    /// Starts the task. It connects at the first subscription.
     pub(crate) fn start(source: Source, on_message: Arc<dyn OnMessage>) -> Self {
-        let (wishes, asked) = mpsc::unbounded_channel();
+        let (requests, received) = mpsc::unbounded_channel();
         let end = CancellationToken::new();
-        let listener = Listener { source, on_message, channels: HashSet::new(), asked };
-        tokio::spawn(end.clone().run_until_cancelled_owned(listener.listen()));
-        Self { wishes, end: end.clone(), _end: end.drop_guard() }
+        let task =
+            SubscriberTask { source, on_message, channels: HashSet::new(), requests: received };
+        tokio::spawn(end.clone().run_until_cancelled_owned(task.run()));
+        Self { requests, end: end.clone(), _end: end.drop_guard() }
     }
 
-    /// Ends the connection; nothing is heard any more.
+    /// Ends the connection.
     pub(crate) fn close(&self) {
         self.end.cancel();
     }
 
-    /// Hears these channels from now on. Returns once the server has agreed, or when it cannot be
-    /// reached at the moment.
-    pub(crate) async fn hear(&self, channels: Vec<String>) {
-        let (heard, agreed) = oneshot::channel();
-        if self.wishes.send(Wish { channels, heard }).is_ok() {
-            agreed.await.ok();
+    /// Subscribes to these channels. Returns once the server has confirmed, or when it cannot be reached
+    /// at the moment.
+    pub(crate) async fn subscribe(&self, channels: Vec<String>) {
+        let (done, finished) = oneshot::channel();
+        if self.requests.send(SubscribeRequest { channels, done }).is_ok() {
+            finished.await.ok();
         }
     }
 }
 
-struct Listener {
+struct SubscriberTask {
     source: Source,
     on_message: Arc<dyn OnMessage>,
     channels: HashSet<String>,
-    asked: mpsc::UnboundedReceiver<Wish>,
+    requests: mpsc::UnboundedReceiver<SubscribeRequest>,
 }
 
-impl Listener {
-    async fn listen(mut self) {
-        // Nobody listens yet: there is no need for a connection.
-        let Some(first) = self.asked.recv().await else { return };
+impl SubscriberTask {
+    async fn run(mut self) {
+        // Without a subscription there is no need for a connection.
+        let Some(first) = self.requests.recv().await else { return };
         self.channels.extend(first.channels);
-        let mut waiting = vec![first.heard];
-        let mut rest = FIRST_REST;
-        // Told once, however many attempts it takes.
-        let mut out = false;
+        let mut waiting = vec![first.done];
+        let mut delay = FIRST_DELAY;
+        // An outage is logged once, however many attempts it takes.
+        let mut is_out = false;
         loop {
             match self.connect().await {
                 Ok((mut sink, mut stream)) => {
-                    rest = FIRST_REST;
-                    if std::mem::take(&mut out) {
+                    delay = FIRST_DELAY;
+                    if std::mem::take(&mut is_out) {
                         let server = self.source.shown();
-                        tracing::info!(%server, "Redis: the connection to listen on is back");
+                        tracing::info!(%server, "Redis: the connection for wake-ups is back");
                     }
-                    self.on_message.resumed();
+                    self.on_message.connected();
                     waiting.clear();
-                    if self.converse(&mut sink, &mut stream).await.is_none() {
+                    if self.receive(&mut sink, &mut stream).await.is_none() {
                         return;
                     }
-                    self.on_message.lost();
+                    self.on_message.disconnected();
                 }
                 Err(error) => {
-                    if !std::mem::replace(&mut out, true) {
+                    if !std::mem::replace(&mut is_out, true) {
                         let server = self.source.shown();
                         tracing::warn!(
-                            %server, %error, "Redis: no connection to listen on; timers go on"
+                            %server, %error, "Redis: no connection for wake-ups; jobs are found by timers"
                         );
                     }
                     waiting.clear();
                 }
             }
             tokio::select! {
-                () = tokio::time::sleep(rest) => {}
-                wish = self.asked.recv() => {
-                    let Some(wish) = wish else { return };
-                    self.channels.extend(wish.channels);
-                    waiting.push(wish.heard);
+                () = tokio::time::sleep(delay) => {}
+                request = self.requests.recv() => {
+                    let Some(request) = request else { return };
+                    self.channels.extend(request.channels);
+                    waiting.push(request.done);
                 }
             }
-            rest = (rest * 2).min(LONGEST_REST);
+            delay = (delay * 2).min(MAX_DELAY);
         }
     }
 
     async fn connect(&self) -> redis::RedisResult<(PubSubSink, PubSubStream)> {
         let mut failed = None;
-        for client in in_time(self.source.clients()).await? {
-            // Each in its own time: one that is silent must not keep us from the next.
-            match in_time(self.connect_to(&client)).await {
+        for client in with_timeout(self.source.clients()).await? {
+            // Each has a time limit of its own, so that a silent one does not use up that of the next.
+            match with_timeout(self.connect_to(&client)).await {
                 Ok(connected) => return Ok(connected),
                 Err(error) => failed = Some(error),
             }
@@ -170,8 +171,8 @@ impl Listener {
         Ok(connection.split())
     }
 
-    /// Until the connection breaks; `None` when nobody can wish for more.
-    async fn converse(&mut self, sink: &mut PubSubSink, stream: &mut PubSubStream) -> Option<()> {
+    /// Receives messages until the connection breaks. `None` if the subscriber was dropped.
+    async fn receive(&mut self, sink: &mut PubSubSink, stream: &mut PubSubStream) -> Option<()> {
         loop {
             tokio::select! {
                 message = stream.next() => {
@@ -182,22 +183,22 @@ impl Listener {
                     self.on_message
                         .message(message.get_channel_name(), message.get_payload_bytes());
                 }
-                wish = self.asked.recv() => {
-                    let wish = wish?;
-                    let mut new = wish.channels;
+                request = self.requests.recv() => {
+                    let request = request?;
+                    let mut new = request.channels;
                     new.retain(|channel| self.channels.insert(channel.clone()));
                     if !new.is_empty() {
-                        // A server that is frozen must not keep who listens waiting.
-                        let agreed = tokio::time::timeout(CONNECT_TIMEOUT, sink.subscribe(new));
-                        if !matches!(agreed.await, Ok(Ok(()))) {
+                        // With a time limit, so that a frozen server does not block the caller.
+                        let confirmed = tokio::time::timeout(CONNECT_TIMEOUT, sink.subscribe(new));
+                        if !matches!(confirmed.await, Ok(Ok(()))) {
                             return Some(());
                         }
                     }
-                    drop(wish.heard);
+                    drop(request.done);
                 }
-                () = tokio::time::sleep(SILENCE) => {
-                    let alive = tokio::time::timeout(CONNECT_TIMEOUT, sink.ping::<redis::Value>());
-                    if !matches!(alive.await, Ok(Ok(_))) {
+                () = tokio::time::sleep(PING_INTERVAL) => {
+                    let pong = tokio::time::timeout(CONNECT_TIMEOUT, sink.ping::<redis::Value>());
+                    if !matches!(pong.await, Ok(Ok(_))) {
                         return Some(());
                     }
                 }
@@ -206,7 +207,7 @@ impl Listener {
     }
 }
 
-async fn in_time<T>(
+async fn with_timeout<T>(
     step: impl Future<Output = redis::RedisResult<T>> + Send,
 ) -> redis::RedisResult<T> {
     // Boxed, since the futures of a client that connects are large.

@@ -38,7 +38,7 @@ impl RedisExpiryBackend {
     pub async fn connect(config: &RedisExpiryConfig, environment: &Environment) -> Result<Self> {
         let native = RedisBackend::connect(&config.native(), environment).await?;
         let link = Arc::clone(&native.store.link);
-        let listeners = Arc::clone(native.switchboard.listeners());
+        let listeners = Arc::clone(native.wakeups.listeners());
         let names = KeyNames::new(&config.prefix);
         native.store.prove_alarms(&names.test_key()).await?;
         let entropy = Arc::clone(&environment.entropy);

@@ -8,8 +8,9 @@ use dq_core::config::{ConnectUrl, Secret};
 use dq_core::{QueueName, Result};
 use serde::Deserialize;
 
-use crate::config::{RedisConfig, refused};
-use crate::connect::as_redis;
+use crate::config::RedisConfig;
+use crate::connect::{ADDRESS_OPTIONS, as_redis};
+use crate::error::invalid_setting;
 use crate::shards;
 
 /// Settings of the backend with key expiry: `type = "redis-expiry"` and the fields below.
@@ -69,13 +70,13 @@ impl RedisExpiryConfig {
     /// `Config` if an option is unknown or malformed; the error names it.
     pub fn from_url(url: &ConnectUrl) -> Result<Self> {
         url.expect_options(&["prefix", "ca", "tls", "response_timeout", "configure"])?;
-        let config: Self = serde_json::from_value(url.to_fields(&["tls"], &["configure"]))
+        let config: Self = serde_json::from_value(url.to_fields(ADDRESS_OPTIONS, &["configure"]))
             .map_err(|error| {
-                refused(
-                    format!("the Redis URL has a wrong option: {error}"),
-                    "see `RedisExpiryConfig`",
-                )
-            })?;
+            invalid_setting(
+                format!("the Redis URL has a wrong option: {error}"),
+                "see `RedisExpiryConfig`",
+            )
+        })?;
         config.native().validate()?;
         Ok(config)
     }

@@ -7,7 +7,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, RedisError};
 
 use super::subscriptions::primaries;
-use crate::connect::{Link, Target};
+use crate::connect::{Link, ServerClient};
 use crate::error::breaks_connection;
 
 const SETTING: &str = "notify-keyspace-events";
@@ -41,9 +41,9 @@ pub(super) async fn configure(link: &Link) -> Result<(), String> {
 
 async fn clients(link: &Link) -> Result<Vec<Client>, RedisError> {
     let server = link.server();
-    match server.target().await? {
-        Target::One(client) => Ok(vec![client]),
-        Target::Cluster(_) => {
+    match server.client().await? {
+        ServerClient::Single(client) => Ok(vec![client]),
+        ServerClient::Cluster(_) => {
             let nodes = primaries(link).await.unwrap_or_default();
             nodes.iter().map(|(host, port)| server.node(host, *port)).collect()
         }

@@ -68,14 +68,14 @@ impl OnMessage for NodeListener {
         self.listener.key_expired(key);
     }
 
-    fn resumed(&self) {
+    fn connected(&self) {
         self.connected.store(true, Ordering::Release);
         // Events may have been missed.
         self.listener.listeners.wake_all(Timestamp::EPOCH);
         self.listener.connected.notify_one();
     }
 
-    fn lost(&self) {
+    fn disconnected(&self) {
         self.connected.store(false, Ordering::Release);
     }
 }

@@ -53,7 +53,7 @@ impl Subscriptions {
         waiting.retain(|subscription| !subscription.listener.is_connected());
         let connects = waiting
             .iter()
-            .map(|subscription| subscription.subscriber.hear(vec![self.channel.clone()]));
+            .map(|subscription| subscription.subscriber.subscribe(vec![self.channel.clone()]));
         tokio::time::timeout(CONNECT_TIMEOUT, join_all(connects)).await.ok();
     }
 

@@ -17,12 +17,14 @@ use super::config::RedissonConfig;
 use super::member;
 use super::target_watch::TargetWatch;
 use super::transfer::TransferTask;
-use crate::backend::RedisBackend;
-use crate::claim::Unreadable;
+use crate::args::JobEncoding;
+use crate::backend::{KeyLayout, RedisBackend};
 use crate::handle;
 use crate::keys::Naming;
 use crate::reply;
 use crate::script::{JavaScripts, Scripts};
+use crate::settle::UndecodableJob;
+use crate::shards::ShardSettings;
 
 /// Members that one call of [`RedissonBackend::locate`] reads.
 const LOCATE_BATCH: usize = 500;
@@ -48,18 +50,17 @@ impl RedissonBackend {
     /// [`consumed_by_java`](RedissonConfig::consumed_by_java) cannot exist in the cluster.
     pub async fn connect(config: &RedissonConfig, environment: &Environment) -> Result<Self> {
         config.validate()?;
-        let naming = Naming::Redisson {
-            prefix: config.prefix.clone(),
-            name_prefix: config.name_prefix.clone(),
-        };
         let settings = config.script_settings();
-        let native = RedisBackend::assemble(
-            &config.server(),
-            environment,
-            naming,
-            Scripts::redisson(&settings, config.format),
-        )
-        .await?;
+        let layout = KeyLayout {
+            naming: Naming::Redisson {
+                prefix: config.prefix.clone(),
+                name_prefix: config.name_prefix.clone(),
+            },
+            scripts: Scripts::redisson(&settings),
+            encoding: JobEncoding::Member(config.format),
+        };
+        let shards = ShardSettings::default();
+        let native = RedisBackend::assemble(&config.server(), environment, layout, shards).await?;
         native.store.prove_rights().await?;
         native.store.prove_blmove().await?;
         for queue in &config.consumed_by_java {
@@ -108,10 +109,10 @@ impl RedissonBackend {
         if member::java_id(id).is_none() {
             return Ok(false);
         }
-        let lane = self.native.store.lanes.of(&job.queue);
+        let partition = self.native.store.partitions.unsharded(&job.queue);
         let mut cursor = Bytes::from_static(b"0");
         loop {
-            let mut call = self.scripts.locate.on([&*lane]);
+            let mut call = self.scripts.locate.on([&*partition]);
             call.arg(&handle::full(id)[..]).arg(&cursor[..]).arg(LOCATE_BATCH);
             let answer = call.run(&self.native.store.link, operation).await?;
             cursor = reply::bytes(answer).unwrap_or_default();
@@ -123,19 +124,21 @@ impl RedissonBackend {
 
     /// Parks a job as dead whose payload the codec cannot read. Its bytes are kept as they are.
     async fn park(&self, leased: &LeasedJob, error: &Error) {
-        let job = Unreadable {
+        let job = UndecodableJob {
             queue: leased.job.queue.clone(),
             shard: 0,
             handle: handle::handle(leased.job.id).to_vec(),
             token: leased.token.0,
         };
-        self.native.store.park(&[job], &error.to_string()).await;
+        self.native.store.bury_undecodable(&[job], &error.to_string()).await;
     }
 }
 
 /// Refuses a queue whose keys would lie in different slots of the cluster.
 fn check_slot(native: &RedisBackend, queue: &QueueName, operation: &'static str) -> Result<()> {
-    if native.store.link.server().is_cluster() && !native.store.lanes.of(queue).is_whole() {
+    if native.store.link.server().is_cluster()
+        && !native.store.partitions.unsharded(queue).is_in_one_slot()
+    {
         return Err(Error::invalid(format!(
             "the keys of the Redisson queue {queue} lie in different slots of the cluster"
         ))
@@ -193,8 +196,8 @@ impl Layer for RedissonBackend {
         // server is unreachable: the next call registers them.
         self.native.store.register("listen", queues).await.ok();
         for queue in queues {
-            let lane = self.native.store.lanes.of(queue);
-            self.target_watch.watch(&lane, self.native.switchboard.listeners());
+            let partition = self.native.store.partitions.unsharded(queue);
+            self.target_watch.watch(&partition, self.native.wakeups.listeners());
         }
         Ok(wakeups)
     }

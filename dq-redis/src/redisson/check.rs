@@ -28,8 +28,8 @@ async fn queue_finding(
     queue: &QueueName,
     visibility: JavaVisibility,
 ) -> Result<Option<Finding>> {
-    let lane = store.lanes.of(queue);
-    if !lane.is_whole() {
+    let partition = store.partitions.unsharded(queue);
+    if !partition.is_in_one_slot() {
         return Ok(Some(Finding {
             severity: Severity::Warning,
             code: "redisson.split-name",
@@ -41,7 +41,7 @@ async fn queue_finding(
         return Ok(None);
     }
     let mut length = redis::cmd("LLEN");
-    length.arg(lane.order());
+    length.arg(partition.order());
     let answer: Value = store.link.run(CHECK, Effect::None, &length).await?;
     let length = reply::number(&answer).unwrap_or_default();
     Ok((length >= LONG_LIST).then(|| Finding {

@@ -10,8 +10,9 @@ use serde::Deserialize;
 
 use super::codec::Codec;
 use super::member::Format;
-use crate::config::{check_prefix, default_prefix, default_response_timeout, refused};
-use crate::connect::{Server, ServerSettings, as_redis};
+use crate::config::{check_prefix, default_prefix, default_response_timeout};
+use crate::connect::{ADDRESS_OPTIONS, Server, ServerSettings, as_redis};
+use crate::error::invalid_setting;
 
 /// Settings of the Redisson-compatible backend: `type = "redisson"` and the fields below.
 ///
@@ -117,8 +118,8 @@ impl RedissonConfig {
             "java_visibility",
         ])?;
         let config: Self =
-            serde_json::from_value(url.to_fields(&["tls"], &[])).map_err(|error| {
-                refused(
+            serde_json::from_value(url.to_fields(ADDRESS_OPTIONS, &[])).map_err(|error| {
+                invalid_setting(
                     format!("the redisson URL has a wrong option: {error}"),
                     "see `RedissonConfig`",
                 )
@@ -139,7 +140,7 @@ impl RedissonConfig {
     pub(super) fn validate(&self) -> Result<()> {
         check_prefix(&self.prefix)?;
         if self.name_prefix.len() > 128 || self.name_prefix.contains(char::is_control) {
-            return Err(refused(
+            return Err(invalid_setting(
                 "`name_prefix` is longer than 128 bytes or contains a control character".to_owned(),
                 "set it to what the NameMapper of the Java clients puts before names, such as \"app:\"",
             ));

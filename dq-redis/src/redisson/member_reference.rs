@@ -185,7 +185,7 @@ fn the_script_packs_and_parses_like_the_reference() {
             name,
             "'\n",
             PRELUDE,
-            include_str!("../scripts/place.lua"),
+            include_str!("../scripts/rank.lua"),
             include_str!("../scripts/redisson/java.lua"),
             "local member = pack_member(member_id_of(ARGV[1]), ARGV[2])
              local format, member_id, payload = parse(member)
@@ -195,9 +195,7 @@ fn the_script_packs_and_parses_like_the_reference() {
         .concat();
         for (id, payload) in ids.iter().flat_map(|id| [(id, ""), (id, "a payload")]) {
             let bytes = id.to_bytes();
-            // The last is about the layouts of queues, of which there are none.
-            let words: [&[u8]; 6] =
-                [b"EVAL", script.as_bytes(), b"0", &bytes, payload.as_bytes(), b""];
+            let words: [&[u8]; 5] = [b"EVAL", script.as_bytes(), b"0", &bytes, payload.as_bytes()];
             let answer = redis.command_bytes(&words);
             let [member, parsed_format, job_id, parsed_payload, handle_and_tail] = answer.list()
             else {

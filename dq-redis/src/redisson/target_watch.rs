@@ -14,8 +14,8 @@ use redis::AsyncConnectionConfig;
 use redis::aio::ConnectionLike;
 use tokio_util::sync::CancellationToken;
 
-use crate::connect::{Server, Target};
-use crate::keys::Lane;
+use crate::connect::{Server, ServerClient};
+use crate::keys::Partition;
 
 /// Most lists that are watched, since each takes a connection. The runner's sweep of one second serves
 /// all others.
@@ -49,15 +49,15 @@ impl TargetWatch {
     }
 
     /// Watches the target list of this queue, unless [`MAX_WATCHED`] lists are watched already.
-    pub(super) fn watch(&self, lane: &Arc<Lane>, listeners: &Arc<Listeners>) {
+    pub(super) fn watch(&self, partition: &Arc<Partition>, listeners: &Arc<Listeners>) {
         let mut watched = lock(&self.watched);
-        if watched.contains(&lane.queue) || watched.len() >= MAX_WATCHED {
+        if watched.contains(&partition.queue) || watched.len() >= MAX_WATCHED {
             return;
         }
-        watched.insert(lane.queue.clone());
+        watched.insert(partition.queue.clone());
         let watcher = ListWatcher {
             server: Arc::clone(&self.server),
-            lane: Arc::clone(lane),
+            partition: Arc::clone(partition),
             listeners: Arc::clone(listeners),
         };
         tokio::spawn(self.end.clone().run_until_cancelled_owned(watcher.run()));
@@ -77,7 +77,7 @@ impl Drop for TargetWatch {
 
 struct ListWatcher {
     server: Arc<Server>,
-    lane: Arc<Lane>,
+    partition: Arc<Partition>,
     listeners: Arc<Listeners>,
 }
 
@@ -85,7 +85,7 @@ impl ListWatcher {
     async fn run(self) {
         loop {
             if let Err(error) = self.connect_and_watch().await {
-                tracing::debug!(%error, queue = %self.lane.queue, "Redisson: the watch of a target list broke off");
+                tracing::debug!(%error, queue = %self.partition.queue, "Redisson: the watch of a target list broke off");
             }
             tokio::time::sleep(RECONNECT).await;
         }
@@ -93,13 +93,13 @@ impl ListWatcher {
 
     /// Wakes listeners each time the list has an element, until the connection breaks.
     async fn connect_and_watch(&self) -> redis::RedisResult<()> {
-        match self.server.target().await? {
-            Target::One(client) => {
+        match self.server.client().await? {
+            ServerClient::Single(client) => {
                 let config = AsyncConnectionConfig::new().set_response_timeout(Some(BLOCK + GRACE));
                 let connection = client.get_multiplexed_async_connection_with_config(&config);
                 self.watch(&mut connection.await?, BLOCK).await
             }
-            Target::Cluster(client) => {
+            ServerClient::Cluster(client) => {
                 // A cluster connection has one timeout for all commands.
                 let block = self.server.response_timeout / 2;
                 self.watch(&mut client.get_async_connection().await?, block).await
@@ -113,7 +113,7 @@ impl ListWatcher {
         block: Duration,
     ) -> redis::RedisResult<()> {
         let mut command = redis::cmd("BLMOVE");
-        command.arg(self.lane.target()).arg(self.lane.target()).arg("LEFT").arg("LEFT");
+        command.arg(self.partition.target()).arg(self.partition.target()).arg("LEFT").arg("LEFT");
         command.arg(block.as_secs_f64());
         let mut pause = FIRST_PAUSE;
         loop {
@@ -123,7 +123,7 @@ impl ListWatcher {
                 pause = FIRST_PAUSE;
                 continue;
             }
-            self.listeners.wake(&self.lane.queue, Timestamp::EPOCH);
+            self.listeners.wake(&self.partition.queue, Timestamp::EPOCH);
             // An immediate reply means that the element was there before: nobody has taken it yet.
             pause =
                 if sent.elapsed() < FIRST_PAUSE { (pause * 2).min(MAX_PAUSE) } else { FIRST_PAUSE };

@@ -16,7 +16,7 @@ use crate::backend::RedisBackend;
 use crate::batch::CHUNK;
 use crate::connect::Link;
 use crate::error::unexpected;
-use crate::keys::Lane;
+use crate::keys::Partition;
 use crate::reply::Reply;
 use crate::script::JavaScripts;
 
@@ -44,13 +44,16 @@ impl TransferTask {
         let end = CancellationToken::new();
         let transfer = Transfer {
             link: Arc::clone(&native.store.link),
-            lanes: queues.iter().map(|queue| native.store.lanes.of(queue)).collect(),
+            partitions: queues
+                .iter()
+                .map(|queue| native.store.partitions.unsharded(queue))
+                .collect(),
             scripts,
             clock: Arc::clone(&environment.clock),
         };
-        let switchboard = Arc::clone(&native.switchboard);
+        let wakeups = Arc::clone(&native.wakeups);
         tokio::spawn(end.clone().run_until_cancelled_owned(async move {
-            let wakeups = switchboard.listen(&transfer.lanes).await;
+            let wakeups = wakeups.listen(&transfer.partitions).await;
             transfer.run(wakeups).await;
         }));
         Self { end: end.drop_guard() }
@@ -64,7 +67,7 @@ impl TransferTask {
 
 struct Transfer {
     link: Arc<Link>,
-    lanes: Vec<Arc<Lane>>,
+    partitions: Vec<Arc<Partition>>,
     scripts: Arc<JavaScripts>,
     clock: Arc<dyn Clock>,
 }
@@ -84,20 +87,20 @@ impl Transfer {
     /// one queue does not hold up the others.
     async fn transfer_all(&self) -> Duration {
         let mut pause = SWEEP;
-        for lane in &self.lanes {
-            match self.transfer_queue(lane).await {
+        for partition in &self.partitions {
+            match self.transfer_queue(partition).await {
                 Ok(next) => pause = pause.min(next),
                 Err(error) => {
-                    tracing::warn!(%error, queue = %lane.queue, "Redisson: due jobs were not transferred");
+                    tracing::warn!(%error, queue = %partition.queue, "Redisson: due jobs were not transferred");
                 }
             }
         }
         pause
     }
 
-    async fn transfer_queue(&self, lane: &Lane) -> Result<Duration> {
+    async fn transfer_queue(&self, partition: &Partition) -> Result<Duration> {
         for _ in 0..CALLS {
-            let batch = self.transfer_batch(lane).await?;
+            let batch = self.transfer_batch(partition).await?;
             if batch.moved == 0 {
                 return Ok(batch.next_due.map_or(SWEEP, |due| due.since(batch.now)));
             }
@@ -105,8 +108,8 @@ impl Transfer {
         Ok(Duration::ZERO)
     }
 
-    async fn transfer_batch(&self, lane: &Lane) -> Result<TransferReply> {
-        let mut call = self.scripts.transfer.on([lane]);
+    async fn transfer_batch(&self, partition: &Partition) -> Result<TransferReply> {
+        let mut call = self.scripts.transfer.on([partition]);
         call.arg(CHUNK);
         let answer = call.run(&self.link, OPERATION).await?;
         let read = |answer| {
@@ -114,7 +117,7 @@ impl Transfer {
             Some(TransferReply {
                 now: Timestamp::from_millis(reply.number()?),
                 moved: reply.number()?,
-                next_due: reply.maybe()?.map(Timestamp::from_millis),
+                next_due: reply.number_or_nil()?.map(Timestamp::from_millis),
             })
         };
         match read(answer) {

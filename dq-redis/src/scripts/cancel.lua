@@ -1,30 +1,31 @@
--- Takes jobs of one queue back.
+-- Cancels jobs of one partition.
 --
--- KEYS     the keys of the queue
+-- KEYS     the keys of the partition
 -- ARGV     the jobs (at most 100): 'i' and handle and tail, or 'k' and a key
--- returns  nil: ask again; else a string with 'C' cancelled, 'N' not found, 'A' running for each, then
---          the layout if it is not the one believed in and something was not found
+-- returns  nil: repeat the call; CLOSED: the partition is closed; else a string with 'C' cancelled, 'N'
+--          not found or 'A' running for each job
 -- cost     O(log n) a job
 
-local lane = lane_at(0, WIDTH)
-if reclaim(lane) then
-  return nil
+local partition = partition_at(0, KEYS_PER_PARTITION)
+local ends, reply = requeue_expired(partition)
+if ends then
+  return reply
 end
 
-local answers, cancelled, missed = {}, 0, false
+local answers, cancelled = {}, 0
 for i, target in ipairs(ARGV) do
-  local handle = find(lane, target)
+  local handle = find(partition, target)
   if not handle then
-    answers[i], missed = 'N', true
-  elseif redis.call('ZREM', lane.due, handle) == 1 then
-    erase(lane, handle, record_key(redis.call('HGET', lane.job, handle)))
+    answers[i] = 'N'
+  elseif redis.call('ZREM', partition.due, handle) == 1 then
+    delete_job(partition, handle, record_key(redis.call('HGET', partition.job, handle)))
     cancelled = cancelled + 1
     answers[i] = 'C'
-  elseif redis.call('ZSCORE', lane.lease, handle) then
+  elseif redis.call('ZSCORE', partition.lease, handle) then
     answers[i] = 'A'
   else
     answers[i] = 'N'
   end
 end
-count(lane, 'cancelled', cancelled)
-return table.concat(answers) .. (missed and other_layout(lane) or '')
+add_total(partition, 'cancelled', cancelled)
+return table.concat(answers)

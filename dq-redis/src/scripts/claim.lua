@@ -1,73 +1,71 @@
 -- Leases due jobs of several queues.
 --
--- KEYS     the keys of each queue, or of each shard of it
--- ARGV     most jobs in all (at most 100), most bytes in all; then for each queue: most jobs of it,
---          or '' for another shard of the queue before; length of a lease in milliseconds
--- returns  {now, then for each queue: {when to come again or nil, end of the leases, first token,
---          then for each job: handle, due time, record, state before the lease or ''}, or a text: why
---          this queue cannot be served, which keeps nothing from the others; then, for each whose
---          layout is not the one believed in: its number from 0 and the layout}. With no bytes at
---          all nothing is leased, and each queue has {when to come again or nil, due times of the
---          oldest jobs that are due}
--- cost     O(log n) a job, and seven small commands a queue
+-- KEYS     the keys of each partition; those of one queue are together
+-- ARGV     most jobs in all (at most 100), most bytes in all; then for each partition: most jobs of its
+--          queue, or '' for a further partition of the queue before; length of a lease in milliseconds
+-- returns  {now, then for each partition: {time of the next claim or nil, end of the leases, first token,
+--          then for each job: handle, due time, record, state before the lease or ''}, or CLOSED or
+--          WRONG_TYPE if this partition cannot be served}. With 0 as most bytes nothing is leased, and
+--          each partition has {time of the next claim or nil, due times of its oldest due jobs}
+-- cost     O(log n) a job, and seven small commands a partition
 
-local left, room = tonumber(ARGV[1]), tonumber(ARGV[2])
-local looks = room == 0
+local jobs_left, bytes_left = tonumber(ARGV[1]), tonumber(ARGV[2])
+local only_peek = bytes_left == 0
 local replies = { now }
 
--- The jobs of a lane whose bytes fit. At least one, however large.
-local function load(lane, large, waiting, most)
-  local records, taken = {}, 0
-  if not large then
-    return redis.call('HMGET', lane.job, unpack(waiting)), most
+-- The records that fit, at least one, and how many they are.
+local function load_records(partition, handles, most)
+  local records, loaded = {}, 0
+  if not partition.large then
+    return redis.call('HMGET', partition.job, unpack(handles)), most
   end
   for i = 1, most do
-    local bytes = redis.call('HSTRLEN', lane.job, waiting[i])
-    if taken > 0 and bytes > room then
+    local bytes = redis.call('HSTRLEN', partition.job, handles[i])
+    if loaded > 0 and bytes > bytes_left then
       break
     end
-    room = room - bytes
-    taken = taken + 1
-    records[i] = redis.call('HGET', lane.job, waiting[i])
+    bytes_left = bytes_left - bytes
+    loaded = loaded + 1
+    records[i] = redis.call('HGET', partition.job, handles[i])
   end
-  return records, taken
+  return records, loaded
 end
 
--- Entries that are read, beyond those that are taken, to find the oldest among shards.
-local LOOKS = 2000
+-- Most entries that a call reads to find the oldest jobs among the partitions of a queue.
+local MAX_PEEKED = 2000
 
-local function prepare(lane)
-  lane.paused, lane.large, lane.last, lane.layout =
-    unpack(redis.call('HMGET', lane.meta, 'paused', 'large', 'token', 'layout'))
-  lane.crowded = reclaim(lane)
+local function prepare(partition)
+  partition.paused, partition.large, partition.last_token =
+    unpack(redis.call('HMGET', partition.meta, 'paused', 'large', 'token'))
+  partition.has_more_expired, partition.refusal = requeue_expired(partition)
 end
 
-local function look(lane, most)
+local function due_entries(partition, most)
   return redis.call(
-    'ZRANGEBYSCORE', lane.due, '-inf', this_instant, 'WITHSCORES', 'LIMIT', '0', most)
+    'ZRANGEBYSCORE', partition.due, '-inf', now_text, 'WITHSCORES', 'LIMIT', '0', most)
 end
 
--- Leases the first jobs of a lane. The second result is when the next one is due, if it is already.
-local function lease_due(lane, most, length, reply)
-  -- One more than wanted tells without another look that there is more.
-  local entries = look(lane, most + 1)
+-- Leases the first due jobs of a partition. Returns the due time of the next one if it is due already.
+local function lease_due(partition, most, length, reply)
+  -- One more than wanted shows whether there are more.
+  local entries = due_entries(partition, most + 1)
   local found = math.min(#entries / 2, most)
   if found == 0 then
     return nil
   end
-  local waiting = {}
+  local handles = {}
   for i = 1, found do
-    waiting[i] = entries[2 * i - 1]
+    handles[i] = entries[2 * i - 1]
   end
-  local records, taken = load(lane, lane.large, waiting, found)
-  local states = redis.call('HMGET', lane.state, unpack(waiting))
-  local token = math.max((tonumber(lane.last or 0) or 0) + 1, micros)
-  local changes, strays, n, at = {}, {}, 0, #reply
+  local records, taken = load_records(partition, handles, found)
+  local states = redis.call('HMGET', partition.state, unpack(handles))
+  local token = math.max((tonumber(partition.last_token or 0) or 0) + 1, now_micros)
+  local changes, foreign, n, at = {}, {}, 0, #reply
   for i = 1, taken do
-    local handle, record, raw = waiting[i], records[i], states[i]
-    local due = instant(entries[2 * i])
+    local handle, record, raw = handles[i], records[i], states[i]
+    local due = score_time(entries[2 * i])
     if #handle ~= HANDLE_BYTES or not record or #record < RECORD_BYTES then
-      strays[#strays + 1] = i
+      foreign[#foreign + 1] = i
     else
       raw, changes[2 * n + 2] = lease_state(raw, record, token + n, due)
       changes[2 * n + 1] = handle
@@ -75,68 +73,71 @@ local function lease_due(lane, most, length, reply)
       n, at = n + 1, at + 4
     end
   end
-  if #strays > 0 then
-    -- Where they cannot be put, nothing is taken.
-    redis.call('ZCARD', lane.stray)
+  if #foreign > 0 then
+    -- Fails before anything is written if they cannot be moved.
+    redis.call('ZCARD', partition.quarantine)
   end
-  -- They are the first ones of all.
-  redis.call('ZREMRANGEBYRANK', lane.due, '0', taken - 1)
-  for _, i in ipairs(strays) do
-    stray(lane, waiting[i], instant(entries[2 * i]))
+  -- The entries taken are the first ones of the set.
+  redis.call('ZREMRANGEBYRANK', partition.due, '0', taken - 1)
+  for _, i in ipairs(foreign) do
+    quarantine(partition, handles[i], score_time(entries[2 * i]))
   end
   if n > 0 then
-    local ends = now + length
-    hold(lane, ends, changes)
-    redis.call('HSET', lane.meta, 'token', string.format('%.0f', token + n - 1))
-    reply[2], reply[3] = ends, string.format('%.0f', token)
-    left = left - n
+    local lease_end = now + length
+    add_leases(partition, lease_end, changes)
+    redis.call('HSET', partition.meta, 'token', string.format('%.0f', token + n - 1))
+    reply[2], reply[3] = lease_end, string.format('%.0f', token)
+    jobs_left = jobs_left - n
   end
-  local upcoming = entries[2 * taken + 2]
-  return upcoming and instant(upcoming)
+  local next_entry = entries[2 * taken + 2]
+  return next_entry and score_time(next_entry)
 end
 
--- How many entries of each of so many lanes are looked at.
-local function depth(most, lanes)
-  return math.min(most, math.ceil(LOOKS / lanes))
+-- How many entries to read in each of so many partitions.
+local function peek_depth(most, partitions)
+  return math.min(most, math.ceil(MAX_PEEKED / partitions))
 end
 
-local function serve(lane, max, length)
-  if lane.paused then
+local function serve(partition, max, length)
+  if partition.paused then
     return { false }
   end
   local reply = { false, 0, 0 }
-  local most = math.min(max, left)
-  local upcoming = nil
-  if looks then
-    local entries = most > 0 and look(lane, depth(most, #KEYS / WIDTH)) or {}
+  local most = math.min(max, jobs_left)
+  local next_due = nil
+  if only_peek then
+    local depth = peek_depth(most, #KEYS / KEYS_PER_PARTITION)
+    local entries = most > 0 and due_entries(partition, depth) or {}
     reply = { false }
     for e = 2, #entries, 2 do
-      reply[#reply + 1] = instant(entries[e])
+      reply[#reply + 1] = score_time(entries[e])
     end
-  elseif most > 0 and room > 0 then
-    upcoming = lease_due(lane, most, length, reply)
+  elseif most > 0 and bytes_left > 0 then
+    next_due = lease_due(partition, most, length, reply)
   end
-  if lane.crowded then
+  if partition.has_more_expired then
     reply[1] = now
-  elseif upcoming then
-    reply[1] = upcoming
+  elseif next_due then
+    reply[1] = next_due
   else
-    local head, lapse = head_of(lane.due), head_of(lane.lease)
-    reply[1] = head and lapse and math.min(head, lapse) or head or lapse or false
+    local first_due, first_expiry = earliest(partition.due), earliest(partition.lease)
+    reply[1] = first_due and first_expiry and math.min(first_due, first_expiry)
+      or first_due or first_expiry or false
   end
   return reply
 end
 
--- How many jobs each shard of one queue is to give, so that the oldest of all go.
-local function shares(lanes, max)
-  if #lanes == 1 then
+-- How many jobs to take from each partition of one queue, so that the oldest of the queue are taken.
+local function shares(partitions, max)
+  if #partitions == 1 then
     return { max }
   end
-  local most = math.min(max, left)
-  local deep = depth(most, #lanes)
+  local most = math.min(max, jobs_left)
+  local depth = peek_depth(most, #partitions)
   local dues, share = {}, {}
-  for i, lane in ipairs(lanes) do
-    local entries = deep > 0 and not lane.paused and guarded(look, lane, deep) or {}
+  for i, partition in ipairs(partitions) do
+    local peeked = depth > 0 and not partition.paused
+    local entries = peeked and catch_wrong_type(due_entries, partition, depth) or {}
     for e = 2, #entries, 2 do
       dues[#dues + 1] = { tonumber(entries[e]), i }
     end
@@ -152,26 +153,19 @@ local function shares(lanes, max)
   return share
 end
 
-local others = {}
-local n, all = 0, #KEYS / WIDTH
+local n, all = 0, #KEYS / KEYS_PER_PARTITION
 while n < all do
-  local max, lease = tonumber(ARGV[3 + 2 * n]), tonumber(ARGV[4 + 2 * n])
-  local lanes = {}
+  local max, length = tonumber(ARGV[3 + 2 * n]), tonumber(ARGV[4 + 2 * n])
+  local partitions = {}
   repeat
-    local lane = lane_at(n, WIDTH)
-    guarded(prepare, lane)
-    if (lane.layout or '') ~= lane.belief then
-      others[#others + 1], others[#others + 2] = n, lane.layout or ''
-    end
-    lanes[#lanes + 1] = lane
+    local partition = partition_at(n, KEYS_PER_PARTITION)
+    catch_wrong_type(prepare, partition)
+    partitions[#partitions + 1] = partition
     n = n + 1
   until ARGV[3 + 2 * n] ~= ''
-  local share = shares(lanes, max)
-  for i, lane in ipairs(lanes) do
-    replies[#replies + 1] = guarded(serve, lane, share[i], lease) or lane.refusal
+  local share = shares(partitions, max)
+  for i, partition in ipairs(partitions) do
+    replies[#replies + 1] = catch_wrong_type(serve, partition, share[i], length) or partition.refusal
   end
-end
-for _, other in ipairs(others) do
-  replies[#replies + 1] = other
 end
 return replies

@@ -1,21 +1,21 @@
 -- Removes waiting and dead native jobs: at most `limit`, or fewer if records are large. Returns the
--- limit that held, and how many were removed.
-local function clear(lane, limit)
+-- limit that applied, and how many were removed.
+local function clear(partition, limit)
   local removed = 0
-  if redis.call('HGET', lane.meta, 'large') then
+  if redis.call('HGET', partition.meta, 'large') then
     -- Records are read for their keys.
     limit = math.min(limit, 8)
   end
-  for _, zset in ipairs({ lane.due, lane.dead }) do
+  for _, zset in ipairs({ partition.due, partition.dead }) do
     local handles = redis.call('ZRANGE', zset, 0, limit - removed - 1)
     if limit - removed > 0 and #handles > 0 then
-      local records = redis.call('HMGET', lane.job, unpack(handles))
+      local records = redis.call('HMGET', partition.job, unpack(handles))
       for i, handle in ipairs(handles) do
-        local key = zset == lane.due and records[i] and record_key(records[i]) or ''
-        erase(lane, handle, key)
+        local key = zset == partition.due and records[i] and record_key(records[i]) or ''
+        delete_job(partition, handle, key)
       end
       redis.call('ZREM', zset, unpack(handles))
-      redis.call('HDEL', lane.reason, unpack(handles))
+      redis.call('HDEL', partition.reason, unpack(handles))
       removed = removed + #handles
     end
   end

@@ -1,18 +1,19 @@
--- Looks at one job.
+-- Reads one job.
 --
--- KEYS     the keys of the queue
--- ARGV     which: 'i' and handle and tail, or 'k' and a key
--- returns  nil: ask again; {} if there is none, or {layout} if it is not the one believed in; else {now, handle, state: 'w' waiting, 'l' leased,
---          'd' dead, time of that, record, state or '', reason or ''}
+-- KEYS     the keys of the partition
+-- ARGV     the job: 'i' and handle and tail, or 'k' and a key
+-- returns  nil: repeat the call; CLOSED: the partition is closed; {} if there is none; else {now, handle,
+--          'w' waiting, 'l' leased or 'd' dead, time of that, record, state or '', reason or ''}
 -- cost     O(log n)
 
-local lane = lane_at(0, WIDTH)
-if reclaim(lane) then
-  return nil
+local partition = partition_at(0, KEYS_PER_PARTITION)
+local ends, reply = requeue_expired(partition)
+if ends then
+  return reply
 end
 
-local handle = find(lane, ARGV[1])
+local handle = find(partition, ARGV[1])
 if not handle then
-  return { other_layout(lane) }
+  return {}
 end
-return view(lane, handle)
+return view(partition, handle)

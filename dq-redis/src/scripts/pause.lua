@@ -1,22 +1,21 @@
--- Pauses or resumes one queue, in every process.
+-- Pauses or resumes one partition, for every process.
 --
--- KEYS     the keys of the queue
+-- KEYS     the keys of the partition
 -- ARGV     the channel; '1' to pause, '0' to resume
--- returns  LAYOUT and a layout: not the one believed in, and nothing was done;
---          1 if that changed anything, else 0
+-- returns  nil: repeat the call; CLOSED: the partition is closed; 1 if that changed anything, else 0
 -- cost     O(1)
 
-local lane = lane_at(0, WIDTH)
-local other = other_layout(lane)
-if other then
-  return other_layout_reply(other)
+local partition = partition_at(0, KEYS_PER_PARTITION)
+local ends, reply = requeue_expired(partition)
+if ends then
+  return reply
 end
+
 if ARGV[2] == '1' then
-  return redis.call('HSETNX', lane.meta, 'paused', 1)
+  return redis.call('HSETNX', partition.meta, 'paused', 1)
 end
-local changed = redis.call('HDEL', lane.meta, 'paused')
+local changed = redis.call('HDEL', partition.meta, 'paused')
 if changed == 1 then
-  local head = head_of(lane.due)
-  redis.call('PUBLISH', ARGV[1], string.format('%.0f', head or now))
+  redis.call('PUBLISH', ARGV[1], string.format('%.0f', earliest(partition.due) or now))
 end
 return changed

@@ -1,39 +1,32 @@
--- Begins every script: the server's time, the keys of a queue, and what happens to lapsed leases.
+-- Begins every script: the server's time, the keys of a partition, records and states of jobs, and
+-- expired leases.
 --
--- A job is filed under a handle of 14 bytes (see handle.rs). Its record is written once:
+-- A partition is a queue, or one shard of a queue. A job is kept under a handle of 14 bytes (see
+-- handle.rs). Its record is written once:
 --   6 bytes  when it was accepted, big-endian milliseconds (see clock.rs)
 --   2 bytes  the end of its id, which the handle lacks
 --   1 byte   flags: 1 a key, 2 a limit of attempts, 4 headers; 16 times its conflict policy
 --   then     length byte and key | 4 bytes limit | 4 bytes length and headers | payload
--- What changes is kept apart, and only for jobs that have been leased before (`state`).
+-- Its state changes with each lease, and exists only for jobs that have been leased before.
 
-local BATCH, BATCH_AS_TEXT = 100, '100'
-local WIDTH = 9
-local FAR = 2 ^ 52
+local MAX_EXPIRED, MAX_EXPIRED_TEXT = 100, '100'
+local KEYS_PER_PARTITION = 9
+-- Times beyond this are not exact in a score.
+local MAX_TIME = 2 ^ 52
 local clock = redis.call('TIME')
-local micros = clock[1] * 1000000 + clock[2]
-local now = math.floor(micros / 1000)
--- The same as a text. Redis takes long to write a number of Lua's as one, so arguments of commands
--- that every call runs are texts.
-local this_instant = string.format('%.0f', now)
+local now_micros = clock[1] * 1000000 + clock[2]
+local now = math.floor(now_micros / 1000)
+-- Redis is slow at formatting Lua's numbers, so arguments of frequent commands are text.
+local now_text = string.format('%.0f', now)
 
--- The last argument is what the caller takes the layouts of the queues for, each followed by ';'. It
--- is empty if none of them has shards.
-local beliefs, believed = {}, table.remove(ARGV)
-if believed ~= '' then
-  for layout in string.gmatch(believed, '([^;]*);') do
-    beliefs[#beliefs + 1] = layout
-  end
-end
-
--- The keys of the queue that is number `n` (from 0) among KEYS.
-local function lane_at(n, width)
-  local first = n * width
+-- The keys of partition number `n`, from 0, among KEYS.
+local function partition_at(n, keys_per_partition)
+  local first = n * keys_per_partition
   return {
     due = KEYS[first + 1], job = KEYS[first + 2], state = KEYS[first + 3],
     lease = KEYS[first + 4], key = KEYS[first + 5], dead = KEYS[first + 6],
-    reason = KEYS[first + 7], meta = KEYS[first + 8], stray = KEYS[first + 9],
-    first = first, belief = beliefs[n + 1] or '',
+    reason = KEYS[first + 7], meta = KEYS[first + 8], quarantine = KEYS[first + 9],
+    first = first,
   }
 end
 
@@ -41,7 +34,7 @@ end
 local STATE = '>I8i8I4I4I4'
 local STATE_BYTES = 28
 local HANDLE_BYTES = 14
--- What every record has: all up to the flags.
+-- The shortest record: everything up to the flags.
 local RECORD_BYTES = 9
 
 local function pack_state(state)
@@ -49,7 +42,7 @@ local function pack_state(state)
     .. state.key
 end
 
--- Nil if there is none, or something that is none.
+-- Nil if there is no state, or one that is too short.
 local function unpack_state(raw)
   if not raw or #raw < STATE_BYTES then
     return nil
@@ -61,7 +54,7 @@ local function unpack_state(raw)
   }
 end
 
--- The key in a record; empty if it has none, or there is no record that can be read.
+-- The key in a record; empty if it has none, or if the record is missing or too short.
 local function record_key(record)
   if not record or #record < RECORD_BYTES then
     return ''
@@ -80,7 +73,7 @@ local function fresh_state(record, due)
   }
 end
 
--- The length of what stands before the payload in a record without its time.
+-- The number of bytes before the payload in a record without its time.
 local function header_length(record)
   local flags = string.byte(record, 3)
   local length = 3
@@ -100,137 +93,153 @@ local function record_tail(record)
   return string.sub(record, 7, 8)
 end
 
--- Who stores jobs writes into the records when they are accepted, as far as that is known there. A
--- time that is not yet, or was over a second ago, is mended.
-local RECKONED = 1000
+-- The client writes the time of acceptance into the records, as far as it knows the server's time
+-- (see clock.rs). A time in the future or more than this many milliseconds ago is replaced.
+local MAX_CLOCK_LAG = 1000
 
-local function restamp(records, from, to, reckoned)
-  if reckoned > now or reckoned < now - RECKONED then
-    local stamp = struct.pack('>I6', now)
+local function correct_accepted(records, from, to, estimate)
+  if estimate > now or estimate < now - MAX_CLOCK_LAG then
+    local accepted = struct.pack('>I6', now)
     for at = from, to do
-      records[at] = stamp .. string.sub(records[at], 7)
+      records[at] = accepted .. string.sub(records[at], 7)
     end
   end
 end
 
--- A due time as clients write it, a time or '+' and a delay in milliseconds, as a score. The jobs of
--- one call often have the same delay.
-local delay, delayed
-local function resolve(text)
+-- A due time as a score. Clients write a time, or '+' and a delay in milliseconds. The last delay is
+-- kept, since the jobs of one call often have the same one.
+local last_delay, last_due
+local function resolve_due(text)
   if string.byte(text) ~= 43 then
     return text
   end
-  if text ~= delay then
-    delay, delayed = text, string.format('%.0f', now + tonumber(text))
+  if text ~= last_delay then
+    last_delay, last_due = text, string.format('%.0f', now + tonumber(text))
   end
-  return delayed
+  return last_due
 end
 
--- A score as a time. Others may have written it: what is beyond all times becomes the last or the
--- first that can be counted with.
-local function instant(score)
+-- A score as a whole number within MAX_TIME. Other programs may have written any score.
+local function score_time(score)
   local time = tonumber(score)
-  if time > FAR or time < -FAR or time % 1 ~= 0 then
-    time = math.max(-FAR, math.min(FAR, math.floor(time)))
+  if time > MAX_TIME or time < -MAX_TIME or time % 1 ~= 0 then
+    time = math.max(-MAX_TIME, math.min(MAX_TIME, math.floor(time)))
   end
   return time
 end
 
-local function head_of(zset)
+-- The lowest score of a sorted set; nil if the set is empty.
+local function earliest(zset)
   local score = redis.call('ZRANGE', zset, '0', '0', 'WITHSCORES')[2]
-  return score and instant(score)
+  return score and score_time(score)
 end
 
--- Tells listeners if one of these entries (score, member, score, member, ...), which have just been
--- added to a set, is its head.
-local function announce(channel, zset, entries)
+-- Wakes listeners if one of these entries (score, member, score, member, ...), which have just been
+-- added to a set, is its first one.
+local function publish_if_first(channel, zset, entries)
   if #entries == 0 then
     return
   end
-  local head = redis.call('ZRANGE', zset, '0', '0')[1]
-  -- The last time of a member that was moved twice holds.
+  local first = redis.call('ZRANGE', zset, '0', '0')[1]
+  -- From the end: of a member that was added twice, the last score holds.
   for i = #entries, 2, -2 do
-    if entries[i] == head then
+    if entries[i] == first then
       redis.call('PUBLISH', channel, entries[i - 1])
       return
     end
   end
 end
 
--- Puts something that is not ours aside for an operator.
-local function stray(lane, member, score)
-  -- Where it cannot be put, it stays. And what is written first takes no memory, after which a
-  -- server that is full allows the rest.
-  redis.call('ZCARD', lane.stray)
-  redis.call('ZREM', lane.due, member)
-  redis.call('ZADD', lane.stray, score, member)
+-- Moves a foreign entry of `due` to where operators find it.
+local function quarantine(partition, member, score)
+  -- Fails before anything is written if the key has another type. Removing comes before adding: on a
+  -- full server a script may go on once it has written without taking memory.
+  redis.call('ZCARD', partition.quarantine)
+  redis.call('ZREM', partition.due, member)
+  redis.call('ZADD', partition.quarantine, score, member)
 end
 
--- Gives an entry a whole number as its score, if others gave it something else: a listing could not
--- name its place. Rounded up, so that it does not move to where a listing has been. Nil if nothing
--- was wrong, else the number.
-local function mend(zset, member, score)
-  local wrong = tonumber(score)
-  if wrong % 1 == 0 then
+-- Gives an entry a whole number as its score, since cursors of listings hold whole numbers. Rounded up,
+-- so that the entry does not move behind the cursor of a listing that is under way. Returns the new
+-- score, or nil if the old one is a whole number.
+local function round_score(zset, member, score)
+  local old = tonumber(score)
+  if old % 1 == 0 then
     return nil
   end
-  local right = -instant(-wrong)
+  local rounded = -score_time(-old)
   redis.call('ZREM', zset, member)
-  redis.call('ZADD', zset, string.format('%.0f', right), member)
-  return right
+  redis.call('ZADD', zset, string.format('%.0f', rounded), member)
+  return rounded
 end
 
--- What the function returns; or nothing, and why, if a key of this lane is of another type.
-local function guarded(call, lane, ...)
-  if lane.refusal then
+-- Calls a function on a partition. If a key of the partition has another type, sets `refusal` and
+-- returns nil, so that the other partitions of the call are served. A partition with a refusal is skipped.
+local function catch_wrong_type(call, partition, ...)
+  if partition.refusal then
     return nil
   end
-  local done, reply = pcall(call, lane, ...)
+  local done, reply = pcall(call, partition, ...)
   if done then
     return reply
   end
-  local why = type(reply) == 'table' and reply.err or tostring(reply)
-  if not string.find(why, 'WRONGTYPE', 1, true) then
+  local message = type(reply) == 'table' and reply.err or tostring(reply)
+  -- Redis has no other sign of a wrong type; before version 7 the code is not at the beginning.
+  if not string.find(message, 'WRONGTYPE', 1, true) then
     error(reply, 0)
   end
-  lane.refusal = why
+  partition.refusal = redis.status_reply('WRONG_TYPE')
 end
 
--- Gives at most BATCH lapsed leases back. True if there may be more: the caller then answers nil
--- and is asked again, so that no call is long and each sees the queue as it is now.
-local function reclaim(lane)
-  local lapsed = redis.call('ZRANGEBYSCORE', lane.lease, '-inf', this_instant, 'LIMIT', '0', BATCH_AS_TEXT)
-  if #lapsed == 0 then
+-- A change of the number of shards closes a partition by adding a member with this prefix to its leases,
+-- with the score -inf. Every call reads expired leases first, so an open partition needs no command to
+-- be known as open. The member is longer than a handle.
+local CLOSED_PREFIX = 'closed by change '
+
+local function is_closed_marker(member)
+  return string.sub(member, 1, #CLOSED_PREFIX) == CLOSED_PREFIX
+end
+
+-- Makes at most MAX_EXPIRED jobs due again whose leases have expired. True if the script has to end
+-- with the second result as its reply: nil if there may be more expired leases, so that the client
+-- repeats the call and no call is long; or a refusal if the partition is closed.
+local function requeue_expired(partition)
+  local expired = redis.call(
+    'ZRANGEBYSCORE', partition.lease, '-inf', now_text, 'LIMIT', '0', MAX_EXPIRED_TEXT)
+  if #expired == 0 then
     return false
   end
-  -- All is read before anything is written: a key of another type changes nothing. And what is
-  -- written first takes no memory, after which a server that is full allows the rest.
-  local states = redis.call('HMGET', lane.state, unpack(lapsed))
-  -- Records may be large, and are hardly ever needed.
-  local there = {}
-  for i, handle in ipairs(lapsed) do
-    there[i] = redis.call('HSTRLEN', lane.job, handle) > 0
-  end
-  redis.call('ZCARD', lane.due)
-  redis.call('ZCARD', lane.stray)
-  redis.call('ZREM', lane.lease, unpack(lapsed))
-  for i, handle in ipairs(lapsed) do
-    if not there[i] then
-      stray(lane, handle, now)
-    else
-      local state = unpack_state(states[i])
-        or fresh_state(redis.call('HGET', lane.job, handle), now)
-      state.token = 0
-      state.losses = state.losses + 1
-      redis.call('HSET', lane.state, handle, pack_state(state))
-      -- One that waits as well was never leased: it keeps its time.
-      redis.call('ZADD', lane.due, 'NX', state.due, handle)
+  -- Everything is read before anything is written, so that a key of another type changes nothing.
+  local states = redis.call('HMGET', partition.state, unpack(expired))
+  local has_record = {}
+  for i, handle in ipairs(expired) do
+    -- Not the record itself, which may be large and is rarely needed.
+    has_record[i] = redis.call('HSTRLEN', partition.job, handle) > 0
+    if not has_record[i] and is_closed_marker(handle) then
+      return true, redis.status_reply('CLOSED')
     end
   end
-  return #lapsed == BATCH
+  redis.call('ZCARD', partition.due)
+  redis.call('ZCARD', partition.quarantine)
+  -- First, since it takes no memory: a full server allows the rest of the script after that.
+  redis.call('ZREM', partition.lease, unpack(expired))
+  for i, handle in ipairs(expired) do
+    if not has_record[i] then
+      quarantine(partition, handle, now)
+    else
+      local state = unpack_state(states[i])
+        or fresh_state(redis.call('HGET', partition.job, handle), now)
+      state.token = 0
+      state.losses = state.losses + 1
+      redis.call('HSET', partition.state, handle, pack_state(state))
+      -- NX: a job that is due as well was never leased, and keeps its time.
+      redis.call('ZADD', partition.due, 'NX', state.due, handle)
+    end
+  end
+  return #expired == MAX_EXPIRED
 end
 
--- The state of a job before a lease, '' if there is none that can be read, and from then on.
+-- The packed state of a job before a lease, '' if there is none that can be read, and with the lease.
 local function lease_state(raw, record, token, due)
   local state = raw and unpack_state(raw)
   if state then
@@ -244,79 +253,69 @@ local function lease_state(raw, record, token, due)
   return '', packed
 end
 
--- Redis keeps a small set or hash as a list, which it searches from the front for each of its
--- entries. An entry of more than 64 bytes makes it a table for as long as it is not empty.
-local MANY = 16
+-- Redis keeps a small set or hash as a list, and searches it from the front for each entry. An entry of
+-- more than 64 bytes turns the list into a table, which it stays until it is empty.
+local MANY_LEASES = 16
 
--- Notes leases with one end, and their states: handle, state, handle, state, ...
-local function hold(lane, ends, states)
+-- Adds leases that end at the same time, and their states: handle, state, handle, state, ...
+local function add_leases(partition, ends, states)
   local score, leases = string.format('%.0f', ends), {}
-  local long = #states > 2 * MANY and string.rep('-', 65)
+  local long = #states > 2 * MANY_LEASES and string.rep('-', 65)
   if long then
-    -- First, so that the others find a table.
+    -- First, so that the others are added to a table.
     leases[1], leases[2] = score, long
-    redis.call('HSET', lane.state, long, '')
+    redis.call('HSET', partition.state, long, '')
   end
   local n = #leases
   for i = 1, #states, 2 do
     leases[n + i], leases[n + i + 1] = score, states[i]
   end
-  redis.call('ZADD', lane.lease, unpack(leases))
-  redis.call('HSET', lane.state, unpack(states))
+  redis.call('ZADD', partition.lease, unpack(leases))
+  redis.call('HSET', partition.state, unpack(states))
   if long then
-    redis.call('ZREM', lane.lease, long)
-    redis.call('HDEL', lane.state, long)
+    redis.call('ZREM', partition.lease, long)
+    redis.call('HDEL', partition.state, long)
   end
 end
 
--- Takes all of a job away but its place in `due`, `lease` or `dead`.
-local function erase(lane, handle, key)
-  redis.call('HDEL', lane.job, handle)
-  redis.call('HDEL', lane.state, handle)
+-- Deletes a job, except for its entry in `due`, `lease` or `dead`.
+local function delete_job(partition, handle, key)
+  redis.call('HDEL', partition.job, handle)
+  redis.call('HDEL', partition.state, handle)
   if key ~= '' then
-    redis.call('HDEL', lane.key, key)
+    redis.call('HDEL', partition.key, key)
   end
 end
 
 -- Whether a live job has this key.
-local function key_is_live(lane, key)
-  return redis.call('HSTRLEN', lane.key, key) > 0
+local function key_is_live(partition, key)
+  return redis.call('HSTRLEN', partition.key, key) > 0
 end
 
-local function count(lane, what, number)
+local function add_total(partition, name, number)
   if number > 0 then
-    local counted = redis.pcall('HINCRBY', lane.meta, what, number)
-    local why = type(counted) == 'table' and counted.err
-    if why and (string.find(why, 'not an integer', 1, true) or string.find(why, 'overflow', 1, true)) then
-      -- Others have written there: it begins anew.
-      redis.call('HSET', lane.meta, what, number)
-    elseif why then
-      -- Once more, and not caught: how to throw an error as the server does depends on its version.
-      redis.call('HINCRBY', lane.meta, what, number)
+    local added = redis.pcall('HINCRBY', partition.meta, name, number)
+    local message = type(added) == 'table' and added.err
+    -- Redis gives these two errors no code of their own.
+    if message and (string.find(message, 'not an integer', 1, true) or string.find(message, 'overflow', 1, true)) then
+      -- Another program has written there: the total starts again.
+      redis.call('HSET', partition.meta, name, number)
+    elseif message then
+      -- Repeated without pcall: how to raise an error as the server does depends on its version.
+      redis.call('HINCRBY', partition.meta, name, number)
     end
   end
 end
 
--- The layout that a shard holds if it is not the one that the caller believes in.
-local function other_layout(lane)
-  local held = redis.call('HGET', lane.meta, 'layout') or ''
-  return held ~= lane.belief and held or nil
-end
-
--- What is answered to a caller who must know the layout.
-local function other_layout_reply(layout)
-  return { ok = 'LAYOUT ' .. layout }
-end
-
--- The job that is meant: 'i' and handle and tail, or 'k' and a key. Nil if there is none.
-local function find(lane, target)
+-- The handle of a job given as 'i' with handle and tail, or as 'k' with a key. Nil if there is none.
+local function find(partition, target)
   local rest = string.sub(target, 2)
   if string.byte(target) == 107 then
-    local holder = redis.call('HGET', lane.key, rest)
-    return holder and redis.call('HSTRLEN', lane.job, holder) > 0 and holder or nil
+    local holder = redis.call('HGET', partition.key, rest)
+    return holder and redis.call('HSTRLEN', partition.job, holder) > 0 and holder or nil
   end
   local handle = string.sub(rest, 1, 14)
-  local record = redis.call('HGET', lane.job, handle)
+  local record = redis.call('HGET', partition.job, handle)
   if record and record_tail(record) == string.sub(rest, 15) then
     return handle
   end

@@ -1,20 +1,17 @@
--- Removes waiting and dead jobs of one queue, some at a time.
+-- Removes waiting and dead jobs of one partition, some at a time.
 --
--- KEYS     the keys of the queue
+-- KEYS     the keys of the partition
 -- ARGV     most jobs
--- returns  nil: ask again; LAYOUT and a layout: not the one believed in, and nothing was done;
---          else how many were removed; 0 when nothing is left
+-- returns  nil: repeat the call; CLOSED: the partition is closed; else how many were removed, 0 when
+--          nothing is left
 -- cost     O(log n) a job
 
-local lane = lane_at(0, WIDTH)
-if reclaim(lane) then
-  return nil
-end
-local other = other_layout(lane)
-if other then
-  return other_layout_reply(other)
+local partition = partition_at(0, KEYS_PER_PARTITION)
+local ends, reply = requeue_expired(partition)
+if ends then
+  return reply
 end
 
-local _, removed = clear(lane, tonumber(ARGV[1]))
-count(lane, 'removed', removed)
+local _, removed = clear(partition, tonumber(ARGV[1]))
+add_total(partition, 'removed', removed)
 return removed

@@ -1,27 +1,25 @@
--- Makes leases of one queue last from now.
+-- Makes leases of one partition last from now.
 --
--- KEYS     the keys of the queue
+-- KEYS     the keys of the partition
 -- ARGV     for each lease (at most 100): handle, token, milliseconds
--- returns  nil: ask again; else for each lease its new end, or 0 if it is lost; then the layout if it is
---          not the one believed in and something was lost
+-- returns  nil: repeat the call; CLOSED: the partition is closed; else for each lease its new end, or 0
+--          if it is lost
 -- cost     O(log n) a lease
 
-local lane = lane_at(0, WIDTH)
-if reclaim(lane) then
-  return nil
+local partition = partition_at(0, KEYS_PER_PARTITION)
+local again, reply = requeue_expired(partition)
+if again then
+  return reply
 end
 
-local ends, missed = {}, false
+local ends = {}
 for i = 1, #ARGV / 3 do
   local handle = ARGV[3 * i - 2]
-  local state = unpack_state(redis.call('HGET', lane.state, handle))
+  local state = unpack_state(redis.call('HGET', partition.state, handle))
   ends[i] = 0
   if state and state.token ~= 0 and state.token == tonumber(ARGV[3 * i - 1]) then
     ends[i] = now + tonumber(ARGV[3 * i])
-    redis.call('ZADD', lane.lease, ends[i], handle)
-  else
-    missed = true
+    redis.call('ZADD', partition.lease, ends[i], handle)
   end
 end
-ends[#ends + 1] = missed and other_layout(lane) or nil
 return ends

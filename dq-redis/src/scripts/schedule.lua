@@ -1,73 +1,72 @@
--- Stores jobs of one queue.
+-- Stores jobs of one partition.
 --
--- KEYS     the keys of the queue
--- ARGV     the channel; a letter for each thing to be known: '?' jobs are only to be stored in the
---          place of others that are here already, '=' two of them have the same handle or key, '+' a
---          due time is a delay, 'L' a record is large; how many jobs (at most 100); the server's time
---          as the caller reckons it, which stands in the records; the handles; the records; the due
---          times; then the keys of those that have one; then the numbers of these, from 1
--- returns  nil: ask again; LAYOUT and a layout: not the one believed in, and nothing was done;
---          else {now, then for each job that was not simply created (with '?': not passed over): its
---          number from 1, 'K' kept | 'R' replaced | 'A' already running, handle and tail, due time}
--- errors   CLASH number: another job has the same handle, and nothing was stored
+-- KEYS     the keys of the partition
+-- ARGV     the channel; flags: '=' two of the jobs have the same handle or key, '+' a due time is a
+--          delay, 'L' a record is large; how many jobs (at most 100); the client's estimate of the
+--          server's time, which is in the records; the handles; the records; the due times; then the
+--          keys of those that have one; then the numbers of these jobs, from 1
+-- returns  nil: repeat the call; CLOSED: the partition is closed; ID_COLLISION and a number: that job
+--          has the handle of a job with another id, and nothing was stored; else {now, then for each
+--          job that was not created: its number from 1, 'K' kept | 'R' replaced | 'A' already running,
+--          handle and tail, due time}
 -- cost     O(log n) a job; jobs without a key share three commands, those with one have two more
 
-local lane = lane_at(0, WIDTH)
-if reclaim(lane) then
-  return nil
-end
-local other = other_layout(lane)
-if other then
-  return other_layout_reply(other)
+local partition = partition_at(0, KEYS_PER_PARTITION)
+local ends, refusal = requeue_expired(partition)
+if ends then
+  return refusal
 end
 
 local args, byte = ARGV, string.byte
-local mode, jobs = args[2], tonumber(args[3])
+local flags, jobs = args[2], tonumber(args[3])
 local HANDLES, RECORDS, DUES = 4, 4 + jobs, 4 + 2 * jobs
-local KEYED = 4 + 3 * jobs
-local with_keys = (#args - KEYED) / 2
+local KEYS_OF_JOBS = 4 + 3 * jobs
+local jobs_with_key = (#args - KEYS_OF_JOBS) / 2
 
 local function has(letter)
-  return string.find(mode, letter, 1, true) ~= nil
+  return string.find(flags, letter, 1, true) ~= nil
 end
 
-local creates, twins = not has('?'), has('=')
+local has_duplicates = has('=')
 if has('+') then
   for at = DUES + 1, DUES + jobs do
-    args[at] = resolve(args[at])
+    args[at] = resolve_due(args[at])
   end
 end
-restamp(args, RECORDS + 1, RECORDS + jobs, tonumber(args[4]))
+correct_accepted(args, RECORDS + 1, RECORDS + jobs, tonumber(args[4]))
 
-local keyed = {}
-for at = KEYED + 1, KEYED + with_keys do
-  keyed[tonumber(args[at + with_keys])] = args[at]
+-- The key of each job that has one.
+local key_of = {}
+for at = KEYS_OF_JOBS + 1, KEYS_OF_JOBS + jobs_with_key do
+  key_of[tonumber(args[at + jobs_with_key])] = args[at]
 end
 
--- Nothing is written before every job is known to be storable. What is known of a job, and of a key,
--- is what was there before; of twins, what became of the first, too.
-local present = redis.call('HMGET', lane.job, unpack(args, HANDLES + 1, HANDLES + jobs))
-local meets, here, holders = twins, {}, {}
+-- Everything is checked before anything is written. A job may meet a job with its handle or key that was
+-- stored before, or, if there are duplicates, one of this call.
+local present = redis.call('HMGET', partition.job, unpack(args, HANDLES + 1, HANDLES + jobs))
+local may_conflict, records_here, holder_of = has_duplicates, {}, {}
 for i = 1, jobs do
-  if present[i] or twins then
-    meets = true
+  if present[i] or has_duplicates then
+    may_conflict = true
     local handle, record = args[HANDLES + i], args[RECORDS + i]
-    local other = present[i] or here[handle]
+    local other = present[i] or records_here[handle]
     if other and record_tail(record) ~= record_tail(other) then
-      return redis.error_reply('CLASH ' .. i)
+      return redis.status_reply('ID_COLLISION ' .. i)
     end
-    here[handle] = record
+    records_here[handle] = record
   end
 end
-if with_keys > 0 then
-  local found = redis.call('HMGET', lane.key, unpack(args, KEYED + 1, KEYED + with_keys))
-  for k = 1, with_keys do
-    if found[k] then
-      meets, holders[args[KEYED + k]] = true, found[k]
+if jobs_with_key > 0 then
+  local holders = redis.call(
+    'HMGET', partition.key, unpack(args, KEYS_OF_JOBS + 1, KEYS_OF_JOBS + jobs_with_key))
+  for k = 1, jobs_with_key do
+    if holders[k] then
+      may_conflict, holder_of[args[KEYS_OF_JOBS + k]] = true, holders[k]
     end
   end
 end
 
+-- Arguments of the commands that store jobs, of which the first `flushed` have been stored.
 local records, scores, index = {}, {}, {}
 local n, flushed, replaced = 0, 0, 0
 local stored = {}
@@ -75,10 +74,10 @@ local answers = { now }
 
 local function flush()
   if n > flushed then
-    redis.call('HSET', lane.job, unpack(records, flushed + 1, n))
-    redis.call('ZADD', lane.due, unpack(scores, flushed + 1, n))
+    redis.call('HSET', partition.job, unpack(records, flushed + 1, n))
+    redis.call('ZADD', partition.due, unpack(scores, flushed + 1, n))
     if #index > 0 then
-      redis.call('HSET', lane.key, unpack(index))
+      redis.call('HSET', partition.key, unpack(index))
       index = {}
     end
     flushed = n
@@ -90,77 +89,79 @@ local function answer(i, code, handle, tail, due)
   answers[n + 1], answers[n + 2], answers[n + 3], answers[n + 4] = i, code, handle .. tail, due
 end
 
--- Where a job of this queue stands: when it is due, and whether it runs. Nil if it is nowhere.
-local function standing(handle)
-  local due = redis.call('ZSCORE', lane.due, handle)
+-- When a job is due, and whether it runs. Nil if it is not live.
+local function due_and_running(handle)
+  local due = redis.call('ZSCORE', partition.due, handle)
   if due then
-    return instant(due), false
+    return score_time(due), false
   end
-  local state = unpack_state(redis.call('HGET', lane.state, handle))
+  local state = unpack_state(redis.call('HGET', partition.state, handle))
   if state then
     return state.due, state.token ~= 0
   end
 end
 
-local function replaces(i, there, due)
+-- Whether the conflict policy of a job lets it replace a job that is due at this time.
+local function replaces(i, other_due, due)
   local policy = math.floor(byte(args[RECORDS + i], RECORD_BYTES) / 16)
-  return policy == 1 or (policy == 2 and due < there) or (policy == 3 and due > there)
+  return policy == 1 or (policy == 2 and due < other_due) or (policy == 3 and due > other_due)
 end
 
--- Whether a job is to be stored that may meet one with its handle or key, or take the place of one.
-local function is_stored(i)
-  local handle, score, key = args[HANDLES + i], args[DUES + i], keyed[i]
-  local same = present[i] or stored[handle]
-  local rival = same and handle or key and holders[key]
-  if not rival then
-    return creates
+-- Whether to store a job that may have a conflict. Removes the job that it replaces, and adds the answer
+-- unless the job is simply created.
+local function settle_conflict(i)
+  local handle, score, key = args[HANDLES + i], args[DUES + i], key_of[i]
+  local same_id = present[i] or stored[handle]
+  local other = same_id and handle or key and holder_of[key]
+  if not other then
+    return true
   end
   flush()
-  local record = redis.call('HGET', lane.job, rival)
-  local there, runs
+  local record = redis.call('HGET', partition.job, other)
+  local other_due, runs
   if record then
-    there, runs = standing(rival)
+    other_due, runs = due_and_running(other)
   end
-  if not there then
-    -- It was replaced by another job of this call; or somebody else removed half of it.
-    return creates
+  if not other_due then
+    -- Another job of this call replaced it, or another program removed parts of it.
+    return true
   end
   if runs then
-    answer(i, 'A', rival, record_tail(record), there)
+    answer(i, 'A', other, record_tail(record), other_due)
     return false
-  elseif same or not replaces(i, there, tonumber(score)) then
-    answer(i, 'K', rival, record_tail(record), there)
+  elseif same_id or not replaces(i, other_due, tonumber(score)) then
+    answer(i, 'K', other, record_tail(record), other_due)
     return false
   end
-  redis.call('ZREM', lane.due, rival)
-  erase(lane, rival, key)
+  redis.call('ZREM', partition.due, other)
+  delete_job(partition, other, key)
   replaced = replaced + 1
   answer(i, 'R', handle, record_tail(args[RECORDS + i]), score)
   return true
 end
 
 for i = 1, jobs do
-  if (creates and not meets) or is_stored(i) then
+  if not may_conflict or settle_conflict(i) then
     local handle = args[HANDLES + i]
     records[n + 1], records[n + 2] = handle, args[RECORDS + i]
     scores[n + 1], scores[n + 2] = args[DUES + i], handle
     n = n + 2
-    local key = keyed[i]
+    local key = key_of[i]
     if key then
       index[#index + 1], index[#index + 2] = key, handle
-      holders[key] = twins and handle
+      holder_of[key] = has_duplicates and handle
     end
-    if twins then
+    if has_duplicates then
       stored[handle] = true
     end
   end
 end
--- Before the rest is written: if the totals cannot be, nothing is.
-count(lane, 'created', n / 2)
-count(lane, 'replaced', replaced)
+-- Before the jobs: if a total cannot be written, nothing is.
+add_total(partition, 'created', n / 2)
+add_total(partition, 'replaced', replaced)
 if n > 0 and has('L') then
-  redis.call('HSET', lane.meta, 'large', 1)
+  redis.call('HSET', partition.meta, 'large', 1)
 end
 flush()
-announce(args[1], lane.due, scores)
+publish_if_first(args[1], partition.due, scores)
 return answers

@@ -1,53 +1,51 @@
-//! In which shards this process has taken its leases.
+//! The shards of the leases that this process holds.
 //!
-//! Only a help: a lease that is not noted is looked for in all shards.
+//! Only a shortcut: a lease that is not in the table is looked for in all shards.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
+use dq_core::sync::lock;
 use dq_core::{JobId, Lease, QueueName};
 
-/// More leases than one process holds at once. Who takes leases and neither settles nor renews them
-/// would else be remembered for ever.
-const MOST: usize = 100_000;
+/// More leases than one process holds at a time. Bounds the table for callers that neither settle nor
+/// renew what they claim.
+const MAX_LEASES: usize = 100_000;
 
-/// Shards of leases, by job.
+/// The shard of each lease, by job.
 #[derive(Debug, Default)]
-pub(crate) struct Leases {
-    taken: Mutex<HashMap<(QueueName, JobId), u16>>,
+pub(crate) struct LeaseShards {
+    shards: Mutex<HashMap<(QueueName, JobId), u16>>,
 }
 
-impl Leases {
-    /// Notes where a lease was taken.
-    pub(crate) fn note(&self, queue: &QueueName, job: JobId, shard: u16) {
-        let mut taken = self.taken();
-        if taken.len() >= MOST {
-            taken.clear();
+impl LeaseShards {
+    /// Adds a lease.
+    pub(crate) fn insert(&self, queue: &QueueName, job: JobId, shard: u16) {
+        let mut shards = lock(&self.shards);
+        if shards.len() >= MAX_LEASES {
+            shards.clear();
         }
-        taken.insert((queue.clone(), job), shard);
+        shards.insert((queue.clone(), job), shard);
     }
 
-    /// Where a lease was taken, if it was here.
-    pub(crate) fn shard(&self, lease: &Lease) -> Option<u16> {
-        let taken = self.taken();
-        if taken.is_empty() {
+    /// The shard of a lease, if this process took it.
+    pub(crate) fn get(&self, lease: &Lease) -> Option<u16> {
+        let shards = lock(&self.shards);
+        // Without sharded queues, the key need not be cloned.
+        if shards.is_empty() {
             return None;
         }
-        taken.get(&(lease.queue.clone(), lease.job)).copied()
+        shards.get(&(lease.queue.clone(), lease.job)).copied()
     }
 
-    /// Forgets leases that have ended.
-    pub(crate) fn forget<'a>(&self, leases: impl Iterator<Item = &'a Lease>) {
-        let mut taken = self.taken();
-        if taken.is_empty() {
+    /// Removes leases that have ended.
+    pub(crate) fn remove<'a>(&self, leases: impl Iterator<Item = &'a Lease>) {
+        let mut shards = lock(&self.shards);
+        if shards.is_empty() {
             return;
         }
         for lease in leases {
-            taken.remove(&(lease.queue.clone(), lease.job));
+            shards.remove(&(lease.queue.clone(), lease.job));
         }
-    }
-
-    fn taken(&self) -> MutexGuard<'_, HashMap<(QueueName, JobId), u16>> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

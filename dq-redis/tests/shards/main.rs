@@ -1,6 +1,6 @@
-//! Queues that are spread over shards, in numbers that change, on one server and on a cluster.
+//! Queues with shards, on one server and on a cluster.
 
-mod keys;
-mod life;
-mod resize;
-mod rig;
+mod change;
+mod fixture;
+mod placement;
+mod races;

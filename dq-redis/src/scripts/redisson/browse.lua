@@ -4,8 +4,8 @@
 --          time and are not listed.
 -- cost     as scripts/browse.lua
 
-local lane = redisson_lane_at(0)
-if reclaim(lane) then
+local partition = redisson_partition_at(0)
+if requeue_expired(partition) then
   return nil
 end
 
@@ -24,7 +24,7 @@ local function entries_of(zset, after)
     start = redis.call('ZCOUNT', zset, '-inf', now)
   end
   if after then
-    start = math.max(start, place_after(zset, ARGV[4], after))
+    start = math.max(start, rank_after(zset, ARGV[4], after))
   end
   local stop = redis.call('ZCOUNT', zset, '-inf', last)
   local entries = {}
@@ -50,38 +50,38 @@ end
 
 -- Quarantined entries and corrected scores change what the cursor stands for: then the call is repeated.
 local found, changed = {}, false
-local zset = ({ s = lane.due, r = lane.due, l = lane.lease, d = lane.dead })[state]
+local zset = ({ s = partition.due, r = partition.due, l = partition.lease, d = partition.dead })[state]
 local entries, more = entries_of(zset, after_native)
 for i = 1, #entries / 2 do
   local handle, at = entries[2 * i - 1], entries[2 * i]
-  if #handle ~= HANDLE_BYTES or redis.call('HSTRLEN', lane.job, handle) == 0 then
-    stray(lane, handle, instant(at))
+  if #handle ~= HANDLE_BYTES or redis.call('HSTRLEN', partition.job, handle) == 0 then
+    quarantine(partition, handle, score_time(at))
     redis.call('ZREM', zset, handle)
     changed = true
-  elseif mend(zset, handle, at) then
+  elseif round_score(zset, handle, at) then
     changed = true
   end
   found[i] = {
     at = at, place = '\0\0' .. handle, handle = handle,
     read = function()
-      return redis.call('HGET', lane.job, handle), redis.call('HGET', lane.state, handle) or '',
-        state == 'd' and redis.call('HGET', lane.reason, handle) or ''
+      return redis.call('HGET', partition.job, handle), redis.call('HGET', partition.state, handle) or '',
+        state == 'd' and redis.call('HGET', partition.reason, handle) or ''
     end,
   }
 end
 if state == 's' or state == 'r' then
-  local others, still = entries_of(lane.timeout, after_java)
+  local others, still = entries_of(partition.timeout, after_java)
   more = more or still
   for i = 1, #others / 2 do
     local member, at = others[2 * i - 1], others[2 * i]
     local format, member_id, payload = parse(member)
     if not format then
-      quarantine_member(lane, member, instant(at))
+      quarantine_member(partition, member, score_time(at))
       changed = true
-    elseif mend(lane.timeout, member, at) then
+    elseif round_score(partition.timeout, member, at) then
       changed = true
     else
-      local entry = unpack_entry(member_id, redis.call('HGET', lane.index, member_id))
+      local entry = unpack_entry(member_id, redis.call('HGET', partition.index, member_id))
       local handle, tail = handle_and_tail(member_id)
       found[#found + 1] = {
         at = at, place = '\1' .. string.sub(member .. string.rep('\0', 15), 1, 15),

@@ -3,25 +3,25 @@
 -- KEYS, ARGV, returns: as scripts/cancel.lua
 -- cost     O(log n) a job; with visibility `exact` O(length of the order list)
 
-local lane = redisson_lane_at(0)
-if reclaim(lane) then
+local partition = redisson_partition_at(0)
+if requeue_expired(partition) then
   return nil
 end
 
 local answers = {}
 for i, target in ipairs(ARGV) do
-  local handle, entry = find_job(lane, target)
+  local handle, entry = find_job(partition, target)
   answers[i] = 'N'
   if entry then
-    redis.call('ZREM', lane.timeout, entry.member)
-    remove_from_order(lane, { entry.member }, { entry.member_id })
-    remove_entry(lane, entry)
+    redis.call('ZREM', partition.timeout, entry.member)
+    remove_from_order(partition, { entry.member }, { entry.member_id })
+    remove_entry(partition, entry)
     answers[i] = 'C'
   elseif handle then
-    if redis.call('ZREM', lane.due, handle) == 1 then
-      erase(lane, handle, record_key(redis.call('HGET', lane.job, handle)))
+    if redis.call('ZREM', partition.due, handle) == 1 then
+      delete_job(partition, handle, record_key(redis.call('HGET', partition.job, handle)))
       answers[i] = 'C'
-    elseif redis.call('ZSCORE', lane.lease, handle) then
+    elseif redis.call('ZSCORE', partition.lease, handle) then
       answers[i] = 'A'
     end
   end

@@ -50,13 +50,13 @@ end
 -- Members and scores of due entries, without the first `from`.
 local function due_entries(zset, from, number)
   return redis.call(
-    'ZRANGEBYSCORE', zset, '-inf', this_instant, 'WITHSCORES', 'LIMIT', from, number)
+    'ZRANGEBYSCORE', zset, '-inf', now_text, 'WITHSCORES', 'LIMIT', from, number)
 end
 
 -- Payloads in Java's target list. They have no due time, and get an id when they are leased.
-local function target_due(lane, most)
+local function target_due(partition, most)
   return read_candidates(most, function(found, n, number)
-    local payloads = redis.call('LRANGE', lane.target, n, n + number - 1)
+    local payloads = redis.call('LRANGE', partition.target, n, n + number - 1)
     for i = 1, #payloads do
       local payload = payloads[i]
       found.dues[n + i], found.handles[n + i], found.raws[n + i] = now, false, false
@@ -67,18 +67,18 @@ local function target_due(lane, most)
 end
 
 -- Due native jobs: all that were leased before.
-local function native_due(lane, most)
+local function native_due(partition, most)
   return read_candidates(most, function(found, n, number)
-    local entries = due_entries(lane.due, n, number)
+    local entries = due_entries(partition.due, n, number)
     local added = #entries / 2
     if added == 0 then
       return 0
     end
     for i = 1, added do
-      found.handles[n + i], found.dues[n + i] = entries[2 * i - 1], instant(entries[2 * i])
+      found.handles[n + i], found.dues[n + i] = entries[2 * i - 1], score_time(entries[2 * i])
     end
-    local records = redis.call('HMGET', lane.job, unpack(found.handles, n + 1))
-    local states = redis.call('HMGET', lane.state, unpack(found.handles, n + 1))
+    local records = redis.call('HMGET', partition.job, unpack(found.handles, n + 1))
+    local states = redis.call('HMGET', partition.state, unpack(found.handles, n + 1))
     for i = 1, added do
       local record = records[i] or ''
       found.records[n + i], found.raws[n + i] = record, states[i]
@@ -89,9 +89,9 @@ local function native_due(lane, most)
 end
 
 -- Due members of Java's sorted set.
-local function java_due(lane, most)
+local function java_due(partition, most)
   return read_candidates(most, function(found, n, number)
-    local entries = due_entries(lane.timeout, n, number)
+    local entries = due_entries(partition.timeout, n, number)
     local added = #entries / 2
     if added == 0 then
       return 0
@@ -99,11 +99,11 @@ local function java_due(lane, most)
     for i = 1, added do
       local member = entries[2 * i - 1]
       local format, member_id, payload = parse(member)
-      found.members[n + i], found.dues[n + i] = member, instant(entries[2 * i])
+      found.members[n + i], found.dues[n + i] = member, score_time(entries[2 * i])
       found.member_ids[n + i], found.payloads[n + i] = member_id or '', payload or ''
       found.foreign[n + i] = not format
     end
-    local index_entries = redis.call('HMGET', lane.index, unpack(found.member_ids, n + 1))
+    local index_entries = redis.call('HMGET', partition.index, unpack(found.member_ids, n + 1))
     for i = 1, added do
       local member_id, payload = found.member_ids[n + i], found.payloads[n + i]
       local handle, header = read_entry(member_id, index_entries[i])
@@ -147,7 +147,7 @@ end
 
 -- Gives an id to jobs without one, and to those whose id another job has, so that none replaces
 -- another. Ids are made from tokens, which a queue never issues twice.
-local function assign_ids(lane, handles, records, payloads, token)
+local function assign_ids(partition, handles, records, payloads, token)
   local own, new = {}, false
   for i = 1, #handles do
     own[i] = payloads[i] and handles[i] or ''
@@ -156,7 +156,7 @@ local function assign_ids(lane, handles, records, payloads, token)
   if not new then
     return
   end
-  local present = redis.call('HMGET', lane.job, unpack(own))
+  local present = redis.call('HMGET', partition.job, unpack(own))
   local used = {}
   for i = 1, #own do
     local handle = handles[i]
@@ -172,10 +172,10 @@ end
 -- Removes jobs from where they wait and leases them. Everything is read before anything is written, so
 -- a key of another type changes nothing. The first write takes no memory: after it a server whose
 -- memory is full allows the others.
-local function lease(lane, most, last, ends, reply)
-  local listed = target_due(lane, most)
-  local native = native_due(lane, most - listed.n)
-  local java = java_due(lane, most - listed.n)
+local function lease(partition, most, last, ends, reply)
+  local listed = target_due(partition, most)
+  local native = native_due(partition, most - listed.n)
+  local java = java_due(partition, most - listed.n)
   local foreign, n = {}, 0
   local handles, dues, records, raws, payloads = {}, {}, {}, {}, {}
   local members, member_ids, indexed = {}, {}, {}
@@ -197,36 +197,36 @@ local function lease(lane, most, last, ends, reply)
   if n == 0 and #foreign == 0 then
     return
   end
-  local token = math.max((tonumber(last or 0) or 0) + 1, micros)
-  assign_ids(lane, handles, records, payloads, token)
-  redis.call('HSTRLEN', lane.state, '')
-  order_length(lane)
+  local token = math.max((tonumber(last or 0) or 0) + 1, now_micros)
+  assign_ids(partition, handles, records, payloads, token)
+  redis.call('HSTRLEN', partition.state, '')
+  order_length(partition)
   if #foreign > 0 then
-    redis.call('ZCARD', lane.stray)
+    redis.call('ZCARD', partition.quarantine)
   end
   if taken[1] > 0 then
-    redis.call('LPOP', lane.target, taken[1])
+    redis.call('LPOP', partition.target, taken[1])
   end
   -- The candidates of a set are its first members.
   if taken[2] > 0 then
-    redis.call('ZREMRANGEBYRANK', lane.due, '0', taken[2] - 1)
+    redis.call('ZREMRANGEBYRANK', partition.due, '0', taken[2] - 1)
   end
   if taken[3] > 0 then
-    redis.call('ZREMRANGEBYRANK', lane.timeout, '0', taken[3] - 1)
+    redis.call('ZREMRANGEBYRANK', partition.timeout, '0', taken[3] - 1)
   end
   for _, candidate in ipairs(foreign) do
     local source, k = candidate[1], candidate[2]
     if source == java then
-      quarantine_member(lane, source.members[k], source.dues[k])
+      quarantine_member(partition, source.members[k], source.dues[k])
     else
-      stray(lane, source.handles[k], source.dues[k])
+      quarantine(partition, source.handles[k], source.dues[k])
     end
   end
   if n == 0 then
     return
   end
   if #indexed > 0 then
-    redis.call('HDEL', lane.index, unpack(indexed))
+    redis.call('HDEL', partition.index, unpack(indexed))
   end
   local new, changes = {}, {}
   local fresh, at = 0, #reply
@@ -242,60 +242,60 @@ local function lease(lane, most, last, ends, reply)
     at = at + 4
   end
   if fresh > 0 then
-    redis.call('HSET', lane.job, unpack(new))
+    redis.call('HSET', partition.job, unpack(new))
   end
-  hold(lane, ends, changes)
-  redis.call('HSET', lane.meta, 'token', string.format('%.0f', token + n - 1))
+  add_leases(partition, ends, changes)
+  redis.call('HSET', partition.meta, 'token', string.format('%.0f', token + n - 1))
   reply[2], reply[3] = ends, string.format('%.0f', token)
   left = left - n
   if #members > 0 then
-    remove_from_order(lane, members, member_ids)
-    sweep_order(lane, members)
+    remove_from_order(partition, members, member_ids)
+    sweep_order(partition, members)
   end
 end
 
 -- Adds the due times of the oldest due jobs of each source, up to `most` of each.
-local function add_due_times(lane, most, reply)
-  for _ = 1, math.min(most, redis.call('LLEN', lane.target)) do
+local function add_due_times(partition, most, reply)
+  for _ = 1, math.min(most, redis.call('LLEN', partition.target)) do
     reply[#reply + 1] = now
   end
-  for _, zset in ipairs({ lane.due, lane.timeout }) do
+  for _, zset in ipairs({ partition.due, partition.timeout }) do
     local entries = due_entries(zset, 0, most)
     for i = 2, #entries, 2 do
-      reply[#reply + 1] = instant(entries[i])
+      reply[#reply + 1] = score_time(entries[i])
     end
   end
 end
 
-local function serve(lane, max, length)
-  local paused, last = unpack(redis.call('HMGET', lane.meta, 'paused', 'token'))
-  local crowded = reclaim(lane)
+local function serve(partition, max, length)
+  local paused, last = unpack(redis.call('HMGET', partition.meta, 'paused', 'token'))
+  local crowded = requeue_expired(partition)
   if paused then
     return { false }
   end
   local reply = only_due_times and { false } or { false, 0, 0 }
-  local most = math.min(max, left, max_per_call(lane))
+  local most = math.min(max, left, max_per_call(partition))
   if only_due_times then
-    add_due_times(lane, most, reply)
+    add_due_times(partition, most, reply)
   elseif most > 0 and room > 0 then
-    lease(lane, most, last, now + length, reply)
+    lease(partition, most, last, now + length, reply)
   end
-  local next_due = head_of(lane.due)
-  for _, other in ipairs({ head_of(lane.timeout) or false, head_of(lane.lease) or false }) do
+  local next_due = earliest(partition.due)
+  for _, other in ipairs({ earliest(partition.timeout) or false, earliest(partition.lease) or false }) do
     if other and (not next_due or other < next_due) then
       next_due = other
     end
   end
-  if crowded or redis.call('LLEN', lane.target) > 0 then
+  if crowded or redis.call('LLEN', partition.target) > 0 then
     next_due = now
   end
   reply[1] = next_due or false
   return reply
 end
 
-for n = 0, #KEYS / WIDTH - 1 do
+for n = 0, #KEYS / KEYS_PER_PARTITION - 1 do
   local max, length = tonumber(ARGV[3 + 2 * n]), tonumber(ARGV[4 + 2 * n])
-  local lane = redisson_lane_at(n)
-  replies[n + 2] = guarded(serve, lane, max, length) or lane.refusal
+  local partition = redisson_partition_at(n)
+  replies[n + 2] = catch_wrong_type(serve, partition, max, length) or partition.refusal
 end
 return replies

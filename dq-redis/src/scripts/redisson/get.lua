@@ -3,12 +3,12 @@
 -- KEYS, ARGV, returns: as scripts/get.lua
 -- cost     O(log n)
 
-local lane = redisson_lane_at(0)
-if reclaim(lane) then
+local partition = redisson_partition_at(0)
+if requeue_expired(partition) then
   return nil
 end
 
-local handle, entry = find_job(lane, ARGV[1])
+local handle, entry = find_job(partition, ARGV[1])
 if entry then
   local due, record = string.format('%.0f', entry.due), entry.header .. entry.payload
   return { now, entry.handle, 'w', due, record, '', '' }
@@ -16,4 +16,4 @@ end
 if not handle then
   return {}
 end
-return view(lane, handle)
+return view(partition, handle)

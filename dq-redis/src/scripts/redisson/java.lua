@@ -8,13 +8,13 @@
 -- 8 bytes of due time, the handle, and the record without the payload. Java removes members without
 -- updating the index, so an entry is valid only while its member exists.
 
-WIDTH = 13
+KEYS_PER_PARTITION = 13
 
-local function redisson_lane_at(n)
-  local lane = lane_at(n, WIDTH)
-  lane.timeout, lane.order = KEYS[lane.first + 10], KEYS[lane.first + 11]
-  lane.target, lane.index = KEYS[lane.first + 12], KEYS[lane.first + 13]
-  return lane
+local function redisson_partition_at(n)
+  local partition = partition_at(n, KEYS_PER_PARTITION)
+  partition.timeout, partition.order = KEYS[partition.first + 10], KEYS[partition.first + 11]
+  partition.target, partition.index = KEYS[partition.first + 12], KEYS[partition.first + 13]
+  return partition
 end
 
 local JAVA_SUFFIX = 'redisson'
@@ -23,6 +23,8 @@ local JAVA_SUFFIX = 'redisson'
 local FEW = 8
 -- Most bytes that one call moves, unless a single payload is larger.
 local MOST_BYTES = 1048576
+-- Most members that one call removes.
+local MAX_REMOVED = 100
 local LENGTH = struct.size('L')
 
 -- An id as handle and tail, and back: see handle.rs.
@@ -128,9 +130,9 @@ end
 
 -- Whether a queue holds members of the other format. Members of two formats in one queue break the
 -- transfer script of Java clients, so they are never mixed.
-local function has_other_format(lane)
+local function has_other_format(partition)
   for _, at in ipairs({ '0', '-1' }) do
-    local member = redis.call('ZRANGE', lane.timeout, at, at)[1]
+    local member = redis.call('ZRANGE', partition.timeout, at, at)[1]
     local format = member and parse(member)
     if format and format ~= FORMAT then
       return true
@@ -161,16 +163,16 @@ local function rank_from(zset, score, prefix)
 end
 
 -- The member with this due time and member id, if it exists.
-local function find_member(lane, due, member_id)
+local function find_member(partition, due, member_id)
   local score = string.format('%.0f', due)
   local prefix = member_prefix(member_id)
-  for _, member in ipairs(redis.call('ZRANGEBYSCORE', lane.timeout, score, score, 'LIMIT', 0, 2)) do
+  for _, member in ipairs(redis.call('ZRANGEBYSCORE', partition.timeout, score, score, 'LIMIT', 0, 2)) do
     if string.sub(member, 1, #prefix) == prefix then
       return member
     end
   end
-  local at = rank_from(lane.timeout, score, prefix)
-  local member = redis.call('ZRANGE', lane.timeout, at, at)[1]
+  local at = rank_from(partition.timeout, score, prefix)
+  local member = redis.call('ZRANGE', partition.timeout, at, at)[1]
   if member and string.sub(member, 1, #prefix) == prefix then
     return member
   end
@@ -179,30 +181,30 @@ end
 
 -- The length of the order list. With visibility `hidden` nothing is written there, so a key of another
 -- type counts as empty.
-local function order_length(lane)
+local function order_length(partition)
   if VISIBILITY ~= 'hidden' then
-    return redis.call('LLEN', lane.order)
+    return redis.call('LLEN', partition.order)
   end
-  local length = redis.pcall('LLEN', lane.order)
+  local length = redis.pcall('LLEN', partition.order)
   return type(length) == 'number' and length or 0
 end
 
--- Most members that one call removes. With visibility `exact` each removal searches the order list,
+-- Most members that this call removes. With visibility `exact` each removal searches the order list,
 -- about 55 ns for every second entry, and a call should end within 5 ms.
-local function max_per_call(lane)
+local function max_per_call(partition)
   if VISIBILITY ~= 'exact' then
-    return BATCH
+    return MAX_REMOVED
   end
-  return math.max(1, math.min(BATCH, math.floor(180000 / (order_length(lane) + 1))))
+  return math.max(1, math.min(MAX_REMOVED, math.floor(180000 / (order_length(partition) + 1))))
 end
 
 -- Quarantines a member that is packed in neither format: it would break Java's transfer script.
-local function quarantine_member(lane, member, score)
-  local length = order_length(lane)
-  stray(lane, member, score)
-  redis.call('ZREM', lane.timeout, member)
+local function quarantine_member(partition, member, score)
+  local length = order_length(partition)
+  quarantine(partition, member, score)
+  redis.call('ZREM', partition.timeout, member)
   if length > 0 then
-    redis.call('LREM', lane.order, 1, member)
+    redis.call('LREM', partition.order, 1, member)
   end
 end
 
@@ -248,24 +250,24 @@ local function unpack_entry(member_id, raw)
 end
 
 -- Removes a job from the index, and its key with it.
-local function remove_entry(lane, entry)
-  redis.call('HDEL', lane.index, entry.member_id)
+local function remove_entry(partition, entry)
+  redis.call('HDEL', partition.index, entry.member_id)
   local key = record_key(entry.header)
-  if key ~= '' and redis.call('HGET', lane.key, key) == entry.handle .. record_tail(entry.header) then
-    redis.call('HDEL', lane.key, key)
+  if key ~= '' and redis.call('HGET', partition.key, key) == entry.handle .. record_tail(entry.header) then
+    redis.call('HDEL', partition.key, key)
   end
 end
 
 -- The index entry of a waiting job, with its member and payload. Nil, and the entry is removed, if the
 -- member is gone.
-local function waiting_entry(lane, member_id)
-  local entry = unpack_entry(member_id, redis.call('HGET', lane.index, member_id))
+local function waiting_entry(partition, member_id)
+  local entry = unpack_entry(member_id, redis.call('HGET', partition.index, member_id))
   if not entry then
     return nil
   end
-  entry.member = find_member(lane, entry.due, member_id)
+  entry.member = find_member(partition, entry.due, member_id)
   if not entry.member then
-    remove_entry(lane, entry)
+    remove_entry(partition, entry)
     return nil
   end
   local _, _, payload = parse(entry.member)
@@ -275,44 +277,44 @@ end
 
 -- Finds a job by 'i', handle and tail, or by 'k' and key: the handle of a native job, or nil and the
 -- index entry of a waiting one.
-local function find_job(lane, target)
+local function find_job(partition, target)
   local rest = string.sub(target, 2)
   if string.byte(target) == 107 then
-    rest = redis.call('HGET', lane.key, rest)
+    rest = redis.call('HGET', partition.key, rest)
     if rest and #rest == HANDLE_BYTES then
-      return redis.call('HSTRLEN', lane.job, rest) >= RECORD_BYTES and rest or nil, nil
+      return redis.call('HSTRLEN', partition.job, rest) >= RECORD_BYTES and rest or nil, nil
     end
     if not rest or #rest ~= HANDLE_BYTES + 2 then
       return nil, nil
     end
   end
   local handle, tail = string.sub(rest, 1, 14), string.sub(rest, 15)
-  local record = redis.call('HGET', lane.job, handle)
+  local record = redis.call('HGET', partition.job, handle)
   if record and record_tail(record) == tail then
     return handle, nil
   end
-  return nil, waiting_entry(lane, member_id_of(join_id(handle, tail)))
+  return nil, waiting_entry(partition, member_id_of(join_id(handle, tail)))
 end
 
 -- Removes members from Java's order list, or counts them as garbage there, which sweep_order removes.
-local function remove_from_order(lane, members, member_ids)
+local function remove_from_order(partition, members, member_ids)
   local garbage = 0
   for i, member in ipairs(members) do
     if VISIBILITY == 'exact' then
-      redis.call('LREM', lane.order, 1, member)
+      redis.call('LREM', partition.order, 1, member)
     elseif VISIBILITY == 'approximate' or #member_ids[i] == 8 then
       garbage = garbage + 1
     end
   end
-  count(lane, 'garbage', garbage)
+  add_total(partition, 'garbage', garbage)
 end
 
 -- Sweeps Java's order list once a tenth of it is garbage: takes entries from its front and appends those
 -- that still wait. It takes ten for each member that was just removed, so that the sweep keeps up, but
 -- no more bytes than a call may move if all have the size of those members.
-local function sweep_order(lane, removed)
-  local garbage = tonumber(redis.call('HGET', lane.meta, 'garbage') or 0) or 0
-  local length = order_length(lane)
+local function sweep_order(partition, removed)
+  local garbage = tonumber(redis.call('HGET', partition.meta, 'garbage') or 0) or 0
+  local length = order_length(partition)
   if garbage <= 0 or garbage * 10 < length then
     return
   end
@@ -322,11 +324,11 @@ local function sweep_order(lane, removed)
   end
   local most = math.max(1, math.min(10 * #removed, math.floor(MOST_BYTES / bytes)))
   if length == 0 then
-    redis.call('HDEL', lane.meta, 'garbage')
+    redis.call('HDEL', partition.meta, 'garbage')
     return
   end
-  local members = redis.call('LPOP', lane.order, most)
-  local scores = redis.call('ZMSCORE', lane.timeout, unpack(members))
+  local members = redis.call('LPOP', partition.order, most)
+  local scores = redis.call('ZMSCORE', partition.timeout, unpack(members))
   local kept = {}
   for i, member in ipairs(members) do
     if scores[i] then
@@ -334,13 +336,13 @@ local function sweep_order(lane, removed)
     end
   end
   if #kept > 0 then
-    redis.call('RPUSH', lane.order, unpack(kept))
+    redis.call('RPUSH', partition.order, unpack(kept))
   end
   local left = garbage - (#members - #kept)
   if left > 0 then
-    redis.call('HSET', lane.meta, 'garbage', string.format('%.0f', left))
+    redis.call('HSET', partition.meta, 'garbage', string.format('%.0f', left))
   else
-    redis.call('HDEL', lane.meta, 'garbage')
+    redis.call('HDEL', partition.meta, 'garbage')
   end
 end
 
@@ -348,28 +350,28 @@ end
 -- the sorted set has members.
 local SWEPT_ENTRIES = 20
 
-local function sweep_index(lane)
-  if redis.call('HLEN', lane.index) <= redis.call('ZCARD', lane.timeout) then
+local function sweep_index(partition)
+  if redis.call('HLEN', partition.index) <= redis.call('ZCARD', partition.timeout) then
     return
   end
-  local cursor = redis.call('HGET', lane.meta, 'sweep') or '0'
+  local cursor = redis.call('HGET', partition.meta, 'sweep') or '0'
   if #cursor > 19 or string.find(cursor, '%D') or cursor == '' then
     cursor = '0'
   end
-  local found = redis.call('HSCAN', lane.index, cursor, 'COUNT', SWEPT_ENTRIES)
-  redis.call('HSET', lane.meta, 'sweep', found[1])
+  local found = redis.call('HSCAN', partition.index, cursor, 'COUNT', SWEPT_ENTRIES)
+  redis.call('HSET', partition.meta, 'sweep', found[1])
   for i = 1, #found[2], 2 do
     local entry = unpack_entry(found[2][i], found[2][i + 1])
     if not entry then
-      redis.call('HDEL', lane.index, found[2][i])
-    elseif entry.due < now and not find_member(lane, entry.due, entry.member_id) then
-      remove_entry(lane, entry)
+      redis.call('HDEL', partition.index, found[2][i])
+    elseif entry.due < now and not find_member(partition, entry.due, entry.member_id) then
+      remove_entry(partition, entry)
     end
   end
 end
 
 -- Whether a live job has this key. Shadows the function of prelude.lua, which does not know members.
-local function key_is_live(lane, key)
-  local handle, entry = find_job(redisson_lane_at(0), 'k' .. key)
+local function key_is_live(partition, key)
+  local handle, entry = find_job(redisson_partition_at(0), 'k' .. key)
   return handle or entry
 end

@@ -6,11 +6,11 @@
 --          stored
 -- cost     O(log n) a job; jobs without a key share five commands, six unless visibility is `hidden`
 
-local lane = redisson_lane_at(0)
-if reclaim(lane) then
+local partition = redisson_partition_at(0)
+if requeue_expired(partition) then
   return nil
 end
-if has_other_format(lane) then
+if has_other_format(partition) then
   return redis.status_reply('OTHER_FORMAT')
 end
 
@@ -21,10 +21,10 @@ local PAYLOADS, DUES, KEYED = 4 + 3 * jobs, 4 + 4 * jobs, 4 + 5 * jobs
 local has_duplicates = string.find(flags, '=', 1, true) ~= nil
 if string.find(flags, '+', 1, true) then
   for at = DUES + 1, DUES + jobs do
-    args[at] = resolve(args[at])
+    args[at] = resolve_due(args[at])
   end
 end
-restamp(args, HEADERS + 1, HEADERS + jobs, tonumber(args[4]))
+correct_accepted(args, HEADERS + 1, HEADERS + jobs, tonumber(args[4]))
 local members, keys = {}, {}
 for i = 1, jobs do
   members[i] = pack_member(args[MEMBER_IDS + i], args[PAYLOADS + i])
@@ -35,11 +35,11 @@ for at = KEYED + 1, KEYED + jobs_with_key do
 end
 
 -- Fails on a key of another type before anything is written.
-redis.call('ZCARD', lane.due)
-for _, hash in ipairs({ lane.state, lane.key, lane.meta }) do
+redis.call('ZCARD', partition.due)
+for _, hash in ipairs({ partition.state, partition.key, partition.meta }) do
   redis.call('HSTRLEN', hash, '')
 end
-order_length(lane)
+order_length(partition)
 
 -- The values of the jobs' fields, which begin after `fields` in the arguments. An empty hash is not
 -- searched.
@@ -50,8 +50,8 @@ local function values_of(hash, fields)
   return redis.call('HMGET', hash, unpack(args, fields + 1, fields + jobs))
 end
 
-local native, indexed = values_of(lane.job, HANDLES), values_of(lane.index, MEMBER_IDS)
-local waiting = redis.call('ZMSCORE', lane.timeout, unpack(members))
+local native, indexed = values_of(partition.job, HANDLES), values_of(partition.index, MEMBER_IDS)
+local waiting = redis.call('ZMSCORE', partition.timeout, unpack(members))
 
 -- Handle and tail of a job of this call.
 local function id_of(i)
@@ -68,11 +68,11 @@ for i = 1, jobs do
       other = other or args[HANDLES + i] .. record_tail(native[i])
     end
     if indexed[i] and not other then
-      local entry = waiting_entry(lane, member_id)
+      local entry = waiting_entry(partition, member_id)
       other = entry and entry.handle .. record_tail(entry.header)
     end
     if other and other ~= id_of(i) then
-      return redis.error_reply('CLASH ' .. i)
+      return redis.status_reply('ID_COLLISION ' .. i)
     end
     first_ids[member_id] = id_of(i)
   end
@@ -85,14 +85,14 @@ local answers = { now }
 
 local function flush()
   if #scores > flushed then
-    redis.call('ZADD', lane.timeout, unpack(scores, flushed + 1))
+    redis.call('ZADD', partition.timeout, unpack(scores, flushed + 1))
     flushed = #scores
   end
   if #order > 0 then
-    redis.call('RPUSH', lane.order, unpack(order))
+    redis.call('RPUSH', partition.order, unpack(order))
   end
   if #index > 0 then
-    redis.call('HSET', lane.index, unpack(index))
+    redis.call('HSET', partition.index, unpack(index))
   end
   order, index = {}, {}
 end
@@ -107,7 +107,7 @@ local function store(i, due)
   index[n + 1], index[n + 2] =
     args[MEMBER_IDS + i], pack_entry(due, args[HANDLES + i], args[HEADERS + i])
   if keys[i] then
-    redis.call('HSET', lane.key, keys[i], id_of(i))
+    redis.call('HSET', partition.key, keys[i], id_of(i))
     new_keys[keys[i]] = true
   end
   if has_duplicates then
@@ -122,12 +122,12 @@ end
 
 -- A native job: handle and tail, when it is due, and whether it runs. Nil if it neither waits nor runs.
 local function find_native(handle)
-  local id = handle .. record_tail(redis.call('HGET', lane.job, handle))
-  local due = redis.call('ZSCORE', lane.due, handle)
+  local id = handle .. record_tail(redis.call('HGET', partition.job, handle))
+  local due = redis.call('ZSCORE', partition.due, handle)
   if due then
-    return id, instant(due), false
+    return id, score_time(due), false
   end
-  local state = unpack_state(redis.call('HGET', lane.state, handle))
+  local state = unpack_state(redis.call('HGET', partition.state, handle))
   if state then
     return id, state.due, state.token ~= 0
   end
@@ -141,7 +141,7 @@ end
 
 -- Stores a job with a key, or resolves its conflict with the live job that has the key.
 local function store_keyed(i, due)
-  local handle, entry = find_job(lane, 'k' .. keys[i])
+  local handle, entry = find_job(partition, 'k' .. keys[i])
   if not handle and not entry then
     store(i, due)
     return
@@ -154,7 +154,7 @@ local function store_keyed(i, due)
   end
   if not other_due then
     -- Another program removed part of that job.
-    erase(lane, handle, keys[i])
+    delete_job(partition, handle, keys[i])
     store(i, due)
   elseif runs then
     answer(i, 'A', other, other_due)
@@ -162,12 +162,12 @@ local function store_keyed(i, due)
     answer(i, 'K', other, other_due)
   else
     if handle then
-      redis.call('ZREM', lane.due, handle)
-      erase(lane, handle, keys[i])
+      redis.call('ZREM', partition.due, handle)
+      delete_job(partition, handle, keys[i])
     else
-      redis.call('ZREM', lane.timeout, entry.member)
-      remove_from_order(lane, { entry.member }, { entry.member_id })
-      remove_entry(lane, entry)
+      redis.call('ZREM', partition.timeout, entry.member)
+      remove_from_order(partition, { entry.member }, { entry.member_id })
+      remove_entry(partition, entry)
     end
     store(i, due)
     answer(i, 'R', id_of(i), due)
@@ -180,13 +180,13 @@ local function store_unless_present(i)
   local entry = nil
   if indexed[i] or stored[member_id] then
     flush()
-    entry = waiting_entry(lane, member_id)
+    entry = waiting_entry(partition, member_id)
   end
   local other, other_due, runs
   if native[i] then
     other, other_due, runs = find_native(args[HANDLES + i])
     if not other_due then
-      erase(lane, args[HANDLES + i], '')
+      delete_job(partition, args[HANDLES + i], '')
     end
   end
   if other_due then
@@ -194,7 +194,7 @@ local function store_unless_present(i)
   elseif entry then
     answer(i, 'K', id_of(i), entry.due)
   elseif waiting[i] then
-    answer(i, 'K', id_of(i), instant(waiting[i]))
+    answer(i, 'K', id_of(i), score_time(waiting[i]))
   elseif keys[i] then
     if new_keys[keys[i]] then
       flush()
@@ -217,6 +217,6 @@ for i = 1, jobs do
   end
 end
 flush()
-sweep_index(lane)
-announce(args[1], lane.timeout, scores)
+sweep_index(partition)
+publish_if_first(args[1], partition.timeout, scores)
 return answers

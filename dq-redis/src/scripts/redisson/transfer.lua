@@ -7,12 +7,12 @@
 -- cost     O(log n) a member; with visibility `exact` O(length of the order list)
 
 -- Due members, oldest first, up to the most bytes that a call may move.
-local function due_members(lane, most)
+local function due_members(partition, most)
   local members, bytes = {}, 0
   while #members < most and bytes <= MOST_BYTES do
     local few = math.min(most - #members, FEW)
     local some =
-      redis.call('ZRANGEBYSCORE', lane.timeout, '-inf', now, 'LIMIT', #members, few)
+      redis.call('ZRANGEBYSCORE', partition.timeout, '-inf', now, 'LIMIT', #members, few)
     for _, member in ipairs(some) do
       members[#members + 1] = member
       bytes = bytes + #member
@@ -25,8 +25,8 @@ local function due_members(lane, most)
 end
 
 -- Moves due members to the target list, as Java's transfer script does. Returns how many left the set.
-local function transfer(lane, most)
-  local members = due_members(lane, math.min(most, max_per_call(lane)))
+local function transfer(partition, most)
+  local members = due_members(partition, math.min(most, max_per_call(partition)))
   if #members == 0 then
     return 0
   end
@@ -36,25 +36,25 @@ local function transfer(lane, most)
     if format then
       payloads[#payloads + 1], gone[#gone + 1], member_ids[#member_ids + 1] = payload, member, member_id
     else
-      quarantine_member(lane, member, now)
+      quarantine_member(partition, member, now)
     end
   end
   if #gone > 0 then
     -- Fails on a key of another type before anything is removed.
-    redis.call('LLEN', lane.target)
-    redis.call('HSTRLEN', lane.meta, '')
-    order_length(lane)
-    redis.call('ZREM', lane.timeout, unpack(gone))
-    redis.call('RPUSH', lane.target, unpack(payloads))
-    remove_from_order(lane, gone, member_ids)
-    sweep_order(lane, gone)
+    redis.call('LLEN', partition.target)
+    redis.call('HSTRLEN', partition.meta, '')
+    order_length(partition)
+    redis.call('ZREM', partition.timeout, unpack(gone))
+    redis.call('RPUSH', partition.target, unpack(payloads))
+    remove_from_order(partition, gone, member_ids)
+    sweep_order(partition, gone)
   end
   return #members
 end
 
-local lane = redisson_lane_at(0)
-if redis.call('HGET', lane.meta, 'paused') then
+local partition = redisson_partition_at(0)
+if redis.call('HGET', partition.meta, 'paused') then
   return { now, 0, false }
 end
-local moved = transfer(lane, tonumber(ARGV[1]))
-return { now, moved, head_of(lane.timeout) or false }
+local moved = transfer(partition, tonumber(ARGV[1]))
+return { now, moved, earliest(partition.timeout) or false }

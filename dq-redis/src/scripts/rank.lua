@@ -1,5 +1,5 @@
--- Whether one string stands before another in a sorted set. Lua's own `<` goes by the locale of the
--- server.
+-- Whether one string precedes another in a sorted set, that is by bytes. Lua's own `<` goes by the
+-- locale of the server.
 local function precedes(a, b)
   for i = 1, math.min(#a, #b) do
     local x, y = string.byte(a, i), string.byte(b, i)
@@ -10,9 +10,9 @@ local function precedes(a, b)
   return #a < #b
 end
 
--- Where in a sorted set the entries after (score, member) begin, whether that entry is there still
--- or not. Entries of equal score are in order of their bytes, so it can be found by halving.
-local function place_after(zset, score, member)
+-- The rank of the first entry after (score, member) in a sorted set, whether that entry still exists or
+-- not. Entries of equal score are in order of their bytes, so a binary search finds it.
+local function rank_after(zset, score, member)
   local low = redis.call('ZCOUNT', zset, '-inf', '(' .. score)
   local high = redis.call('ZCOUNT', zset, '-inf', score)
   while low < high do

@@ -1,4 +1,4 @@
-//! What the tests stand on: servers, processes with settings of their own, jobs.
+//! Servers, processes with different settings, and calls that the tests share.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use dq_core::config::Environment;
 use dq_core::{
-    Backend, BrowseParams, ClaimParams, Clock, Due, Entropy, Headers, JobId, JobKey, JobRef,
-    JobState, JobView, LeasedJob, NewJob, OnConflict, QueueName, Settled, Settlement, SystemClock,
+    Backend, BrowseParams, ClaimParams, Clock, Due, Entropy, ErrorKind, JobId, JobKey, JobRef,
+    JobState, JobView, LeasedJob, NewJob, QueueName, Result, Settled, Settlement, SystemClock,
     Verdict, Want,
 };
 use dq_redis::{RedisBackend, RedisConfig};
@@ -15,14 +15,14 @@ use dq_servers::{Redis, RedisCluster, shared_redis};
 
 pub(crate) const LATER: Duration = Duration::from_secs(3_600);
 
-/// Where a test runs.
+/// The kind of server of a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Topology {
     Server,
     Cluster,
 }
 
-impl Place {
+impl Topology {
     pub(crate) fn url(self) -> String {
         match self {
             Self::Server => shared_redis().url(),
@@ -34,7 +34,7 @@ impl Place {
     }
 }
 
-/// One cluster for all tests. It ends with the process.
+/// One cluster for all tests, stopped when the process ends.
 pub(crate) fn cluster() -> &'static RedisCluster {
     static CLUSTER: OnceLock<RedisCluster> = OnceLock::new();
     CLUSTER.get_or_init(|| RedisCluster::start(3))
@@ -45,25 +45,21 @@ pub(crate) fn queue() -> QueueName {
     QueueName::new(Entropy::from_os().job_id(SystemClock.now()).to_string()).unwrap()
 }
 
-/// A process with these shards for the queue; `None`: it does not care.
-pub(crate) async fn process(place: Place, queue: &QueueName, shards: Option<u16>) -> RedisBackend {
-    let mut config = RedisConfig::new(place.url());
+/// A backend with this number of shards for the queue in its settings, or with none.
+pub(crate) async fn process(
+    topology: Topology,
+    queue: &QueueName,
+    shards: Option<u16>,
+) -> RedisBackend {
+    let mut config = RedisConfig::new(topology.url());
     config.shards.extend(shards.map(|shards| (queue.clone(), shards)));
     RedisBackend::connect(&config, &Environment::default()).await.unwrap()
 }
 
 pub(crate) fn job(queue: &QueueName, key: Option<&str>, due: impl Into<Due>) -> NewJob {
     let id = Entropy::from_os().job_id(SystemClock.now());
-    NewJob {
-        id,
-        queue: queue.clone(),
-        key: key.map(self::key),
-        on_conflict: OnConflict::Keep,
-        due: due.into(),
-        payload: id.to_string().into(),
-        headers: Headers::new(),
-        max_attempts: None,
-    }
+    let new = NewJob::new(id, queue.clone(), due, id.to_string().into());
+    NewJob { key: key.map(self::key), ..new }
 }
 
 pub(crate) fn key(key: &str) -> JobKey {
@@ -74,14 +70,14 @@ pub(crate) fn by_key(queue: &QueueName, key: &str) -> JobRef {
     JobRef::new(queue.clone(), self::key(key))
 }
 
-/// Leases at most so many due jobs.
+/// Leases at most `max` due jobs.
 pub(crate) async fn claim(process: &RedisBackend, queue: &QueueName, max: usize) -> Vec<LeasedJob> {
     let wants = [Want { queue: queue.clone(), max, lease_for: LATER }];
     let params = ClaimParams { wants: &wants, limit: max, worker: "test" };
     process.claim(params).await.unwrap().jobs
 }
 
-/// Ends leases, all of which must be held.
+/// Settles leases, all of which must still be held.
 pub(crate) async fn settle(process: &RedisBackend, taken: &[LeasedJob], verdict: &Verdict) {
     let settlement =
         |leased: &LeasedJob| Settlement { lease: leased.lease(), verdict: verdict.clone() };
@@ -125,4 +121,17 @@ pub(crate) async fn live_by_key(
         }
     }
     live
+}
+
+/// Asserts that a call failed because the queue has another number of shards than the settings, and that
+/// the error names the queue, both numbers and the remedy.
+#[track_caller]
+pub(crate) fn assert_refused<T>(answer: Result<T>, queue: &QueueName, stored: u16, setting: u16) {
+    let Err(error) = answer else { panic!("the call succeeded") };
+    assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+    let text = error.to_string();
+    let count = |shards| if shards == 1 { "1 shard ".into() } else { format!("{shards} shards") };
+    for part in [queue.as_str(), &count(stored), count(setting).trim(), "`prefix`", "[[drain]]"] {
+        assert!(text.contains(part), "{part:?} is not in {text}");
+    }
 }

@@ -1,0 +1,125 @@
+//! Arguments of scripts: times, jobs, and the jobs that `schedule` stores.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use dq_core::{Due, NewJob, Target, Timestamp};
+
+use crate::handle;
+use crate::record;
+use crate::redisson::member::{self, Format};
+use crate::script::Call;
+
+/// Records larger than this make later claims on the partition count bytes.
+const LARGE_RECORD: usize = 8192;
+
+/// A due time. Delays are rounded up, so that no job is early.
+pub(crate) fn due_arg(due: Due) -> String {
+    match due {
+        Due::At(at) => at.as_millis().to_string(),
+        // From the epoch, so that only the delay is left.
+        after @ Due::After(_) => format!("+{}", after.resolve(Timestamp::EPOCH).as_millis()),
+    }
+}
+
+/// A reference to a job: `i` with handle and tail, or `k` with the key.
+pub(crate) fn target_arg(target: &Target) -> Vec<u8> {
+    match target {
+        Target::Id(id) => [&b"i"[..], &handle::full(*id)].concat(),
+        Target::Key(key) => [b"k", key.as_str().as_bytes()].concat(),
+    }
+}
+
+/// A duration in milliseconds, at least one.
+pub(crate) fn millis_arg(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX).clamp(1, i64::MAX.unsigned_abs() / 4096)
+}
+
+/// The form in which `schedule` gets jobs, beside their handles and due times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum JobEncoding {
+    /// The records.
+    Record,
+    /// The ids as in members of this format, the records without the payloads, the payloads.
+    Member(Format),
+}
+
+impl JobEncoding {
+    /// Adds jobs to a call: flags about all of them, then each property of all jobs together, since
+    /// that is how the script passes them to Redis. `now` is the estimate of the server's time.
+    pub(crate) fn add_jobs(self, call: &mut Call<'_>, jobs: &[&NewJob], now: i64) {
+        let mut records: Vec<Vec<u8>> = Vec::new();
+        let mut member_ids: Vec<Vec<u8>> = Vec::new();
+        match self {
+            Self::Record => records.extend(jobs.iter().map(|job| record::encode(job, now))),
+            Self::Member(format) => {
+                member_ids.extend(jobs.iter().map(|job| member::member_id(format, job.id)));
+            }
+        }
+        let mut flags = String::new();
+        let mut add_flag = |letter, is_set: bool| flags.extend(is_set.then_some(letter));
+        add_flag('=', has_duplicates(jobs, &member_ids));
+        add_flag('+', jobs.iter().any(|job| matches!(job.due, Due::After(_))));
+        add_flag('L', records.iter().any(|record| record.len() > LARGE_RECORD));
+        call.arg(flags).arg(jobs.len()).arg(now);
+        for job in jobs {
+            call.arg(&handle::handle(job.id)[..]);
+        }
+        match self {
+            Self::Record => {
+                for record in records {
+                    call.arg(record);
+                }
+            }
+            Self::Member(_) => {
+                for member_id in member_ids {
+                    call.arg(member_id);
+                }
+                for job in jobs {
+                    let mut header = Vec::new();
+                    record::encode_header(job, now, &mut header);
+                    call.arg(header);
+                }
+                for job in jobs {
+                    call.arg(&job.payload[..]);
+                }
+            }
+        }
+        for job in jobs {
+            call.arg(due_arg(job.due));
+        }
+        let with_keys =
+            || (1_usize..).zip(jobs).filter_map(|(number, job)| Some((number, job.key.as_ref()?)));
+        for (_, key) in with_keys() {
+            call.arg(key.as_str());
+        }
+        for (number, _) in with_keys() {
+            call.arg(number);
+        }
+    }
+}
+
+/// Whether two of the jobs have the same handle, member id or key.
+fn has_duplicates(jobs: &[&NewJob], member_ids: &[Vec<u8>]) -> bool {
+    if jobs.len() < 2 {
+        return false;
+    }
+    let (mut handles, mut keys) = (HashSet::new(), HashSet::new());
+    let repeated = jobs.iter().any(|job| {
+        let repeated_key = job.key.as_ref().is_some_and(|key| !keys.insert(key));
+        !handles.insert(handle::handle(job.id)) || repeated_key
+    });
+    repeated || member_ids.iter().collect::<HashSet<_>>().len() < member_ids.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_round_up() {
+        assert_eq!(due_arg(Due::After(Duration::from_micros(1))), "+1");
+        assert_eq!(due_arg(Due::After(Duration::from_millis(5))), "+5");
+        assert_eq!(due_arg(Due::At(Timestamp::from_millis(-3))), "-3");
+    }
+}

@@ -1,0 +1,122 @@
+//! Calls about single jobs: each item goes to the partition of its job.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use dq_core::{JobRef, Lease, NewJob, QueueName, Renewal, Reschedule, Result, Settlement, Target};
+use futures_util::future::BoxFuture;
+
+use crate::batch::{self, Chunk, Item, Request};
+use crate::resize::Attempts;
+use crate::shards::leases::LeaseShards;
+use crate::shards::partitions::QueuePartitions;
+use crate::store::Store;
+
+/// An item of a call about single jobs.
+pub(crate) trait Routed: Item {
+    /// The shard to ask first, and those to ask if the job is not there.
+    fn shards(&self, partitions: &QueuePartitions, leases: &LeaseShards) -> (u16, Vec<u16>);
+}
+
+impl Routed for NewJob {
+    fn shards(&self, partitions: &QueuePartitions, _: &LeaseShards) -> (u16, Vec<u16>) {
+        (partitions.home(self.id, self.key.as_ref()), Vec::new())
+    }
+}
+
+impl Routed for JobRef {
+    fn shards(&self, partitions: &QueuePartitions, _: &LeaseShards) -> (u16, Vec<u16>) {
+        partitions.candidates(&self.target)
+    }
+}
+
+impl Routed for Reschedule {
+    fn shards(&self, partitions: &QueuePartitions, _: &LeaseShards) -> (u16, Vec<u16>) {
+        partitions.candidates(&self.job.target)
+    }
+}
+
+impl Routed for Settlement {
+    fn shards(&self, partitions: &QueuePartitions, leases: &LeaseShards) -> (u16, Vec<u16>) {
+        lease_shards(&self.lease, partitions, leases)
+    }
+}
+
+impl Routed for Renewal {
+    fn shards(&self, partitions: &QueuePartitions, leases: &LeaseShards) -> (u16, Vec<u16>) {
+        lease_shards(&self.lease, partitions, leases)
+    }
+}
+
+fn lease_shards(
+    lease: &Lease,
+    partitions: &QueuePartitions,
+    leases: &LeaseShards,
+) -> (u16, Vec<u16>) {
+    match leases.get(lease) {
+        Some(shard) if shard < partitions.shards() => (shard, Vec::new()),
+        _ => partitions.candidates(&Target::Id(lease.job)),
+    }
+}
+
+impl Store {
+    /// Asks the partitions of each item for its job, one after the other until it is found. The answers
+    /// are in the order of the items. `is_absent` recognizes answers that say that the job is not in
+    /// the partition; `call` answers `None` for a chunk whose partition is closed.
+    ///
+    /// # Errors
+    /// As [`Self::partitions_of`], and those of the calls.
+    pub(crate) async fn route<'a, I: Routed, T>(
+        &'a self,
+        operation: &'static str,
+        items: &'a [I],
+        is_absent: impl Fn(&T) -> bool,
+        call: impl Fn(Chunk<'a, I>) -> BoxFuture<'a, Result<Option<Vec<T>>>>,
+    ) -> Result<Vec<T>> {
+        let mut answers: Vec<Option<T>> = items.iter().map(|_| None).collect();
+        let mut open: Vec<usize> = (0..items.len()).collect();
+        let mut attempts = Attempts::default();
+        while !open.is_empty() {
+            attempts.next(operation)?;
+            let mut queues: HashMap<&QueueName, Arc<QueuePartitions>> = HashMap::new();
+            for &index in &open {
+                let queue = items[index].queue();
+                if !queues.contains_key(queue) {
+                    queues.insert(queue, self.partitions_of(operation, queue).await?);
+                }
+            }
+            let (mut first, mut others) = (Vec::with_capacity(open.len()), Vec::new());
+            for &index in &open {
+                let item = &items[index];
+                let partitions = &queues[item.queue()];
+                let (shard, more) = item.shards(partitions, &self.leases);
+                first.push(Request { index, item, partition: partitions.shard(shard) });
+                others.extend(more.into_iter().map(|shard| Request {
+                    index,
+                    item,
+                    partition: partitions.shard(shard),
+                }));
+            }
+            // Items whose partition was closed.
+            let mut refused = Vec::new();
+            for mut requests in [first, others] {
+                requests.retain(|request| answers[request.index].as_ref().is_none_or(&is_absent));
+                for (index, answer) in batch::run(requests, &call).await? {
+                    match answer {
+                        None => refused.push(index),
+                        Some(answer) if answers[index].as_ref().is_none_or(&is_absent) => {
+                            answers[index] = Some(answer);
+                        }
+                        Some(_) => {}
+                    }
+                }
+            }
+            // One that was found in another partition needs no repetition.
+            refused.retain(|index| answers[*index].as_ref().is_none_or(&is_absent));
+            refused.sort_unstable();
+            refused.dedup();
+            open = refused;
+        }
+        Ok(answers.into_iter().flatten().collect())
+    }
+}

@@ -1,0 +1,52 @@
+-- One step of a change of the number of shards of a queue: see resize.rs.
+--
+-- KEYS     the keys of a partition
+-- ARGV     a step:
+--          'stored'                    reads the stored layout; on the unsharded partition only
+--          'commit', expected, next    replaces the stored layout if it is the expected one; on the
+--                                      unsharded partition only
+--          'look'                      changes nothing
+--          'close', change             closes the partition, unless it holds jobs
+--          'open', change              opens the partition if this change or an earlier one has closed it
+--          'pause', '1' or '0'         pauses the partition, or resumes it if it is closed
+-- returns  'stored': the layout or ''; 'commit': 1 if the layout is stored now, else 0; other steps:
+--          {1 if the partition holds jobs, 1 if it is paused}
+-- cost     O(1)
+
+local partition = partition_at(0, KEYS_PER_PARTITION)
+local step, argument = ARGV[1], ARGV[2]
+
+if step == 'stored' then
+  return redis.call('HGET', partition.meta, 'layout') or ''
+elseif step == 'commit' then
+  if (redis.call('HGET', partition.meta, 'layout') or '') ~= argument then
+    return 0
+  end
+  redis.call('HSET', partition.meta, 'layout', ARGV[3])
+  return 1
+end
+
+-- The member that closes the partition, if there is one.
+local marker
+for _, member in ipairs(redis.call('ZRANGEBYSCORE', partition.lease, '-inf', '-inf')) do
+  if is_closed_marker(member) then
+    marker = member
+  end
+end
+local leases = redis.call('ZCARD', partition.lease) - (marker and 1 or 0)
+local holds_jobs = leases + redis.call('ZCARD', partition.due) + redis.call('ZCARD', partition.dead) > 0
+local closed_by = marker and tonumber(string.sub(marker, #CLOSED_PREFIX + 1))
+
+if step == 'close' and not holds_jobs and not (closed_by and closed_by >= tonumber(argument)) then
+  redis.call('ZADD', partition.lease, '-inf', CLOSED_PREFIX .. argument)
+  if marker then
+    redis.call('ZREM', partition.lease, marker)
+  end
+elseif step == 'open' and closed_by and closed_by <= tonumber(argument) then
+  redis.call('ZREM', partition.lease, marker)
+elseif step == 'pause' and argument == '1' then
+  redis.call('HSET', partition.meta, 'paused', 1)
+elseif step == 'pause' and marker then
+  redis.call('HDEL', partition.meta, 'paused')
+end
+return { holds_jobs and 1 or 0, redis.call('HGET', partition.meta, 'paused') and 1 or 0 }

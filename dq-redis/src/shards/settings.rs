@@ -1,0 +1,113 @@
+//! The numbers of shards in the settings.
+
+use std::collections::BTreeMap;
+
+use dq_core::{Error, ErrorKind, QueueName, Result};
+use serde::de::{self, IgnoredAny};
+use serde::{Deserialize, Deserializer};
+
+use super::layout::MAX_SHARDS;
+
+/// The name that stands for all queues without an entry of their own.
+const ANY: &str = "*";
+
+/// How many shards the settings give to queues.
+#[derive(Debug, Default)]
+pub(crate) struct ShardSettings {
+    named: BTreeMap<QueueName, u16>,
+    any: Option<u16>,
+}
+
+impl ShardSettings {
+    pub(crate) fn new(settings: &BTreeMap<QueueName, u16>) -> Self {
+        let mut named = settings.clone();
+        let any = named.iter().find(|(queue, _)| queue.as_str() == ANY).map(|(_, shards)| *shards);
+        named.retain(|queue, _| queue.as_str() != ANY);
+        Self { named, any }
+    }
+
+    /// The number for this queue; `None` if the settings give none.
+    pub(crate) fn of(&self, queue: &QueueName) -> Option<u16> {
+        self.named.get(queue).copied().or(self.any)
+    }
+}
+
+/// Deserializes numbers of shards. The error names the queue, which serde's path does not.
+pub(crate) fn read<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> std::result::Result<BTreeMap<QueueName, u16>, D::Error> {
+    let given = BTreeMap::<QueueName, Number>::deserialize(deserializer)?;
+    let read = |(queue, number)| match number {
+        Number::Valid(shards) if (1..=MAX_SHARDS).contains(&shards) => Ok((queue, shards)),
+        // In words: errors about files mask numbers that occur in the same table.
+        _ => Err(de::Error::custom(format!(
+            "the queue {queue} cannot have that as its number of shards; give it a whole number \
+             between one and 256"
+        ))),
+    };
+    given.into_iter().map(read).collect()
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Number {
+    Valid(u16),
+    Other(#[allow(dead_code, reason = "only its kind matters")] IgnoredAny),
+}
+
+/// Refuses numbers of shards out of range.
+///
+/// # Errors
+/// `Config` naming the queue.
+pub(crate) fn check(settings: &BTreeMap<QueueName, u16>) -> Result<()> {
+    match settings.iter().find(|(_, shards)| !(1..=MAX_SHARDS).contains(*shards)) {
+        Some((queue, shards)) => {
+            let what = format!("the queue {queue} cannot have {shards} shards");
+            Err(Error::new(ErrorKind::Config, what)
+                .remedy("give it between 1 and 256")
+                .operation("connect"))
+        }
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queue(name: &str) -> QueueName {
+        QueueName::new(name).unwrap()
+    }
+
+    #[test]
+    fn a_star_stands_for_queues_without_an_entry() {
+        let (hot, cold) = (queue("hot"), queue("cold"));
+        let settings = ShardSettings::new(&BTreeMap::from([(hot.clone(), 4)]));
+        assert_eq!((settings.of(&hot), settings.of(&cold)), (Some(4), None));
+        let settings = ShardSettings::new(&BTreeMap::from([(hot.clone(), 4), (queue("*"), 2)]));
+        assert_eq!((settings.of(&hot), settings.of(&cold)), (Some(4), Some(2)));
+    }
+
+    #[test]
+    fn an_invalid_number_is_refused_with_the_name_of_its_queue() {
+        let given = |shards| -> serde_json::Result<_> {
+            let text = format!("{{\"Q\": {shards}}}");
+            read(&mut serde_json::Deserializer::from_str(&text))
+        };
+        for shards in ["100000", "-1", "0", "257", "\"8\"", "4.0", "[]", "99999999999999999999"] {
+            let error = given(shards).unwrap_err().to_string();
+            assert!(
+                error.contains("queue Q") && error.contains("one and 256"),
+                "{shards}: {error}"
+            );
+        }
+        assert_eq!(given("256").unwrap(), BTreeMap::from([(queue("Q"), 256)]));
+    }
+
+    #[test]
+    fn numbers_out_of_range_are_refused() {
+        for (shards, valid) in [(0, false), (1, true), (256, true), (257, false)] {
+            assert_eq!(check(&BTreeMap::from([(queue("q"), shards)])).is_ok(), valid, "{shards}");
+        }
+    }
+}

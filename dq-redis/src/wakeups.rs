@@ -1,0 +1,68 @@
+//! Wake-ups: passes what the server publishes on to the listeners of this process.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use dq_core::sync::lock;
+use dq_core::{Listeners, QueueName, Timestamp, Wakeups};
+
+use crate::connect::{OnMessage, Server, Source, Subscriber};
+use crate::keys::Partition;
+
+/// Subscribes to the channels of queues, and wakes their listeners.
+#[derive(Debug)]
+pub(crate) struct WakeupRouter {
+    routes: Arc<ChannelRoutes>,
+    subscriber: Subscriber,
+}
+
+/// The queue of each channel.
+#[derive(Debug, Default)]
+struct ChannelRoutes {
+    listeners: Arc<Listeners>,
+    queues: Mutex<HashMap<String, QueueName>>,
+}
+
+impl WakeupRouter {
+    pub(crate) fn start(server: Arc<Server>) -> Self {
+        let routes = Arc::new(ChannelRoutes::default());
+        let on_message = Arc::clone(&routes) as Arc<dyn OnMessage>;
+        Self { routes, subscriber: Subscriber::start(Source::Any(server), on_message) }
+    }
+
+    /// The listeners, for wake-ups from other sources.
+    pub(crate) fn listeners(&self) -> &Arc<Listeners> {
+        &self.routes.listeners
+    }
+
+    /// Opens a listener for the queues of these partitions. Once this returns, messages reach it, unless
+    /// the server is out of reach.
+    pub(crate) async fn listen(&self, partitions: &[Arc<Partition>]) -> Wakeups {
+        let queues: Vec<QueueName> =
+            partitions.iter().map(|partition| partition.queue.clone()).collect();
+        let wakeups = self.routes.listeners.listen(&queues);
+        let channels = || partitions.iter().map(|partition| partition.channel.clone());
+        lock(&self.routes.queues).extend(channels().zip(queues));
+        self.subscriber.subscribe(channels().collect()).await;
+        wakeups
+    }
+
+    /// Ends the connection for messages.
+    pub(crate) fn close(&self) {
+        self.subscriber.close();
+    }
+}
+
+impl OnMessage for ChannelRoutes {
+    fn message(&self, channel: &str, payload: &[u8]) {
+        let queues = lock(&self.queues);
+        let Some(queue) = queues.get(channel) else { return };
+        // A foreign message wakes the listeners at once, which is harmless.
+        let due = str::from_utf8(payload).ok().and_then(|text| text.parse().ok());
+        self.listeners.wake(queue, Timestamp::from_millis(due.unwrap_or(0)));
+    }
+
+    fn connected(&self) {
+        self.listeners.wake_all(Timestamp::EPOCH);
+    }
+}

@@ -1,0 +1,200 @@
+//! Processes with different numbers of shards use one queue at the same time.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use dq_core::{
+    Backend, Cancelled, DeadKind, DeadReason, Due, ErrorKind, JobKey, NewJob, OnConflict,
+    Operation, Scheduled, Verdict,
+};
+
+use crate::fixture::{LATER, Topology, by_key, claim, job, live_by_key, process, queue, settle};
+
+const KEYS: usize = 60;
+const ROUNDS: usize = 5;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_is_live_once_on_a_server() {
+    a_key_is_live_once(Topology::Server).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_is_live_once_on_a_cluster() {
+    a_key_is_live_once(Topology::Cluster).await;
+}
+
+/// Processes with different numbers begin to schedule the same keys in an empty queue. One number
+/// prevails, the processes with another one get errors, and each key is created once.
+async fn a_key_is_live_once(topology: Topology) {
+    let queue = queue();
+    let observer = process(topology, &queue, None).await;
+    for round in 0..ROUNDS {
+        let settings = [None, None, Some(4), Some(2), Some(1)];
+        let producers = settings.into_iter().enumerate().map(|(number, shards)| {
+            let queue = queue.clone();
+            tokio::spawn(async move {
+                let process = process(topology, &queue, shards).await;
+                let mut created: Vec<JobKey> = Vec::new();
+                for turn in 0..KEYS {
+                    // Each process is the first for some keys.
+                    let n = (turn + number * 13) % KEYS;
+                    let on_conflict =
+                        if n.is_multiple_of(3) { OnConflict::Replace } else { OnConflict::Keep };
+                    let new = job(&queue, Some(&format!("k{n}")), LATER);
+                    let key = new.key.clone().unwrap();
+                    match process.schedule(vec![NewJob { on_conflict, ..new }]).await {
+                        Ok(answers) => match answers[0] {
+                            Scheduled::Created(_) => created.push(key),
+                            Scheduled::Replaced(_) | Scheduled::Kept(_) => {}
+                            Scheduled::AlreadyRunning(_) => panic!("nothing runs here"),
+                        },
+                        Err(error) => {
+                            assert!(shards.is_some(), "without a number: {error}");
+                            assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+                        }
+                    }
+                }
+                created
+            })
+        });
+        let producers: Vec<_> = producers.collect();
+        let mut created: HashMap<JobKey, usize> = HashMap::new();
+        for producer in producers {
+            for key in producer.await.unwrap() {
+                *created.entry(key).or_default() += 1;
+            }
+        }
+        assert_eq!(created.len(), KEYS, "round {round}");
+        assert!(created.values().all(|times| *times == 1), "round {round}: {created:?}");
+        let live = live_by_key(&observer, &queue).await;
+        assert_eq!(live.len(), KEYS, "none is lost");
+        assert!(live.values().all(|jobs| *jobs == 1), "round {round}: {live:?}");
+        let stats = &observer.stats(std::slice::from_ref(&queue)).await.unwrap()[0];
+        assert_eq!(stats.adds_up(), Some(true), "{stats:?}");
+        let purged = observer.operate(Operation::Purge { queue: &queue }).await.unwrap();
+        assert_eq!(purged.affected, KEYS as u64);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_job_is_lost_while_the_number_changes_on_a_server() {
+    no_job_is_lost_while_the_number_changes(Topology::Server).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_job_is_lost_while_the_number_changes_on_a_cluster() {
+    no_job_is_lost_while_the_number_changes(Topology::Cluster).await;
+}
+
+/// A queue is empty again and again for a moment, in which new processes change its number. Every job is
+/// found by the process that has stored it, and runs once.
+async fn no_job_is_lost_while_the_number_changes(topology: Topology) {
+    const CHANGES: usize = 12;
+    let queue = queue();
+    let over = Arc::new(AtomicBool::new(false));
+    let changes = Arc::new(AtomicUsize::new(0));
+    let users: Vec<_> = (0..2)
+        .map(|number| {
+            let (queue, over) = (queue.clone(), Arc::clone(&over));
+            tokio::spawn(async move {
+                let process = process(topology, &queue, None).await;
+                let key = format!("key {number}");
+                let mut turns = 0;
+                while !over.load(Ordering::Relaxed) {
+                    turns += 1;
+                    let new = job(&queue, Some(&key), LATER);
+                    let answer = process.schedule(vec![new.clone()]).await.unwrap()[0];
+                    assert!(matches!(answer, Scheduled::Created(_)), "{answer:?}");
+                    let view = process.get(&by_key(&queue, &key)).await.unwrap();
+                    assert_eq!(view.map(|view| view.job.id), Some(new.id));
+                    let cancelled = process.cancel(&[by_key(&queue, &key)]).await.unwrap();
+                    assert_eq!(cancelled, [Cancelled::Cancelled]);
+                    tokio::time::sleep(Duration::from_millis(2)).await;
+                }
+                turns
+            })
+        })
+        .collect();
+    let deadline = Instant::now() + Duration::from_secs(90);
+    let mut settings = [3, 1, 5, 2].into_iter().cycle();
+    while changes.load(Ordering::Relaxed) < CHANGES {
+        assert!(Instant::now() < deadline, "the number does not change");
+        let shards = settings.next();
+        let changer = process(topology, &queue, shards).await;
+        // Until the queue is empty for a moment.
+        while Instant::now() < deadline {
+            match changer.stats(std::slice::from_ref(&queue)).await {
+                Ok(_) => {
+                    changes.fetch_add(1, Ordering::Relaxed);
+                    break;
+                }
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Config, "{error}"),
+            }
+        }
+    }
+    over.store(true, Ordering::Relaxed);
+    for user in users {
+        assert!(user.await.unwrap() > 0);
+    }
+    let observer = process(topology, &queue, None).await;
+    let stats = &observer.stats(std::slice::from_ref(&queue)).await.unwrap()[0];
+    assert_eq!((stats.stored(), stats.adds_up()), (0, Some(true)), "{stats:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replays_race_with_producers_on_a_server() {
+    replays_race_with_producers(Topology::Server).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replays_race_with_producers_on_a_cluster() {
+    replays_race_with_producers(Topology::Cluster).await;
+}
+
+/// Dead jobs are replayed while their keys are scheduled: each key becomes live once.
+async fn replays_race_with_producers(topology: Topology) {
+    let queue = queue();
+    let three = process(topology, &queue, Some(3)).await;
+    for _ in 0..2 {
+        let jobs = (0..KEYS).map(|n| job(&queue, Some(&format!("k{n}")), Due::NOW));
+        three.schedule(jobs.collect()).await.unwrap();
+        let taken = claim(&three, &queue, KEYS).await;
+        assert_eq!(taken.len(), KEYS);
+        let reason = DeadReason::new(DeadKind::Rejected, "no");
+        settle(&three, &taken, &Verdict::Dead { reason, failed: true }).await;
+    }
+    let create = async |keys: std::ops::Range<usize>| {
+        let mut created = 0;
+        for n in keys {
+            let new = job(&queue, Some(&format!("k{n}")), LATER);
+            created += u64::from(three.schedule(vec![new]).await.unwrap()[0].is_stored());
+        }
+        created
+    };
+    // Some keys are taken before the replays begin and one is left until they have ended, so that both
+    // sides get some.
+    let mut created = create(0..KEYS / 3).await;
+    let operators = [None, Some(3)].map(|shards| {
+        let queue = queue.clone();
+        tokio::spawn(async move {
+            let process = process(topology, &queue, shards).await;
+            let replay = Operation::Replay { queue: &queue, jobs: None, due: LATER.into() };
+            process.operate(replay).await.unwrap().affected
+        })
+    });
+    created += create(KEYS / 3..KEYS - 1).await;
+    let mut replayed = 0;
+    for operator in operators {
+        replayed += operator.await.unwrap();
+    }
+    created += create(KEYS - 1..KEYS).await;
+    let live = live_by_key(&three, &queue).await;
+    let twice: Vec<_> = live.iter().filter(|(_, jobs)| **jobs > 1).collect();
+    assert!(twice.is_empty(), "live more than once: {twice:?}");
+    assert_eq!((live.len(), created + replayed), (KEYS, KEYS as u64), "each key, once");
+    assert!(replayed > 0 && created > 0, "both took part: {created} and {replayed}");
+    let stats = &three.stats(std::slice::from_ref(&queue)).await.unwrap()[0];
+    assert_eq!(stats.dead, 2 * KEYS as u64 - replayed, "{stats:?}");
+}
