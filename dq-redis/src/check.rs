@@ -184,7 +184,7 @@ fn unusable(queue: &QueueName, error: &Error) -> Finding {
     Finding {
         severity: Severity::Error,
         code: "redis.queue-unusable",
-        what: format!("queue {queue} cannot be used: {error}"),
+        cause: format!("queue {queue} cannot be used: {error}"),
         remedy: error.remedy_text().unwrap_or("check the server").to_owned(),
     }
 }
@@ -222,7 +222,7 @@ fn partition_findings(partition: &Partition, inspected: Inspected) -> Vec<Findin
         findings.push(Finding {
             severity: Severity::Warning,
             code: "redis.strays",
-            what: format!(
+            cause: format!(
                 "{} entries of queue {queue} are no jobs and were moved to quarantine",
                 inspected.quarantined
             ),
@@ -236,7 +236,7 @@ fn partition_findings(partition: &Partition, inspected: Inspected) -> Vec<Findin
         findings.push(Finding {
             severity: Severity::Error,
             code: "redis.foreign-key",
-            what: format!(
+            cause: format!(
                 "queue {queue} cannot be served: the key {key} holds another type of value"
             ),
             remedy: if partition.is_java_key(&key) {

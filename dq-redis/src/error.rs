@@ -292,13 +292,16 @@ mod tests {
     fn the_line_of_a_script_is_left_out_unless_it_is_to_be_reported() {
         let line = "script: 75c1, on @user_script:12.";
         let known = converted(false, "WRONGTYPE", &format!("Operation against a key {line}"));
-        assert_eq!(known.what(), "Redis at h:6379: WRONGTYPE Operation against a key");
+        assert_eq!(known.message(), "Redis at h:6379: WRONGTYPE Operation against a key");
         let before = "Error running script (call to f_75c1): @user_script:12: WRONGTYPE Operation";
-        assert_eq!(converted(false, "ERR", before).what(), "Redis at h:6379: WRONGTYPE Operation");
+        assert_eq!(
+            converted(false, "ERR", before).message(),
+            "Redis at h:6379: WRONGTYPE Operation"
+        );
         let twice = "Error running script (call to f_75c1): @user_script:41: @user_script: 41: -OOM not \
              allowed";
-        assert_eq!(converted(false, "ERR", twice).what(), "Redis at h:6379: OOM not allowed");
-        assert!(converted(false, "ERR", &format!("Oops {line}")).what().ends_with(line));
+        assert_eq!(converted(false, "ERR", twice).message(), "Redis at h:6379: OOM not allowed");
+        assert!(converted(false, "ERR", &format!("Oops {line}")).message().ends_with(line));
     }
 
     #[test]

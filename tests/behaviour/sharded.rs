@@ -8,7 +8,7 @@ use dq::backend::Backend;
 use dq::config::Environment;
 use dq::redis::{RedisBackend, RedisConfig};
 use dq::{Entropy, QueueName, Result, SystemClock};
-use dq_testkit::behaviour::{Store, Subject, Time};
+use dq_testkit::behaviour::{BackendUnderTest, StoreClock, StoreUnderTest};
 
 /// A store whose queues all have this many shards.
 #[derive(Debug, Clone)]

@@ -131,7 +131,7 @@ mod enums {
 
     #[derive(QueueCode)]
     enum Code {
-        #[code("AI_QUEUE_RECORD_EXPIRED")]
+        #[queue_code("AI_QUEUE_RECORD_EXPIRED")]
         RecordExpired,
     }
 

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use dq::backend::Backend;
-use dq::config::{BackendConfig, ConnectUrl, Environment};
-use dq_testkit::behaviour::{self, ByUrl};
+use dq::backend::{Backend, BackendConfig, ConnectUrl};
+use dq::config::Environment;
+use dq_testkit::behaviour::{self, UrlBackend};
 use serde::Deserialize;
 
 #[derive(Debug, Deserialize)]
@@ -23,12 +23,12 @@ fn from_url(_url: &ConnectUrl) -> dq::Result<Box<dyn BackendConfig>> {
     Ok(Box::new(MyStore {}))
 }
 
-dq::register_backend! {
+dq::backend::register_backend! {
     name: "mystore",
     schemes: ["mystore"],
     from_url: from_url,
 }
 
 fn main() -> std::process::ExitCode {
-    behaviour::main(vec![("mystore", Box::new(ByUrl::real(|| "mystore:".into())))])
+    behaviour::main(vec![("mystore", Box::new(UrlBackend::with_real_clock(|| "mystore:".into())))])
 }

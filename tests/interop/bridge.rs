@@ -28,9 +28,9 @@ async fn jobs_go_both_ways_with_typed_json_and_json_in_strings() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_jackson_and_old_members() {
+async fn jobs_go_both_ways_with_jackson_and_the_legacy_format() {
     let options = ["--codec", "jackson:interop.Order", "--legacy"];
-    go_to_and_fro(Version::V3_20_1, &options, &[(Codec::Jackson, order(44), 44)]).await;
+    send_both_ways(Version::V3_20_1, &options, &[(Codec::Jackson, order(44), 44)]).await;
 }
 
 /// Sends one order from Java to Rust and back for each codec.

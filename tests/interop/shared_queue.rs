@@ -235,8 +235,8 @@ async fn rust_takes_over_when_java_dies(version: Version) {
     drop(java);
     offering.kill().await;
 
-    // A process of ours that handles nothing moves it for a Java client that only takes.
-    let relay = dq::redis::RedissonConfig::from_url(
+    // A Rust process without handlers transfers due jobs for a Java client that only takes.
+    let config = dq::redis::RedissonConfig::from_url(
         &dq::backend::ConnectUrl::parse(&format!(
             "redisson://127.0.0.1:{}/0?codec=string&format={}",
             redis.port(),

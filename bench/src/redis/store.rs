@@ -43,14 +43,6 @@ pub(super) const STORES: [Store; 3] = [
         memory: None,
         whole: true,
     },
-    Store {
-        name: "redisson, index=keyed",
-        scheme: "redisson",
-        options: "?order_list=off&index=keyed",
-        bulk: Some(0.6),
-        memory: None,
-        whole: false,
-    },
     // Only jobs that are due in the future get an expiring key; here these are the jobs of `memory`.
     Store {
         name: "redis-expiry",

@@ -10,5 +10,4 @@ mod logs;
 mod pressure;
 mod refused;
 mod rights;
-mod stand;
 mod topology;
