@@ -43,7 +43,7 @@ pub(crate) async fn probe(link: &Link) -> Result<()> {
             // Another node of the cluster may have got the script; so this one runs scripts, too.
             Err(CommandError::Answered(error)) if is_unknown_script(&error) => {}
             ran => {
-                let ran = link.into_result("connect", Effect::None, ran);
+                let ran = link.backend_result("connect", Effect::None, ran);
                 drop(ran.map_err(without_scripts)?);
             }
         }

@@ -155,7 +155,7 @@ fn id_collision<T>(chunk: &Chunk<'_, NewJob>, number: usize) -> Result<T> {
         return unexpected(SCHEDULE);
     };
     Err(Error::invalid(format!(
-        "the id {} of a job for queue {} cannot be told from that of another job there",
+        "the id {} of a job for queue {} differs too little from the id of another job there",
         job.id, job.queue
     ))
     .remedy("let the client make the ids, or use random ones")

@@ -185,6 +185,6 @@ impl Call<'_> {
             // between a call that loads it and one that runs it.
             answer = link.query(&self.with_text()).await;
         }
-        link.into_result(operation, self.script.effect, answer)
+        link.backend_result(operation, self.script.effect, answer)
     }
 }

@@ -73,11 +73,11 @@ impl Link {
         effect: Effect,
         command: &Cmd,
     ) -> Result<Value> {
-        self.into_result(operation, effect, self.query(command).await)
+        self.backend_result(operation, effect, self.query(command).await)
     }
 
     /// Turns the outcome of a command into that of a backend's call.
-    pub(crate) fn into_result(
+    pub(crate) fn backend_result(
         &self,
         operation: &'static str,
         effect: Effect,
@@ -99,7 +99,11 @@ impl Link {
         operation: &'static str,
         command: &Cmd,
     ) -> Result<Value> {
-        self.into_result(operation, Effect::None, self.run_with_retries(command, Some(slot)).await)
+        self.backend_result(
+            operation,
+            Effect::None,
+            self.run_with_retries(command, Some(slot)).await,
+        )
     }
 
     /// Runs one command, for callers that distinguish its errors.
