@@ -78,7 +78,7 @@ async fn main() -> dq::Result<()> {
     config.format = if options.legacy { Format::Legacy } else { Format::Current };
     // Redisson moves due jobs to the target list only while a Java process has the RDelayedQueue open.
     // With this setting the runner moves them too, so that take() in Java suffices.
-    config.relay.insert(ORDER_FEEDBACK::queue()?);
+    config.consumed_by_java.insert(ORDER_FEEDBACK::queue()?);
     let dq = Dq::builder().backend_config(Box::new(config)).connect().await?;
 
     println!("waiting for orders in ORDER_TIMEOUT; Ctrl-C to stop");

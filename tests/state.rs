@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use dq::ErrorKind;
 use dq::prelude::*;
-use dq_testkit::TestKit;
 
 #[derive(Clone)]
 struct Db;

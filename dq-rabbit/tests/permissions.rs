@@ -65,7 +65,7 @@ async fn the_documented_permissions_are_sufficient() {
     let backend = open(TopologyMode::Passive, "").await;
     let untested = use_backend(backend, &["rabbitmq.ladder-untested"]).await.remove(0);
     assert_eq!(untested.severity, Severity::Info);
-    assert!(untested.what.contains("canary"), "{untested}");
+    assert!(untested.cause.contains("canary"), "{untested}");
     assert!(untested.remedy.contains(CANARY), "{untested}");
     use_backend(open(TopologyMode::Passive, CANARY).await, &[]).await;
 }

@@ -31,7 +31,7 @@ mod producer {
     use dq::prelude::*;
 
     #[derive(serde::Serialize)]
-    pub(super) struct Welcome {
+    pub struct Welcome {
         email: String,
     }
 

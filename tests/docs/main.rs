@@ -5,7 +5,7 @@
 //! a valid configuration.
 
 // What a page shows is often only part of a program.
-#![allow(dead_code)]
+#![allow(dead_code, unreachable_pub)]
 
 mod configuration;
 mod getting_started;

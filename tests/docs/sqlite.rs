@@ -7,9 +7,9 @@ use dq::prelude::*;
 use dq::sqlite::rusqlite::{Connection, TransactionBehavior};
 use dq::sqlite::{SqliteBackend, SqliteConfig};
 
-dq::queue!(close_unpaid_order: u64 = "CLOSE_UNPAID_ORDER");
+dq::queue!(close_unpaid_order: i64 = "CLOSE_UNPAID_ORDER");
 
-fn place_order(dq: &Dq, sqlite: &SqliteBackend, id: u64) -> Result<(), Box<dyn Error>> {
+fn place_order(dq: &Dq, sqlite: &SqliteBackend, id: i64) -> Result<(), Box<dyn Error>> {
     let job = dq.schedule::<close_unpaid_order>(id).after(15.minutes()).into_job()?;
 
     let mut connection = Connection::open("shop.db")?;
@@ -20,9 +20,10 @@ fn place_order(dq: &Dq, sqlite: &SqliteBackend, id: u64) -> Result<(), Box<dyn E
     Ok(())
 }
 
-async fn connect() -> dq::Result<(Dq, SqliteBackend)> {
+async fn connect() -> dq::Result<(Dq, Arc<SqliteBackend>)> {
     let config = SqliteConfig::new("shop.db");
     let sqlite = SqliteBackend::open(&config, &dq::config::Environment::default()).await?;
-    let dq = Dq::builder().backend(Arc::new(sqlite.clone())).connect().await?;
+    let sqlite = Arc::new(sqlite);
+    let dq = Dq::builder().backend(sqlite.clone()).connect().await?;
     Ok((dq, sqlite))
 }

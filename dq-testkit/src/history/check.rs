@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use dq_core::{JobId, Timestamp, Verdict};
 
+use super::event::{Clause, HistoryEvent, Interval, Violation};
 use super::lifetime::{Claim, JobLifetime, lifetimes};
-use super::{Clause, HistoryEvent, Interval, Violation};
 
 pub(super) fn check(events: &[HistoryEvent], remaining: &[JobId]) -> Vec<Violation> {
     let remaining: HashSet<JobId> = remaining.iter().copied().collect();

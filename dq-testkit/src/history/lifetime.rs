@@ -7,7 +7,7 @@ use dq_core::{
     Settled, Target, Timestamp, Verdict,
 };
 
-use super::{HistoryEvent, Interval, ObservedCall, OperatorAction};
+use super::event::{HistoryEvent, Interval, ObservedCall, OperatorAction};
 
 /// What happened to one job, in the order of the invocations.
 #[derive(Debug, Default)]

@@ -1,0 +1,153 @@
+//! The events of a history, and the violations that a check reports.
+
+use std::fmt;
+
+use dq_core::{
+    Cancelled, JobId, JobKey, JobRef, Lease, LeasedJob, QueueName, Renewed, Rescheduled, Scheduled,
+    Settled, Settlement, Timestamp,
+};
+
+/// The time between the invocation and the return of a call, in the order of all such moments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Interval {
+    /// Position of the invocation.
+    pub invoked: u64,
+    /// Position of the return.
+    pub returned: u64,
+    /// The store's clock at the invocation.
+    pub at: Timestamp,
+}
+
+impl Interval {
+    /// Whether this call returned before the other was invoked.
+    #[must_use]
+    pub const fn precedes(&self, other: &Self) -> bool {
+        self.returned < other.invoked
+    }
+}
+
+/// One call about one job, as a client observed it.
+#[derive(Debug, Clone)]
+pub struct HistoryEvent {
+    /// When the call happened.
+    pub interval: Interval,
+    /// The call and its answer.
+    pub call: ObservedCall,
+}
+
+/// A call about one job and its answer, which is `None` if it was lost.
+#[derive(Debug, Clone)]
+pub enum ObservedCall {
+    /// A job was scheduled.
+    Schedule {
+        /// Its id.
+        job: JobId,
+        /// Its queue.
+        queue: QueueName,
+        /// Its key.
+        key: Option<JobKey>,
+        /// The earliest time at which it may start.
+        not_before: Timestamp,
+        /// The answer.
+        answer: Option<Scheduled>,
+    },
+    /// A claim leased a job.
+    Claim {
+        /// The job and its lease.
+        leased: Box<LeasedJob>,
+        /// The store's clock at the claim.
+        now: Timestamp,
+    },
+    /// A claim failed; it may have leased jobs that no client knows of.
+    FailedClaim,
+    /// A lease was settled.
+    Settle {
+        /// The lease and the verdict.
+        settlement: Settlement,
+        /// The answer.
+        answer: Option<Settled>,
+    },
+    /// A lease was renewed.
+    Renew {
+        /// The lease.
+        lease: Lease,
+        /// If it was renewed, it lasts at least until then.
+        until: Timestamp,
+        /// The answer.
+        answer: Option<Renewed>,
+    },
+    /// A job was cancelled.
+    Cancel {
+        /// The job, by id or key.
+        job: JobRef,
+        /// The answer.
+        answer: Option<Cancelled>,
+    },
+    /// A job was rescheduled.
+    Reschedule {
+        /// The job, by id or key.
+        job: JobRef,
+        /// If it was moved, the earliest time at which it may start.
+        not_before: Timestamp,
+        /// The answer.
+        answer: Option<Rescheduled>,
+    },
+    /// An operator changed a queue; whether the call succeeded is not known.
+    Operate {
+        /// The queue.
+        queue: QueueName,
+        /// The change.
+        action: OperatorAction,
+    },
+}
+
+/// What an operator did to the jobs of a queue.
+#[derive(Debug, Clone)]
+pub enum OperatorAction {
+    /// Replayed dead jobs.
+    Replay {
+        /// Which; all if `None`.
+        jobs: Option<Vec<JobId>>,
+        /// The earliest time at which they may start.
+        not_before: Timestamp,
+    },
+    /// Removed dead jobs.
+    Remove {
+        /// Which; all if `None`.
+        jobs: Option<Vec<JobId>>,
+    },
+    /// Removed all jobs that were not running.
+    Purge,
+}
+
+/// The clauses of the contract that a history can violate, by their numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Clause {
+    /// 1: no job is lost, and none appears that was not scheduled.
+    NothingLost = 1,
+    /// 2: no job starts before its due time.
+    NeverEarly = 2,
+    /// 4: each job runs at least once, and under one lease at a time.
+    OneLeaseAtATime = 4,
+    /// 6: calls by key and cancels are atomic, and their answers are true.
+    TrueAnswers = 6,
+    /// 7: the store counts failed attempts, and dead jobs stay dead.
+    FailuresCounted = 7,
+}
+
+/// A proven violation of the contract.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    /// The clause that was violated.
+    pub clause: Clause,
+    /// The job.
+    pub job: JobId,
+    /// What happened.
+    pub detail: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "clause {}: job {}: {}", self.clause as u8, self.job, self.detail)
+    }
+}
