@@ -383,7 +383,7 @@ mod tests {
         let skew = |requested, date, responded| {
             let [requested, date, responded] =
                 [requested, date, responded].map(Timestamp::from_millis);
-            clock_skew(requested, date, responded).map(|finding| finding.what)
+            clock_skew(requested, date, responded).map(|finding| finding.cause)
         };
         for (requested, date, responded) in [
             (0, 0, 0),

@@ -107,12 +107,12 @@ async fn each_problem_has_a_finding() {
         let expected = ["rabbitmq.clock-skew", "rabbitmq.single-node"];
         let findings = wait_for_exactly(&skewed, &expected).await;
         assert_eq!(findings[0].severity, Severity::Warning);
-        assert!(findings[0].what.contains(direction), "{}", findings[0]);
+        assert!(findings[0].cause.contains(direction), "{}", findings[0]);
         assert!(findings[0].remedy.contains("NTP"), "{}", findings[0]);
     }
     server.ctl(&["set_policy", "all", ".*", r#"{"max-length":100000}"#, "--apply-to", "queues"]);
     let policy = wait_for(&managed, "rabbitmq.policy").await;
-    assert!(policy.what.contains("`max-length`"), "{policy}");
+    assert!(policy.cause.contains("`max-length`"), "{policy}");
     server.ctl(&["clear_policy", "all"]);
     server.ctl(&["set_vm_memory_high_watermark", "absolute", "1MB"]);
     assert_eq!(wait_for(&managed, "rabbitmq.alarm").await.severity, Severity::Error);
@@ -131,7 +131,7 @@ async fn each_problem_has_a_finding() {
         .await
         .unwrap();
     let orphans = wait_for(&backend, "rabbitmq.orphans").await;
-    assert!(orphans.what.starts_with("1 messages"), "{orphans}");
+    assert!(orphans.cause.starts_with("1 messages"), "{orphans}");
     channel.queue_purge("dq.v1.orphan".into(), Default::default()).await.unwrap();
 
     // A ladder that does not deliver.

@@ -140,10 +140,10 @@ impl Simulation {
             }
             Call::Operate { queue: of, operation } => {
                 let operation = match operation {
-                    0 => Operate::Pause,
-                    1 => Operate::Resume,
-                    2 => Operate::Replay { jobs: None, due: Due::NOW },
-                    _ => Operate::Remove { jobs: None },
+                    0 => OwnedOperation::Pause,
+                    1 => OwnedOperation::Resume,
+                    2 => OwnedOperation::Replay { jobs: None, due: Due::NOW },
+                    _ => OwnedOperation::Remove { jobs: None },
                 };
                 Command::Operate(queue(of), operation.into())
             }
@@ -249,7 +249,7 @@ fn payload(log: &[Vec<Entry>], of: &dq_core::Job) -> Bytes {
 
 /// The whole state of a replica, with payloads in place of their positions.
 fn contents(log: &[Vec<Entry>], replica: &mut Replica) -> MachineSnapshot {
-    let mut state = replica.machine().copy();
+    let mut state = replica.machine().snapshot();
     for job in &mut state.jobs {
         job.job.payload = payload(log, &job.job);
     }

@@ -1,4 +1,4 @@
-//! The server is killed with SIGKILL under load, and restarted from its append-only file.
+//! The server is killed with SIGKILL while it is at work, and started again with what is on disk.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tokio::sync::Mutex;
 
 use crate::fixture::{connect, retry, wait_until};
 
-/// Stores on servers of their own. Opening a store again kills and restarts its server.
+/// Stores on a server of their own that is killed and started again whenever one is opened anew.
 #[derive(Debug)]
 struct Killed {
     scheme: &'static str,
@@ -60,7 +60,7 @@ fn url_of(redis: &Redis, scheme: &str) -> String {
     redis.url().replacen("redis", scheme, 1)
 }
 
-async fn acknowledged_calls_survive(killed: Killed) {
+async fn what_was_answered_outlives(killed: Killed) {
     let trials = behaviour::trials_for(&killed).await.unwrap();
     let crashes = trials.iter().filter(|trial| trial.name().starts_with("crash/"));
     let runs = crashes.map(|trial| async {
@@ -77,80 +77,27 @@ async fn acknowledged_calls_survive(killed: Killed) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn acknowledged_calls_survive_a_killed_server() {
-    acknowledged_calls_survive(Killed { scheme: "redis" }).await;
+async fn what_was_answered_outlives_a_server_that_is_killed() {
+    what_was_answered_outlives(Killed { scheme: "redis" }).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn acknowledged_calls_survive_a_killed_server_with_redisson_keys() {
-    acknowledged_calls_survive(Killed { scheme: "redisson" }).await;
+async fn what_was_answered_outlives_a_server_that_is_killed_beside_java() {
+    what_was_answered_outlives(Killed { scheme: "redisson" }).await;
 }
 
-/// One of several clients that schedule, cancel, claim and settle while the server is killed. A client
-/// makes one call at a time and repeats none: the checker knows what a lost reply may mean.
-async fn client(number: usize, store: Arc<dyn Backend>, stop: Arc<AtomicBool>) {
-    let name = ["a", "b"][number % 2];
-    let mut round = 0;
-    while !stop.load(Ordering::Relaxed) {
-        round += 1;
-        let mut jobs: Vec<_> = (0..5).map(|_| job(name)).collect();
-        jobs.push(keyed(name, &format!("{number}-{}", round % 7)));
-        let waiting = job(name);
-        jobs.push(dq_core::NewJob {
-            due: Due::After(Duration::from_millis(50)),
-            ..waiting.clone()
-        });
-        store.schedule(jobs).await.ok();
-        let targets: [JobRef; 1] = [by_id(&waiting)];
-        store.cancel(&targets).await.ok();
-        let claimed = claim_for(&*store, &[name], 6, Duration::from_millis(400)).await;
-        let Ok(claimed) = claimed else {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-            continue;
-        };
-        let settle = |(index, leased): (usize, &LeasedJob)| {
-            let verdict = match index % 4 {
-                0 => Verdict::Retry(Due::NOW),
-                1 => Verdict::Release { started: true },
-                _ => Verdict::Done,
-            };
-            let lease: Lease = leased.lease();
-            Settlement { lease, verdict }
-        };
-        let settlements: Vec<_> = claimed.jobs.iter().enumerate().map(settle).collect();
-        store.settle(&settlements).await.ok();
-    }
-}
-
-/// Whether enough jobs were done for a meaningful check.
-fn is_long_enough(history: &History) -> bool {
-    history.done() > 50 && history.events().len() > 500
-}
-
-/// Four clients work while the server is killed and restarted after each of these pauses, in
-/// milliseconds. Then the recorded history is checked.
-async fn work_while_killed(url: &str, kill: impl Fn() + Clone + Send + 'static, pauses: &[u64]) {
-    let recorder = Recorder::over(persist(|| connect(url)).await, Arc::new(SystemClock));
-    let store: Arc<dyn Backend> = Arc::clone(&recorder) as Arc<dyn Backend>;
-    let stop = Arc::new(AtomicBool::new(false));
-    let clients: Vec<_> = (0..4)
-        .map(|number| tokio::spawn(client(number, Arc::clone(&store), Arc::clone(&stop))))
-        .collect();
-    for pause in pauses {
-        tokio::time::sleep(Duration::from_millis(*pause)).await;
-        tokio::task::spawn_blocking(kill.clone()).await.expect("it starts again");
-    }
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    until("enough jobs are done", async || is_long_enough(&recorder.0.history())).await;
-    stop.store(true, Ordering::Relaxed);
-    for client in clients {
-        client.await.expect("no client panics");
-    }
-    persist(|| store.now()).await;
-    let breaches = recorder.0.judge().await.expect("the store can be listed");
-    let messages: Vec<String> = breaches.iter().map(ToString::to_string).collect();
-    let events = recorder.0.history().events().len();
-    assert!(messages.is_empty(), "of {events} events:\n{}", messages.join("\n"));
+/// Checks the history of clients while the server is killed and started again after each of these
+/// pauses, in milliseconds.
+async fn check_over_kills(url: &str, kill: impl Fn() + Clone + Send + 'static, pauses: &[u64]) {
+    let workload = CrashWorkload {
+        lease_for: Duration::from_millis(400),
+        snooze: Duration::from_millis(200),
+        min_done: 50,
+        min_calls: 500,
+    };
+    let store = retry(|| connect(url)).await;
+    let pauses: Vec<_> = pauses.iter().map(|pause| Duration::from_millis(*pause)).collect();
+    workload.run(store, &pauses, async || blocking(kill.clone()).await).await;
 }
 
 async fn work_on_one_server(scheme: &str, options: &str) {
@@ -160,16 +107,16 @@ async fn work_on_one_server(scheme: &str, options: &str) {
         redis.kill();
         redis.restart();
     };
-    work_while_killed(&url, crash, &[150, 230, 90, 310, 170]).await;
+    check_over_kills(&url, crash, &[150, 230, 90, 310, 170]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_acknowledged_is_lost_or_repeated_when_the_server_is_killed() {
+async fn nothing_acknowledged_is_lost_or_comes_again_over_kills() {
     work_on_one_server("redis", "").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_acknowledged_is_lost_or_repeated_when_the_server_is_killed_with_redisson_keys() {
+async fn nothing_acknowledged_is_lost_or_comes_again_over_kills_beside_java() {
     work_on_one_server("redisson", "").await;
     work_on_one_server("redisson", "?java_visibility=exact").await;
 }
@@ -180,15 +127,15 @@ async fn work_on_a_cluster(scheme: &str, key: &'static str) {
         for setting in [["appendonly", "yes"], ["appendfsync", "always"]] {
             assert!(node.command(&["CONFIG", "SET", setting[0], setting[1]]).is_ok());
         }
-        // So that the setting survives the restart.
+        // For the next start.
         assert!(node.command(&["CONFIG", "REWRITE"]).is_ok());
     }
-    // Redis reads appended commands only once the first file is complete.
-    let is_complete = |node: &Redis| {
+    // Until the first file is whole, what is appended counts for nothing.
+    let is_whole = |node: &Redis| {
         let info = node.command(&["INFO", "persistence"]).text();
         info.contains("aof_rewrite_in_progress:0") && info.contains("aof_rewrite_scheduled:0")
     };
-    until("the files are complete", async || cluster.nodes().iter().all(is_complete)).await;
+    wait_until("the files are whole", async || cluster.nodes().iter().all(is_whole)).await;
     let nodes: Vec<String> = cluster.nodes().iter().map(Redis::address).collect();
     let url = format!("{scheme}+cluster://{}?response_timeout=2s", nodes.join(","));
     let crash = move || {
@@ -197,15 +144,15 @@ async fn work_on_a_cluster(scheme: &str, key: &'static str) {
         owner.restart();
         cluster.wait_until_healthy();
     };
-    work_while_killed(&url, crash, &[300, 400, 200]).await;
+    check_over_kills(&url, crash, &[300, 400, 200]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_acknowledged_is_lost_or_repeated_when_a_node_is_killed() {
+async fn nothing_acknowledged_is_lost_or_comes_again_over_kills_in_a_cluster() {
     work_on_a_cluster("redis", "{dq}:queues").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_acknowledged_is_lost_or_repeated_when_a_node_is_killed_with_redisson_keys() {
+async fn nothing_acknowledged_is_lost_or_comes_again_over_kills_in_a_cluster_beside_java() {
     work_on_a_cluster("redisson", "dq:job:{a}").await;
 }

@@ -145,7 +145,7 @@ async fn foreign_members_are_quarantined_and_reported() {
         assert!(listed(&fixture, JobState::Scheduled, 1).await.is_empty());
         let findings = fixture.backend.check().await;
         let strays = findings.iter().find(|found| found.code == "redis.strays").unwrap();
-        assert!(strays.what.starts_with("5 ") && strays.what.contains("queue q"), "{strays}");
+        assert!(strays.cause.starts_with("5 ") && strays.cause.contains("queue q"), "{strays}");
         assert!(strays.remedy.contains(&native_key("stray")), "{strays}");
         assert_eq!(fixture.len("ZCARD", &native_key("stray")), 5, "{options}");
         assert_eq!(fixture.len("ZCARD", TIMEOUT), 0, "{options}");

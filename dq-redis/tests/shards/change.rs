@@ -65,7 +65,7 @@ async fn refuses_every_call(
     let findings = other.check().await;
     let finding = findings
         .iter()
-        .find(|found| found.code == "redis.queue-unusable" && found.what.contains(queue.as_str()));
+        .find(|found| found.code == "redis.queue-unusable" && found.cause.contains(queue.as_str()));
     assert!(finding.is_some_and(|found| found.remedy.contains("[[drain]]")), "{findings:?}");
 }
 
