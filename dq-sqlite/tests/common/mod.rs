@@ -126,7 +126,7 @@ pub fn assert_kind<T: std::fmt::Debug>(result: dq_core::Result<T>, kind: ErrorKi
 pub struct BlockingClock {
     clock: Arc<VirtualClock>,
     blocked: AtomicBool,
-    waiting: AtomicUsize,
+    callers: AtomicUsize,
 }
 
 impl BlockingClock {
@@ -140,7 +140,7 @@ impl BlockingClock {
 
     /// Number of blocked callers.
     pub fn blocked_callers(&self) -> usize {
-        self.waiting.load(Ordering::SeqCst)
+        self.callers.load(Ordering::SeqCst)
     }
 
     /// Waits until at least `count` callers are blocked.
@@ -160,11 +160,11 @@ impl BlockingClock {
 
 impl Clock for BlockingClock {
     fn now(&self) -> Timestamp {
-        self.waiting.fetch_add(1, Ordering::SeqCst);
+        self.callers.fetch_add(1, Ordering::SeqCst);
         while self.blocked.load(Ordering::SeqCst) {
             std::thread::sleep(Duration::from_millis(1));
         }
-        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        self.callers.fetch_sub(1, Ordering::SeqCst);
         self.clock.now()
     }
 
