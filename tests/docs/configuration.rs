@@ -2,9 +2,6 @@
 
 use dq::prelude::*;
 
-#[delay_handler("WELCOME_MAIL")]
-async fn welcome_mail() {}
-
 async fn mail_worker(dq: &Dq, shutdown: impl Future<Output = ()>) -> dq::Result<()> {
     dq.runner()
         .name("mail-worker")

@@ -8,7 +8,7 @@ mod arguments {
     struct Shop;
 
     impl Shop {
-        async fn close(&self, _order: u64, _token: FencingToken) -> Result<(), std::io::Error> {
+        async fn ship(&self, _order: u64, _token: FencingToken) -> Result<(), std::io::Error> {
             Ok(())
         }
     }
@@ -18,9 +18,9 @@ mod arguments {
         id: u64,
     }
 
-    #[delay_handler("CLOSE_ORDER")]
-    async fn close_order(ctx: JobContext, State(shop): State<Shop>, order: Order) -> HandlerResult {
-        shop.close(order.id, ctx.fencing_token()).await?;
+    #[delay_handler("SHIP_ORDER")]
+    async fn ship_order(ctx: JobContext, State(shop): State<Shop>, order: Order) -> HandlerResult {
+        shop.ship(order.id, ctx.fencing_token()).await?;
         Ok(Outcome::Done)
     }
 }
