@@ -31,11 +31,11 @@ mod producer {
     use dq::prelude::*;
 
     #[derive(serde::Serialize)]
-    pub struct Welcome {
+    struct Welcome {
         email: String,
     }
 
-    dq::queue!(pub WELCOME_MAIL: Welcome);
+    dq::queue!(WELCOME_MAIL: Welcome);
 
     async fn on_sign_up(dq: &Dq, email: String) -> dq::Result<()> {
         dq.schedule::<WELCOME_MAIL>(Welcome { email }).after(1.hours()).await?;
@@ -44,20 +44,26 @@ mod producer {
 }
 
 mod web {
+    use std::error::Error;
+
     use dq::prelude::*;
 
-    async fn serve(dq: Dq, listener: tokio::net::TcpListener) -> dq::Result<()> {
-        let stop = tokio_util::sync::CancellationToken::new();
-        let runner = dq.runner().run_until(stop.clone().cancelled_owned());
-        let runner = tokio::spawn(runner);
+    async fn serve(dq: Dq, listener: tokio::net::TcpListener) -> Result<(), Box<dyn Error>> {
+        let (stop, stopped) = tokio::sync::watch::channel(());
+        let wait = |mut stopped: tokio::sync::watch::Receiver<()>| async move {
+            stopped.changed().await.ok();
+        };
+        let app = axum::Router::new().with_state(dq.clone());
+        let server = axum::serve(listener, app).with_graceful_shutdown(wait(stopped.clone()));
+        let runner = dq.runner().build()?; // fails here if a handler lacks its state
+        let runner = runner.run_until(wait(stopped));
 
-        let app = axum::Router::new().with_state(dq);
-        let server = axum::serve(listener, app).with_graceful_shutdown(async {
-            tokio::signal::ctrl_c().await.unwrap_or_default();
+        tokio::spawn(async move {
+            tokio::signal::ctrl_c().await.ok();
+            stop.send(()).ok();
         });
-        server.await.expect("axum's server does not fail");
-
-        stop.cancel();
-        runner.await.expect("the runner does not panic")
+        let (server, runner) = tokio::join!(server, runner);
+        server?;
+        Ok(runner?)
     }
 }

@@ -19,6 +19,8 @@ mod sqlite;
 mod testing;
 mod writing_a_backend;
 
+use std::path::Path;
+
 use dq::config::Config;
 
 /// A page, and the source that its code blocks must be part of.
@@ -96,17 +98,35 @@ fn configuration_on_every_page_is_valid() {
     }
 }
 
+/// The anchor that a heading gets: lower case, spaces as hyphens, no other punctuation.
+fn anchor(heading: &str) -> String {
+    let is_kept = |c: &char| c.is_alphanumeric() || "-_ ".contains(*c);
+    heading
+        .chars()
+        .filter(is_kept)
+        .flat_map(char::to_lowercase)
+        .collect::<String>()
+        .replace(' ', "-")
+}
+
 #[test]
-fn links_lead_to_files() {
+fn links_lead_to_files_and_headings() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     for (name, page, _) in PAGES {
         let folder = if name.starts_with("README") { "" } else { "docs/guide/" };
-        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
-        for link in page.split("](").skip(1).filter_map(|rest| rest.split_once(')')) {
-            let (file, _) = link.0.split_once('#').unwrap_or((link.0, ""));
-            if file.is_empty() || file.starts_with("http") {
+        for link in page.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0)) {
+            if link.starts_with("http") {
                 continue;
             }
-            assert!(root.join(folder).join(file).exists(), "{name} links to {file}");
+            let (file, heading) = link.split_once('#').unwrap_or((link, ""));
+            let path = root.join(folder).join(if file.is_empty() { name } else { file });
+            assert!(path.exists(), "{name} links to {link}");
+            if !heading.is_empty() {
+                let text = std::fs::read_to_string(path).expect("a page");
+                let headings = text.lines().filter(|line| line.starts_with('#'));
+                let mut anchors = headings.map(|line| anchor(line.trim_start_matches(['#', ' '])));
+                assert!(anchors.any(|anchor| anchor == heading), "{name} links to {link}");
+            }
         }
     }
 }

@@ -1,6 +1,5 @@
 //! Guide: SQLite.
 
-use std::error::Error;
 use std::sync::Arc;
 
 use dq::prelude::*;
@@ -9,7 +8,7 @@ use dq::sqlite::{SqliteBackend, SqliteConfig};
 
 dq::queue!(close_unpaid_order: i64 = "CLOSE_UNPAID_ORDER");
 
-fn place_order(dq: &Dq, sqlite: &SqliteBackend, id: i64) -> Result<(), Box<dyn Error>> {
+fn place_order(dq: &Dq, sqlite: &SqliteBackend, id: i64) -> Result<(), dq::BoxError> {
     let job = dq.schedule::<close_unpaid_order>(id).after(15.minutes()).into_job()?;
 
     let mut connection = Connection::open("shop.db")?;
