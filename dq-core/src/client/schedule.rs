@@ -16,7 +16,8 @@ use crate::model::{Due, Headers, JobId, NewJob, OnConflict, QueueName, Timestamp
 
 /// A job that is not scheduled yet; `.await` schedules it.
 ///
-/// An invalid key, due time, header or payload is an error of the `.await`; nothing is stored then.
+/// An invalid key, due time, header or payload is an `InvalidInput` or `Codec` error of the `.await`;
+/// nothing is stored then.
 ///
 /// A call whose outcome is unknown (a lost connection, a failed commit) is repeated up to two times
 /// with the same id, so that the job is stored at most once.

@@ -1,4 +1,4 @@
-//! Handlers by queue.
+//! The handlers of a runner, and their validation.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

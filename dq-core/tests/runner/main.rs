@@ -9,6 +9,7 @@ mod fixture;
 mod leases;
 mod logs;
 mod outages;
+mod run_due;
 mod shutdown;
 mod slots;
 mod trace;
