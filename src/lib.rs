@@ -63,8 +63,8 @@
 //! # Keys
 //!
 //! A key is text or an integer. At most one live job of a queue has a given key, where *live* means
-//! scheduled, ready or running; [`OnConflict`] says what happens to a second one. Jobs are cancelled,
-//! rescheduled and found by key, or by the id in the result of scheduling them.
+//! scheduled, ready or running; [`OnConflict`] says what happens to a second one. Jobs are
+//! cancelled, rescheduled and found by key, or by the id in the result of scheduling them.
 //!
 //! ```
 //! # use dq::prelude::*;
@@ -139,8 +139,8 @@
 //! # Run
 //!
 //! [`Dq::runner`] serves the queues of all `#[delay_handler]` functions in linked crates.
-//! [`RunnerBuilder::run_until`] runs until its argument completes, then lets running handlers finish
-//! within the grace period. Run it beside a web server, or in as many processes as you like.
+//! [`RunnerBuilder::run_until`] runs until its argument completes, then lets running handlers
+//! finish within the grace period. Run it beside a web server, or in as many processes as you like.
 //!
 //! A crate that is never named in the program is not linked, so its handlers are not found: write
 //! `use my_handlers as _;`. [`RunnerBuilder::only`] serves some of the queues.
@@ -296,7 +296,8 @@ pub use dq_sqlite as sqlite;
 #[doc(hidden)]
 pub use dq_core::{__private, Registration, Registry, RunContext, StateMap};
 
-/// Configuration: [`Config`](config::Config) for files and variables, settings of queues and runners.
+/// Configuration: [`Config`](config::Config) for files and variables, settings of queues and
+/// runners.
 pub mod config {
     #[doc(inline)]
     pub use dq_core::config::{

@@ -51,8 +51,8 @@ impl Clock for SystemClock {
     }
 
     fn sleep_until(&self, until: Timestamp) -> BoxFuture<'static, ()> {
-        // The current time is not truncated here as in `now`, which would lengthen the sleep by up to
-        // a millisecond. Tokio's timer never fires early.
+        // The current time is not truncated here as in `now`, which would lengthen the sleep by up
+        // to a millisecond. Tokio's timer never fires early.
         let since_epoch =
             SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let target = Duration::from_millis(until.as_millis().max(0).unsigned_abs());

@@ -42,8 +42,8 @@ use proc_macro::TokenStream;
 /// # The code
 ///
 /// The first argument is the name of the queue: 1 to 128 bytes without control characters. It is a
-/// string, or an expression whose type implements [`QueueCode`](macro@QueueCode), such as a constant
-/// or an enum variant.
+/// string, or an expression whose type implements [`QueueCode`](macro@QueueCode), such as a
+/// constant or an enum variant.
 ///
 /// ```
 /// use dq::{QueueCode, delay_handler};
@@ -125,8 +125,8 @@ pub fn delay_handler(attribute: TokenStream, item: TokenStream) -> TokenStream {
 
 /// Implements `QueueCode` for an enum, so that its variants can be codes of handlers.
 ///
-/// A variant's code is its name in `SCREAMING_SNAKE_CASE`, or the string of its attribute. The codes
-/// of an enum must differ.
+/// A variant's code is its name in `SCREAMING_SNAKE_CASE`, or the string of its attribute. The
+/// codes of an enum must differ.
 ///
 /// ```
 /// use dq::QueueCode;
@@ -143,8 +143,8 @@ pub fn delay_handler(attribute: TokenStream, item: TokenStream) -> TokenStream {
 /// ```
 ///
 /// An attribute of the enum sets the case of the codes: `SCREAMING_SNAKE_CASE`, `snake_case`,
-/// `kebab-case`, or `PascalCase`, which leaves names unchanged. It also sets the path of `dq`, if it
-/// is renamed.
+/// `kebab-case`, or `PascalCase`, which leaves names unchanged. It also sets the path of `dq`, if
+/// it is renamed.
 ///
 /// ```
 /// # use dq::QueueCode;

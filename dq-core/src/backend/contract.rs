@@ -22,8 +22,8 @@ use crate::model::{JobRef, JobView, NewJob, QueueName, Timestamp};
 /// stores. The behaviour suite of `dq-testkit` tests the promises in the *Behaviour* lists.
 ///
 /// # States
-/// A stored job *waits* (it is scheduled or, once due, ready), is *leased* (running), or is *dead*. A job
-/// that waits or is leased is *live*.
+/// A stored job *waits* (it is scheduled or, once due, ready), is *leased* (running), or is *dead*.
+/// A job that waits or is leased is *live*.
 ///
 /// # Batches
 /// Methods that take several items return one result per item, in the same order. An `Err` concerns

@@ -55,8 +55,8 @@ impl QueueStats {
         self.live() + self.dead
     }
 
-    /// Whether as many jobs were created as are stored now or have departed, so that none was lost or
-    /// doubled; `None` without totals.
+    /// Whether as many jobs were created as are stored now or have departed, so that none was lost
+    /// or doubled; `None` without totals.
     #[must_use]
     pub fn adds_up(&self) -> Option<bool> {
         self.totals.as_ref().map(|totals| totals.created == self.stored() + totals.departed())

@@ -21,8 +21,8 @@ impl Dq {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Schedules a job. Set the due time, the key and other options on the result, then `.await` it.
-    /// Without a due time the job is due at once.
+    /// Schedules a job. Set the due time, the key and other options on the result, then `.await`
+    /// it. Without a due time the job is due at once.
     ///
     /// `Q` is the name of a `#[delay_handler]` function or of a [`queue!`](crate::queue).
     #[must_use = "nothing is scheduled until this is awaited"]
@@ -34,7 +34,8 @@ impl Dq {
     }
 
     /// Schedules many jobs in one call, of any queues:
-    /// `dq.schedule_many(orders.map(|o| dq.schedule::<order_timeout>(o).after(d)))`.
+    ///
+    /// `dq.schedule_many(orders.map(|order| dq.schedule::<order_timeout>(order).after(delay)))`
     ///
     /// Results are in the order of the jobs. If a job is invalid, none is stored. A store may write
     /// a long bulk in several transactions; after an error of the store, some of the jobs may be
@@ -54,8 +55,8 @@ impl Dq {
     ///
     /// # Errors
     /// `InvalidInput` if the key is invalid, `Unsupported` if the store cannot cancel jobs,
-    /// `Unavailable` if it cannot be reached, `OutcomeUnknown` if the connection was lost during the
-    /// call, `Closed` after [`close`](Self::close).
+    /// `Unavailable` if it cannot be reached, `OutcomeUnknown` if the connection was lost during
+    /// the call, `Closed` after [`close`](Self::close).
     pub async fn cancel<Q: Queue>(&self, target: impl IntoTarget) -> Result<Cancelled> {
         self.queue_of::<Q>()?.cancel(target).await
     }
@@ -119,8 +120,8 @@ impl Dq {
         self.shared.stores.stats(&[]).await
     }
 
-    /// Problems of the main store that an operator should know: versions, settings, clock skew. Stores
-    /// being drained are not checked.
+    /// Problems of the main store that an operator should know: versions, settings, clock skew.
+    /// Stores being drained are not checked.
     pub async fn check(&self) -> Vec<Finding> {
         self.backend().check().await
     }

@@ -47,8 +47,8 @@ impl QueueHandle {
     ///
     /// # Errors
     /// `InvalidInput` if the key is invalid, `Unsupported` if the store cannot cancel jobs,
-    /// `Unavailable` if it cannot be reached, `OutcomeUnknown` if the connection was lost during the
-    /// call, `Closed` after [`Dq::close`](crate::Dq::close).
+    /// `Unavailable` if it cannot be reached, `OutcomeUnknown` if the connection was lost during
+    /// the call, `Closed` after [`Dq::close`](crate::Dq::close).
     pub async fn cancel(&self, target: impl IntoTarget) -> Result<Cancelled> {
         self.client.stores.cancel(job_ref(&self.queue, target)?).await
     }
@@ -86,11 +86,11 @@ impl QueueHandle {
 
     /// Lists jobs in one state; jobs in stores being drained are not included.
     ///
-    /// Scheduled and ready jobs are in due order, running ones by the end of their lease, dead ones by
-    /// their time of death.
+    /// Scheduled and ready jobs are in due order, running ones by the end of their lease, dead ones
+    /// by their time of death.
     ///
-    /// Returns a page of up to `limit` jobs, 1 to 1,000. Pass the cursor of a page as `after` to get
-    /// the next one.
+    /// Returns a page of up to `limit` jobs, 1 to 1,000. Pass the cursor of a page as `after` to
+    /// get the next one.
     ///
     /// # Errors
     /// `InvalidInput` if the limit is out of range, `Unsupported` if the store cannot list jobs,
@@ -105,8 +105,8 @@ impl QueueHandle {
         self.client.stores.main.browse(params).await
     }
 
-    /// Makes dead jobs due now and resets their attempts; returns how many. A job stays dead if a live
-    /// job has its key.
+    /// Makes dead jobs due now and resets their attempts; returns how many. A job stays dead if a
+    /// live job has its key.
     ///
     /// # Errors
     /// `Unsupported` if the store does not keep dead jobs, `Unavailable` if it cannot be reached,
@@ -140,8 +140,8 @@ impl QueueHandle {
         self.operate(Operation::Remove { queue: &self.queue, jobs: None }).await
     }
 
-    /// Pauses the queue in every process until it is resumed; running jobs finish. Returns `false` if
-    /// it is already paused.
+    /// Pauses the queue in every process until it is resumed; running jobs finish. Returns `false`
+    /// if it is already paused.
     ///
     /// # Errors
     /// `Unsupported` if the store cannot pause queues, `Unavailable` if it cannot be reached,

@@ -1,8 +1,8 @@
 //! Calls on the main store and the drained stores together.
 //!
-//! A *drained* store is one that is being drained (`[[drain]]`): it receives no new jobs, and its jobs
-//! still run and can be changed. A call on one store is atomic; on several it is a sequence of calls.
-//! Without drained stores it is the single call on the main store.
+//! A *drained* store is one that is being drained (`[[drain]]`): it receives no new jobs, and its
+//! jobs still run and can be changed. A call on one store is atomic; on several it is a sequence of
+//! calls. Without drained stores it is the single call on the main store.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -56,8 +56,8 @@ impl Stores {
 
     /// Repeats a call whose outcome is unknown: with the same ids this schedules nothing twice.
     async fn schedule_in_main(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
-        // A store that is not durable is in this process: none of its results is lost, and the jobs need
-        // not be cloned.
+        // A store that is not durable is in this process: none of its results is lost, and the jobs
+        // need not be cloned.
         if !self.main.capabilities().durable {
             return self.main.schedule(jobs).await;
         }

@@ -11,7 +11,8 @@ use crate::model::Backoff;
 /// Settings of a [`Backoff`], each optional.
 ///
 /// A field that is `None` has the value of the layer below, as in
-/// [`QueueSettings`](super::QueueSettings), so that a file can change one field and keep the others.
+/// [`QueueSettings`](super::QueueSettings), so that a file can change one field and keep the
+/// others.
 ///
 /// ```
 /// use dq_core::DurationExt;

@@ -15,8 +15,8 @@ use crate::error::{Error, ErrorKind, Result};
 /// The merged layers, not yet typed.
 pub(super) struct Layers {
     figment: Figment,
-    /// The lowest layer: a file or an empty one. Only its strings are interpolated, and errors about
-    /// missing keys name it.
+    /// The lowest layer: a file or an empty one. Only its strings are interpolated, and errors
+    /// about missing keys name it.
     base: Metadata,
     /// The merged and interpolated values.
     values: Value,
@@ -93,8 +93,8 @@ impl Layers {
 
     /// The layer that a value comes from.
     ///
-    /// For a table or list with values from the base and from variables it is the base, since a missing
-    /// key is best added there.
+    /// For a table or list with values from the base and from variables it is the base, since a
+    /// missing key is best added there.
     fn layer_of(&self, value: &Value) -> Option<&Metadata> {
         let lowest = |mut values: &mut dyn Iterator<Item = &Value>| {
             let layers = (&mut values).filter_map(|value| self.layer_of(value));

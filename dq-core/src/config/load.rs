@@ -40,10 +40,9 @@ use crate::model::QueueName;
 /// ```
 ///
 /// Environment variables override the file; two underscores separate table and key:
-/// `DQ_BACKEND__PATH=…`,
-/// `DQ_QUEUES__ORDER_TIMEOUT__CONCURRENCY=4`. Any string of the file may use `${NAME}` for an
-/// environment variable and `${file:PATH}` for the contents of a file without its trailing
-/// newline, so that the file needs to contain no secret; `$${` is a plain `${`.
+/// `DQ_BACKEND__PATH=…`, `DQ_QUEUES__ORDER_TIMEOUT__CONCURRENCY=4`. Any string of the file may use
+/// `${NAME}` for an environment variable and `${file:PATH}` for the contents of a file without its
+/// trailing newline, so that the file needs to contain no secret; `$${` is a plain `${`.
 ///
 /// Errors name the file or the variable, and the key. They contain no setting of a backend.
 #[derive(Debug, Deserialize)]

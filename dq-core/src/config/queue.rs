@@ -26,7 +26,8 @@ use crate::model::{Backoff, QueueName};
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct QueueSettings {
-    /// Maximum number of jobs of this queue that one runner runs concurrently; at least 1. Default 16.
+    /// Maximum number of jobs of this queue that one runner runs concurrently; at least 1. Default
+    /// 16.
     ///
     /// It also bounds the throughput: `concurrency` divided by the duration of one run plus the
     /// store's latency for a claim and a settlement. Raise it for many short jobs.
@@ -35,18 +36,18 @@ pub struct QueueSettings {
     pub max_attempts: Option<u32>,
     /// Maximum duration of one run of the handler; `"none"` for no limit. Default 15 min.
     ///
-    /// A handler that takes longer is dropped, and the attempt counts as failed. A `blocking` handler
-    /// cannot be dropped: its cancellation signal fires, and its return value counts.
+    /// A handler that takes longer is dropped, and the attempt counts as failed. A `blocking`
+    /// handler cannot be dropped: its cancellation signal fires, and its return value counts.
     #[serde(with = "duration::limit")]
     pub timeout: Option<Duration>,
-    /// How long a lease lasts unless renewed, which is how long after a crash the job runs again; 1 s
-    /// to 1 day. Default 30 s.
+    /// How long a lease lasts unless renewed, which is how long after a crash the job runs again; 1
+    /// s to 1 day. Default 30 s.
     #[serde(with = "duration::option")]
     pub lease: Option<Duration>,
     /// Delays between attempts.
     pub backoff: BackoffSettings,
-    /// Number of consecutive leases that may expire before the job is dead, since it may be the cause
-    /// of the crashes; at least 1. Default 10.
+    /// Number of consecutive leases that may expire before the job is dead, since it may be the
+    /// cause of the crashes; at least 1. Default 10.
     pub max_losses: Option<u32>,
 }
 

@@ -7,7 +7,8 @@ use serde::{Deserialize, Deserializer, de};
 /// A password, or a URL that contains one. `Debug` prints `***`.
 ///
 /// A password of digits may be written without quotes in a configuration file, unless parsing it as
-/// a number would lose characters, as in `1.50`. In an environment variable no password needs quotes.
+/// a number would lose characters, as in `1.50`. In an environment variable no password needs
+/// quotes.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 

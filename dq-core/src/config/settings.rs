@@ -14,8 +14,8 @@ use crate::model::Limits;
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct RunnerSettings {
-    /// Maximum number of jobs that one runner runs concurrently over all queues; at least 1. Default
-    /// 256.
+    /// Maximum number of jobs that one runner runs concurrently over all queues; at least 1.
+    /// Default 256.
     pub concurrency: usize,
     /// How long running handlers may take to finish during shutdown. Default 30 s.
     #[serde(with = "duration")]

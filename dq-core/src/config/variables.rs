@@ -16,7 +16,8 @@ pub(super) struct Variable {
 }
 
 impl Variable {
-    /// `DQ_A__B__C` sets `a.b.c`; queue names keep their case. `None` if the name does not set a key.
+    /// `DQ_A__B__C` sets `a.b.c`; queue names keep their case. `None` if the name does not set a
+    /// key.
     pub(super) fn new(name: &str, value: &str) -> Option<Self> {
         let prefix = name.get(..3)?;
         let key = &name[3..];

@@ -1,7 +1,7 @@
 //! Handlers: annotated functions and objects, and the common form in which the runner calls both.
 //!
-//! A function implements [`HandlerFn`] and becomes a [`Registration`], which is a constant. An object
-//! implements [`DelayHandler`]. Both are converted to a [`Handler`].
+//! A function implements [`HandlerFn`] and becomes a [`Registration`], which is a constant. An
+//! object implements [`DelayHandler`]. Both are converted to a [`Handler`].
 
 use std::any::type_name;
 use std::borrow::Cow;

@@ -13,10 +13,10 @@ use super::outcome::{JobError, JobResult};
 /// Code that runs around every handler, such as logging, metrics and guards. The first one added is
 /// the outermost.
 ///
-/// `next.run(job)` returns errors and panics of the handler as [`JobError`]s. At the timeout, an async
-/// handler is dropped and the result is [`JobError::TimedOut`]. A blocking handler cannot be dropped:
-/// its cancellation signal fires, and `next.run(job)` returns its result when it has returned. The
-/// middleware's return value is the result of the run.
+/// `next.run(job)` returns errors and panics of the handler as [`JobError`]s. At the timeout, an
+/// async handler is dropped and the result is [`JobError::TimedOut`]. A blocking handler cannot be
+/// dropped: its cancellation signal fires, and `next.run(job)` returns its result when it has
+/// returned. The middleware's return value is the result of the run.
 ///
 /// ```
 /// # use dq_core as dq;
@@ -34,9 +34,9 @@ use super::outcome::{JobError, JobResult};
 pub trait Middleware: Send + Sync + 'static {
     /// Runs one job, usually by `next.run(job).await`.
     ///
-    /// The timeout applies to the handler only. At the end of the runner's grace period, this future
-    /// is dropped, and with it the inner middleware and an async handler; a blocking handler goes on
-    /// until it returns.
+    /// The timeout applies to the handler only. At the end of the runner's grace period, this
+    /// future is dropped, and with it the inner middleware and an async handler; a blocking handler
+    /// goes on until it returns.
     async fn call(&self, job: JobContext, next: Next<'_>) -> JobResult;
 }
 
@@ -101,8 +101,8 @@ async fn run_handler(handler: &Handler, job: JobContext, timeout: Duration) -> J
     }
 }
 
-/// Converts a panic to an error. Unwind safe: the future is dropped, and it shares no state with the
-/// runner.
+/// Converts a panic to an error. Unwind safe: the future is dropped, and it shares no state with
+/// the runner.
 async fn catch_panic(run: impl Future<Output = JobResult>) -> JobResult {
     match std::panic::AssertUnwindSafe(run).catch_unwind().await {
         Ok(result) => result,

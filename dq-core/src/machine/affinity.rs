@@ -28,8 +28,8 @@ pub struct Affinity<P> {
 impl<P: Fn(&Job) -> bool> Affinity<P> {
     /// Selects the oldest jobs of a queue that the claimer can lease, at most `max`.
     ///
-    /// Also returns the time from which the claimer can lease more, in Unix milliseconds; `None` if no
-    /// other job waits.
+    /// Also returns the time from which the claimer can lease more, in Unix milliseconds; `None` if
+    /// no other job waits.
     ///
     /// Jobs that are not due yet are selected only if none is due, and only those with the earliest
     /// due time, so that no job has to wait for another.

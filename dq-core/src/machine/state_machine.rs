@@ -187,9 +187,9 @@ impl Machine {
 
     /// Claims the jobs that `take` selects.
     ///
-    /// `take(table, queue, max)` removes at most `max` jobs of a queue from its index of waiting jobs.
-    /// It returns their slots, and the time from which more can be taken, in Unix milliseconds; `None`
-    /// if no other job waits.
+    /// `take(table, queue, max)` removes at most `max` jobs of a queue from its index of waiting
+    /// jobs. It returns their slots, and the time from which more can be taken, in Unix
+    /// milliseconds; `None` if no other job waits.
     fn claim_with(
         &mut self,
         wants: &[Want],
@@ -414,8 +414,8 @@ impl Machine {
         earliest.map(Timestamp::from_millis)
     }
 
-    /// Whether a [`claim_preferring`](Self::claim_preferring) would return no job although at least one
-    /// is due or could be claimed ahead of its due time: all such jobs are reserved for other
+    /// Whether a [`claim_preferring`](Self::claim_preferring) would return no job although at least
+    /// one is due or could be claimed ahead of its due time: all such jobs are reserved for other
     /// claimers.
     pub fn all_due_reserved<P: Fn(&Job) -> bool>(
         &mut self,

@@ -10,9 +10,9 @@ use crate::model::{
 
 /// All jobs of a machine, with indexes by id, by key, and by time within each queue.
 ///
-/// Each queue has three time indexes: of its waiting, leased and dead jobs. A job is in exactly one of
-/// them, as its [`JobPlacement`] says. Methods that take an *unplaced* job expect one that has just been
-/// removed from its time index.
+/// Each queue has three time indexes: of its waiting, leased and dead jobs. A job is in exactly one
+/// of them, as its [`JobPlacement`] says. Methods that take an *unplaced* job expect one that has
+/// just been removed from its time index.
 #[derive(Debug, Default)]
 pub(super) struct JobTable {
     pub(super) records: Arena<JobRecord>,
@@ -25,8 +25,8 @@ pub(super) struct JobTable {
     queue_indexes: HashMap<QueueName, usize>,
     pub(super) last_seq: u64,
     pub(super) last_token: u64,
-    /// A lower bound of the ends of all leases, in Unix milliseconds, so that a call without expired
-    /// leases visits no queue; `None` if no job is leased.
+    /// A lower bound of the ends of all leases, in Unix milliseconds, so that a call without
+    /// expired leases visits no queue; `None` if no job is leased.
     no_lease_ends_before: Option<i64>,
 }
 
@@ -174,8 +174,8 @@ impl JobTable {
             self.queues.iter().filter_map(QueueRecord::first_lease_end).min();
     }
 
-    /// Adds a new job. The caller has checked that no job has its id and, if it is live, no live job
-    /// has its key.
+    /// Adds a new job. The caller has checked that no job has its id and, if it is live, no live
+    /// job has its key.
     pub(super) fn create(
         &mut self,
         new: NewJob,

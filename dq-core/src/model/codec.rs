@@ -30,8 +30,8 @@ pub(crate) fn decode<T: DeserializeOwned>(headers: &Headers, payload: &[u8]) -> 
     serde_json::from_slice(payload).map_err(|error| without_values(&error))
 }
 
-/// The text of a decoding error: what was expected and where, without the value that was found. That
-/// value is part of the payload, which must not appear in logs.
+/// The text of a decoding error: what was expected and where, without the value that was found.
+/// That value is part of the payload, which must not appear in logs.
 fn without_values(error: &serde_json::Error) -> String {
     if !error.is_data() {
         return error.to_string();

@@ -96,8 +96,8 @@ pub struct Job {
     pub attempts: u32,
     /// Number of leases granted for the job.
     pub deliveries: u32,
-    /// Number of consecutive leases that expired without a settlement, because the runner crashed or
-    /// could not reach the store.
+    /// Number of consecutive leases that expired without a settlement, because the runner crashed
+    /// or could not reach the store.
     pub losses: u32,
 }
 

@@ -77,8 +77,9 @@ impl RunnerBuilder {
         self
     }
 
-    /// Adds a `#[delay_handler]` function explicitly, for programs in which functions do not register
-    /// themselves, such as after [`without_linked_handlers`](Self::without_linked_handlers).
+    /// Adds a `#[delay_handler]` function explicitly, for programs in which functions do not
+    /// register themselves, such as after
+    /// [`without_linked_handlers`](Self::without_linked_handlers).
     pub fn register<H: HandlerFn>(mut self) -> Self {
         self.handlers.push(Registration::of::<H>().handler());
         self
@@ -133,7 +134,8 @@ impl RunnerBuilder {
         self
     }
 
-    /// Sets the sweep interval, the maximum time between two claims; 100 ms to 1 min, 1 s by default.
+    /// Sets the sweep interval, the maximum time between two claims; 100 ms to 1 min, 1 s by
+    /// default.
     ///
     /// A sweep is a claim without any wake-up hint. It bounds the lateness of jobs whose hints are
     /// lost.
@@ -155,8 +157,8 @@ impl RunnerBuilder {
         self.build_inner(None).map_err(|error| error.operation("build the runner"))
     }
 
-    /// Builds a runner without the handlers whose state was not given; also returns the `MissingState`
-    /// errors of those handlers by queue.
+    /// Builds a runner without the handlers whose state was not given; also returns the
+    /// `MissingState` errors of those handlers by queue.
     ///
     /// After [`only`](Self::only) a missing state is an error, as in [`build`](Self::build).
     #[doc(hidden)]
@@ -174,8 +176,8 @@ impl RunnerBuilder {
         self.build()?.run_until(shutdown).await
     }
 
-    /// With `missing_state`, handlers whose state is missing are left out and their errors put there.
-    /// Without it, such an error is returned.
+    /// With `missing_state`, handlers whose state is missing are left out and their errors put
+    /// there. Without it, such an error is returned.
     fn build_inner(self, missing_state: Option<&mut BTreeMap<QueueName, Error>>) -> Result<Runner> {
         self.runner.validate()?;
         let mut registry = if self.use_linked { Registry::linked()? } else { Registry::default() };

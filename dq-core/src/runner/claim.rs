@@ -2,8 +2,8 @@
 //!
 //! It sleeps until a job is due, a hint arrives, a slot is freed or the sweep interval has passed.
 //!
-//! `sent_at` is the time at which a claim was sent, by `Clock::elapsed`. A lease that the claim granted
-//! does not end before `sent_at` plus its duration.
+//! `sent_at` is the time at which a claim was sent, by `Clock::elapsed`. A lease that the claim
+//! granted does not end before `sent_at` plus its duration.
 
 use std::sync::Arc;
 use std::time::Duration;

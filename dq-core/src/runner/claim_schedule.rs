@@ -13,8 +13,8 @@ pub(super) struct ClaimSchedule {
     next_due: Option<Timestamp>,
     /// How long before the due time the store accepts a claim.
     claim_ahead: Duration,
-    /// Whether the last claim returned no job. It may have been too early, so the next one does not use
-    /// `claim_ahead`.
+    /// Whether the last claim returned no job. It may have been too early, so the next one does not
+    /// use `claim_ahead`.
     pub(super) last_claim_empty: bool,
     /// Whether the last claim was limited by free slots, so that more jobs may be due.
     pub(super) saturated: bool,

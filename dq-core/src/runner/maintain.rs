@@ -31,8 +31,8 @@ pub(super) async fn run(context: Arc<StoreContext>) -> Infallible {
     }
 }
 
-/// Logs each queue once that has due jobs but no handler in this process: another service may handle
-/// it, or the handler's crate is not linked.
+/// Logs each queue once that has due jobs but no handler in this process: another service may
+/// handle it, or the handler's crate is not linked.
 async fn warn_of_unserved_queues(context: &StoreContext, logged: &mut HashSet<QueueName>) {
     let Ok(all) = context.store.stats(&[]).await else { return };
     for stats in all {

@@ -47,8 +47,8 @@ struct ClaimedJob<'a> {
     now: Timestamp,
 }
 
-/// Claims the job with the earliest due time over all queues; `None` if none is due. Also returns the
-/// earliest due time; `None` if no job waits or is leased.
+/// Claims the job with the earliest due time over all queues; `None` if none is due. Also returns
+/// the earliest due time; `None` if no job waits or is leased.
 async fn claim_oldest(
     context: &StoreContext,
 ) -> Result<(Option<ClaimedJob<'_>>, Option<Timestamp>)> {

@@ -1,7 +1,7 @@
 //! Reports results of runs to the store, in batches.
 //!
-//! There is no timer: results that arrive during one call form the next batch. A failed call is repeated
-//! until it succeeds or the leases are lost.
+//! There is no timer: results that arrive during one call form the next batch. A failed call is
+//! repeated until it succeeds or the leases are lost.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! Limits of concurrency: for each queue, and over all queues.
 //!
-//! A running job occupies a slot of its queue and a slot of the total. A claim first *reserves* as many
-//! slots as it may get jobs, and then releases those that it did not use.
+//! A running job occupies a slot of its queue and a slot of the total. A claim first *reserves* as
+//! many slots as it may get jobs, and then releases those that it did not use.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -16,8 +16,8 @@ pub(super) const BATCH: usize = 100;
 #[derive(Debug)]
 pub(super) struct Slots {
     state: Mutex<State>,
-    /// Notified when a slot is freed; one for each claim loop, which stores a permit while that loop
-    /// does not wait.
+    /// Notified when a slot is freed; one for each claim loop, which stores a permit while that
+    /// loop does not wait.
     freed: Vec<Notify>,
 }
 
@@ -26,8 +26,8 @@ struct State {
     total: SlotCount,
     /// By the index of the queue.
     queues: Vec<SlotCount>,
-    /// The index of the queue with which the next reservation begins. It rotates, for fairness when the
-    /// total is scarce.
+    /// The index of the queue with which the next reservation begins. It rotates, for fairness when
+    /// the total is scarce.
     first_queue: usize,
     /// By the index of the claim loop: whether slots that it needed were reserved by another loop.
     blocked: Vec<bool>,
@@ -93,8 +93,8 @@ impl Slots {
 
     /// Reserves free slots for a claim of the claim loop with index `claimer`, at most [`BATCH`].
     ///
-    /// With several claim loops each gets only a share, so that a slow store does not delay the jobs
-    /// of another.
+    /// With several claim loops each gets only a share, so that a slow store does not delay the
+    /// jobs of another.
     pub(super) fn reserve(&self, claimer: usize) -> Reservation {
         let claimers = self.freed.len();
         let mut guard = self.lock();
@@ -125,8 +125,8 @@ impl Slots {
         reservation
     }
 
-    /// Frees the slots that a claim did not use; `used` returns the number of used slots by the index
-    /// of the queue.
+    /// Frees the slots that a claim did not use; `used` returns the number of used slots by the
+    /// index of the queue.
     pub(super) fn release(&self, reservation: &Reservation, used: impl Fn(usize) -> usize) {
         let mut state = self.lock();
         let mut total_used = 0;
@@ -150,8 +150,8 @@ impl Slots {
         self.freed[claimer].notified().await;
     }
 
-    /// Yields to the other tasks until they free no more slots, or a batch of slots is free, so that one
-    /// claim fills the slots of all jobs that end at the same moment.
+    /// Yields to the other tasks until they free no more slots, or a batch of slots is free, so
+    /// that one claim fills the slots of all jobs that end at the same moment.
     pub(super) async fn wait_for_batch(&self) {
         let mut free = self.lock().total.free;
         while free < BATCH {

@@ -10,8 +10,8 @@ use super::leases::{LeaseGuard, LeaseTracker};
 use super::shared::RunnerShared;
 use crate::backend::{Checked, Settled, Settlement};
 
-/// Maximum number of settlements that wait for the store. Runs that end beyond it wait with their slots
-/// occupied.
+/// Maximum number of settlements that wait for the store. Runs that end beyond it wait with their
+/// slots occupied.
 const SETTLEMENT_BACKLOG: usize = 1_024;
 
 /// One store of a runner: the main store or a drained one.
@@ -46,8 +46,8 @@ impl StoreContext {
     }
 }
 
-/// A finished run. Its lease is renewed until the store has accepted the settlement, unless `lease` is
-/// `None` because the handler never started.
+/// A finished run. Its lease is renewed until the store has accepted the settlement, unless `lease`
+/// is `None` because the handler never started.
 #[derive(Debug)]
 pub(super) struct FinishedRun {
     pub(super) settlement: Settlement,
@@ -56,8 +56,8 @@ pub(super) struct FinishedRun {
 
 /// Reports the result of a settlement to the observers.
 ///
-/// `repeated`: an earlier call with the same settlement may have taken effect although its answer was
-/// lost. `Stale` is then no sign of a lost lease.
+/// `repeated`: an earlier call with the same settlement may have taken effect although its answer
+/// was lost. `Stale` is then no sign of a lost lease.
 pub(super) fn report_settled(
     runner: &RunnerShared,
     settlement: &Settlement,

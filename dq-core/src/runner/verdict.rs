@@ -6,8 +6,8 @@ use crate::entropy::Entropy;
 use crate::handler::{JobContext, JobError, JobResult, Outcome};
 use crate::model::{DeadKind, DeadReason, Due, Job, Limits, Timestamp};
 
-/// The verdict on a job that must not run again because too many consecutive leases expired; `None` if
-/// it may run.
+/// The verdict on a job that must not run again because too many consecutive leases expired; `None`
+/// if it may run.
 pub(super) fn before_run(job: &Job, policy: &QueuePolicy) -> Option<Verdict> {
     (job.losses >= policy.max_losses).then(|| Verdict::Dead {
         reason: DeadReason::new(

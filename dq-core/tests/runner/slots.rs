@@ -11,7 +11,8 @@ use tokio::sync::Semaphore;
 
 use crate::fixture::{Fixture, Observed, TestHandler};
 
-/// A handler that waits for a permit of `gate`; `max_running` records how many runs there were at once.
+/// A handler that waits for a permit of `gate`; `max_running` records how many runs there were at
+/// once.
 fn gated(max_running: Arc<AtomicUsize>, gate: Arc<Semaphore>) -> TestHandler {
     let running = Arc::new(AtomicUsize::new(0));
     TestHandler::new(move |_, _| {

@@ -115,7 +115,8 @@ fn requires(extractors: &[Type], private: &TokenStream) -> TokenStream {
     }
 }
 
-/// Generates `HandlerFn::call`, which decodes the payload, runs the extractors and calls the function.
+/// Generates `HandlerFn::call`, which decodes the payload, runs the extractors and calls the
+/// function.
 fn call(arguments: &Arguments, function: &Function, private: &TokenStream) -> TokenStream {
     let Function { name, extractors, payload, .. } = function;
     let ctx = local("ctx");

@@ -1,8 +1,8 @@
 //! Imports jobs from other stores, each exactly once: [`Dq::import`](crate::Dq::import).
 //!
 //! Two stores cannot be changed in one atomic step, this process may die between any two steps, the
-//! target may run a job as soon as it is due, and other clients may take from the source meanwhile. So
-//! each job passes through a journal in the *source*, and is *parked* in the target first:
+//! target may run a job as soon as it is due, and other clients may take from the source meanwhile.
+//! So each job passes through a journal in the *source*, and is *parked* in the target first:
 //!
 //! | | step | where the job is if the process dies after it |
 //! |---|---|---|
@@ -13,21 +13,21 @@
 //! | 5 | the target reschedules the job to its own due time | in the target, which may have run it already |
 //! | 6 | the entry is removed from the journal | in the target |
 //!
-//! An import begins with the entries that are in the journal. A *taken* entry continues at step 3, which
-//! may be repeated under the same id while the job cannot have run. A *stored* one continues at step 5,
-//! which changes nothing if the job has run. No job is scheduled after it could have run, so none is
-//! doubled; no entry is removed before the target has the job, so none is lost.
+//! An import begins with the entries that are in the journal. A *taken* entry continues at step 3,
+//! which may be repeated under the same id while the job cannot have run. A *stored* one continues
+//! at step 5, which changes nothing if the job has run. No job is scheduled after it could have
+//! run, so none is doubled; no entry is removed before the target has the job, so none is lost.
 //!
-//! Ids are new and not derived from the entries: an equal entry that appears later is another job, and
-//! two equal elements of a list are two jobs.
+//! Ids are new and not derived from the entries: an equal entry that appears later is another job,
+//! and two equal elements of a list are two jobs.
 //!
-//! Two concurrent imports of one source finish each other's work. If an import finds at step 4 that the
-//! other one has finished an entry, it cancels the job that it has just parked, unless that is the job
-//! that the other one released. Only if it is killed at this point a parked job remains, so one import
-//! at a time is better.
+//! Two concurrent imports of one source finish each other's work. If an import finds at step 4 that
+//! the other one has finished an entry, it cancels the job that it has just parked, unless that is
+//! the job that the other one released. Only if it is killed at this point a parked job remains, so
+//! one import at a time is better.
 //!
-//! Jobs that exceed the target's [`Limits`](crate::Limits) are recognized before they are taken, and
-//! stay in the source.
+//! Jobs that exceed the target's [`Limits`](crate::Limits) are recognized before they are taken,
+//! and stay in the source.
 
 mod report;
 mod source;
@@ -188,8 +188,8 @@ impl<'a> Import<'a> {
         self.release(stored).await
     }
 
-    /// Steps 3 and 4. Returns the entries that are now stored, which this import has to release; without
-    /// those that another import has finished.
+    /// Steps 3 and 4. Returns the entries that are now stored, which this import has to release;
+    /// without those that another import has finished.
     async fn park(&self, taken: Vec<JournalEntry>) -> Result<Vec<JournalEntry>> {
         if taken.is_empty() {
             return Ok(taken);
@@ -202,8 +202,8 @@ impl<'a> Import<'a> {
         let (stored, finished): (Vec<_>, Vec<_>) =
             taken.into_iter().zip(marked).partition(|(_, marked)| *marked);
         for (entry, _) in &finished {
-            // Another import has finished the entry. Unless it released this very job, the job that was
-            // just parked is a duplicate.
+            // Another import has finished the entry. Unless it released this very job, the job that
+            // was just parked is a duplicate.
             if self.is_parked(entry).await? {
                 self.dq.backend().cancel(&[entry.reference()]).await?;
             }
@@ -302,8 +302,8 @@ impl Dq {
     /// meanwhile may be imported now or by the next import.
     ///
     /// **Cancellation safety:** after an error, or if the future is dropped, call it again with the
-    /// same source and store: it continues where it stopped. Until then, up to a hundred jobs are in
-    /// the source's journal, where no runner finds them. Call it again within ten years.
+    /// same source and store: it continues where it stopped. Until then, up to a hundred jobs are
+    /// in the source's journal, where no runner finds them. Call it again within ten years.
     ///
     /// # Errors
     /// `Unsupported` if the store cannot reschedule or cancel jobs, `Unavailable` if the source or

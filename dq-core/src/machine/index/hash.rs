@@ -77,8 +77,8 @@ const fn spread(hash: u32) -> u64 {
     (hash as u64) << 32 | hash as u64
 }
 
-/// The shard of a key, from bits 17 to 24: below the tag, and above the position unless the shard has
-/// more than 2¹⁷ places.
+/// The shard of a key, from bits 17 to 24: below the tag, and above the position unless the shard
+/// has more than 2¹⁷ places.
 const fn shard(wide: u64) -> usize {
     (wide >> 17) as usize % SHARDS
 }
