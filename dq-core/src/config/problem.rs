@@ -11,13 +11,13 @@ use figment::value::{Dict, Num, Value};
 
 use super::backend::{BackendConfig, missing_backend_remedy};
 
-/// Tables whose values may be secrets.
+/// The top-level tables whose values may be secrets.
 pub(super) const SECRET_TABLES: [&str; 2] = ["backend", "drain"];
 
 /// The key that selects the type of a backend's settings.
 const TAG: &str = "type";
 
-/// What is wrong with a value, and the remedy; the place of the value is added by the caller.
+/// What is wrong with a value, and the remedy. The caller adds where the value is.
 #[derive(Debug)]
 pub(super) struct Problem {
     pub(super) what: String,
@@ -35,7 +35,7 @@ impl Problem {
     }
 }
 
-/// The value at a path of keys and indices.
+/// The value at a path of keys and indices; `None` if there is none.
 pub(super) fn value_at<'a>(values: &'a Value, path: &[String]) -> Option<&'a Value> {
     path.iter().try_fold(values, |value, key| match value {
         Value::Dict(_, dict) => dict.get(key),
@@ -65,6 +65,7 @@ pub(super) fn locate(error: figment::Error, values: &Value) -> (Vec<String>, Pro
     let may_be_secret = path.first().is_some_and(|first| SECRET_TABLES.contains(&first.as_str()));
     let dict = value_at(values, &path).and_then(Value::as_dict);
     let key = match (&kind, dict) {
+        // Settings of a backend: the error does not name the key.
         (_, Some(settings)) if may_be_secret => deserialize_error(settings).and_then(|refined| {
             kind = refined;
             refused_key(settings, &kind)
@@ -157,6 +158,7 @@ fn describe(kind: &Kind) -> Problem {
     }
 }
 
+/// A list of names in backquotes.
 fn quoted(names: &[&str]) -> String {
     names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }

@@ -159,10 +159,11 @@ impl ConnectUrl {
     /// of another option's value with an `&`).
     fn is_safe_to_show(&self, index: usize) -> bool {
         let (name, _) = &self.options[index];
-        let word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "_-".contains(c);
+        let is_word_char =
+            |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "_-".contains(c);
         index == 0
             && (1..=32).contains(&name.len())
-            && name.chars().all(word)
+            && name.chars().all(is_word_char)
             && !self.whole.expose().contains('@')
     }
 }

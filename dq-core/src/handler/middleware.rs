@@ -48,6 +48,7 @@ impl std::fmt::Debug for dyn Middleware {
 
 /// The middleware that has not run yet, and the handler.
 pub struct Next<'a> {
+    /// The middleware that has not run yet, outermost first.
     rest: &'a [Arc<dyn Middleware>],
     handler: &'a Handler,
     timeout: Duration,
@@ -78,6 +79,7 @@ impl std::fmt::Debug for Next<'_> {
     }
 }
 
+/// Runs the handler until it ends or, if it is async, until its timeout.
 async fn run_handler(handler: &Handler, job: JobContext, timeout: Duration) -> JobResult {
     let run = catch_panic(handler.run(job.clone()));
     if timeout == Duration::MAX {

@@ -73,6 +73,7 @@ pub(super) async fn run(context: Arc<StoreContext>) -> Result<()> {
 /// Claims until no job is due or no slot is free.
 async fn claim_due(context: &Arc<StoreContext>, schedule: &mut ClaimSchedule) -> Result<()> {
     let runner = &context.runner;
+    // In a sweep no job is expected.
     if !schedule.expects_jobs(runner.now()) && !poll_next_due(context, schedule).await? {
         return Ok(());
     }
@@ -83,6 +84,7 @@ async fn claim_due(context: &Arc<StoreContext>, schedule: &mut ClaimSchedule) ->
         runner.slots.wait_for_batch().await;
         let reservation = runner.slots.reserve(context.index);
         if reservation.limit == 0 {
+            // A freed slot causes the next claim, not a due time.
             schedule.saturated = true;
             schedule.set_next_due(None);
             return Ok(());

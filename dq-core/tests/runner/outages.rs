@@ -21,6 +21,7 @@ fn failing_settlements(times: u32, kind: ErrorKind) -> Faults {
     Faults { settlements_fail: Some((times, kind)), ..Faults::default() }
 }
 
+/// A handler that never ends.
 fn hangs() -> TestHandler {
     TestHandler::new(async |_, _| std::future::pending().await)
 }

@@ -115,7 +115,8 @@ impl<'a> Import<'a> {
         let mut failed_scans = 0;
         loop {
             let scan = self.scan(part).await?;
-            // If other clients removed entries before the offset, the scan has passed over others.
+            // If other clients removed entries before the offset, the scan has passed over as many
+            // others. So a scan that took entries is repeated.
             let may_have_missed = scan.taken > 0 && scan.offset > 0;
             if !may_have_missed && scan.not_taken == 0 {
                 self.report.rejected.merge(scan.rejected);
@@ -137,6 +138,8 @@ impl<'a> Import<'a> {
     }
 
     /// Lists one part from its front to its end and imports its entries.
+    ///
+    /// Entries that are taken disappear from the listing, so the offset counts only those that stay.
     async fn scan(&mut self, part: usize) -> Result<Scan> {
         let mut scan = Scan::default();
         loop {
