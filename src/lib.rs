@@ -62,9 +62,9 @@
 //!
 //! # Keys
 //!
-//! A key is text or an integer. At most one live job of a queue has a given key; [`OnConflict`] says
-//! what happens to a second one. Jobs are cancelled, rescheduled and found by key, or by the id in
-//! the result of scheduling them.
+//! A key is text or an integer. At most one live job of a queue has a given key, where *live* means
+//! scheduled, ready or running; [`OnConflict`] says what happens to a second one. Jobs are
+//! cancelled, rescheduled and found by key, or by the id in the result of scheduling them.
 //!
 //! ```
 //! # use dq::prelude::*;
@@ -139,8 +139,8 @@
 //! # Run
 //!
 //! [`Dq::runner`] serves the queues of all `#[delay_handler]` functions in linked crates.
-//! [`RunnerBuilder::run_until`] runs until its argument completes, then lets running handlers finish
-//! within the grace period. Run it beside a web server, or in as many processes as you like.
+//! [`RunnerBuilder::run_until`] runs until its argument completes, then lets running handlers
+//! finish within the grace period. Run it beside a web server, or in as many processes as you like.
 //!
 //! A crate that is never named in the program is not linked, so its handlers are not found: write
 //! `use my_handlers as _;`. [`RunnerBuilder::only`] serves some of the queues.
@@ -254,93 +254,35 @@
 
 pub mod prelude;
 
+// The client, and the results of its calls.
 #[doc(inline)]
 pub use dq_core::{
-    // Jobs and queues.
-    Backoff,
-    // Errors.
-    BoxError,
-    // Results of the client's calls.
-    Cancelled,
-    // Clocks, randomness and tracing.
-    Clock,
-    Cursor,
-    DeadKind,
-    DeadReason,
-    // Handlers.
-    DelayHandler,
-    // The client.
-    Dq,
-    DqBuilder,
-    Due,
-    DurationExt,
-    Entropy,
-    Error,
-    ErrorKind,
-    // The runner and its events.
-    Event,
-    FencingToken,
-    Finding,
-    FromJob,
-    HandlerFn,
-    HandlerResult,
-    Headers,
-    ImportReport,
-    ImportSource,
-    IntoKey,
-    IntoOutcome,
-    IntoTarget,
-    IntoTimestamp,
-    Job,
-    JobContext,
-    JobError,
-    JobId,
-    JobKey,
-    JobRef,
-    JobResult,
-    JobState,
-    JobView,
-    Lease,
-    Limits,
-    MemoryBackend,
-    Middleware,
-    NewJob,
-    Next,
-    Observer,
-    OnConflict,
-    Outcome,
-    Page,
-    Payload,
-    Propagator,
-    Queue,
-    QueueCode,
-    QueueHandle,
-    QueueName,
-    QueueStats,
-    RawPayload,
-    Receipt,
-    Requirements,
-    Rescheduled,
-    Result,
-    Runner,
-    RunnerBuilder,
-    Schedule,
-    ScheduleMany,
-    Scheduled,
-    Settled,
-    Severity,
-    SharedState,
-    State,
-    SystemClock,
-    Target,
-    Timestamp,
-    Totals,
-    TraceContext,
-    Verdict,
-    VirtualClock,
-    async_trait,
-    import,
-    queue,
+    Cancelled, Cursor, Dq, DqBuilder, Finding, ImportReport, ImportSource, IntoKey, IntoTarget,
+    IntoTimestamp, Page, QueueHandle, QueueStats, Receipt, Rescheduled, Schedule, ScheduleMany,
+    Scheduled, Severity, Totals, import,
+};
+// Jobs and queues.
+#[doc(inline)]
+pub use dq_core::{
+    Backoff, DeadKind, DeadReason, Due, DurationExt, Headers, Job, JobId, JobKey, JobRef, JobState,
+    JobView, Limits, NewJob, OnConflict, Queue, QueueCode, QueueName, Target, Timestamp, queue,
+};
+// Handlers.
+#[doc(inline)]
+pub use dq_core::{
+    DelayHandler, FromJob, HandlerFn, HandlerResult, IntoOutcome, JobContext, JobError, JobResult,
+    Middleware, Next, Outcome, Payload, RawPayload, Requirements, SharedState, State, async_trait,
+};
+// The runner and its events.
+#[doc(inline)]
+pub use dq_core::{Event, FencingToken, Lease, Observer, Runner, RunnerBuilder, Settled, Verdict};
+// Errors.
+#[doc(inline)]
+pub use dq_core::{BoxError, Error, ErrorKind, Result};
+// Clocks, randomness, tracing, and the memory store.
+#[doc(inline)]
+pub use dq_core::{
+    Clock, Entropy, MemoryBackend, Propagator, SystemClock, TraceContext, VirtualClock,
 };
 #[doc(inline)]
 pub use dq_macros::{QueueCode, delay_handler};
@@ -354,7 +296,8 @@ pub use dq_sqlite as sqlite;
 #[doc(hidden)]
 pub use dq_core::{__private, Registration, Registry, RunContext, StateMap};
 
-/// Configuration: [`Config`](config::Config) for files and variables, settings of queues and runners.
+/// Configuration: [`Config`](config::Config) for files and variables, settings of queues and
+/// runners.
 pub mod config {
     #[doc(inline)]
     pub use dq_core::config::{

@@ -257,7 +257,10 @@ fn errors_name_the_key_and_the_valid_values() {
             "[queues.A]\nbackoff = { initial = \"1h\", max = \"1m\" }",
             "dq.toml: queues.A.backoff.initial: it is 1h, longer than backoff.max, 1m",
         ),
-        ("[runner]\nconcurrency = 0", "dq.toml: runner.concurrency: it is 0; to stop a queue"),
+        (
+            "[runner]\nconcurrency = 0",
+            "dq.toml: runner.concurrency: it is 0; it must be at least 1",
+        ),
         ("[queues]\nA = 3", "dq.toml: queues.A: found a number, expected a table"),
         ("[runer]\nsweep = \"1s\"", "dq.toml: runer: unknown key; known: `backend`, "),
     ] {

@@ -51,8 +51,8 @@ impl Clock for SystemClock {
     }
 
     fn sleep_until(&self, until: Timestamp) -> BoxFuture<'static, ()> {
-        // Tokio's timer never fires early and has a resolution of 1 ms. With the fraction of the
-        // current time it fires in the first millisecond that is not too early, not in the next.
+        // The current time is not truncated here as in `now`, which would lengthen the sleep by up
+        // to a millisecond. Tokio's timer never fires early.
         let since_epoch =
             SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let target = Duration::from_millis(until.as_millis().max(0).unsigned_abs());
@@ -74,7 +74,7 @@ pub struct VirtualClock {
 struct VirtualState {
     now: Timestamp,
     elapsed: Duration,
-    /// By end of the sleep and sequence number.
+    /// Sleeping futures by the end of the sleep and a sequence number, which makes the key unique.
     sleepers: BTreeMap<(Timestamp, u64), oneshot::Sender<()>>,
     next_seq: u64,
 }

@@ -36,7 +36,7 @@ pub enum ErrorKind {
     Full,
     /// The store, or its file, is not writable.
     ReadOnly,
-    /// The store holds foreign data, or data of an unknown version.
+    /// The store holds data of another program, or data of an unknown version.
     Incompatible,
     /// The call may or may not have taken effect. Repeating it with the same job ids is safe.
     OutcomeUnknown,

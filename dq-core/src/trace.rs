@@ -108,8 +108,8 @@ pub struct DefaultPropagator;
 
 impl Propagator for DefaultPropagator {
     fn current(&self, entropy: &Entropy) -> Option<TraceContext> {
-        let of_job = CURRENT.try_with(|context| context.child(entropy)).ok();
-        of_job.or_else(|| {
+        let in_handler = CURRENT.try_with(|context| context.child(entropy)).ok();
+        in_handler.or_else(|| {
             let in_span = !tracing::Span::current().is_disabled();
             in_span.then(|| TraceContext::root(entropy))
         })

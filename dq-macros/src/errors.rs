@@ -1,17 +1,18 @@
-//! Collects errors, so that one compilation reports all of them.
+//! A list of errors that one compilation reports together.
 
 /// Collects errors, so that one compilation reports all of them.
 #[derive(Default)]
 pub(crate) struct Errors {
-    all: Option<syn::Error>,
+    /// `syn` combines several errors into one.
+    combined: Option<syn::Error>,
 }
 
 impl Errors {
     /// Adds an error.
     pub(crate) fn push(&mut self, error: syn::Error) {
-        match &mut self.all {
-            Some(all) => all.combine(error),
-            None => self.all = Some(error),
+        match &mut self.combined {
+            Some(combined) => combined.combine(error),
+            None => self.combined = Some(error),
         }
     }
 
@@ -20,8 +21,9 @@ impl Errors {
         result.map_err(|error| self.push(error)).ok()
     }
 
-    /// All collected errors as one, if there are any.
+    /// # Errors
+    /// All collected errors as one.
     pub(crate) fn finish(self) -> syn::Result<()> {
-        self.all.map_or(Ok(()), Err)
+        self.combined.map_or(Ok(()), Err)
     }
 }

@@ -42,8 +42,8 @@ use proc_macro::TokenStream;
 /// # The code
 ///
 /// The first argument is the name of the queue: 1 to 128 bytes without control characters. It is a
-/// string, or an expression whose type implements [`QueueCode`](macro@QueueCode), such as a constant
-/// or an enum variant.
+/// string, or an expression whose type implements [`QueueCode`](macro@QueueCode), such as a
+/// constant or an enum variant.
 ///
 /// ```
 /// use dq::{QueueCode, delay_handler};
@@ -68,11 +68,11 @@ use proc_macro::TokenStream;
 ///
 /// | Key | Meaning | Default |
 /// |---|---|---|
-/// | `max_attempts = 5` | attempts of a job before it is dead; 1 means no retry | 5 |
-/// | `timeout = "30s"` | longest run; `"none"` for no limit | 15 min |
-/// | `lease = "1m"` | how long after a crash the job runs again; `"1s"` to `"1day"` | 30 s |
-/// | `concurrency = 8` | jobs that one runner runs concurrently | 16 |
-/// | `max_losses = 3` | consecutive leases that may lapse before the job is dead | 10 |
+/// | `max_attempts = 5` | maximum number of attempts of a job; 1 means no retry | 5 |
+/// | `timeout = "30s"` | maximum duration of one run; `"none"` for no limit | 15 min |
+/// | `lease = "1m"` | how long a lease lasts unless renewed, which is how long after a crash the job runs again; `"1s"` to `"1day"` | 30 s |
+/// | `concurrency = 8` | maximum number of jobs of the queue that one runner runs concurrently | 16 |
+/// | `max_losses = 3` | consecutive leases that may expire before the job is dead | 10 |
 /// | `backoff(initial = "1s", factor = 2.0, max = "10m", jitter = 0.2)` | delays between attempts; each key is optional | as shown |
 /// | `blocking` | the function is a plain `fn` and runs on a thread for blocking calls; it cannot be dropped: at its timeout `ctx.is_cancelled()` becomes true, and its return value counts | |
 /// | `crate = "::dq"` | path of this crate, if it is renamed | `::dq` |
@@ -125,8 +125,8 @@ pub fn delay_handler(attribute: TokenStream, item: TokenStream) -> TokenStream {
 
 /// Implements `QueueCode` for an enum, so that its variants can be codes of handlers.
 ///
-/// A variant's code is its name in `SCREAMING_SNAKE_CASE`, or the string of its attribute. The codes
-/// of an enum must differ.
+/// A variant's code is its name in `SCREAMING_SNAKE_CASE`, or the string of its attribute. The
+/// codes of an enum must differ.
 ///
 /// ```
 /// use dq::QueueCode;
@@ -143,8 +143,8 @@ pub fn delay_handler(attribute: TokenStream, item: TokenStream) -> TokenStream {
 /// ```
 ///
 /// An attribute of the enum sets the case of the codes: `SCREAMING_SNAKE_CASE`, `snake_case`,
-/// `kebab-case`, or `PascalCase`, which leaves names unchanged. It also sets the path of `dq`, if it
-/// is renamed.
+/// `kebab-case`, or `PascalCase`, which leaves names unchanged. It also sets the path of `dq`, if
+/// it is renamed.
 ///
 /// ```
 /// # use dq::QueueCode;

@@ -56,9 +56,9 @@ fn derive(input: &DeriveInput) -> syn::Result<TokenStream> {
     })
 }
 
-/// Variants with their codes, which are validated and unique.
+/// The variants with their codes. Invalid and repeated codes are added to `errors`.
 fn codes<'a>(data: &'a DataEnum, case: Case, errors: &mut Errors) -> Vec<(&'a Ident, LitStr)> {
-    let mut owners: HashMap<String, &Ident> = HashMap::new();
+    let mut variant_by_code: HashMap<String, &Ident> = HashMap::new();
     let mut codes = Vec::new();
     for variant in &data.variants {
         if !matches!(variant.fields, Fields::Unit) {
@@ -75,7 +75,7 @@ fn codes<'a>(data: &'a DataEnum, case: Case, errors: &mut Errors) -> Vec<(&'a Id
         let Some(code) = errors.keep(code(variant, case)) else {
             continue;
         };
-        match owners.get(&code.value()) {
+        match variant_by_code.get(&code.value()) {
             Some(first) => errors.push(syn::Error::new(
                 code.span(),
                 format!(
@@ -87,7 +87,7 @@ fn codes<'a>(data: &'a DataEnum, case: Case, errors: &mut Errors) -> Vec<(&'a Id
                 ),
             )),
             None => {
-                owners.insert(code.value(), &variant.ident);
+                variant_by_code.insert(code.value(), &variant.ident);
             }
         }
         codes.push((&variant.ident, code));
@@ -124,6 +124,7 @@ fn code(variant: &Variant, case: Case) -> syn::Result<LitStr> {
 #[derive(Default)]
 struct Options {
     case: Case,
+    /// The path of `dq`, if it is renamed.
     krate: Option<Path>,
 }
 
@@ -181,33 +182,33 @@ impl Case {
 
     fn apply(self, name: &str) -> String {
         match self {
-            Self::ScreamingSnake => words(name, "_").to_uppercase(),
-            Self::Snake => words(name, "_").to_lowercase(),
-            Self::Kebab => words(name, "-").to_lowercase(),
+            Self::ScreamingSnake => separate_words(name, "_").to_uppercase(),
+            Self::Snake => separate_words(name, "_").to_lowercase(),
+            Self::Kebab => separate_words(name, "-").to_lowercase(),
             Self::Pascal => name.to_owned(),
         }
     }
 }
 
-/// Separates the words of a name: `AIRecordExpired2` becomes `AI_Record_Expired2`.
-fn words(name: &str, joint: &str) -> String {
+/// Separates the words of a name by `separator`: `AIRecordExpired2` becomes `AI_Record_Expired2`.
+fn separate_words(name: &str, separator: &str) -> String {
     let characters: Vec<char> = name.chars().collect();
     let mut words = String::with_capacity(name.len() + 8);
     for (index, &character) in characters.iter().enumerate() {
         if character == '_' {
-            words.push_str(joint);
+            words.push_str(separator);
             continue;
         }
         let before = index.checked_sub(1).map(|before| characters[before]);
         let after = characters.get(index + 1);
-        let begins = character.is_uppercase()
+        let begins_word = character.is_uppercase()
             && before.is_some_and(|before| {
                 // The last capital of an abbreviation may begin a word: `HTTPServer`.
                 let ends_abbreviation = after.is_some_and(|after| after.is_lowercase());
                 before != '_' && (!before.is_uppercase() || ends_abbreviation)
             });
-        if begins {
-            words.push_str(joint);
+        if begins_word {
+            words.push_str(separator);
         }
         words.push(character);
     }

@@ -11,8 +11,8 @@ use quote::{ToTokens, quote};
 use syn::parse::ParseStream;
 use syn::{Expr, ExprLit, ExprUnary, Lit, LitStr, Path, UnOp};
 
-/// Longest queue name in bytes, as in `QueueName::MAX_BYTES`.
-const LONGEST_NAME: usize = 128;
+/// Maximum length of a queue name in bytes, as in `QueueName::MAX_BYTES`.
+const MAX_NAME_BYTES: usize = 128;
 
 /// The range of a lease.
 pub(crate) const LEASES: RangeInclusive<Duration> =
@@ -23,8 +23,8 @@ pub(crate) fn check_code(code: &LitStr) -> syn::Result<()> {
     let text = code.value();
     let mistake = if text.is_empty() {
         "the code is empty; name the queue, like \"ORDER_TIMEOUT\"".to_owned()
-    } else if text.len() > LONGEST_NAME {
-        format!("the code has {} bytes; at most {LONGEST_NAME} are allowed", text.len())
+    } else if text.len() > MAX_NAME_BYTES {
+        format!("the code has {} bytes; at most {MAX_NAME_BYTES} are allowed", text.len())
     } else if let Some(control) = text.chars().find(|c| c.is_control()) {
         format!("the code holds the control character {control:?}; leave it out")
     } else {
@@ -56,11 +56,11 @@ pub(crate) fn crate_path(value: &Expr) -> syn::Result<Path> {
     string(value, "crate = \"::dq_core\"")?.parse_with(Path::parse_mod_style)
 }
 
-/// A whole number of at least 1; `zero` is the advice for 0.
-pub(crate) fn count(key: &str, value: &Expr, zero: &str) -> syn::Result<u32> {
+/// A whole number of at least 1; `advice_for_zero` is part of the error for 0.
+pub(crate) fn count(key: &str, value: &Expr, advice_for_zero: &str) -> syn::Result<u32> {
     if let Expr::Lit(ExprLit { lit: Lit::Int(number), .. }) = value {
         return match number.base10_parse::<u32>() {
-            Ok(0) => Err(syn::Error::new_spanned(value, format!("{key} is 0; {zero}"))),
+            Ok(0) => Err(syn::Error::new_spanned(value, format!("{key} is 0; {advice_for_zero}"))),
             Ok(number) => Ok(number),
             Err(_) => Err(syn::Error::new_spanned(
                 value,
@@ -135,7 +135,7 @@ pub(crate) fn duration_within(
     Err(syn::Error::new_spanned(value, format!("{key} is {written}; it must be {range}")))
 }
 
-/// A limit: a duration, or `"none"`.
+/// A limit: a duration, or `"none"`, which is [`Duration::MAX`].
 pub(crate) fn limit(key: &str, value: &Expr) -> syn::Result<Duration> {
     if string(value, "").is_ok_and(|text| text.value() == "none") {
         return Ok(Duration::MAX);

@@ -62,7 +62,7 @@ impl Item for NewJob {
     }
 
     fn bytes(&self) -> usize {
-        JOB_BYTES + self.payload.len() + self.headers.bytes()
+        JOB_BYTES + self.payload.len() + self.headers.size_bytes()
     }
 }
 

@@ -14,7 +14,7 @@ const HEADERS: u8 = 4;
 
 /// The record of a job that is accepted at this time, in milliseconds.
 pub(crate) fn encode(job: &NewJob, accepted: i64) -> Vec<u8> {
-    let mut record = Vec::with_capacity(16 + job.payload.len() + job.headers.bytes());
+    let mut record = Vec::with_capacity(16 + job.payload.len() + job.headers.size_bytes());
     encode_header(job, accepted, &mut record);
     record.extend(&job.payload);
     record

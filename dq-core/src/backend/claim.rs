@@ -18,7 +18,7 @@ impl fmt::Display for FencingToken {
     }
 }
 
-/// The exclusive right to run a job until the lease ends, which only the store decides.
+/// The exclusive right to run a job until the lease ends. The store alone decides when that is.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Lease {
     /// The queue of the job.

@@ -21,6 +21,10 @@ use crate::model::{JobRef, JobView, NewJob, QueueName, Timestamp};
 /// Input validation, retries, typed payloads and the runner are built on this trait once, for all
 /// stores. The behaviour suite of `dq-testkit` tests the promises in the *Behaviour* lists.
 ///
+/// # States
+/// A stored job *waits* (it is scheduled or, once due, ready), is *leased* (running), or is *dead*.
+/// A job that waits or is leased is *live*.
+///
 /// # Batches
 /// Methods that take several items return one result per item, in the same order. An `Err` concerns
 /// the whole call.

@@ -55,11 +55,11 @@ impl QueueStats {
         self.live() + self.dead
     }
 
-    /// Whether the number of created jobs equals that of stored and departed jobs; `None` without
-    /// totals.
+    /// Whether as many jobs were created as are stored now or have departed, so that none was lost
+    /// or doubled; `None` without totals.
     #[must_use]
     pub fn adds_up(&self) -> Option<bool> {
-        self.totals.as_ref().map(|totals| totals.created == self.stored() + totals.left())
+        self.totals.as_ref().map(|totals| totals.created == self.stored() + totals.departed())
     }
 }
 
@@ -83,7 +83,7 @@ pub struct Totals {
 impl Totals {
     /// Number of jobs that have left the store.
     #[must_use]
-    pub const fn left(&self) -> u64 {
+    pub const fn departed(&self) -> u64 {
         self.done + self.skipped + self.cancelled + self.replaced + self.removed
     }
 }
@@ -95,7 +95,7 @@ pub struct BrowseParams<'a> {
     pub queue: &'a QueueName,
     /// The state of the jobs to list.
     pub state: JobState,
-    /// The end of the previous page; `None` for the first page.
+    /// The [`Page::next`] of the previous page; `None` for the first page.
     pub after: Option<Cursor>,
     /// Maximum number of jobs on the page; from 1 to 1,000.
     pub limit: usize,
@@ -104,9 +104,9 @@ pub struct BrowseParams<'a> {
 /// A position in a listing, which stays valid when jobs are added and removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cursor {
-    /// The time of the last job, by which the listing is ordered.
+    /// The time of the last job of the page, by which the listing is ordered.
     pub at: Timestamp,
-    /// The order of jobs with equal times, as the backend defines it.
+    /// The position of that job among jobs with the same time, in the backend's own numbering.
     pub seq: u128,
 }
 
@@ -115,6 +115,7 @@ pub struct Cursor {
 pub struct Page {
     /// The jobs, in order.
     pub jobs: Vec<JobView>,
-    /// The start of the next page; `None` if this is the last one.
+    /// Where the next page begins, as [`BrowseParams::after`] takes it; `None` if this is the last
+    /// page.
     pub next: Option<Cursor>,
 }

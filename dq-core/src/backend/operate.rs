@@ -65,6 +65,7 @@ impl Operation<'_> {
 /// The result of an administrative operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OperateReport {
-    /// Number of jobs that changed; for pause and resume, of queues.
+    /// Number of jobs that changed; for pause and resume 1, or 0 if the queue is already in that
+    /// state.
     pub affected: u64,
 }

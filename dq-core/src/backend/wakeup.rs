@@ -33,7 +33,7 @@ pub struct Wakeups {
 }
 
 impl Wakeups {
-    /// Creates a receiver and its sender, for a backend that receives hints from a server.
+    /// Creates a receiver and its sender, for a backend that is notified by a server.
     #[must_use]
     pub fn new() -> (Self, Waker) {
         let state =

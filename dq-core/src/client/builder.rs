@@ -63,6 +63,7 @@ pub struct DqBuilder {
     defaults: QueueSettings,
     queues: BTreeMap<QueueName, QueueSettings>,
     runner: RunnerSettings,
+    /// The error of an invalid argument, which `connect` returns.
     error: Option<Error>,
 }
 
@@ -109,7 +110,7 @@ impl DqBuilder {
         self
     }
 
-    /// Adds a store that is only consumed, until it is empty.
+    /// Adds a store to be drained: it receives no new jobs, and its jobs still run.
     #[must_use]
     pub fn drain(mut self, config: Box<dyn BackendConfig>) -> Self {
         self.drain.push(config);
@@ -144,7 +145,7 @@ impl DqBuilder {
         self
     }
 
-    /// Sets the settings of all queues, below the settings of each queue.
+    /// Sets the settings of all queues. Settings of a single queue override them.
     #[must_use]
     pub fn defaults(mut self, settings: QueueSettings) -> Self {
         self.defaults = settings;
@@ -184,7 +185,9 @@ impl DqBuilder {
         let mut drain = Vec::new();
         for config in &self.drain {
             let store = config.connect(&environment).await;
-            drain.push(checked(store.map_err(|error| error.operation("connect to a drain"))?));
+            drain.push(checked(
+                store.map_err(|error| error.operation("connect to a drained store"))?,
+            ));
         }
         Ok(Dq::new(ClientShared {
             stores: Stores { main: backend, drain },

@@ -21,8 +21,8 @@ impl Dq {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Schedules a job. Set the due time, the key and other options on the result, then `.await` it.
-    /// Without a due time the job is due at once.
+    /// Schedules a job. Set the due time, the key and other options on the result, then `.await`
+    /// it. Without a due time the job is due at once.
     ///
     /// `Q` is the name of a `#[delay_handler]` function or of a [`queue!`](crate::queue).
     #[must_use = "nothing is scheduled until this is awaited"]
@@ -34,7 +34,8 @@ impl Dq {
     }
 
     /// Schedules many jobs in one call, of any queues:
-    /// `dq.schedule_many(orders.map(|o| dq.schedule::<order_timeout>(o).after(d)))`.
+    ///
+    /// `dq.schedule_many(orders.map(|order| dq.schedule::<order_timeout>(order).after(delay)))`
     ///
     /// Results are in the order of the jobs. If a job is invalid, none is stored. A store may write
     /// a long bulk in several transactions; after an error of the store, some of the jobs may be
@@ -54,7 +55,8 @@ impl Dq {
     ///
     /// # Errors
     /// `InvalidInput` if the key is invalid, `Unsupported` if the store cannot cancel jobs,
-    /// `Unavailable` if it cannot be reached, `Closed` after [`close`](Self::close).
+    /// `Unavailable` if it cannot be reached, `OutcomeUnknown` if the connection was lost during
+    /// the call, `Closed` after [`close`](Self::close).
     pub async fn cancel<Q: Queue>(&self, target: impl IntoTarget) -> Result<Cancelled> {
         self.queue_of::<Q>()?.cancel(target).await
     }
@@ -62,7 +64,8 @@ impl Dq {
     /// Changes the due time of a job, by key or id; a `Duration` counts from now.
     ///
     /// # Errors
-    /// As [`Self::cancel`], and `InvalidInput` if the due time is out of range.
+    /// As [`Self::cancel`], with `Unsupported` if the store cannot reschedule jobs and also
+    /// `InvalidInput` if the due time is out of range.
     pub async fn reschedule<Q: Queue>(
         &self,
         target: impl IntoTarget,
@@ -87,7 +90,8 @@ impl Dq {
     /// ```
     ///
     /// # Errors
-    /// As [`Self::cancel`].
+    /// `InvalidInput` if the key is invalid, `Unsupported` if the store cannot read single jobs,
+    /// `Unavailable` if it cannot be reached, `Closed` after [`close`](Self::close).
     pub async fn get<Q: Queue>(&self, target: impl IntoTarget) -> Result<Option<JobView>> {
         self.queue_of::<Q>()?.get(target).await
     }
@@ -108,7 +112,7 @@ impl Dq {
         self.queue(Q::code())
     }
 
-    /// Job counts of all queues, by name; jobs of drained stores are included.
+    /// Job counts of all queues, ordered by name; jobs in stores being drained are included.
     ///
     /// # Errors
     /// `Unavailable` if a store cannot be reached, `Closed` after [`close`](Self::close).
@@ -116,15 +120,16 @@ impl Dq {
         self.shared.stores.stats(&[]).await
     }
 
-    /// Problems of the store that an operator should know: versions, settings, clock skew.
+    /// Problems of the main store that an operator should know: versions, settings, clock skew.
+    /// Stores being drained are not checked.
     pub async fn check(&self) -> Vec<Finding> {
         self.backend().check().await
     }
 
-    /// Finishes pending calls and closes the store. Stop all runners first.
+    /// Finishes pending calls and closes all stores. Stop all runners first.
     ///
     /// # Errors
-    /// `Unavailable` if the store cannot be reached, such as for its last writes.
+    /// `Unavailable` if a store cannot be reached, such as for its last writes.
     pub async fn close(&self) -> Result<()> {
         for store in self.shared.stores.iter() {
             store.close().await?;
@@ -132,7 +137,8 @@ impl Dq {
         Ok(())
     }
 
-    /// The main store, with the checks of limits and capabilities.
+    /// The main store, behind a layer that checks limits and capabilities. Its calls do not include
+    /// stores being drained, unlike those of this client.
     #[must_use]
     pub fn backend(&self) -> &Arc<Checked> {
         &self.shared.stores.main

@@ -1,5 +1,6 @@
-//! One queue by name: operations, and payloads that are bytes. All calls but `browse` include
-//! drained stores.
+//! One queue by name: operations, and payloads that are bytes.
+//!
+//! All calls but `schedule` and `browse` also act on the stores that are being drained.
 
 use std::sync::Arc;
 
@@ -46,7 +47,8 @@ impl QueueHandle {
     ///
     /// # Errors
     /// `InvalidInput` if the key is invalid, `Unsupported` if the store cannot cancel jobs,
-    /// `Unavailable` if it cannot be reached, `Closed` after [`Dq::close`](crate::Dq::close).
+    /// `Unavailable` if it cannot be reached, `OutcomeUnknown` if the connection was lost during
+    /// the call, `Closed` after [`Dq::close`](crate::Dq::close).
     pub async fn cancel(&self, target: impl IntoTarget) -> Result<Cancelled> {
         self.client.stores.cancel(job_ref(&self.queue, target)?).await
     }
@@ -54,7 +56,8 @@ impl QueueHandle {
     /// Changes the due time of a job, by key or id; a `Duration` counts from now.
     ///
     /// # Errors
-    /// As [`Self::cancel`], and `InvalidInput` if the due time is out of range.
+    /// As [`Self::cancel`], with `Unsupported` if the store cannot reschedule jobs and also
+    /// `InvalidInput` if the due time is out of range.
     pub async fn reschedule(
         &self,
         target: impl IntoTarget,
@@ -67,12 +70,13 @@ impl QueueHandle {
     /// Returns a job by key or id; a dead job by id only.
     ///
     /// # Errors
-    /// As [`Self::cancel`].
+    /// `InvalidInput` if the key is invalid, `Unsupported` if the store cannot read single jobs,
+    /// `Unavailable` if it cannot be reached, `Closed` after [`Dq::close`](crate::Dq::close).
     pub async fn get(&self, target: impl IntoTarget) -> Result<Option<JobView>> {
         self.client.stores.get(&job_ref(&self.queue, target)?).await
     }
 
-    /// Job counts of the queue; jobs of drained stores are included.
+    /// Job counts of the queue; jobs in stores being drained are included.
     ///
     /// # Errors
     /// `Unavailable` if a store cannot be reached, `Closed` after [`Dq::close`](crate::Dq::close).
@@ -80,13 +84,13 @@ impl QueueHandle {
         single(self.client.stores.stats(std::slice::from_ref(&self.queue)).await?)
     }
 
-    /// Lists jobs in one state; jobs of drained stores are not included.
+    /// Lists jobs in one state; jobs in stores being drained are not included.
     ///
-    /// Scheduled and ready jobs are in due order, running ones by the end of their lease, dead ones by
-    /// their time of death.
+    /// Scheduled and ready jobs are in due order, running ones by the end of their lease, dead ones
+    /// by their time of death.
     ///
-    /// Returns a page of up to `limit` jobs, 1 to 1,000. Pass the cursor of a page as `after` to get
-    /// the next one.
+    /// Returns a page of up to `limit` jobs, 1 to 1,000. Pass the cursor of a page as `after` to
+    /// get the next one.
     ///
     /// # Errors
     /// `InvalidInput` if the limit is out of range, `Unsupported` if the store cannot list jobs,
@@ -101,7 +105,7 @@ impl QueueHandle {
         self.client.stores.main.browse(params).await
     }
 
-    /// Makes dead jobs due now, with no attempts used; returns how many. A job stays dead if another
+    /// Makes dead jobs due now and resets their attempts; returns how many. A job stays dead if a
     /// live job has its key.
     ///
     /// # Errors
@@ -136,8 +140,8 @@ impl QueueHandle {
         self.operate(Operation::Remove { queue: &self.queue, jobs: None }).await
     }
 
-    /// Pauses the queue in every process until it is resumed; running jobs finish. Returns `false` if
-    /// it is already paused.
+    /// Pauses the queue in every process until it is resumed; running jobs finish. Returns `false`
+    /// if it is already paused.
     ///
     /// # Errors
     /// `Unsupported` if the store cannot pause queues, `Unavailable` if it cannot be reached,

@@ -16,7 +16,8 @@ use crate::model::{Due, Headers, JobId, NewJob, OnConflict, QueueName, Timestamp
 
 /// A job that is not scheduled yet; `.await` schedules it.
 ///
-/// An invalid key, due time, header or payload is an error of the `.await`; nothing is stored then.
+/// An invalid key, due time, header or payload is an `InvalidInput` or `Codec` error of the
+/// `.await`; nothing is stored then.
 ///
 /// A call whose outcome is unknown (a lost connection, a failed commit) is repeated up to two times
 /// with the same id, so that the job is stored at most once.
@@ -69,8 +70,8 @@ impl Schedule {
         self
     }
 
-    /// Sets the id instead of a generated one. Scheduling the same id again changes nothing while the
-    /// job is in the store. [`Dq::new_id`](crate::Dq::new_id) generates ids.
+    /// Sets the id instead of a generated one. Scheduling the same id again changes nothing while
+    /// the job is in the store. [`Dq::new_id`](crate::Dq::new_id) generates ids.
     pub fn id(self, id: JobId) -> Self {
         self.with(|job| job.id = id)
     }

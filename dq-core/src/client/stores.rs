@@ -1,7 +1,8 @@
 //! Calls on the main store and the drained stores together.
 //!
-//! A call on one store is atomic; on several it is a sequence of calls. Without drained stores it is
-//! the single call on the main store.
+//! A *drained* store is one that is being drained (`[[drain]]`): it receives no new jobs, and its
+//! jobs still run and can be changed. A call on one store is atomic; on several it is a sequence of
+//! calls. Without drained stores it is the single call on the main store.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use crate::backend::{
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{JobRef, JobState, JobView, NewJob, QueueName};
 
-/// Attempts of a schedule call whose outcome is unknown.
+/// Maximum number of attempts of a schedule call whose outcome is unknown.
 const SCHEDULE_ATTEMPTS: usize = 3;
 
 /// All stores of a client.
@@ -21,7 +22,7 @@ const SCHEDULE_ATTEMPTS: usize = 3;
 pub(crate) struct Stores {
     /// Receives new jobs.
     pub(crate) main: Arc<Checked>,
-    /// Only consumed.
+    /// Receive no new jobs.
     pub(crate) drain: Vec<Arc<Checked>>,
 }
 
@@ -55,6 +56,8 @@ impl Stores {
 
     /// Repeats a call whose outcome is unknown: with the same ids this schedules nothing twice.
     async fn schedule_in_main(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
+        // A store that is not durable is in this process: none of its results is lost, and the jobs
+        // need not be cloned.
         if !self.main.capabilities().durable {
             return self.main.schedule(jobs).await;
         }
@@ -150,7 +153,7 @@ impl Stores {
         for store in self.iter() {
             for stats in store.stats(queues).await? {
                 match sums.get_mut(&stats.queue) {
-                    Some(sum) => add(sum, &stats),
+                    Some(sum) => add_counts(sum, &stats),
                     None => {
                         sums.insert(stats.queue.clone(), stats);
                     }
@@ -163,7 +166,7 @@ impl Stores {
         Ok(queues.iter().filter_map(|queue| sums.get(queue).cloned()).collect())
     }
 
-    /// Applies an operation to every store.
+    /// Applies an operation to every store; returns the sum of the affected jobs or queues.
     pub(super) async fn operate(&self, operation: Operation<'_>) -> Result<u64> {
         let mut sum = 0;
         for store in self.iter() {
@@ -192,7 +195,8 @@ pub(super) fn single<T>(results: Vec<T>) -> Result<T> {
     })
 }
 
-fn add(sum: &mut QueueStats, more: &QueueStats) {
+/// Adds the counts of a queue in another store. Totals are kept only if both stores have them.
+fn add_counts(sum: &mut QueueStats, more: &QueueStats) {
     sum.scheduled += more.scheduled;
     sum.ready += more.ready;
     sum.running += more.running;

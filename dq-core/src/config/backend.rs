@@ -86,7 +86,7 @@ macro_rules! register_backend {
     };
 }
 
-/// All linked backends by name.
+/// All linked backends by name; a backend is linked if its crate is named in code.
 ///
 /// # Errors
 /// `Duplicate` naming both source locations, if two backends share a name.

@@ -5,12 +5,14 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::duration;
+use super::range_error::RangeError;
 use crate::model::Backoff;
 
 /// Settings of a [`Backoff`], each optional.
 ///
 /// A field that is `None` has the value of the layer below, as in
-/// [`QueueSettings`](super::QueueSettings), so that a file can change one field and keep the others.
+/// [`QueueSettings`](super::QueueSettings), so that a file can change one field and keep the
+/// others.
 ///
 /// ```
 /// use dq_core::DurationExt;
@@ -28,7 +30,7 @@ pub struct BackoffSettings {
     pub initial: Option<Duration>,
     /// Factor from one delay to the next; at least 1.0. Default 2.0.
     pub factor: Option<f64>,
-    /// Longest delay. Default 10 min.
+    /// Maximum delay. Default 10 min.
     #[serde(with = "duration::option")]
     pub max: Option<Duration>,
     /// Random spread around the delay, from 0.0 (none) to 1.0 (up to twice the delay). Default 0.2.
@@ -93,18 +95,21 @@ impl BackoffSettings {
         }
     }
 
-    /// Checks the fields that are set; the error begins with the name of the field.
-    pub(super) fn validate(&self) -> Result<(), String> {
+    /// Checks the fields that are set.
+    pub(super) fn validate(&self) -> Result<(), RangeError> {
         if let Some(factor) = self.factor.filter(|it| !(it.is_finite() && *it >= 1.0)) {
-            return Err(format!("backoff.factor is {factor}; it must be at least 1.0"));
+            let problem = format!("is {factor}; it must be at least 1.0");
+            return Err(RangeError::new("backoff.factor", problem));
         }
         if let Some(jitter) = self.jitter.filter(|it| !(0.0..=1.0).contains(it)) {
-            return Err(format!("backoff.jitter is {jitter}; it must be 0.0 to 1.0"));
+            let problem = format!("is {jitter}; it must be 0.0 to 1.0");
+            return Err(RangeError::new("backoff.jitter", problem));
         }
         match (self.initial, self.max) {
             (Some(initial), Some(max)) if initial > max => {
                 let [initial, max] = [initial, max].map(humantime::format_duration);
-                Err(format!("backoff.initial is {initial}, longer than backoff.max, {max}"))
+                let problem = format!("is {initial}, longer than backoff.max, {max}");
+                Err(RangeError::new("backoff.initial", problem))
             }
             _ => Ok(()),
         }
@@ -144,7 +149,7 @@ mod tests {
             (BackoffSettings::new().jitter(-0.1), "jitter"),
             (BackoffSettings::new().initial(2.seconds()).max(1.seconds()), "initial is 2s"),
         ] {
-            assert!(settings.validate().unwrap_err().contains(word), "{settings:?}");
+            assert!(settings.validate().unwrap_err().to_string().contains(word), "{settings:?}");
         }
     }
 }

@@ -29,6 +29,7 @@ pub(super) fn interpolate(text: &str) -> Result<String, Problem> {
     Ok(result)
 }
 
+/// The contents of a file, without newlines at the end.
 fn file(path: &str) -> Result<String, Problem> {
     let contents = std::fs::read_to_string(path).map_err(|error| {
         Problem::new(format!("the file {path:?} cannot be read: {error}"))
@@ -37,6 +38,7 @@ fn file(path: &str) -> Result<String, Problem> {
     Ok(contents.trim_end_matches(['\n', '\r']).to_owned())
 }
 
+/// The value of an environment variable.
 fn variable(name: &str) -> Result<String, Problem> {
     use std::env::VarError;
     std::env::var(name).map_err(|error| {
@@ -55,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_and_variables_are_substituted_once() {
+    fn values_of_files_and_variables_are_not_interpolated_again() {
         let path = std::env::temp_dir().join(format!("dq-secret-{}", std::process::id()));
         std::fs::write(&path, "hunter2 ${HOME}\r\n").unwrap();
         let text = interpolate(&format!("<${{file:{}}}>", path.display()));

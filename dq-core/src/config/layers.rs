@@ -1,5 +1,7 @@
-//! Layers of configuration: a file below the environment variables. Each value keeps its origin
-//! for error messages.
+//! Layers of configuration: a file below the environment variables.
+//!
+//! Each variable is a layer of its own. Each value keeps the layer that it comes from, for error
+//! messages.
 
 use figment::value::{Dict, Map, Value};
 use figment::{Figment, Metadata, Profile, Provider};
@@ -13,8 +15,10 @@ use crate::error::{Error, ErrorKind, Result};
 /// The merged layers, not yet typed.
 pub(super) struct Layers {
     figment: Figment,
-    /// The lowest layer: the only one that is interpolated, and the origin of missing values.
+    /// The lowest layer: a file or an empty one. Only its strings are interpolated, and errors
+    /// about missing keys name it.
     base: Metadata,
+    /// The merged and interpolated values.
     values: Value,
 }
 
@@ -87,19 +91,21 @@ impl Layers {
         error.operation("read the configuration")
     }
 
-    /// The layer that a value comes from; for a table with values from several layers the base, as
-    /// that is where a missing key is best added.
+    /// The layer that a value comes from.
+    ///
+    /// For a table or list with values from the base and from variables it is the base, since a
+    /// missing key is best added there.
     fn layer_of(&self, value: &Value) -> Option<&Metadata> {
         let lowest = |mut values: &mut dyn Iterator<Item = &Value>| {
             let layers = (&mut values).filter_map(|value| self.layer_of(value));
-            layers.reduce(|one, other| if *one == self.base { one } else { other })
+            layers.reduce(|lowest, next| if *lowest == self.base { lowest } else { next })
         };
-        let of_children = match value {
+        let layer_of_children = match value {
             Value::Dict(_, dict) => lowest(&mut dict.values()),
             Value::Array(_, values) => lowest(&mut values.iter()),
             _ => None,
         };
-        of_children.or_else(|| self.figment.get_metadata(value.tag()))
+        layer_of_children.or_else(|| self.figment.get_metadata(value.tag()))
     }
 }
 

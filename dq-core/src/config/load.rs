@@ -10,6 +10,7 @@ use super::backend::{BackendConfig, known_backends};
 use super::layers::{EnvironmentOnly, Layers};
 use super::problem::Problem;
 use super::queue::QueueSettings;
+use super::range_error::RangeError;
 use super::settings::{LimitSettings, RunnerSettings};
 use super::variables::Variable;
 use crate::error::{Error, ErrorKind, Result};
@@ -38,10 +39,10 @@ use crate::model::QueueName;
 /// path = "${OLD_DATA}/jobs.db"
 /// ```
 ///
-/// Environment variables override the file: `DQ_BACKEND__PATH=…`,
-/// `DQ_QUEUES__ORDER_TIMEOUT__CONCURRENCY=4`. Any string of the file may use `${NAME}` for an
-/// environment variable and `${file:PATH}` for the contents of a file without its trailing
-/// newline, so that the file needs to contain no secret; `$${` is a plain `${`.
+/// Environment variables override the file; two underscores separate table and key:
+/// `DQ_BACKEND__PATH=…`, `DQ_QUEUES__ORDER_TIMEOUT__CONCURRENCY=4`. Any string of the file may use
+/// `${NAME}` for an environment variable and `${file:PATH}` for the contents of a file without its
+/// trailing newline, so that the file needs to contain no secret; `$${` is a plain `${`.
 ///
 /// Errors name the file or the variable, and the key. They contain no setting of a backend.
 #[derive(Debug, Deserialize)]
@@ -49,7 +50,7 @@ use crate::model::QueueName;
 pub struct Config {
     /// The main store: new jobs go there.
     pub backend: Box<dyn BackendConfig>,
-    /// Stores that are only consumed, until they are empty.
+    /// Stores being drained: they receive no new jobs, and their jobs still run.
     #[serde(default)]
     pub drain: Vec<Box<dyn BackendConfig>>,
     /// Settings of queues without an entry in `queues`, and of fields that an entry leaves unset.
@@ -108,18 +109,19 @@ impl Config {
         // Two backends of one name are an error even if the configuration would deserialize.
         known_backends()?;
         let config: Self = layers.deserialize()?;
-        let refuse = |table: &[&str], what: String| {
-            // `what` begins with the field, which is already part of the path.
-            let (field, what) = what.split_once(' ').unwrap_or(("", &what));
+        let out_of_range = |table: &[&str], error: RangeError| {
+            let RangeError { field, problem } = error;
             let path = table.iter().copied().chain(field.split('.')).map(str::to_owned);
-            layers.error_at(&path.collect::<Vec<_>>(), Problem::new(format!("it {what}")))
+            layers.error_at(&path.collect::<Vec<_>>(), Problem::new(format!("it {problem}")))
         };
-        config.runner.check_ranges().map_err(|what| refuse(&["runner"], what))?;
-        config.defaults.validate().map_err(|what| refuse(&["defaults"], what))?;
+        config.runner.check_ranges().map_err(|error| out_of_range(&["runner"], error))?;
+        config.defaults.validate().map_err(|error| out_of_range(&["defaults"], error))?;
         for (queue, settings) in &config.queues {
-            // The layers below these two are known only to the runner, which validates all of them.
+            // The handler's attribute below these two layers is known only to the runner, which
+            // validates the result of merging all layers.
             let merged = settings.clone().over(config.defaults.clone());
-            merged.validate().map_err(|what| refuse(&["queues", queue.as_str()], what))?;
+            let table = ["queues", queue.as_str()];
+            merged.validate().map_err(|error| out_of_range(&table, error))?;
         }
         Ok(config)
     }
@@ -208,7 +210,7 @@ mod tests {
         for (text, needles) in [
             ("[queues.A]\ntimeout = 30", ["no unit", "30s"]),
             ("[queues.A]\ntimeout = \"soon\"", ["soon", "30s"]),
-            ("[queues.A]\nconcurrency = 0", ["queues.A.concurrency: ", "pause"]),
+            ("[queues.A]\nconcurrency = 0", ["queues.A.concurrency: ", "at least 1"]),
             ("[defaults]\nmax_attempts = 0", ["defaults.max_attempts: ", "no retry"]),
             ("[queues.A]\nlease = \"10ms\"", ["lease", "1s"]),
             ("[queues.A]\nbackoff = { jitter = 3.0 }", ["queues.A.backoff.jitter: ", "1.0"]),

@@ -9,6 +9,7 @@ mod layers;
 mod load;
 mod problem;
 mod queue;
+mod range_error;
 mod secret;
 mod settings;
 mod url;

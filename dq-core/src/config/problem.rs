@@ -11,13 +11,13 @@ use figment::value::{Dict, Num, Value};
 
 use super::backend::{BackendConfig, missing_backend_remedy};
 
-/// Tables whose values may be secrets.
+/// The top-level tables whose values may be secrets.
 pub(super) const SECRET_TABLES: [&str; 2] = ["backend", "drain"];
 
 /// The key that selects the type of a backend's settings.
 const TAG: &str = "type";
 
-/// What is wrong with a value, and the remedy; the place of the value is added by the caller.
+/// What is wrong with a value, and the remedy. The caller adds where the value is.
 #[derive(Debug)]
 pub(super) struct Problem {
     pub(super) what: String,
@@ -35,7 +35,7 @@ impl Problem {
     }
 }
 
-/// The value at a path of keys and indices.
+/// The value at a path of keys and indices; `None` if there is none.
 pub(super) fn value_at<'a>(values: &'a Value, path: &[String]) -> Option<&'a Value> {
     path.iter().try_fold(values, |value, key| match value {
         Value::Dict(_, dict) => dict.get(key),
@@ -59,13 +59,14 @@ pub(super) fn syntax_problem(error: &figment::Error) -> Problem {
     }
 }
 
-/// The path of the refused value, and what is wrong with it.
+/// The path of the value that was refused, as keys and indices, and what is wrong with it.
 pub(super) fn locate(error: figment::Error, values: &Value) -> (Vec<String>, Problem) {
     let figment::Error { mut path, mut kind, .. } = error;
-    let is_secret = path.first().is_some_and(|first| SECRET_TABLES.contains(&first.as_str()));
+    let may_be_secret = path.first().is_some_and(|first| SECRET_TABLES.contains(&first.as_str()));
     let dict = value_at(values, &path).and_then(Value::as_dict);
     let key = match (&kind, dict) {
-        (_, Some(settings)) if is_secret => deserialize_error(settings).and_then(|refined| {
+        // Settings of a backend: the error does not name the key.
+        (_, Some(settings)) if may_be_secret => deserialize_error(settings).and_then(|refined| {
             kind = refined;
             refused_key(settings, &kind)
         }),
@@ -73,7 +74,7 @@ pub(super) fn locate(error: figment::Error, values: &Value) -> (Vec<String>, Pro
         _ => None,
     };
     path.extend(key.cloned());
-    let is_tag = is_secret && path.last().is_some_and(|key| key == TAG);
+    let is_tag = may_be_secret && path.last().is_some_and(|key| key == TAG);
     let problem = match &kind {
         Kind::UnknownVariant(name, known) if is_tag => {
             let known = quoted(known);
@@ -89,7 +90,7 @@ pub(super) fn locate(error: figment::Error, values: &Value) -> (Vec<String>, Pro
         }
         _ => {
             let problem = describe(&kind);
-            match value_at(values, &path).filter(|_| is_secret) {
+            match value_at(values, &path).filter(|_| may_be_secret) {
                 Some(refused) => Problem { what: redact(problem.what, refused), ..problem },
                 None => problem,
             }
@@ -98,13 +99,14 @@ pub(super) fn locate(error: figment::Error, values: &Value) -> (Vec<String>, Pro
     (path, problem)
 }
 
-/// Why a backend's settings do not deserialize, if they do not.
+/// Why a backend's settings do not deserialize; `None` if they do.
 fn deserialize_error(settings: &Dict) -> Option<Kind> {
     let result = Value::from(settings.clone()).deserialize::<Box<dyn BackendConfig>>();
     result.err().map(|error| error.kind)
 }
 
-/// The key of the refused setting: the one that causes the same error without the others.
+/// The key of the refused setting: the one that causes the same error when it is alone with `type`.
+/// `None` if the error is not about one setting, such as a missing key.
 ///
 /// The error itself does not name it, because typetag buffers all settings before their type is
 /// known.
@@ -156,6 +158,7 @@ fn describe(kind: &Kind) -> Problem {
     }
 }
 
+/// A list of names in backquotes.
 fn quoted(names: &[&str]) -> String {
     names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::backoff::BackoffSettings;
 use super::duration;
+use super::range_error::RangeError;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{Backoff, QueueName};
 
@@ -25,27 +26,28 @@ use crate::model::{Backoff, QueueName};
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct QueueSettings {
-    /// Jobs of this queue that one runner runs concurrently; at least 1. Default 16.
+    /// Maximum number of jobs of this queue that one runner runs concurrently; at least 1. Default
+    /// 16.
     ///
     /// It also bounds the throughput: `concurrency` divided by the duration of one run plus the
     /// store's latency for a claim and a settlement. Raise it for many short jobs.
     pub concurrency: Option<usize>,
-    /// Attempts of a job before it is dead; 1 means no retry. Default 5.
+    /// Maximum number of attempts of a job; 1 means no retry. Default 5.
     pub max_attempts: Option<u32>,
-    /// Longest run of the handler; `"none"` for no limit. Default 15 min.
+    /// Maximum duration of one run of the handler; `"none"` for no limit. Default 15 min.
     ///
-    /// A handler that takes longer is dropped, and the attempt has failed. A `blocking` handler
-    /// cannot be dropped: its cancellation signal fires, and its return value counts.
+    /// A handler that takes longer is dropped, and the attempt counts as failed. A `blocking`
+    /// handler cannot be dropped: its cancellation signal fires, and its return value counts.
     #[serde(with = "duration::limit")]
     pub timeout: Option<Duration>,
-    /// How long a lease lasts unless renewed, which is how long after a crash the job runs again; 1 s
-    /// to 1 day. Default 30 s.
+    /// How long a lease lasts unless renewed, which is how long after a crash the job runs again; 1
+    /// s to 1 day. Default 30 s.
     #[serde(with = "duration::option")]
     pub lease: Option<Duration>,
     /// Delays between attempts.
     pub backoff: BackoffSettings,
-    /// Consecutive leases that may lapse before the job is dead, since it may be the cause of the
-    /// crashes; at least 1. Default 10.
+    /// Number of consecutive leases that may expire before the job is dead, since it may be the
+    /// cause of the crashes; at least 1. Default 10.
     pub max_losses: Option<u32>,
 }
 
@@ -126,32 +128,35 @@ impl QueueSettings {
         };
         // A backoff that is valid by itself may be invalid together with a default.
         let complete = Self { backoff: policy.backoff.into(), ..self };
-        complete.validate().map_err(|what| {
-            Error::new(ErrorKind::Config, format!("queue {queue}: {what}"))
+        complete.validate().map_err(|error| {
+            Error::new(ErrorKind::Config, format!("queue {queue}: {error}"))
                 .remedy("correct it in the configuration or in the handler's attribute")
         })?;
         Ok(policy)
     }
 
-    /// Checks the fields that are set; the error begins with the name of the field.
-    pub(super) fn validate(&self) -> Result<(), String> {
-        const LEASES: std::ops::RangeInclusive<Duration> =
+    /// Checks the fields that are set.
+    pub(super) fn validate(&self) -> Result<(), RangeError> {
+        const LEASE_RANGE: std::ops::RangeInclusive<Duration> =
             Duration::from_secs(1)..=Duration::from_secs(86_400);
         if self.concurrency == Some(0) {
-            return Err("concurrency is 0; to stop a queue, pause it".to_owned());
+            let problem = "is 0; it must be at least 1 (to stop a queue, pause it)";
+            return Err(RangeError::new("concurrency", problem));
         }
         if self.max_attempts == Some(0) {
-            return Err("max_attempts is 0; 1 means no retry".to_owned());
+            let problem = "is 0; it must be at least 1, which means no retry";
+            return Err(RangeError::new("max_attempts", problem));
         }
         if self.max_losses == Some(0) {
-            return Err("max_losses is 0; it must be at least 1".to_owned());
+            return Err(RangeError::new("max_losses", "is 0; it must be at least 1"));
         }
         if self.timeout == Some(Duration::ZERO) {
-            return Err("timeout is 0; \"none\" means no limit".to_owned());
+            let problem = "is 0; it must be longer, or \"none\" for no limit";
+            return Err(RangeError::new("timeout", problem));
         }
-        if let Some(lease) = self.lease.filter(|lease| !LEASES.contains(lease)) {
+        if let Some(lease) = self.lease.filter(|lease| !LEASE_RANGE.contains(lease)) {
             let lease = humantime::format_duration(lease);
-            return Err(format!("lease is {lease}; it must be 1s to 1day"));
+            return Err(RangeError::new("lease", format!("is {lease}; it must be 1s to 1day")));
         }
         self.backoff.validate()
     }

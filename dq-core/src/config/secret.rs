@@ -6,8 +6,8 @@ use serde::{Deserialize, Deserializer, de};
 
 /// A password, or a URL that contains one. `Debug` prints `***`.
 ///
-/// A password of digits needs no quotes in the configuration, unless its digits are not those of
-/// the number that it represents, such as `1.50`. In an environment variable no password needs
+/// A password of digits may be written without quotes in a configuration file, unless parsing it as
+/// a number would lose characters, as in `1.50`. In an environment variable no password needs
 /// quotes.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);

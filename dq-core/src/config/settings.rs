@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::duration;
+use super::range_error::RangeError;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::Limits;
 
@@ -13,13 +14,16 @@ use crate::model::Limits;
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct RunnerSettings {
-    /// Jobs that one runner runs concurrently over all queues; at least 1. Default 256.
+    /// Maximum number of jobs that one runner runs concurrently over all queues; at least 1.
+    /// Default 256.
     pub concurrency: usize,
     /// How long running handlers may take to finish during shutdown. Default 30 s.
     #[serde(with = "duration")]
     pub grace: Duration,
-    /// Longest time between two claims, which bounds the lateness if every wake-up hint is lost;
-    /// 100 ms to 1 min. Default 1 s.
+    /// The sweep interval: maximum time between two claims; 100 ms to 1 min. Default 1 s.
+    ///
+    /// A sweep is a claim without any wake-up hint. It bounds the lateness of jobs whose hints are
+    /// lost.
     #[serde(with = "duration")]
     pub sweep: Duration,
 }
@@ -36,34 +40,37 @@ impl RunnerSettings {
     /// # Errors
     /// `Config` naming the field and its range.
     pub fn validate(&self) -> Result<()> {
-        self.check_ranges().map_err(|what| Error::new(ErrorKind::Config, format!("runner.{what}")))
+        self.check_ranges()
+            .map_err(|error| Error::new(ErrorKind::Config, format!("runner.{error}")))
     }
 
-    /// Checks the ranges; the error begins with the name of the field.
-    pub(super) fn check_ranges(&self) -> Result<(), String> {
-        const SWEEPS: std::ops::RangeInclusive<Duration> =
+    /// As [`Self::validate`], for a caller that knows where the settings come from.
+    pub(super) fn check_ranges(&self) -> Result<(), RangeError> {
+        const SWEEP_RANGE: std::ops::RangeInclusive<Duration> =
             Duration::from_millis(100)..=Duration::from_secs(60);
         if self.concurrency == 0 {
-            return Err("concurrency is 0; to stop a queue, pause it".to_owned());
+            let problem = "is 0; it must be at least 1 (to stop a queue, pause it)";
+            return Err(RangeError::new("concurrency", problem));
         }
-        if !SWEEPS.contains(&self.sweep) {
+        if !SWEEP_RANGE.contains(&self.sweep) {
             let sweep = humantime::format_duration(self.sweep);
-            return Err(format!("sweep is {sweep}; it must be 100ms to 1m"));
+            return Err(RangeError::new("sweep", format!("is {sweep}; it must be 100ms to 1m")));
         }
         Ok(())
     }
 }
 
-/// The configurable [`Limits`] of payloads, headers and bulks.
+/// The [`Limits`] that a configuration can change: of payloads, headers and bulks.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct LimitSettings {
-    /// See [`Limits::payload`], in bytes.
+    /// Maximum size of a payload in bytes; `None` keeps the default, 1 MiB.
     pub payload: Option<usize>,
-    /// See [`Limits::headers`], in bytes.
+    /// Maximum size of all header names and values of one job in bytes; `None` keeps the default,
+    /// 16 KiB.
     pub headers: Option<usize>,
-    /// See [`Limits::bulk`], in jobs.
+    /// Maximum number of jobs in one schedule call; `None` keeps the default, 100,000.
     pub bulk: Option<usize>,
 }
 

@@ -14,6 +14,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// password with a `?` or an `&` extends into the options.
 #[derive(Clone)]
 pub struct ConnectUrl {
+    /// As given.
     whole: Secret,
     scheme: String,
     address: Secret,
@@ -115,12 +116,12 @@ impl ConnectUrl {
     /// they parse as one.
     #[must_use]
     pub fn to_fields(&self, address_options: &[&str], typed: &[&str]) -> Value {
-        let is_of_address = |name: &String| address_options.contains(&name.as_str());
+        let is_address_option = |name: &String| address_options.contains(&name.as_str());
         let whole = self.whole.expose();
         let mut url = whole.split_once('?').map_or(whole, |(address, _)| address).to_owned();
-        let (of_address, settings): (Vec<_>, Vec<_>) =
-            self.options.iter().partition(|(name, _)| is_of_address(name));
-        for (index, (name, value)) in of_address.into_iter().enumerate() {
+        let (kept_options, settings): (Vec<_>, Vec<_>) =
+            self.options.iter().partition(|(name, _)| is_address_option(name));
+        for (index, (name, value)) in kept_options.into_iter().enumerate() {
             let separator = if index == 0 { '?' } else { '&' };
             url.push_str(&format!("{separator}{name}={value}"));
         }
@@ -158,10 +159,11 @@ impl ConnectUrl {
     /// of another option's value with an `&`).
     fn is_safe_to_show(&self, index: usize) -> bool {
         let (name, _) = &self.options[index];
-        let word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "_-".contains(c);
+        let is_word_char =
+            |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "_-".contains(c);
         index == 0
             && (1..=32).contains(&name.len())
-            && name.chars().all(word)
+            && name.chars().all(is_word_char)
             && !self.whole.expose().contains('@')
     }
 }

@@ -16,7 +16,8 @@ pub(super) struct Variable {
 }
 
 impl Variable {
-    /// `DQ_A__B__C` sets `a.b.c`; queue names keep their case. `None` for other variables.
+    /// `DQ_A__B__C` sets `a.b.c`; queue names keep their case. `None` if the name does not set a
+    /// key.
     pub(super) fn new(name: &str, value: &str) -> Option<Self> {
         let prefix = name.get(..3)?;
         let key = &name[3..];
@@ -54,7 +55,7 @@ impl Variable {
             }
             all.extend(Self::new(name, &value.to_string_lossy()));
         }
-        all.sort_by(|one, other| one.name.cmp(&other.name));
+        all.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(all)
     }
 }
@@ -63,6 +64,7 @@ impl Variable {
 const TABLES: [&str; 6] = ["BACKEND", "DEFAULTS", "DRAIN", "LIMITS", "QUEUES", "RUNNER"];
 
 /// The correct name for one with a single underscore: `DQ_BACKEND__PATH` for `DQ_BACKEND_PATH`.
+/// `None` if the name is correct or not one of a setting.
 fn intended_name(name: &str) -> Option<String> {
     let key = name.strip_prefix("DQ_")?;
     let (table, rest) = key.split_once('_')?;

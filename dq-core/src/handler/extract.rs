@@ -30,8 +30,8 @@ use crate::model::codec;
     note = "the payload is the last argument"
 )]
 pub trait FromJob: Sized + Send {
-    /// Declares the state that this extractor needs, so that [`RunnerBuilder::build`] fails if it is
-    /// missing.
+    /// Declares the state that this extractor needs, so that [`RunnerBuilder::build`] fails if it
+    /// is missing.
     ///
     /// [`RunnerBuilder::build`]: crate::RunnerBuilder::build
     fn requires(requirements: &mut Requirements) {

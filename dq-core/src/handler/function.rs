@@ -1,4 +1,7 @@
 //! Handlers: annotated functions and objects, and the common form in which the runner calls both.
+//!
+//! A function implements [`HandlerFn`] and becomes a [`Registration`], which is a constant. An
+//! object implements [`DelayHandler`]. Both are converted to a [`Handler`].
 
 use std::any::type_name;
 use std::borrow::Cow;
@@ -38,7 +41,7 @@ pub trait HandlerFn: Queue + 'static {
     /// Declares the state that the arguments need.
     fn requires(requirements: &mut Requirements);
 
-    /// Makes the arguments and calls the function.
+    /// Decodes the payload, extracts the other arguments and calls the function.
     fn call(ctx: JobContext) -> impl Future<Output = JobResult> + Send + 'static;
 }
 
@@ -118,7 +121,8 @@ pub trait DelayHandler: Send + Sync + 'static {
     /// Runs one job.
     ///
     /// # Errors
-    /// Any error; the job is retried after its backoff, or dead after its last attempt.
+    /// Any error. The attempt counts as failed: the job is retried after its backoff, or dead after
+    /// its last attempt.
     fn handle(
         &self,
         ctx: JobContext,
@@ -191,7 +195,7 @@ pub struct Handler {
     pub(crate) location: Cow<'static, str>,
     pub(crate) settings: QueueSettings,
     pub(crate) requirements: Requirements,
-    /// Registering the same function twice is allowed; two objects are always two handlers.
+    /// Made from a function, which may be registered twice; two objects are always two handlers.
     pub(crate) is_function: bool,
     /// Runs on a thread for blocking calls and cannot be dropped.
     pub(crate) is_blocking: bool,

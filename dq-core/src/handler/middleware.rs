@@ -13,8 +13,10 @@ use super::outcome::{JobError, JobResult};
 /// Code that runs around every handler, such as logging, metrics and guards. The first one added is
 /// the outermost.
 ///
-/// `next.run(job)` returns every result: errors, panics and timeouts of the handler are
-/// [`JobError`]s. The middleware's return value is the result of the run.
+/// `next.run(job)` returns errors and panics of the handler as [`JobError`]s. At the timeout, an
+/// async handler is dropped and the result is [`JobError::TimedOut`]. A blocking handler cannot be
+/// dropped: its cancellation signal fires, and `next.run(job)` returns its result when it has
+/// returned. The middleware's return value is the result of the run.
 ///
 /// ```
 /// # use dq_core as dq;
@@ -30,8 +32,11 @@ use super::outcome::{JobError, JobResult};
 /// ```
 #[async_trait]
 pub trait Middleware: Send + Sync + 'static {
-    /// Runs one job, usually by `next.run(job).await`. Dropped at the end of the runner's grace
-    /// period.
+    /// Runs one job, usually by `next.run(job).await`.
+    ///
+    /// The timeout applies to the handler only. At the end of the runner's grace period, this
+    /// future is dropped, and with it the inner middleware and an async handler; a blocking handler
+    /// goes on until it returns.
     async fn call(&self, job: JobContext, next: Next<'_>) -> JobResult;
 }
 
@@ -41,8 +46,9 @@ impl std::fmt::Debug for dyn Middleware {
     }
 }
 
-/// The remaining middleware and the handler.
+/// The middleware that has not run yet, and the handler.
 pub struct Next<'a> {
+    /// The middleware that has not run yet, outermost first.
     rest: &'a [Arc<dyn Middleware>],
     handler: &'a Handler,
     timeout: Duration,
@@ -73,6 +79,7 @@ impl std::fmt::Debug for Next<'_> {
     }
 }
 
+/// Runs the handler until it ends or, if it is async, until its timeout.
 async fn run_handler(handler: &Handler, job: JobContext, timeout: Duration) -> JobResult {
     let run = catch_panic(handler.run(job.clone()));
     if timeout == Duration::MAX {
@@ -96,8 +103,8 @@ async fn run_handler(handler: &Handler, job: JobContext, timeout: Duration) -> J
     }
 }
 
-/// Converts a panic to an error. Unwind safe: the future is dropped, and it shares no state with the
-/// runner.
+/// Converts a panic to an error. Unwind safe: the future is dropped, and it shares no state with
+/// the runner.
 async fn catch_panic(run: impl Future<Output = JobResult>) -> JobResult {
     match std::panic::AssertUnwindSafe(run).catch_unwind().await {
         Ok(result) => result,

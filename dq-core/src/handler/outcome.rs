@@ -78,7 +78,7 @@ pub enum JobError {
     Failed(BoxError),
     /// The handler panicked with this message.
     Panicked(String),
-    /// The handler ran longer than its timeout and was dropped.
+    /// The async handler ran for its whole timeout, given here, and was dropped.
     TimedOut(std::time::Duration),
     /// The payload is not of the type that the handler takes; a retry would not help.
     Undecodable(BoxError),

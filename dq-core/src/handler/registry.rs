@@ -1,4 +1,4 @@
-//! Handlers by queue.
+//! The handlers of a runner, and their validation.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -92,7 +92,7 @@ impl Registry {
     /// Checks that a queue has a handler.
     ///
     /// # Errors
-    /// `Unhandled` with the known codes.
+    /// `Unhandled` with the codes of all handlers.
     pub fn expect(&self, queue: &QueueName) -> Result<()> {
         if self.handlers.contains_key(queue) {
             return Ok(());
@@ -159,8 +159,8 @@ fn expect_state_of(handler: &Handler, state: &StateMap) -> Result<()> {
 }
 
 /// The error for a queue without a handler.
-fn unhandled<'a>(queue: &QueueName, known: impl Iterator<Item = &'a QueueName>) -> Error {
-    let known: Vec<_> = known.map(QueueName::as_str).collect();
+fn unhandled<'a>(queue: &QueueName, handled: impl Iterator<Item = &'a QueueName>) -> Error {
+    let known: Vec<_> = handled.map(QueueName::as_str).collect();
     let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
     Error::new(
         ErrorKind::Unhandled,

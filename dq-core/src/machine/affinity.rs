@@ -6,7 +6,7 @@ use super::index::TimeEntry;
 use super::table::JobTable;
 use crate::model::{Job, Timestamp};
 
-/// How many reserved jobs a claim skips at most to find one for its claimer.
+/// Maximum number of jobs reserved for other claimers that a claim skips in search of its own.
 const MAX_SKIPPED: usize = 4_096;
 
 /// Which jobs a claimer prefers, and what that means for the order of claims.
@@ -26,8 +26,10 @@ pub struct Affinity<P> {
 }
 
 impl<P: Fn(&Job) -> bool> Affinity<P> {
-    /// Selects the at most `max` oldest jobs of a queue that the claimer can lease, and returns
-    /// when more are available, in Unix milliseconds.
+    /// Selects the oldest jobs of a queue that the claimer can lease, at most `max`.
+    ///
+    /// Also returns the time from which the claimer can lease more, in Unix milliseconds; `None` if
+    /// no other job waits.
     ///
     /// Jobs that are not due yet are selected only if none is due, and only those with the earliest
     /// due time, so that no job has to wait for another.
@@ -40,12 +42,14 @@ impl<P: Fn(&Job) -> bool> Affinity<P> {
     ) -> (Vec<TimeEntry>, Option<i64>) {
         let millis = |time: Duration| i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
         let now = now.as_millis();
+        // Preferred jobs that are due by then can be leased now.
         let soon = now.saturating_add(millis(self.claim_ahead));
         let (records, waiting) = (&table.records, &mut table.queues[queue].waiting);
         let mut selected: Vec<TimeEntry> = Vec::new();
         // The latest due time to select; narrowed by the first job that is selected.
         let mut last_at = soon;
         let mut next: Option<i64> = None;
+        // After the smallest possible key: from the first job.
         for (visited, entry) in waiting.after(i64::MIN, 0).enumerate() {
             let is_preferred = (self.prefers)(&records[entry.slot].job);
             // The claimer may come to prefer a job before it is due, so a future job counts as

@@ -5,6 +5,10 @@
 //! of calls (RabbitMQ) applies the log to a machine in each process: the same calls at the same
 //! times lead to the same state.
 //!
+//! Terms: a job *waits*, is *leased* or is *dead* (its *placement*); a job that waits or is leased
+//! is *live*. The record of a job is identified by its *slot* in an arena, a queue by its *index*
+//! in a vector. *Replicas* are machines to which the same log is applied.
+//!
 //! Read `state_machine.rs` first: it has the rules. `table.rs` has the jobs and the indexes over
 //! them, `affinity.rs` the order in which claimers with preferences get jobs, `snapshot.rs` the
 //! export and import of the state.

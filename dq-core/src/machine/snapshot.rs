@@ -12,7 +12,7 @@ pub struct MachineSnapshot {
     pub last_seq: u64,
     /// The token of the last lease.
     pub last_token: u64,
-    /// The queues, each with its name, whether it is paused, and its totals.
+    /// The queues: name, whether it is paused, totals.
     pub queues: Vec<(QueueName, bool, Totals)>,
     /// The jobs, in no particular order.
     pub jobs: Vec<JobSnapshot>,
@@ -34,7 +34,11 @@ impl Machine {
     #[must_use]
     pub fn snapshot(&self) -> MachineSnapshot {
         let table = &self.table;
-        let queues = table.queues.iter().map(|q| (q.name.clone(), q.paused, q.totals)).collect();
+        let queues = table
+            .queues
+            .iter()
+            .map(|queue| (queue.name.clone(), queue.paused, queue.totals))
+            .collect();
         let jobs = table.records.iter().map(|record| JobSnapshot {
             job: record.job.clone(),
             seq: record.seq,

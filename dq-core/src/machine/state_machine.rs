@@ -20,10 +20,12 @@ use crate::model::{DeadReason, Due, Job, JobId, JobRef, JobView, NewJob, QueueNa
 #[derive(Debug, Default)]
 pub struct Machine {
     pub(super) table: JobTable,
+    /// Queues in which a job has become due earlier, with its due time; see [`Self::take_hints`].
     hints: Vec<(QueueName, Timestamp)>,
 }
 
-/// An [`Operation`] without its queue that owns its data, so that it can be written to a log.
+/// An [`Operation`] that owns its data, so that it can be read from a log. It does not contain the
+/// queue, which is passed separately.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OwnedOperation {
     /// See [`Operation::Replay`].
@@ -78,7 +80,7 @@ impl Machine {
     /// Stores a job, unless another job with its id or key stays.
     fn store_or_keep(&mut self, new: NewJob, now: Timestamp) -> Scheduled {
         if let Some(same_id) = self.table.find_id(new.id) {
-            return self.keep(same_id);
+            return self.not_stored(same_id);
         }
         let due = new.due.resolve(now);
         let receipt = Receipt { id: new.id, due };
@@ -87,7 +89,7 @@ impl Machine {
             self.table.create(new, due, JobPlacement::Waiting, now);
             return Scheduled::Created(receipt);
         };
-        match self.keep(same_key) {
+        match self.not_stored(same_key) {
             Scheduled::Kept(existing) if new.on_conflict.replaces(existing.due, due) => {
                 let queue = self.table.records[same_key].queue;
                 self.table.remove(same_key);
@@ -95,12 +97,12 @@ impl Machine {
                 self.table.create(new, due, JobPlacement::Waiting, now);
                 Scheduled::Replaced(receipt)
             }
-            kept => kept,
+            not_stored => not_stored,
         }
     }
 
-    /// The result for a new job that is not stored because this one has its id or key.
-    fn keep(&self, existing: Slot) -> Scheduled {
+    /// The result for a new job that is not stored because the existing one has its id or key.
+    fn not_stored(&self, existing: Slot) -> Scheduled {
         let record = &self.table.records[existing];
         let receipt = Receipt { id: record.job.id, due: record.job.due };
         match record.placement {
@@ -183,8 +185,11 @@ impl Machine {
         })
     }
 
-    /// Claims jobs that `take` selects: it takes at most the given number of jobs of a queue out of
-    /// `waiting`, and returns them with the time at which more are available, in Unix milliseconds.
+    /// Claims the jobs that `take` selects.
+    ///
+    /// `take(table, queue, max)` removes at most `max` jobs of a queue from its index of waiting
+    /// jobs. It returns their slots, and the time from which more can be taken, in Unix
+    /// milliseconds; `None` if no other job waits.
     fn claim_with(
         &mut self,
         wants: &[Want],
@@ -344,6 +349,7 @@ impl Machine {
             }
             OwnedOperation::Purge => {
                 let mut jobs = table.find_dead(queue, None);
+                // After the smallest possible key: all jobs.
                 let waiting = table.queues[queue].waiting.after(i64::MIN, 0);
                 jobs.extend(waiting.map(|entry| entry.slot));
                 self.remove_all(queue, &jobs)
@@ -363,7 +369,7 @@ impl Machine {
         jobs.len()
     }
 
-    /// The number of a queue that exists and is not paused.
+    /// The index of a queue; `None` if the queue does not exist or is paused.
     fn find_active_queue(&self, name: &QueueName) -> Option<usize> {
         self.table.find_queue(name).filter(|queue| !self.table.queues[*queue].paused)
     }
@@ -390,8 +396,8 @@ impl Machine {
         self.table.expire_leases(now);
     }
 
-    /// What [`Claimed::next_due`] of a [`claim_preferring`](Self::claim_preferring) that asks for
-    /// no jobs would be. Does not expire leases; those that have ended count as due.
+    /// The [`Claimed::next_due`] that a [`claim_preferring`](Self::claim_preferring) for zero jobs
+    /// would return. Does not expire leases; the job of a lease that has ended counts as due.
     pub fn next_due<P: Fn(&Job) -> bool>(
         &mut self,
         wants: &[Want],
@@ -408,9 +414,9 @@ impl Machine {
         earliest.map(Timestamp::from_millis)
     }
 
-    /// Whether jobs are due, or can be claimed ahead of their due time, but all of them are
-    /// reserved for other claimers, so that a [`claim_preferring`](Self::claim_preferring) would
-    /// return none.
+    /// Whether a [`claim_preferring`](Self::claim_preferring) would return no job although at least
+    /// one is due or could be claimed ahead of its due time: all such jobs are reserved for other
+    /// claimers.
     pub fn all_due_reserved<P: Fn(&Job) -> bool>(
         &mut self,
         wants: &[Want],
@@ -425,7 +431,7 @@ impl Machine {
             if lease_end.is_some_and(|end| end <= now.as_millis()) {
                 return false;
             }
-            let (selected, _) = affinity.select(&mut self.table, queue, 1, now);
+            let (selected, _next) = affinity.select(&mut self.table, queue, 1, now);
             if !selected.is_empty() {
                 return false;
             }

@@ -10,20 +10,24 @@ use crate::model::{
 
 /// All jobs of a machine, with indexes by id, by key, and by time within each queue.
 ///
-/// A placed job is in exactly one time index: the one of its queue that its placement names.
-/// Methods that take an *unplaced* job expect one that is in no time index.
+/// Each queue has three time indexes: of its waiting, leased and dead jobs. A job is in exactly one
+/// of them, as its [`JobPlacement`] says. Methods that take an *unplaced* job expect one that has
+/// just been removed from its time index.
 #[derive(Debug, Default)]
 pub(super) struct JobTable {
     pub(super) records: Arena<JobRecord>,
+    /// All jobs by id.
     ids: HashIndex,
-    /// The keys of live jobs, together with the number of their queue.
+    /// Live jobs by the index of their queue and their key.
     keys: HashIndex,
     pub(super) queues: Vec<QueueRecord>,
-    queue_numbers: HashMap<QueueName, usize>,
+    /// The indexes of queues in `queues`.
+    queue_indexes: HashMap<QueueName, usize>,
     pub(super) last_seq: u64,
     pub(super) last_token: u64,
-    /// No lease ends before this time in Unix milliseconds; `None` if no job is leased.
-    first_lease_end: Option<i64>,
+    /// A lower bound of the ends of all leases, in Unix milliseconds, so that a call without
+    /// expired leases visits no queue; `None` if no job is leased.
+    no_lease_ends_before: Option<i64>,
 }
 
 #[derive(Debug)]
@@ -37,6 +41,8 @@ pub(super) struct JobRecord {
 }
 
 /// Whether a job waits, is leased or is dead.
+///
+/// Unlike [`JobState`], it does not depend on the time: a waiting job is scheduled or ready.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JobPlacement {
     /// The job waits for its due time or for a claim.
@@ -74,12 +80,12 @@ impl QueueRecord {
 
 /// Queues and lookups.
 impl JobTable {
-    /// The number of a queue, if the queue exists.
+    /// The index of a queue in `queues`; `None` if the queue does not exist.
     pub(super) fn find_queue(&self, name: &QueueName) -> Option<usize> {
-        self.queue_numbers.get(name).copied()
+        self.queue_indexes.get(name).copied()
     }
 
-    /// The number of a queue, which is created if it does not exist.
+    /// The index of a queue in `queues`; creates the queue if it does not exist.
     pub(super) fn ensure_queue(&mut self, name: &QueueName) -> usize {
         if let Some(queue) = self.find_queue(name) {
             return queue;
@@ -93,7 +99,7 @@ impl JobTable {
             paused: false,
             totals: Totals::default(),
         });
-        self.queue_numbers.insert(name.clone(), queue);
+        self.queue_indexes.insert(name.clone(), queue);
         queue
     }
 
@@ -121,7 +127,7 @@ impl JobTable {
         }
     }
 
-    /// The job of a lease, if the lease is still held.
+    /// The job of a lease; `None` if the lease is no longer held.
     pub(super) fn find_leased(&self, lease: &Lease) -> Option<Slot> {
         let slot = self.find_id(lease.job)?;
         match self.records[slot].placement {
@@ -152,7 +158,7 @@ impl JobTable {
     /// Ends the leases that have expired by `now`: their jobs wait again, with one more loss.
     pub(super) fn expire_leases(&mut self, now: Timestamp) {
         let now = now.as_millis();
-        if self.first_lease_end.is_none_or(|end| end > now) {
+        if self.no_lease_ends_before.is_none_or(|end| end > now) {
             return;
         }
         for queue in 0..self.queues.len() {
@@ -164,10 +170,12 @@ impl JobTable {
                 self.move_to(entry.slot, JobPlacement::Waiting);
             }
         }
-        self.first_lease_end = self.queues.iter().filter_map(QueueRecord::first_lease_end).min();
+        self.no_lease_ends_before =
+            self.queues.iter().filter_map(QueueRecord::first_lease_end).min();
     }
 
-    /// Adds a new job, whose id no other job has; if it is live, no other live job has its key.
+    /// Adds a new job. The caller has checked that no job has its id and, if it is live, no live
+    /// job has its key.
     pub(super) fn create(
         &mut self,
         new: NewJob,
@@ -193,7 +201,7 @@ impl JobTable {
         self.queues[queue].totals.created += 1;
     }
 
-    /// Adds a job to all indexes; returns the number of its queue.
+    /// Adds a job to all indexes; returns the index of its queue.
     pub(super) fn insert(&mut self, mut job: Job, seq: u64, placement: JobPlacement) -> usize {
         let queue = self.ensure_queue(&job.queue);
         // All jobs of a queue share one allocation for its name.
@@ -278,7 +286,8 @@ impl JobTable {
             JobPlacement::Leased { until, .. } => {
                 queue.leased.insert(entry(*until));
                 let end = until.as_millis();
-                self.first_lease_end = Some(self.first_lease_end.map_or(end, |e| e.min(end)));
+                let bound = &mut self.no_lease_ends_before;
+                *bound = Some(bound.map_or(end, |bound| bound.min(end)));
             }
             JobPlacement::Dead(_, since) => {
                 queue.dead.insert(entry(*since));
@@ -322,7 +331,7 @@ impl JobTable {
 
 /// Inspection.
 impl JobTable {
-    /// A job with its state at `now`.
+    /// A job with its state at `now`, which distinguishes scheduled from ready jobs.
     pub(super) fn view(&self, slot: Slot, now: Timestamp) -> JobView {
         let JobRecord { job, placement, .. } = &self.records[slot];
         let (state, leased_until, dead) = match placement {
@@ -366,7 +375,7 @@ impl JobTable {
             (cursor.at.as_millis(), u64::try_from(cursor.seq).unwrap_or(u64::MAX))
         });
         let now = now.as_millis();
-        let set = match state {
+        let index = match state {
             JobState::Scheduled => {
                 // Scheduled jobs follow the last one that is due.
                 let after = after.max((now, u64::MAX));
@@ -379,7 +388,8 @@ impl JobTable {
             JobState::Running => &queue.leased,
             JobState::Dead => &queue.dead,
         };
+        // With the largest slot, the range begins after the entry of the cursor.
         let after = TimeEntry { at: after.0, seq: after.1, slot: Slot::MAX };
-        set.range(after..).take(limit).copied().collect()
+        index.range(after..).take(limit).copied().collect()
     }
 }

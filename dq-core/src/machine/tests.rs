@@ -1,4 +1,6 @@
 //! Tests of claims with affinity. The rest is tested by the behaviour suite on the memory backend.
+//!
+//! All times are Unix milliseconds. Jobs are named by their due times.
 
 use std::time::Duration;
 
@@ -9,31 +11,38 @@ use crate::model::{Job, JobId, NewJob, QueueName, Timestamp};
 
 const LEASE: Duration = Duration::from_secs(30);
 
-fn queue() -> QueueName {
+/// How long before its due time a preferred job can be claimed.
+const CLAIM_AHEAD: Duration = Duration::from_millis(5);
+
+/// How long after its due time a job is reserved for claimers that prefer it.
+const RESERVED_FOR: Duration = Duration::from_millis(100);
+
+fn queue_name() -> QueueName {
     QueueName::new("q").unwrap()
 }
 
 /// A machine with one job for each of these due times.
-fn machine(dues: &[i64]) -> Machine {
+fn machine_with_jobs(dues: &[i64]) -> Machine {
     let mut machine = Machine::default();
     for (number, due) in (1..).zip(dues) {
         let (id, due) = (JobId::from_bytes([number; 16]), Timestamp::from_millis(*due));
-        let job = NewJob::new(id, queue(), due, Default::default());
+        let job = NewJob::new(id, queue_name(), due, Default::default());
         machine.schedule(job, Timestamp::EPOCH);
     }
     machine
 }
 
-fn wants() -> [Want; 1] {
-    [Want { queue: queue(), max: 10, lease_for: LEASE }]
+/// Asks for more jobs than any test has.
+fn want_all() -> [Want; 1] {
+    [Want { queue: queue_name(), max: 10, lease_for: LEASE }]
 }
 
 /// The affinity of a claimer that prefers the jobs with these due times.
-fn affinity(preferred: &'static [i64]) -> Affinity<impl Fn(&Job) -> bool> {
+fn affinity_to(preferred: &'static [i64]) -> Affinity<impl Fn(&Job) -> bool> {
     Affinity {
         prefers: |job: &Job| preferred.contains(&job.due.as_millis()),
-        claim_ahead: Duration::from_millis(5),
-        reserved_for: Duration::from_millis(100),
+        claim_ahead: CLAIM_AHEAD,
+        reserved_for: RESERVED_FOR,
     }
 }
 
@@ -42,7 +51,7 @@ fn affinity(preferred: &'static [i64]) -> Affinity<impl Fn(&Job) -> bool> {
 fn claim(machine: &mut Machine, preferred: &'static [i64], now: i64) -> (Vec<i64>, Option<i64>) {
     let now = Timestamp::from_millis(now);
     let Claimed { jobs, next_due, now: claimed_at } =
-        machine.claim_preferring(&wants(), 10, &affinity(preferred), now);
+        machine.claim_preferring(&want_all(), 10, &affinity_to(preferred), now);
     for leased in &jobs {
         assert_eq!(leased.leased_until, now.max(leased.job.due) + LEASE);
         assert!(claimed_at >= leased.job.due);
@@ -52,37 +61,39 @@ fn claim(machine: &mut Machine, preferred: &'static [i64], now: i64) -> (Vec<i64
 }
 
 #[test]
-fn a_preferred_job_can_be_claimed_ahead_of_its_due_time() {
-    let mut machine = machine(&[1_000, 1_000, 1_002, 2_000]);
+fn of_preferred_jobs_only_those_due_first_are_claimed_ahead_and_not_too_early() {
+    let mut machine = machine_with_jobs(&[1_000, 1_000, 1_002, 2_000]);
     let preferred = &[1_000, 1_002, 2_000];
-    assert_eq!(claim(&mut machine, preferred, 994), (vec![], Some(1_000)));
+    assert_eq!(claim(&mut machine, preferred, 994), (vec![], Some(1_000)), "6 ms ahead");
     assert_eq!(claim(&mut machine, preferred, 995), (vec![1_000, 1_000], Some(1_002)));
     assert_eq!(claim(&mut machine, preferred, 1_000), (vec![1_002], Some(2_000)));
 }
 
 #[test]
-fn a_due_job_is_not_claimed_together_with_a_later_one() {
-    let mut machine = machine(&[1_000, 1_002]);
+fn a_claim_returns_due_jobs_or_jobs_ahead_of_their_time_but_not_both() {
+    let mut machine = machine_with_jobs(&[1_000, 1_002]);
     assert_eq!(claim(&mut machine, &[1_000, 1_002], 1_001), (vec![1_000], Some(1_002)));
+    // The lease of the first job, granted at 1,001, ends before that of the second.
     assert_eq!(claim(&mut machine, &[1_002], 1_001), (vec![1_002], Some(31_001)));
 }
 
 #[test]
-fn a_due_job_is_reserved_for_claimers_that_prefer_it() {
-    let mut machine = machine(&[1_000]);
-    assert_eq!(claim(&mut machine, &[], 999), (vec![], Some(1_000)));
+fn other_claimers_get_a_due_job_when_its_reservation_has_ended() {
+    let mut machine = machine_with_jobs(&[1_000]);
+    assert_eq!(claim(&mut machine, &[], 999), (vec![], Some(1_000)), "it is not due");
     assert_eq!(claim(&mut machine, &[], 1_000), (vec![], Some(1_100)));
     assert_eq!(claim(&mut machine, &[], 1_099), (vec![], Some(1_100)));
     assert_eq!(claim(&mut machine, &[], 1_100).0, [1_000]);
 }
 
 #[test]
-fn all_due_reserved_tells_whether_a_claim_would_return_nothing() {
-    let mut machine = machine(&[1_000]);
+fn all_due_reserved_is_true_while_every_due_job_is_reserved_for_others() {
+    let mut machine = machine_with_jobs(&[1_000]);
     let mut all_due_reserved = |preferred, now| {
-        machine.all_due_reserved(&wants(), &affinity(preferred), Timestamp::from_millis(now))
+        let affinity = affinity_to(preferred);
+        machine.all_due_reserved(&want_all(), &affinity, Timestamp::from_millis(now))
     };
-    assert!(!all_due_reserved(&[], 994), "nothing is due");
+    assert!(!all_due_reserved(&[], 994), "nothing is due, nor claimable ahead");
     assert!(all_due_reserved(&[], 995) && all_due_reserved(&[], 1_099));
     assert!(!all_due_reserved(&[], 1_100), "the reservation has ended");
     assert!(!all_due_reserved(&[1_000], 995) && !all_due_reserved(&[1_000], 1_050));

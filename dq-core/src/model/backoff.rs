@@ -50,6 +50,7 @@ mod tests {
 
     #[test]
     fn the_delay_grows_to_the_maximum_and_jitter_stays_in_bounds() {
+        // Initially 1 s, doubled up to 600 s, with a jitter of 20 %.
         let backoff = Backoff::default();
         for (failed, random) in (1..=40).zip([0.0, 0.1, 0.5, 0.999].into_iter().cycle()) {
             let nominal = (2_f64.powi(failed - 1)).min(600.0);
@@ -63,6 +64,7 @@ mod tests {
     #[test]
     fn jitter_spreads_delays_around_the_nominal_delay() {
         let backoff = Backoff { jitter: 0.5, ..Backoff::default() };
+        // Without jitter, the delay after three failed attempts is 4 s.
         let delays = [0.0, 0.25, 0.5, 0.75].map(|random| backoff.delay(3, random).as_millis());
         assert_eq!(delays, [2_000, 3_000, 4_000, 5_000]);
     }

@@ -24,14 +24,14 @@ pub(crate) fn encode<T: Serialize>(payload: &T) -> Result<Bytes> {
 
 /// Decodes a payload from JSON; the error says what was expected.
 pub(crate) fn decode<T: DeserializeOwned>(headers: &Headers, payload: &[u8]) -> Result<T, String> {
-    if let Some(other) = headers.get(Headers::CONTENT_TYPE).filter(|kind| *kind != JSON) {
+    if let Some(other) = headers.get(Headers::CONTENT_TYPE).filter(|value| *value != JSON) {
         return Err(format!("its content type is {other:?}; expected {JSON}"));
     }
     serde_json::from_slice(payload).map_err(|error| without_values(&error))
 }
 
-/// What was expected and where. The found value is left out, since it is part of the payload, which
-/// must not appear in logs.
+/// The text of a decoding error: what was expected and where, without the value that was found.
+/// That value is part of the payload, which must not appear in logs.
 fn without_values(error: &serde_json::Error) -> String {
     if !error.is_data() {
         return error.to_string();

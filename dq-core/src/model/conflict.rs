@@ -5,6 +5,9 @@ use serde::{Deserialize, Serialize};
 use super::timestamp::Timestamp;
 
 /// What `schedule` does when a live job already has the key of the new job.
+///
+/// A live job is one that is scheduled, ready or running. A running job is never replaced, whatever
+/// the policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnConflict {

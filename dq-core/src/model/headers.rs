@@ -57,7 +57,7 @@ impl Headers {
 
     /// The size of all names and values in bytes.
     #[must_use]
-    pub fn bytes(&self) -> usize {
+    pub fn size_bytes(&self) -> usize {
         self.0.iter().map(|(name, value)| name.len() + value.len()).sum()
     }
 
@@ -69,7 +69,7 @@ impl Headers {
         for name in self.0.keys() {
             check_name("header name", name, JobKey::MAX_BYTES)?;
         }
-        let bytes = self.bytes();
+        let bytes = self.size_bytes();
         if bytes > max_bytes {
             return Err(Error::invalid(format!(
                 "the headers have {bytes} bytes; at most {max_bytes} are allowed"

@@ -96,7 +96,8 @@ pub struct Job {
     pub attempts: u32,
     /// Number of leases granted for the job.
     pub deliveries: u32,
-    /// Number of consecutive leases that expired because the runner crashed or lost the store.
+    /// Number of consecutive leases that expired without a settlement, because the runner crashed
+    /// or could not reach the store.
     pub losses: u32,
 }
 
@@ -209,6 +210,9 @@ impl fmt::Debug for Job {
 }
 
 /// The state of a stored job. New states may be added in any release.
+///
+/// A job is *live* while it is scheduled, ready or running, and *waits* while it is scheduled or
+/// ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -279,7 +283,7 @@ impl JobRef {
 pub enum Target {
     /// The job with this id, live or dead.
     Id(JobId),
-    /// The live job with this key.
+    /// The live (scheduled, ready or running) job with this key.
     Key(JobKey),
 }
 

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 /// A name that the application gives to a job, such as `order-1001`.
 ///
 /// A key has 1 to 255 bytes of UTF-8 without control characters. Each key belongs to at most one
-/// live job of a queue.
+/// live (scheduled, ready or running) job of a queue.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct JobKey(Arc<str>);

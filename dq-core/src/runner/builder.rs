@@ -26,7 +26,9 @@ use crate::model::QueueName;
 pub struct RunnerBuilder {
     dq: Dq,
     name: Option<String>,
-    linked: bool,
+    /// Whether to use the handlers of all linked crates.
+    use_linked: bool,
+    /// Handlers that were added explicitly.
     handlers: Vec<Result<Handler>>,
     only: Option<Vec<Result<QueueName>>>,
     settings: Vec<(Result<QueueName>, QueueSettings)>,
@@ -49,7 +51,7 @@ impl RunnerBuilder {
         state.insert(dq.clone());
         Self {
             name: None,
-            linked: true,
+            use_linked: true,
             handlers: Vec::new(),
             only: None,
             settings: Vec::new(),
@@ -75,8 +77,9 @@ impl RunnerBuilder {
         self
     }
 
-    /// Adds a `#[delay_handler]` function explicitly, for programs in which functions do not register
-    /// themselves, such as after [`without_linked_handlers`](Self::without_linked_handlers).
+    /// Adds a `#[delay_handler]` function explicitly, for programs in which functions do not
+    /// register themselves, such as after
+    /// [`without_linked_handlers`](Self::without_linked_handlers).
     pub fn register<H: HandlerFn>(mut self) -> Self {
         self.handlers.push(Registration::of::<H>().handler());
         self
@@ -84,7 +87,7 @@ impl RunnerBuilder {
 
     /// Uses only handlers that are added explicitly, not those of the linked crates.
     pub fn without_linked_handlers(mut self) -> Self {
-        self.linked = false;
+        self.use_linked = false;
         self
     }
 
@@ -131,7 +134,11 @@ impl RunnerBuilder {
         self
     }
 
-    /// Sets the longest time between two claims; 100 ms to 1 min, 1 s by default.
+    /// Sets the sweep interval, the maximum time between two claims; 100 ms to 1 min, 1 s by
+    /// default.
+    ///
+    /// A sweep is a claim without any wake-up hint. It bounds the lateness of jobs whose hints are
+    /// lost.
     pub fn sweep(mut self, sweep: Duration) -> Self {
         self.runner.sweep = sweep;
         self
@@ -150,8 +157,10 @@ impl RunnerBuilder {
         self.build_inner(None).map_err(|error| error.operation("build the runner"))
     }
 
-    /// A runner that serves only the handlers whose state was given, and the `MissingState` errors
-    /// of the others by queue. Queues that were named by [`only`](Self::only) need their state.
+    /// Builds a runner without the handlers whose state was not given; also returns the
+    /// `MissingState` errors of those handlers by queue.
+    ///
+    /// After [`only`](Self::only) a missing state is an error, as in [`build`](Self::build).
     #[doc(hidden)]
     pub fn build_with_given_state(self) -> Result<(Runner, BTreeMap<QueueName, Error>)> {
         let mut missing = BTreeMap::new();
@@ -162,26 +171,27 @@ impl RunnerBuilder {
     /// [`build`](Self::build), then [`Runner::run_until`].
     ///
     /// # Errors
-    /// As those two.
+    /// As [`build`](Self::build) and [`Runner::run_until`].
     pub async fn run_until(self, shutdown: impl Future<Output = ()>) -> Result<()> {
         self.build()?.run_until(shutdown).await
     }
 
-    /// `missing_state` collects the errors of handlers to leave out; without it, they are returned.
+    /// With `missing_state`, handlers whose state is missing are left out and their errors put
+    /// there. Without it, such an error is returned.
     fn build_inner(self, missing_state: Option<&mut BTreeMap<QueueName, Error>>) -> Result<Runner> {
         self.runner.validate()?;
-        let mut registry = if self.linked { Registry::linked()? } else { Registry::default() };
+        let mut registry = if self.use_linked { Registry::linked()? } else { Registry::default() };
         for handler in self.handlers {
             registry.insert(handler?)?;
         }
         let mut settings = Vec::new();
-        for (queue, of_queue) in self.settings {
+        for (queue, queue_settings) in self.settings {
             let queue = queue?;
             registry.expect(&queue)?;
-            settings.push((queue, of_queue));
+            settings.push((queue, queue_settings));
         }
         let shared = self.dq.shared();
-        let named = self.only.is_some();
+        let is_restricted = self.only.is_some();
         match self.only {
             Some(only) => registry.retain(&only.into_iter().collect::<Result<Vec<_>>>()?)?,
             None => {
@@ -203,15 +213,20 @@ impl RunnerBuilder {
             ));
         }
         match missing_state {
-            Some(missing) if !named => *missing = registry.remove_without_state(&self.state),
+            Some(missing) if !is_restricted => {
+                *missing = registry.remove_without_state(&self.state)
+            }
             _ => registry.expect_state(&self.state)?,
         }
         let queues = registry.iter().map(|handler| {
             let queue = handler.queue.clone();
-            let of_queue = settings.iter().rev().filter(|(name, _)| *name == queue);
-            let of_builder = of_queue
-                .fold(QueueSettings::default(), |merged, (_, more)| merged.over(more.clone()));
-            let policy = of_builder
+            // Later calls of `queue` override earlier ones.
+            let builder_settings = settings
+                .iter()
+                .rev()
+                .filter(|(name, _)| *name == queue)
+                .fold(QueueSettings::default(), |merged, (_, below)| merged.over(below.clone()));
+            let policy = builder_settings
                 .over(shared.queues.get(&queue).cloned().unwrap_or_default())
                 .over(shared.defaults.clone())
                 .over(handler.settings.clone())
@@ -227,14 +242,14 @@ impl RunnerBuilder {
         let mut stores = vec![Arc::clone(&shared.stores.main)];
         stores.extend(shared.stores.drain.iter().cloned());
         let concurrency = self.runner.concurrency;
-        let of_queues = queues.iter().map(|served| served.policy.concurrency).collect();
+        let queue_slots = queues.iter().map(|served| served.policy.concurrency).collect();
         let backend = shared.stores.main.name();
         tracing::info!(runner = %name, backend, concurrency, "a runner is ready");
         tracing::info!("handlers:{}", registry.table());
         let index_of = queues.iter().enumerate().map(|(i, served)| (served.queue.clone(), i));
         let runner = RunnerShared {
             name: name.into(),
-            slots: Arc::new(Slots::new(concurrency, of_queues, stores.len())),
+            slots: Arc::new(Slots::new(concurrency, queue_slots, stores.len())),
             index_of: index_of.collect(),
             queues,
             middleware: self.middleware,

@@ -1,7 +1,9 @@
 //! The claim loop of one store: claims due jobs and starts their handlers.
 //!
-//! It sleeps until a job is due, a hint arrives or a slot is freed. A sweep at a fixed interval makes
-//! up for lost hints.
+//! It sleeps until a job is due, a hint arrives, a slot is freed or the sweep interval has passed.
+//!
+//! `sent_at` is the time at which a claim was sent, by `Clock::elapsed`. A lease that the claim
+//! granted does not end before `sent_at` plus its duration.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,10 +20,12 @@ use crate::backend::{
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{QueueName, Timestamp};
 
+/// Delay after the first failed claim; doubled after each further one.
 const MIN_RETRY_DELAY: Duration = Duration::from_millis(100);
+/// Maximum delay after failed claims.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
 
-/// A claim that takes longer is abandoned; leases that it may have granted lapse.
+/// A claim that takes longer is abandoned; leases that it may have granted expire.
 const CLAIM_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Claims and starts jobs until the runner stops.
@@ -36,7 +40,7 @@ pub(super) async fn run(context: Arc<StoreContext>) -> Result<()> {
     let mut retry_delay = MIN_RETRY_DELAY;
     while !runner.stop.is_cancelled() {
         if wakeups.is_none() {
-            // Without hints the sweep finds all jobs; the next iteration tries again.
+            // If this fails, sweeps find all jobs until the next iteration tries again.
             wakeups = context.store.listen(&queues).await.ok();
         }
         match claim_due(&context, &mut schedule).await {
@@ -69,21 +73,23 @@ pub(super) async fn run(context: Arc<StoreContext>) -> Result<()> {
 /// Claims until no job is due or no slot is free.
 async fn claim_due(context: &Arc<StoreContext>, schedule: &mut ClaimSchedule) -> Result<()> {
     let runner = &context.runner;
+    // In a sweep no job is expected.
     if !schedule.expects_jobs(runner.now()) && !poll_next_due(context, schedule).await? {
         return Ok(());
     }
     loop {
-        // More jobs are of no use before the claimed ones have started. Jobs that start together
-        // often end together, and one claim can then fill all their slots.
+        // Claims no more jobs before the claimed ones have started. Jobs that start together often
+        // end together, and one claim can then fill all their slots.
         context.starting.wait().await;
         runner.slots.wait_for_batch().await;
         let reservation = runner.slots.reserve(context.index);
         if reservation.limit == 0 {
+            // A freed slot causes the next claim, not a due time.
             schedule.saturated = true;
             schedule.set_next_due(None);
             return Ok(());
         }
-        let sent = runner.clock().elapsed();
+        let sent_at = runner.clock().elapsed();
         let wants = wants(runner, &reservation);
         let claimed = match call_claim(context, &wants, reservation.limit, schedule).await {
             Ok(claimed) => claimed,
@@ -97,7 +103,7 @@ async fn claim_due(context: &Arc<StoreContext>, schedule: &mut ClaimSchedule) ->
         let more_due = next_due.is_some_and(|due| due <= now);
         let is_empty = jobs.is_empty();
         schedule.last_claim_empty = is_empty;
-        start_jobs(context, reservation, jobs, sent, schedule).await;
+        start_jobs(context, reservation, jobs, sent_at, schedule).await;
         if runner.stop.is_cancelled() || !more_due {
             return Ok(());
         }
@@ -109,8 +115,9 @@ async fn claim_due(context: &Arc<StoreContext>, schedule: &mut ClaimSchedule) ->
     }
 }
 
-/// Asks for the next due time without reserving slots, so that an idle poll of a slow store does not
-/// delay the jobs of another. Returns whether a job is due now.
+/// Claims zero jobs, which returns the next due time; returns whether a job is due now.
+///
+/// This needs no slots, so that a sweep of a slow store does not delay the jobs of another.
 async fn poll_next_due(context: &StoreContext, schedule: &mut ClaimSchedule) -> Result<bool> {
     let want = |served: &ServedQueue| Want {
         queue: served.queue.clone(),
@@ -123,7 +130,7 @@ async fn poll_next_due(context: &StoreContext, schedule: &mut ClaimSchedule) -> 
     Ok(claimed.next_due.is_some_and(|due| due <= claimed.now))
 }
 
-/// Calls the store once; updates clock skew and next due time.
+/// Calls `claim` once, and updates clock skew and next due time.
 async fn call_claim(
     context: &StoreContext,
     wants: &[Want],
@@ -145,6 +152,7 @@ async fn call_claim(
     Ok(claimed)
 }
 
+/// The arguments of a claim for the reserved slots.
 fn wants(runner: &RunnerShared, reservation: &Reservation) -> Vec<Want> {
     let want = |(queue, slots): &(usize, usize)| {
         let served = &runner.queues[*queue];
@@ -158,7 +166,7 @@ async fn start_jobs(
     context: &Arc<StoreContext>,
     reservation: Reservation,
     jobs: Vec<LeasedJob>,
-    sent: Duration,
+    sent_at: Duration,
     schedule: &ClaimSchedule,
 ) {
     let runner = &context.runner;
@@ -171,7 +179,7 @@ async fn start_jobs(
                 accepted.push((*queue, leased));
             }
             None => {
-                // A bug of the backend. The lease lapses.
+                // A bug of the backend. The lease expires.
                 let error = Error::new(
                     ErrorKind::Internal,
                     format!(
@@ -198,7 +206,7 @@ async fn start_jobs(
             let _ = context.finished.send(FinishedRun { settlement, lease: None }).await;
             continue;
         }
-        if runner.clock().elapsed() >= sent + runner.queues[queue].policy.lease {
+        if runner.clock().elapsed() >= sent_at + runner.queues[queue].policy.lease {
             // The claim took as long as the lease: another runner may have the job now.
             tracing::warn!(queue = %leased.job.queue, id = %leased.job.id,
                 "the lease had expired when the claim was answered");
@@ -206,7 +214,7 @@ async fn start_jobs(
         }
         let started = schedule.to_store(runner.now());
         let starting = context.starting.token();
-        let job = run_job(Arc::clone(context), slot, leased, sent, started);
+        let job = run_job(Arc::clone(context), slot, leased, sent_at, started);
         context.handlers.spawn(async {
             drop(starting);
             job.await;
@@ -214,17 +222,18 @@ async fn start_jobs(
     }
 }
 
+/// Runs one job and passes the verdict to the settle loop. `started` is by the store's clock.
 async fn run_job(
     context: Arc<StoreContext>,
     slot: Slot,
     leased: LeasedJob,
-    sent: Duration,
+    sent_at: Duration,
     started: Timestamp,
 ) {
     let runner = &context.runner;
     let served = &runner.queues[slot.queue()];
     let lease = leased.lease();
-    let guard = context.leases.track(lease.clone(), served.policy.lease, sent);
+    let guard = context.leases.track(lease.clone(), served.policy.lease, sent_at);
     // A child token: it also fires at the timeout and on abort, without marking the lease as lost.
     let cancelled = guard.lost.child_token();
     let verdict = tokio::select! {
@@ -237,15 +246,15 @@ async fn run_job(
         }
     };
     // If the backlog of settlements is full, the job waits here with its slot, so that no more jobs
-    // are claimed. This fails only if the runner was dropped; the lease then lapses.
+    // are claimed. This fails only if the runner was dropped; the lease then expires.
     let Ok(permit) = context.finished.reserve().await else { return };
     // The next job can start before the store has answered the settlement.
     drop(slot);
     permit.send(FinishedRun { settlement: Settlement { lease, verdict }, lease: Some(guard) });
 }
 
-/// Waits for the first of: the next due time, a hint, a freed slot if the last claim was saturated,
-/// the sweep, shutdown.
+/// Waits for the first of: the next due time, a hint of a job that is due, a freed slot if the last
+/// claim was limited by free slots, the end of the sweep interval, shutdown.
 async fn wait(
     context: &StoreContext,
     schedule: &mut ClaimSchedule,
@@ -253,7 +262,7 @@ async fn wait(
 ) {
     let runner = &context.runner;
     // Created once, so that neither hints nor a clock that is set back postpone it.
-    let mut sweep = runner.clock().sleep(runner.settings.sweep);
+    let mut sweep_interval = runner.clock().sleep(runner.settings.sweep);
     loop {
         let due = async {
             match schedule.next_claim() {
@@ -269,7 +278,7 @@ async fn wait(
         };
         tokio::select! {
             () = due => return,
-            () = &mut sweep => return,
+            () = &mut sweep_interval => return,
             () = runner.slots.freed(context.index), if schedule.saturated => return,
             () = runner.stop.cancelled() => return,
             hint = hint => {

@@ -13,7 +13,8 @@ pub(super) struct ClaimSchedule {
     next_due: Option<Timestamp>,
     /// How long before the due time the store accepts a claim.
     claim_ahead: Duration,
-    /// Whether the last claim returned no job; the next one then does not use `claim_ahead`.
+    /// Whether the last claim returned no job. It may have been too early, so the next one does not
+    /// use `claim_ahead`.
     pub(super) last_claim_empty: bool,
     /// Whether the last claim was limited by free slots, so that more jobs may be due.
     pub(super) saturated: bool,
@@ -35,25 +36,32 @@ impl ClaimSchedule {
         self.next_due.map(|due| self.to_local(due) - ahead)
     }
 
+    /// Sets the next due time, by the store's clock; `None` if it is not known or no job is stored.
     pub(super) fn set_next_due(&mut self, due: Option<Timestamp>) {
         self.next_due = due;
     }
 
-    /// Takes a hint that a job is due at `due`, by the store's clock.
+    /// Applies a hint that a job is due at `due`, by the store's clock.
     pub(super) fn apply_hint(&mut self, due: Timestamp) {
         self.next_due = self.next_due.into_iter().chain([due]).min();
         self.last_claim_empty = false;
     }
 
     /// Measures the skew by a call that was sent and answered at these times by the runner's clock,
-    /// and was processed at `store` by the store's clock.
-    pub(super) fn measure_skew(&mut self, sent: Timestamp, store: Timestamp, answered: Timestamp) {
-        // The duration of the call is not a skew.
-        self.skew = if (sent..=answered).contains(&store) {
+    /// and was processed at `processed` by the store's clock.
+    pub(super) fn measure_skew(
+        &mut self,
+        sent: Timestamp,
+        processed: Timestamp,
+        answered: Timestamp,
+    ) {
+        // A difference within the duration of the call is not a skew.
+        self.skew = if (sent..=answered).contains(&processed) {
             0
         } else {
             let took = answered.as_millis().saturating_sub(sent.as_millis());
-            store.as_millis().saturating_sub(sent.as_millis().saturating_add(took / 2))
+            let middle = sent.as_millis().saturating_add(took / 2);
+            processed.as_millis().saturating_sub(middle)
         };
     }
 

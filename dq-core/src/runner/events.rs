@@ -25,14 +25,14 @@ pub enum Event<'a> {
         job: &'a JobContext,
         /// The result of the run.
         result: &'a JobResult,
-        /// What the runner will report to the store.
+        /// The verdict, which the runner will report to the store.
         verdict: &'a Verdict,
     },
-    /// The store was told the result of a run.
+    /// The store has answered the settlement of a run.
     Settled {
         /// The lease of the run.
         lease: &'a Lease,
-        /// What the runner reported.
+        /// The verdict that the runner reported.
         verdict: &'a Verdict,
         /// Whether the store accepted it.
         settled: Settled,

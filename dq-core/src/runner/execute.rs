@@ -11,8 +11,8 @@ use crate::handler::{JobContext, JobResult, Next, Outcome, RunContext};
 use crate::model::Timestamp;
 use crate::trace::{self, TraceContext};
 
-/// Runs the handler with all middleware and returns the verdict for the store. `started` is by the
-/// store's clock.
+/// Runs the handler with all middleware and returns the verdict for the store; does not run the
+/// handler if the job has lost too many leases. `started` is by the store's clock.
 pub(super) async fn execute(
     runner: &RunnerShared,
     served: &ServedQueue,
@@ -76,6 +76,7 @@ fn span(job: &JobContext, trace: Option<TraceContext>) -> tracing::Span {
     span
 }
 
+/// Logs the result of a run in its span.
 fn log(result: &JobResult, verdict: &Verdict) {
     match (result, verdict) {
         (_, Verdict::Dead { reason, .. }) => tracing::error!(%reason, "dead"),

@@ -17,6 +17,7 @@ pub(super) struct LeaseTracker {
 
 #[derive(Debug, Default)]
 struct State {
+    /// By a number that is unique in this tracker.
     leases: HashMap<u64, TrackedLease>,
     next_number: u64,
 }
@@ -27,6 +28,7 @@ struct TrackedLease {
     lease_for: Duration,
     /// The earliest time at which it may end, by [`Clock::elapsed`](crate::Clock::elapsed).
     expires: Duration,
+    /// Fires when the lease is lost.
     lost: CancellationToken,
 }
 
@@ -40,15 +42,17 @@ pub(super) struct LeaseGuard {
 }
 
 impl LeaseTracker {
-    /// Adds a lease that was granted for `lease_for`, not before `claimed_at`.
+    /// Adds a lease that was granted for `lease_for`, not before `sent_at`.
+    ///
+    /// This and the other times of this type are by [`Clock::elapsed`](crate::Clock::elapsed).
     pub(super) fn track(
         self: &Arc<Self>,
         lease: Lease,
         lease_for: Duration,
-        claimed_at: Duration,
+        sent_at: Duration,
     ) -> LeaseGuard {
         let lost = CancellationToken::new();
-        let expires = claimed_at + lease_for;
+        let expires = sent_at + lease_for;
         let tracked = TrackedLease { lease, lease_for, expires, lost: lost.clone() };
         let mut state = self.lock();
         let number = state.next_number;
@@ -57,7 +61,7 @@ impl LeaseTracker {
         LeaseGuard { tracker: Arc::clone(self), number, lost }
     }
 
-    /// Leases with less than two thirds of their duration left.
+    /// The leases with less than two thirds of their duration left, by number.
     pub(super) fn to_renew(&self, now: Duration) -> Vec<(u64, Renewal)> {
         let state = self.lock();
         let is_due = |tracked: &TrackedLease| {
@@ -72,14 +76,15 @@ impl LeaseTracker {
         due.map(|(number, tracked)| (*number, renewal(tracked))).collect()
     }
 
-    /// Records that a renewal that was sent at `sent` was granted.
-    pub(super) fn renewed(&self, number: u64, sent: Duration) {
+    /// Records that a renewal was granted, not before `sent_at`.
+    pub(super) fn renewed(&self, number: u64, sent_at: Duration) {
         if let Some(tracked) = self.lock().leases.get_mut(&number) {
-            tracked.expires = sent + tracked.lease_for;
+            tracked.expires = sent_at + tracked.lease_for;
         }
     }
 
-    /// Marks a lease as lost and cancels its run; returns the lease if it was not lost before.
+    /// Marks a lease as lost, which cancels its run; returns the lease, or `None` if it is already
+    /// marked or no longer tracked.
     pub(super) fn mark_lost(&self, number: u64) -> Option<Lease> {
         let state = self.lock();
         let tracked = state.leases.get(&number).filter(|tracked| !tracked.lost.is_cancelled())?;
@@ -87,7 +92,7 @@ impl LeaseTracker {
         Some(tracked.lease.clone())
     }
 
-    /// Leases that have expired because they could not be renewed in time.
+    /// The numbers of the leases that have expired because they could not be renewed in time.
     pub(super) fn expired(&self, now: Duration) -> Vec<u64> {
         let state = self.lock();
         let expired = state.leases.iter().filter(|(_, tracked)| tracked.expires <= now);

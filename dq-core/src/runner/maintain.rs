@@ -9,7 +9,7 @@ use super::store::StoreContext;
 use crate::backend::{Backend, Severity};
 use crate::model::QueueName;
 
-/// Long, since an idle runner should make few calls.
+/// Interval of the checks. Long, since an idle runner should make few calls.
 const INTERVAL: Duration = Duration::from_secs(600);
 
 /// Checks the store at start and every ten minutes; logs each finding once.
@@ -31,8 +31,8 @@ pub(super) async fn run(context: Arc<StoreContext>) -> Infallible {
     }
 }
 
-/// A queue without a handler in this process is either served by another service, or its handler's
-/// crate is not linked.
+/// Logs each queue once that has due jobs but no handler in this process: another service may
+/// handle it, or the handler's crate is not linked.
 async fn warn_of_unserved_queues(context: &StoreContext, logged: &mut HashSet<QueueName>) {
     let Ok(all) = context.store.stats(&[]).await else { return };
     for stats in all {

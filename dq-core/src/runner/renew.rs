@@ -33,17 +33,18 @@ pub(super) async fn run(context: Arc<StoreContext>) -> Infallible {
     }
 }
 
+/// Renews these leases, each with its number in the tracker.
 async fn renew(context: &StoreContext, renewals: &[(u64, Renewal)]) {
     let runner = &context.runner;
     for batch in renewals.chunks(BATCH) {
-        let sent = runner.clock().elapsed();
+        let sent_at = runner.clock().elapsed();
         let renewals: Vec<_> = batch.iter().map(|(_, renewal)| renewal.clone()).collect();
         match context.store.renew(&renewals).await {
             Ok(results) => {
                 runner.observers.notify(&Event::Renewed { leases: results.len() });
                 for ((number, _), result) in batch.iter().zip(results) {
                     match result {
-                        Renewed::Until(_) => context.leases.renewed(*number, sent),
+                        Renewed::Until(_) => context.leases.renewed(*number, sent_at),
                         Renewed::Lost => mark_lost(context, *number),
                     }
                 }

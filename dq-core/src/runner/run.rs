@@ -15,7 +15,7 @@ use crate::backend::Checked;
 use crate::client::RunnerNameGuard;
 use crate::error::{Error, ErrorKind, Result};
 
-/// How long the store may take to accept the last settlements after the handlers have ended.
+/// Maximum time, after the handlers have ended, for the store to accept the last settlements.
 const FINAL_SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Runs the handlers of due jobs; built by [`Dq::runner`](crate::Dq::runner).
@@ -40,7 +40,7 @@ impl Runner {
     /// released to the store and are due at once for other runners.
     ///
     /// **Cancellation safety:** dropping the future is like a crash: handlers are dropped, and
-    /// their jobs run again when the leases have lapsed.
+    /// their jobs run again when the leases have expired.
     ///
     /// # Errors
     /// `Closed` if the store was closed while the runner ran; `Internal` if a loop of the runner
@@ -102,21 +102,21 @@ impl Runner {
             () = final_settlements => {}
             () = clock.sleep(FINAL_SETTLE_TIMEOUT) => tracing::error!(runner = %runner.name,
                 "the store did not accept the last settlements; their jobs run again when the leases \
-                 lapse"),
+                 expire"),
         }
         runner.observers.notify(&Event::Stopped);
         tracing::info!(runner = %runner.name, "stopped");
         result
     }
 
-    /// Runs all jobs that are due now, sequentially and in due order, including jobs that become due
-    /// by that. Returns when none is due.
+    /// Runs all due jobs, sequentially and in due order, including jobs that become due meanwhile.
+    /// Returns when none is due.
     ///
     /// For tests on a virtual clock and for programs that are started periodically. It calls the
     /// store for each queue before each job; use [`run_until`](Self::run_until) for many jobs.
     ///
     /// **Cancellation safety:** if the future is dropped, the job that was running runs again when
-    /// its lease has lapsed.
+    /// its lease has expired.
     ///
     /// # Errors
     /// `Unavailable` if the store cannot be reached, `Closed` if it was closed.
@@ -137,8 +137,8 @@ impl Runner {
     }
 }
 
-fn loop_panicked(what: &str) -> Error {
-    Error::new(ErrorKind::Internal, format!("the loop that {what} has panicked"))
+fn loop_panicked(task: &str) -> Error {
+    Error::new(ErrorKind::Internal, format!("the loop that {task} has panicked"))
         .remedy("please report the panic; a new runner can continue")
         .operation("run")
 }

@@ -17,7 +17,7 @@ use crate::model::Timestamp;
 pub struct RunDueReport {
     /// Number of jobs that ran.
     pub jobs: usize,
-    /// When the next job is due, by the store's clock.
+    /// When the next job is due, by the store's clock; `None` if no job waits or is leased.
     pub next_due: Option<Timestamp>,
 }
 
@@ -47,8 +47,8 @@ struct ClaimedJob<'a> {
     now: Timestamp,
 }
 
-/// Claims the job with the earliest due time over all queues, if one is due; also returns the
-/// earliest due time.
+/// Claims the job with the earliest due time over all queues; `None` if none is due. Also returns
+/// the earliest due time; `None` if no job waits or is leased.
 async fn claim_oldest(
     context: &StoreContext,
 ) -> Result<(Option<ClaimedJob<'_>>, Option<Timestamp>)> {
@@ -72,6 +72,7 @@ async fn claim_oldest(
     Ok((None, next_due))
 }
 
+/// Claims at most `max` jobs of one queue.
 async fn claim(context: &StoreContext, served: &ServedQueue, max: usize) -> Result<Claimed> {
     let lease_for = served.policy.lease;
     let wants = [Want { queue: served.queue.clone(), max, lease_for }];
@@ -79,6 +80,7 @@ async fn claim(context: &StoreContext, served: &ServedQueue, max: usize) -> Resu
     context.store.claim(ClaimParams { wants: &wants, limit: max, worker }).await
 }
 
+/// Runs one job and settles it.
 async fn run_one(context: &Arc<StoreContext>, claimed: ClaimedJob<'_>) -> Result<()> {
     let ClaimedJob { served, leased, now } = claimed;
     let runner = &context.runner;

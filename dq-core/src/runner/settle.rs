@@ -1,6 +1,7 @@
 //! Reports results of runs to the store, in batches.
 //!
-//! There is no timer: results that arrive during one call form the next batch.
+//! There is no timer: results that arrive during one call form the next batch. A failed call is
+//! repeated until it succeeds or the leases are lost.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +15,9 @@ use super::store::{FinishedRun, StoreContext, report_settled};
 use crate::backend::{Backend, Settlement};
 use crate::error::ErrorKind;
 
+/// Delay after the first failed call; doubled after each further one.
 const MIN_RETRY_DELAY: Duration = Duration::from_millis(50);
+/// Maximum delay after failed calls.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(2);
 
 /// Settles finished runs until all senders are dropped.
@@ -47,7 +50,7 @@ pub(super) async fn run(context: Arc<StoreContext>, mut finished: mpsc::Receiver
                 }
                 Err(error) => {
                     tracing::error!(%error, jobs = leases.len(),
-                        "settlements were refused; the jobs run again when their leases lapse");
+                        "settlements were refused; the jobs run again when their leases expire");
                     runner.observers.notify(&Event::StoreFailed(&error));
                     break;
                 }

@@ -16,7 +16,7 @@ use crate::model::{Limits, QueueName, Timestamp};
 #[derive(Debug)]
 pub(super) struct RunnerShared {
     pub(super) name: Arc<str>,
-    /// The queues of this runner; `slots` uses the same indices.
+    /// The queues of this runner. `index_of` and `slots` refer to them by their indexes.
     pub(super) queues: Vec<ServedQueue>,
     pub(super) index_of: HashMap<QueueName, usize>,
     pub(super) slots: Arc<Slots>,

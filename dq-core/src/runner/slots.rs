@@ -1,4 +1,7 @@
 //! Limits of concurrency: for each queue, and over all queues.
+//!
+//! A running job occupies a slot of its queue and a slot of the total. A claim first *reserves* as
+//! many slots as it may get jobs, and then releases those that it did not use.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -13,7 +16,8 @@ pub(super) const BATCH: usize = 100;
 #[derive(Debug)]
 pub(super) struct Slots {
     state: Mutex<State>,
-    /// One for each claim loop. A permit is stored for a loop that does not wait at the moment.
+    /// Notified when a slot is freed; one for each claim loop, which stores a permit while that
+    /// loop does not wait.
     freed: Vec<Notify>,
 }
 
@@ -22,8 +26,9 @@ struct State {
     total: SlotCount,
     /// By the index of the queue.
     queues: Vec<SlotCount>,
-    /// The first queue of the next reservation; it rotates, for fairness when the total is scarce.
-    first: usize,
+    /// The index of the queue with which the next reservation begins. It rotates, for fairness when
+    /// the total is scarce.
+    first_queue: usize,
     /// By the index of the claim loop: whether slots that it needed were reserved by another loop.
     blocked: Vec<bool>,
 }
@@ -54,7 +59,7 @@ impl SlotCount {
 /// Slots that are reserved for a claim in progress.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Reservation {
-    /// Index of the queue, and the number of its slots.
+    /// Indexes of queues, each with the number of its reserved slots.
     pub(super) queues: Vec<(usize, usize)>,
     /// Number of slots over all queues; less than the sum over `queues` if the total is scarce.
     pub(super) limit: usize,
@@ -77,7 +82,7 @@ impl Slots {
         let state = State {
             total: SlotCount::new(total),
             queues: queues.into_iter().map(SlotCount::new).collect(),
-            first: 0,
+            first_queue: 0,
             blocked: vec![false; claimers],
         };
         Self {
@@ -86,8 +91,10 @@ impl Slots {
         }
     }
 
-    /// Reserves free slots, at most a batch. With several claim loops each gets only a share, so that
-    /// a slow store does not delay the jobs of another.
+    /// Reserves free slots for a claim of the claim loop with index `claimer`, at most [`BATCH`].
+    ///
+    /// With several claim loops each gets only a share, so that a slow store does not delay the
+    /// jobs of another.
     pub(super) fn reserve(&self, claimer: usize) -> Reservation {
         let claimers = self.freed.len();
         let mut guard = self.lock();
@@ -100,7 +107,7 @@ impl Slots {
             return reservation;
         }
         let count = state.queues.len();
-        for queue in (state.first..count).chain(0..state.first) {
+        for queue in (state.first_queue..count).chain(0..state.first_queue) {
             let slots = &mut state.queues[queue];
             let share = slots.free.div_ceil(claimers).min(limit);
             if share == 0 {
@@ -114,12 +121,12 @@ impl Slots {
         let sum: usize = reservation.queues.iter().map(|(_, slots)| slots).sum();
         reservation.limit = limit.min(sum);
         state.total.reserve(reservation.limit);
-        state.first = if count == 0 { 0 } else { (state.first + 1) % count };
+        state.first_queue = if count == 0 { 0 } else { (state.first_queue + 1) % count };
         reservation
     }
 
-    /// Frees the slots that a claim did not use; `used` returns the number of used slots by the index
-    /// of the queue.
+    /// Frees the slots that a claim did not use; `used` returns the number of used slots by the
+    /// index of the queue.
     pub(super) fn release(&self, reservation: &Reservation, used: impl Fn(usize) -> usize) {
         let mut state = self.lock();
         let mut total_used = 0;
@@ -143,8 +150,8 @@ impl Slots {
         self.freed[claimer].notified().await;
     }
 
-    /// Waits until one turn of the other tasks has freed no slot, or a batch of slots is free, so that
-    /// one claim fills the slots of all jobs that end at the same moment.
+    /// Yields to the other tasks until they free no more slots, or a batch of slots is free, so
+    /// that one claim fills the slots of all jobs that end at the same moment.
     pub(super) async fn wait_for_batch(&self) {
         let mut free = self.lock().total.free;
         while free < BATCH {
@@ -156,6 +163,7 @@ impl Slots {
         }
     }
 
+    /// Frees the slot of a job that has ended, and wakes all claim loops.
     fn free(&self, queue: usize) {
         let mut state = self.lock();
         state.total.free += 1;

@@ -10,7 +10,8 @@ use super::leases::{LeaseGuard, LeaseTracker};
 use super::shared::RunnerShared;
 use crate::backend::{Checked, Settled, Settlement};
 
-/// Settlements that may wait for the store; further runs wait with their slots occupied.
+/// Maximum number of settlements that wait for the store. Runs that end beyond it wait with their
+/// slots occupied.
 const SETTLEMENT_BACKLOG: usize = 1_024;
 
 /// One store of a runner: the main store or a drained one.
@@ -21,9 +22,11 @@ pub(super) struct StoreContext {
     pub(super) leases: Arc<LeaseTracker>,
     /// The index of this store's claim loop in `Slots`.
     pub(super) index: usize,
+    /// To the settle loop.
     pub(super) finished: mpsc::Sender<FinishedRun>,
+    /// Tracks the tasks that run handlers, of all stores.
     pub(super) handlers: TaskTracker,
-    /// A token for each job that was claimed and whose task has not started.
+    /// Has a token for each job that was claimed and whose task has not started.
     pub(super) starting: TaskTracker,
 }
 
@@ -43,7 +46,8 @@ impl StoreContext {
     }
 }
 
-/// A finished run. Its lease is renewed until the store has accepted the settlement.
+/// A finished run. Its lease is renewed until the store has accepted the settlement, unless `lease`
+/// is `None` because the handler never started.
 #[derive(Debug)]
 pub(super) struct FinishedRun {
     pub(super) settlement: Settlement,
@@ -52,8 +56,8 @@ pub(super) struct FinishedRun {
 
 /// Reports the result of a settlement to the observers.
 ///
-/// `repeated`: an earlier call may have taken effect without an answer, in which case the repeated
-/// one returns `Stale`.
+/// `repeated`: an earlier call with the same settlement may have taken effect although its answer
+/// was lost. `Stale` is then no sign of a lost lease.
 pub(super) fn report_settled(
     runner: &RunnerShared,
     settlement: &Settlement,

@@ -6,13 +6,14 @@ use crate::entropy::Entropy;
 use crate::handler::{JobContext, JobError, JobResult, Outcome};
 use crate::model::{DeadKind, DeadReason, Due, Job, Limits, Timestamp};
 
-/// The verdict on a job that must not run again because too many leases lapsed in a row.
+/// The verdict on a job that must not run again because too many consecutive leases expired; `None`
+/// if it may run.
 pub(super) fn before_run(job: &Job, policy: &QueuePolicy) -> Option<Verdict> {
     (job.losses >= policy.max_losses).then(|| Verdict::Dead {
         reason: DeadReason::new(
             DeadKind::Lost,
             format!(
-                "{} leases in a row lapsed before the handler ended; the job may crash its runners",
+                "{} consecutive leases expired before the handler ended; the job may crash its runners",
                 job.losses
             ),
         ),

@@ -1,13 +1,14 @@
-//! What a runner and the client validate before the first job.
+//! Validation by a runner before its first job, and by the client before a job is stored.
 
 use dq_core::config::{Config, QueueSettings};
 use dq_core::{Dq, ErrorKind, HandlerResult, JobContext, QueueCode};
 
 use crate::fixture::{Fixture, QUEUE, TestHandler};
 
-struct Other;
+/// A second handler of the queue of [`TestHandler`].
+struct SameQueue;
 
-impl dq_core::DelayHandler for Other {
+impl dq_core::DelayHandler for SameQueue {
     type Payload = String;
 
     fn code(&self) -> impl QueueCode {
@@ -37,7 +38,7 @@ impl dq_core::DelayHandler for OtherQueue {
 #[tokio::test]
 async fn two_handlers_of_one_code_are_refused_with_both_locations() {
     let fixture = Fixture::new().await;
-    let runner = fixture.dq.runner().handler(TestHandler::done()).handler(Other);
+    let runner = fixture.dq.runner().handler(TestHandler::done()).handler(SameQueue);
     let error = runner.build().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Duplicate);
     assert_eq!(error.message().matches("builder.rs:").count(), 2, "{error}");
@@ -75,7 +76,7 @@ async fn a_configured_queue_without_a_handler_is_refused_unless_only_excludes_it
 }
 
 #[tokio::test]
-async fn bad_settings_are_refused_with_the_queue() {
+async fn settings_out_of_range_are_refused_with_their_queue() {
     let fixture = Fixture::new().await;
     let zero = QueueSettings::new().concurrency(0);
     let error =
@@ -98,7 +99,7 @@ async fn a_second_runner_of_a_name_is_refused_while_the_first_exists() {
 }
 
 #[tokio::test]
-async fn a_refused_job_is_not_stored() {
+async fn an_invalid_job_is_refused_with_the_reason_and_not_stored() {
     let fixture = Fixture::new().await;
     let queue = fixture.dq.queue(QUEUE).unwrap();
     let job = || queue.schedule("x", "text/plain");

@@ -1,4 +1,4 @@
-//! Drained stores: consumed, but not produced to.
+//! Drained stores: they receive no new jobs, and their jobs still run and can be changed.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,20 +11,22 @@ use dq_core::{
 use crate::faulty::{Faults, FaultyStore, OpenStore};
 use crate::fixture::{Fixture, QUEUE, TestHandler};
 
-/// A client of a new store that drains an old one, and a client of the old one.
+/// A client of an old store, and a client of a new store that drains the old one.
 async fn old_and_new() -> (Fixture, Fixture) {
     let clock = Arc::new(VirtualClock::default());
-    let old = Arc::new(MemoryBackend::new(clock.clone()));
-    let before = Fixture::on(old.clone(), clock.clone()).await;
-    (before, draining(old, clock).await)
+    let store = Arc::new(MemoryBackend::new(clock.clone()));
+    let old = Fixture::with_backend(store.clone(), clock.clone()).await;
+    (old, draining(store, clock).await)
 }
 
+/// A client of a new store that drains `old`.
 async fn draining(old: Arc<dyn Backend>, clock: Arc<VirtualClock>) -> Fixture {
     let new = Arc::new(MemoryBackend::new(clock.clone()));
     let dq = Dq::builder().backend(new).drain(OpenStore::new(old)).clock(clock.clone());
-    Fixture::over(dq.connect().await.unwrap(), clock)
+    Fixture::with_client(dq.connect().await.unwrap(), clock)
 }
 
+/// Schedules a job with this key that is due in an hour.
 async fn put(queue: &QueueHandle, key: &str) {
     let job = queue.schedule(r#""old""#, "application/json").after(1.hours()).key(key);
     assert!(job.await.unwrap().is_stored());
@@ -32,65 +34,70 @@ async fn put(queue: &QueueHandle, key: &str) {
 
 #[tokio::test]
 async fn jobs_of_the_old_store_run_and_can_be_changed() {
-    let (before, mut fixture) = old_and_new().await;
+    let (old, mut new) = old_and_new().await;
     for key in ["runs", "is cancelled", "is moved"] {
-        put(&before.dq.queue(QUEUE).unwrap(), key).await;
+        put(&old.dq.queue(QUEUE).unwrap(), key).await;
     }
-    let queue = fixture.dq.queue(QUEUE).unwrap();
+    let queue = new.dq.queue(QUEUE).unwrap();
     assert_eq!(queue.cancel("is cancelled").await.unwrap(), Cancelled::Cancelled);
     let moved = queue.reschedule("is moved", 2.hours()).await.unwrap();
     assert!(matches!(moved, Rescheduled::Moved(_)));
     assert!(queue.get("runs").await.unwrap().is_some());
-    fixture.schedule("new").await;
-    assert_eq!(fixture.stats().await.stored(), 3, "counts include both stores");
-    fixture.start(|runner| runner.handler(TestHandler::done()));
-    fixture.wait_settled().await;
-    fixture.clock.advance(1.hours());
-    fixture.wait_settled().await;
-    fixture.clock.advance(1.hours());
-    fixture.wait_settled().await;
-    fixture.stop().await;
-    let old = before.stats().await;
-    assert_eq!((old.totals.unwrap().done, old.stored()), (2, 0), "new jobs go to the new store");
-    assert_eq!(fixture.stats().await.totals.unwrap().done, 3);
+    new.schedule("new").await;
+    assert_eq!(new.stats().await.stored(), 3, "counts include both stores");
+    new.start(|runner| runner.handler(TestHandler::done()));
+    // First the new job, which is due at once, then those of the old store.
+    new.wait_settled().await;
+    new.clock.advance(1.hours());
+    new.wait_settled().await;
+    new.clock.advance(1.hours());
+    new.wait_settled().await;
+    new.stop().await;
+    let stats = old.stats().await;
+    assert_eq!(
+        (stats.totals.unwrap().done, stats.stored()),
+        (2, 0),
+        "new jobs go to the new store"
+    );
+    assert_eq!(new.stats().await.totals.unwrap().done, 3);
 }
 
 #[tokio::test]
-async fn a_key_that_is_live_in_the_old_store_is_a_conflict() {
-    let (before, fixture) = old_and_new().await;
-    put(&before.dq.queue(QUEUE).unwrap(), "k").await;
-    let queue = fixture.dq.queue(QUEUE).unwrap();
+async fn a_conflict_with_a_key_in_the_old_store_is_resolved_by_the_policy() {
+    let (old, new) = old_and_new().await;
+    put(&old.dq.queue(QUEUE).unwrap(), "k").await;
+    let queue = new.dq.queue(QUEUE).unwrap();
     let job = || queue.schedule(r#""new""#, "application/json").after(2.hours()).key("k");
     assert!(matches!(job().await.unwrap(), Scheduled::Kept(_)));
     assert!(matches!(job().on_conflict(OnConflict::Earliest).await.unwrap(), Scheduled::Kept(_)));
-    assert_eq!(fixture.stats().await.stored(), 1);
+    assert_eq!(new.stats().await.stored(), 1);
     let replaced = job().on_conflict(OnConflict::Replace).await.unwrap();
     assert!(matches!(replaced, Scheduled::Replaced(_)), "{replaced:?}");
-    assert_eq!(before.stats().await.stored(), 0);
-    assert_eq!(fixture.stats().await.stored(), 1);
+    assert_eq!(old.stats().await.stored(), 0);
+    assert_eq!(new.stats().await.stored(), 1);
 }
 
 #[tokio::test]
 async fn a_key_that_is_live_in_both_is_cancelled_in_both() {
-    let (before, fixture) = old_and_new().await;
-    let queue = fixture.dq.queue(QUEUE).unwrap();
+    let (old, new) = old_and_new().await;
+    let queue = new.dq.queue(QUEUE).unwrap();
     put(&queue, "k").await;
-    put(&before.dq.queue(QUEUE).unwrap(), "k").await;
+    put(&old.dq.queue(QUEUE).unwrap(), "k").await;
     assert_eq!(queue.cancel("k").await.unwrap(), Cancelled::Cancelled);
-    assert_eq!(fixture.stats().await.stored(), 0);
+    assert_eq!(new.stats().await.stored(), 0);
     assert_eq!(queue.cancel("k").await.unwrap(), Cancelled::NotFound);
 }
 
 #[tokio::test]
 async fn pause_and_purge_reach_the_old_store() {
-    let (before, fixture) = old_and_new().await;
-    put(&before.dq.queue(QUEUE).unwrap(), "k").await;
-    let queue = fixture.dq.queue(QUEUE).unwrap();
+    let (old, new) = old_and_new().await;
+    put(&old.dq.queue(QUEUE).unwrap(), "k").await;
+    let queue = new.dq.queue(QUEUE).unwrap();
     assert!(queue.pause().await.unwrap());
-    assert!(before.stats().await.paused);
+    assert!(old.stats().await.paused);
     assert!(queue.resume().await.unwrap());
     assert_eq!(queue.purge().await.unwrap(), 1);
-    assert_eq!(before.stats().await.stored(), 0);
+    assert_eq!(old.stats().await.stored(), 0);
 }
 
 #[tokio::test]
@@ -123,7 +130,7 @@ async fn stores_that_share_scarce_slots_make_no_calls_while_none_is_free() {
     let [old, new] = [(); 2].map(|()| FaultyStore::new(&clock, Faults::default()));
     let dq = Dq::builder().backend(new.clone()).drain(OpenStore::new(old.clone()));
     let dq = dq.clock(clock.clone()).connect().await.unwrap();
-    let mut fixture = Fixture::over(dq, clock);
+    let mut fixture = Fixture::with_client(dq, clock);
     fixture.schedule("runs").await;
     fixture.schedule("waits for a slot").await;
     fixture.start(|runner| {

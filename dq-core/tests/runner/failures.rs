@@ -1,4 +1,4 @@
-//! Failures of handlers: errors, panics, timeouts, undecodable payloads.
+//! Failures of handlers: errors, panics, timeouts, undecodable payloads; dead jobs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -9,6 +9,7 @@ use dq_core::{DeadKind, DurationExt, JobState, Outcome};
 
 use crate::fixture::{Fixture, Observed, QUEUE, TestHandler};
 
+/// The kind, the message and the payload of the only dead job.
 async fn dead_reason(fixture: &Fixture) -> (DeadKind, String, Vec<u8>) {
     let queue = fixture.dq.queue(QUEUE).unwrap();
     let page = queue.browse(JobState::Dead, None, 10).await.unwrap();
@@ -38,9 +39,8 @@ async fn an_error_is_retried_after_the_backoff_and_then_dead() {
             Some(now(&fixture) + delay),
             "the due time is kept in the store"
         );
-        // One millisecond before the end of the backoff, no job is due.
         fixture.clock.advance(delay - 1.millis());
-        assert_eq!(fixture.stats().await.ready, 0);
+        assert_eq!(fixture.stats().await.ready, 0, "the backoff ends in one millisecond");
         fixture.clock.advance(1.millis());
     }
     fixture.wait_for(&Observed::Started { attempt: 3, deliveries: 3 }).await;
@@ -179,4 +179,18 @@ async fn a_snooze_out_of_range_is_a_failed_attempt() {
     fixture.wait_settled().await;
     assert!(dead_reason(&fixture).await.1.contains("the handler snoozed"));
     fixture.stop().await;
+}
+
+#[tokio::test]
+async fn an_id_that_is_given_twice_is_replayed_or_removed_once() {
+    let mut fixture = Fixture::new().await;
+    fixture.schedule("x").await;
+    fixture.start(|runner| runner.handler(TestHandler::new(async |_, _| Ok(Outcome::dead("no")))));
+    fixture.wait_settled().await;
+    fixture.stop().await;
+    let queue = fixture.dq.queue(QUEUE).unwrap();
+    let id = queue.browse(JobState::Dead, None, 1).await.unwrap().jobs[0].job.id;
+    assert_eq!(queue.replay(&[id, id]).await.unwrap(), 1);
+    assert_eq!(queue.remove(&[id, id]).await.unwrap(), 0, "it is no longer dead");
+    assert_eq!(fixture.stats().await.ready, 1);
 }

@@ -19,9 +19,10 @@ pub(crate) struct Faults {
     pub(crate) renewals_hang: bool,
     /// Advances the clock by this before a claim with jobs is answered.
     pub(crate) claims_take: Duration,
-    /// This many settlements fail with this kind.
+    /// This many calls of `settle` fail with this kind of error.
     pub(crate) settlements_fail: Option<(u32, ErrorKind)>,
-    /// How long before their due time jobs may be claimed; none is returned before that time.
+    /// The `claim_ahead` of the store. Unlike a correct store, it does not wait until jobs are due,
+    /// and returns none.
     pub(crate) claim_ahead: Duration,
     /// This many schedule calls take effect but fail with `OutcomeUnknown`.
     pub(crate) schedule_results_lost: u32,
@@ -32,6 +33,7 @@ pub(crate) struct Faults {
 pub(crate) struct FaultyStore {
     inner: MemoryBackend,
     clock: Arc<VirtualClock>,
+    /// Number of calls of `claim`.
     pub(crate) claims: AtomicU32,
     /// The times of all claims for at least one job.
     pub(crate) claim_times: Mutex<Vec<Timestamp>>,
@@ -102,8 +104,8 @@ impl Layer for FaultyStore {
     }
 
     async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Settled>> {
-        if let Some((left @ 1.., kind)) = &mut self.faults.lock().unwrap().settlements_fail {
-            *left -= 1;
+        if let Some((remaining @ 1.., kind)) = &mut self.faults.lock().unwrap().settlements_fail {
+            *remaining -= 1;
             return Err(Error::new(*kind, "injected fault"));
         }
         self.inner.settle(settlements).await
@@ -117,7 +119,7 @@ impl Layer for FaultyStore {
     }
 }
 
-/// Settings that "connect" to a store that is already open.
+/// Settings of a store that is already open, for `DqBuilder::drain`, which takes only settings.
 #[derive(Debug, serde::Deserialize)]
 pub(crate) struct OpenStore {
     #[serde(skip)]

@@ -12,13 +12,19 @@ use futures_util::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
+/// The queue of all tests that need only one.
 pub(crate) const QUEUE: &str = "Q";
 
 /// An event of the runner, without data that tests do not need.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Observed {
+    /// Number of jobs.
     Claimed(usize),
-    Started { attempt: u32, deliveries: u32 },
+    Started {
+        attempt: u32,
+        deliveries: u32,
+    },
+    /// Name of the verdict's variant, such as `Retry`.
     Finished(String),
     Settled(Settled),
     Renewed,
@@ -41,19 +47,20 @@ impl Fixture {
     pub(crate) async fn new() -> Self {
         let clock = Arc::new(VirtualClock::default());
         let backend = Arc::new(MemoryBackend::new(clock.clone()));
-        Self::on(backend, clock).await
+        Self::with_backend(backend, clock).await
     }
 
-    pub(crate) async fn on(backend: Arc<dyn Backend>, clock: Arc<VirtualClock>) -> Self {
+    pub(crate) async fn with_backend(backend: Arc<dyn Backend>, clock: Arc<VirtualClock>) -> Self {
         let builder = Dq::builder().backend(backend).clock(clock.clone());
-        Self::over(builder.entropy(Entropy::seeded(1)).connect().await.unwrap(), clock)
+        Self::with_client(builder.entropy(Entropy::seeded(1)).connect().await.unwrap(), clock)
     }
 
-    pub(crate) fn over(dq: Dq, clock: Arc<VirtualClock>) -> Self {
+    pub(crate) fn with_client(dq: Dq, clock: Arc<VirtualClock>) -> Self {
         let (sender, observed) = mpsc::unbounded_channel();
         Self { dq, clock, observed, sender, stop: None, running: None }
     }
 
+    /// Starts a runner in the background; `change` adds handlers and settings.
     pub(crate) fn start(&mut self, change: impl FnOnce(RunnerBuilder) -> RunnerBuilder) {
         let sender = self.sender.clone();
         let builder =
@@ -87,6 +94,7 @@ impl Fixture {
         self.stop = Some(stop);
     }
 
+    /// The next event of the runner.
     pub(crate) async fn next(&mut self) -> Observed {
         let wait = tokio::time::timeout(Duration::from_secs(30), self.observed.recv());
         wait.await.expect("the runner sends an event").expect("the fixture holds a sender")
@@ -97,6 +105,7 @@ impl Fixture {
         while self.next().await != *wanted {}
     }
 
+    /// Waits until a handler has ended; returns the name of the verdict's variant.
     pub(crate) async fn wait_finished(&mut self) -> String {
         loop {
             if let Observed::Finished(verdict) = self.next().await {
@@ -105,10 +114,11 @@ impl Fixture {
         }
     }
 
+    /// Waits until the store has answered a settlement.
     pub(crate) async fn wait_settled(&mut self) -> Settled {
         loop {
-            if let Observed::Settled(answer) = self.next().await {
-                return answer;
+            if let Observed::Settled(settled) = self.next().await {
+                return settled;
             }
         }
     }
@@ -144,12 +154,14 @@ impl Fixture {
         self.join().await.unwrap();
     }
 
+    /// Schedules a job that is due now.
     pub(crate) async fn schedule(&self, payload: &str) {
         let payload = serde_json::to_vec(payload).unwrap();
         let queue = self.dq.queue(QUEUE).unwrap();
         assert!(queue.schedule(payload, "application/json").await.unwrap().is_stored());
     }
 
+    /// The counts of the queue; fails if a job was lost or doubled.
     pub(crate) async fn stats(&self) -> QueueStats {
         let stats = self.dq.queue(QUEUE).unwrap().stats().await.unwrap();
         assert_eq!(stats.adds_up(), Some(true), "{stats:?}");
@@ -159,7 +171,7 @@ impl Fixture {
 
 type Run = dyn Fn(JobContext, String) -> BoxFuture<'static, HandlerResult> + Send + Sync;
 
-/// A handler from a closure.
+/// A handler of [`QUEUE`] that calls a closure.
 pub(crate) struct TestHandler {
     run: Box<Run>,
     settings: QueueSettings,

@@ -56,7 +56,7 @@ async fn a_lost_lease_cancels_the_run_and_its_late_settlement_is_stale() {
     });
     fixture.start(|runner| runner.handler(handle.with(|settings| settings.lease = Some(LEASE))));
     fixture.wait_for(&Observed::Started { attempt: 1, deliveries: 1 }).await;
-    // A jump in time, as after a suspended process: the lease lapses before it is renewed.
+    // A jump in time, as after a suspended process: the lease expires before it is renewed.
     fixture.clock.advance(LEASE * 2);
     let (mut lost, mut stale, mut again) = (false, false, false);
     while !(lost && stale && again) {
@@ -76,10 +76,10 @@ async fn a_lost_lease_cancels_the_run_and_its_late_settlement_is_stale() {
 }
 
 #[tokio::test]
-async fn a_job_that_loses_its_lease_too_often_is_dead() {
+async fn a_job_whose_leases_expired_max_losses_times_in_a_row_is_dead_without_another_run() {
     let clock = Arc::new(VirtualClock::default());
     let backend = Arc::new(MemoryBackend::new(clock.clone()));
-    let mut fixture = Fixture::on(backend.clone(), clock).await;
+    let mut fixture = Fixture::with_backend(backend.clone(), clock).await;
     fixture.schedule("x").await;
     let queue = QueueName::new(QUEUE).unwrap();
     for _ in 0..3 {

@@ -1,4 +1,4 @@
-//! Log output.
+//! Log output: spans, the table of handlers, warnings; no payloads.
 
 use std::io;
 use std::sync::{Arc, Mutex};

@@ -1,5 +1,5 @@
-//! The runner on the memory backend and a virtual clock. No test sleeps: each waits for events of the
-//! runner.
+//! The runner on the memory backend and a virtual clock. No test sleeps: each waits for events of
+//! the runner.
 
 mod builder;
 mod drain;
@@ -9,6 +9,7 @@ mod fixture;
 mod leases;
 mod logs;
 mod outages;
+mod run_due;
 mod shutdown;
 mod slots;
 mod trace;

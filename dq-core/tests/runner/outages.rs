@@ -1,32 +1,34 @@
 //! Stores that fail, hang or are slow, clocks that are set back, and observers that panic.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use dq_core::{Clock, DurationExt, ErrorKind, Event, JobState, Outcome, Settled, VirtualClock};
+use dq_core::{Clock, DurationExt, ErrorKind, Event, Outcome, Settled, VirtualClock};
 
 use crate::faulty::{Faults, FaultyStore, set_back};
 use crate::fixture::{Fixture, Observed, QUEUE, TestHandler};
 
 const LEASE: Duration = Duration::from_secs(6);
 
+/// A fixture whose store has these faults.
 async fn faulty(faults: Faults) -> Fixture {
     let clock = Arc::new(VirtualClock::default());
-    Fixture::on(FaultyStore::new(&clock, faults), clock).await
+    Fixture::with_backend(FaultyStore::new(&clock, faults), clock).await
 }
 
-fn failing(times: u32, kind: ErrorKind) -> Faults {
+/// The first calls of `settle` fail.
+fn failing_settlements(times: u32, kind: ErrorKind) -> Faults {
     Faults { settlements_fail: Some((times, kind)), ..Faults::default() }
 }
 
+/// A handler that never ends.
 fn hangs() -> TestHandler {
     TestHandler::new(async |_, _| std::future::pending().await)
 }
 
 #[tokio::test]
 async fn a_settlement_is_repeated_until_the_store_accepts_it() {
-    let mut fixture = faulty(failing(3, ErrorKind::Unavailable)).await;
+    let mut fixture = faulty(failing_settlements(3, ErrorKind::Unavailable)).await;
     fixture.schedule("x").await;
     fixture.start(|runner| runner.handler(TestHandler::done()));
     fixture.wait_for(&Observed::StoreFailed).await;
@@ -37,7 +39,7 @@ async fn a_settlement_is_repeated_until_the_store_accepts_it() {
 
 #[tokio::test]
 async fn a_timeout_is_settled_after_an_outage_of_the_store() {
-    let mut fixture = faulty(failing(1, ErrorKind::Unavailable)).await;
+    let mut fixture = faulty(failing_settlements(1, ErrorKind::Unavailable)).await;
     fixture.schedule("x").await;
     fixture.start(|runner| {
         runner.handler(hangs().with(|settings| {
@@ -53,8 +55,8 @@ async fn a_timeout_is_settled_after_an_outage_of_the_store() {
 }
 
 #[tokio::test]
-async fn a_job_is_released_after_an_outage_of_the_store() {
-    let mut fixture = faulty(failing(1, ErrorKind::Unavailable)).await;
+async fn a_job_whose_handler_is_dropped_at_shutdown_is_released_after_an_outage_of_the_store() {
+    let mut fixture = faulty(failing_settlements(1, ErrorKind::Unavailable)).await;
     fixture.schedule("x").await;
     fixture.start(|runner| runner.grace(1.seconds()).handler(hangs()));
     fixture.wait_for(&Observed::Started { attempt: 1, deliveries: 1 }).await;
@@ -66,7 +68,7 @@ async fn a_job_is_released_after_an_outage_of_the_store() {
 
 #[tokio::test]
 async fn permanently_refused_settlements_do_not_block_others() {
-    let mut fixture = faulty(failing(1, ErrorKind::Internal)).await;
+    let mut fixture = faulty(failing_settlements(1, ErrorKind::Internal)).await;
     fixture.schedule("x").await;
     fixture.start(|runner| runner.handler(TestHandler::done()));
     fixture.wait_for(&Observed::StoreFailed).await;
@@ -77,7 +79,7 @@ async fn permanently_refused_settlements_do_not_block_others() {
     assert_eq!(
         (stats.totals.unwrap().done, stats.running),
         (1, 1),
-        "it runs again when its lease lapses"
+        "the first job runs again when its lease expires"
     );
 }
 
@@ -86,8 +88,8 @@ async fn schedule_is_repeated_if_its_outcome_is_unknown() {
     let fixture = faulty(Faults { schedule_results_lost: 2, ..Faults::default() }).await;
     let queue = fixture.dq.queue(QUEUE).unwrap();
     let id = fixture.dq.new_id();
-    let answer = queue.schedule("x", "text/plain").after(1.hours()).id(id).await.unwrap();
-    assert_eq!(answer.id(), id);
+    let scheduled = queue.schedule("x", "text/plain").after(1.hours()).id(id).await.unwrap();
+    assert_eq!(scheduled.id(), id);
     assert_eq!(fixture.stats().await.stored(), 1);
 }
 
@@ -121,7 +123,7 @@ async fn a_slow_store_is_called_ahead_of_the_due_time_and_again_if_that_was_too_
     let clock = Arc::new(VirtualClock::default());
     let faults = Faults { claim_ahead: 20.millis(), ..Faults::default() };
     let store = FaultyStore::new(&clock, faults);
-    let mut fixture = Fixture::on(store.clone(), clock.clone()).await;
+    let mut fixture = Fixture::with_backend(store.clone(), clock.clone()).await;
     let due = clock.now() + 500.millis();
     let queue = fixture.dq.queue(QUEUE).unwrap();
     assert!(queue.schedule("1", "application/json").at(due).await.unwrap().is_stored());
@@ -181,37 +183,4 @@ async fn a_panicking_observer_does_not_stop_the_runner() {
     }
     fixture.stop().await;
     assert_eq!(fixture.stats().await.totals.unwrap().done, 3);
-}
-
-#[tokio::test]
-async fn run_due_runs_each_due_job_once() {
-    let fixture = Fixture::new().await;
-    for payload in ["a", "b", "c"] {
-        fixture.schedule(payload).await;
-    }
-    let runs = Arc::new(AtomicU32::new(0));
-    let (clock, count): (Arc<VirtualClock>, _) = (fixture.clock.clone(), Arc::clone(&runs));
-    let handle = TestHandler::new(move |_, _| {
-        count.fetch_add(1, Ordering::SeqCst);
-        clock.advance(20.seconds());
-        async { Ok(Outcome::Done) }
-    });
-    let runner = fixture.dq.runner().without_linked_handlers().handler(handle).build().unwrap();
-    assert_eq!(runner.run_due().await.unwrap().jobs, 3);
-    assert_eq!(runs.load(Ordering::SeqCst), 3);
-    assert_eq!(fixture.stats().await.totals.unwrap().done, 3);
-}
-
-#[tokio::test]
-async fn an_id_that_is_given_twice_counts_once() {
-    let mut fixture = Fixture::new().await;
-    fixture.schedule("x").await;
-    fixture.start(|runner| runner.handler(TestHandler::new(async |_, _| Ok(Outcome::dead("no")))));
-    fixture.wait_settled().await;
-    fixture.stop().await;
-    let queue = fixture.dq.queue(QUEUE).unwrap();
-    let id = queue.browse(JobState::Dead, None, 1).await.unwrap().jobs[0].job.id;
-    assert_eq!(queue.replay(&[id, id]).await.unwrap(), 1);
-    assert_eq!(queue.remove(&[id, id]).await.unwrap(), 0, "it is not dead any more");
-    assert_eq!(fixture.stats().await.ready, 1);
 }

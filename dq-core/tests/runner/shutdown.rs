@@ -66,7 +66,7 @@ async fn a_closed_store_ends_the_runner_with_an_error() {
     let mut fixture = Fixture::new().await;
     fixture.start(|runner| runner.handler(TestHandler::done()));
     fixture.dq.close().await.unwrap();
-    // The next claim is that of the sweep, whose timer may not be set yet.
+    // The next claim comes after the sweep interval of 1 s, whose timer may not be set yet.
     let error = loop {
         fixture.clock.advance(1.seconds());
         tokio::task::yield_now().await;

@@ -1,4 +1,7 @@
 //! Concurrency limits, wake-ups and batching of claims.
+//!
+//! Tests of wake-ups have a sweep interval of 60 s, and the clock does not advance: only a hint can
+//! cause a claim.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,13 +11,14 @@ use tokio::sync::Semaphore;
 
 use crate::fixture::{Fixture, Observed, TestHandler};
 
-/// A handler that waits for a permit of `gate` and records the highest concurrency in `most`.
-fn gated(most: Arc<AtomicUsize>, gate: Arc<Semaphore>) -> TestHandler {
+/// A handler that waits for a permit of `gate`; `max_running` records how many runs there were at
+/// once.
+fn gated(max_running: Arc<AtomicUsize>, gate: Arc<Semaphore>) -> TestHandler {
     let running = Arc::new(AtomicUsize::new(0));
     TestHandler::new(move |_, _| {
-        let (most, gate, running) = (most.clone(), gate.clone(), running.clone());
+        let (max_running, gate, running) = (max_running.clone(), gate.clone(), running.clone());
         async move {
-            most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            max_running.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
             gate.acquire().await?.forget();
             running.fetch_sub(1, Ordering::SeqCst);
             Ok(Outcome::Done)
@@ -22,47 +26,48 @@ fn gated(most: Arc<AtomicUsize>, gate: Arc<Semaphore>) -> TestHandler {
     })
 }
 
-async fn highest_concurrency(of_queue: usize, total: usize) -> usize {
+/// Runs 50 jobs with these limits; returns how many ran at once at most.
+async fn max_running(queue_limit: usize, total_limit: usize) -> usize {
     let mut fixture = Fixture::new().await;
     for _ in 0..50 {
         fixture.schedule("x").await;
     }
-    let (most, gate) = (Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
-    let handle = gated(most.clone(), gate.clone());
+    let (max_running, gate) = (Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
+    let handle = gated(max_running.clone(), gate.clone());
     fixture.start(|runner| {
-        let handle = handle.with(|settings| settings.concurrency = Some(of_queue));
-        runner.concurrency(total).handler(handle)
+        let handle = handle.with(|settings| settings.concurrency = Some(queue_limit));
+        runner.concurrency(total_limit).handler(handle)
     });
-    for done in 0..50 {
-        while gate.available_permits() == 0 && most.load(Ordering::SeqCst) == 0 {
+    for _ in 0..50 {
+        while gate.available_permits() == 0 && max_running.load(Ordering::SeqCst) == 0 {
             tokio::task::yield_now().await;
         }
         let stats = fixture.stats().await;
+        // One more may be leased: a slot is freed before the settlement is answered.
         assert!(
-            stats.running as usize <= of_queue.min(total) + 1,
+            stats.running as usize <= queue_limit.min(total_limit) + 1,
             "no more jobs are claimed than can run: {stats:?}"
         );
         gate.add_permits(1);
         fixture.wait_settled().await;
-        let _ = done;
     }
     fixture.stop().await;
     assert_eq!(fixture.stats().await.totals.unwrap().done, 50);
-    most.load(Ordering::SeqCst)
+    max_running.load(Ordering::SeqCst)
 }
 
 #[tokio::test]
 async fn the_concurrency_of_a_queue_is_respected_and_used() {
-    assert_eq!(highest_concurrency(4, 100).await, 4);
+    assert_eq!(max_running(4, 100).await, 4);
 }
 
 #[tokio::test]
 async fn the_total_concurrency_is_respected_and_used() {
-    assert_eq!(highest_concurrency(100, 3).await, 3);
+    assert_eq!(max_running(100, 3).await, 3);
 }
 
 #[tokio::test]
-async fn twenty_thousand_due_at_once_drain() {
+async fn twenty_thousand_jobs_due_at_once_all_run() {
     let mut fixture = Fixture::new().await;
     let queue = fixture.dq.queue(crate::fixture::QUEUE).unwrap();
     let jobs = (0..20_000).map(|_| queue.schedule(r#""x""#, "application/json").after(5.seconds()));
@@ -76,7 +81,7 @@ async fn twenty_thousand_due_at_once_drain() {
     assert_eq!(fixture.stats().await.totals.unwrap().done, 20_000);
 }
 
-// Two threads: one starts jobs that the other has claimed.
+// Two threads, so that one can start jobs while the other claims.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn short_jobs_are_claimed_for_all_slots_at_once() {
     let mut fixture = Fixture::new().await;
@@ -94,12 +99,13 @@ async fn short_jobs_are_claimed_for_all_slots_at_once() {
         }
     }
     fixture.stop().await;
-    // 100 are ideal; the margin is for threads that the operating system delays.
+    // 1,600 jobs in 16 slots need at least 100 claims; the margin is for threads that the operating
+    // system delays.
     assert!(claims <= 133, "{claims} claims");
 }
 
 #[tokio::test]
-async fn an_earlier_job_wakes_the_claim_loop_before_the_sweep() {
+async fn scheduling_or_rescheduling_a_job_to_now_wakes_the_claim_loop() {
     let mut fixture = Fixture::new().await;
     fixture.start(|runner| runner.sweep(60.seconds()).handler(TestHandler::done()));
     let queue = fixture.dq.queue(crate::fixture::QUEUE).unwrap();

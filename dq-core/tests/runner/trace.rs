@@ -8,6 +8,7 @@ use dq_core::{
 
 use crate::fixture::{Fixture, QUEUE, TestHandler};
 
+/// Middleware that records its calls under its name.
 struct Recorder(&'static str, Arc<Mutex<Vec<String>>>);
 
 #[async_trait]
@@ -58,13 +59,14 @@ async fn a_job_that_a_handler_schedules_belongs_to_the_same_trace() {
     let first =
         queue.schedule(r#""first""#, "application/json").header("traceparent", root.to_string());
     assert!(first.await.unwrap().is_stored());
-    let seen = Arc::new(Mutex::new(Vec::new()));
-    let see = Arc::clone(&seen);
+    let contexts = Arc::new(Mutex::new(Vec::new()));
+    let recorded = Arc::clone(&contexts);
     fixture.start(|runner| {
         runner.handler(TestHandler::new(move |job, payload| {
-            let see = Arc::clone(&see);
+            let recorded = Arc::clone(&recorded);
             async move {
-                see.lock().unwrap().push(TraceContext::from_headers(job.headers()).unwrap());
+                let context = TraceContext::from_headers(job.headers()).unwrap();
+                recorded.lock().unwrap().push(context);
                 if payload == "first" {
                     let queue = job.state::<Dq>().unwrap().queue(QUEUE)?;
                     let _ = queue.schedule(r#""second""#, "application/json").await?;
@@ -76,8 +78,9 @@ async fn a_job_that_a_handler_schedules_belongs_to_the_same_trace() {
     fixture.wait_settled().await;
     fixture.wait_settled().await;
     fixture.stop().await;
-    let seen = seen.lock().unwrap();
-    assert_eq!(seen[0], root);
-    assert_eq!(seen[1].trace_id, root.trace_id);
-    assert_ne!(seen[1].parent_id, root.parent_id);
+    let contexts = contexts.lock().unwrap();
+    let [first, second] = contexts[..] else { panic!("two jobs run: {contexts:?}") };
+    assert_eq!(first, root);
+    assert_eq!(second.trace_id, root.trace_id);
+    assert_ne!(second.parent_id, root.parent_id);
 }

@@ -40,6 +40,7 @@ pub(super) struct Arguments {
     pub(super) code: Code,
     pub(super) settings: Settings,
     pub(super) blocking: bool,
+    /// The path of `dq`, if it is renamed.
     pub(super) krate: Option<Path>,
 }
 
@@ -87,8 +88,8 @@ impl Parse for Arguments {
                     if name == "crate" {
                         krate = errors.keep(value::crate_path(&value));
                     } else {
-                        let set = settings.set(&name, &value);
-                        errors.keep(set);
+                        let result = settings.set(&name, &value);
+                        errors.keep(result);
                     }
                 }
             }
@@ -108,7 +109,7 @@ impl Parse for Arguments {
 const MISSING_CODE: &str = "the code is missing; it names the queue and comes first: \
      `#[delay_handler(\"ORDER_TIMEOUT\")]`";
 
-/// The first argument and the comma after it.
+/// Parses the first argument, the code, and the comma after it.
 fn code(input: ParseStream<'_>) -> syn::Result<Code> {
     if input.is_empty() {
         return Err(syn::Error::new(input.span(), MISSING_CODE));
@@ -142,6 +143,7 @@ fn starts_with_key(input: ParseStream<'_>) -> bool {
     assigns || (KEYS.contains(&word.to_string().as_str()) && !ahead.peek(Token![::]))
 }
 
+/// Parses a comma, which is optional after the last argument.
 fn comma(input: ParseStream<'_>) -> syn::Result<()> {
     if input.is_empty() || input.parse::<Option<Token![,]>>()?.is_some() {
         Ok(())
@@ -150,7 +152,7 @@ fn comma(input: ParseStream<'_>) -> syn::Result<()> {
     }
 }
 
-/// `= value`
+/// Parses `= value`.
 fn assigned(key: &Ident, input: ParseStream<'_>) -> syn::Result<Expr> {
     if !input.peek(Token![=]) {
         return Err(syn::Error::new(key.span(), format!("`{key}` needs a value: `{key} = …`")));
@@ -160,6 +162,7 @@ fn assigned(key: &Ident, input: ParseStream<'_>) -> syn::Result<Expr> {
 }
 
 impl Settings {
+    /// Sets the field with the name `key`, which is one of [`KEYS`] with a plain value.
     fn set(&mut self, key: &str, value: &Expr) -> syn::Result<()> {
         match key {
             "max_attempts" => {
@@ -171,8 +174,8 @@ impl Settings {
                 self.lease = Some(lease);
             }
             "concurrency" => {
-                let zero = "write at least 1; to stop a queue, pause it";
-                self.concurrency = Some(value::count(key, value, zero)?);
+                let advice = "write at least 1; to stop a queue, pause it";
+                self.concurrency = Some(value::count(key, value, advice)?);
             }
             "max_losses" => self.max_losses = Some(value::count(key, value, "write at least 1")?),
             _ => unreachable!("`Keys` let an unknown key through"),
@@ -181,7 +184,7 @@ impl Settings {
     }
 }
 
-/// `(initial = …, …)` after `backoff`.
+/// Parses `(initial = …, …)` after the key `backoff`.
 fn backoff(key: &Ident, input: ParseStream<'_>) -> syn::Result<Backoff> {
     if !input.peek(syn::token::Paren) {
         // Skips the value, so that parsing can continue after it.
@@ -201,8 +204,8 @@ fn backoff(key: &Ident, input: ParseStream<'_>) -> syn::Result<Backoff> {
     while !inside.is_empty() {
         let key = keys.next(&inside)?;
         let value = assigned(&key, &inside)?;
-        let set = backoff.set(&key.to_string(), &value);
-        errors.keep(set);
+        let result = backoff.set(&key.to_string(), &value);
+        errors.keep(result);
         comma(&inside)?;
     }
     keys.report(&mut errors);
@@ -217,6 +220,7 @@ fn backoff(key: &Ident, input: ParseStream<'_>) -> syn::Result<Backoff> {
 }
 
 impl Backoff {
+    /// Sets the field with the name `key`, which is one of [`BACKOFF_KEYS`].
     fn set(&mut self, key: &str, value: &Expr) -> syn::Result<()> {
         match key {
             "initial" => self.initial = Some(value::duration(key, value)?),
@@ -235,7 +239,7 @@ impl Backoff {
     }
 }
 
-/// Parses keys; unknown and repeated keys are errors.
+/// Parses the keys of one list; unknown and repeated keys are errors.
 struct Keys {
     known: &'static [&'static str],
     seen: Vec<Ident>,
@@ -247,6 +251,7 @@ impl Keys {
         Self { known, seen: Vec::new(), repeated: Vec::new() }
     }
 
+    /// Parses the next key. An unknown key is an error at once.
     fn next(&mut self, input: ParseStream<'_>) -> syn::Result<Ident> {
         let known = || self.known.join(", ");
         let Ok(key) = input.fork().call(Ident::parse_any) else {
@@ -267,7 +272,7 @@ impl Keys {
         Ok(key)
     }
 
-    /// Repeated keys are reported last, after the errors of the values.
+    /// Reports the repeated keys; called last, so that these errors follow those of the values.
     fn report(self, errors: &mut Errors) {
         for key in self.repeated {
             errors.push(syn::Error::new(key.span(), format!("`{key}` is given twice; keep one")));

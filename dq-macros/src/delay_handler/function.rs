@@ -18,14 +18,14 @@ pub(super) struct Function {
     pub(super) name: Ident,
     pub(super) visibility: Visibility,
     /// The function's `#[cfg]`s, which also apply to the generated items.
-    pub(super) conditions: Vec<Attribute>,
-    /// Whether calls cause a warning, which the generated call suppresses.
+    pub(super) cfgs: Vec<Attribute>,
+    /// Whether the function is `#[deprecated]`, so that the generated call must allow it.
     pub(super) deprecated: bool,
     /// Types of the arguments before the payload.
     pub(super) extractors: Vec<Type>,
     pub(super) payload: Option<Type>,
     /// The return type; `None` if there is none or if it cannot be named outside the signature.
-    pub(super) returned: Option<Type>,
+    pub(super) return_type: Option<Type>,
 }
 
 impl Function {
@@ -36,25 +36,24 @@ impl Function {
         check_signature(&item.sig, blocking, &mut errors);
         let (extractors, payload) = arguments(&mut item.sig.inputs, &mut errors);
         errors.finish()?;
-        let marked =
+        let attributes =
             |name| item.attrs.iter().filter(move |attribute| attribute.path().is_ident(name));
         Ok(Self {
             name: item.sig.ident.clone(),
             visibility: item.vis.clone(),
-            conditions: marked("cfg").cloned().collect(),
-            deprecated: marked("deprecated").next().is_some(),
+            cfgs: attributes("cfg").cloned().collect(),
+            deprecated: attributes("deprecated").next().is_some(),
             extractors,
             payload,
-            returned: match &item.sig.output {
-                ReturnType::Type(_, returned) if is_nameable(returned) => {
-                    Some((**returned).clone())
-                }
+            return_type: match &item.sig.output {
+                ReturnType::Type(_, ty) if is_nameable(ty) => Some((**ty).clone()),
                 _ => None,
             },
         })
     }
 }
 
+/// Refuses functions that cannot be handlers. `blocking` is `None` if it is not known.
 fn check_signature(signature: &Signature, blocking: Option<bool>, errors: &mut Errors) {
     let mut refuse = |span: Span, message: &str| errors.push(syn::Error::new(span, message));
     match (blocking, &signature.asyncness) {
@@ -96,7 +95,7 @@ fn check_signature(signature: &Signature, blocking: Option<bool>, errors: &mut E
     }
 }
 
-/// The types of the extractors and of the payload.
+/// The types of the extractors and of the payload. Removes `#[extract]` from the arguments.
 fn arguments(
     inputs: &mut Punctuated<FnArg, Token![,]>,
     errors: &mut Errors,
@@ -116,10 +115,10 @@ fn arguments(
                 continue;
             }
         };
-        let marked = take_mark(argument, errors);
+        let is_marked = take_extract_mark(argument, errors);
         check_type(&argument.ty, errors);
         let ty = (*argument.ty).clone();
-        if index < last || marked || is_extractor(&ty) {
+        if index < last || is_marked || is_extractor(&ty) {
             extractors.push(ty);
         } else {
             payload = Some(ty);
@@ -129,11 +128,11 @@ fn arguments(
 }
 
 /// Removes `#[extract]`; returns whether it was present.
-fn take_mark(argument: &mut PatType, errors: &mut Errors) -> bool {
-    let mut marked = false;
+fn take_extract_mark(argument: &mut PatType, errors: &mut Errors) -> bool {
+    let mut is_marked = false;
     for attribute in &argument.attrs {
         if attribute.path().is_ident("extract") {
-            marked = true;
+            is_marked = true;
             if !matches!(attribute.meta, Meta::Path(_)) {
                 errors.push(syn::Error::new_spanned(
                     attribute,
@@ -148,9 +147,10 @@ fn take_mark(argument: &mut PatType, errors: &mut Errors) -> bool {
         }
     }
     argument.attrs.retain(|attribute| !attribute.path().is_ident("extract"));
-    marked
+    is_marked
 }
 
+/// Refuses types that an argument of a handler cannot have.
 fn check_type(ty: &Type, errors: &mut Errors) {
     match ty {
         Type::Reference(reference) => errors.push(syn::Error::new_spanned(

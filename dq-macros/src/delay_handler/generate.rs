@@ -18,18 +18,18 @@ use crate::value::duration_tokens;
 pub(super) fn generate(arguments: &Arguments, function: &Function) -> TokenStream {
     let krate = arguments.krate.clone().unwrap_or_else(|| parse_quote!(::dq));
     let private = quote!(#krate::__private);
-    let Function { name, visibility, conditions, .. } = function;
+    let Function { name, visibility, cfgs, .. } = function;
     let docs = format!("The queue of the handler [`{name}`](fn@{name}), for scheduling its jobs.");
     let queue = queue(arguments, function, &private);
     let handler = handler(arguments, function, &private);
     quote! {
-        #(#conditions)*
+        #(#cfgs)*
         #[doc = #docs]
         #[allow(non_camel_case_types)]
         #[derive(::core::fmt::Debug, ::core::clone::Clone, ::core::marker::Copy)]
         #visibility struct #name {}
 
-        #(#conditions)*
+        #(#cfgs)*
         const _: () = {
             #queue
             #handler
@@ -38,13 +38,13 @@ pub(super) fn generate(arguments: &Arguments, function: &Function) -> TokenStrea
     }
 }
 
-/// `impl Queue`
+/// Generates `impl Queue`.
 fn queue(arguments: &Arguments, function: &Function, private: &TokenStream) -> TokenStream {
     let name = &function.name;
     let payload = match &function.payload {
         Some(payload) => {
-            let Pinned { ty, place, .. } = Pinned::new(payload, private);
-            quote_spanned!(place=> type Payload = #ty;)
+            let Pinned { ty, span, .. } = Pinned::new(payload, private);
+            quote_spanned!(span=> type Payload = #ty;)
         }
         None => quote!(
             type Payload = ();
@@ -53,9 +53,9 @@ fn queue(arguments: &Arguments, function: &Function, private: &TokenStream) -> T
     let code = match &arguments.code {
         Code::Literal(code) => quote!(#private::Cow::Borrowed(#code)),
         Code::Expression(code) => {
-            let place = code.span();
-            let private = respan(private.clone(), &|_| place);
-            quote_spanned!(place=> #private::QueueCode::code(&#code))
+            let span = code.span();
+            let private = respan(private.clone(), &|_| span);
+            quote_spanned!(span=> #private::QueueCode::code(&#code))
         }
     };
     quote! {
@@ -69,7 +69,7 @@ fn queue(arguments: &Arguments, function: &Function, private: &TokenStream) -> T
     }
 }
 
-/// `impl HandlerFn`
+/// Generates `impl HandlerFn`.
 fn handler(arguments: &Arguments, function: &Function, private: &TokenStream) -> TokenStream {
     let name = &function.name;
     let text = name.unraw().to_string();
@@ -80,7 +80,7 @@ fn handler(arguments: &Arguments, function: &Function, private: &TokenStream) ->
     let requires = requires(&function.extractors, private);
     let blocking = arguments.blocking;
     let call = call(arguments, function, private);
-    let quiet = function.deprecated.then(|| quote!(#[allow(deprecated)]));
+    let allow_deprecated = function.deprecated.then(|| quote!(#[allow(deprecated)]));
     quote! {
         impl #private::HandlerFn for #name {
             const NAME: &'static #private::str =
@@ -94,18 +94,18 @@ fn handler(arguments: &Arguments, function: &Function, private: &TokenStream) ->
 
             #requires
 
-            #quiet
+            #allow_deprecated
             #call
         }
     }
 }
 
-/// `fn requires`
+/// Generates `HandlerFn::requires`.
 fn requires(extractors: &[Type], private: &TokenStream) -> TokenStream {
     let requirements = local("requirements");
     let each = extractors.iter().map(|ty| {
-        let Pinned { ty, place, private } = Pinned::new(ty, private);
-        quote_spanned!(place=> <#ty as #private::FromJob>::requires(#requirements);)
+        let Pinned { ty, span, private } = Pinned::new(ty, private);
+        quote_spanned!(span=> <#ty as #private::FromJob>::requires(#requirements);)
     });
     let argument = if extractors.is_empty() { quote!(_) } else { quote!(#requirements) };
     quote! {
@@ -115,21 +115,22 @@ fn requires(extractors: &[Type], private: &TokenStream) -> TokenStream {
     }
 }
 
-/// `async fn call`: decodes the payload, runs the extractors, calls the function.
+/// Generates `HandlerFn::call`, which decodes the payload, runs the extractors and calls the
+/// function.
 fn call(arguments: &Arguments, function: &Function, private: &TokenStream) -> TokenStream {
     let Function { name, extractors, payload, .. } = function;
     let ctx = local("ctx");
     let decoded = local("payload");
     // The payload first: a job that does not decode is dead, even if an extractor would fail too.
     let decode = payload.as_ref().map(|ty| {
-        let Pinned { ty, place, private } = Pinned::new(ty, private);
-        quote_spanned!(place=> let #decoded = #private::adapter::payload::<#ty>(&#ctx)?;)
+        let Pinned { ty, span, private } = Pinned::new(ty, private);
+        quote_spanned!(span=> let #decoded = #private::adapter::payload::<#ty>(&#ctx)?;)
     });
     let extracted: Vec<Ident> =
         (0..extractors.len()).map(|index| local(&format!("argument_{index}"))).collect();
     let extract = extractors.iter().zip(&extracted).map(|(ty, extracted)| {
-        let Pinned { ty, place, private } = Pinned::new(ty, private);
-        quote_spanned! {place=>
+        let Pinned { ty, span, private } = Pinned::new(ty, private);
+        quote_spanned! {span=>
             let #extracted = <#ty as #private::FromJob>::from_job(&#ctx)
                 .await
                 .map_err(#private::JobError::Failed)?;
@@ -158,13 +159,12 @@ fn finish(
     called: &TokenStream,
     private: &TokenStream,
 ) -> TokenStream {
-    let returned = function.returned.clone();
-    let returned = returned.unwrap_or_else(|| parse_quote!(_));
-    let Pinned { ty, place, private } = Pinned::new(&returned, private);
+    let return_type = function.return_type.clone().unwrap_or_else(|| parse_quote!(_));
+    let Pinned { ty, span, private } = Pinned::new(&return_type, private);
     if blocking {
-        quote_spanned!(place=> #private::adapter::blocking::<#ty, _>(move || #called).await)
+        quote_spanned!(span=> #private::adapter::blocking::<#ty, _>(move || #called).await)
     } else {
-        quote_spanned!(place=> #private::adapter::outcome::<#ty>(#called.await))
+        quote_spanned!(span=> #private::adapter::outcome::<#ty>(#called.await))
     }
 }
 
@@ -206,39 +206,42 @@ fn local(name: &str) -> Ident {
     Ident::new(name, Span::mixed_site())
 }
 
-/// A type whose tokens all have the span of its name, and the other parts of expressions with it.
+/// A type for use in a generated expression, all of whose tokens have one span.
 ///
 /// The compiler reports an error once for each distinct span. A type of several tokens, or an
 /// expression of user's and macro's tokens, has several spans; with a single one, each error is
 /// reported once.
 struct Pinned {
     ty: TokenStream,
-    place: Span,
+    /// The span of the last segment of the type's path, or of the whole type.
+    span: Span,
+    /// The path of `__private` with this span.
     private: TokenStream,
 }
 
 impl Pinned {
     fn new(ty: &Type, private: &TokenStream) -> Self {
-        let place = match ty {
+        let name_span = match ty {
             Type::Path(path) => path.path.segments.last().map(|segment| segment.ident.span()),
             _ => None,
         };
-        let place = place.unwrap_or_else(|| ty.span());
+        let span = name_span.unwrap_or_else(|| ty.span());
         Self {
             // `located_at` keeps name resolution as it was.
-            ty: respan(ty.to_token_stream(), &|span| span.located_at(place)),
-            place,
-            private: respan(private.clone(), &|_| place),
+            ty: respan(ty.to_token_stream(), &|token| token.located_at(span)),
+            span,
+            private: respan(private.clone(), &|_| span),
         }
     }
 }
 
-fn respan(tokens: TokenStream, span: &impl Fn(Span) -> Span) -> TokenStream {
+/// Replaces the span of each token, also in groups, by `new_span` of it.
+fn respan(tokens: TokenStream, new_span: &impl Fn(Span) -> Span) -> TokenStream {
     let respan = |mut token: TokenTree| {
         if let TokenTree::Group(group) = &token {
-            token = Group::new(group.delimiter(), respan(group.stream(), span)).into();
+            token = Group::new(group.delimiter(), respan(group.stream(), new_span)).into();
         }
-        token.set_span(span(token.span()));
+        token.set_span(new_span(token.span()));
         token
     };
     tokens.into_iter().map(respan).collect()

@@ -16,7 +16,8 @@ pub(crate) fn expand(attribute: TokenStream, item: TokenStream) -> TokenStream {
     let Ok(mut item_fn) = syn::parse2::<ItemFn>(item.clone()) else {
         return not_a_function(&item);
     };
-    // Both are parsed before an error is returned, so that the errors of both are reported together.
+    // Both are parsed before an error is returned, so that the errors of both are reported
+    // together.
     let arguments = syn::parse2::<Arguments>(attribute);
     let blocking = arguments.as_ref().map(|arguments| arguments.blocking).ok();
     let function = Function::new(&mut item_fn, blocking);

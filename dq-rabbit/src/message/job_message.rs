@@ -84,7 +84,7 @@ impl MessageJob {
 
     /// Approximate number of bytes in a message.
     pub(super) fn bytes(&self) -> usize {
-        96 + self.payload.len() + self.headers.bytes()
+        96 + self.payload.len() + self.headers.size_bytes()
     }
 }
 

@@ -45,7 +45,7 @@ impl Prefetched {
     }
 
     fn bytes(&self) -> usize {
-        self.payload.len() + self.headers.bytes()
+        self.payload.len() + self.headers.size_bytes()
     }
 
     /// Acknowledges the delivery, if there is one that is not acknowledged yet.

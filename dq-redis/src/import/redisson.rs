@@ -145,7 +145,7 @@ impl ImportSource for RedissonSource {
                 let payloads = self.journal.range(&self.name, skip, limit).await?;
                 let listed = |payload: Bytes| {
                     let job = self.job(&payload, now);
-                    SourceEntry { token: payload, job, listed_again: false }
+                    SourceEntry { token: payload, job, in_later_part: false }
                 };
                 return Ok(payloads.into_iter().map(listed).collect());
             }
@@ -154,7 +154,7 @@ impl ImportSource for RedissonSource {
         let listed = |(member, score): (Bytes, Bytes)| SourceEntry {
             token: token(&score, &member),
             job: self.waiting(long, &member, &score),
-            listed_again: part == ORDER,
+            in_later_part: part == ORDER,
         };
         Ok(entries.into_iter().map(listed).collect())
     }

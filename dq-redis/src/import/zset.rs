@@ -63,7 +63,7 @@ impl ZsetSource {
             payload: member.clone(),
             due,
         });
-        SourceEntry { token: token(score, &member), job, listed_again: false }
+        SourceEntry { token: token(score, &member), job, in_later_part: false }
     }
 }
 

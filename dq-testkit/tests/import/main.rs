@@ -93,8 +93,8 @@ async fn jobs_are_imported_with_their_due_times_and_foreign_entries_stay() {
     let fixture = Fixture::new().await;
     let source = MemorySource::new(parts());
     let report = fixture.import(&source).await.unwrap();
-    assert_eq!((report.imported, report.resumed, report.left.total()), (9, 0, 2));
-    let reasons: Vec<_> = report.left.iter().collect();
+    assert_eq!((report.imported, report.resumed, report.rejected.total()), (9, 0, 2));
+    let reasons: Vec<_> = report.rejected.iter().collect();
     assert!(reasons.contains(&("it is foreign", 1)), "{reasons:?}");
     assert!(reasons.iter().any(|(reason, count)| reason.contains("15 bytes") && *count == 1));
     assert!(source.contents().journal.is_empty());

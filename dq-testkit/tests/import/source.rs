@@ -105,7 +105,7 @@ impl ImportSource for MemorySource {
                         due: entry.due,
                     }),
                 },
-                listed_again: entry.foreign == Some(true),
+                in_later_part: entry.foreign == Some(true),
             });
             listed.collect()
         }))

@@ -1,8 +1,8 @@
 //! Imports jobs from other stores, each exactly once: [`Dq::import`](crate::Dq::import).
 //!
 //! Two stores cannot be changed in one atomic step, this process may die between any two steps, the
-//! target may run a job as soon as it is due, and other clients may take from the source meanwhile. So
-//! each job passes through a journal in the *source*, and is *parked* in the target first:
+//! target may run a job as soon as it is due, and other clients may take from the source meanwhile.
+//! So each job passes through a journal in the *source*, and is *parked* in the target first:
 //!
 //! | | step | where the job is if the process dies after it |
 //! |---|---|---|
@@ -13,28 +13,28 @@
 //! | 5 | the target reschedules the job to its own due time | in the target, which may have run it already |
 //! | 6 | the entry is removed from the journal | in the target |
 //!
-//! An import begins with the entries that are in the journal. A *taken* entry continues at step 3, which
-//! may be repeated under the same id while the job cannot have run. A *stored* one continues at step 5,
-//! which changes nothing if the job has run. No job is scheduled after it could have run, so none is
-//! doubled; no entry is removed before the target has the job, so none is lost.
+//! An import begins with the entries that are in the journal. A *taken* entry continues at step 3,
+//! which may be repeated under the same id while the job cannot have run. A *stored* one continues
+//! at step 5, which changes nothing if the job has run. No job is scheduled after it could have
+//! run, so none is doubled; no entry is removed before the target has the job, so none is lost.
 //!
-//! Ids are new and not derived from the entries: an equal entry that appears later is another job, and
-//! two equal elements of a list are two jobs.
+//! Ids are new and not derived from the entries: an equal entry that appears later is another job,
+//! and two equal elements of a list are two jobs.
 //!
-//! Two concurrent imports of one source finish each other's work. If an import finds at step 4 that the
-//! other one has finished an entry, it cancels the job that it has just parked, unless that is the job
-//! that the other one released. Only if it is killed at this point a parked job remains, so one import
-//! at a time is better.
+//! Two concurrent imports of one source finish each other's work. If an import finds at step 4 that
+//! the other one has finished an entry, it cancels the job that it has just parked, unless that is
+//! the job that the other one released. Only if it is killed at this point a parked job remains, so
+//! one import at a time is better.
 //!
-//! Jobs that exceed the target's [`Limits`](crate::Limits) are recognized before they are taken, and
-//! stay in the source.
+//! Jobs that exceed the target's [`Limits`](crate::Limits) are recognized before they are taken,
+//! and stay in the source.
 
 mod report;
 mod source;
 
 use std::time::Duration;
 
-pub use report::{ImportReport, Reasons};
+pub use report::{ImportReport, ReasonCounts};
 pub use source::{ImportJob, ImportSource, JournalEntry, SourceEntry, Stage, TakeRequest};
 
 use super::dq::Dq;
@@ -42,14 +42,14 @@ use crate::backend::{Backend, Reschedule};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{Due, JobId, JobView, NewJob};
 
-/// Most entries that pass through the steps together.
+/// Maximum number of entries that pass through the steps together.
 const BATCH: usize = 100;
 
-/// Delay of a parked job, which must not run yet.
-const PARK: Duration = Duration::from_secs(10 * 365 * 86_400);
+/// Delay of a parked job, which must not run yet: ten years.
+const PARK_FOR: Duration = Duration::from_secs(10 * 365 * 86_400);
 
-/// Most scans in a row of which none could take an entry.
-const MAX_FRUITLESS: u32 = 10;
+/// Maximum number of consecutive scans in which no entry can be taken.
+const MAX_FAILED_SCANS: u32 = 10;
 
 /// A running import.
 pub(super) struct Import<'a> {
@@ -77,12 +77,19 @@ impl<'a> Import<'a> {
             }
         }
         let horizon = self.dq.shared().limits.horizon;
-        if horizon < PARK {
+        if horizon < PARK_FOR {
             return Err(Error::new(
                 ErrorKind::Config,
-                format!("`limits.horizon` is {horizon:?}, less than the ten years for which an import parks jobs"),
+                format!(
+                    "due times are limited to {} days ahead, less than the ten years for which an \
+                     import parks jobs",
+                    horizon.as_secs() / 86_400
+                ),
             )
-            .remedy("raise `limits.horizon` for the import: a job that comes due while it is parked could run twice"));
+            .remedy(
+                "raise `Limits::horizon`, which is given to `Dq::builder().limits(…)`: a job that \
+                 comes due while it is parked could run twice",
+            ));
         }
         self.resume().await?;
         for part in 0..self.source.parts() {
@@ -105,22 +112,23 @@ impl<'a> Import<'a> {
 
     /// Imports one part of the source, until only entries that cannot be imported are left in it.
     async fn import_part(&mut self, part: usize) -> Result<()> {
-        let mut fruitless = 0;
+        let mut failed_scans = 0;
         loop {
             let scan = self.scan(part).await?;
-            // If other clients took entries from the front, the scan skipped too many.
-            let shifted = scan.taken > 0 && scan.skipped > 0;
-            if !shifted && scan.missed == 0 {
-                self.report.left.merge(scan.left);
+            // If other clients removed entries before the offset, the scan has passed over as many
+            // others. So a scan that took entries is repeated.
+            let may_have_missed = scan.taken > 0 && scan.offset > 0;
+            if !may_have_missed && scan.not_taken == 0 {
+                self.report.rejected.merge(scan.rejected);
                 return Ok(());
             }
-            fruitless = if scan.taken == 0 { fruitless + 1 } else { 0 };
-            if fruitless == MAX_FRUITLESS {
+            failed_scans = if scan.taken == 0 { failed_scans + 1 } else { 0 };
+            if failed_scans == MAX_FAILED_SCANS {
                 return Err(Error::new(
                     ErrorKind::Unavailable,
                     format!(
-                        "{} entries of {} were listed {MAX_FRUITLESS} times and could not be taken",
-                        scan.missed,
+                        "{} entries of {} were listed {MAX_FAILED_SCANS} times and could not be taken",
+                        scan.not_taken,
                         self.source.name()
                     ),
                 )
@@ -130,22 +138,24 @@ impl<'a> Import<'a> {
     }
 
     /// Lists one part from its front to its end and imports its entries.
+    ///
+    /// Entries that are taken disappear from the listing, so the offset counts only those that stay.
     async fn scan(&mut self, part: usize) -> Result<Scan> {
         let mut scan = Scan::default();
         loop {
-            let listed = self.source.list(part, scan.skipped, self.batch()).await?;
+            let listed = self.source.list(part, scan.offset, self.batch()).await?;
             if listed.is_empty() {
                 return Ok(scan);
             }
             let mut requests = Vec::with_capacity(listed.len());
-            for SourceEntry { token, job, listed_again } in listed {
+            for SourceEntry { token, job, in_later_part } in listed {
                 let id = self.dq.new_id();
                 match job.and_then(|job| self.check_limits(id, job)) {
                     Ok(job) => requests.push(TakeRequest { id, token, job }),
                     Err(reason) => {
-                        scan.skipped += 1;
-                        if !listed_again {
-                            scan.left.add(reason);
+                        scan.offset += 1;
+                        if !in_later_part {
+                            scan.rejected.add(reason);
                         }
                     }
                 }
@@ -163,44 +173,45 @@ impl<'a> Import<'a> {
         requests: Vec<TakeRequest>,
         scan: &mut Scan,
     ) -> Result<()> {
-        let answers = self.source.take(part, &requests).await?;
+        let results = self.source.take(part, &requests).await?;
         let requested = requests.len();
         let taken: Vec<JournalEntry> = requests
             .into_iter()
-            .zip(answers)
+            .zip(results)
             .filter(|(_, taken)| *taken)
             .map(|(TakeRequest { id, job, .. }, _)| JournalEntry { id, job, stage: Stage::Taken })
             .collect();
-        let missed = (requested - taken.len()) as u64;
-        scan.missed += missed;
-        // Those with a changed due time are still listed, but not to be requested again in this scan.
-        scan.skipped += missed;
+        let not_taken = (requested - taken.len()) as u64;
+        scan.not_taken += not_taken;
+        // Entries whose due time has changed are still listed; the next scan requests them again.
+        scan.offset += not_taken;
         scan.taken += taken.len() as u64;
         let stored = self.park(taken).await?;
         self.report.imported += stored.len() as u64;
         self.release(stored).await
     }
 
-    /// Steps 3 and 4. Returns the entries that this import has to release.
+    /// Steps 3 and 4. Returns the entries that are now stored, which this import has to release;
+    /// without those that another import has finished.
     async fn park(&self, taken: Vec<JournalEntry>) -> Result<Vec<JournalEntry>> {
         if taken.is_empty() {
             return Ok(taken);
         }
-        let park = Due::After(PARK);
-        let jobs = taken.iter().map(|entry| new_job(entry.id, &entry.job, park)).collect();
+        let parked = Due::After(PARK_FOR);
+        let jobs = taken.iter().map(|entry| new_job(entry.id, &entry.job, parked)).collect();
         self.dq.shared().stores.schedule(jobs).await?;
         let ids: Vec<_> = taken.iter().map(|entry| entry.id).collect();
         let marked = self.source.mark_stored(&ids).await?;
-        let (ours, finished): (Vec<_>, Vec<_>) =
+        let (stored, finished): (Vec<_>, Vec<_>) =
             taken.into_iter().zip(marked).partition(|(_, marked)| *marked);
         for (entry, _) in &finished {
-            // Another import has finished the entry. Unless it released this very job, the job that was
-            // just parked is a duplicate.
+            // Another import has finished the entry. Unless it released this very job, the job that
+            // was just parked is a duplicate.
             if self.is_parked(entry).await? {
                 self.dq.backend().cancel(&[entry.reference()]).await?;
             }
         }
-        Ok(ours.into_iter().map(|(entry, _)| entry).collect())
+        Ok(stored.into_iter().map(|(entry, _)| entry).collect())
     }
 
     /// Steps 5 and 6.
@@ -213,6 +224,7 @@ impl<'a> Import<'a> {
         self.source.remove(&ids).await
     }
 
+    /// Step 5.
     async fn unpark<'e>(&self, stored: impl IntoIterator<Item = &'e JournalEntry>) -> Result<()> {
         let moves: Vec<Reschedule> = stored
             .into_iter()
@@ -243,16 +255,17 @@ impl<'a> Import<'a> {
         self.source.remove(&ids).await
     }
 
-    /// Whether the job is parked in the target.
+    /// Whether the target has the job with the due time of a parked one.
     async fn is_parked(&self, entry: &JournalEntry) -> Result<bool> {
         let target = self.dq.backend();
         let Some(JobView { job, .. }) = target.get(&entry.reference()).await? else {
             return Ok(false);
         };
-        let far = target.now().await? + PARK / 2;
+        let far = target.now().await? + PARK_FOR / 2;
         Ok(job.due > far && job.due != entry.job.due)
     }
 
+    /// Maximum number of entries in one call, also within the target's limit.
     fn batch(&self) -> usize {
         BATCH.min(self.dq.shared().limits.bulk).max(1)
     }
@@ -272,11 +285,12 @@ impl<'a> Import<'a> {
 #[derive(Debug, Default)]
 struct Scan {
     taken: u64,
-    /// Entries that were gone or changed when they were to be taken.
-    missed: u64,
-    /// Entries at the front that are not listed again.
-    skipped: u64,
-    left: Reasons,
+    /// Number of entries that were gone or changed when they were to be taken.
+    not_taken: u64,
+    /// Number of entries at the front of the part that stay there, from which the next call lists.
+    offset: u64,
+    /// Entries that cannot be imported.
+    rejected: ReasonCounts,
 }
 
 fn new_job(id: JobId, job: &ImportJob, due: Due) -> NewJob {
@@ -291,8 +305,8 @@ impl Dq {
     /// meanwhile may be imported now or by the next import.
     ///
     /// **Cancellation safety:** after an error, or if the future is dropped, call it again with the
-    /// same source and store: it continues where it stopped. Until then, up to a hundred jobs are in
-    /// the source's journal, where no runner finds them. Call it again within ten years.
+    /// same source and store: it continues where it stopped. Until then, up to a hundred jobs are
+    /// in the source's journal, where no runner finds them. Call it again within ten years.
     ///
     /// # Errors
     /// `Unsupported` if the store cannot reschedule or cancel jobs, `Unavailable` if the source or

@@ -11,20 +11,20 @@ pub struct ImportReport {
     /// Jobs that an interrupted import left in the journal and this one finished.
     pub resumed: u64,
     /// Entries that stay in the source since the target does not accept them as jobs.
-    pub left: Reasons,
+    pub rejected: ReasonCounts,
 }
 
-/// Numbers of entries left in the source, by reason.
+/// Numbers of rejected entries, by reason.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Reasons {
+pub struct ReasonCounts {
     counts: BTreeMap<String, u64>,
 }
 
-/// Most different reasons that are kept. Entries with further ones are counted together.
+/// Maximum number of distinct reasons. Entries with other reasons are counted together.
 const MAX_REASONS: usize = 20;
 
-impl Reasons {
-    /// Number of entries left, for all reasons.
+impl ReasonCounts {
+    /// Number of rejected entries, for all reasons.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.counts.values().sum()
@@ -46,8 +46,8 @@ impl Reasons {
     }
 
     fn count(&mut self, reason: String, count: u64) {
-        let known = self.counts.len() < MAX_REASONS || self.counts.contains_key(&reason);
-        let reason = if known { reason } else { "other reasons".to_owned() };
+        let is_listed = self.counts.len() < MAX_REASONS || self.counts.contains_key(&reason);
+        let reason = if is_listed { reason } else { "other reasons".to_owned() };
         *self.counts.entry(reason).or_default() += count;
     }
 }
@@ -58,11 +58,12 @@ mod tests {
 
     #[test]
     fn further_reasons_are_counted_together() {
-        let mut reasons = Reasons::default();
+        // 50 distinct reasons, each twice.
+        let mut reasons = ReasonCounts::default();
         for number in 0..100 {
             reasons.add(format!("reason {}", number % 50));
         }
-        let mut sum = Reasons::default();
+        let mut sum = ReasonCounts::default();
         sum.merge(reasons.clone());
         sum.merge(reasons);
         assert_eq!(sum.total(), 200);

@@ -10,15 +10,15 @@ use crate::model::{JobId, JobRef, QueueName, Timestamp};
 
 /// A store of delayed jobs that [`Dq::import`](crate::Dq::import) moves to another backend.
 ///
-/// The source keeps a journal beside its entries, so that an interrupted import can be resumed: each
-/// journal entry has the new job's id, the job, and a [`Stage`]. `take`, `mark_stored` and `remove`
-/// change the journal in one atomic step per entry, as durably as the store allows.
+/// The source keeps a journal beside its entries, so that an interrupted import can be resumed:
+/// each journal entry has the new job's id, the job, and a [`Stage`]. `take`, `mark_stored` and
+/// `remove` change the journal in one atomic step per entry, as durably as the store allows.
 ///
 /// **Cancellation safety:** dropping the future of any method leaves the source consistent; the
 /// call may or may not have taken effect.
 #[async_trait]
 pub trait ImportSource: Debug + Send + Sync {
-    /// Description for errors, such as `the sorted set "timeouts"`.
+    /// Description of the source for errors, such as `the sorted set "timeouts"`.
     fn name(&self) -> String;
 
     /// Number of parts, which are imported one after the other.
@@ -28,13 +28,14 @@ pub trait ImportSource: Debug + Send + Sync {
 
     /// Lists up to `limit` entries of one part, without the first `skip`. Removes nothing.
     ///
-    /// The order of entries does not change between calls. The answer is empty only at the end.
+    /// The order of entries does not change between calls. The result is empty only at the end of
+    /// the part.
     async fn list(&self, part: usize, skip: u64, limit: usize) -> Result<Vec<SourceEntry>>;
 
     /// Moves listed entries into the journal, as [`Stage::Taken`].
     ///
-    /// Answers for each request, in their order: `false` if the entry is gone or its due time has
-    /// changed.
+    /// Returns one result per request, in the same order: `false` if the entry is gone or its due
+    /// time has changed, and it was not taken.
     async fn take(&self, part: usize, requests: &[TakeRequest]) -> Result<Vec<bool>>;
 
     /// Lists up to `limit` entries of the journal, in any order.
@@ -42,7 +43,8 @@ pub trait ImportSource: Debug + Send + Sync {
 
     /// Sets journal entries to [`Stage::Stored`].
     ///
-    /// Answers for each id, in their order: `false` if it is not in the journal any more.
+    /// Returns one result per id, in the same order: `false` if it is no longer in the journal,
+    /// because another import has finished the entry.
     async fn mark_stored(&self, ids: &[JobId]) -> Result<Vec<bool>>;
 
     /// Removes journal entries whose jobs are in the target.
@@ -88,8 +90,9 @@ pub struct SourceEntry {
     pub token: Bytes,
     /// The job, or why the entry is not one. The reason does not show the payload.
     pub job: Result<ImportJob, String>,
-    /// Whether a later part lists the entry, too. If it is left in the source, it is counted there.
-    pub listed_again: bool,
+    /// Whether a later part of the source lists the entry, too. If it is rejected, it is counted
+    /// only there.
+    pub in_later_part: bool,
 }
 
 /// A request to take an entry.
@@ -123,7 +126,8 @@ impl JournalEntry {
 /// How far the import of a journal entry has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// Removed from the source's list. The target may have it, parked.
+    /// Removed from the source's entries. The target may have the job, parked: with a due time so
+    /// far ahead that it does not run.
     Taken,
     /// Stored in the target, which may have run it already.
     Stored,
@@ -141,7 +145,8 @@ pub struct ImportJob {
 }
 
 impl ImportJob {
-    /// Serializes the job for a journal.
+    /// Serializes the job for a journal: due time in Unix milliseconds (8 bytes, big endian),
+    /// length of the queue name (1 byte), queue name, payload.
     #[must_use]
     pub fn to_record(&self) -> Vec<u8> {
         let queue = self.queue.as_str().as_bytes();

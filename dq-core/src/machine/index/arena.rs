@@ -3,6 +3,7 @@
 /// The number of a record in an [`Arena`].
 pub type Slot = u32;
 
+/// Number of records in a chunk.
 const CHUNK: usize = 1_024;
 
 /// Records in chunks that never move, so that growing copies nothing.

@@ -5,7 +5,7 @@ use std::ops::Bound;
 
 use super::arena::Slot;
 
-/// A record in an index by time; ordered by time, then by sequence number.
+/// An entry of an index by time; ordered by time, then by sequence number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TimeEntry {
     /// The time, in Unix milliseconds.
@@ -19,6 +19,7 @@ pub struct TimeEntry {
 /// The sort key of an entry: time and sequence number.
 type Key = (i64, u64);
 
+/// The smallest possible key.
 const MIN_KEY: Key = (i64::MIN, 0);
 
 impl TimeEntry {
@@ -38,7 +39,7 @@ const LEAF_CAPACITY: usize = 256;
 /// is known, and pages can be read from any position.
 #[derive(Debug, Default)]
 pub struct DueIndex {
-    /// By the smallest key that the leaf may hold.
+    /// Each leaf by the smallest key that it may hold.
     leaves: BTreeMap<Key, Leaf>,
     len: usize,
 }
@@ -46,7 +47,7 @@ pub struct DueIndex {
 #[derive(Debug)]
 struct Leaf {
     entries: Vec<TimeEntry>,
-    /// The entries before this index have been popped.
+    /// Number of entries at the front that have been popped.
     head: usize,
     sorted: bool,
 }
@@ -56,7 +57,8 @@ impl Leaf {
         Self { entries: Vec::new(), head: 0, sorted: true }
     }
 
-    fn live(&self) -> &[TimeEntry] {
+    /// The entries that have not been popped.
+    fn remaining(&self) -> &[TimeEntry] {
         &self.entries[self.head..]
     }
 
@@ -68,12 +70,12 @@ impl Leaf {
     }
 
     fn push(&mut self, entry: TimeEntry) {
-        self.sorted = self.sorted && self.live().last().is_none_or(|last| *last < entry);
+        self.sorted = self.sorted && self.remaining().last().is_none_or(|last| *last < entry);
         self.entries.push(entry);
     }
 
     fn remove(&mut self, key: Key) -> bool {
-        let Some(index) = self.live().iter().position(|entry| entry.key() == key) else {
+        let Some(index) = self.remaining().iter().position(|entry| entry.key() == key) else {
             return false;
         };
         if self.sorted {
@@ -121,8 +123,8 @@ impl DueIndex {
             // Ascending due times fill one leaf after the other, without splits.
             Some((_, leaf)) => {
                 leaf.sorted
-                    && leaf.live().len() >= LEAF_CAPACITY
-                    && leaf.live().last().is_some_and(|last| *last < entry)
+                    && leaf.remaining().len() >= LEAF_CAPACITY
+                    && leaf.remaining().last().is_some_and(|last| *last < entry)
             }
         };
         if starts_leaf {
@@ -136,7 +138,7 @@ impl DueIndex {
         // Popped entries count: otherwise a leaf that is popped and filled in turn would grow
         // forever.
         if leaf.entries.len() > LEAF_CAPACITY {
-            if leaf.live().len() > LEAF_CAPACITY / 2 {
+            if leaf.remaining().len() > LEAF_CAPACITY / 2 {
                 let (from, upper) = leaf.split();
                 self.leaves.insert(from, upper);
             } else {
@@ -154,7 +156,7 @@ impl DueIndex {
             return false;
         }
         self.len -= 1;
-        if leaf.live().is_empty() {
+        if leaf.remaining().is_empty() {
             self.leaves.remove(&from);
         }
         true
@@ -164,7 +166,7 @@ impl DueIndex {
     pub fn first(&mut self) -> Option<TimeEntry> {
         let mut first = self.leaves.first_entry()?;
         first.get_mut().sort();
-        first.get().live().first().copied()
+        first.get().remaining().first().copied()
     }
 
     /// Removes and returns the first entry, if its time is not after `now`.
@@ -172,13 +174,13 @@ impl DueIndex {
         let mut first = self.leaves.first_entry()?;
         let leaf = first.get_mut();
         leaf.sort();
-        let entry = *leaf.live().first()?;
+        let entry = *leaf.remaining().first()?;
         if entry.at > now {
             return None;
         }
         leaf.head += 1;
         self.len -= 1;
-        if leaf.live().is_empty() {
+        if leaf.remaining().is_empty() {
             first.remove();
         }
         Some(entry)
@@ -192,9 +194,9 @@ impl DueIndex {
         while let Some((_, leaf)) = leaves.next() {
             // All keys of a leaf are smaller than the smallest key of the next one.
             match leaves.peek() {
-                Some((from, _)) if from.0 <= now => count += leaf.live().len(),
+                Some((from, _)) if from.0 <= now => count += leaf.remaining().len(),
                 _ => {
-                    count += leaf.live().iter().filter(|entry| entry.at <= now).count();
+                    count += leaf.remaining().iter().filter(|entry| entry.at <= now).count();
                     break;
                 }
             }
@@ -211,7 +213,7 @@ impl DueIndex {
             .range_mut(bounds)
             .flat_map(|(_, leaf)| {
                 leaf.sort();
-                leaf.live().iter().copied()
+                leaf.remaining().iter().copied()
             })
             .skip_while(move |entry| entry.key() <= key)
     }
@@ -239,9 +241,9 @@ mod tests {
 
     use super::*;
 
-    /// With few and with many distinct times.
     #[test]
     fn random_operations_agree_with_a_btree_set() {
+        // From many entries for each time to almost none with the same time.
         for range in [3_i64, 1_000, i64::MAX / 4] {
             let mut rng = SmallRng::seed_from_u64(range.unsigned_abs());
             let mut index = DueIndex::default();
@@ -282,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leaf_that_is_filled_and_popped_in_turn_does_not_grow() {
+    fn a_leaf_whose_entries_are_all_popped_is_removed() {
         let mut index = DueIndex::default();
         for seq in 0..10_000 {
             index.insert(TimeEntry { at: 0, seq, slot: 0 });

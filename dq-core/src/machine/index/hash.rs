@@ -7,6 +7,7 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 
 use super::arena::Slot;
 
+/// Number of separate tables.
 const SHARDS: usize = 256;
 
 /// A hash table of slots. Keys are not stored in it; they stay in the records.
@@ -43,21 +44,24 @@ impl HashIndex {
     pub fn find(&self, key: &impl Hash, matches: impl Fn(Slot) -> bool) -> Option<Slot> {
         let hash = self.hash(key);
         let wide = spread(hash);
-        self.shards[shard(wide)].find(wide, |p| p.hash == hash && matches(p.slot)).map(|p| p.slot)
+        self.shards[shard(wide)]
+            .find(wide, |entry| entry.hash == hash && matches(entry.slot))
+            .map(|entry| entry.slot)
     }
 
     /// Adds the slot of a key that is not in the index.
     pub fn insert(&mut self, key: &impl Hash, slot: Slot) {
         let hash = self.hash(key);
         let wide = spread(hash);
-        self.shards[shard(wide)].insert_unique(wide, HashedSlot { hash, slot }, |p| spread(p.hash));
+        self.shards[shard(wide)]
+            .insert_unique(wide, HashedSlot { hash, slot }, |entry| spread(entry.hash));
     }
 
     /// Removes the slot of a key.
     #[inline]
     pub fn remove(&mut self, key: &impl Hash, slot: Slot) {
         let wide = spread(self.hash(key));
-        if let Ok(entry) = self.shards[shard(wide)].find_entry(wide, |p| p.slot == slot) {
+        if let Ok(entry) = self.shards[shard(wide)].find_entry(wide, |entry| entry.slot == slot) {
             entry.remove();
         }
     }
@@ -67,12 +71,14 @@ impl HashIndex {
     }
 }
 
-/// The hash for a table, which takes its tags from the high bits and positions from the low bits.
+/// The 32-bit hash as the 64-bit hash of a [`HashTable`], which takes the tag of an entry from the
+/// highest seven bits and its position from the lowest ones: both halves are the same.
 const fn spread(hash: u32) -> u64 {
     (hash as u64) << 32 | hash as u64
 }
 
-/// The shard of a key, from bits between those.
+/// The shard of a key, from bits 17 to 24: below the tag, and above the position unless the shard
+/// has more than 2¹⁷ places.
 const fn shard(wide: u64) -> usize {
     (wide >> 17) as usize % SHARDS
 }

@@ -215,7 +215,7 @@ impl Command {
 impl NewJob {
     /// Approximate size in the log, in bytes.
     pub(crate) fn approx_size(&self) -> usize {
-        96 + self.payload.len() + self.headers.bytes()
+        96 + self.payload.len() + self.headers.size_bytes()
     }
 
     fn drop_payload(&mut self) {
