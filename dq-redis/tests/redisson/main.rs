@@ -3,9 +3,9 @@
 
 mod cluster;
 mod codecs;
+mod destination_list;
 mod fixture;
 mod foreign;
 mod full;
 mod ids;
-mod target_list;
 mod visibility;
