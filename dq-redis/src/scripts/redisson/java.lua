@@ -88,7 +88,7 @@ local function member_id_of(id)
 end
 
 -- The job id of a member id. One of a length that neither Java nor this backend writes is cut or
--- padded with zeros.
+-- padded with zeros. (112 is the byte 0x70: version 7 in its upper four bits.)
 local function job_id_of(member_id)
   if #member_id == 15 then
     local head = struct.unpack('>I6', member_id)
@@ -282,6 +282,7 @@ local function read_entry(member_id, raw)
   end
   local handle, record_prefix = string.sub(raw, 9, 22), string.sub(raw, 23)
   -- Most jobs have neither key, limit nor headers: then the record prefix has the minimum length.
+  -- header_length takes a record without its first 6 bytes, the time.
   if #record_prefix ~= RECORD_BYTES or string.byte(record_prefix, RECORD_BYTES) % 8 > 0 then
     local readable, length = pcall(header_length, string.sub(record_prefix, 7))
     if not readable or length ~= #record_prefix - 6 then
@@ -335,6 +336,7 @@ end
 -- nil, nil. In the hash `key`, a native job is given by its handle, a member by handle and tail.
 local function find_job(partition, target)
   local rest = string.sub(target, 2)
+  -- 107 is 'k'.
   if string.byte(target) == 107 then
     rest = redis.call('HGET', partition.key, rest)
     if rest and #rest == HANDLE_BYTES then
@@ -418,12 +420,12 @@ local function sweep_index(partition)
   if #cursor > 19 or string.find(cursor, '%D') or cursor == '' then
     cursor = '0'
   end
-  local found = redis.call('HSCAN', partition.index, cursor, 'COUNT', SWEPT_ENTRIES)
-  redis.call('HSET', partition.meta, 'sweep', found[1])
-  for i = 1, #found[2], 2 do
-    local entry = unpack_entry(found[2][i], found[2][i + 1])
+  local page = redis.call('HSCAN', partition.index, cursor, 'COUNT', SWEPT_ENTRIES)
+  redis.call('HSET', partition.meta, 'sweep', page[1])
+  for i = 1, #page[2], 2 do
+    local entry = unpack_entry(page[2][i], page[2][i + 1])
     if not entry then
-      redis.call('HDEL', partition.index, found[2][i])
+      redis.call('HDEL', partition.index, page[2][i])
     elseif entry.due < now and not find_member(partition, entry.due, entry.member_id) then
       remove_entry(partition, entry)
     end
