@@ -1,5 +1,6 @@
-//! Runs the example `redisson_bridge` with a Java client: its handler gets the jobs that Java offers, and
-//! Java's `take()` gets the jobs that it schedules, without a Java process that transfers them.
+//! Runs the example `redisson_bridge` with a Java client: its handler gets the jobs that Java
+//! offers, and Java's `take()` gets the jobs that it schedules, without a Java process that
+//! transfers them.
 
 #[path = "../examples/program.rs"]
 #[allow(dead_code)]
@@ -14,7 +15,7 @@ use crate::rust::now_ms;
 use program::Program;
 
 const SOON: Duration = Duration::from_millis(300);
-const PATIENCE: Duration = Duration::from_secs(30);
+const MAX_WAIT: Duration = Duration::from_secs(30);
 
 fn order(id: i64) -> Value {
     Value::Order(Order { id, ..Order::default() })
@@ -52,9 +53,11 @@ async fn send_both_ways(version: Version, options: &[&str], codecs: &[(Codec, Va
         timeouts.offer(value, SOON).await.unwrap();
         assert_eq!(bridge.line().unwrap(), format!("order {id} was not paid in time"), "{codec:?}");
         assert!(now_ms() >= offered + 300, "{codec:?}: early");
-        let arrivals = taking.within(PATIENCE).await.unwrap();
+        let arrivals = taking.within(MAX_WAIT).await.unwrap();
         let [arrival] = arrivals.as_slice() else { panic!("{codec:?}: {arrivals:?}") };
         assert_eq!(arrival.value, *value, "{codec:?}");
+        // 300 ms until Rust's handler ran, which schedules the feedback with a delay of three
+        // seconds.
         assert!(arrival.at_ms >= offered + 3_300, "{codec:?}: the feedback job was early");
     }
 }

@@ -1,6 +1,7 @@
-//! Golden file of the bytes that Redisson writes, `golden.txt`.
+//! Checks that `golden.txt` has the bytes that real Redisson clients write, or writes the file
+//! anew.
 //!
-//! The codecs of dq-redis are tested against the file. This test keeps it up to date.
+//! The codecs of dq-redis are tested against the file (`dq-redis/src/redisson/golden.rs`).
 
 use std::fmt::Write;
 use std::path::Path;
@@ -18,7 +19,7 @@ const KEY: &str = "redisson_delay_queue_timeout:{golden}";
 async fn redisson_still_writes_the_golden_bytes() {
     let mut lines = vec![];
     for version in Version::ALL {
-        measure(version, &mut lines).await;
+        add_lines(version, &mut lines).await;
     }
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interop/golden.txt");
     if std::env::var_os("DQ_INTEROP_GOLDEN").is_some_and(|value| value == "write") {
@@ -35,6 +36,7 @@ async fn redisson_still_writes_the_golden_bytes() {
     assert_eq!(kept.count(), lines.len(), "update the file: {UPDATE}");
 }
 
+/// The comment at the top of the file.
 fn head() -> Vec<String> {
     let explanation = format!(
         "\
@@ -56,7 +58,8 @@ fn head() -> Vec<String> {
     explanation.lines().map(str::to_owned).collect()
 }
 
-async fn measure(version: Version, lines: &mut Vec<String>) {
+/// Adds the lines of one version.
+async fn add_lines(version: Version, lines: &mut Vec<String>) {
     let redis = Redis::start();
     let peer = Peer::start(version, redis.port()).await;
     for (codec, values) in cases() {
@@ -83,7 +86,7 @@ fn json(value: &Value) -> String {
 
 /// The member in hex, without its random id.
 fn masked(version: Version, member: &[u8]) -> String {
-    let id = if version.has_old_members() { 0..8 } else { 1..9 };
+    let id = if version.has_legacy_members() { 0..8 } else { 1..9 };
     let mut text = String::new();
     for (place, byte) in member.iter().enumerate() {
         if id.contains(&place) {
@@ -95,6 +98,7 @@ fn masked(version: Version, member: &[u8]) -> String {
     text
 }
 
+/// The codecs, each with values that it can write.
 fn cases() -> Vec<(Codec, Vec<Value>)> {
     let every: Vec<Value> =
         [texts(), numbers(), raw_bytes(), orders(), containers()].into_iter().flatten().collect();
@@ -111,7 +115,7 @@ fn cases() -> Vec<(Codec, Vec<Value>)> {
     ]
 }
 
-/// With the lengths at which Kryo's format changes.
+/// Texts of special characters, and of the lengths at which Kryo's format changes.
 fn texts() -> Vec<Value> {
     let long = |length| "x".repeat(length);
     let mut texts: Vec<String> =

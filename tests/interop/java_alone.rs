@@ -1,4 +1,5 @@
-//! Tests of the peers themselves, and of Redisson's own behaviour.
+//! Tests the peers (Java programs with a Redisson client) without this crate, and what the backend
+//! relies on in Redisson's own behaviour.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -8,9 +9,9 @@ use crate::peer::{Codec, Order, Peer, PeerError, Type, Value, Version};
 
 const SOON: Duration = Duration::from_millis(200);
 const LATER: Duration = Duration::from_secs(3600);
-const PATIENCE: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_secs(60);
 
-/// The same tests for each version, in parallel and under their own names.
+/// Generates each test for each version, in a module with the version's name.
 macro_rules! for_each_version {
     ($($version:ident)*) => {
         $(
@@ -54,7 +55,7 @@ async fn delivers_in_time(version: Version) {
         let collector = queue.collect(1).await.unwrap();
         let due = now_ms() + SOON.as_millis() as u64;
         queue.offer(&order, SOON).await.unwrap();
-        let arrivals = collector.within(PATIENCE).await.unwrap();
+        let arrivals = collector.within(MAX_WAIT).await.unwrap();
         assert_eq!(arrivals.len(), 1, "{codec:?}");
         assert_eq!(arrivals[0].value, order, "{codec:?}");
         assert!(arrivals[0].at_ms >= due, "{codec:?}: {} is before {due}", arrivals[0].at_ms);
@@ -62,7 +63,7 @@ async fn delivers_in_time(version: Version) {
     let texts = peer.queue("texts", Codec::String);
     texts.open().await.unwrap();
     texts.offer(&"hello".into(), SOON).await.unwrap();
-    assert_eq!(texts.take(PATIENCE).await.unwrap(), Some("hello".into()));
+    assert_eq!(texts.take(MAX_WAIT).await.unwrap(), Some("hello".into()));
 }
 
 async fn knows_what_is_pending(version: Version) {
@@ -121,7 +122,7 @@ async fn another_client_takes_over_when_killed(version: Version) {
 
     let queue = second.queue("q", Codec::String);
     queue.open().await.unwrap();
-    assert_eq!(queue.take(PATIENCE).await.unwrap(), Some("left behind".into()));
+    assert_eq!(queue.take(MAX_WAIT).await.unwrap(), Some("left behind".into()));
 }
 
 async fn puts_prefixes_inside_the_braces(version: Version) {
@@ -154,20 +155,22 @@ async fn the_transfer_rate_counts_what_was_moved() {
     }
     queue.destroy().await.unwrap();
     make_due(&redis, "redisson_delay_queue_timeout:{q}");
-    let rate = queue.transfer_rate(250, PATIENCE).await.unwrap();
+    let rate = queue.transfer_rate(250, MAX_WAIT).await.unwrap();
     assert_eq!((rate.moved, queue.target_size().await.unwrap()), (250, 250));
     assert!(rate.per_second() > 0.0 && rate.failures == 0, "{rate:?}");
 }
 
+/// Makes all members of a sorted set due.
 fn make_due(redis: &Redis, key: &str) {
     for member in redis.command(&["ZRANGE", key, "0", "-1"]).list() {
         redis.command_bytes(&[b"ZADD", key.as_bytes(), b"1", member.bytes()]).int();
     }
 }
 
+/// Another version with the same member format.
 fn other_with_same_members(version: Version) -> Version {
     let same = |other: &&Version| {
-        **other != version && other.has_old_members() == version.has_old_members()
+        **other != version && other.has_legacy_members() == version.has_legacy_members()
     };
     *Version::ALL.iter().find(same).unwrap()
 }

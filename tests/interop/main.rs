@@ -1,4 +1,5 @@
-//! Tests against real Redisson clients of several versions on the same queues.
+//! Tests the `redisson` backend with real Redisson clients of several versions on the same queues.
+//! A *peer* is such a client, a Java program in a process of its own.
 
 mod bridge;
 mod golden;

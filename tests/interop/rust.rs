@@ -13,15 +13,17 @@ use crate::peer::Version;
 /// The queue of all tests. Each test has its own server.
 pub(crate) const QUEUE: &str = "INTEROP";
 
-/// A delivery to the handler.
+/// One call of the handler.
 #[derive(Debug)]
 pub(crate) struct Delivery {
     pub(crate) payload: Json,
+    /// When the handler was called, in ms since 1970, as `due_ms`.
     pub(crate) at_ms: u64,
     pub(crate) due_ms: u64,
     pub(crate) attempt: u32,
 }
 
+/// The handler's state: where it reports.
 #[derive(Clone)]
 pub(crate) struct Reporter(mpsc::UnboundedSender<Delivery>);
 
@@ -42,7 +44,7 @@ pub(crate) async fn report(
     if fails { Err("the payload asks for a failure".into()) } else { Ok(Outcome::Done) }
 }
 
-/// A client.
+/// A client of the `redisson` backend.
 pub(crate) struct Rust {
     pub(crate) dq: Dq,
 }
@@ -50,7 +52,7 @@ pub(crate) struct Rust {
 impl Rust {
     /// Connects with the member format of this version of Redisson, and further options.
     pub(crate) async fn connect(redis: &Redis, version: Version, options: &str) -> Self {
-        let format = if version.has_old_members() { "legacy" } else { "current" };
+        let format = if version.has_legacy_members() { "legacy" } else { "current" };
         let port = redis.port();
         let url = format!("redisson://127.0.0.1:{port}/0?format={format}{options}");
         Self { dq: Dq::connect(&url).await.unwrap() }
@@ -94,8 +96,8 @@ pub(crate) struct Running {
 
 impl Running {
     /// Waits for the next delivery.
-    pub(crate) async fn next(&mut self, patience: Duration) -> Delivery {
-        let next = tokio::time::timeout(patience, self.deliveries.recv()).await;
+    pub(crate) async fn next(&mut self, max_wait: Duration) -> Delivery {
+        let next = tokio::time::timeout(max_wait, self.deliveries.recv()).await;
         next.expect("a delivery in time").expect("the runner runs")
     }
 

@@ -1,4 +1,5 @@
-//! Java and Rust on one queue: each job of either side reaches one side, once and in time.
+//! Java and Rust clients on one queue: each job of either side is delivered once and in time, to
+//! one of them.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -13,8 +14,9 @@ use crate::rust::{QUEUE, Rust, now_ms};
 
 const SOON: Duration = Duration::from_millis(300);
 const LATER: Duration = Duration::from_secs(3600);
-const PATIENCE: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_secs(60);
 
+/// Generates each test for each version, in a module with the version's name.
 macro_rules! for_each_version {
     ($($version:ident)*) => {
         $(
@@ -56,7 +58,7 @@ for_each_version! { V3_16_6 V3_20_1 V3_23_4 V4_7_0 }
 /// Java values, each with the JSON that a handler reads.
 type Values = Vec<(Value, Json)>;
 
-/// Java's codecs, each with ours for it and values.
+/// Codecs of Java, each with the setting `codec` for it and values to send.
 fn codecs() -> Vec<(Codec, &'static str, Values)> {
     let order = Value::Order(Order {
         id: 42,
@@ -112,7 +114,7 @@ async fn every_value_goes_both_ways(version: Version) {
         let mut running = rust.run();
         let mut wanted: Vec<&Json> = values.iter().map(|(_, seen)| seen).collect();
         for _ in &values {
-            let delivery = running.next(PATIENCE).await;
+            let delivery = running.next(MAX_WAIT).await;
             assert!(delivery.at_ms >= delivery.due_ms, "{codec:?}: early");
             let at = wanted.iter().position(|wanted| contains(&delivery.payload, wanted));
             let at =
@@ -127,7 +129,7 @@ async fn every_value_goes_both_ways(version: Version) {
         for (_, seen) in &values {
             rust.schedule(seen.clone(), SOON).await;
         }
-        let mut arrivals = collector.within(PATIENCE).await.unwrap();
+        let mut arrivals = collector.within(MAX_WAIT).await.unwrap();
         for (value, _) in &values {
             let at = arrivals.iter().position(|arrival| arrival.value == *value);
             let at = at.unwrap_or_else(|| panic!("{codec:?}: {value:?} of {arrivals:?}"));
@@ -140,6 +142,7 @@ async fn every_value_goes_both_ways(version: Version) {
 }
 
 async fn both_consume_one_queue(version: Version) {
+    // Number of jobs that each side schedules.
     const EACH: usize = 60;
     for options in ["", "&java_visibility=exact"] {
         let redis = Redis::start();
@@ -162,8 +165,8 @@ async fn both_consume_one_queue(version: Version) {
         counts.insert("direct".to_owned(), 0);
         let (start, pause) = (Instant::now(), Duration::from_millis(50));
         let (mut ours, mut javas) = (Vec::new(), 0);
-        while ours.len() + javas < counts.len() && start.elapsed() < PATIENCE {
-            while let Ok(delivery) = tokio::time::timeout(pause, running.next(PATIENCE)).await {
+        while ours.len() + javas < counts.len() && start.elapsed() < MAX_WAIT {
+            while let Ok(delivery) = tokio::time::timeout(pause, running.next(MAX_WAIT)).await {
                 ours.push(delivery);
             }
             javas = collector.within(pause).await.unwrap().len();
@@ -217,8 +220,8 @@ async fn java_sees_our_jobs_with_exact_visibility(version: Version) {
     // A delivered job is gone for Java, and the retry of a failed one is invisible to it.
     let mut running = rust.run();
     rust.schedule(json!("fail"), Duration::ZERO).await;
-    assert_eq!(running.next(PATIENCE).await.attempt, 1);
-    assert_eq!(running.next(PATIENCE).await.attempt, 2);
+    assert_eq!(running.next(MAX_WAIT).await.attempt, 1);
+    assert_eq!(running.next(MAX_WAIT).await.attempt, 2);
     running.stop().await;
     assert_eq!(rust.queue().stats().await.unwrap().dead, 1);
     assert_eq!(java.delayed_size().await.unwrap(), 2);
@@ -240,7 +243,7 @@ async fn rust_takes_over_when_java_dies(version: Version) {
         &dq::backend::ConnectUrl::parse(&format!(
             "redisson://127.0.0.1:{}/0?codec=string&format={}",
             redis.port(),
-            if version.has_old_members() { "legacy" } else { "current" }
+            if version.has_legacy_members() { "legacy" } else { "current" }
         ))
         .unwrap(),
     );
@@ -248,9 +251,9 @@ async fn rust_takes_over_when_java_dies(version: Version) {
     config.consumed_by_java.insert(dq::QueueName::new(QUEUE).unwrap());
     let transferring = dq::Dq::builder().backend_config(Box::new(config)).connect().await.unwrap();
     let taking = Peer::start(version, redis.port()).await;
-    let taken = taking.queue(QUEUE, Codec::String).take(PATIENCE).await.unwrap();
+    let taken = taking.queue(QUEUE, Codec::String).take(MAX_WAIT).await.unwrap();
     assert_eq!(taken, Some("orphan".into()));
-    let taken = taking.queue(QUEUE, Codec::String).take(PATIENCE).await.unwrap();
+    let taken = taking.queue(QUEUE, Codec::String).take(MAX_WAIT).await.unwrap();
     assert_eq!(taken, Some("late orphan".into()));
     transferring.close().await.unwrap();
 
@@ -262,14 +265,14 @@ async fn rust_takes_over_when_java_dies(version: Version) {
     taking.kill().await;
     let rust = Rust::connect(&redis, version, "&codec=string").await;
     let mut running = rust.run();
-    let delivery = running.next(PATIENCE).await;
+    let delivery = running.next(MAX_WAIT).await;
     assert_eq!(delivery.payload, "handled");
     assert!(delivery.at_ms >= delivery.due_ms);
     running.stop().await;
 }
 
 async fn members_of_the_other_format_are_refused_and_unreadable_ones_quarantined(version: Version) {
-    let other = if version.has_old_members() { Version::V4_7_0 } else { Version::V3_20_1 };
+    let other = if version.has_legacy_members() { Version::V4_7_0 } else { Version::V3_20_1 };
     let redis = Redis::start();
     let peer = Peer::start(version, redis.port()).await;
     let java = peer.queue(QUEUE, Codec::String);
@@ -286,7 +289,7 @@ async fn members_of_the_other_format_are_refused_and_unreadable_ones_quarantined
     // Another program adds a member of the other format and one in no format, which break Java's
     // transfer script. It publishes no message, so Rust sees them first.
     let timeout = format!("redisson_delay_queue_timeout:{{{QUEUE}}}");
-    let other_format: &[u8] = if version.has_old_members() {
+    let other_format: &[u8] = if version.has_legacy_members() {
         b"\x08ABCDEFGH\x03\0\0\0\0\0\0\0odd"
     } else {
         b"ABCDEFGH\x03\0\0\0\0\0\0\0odd"
@@ -296,7 +299,7 @@ async fn members_of_the_other_format_are_refused_and_unreadable_ones_quarantined
     let rust = Rust::connect(&redis, version, "&codec=string").await;
     let mut running = rust.run();
     assert_eq!(
-        running.next(PATIENCE).await.payload,
+        running.next(MAX_WAIT).await.payload,
         "odd",
         "a member of the other format is due too"
     );
@@ -311,5 +314,5 @@ async fn members_of_the_other_format_are_refused_and_unreadable_ones_quarantined
 
     // Java's transfer script works again.
     java.offer(&"after".into(), SOON).await.unwrap();
-    assert_eq!(java.take(PATIENCE).await.unwrap(), Some("after".into()));
+    assert_eq!(java.take(MAX_WAIT).await.unwrap(), Some("after".into()));
 }

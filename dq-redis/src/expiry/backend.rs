@@ -1,4 +1,5 @@
-//! The backend with key expiry: each call goes to the native backend, and then expiry keys are set.
+//! The `redis-expiry` backend: each call goes to the native backend; then an expiry key is set for
+//! each due time that the call has stored.
 
 use std::sync::Arc;
 
@@ -30,7 +31,7 @@ pub struct RedisExpiryBackend {
 }
 
 impl RedisExpiryBackend {
-    /// Connects and checks the server. Whether notifications work is found out in the background: see
+    /// Connects and checks the server. Whether notifications work is probed in the background: see
     /// [`notifications`](Self::notifications).
     ///
     /// # Errors
@@ -55,7 +56,7 @@ impl RedisExpiryBackend {
         Ok(Self { native, keys, listener, monitor, end: end.drop_guard() })
     }
 
-    /// Whether notifications work, as far as is known. Updated after each connect and by
+    /// Result of the last probe of notifications. Updated after each connect and by
     /// [`check`](Backend::check).
     #[must_use]
     pub fn notifications(&self) -> Notifications {

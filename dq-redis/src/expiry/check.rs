@@ -1,4 +1,4 @@
-//! The state of the notifications, as a finding for operators.
+//! The state of keyspace notifications, and the finding that `check` reports for it.
 
 use dq_core::{Finding, Severity};
 
@@ -6,9 +6,9 @@ use dq_core::{Finding, Severity};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Notifications {
-    /// The event of the probe key came.
+    /// The event of the probe key was received.
     Working,
-    /// The event of the probe key did not come.
+    /// The event of the probe key was not received: notifications are turned off.
     Off,
     /// As [`Off`](Self::Off), and the server refused to turn notifications on, with this message.
     Refused(String),
@@ -17,7 +17,8 @@ pub enum Notifications {
 }
 
 impl Notifications {
-    /// The finding for this state. Never an error, since jobs run in time in every state.
+    /// The finding for this state; `None` if notifications work. Never an error, since jobs run in
+    /// time in every state.
     pub(super) fn finding(&self) -> Option<Finding> {
         let (severity, code, what, remedy) = match self {
             Self::Working => return None,
@@ -26,7 +27,8 @@ impl Notifications {
                 "redis-expiry.notifications-off",
                 "the server does not send events for expired keys: jobs are started by timers alone"
                     .to_owned(),
-                "set `notify-keyspace-events Ex` at the server, or `configure = true` here",
+                "set `notify-keyspace-events Ex` at the server, or `configure = true` in the settings of this \
+                 backend",
             ),
             Self::Refused(message) => (
                 Severity::Warning,
@@ -44,8 +46,8 @@ impl Notifications {
                 "it is not known whether the server sends events for expired keys, since no connection \
                  is subscribed to them: jobs are started by timers alone"
                     .to_owned(),
-                "check that the server is reachable, and that this user may SET, TOUCH and SUBSCRIBE to \
-                 the channel __keyevent@*__:expired",
+                "check that the server is reachable, and that this user may run SET, TOUCH and SUBSCRIBE, \
+                 write keys like {prefix}:*, and receive the channel __keyevent@*__:expired",
             ),
         };
         Some(Finding { severity, code, cause: what, remedy: remedy.to_owned() })

@@ -1,4 +1,4 @@
-//! Settings of the backend with key expiry.
+//! Settings of the `redis-expiry` backend.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use crate::connect::{ADDRESS_OPTIONS, as_redis};
 use crate::error::invalid_setting;
 use crate::shards;
 
-/// Settings of the backend with key expiry: `type = "redis-expiry"` and the fields below.
+/// Settings of the `redis-expiry` backend: `type = "redis-expiry"` and the fields below.
 ///
 /// ```
 /// use dq_redis::RedisExpiryConfig;
@@ -25,24 +25,26 @@ use crate::shards;
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct RedisExpiryConfig {
-    /// The server, as in [`RedisConfig::url`]; the schemes may also be `redis-expiry`,
-    /// `redis-expiry+unix`, `redis-expiry+cluster` and `redis-expiry+sentinel`, with `?tls=true` for
-    /// TLS.
+    /// Address of the server, as in [`RedisConfig::url`]. The schemes may also be `redis-expiry`,
+    /// `redis-expiry+unix`, `redis-expiry+cluster` and `redis-expiry+sentinel`, with `?tls=true`
+    /// for TLS.
     pub url: Secret,
-    /// As in [`RedisConfig::ca`].
+    /// Certificates to trust, as in [`RedisConfig::ca`].
     #[serde(default)]
     pub ca: Option<PathBuf>,
-    /// As in [`RedisConfig::prefix`]. A `redis` backend with the same prefix shares the same jobs.
+    /// First part of the names of all keys, as in [`RedisConfig::prefix`]. A `redis` backend with
+    /// the same prefix shares the same jobs.
     #[serde(default = "default_prefix")]
     pub prefix: String,
-    /// As in [`RedisConfig::response_timeout`].
+    /// How long to wait for a reply, as in [`RedisConfig::response_timeout`].
     #[serde(default = "default_response_timeout", with = "dq_core::config::duration")]
     pub response_timeout: Duration,
-    /// As in [`RedisConfig::shards`].
+    /// Number of shards of queues with more than one, as in [`RedisConfig::shards`].
     #[serde(default, deserialize_with = "shards::read")]
     pub shards: BTreeMap<QueueName, u16>,
-    /// Whether to turn notifications on by `CONFIG SET notify-keyspace-events` at every primary. Letters
-    /// are added, none is removed. Default: `false`, since it changes the server for all its users.
+    /// Whether to turn notifications on by `CONFIG SET notify-keyspace-events` at every primary.
+    /// Letters are added, none is removed. Default: `false`, since it changes the server for all
+    /// its users.
     #[serde(default)]
     pub configure: bool,
 }
@@ -63,8 +65,8 @@ impl RedisExpiryConfig {
         Self { url, ca, prefix, response_timeout, shards, configure: false }
     }
 
-    /// The settings of a URL as in [`url`](Self::url), with any of the options `prefix`, `ca`, `tls`,
-    /// `response_timeout` and `configure` (`true` or `false`).
+    /// The settings of a URL as in [`url`](Self::url), with any of the options `prefix`, `ca`,
+    /// `tls`, `response_timeout` and `configure` (`true` or `false`).
     ///
     /// # Errors
     /// `Config` if an option is unknown or malformed; the error names it.

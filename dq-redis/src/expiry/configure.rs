@@ -1,4 +1,4 @@
-//! Turns notifications on at the server, if `configure` is set.
+//! Turns keyspace notifications on at the server, if `configure` is set in the settings.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -18,7 +18,8 @@ const TIMEOUT: Duration = Duration::from_secs(3);
 /// Adds the missing letters to the setting of every primary, and removes none.
 ///
 /// # Errors
-/// The message of a server that refuses. An unreachable server is no error.
+/// The message of the first server that refuses `CONFIG GET` or `CONFIG SET`. An unreachable server
+/// is only logged.
 pub(super) async fn configure(link: &Link) -> Result<(), String> {
     let clients = match clients(link).await {
         Ok(clients) => clients,
@@ -39,6 +40,7 @@ pub(super) async fn configure(link: &Link) -> Result<(), String> {
     Ok(())
 }
 
+/// A client for each primary.
 async fn clients(link: &Link) -> Result<Vec<Client>, RedisError> {
     let server = link.server();
     match server.client().await? {
@@ -50,6 +52,7 @@ async fn clients(link: &Link) -> Result<Vec<Client>, RedisError> {
     }
 }
 
+/// Adds the missing letters at one server.
 async fn configure_one(client: &Client) -> Result<(), RedisError> {
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(TIMEOUT))
@@ -68,8 +71,8 @@ async fn configure_one(client: &Client) -> Result<(), RedisError> {
     Ok(())
 }
 
-/// The setting with the letters it lacks for `expired` keyevents; `None` if it lacks none. `A` includes
-/// `x`.
+/// The setting with the letters it lacks for `expired` keyevents; `None` if it lacks none. `A`
+/// includes `x`.
 fn with_expired_events(present: &str) -> Option<String> {
     let mut wanted = present.to_owned();
     if !present.contains('E') {

@@ -1,4 +1,5 @@
-//! Expiry keys: empty keys that expire when something is due.
+//! Expiry keys: empty keys `{prefix}:alarm:<due>:<queue>` that expire when jobs of the queue are
+//! due.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,10 +11,10 @@ use redis::Cmd;
 
 use crate::connect::{Effect, Link};
 
-/// Most commands in flight at once.
-const IN_FLIGHT: usize = 128;
+/// Maximum number of commands in flight at once.
+const MAX_IN_FLIGHT: usize = 128;
 
-/// Sets expiry keys.
+/// Sets expiry keys, and estimates the server's time for them.
 #[derive(Debug)]
 pub(super) struct ExpiryKeys {
     link: Arc<Link>,
@@ -23,7 +24,8 @@ pub(super) struct ExpiryKeys {
     server_offset: AtomicI64,
 }
 
-/// Names of expiry keys: `{prefix}:alarm:<due>:<queue>`, with braces around the prefix.
+/// Names of expiry keys: `{prefix}:alarm:<due>:<queue>`. The braces are part of the name: a hash
+/// tag, so that all keys of a prefix have one slot in a cluster. `<due>` is Unix milliseconds.
 #[derive(Debug, Clone)]
 pub(super) struct KeyNames {
     key_prefix: String,
@@ -56,14 +58,15 @@ impl ExpiryKeys {
         Self { link, names, clock, server_offset: AtomicI64::new(0) }
     }
 
-    /// Takes over the server's time from a call that was sent at `sent`. The estimate is ahead of the
+    /// Updates the estimate of the server's time: a call that was sent at `sent`, by
+    /// [`elapsed`](Self::elapsed), returned the server's time `now`. The estimate is ahead of the
     /// server by at most the duration of that call, and never behind: a key that expires too early
     /// would cause a claim that returns nothing.
     pub(super) fn observe_server_time(&self, sent: i64, now: Timestamp) {
         self.server_offset.store(now.as_millis().saturating_sub(sent), Ordering::Relaxed);
     }
 
-    /// A due time by the estimated server's time.
+    /// The due time, with a delay counted from the estimated server's time.
     pub(super) fn resolve(&self, due: Due) -> Timestamp {
         due.resolve(self.server_time())
     }
@@ -73,20 +76,21 @@ impl ExpiryKeys {
         Timestamp::from_millis(offset.saturating_add(self.elapsed()))
     }
 
-    /// Milliseconds by the own clock, for [`observe_server_time`](Self::observe_server_time).
+    /// Milliseconds by this process's monotonic clock, for
+    /// [`observe_server_time`](Self::observe_server_time).
     pub(super) fn elapsed(&self) -> i64 {
         i64::try_from(self.clock.elapsed().as_millis()).unwrap_or(i64::MAX)
     }
 
-    /// Sets a key for each due time in the future. A failure is only logged: the jobs are stored, and
-    /// timers start them.
+    /// Sets a key for each due time in the future. A failure is only logged: the jobs are stored,
+    /// and timers start them.
     pub(super) async fn set(&self, dues: impl IntoIterator<Item = (&QueueName, Timestamp)>) {
         if let Err(error) = self.send(&self.commands(dues)).await {
             tracing::debug!(%error, "Redis: expiry keys were not set; jobs are started by timers");
         }
     }
 
-    /// One command for each queue and due time.
+    /// One `SET` for each distinct queue and due time in the future.
     fn commands<'a>(&self, dues: impl IntoIterator<Item = (&'a QueueName, Timestamp)>) -> Vec<Cmd> {
         let now = self.server_time();
         let dues: BTreeSet<_> = dues.into_iter().filter(|(_, due)| *due > now).collect();
@@ -99,7 +103,7 @@ impl ExpiryKeys {
     }
 
     async fn send(&self, commands: &[Cmd]) -> Result<()> {
-        for chunk in commands.chunks(IN_FLIGHT) {
+        for chunk in commands.chunks(MAX_IN_FLIGHT) {
             let sent =
                 chunk.iter().map(|command| self.link.run("set expiry key", Effect::None, command));
             try_join_all(sent).await?;
@@ -124,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_keys_are_not_expiry_keys() {
+    fn keys_of_other_names_are_not_parsed_as_expiry_keys() {
         let names = KeyNames::new("shop");
         for key in [
             "session:1",

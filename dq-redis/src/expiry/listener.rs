@@ -1,4 +1,5 @@
-//! Handles expired events: expiry keys wake the listeners of their queue, the probe key answers the probe.
+//! Handles events of expired keys: that of an expiry key wakes the listeners of its queue, that of
+//! a probe key completes the probe.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +13,7 @@ use super::expiry_keys::KeyNames;
 use super::probe::ExpiryProbe;
 use crate::connect::OnMessage;
 
-/// The expired events of all connections of one backend.
+/// Handles the events that all subscribed connections of one backend receive.
 #[derive(Debug)]
 pub(super) struct ExpiryListener {
     listeners: Arc<Listeners>,
@@ -28,13 +29,13 @@ impl ExpiryListener {
         Self { listeners, names, probe, connected: Notify::new(), claimed: ClaimedUntil::default() }
     }
 
-    /// Records what a claim covered.
+    /// Records that a claim returned all due jobs of its queues, if it did.
     pub(super) fn observe_claim(&self, params: &ClaimParams<'_>, claimed: &Claimed) {
         self.claimed.record(params, claimed);
     }
 
-    /// Handles the event of a key. A busy database expires thousands of foreign keys a second: each of
-    /// those costs only a comparison.
+    /// Handles the event of a key. In a busy database thousands of other programs' keys expire each
+    /// second: each of these costs only a comparison.
     fn key_expired(&self, key: &[u8]) {
         if let Some((queue, due)) = self.names.parse(key) {
             if !self.claimed.covers(&queue, due) {
@@ -46,7 +47,7 @@ impl ExpiryListener {
     }
 }
 
-/// One connection that listens to a node.
+/// Receives the events of one node, and knows whether its connection is established.
 #[derive(Debug)]
 pub(super) struct NodeListener {
     listener: Arc<ExpiryListener>,
@@ -80,12 +81,13 @@ impl OnMessage for NodeListener {
     }
 }
 
-/// The time up to which all due jobs of each queue were claimed. The runner's timer nearly always
-/// precedes the event, and a wake-up for claimed jobs would cost a second claim per job.
+/// For each queue the time up to which all due jobs were claimed. The runner's timer nearly always
+/// fires before the event arrives; without this, the event would cause a second claim for each job.
 #[derive(Debug, Default)]
 struct ClaimedUntil(Mutex<HashMap<QueueName, Timestamp>>);
 
 impl ClaimedUntil {
+    /// Updates the queues of a claim, unless it left due jobs.
     fn record(&self, params: &ClaimParams<'_>, claimed: &Claimed) {
         if claimed.next_due.is_some_and(|due| due <= claimed.now) {
             return;
@@ -99,6 +101,7 @@ impl ClaimedUntil {
         }
     }
 
+    /// Whether jobs due at this time have been claimed.
     fn covers(&self, queue: &QueueName, due: Timestamp) -> bool {
         lock(&self.0).get(queue).is_some_and(|until| due <= *until)
     }

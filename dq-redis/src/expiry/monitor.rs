@@ -1,4 +1,5 @@
-//! Monitors whether notifications work: at the start, and after each reconnect.
+//! Monitors whether keyspace notifications work: at the start, after each reconnect, and for
+//! `check`.
 
 use std::sync::{Arc, Mutex};
 
@@ -21,6 +22,7 @@ pub(super) struct NotificationMonitor {
 }
 
 impl NotificationMonitor {
+    /// Subscribes to the events of expired keys.
     pub(super) async fn start(
         link: Arc<Link>,
         listener: Arc<ExpiryListener>,
@@ -46,16 +48,18 @@ impl NotificationMonitor {
         lock(&self.state).clone()
     }
 
-    /// Probes now. That takes two seconds if no event comes.
+    /// Configures the server if that is set, probes, and updates the state. Takes about two seconds
+    /// if no event is received.
     pub(super) async fn probe(&self) -> Notifications {
-        // Each time, since a restarted server or a new node of the cluster has its own settings.
+        // At every probe, since a restarted server or a new node of the cluster has its own
+        // settings.
         let refusal = if self.configure { configure(&self.link).await.err() } else { None };
-        let event_came = if self.subscriptions.all_connected() {
+        let received = if self.subscriptions.all_connected() {
             self.listener.probe.run().await.ok()
         } else {
             None
         };
-        let state = match (event_came, refusal) {
+        let state = match (received, refusal) {
             (Some(true), _) => Notifications::Working,
             // An event that was lost with the connection says nothing about the server's settings.
             _ if !self.subscriptions.all_connected() => Notifications::Unknown,
@@ -67,6 +71,7 @@ impl NotificationMonitor {
         state
     }
 
+    /// Stores the state, and logs it if it has changed.
     fn update(&self, new: Notifications) {
         let mut state = lock(&self.state);
         if *state == new {

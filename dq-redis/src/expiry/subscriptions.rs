@@ -1,5 +1,6 @@
-//! Subscriptions to expired events: one to the server, or one to each primary of a cluster, since a
-//! node sends the events of its keys only to its own subscribers.
+//! Subscriptions to the channel `__keyevent@<db>__:expired`, which publishes the names of expired
+//! keys: one subscription to the server, or one to each primary of a cluster, since a node
+//! publishes the events of its keys only to its own subscribers.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -13,13 +14,14 @@ use super::listener::{ExpiryListener, NodeListener};
 use crate::connect::{Link, Source, Subscriber};
 use crate::reply::Reply;
 
-/// Interval at which the primaries of a cluster are read. Events of a new primary are missed until then.
+/// Interval at which the primaries of a cluster are read. Events of a new primary are missed until
+/// then.
 const REFRESH: Duration = Duration::from_secs(10);
 
 /// How long to wait for connections. Short, since events are only hints.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Host and port.
+/// Host and port of a node.
 pub(super) type Node = (String, u16);
 
 /// The subscriptions. They end when this is dropped.
@@ -28,8 +30,8 @@ pub(super) struct Subscriptions {
     link: Arc<Link>,
     listener: Arc<ExpiryListener>,
     channel: String,
-    /// By node. Without a cluster there is one, with any key.
-    open: Mutex<HashMap<Node, Subscription>>,
+    /// By node. Without a cluster there is one entry, for the server's address and port 0.
+    by_node: Mutex<HashMap<Node, Subscription>>,
 }
 
 #[derive(Debug, Clone)]
@@ -39,17 +41,17 @@ struct Subscription {
 }
 
 impl Subscriptions {
-    /// Starts to subscribe.
+    /// Starts to subscribe, without waiting for the connections.
     pub(super) async fn start(link: Arc<Link>, listener: Arc<ExpiryListener>) -> Self {
         let channel = format!("__keyevent@{}__:expired", link.server().address.database);
-        let subscriptions = Self { link, listener, channel, open: Mutex::default() };
+        let subscriptions = Self { link, listener, channel, by_node: Mutex::default() };
         subscriptions.refresh().await;
         subscriptions
     }
 
     /// Waits until each connection is established or has failed, up to [`CONNECT_TIMEOUT`].
     pub(super) async fn connect(&self) {
-        let mut waiting: Vec<Subscription> = lock(&self.open).values().cloned().collect();
+        let mut waiting: Vec<Subscription> = lock(&self.by_node).values().cloned().collect();
         waiting.retain(|subscription| !subscription.listener.is_connected());
         let connects = waiting
             .iter()
@@ -59,11 +61,12 @@ impl Subscriptions {
 
     /// Whether every connection is established.
     pub(super) fn all_connected(&self) -> bool {
-        let open = lock(&self.open);
-        !open.is_empty() && open.values().all(|subscription| subscription.listener.is_connected())
+        let by_node = lock(&self.by_node);
+        !by_node.is_empty()
+            && by_node.values().all(|subscription| subscription.listener.is_connected())
     }
 
-    /// Follows changes of the primaries of a cluster; never returns there.
+    /// Connects; in a cluster, then reads its primaries every [`REFRESH`] and never returns.
     pub(super) async fn follow_primaries(&self) {
         self.connect().await;
         while self.link.server().is_cluster() {
@@ -75,9 +78,11 @@ impl Subscriptions {
 
     /// Ends all subscriptions.
     pub(super) fn close(&self) {
-        lock(&self.open).clear();
+        lock(&self.by_node).clear();
     }
 
+    /// Subscribes to new primaries and ends the subscriptions to former ones. Without a cluster, to
+    /// the server.
     async fn refresh(&self) {
         let server = self.link.server();
         if !server.is_cluster() {
@@ -94,21 +99,21 @@ impl Subscriptions {
 
     /// Subscribes to these nodes and ends the subscriptions to others.
     fn subscribe_to(&self, nodes: &[Node], source: impl Fn(&Node) -> Option<Source>) {
-        let mut open = lock(&self.open);
-        open.retain(|node, _| nodes.contains(node));
+        let mut by_node = lock(&self.by_node);
+        by_node.retain(|node, _| nodes.contains(node));
         for node in nodes {
-            if !open.contains_key(node)
+            if !by_node.contains_key(node)
                 && let Some(source) = source(node)
             {
                 let listener = Arc::new(NodeListener::new(Arc::clone(&self.listener)));
                 let subscriber = Arc::new(Subscriber::start(source, Arc::clone(&listener) as _));
-                open.insert(node.clone(), Subscription { subscriber, listener });
+                by_node.insert(node.clone(), Subscription { subscriber, listener });
             }
         }
     }
 }
 
-/// The primaries of a cluster; `None` if the cluster does not answer.
+/// The primaries of a cluster; `None` if the cluster cannot be reached or reports none.
 pub(super) async fn primaries(link: &Link) -> Option<Vec<Node>> {
     let mut slots = redis::cmd("CLUSTER");
     slots.arg("SLOTS");
@@ -118,8 +123,8 @@ pub(super) async fn primaries(link: &Link) -> Option<Vec<Node>> {
     (!primaries.is_empty()).then_some(primaries)
 }
 
-/// Parses the reply to `CLUSTER SLOTS`: ranges of slots, each with its nodes, the primary first. A node
-/// without a host name has that of `fallback`.
+/// Parses the reply to `CLUSTER SLOTS`: ranges of slots, each with its nodes, the primary first. A
+/// node that reports no host has the host `fallback`; one whose host is unknown (`?`) is left out.
 fn parse_slots(answer: Value, fallback: &str) -> Option<Vec<Node>> {
     let mut ranges = Reply::new(answer)?;
     let mut primaries = Vec::new();

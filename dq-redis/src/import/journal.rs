@@ -1,4 +1,4 @@
-//! The journal, the connection and the scripts, which both sources share.
+//! The journal of an import and the connection to its server, which both kinds of sources use.
 
 use std::sync::Arc;
 
@@ -25,6 +25,9 @@ pub(super) struct Journal {
 
 impl Journal {
     /// The journal of the source with the key `name`, whose scripts also use the keys `others`.
+    ///
+    /// # Errors
+    /// `Config` if the URL is not one of Redis, or the keys lie in different slots of a cluster.
     pub(super) fn new(url: &str, name: &str, others: &[&str]) -> Result<Self> {
         let url = ConnectUrl::parse(url)?;
         if !matches!(url.scheme().split('+').next(), Some("redis" | "rediss")) {
@@ -62,7 +65,7 @@ impl Journal {
         self.link.run(OPERATION, Effect::Lasting, &command).await
     }
 
-    /// Runs a script that lists entries as pairs.
+    /// Runs a script that lists entries as pairs of member and score.
     pub(super) async fn pairs(
         &self,
         script: &str,
@@ -74,7 +77,7 @@ impl Journal {
         pairs(self.eval(script, keys, &[skip.as_bytes(), limit.as_bytes()]).await?)
     }
 
-    /// Lists the elements of a list.
+    /// Lists elements of a list from its front, without the first `skip`.
     pub(super) async fn range(&self, list: &str, skip: u64, limit: usize) -> Result<Vec<Bytes>> {
         let mut command = redis::cmd("LRANGE");
         command.arg(list).arg(skip).arg(skip + limit as u64 - 1);
@@ -86,7 +89,7 @@ impl Journal {
         }
     }
 
-    /// Runs a script that answers `Y` or `N` for each item.
+    /// Runs a script that returns a string with `Y` (true) or `N` (false) for each item.
     pub(super) async fn flags(
         &self,
         script: &str,
@@ -127,11 +130,13 @@ impl Journal {
     }
 }
 
-/// A key in the slot of `name`, by Redisson's naming rule.
+/// The key `prefix:{name}`, in the slot of `name`. By Redisson's naming rule there are no braces
+/// around a name that contains a `{`.
 pub(super) fn key_in_slot(prefix: &str, name: &str) -> String {
     if name.contains('{') { format!("{prefix}:{name}") } else { format!("{prefix}:{{{name}}}") }
 }
 
+/// The items of a reply, in pairs.
 fn pairs(answer: Value) -> Result<Vec<(Bytes, Bytes)>> {
     let read = || {
         let mut reply = Reply::new(answer)?;
@@ -147,6 +152,7 @@ fn pairs(answer: Value) -> Result<Vec<(Bytes, Bytes)>> {
     }
 }
 
+/// A journal entry from its field and value: see `journal_entries.lua`.
 fn parse_entry(id: &Bytes, entry: &Bytes) -> Result<JournalEntry> {
     let id = <[u8; 16]>::try_from(&id[..]).map(JobId::from_bytes);
     let stage = match entry.first() {

@@ -1,8 +1,9 @@
--- Lists entries of the journal.
+-- Lists entries of the journal, a hash from job ids (16 bytes) to entries.
 --
 -- KEYS     the journal
--- ARGV     most entries
--- returns  id, entry, id, entry, ...; an entry is its stage, 'T' taken or 'S' stored, and the record
+-- ARGV     maximum number of entries
+-- returns  id, entry, id, entry, ...; an entry is its stage ('T' taken from the source, 'S' stored
+--          in the target, too), then the packed job
 -- cost     O(n) of the journal, which holds one batch for each interrupted import
 
 local listed = {}

@@ -1,8 +1,9 @@
 -- Lists entries of Redisson's order list with their due times. Removes nothing.
 --
--- KEYS     the order list, the sorted set of due times
+-- KEYS     the order list, Redisson's sorted set of waiting entries by due time
 -- ARGV     how many to skip, how many to list
--- returns  member, score, member, score, ...; the score of a member that does not wait any more is empty
+-- returns  member, score, member, score, ...; the score is '' if the member is not in the sorted
+--          set any more
 -- cost     O(log n) an entry, and O(1) for each skipped one
 
 local first = tonumber(ARGV[1])

@@ -1,8 +1,8 @@
 -- Marks journal entries as stored in the target.
 --
 -- KEYS     the journal
--- ARGV     ids
--- returns  'Y' for each id that is in the journal, 'N' for one that is not any more
+-- ARGV     ids of jobs
+-- returns  'Y' for each id that is in the journal, 'N' for each other one
 -- cost     O(1) an id
 
 local answers = {}

@@ -1,8 +1,14 @@
-//! Sources in Redis for [`Dq::import`](dq_core::Dq::import): a plain sorted set, and a delayed queue of
-//! Redisson.
+//! Sources in Redis for [`Dq::import`](dq_core::Dq::import): a plain sorted set, and a delayed
+//! queue of Redisson.
 //!
-//! The journal is a hash `dq_import:{name}` in the slot of the source; it does not exist outside of
-//! imports. Each step is one script, so it is atomic, and as durable as the server's persistence.
+//! An import lists entries, *takes* a batch of them (moves them from the source to the *journal*),
+//! stores them in the target, marks them as stored, and removes them from the journal. After a
+//! crash the next import continues with the journal, so that no job is lost or stored twice.
+//!
+//! The journal is a hash `dq_import:{name}` in the slot of the source, from the new job id to its
+//! stage (`T` taken, `S` stored in the target) and the packed job. It is empty, and so does not
+//! exist, between imports. Each step is one script, so it is atomic, and as durable as the server's
+//! persistence.
 
 mod journal;
 mod redisson;

@@ -1,4 +1,5 @@
-//! A delayed queue of Redisson: waiting entries, and payloads that are due and not taken yet.
+//! A delayed queue of Redisson as an import source: its waiting entries, and the payloads that are
+//! due and not taken yet.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -25,37 +26,42 @@ use crate::reply;
 /// # }
 /// ```
 ///
-/// Waiting jobs keep their due times; those that Redisson has moved to the destination queue already
-/// are due at once. Both of Redisson's formats are read. Java clients may go on offering and taking:
-/// each job goes to one side only.
+/// Waiting jobs keep their due times; those that Redisson has moved to the destination queue
+/// already are due at once. Both of Redisson's formats are read. Java clients may go on offering
+/// and taking: each job goes to one side only.
 ///
-/// There are three parts: waiting entries in the order list, since entries are removed quickly from its
-/// front; all other waiting entries; the destination queue. Entries of the order list that do not wait
-/// any more are not jobs, and are left without being counted.
+/// The import has three parts: first the waiting entries in the order list
+/// (`redisson_delay_queue:{name}`), from its front, where they are removed quickly; then all other
+/// waiting entries (`redisson_delay_queue_timeout:{name}`); then the destination queue. Entries of
+/// the order list that do not wait any more are not jobs: they are left there and not counted.
 #[derive(Debug)]
 pub struct RedissonSource {
     journal: Journal,
+    /// The key of the destination queue.
     name: String,
+    /// The key of the sorted set of waiting entries by due time.
     due: String,
+    /// The key of the order list.
     order: String,
     queue: QueueName,
     codec: Codec,
-    long: OnceCell<LongSize>,
+    long_size: OnceCell<LongSize>,
 }
 
+// The parts of the source; the third one is the destination queue.
 const ORDER: usize = 0;
 const DUE: usize = 1;
 
 impl RedissonSource {
-    /// The Redisson queue `name` on the server of a `redis://` URL. `name` is the key in Redis, including
-    /// the prefix of a `NameMapper`.
+    /// The Redisson queue `name` on the server of a `redis://` URL. `name` is the key in Redis,
+    /// including the prefix of a `NameMapper`.
     ///
     /// Jobs go to the queue of the same name, unless [`queue`](Self::queue) is set, with unchanged
     /// payloads, unless [`codec`](Self::codec) is set.
     ///
-    /// A queue cannot be imported into itself: if the target is a `redisson` backend on the same server,
-    /// its queue must have another name. What that backend keeps beside Java's keys (keys, headers,
-    /// retries, dead jobs) is not imported; use `[[drain]]` for that.
+    /// A queue cannot be imported into itself: if the target is a `redisson` backend on the same
+    /// server, its queue must have another name. What that backend keeps beside Java's keys (keys,
+    /// headers, retries, dead jobs) is not imported; use `[[drain]]` for that.
     ///
     /// # Errors
     /// `Config` if the URL is unusable, `InvalidInput` if the name is not valid for a queue.
@@ -67,7 +73,7 @@ impl RedissonSource {
             journal: Journal::new(url, &name, &[&due, &order])?,
             queue: QueueName::new(&name)?,
             codec: Codec::default(),
-            long: OnceCell::new(),
+            long_size: OnceCell::new(),
             name,
             due,
             order,
@@ -99,9 +105,10 @@ impl RedissonSource {
                     .remedy("import from a replica on a little-endian machine")
             })
         };
-        self.long.get_or_try_init(|| probe).await.copied()
+        self.long_size.get_or_try_init(|| probe).await.copied()
     }
 
+    /// The job of a payload in the codec of the Java clients; else why it is not imported.
     fn job(&self, payload: &Bytes, due: Timestamp) -> Result<ImportJob, String> {
         let payload = self.codec.decode(payload).map_err(|error| match error.remedy_text() {
             Some(remedy) => format!("{} ({remedy})", error.message()),
@@ -110,6 +117,7 @@ impl RedissonSource {
         Ok(ImportJob { queue: self.queue.clone(), payload, due })
     }
 
+    /// The job of a waiting entry with its score; else why it is not imported.
     fn waiting(&self, long: LongSize, member: &Bytes, score: &Bytes) -> Result<ImportJob, String> {
         if score.is_empty() {
             return Err("the entry does not wait any more".to_owned());
@@ -163,7 +171,7 @@ impl ImportSource for RedissonSource {
         let waiting = [self.due.as_str(), self.journal.key(), &self.order];
         match part {
             ORDER => take(&self.journal, &waiting, b"1", requests).await,
-            // Entries that are in the order list now were added since, at its end.
+            // Entries that are in the order list now were added to its end after the first part.
             DUE => take(&self.journal, &waiting, b"-1", requests).await,
             _ => {
                 let entries: Vec<_> = requests

@@ -1,4 +1,4 @@
-//! Due times as scores of a sorted set.
+//! Parses scores of a sorted set as due times.
 
 use dq_core::Timestamp;
 
@@ -9,12 +9,13 @@ pub(super) enum Unit {
     Millis,
 }
 
-/// March 1973 in milliseconds, and the year 5138 in seconds: scores below are seconds, those above
-/// milliseconds.
+/// As milliseconds this is March 1973, as seconds the year 5138. So a score below is in seconds,
+/// and one above in milliseconds.
 const SECONDS_LIMIT: f64 = 1e11;
 
 impl Unit {
-    /// Parses a score as a time, rounded up so that no job is early. The error says why it is not a time.
+    /// Parses a score as a time, rounded up so that no job is early. The error says why it is not a
+    /// time.
     pub(super) fn parse(self, score: &[u8]) -> Result<Timestamp, String> {
         let text = String::from_utf8_lossy(score);
         let number: f64 = text.parse().map_err(|_| format!("the score {text} is not a number"))?;
@@ -31,7 +32,8 @@ impl Unit {
                 "scores such as {} are after 5137 in seconds: are they in milliseconds?",
                 rounded(number)
             )),
-            // Larger numbers become the last time, which the limits refuse as too far in the future.
+            // Larger numbers become the last time, which the limits refuse as too far in the
+            // future.
             Self::Millis => Ok(Timestamp::from_millis(number.ceil() as i64)),
             Self::Seconds => Ok(Timestamp::from_millis((number * 1_000.0).ceil() as i64)),
         }

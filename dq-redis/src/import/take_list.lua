@@ -1,7 +1,8 @@
--- Moves elements of a list into the journal. Of equal elements the first one is taken.
+-- Moves elements of a list into the journal (see journal_entries.lua). Of equal elements the first
+-- one is taken.
 --
 -- KEYS     the list, the journal
--- ARGV     for each element its new id, the element, the record
+-- ARGV     for each element: the id of its job, the element, the packed job
 -- returns  'Y' for each element that was taken, 'N' for one that is gone
 -- cost     O(elements before the one taken)
 

@@ -1,8 +1,8 @@
--- Moves entries of a sorted set into the journal.
+-- Moves entries of a sorted set into the journal (see journal_entries.lua).
 --
 -- KEYS     the sorted set, the journal, and for Redisson the order list
--- ARGV     from which end the order list is searched (1 or -1); then for each entry its new id, its
---          listed score, the member, the record
+-- ARGV     from which end LREM searches the order list: 1 its front, -1 its end; then for each
+--          entry: the id of its job, its score when it was listed, the member, the packed job
 -- returns  'Y' for each entry that was taken, 'N' for one that is gone or has another score
 -- cost     O(log n) an entry; with an order list O(elements before the entry)
 

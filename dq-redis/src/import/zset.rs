@@ -1,4 +1,4 @@
-//! A plain sorted set with payloads as members and due times as scores.
+//! A sorted set with payloads as members and due times as scores, as an import source.
 
 use async_trait::async_trait;
 use bytes::{BufMut, Bytes, BytesMut};
@@ -32,8 +32,8 @@ pub struct ZsetSource {
 }
 
 impl ZsetSource {
-    /// The sorted set `key` on the server of a `redis://` URL. Its jobs go to `queue`. Scores are Unix
-    /// milliseconds, unless [`scores_in_seconds`](Self::scores_in_seconds) is set.
+    /// The sorted set `key` on the server of a `redis://` URL. Its jobs go to `queue`. Scores are
+    /// Unix milliseconds, unless [`scores_in_seconds`](Self::scores_in_seconds) is set.
     ///
     /// # Errors
     /// `Config` if the URL is unusable, `InvalidInput` if the name is not valid for a queue.
@@ -57,6 +57,7 @@ impl ZsetSource {
         self
     }
 
+    /// The listed entry of a member and its score.
     fn listed(&self, member: Bytes, score: &Bytes) -> SourceEntry {
         let job = self.unit.parse(score).map(|due| ImportJob {
             queue: self.queue.clone(),
@@ -96,7 +97,7 @@ impl ImportSource for ZsetSource {
     }
 }
 
-/// The token of an entry: the score as text, a space, the member.
+/// The token by which an entry is taken: its listed score as text, a space, the member.
 pub(super) fn token(score: &[u8], member: &[u8]) -> Bytes {
     let mut token = BytesMut::with_capacity(score.len() + 1 + member.len());
     token.put_slice(score);
@@ -105,7 +106,8 @@ pub(super) fn token(score: &[u8], member: &[u8]) -> Bytes {
     token.freeze()
 }
 
-/// Moves entries from a sorted set into the journal. The script documents `keys` and `end`.
+/// Moves entries from a sorted set into the journal, and returns which were still there. `keys` and
+/// `end` are the KEYS and the first argument of `take_zset.lua`.
 pub(super) async fn take(
     journal: &Journal,
     keys: &[&str],

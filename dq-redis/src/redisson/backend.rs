@@ -1,4 +1,5 @@
-//! The Redisson backend: the native backend on Redisson's keys, with payloads in Java's codec.
+//! The `redisson` backend: a layer over the native Redis backend that runs the scripts for
+//! Redisson's keys and translates payloads to and from the codec of the Java clients.
 
 use std::sync::Arc;
 
@@ -14,8 +15,8 @@ use dq_core::{
 use super::check;
 use super::codec::Codec;
 use super::config::RedissonConfig;
+use super::destination_watch::DestinationWatch;
 use super::member;
-use super::target_watch::TargetWatch;
 use super::transfer::TransferTask;
 use crate::args::JobEncoding;
 use crate::backend::{KeyLayout, RedisBackend};
@@ -26,19 +27,19 @@ use crate::script::{JavaScripts, Scripts};
 use crate::settle::UndecodableJob;
 use crate::shards::ShardSettings;
 
-/// Members that one call of [`RedissonBackend::locate`] reads.
+/// Number of members that one call of `scripts/redisson/locate.lua` reads.
 const LOCATE_BATCH: usize = 500;
 
 /// Delayed jobs in the structures of Redisson's `RDelayedQueue`, shared with Java clients.
 ///
-/// `stats` counts payloads in Java's target list as ready. `browse` does not list them, since they have
-/// neither an id nor a due time.
+/// `stats` counts payloads in the destination list, from which Java's `take()` pops, as ready.
+/// `browse` does not list them, since they have neither an id nor a due time.
 #[derive(Debug)]
 pub struct RedissonBackend {
     native: RedisBackend,
     config: RedissonConfig,
     scripts: Arc<JavaScripts>,
-    target_watch: TargetWatch,
+    destination_watch: DestinationWatch,
     transfer: Option<TransferTask>,
 }
 
@@ -75,22 +76,23 @@ impl RedissonBackend {
                 environment,
             )
         });
-        let target_watch = TargetWatch::new(Arc::clone(native.store.link.server()));
-        Ok(Self { native, config: config.clone(), scripts, target_watch, transfer })
+        let destination_watch = DestinationWatch::new(Arc::clone(native.store.link.server()));
+        Ok(Self { native, config: config.clone(), scripts, destination_watch, transfer })
     }
 
     fn codec(&self, queue: &QueueName) -> &Codec {
         self.config.codecs.get(queue).unwrap_or(&self.config.codec)
     }
 
-    /// The job with its payload in Java's codec.
+    /// The job with its payload translated to Java's codec. Fails if the queue cannot exist in the
+    /// cluster.
     fn encode(&self, job: &NewJob) -> Result<NewJob> {
         check_slot(&self.native, &job.queue, "schedule")?;
         let payload = self.codec(&job.queue).encode(&job.payload)?;
         Ok(NewJob { payload, ..job.clone() })
     }
 
-    /// Turns the payload from Java's codec into what handlers read.
+    /// Translates the payload from Java's codec to what handlers read.
     fn decode(&self, job: &mut Job) -> Result<()> {
         job.payload = self.codec(&job.queue).decode(&job.payload)?;
         Ok(())
@@ -102,8 +104,10 @@ impl RedissonBackend {
         view
     }
 
-    /// Searches a queue for a job that Java scheduled, and adds it to the index. `false` if there is
-    /// none. Jobs scheduled here are in the index from the beginning.
+    /// Searches a queue for a job that Java scheduled, and adds it to the index by which the
+    /// scripts find waiting jobs. `false` if no such job waits, or the reference cannot mean one:
+    /// jobs of Java have no key, and ids that end in `redisson`. Jobs that this backend schedules
+    /// are in the index from the beginning.
     async fn locate(&self, job: &JobRef, operation: &'static str) -> Result<bool> {
         let Target::Id(id) = job.target else { return Ok(false) };
         if member::java_id(id).is_none() {
@@ -122,8 +126,8 @@ impl RedissonBackend {
         }
     }
 
-    /// Parks a job as dead whose payload the codec cannot read. Its bytes are kept as they are.
-    async fn park(&self, leased: &LeasedJob, error: &Error) {
+    /// Makes a leased job dead whose payload the codec cannot read. Its bytes are kept as they are.
+    async fn bury(&self, leased: &LeasedJob, error: &Error) {
         let job = UndecodableJob {
             queue: leased.job.queue.clone(),
             shard: 0,
@@ -134,7 +138,7 @@ impl RedissonBackend {
     }
 }
 
-/// Refuses a queue whose keys would lie in different slots of the cluster.
+/// `InvalidInput` if the server is a cluster and the keys of the queue lie in different slots.
 fn check_slot(native: &RedisBackend, queue: &QueueName, operation: &'static str) -> Result<()> {
     if native.store.link.server().is_cluster()
         && !native.store.partitions.unsharded(queue).is_in_one_slot()
@@ -192,12 +196,12 @@ impl Layer for RedissonBackend {
 
     async fn listen(&self, queues: &[QueueName]) -> Result<Wakeups> {
         let wakeups = self.native.listen(queues).await?;
-        // So that `stats` and `check` cover queues that only Java fills, too. Nothing is lost if the
-        // server is unreachable: the next call registers them.
+        // `stats` and `check` then cover queues that only Java fills, too. An error is ignored: the
+        // next call of `listen` registers the queues.
         self.native.store.register("listen", queues).await.ok();
         for queue in queues {
             let partition = self.native.store.partitions.unsharded(queue);
-            self.target_watch.watch(&partition, self.native.wakeups.listeners());
+            self.destination_watch.watch(&partition, self.native.wakeups.listeners());
         }
         Ok(wakeups)
     }
@@ -211,7 +215,7 @@ impl Layer for RedissonBackend {
         for mut leased in std::mem::take(&mut claimed.jobs) {
             match self.decode(&mut leased.job) {
                 Ok(()) => jobs.push(leased),
-                Err(error) => self.park(&leased, &error).await,
+                Err(error) => self.bury(&leased, &error).await,
             }
         }
         claimed.jobs = jobs;
@@ -249,7 +253,7 @@ impl Layer for RedissonBackend {
     }
 
     async fn close(&self) -> Result<()> {
-        self.target_watch.close();
+        self.destination_watch.close();
         if let Some(transfer) = &self.transfer {
             transfer.close();
         }

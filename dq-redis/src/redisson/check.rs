@@ -1,4 +1,5 @@
-//! Findings about queues that are shared with Java.
+//! What `check` reports about queues that are shared with Java, beside the findings of the native
+//! backend.
 
 use dq_core::{Finding, QueueName, Result, Severity};
 use redis::Value;
@@ -8,21 +9,23 @@ use crate::connect::Effect;
 use crate::reply;
 use crate::store::Store;
 
-const CHECK: &str = "check";
+const OPERATION: &str = "check";
 
-/// Length from which searching the order list takes about a millisecond for each delivery.
+/// Length of the order list at which searching it takes about a millisecond for each delivery.
 const LONG_LIST: i64 = 30_000;
 
-/// Findings about each queue that was ever used here.
+/// One finding at most for each queue that this prefix has ever been used with. Errors of the
+/// server are ignored.
 pub(super) async fn findings(store: &Store, visibility: JavaVisibility) -> Vec<Finding> {
     let mut findings = Vec::new();
-    // The native backend reports an unreachable server.
-    for queue in store.queues(CHECK).await.unwrap_or_default() {
+    // An unreachable server is reported by the native backend's findings.
+    for queue in store.queues(OPERATION).await.unwrap_or_default() {
         findings.extend(queue_finding(store, &queue, visibility).await.ok().flatten());
     }
     findings
 }
 
+/// `Some` if the queue's name is a problem in a cluster, or its order list is long.
 async fn queue_finding(
     store: &Store,
     queue: &QueueName,
@@ -42,7 +45,7 @@ async fn queue_finding(
     }
     let mut length = redis::cmd("LLEN");
     length.arg(partition.order());
-    let answer: Value = store.link.run(CHECK, Effect::None, &length).await?;
+    let answer: Value = store.link.run(OPERATION, Effect::None, &length).await?;
     let length = reply::number(&answer).unwrap_or_default();
     Ok((length >= LONG_LIST).then(|| Finding {
         severity: Severity::Warning,

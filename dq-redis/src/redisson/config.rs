@@ -26,40 +26,42 @@ use crate::error::invalid_setting;
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct RedissonConfig {
-    /// The server, as in [`RedisConfig::url`](crate::RedisConfig::url); the schemes may also be
-    /// `redisson`, `redisson+unix`, `redisson+cluster` and `redisson+sentinel`.
+    /// Address of the server, as in [`RedisConfig::url`](crate::RedisConfig::url). The schemes may
+    /// also be `redisson`, `redisson+unix`, `redisson+cluster` and `redisson+sentinel`.
     pub url: Secret,
-    /// As in [`RedisConfig::ca`](crate::RedisConfig::ca).
+    /// Certificates to trust, as in [`RedisConfig::ca`](crate::RedisConfig::ca).
     #[serde(default)]
     pub ca: Option<PathBuf>,
-    /// First part of the names of the keys that this backend keeps beside Redisson's. Default: `dq`.
+    /// First part of the names of the keys that this backend keeps beside Redisson's. Default:
+    /// `dq`.
     #[serde(default = "default_prefix")]
     pub prefix: String,
     /// How long to wait for a reply. Default: `5s`.
     #[serde(default = "default_response_timeout", with = "dq_core::config::duration")]
     pub response_timeout: Duration,
-    /// How entries are packed: `current` (Redisson 3.21.1 and newer, the default) or `legacy`. A queue
-    /// that holds entries of the other format refuses new jobs.
+    /// Format of the sorted set's entries: `current` (Redisson 3.21.1 and newer, the default) or
+    /// `legacy`. `schedule` fails with `Incompatible` on a queue that holds entries of the other
+    /// format.
     #[serde(default)]
     pub format: Format,
     /// The codec of the Java clients. Default: `raw`.
     #[serde(default)]
     pub codec: Codec,
-    /// Codecs of single queues that differ from [`codec`](Self::codec).
+    /// Codecs of individual queues, instead of [`codec`](Self::codec).
     #[serde(default)]
     pub codecs: BTreeMap<QueueName, Codec>,
     /// What the `NameMapper` of the Java clients puts before queue names. Default: nothing.
     #[serde(default)]
     pub name_prefix: String,
-    /// Whether Java's `size`, `contains`, `remove`, `readAll` and `poll` of an `RDelayedQueue` see jobs
-    /// scheduled here. Default: `hidden`.
+    /// Whether Java's `size`, `contains`, `remove`, `readAll` and `poll` of an `RDelayedQueue` see
+    /// jobs scheduled here. Default: `hidden`.
     #[serde(default)]
     pub java_visibility: JavaVisibility,
     /// Queues that only Java clients consume. Default: none.
     ///
-    /// This process moves their due jobs to the list that Java's `take()` waits at, as a Java process
-    /// with an open `RDelayedQueue` does. A job loses its id, key, headers and own limit of attempts
-    /// there. Jobs of paused queues are not moved.
+    /// This process moves their due jobs to the list from which Java's `take()` pops, as a Java
+    /// process with an open `RDelayedQueue` does. There a job no longer has its id, key, headers
+    /// and own limit of attempts. Jobs of paused queues are not moved.
     #[serde(default)]
     pub consumed_by_java: BTreeSet<QueueName>,
 }
@@ -68,18 +70,20 @@ pub struct RedissonConfig {
 ///
 /// Java's `size`, `contains`, `remove`, `readAll` and `poll` read the list
 /// `redisson_delay_queue:{queue}`, which repeats the waiting entries in the order of their offers.
-/// Java's `take()` does not read it and gets every job, whatever is chosen here.
+/// Java's `take()` does not read that list and gets every job with each of these settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JavaVisibility {
-    /// Jobs are not in the list. What Java added to it is swept some time after its delivery.
+    /// Jobs scheduled here are not in the list. Entries that Java added are removed some time after
+    /// their delivery.
     #[default]
     Hidden,
-    /// Jobs are in the list and are swept some time after their delivery: up to a tenth of the list is
-    /// delivered already, and its order changes.
+    /// Jobs are in the list and are removed some time after their delivery: up to a tenth of the
+    /// list are jobs that were delivered already, and its order changes.
     Approximate,
     /// Jobs are in the list exactly as long as they wait. Each delivery makes the server search the
-    /// list, as in Redisson itself: about 55 ns for each waiting job, twice.
+    /// list from its front, as Redisson itself does: half of it on average, at about 55 ns for each
+    /// entry.
     Exact,
 }
 
@@ -128,6 +132,7 @@ impl RedissonConfig {
         Ok(config)
     }
 
+    /// The settings of the connection, with a `redis` URL.
     pub(super) fn server(&self) -> ServerSettings {
         ServerSettings {
             url: as_redis(&self.url, "redisson"),
@@ -149,7 +154,7 @@ impl RedissonConfig {
         Ok(())
     }
 
-    /// The line of Lua that hands the settings to the scripts.
+    /// The line of Lua before all scripts that passes the settings to them.
     pub(super) fn script_settings(&self) -> String {
         let format = match self.format {
             Format::Current => "current",
@@ -187,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn the_url_field_accepts_the_schemes_of_redis_and_redisson() {
+    fn the_url_accepts_schemes_of_redis_and_redisson_only() {
         for url in ["redis://h", "rediss+cluster://h", "redisson://h", "redisson+unix:///x"] {
             RedissonConfig::new(url).validate().unwrap();
         }
@@ -199,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_settings_are_named_in_the_error() {
+    fn invalid_and_unknown_settings_are_named_in_the_error() {
         for (url, word) in [
             ("redisson://h?format=old", "old"),
             ("redisson://h?java_visibility=maybe", "maybe"),

@@ -1,5 +1,6 @@
-//! Tests the members and codecs of this crate against every line of `tests/interop/golden.txt`, which
-//! real Redisson clients wrote.
+//! Tests members and codecs against the golden file `tests/interop/golden.txt`: one line for each
+//! member that a real Redisson client wrote, with the client's version, its codec, the typed value
+//! and the member in hex. The random id in it is masked by `_`.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -14,8 +15,9 @@ const LINES: &str = include_str!("../../../tests/interop/golden.txt");
 struct Golden<'a> {
     version: &'a str,
     codec: &'a str,
-    /// The Java type, and the value as JSON for handlers.
-    kind: String,
+    /// The Java type, such as `int` or `order`.
+    java_type: String,
+    /// The value as JSON for handlers.
     value: Value,
     member: Vec<u8>,
 }
@@ -25,13 +27,13 @@ impl Golden<'_> {
         let lines = LINES.lines().filter(|line| !line.starts_with('#'));
         let read = |line: &'static str| {
             let columns: Vec<&str> = line.split('\t').collect();
-            let typed: Value = serde_json::from_str(columns[2]).unwrap();
+            let typed_value: Value = serde_json::from_str(columns[2]).unwrap();
             Golden {
                 version: columns[0],
                 codec: columns[1],
-                kind: typed["type"].as_str().unwrap().to_owned(),
-                value: untyped(&typed),
-                // Any id does in place of the masked one.
+                java_type: typed_value["type"].as_str().unwrap().to_owned(),
+                value: untyped(&typed_value),
+                // Any digit can stand in place of a masked one.
                 member: bytes_of(&columns[3].replace('_', "9")),
             }
         };
@@ -47,7 +49,7 @@ impl Golden<'_> {
 
     /// The codec for the line; `None` for a codec that this crate does not have.
     fn codec(&self) -> Option<Codec> {
-        let class = match (self.codec, self.kind.as_str()) {
+        let class = match (self.codec, self.java_type.as_str()) {
             (_, "int") => Some("java.lang.Integer".to_owned()),
             ("kryo5", "bytes") => Some("byte[]".to_owned()),
             (_, "order") => Some("interop.Order".to_owned()),
@@ -71,11 +73,11 @@ impl Golden<'_> {
 
     /// Whether Kryo writes the value as an object of a Java class.
     fn is_object(&self) -> bool {
-        matches!(self.kind.as_str(), "order" | "map" | "list" | "date")
+        matches!(self.java_type.as_str(), "order" | "map" | "list" | "date")
     }
 
     fn name(&self) -> String {
-        format!("{} {} {} {}", self.version, self.codec, self.kind, self.value)
+        format!("{} {} {} {}", self.version, self.codec, self.java_type, self.value)
     }
 }
 
@@ -127,9 +129,11 @@ fn payloads_from_redisson_are_decoded() {
             }
             Codec::Raw => assert_eq!(json!(answer.unwrap().to_vec()), line.value),
             // StringCodec writes every value as text.
-            Codec::Text if line.kind != "string" => assert!(read(&answer.unwrap()).is_string()),
+            Codec::Text if line.java_type != "string" => {
+                assert!(read(&answer.unwrap()).is_string())
+            }
             // Jackson writes a byte[] in base64, without its type.
-            Codec::Jackson { .. } if line.kind == "bytes" => {
+            Codec::Jackson { .. } if line.java_type == "bytes" => {
                 assert!(read(&answer.unwrap()).is_string());
             }
             _ => assert_eq!(read(&answer.unwrap()), line.value, "{}", line.name()),
@@ -155,7 +159,7 @@ fn payloads_are_encoded_as_by_redisson() {
             }
             // JSON does not distinguish these types, so an application names them in the payload.
             Codec::Jackson { .. }
-                if !matches!(line.kind.as_str(), "string" | "int" | "bool" | "double") =>
+                if !matches!(line.java_type.as_str(), "string" | "int" | "bool" | "double") =>
             {
                 assert_eq!(read(&codec.encode(&payload).unwrap()), read(&payload));
             }
@@ -168,7 +172,7 @@ fn payloads_are_encoded_as_by_redisson() {
 }
 
 #[test]
-fn the_former_default_codec_is_recognized() {
+fn payloads_of_the_former_default_codec_are_recognized_but_not_decoded() {
     let mut seen = 0;
     for line in Golden::all().iter().filter(|line| line.codec().is_none()) {
         seen += 1;
@@ -178,5 +182,6 @@ fn the_former_default_codec_is_recognized() {
             assert!(error.contains("MarshallingCodec"), "{}: {error}", line.name());
         }
     }
+    // The lines of Redisson 3.16.6, whose default is MarshallingCodec.
     assert_eq!(seen, 4);
 }

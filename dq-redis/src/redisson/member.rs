@@ -1,15 +1,15 @@
-//! Members of the sorted set `redisson_delay_queue_timeout:{queue}`: an id, a length and the payload in
-//! one string, packed by Redis's `struct` library.
+//! Members of the sorted set `redisson_delay_queue_timeout:{queue}`: an id, a length and the
+//! payload in one string, as the Lua library `struct` of Redis packs them.
 //!
 //! Redisson's scripts never read the id; it only makes equal payloads different members. This crate
-//! writes the job's own id there, shortened where that loses nothing: a job with a payload of 100 bytes
-//! then fits an allocation of 128 bytes.
+//! writes the job's own id there, shortened where that loses nothing: a job with a payload of 100
+//! bytes then fits an allocation of 128 bytes. The id in this form is called the *member id*.
 //!
 //! | member id | written by | as [`JobId`] |
 //! |---|---|---|
-//! | 8 bytes | Java, or any client in the legacy format | the bytes, then `redisson` in ASCII |
-//! | 15 bytes | this crate | a version 7 UUID without its version |
-//! | 16 bytes | this crate | the bytes |
+//! | 8 bytes | Java, in either format, and this crate in the legacy format | the bytes, then `redisson` in ASCII |
+//! | 15 bytes | this crate | a version 7 UUID without its version and the first four bits of its time |
+//! | 16 bytes | this crate, for any other id | the bytes |
 //!
 //! The `r` in the ninth byte is no UUID variant in use, so Java's ids and those of this crate never
 //! collide.
@@ -22,8 +22,8 @@ use serde::Deserialize;
 /// Second half of a [`JobId`] whose first half is an id drawn by Java.
 pub(super) const JAVA_SUFFIX: [u8; 8] = *b"redisson";
 
-/// How members are packed. A queue has one format: a member of the other one makes the transfer script
-/// of Java clients fail again and again.
+/// Format of members. All members of a queue must have the same: one of the other format makes the
+/// transfer script of the Java clients fail until it is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Format {
@@ -34,7 +34,8 @@ pub enum Format {
     Legacy,
 }
 
-/// Status reply of `scripts/redisson/schedule.lua` for a queue that holds members of the other format.
+/// Status reply of `scripts/redisson/schedule.lua` for a queue that holds members of the other
+/// format.
 pub(crate) const OTHER_FORMAT: &str = "OTHER_FORMAT";
 
 impl Format {
@@ -79,10 +80,10 @@ pub(crate) enum LongSize {
 }
 
 impl LongSize {
-    /// The script whose reply [`Self::from_probe`] reads.
+    /// Script that packs the number 1, for [`Self::from_probe`].
     pub(crate) const PROBE: &'static str = "return struct.pack('L', 1)";
 
-    /// The size, given how the server packs the number 1; `None` for a big-endian server.
+    /// The size, from the reply to [`Self::PROBE`]; `None` for a big-endian server.
     #[must_use]
     pub(crate) fn from_probe(one: &[u8]) -> Option<Self> {
         match one {
@@ -92,7 +93,8 @@ impl LongSize {
         }
     }
 
-    pub(super) const fn bytes(self) -> usize {
+    /// The number of bytes.
+    pub(super) const fn size_bytes(self) -> usize {
         match self {
             Self::Four => 4,
             Self::Eight => 8,
@@ -112,9 +114,10 @@ pub(crate) struct Member<'a> {
 
 /// Parses a member; `None` if it is packed in neither format.
 ///
-/// A format must account for every byte, which distinguishes the two except for members that begin with
-/// a 7: those satisfy both or neither. They count as legacy, since no client writes ids of seven bytes
-/// and one in 256 of the doubles that Java draws begins with a 7.
+/// The length must reach exactly to the end of the member, which tells the formats apart unless the
+/// member begins with a 7: then both readings put the length at the same place. Such a member
+/// counts as legacy: no client writes ids of seven bytes, and one in 256 of the doubles that Java
+/// draws begins with a 7.
 #[must_use]
 pub(crate) fn parse(long: LongSize, member: &[u8]) -> Option<Member<'_>> {
     let current = || {
@@ -131,13 +134,13 @@ pub(crate) fn parse(long: LongSize, member: &[u8]) -> Option<Member<'_>> {
 
 /// The payload after its length; `None` unless the length is exact.
 fn payload(long: LongSize, bytes: &[u8]) -> Option<&[u8]> {
-    let (len, payload) = bytes.split_at_checked(long.bytes())?;
+    let (len, payload) = bytes.split_at_checked(long.size_bytes())?;
     let mut number = [0; 8];
     number[..len.len()].copy_from_slice(len);
     (u64::from_le_bytes(number) == payload.len() as u64).then_some(payload)
 }
 
-/// The id that Java drew; `None` for a job that Java did not schedule.
+/// The id of 8 bytes that Java drew at random; `None` for a job that Java did not schedule.
 #[must_use]
 pub(crate) fn java_id(id: JobId) -> Option<[u8; 8]> {
     let bytes = id.to_bytes();
@@ -145,7 +148,7 @@ pub(crate) fn java_id(id: JobId) -> Option<[u8; 8]> {
     (suffix == JAVA_SUFFIX).then_some(*java)
 }
 
-/// The id of a job as members contain it.
+/// The member id of a job id, as in the table at the top of this file.
 pub(crate) fn member_id(format: Format, id: JobId) -> Vec<u8> {
     let bytes = id.to_bytes();
     if format == Format::Legacy || java_id(id).is_some() {
@@ -161,8 +164,8 @@ pub(crate) fn member_id(format: Format, id: JobId) -> Vec<u8> {
     bytes.to_vec()
 }
 
-/// The id in eight bytes, where Redisson expects a double: Java's own id, or the random half of a UUID.
-/// Any eight bytes are a double to the server, and no script reads its value.
+/// The id in eight bytes, where Redisson expects a double: Java's own id, or the random half of a
+/// UUID. Any eight bytes are a double to the server, and no script reads its value.
 pub(super) fn eight_byte_id(id: JobId) -> [u8; 8] {
     java_id(id).unwrap_or_else(|| {
         let [.., a, b, c, d, e, f, g, h] = id.to_bytes();
@@ -170,7 +173,7 @@ pub(super) fn eight_byte_id(id: JobId) -> [u8; 8] {
     })
 }
 
-/// The first six bytes as a number.
+/// The first six bytes as a big-endian number.
 pub(super) fn u48(bytes: &[u8]) -> u64 {
     bytes[..6].iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte))
 }

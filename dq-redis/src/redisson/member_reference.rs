@@ -1,5 +1,5 @@
-//! The packing of members in Rust, as a reference for `scripts/redisson/java.lua`, which packs them at
-//! the server.
+//! Packs members in Rust, for tests: the reference that `scripts/redisson/java.lua`, which packs
+//! them at the server, is compared with.
 
 use bytes::Bytes;
 use dq_core::JobId;
@@ -14,13 +14,13 @@ use crate::script::PRELUDE;
 /// Packs a job as a member.
 pub(super) fn pack(format: Format, long: LongSize, id: JobId, payload: &[u8]) -> Bytes {
     let id = &member_id(format, id)[..];
-    let mut member = Vec::with_capacity(1 + id.len() + long.bytes() + payload.len());
+    let mut member = Vec::with_capacity(1 + id.len() + long.size_bytes() + payload.len());
     if format == Format::Current {
         member.push(id.len() as u8);
     }
     member.extend_from_slice(id);
     // A string in Redis is shorter than 4 GiB, so the bytes that are cut off are zero.
-    member.extend_from_slice(&(payload.len() as u64).to_le_bytes()[..long.bytes()]);
+    member.extend_from_slice(&(payload.len() as u64).to_le_bytes()[..long.size_bytes()]);
     member.extend_from_slice(payload);
     member.into()
 }
@@ -30,7 +30,7 @@ pub(super) fn job_id(member: &Member<'_>) -> Option<JobId> {
     read_id(member.id)
 }
 
-/// The id that a job has after a round trip through a queue of `format`: legacy members keep half of it.
+/// The job id that is read back from a member of `format`: legacy members keep only half of an id.
 fn id_after_round_trip(format: Format, id: JobId) -> JobId {
     match format {
         Format::Current => id,
@@ -46,6 +46,7 @@ fn from_java(id: [u8; 8]) -> JobId {
     JobId::from_bytes(bytes)
 }
 
+/// The job id of a member id.
 fn read_id(id: &[u8]) -> Option<JobId> {
     match id.len() {
         8 => Some(from_java(id.try_into().ok()?)),
@@ -104,7 +105,7 @@ fn a_uuid_of_version_7_is_shortened_and_others_are_kept() {
 #[test]
 fn a_payload_of_100_bytes_fits_an_allocation_of_128() {
     let packed = pack(Format::Current, LongSize::Eight, JobId::from_bytes(UUID), &[7; 100]);
-    // The server adds a header of three bytes and a zero.
+    // Redis's string header (sdshdr8, three bytes) and the terminating zero.
     assert_eq!(packed.len() + 4, 128);
 }
 
@@ -133,8 +134,9 @@ fn packed_members_are_parsed_back() {
 }
 
 #[test]
-fn short_ids_sort_as_long_ones_do() {
+fn members_sort_by_the_time_and_bytes_of_their_uuids() {
     let pack = |id| pack(Format::Current, LongSize::Eight, JobId::from_bytes(id), b"");
+    // Byte 6 begins with the version, which is not packed.
     for at in (0..16).filter(|at| *at != 6) {
         let mut later = UUID;
         later[at] += 1;

@@ -1,7 +1,8 @@
-//! Transfer of due jobs to the target lists of queues that only Java clients consume.
+//! Transfers due jobs to the destination lists of queues that only Java clients consume.
 //!
-//! In Redisson every client with an open `RDelayedQueue` transfers due entries; without one they stay
-//! where they are. This task does it for the queues in
+//! In Redisson every client with an open `RDelayedQueue` transfers due entries from the sorted set
+//! to the destination list, where `take()` pops them; without such a client they stay in the sorted
+//! set. This task transfers them for the queues in
 //! [`consumed_by_java`](super::RedissonConfig::consumed_by_java).
 
 use std::collections::BTreeSet;
@@ -22,19 +23,20 @@ use crate::script::JavaScripts;
 
 const OPERATION: &str = "transfer";
 
-/// Longest pause between two rounds, for notifications that were lost.
-const SWEEP: Duration = Duration::from_secs(1);
+/// Maximum pause between two rounds. It bounds lateness if a notification is lost.
+const MAX_PAUSE: Duration = Duration::from_secs(1);
 
-/// Script calls for one queue before the next queue is served.
-const CALLS: usize = 10;
+/// Maximum number of script calls for one queue before the next queue is served.
+const MAX_CALLS: usize = 10;
 
-/// The background task. It ends when this is dropped.
+/// Handle of the background task, which ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct TransferTask {
     end: DropGuard,
 }
 
 impl TransferTask {
+    /// Starts the task for these queues.
     pub(super) fn start(
         native: &RedisBackend,
         scripts: Arc<JavaScripts>,
@@ -65,6 +67,7 @@ impl TransferTask {
     }
 }
 
+/// What the task runs on.
 struct Transfer {
     link: Arc<Link>,
     partitions: Vec<Arc<Partition>>,
@@ -83,10 +86,10 @@ impl Transfer {
         }
     }
 
-    /// Transfers what is due in all queues and returns how long to wait until more is due. The error of
-    /// one queue does not hold up the others.
+    /// Transfers the due jobs of all queues and returns the pause until more are due. The error of
+    /// one queue is logged and does not hold up the others.
     async fn transfer_all(&self) -> Duration {
-        let mut pause = SWEEP;
+        let mut pause = MAX_PAUSE;
         for partition in &self.partitions {
             match self.transfer_queue(partition).await {
                 Ok(next) => pause = pause.min(next),
@@ -98,16 +101,19 @@ impl Transfer {
         pause
     }
 
+    /// Transfers due jobs of one queue, at most [`MAX_CALLS`] batches, and returns the pause until
+    /// more are due: zero if there may be more now.
     async fn transfer_queue(&self, partition: &Partition) -> Result<Duration> {
-        for _ in 0..CALLS {
+        for _ in 0..MAX_CALLS {
             let batch = self.transfer_batch(partition).await?;
             if batch.moved == 0 {
-                return Ok(batch.next_due.map_or(SWEEP, |due| due.since(batch.now)));
+                return Ok(batch.next_due.map_or(MAX_PAUSE, |due| due.since(batch.now)));
             }
         }
         Ok(Duration::ZERO)
     }
 
+    /// Calls the script once.
     async fn transfer_batch(&self, partition: &Partition) -> Result<TransferReply> {
         let mut call = self.scripts.transfer.on([partition]);
         call.arg(CHUNK);
@@ -130,7 +136,8 @@ impl Transfer {
 /// Reply of `scripts/redisson/transfer.lua`.
 struct TransferReply {
     now: Timestamp,
+    /// How many jobs left the sorted set.
     moved: i64,
-    /// When the next waiting job is due.
+    /// When the next waiting job is due; `None` if no job waits.
     next_due: Option<Timestamp>,
 }

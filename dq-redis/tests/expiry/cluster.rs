@@ -8,7 +8,7 @@ use dq_redis::{Notifications, RedisExpiryConfig};
 use dq_servers::{Redis, RedisCluster};
 
 use crate::fixture::{
-    FAR, PATIENCE, claim, expire, expiry_key, hint, job, listen, open, queue, schedule, until,
+    FAR, MAX_WAIT, claim, expire, expiry_key, hint, job, listen, open, queue, schedule, until,
 };
 
 #[tokio::test]
@@ -79,5 +79,5 @@ async fn events_of_a_new_node_are_received() {
             }
         }
     };
-    tokio::time::timeout(PATIENCE, received).await.expect("events of the second node are received");
+    tokio::time::timeout(MAX_WAIT, received).await.expect("events of the second node are received");
 }

@@ -1,4 +1,4 @@
-//! Servers, backends and jobs for the tests of the backend with key expiry.
+//! Servers, backends and jobs for the tests of the `redis-expiry` backend.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use dq_core::{
 use dq_redis::{RedisExpiryBackend, RedisExpiryConfig};
 use dq_servers::Redis;
 
-/// Longest wait for an event.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// Maximum wait for an event.
+pub(crate) const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// A due time that no test reaches and no other job has.
 pub(crate) const FAR: Timestamp = Timestamp::from_millis(9_000_000_000_000);
@@ -33,7 +33,7 @@ pub(crate) async fn open_on(server: &Redis) -> RedisExpiryBackend {
     open(&RedisExpiryConfig::new(server.url())).await
 }
 
-/// A native backend on the same keys.
+/// A `redis` backend with the same prefix.
 pub(crate) async fn native(server: &Redis) -> std::sync::Arc<dyn Backend> {
     let config = backend_from_url(&server.url()).unwrap();
     config.connect(&Environment::default()).await.unwrap()
@@ -44,12 +44,14 @@ pub(crate) fn job(queue: &QueueName, due: Due) -> NewJob {
     NewJob::new(id, queue.clone(), due, b"1".as_slice().into())
 }
 
+/// Stores one job.
 pub(crate) async fn schedule(backend: &dyn Backend, job: NewJob) -> Receipt {
     let answer = backend.schedule(vec![job]).await.unwrap().remove(0);
     assert!(answer.is_stored());
     answer.receipt()
 }
 
+/// Claims at most ten due jobs of the queue.
 pub(crate) async fn claim(backend: &dyn Backend) -> Vec<LeasedJob> {
     let lease_for = Duration::from_secs(60);
     let wants = [Want { queue: queue(), max: 10, lease_for }];
@@ -57,6 +59,7 @@ pub(crate) async fn claim(backend: &dyn Backend) -> Vec<LeasedJob> {
     backend.claim(params).await.unwrap().jobs
 }
 
+/// The name of an expiry key.
 pub(crate) fn expiry_key(prefix: &str, due: Timestamp, queue: &QueueName) -> String {
     format!("{{{prefix}}}:alarm:{}:{queue}", due.as_millis())
 }
@@ -68,9 +71,9 @@ pub(crate) async fn listen(backend: &dyn Backend, queue: &QueueName) -> Wakeups 
     wakeups
 }
 
-/// Waits for the next hint.
+/// Waits for the next hint and returns its due time.
 pub(crate) async fn hint(wakeups: &mut Wakeups) -> Timestamp {
-    tokio::time::timeout(PATIENCE, wakeups.next()).await.expect("a hint arrives").due
+    tokio::time::timeout(MAX_WAIT, wakeups.next()).await.expect("a hint arrives").due
 }
 
 /// Touches a key until it has expired, since the server finds expired keys late by itself.
@@ -94,7 +97,7 @@ pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, wait)
+    tokio::time::timeout(MAX_WAIT, wait)
         .await
         .unwrap_or_else(|_| panic!("timed out waiting until {what}"));
 }

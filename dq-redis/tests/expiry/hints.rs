@@ -39,7 +39,7 @@ async fn the_expiry_key_of_a_job_wakes_a_listener_when_it_expires() {
     let receipt = schedule(&backend, job(&queue(), Due::from(HOUR))).await;
     let key = expiry_key("dq", receipt.due, &queue());
     assert_eq!(server.command(&["PEXPIRETIME", &key]).int(), receipt.due.as_millis());
-    // After the message that the native backend has published.
+    // Listens only now, after the native backend has published its own message.
     let mut wakeups = listen(&backend, &queue()).await;
     assert_eq!(server.command(&["PEXPIRE", &key, "1"]).int(), 1);
     until_expired(&server, &key).await;
@@ -47,7 +47,7 @@ async fn the_expiry_key_of_a_job_wakes_a_listener_when_it_expires() {
 }
 
 #[tokio::test]
-async fn keys_of_other_queues_and_foreign_keys_wake_no_listener() {
+async fn keys_of_other_queues_prefixes_and_programs_wake_no_listener() {
     let server = server();
     let backend = open_on(&server).await;
     let mut wakeups = listen(&backend, &queue()).await;
@@ -121,7 +121,7 @@ async fn the_delay_of_a_retry_is_resolved_by_the_servers_clock() {
     let settlement = Settlement { lease, verdict: Verdict::Retry(Due::from(HOUR)) };
     backend.settle(&[settlement]).await.unwrap();
     let due = backend.stats(&[queue()]).await.unwrap()[0].next_due.unwrap();
-    let [key_due] = expiry_keys(&server)[..] else { panic!("one expiry key") };
+    let [key_due] = expiry_keys(&server)[..] else { panic!("not exactly one expiry key") };
     assert!(key_due.abs_diff(due.as_millis()) < 1_000, "{key_due} is the expiry key of {due}");
 }
 
@@ -149,9 +149,9 @@ async fn jobs_that_are_due_or_not_stored_have_no_expiry_key() {
 async fn jobs_with_equal_queue_and_due_time_share_an_expiry_key() {
     let server = server();
     let backend = open_on(&server).await;
-    let jobs =
-        |n: i64| (0..1_000).map(move |i| Due::At(Timestamp::from_millis(FAR.as_millis() + i % n)));
-    let jobs = jobs(500).map(|due| job(&queue(), due)).collect();
+    // Two jobs for each of 500 due times.
+    let dues = (0..1_000).map(|n| Due::At(Timestamp::from_millis(FAR.as_millis() + n % 500)));
+    let jobs = dues.map(|due| job(&queue(), due)).collect();
     backend.schedule(jobs).await.unwrap();
     assert_eq!(expiry_keys(&server).len(), 500);
 }
@@ -174,7 +174,7 @@ async fn a_native_backend_with_the_same_prefix_shares_the_jobs() {
 }
 
 #[tokio::test]
-async fn shards_work_with_key_expiry() {
+async fn jobs_of_a_queue_with_shards_are_stored_and_claimed() {
     let server = server();
     let mut config = RedisExpiryConfig::new(server.url());
     config.shards.insert(queue(), 4);
@@ -183,7 +183,7 @@ async fn shards_work_with_key_expiry() {
         schedule(&backend, job(&queue(), Due::NOW)).await;
     }
     let shards = server.command(&["KEYS", "{dq#*}:job:q"]);
-    assert!(!shards.list().is_empty(), "some jobs are in other shards than the first");
+    assert!(!shards.list().is_empty(), "jobs are in keys of shards");
     let mut claimed = 0;
     while claimed < 40 {
         let jobs = claim(&backend).await.len();

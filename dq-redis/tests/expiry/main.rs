@@ -1,4 +1,5 @@
-//! Tests the backend with key expiry on real servers: its hints arrive, and no job depends on them.
+//! Tests the `redis-expiry` backend on real servers: hints of expired keys arrive, and no job
+//! depends on them.
 
 mod cluster;
 mod fixture;

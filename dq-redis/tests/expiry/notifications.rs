@@ -1,4 +1,4 @@
-//! A probe finds out whether notifications work, and `check` reports it with a remedy.
+//! A probe finds out whether keyspace notifications work; `check` reports it if not, with a remedy.
 
 use dq_core::{Backend, Finding};
 use dq_redis::{Notifications, RedisExpiryConfig};
@@ -8,11 +8,13 @@ use crate::fixture::{open, open_on, server, until};
 
 const SETTING: &str = "notify-keyspace-events";
 
+/// The finding of `check` about notifications.
 async fn finding(backend: &dyn Backend) -> Option<Finding> {
     let findings = backend.check().await;
     findings.into_iter().find(|finding| finding.code.starts_with("redis-expiry."))
 }
 
+/// The value of `notify-keyspace-events`.
 fn letters(server: &Redis) -> String {
     server.command(&["CONFIG", "GET", SETTING]).list()[1].text()
 }
@@ -46,7 +48,7 @@ async fn disabled_notifications_are_a_finding_with_a_remedy() {
 }
 
 #[tokio::test]
-async fn a_reconnect_is_probed_again() {
+async fn a_reconnect_causes_a_new_probe() {
     let server = server();
     let backend = open_on(&server).await;
     until("notifications are known to work", || backend.notifications() == Notifications::Working)
@@ -87,7 +89,7 @@ async fn a_server_that_refuses_to_be_configured_is_a_finding_and_not_an_error() 
     let user = ["ACL", "SETUSER", "app", "on", ">secret", "~*", "&*", "+@all", "-config"];
     let forbidden = Redis::start();
     assert!(forbidden.command(&user).is_ok());
-    // As on hosted servers.
+    // Hosted servers often have no CONFIG.
     let without_config = Redis::options().set("rename-command CONFIG", "\"\"").start();
     for (server, login) in [(&forbidden, "app:secret@"), (&without_config, "")] {
         let mut config = RedisExpiryConfig::new(format!("redis://{login}{}/0", server.address()));
@@ -98,7 +100,7 @@ async fn a_server_that_refuses_to_be_configured_is_a_finding_and_not_an_error() 
         assert!(matches!(backend.notifications(), Notifications::Refused(_)));
     }
 
-    // An administrator may have set it.
+    // No finding if an administrator has turned notifications on.
     set_letters(&forbidden, "Ex");
     let mut config =
         RedisExpiryConfig::new(format!("redis://app:secret@{}/0", forbidden.address()));
@@ -119,7 +121,7 @@ async fn a_user_without_the_right_to_subscribe_is_a_finding() {
 }
 
 #[tokio::test]
-async fn several_processes_probe_at_the_same_time() {
+async fn probes_of_several_backends_do_not_disturb_each_other() {
     let server = server();
     let backends = [open_on(&server).await, open_on(&server).await, open_on(&server).await];
     let checks = backends.iter().map(|backend| finding(backend));

@@ -1,7 +1,7 @@
 //! Jobs run in time by the runner's timer, with or without notifications.
 //!
-//! The interval of the sweep is long, so that a job which only the sweep finds is later than these tests
-//! allow.
+//! A sweep is a claim without any hint, which the runner makes at a fixed interval. Here the
+//! interval is long, so that a job which only a sweep finds is later than these tests allow.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,14 +11,17 @@ use dq_servers::Redis;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-use crate::fixture::{PATIENCE, open_on, server};
+use crate::fixture::{MAX_WAIT, open_on, server};
 
-const SWEEP: Duration = Duration::from_secs(60);
+/// The sweep interval.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 
-/// A job that is later than this was not started by the timer. Among the foreign keys of the last test,
-/// Redis takes half a minute at the median to expire a key.
-const LATE: Duration = Duration::from_secs(20);
+/// Maximum lateness of a job that the timer started. Far more than usual, for busy machines, but
+/// less than the sweep interval, and than the half minute (at the median) that Redis takes to
+/// expire a key among the keys of the last test.
+const MAX_LATENESS: Duration = Duration::from_secs(20);
 
+/// One run of a job.
 struct Ran {
     number: u32,
     lateness: Duration,
@@ -40,6 +43,7 @@ impl DelayHandler for Reporter {
     }
 }
 
+/// A client and its runner.
 struct Fixture {
     dq: Dq,
     ran: mpsc::UnboundedReceiver<Ran>,
@@ -52,7 +56,8 @@ impl Fixture {
         let backend: Arc<dyn Backend> = Arc::new(open_on(server).await);
         let dq = Dq::builder().backend(backend).connect().await.unwrap();
         let (report, ran) = mpsc::unbounded_channel();
-        let runner = dq.runner().without_linked_handlers().handler(Reporter(report)).sweep(SWEEP);
+        let runner =
+            dq.runner().without_linked_handlers().handler(Reporter(report)).sweep(SWEEP_INTERVAL);
         let (stop, stopped) = oneshot::channel::<()>();
         let runner = runner.build().unwrap();
         let running = tokio::spawn(runner.run_until(async {
@@ -68,7 +73,7 @@ impl Fixture {
     }
 
     /// Schedules jobs with these numbers, one every 50 ms.
-    async fn schedule_some(&self, numbers: std::ops::Range<u32>) {
+    async fn schedule_every_50_ms(&self, numbers: std::ops::Range<u32>) {
         for number in numbers.clone() {
             let steps = number - numbers.start + 1;
             self.schedule(number, Duration::from_millis(50) * steps).await;
@@ -77,26 +82,27 @@ impl Fixture {
 
     /// Waits until each of these jobs has run once, and returns how late each was.
     async fn ran(&mut self, numbers: std::ops::Range<u32>) -> Vec<Duration> {
-        let (mut seen, mut late) = (Vec::new(), Vec::new());
+        let (mut seen, mut lateness_of_all) = (Vec::new(), Vec::new());
         while seen.len() < numbers.len() {
-            let ran = tokio::time::timeout(PATIENCE, self.ran.recv()).await;
+            let ran = tokio::time::timeout(MAX_WAIT, self.ran.recv()).await;
             let Ran { number, lateness } = ran.expect("a job runs").unwrap();
             seen.push(number);
-            late.push(lateness);
+            lateness_of_all.push(lateness);
         }
         seen.sort_unstable();
         assert_eq!(seen, numbers.collect::<Vec<_>>());
-        late
+        lateness_of_all
     }
 
+    /// Waits until each of these jobs has run once, in time.
     async fn ran_in_time(&mut self, numbers: std::ops::Range<u32>) {
         self.ran_in_time_despite(Duration::ZERO, numbers).await;
     }
 
-    /// As [`ran_in_time`](Self::ran_in_time), with an outage of this length.
+    /// As [`ran_in_time`](Self::ran_in_time); jobs may be late by the length of an outage, too.
     async fn ran_in_time_despite(&mut self, outage: Duration, numbers: std::ops::Range<u32>) {
         let late = self.ran(numbers).await;
-        assert!(late.iter().all(|late| *late < LATE + outage), "{late:?} with {outage:?}");
+        assert!(late.iter().all(|late| *late < MAX_LATENESS + outage), "{late:?} with {outage:?}");
     }
 
     async fn stop(self) {
@@ -109,7 +115,7 @@ impl Fixture {
 async fn jobs_run_in_time_with_notifications_off() {
     let server = Redis::start();
     let mut fixture = Fixture::new(&server).await;
-    fixture.schedule_some(0..20).await;
+    fixture.schedule_every_50_ms(0..20).await;
     fixture.ran_in_time(0..20).await;
     fixture.stop().await;
 }
@@ -120,10 +126,10 @@ async fn jobs_run_in_time_while_subscribed_connections_are_killed() {
     let mut fixture = Fixture::new(&server).await;
     let mut killed = 0;
     for round in 0..5 {
-        fixture.schedule_some(round * 10..round * 10 + 5).await;
+        fixture.schedule_every_50_ms(round * 10..round * 10 + 5).await;
         killed += server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]).int();
         // Their events are missed.
-        fixture.schedule_some(round * 10 + 5..round * 10 + 10).await;
+        fixture.schedule_every_50_ms(round * 10 + 5..round * 10 + 10).await;
         fixture.ran_in_time(round * 10..round * 10 + 10).await;
     }
     assert!(killed > 0);
@@ -134,7 +140,7 @@ async fn jobs_run_in_time_while_subscribed_connections_are_killed() {
 async fn jobs_run_in_time_after_subscriptions_are_forbidden() {
     let server = server();
     let mut fixture = Fixture::new(&server).await;
-    fixture.schedule_some(0..20).await;
+    fixture.schedule_every_50_ms(0..20).await;
     fixture.ran_in_time(0..1).await;
     // The server closes subscribed connections and refuses new subscriptions.
     assert!(server.command(&["ACL", "SETUSER", "default", "resetchannels"]).is_ok());
@@ -152,12 +158,13 @@ async fn jobs_run_in_time_after_a_restart_with_notifications_off() {
     run_over_a_restart("\"\"").await;
 }
 
+/// Restarts the server, with this value of `notify-keyspace-events`, while jobs wait.
 async fn run_over_a_restart(letters: &str) {
     let server = Redis::options().aof().set("notify-keyspace-events", letters).start();
     let mut fixture = Fixture::new(&server).await;
     let began = Instant::now();
     // They become due while the server is down, so their events are lost.
-    fixture.schedule_some(0..10).await;
+    fixture.schedule_every_50_ms(0..10).await;
     for number in 10..20 {
         fixture.schedule(number, Duration::from_secs(4)).await;
     }
@@ -183,7 +190,7 @@ async fn jobs_run_in_time_among_100_000_foreign_keys_with_a_time_to_live() {
     for script in [FOREIGN, BURST] {
         assert!(server.command(&["EVAL", script, "0"]).is_nil());
     }
-    fixture.schedule_some(0..40).await;
+    fixture.schedule_every_50_ms(0..40).await;
     fixture.ran_in_time(0..40).await;
     fixture.stop().await;
 }

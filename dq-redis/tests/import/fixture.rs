@@ -1,4 +1,4 @@
-//! A target in memory and a queue of Redisson.
+//! A target of imports in memory, and a delayed queue of Redisson as a source.
 
 use std::sync::Arc;
 
@@ -6,6 +6,7 @@ use dq_core::{Dq, DurationExt, MemoryBackend, Timestamp, VirtualClock};
 use dq_servers::{Connection, Redis};
 use dq_testkit::fixture::run_due;
 
+/// The target's time at the beginning.
 pub(crate) const NOW: i64 = 1_800_000_000_000;
 
 /// A target in memory with a virtual clock.
@@ -27,7 +28,7 @@ impl Target {
         run_due(&**self.dq.backend(), "Q").await
     }
 
-    /// Runs all jobs, advancing the clock by a day and by 99 years.
+    /// Runs all jobs: those due now, after a day, and after 99 more years. Returns their payloads.
     pub(crate) async fn run_all(&self) -> Vec<String> {
         let mut ran = self.run_due().await;
         for step in [1.days(), (99 * 365).days()] {
@@ -41,13 +42,17 @@ impl Target {
 /// A queue of Redisson on the server.
 pub(crate) struct Redisson {
     pub(crate) redis: Connection,
+    /// The destination list.
     pub(crate) name: String,
+    /// The sorted set of waiting entries by due time.
     pub(crate) due: String,
+    /// The order list.
     pub(crate) order: String,
 }
 
-/// The packing of entries by Redisson 3.21.1 and newer, and by older versions.
+/// Packs an entry as Redisson 3.21.1 and newer do.
 pub(crate) const CURRENT: &str = "struct.pack('Bc0Lc0', 8, ARGV[1], #ARGV[2], ARGV[2])";
+/// Packs an entry as older versions do.
 pub(crate) const LEGACY: &str = "struct.pack('dLc0', tonumber(ARGV[1]), #ARGV[2], ARGV[2])";
 
 /// A Java client's transfer script, for five entries at a time.
@@ -69,28 +74,39 @@ impl Redisson {
         }
     }
 
-    /// Adds an entry, packed by the server.
-    pub(crate) fn offer(&mut self, pack: &str, id: u32, payload: &str, due: i64, listed: bool) {
+    /// Adds a waiting entry, packed by the script `pack`; `in_order_list` whether to the order
+    /// list, too.
+    pub(crate) fn offer(
+        &mut self,
+        pack: &str,
+        id: u32,
+        payload: &str,
+        due: i64,
+        in_order_list: bool,
+    ) {
         let script = format!(
             "local member = {pack} \
              redis.call('ZADD', KEYS[1], ARGV[3], member) \
              if ARGV[4] == '1' then redis.call('RPUSH', KEYS[2], member) end"
         );
-        let (id, due, listed) = (format!("{id:08}"), due.to_string(), u8::from(listed).to_string());
-        let words = ["EVAL", &script, "2", &self.due, &self.order, &id, payload, &due, &listed];
+        let (id, due) = (format!("{id:08}"), due.to_string());
+        let in_order_list = u8::from(in_order_list).to_string();
+        let words =
+            ["EVAL", &script, "2", &self.due, &self.order, &id, payload, &due, &in_order_list];
         let _ = self.redis.command(&words);
     }
 
+    /// Adds a waiting entry in the current format, to the order list, too.
     pub(crate) fn current(&mut self, id: u32, payload: &str, due: i64) {
         self.offer(CURRENT, id, payload, due, true);
     }
 
-    /// Adds a payload to the destination queue.
+    /// Adds a payload to the destination list.
     pub(crate) fn push(&mut self, payload: &str) {
         self.redis.command(&["RPUSH", &self.name, payload]);
     }
 
-    /// Moves due entries to the destination queue.
+    /// Moves due entries to the destination list.
     pub(crate) fn transfer(&mut self) {
         let until = (NOW + 10).to_string();
         let keys = [&self.due, &self.order, &self.name];
@@ -98,13 +114,14 @@ impl Redisson {
         let _ = self.redis.command(&words);
     }
 
-    /// Takes a payload from the destination queue.
+    /// Takes a payload from the destination list.
     pub(crate) fn poll(&mut self) -> Option<String> {
         let taken = self.redis.command(&["LPOP", &self.name]);
         (!taken.is_nil()).then(|| taken.text())
     }
 
-    /// Numbers of entries that wait, in the order list, in the destination queue, and in the journal.
+    /// Numbers of waiting entries, of entries in the order list and in the destination list, and of
+    /// entries in the journal.
     pub(crate) fn counts(&mut self) -> [i64; 4] {
         let journal = format!("dq_import:{{{}}}", self.name);
         [("ZCARD", &self.due), ("LLEN", &self.order), ("LLEN", &self.name), ("HLEN", &journal)]

@@ -1,4 +1,5 @@
-//! Imports from real servers: each job is moved exactly once, other entries stay and are reported.
+//! Imports from real Redis servers: each job is moved exactly once; entries that are no jobs stay
+//! in the source and are reported.
 
 mod fixture;
 
@@ -33,8 +34,8 @@ async fn jobs_of_a_sorted_set_keep_their_due_times() {
     let target = Target::new().await;
     let source = ZsetSource::new(&redis.url(), "plain", "Q").unwrap().scores_in_millis();
     let report = target.dq.import(&source).await.unwrap();
-    assert_eq!((report.imported, report.rejected.total()), (5, 2));
-    assert!(report.rejected.iter().any(|(reason, _)| reason.contains("are they in seconds?")));
+    assert_eq!((report.imported, report.left.total()), (5, 2));
+    assert!(report.left.iter().any(|(reason, _)| reason.contains("are they in seconds?")));
     assert_eq!(redis.command(&["EXISTS", "dq_import:{plain}"]).int(), 0);
 
     assert_eq!(target.run_due().await, ["at once", "\0 bytes \u{fffd}", "past"]);
@@ -48,7 +49,7 @@ async fn jobs_of_a_sorted_set_keep_their_due_times() {
         "entries that are left stay in the source"
     );
     let again = target.dq.import(source.scores_in_seconds()).await.unwrap();
-    assert_eq!((again.imported, again.rejected.total()), (1, 1));
+    assert_eq!((again.imported, again.left.total()), (1, 1));
 }
 
 #[tokio::test]
@@ -64,7 +65,7 @@ async fn an_entry_that_is_added_again_is_another_job() {
 }
 
 #[tokio::test]
-async fn redis_can_be_the_target() {
+async fn jobs_are_imported_into_a_redis_backend_with_their_due_times() {
     let redis = shared_redis();
     let first = Timestamp::from(SystemTime::now()) + Duration::from_secs(3_600);
     for number in 0..250 {
@@ -74,11 +75,12 @@ async fn redis_can_be_the_target() {
     let dq = Dq::connect(&format!("{}?prefix=to-redis-target", redis.url())).await.unwrap();
     let source = ZsetSource::new(&redis.url(), "to-redis", "Q").unwrap();
     let report = dq.import(source).await.unwrap();
-    assert_eq!((report.imported, report.rejected.total()), (250, 0));
+    assert_eq!((report.imported, report.left.total()), (250, 0));
     let stats = dq.queue("Q").unwrap().stats().await.unwrap();
     assert_eq!((stats.scheduled, stats.ready, stats.next_due), (250, 0, Some(first)));
 }
 
+/// The request to take the first listed entry.
 fn first_request(listed: Vec<SourceEntry>) -> [TakeRequest; 1] {
     let SourceEntry { token, job, .. } = listed.into_iter().next().unwrap();
     [TakeRequest { id: JobId::from_bytes([1; 16]), token, job: job.unwrap() }]
@@ -97,9 +99,9 @@ async fn an_entry_with_a_changed_due_time_is_not_taken_at_the_old_one() {
     let fresh = first_request(source.list(0, 0, 10).await.unwrap());
     assert_eq!(source.take(0, &fresh).await.unwrap(), [true]);
     assert_eq!(source.take(0, &fresh).await.unwrap(), [false]);
-    let open = source.journal_entries(10).await.unwrap();
-    assert_eq!(open[0].job.due, Timestamp::from_millis(1_800_000_000_001));
-    let ids = [open[0].id, JobId::from_bytes([2; 16])];
+    let taken = source.journal_entries(10).await.unwrap();
+    assert_eq!(taken[0].job.due, Timestamp::from_millis(1_800_000_000_001));
+    let ids = [taken[0].id, JobId::from_bytes([2; 16])];
     assert_eq!(source.mark_stored(&ids).await.unwrap(), [true, false]);
     source.remove(&ids).await.unwrap();
     assert!(source.journal_entries(10).await.unwrap().is_empty());
@@ -123,12 +125,11 @@ async fn a_redisson_queue_is_imported_completely() {
     let source = RedissonSource::new(&redis.url(), "whole").unwrap();
     let source = source.queue("Q").unwrap().codec(Codec::Json);
     let report = target.dq.import(source).await.unwrap();
-    assert_eq!((report.imported, report.rejected.total()), (5, 3), "{report:?}");
-    assert!(
-        report.rejected.iter().any(|(reason, count)| reason.contains("`string`") && count == 2)
-    );
-    assert!(report.rejected.iter().any(|(reason, count)| reason.contains("packed") && count == 1));
-    // Left: two waiting entries, one of them in the order list; one that is only there; a due payload.
+    assert_eq!((report.imported, report.left.total()), (5, 3), "{report:?}");
+    assert!(report.left.iter().any(|(reason, count)| reason.contains("`string`") && count == 2));
+    assert!(report.left.iter().any(|(reason, count)| reason.contains("packed") && count == 1));
+    // Left: two waiting entries, of which one is in the order list; an entry that is only in the
+    // order list; a payload in the destination list.
     assert_eq!(queue.counts(), [2, 2, 1, 0]);
 
     let mut ran = target.run_due().await;
@@ -163,9 +164,10 @@ async fn a_crash_at_any_step_neither_loses_nor_doubles_jobs() {
         target.dq.import(&source).await.unwrap();
         ran.extend(target.run_all().await);
         let all = ["same", "same", "unlisted", "waits 0", "waits 1", "waits 2", "waits 3"];
-        assert_eq!(sorted(ran), all, "crashed at step {crash:?}");
+        assert_eq!(sorted(ran), all, "crash at {crash:?}");
         assert_eq!(queue.counts(), [0; 4]);
         if survived {
+            // Every step was interrupted: there are more than 15.
             assert!(crash.0 > 15, "only {} steps", crash.0);
             return;
         }
@@ -180,7 +182,7 @@ async fn jobs_that_java_takes_during_an_import_are_not_imported() {
         queue.current(number, &number.to_string(), NOW + i64::from(number % 7));
     }
     let stop = Arc::new(AtomicBool::new(false));
-    // Offers, transfers and takes during the imports.
+    // A Java client that offers, transfers and takes during the imports.
     let java = std::thread::spawn({
         let stop = Arc::clone(&stop);
         move || {
@@ -223,7 +225,7 @@ async fn an_unusable_source_is_refused_and_unchanged() {
     let error = Target::new().await.dq.import(source).await.unwrap_err();
     assert_eq!((error.kind(), error.failed_operation()), (ErrorKind::Incompatible, "import"));
 
-    // The journal's key has another type.
+    // A journal's key of another type: nothing is taken.
     redis.command(&["SET", "dq_import:{wrong}", "x"]);
     redis.command(&["ZADD", "wrong", "1800000000000", "x"]);
     let source = ZsetSource::new(&redis.url(), "wrong", "Q").unwrap();

@@ -33,12 +33,12 @@ async fn a_claim_returns_the_due_jobs_of_all_slots_and_nothing_else() {
 
     put(&names[1], Timestamp::from_millis(1_000).into()).await;
     put(&names[1], Timestamp::from_millis(2_000).into()).await;
-    // In Java's target list.
+    // Java adds a payload to the destination list.
     let owner = cluster.owner("c");
-    owner.command(&["RPUSH", "c", "listed"]);
+    owner.command(&["RPUSH", "c", "direct"]);
     let all = claim(9).await;
     let mut payloads: Vec<_> = all.jobs.iter().map(|leased| &leased.job.payload[..]).collect();
     payloads.sort();
-    assert_eq!(payloads, [&b"listed"[..], b"x", b"x"]);
+    assert_eq!(payloads, [&b"direct"[..], b"x", b"x"]);
     assert!(all.next_due.unwrap() > all.now);
 }

@@ -1,4 +1,5 @@
-//! Payloads that do not fit the codec are refused before anything is stored, or parked as dead.
+//! A payload that the codec cannot write is refused by `schedule`; a job whose payload it cannot
+//! read becomes dead.
 
 use dq_core::{DeadKind, Due, ErrorKind, JobState};
 
@@ -22,13 +23,15 @@ async fn a_payload_that_the_codec_cannot_write_is_refused_and_nothing_is_stored(
 }
 
 #[tokio::test]
-async fn a_payload_that_the_codec_cannot_read_is_parked_with_the_codec_to_choose() {
+async fn a_job_whose_payload_the_codec_cannot_read_is_dead_with_its_bytes_and_the_codec_to_choose()
+{
     // An object written by Kryo 5, and one by Java's serialization.
     let kryo: &[u8] = &[1, 0, b'i', b'n', b't', b'e', b'r', b'o', b'p', b'.', b'O', 0xf2, 1];
     let serialized: &[u8] = &[0xac, 0xed, 0, 5, b's', b'r'];
     for payload in [kryo, serialized] {
         let fixture = Fixture::with("?codec=kryo5").await;
         fixture.java_offers(1, 1_000, payload);
+        // The Long 42 in Kryo 5.
         fixture.java_offers(2, 1_001, &[0x09, 0x54]);
         let jobs = fixture.claim(10).await;
         assert_eq!(jobs.len(), 1, "an unreadable job does not hold up the others");

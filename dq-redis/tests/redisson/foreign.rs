@@ -1,13 +1,14 @@
-//! Foreign data under the names of Java's keys and of ours holds up no job, and is reported.
+//! Data that another program wrote under the names of Redisson's or this backend's keys holds up no
+//! job, and is quarantined or reported.
 
 use dq_core::{
     BrowseParams, Cancelled, ClaimParams, Claimed, Due, ErrorKind, JobKey, JobRef, JobState,
     NewJob, Operation, QueueName, Result, Scheduled, Severity, Want,
 };
 
-use crate::fixture::{Fixture, INDEX, LATER, ORDER, TARGET, TIMEOUT, job, keyed, queue};
+use crate::fixture::{DESTINATION, Fixture, INDEX, LATER, ORDER, TIMEOUT, job, keyed, queue};
 
-/// The name of a native key of the queue.
+/// The name of one of the queue's keys that Redisson does not know.
 fn native_key(kind: &str) -> String {
     format!("dq:{kind}:{{q}}")
 }
@@ -24,6 +25,7 @@ async fn claim(fixture: &Fixture, names: &[&str]) -> Result<Claimed> {
     fixture.backend.claim(ClaimParams { wants: &wants, limit: 20, worker: "test" }).await
 }
 
+/// All jobs in a state, listed in pages of `limit`.
 async fn listed(fixture: &Fixture, state: JobState, limit: usize) -> Vec<dq_core::JobView> {
     let (queue, mut jobs, mut after) = (queue(), Vec::new(), None);
     loop {
@@ -38,7 +40,8 @@ async fn listed(fixture: &Fixture, state: JobState, limit: usize) -> Vec<dq_core
     }
 }
 
-/// For each key: whether a claim, and a call that stores a job with a key, use it.
+/// The table has, for each key, whether `claim` uses it, and whether `schedule` of a job with a key
+/// does.
 async fn each_key_of_another_type_stops_only_its_queue(options: &str) {
     let exact = options.contains("exact");
     let fixture = Fixture::with(options).await;
@@ -54,7 +57,7 @@ async fn each_key_of_another_type_stops_only_its_queue(options: &str) {
         (native_key("stray"), false, false),
         (TIMEOUT.to_owned(), true, true),
         (ORDER.to_owned(), exact, exact),
-        (TARGET.to_owned(), true, false),
+        (DESTINATION.to_owned(), true, false),
         (INDEX.to_owned(), true, true),
     ] {
         fixture
@@ -68,7 +71,7 @@ async fn each_key_of_another_type_stops_only_its_queue(options: &str) {
         });
         fixture.backend.settle(&settlement.collect::<Vec<_>>()).await.unwrap();
         fixture.java_offers(1, 1_000, b"3");
-        fixture.redis.command(&["RPUSH", TARGET, "4"]);
+        fixture.redis.command(&["RPUSH", DESTINATION, "4"]);
         fixture.redis.command(&["RENAME", &key, "aside"]);
         fixture.redis.command(&["SET", &key, "something else"]);
 
@@ -120,7 +123,7 @@ async fn a_key_of_another_type_stops_only_its_queue() {
 }
 
 #[tokio::test]
-async fn foreign_members_are_quarantined_and_reported() {
+async fn entries_that_are_no_members_are_quarantined_and_reported() {
     for options in ["", "?java_visibility=exact"] {
         let fixture = Fixture::with(options).await;
         fixture.backend.schedule(vec![job(Due::NOW, "ours")]).await.unwrap();
@@ -144,16 +147,16 @@ async fn foreign_members_are_quarantined_and_reported() {
         // A member that is never due is quarantined by a listing.
         assert!(listed(&fixture, JobState::Scheduled, 1).await.is_empty());
         let findings = fixture.backend.check().await;
-        let strays = findings.iter().find(|found| found.code == "redis.strays").unwrap();
-        assert!(strays.cause.starts_with("5 ") && strays.cause.contains("queue q"), "{strays}");
-        assert!(strays.remedy.contains(&native_key("stray")), "{strays}");
+        let finding = findings.iter().find(|found| found.code == "redis.strays").unwrap();
+        assert!(finding.cause.starts_with("5 ") && finding.cause.contains("queue q"), "{finding}");
+        assert!(finding.remedy.contains(&native_key("stray")), "{finding}");
         assert_eq!(fixture.len("ZCARD", &native_key("stray")), 5, "{options}");
         assert_eq!(fixture.len("ZCARD", TIMEOUT), 0, "{options}");
     }
 }
 
 #[tokio::test]
-async fn scores_that_java_cannot_read_are_corrected_and_hold_up_no_job() {
+async fn scores_that_are_no_whole_numbers_are_rounded_up_and_hold_up_no_job() {
     let fixture = Fixture::with("").await;
     let mut pending = Vec::new();
     for (n, score) in
@@ -190,11 +193,11 @@ async fn scores_that_java_cannot_read_are_corrected_and_hold_up_no_job() {
 }
 
 #[tokio::test]
-async fn garbage_in_index_keys_and_counters_stops_nothing() {
+async fn garbage_in_index_key_map_sets_and_counters_stops_no_call() {
     let fixture = Fixture::with("?java_visibility=approximate").await;
-    let due = [job(Due::NOW, "a"), keyed(Due::NOW, "b", "first")];
-    let waits = [job(LATER, "c"), keyed(LATER, "d", "second")];
-    fixture.backend.schedule(due.iter().chain(&waits).cloned().collect()).await.unwrap();
+    let due_jobs = [job(Due::NOW, "a"), keyed(Due::NOW, "b", "first")];
+    let later_jobs = [job(LATER, "c"), keyed(LATER, "d", "second")];
+    fixture.backend.schedule(due_jobs.iter().chain(&later_jobs).cloned().collect()).await.unwrap();
     let member_ids = fixture.redis.command(&["HKEYS", INDEX]);
     assert_eq!(member_ids.list().len(), 4);
     let overwrite = |member_id: &dq_servers::Reply, garbage: &[u8]| {
@@ -258,9 +261,9 @@ async fn garbage_in_index_keys_and_counters_stops_nothing() {
     let mut ids: Vec<_> = taken.iter().map(|leased| leased.job.id).collect();
     ids.sort();
     assert_eq!(ids, {
-        let mut wanted = due.map(|job| job.id);
-        wanted.sort();
-        wanted
+        let mut expected = due_jobs.map(|job| job.id);
+        expected.sort();
+        expected
     });
     for state in [JobState::Scheduled, JobState::Ready, JobState::Running, JobState::Dead] {
         listed(&fixture, state, 2).await;
@@ -268,7 +271,7 @@ async fn garbage_in_index_keys_and_counters_stops_nothing() {
     for (garbage, member_id) in [&b""[..], b"short"].iter().zip(member_ids.list()) {
         overwrite(member_id, garbage);
     }
-    for job in &waits {
+    for job in &later_jobs {
         fixture.backend.get(&JobRef::new(queue(), job.id)).await.unwrap();
     }
     let replay = Operation::Replay { queue: &queue(), jobs: None, due: Due::NOW };
@@ -302,17 +305,17 @@ async fn members_with_equal_ids_do_not_replace_each_other() {
 }
 
 #[tokio::test]
-async fn any_element_of_the_target_list_is_a_payload() {
+async fn any_element_of_the_destination_list_is_a_payload() {
     let fixture = Fixture::with("").await;
     let elements: [&[u8]; 4] =
         [b"", b"\0\xff", b"\x08ABCDEFGH\x05\0\0\0\0\0\0\0hello", &[9; 70_000]];
     for element in elements {
-        fixture.redis.command_bytes(&[b"RPUSH", TARGET.as_bytes(), element]);
+        fixture.redis.command_bytes(&[b"RPUSH", DESTINATION.as_bytes(), element]);
     }
     let taken: Vec<_> =
         fixture.drain(9).await.into_iter().map(|leased| leased.job.payload).collect();
     assert_eq!(taken, elements);
-    assert_eq!(fixture.len("EXISTS", TARGET), 0);
+    assert_eq!(fixture.len("EXISTS", DESTINATION), 0);
 }
 
 #[tokio::test]
@@ -329,7 +332,7 @@ async fn a_purge_removes_no_key_of_another_type() {
 }
 
 #[tokio::test]
-async fn nothing_is_stored_in_part_if_the_index_cannot_be_swept() {
+async fn schedule_stores_nothing_if_a_key_of_another_type_stops_the_sweep_of_the_index() {
     let fixture = Fixture::with("").await;
     let past = dq_core::Timestamp::from_millis(1_000);
     fixture
@@ -337,7 +340,7 @@ async fn nothing_is_stored_in_part_if_the_index_cannot_be_swept() {
         .schedule(vec![keyed(past, "taken", "k"), keyed(past, "taken", "l")])
         .await
         .unwrap();
-    // Java takes them.
+    // As when Java takes both.
     fixture.redis.command(&["DEL", TIMEOUT]);
     fixture.redis.command(&["RENAME", &native_key("key"), "aside"]);
     fixture.redis.command(&["SET", &native_key("key"), "something else"]);

@@ -1,10 +1,11 @@
-//! A server whose memory is full stores nothing, not even in part, and can be emptied.
+//! On a server whose memory is full, `schedule` fails and stores nothing, and jobs can still be
+//! claimed and settled.
 
 use std::time::Duration;
 
 use dq_core::{Due, ErrorKind, Scheduled};
 
-use crate::fixture::{Fixture, INDEX, LATER, ORDER, TARGET, TIMEOUT, job, keyed, open, queue};
+use crate::fixture::{DESTINATION, Fixture, INDEX, LATER, ORDER, TIMEOUT, job, keyed, open, queue};
 
 /// All keys with their values, as the server dumps them.
 fn dump(fixture: &Fixture) -> Vec<Vec<u8>> {
@@ -22,16 +23,17 @@ fn dump(fixture: &Fixture) -> Vec<Vec<u8>> {
 }
 
 #[tokio::test]
-async fn a_full_server_stores_nothing_and_can_be_emptied() {
+async fn a_full_server_refuses_new_jobs_entirely_and_delivers_those_it_has() {
     for options in ["", "?java_visibility=approximate", "?java_visibility=exact"] {
         let fixture = Fixture::with(options).await;
+        // 42 jobs: 20 and one with a key of this backend, 20 of Java, one in the destination list.
         let own = (0..20).map(|_| job(Due::NOW, "own"));
         fixture.backend.schedule(own.chain([keyed(Due::NOW, "own", "k")]).collect()).await.unwrap();
         for n in 0..20 {
             fixture.java_offers(n, 1_000, b"java");
         }
         fixture.redis.command(&["ZADD", TIMEOUT, "1", "no member"]);
-        fixture.redis.command(&["RPUSH", TARGET, "listed"]);
+        fixture.redis.command(&["RPUSH", DESTINATION, "direct"]);
         fixture.redis.command(&["ZADD", "dq:due:{q}", "1", "no job"]);
         fixture.redis.command(&["CONFIG", "SET", "maxmemory", "1"]);
 
@@ -48,14 +50,18 @@ async fn a_full_server_stores_nothing_and_can_be_emptied() {
         }
         assert!(dump(&fixture) == before, "{options}: a call was stored in part");
         // Connecting, reading, claiming and settling still work.
-        let again = open(&fixture.redis, options).await;
-        assert!(again.stats(&[queue()]).await.unwrap()[0].ready >= 42);
+        let reopened = open(&fixture.redis, options).await;
+        assert!(reopened.stats(&[queue()]).await.unwrap()[0].ready >= 42);
         let mut done = 0;
         for _ in 0..10 {
             done += fixture.drain(20).await.len();
         }
         assert_eq!(done, 42, "{options}");
-        assert_eq!(fixture.len("ZCARD", TIMEOUT) + fixture.len("LLEN", TARGET), 0, "{options}");
+        assert_eq!(
+            fixture.len("ZCARD", TIMEOUT) + fixture.len("LLEN", DESTINATION),
+            0,
+            "{options}"
+        );
         assert_eq!(fixture.len("HLEN", INDEX), 0, "{options}");
         if options.contains("exact") {
             assert_eq!(fixture.len("LLEN", ORDER), 0);
@@ -67,7 +73,7 @@ async fn a_full_server_stores_nothing_and_can_be_emptied() {
 }
 
 #[tokio::test]
-async fn leases_expire_on_a_full_server_too() {
+async fn expired_leases_are_requeued_on_a_full_server() {
     let fixture = Fixture::with("").await;
     fixture.backend.schedule((0..5).map(|_| job(Due::NOW, "x")).collect()).await.unwrap();
     let lease_for = Duration::from_millis(30);

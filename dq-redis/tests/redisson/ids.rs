@@ -1,4 +1,4 @@
-//! Jobs of both sides are found by id.
+//! Ids: jobs of Java are found by id, colliding ids and queue names that cannot exist are refused.
 
 use dq_core::{
     BrowseParams, Cancelled, JobRef, JobState, NewJob, Reschedule, Rescheduled, Scheduled,
@@ -12,6 +12,7 @@ const DUE: i64 = 9_000_000_000_000;
 #[tokio::test]
 async fn jobs_that_java_offered_are_found_by_id() {
     let fixture = Fixture::with("").await;
+    // More members than one call of `locate` reads.
     for n in 0..1_500 {
         fixture.java_offers(n, DUE, format!("java-{n}").as_bytes());
     }
@@ -36,11 +37,12 @@ async fn jobs_that_java_offered_are_found_by_id() {
     assert_eq!(fixture.drain(10).await[0].job.payload, "java-7");
     assert_eq!(fixture.backend.cancel(&[reference(8)]).await.unwrap(), [Cancelled::Cancelled]);
     assert_eq!(fixture.backend.cancel(&[reference(8)]).await.unwrap(), [Cancelled::NotFound]);
+    // One was done, one was cancelled.
     assert_eq!(fixture.len("ZCARD", TIMEOUT), 1_498);
 }
 
 #[tokio::test]
-async fn a_name_with_braces_is_refused_only_where_its_keys_would_be_split() {
+async fn a_name_whose_keys_lie_in_different_slots_is_refused_in_a_cluster_only() {
     let fixture = Fixture::with("").await;
     let odd = dq_core::QueueName::new("my{}q").unwrap();
     let put =
@@ -71,6 +73,7 @@ async fn a_name_with_braces_is_refused_only_where_its_keys_would_be_split() {
 #[tokio::test]
 async fn an_id_that_collides_with_another_in_the_legacy_format_is_refused() {
     let fixture = Fixture::with("?format=legacy").await;
+    // Legacy member ids are the lower eight bytes, here always 5.
     let with_id = |high: u128| NewJob {
         id: dq_core::JobId::from_bytes(((high << 64) | 5).to_be_bytes()),
         ..job(LATER, "x")

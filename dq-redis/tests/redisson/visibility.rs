@@ -1,4 +1,5 @@
-//! Java's order list with each `java_visibility`, and the index of jobs.
+//! Redisson's order list with each setting of `java_visibility`, and the index of the jobs
+//! scheduled here.
 
 use dq_core::{Cancelled, Due, JobRef, Scheduled};
 
@@ -20,12 +21,12 @@ async fn hidden_writes_nothing_to_the_order_list_and_sweeps_what_java_wrote() {
     }
     // Up to a tenth may be garbage; all waiting entries are kept.
     assert_eq!(fixture.len("ZCARD", TIMEOUT), 51);
-    let left = fixture.len("LLEN", ORDER);
-    assert!((50..=60).contains(&left), "{left} are left in the order list");
+    let length = fixture.len("LLEN", ORDER);
+    assert!((50..=60).contains(&length), "{length} entries are in the order list");
 }
 
 #[tokio::test]
-async fn approximate_sweeps_delivered_entries() {
+async fn approximate_keeps_waiting_entries_and_sweeps_delivered_ones() {
     let fixture = Fixture::with("?java_visibility=approximate").await;
     let pending: Vec<_> = (0..50).map(|_| job(LATER, "pending")).collect();
     fixture.backend.schedule(pending).await.unwrap();
@@ -34,8 +35,8 @@ async fn approximate_sweeps_delivered_entries() {
     for _ in 0..10 {
         fixture.drain(20).await;
     }
-    let left = fixture.len("LLEN", ORDER);
-    assert!((50..=60).contains(&left), "{left} are left in the order list");
+    let length = fixture.len("LLEN", ORDER);
+    assert!((50..=60).contains(&length), "{length} entries are in the order list");
 }
 
 #[tokio::test]
@@ -50,9 +51,9 @@ async fn exact_keeps_exactly_the_waiting_entries() {
         ["java", "due"],
         "the oldest due time first, on whichever side it was scheduled"
     );
-    let left = fixture.redis.command(&["LRANGE", ORDER, "0", "-1"]);
-    assert_eq!(left.list().len(), 1);
-    assert_ne!(left.list()[0].bytes(), member);
+    let entries = fixture.redis.command(&["LRANGE", ORDER, "0", "-1"]);
+    assert_eq!(entries.list().len(), 1);
+    assert_ne!(entries.list()[0].bytes(), member);
     let cancel = JobRef::new(queue(), dq_core::JobKey::new("k").unwrap());
     assert_eq!(fixture.backend.cancel(&[cancel]).await.unwrap(), [Cancelled::Cancelled]);
     assert_eq!(fixture.len("EXISTS", ORDER) + fixture.len("EXISTS", TIMEOUT), 0);
@@ -65,7 +66,7 @@ async fn index_entries_of_jobs_that_java_took_are_removed() {
     fixture.backend.schedule((0..300).map(|_| job(past, "taken")).collect()).await.unwrap();
     fixture.backend.schedule(vec![keyed(past, "taken", "k")]).await.unwrap();
     assert_eq!(fixture.len("HLEN", INDEX), 301);
-    // As Java's transfer and take do.
+    // As when Java's transfer and take remove all members.
     fixture.redis.command(&["DEL", TIMEOUT]);
     let again = fixture.backend.schedule(vec![keyed(LATER, "new", "k")]).await.unwrap();
     assert!(matches!(again[0], Scheduled::Created(_)), "the key is free: {again:?}");
@@ -80,11 +81,12 @@ async fn index_entries_of_jobs_that_java_took_are_removed() {
 }
 
 #[tokio::test]
-async fn a_long_order_list_with_exact_is_a_finding() {
+async fn a_long_order_list_is_a_finding_with_exact() {
     let fixture = Fixture::with("?java_visibility=exact").await;
     fixture.backend.schedule(vec![job(LATER, "x")]).await.unwrap();
     let code = "redisson.long-order-list";
     assert!(fixture.backend.check().await.iter().all(|finding| finding.code != code));
+    // The length from which `check` warns.
     let many: Vec<String> = (0..30_000).map(|n| n.to_string()).collect();
     let words: Vec<&str> =
         ["RPUSH", ORDER].into_iter().chain(many.iter().map(String::as_str)).collect();
@@ -108,7 +110,7 @@ async fn a_key_of_a_job_that_java_took_does_not_block_a_replay() {
         let operation = dq_core::Operation::Replay { queue: &queue, jobs: None, due: Due::NOW };
         fixture.backend.operate(operation).await.unwrap().affected
     };
-    assert_eq!(replay().await, 0, "the key is live");
+    assert_eq!(replay().await, 0, "a waiting job has the key");
     fixture.redis.command(&["DEL", TIMEOUT]);
     assert_eq!(replay().await, 1, "the key is free");
 }

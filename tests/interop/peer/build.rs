@@ -7,27 +7,27 @@ use std::process::Command;
 
 use super::Version;
 
-/// The remedy when Java or Maven is missing.
+/// Remedy if Java or Maven is missing: installs both.
 pub(super) const REMEDY: &str = "run `cargo xtask servers`";
 
-/// Returns the directory with `classes` and `lib`. Runs Maven, which may download, unless the same
-/// sources were built before.
+/// Returns the directory with the program's `classes` and libraries (`lib`). Runs Maven, which may
+/// download, unless the same sources were built before.
 pub(super) fn build(version: Version) -> Result<PathBuf, String> {
     let describe = |error: io::Error| format!("the Java peer cannot be built: {error}");
     let root = root();
     let sources = root.join("tests/interop/java");
-    let place = std::env::var_os("DQ_INTEROP_DIR")
+    let output = std::env::var_os("DQ_INTEROP_DIR")
         .map_or_else(|| root.join("target/interop"), PathBuf::from);
-    fs::create_dir_all(&place).map_err(describe)?;
+    fs::create_dir_all(&output).map_err(describe)?;
     // One lock for all versions: two concurrent Mavens could corrupt their common repository.
-    let lock = File::create(place.join("lock")).map_err(describe)?;
+    let lock = File::create(output.join("lock")).map_err(describe)?;
     lock.lock().map_err(describe)?;
 
-    let directory = place.join(version.name());
+    let directory = output.join(version.name());
     let stamp = directory.join("stamp");
     // The text itself, since it is small, and a hash could collide.
-    let state = text_of(&sources).map_err(describe)?;
-    if fs::read_to_string(&stamp).is_ok_and(|built| built == state) {
+    let current = text_of(&sources).map_err(describe)?;
+    if fs::read_to_string(&stamp).is_ok_and(|built| built == current) {
         return Ok(directory);
     }
     match fs::remove_dir_all(&directory) {
@@ -35,7 +35,7 @@ pub(super) fn build(version: Version) -> Result<PathBuf, String> {
         _ => {}
     }
     run_maven(&sources, version, &directory)?;
-    fs::write(&stamp, state).map_err(describe)?;
+    fs::write(&stamp, current).map_err(describe)?;
     Ok(directory)
 }
 

@@ -24,8 +24,8 @@ pub(crate) use queue::Queue;
 pub(crate) use value::{Codec, Order, Type, Value};
 pub(crate) use version::Version;
 
-/// How long an answer may take, beyond the timeout of the request itself.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Maximum wait for an answer, beyond the timeout of the request itself.
+const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// A running client. It is killed when dropped, and exits with the process that started it.
 #[derive(Debug)]
@@ -87,14 +87,15 @@ impl PeerOptions {
         self
     }
 
-    /// Builds the program where that was not done yet, and returns when it is connected and has
-    /// subscribed to something: Redisson 3.20 now and then fails at its first subscription, for good,
-    /// when the machine is busy. Then another process is started.
+    /// Builds the program unless it is built, starts it, and returns when it is connected and has
+    /// made a subscription. On a busy machine Redisson 3.20 sometimes fails at its first
+    /// subscription and does not recover; then another process is started.
     ///
-    /// Panics with a reason if it cannot: this is the set-up of a test.
+    /// # Panics
+    /// If the program cannot be built or started, or does not connect.
     pub(crate) async fn start(self) -> Peer {
-        const TRIES: usize = 4;
-        for attempt in 1..=TRIES {
+        const MAX_ATTEMPTS: usize = 4;
+        for attempt in 1..=MAX_ATTEMPTS {
             let peer = self.launch().await;
             match peer.queue("subscribed", Codec::String).open().await {
                 Ok(()) => return peer,
@@ -104,9 +105,10 @@ impl PeerOptions {
                 Err(error) => panic!("Redisson {} cannot subscribe: {error}", self.version),
             }
         }
-        panic!("Redisson {} could not subscribe {TRIES} times", self.version)
+        panic!("Redisson {} could not subscribe {MAX_ATTEMPTS} times", self.version)
     }
 
+    /// Builds and starts the program, and waits until it is connected.
     async fn launch(&self) -> Peer {
         let Self { version, arguments } = self;
         let version = *version;
@@ -118,7 +120,7 @@ impl PeerOptions {
             directory.join("lib").display()
         );
         let mut child = Command::new("java")
-            // A short life on few processors: no time for the big compiler, no threads for the heap.
+            // Options for a short-lived process: fast start and few threads.
             .args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m"])
             .args(["-cp", &class_path, "interop.Main"])
             .args(arguments)
@@ -132,10 +134,14 @@ impl PeerOptions {
         tokio::spawn(dispatch(child.stdout.take().unwrap(), Arc::clone(&waiting)));
         let requests = tokio::sync::Mutex::new(child.stdin.take().unwrap());
         let peer = Peer { child, requests, waiting, last: AtomicU64::new(0) };
-        let runs: String = wait(connected, PATIENCE).await.unwrap_or_else(|error| {
+        let running_version: String = wait(connected, MAX_WAIT).await.unwrap_or_else(|error| {
             panic!("Redisson {version} does not connect: {error}");
         });
-        assert_eq!(runs, version.to_string(), "the class path has another version of Redisson");
+        assert_eq!(
+            running_version,
+            version.to_string(),
+            "the class path has another version of Redisson"
+        );
         peer
     }
 }
@@ -161,10 +167,11 @@ impl Peer {
         self.child.kill().await.expect("a child can be killed");
     }
 
+    /// Sends a request and waits for its answer.
     async fn ask<T: DeserializeOwned>(&self, mut request: Request<'_>) -> Result<T, PeerError> {
         request.n = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         let (sender, answer) = oneshot::channel();
-        let patience = PATIENCE + Duration::from_millis(request.timeout_ms.unwrap_or(0));
+        let max_wait = MAX_WAIT + Duration::from_millis(request.timeout_ms.unwrap_or(0));
         match &mut *self.waiting.lock().unwrap() {
             Some(waiting) => waiting.insert(request.n, sender),
             None => return Err(PeerError::Gone),
@@ -173,7 +180,7 @@ impl Peer {
         line.push('\n');
         let written = self.requests.lock().await.write_all(line.as_bytes()).await;
         written.map_err(|_| PeerError::Gone)?;
-        wait(answer, patience).await
+        wait(answer, max_wait).await
     }
 }
 
@@ -205,7 +212,8 @@ struct Answer {
     error: Option<String>,
 }
 
-/// Passes answers to their requests. The program runs requests in parallel, so answers arrive in any order.
+/// Passes answers to their requests. The program runs requests in parallel, so answers arrive in
+/// any order.
 async fn dispatch(stdout: ChildStdout, waiting: Waiting) {
     let mut lines = BufReader::new(stdout).lines();
     while let Ok(Some(line)) = lines.next_line().await {
@@ -222,9 +230,9 @@ async fn dispatch(stdout: ChildStdout, waiting: Waiting) {
 
 async fn wait<T: DeserializeOwned>(
     answer: oneshot::Receiver<Answer>,
-    patience: Duration,
+    max_wait: Duration,
 ) -> Result<T, PeerError> {
-    let Ok(Ok(answer)) = tokio::time::timeout(patience, answer).await else {
+    let Ok(Ok(answer)) = tokio::time::timeout(max_wait, answer).await else {
         return Err(PeerError::Gone);
     };
     match answer.error {

@@ -7,7 +7,8 @@ use serde::de::DeserializeOwned;
 
 use super::{Codec, Peer, PeerError, Request, Value};
 
-/// A queue of a [`Peer`]: the `RBlockingQueue`, and once [`open`](Self::open) the `RDelayedQueue` on it.
+/// A queue of a [`Peer`]: the `RBlockingQueue` (`target_…`, on the destination list), and once
+/// [`open`](Self::open) the `RDelayedQueue` on it (`delayed_…`).
 #[derive(Debug)]
 pub(crate) struct Queue<'p> {
     peer: &'p Peer,
@@ -25,7 +26,7 @@ pub(crate) struct Arrival {
 /// Result of [`Queue::transfer_rate`].
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub(crate) struct TransferRate {
-    /// Entries that reached the target list.
+    /// Entries that reached the destination list.
     pub(crate) moved: u64,
     /// Elapsed time in ms.
     pub(crate) elapsed_ms: f64,
@@ -87,7 +88,7 @@ impl<'p> Queue<'p> {
         self.ask(self.request("delayed_values")).await
     }
 
-    /// `RDelayedQueue.delete`, which does not change the target.
+    /// `RDelayedQueue.delete`, which does not change the destination list.
     pub(crate) async fn delayed_delete(&self) -> Result<bool, PeerError> {
         self.ask(self.request("delayed_delete")).await
     }
@@ -129,8 +130,9 @@ impl<'p> Queue<'p> {
         Ok(Collector { number: self.ask(request).await?, queue: self })
     }
 
-    /// Opens another delayed queue on this queue, whose entries should be due already, and measures how
-    /// fast the target list grows, until `expected` entries were moved or `limit` has passed.
+    /// Opens another delayed queue on this queue, whose entries should be due already, and measures
+    /// how fast the destination list grows, until `expected` entries were moved or `limit` has
+    /// passed.
     pub(crate) async fn transfer_rate(
         &self,
         expected: u64,
@@ -157,8 +159,8 @@ pub(crate) struct Collector<'q> {
 }
 
 impl Collector<'_> {
-    /// All values taken so far, in order. Returns when all expected ones were taken or after `timeout`,
-    /// and can be called again.
+    /// All values taken so far, in order. Returns when all expected ones were taken or after
+    /// `timeout`, and can be called again.
     pub(crate) async fn within(&self, timeout: Duration) -> Result<Vec<Arrival>, PeerError> {
         let (collector, timeout_ms) = (Some(self.number), milliseconds(timeout));
         self.queue.ask(Request { collector, timeout_ms, ..self.queue.request("collected") }).await

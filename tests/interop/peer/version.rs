@@ -1,17 +1,17 @@
-//! The versions of Redisson in the tests.
+//! The versions of Redisson that the tests run.
 
 use std::fmt;
 
-/// A version of Redisson. Each is the first one in the tests with some change.
+/// A version of Redisson. Each differs from the one before in what concerns this backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Version {
-    /// The old member format; the default codec is JBoss Marshalling.
+    /// The legacy member format; the default codec is JBoss Marshalling.
     V3_16_6,
-    /// The old member format; the default codec is Kryo 5.
+    /// The legacy member format; the default codec is Kryo 5.
     V3_20_1,
-    /// The new member format, from 3.21.1 on.
+    /// The current member format, which came with 3.21.1.
     V3_23_4,
-    /// The newest.
+    /// The newest version that this backend supports.
     V4_7_0,
 }
 
@@ -20,7 +20,7 @@ impl Version {
     pub(crate) const ALL: [Self; 4] = [Self::V3_16_6, Self::V3_20_1, Self::V3_23_4, Self::V4_7_0];
 
     /// Whether members begin with a random double instead of an id with its length.
-    pub(crate) fn has_old_members(self) -> bool {
+    pub(crate) fn has_legacy_members(self) -> bool {
         self < Self::V3_23_4
     }
 

@@ -1,5 +1,5 @@
-//! Detects which codec wrote a payload that the configured one cannot read, so that the error can name
-//! the codec to choose.
+//! Detects which codec wrote a payload that the configured one cannot read, so that the error can
+//! name the codec to choose.
 
 use dq_core::Error;
 
@@ -18,7 +18,7 @@ pub(super) fn wrong_codec(codec: &str, bytes: &[u8]) -> Error {
 const CHANGE_JAVA: &str = "only Java can read it; let the Java clients use TypedJsonJacksonCodec, \
      and choose the codec `json` here";
 
-/// What the bytes look like, and the remedy.
+/// What the bytes look like, by their first bytes, and the remedy.
 fn detect(codec: &str, bytes: &[u8]) -> (&'static str, &'static str) {
     match bytes {
         [] => ("it is empty", "choose the codec `string`, or `raw` to handle it yourself"),

@@ -1,4 +1,4 @@
-//! Errors about payloads. They never show the payload.
+//! Errors of codecs. Their texts never contain the payload.
 
 use dq_core::{Error, ErrorKind};
 

@@ -1,13 +1,13 @@
 //! `JsonJacksonCodec`: JSON to which Jackson's default typing adds the names of Java classes.
 //!
 //! An object has its class under `@class`. Values whose type JSON does not show (lists, dates, long
-//! integers without a declared field) are pairs like `["java.lang.Long", 42]`. Decoding removes both.
-//! Encoding adds them where Jackson requires them and keeps those in the payload, so an application can
-//! name any class itself.
+//! integers without a declared field) are pairs like `["java.lang.Long", 42]`. Decoding removes
+//! both. Encoding adds them where Jackson requires them and keeps those in the payload, so an
+//! application can name any class itself.
 //!
-//! A pair is recognized by its first element, which must look like a Java class. So a list of two
-//! strings, of which the first looks like a class and around which Jackson left out the pair, is
-//! mistaken for one.
+//! A pair is recognized by its first element, which must look like a Java class. A list of two
+//! strings that Jackson wrote without a pair around it is mistaken for a pair if its first string
+//! looks like a class.
 
 use bytes::Bytes;
 use dq_core::Result;
@@ -16,19 +16,19 @@ use serde_json::value::RawValue;
 use super::detect::wrong_codec;
 use super::error::{codec_error, not_json};
 use super::java_class::is_class_name;
-use super::json_tree::{CLASS, array, fields, items, object, parse, quoted};
+use super::json_tree::{CLASS_FIELD, array, fields, items, object, parse, quoted};
 
 /// The class of encoded lists.
 const LIST: &str = "java.util.ArrayList";
 
-/// Most levels of a payload, the same as serde_json's limit.
-const DEPTH: usize = 128;
+/// Maximum nesting depth of a payload, the same as serde_json's limit.
+const MAX_DEPTH: usize = 128;
 
 /// Removes the class names.
 pub(super) fn decode(bytes: &Bytes) -> Result<Bytes> {
     let value = parse(bytes).map_err(|error| wrong_codec("jackson", bytes).source(error))?;
     let mut out = String::with_capacity(bytes.len());
-    strip(value, &mut out, DEPTH)?;
+    strip(value, &mut out, MAX_DEPTH)?;
     Ok(out.into())
 }
 
@@ -36,16 +36,17 @@ pub(super) fn decode(bytes: &Bytes) -> Result<Bytes> {
 pub(super) fn encode(payload: &Bytes, class: Option<&str>) -> Result<Bytes> {
     let value = parse(payload).map_err(not_json)?;
     let mut out = String::with_capacity(payload.len() + 64);
-    write(value, Position::Top { class }, &mut out, DEPTH)?;
+    write(value, Position::Top { class }, &mut out, MAX_DEPTH)?;
     Ok(out.into())
 }
 
+/// Appends the value without class names. At most `depth` levels are allowed.
 fn strip(value: &str, out: &mut String, depth: usize) -> Result<()> {
-    let depth = deeper(depth)?;
+    let depth = next_level(depth)?;
     match value.as_bytes().first() {
         Some(b'{') => {
             let fields = fields(value)?;
-            let fields = fields.iter().filter(|(name, _)| name != CLASS);
+            let fields = fields.iter().filter(|(name, _)| name != CLASS_FIELD);
             object(None, fields, out, |value, out| strip(value, out, depth))
         }
         Some(b'[') => {
@@ -70,18 +71,20 @@ fn strip(value: &str, out: &mut String, depth: usize) -> Result<()> {
 enum Position<'a> {
     /// The payload itself.
     Top { class: Option<&'a str> },
-    /// A field, whose declared type is that of a number.
+    /// A field of an object: its declared type gives the type of a number.
     Field,
     /// An element of a list of any type.
     Element,
 }
 
+/// Appends the value with the class names that Jackson requires at this position.
 fn write(value: &str, position: Position<'_>, out: &mut String, depth: usize) -> Result<()> {
-    let depth = deeper(depth)?;
+    let depth = next_level(depth)?;
     match value.as_bytes().first() {
         Some(b'{') => {
             let fields = fields(value)?;
-            let own = fields.iter().find(|(name, _)| name == CLASS).map(|(_, class)| class.get());
+            let own =
+                fields.iter().find(|(name, _)| name == CLASS_FIELD).map(|(_, class)| class.get());
             let class = match (own, position) {
                 (Some(class), _) => class.to_owned(),
                 (None, Position::Top { class: Some(class) }) => quoted(class),
@@ -99,7 +102,7 @@ fn write(value: &str, position: Position<'_>, out: &mut String, depth: usize) ->
                     ));
                 }
             };
-            let fields = fields.iter().filter(|(name, _)| name != CLASS);
+            let fields = fields.iter().filter(|(name, _)| name != CLASS_FIELD);
             object(Some(class), fields, out, |value, out| write(value, Position::Field, out, depth))
         }
         Some(b'[') => {
@@ -128,11 +131,12 @@ fn write(value: &str, position: Position<'_>, out: &mut String, depth: usize) ->
     }
 }
 
-/// The levels left; an error at the limit, which bounds the stack.
-fn deeper(depth: usize) -> Result<usize> {
+/// The number of levels allowed inside this one; an error if there are none, which bounds the
+/// stack.
+fn next_level(depth: usize) -> Result<usize> {
     depth.checked_sub(1).ok_or_else(|| {
         codec_error(
-            format!("the payload is nested deeper than {DEPTH} levels"),
+            format!("the payload is nested deeper than {MAX_DEPTH} levels"),
             "choose the codec `raw` and decode it yourself",
         )
     })
@@ -234,7 +238,7 @@ mod tests {
                 r#"{"tags":["a"],"to":{"@class":"pkg.To","n":1}}"#,
                 r#"{"@class":"pkg.Order","tags":["java.util.ArrayList",["a"]],"to":{"@class":"pkg.To","n":1}}"#,
             ),
-            // Typed already.
+            // With types in the payload.
             (
                 r#"{"at":["java.util.Date",1700000000000],"ids":["java.util.HashSet",[3000000000]]}"#,
                 r#"{"@class":"pkg.Order","at":["java.util.Date",1700000000000],"ids":["java.util.HashSet",[["java.lang.Long",3000000000]]]}"#,

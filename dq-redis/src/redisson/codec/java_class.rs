@@ -1,4 +1,5 @@
-//! Recognizes names of Java classes by Java's conventions: packages, then a name with a capital.
+//! Recognizes names of Java classes by Java's conventions: packages, then a name that begins with a
+//! capital.
 
 /// Whether the text looks like the full name of a Java class.
 pub(super) fn is_class_name(name: &str) -> bool {

@@ -1,6 +1,7 @@
-//! JSON text that passes unchanged in both directions, after a check.
+//! The codec `json`: checks that a payload is JSON and passes it unchanged in both directions.
 //!
-//! Java writes and reads it with `TypedJsonJacksonCodec`, or with a `StringCodec` whose strings are JSON.
+//! Java writes and reads it with `TypedJsonJacksonCodec`, or with a `StringCodec` whose strings are
+//! JSON.
 
 use bytes::Bytes;
 use dq_core::Result;

@@ -1,6 +1,7 @@
-//! JSON parsed one level at a time: deeper levels stay text.
+//! Parses JSON one level at a time; deeper levels stay text.
 //!
-//! Numbers of any length pass unchanged, and fields keep their order.
+//! Unlike with `serde_json::Value`, numbers of any length pass unchanged, and fields keep their
+//! order.
 
 use std::fmt;
 
@@ -10,8 +11,8 @@ use serde_json::value::RawValue;
 
 use super::error::codec_error;
 
-/// The key of an object's Java class.
-pub(super) const CLASS: &str = "@class";
+/// The field that holds the name of an object's Java class.
+pub(super) const CLASS_FIELD: &str = "@class";
 
 /// Checks that the bytes are JSON. Numbers may have any length.
 pub(super) fn check(bytes: &[u8]) -> serde_json::Result<()> {
@@ -50,7 +51,8 @@ pub(super) fn array(
     Ok(())
 }
 
-/// Writes an object, with `each` for the fields' values and `class`, a JSON string, as its first field.
+/// Writes an object, with `each` for the fields' values and `class`, a JSON string, as its first
+/// field.
 pub(super) fn object<'a>(
     class: Option<String>,
     fields: impl Iterator<Item = &'a (String, &'a RawValue)>,
@@ -85,7 +87,8 @@ pub(super) fn fields(object: &str) -> Result<Vec<(String, &RawValue)>> {
     Ok(fields)
 }
 
-/// The error for JSON that passed [`parse`]: only a string with an unpaired surrogate does and fails here.
+/// The error for JSON that [`parse`] accepts but [`items`] or [`fields`] does not: only a string
+/// with an unpaired surrogate.
 fn unreadable(error: serde_json::Error) -> dq_core::Error {
     codec_error(
         "the payload is JSON with text that is not valid Unicode",

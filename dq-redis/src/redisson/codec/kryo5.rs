@@ -1,12 +1,13 @@
 //! `Kryo5Codec`, the default of Redisson 3.19 and newer: plain values only.
 //!
-//! A value is the number of its class, plus two, and the output of the class's serializer. Classes
-//! without a number are written by name. Objects of other classes have fields without names, in an order
-//! that only the class file shows, so they are refused.
+//! A value is written as the number under which Kryo has registered its class, plus two, and the
+//! output of the class's serializer. A class without a number is written by its name. Objects of
+//! other classes are refused: their fields are written without names, in an order that only the
+//! class file shows.
 //!
 //! | class | bytes |
 //! |---|---|
-//! | `Integer` | 2, zigzag varint |
+//! | `Integer` | 2, zigzag varint (negative numbers are mapped to odd ones, 7 bits a byte) |
 //! | `String` | 3, see [`text`](super::kryo5_text) |
 //! | `Boolean` | 5, 0 or 1 |
 //! | `Long` | 9, zigzag varint of at most nine bytes |
@@ -28,8 +29,9 @@ const STRING: u8 = 3;
 const BOOLEAN: u8 = 5;
 const LONG: u8 = 9;
 const DOUBLE: u8 = 10;
-/// A class by name; the zero means that the name follows.
-const NAMED: [u8; 2] = [1, 0];
+/// Begins a value whose class is written by name; the zero means that the name follows.
+const NAMED_CLASS: [u8; 2] = [1, 0];
+/// Java's name of the class `byte[]`.
 const BYTES: &str = "[B";
 
 /// Whether values of this class can be written.
@@ -48,6 +50,7 @@ enum Class {
 }
 
 impl Class {
+    /// The class with this Java name; the package `java.lang` may be left out.
     fn named(name: &str) -> Option<Self> {
         Some(match name.strip_prefix("java.lang.").unwrap_or(name) {
             "String" => Self::Text,
@@ -60,8 +63,8 @@ impl Class {
         })
     }
 
-    /// The class of a value by default.
-    fn of(value: &Value) -> Option<Self> {
+    /// The class as which a JSON value is written by default; `None` if there is none.
+    fn default_for(value: &Value) -> Option<Self> {
         match value {
             Value::String(_) => Some(Self::Text),
             Value::Bool(_) => Some(Self::Boolean),
@@ -72,12 +75,12 @@ impl Class {
     }
 }
 
-/// Turns a JSON value into Kryo's bytes, as `class` or by default as the nearest class.
+/// Turns a JSON value into Kryo's bytes, as a value of `class`, or without it of the default class.
 pub(super) fn encode(payload: &Bytes, class: Option<&str>) -> Result<Bytes> {
     let value: Value = serde_json::from_slice(payload).map_err(not_json)?;
     let kind = match class {
         Some(class) => Class::named(class),
-        None => Class::of(&value),
+        None => Class::default_for(&value),
     };
     kind.and_then(|kind| write(kind, &value)).map(Bytes::from).ok_or_else(|| {
         let found = match value {
@@ -102,7 +105,7 @@ pub(super) fn encode(payload: &Bytes, class: Option<&str>) -> Result<Bytes> {
     })
 }
 
-/// `None` if the class does not hold the value.
+/// Writes a value as this class; `None` if the class cannot hold it.
 fn write(class: Class, value: &Value) -> Option<Vec<u8>> {
     let mut out = Vec::new();
     match class {
@@ -126,7 +129,7 @@ fn write(class: Class, value: &Value) -> Option<Vec<u8>> {
         Class::Bytes => {
             let bytes = value.as_array()?.iter().map(|byte| u8::try_from(byte.as_u64()?).ok());
             let bytes = bytes.collect::<Option<Vec<u8>>>()?;
-            out.extend(NAMED);
+            out.extend(NAMED_CLASS);
             text::write(BYTES, &mut out);
             write_varint(bytes.len() as u64 + 1, &mut out);
             out.extend(bytes);
@@ -143,7 +146,8 @@ pub(super) fn decode(bytes: &Bytes) -> Result<Bytes> {
     Ok(value.to_string().into())
 }
 
-/// `None` if these are not Kryo's bytes; an error if they are, but cannot be read here.
+/// Reads a value; `None` if these are not Kryo's bytes; an error if they are, but only Java can
+/// read them.
 fn read(rest: &mut &[u8]) -> Result<Option<Value>> {
     let Some(class) = rest.split_off_first() else { return Ok(None) };
     Ok(match *class {
@@ -175,6 +179,7 @@ fn read_bytes(rest: &mut &[u8]) -> Option<Value> {
     Some(Value::from(rest.split_off(..usize::try_from(len).ok()?)?))
 }
 
+/// The JSON number; an error for NaN and the infinities.
 fn finite(double: f64) -> Result<Value> {
     serde_json::Number::from_f64(double).map(Value::Number).ok_or_else(|| {
         codec_error(
@@ -184,6 +189,7 @@ fn finite(double: f64) -> Result<Value> {
     })
 }
 
+/// The error for an object of a Java class.
 fn object_of(class: &str) -> Error {
     codec_error(
         format!("the payload is an object of the Java class {class}, written by Kryo5Codec"),
@@ -192,7 +198,8 @@ fn object_of(class: &str) -> Error {
     )
 }
 
-/// Maps numbers to unsigned ones, small for small absolute values.
+/// Maps signed numbers to unsigned ones (0, -1, 1, -2 … to 0, 1, 2, 3 …), small for small absolute
+/// values.
 fn zigzag(number: i64) -> u64 {
     ((number << 1) ^ (number >> 63)).cast_unsigned()
 }
@@ -201,11 +208,11 @@ fn unzigzag(number: u64) -> i64 {
     (number >> 1).cast_signed() ^ -(number & 1).cast_signed()
 }
 
-/// Most bytes with seven bits; the byte after them has eight and is the last.
-const SEVEN_BIT_BYTES: u32 = 8;
+/// Maximum number of bytes of a varint that hold 7 bits each; a ninth byte is the last and holds 8.
+const MAX_SEVEN_BIT_BYTES: u32 = 8;
 
 fn write_varint(mut number: u64, out: &mut Vec<u8>) {
-    for _ in 0..SEVEN_BIT_BYTES {
+    for _ in 0..MAX_SEVEN_BIT_BYTES {
         if number < 0x80 {
             break;
         }
@@ -217,21 +224,22 @@ fn write_varint(mut number: u64, out: &mut Vec<u8>) {
 
 fn read_varint(rest: &mut &[u8]) -> Option<u64> {
     let mut number = 0;
-    for at in 0..SEVEN_BIT_BYTES {
+    for at in 0..MAX_SEVEN_BIT_BYTES {
         let byte = *rest.split_off_first()?;
         number |= u64::from(byte & 0x7f) << (7 * at);
         if byte < 0x80 {
             return Some(number);
         }
     }
-    Some(number | u64::from(*rest.split_off_first()?) << (7 * SEVEN_BIT_BYTES))
+    Some(number | u64::from(*rest.split_off_first()?) << (7 * MAX_SEVEN_BIT_BYTES))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn round(json: &str, class: Option<&str>, kryo: &[u8]) {
+    /// Checks that the JSON is encoded as these bytes, and the bytes are decoded as the JSON.
+    fn assert_round_trip(json: &str, class: Option<&str>, kryo: &[u8]) {
         let (json, kryo) = (Bytes::copy_from_slice(json.as_bytes()), Bytes::copy_from_slice(kryo));
         assert_eq!(encode(&json, class).unwrap(), kryo, "{json:?}");
         assert_eq!(decode(&kryo).unwrap(), json, "{kryo:x?}");
@@ -240,24 +248,32 @@ mod tests {
     #[test]
     fn plain_values_are_encoded_as_by_kryo() {
         // Kryo 5.6 with the settings of Redisson's Kryo5Codec.
-        round("\"hello\"", None, b"\x03hell\xef");
-        round("42", None, b"\x09\x54");
-        round("42", Some("java.lang.Integer"), b"\x02\x54");
-        round("true", None, b"\x05\x01");
-        round("1.5", None, b"\x0a\0\0\0\0\0\0\xf8\x3f");
+        assert_round_trip("\"hello\"", None, b"\x03hell\xef");
+        assert_round_trip("42", None, b"\x09\x54");
+        assert_round_trip("42", Some("java.lang.Integer"), b"\x02\x54");
+        assert_round_trip("true", None, b"\x05\x01");
+        assert_round_trip("1.5", None, b"\x0a\0\0\0\0\0\0\xf8\x3f");
     }
 
     #[test]
     fn numbers_cover_the_ranges_of_their_types() {
-        round("0", None, &[9, 0]);
-        round("-1", None, &[9, 1]);
-        round("64", None, &[9, 0x80, 1]);
+        assert_round_trip("0", None, &[9, 0]);
+        assert_round_trip("-1", None, &[9, 1]);
+        assert_round_trip("64", None, &[9, 0x80, 1]);
         // The ninth byte has all eight bits.
-        round("9223372036854775807", None, &[9, 0xfe, 255, 255, 255, 255, 255, 255, 255, 255]);
-        round("-9223372036854775808", None, &[9, 255, 255, 255, 255, 255, 255, 255, 255, 255]);
+        assert_round_trip(
+            "9223372036854775807",
+            None,
+            &[9, 0xfe, 255, 255, 255, 255, 255, 255, 255, 255],
+        );
+        assert_round_trip(
+            "-9223372036854775808",
+            None,
+            &[9, 255, 255, 255, 255, 255, 255, 255, 255, 255],
+        );
         let integer = Some("java.lang.Integer");
-        round("2147483647", integer, &[2, 0xfe, 255, 255, 255, 15]);
-        round("-2147483648", integer, &[2, 255, 255, 255, 255, 15]);
+        assert_round_trip("2147483647", integer, &[2, 0xfe, 255, 255, 255, 15]);
+        assert_round_trip("-2147483648", integer, &[2, 255, 255, 255, 255, 15]);
         for step in 0..63 {
             for number in [1_i64 << step, -(1 << step), (1 << step) - 1] {
                 let json = Bytes::from(number.to_string());
@@ -268,8 +284,8 @@ mod tests {
 
     #[test]
     fn bytes_are_lists_of_numbers() {
-        round("[0,104,255]", Some("byte[]"), b"\x01\0[\xc2\x04\0h\xff");
-        round("[]", Some("byte[]"), b"\x01\0[\xc2\x01");
+        assert_round_trip("[0,104,255]", Some("byte[]"), b"\x01\0[\xc2\x04\0h\xff");
+        assert_round_trip("[]", Some("byte[]"), b"\x01\0[\xc2\x01");
     }
 
     #[test]

@@ -1,16 +1,18 @@
 //! Strings in the format of Kryo 5.
 //!
-//! Two to 32 ASCII characters are written without a length, the last with its high bit set. All other
-//! strings begin with the number of their UTF-16 units plus one, whose first byte has the high bit set;
-//! each unit follows in one to three bytes as in UTF-8. Characters beyond the basic plane are two units.
+//! Two to 32 ASCII characters are written without a length, the last with its high bit set. All
+//! other strings begin with the number of their UTF-16 units plus one, whose first byte has the
+//! high bit set; each unit follows in one to three bytes as in UTF-8. Characters beyond the basic
+//! plane are two units.
 
-/// Longest text that is written without its length.
-const NO_LENGTH: usize = 32;
+/// Maximum length of a text that is written without its length.
+const MAX_WITHOUT_LENGTH: usize = 32;
+/// The high bit of a byte.
 const HIGH: u8 = 0x80;
 
 /// Writes text.
 pub(super) fn write(text: &str, out: &mut Vec<u8>) {
-    if text.is_ascii() && (2..=NO_LENGTH).contains(&text.len()) {
+    if text.is_ascii() && (2..=MAX_WITHOUT_LENGTH).contains(&text.len()) {
         let (last, head) = text.as_bytes().split_last().unwrap_or((&0, &[]));
         out.extend(head);
         out.push(last | HIGH);
@@ -45,6 +47,7 @@ pub(super) fn read(rest: &mut &[u8]) -> Option<String> {
     String::from_utf16(&text).ok()
 }
 
+/// Reads one UTF-16 unit from one to three bytes.
 fn read_unit(rest: &mut &[u8]) -> Option<u16> {
     let mut next = || rest.split_off_first().map(|byte| u16::from(*byte));
     let first = next()?;
@@ -56,6 +59,7 @@ fn read_unit(rest: &mut &[u8]) -> Option<u16> {
     })
 }
 
+/// A continuation byte with the lowest six bits of the unit.
 fn tail(unit: u16) -> u8 {
     HIGH | (unit & 0x3f) as u8
 }
@@ -75,6 +79,7 @@ fn write_len(len: u64, out: &mut Vec<u8>) {
     out.push(more as u8);
 }
 
+/// Reads what [`write_len`] writes.
 fn read_len(rest: &mut &[u8]) -> Option<u64> {
     let first = *rest.split_off_first()?;
     let mut len = u64::from(first & 0x3f);
@@ -96,7 +101,8 @@ fn read_len(rest: &mut &[u8]) -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn round(text: &str, kryo: &[u8]) {
+    /// Checks that the text is written as these bytes, and read back from them.
+    fn assert_round_trip(text: &str, kryo: &[u8]) {
         let mut out = Vec::new();
         write(text, &mut out);
         assert_eq!(out, kryo, "{text:?}");
@@ -108,29 +114,29 @@ mod tests {
     #[test]
     fn short_ascii_has_no_length_and_other_text_has() {
         // Kryo 5.6, Output.writeString.
-        round("hello", b"hell\xef");
-        round("ab", b"a\xe2");
-        round("a", b"\x82a");
-        round("", b"\x81");
-        round("h\u{e9}llo", b"\x86h\xc3\xa9llo");
-        round(&"x".repeat(32), &[[b'x'; 31].as_slice(), &[b'x' | 0x80]].concat());
-        round(&"x".repeat(33), &[&[0xa2][..], &[b'x'; 33]].concat());
-        round(&"x".repeat(40), &[&[0xa9][..], &[b'x'; 40]].concat());
+        assert_round_trip("hello", b"hell\xef");
+        assert_round_trip("ab", b"a\xe2");
+        assert_round_trip("a", b"\x82a");
+        assert_round_trip("", b"\x81");
+        assert_round_trip("h\u{e9}llo", b"\x86h\xc3\xa9llo");
+        assert_round_trip(&"x".repeat(32), &[[b'x'; 31].as_slice(), &[b'x' | 0x80]].concat());
+        assert_round_trip(&"x".repeat(33), &[&[0xa2][..], &[b'x'; 33]].concat());
+        assert_round_trip(&"x".repeat(40), &[&[0xa9][..], &[b'x'; 40]].concat());
     }
 
     #[test]
     fn longer_lengths_take_more_bytes() {
-        round(&"x".repeat(62), &[&[0xbf][..], &[b'x'; 62]].concat());
-        round(&"x".repeat(63), &[&[0xc0, 1][..], &[b'x'; 63]].concat());
+        assert_round_trip(&"x".repeat(62), &[&[0xbf][..], &[b'x'; 62]].concat());
+        assert_round_trip(&"x".repeat(63), &[&[0xc0, 1][..], &[b'x'; 63]].concat());
         // 64 * 128 - 1 and one more: the second byte is full.
-        round(&"x".repeat(8_190), &[&[0xff, 0x7f][..], &[b'x'; 8_190]].concat());
-        round(&"x".repeat(8_191), &[&[0xc0, 0x80, 1][..], &[b'x'; 8_191]].concat());
+        assert_round_trip(&"x".repeat(8_190), &[&[0xff, 0x7f][..], &[b'x'; 8_190]].concat());
+        assert_round_trip(&"x".repeat(8_191), &[&[0xc0, 0x80, 1][..], &[b'x'; 8_191]].concat());
     }
 
     #[test]
     fn characters_beyond_the_basic_plane_are_two_units() {
-        round("\u{20ac}", b"\x82\xe2\x82\xac");
-        round("\u{1f600}", b"\x83\xed\xa0\xbd\xed\xb8\x80");
+        assert_round_trip("\u{20ac}", b"\x82\xe2\x82\xac");
+        assert_round_trip("\u{1f600}", b"\x83\xed\xa0\xbd\xed\xb8\x80");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Codecs for the payloads of a Redisson queue.
 //!
-//! Handlers read JSON, so every codec except `raw` translates between JSON text and the bytes that the
-//! Java codec of that name writes.
+//! Handlers read JSON, so every codec except `raw` translates between JSON text and the bytes that
+//! the Java codec of that name writes.
 
 mod detect;
 mod error;
@@ -19,7 +19,8 @@ use dq_core::Result;
 
 /// The codec that the Java clients of a Redisson queue use.
 ///
-/// In settings it is a name, with a class for some codecs: `"json"`, `"jackson:com.example.Order"`, or `{ type = "jackson", class = "com.example.Order" }`.
+/// In settings it is a name, for some codecs followed by a class: `"json"`,
+/// `"jackson:com.example.Order"`; or a table: `{ type = "jackson", class = "com.example.Order" }`.
 ///
 /// ```
 /// use dq_redis::Codec;
@@ -30,19 +31,20 @@ use dq_core::Result;
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Codec {
-    /// `"raw"`: bytes pass unchanged, for `ByteArrayCodec` or a codec of the application on both sides.
+    /// `"raw"`: bytes pass unchanged, for `ByteArrayCodec` or a codec of the application on both
+    /// sides.
     #[default]
     Raw,
     /// `"string"`: `StringCodec` with plain text, which handlers read as a JSON string.
     Text,
-    /// `"json"`: JSON text passes unchanged, for `TypedJsonJacksonCodec` and for JSON in the strings of a
-    /// `StringCodec`.
+    /// `"json"`: JSON text passes unchanged, for `TypedJsonJacksonCodec` and for JSON in the
+    /// strings of a `StringCodec`.
     Json,
-    /// `"jackson"`: `JsonJacksonCodec`, which adds names of Java classes to its JSON. Handlers read it
-    /// without them.
+    /// `"jackson"`: `JsonJacksonCodec`, which adds names of Java classes to its JSON. Handlers read
+    /// it without them.
     Jackson {
-        /// The class of the objects that are written, such as `com.example.Order`. Reading, and writing
-        /// arrays and plain values, does not need it.
+        /// The class of the objects that are written, such as `com.example.Order`. Reading, and
+        /// writing arrays and plain values, does not need it.
         class: Option<String>,
     },
     /// `"kryo5"`: `Kryo5Codec`, the default of Redisson 3.19 and newer, for strings, numbers,
@@ -56,10 +58,11 @@ pub enum Codec {
 }
 
 impl Codec {
-    /// Translates a payload of this application into the bytes that Java's codec reads.
+    /// Translates a payload of this application to the bytes that the Java codec reads.
     ///
     /// # Errors
-    /// `Codec` if this codec cannot write the payload; the error names the codec or setting to choose.
+    /// `Codec` if this codec cannot write the payload; the error names the codec or setting to
+    /// choose.
     pub fn encode(&self, payload: &Bytes) -> Result<Bytes> {
         match self {
             Self::Raw => Ok(payload.clone()),
@@ -71,11 +74,11 @@ impl Codec {
         .map_err(|error| error.operation("encode for Redisson"))
     }
 
-    /// Translates bytes that Java's codec wrote into the payload that a handler decodes.
+    /// Translates bytes that the Java codec wrote to the payload that a handler decodes.
     ///
     /// # Errors
-    /// `Codec` if another codec wrote the bytes, or only the Java classes can read them; the error says
-    /// what they look like and names the codec to choose.
+    /// `Codec` if another codec wrote the bytes, or they can only be read with the Java classes;
+    /// the error says what the bytes look like and names the codec to choose.
     pub fn decode(&self, bytes: &Bytes) -> Result<Bytes> {
         match self {
             Self::Raw => Ok(bytes.clone()),

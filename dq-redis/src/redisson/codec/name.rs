@@ -69,7 +69,7 @@ impl<'de> Deserialize<'de> for Codec {
     }
 }
 
-/// A visitor, since the errors of an untagged enum do not name the mistake.
+/// Accepts both forms. A visitor, since the errors of an untagged enum do not name the mistake.
 struct NameOrTable;
 
 #[derive(Deserialize)]

@@ -1,4 +1,4 @@
-//! `StringCodec`: the text of a Java string in UTF-8, without quotes or length.
+//! The codec `string`: `StringCodec`, the text of a Java string in UTF-8, without quotes or length.
 
 use bytes::Bytes;
 use dq_core::Result;

@@ -1,6 +1,10 @@
--- Cancels jobs of one queue, native ones and members of Java's sorted set.
+-- Cancels jobs of one queue, native jobs and members of Redisson's sorted set. (Words: see
+-- java.lua.)
 --
--- KEYS, ARGV, returns: as scripts/cancel.lua
+-- KEYS     the keys of the queue
+-- ARGV     the jobs (at most 100): 'i' and handle and tail, or 'k' and a key
+-- returns  nil: repeat the call; else a string with a letter for each job: 'C' cancelled, 'N' not
+--          found, 'A' already running
 -- cost     O(log n) a job; with visibility `exact` O(length of the order list)
 
 local partition = redisson_partition_at(0)

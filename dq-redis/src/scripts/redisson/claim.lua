@@ -1,74 +1,92 @@
--- Leases due jobs of several queues: native ones, those in Java's target list, and those in Java's
--- sorted set.
+-- Leases due jobs of several queues: payloads in the destination list, native jobs, and members of
+-- Redisson's sorted set. (Words: see java.lua.)
 --
--- KEYS, ARGV, returns: as scripts/claim.lua
--- cost     O(log n) a job, and twelve small commands a queue; with visibility `exact` O(length of the
---          order list) for each member taken from the sorted set
+-- KEYS     the keys of each queue
+-- ARGV     maximum number of jobs in all (at most 100), maximum number of bytes in all (0: lease
+--          nothing and report due times only); then for each queue: maximum number of its jobs,
+--          length of a lease in milliseconds
+-- returns  {now, then a result for each queue}. The result is WRONG_TYPE if a key of the queue has
+--          another type; {time of the next claim or nil, end of the leases, first token, then for
+--          each job: handle, due time, record, state before the lease or ''}; or with 0 bytes {time
+--          of the next claim or nil, due times of the oldest due jobs of each of the three
+--          sources}. Tokens count up from the first. A paused queue has {nil}
+-- cost     O(log n) a job, and twelve small commands a queue; with visibility `exact` O(length of
+--          the order list) for each member taken from the sorted set
 
-local left, room = tonumber(ARGV[1]), tonumber(ARGV[2])
-local only_due_times = room == 0
+local jobs_left, bytes_left = tonumber(ARGV[1]), tonumber(ARGV[2])
+local only_due_times = bytes_left == 0
 local replies = { now }
 
--- Candidates of one source, in columns: a table for each job would cost the server as much as all the
--- rest. `n` candidates with due times, handles (or false), records, and states before the lease (or
--- false). Those that are not native also have a payload; those of Java's sorted set also a member, its
--- member id, and whether it is in the index. Entries that cannot be read are foreign.
+-- Candidates of one source (the destination list, the native jobs or the members), in columns: a
+-- table for each job would cost the server as much as all the rest. Of each of the `n` candidates:
+--   dues        due time
+--   handles     handle; false in the destination list, where payloads have no id
+--   records     record; in the destination list the payload alone, until assign_ids
+--   states      packed state before the lease, or false
+--   payloads    payload; nil for native jobs
+--   members, member_ids, indexed
+--               of members only: the member, its id, and whether the index has an entry for that id
+--   unreadable  whether another program wrote it, so that it is to be quarantined
 local function columns()
   return {
-    n = 0, dues = {}, handles = {}, records = {}, raws = {}, payloads = {}, members = {},
-    member_ids = {}, indexed = {}, foreign = {},
+    n = 0, dues = {}, handles = {}, records = {}, states = {}, payloads = {}, members = {},
+    member_ids = {}, indexed = {}, unreadable = {},
   }
 end
 
-local none, spare = columns(), columns()
+-- A source without candidates, and columns to be filled next: most sources are empty, so new tables
+-- are made only once some were filled.
+local no_candidates, unused = columns(), columns()
 
--- Reads candidates a few at a time, twice as many while they are small enough to fit. `fetch` gets the
--- columns, how many they hold, and how many more to read; it returns how many it read.
-local function read_candidates(most, fetch)
-  local found, bytes = spare, 0
-  local few = math.min(most, FEW)
-  while few > 0 do
+-- Reads up to `max` candidates of one source, some at a time until their bytes are more than can be
+-- leased. `fetch` gets the columns, how many candidates they hold, and how many more to read; it
+-- returns how many it read.
+local function read_candidates(max, fetch)
+  local found, bytes = unused, 0
+  local batch = math.min(max, READ_BATCH)
+  while batch > 0 do
     local before = found.n
-    local added = fetch(found, before, few)
+    local added = fetch(found, before, batch)
     found.n = before + added
     for i = before + 1, found.n do
       bytes = bytes + #found.records[i]
     end
-    if added < few or bytes > room then
+    if added < batch or bytes > bytes_left then
       break
     end
-    local fit = bytes * 2 * FEW < (room - bytes) * found.n
-    few = math.min(most - found.n, fit and 2 * FEW or FEW)
+    -- Twice as many if they would fit, going by the average size so far.
+    local fit = bytes * 2 * READ_BATCH < (bytes_left - bytes) * found.n
+    batch = math.min(max - found.n, fit and 2 * READ_BATCH or READ_BATCH)
   end
   if found.n == 0 then
-    return none
+    return no_candidates
   end
-  spare = columns()
+  unused = columns()
   return found
 end
 
--- Members and scores of due entries, without the first `from`.
-local function due_entries(zset, from, number)
+-- At most `number` due entries with their scores, without the first `skip`.
+local function due_entries(zset, skip, number)
   return redis.call(
-    'ZRANGEBYSCORE', zset, '-inf', now_text, 'WITHSCORES', 'LIMIT', from, number)
+    'ZRANGEBYSCORE', zset, '-inf', now_text, 'WITHSCORES', 'LIMIT', skip, number)
 end
 
--- Payloads in Java's target list. They have no due time, and get an id when they are leased.
-local function target_due(partition, most)
-  return read_candidates(most, function(found, n, number)
-    local payloads = redis.call('LRANGE', partition.target, n, n + number - 1)
+-- Payloads in the destination list. They have no due time, and get an id when they are leased.
+local function destination_candidates(partition, max)
+  return read_candidates(max, function(found, n, number)
+    local payloads = redis.call('LRANGE', partition.destination, n, n + number - 1)
     for i = 1, #payloads do
       local payload = payloads[i]
-      found.dues[n + i], found.handles[n + i], found.raws[n + i] = now, false, false
+      found.dues[n + i], found.handles[n + i], found.states[n + i] = now, false, false
       found.payloads[n + i], found.records[n + i] = payload, payload
     end
     return #payloads
   end)
 end
 
--- Due native jobs: all that were leased before.
-local function native_due(partition, most)
-  return read_candidates(most, function(found, n, number)
+-- Due native jobs. Each was leased before: a job becomes native with its first lease.
+local function native_candidates(partition, max)
+  return read_candidates(max, function(found, n, number)
     local entries = due_entries(partition.due, n, number)
     local added = #entries / 2
     if added == 0 then
@@ -81,16 +99,16 @@ local function native_due(partition, most)
     local states = redis.call('HMGET', partition.state, unpack(found.handles, n + 1))
     for i = 1, added do
       local record = records[i] or ''
-      found.records[n + i], found.raws[n + i] = record, states[i]
-      found.foreign[n + i] = #found.handles[n + i] ~= HANDLE_BYTES or #record < RECORD_BYTES
+      found.records[n + i], found.states[n + i] = record, states[i]
+      found.unreadable[n + i] = #found.handles[n + i] ~= HANDLE_BYTES or #record < RECORD_BYTES
     end
     return added
   end)
 end
 
--- Due members of Java's sorted set.
-local function java_due(partition, most)
-  return read_candidates(most, function(found, n, number)
+-- Due members of Redisson's sorted set.
+local function member_candidates(partition, max)
+  return read_candidates(max, function(found, n, number)
     local entries = due_entries(partition.timeout, n, number)
     local added = #entries / 2
     if added == 0 then
@@ -101,64 +119,67 @@ local function java_due(partition, most)
       local format, member_id, payload = parse(member)
       found.members[n + i], found.dues[n + i] = member, score_time(entries[2 * i])
       found.member_ids[n + i], found.payloads[n + i] = member_id or '', payload or ''
-      found.foreign[n + i] = not format
+      found.unreadable[n + i] = not format
     end
     local index_entries = redis.call('HMGET', partition.index, unpack(found.member_ids, n + 1))
     for i = 1, added do
       local member_id, payload = found.member_ids[n + i], found.payloads[n + i]
-      local handle, header = read_entry(member_id, index_entries[i])
+      local handle, record_prefix = read_entry(member_id, index_entries[i])
       if not handle then
         local tail
         handle, tail = handle_and_tail(member_id)
-        header = java_record(tail, '')
+        record_prefix = java_record(tail, '')
       end
-      found.indexed[n + i], found.raws[n + i] = index_entries[i] and true, false
-      found.handles[n + i], found.records[n + i] = handle, header .. payload
+      found.indexed[n + i], found.states[n + i] = index_entries[i] and true, false
+      found.handles[n + i], found.records[n + i] = handle, record_prefix .. payload
     end
     return added
   end)
 end
 
--- Chooses candidates: those of the target list first, then the oldest, as many as fit, but at least
--- one. Calls `each` for each in order, and returns how many were chosen of each source.
-local function choose(sources, most, each)
-  local listed, native, java = unpack(sources)
+-- Chooses at most `max` candidates: those of the destination list first, then the others by due
+-- time, as many as fit into the bytes left, but at least one. Calls `each` with source and position
+-- of each, in order, and returns how many were chosen of each source. `sources` are the destination
+-- list, the native jobs and the members.
+local function choose(sources, max, each)
+  local destination, native, members = unpack(sources)
   local taken = { 0, 0, 0 }
-  for i = 1, most do
-    local l, n, j = taken[1] + 1, taken[2] + 1, taken[3] + 1
-    local at = 0
-    if l <= listed.n then
-      at = 1
-    elseif n <= native.n and not (j <= java.n and java.dues[j] < native.dues[n]) then
-      at = 2
-    elseif j <= java.n then
-      at = 3
+  for i = 1, max do
+    local d, n, m = taken[1] + 1, taken[2] + 1, taken[3] + 1
+    local which = 0
+    if d <= destination.n then
+      which = 1
+    elseif n <= native.n and not (m <= members.n and members.dues[m] < native.dues[n]) then
+      which = 2
+    elseif m <= members.n then
+      which = 3
     end
-    local source, k = sources[at], at > 0 and taken[at] + 1
-    if at == 0 or i > 1 and #source.records[k] > room then
+    local source, k = sources[which], which > 0 and taken[which] + 1
+    if which == 0 or i > 1 and #source.records[k] > bytes_left then
       break
     end
-    room = room - #source.records[k]
-    taken[at] = k
+    bytes_left = bytes_left - #source.records[k]
+    taken[which] = k
     each(source, k)
   end
   return taken
 end
 
--- Gives an id to jobs without one, and to those whose id another job has, so that none replaces
--- another. Ids are made from tokens, which a queue never issues twice.
+-- Gives a new id to payloads without one, and to members whose handle a native job or another
+-- candidate has, so that none overwrites another. The id is made from the job's token, which a
+-- queue never issues twice: 8 bytes of token, then 'fromlist' in ASCII.
 local function assign_ids(partition, handles, records, payloads, token)
-  local own, new = {}, false
+  local not_native, any = {}, false
   for i = 1, #handles do
-    own[i] = payloads[i] and handles[i] or ''
-    new = new or payloads[i]
+    not_native[i] = payloads[i] and handles[i] or ''
+    any = any or payloads[i]
   end
-  if not new then
+  if not any then
     return
   end
-  local present = redis.call('HMGET', partition.job, unpack(own))
+  local present = redis.call('HMGET', partition.job, unpack(not_native))
   local used = {}
-  for i = 1, #own do
+  for i = 1, #not_native do
     local handle = handles[i]
     if payloads[i] and (not handle or present[i] or used[handle]) then
       local tail
@@ -169,54 +190,56 @@ local function assign_ids(partition, handles, records, payloads, token)
   end
 end
 
--- Removes jobs from where they wait and leases them. Everything is read before anything is written, so
--- a key of another type changes nothing. The first write takes no memory: after it a server whose
--- memory is full allows the others.
-local function lease(partition, most, last, ends, reply)
-  local listed = target_due(partition, most)
-  local native = native_due(partition, most - listed.n)
-  local java = java_due(partition, most - listed.n)
-  local foreign, n = {}, 0
-  local handles, dues, records, raws, payloads = {}, {}, {}, {}, {}
+-- Removes at most `max` jobs from where they wait, leases them until `lease_end`, and adds them to
+-- the reply. Everything is read before anything is written, so a key of another type changes
+-- nothing. The first write takes no memory: after it a server whose memory is full allows the
+-- others.
+local function lease(partition, max, last_token, lease_end, reply)
+  local destination = destination_candidates(partition, max)
+  local native = native_candidates(partition, max - destination.n)
+  local waiting = member_candidates(partition, max - destination.n)
+  local unreadable, n = {}, 0
+  local handles, dues, records, states, payloads = {}, {}, {}, {}, {}
   local members, member_ids, indexed = {}, {}, {}
-  local taken = choose({ listed, native, java }, most, function(source, k)
-    if source.foreign[k] then
-      foreign[#foreign + 1] = { source, k }
+  local taken = choose({ destination, native, waiting }, max, function(source, k)
+    if source.unreadable[k] then
+      unreadable[#unreadable + 1] = { source, k }
       return
     end
     n = n + 1
     handles[n], dues[n], records[n] = source.handles[k], source.dues[k], source.records[k]
-    raws[n], payloads[n] = source.raws[k], source.payloads[k] or false
-    if source == java then
+    states[n], payloads[n] = source.states[k], source.payloads[k] or false
+    if source == waiting then
       members[#members + 1], member_ids[#member_ids + 1] = source.members[k], source.member_ids[k]
       if source.indexed[k] then
         indexed[#indexed + 1] = source.member_ids[k]
       end
     end
   end)
-  if n == 0 and #foreign == 0 then
+  if n == 0 and #unreadable == 0 then
     return
   end
-  local token = math.max((tonumber(last or 0) or 0) + 1, now_micros)
+  local token = math.max((tonumber(last_token or 0) or 0) + 1, now_micros)
   assign_ids(partition, handles, records, payloads, token)
+  -- Fails on a key of another type before anything is written.
   redis.call('HSTRLEN', partition.state, '')
   order_length(partition)
-  if #foreign > 0 then
+  if #unreadable > 0 then
     redis.call('ZCARD', partition.quarantine)
   end
+  -- The candidates taken are the first entries of the list and of each set.
   if taken[1] > 0 then
-    redis.call('LPOP', partition.target, taken[1])
+    redis.call('LPOP', partition.destination, taken[1])
   end
-  -- The candidates of a set are its first members.
   if taken[2] > 0 then
     redis.call('ZREMRANGEBYRANK', partition.due, '0', taken[2] - 1)
   end
   if taken[3] > 0 then
     redis.call('ZREMRANGEBYRANK', partition.timeout, '0', taken[3] - 1)
   end
-  for _, candidate in ipairs(foreign) do
+  for _, candidate in ipairs(unreadable) do
     local source, k = candidate[1], candidate[2]
-    if source == java then
+    if source == waiting then
       quarantine_member(partition, source.members[k], source.dues[k])
     else
       quarantine(partition, source.handles[k], source.dues[k])
@@ -228,57 +251,58 @@ local function lease(partition, most, last, ends, reply)
   if #indexed > 0 then
     redis.call('HDEL', partition.index, unpack(indexed))
   end
-  local new, changes = {}, {}
-  local fresh, at = 0, #reply
+  local new_records, leased_states = {}, {}
+  local stored, at = 0, #reply
   for i = 1, n do
     local handle, record, due = handles[i], records[i], dues[i]
-    local raw, packed = lease_state(raws[i], record, token + i - 1, due)
-    changes[2 * i - 1], changes[2 * i] = handle, packed
+    local state, leased = lease_state(states[i], record, token + i - 1, due)
+    leased_states[2 * i - 1], leased_states[2 * i] = handle, leased
     if payloads[i] then
-      new[fresh + 1], new[fresh + 2] = handle, record
-      fresh = fresh + 2
+      new_records[stored + 1], new_records[stored + 2] = handle, record
+      stored = stored + 2
     end
-    reply[at + 1], reply[at + 2], reply[at + 3], reply[at + 4] = handle, due, record, raw
+    reply[at + 1], reply[at + 2], reply[at + 3], reply[at + 4] = handle, due, record, state
     at = at + 4
   end
-  if fresh > 0 then
-    redis.call('HSET', partition.job, unpack(new))
+  if stored > 0 then
+    redis.call('HSET', partition.job, unpack(new_records))
   end
-  add_leases(partition, ends, changes)
+  add_leases(partition, lease_end, leased_states)
   redis.call('HSET', partition.meta, 'token', string.format('%.0f', token + n - 1))
-  reply[2], reply[3] = ends, string.format('%.0f', token)
-  left = left - n
+  reply[2], reply[3] = lease_end, string.format('%.0f', token)
+  jobs_left = jobs_left - n
   if #members > 0 then
     remove_from_order(partition, members, member_ids)
     sweep_order(partition, members)
   end
 end
 
--- Adds the due times of the oldest due jobs of each source, up to `most` of each.
-local function add_due_times(partition, most, reply)
-  for _ = 1, math.min(most, redis.call('LLEN', partition.target)) do
+-- Adds the due times of the oldest due jobs to the reply, up to `max` of each source.
+local function add_due_times(partition, max, reply)
+  for _ = 1, math.min(max, redis.call('LLEN', partition.destination)) do
     reply[#reply + 1] = now
   end
   for _, zset in ipairs({ partition.due, partition.timeout }) do
-    local entries = due_entries(zset, 0, most)
+    local entries = due_entries(zset, 0, max)
     for i = 2, #entries, 2 do
       reply[#reply + 1] = score_time(entries[i])
     end
   end
 end
 
-local function serve(partition, max, length)
-  local paused, last = unpack(redis.call('HMGET', partition.meta, 'paused', 'token'))
-  local crowded = requeue_expired(partition)
+-- The result of one queue: see `returns` above.
+local function serve(partition, queue_max, length)
+  local paused, last_token = unpack(redis.call('HMGET', partition.meta, 'paused', 'token'))
+  local has_more_expired = requeue_expired(partition)
   if paused then
     return { false }
   end
   local reply = only_due_times and { false } or { false, 0, 0 }
-  local most = math.min(max, left, max_per_call(partition))
+  local max = math.min(queue_max, jobs_left, max_per_call(partition))
   if only_due_times then
-    add_due_times(partition, most, reply)
-  elseif most > 0 and room > 0 then
-    lease(partition, most, last, now + length, reply)
+    add_due_times(partition, max, reply)
+  elseif max > 0 and bytes_left > 0 then
+    lease(partition, max, last_token, now + length, reply)
   end
   local next_due = earliest(partition.due)
   for _, other in ipairs({ earliest(partition.timeout) or false, earliest(partition.lease) or false }) do
@@ -286,7 +310,7 @@ local function serve(partition, max, length)
       next_due = other
     end
   end
-  if crowded or redis.call('LLEN', partition.target) > 0 then
+  if has_more_expired or redis.call('LLEN', partition.destination) > 0 then
     next_due = now
   end
   reply[1] = next_due or false
@@ -294,8 +318,8 @@ local function serve(partition, max, length)
 end
 
 for n = 0, #KEYS / KEYS_PER_PARTITION - 1 do
-  local max, length = tonumber(ARGV[3 + 2 * n]), tonumber(ARGV[4 + 2 * n])
+  local queue_max, length = tonumber(ARGV[3 + 2 * n]), tonumber(ARGV[4 + 2 * n])
   local partition = redisson_partition_at(n)
-  replies[n + 2] = catch_wrong_type(serve, partition, max, length) or partition.refusal
+  replies[n + 2] = catch_wrong_type(serve, partition, queue_max, length) or partition.refusal
 end
 return replies

@@ -1,33 +1,63 @@
--- Follows prelude.lua in the scripts of the Redisson layout: Java's keys and members, and the index of
--- the jobs that were scheduled here.
+-- Second part of every script of the `redisson` backend, after prelude.lua and rank.lua: Redisson's
+-- keys, how its entries are packed, and the index of the jobs that this backend scheduled. A line
+-- before all parts sets two locals from the settings:
+--   FORMAT      'current' or 'legacy': how members are packed, see `parse`
+--   VISIBILITY  which waiting jobs the order list holds besides those that Java offered: with
+--               'hidden' none; with 'approximate' all, removed some time after they ceased to wait;
+--               with 'exact' all, removed at once
 --
--- Until its first lease a job is a member of Java's sorted set. From then on it is native: leases,
--- retries and dead jobs are kept in the native structures only.
+-- A queue has one partition: nine native keys, which prelude.lua describes, and four more:
+--   timeout      sorted set  redisson_delay_queue_timeout:{queue}: waiting jobs by due time. Its
+--                            entries are called *members*: an id, a length and the payload in one
+--                            string
+--   order        list        redisson_delay_queue:{queue}, the *order list*: the members of
+--                            `timeout` once more, in the order in which they were offered. Java's
+--                            size, contains, remove, readAll and poll read it
+--   destination  list        named like the queue, the *destination list*: payloads that Java's
+--                            take() pops. Java's transfer script moves due jobs there, without id
+--                            or due time
+--   index        hash        jobs that this backend scheduled (or has found by locate.lua) and that
+--                            wait in `timeout`, by member id. An *index entry* is 8 bytes of due
+--                            time (big-endian), the handle (14 bytes) and the record prefix: the
+--                            record up to the payload, which is in the member
 --
--- The index finds a member by id or key. Its fields are member ids (see redisson/member.rs), its values
--- 8 bytes of due time, the handle, and the record without the payload. Java removes members without
--- updating the index, so an entry is valid only while its member exists.
+-- Until its first lease a job is a member. With the lease it becomes a *native job*: leases,
+-- retries and dead jobs are kept in the native keys only. Java takes and removes members without
+-- updating the index, so an index entry counts only while its member exists.
+--
+-- A *member id* is the id in a member: a job id, shortened as redisson/member.rs says. Two more
+-- fields of the hash `meta` are used: `garbage`, about how many entries of the order list do not
+-- wait any more, and `sweep`, the HSCAN cursor of sweep_index.
+--
+-- requeue_expired (prelude.lua) returns true if more leases have expired than one call handles: the
+-- script then ends with nil, and the client repeats the call. Its second result, CLOSED, cannot
+-- occur here: it comes from a change of the number of shards, and queues of this backend have none.
 
 KEYS_PER_PARTITION = 13
 
+-- The keys of queue number `n`, from 0, among KEYS.
 local function redisson_partition_at(n)
   local partition = partition_at(n, KEYS_PER_PARTITION)
   partition.timeout, partition.order = KEYS[partition.first + 10], KEYS[partition.first + 11]
-  partition.target, partition.index = KEYS[partition.first + 12], KEYS[partition.first + 13]
+  partition.destination, partition.index = KEYS[partition.first + 12], KEYS[partition.first + 13]
   return partition
 end
 
+-- Second half of the job id of a job that Java scheduled. The first half is its member id of 8
+-- bytes.
 local JAVA_SUFFIX = 'redisson'
--- Members or payloads that are read before their sizes are added up. A claim reads twice as many at a
--- time while they are small.
-local FEW = 8
--- Most bytes that one call moves, unless a single payload is larger.
-local MOST_BYTES = 1048576
--- Most members that one call removes.
+-- Number of members or payloads that are read before their sizes are added up, so that no call
+-- reads many large ones. A claim reads twice as many at a time while they are small.
+local READ_BATCH = 8
+-- Maximum number of bytes that one call moves, unless a single payload is larger.
+local MAX_BYTES = 1048576
+-- Maximum number of members that one call removes.
 local MAX_REMOVED = 100
-local LENGTH = struct.size('L')
+-- Size of the length in a member, which Redisson packs as the server's `unsigned long`.
+local LENGTH_BYTES = struct.size('L')
 
--- An id as handle and tail, and back: see handle.rs.
+-- A job id as handle (its first 14 bytes, the last two of them XORed with the tail) and tail (its
+-- last two bytes), and back: see handle.rs.
 local function split_id(id)
   local c, d, e, f = string.byte(id, 13, 16)
   return string.sub(id, 1, 12) .. string.char(bit.bxor(c, e), bit.bxor(d, f)), string.sub(id, 15)
@@ -39,7 +69,10 @@ local function join_id(handle, tail)
   return string.sub(handle, 1, 12) .. string.char(bit.bxor(c, e), bit.bxor(d, f)) .. tail
 end
 
--- The member id of a job id, and back: see redisson/member.rs.
+-- The member id of a job id: 8 bytes for jobs that Java scheduled and in the legacy format, else 15
+-- bytes if the id is a version 7 UUID, else all 16. Of a UUID, the 4 bits of the version and the 4
+-- highest bits of its 48 bits of time, zero until the year 2527, are left out: 44 bits of time and
+-- the 4 bits after the version become 6 bytes, then follow bytes 8 to 16.
 local function member_id_of(id)
   if string.sub(id, 9) == JAVA_SUFFIX then
     return string.sub(id, 1, 8)
@@ -54,6 +87,8 @@ local function member_id_of(id)
   return id
 end
 
+-- The job id of a member id. One of a length that neither Java nor this backend writes is cut or
+-- padded with zeros. (112 is the byte 0x70: version 7 in its upper four bits.)
 local function job_id_of(member_id)
   if #member_id == 15 then
     local head = struct.unpack('>I6', member_id)
@@ -65,8 +100,8 @@ local function job_id_of(member_id)
   return string.sub(member_id .. string.rep('\0', 16), 1, 16)
 end
 
--- Handle and tail of the job with this member id. Member ids of 15 bytes, the usual ones, are converted
--- without building the job id.
+-- Handle and tail of the job with this member id. Member ids of 15 bytes, the usual ones, are
+-- converted without building the job id.
 local function handle_and_tail(member_id)
   if #member_id ~= 15 then
     return split_id(job_id_of(member_id))
@@ -78,7 +113,7 @@ local function handle_and_tail(member_id)
     string.sub(member_id, 14)
 end
 
--- The bytes with which a member begins.
+-- The bytes with which the member of this member id begins.
 local function member_prefix(member_id)
   if FORMAT == 'legacy' then
     return member_id
@@ -87,14 +122,17 @@ local function member_prefix(member_id)
 end
 
 -- Packed lengths by length: the payloads of one call often have the same length.
-local lengths = {}
+local packed_lengths = {}
 
+-- The member with this id and payload: in the current format a length byte, the id, the length of
+-- the payload and the payload; in the legacy format the same without the length byte, with ids of 8
+-- bytes.
 local function pack_member(member_id, payload)
   local size = #payload
-  local length = lengths[size]
+  local length = packed_lengths[size]
   if not length then
     length = struct.pack('L', size)
-    lengths[size] = length
+    packed_lengths[size] = length
   end
   if FORMAT == 'legacy' then
     return member_id .. length .. payload
@@ -102,17 +140,19 @@ local function pack_member(member_id, payload)
   return string.char(#member_id) .. member_id .. length .. payload
 end
 
+-- The payload whose length begins at byte `from`; nil unless it ends with the member.
 local function payload_at(member, from)
-  if #member >= from + LENGTH - 1 then
+  if #member >= from + LENGTH_BYTES - 1 then
     local length = struct.unpack('L', member, from)
-    if from + LENGTH - 1 + length == #member then
-      return string.sub(member, from + LENGTH)
+    if from + LENGTH_BYTES - 1 + length == #member then
+      return string.sub(member, from + LENGTH_BYTES)
     end
   end
   return nil
 end
 
--- Format, member id and payload of a member; nil if it is packed in neither format.
+-- Format, member id and payload of a member; nil if it is packed in neither format. A member that
+-- begins with a 7 counts as legacy: see `parse` in redisson/member.rs.
 local function parse(member)
   local length = string.byte(member)
   if length and length ~= 7 then
@@ -128,11 +168,11 @@ local function parse(member)
   return nil
 end
 
--- Whether a queue holds members of the other format. Members of two formats in one queue break the
--- transfer script of Java clients, so they are never mixed.
+-- Whether a queue holds members of the other format, judged by its first and last member. Members
+-- of two formats in one queue break the transfer script of Java clients, so they are never mixed.
 local function has_other_format(partition)
-  for _, at in ipairs({ '0', '-1' }) do
-    local member = redis.call('ZRANGE', partition.timeout, at, at)[1]
+  for _, rank in ipairs({ '0', '-1' }) do
+    local member = redis.call('ZRANGE', partition.timeout, rank, rank)[1]
     local format = member and parse(member)
     if format and format ~= FORMAT then
       return true
@@ -141,13 +181,15 @@ local function has_other_format(partition)
   return false
 end
 
--- The record of a job that Java scheduled.
+-- The record of a job that Java scheduled, accepted now: no flags, so neither key, limit nor
+-- headers.
 local function java_record(tail, payload)
   return struct.pack('>I6', now) .. tail .. '\0' .. payload
 end
 
--- The rank of the first member with this score that does not precede `prefix`. Members with equal
--- scores are in order of their bytes.
+-- The rank of the first member with this score that does not precede `prefix`; the rank after the
+-- last member with this score if there is none. Members with equal scores are in order of their
+-- bytes.
 local function rank_from(zset, score, prefix)
   local low = redis.call('ZCOUNT', zset, '-inf', '(' .. score)
   local high = redis.call('ZCOUNT', zset, '-inf', score)
@@ -162,7 +204,8 @@ local function rank_from(zset, score, prefix)
   return low
 end
 
--- The member with this due time and member id, if it exists.
+-- The member with this due time and member id; nil if there is none. Usually few members have the
+-- same due time, so the first two are tried before a binary search.
 local function find_member(partition, due, member_id)
   local score = string.format('%.0f', due)
   local prefix = member_prefix(member_id)
@@ -171,16 +214,16 @@ local function find_member(partition, due, member_id)
       return member
     end
   end
-  local at = rank_from(partition.timeout, score, prefix)
-  local member = redis.call('ZRANGE', partition.timeout, at, at)[1]
+  local rank = rank_from(partition.timeout, score, prefix)
+  local member = redis.call('ZRANGE', partition.timeout, rank, rank)[1]
   if member and string.sub(member, 1, #prefix) == prefix then
     return member
   end
   return nil
 end
 
--- The length of the order list. With visibility `hidden` nothing is written there, so a key of another
--- type counts as empty.
+-- The length of the order list. Fails on a key of another type, except with visibility `hidden`:
+-- then nothing is added there, and such a key counts as empty.
 local function order_length(partition)
   if VISIBILITY ~= 'hidden' then
     return redis.call('LLEN', partition.order)
@@ -189,16 +232,23 @@ local function order_length(partition)
   return type(length) == 'number' and length or 0
 end
 
--- Most members that this call removes. With visibility `exact` each removal searches the order list,
--- about 55 ns for every second entry, and a call should end within 5 ms.
+-- Number of entries in the order list such that one removal with visibility `exact` takes about 5
+-- ms: a removal passes half of the entries on average, at about 55 ns each, and 5 ms / (55 ns / 2)
+-- is 180000.
+local ENTRIES_PER_CALL = 180000
+
+-- Maximum number of members that this call removes. With visibility `exact` each removal searches
+-- the order list, and a call should end within 5 ms.
 local function max_per_call(partition)
   if VISIBILITY ~= 'exact' then
     return MAX_REMOVED
   end
-  return math.max(1, math.min(MAX_REMOVED, math.floor(180000 / (order_length(partition) + 1))))
+  local max = math.floor(ENTRIES_PER_CALL / (order_length(partition) + 1))
+  return math.max(1, math.min(MAX_REMOVED, max))
 end
 
--- Quarantines a member that is packed in neither format: it would break Java's transfer script.
+-- Quarantines a member that is packed in neither format: it would break Java's transfer script. It
+-- moves from the sorted set and the order list to the partition's `quarantine`.
 local function quarantine_member(partition, member, score)
   local length = order_length(partition)
   quarantine(partition, member, score)
@@ -208,58 +258,64 @@ local function quarantine_member(partition, member, score)
   end
 end
 
-local function pack_entry(due, handle, header)
-  return struct.pack('>i8', due) .. handle .. header
+-- Packs an index entry.
+local function pack_entry(due, handle, record_prefix)
+  return struct.pack('>i8', due) .. handle .. record_prefix
 end
 
--- Whether an index entry with this handle and header belongs to this member id. For member ids of 15
--- bytes it is enough to compare what both contain unchanged: 40 random bits and the tail.
-local function belongs_to(member_id, handle, header)
+-- Whether an index entry with this handle and record prefix belongs to this member id. For member
+-- ids of 15 bytes it is enough to compare what member id and handle contain unchanged: bytes 8 to
+-- 12 of the job id (mostly random bits), and the tail.
+local function belongs_to(member_id, handle, record_prefix)
   if #member_id == 15 then
     return string.sub(member_id, 7, 11) == string.sub(handle, 8, 12)
-      and string.sub(member_id, 14) == record_tail(header)
+      and string.sub(member_id, 14) == record_tail(record_prefix)
   end
-  return member_id_of(join_id(handle, record_tail(header))) == member_id
+  return member_id_of(join_id(handle, record_tail(record_prefix))) == member_id
 end
 
--- Handle and header of an index entry; nil if there is none, or it is malformed or of another job.
+-- Handle and record prefix of a packed index entry; nil if there is none, or it is malformed or of
+-- another job.
 local function read_entry(member_id, raw)
   if not raw or #raw < 8 + HANDLE_BYTES + RECORD_BYTES then
     return nil
   end
-  local handle, header = string.sub(raw, 9, 22), string.sub(raw, 23)
-  -- Most headers have neither key, limit nor headers, so their length is known.
-  if #header ~= RECORD_BYTES or string.byte(header, RECORD_BYTES) % 8 > 0 then
-    local readable, length = pcall(header_length, string.sub(header, 7))
-    if not readable or length ~= #header - 6 then
+  local handle, record_prefix = string.sub(raw, 9, 22), string.sub(raw, 23)
+  -- Most jobs have neither key, limit nor headers: then the record prefix has the minimum length.
+  -- header_length takes a record without its first 6 bytes, the time.
+  if #record_prefix ~= RECORD_BYTES or string.byte(record_prefix, RECORD_BYTES) % 8 > 0 then
+    local readable, length = pcall(header_length, string.sub(record_prefix, 7))
+    if not readable or length ~= #record_prefix - 6 then
       return nil
     end
   end
-  if not belongs_to(member_id, handle, header) then
+  if not belongs_to(member_id, handle, record_prefix) then
     return nil
   end
-  return handle, header
+  return handle, record_prefix
 end
 
--- An index entry as a table; nil in the same cases.
+-- A packed index entry as a table {due, handle, record_prefix, member_id}; nil in the same cases.
 local function unpack_entry(member_id, raw)
-  local handle, header = read_entry(member_id, raw)
+  local handle, record_prefix = read_entry(member_id, raw)
   return handle and {
-    due = struct.unpack('>i8', raw), handle = handle, header = header, member_id = member_id,
+    due = struct.unpack('>i8', raw), handle = handle, record_prefix = record_prefix,
+    member_id = member_id,
   }
 end
 
--- Removes a job from the index, and its key with it.
+-- Removes an index entry, and the job's key unless another job has that key by now.
 local function remove_entry(partition, entry)
   redis.call('HDEL', partition.index, entry.member_id)
-  local key = record_key(entry.header)
-  if key ~= '' and redis.call('HGET', partition.key, key) == entry.handle .. record_tail(entry.header) then
+  local key = record_key(entry.record_prefix)
+  local id = entry.handle .. record_tail(entry.record_prefix)
+  if key ~= '' and redis.call('HGET', partition.key, key) == id then
     redis.call('HDEL', partition.key, key)
   end
 end
 
--- The index entry of a waiting job, with its member and payload. Nil, and the entry is removed, if the
--- member is gone.
+-- The index entry of a waiting job, with the fields `member` and `payload` added. Nil if there is
+-- no entry. If its member is gone, removes the entry and returns nil.
 local function waiting_entry(partition, member_id)
   local entry = unpack_entry(member_id, redis.call('HGET', partition.index, member_id))
   if not entry then
@@ -275,10 +331,12 @@ local function waiting_entry(partition, member_id)
   return payload and entry
 end
 
--- Finds a job by 'i', handle and tail, or by 'k' and key: the handle of a native job, or nil and the
--- index entry of a waiting one.
+-- Finds a job that is given as 'i' with handle and tail, or as 'k' with a key. Returns the handle
+-- of a native job; nil and an entry as from waiting_entry for a job that waits as a member; else
+-- nil, nil. In the hash `key`, a native job is given by its handle, a member by handle and tail.
 local function find_job(partition, target)
   local rest = string.sub(target, 2)
+  -- 107 is 'k'.
   if string.byte(target) == 107 then
     rest = redis.call('HGET', partition.key, rest)
     if rest and #rest == HANDLE_BYTES then
@@ -296,7 +354,8 @@ local function find_job(partition, target)
   return nil, waiting_entry(partition, member_id_of(join_id(handle, tail)))
 end
 
--- Removes members from Java's order list, or counts them as garbage there, which sweep_order removes.
+-- Removes members from the order list, or counts them as garbage there, which sweep_order removes.
+-- With visibility `hidden` only members that Java offered (with an id of 8 bytes) are in the list.
 local function remove_from_order(partition, members, member_ids)
   local garbage = 0
   for i, member in ipairs(members) do
@@ -309,25 +368,26 @@ local function remove_from_order(partition, members, member_ids)
   add_total(partition, 'garbage', garbage)
 end
 
--- Sweeps Java's order list once a tenth of it is garbage: takes entries from its front and appends those
--- that still wait. It takes ten for each member that was just removed, so that the sweep keeps up, but
--- no more bytes than a call may move if all have the size of those members.
+-- Sweeps the order list if a tenth of it is garbage: pops entries from its front and appends those
+-- that still wait. It pops ten for each member that was just removed (`removed`), so that the sweep
+-- keeps up, but not more than MAX_BYTES, assuming that the entries have the size of the largest of
+-- those members.
 local function sweep_order(partition, removed)
   local garbage = tonumber(redis.call('HGET', partition.meta, 'garbage') or 0) or 0
   local length = order_length(partition)
   if garbage <= 0 or garbage * 10 < length then
     return
   end
-  local bytes = 1
+  local largest = 1
   for _, member in ipairs(removed) do
-    bytes = math.max(bytes, #member)
+    largest = math.max(largest, #member)
   end
-  local most = math.max(1, math.min(10 * #removed, math.floor(MOST_BYTES / bytes)))
+  local max = math.max(1, math.min(10 * #removed, math.floor(MAX_BYTES / largest)))
   if length == 0 then
     redis.call('HDEL', partition.meta, 'garbage')
     return
   end
-  local members = redis.call('LPOP', partition.order, most)
+  local members = redis.call('LPOP', partition.order, max)
   local scores = redis.call('ZMSCORE', partition.timeout, unpack(members))
   local kept = {}
   for i, member in ipairs(members) do
@@ -338,18 +398,20 @@ local function sweep_order(partition, removed)
   if #kept > 0 then
     redis.call('RPUSH', partition.order, unpack(kept))
   end
-  local left = garbage - (#members - #kept)
-  if left > 0 then
-    redis.call('HSET', partition.meta, 'garbage', string.format('%.0f', left))
+  local remaining = garbage - (#members - #kept)
+  if remaining > 0 then
+    redis.call('HSET', partition.meta, 'garbage', string.format('%.0f', remaining))
   else
     redis.call('HDEL', partition.meta, 'garbage')
   end
 end
 
--- Removes some index entries of jobs that Java took. There are some if the index has more entries than
--- the sorted set has members.
+-- Number of index entries that one sweep examines.
 local SWEPT_ENTRIES = 20
 
+-- Removes index entries of jobs that Java took or removed, examining some of them at a time. There
+-- are surely some if the index has more entries than the sorted set has members; else nothing is
+-- done. Entries that are not due yet are left: they are removed when they are looked up.
 local function sweep_index(partition)
   if redis.call('HLEN', partition.index) <= redis.call('ZCARD', partition.timeout) then
     return
@@ -358,19 +420,20 @@ local function sweep_index(partition)
   if #cursor > 19 or string.find(cursor, '%D') or cursor == '' then
     cursor = '0'
   end
-  local found = redis.call('HSCAN', partition.index, cursor, 'COUNT', SWEPT_ENTRIES)
-  redis.call('HSET', partition.meta, 'sweep', found[1])
-  for i = 1, #found[2], 2 do
-    local entry = unpack_entry(found[2][i], found[2][i + 1])
+  local page = redis.call('HSCAN', partition.index, cursor, 'COUNT', SWEPT_ENTRIES)
+  redis.call('HSET', partition.meta, 'sweep', page[1])
+  for i = 1, #page[2], 2 do
+    local entry = unpack_entry(page[2][i], page[2][i + 1])
     if not entry then
-      redis.call('HDEL', partition.index, found[2][i])
+      redis.call('HDEL', partition.index, page[2][i])
     elseif entry.due < now and not find_member(partition, entry.due, entry.member_id) then
       remove_entry(partition, entry)
     end
   end
 end
 
--- Whether a live job has this key. Shadows the function of prelude.lua, which does not know members.
+-- Whether a live job, one that waits or is leased, has this key. Shadows the function of
+-- prelude.lua, which does not know members.
 local function key_is_live(partition, key)
   local handle, entry = find_job(redisson_partition_at(0), 'k' .. key)
   return handle or entry

@@ -1,23 +1,24 @@
--- Searches Java's sorted set for a job that is not in the index, some members at a time, and adds it to
--- the index.
+-- Searches Redisson's sorted set for a job that Java scheduled, some members at a time, and adds it
+-- to the index, where the other scripts find it. (Words: see java.lua.)
 --
 -- KEYS     the keys of the queue
--- ARGV     handle and tail; cursor ('0' at first); how many members to read
--- returns  '' found; else the next cursor, '0' at the end
+-- ARGV     handle and tail in one string; cursor of ZSCAN ('0' at first); how many members to read
+-- returns  '': the job was found; '0': there is no such member; else the cursor for the next call
 -- cost     O(members read)
 
 local partition = redisson_partition_at(0)
 local handle, tail = string.sub(ARGV[1], 1, 14), string.sub(ARGV[1], 15)
 local member_id = member_id_of(join_id(handle, tail))
 local prefix = member_prefix(member_id)
-local found = redis.call('ZSCAN', partition.timeout, ARGV[2], 'COUNT', ARGV[3])
-for i = 1, #found[2], 2 do
-  if string.sub(found[2][i], 1, #prefix) == prefix then
-    local header = struct.pack('>I6', now) .. tail .. '\0'
-    -- The index refers to the member by its score, which must be a whole number for that.
-    local due = round_score(partition.timeout, found[2][i], found[2][i + 1]) or tonumber(found[2][i + 1])
-    redis.call('HSET', partition.index, member_id, pack_entry(due, handle, header))
+local page = redis.call('ZSCAN', partition.timeout, ARGV[2], 'COUNT', ARGV[3])
+for i = 1, #page[2], 2 do
+  if string.sub(page[2][i], 1, #prefix) == prefix then
+    local record_prefix = java_record(tail, '')
+    -- find_member finds the member by the entry's due time, so its score must be a whole number.
+    local member, score = page[2][i], page[2][i + 1]
+    local due = round_score(partition.timeout, member, score) or tonumber(score)
+    redis.call('HSET', partition.index, member_id, pack_entry(due, handle, record_prefix))
     return ''
   end
 end
-return found[1]
+return page[1]

@@ -1,6 +1,9 @@
--- Removes waiting and dead jobs of one queue, native ones and Java's, some at a time.
+-- Removes waiting and dead jobs of one queue, some at a time: native jobs, then members of
+-- Redisson's sorted set, then payloads in the destination list. (Words: see java.lua.)
 --
--- KEYS, ARGV, returns: as scripts/purge.lua
+-- KEYS     the keys of the queue
+-- ARGV     maximum number of jobs
+-- returns  nil: repeat the call; else how many were removed, 0 when nothing remains
 -- cost     O(log n) a job; with visibility `exact` O(length of the order list)
 
 local partition = redisson_partition_at(0)
@@ -10,8 +13,8 @@ end
 
 local limit, removed = clear(partition, tonumber(ARGV[1]))
 if removed < limit then
-  local most = math.min(limit - removed, max_per_call(partition))
-  for _, member in ipairs(redis.call('ZRANGE', partition.timeout, 0, most - 1)) do
+  local max = math.min(limit - removed, max_per_call(partition))
+  for _, member in ipairs(redis.call('ZRANGE', partition.timeout, 0, max - 1)) do
     local _, member_id = parse(member)
     local entry = member_id and unpack_entry(member_id, redis.call('HGET', partition.index, member_id))
     if entry then
@@ -30,6 +33,6 @@ if removed < limit then
   end
 end
 if removed < limit then
-  removed = removed + #(redis.call('LPOP', partition.target, limit - removed) or {})
+  removed = removed + #(redis.call('LPOP', partition.destination, limit - removed) or {})
 end
 return removed

@@ -1,6 +1,11 @@
--- Changes the due times of jobs of one queue, native ones and members of Java's sorted set.
+-- Changes the due times of jobs of one queue, native jobs and members of Redisson's sorted set.
+-- (Words: see java.lua.)
 --
--- KEYS, ARGV, returns: as scripts/reschedule.lua
+-- KEYS     the keys of the queue
+-- ARGV     the channel that wakes listeners; then for each job (at most 100): 'i' and handle and
+--          tail, or 'k' and a key; its new due time in milliseconds, or '+' and a delay
+-- returns  nil: repeat the call; else for each job three items: 'M' moved | 'N' not found | 'A'
+--          already running; handle and tail if moved, else ''; the new due time if moved, else 0
 -- cost     O(log n) a job
 
 local partition = redisson_partition_at(0)
@@ -14,9 +19,10 @@ for i = 1, (#ARGV - 1) / 2 do
   local code, id, due = 'N', '', 0
   if entry then
     code, due = 'M', resolve_due(ARGV[2 * i + 1])
-    id = entry.handle .. record_tail(entry.header)
+    id = entry.handle .. record_tail(entry.record_prefix)
     redis.call('ZADD', partition.timeout, due, entry.member)
-    redis.call('HSET', partition.index, entry.member_id, pack_entry(due, entry.handle, entry.header))
+    local packed = pack_entry(due, entry.handle, entry.record_prefix)
+    redis.call('HSET', partition.index, entry.member_id, packed)
     moved_members[#moved_members + 1], moved_members[#moved_members + 2] = due, entry.member
   elseif handle then
     if redis.call('ZSCORE', partition.due, handle) then

@@ -1,10 +1,19 @@
--- Stores jobs of one queue as members of Java's sorted set.
+-- Stores jobs of one queue as members of Redisson's sorted set. (Words: see java.lua.)
 --
--- KEYS, ARGV, returns, errors: as scripts/schedule.lua, but between handles and due times: the member
---          ids, the records up to the payloads, the payloads; and '=' also if two jobs have the same member
---          id. Also returns OTHER_FORMAT: the queue holds members of the other format, and nothing was
---          stored
--- cost     O(log n) a job; jobs without a key share five commands, six unless visibility is `hidden`
+-- KEYS     the keys of the queue
+-- ARGV     the channel that wakes listeners; flags: '=' two of the jobs have the same handle,
+--          member id or key, '+' a due time is a delay; how many jobs (at most 100); the client's
+--          estimate of the server's time, which is in the records; the handles; the member ids; the
+--          record prefixes; the payloads; the due times; then the keys of the jobs that have one;
+--          then the numbers of these jobs, from 1
+-- returns  nil: repeat the call; OTHER_FORMAT: the queue holds members of the other format, and
+--          nothing was stored; ID_COLLISION and a number: that job has the handle or member id of a
+--          job with another id, and nothing was stored; else {now, then for each job that was not
+--          simply created: its number from 1; 'K' kept: the job stored before stays | 'R' replaced:
+--          this job took its place | 'A' already running: the job stored before stays; handle and
+--          tail of the job that is stored now; its due time}
+-- cost     O(log n) a job; jobs without a key share five commands, six unless visibility is
+--          `hidden`
 
 local partition = redisson_partition_at(0)
 if requeue_expired(partition) then
@@ -16,22 +25,24 @@ end
 
 local args = ARGV
 local flags, jobs = args[2], tonumber(args[3])
-local HANDLES, MEMBER_IDS, HEADERS = 4, 4 + jobs, 4 + 2 * jobs
-local PAYLOADS, DUES, KEYED = 4 + 3 * jobs, 4 + 4 * jobs, 4 + 5 * jobs
+-- The argument before the first of each kind: that of job `i` is args[HANDLES + i], and so on.
+local HANDLES, MEMBER_IDS, RECORD_PREFIXES = 4, 4 + jobs, 4 + 2 * jobs
+local PAYLOADS, DUES, KEYS_OF_JOBS = 4 + 3 * jobs, 4 + 4 * jobs, 4 + 5 * jobs
 local has_duplicates = string.find(flags, '=', 1, true) ~= nil
 if string.find(flags, '+', 1, true) then
   for at = DUES + 1, DUES + jobs do
     args[at] = resolve_due(args[at])
   end
 end
-correct_accepted(args, HEADERS + 1, HEADERS + jobs, tonumber(args[4]))
-local members, keys = {}, {}
+correct_accepted(args, RECORD_PREFIXES + 1, RECORD_PREFIXES + jobs, tonumber(args[4]))
+-- The member of each job, and the key of each job that has one.
+local members, key_of = {}, {}
 for i = 1, jobs do
   members[i] = pack_member(args[MEMBER_IDS + i], args[PAYLOADS + i])
 end
-local jobs_with_key = (#args - KEYED) / 2
-for at = KEYED + 1, KEYED + jobs_with_key do
-  keys[tonumber(args[at + jobs_with_key])] = args[at]
+local jobs_with_key = (#args - KEYS_OF_JOBS) / 2
+for at = KEYS_OF_JOBS + 1, KEYS_OF_JOBS + jobs_with_key do
+  key_of[tonumber(args[at + jobs_with_key])] = args[at]
 end
 
 -- Fails on a key of another type before anything is written.
@@ -41,21 +52,22 @@ for _, hash in ipairs({ partition.state, partition.key, partition.meta }) do
 end
 order_length(partition)
 
--- The values of the jobs' fields, which begin after `fields` in the arguments. An empty hash is not
--- searched.
-local function values_of(hash, fields)
+-- HMGET of the fields args[before + 1], ..., args[before + jobs]; {} if the hash is empty.
+local function values_of(hash, before)
   if redis.call('HLEN', hash) == 0 then
     return {}
   end
-  return redis.call('HMGET', hash, unpack(args, fields + 1, fields + jobs))
+  return redis.call('HMGET', hash, unpack(args, before + 1, before + jobs))
 end
 
+-- For each job: the record of a native job with its handle, the index entry for its member id, and
+-- the score of an equal member.
 local native, indexed = values_of(partition.job, HANDLES), values_of(partition.index, MEMBER_IDS)
-local waiting = redis.call('ZMSCORE', partition.timeout, unpack(members))
+local member_scores = redis.call('ZMSCORE', partition.timeout, unpack(members))
 
 -- Handle and tail of a job of this call.
 local function id_of(i)
-  return args[HANDLES + i] .. record_tail(args[HEADERS + i])
+  return args[HANDLES + i] .. record_tail(args[RECORD_PREFIXES + i])
 end
 
 -- Two ids may have one handle or, in the legacy format, one member id: the second is refused.
@@ -69,7 +81,7 @@ for i = 1, jobs do
     end
     if indexed[i] and not other then
       local entry = waiting_entry(partition, member_id)
-      other = entry and entry.handle .. record_tail(entry.header)
+      other = entry and entry.handle .. record_tail(entry.record_prefix)
     end
     if other and other ~= id_of(i) then
       return redis.status_reply('ID_COLLISION ' .. i)
@@ -78,11 +90,15 @@ for i = 1, jobs do
   end
 end
 
+-- Arguments of the commands that store jobs: of ZADD, of which the first `flushed` have been sent,
+-- of RPUSH and of HSET.
 local scores, order, index = {}, {}, {}
 local flushed = 0
-local stored, new_keys = {}, {}
+-- The member ids (if there are duplicates) and keys that this call has stored.
+local stored_ids, stored_keys = {}, {}
 local answers = { now }
 
+-- Sends the commands that `store` has gathered.
 local function flush()
   if #scores > flushed then
     redis.call('ZADD', partition.timeout, unpack(scores, flushed + 1))
@@ -97,6 +113,7 @@ local function flush()
   order, index = {}, {}
 end
 
+-- Stores job `i`, as of the next flush, but its key at once.
 local function store(i, due)
   local n = #scores
   scores[n + 1], scores[n + 2] = due, members[i]
@@ -105,22 +122,24 @@ local function store(i, due)
   end
   n = #index
   index[n + 1], index[n + 2] =
-    args[MEMBER_IDS + i], pack_entry(due, args[HANDLES + i], args[HEADERS + i])
-  if keys[i] then
-    redis.call('HSET', partition.key, keys[i], id_of(i))
-    new_keys[keys[i]] = true
+    args[MEMBER_IDS + i], pack_entry(due, args[HANDLES + i], args[RECORD_PREFIXES + i])
+  if key_of[i] then
+    redis.call('HSET', partition.key, key_of[i], id_of(i))
+    stored_keys[key_of[i]] = true
   end
   if has_duplicates then
-    stored[args[MEMBER_IDS + i]] = true
+    stored_ids[args[MEMBER_IDS + i]] = true
   end
 end
 
+-- Adds the answer for job `i`, with handle and tail and due time of the job that is stored now.
 local function answer(i, code, id, due)
   local n = #answers
   answers[n + 1], answers[n + 2], answers[n + 3], answers[n + 4] = i, code, id, due
 end
 
--- A native job: handle and tail, when it is due, and whether it runs. Nil if it neither waits nor runs.
+-- Handle and tail, due time, and whether it runs, of a native job; nil if it neither waits nor
+-- runs.
 local function find_native(handle)
   local id = handle .. record_tail(redis.call('HGET', partition.job, handle))
   local due = redis.call('ZSCORE', partition.due, handle)
@@ -133,15 +152,16 @@ local function find_native(handle)
   end
 end
 
--- Whether the conflict policy of a job replaces another one, given the due times of both.
+-- Whether the conflict policy of job `i` lets it replace another one, given the due times of both.
+-- The policy is in the flags of the record: 0 keep, 1 replace, 2 earliest, 3 latest.
 local function replaces(i, other_due, due)
-  local policy = math.floor(string.byte(args[HEADERS + i], RECORD_BYTES) / 16)
+  local policy = math.floor(string.byte(args[RECORD_PREFIXES + i], RECORD_BYTES) / 16)
   return policy == 1 or (policy == 2 and due < other_due) or (policy == 3 and due > other_due)
 end
 
 -- Stores a job with a key, or resolves its conflict with the live job that has the key.
 local function store_keyed(i, due)
-  local handle, entry = find_job(partition, 'k' .. keys[i])
+  local handle, entry = find_job(partition, 'k' .. key_of[i])
   if not handle and not entry then
     store(i, due)
     return
@@ -150,11 +170,11 @@ local function store_keyed(i, due)
   if handle then
     other, other_due, runs = find_native(handle)
   else
-    other, other_due, runs = entry.handle .. record_tail(entry.header), entry.due, false
+    other, other_due, runs = entry.handle .. record_tail(entry.record_prefix), entry.due, false
   end
   if not other_due then
     -- Another program removed part of that job.
-    delete_job(partition, handle, keys[i])
+    delete_job(partition, handle, key_of[i])
     store(i, due)
   elseif runs then
     answer(i, 'A', other, other_due)
@@ -163,7 +183,7 @@ local function store_keyed(i, due)
   else
     if handle then
       redis.call('ZREM', partition.due, handle)
-      delete_job(partition, handle, keys[i])
+      delete_job(partition, handle, key_of[i])
     else
       redis.call('ZREM', partition.timeout, entry.member)
       remove_from_order(partition, { entry.member }, { entry.member_id })
@@ -174,11 +194,12 @@ local function store_keyed(i, due)
   end
 end
 
--- Stores a job, unless another one has its handle, member id or key.
+-- Stores a job, unless it is stored already (a repeated call), or another one has its handle,
+-- member id or key.
 local function store_unless_present(i)
   local due, member_id = args[DUES + i], args[MEMBER_IDS + i]
   local entry = nil
-  if indexed[i] or stored[member_id] then
+  if indexed[i] or stored_ids[member_id] then
     flush()
     entry = waiting_entry(partition, member_id)
   end
@@ -193,10 +214,10 @@ local function store_unless_present(i)
     answer(i, runs and 'A' or 'K', other, other_due)
   elseif entry then
     answer(i, 'K', id_of(i), entry.due)
-  elseif waiting[i] then
-    answer(i, 'K', id_of(i), score_time(waiting[i]))
-  elseif keys[i] then
-    if new_keys[keys[i]] then
+  elseif member_scores[i] then
+    answer(i, 'K', id_of(i), score_time(member_scores[i]))
+  elseif key_of[i] then
+    if stored_keys[key_of[i]] then
       flush()
     end
     store_keyed(i, due)
@@ -207,7 +228,7 @@ end
 
 local may_conflict = has_duplicates or jobs_with_key > 0
 for i = 1, jobs do
-  may_conflict = may_conflict or native[i] or indexed[i] or waiting[i]
+  may_conflict = may_conflict or native[i] or indexed[i] or member_scores[i]
 end
 for i = 1, jobs do
   if may_conflict then

@@ -1,6 +1,9 @@
--- Counts the jobs of several queues, native ones and Java's.
+-- Counts the jobs of several queues: native jobs, members of Redisson's sorted set, and payloads in
+-- the destination list, which count as due now. (Words: see java.lua.)
 --
--- KEYS, returns: as scripts/stats.lua
+-- KEYS     the keys of each queue
+-- returns  nil: repeat the call; else for each queue {ready, ready and scheduled, running, dead,
+--          earliest due time or nil, {fields and values of `meta`}}
 -- cost     O(log n) a queue
 
 local replies = {}
@@ -9,20 +12,21 @@ for n = 0, #KEYS / KEYS_PER_PARTITION - 1 do
   if requeue_expired(partition) then
     return nil
   end
-  local listed = redis.call('LLEN', partition.target)
-  local head, member_head = earliest(partition.due), earliest(partition.timeout)
-  if listed > 0 then
-    head = math.min(head or now, now)
+  local in_destination = redis.call('LLEN', partition.destination)
+  local first_due, first_member_due = earliest(partition.due), earliest(partition.timeout)
+  if in_destination > 0 then
+    first_due = math.min(first_due or now, now)
   end
-  if member_head and (not head or member_head < head) then
-    head = member_head
+  if first_member_due and (not first_due or first_member_due < first_due) then
+    first_due = first_member_due
   end
   local ready = redis.call('ZCOUNT', partition.due, '-inf', now)
-    + redis.call('ZCOUNT', partition.timeout, '-inf', now) + listed
-  local all = redis.call('ZCARD', partition.due) + redis.call('ZCARD', partition.timeout) + listed
+    + redis.call('ZCOUNT', partition.timeout, '-inf', now) + in_destination
+  local waiting = redis.call('ZCARD', partition.due) + redis.call('ZCARD', partition.timeout)
+    + in_destination
   replies[n + 1] = {
-    ready, all, redis.call('ZCARD', partition.lease), redis.call('ZCARD', partition.dead),
-    head or false, redis.call('HGETALL', partition.meta),
+    ready, waiting, redis.call('ZCARD', partition.lease), redis.call('ZCARD', partition.dead),
+    first_due or false, redis.call('HGETALL', partition.meta),
   }
 end
 return replies

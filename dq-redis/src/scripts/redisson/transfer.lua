@@ -1,53 +1,57 @@
--- Moves due members to the target list, for queues that only Java clients consume. A paused queue is
--- left alone.
+-- Moves due members of Redisson's sorted set to the destination list, for queues that only Java
+-- clients consume. Nothing is moved in a paused queue. (Words: see java.lua.)
 --
 -- KEYS     the keys of the queue
--- ARGV     most members
--- returns  {now, how many were moved, when the next is due or nil}
+-- ARGV     maximum number of members
+-- returns  {now, how many left the sorted set, due time of the next member or nil}; in a paused
+--          queue {now, 0, nil}
 -- cost     O(log n) a member; with visibility `exact` O(length of the order list)
 
--- Due members, oldest first, up to the most bytes that a call may move.
-local function due_members(partition, most)
+-- At most `max` due members, oldest first, of about MAX_BYTES in all.
+local function due_members(partition, max)
   local members, bytes = {}, 0
-  while #members < most and bytes <= MOST_BYTES do
-    local few = math.min(most - #members, FEW)
-    local some =
-      redis.call('ZRANGEBYSCORE', partition.timeout, '-inf', now, 'LIMIT', #members, few)
-    for _, member in ipairs(some) do
+  while #members < max and bytes <= MAX_BYTES do
+    local batch = math.min(max - #members, READ_BATCH)
+    local added =
+      redis.call('ZRANGEBYSCORE', partition.timeout, '-inf', now, 'LIMIT', #members, batch)
+    for _, member in ipairs(added) do
       members[#members + 1] = member
       bytes = bytes + #member
     end
-    if #some < few then
+    if #added < batch then
       break
     end
   end
   return members
 end
 
--- Moves due members to the target list, as Java's transfer script does. Returns how many left the set.
-local function transfer(partition, most)
-  local members = due_members(partition, math.min(most, max_per_call(partition)))
+-- Moves the payloads of due members to the destination list, as Java's transfer script does. Unlike
+-- that script, quarantines members in neither format, which are counted too. Returns how many
+-- members left the sorted set.
+local function transfer(partition, max)
+  local members = due_members(partition, math.min(max, max_per_call(partition)))
   if #members == 0 then
     return 0
   end
-  local payloads, gone, member_ids = {}, {}, {}
+  local payloads, moved, member_ids = {}, {}, {}
   for _, member in ipairs(members) do
     local format, member_id, payload = parse(member)
     if format then
-      payloads[#payloads + 1], gone[#gone + 1], member_ids[#member_ids + 1] = payload, member, member_id
+      payloads[#payloads + 1], moved[#moved + 1] = payload, member
+      member_ids[#member_ids + 1] = member_id
     else
       quarantine_member(partition, member, now)
     end
   end
-  if #gone > 0 then
+  if #moved > 0 then
     -- Fails on a key of another type before anything is removed.
-    redis.call('LLEN', partition.target)
+    redis.call('LLEN', partition.destination)
     redis.call('HSTRLEN', partition.meta, '')
     order_length(partition)
-    redis.call('ZREM', partition.timeout, unpack(gone))
-    redis.call('RPUSH', partition.target, unpack(payloads))
-    remove_from_order(partition, gone, member_ids)
-    sweep_order(partition, gone)
+    redis.call('ZREM', partition.timeout, unpack(moved))
+    redis.call('RPUSH', partition.destination, unpack(payloads))
+    remove_from_order(partition, moved, member_ids)
+    sweep_order(partition, moved)
   end
   return #members
 end
@@ -56,5 +60,5 @@ local partition = redisson_partition_at(0)
 if redis.call('HGET', partition.meta, 'paused') then
   return { now, 0, false }
 end
-local moved = transfer(partition, tonumber(ARGV[1]))
-return { now, moved, earliest(partition.timeout) or false }
+local count = transfer(partition, tonumber(ARGV[1]))
+return { now, count, earliest(partition.timeout) or false }

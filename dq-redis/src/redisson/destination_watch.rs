@@ -1,8 +1,9 @@
-//! Watches for payloads that Java puts into a target list directly, without taking them.
+//! Watches the destination lists of queues and wakes the runner when Java has put a payload there,
+//! by a transfer or by an offer without a delay.
 //!
-//! `BLMOVE list list LEFT LEFT` blocks until the list has an element, and puts that element back where
-//! it was in the same step. It reports that there is something, takes nothing, and loses nothing if the
-//! connection breaks, unlike `BLPOP`. Each watched list needs a connection of its own.
+//! `BLMOVE list list LEFT LEFT` blocks until the list has an element, and puts that element back
+//! where it was in the same step. Unlike `BLPOP` it removes nothing, and so loses nothing if the
+//! connection breaks. Each watched list needs a connection of its own, since the command blocks it.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
@@ -17,38 +18,40 @@ use tokio_util::sync::CancellationToken;
 use crate::connect::{Server, ServerClient};
 use crate::keys::Partition;
 
-/// Most lists that are watched, since each takes a connection. The runner's sweep of one second serves
-/// all others.
+/// Maximum number of lists that are watched, since each takes a connection. Payloads in other lists
+/// are found by the runner's sweep (a claim without any hint), once a second.
 const MAX_WATCHED: usize = 16;
 
 /// Timeout of one `BLMOVE`: long, since each costs a command and an idle queue should be cheap.
-const BLOCK: Duration = Duration::from_secs(600);
+const BLOCK_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// How late the reply to a `BLMOVE` may be before the connection counts as lost.
-const GRACE: Duration = Duration::from_secs(10);
+const REPLY_GRACE: Duration = Duration::from_secs(10);
 
-/// Pause after an element was seen, in which a runner can take it. It doubles while the list keeps
-/// elements, as that of a paused queue does.
+/// Pause after an element was seen, in which a runner can take it.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
+/// Maximum of that pause, which doubles while the list keeps elements, as that of a paused queue
+/// does.
 const MAX_PAUSE: Duration = Duration::from_secs(5);
 
 /// Pause before a reconnect.
-const RECONNECT: Duration = Duration::from_millis(500);
+const RECONNECT_PAUSE: Duration = Duration::from_millis(500);
 
-/// The watched target lists. All watches end when this is dropped.
+/// The watched destination lists. All watches end when this is dropped.
 #[derive(Debug)]
-pub(super) struct TargetWatch {
+pub(super) struct DestinationWatch {
     server: Arc<Server>,
     watched: Mutex<HashSet<QueueName>>,
     end: CancellationToken,
 }
 
-impl TargetWatch {
+impl DestinationWatch {
     pub(super) fn new(server: Arc<Server>) -> Self {
         Self { server, watched: Mutex::default(), end: CancellationToken::new() }
     }
 
-    /// Watches the target list of this queue, unless [`MAX_WATCHED`] lists are watched already.
+    /// Watches the destination list of this queue, unless it is watched already or [`MAX_WATCHED`]
+    /// lists are watched.
     pub(super) fn watch(&self, partition: &Arc<Partition>, listeners: &Arc<Listeners>) {
         let mut watched = lock(&self.watched);
         if watched.contains(&partition.queue) || watched.len() >= MAX_WATCHED {
@@ -69,12 +72,13 @@ impl TargetWatch {
     }
 }
 
-impl Drop for TargetWatch {
+impl Drop for DestinationWatch {
     fn drop(&mut self) {
         self.end.cancel();
     }
 }
 
+/// Watches one destination list, reconnecting as needed.
 struct ListWatcher {
     server: Arc<Server>,
     partition: Arc<Partition>,
@@ -85,36 +89,40 @@ impl ListWatcher {
     async fn run(self) {
         loop {
             if let Err(error) = self.connect_and_watch().await {
-                tracing::debug!(%error, queue = %self.partition.queue, "Redisson: the watch of a target list broke off");
+                tracing::debug!(%error, queue = %self.partition.queue, "Redisson: the connection that watches a destination list failed");
             }
-            tokio::time::sleep(RECONNECT).await;
+            tokio::time::sleep(RECONNECT_PAUSE).await;
         }
     }
 
-    /// Wakes listeners each time the list has an element, until the connection breaks.
+    /// Connects, and wakes listeners each time the list has an element. Returns when the connection
+    /// fails.
     async fn connect_and_watch(&self) -> redis::RedisResult<()> {
         match self.server.client().await? {
             ServerClient::Single(client) => {
-                let config = AsyncConnectionConfig::new().set_response_timeout(Some(BLOCK + GRACE));
+                let config = AsyncConnectionConfig::new()
+                    .set_response_timeout(Some(BLOCK_TIMEOUT + REPLY_GRACE));
                 let connection = client.get_multiplexed_async_connection_with_config(&config);
-                self.watch(&mut connection.await?, BLOCK).await
+                self.watch(&mut connection.await?, BLOCK_TIMEOUT).await
             }
             ServerClient::Cluster(client) => {
-                // A cluster connection has one timeout for all commands.
-                let block = self.server.response_timeout / 2;
-                self.watch(&mut client.get_async_connection().await?, block).await
+                // A cluster connection has one response timeout for all commands: BLMOVE must end
+                // before it.
+                let block_timeout = self.server.response_timeout / 2;
+                self.watch(&mut client.get_async_connection().await?, block_timeout).await
             }
         }
     }
 
+    /// Repeats `BLMOVE` until it fails.
     async fn watch(
         &self,
         connection: &mut impl ConnectionLike,
-        block: Duration,
+        block_timeout: Duration,
     ) -> redis::RedisResult<()> {
         let mut command = redis::cmd("BLMOVE");
         command.arg(self.partition.target()).arg(self.partition.target()).arg("LEFT").arg("LEFT");
-        command.arg(block.as_secs_f64());
+        command.arg(block_timeout.as_secs_f64());
         let mut pause = FIRST_PAUSE;
         loop {
             let sent = Instant::now();
@@ -124,7 +132,8 @@ impl ListWatcher {
                 continue;
             }
             self.listeners.wake(&self.partition.queue, Timestamp::EPOCH);
-            // An immediate reply means that the element was there before: nobody has taken it yet.
+            // An immediate reply means that the element was there before: no runner has taken it
+            // yet.
             pause =
                 if sent.elapsed() < FIRST_PAUSE { (pause * 2).min(MAX_PAUSE) } else { FIRST_PAUSE };
             tokio::time::sleep(pause).await;

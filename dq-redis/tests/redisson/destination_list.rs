@@ -1,22 +1,23 @@
-//! Java's target list, whose payloads are due.
+//! The destination list, from which Java's `take()` pops: its payloads are due jobs for Rust, too,
+//! and due jobs are transferred to it for Java.
 
 use std::time::Duration;
 
 use dq_core::{Due, JobState, Operation, Verdict};
 
-use crate::fixture::{Fixture, LATER, TARGET, TIMEOUT, job, open, queue};
+use crate::fixture::{DESTINATION, Fixture, LATER, TIMEOUT, job, open, queue};
 
-/// Longest wait for an event.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Maximum wait for an event.
+const MAX_WAIT: Duration = Duration::from_secs(10);
 
 #[tokio::test]
 async fn a_payload_that_java_adds_directly_wakes_a_listener() {
     let fixture = Fixture::with("").await;
     let mut wakeups = fixture.backend.listen(&[queue()]).await.unwrap();
     // The watching connection may not be established yet. It reports present elements, too.
-    fixture.redis.command(&["RPUSH", TARGET, "direct"]);
+    fixture.redis.command(&["RPUSH", DESTINATION, "direct"]);
     loop {
-        tokio::time::timeout(PATIENCE, wakeups.next()).await.expect("the watch wakes the listener");
+        tokio::time::timeout(MAX_WAIT, wakeups.next()).await.expect("the watch wakes the listener");
         let jobs = fixture.drain(10).await;
         if let [job] = &jobs[..] {
             assert_eq!(job.job.payload, "direct");
@@ -27,25 +28,25 @@ async fn a_payload_that_java_adds_directly_wakes_a_listener() {
 }
 
 #[tokio::test]
-async fn watching_takes_nothing() {
+async fn watching_the_list_removes_nothing_even_if_connections_break() {
     let fixture = Fixture::with("").await;
     let other = open(&fixture.redis, "").await;
     let mut first = fixture.backend.listen(&[queue()]).await.unwrap();
     let mut second = other.listen(&[queue()]).await.unwrap();
-    fixture.redis.command(&["RPUSH", TARGET, "a", "b"]);
-    tokio::time::timeout(PATIENCE, first.next()).await.unwrap();
-    tokio::time::timeout(PATIENCE, second.next()).await.unwrap();
+    fixture.redis.command(&["RPUSH", DESTINATION, "a", "b"]);
+    tokio::time::timeout(MAX_WAIT, first.next()).await.unwrap();
+    tokio::time::timeout(MAX_WAIT, second.next()).await.unwrap();
     // All connections break while they watch; the list is unchanged.
     fixture.redis.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
-    let list = fixture.redis.command(&["LRANGE", TARGET, "0", "-1"]);
-    let left: Vec<String> = list.list().iter().map(dq_servers::Reply::text).collect();
-    assert_eq!(left, ["a", "b"]);
+    let list = fixture.redis.command(&["LRANGE", DESTINATION, "0", "-1"]);
+    let elements: Vec<String> = list.list().iter().map(dq_servers::Reply::text).collect();
+    assert_eq!(elements, ["a", "b"]);
 }
 
 #[tokio::test]
-async fn payloads_of_the_target_list_are_ready_jobs_like_others() {
+async fn payloads_in_the_list_are_ready_jobs_and_retried_natively() {
     let fixture = Fixture::with("").await;
-    fixture.redis.command(&["RPUSH", TARGET, "a", "b", "c"]);
+    fixture.redis.command(&["RPUSH", DESTINATION, "a", "b", "c"]);
     let stats = &fixture.backend.stats(&[queue()]).await.unwrap()[0];
     assert_eq!((stats.ready, stats.scheduled, stats.next_due.is_some()), (3, 0, true));
     let jobs = fixture.claim(2).await;
@@ -55,7 +56,7 @@ async fn payloads_of_the_target_list_are_ready_jobs_like_others() {
     let settlement =
         dq_core::Settlement { lease: jobs[0].lease(), verdict: Verdict::Retry(Due::NOW) };
     fixture.backend.settle(&[settlement]).await.unwrap();
-    assert_eq!(fixture.len("LLEN", TARGET), 1);
+    assert_eq!(fixture.len("LLEN", DESTINATION), 1);
     let again = fixture.claim(10).await;
     let retried = again.iter().find(|job| job.job.id == jobs[0].job.id).unwrap();
     assert_eq!((retried.job.attempts, &retried.job.payload[..]), (1, &b"a"[..]));
@@ -72,7 +73,7 @@ async fn due_jobs_of_queues_that_java_consumes_are_transferred() {
             .unwrap();
     let fixture = Fixture { backend: open(&redis, "").await, redis };
     let mut java = fixture.redis.connect();
-    let waiting = tokio::task::spawn_blocking(move || java.command(&["BLPOP", TARGET, "0"]));
+    let waiting = tokio::task::spawn_blocking(move || java.command(&["BLPOP", DESTINATION, "0"]));
     fixture
         .backend
         .schedule(vec![job(Duration::from_millis(30), "x"), job(LATER, "y")])
@@ -84,7 +85,7 @@ async fn due_jobs_of_queues_that_java_consumes_are_transferred() {
 }
 
 #[tokio::test]
-async fn unreadable_jobs_keep_javas_bytes() {
+async fn undecodable_jobs_are_dead_with_javas_bytes() {
     let fixture = Fixture::with("?codec=json").await;
     fixture.java_offers(1, 1_000, b"{\"not\": \"json\"");
     assert!(fixture.claim(10).await.is_empty(), "no handler can read it");
@@ -111,10 +112,10 @@ async fn nothing_of_a_paused_queue_is_transferred() {
             .await
             .unwrap();
     tokio::time::sleep(Duration::from_millis(300)).await;
-    assert_eq!((fixture.len("ZCARD", TIMEOUT), fixture.len("LLEN", TARGET)), (1, 0));
+    assert_eq!((fixture.len("ZCARD", TIMEOUT), fixture.len("LLEN", DESTINATION)), (1, 0));
     fixture.backend.operate(Operation::Resume { queue: &queue }).await.unwrap();
     let mut java = fixture.redis.connect();
-    let waiting = tokio::task::spawn_blocking(move || java.command(&["BLPOP", TARGET, "0"]));
+    let waiting = tokio::task::spawn_blocking(move || java.command(&["BLPOP", DESTINATION, "0"]));
     assert_eq!(waiting.await.unwrap().list()[1].text(), "x");
     drop(transferring);
 }
