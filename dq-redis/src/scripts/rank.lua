@@ -1,5 +1,7 @@
--- Whether one string precedes another in a sorted set, that is by bytes. Lua's own `<` goes by the
--- locale of the server.
+-- Ranks in sorted sets, for listings that continue after an entry. Follows prelude.lua in every script.
+
+-- Whether one string precedes another in a sorted set, that is by bytes. Lua's own `<` uses the locale
+-- of the server.
 local function precedes(a, b)
   for i = 1, math.min(#a, #b) do
     local x, y = string.byte(a, i), string.byte(b, i)

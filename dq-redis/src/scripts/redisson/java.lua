@@ -217,9 +217,9 @@ end
 local function belongs_to(member_id, handle, header)
   if #member_id == 15 then
     return string.sub(member_id, 7, 11) == string.sub(handle, 8, 12)
-      and string.sub(member_id, 14) == record_tail(header)
+      and string.sub(member_id, 14) == id_tail(header)
   end
-  return member_id_of(join_id(handle, record_tail(header))) == member_id
+  return member_id_of(join_id(handle, id_tail(header))) == member_id
 end
 
 -- Handle and header of an index entry; nil if there is none, or it is malformed or of another job.
@@ -230,7 +230,7 @@ local function read_entry(member_id, raw)
   local handle, header = string.sub(raw, 9, 22), string.sub(raw, 23)
   -- Most headers have neither key, limit nor headers, so their length is known.
   if #header ~= RECORD_BYTES or string.byte(header, RECORD_BYTES) % 8 > 0 then
-    local readable, length = pcall(header_length, string.sub(header, 7))
+    local readable, length = pcall(prefix_length, string.sub(header, 7))
     if not readable or length ~= #header - 6 then
       return nil
     end
@@ -253,7 +253,7 @@ end
 local function remove_entry(partition, entry)
   redis.call('HDEL', partition.index, entry.member_id)
   local key = record_key(entry.header)
-  if key ~= '' and redis.call('HGET', partition.key, key) == entry.handle .. record_tail(entry.header) then
+  if key ~= '' and redis.call('HGET', partition.key, key) == entry.handle .. id_tail(entry.header) then
     redis.call('HDEL', partition.key, key)
   end
 end
@@ -290,7 +290,7 @@ local function find_job(partition, target)
   end
   local handle, tail = string.sub(rest, 1, 14), string.sub(rest, 15)
   local record = redis.call('HGET', partition.job, handle)
-  if record and record_tail(record) == tail then
+  if record and id_tail(record) == tail then
     return handle, nil
   end
   return nil, waiting_entry(partition, member_id_of(join_id(handle, tail)))

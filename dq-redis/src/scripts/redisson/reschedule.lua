@@ -14,14 +14,14 @@ for i = 1, (#ARGV - 1) / 2 do
   local code, id, due = 'N', '', 0
   if entry then
     code, due = 'M', resolve_due(ARGV[2 * i + 1])
-    id = entry.handle .. record_tail(entry.header)
+    id = entry.handle .. id_tail(entry.header)
     redis.call('ZADD', partition.timeout, due, entry.member)
     redis.call('HSET', partition.index, entry.member_id, pack_entry(due, entry.handle, entry.header))
     moved_members[#moved_members + 1], moved_members[#moved_members + 2] = due, entry.member
   elseif handle then
     if redis.call('ZSCORE', partition.due, handle) then
       code, due = 'M', resolve_due(ARGV[2 * i + 1])
-      id = handle .. record_tail(redis.call('HGET', partition.job, handle))
+      id = handle .. id_tail(redis.call('HGET', partition.job, handle))
       redis.call('ZADD', partition.due, due, handle)
       moved[#moved + 1], moved[#moved + 2] = due, handle
     elseif redis.call('ZSCORE', partition.lease, handle) then
