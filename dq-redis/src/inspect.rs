@@ -14,7 +14,7 @@ use crate::error::unexpected;
 use crate::keys::Partition;
 use crate::record::{self, StoredState};
 use crate::reply::{Refusal, Reply};
-use crate::resize::Attempts;
+use crate::resize::ReshardRetries;
 use crate::shards::partitions::QueuePartitions;
 use crate::store::Store;
 
@@ -62,9 +62,9 @@ impl Store {
         let mut all: Vec<QueueStats> =
             queues.iter().map(|queue| QueueStats::empty(queue.clone())).collect();
         let mut open: Vec<usize> = (0..queues.len()).collect();
-        let mut attempts = Attempts::default();
+        let mut retries = ReshardRetries::default();
         while !open.is_empty() {
-            attempts.next(STATS)?;
+            retries.next(STATS)?;
             let mut partitions = Vec::with_capacity(open.len());
             for &index in &open {
                 all[index] = QueueStats::empty(queues[index].clone());
@@ -114,14 +114,14 @@ impl Store {
     /// One page of a listing.
     pub(crate) async fn browse(&self, params: &BrowseParams<'_>) -> Result<Page> {
         let mut page = Page { jobs: Vec::new(), next: params.after };
-        let mut attempts = Attempts::default();
+        let mut retries = ReshardRetries::default();
         loop {
             let limit = params.limit - page.jobs.len();
             let partitions = self.partitions_of(BROWSE, params.queue).await?;
             let entries =
                 self.browse_all(&partitions, params, limit.min(PAGE_JOBS), page.next).await?;
             let Some(Entries { entries, more }) = entries else {
-                attempts.next(BROWSE)?;
+                retries.next(BROWSE)?;
                 continue;
             };
             let mut entries = entries.into_iter();

@@ -10,7 +10,7 @@ use crate::error::unexpected;
 use crate::handle;
 use crate::keys::Partition;
 use crate::reply::{self, Reply};
-use crate::resize::Attempts;
+use crate::resize::ReshardRetries;
 use crate::script::{Call, Script};
 use crate::store::Store;
 
@@ -92,7 +92,7 @@ impl Store {
         jobs: Option<&[JobId]>,
     ) -> Result<u64> {
         let names: Option<Vec<_>> =
-            jobs.map(|jobs| jobs.iter().map(|job| handle::full(*job)).collect());
+            jobs.map(|jobs| jobs.iter().map(|job| handle::handle_and_tail(*job)).collect());
         let (mut changed, mut shard) = (0, 0);
         while shard < self.partitions_of(change.name, queue).await?.shards() {
             match &names {
@@ -199,9 +199,9 @@ impl Store {
         script: &Script,
         add: impl Fn(&Partition, &mut Call<'_>),
     ) -> Result<Option<Value>> {
-        let mut attempts = Attempts::default();
+        let mut retries = ReshardRetries::default();
         loop {
-            attempts.next(operation)?;
+            retries.next(operation)?;
             let partitions = self.partitions_of(operation, queue).await?;
             let Some(partition) = partitions.all.get(usize::from(shard)) else {
                 return Ok(None);

@@ -8,20 +8,22 @@ use dq_core::{
 
 use crate::handle;
 
+// Flags of a record.
 const KEY: u8 = 1;
 const MAX_ATTEMPTS: u8 = 2;
 const HEADERS: u8 = 4;
 
-/// The record of a job that is accepted at this time, in milliseconds.
+/// The record of a job. `accepted` is the time in milliseconds since the epoch.
 pub(crate) fn encode(job: &NewJob, accepted: i64) -> Vec<u8> {
     let mut record = Vec::with_capacity(16 + job.payload.len() + job.headers.bytes());
-    encode_header(job, accepted, &mut record);
+    encode_prefix(job, accepted, &mut record);
     record.extend(&job.payload);
     record
 }
 
-/// Appends the record without the payload.
-pub(crate) fn encode_header(job: &NewJob, accepted: i64, record: &mut Vec<u8>) {
+/// Appends the record prefix: all that precedes the payload.
+pub(crate) fn encode_prefix(job: &NewJob, accepted: i64, record: &mut Vec<u8>) {
+    // The last six bytes of the time.
     record.extend(&accepted.to_be_bytes()[2..]);
     record.extend(handle::tail(job.id));
     let policy = match job.on_conflict {
@@ -60,12 +62,13 @@ pub(crate) struct StoredState {
 }
 
 impl StoredState {
-    /// Decodes a packed state. One that is too short counts as that of a job never leased.
+    /// Decodes a packed state. One that is too short, or empty, is that of a job that was never leased.
     pub(crate) fn decode(raw: &[u8]) -> Self {
         Self::read(raw).unwrap_or_default()
     }
 
     fn read(raw: &[u8]) -> Option<Self> {
+        // After the fencing token.
         let mut rest = raw.get(8..)?;
         let due = i64::from_be_bytes(take(&mut rest)?);
         let attempts = u32::from_be_bytes(take(&mut rest)?);
@@ -118,8 +121,8 @@ pub(crate) fn decode(
     })
 }
 
-/// A job whose record is malformed, as operators see it: the payload is the whole record. `None` if the
-/// handle is not one.
+/// A job whose record is malformed, as operators see it: the payload is the whole record. `None` if
+/// `handle` does not have the length of a handle.
 pub(crate) fn undecodable(
     queue: &QueueName,
     handle: &[u8],
@@ -154,10 +157,12 @@ pub(crate) fn decode_reason(raw: &[u8]) -> DeadReason {
     DeadReason::new(DeadKind::from_name(kind), message)
 }
 
+/// Removes the first `N` bytes. `None` if there are fewer.
 fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
     split(rest, N)?.try_into().ok()
 }
 
+/// Removes the first `length` bytes. `None` if there are fewer.
 fn split<'a>(rest: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
     let (head, tail) = rest.split_at_checked(length)?;
     *rest = tail;

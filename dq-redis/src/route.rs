@@ -7,7 +7,7 @@ use dq_core::{JobRef, Lease, NewJob, QueueName, Renewal, Reschedule, Result, Set
 use futures_util::future::BoxFuture;
 
 use crate::batch::{self, Chunk, Item, Request};
-use crate::resize::Attempts;
+use crate::resize::ReshardRetries;
 use crate::shards::leases::LeaseShards;
 use crate::shards::partitions::QueuePartitions;
 use crate::store::Store;
@@ -20,7 +20,7 @@ pub(crate) trait Routed: Item {
 
 impl Routed for NewJob {
     fn shards(&self, partitions: &QueuePartitions, _: &LeaseShards) -> (u16, Vec<u16>) {
-        (partitions.home(self.id, self.key.as_ref()), Vec::new())
+        (partitions.shard_for(self.id, self.key.as_ref()), Vec::new())
     }
 }
 
@@ -75,9 +75,9 @@ impl Store {
     ) -> Result<Vec<T>> {
         let mut answers: Vec<Option<T>> = items.iter().map(|_| None).collect();
         let mut open: Vec<usize> = (0..items.len()).collect();
-        let mut attempts = Attempts::default();
+        let mut retries = ReshardRetries::default();
         while !open.is_empty() {
-            attempts.next(operation)?;
+            retries.next(operation)?;
             let mut queues: HashMap<&QueueName, Arc<QueuePartitions>> = HashMap::new();
             for &index in &open {
                 let queue = items[index].queue();

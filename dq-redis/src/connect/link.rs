@@ -89,7 +89,7 @@ impl Link {
             Err(CommandError::NotSent(error)) => (Effect::None, error),
             Err(CommandError::Answered(error)) => (effect, error),
         };
-        Err(error::of_command(operation, effect, &self.server.origin(), &error))
+        Err(error::command_error(operation, effect, &self.server.origin(), &error))
     }
 
     /// Runs one command without keys; in a cluster, on the primary of this slot.
