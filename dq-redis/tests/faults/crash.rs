@@ -1,4 +1,4 @@
-//! The server is killed with SIGKILL while it is at work, and started again with what is on disk.
+//! The server is killed with SIGKILL under load, and restarted from its append-only file.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tokio::sync::Mutex;
 
 use crate::fixture::{connect, retry, wait_until};
 
-/// Stores on a server of their own that is killed and started again whenever one is opened anew.
+/// Stores on servers of their own. Opening a store again kills and restarts its server.
 #[derive(Debug)]
 struct Killed {
     scheme: &'static str,
@@ -60,7 +60,7 @@ fn url_of(redis: &Redis, scheme: &str) -> String {
     redis.url().replacen("redis", scheme, 1)
 }
 
-async fn what_was_answered_outlives(killed: Killed) {
+async fn acknowledged_calls_survive(killed: Killed) {
     let trials = behaviour::trials_for(&killed).await.unwrap();
     let crashes = trials.iter().filter(|trial| trial.name().starts_with("crash/"));
     let runs = crashes.map(|trial| async {
@@ -77,13 +77,13 @@ async fn what_was_answered_outlives(killed: Killed) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_answered_outlives_a_server_that_is_killed() {
-    what_was_answered_outlives(Killed { scheme: "redis" }).await;
+async fn acknowledged_calls_survive_a_killed_server() {
+    acknowledged_calls_survive(Killed { scheme: "redis" }).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_answered_outlives_a_server_that_is_killed_beside_java() {
-    what_was_answered_outlives(Killed { scheme: "redisson" }).await;
+async fn acknowledged_calls_survive_a_killed_server_with_redisson_keys() {
+    acknowledged_calls_survive(Killed { scheme: "redisson" }).await;
 }
 
 /// Checks the history of clients while the server is killed and started again after each of these
@@ -111,12 +111,12 @@ async fn work_on_one_server(scheme: &str, options: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_acknowledged_is_lost_or_comes_again_over_kills() {
+async fn nothing_acknowledged_is_lost_or_repeated_when_the_server_is_killed() {
     work_on_one_server("redis", "").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_acknowledged_is_lost_or_comes_again_over_kills_beside_java() {
+async fn nothing_acknowledged_is_lost_or_repeated_when_the_server_is_killed_with_redisson_keys() {
     work_on_one_server("redisson", "").await;
     work_on_one_server("redisson", "?java_visibility=exact").await;
 }
@@ -127,15 +127,15 @@ async fn work_on_a_cluster(scheme: &str, key: &'static str) {
         for setting in [["appendonly", "yes"], ["appendfsync", "always"]] {
             assert!(node.command(&["CONFIG", "SET", setting[0], setting[1]]).is_ok());
         }
-        // For the next start.
+        // So that the setting survives the restart.
         assert!(node.command(&["CONFIG", "REWRITE"]).is_ok());
     }
-    // Until the first file is whole, what is appended counts for nothing.
-    let is_whole = |node: &Redis| {
+    // Redis reads appended commands only once the first file is complete.
+    let is_complete = |node: &Redis| {
         let info = node.command(&["INFO", "persistence"]).text();
         info.contains("aof_rewrite_in_progress:0") && info.contains("aof_rewrite_scheduled:0")
     };
-    wait_until("the files are whole", async || cluster.nodes().iter().all(is_whole)).await;
+    wait_until("the files are complete", async || cluster.nodes().iter().all(is_complete)).await;
     let nodes: Vec<String> = cluster.nodes().iter().map(Redis::address).collect();
     let url = format!("{scheme}+cluster://{}?response_timeout=2s", nodes.join(","));
     let crash = move || {
@@ -148,11 +148,11 @@ async fn work_on_a_cluster(scheme: &str, key: &'static str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_acknowledged_is_lost_or_comes_again_over_kills_in_a_cluster() {
+async fn nothing_acknowledged_is_lost_or_repeated_when_a_node_is_killed() {
     work_on_a_cluster("redis", "{dq}:queues").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_acknowledged_is_lost_or_comes_again_over_kills_in_a_cluster_beside_java() {
+async fn nothing_acknowledged_is_lost_or_repeated_when_a_node_is_killed_with_redisson_keys() {
     work_on_a_cluster("redisson", "dq:job:{a}").await;
 }

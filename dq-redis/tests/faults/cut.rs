@@ -1,4 +1,4 @@
-//! Connections that break at any moment, and scripts that the server forgets.
+//! Connections that break at any byte, and scripts that the server loses.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -12,14 +12,14 @@ use crate::fixture::{
 };
 
 #[tokio::test]
-async fn a_request_that_is_cut_anywhere_is_stored_once() {
+async fn a_request_cut_at_any_byte_stores_its_job_once() {
     let redis = Redis::start();
     let proxy = TcpProxy::to(redis.address()).await;
     let backend = open_through(&proxy).await;
     let known = in_an_hour(job("q"));
     let mut jobs = 1;
     for bytes in [0, 1, 20, 100, 200, 300] {
-        // The first call by a new connection also tells which queues there are.
+        // The first call on a new connection also registers the queue.
         backend.schedule(vec![known.clone()]).await.unwrap();
         let new = in_an_hour(job("q"));
         proxy.cut_request_after(bytes);
@@ -34,15 +34,15 @@ async fn a_request_that_is_cut_anywhere_is_stored_once() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_cut_anywhere_is_told_truly_when_the_call_is_repeated() {
+async fn a_call_whose_reply_was_cut_reports_the_true_outcome_when_repeated() {
     let redis = Redis::start();
     let proxy = TcpProxy::to(redis.address()).await;
     let backend = open_through(&proxy).await;
     let known = in_an_hour(job("q"));
-    // Scripts are known to the server from their first call on.
+    // The server has a script from its first call on.
     backend.cancel(&[by_id(&job("q"))]).await.unwrap();
     for bytes in [0, 1, 5, 10] {
-        // The first call by a new connection also tells which queues there are.
+        // The first call on a new connection also registers the queue.
         backend.schedule(vec![known.clone()]).await.unwrap();
         let new = in_an_hour(job("q"));
         proxy.cut_reply_after(bytes);
@@ -60,11 +60,11 @@ async fn an_answer_that_is_cut_anywhere_is_told_truly_when_the_call_is_repeated(
 }
 
 #[tokio::test]
-async fn an_answer_of_a_cluster_that_is_cut_is_not_made_up_by_asking_again() {
+async fn a_call_to_a_cluster_whose_reply_was_cut_is_not_repeated() {
     let cluster = RedisCluster::start(1);
     let node = &cluster.nodes()[0];
     let proxy = TcpProxy::to(node.address()).await;
-    // The node tells clients to come by the proxy.
+    // The node redirects clients to the proxy.
     let port = proxy.port().to_string();
     assert!(node.command(&["CONFIG", "SET", "cluster-announce-port", &port]).is_ok());
     let backend = open(&format!("redis+cluster://127.0.0.1:{port}?response_timeout=2s")).await;
@@ -72,32 +72,32 @@ async fn an_answer_of_a_cluster_that_is_cut_is_not_made_up_by_asking_again() {
     backend.schedule(vec![new.clone()]).await.unwrap();
     backend.cancel(&[by_id(&job("q"))]).await.unwrap();
     proxy.cut_reply_after(0);
-    // The client of a cluster would send it again and say `NotFound` of what it has just cancelled.
+    // The cluster client would repeat the call, and get `NotFound` for the job that it has just cancelled.
     assert_error(backend.cancel(&[by_id(&new)]).await, ErrorKind::OutcomeUnknown, &[]);
     let totals = retry(|| backend.stats(&[])).await[0].totals;
     assert_eq!(totals.unwrap().cancelled, 1);
 }
 
 #[tokio::test]
-async fn a_claim_whose_answer_is_lost_lapses_and_a_settlement_counts_once() {
+async fn leases_of_a_lost_reply_expire_and_a_settlement_counts_once() {
     let redis = Redis::start();
     let proxy = TcpProxy::to(redis.address()).await;
     let backend = open_through(&proxy).await;
     backend.schedule((0..3).map(|_| job("q")).collect()).await.unwrap();
     let lease = Duration::from_secs(3_600);
-    // Scripts are known to the server from their first call on.
+    // The server has a script from its first call on.
     let none = claim_for(&*backend, &["q"], 0, lease).await.unwrap();
     assert!(none.jobs.is_empty());
     backend.settle(&unknown()).await.unwrap();
     proxy.cut_reply_after(30);
     let lost = claim_for(&*backend, &["q"], 3, lease).await;
     assert_error(lost, ErrorKind::Unavailable, &[]);
-    assert_eq!(stats(&*backend, "q").await.running, 3, "leased to nobody");
+    assert_eq!(stats(&*backend, "q").await.running, 3, "leased without a client that knows");
     let leases = "{dq}:lease:q";
-    // All of them end long ago.
+    // Their ends are moved into the past.
     let ended = redis.command(&["ZUNIONSTORE", leases, "1", leases, "WEIGHTS", "0"]);
     assert_eq!(ended.int(), 3);
-    assert_eq!(stats(&*backend, "q").await.ready, 3, "the leases have lapsed");
+    assert_eq!(stats(&*backend, "q").await.ready, 3, "the leases have expired");
     let again = claim(&*backend, &["q"], 3).await.unwrap();
     assert!(again.jobs.iter().all(|leased| leased.job.losses == 1 && leased.job.attempts == 0));
 
@@ -109,7 +109,7 @@ async fn a_claim_whose_answer_is_lost_lapses_and_a_settlement_counts_once() {
     assert_eq!((counts.running, counts.totals.unwrap().done), (0, 3));
 }
 
-/// A lease that nobody has.
+/// A settlement of a lease that does not exist.
 fn unknown() -> [Settlement; 1] {
     let lease = Lease { queue: queue("q"), job: job("q").id, token: FencingToken(1) };
     [Settlement { lease, verdict: Verdict::Done }]
@@ -129,7 +129,7 @@ async fn connections_that_are_killed_at_any_moment_lose_nothing() {
         while !stop.load(Ordering::Relaxed) {
             connection.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
             tokio::time::sleep(pause).await;
-            // Where connecting and calling take longer than the pause, nothing would ever succeed.
+            // If connecting and calling took longer than the pause, no call would ever succeed.
             let before = std::mem::replace(&mut seen, answers.load(Ordering::Relaxed));
             pause = if seen > before { SHORTEST } else { (pause * 2).min(LONGEST) };
         }
@@ -168,7 +168,7 @@ async fn connections_that_are_killed_at_any_moment_lose_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn scripts_that_are_flushed_in_mid_run_are_not_missed() {
+async fn scripts_flushed_at_any_moment_are_sent_again() {
     let redis = Redis::start();
     let backend = open(&redis.url()).await;
     let stop = AtomicBool::new(false);
@@ -194,19 +194,21 @@ async fn scripts_that_are_flushed_in_mid_run_are_not_missed() {
 }
 
 #[tokio::test]
-async fn a_listener_that_is_killed_hears_again() {
+async fn a_killed_listener_connects_again() {
     let redis = Redis::start();
     let backend = open(&redis.url()).await;
     let mut wakeups = backend.listen(&[queue("q")]).await.unwrap();
-    tokio::time::timeout(Duration::from_secs(5), wakeups.next()).await.expect("the first look");
+    tokio::time::timeout(Duration::from_secs(5), wakeups.next()).await.expect("the first wake-up");
     for _ in 0..3 {
         assert_eq!(redis.command(&["CLIENT", "KILL", "TYPE", "pubsub"]).int(), 1);
-        // What was published meanwhile is lost, so the new connection is a hint itself.
-        tokio::time::timeout(Duration::from_secs(5), wakeups.next()).await.expect("it is back");
+        // Messages published meanwhile are lost, so a new connection is a wake-up itself.
+        tokio::time::timeout(Duration::from_secs(5), wakeups.next())
+            .await
+            .expect("it is connected again");
         let new = in_an_hour(job("q"));
         let due = backend.schedule(vec![new.clone()]).await.unwrap()[0].due();
         let hint = tokio::time::timeout(Duration::from_secs(5), wakeups.next()).await;
-        assert_eq!(hint.expect("the connection carries hints").due, due);
+        assert_eq!(hint.expect("the new connection delivers wake-ups").due, due);
         backend.cancel(&[by_id(&new)]).await.unwrap();
     }
 }

@@ -1,4 +1,4 @@
-//! Everything that a backend can do, for a look at which rights that needs.
+//! Every call of a backend, to find out which rights it needs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,8 +15,8 @@ use crate::fixture::{by_id, claim, done_settlements, in_an_hour, job, keyed, que
 const HOUR: Duration = Duration::from_secs(3_600);
 
 macro_rules! demand {
-    ($fine:expr, $what:literal) => {
-        if !$fine {
+    ($holds:expr, $what:literal) => {
+        if !$holds {
             return Err($what.to_owned());
         }
     };
@@ -27,11 +27,11 @@ fn new_name() -> String {
     format!("flow{}", NUMBER.fetch_add(1, Ordering::Relaxed))
 }
 
-fn told(error: dq_core::Error) -> String {
+fn message(error: dq_core::Error) -> String {
     error.to_string()
 }
 
-/// What every backend can do, on a queue of its own. It waits so long for each hint.
+/// Makes every call that all backends have, on a new queue. Waits this long for each wake-up.
 pub(crate) async fn whole_flow(
     backend: &Arc<dyn Backend>,
     patience: Duration,
@@ -40,35 +40,35 @@ pub(crate) async fn whole_flow(
     let (q, name) = (queue(&name), name.as_str());
     let by_key = |key| JobRef::new(q.clone(), dq_core::JobKey::new(key).expect("a key"));
 
-    backend.now().await.map_err(told)?;
-    let mut wakeups = backend.listen(std::slice::from_ref(&q)).await.map_err(told)?;
-    demand!(woken(&mut wakeups, patience).await, "it does not listen");
+    backend.now().await.map_err(message)?;
+    let mut wakeups = backend.listen(std::slice::from_ref(&q)).await.map_err(message)?;
+    demand!(is_woken(&mut wakeups, patience).await, "it does not listen");
     let (first, waits, dies) = (keyed(name, "k"), in_an_hour(job(name)), keyed(name, "dies"));
     let large = NewJob { payload: vec![b'x'; 9_000].into(), ..job(name) };
     let jobs = vec![first, waits.clone(), dies, large];
-    backend.schedule(jobs).await.map_err(told)?;
+    backend.schedule(jobs).await.map_err(message)?;
     let next = tokio::time::timeout(patience, wakeups.next()).await;
-    demand!(next.is_ok_and(|hint| hint.due.as_millis() > 0), "no hint");
-    let view = backend.get(&by_key("k")).await.map_err(told)?;
+    demand!(next.is_ok_and(|hint| hint.due.as_millis() > 0), "no wake-up");
+    let view = backend.get(&by_key("k")).await.map_err(message)?;
     demand!(view.is_some(), "not found by its key");
     let mut page = BrowseParams { queue: &q, state: JobState::Ready, after: None, limit: 1 };
-    page.after = backend.browse(page).await.map_err(told)?.next;
-    demand!(backend.browse(page).await.map_err(told)?.jobs.len() == 1, "no second page");
+    page.after = backend.browse(page).await.map_err(message)?.next;
+    demand!(backend.browse(page).await.map_err(message)?.jobs.len() == 1, "no second page");
     let to = [dq_core::Reschedule { job: by_id(&waits), due: Due::After(HOUR) }];
-    backend.reschedule(&to).await.map_err(told)?;
-    let cancelled = backend.cancel(&[by_id(&waits)]).await.map_err(told)?;
+    backend.reschedule(&to).await.map_err(message)?;
+    let cancelled = backend.cancel(&[by_id(&waits)]).await.map_err(message)?;
     demand!(cancelled == [Cancelled::Cancelled], "not cancelled");
 
-    let claimed = claim(&**backend, &[name], 9).await.map_err(told)?;
+    let claimed = claim(&**backend, &[name], 9).await.map_err(message)?;
     demand!(claimed.jobs.len() == 3, "not claimed");
-    let view = backend.get(&by_key("k")).await.map_err(told)?;
+    let view = backend.get(&by_key("k")).await.map_err(message)?;
     demand!(view.is_some_and(|view| view.state == JobState::Running), "not found while it runs");
     let renewals: Vec<_> = claimed
         .jobs
         .iter()
         .map(|leased| Renewal { lease: leased.lease(), lease_for: HOUR })
         .collect();
-    backend.renew(&renewals).await.map_err(told)?;
+    backend.renew(&renewals).await.map_err(message)?;
     let mut settlements: Vec<Settlement> = done_settlements(&claimed);
     for (settlement, leased) in settlements.iter_mut().zip(&claimed.jobs) {
         if leased.job.key.is_some() {
@@ -76,7 +76,7 @@ pub(crate) async fn whole_flow(
             settlement.verdict = Verdict::Dead { reason, failed: true };
         }
     }
-    let settled = backend.settle(&settlements).await.map_err(told)?;
+    let settled = backend.settle(&settlements).await.map_err(message)?;
     demand!(settled == [Settled::Accepted; 3], "not settled");
     for operation in [
         Operation::Replay { queue: &q, jobs: None, due: Due::NOW },
@@ -84,9 +84,9 @@ pub(crate) async fn whole_flow(
         Operation::Resume { queue: &q },
         Operation::Purge { queue: &q },
     ] {
-        backend.operate(operation).await.map_err(told)?;
+        backend.operate(operation).await.map_err(message)?;
     }
-    let all = backend.stats(&[]).await.map_err(told)?;
+    let all = backend.stats(&[]).await.map_err(message)?;
     let totals = all.iter().find(|stats| stats.queue == q).and_then(|stats| stats.totals);
     let counts = backend.capabilities().totals;
     demand!(!counts || totals.is_some_and(|totals| totals.created == 4), "not counted");
@@ -95,7 +95,7 @@ pub(crate) async fn whole_flow(
     unreachable.map_or(Ok(()), |finding| Err(finding.cause))
 }
 
-async fn woken(wakeups: &mut Wakeups, patience: Duration) -> bool {
+async fn is_woken(wakeups: &mut Wakeups, patience: Duration) -> bool {
     tokio::time::timeout(patience, wakeups.next()).await.is_ok()
 }
 
@@ -111,40 +111,40 @@ pub(crate) async fn flow_beside_java(
     let q = queue(&name);
     let timeout = format!("redisson_delay_queue_timeout:{{{name}}}");
     let order = format!("redisson_delay_queue:{{{name}}}");
-    let mut wakeups = approximate.listen(std::slice::from_ref(&q)).await.map_err(told)?;
+    let mut wakeups = approximate.listen(std::slice::from_ref(&q)).await.map_err(message)?;
     // Past what is said because connections are there.
     while tokio::time::timeout(Duration::from_millis(20), wakeups.next()).await.is_ok() {}
     redis.command(&["RPUSH", &name, "\"direct\""]);
-    demand!(woken(&mut wakeups, patience).await, "nobody looks at the list");
-    let claimed = claim(&**approximate, &[&name], 9).await.map_err(told)?;
+    demand!(is_woken(&mut wakeups, patience).await, "the target list is not watched");
+    let claimed = claim(&**approximate, &[&name], 9).await.map_err(message)?;
     demand!(claimed.jobs.len() == 1, "the list was not taken from");
-    approximate.settle(&done_settlements(&claimed)).await.map_err(told)?;
+    approximate.settle(&done_settlements(&claimed)).await.map_err(message)?;
 
     // A job that Java has scheduled is found by its id.
     let member = b"\x08\0\0\0\0\0\0\0\x01\x01\0\0\0\0\0\0\0x";
     redis.command_bytes(&[b"ZADD", timeout.as_bytes(), b"9000000000000", member]);
     redis.command_bytes(&[b"RPUSH", order.as_bytes(), member]);
     let id = dq_core::JobId::from_bytes(*b"\0\0\0\0\0\0\0\x01redisson");
-    let view = approximate.get(&JobRef::new(q.clone(), id)).await.map_err(told)?;
+    let view = approximate.get(&JobRef::new(q.clone(), id)).await.map_err(message)?;
     demand!(view.is_some(), "not found by its id");
-    approximate.schedule(vec![job(&name)]).await.map_err(told)?;
+    approximate.schedule(vec![job(&name)]).await.map_err(message)?;
     // What it claims is garbage in the order list now, and swept out.
-    let claimed = claim(&**approximate, &[&name], 9).await.map_err(told)?;
+    let claimed = claim(&**approximate, &[&name], 9).await.map_err(message)?;
     demand!(claimed.jobs.len() == 1 && redis.command(&["LLEN", &order]).int() == 1, "not swept");
     // Java takes a job that is noted, and the note is swept.
-    approximate.schedule(vec![keyed(&name, "taken")]).await.map_err(told)?;
+    approximate.schedule(vec![keyed(&name, "taken")]).await.map_err(message)?;
     redis.command(&["DEL", &timeout]);
-    approximate.schedule(vec![in_an_hour(job(&name))]).await.map_err(told)?;
+    approximate.schedule(vec![in_an_hour(job(&name))]).await.map_err(message)?;
 
-    exact.schedule(vec![job(&name)]).await.map_err(told)?;
-    let claimed = claim(&**exact, &[&name], 1).await.map_err(told)?;
+    exact.schedule(vec![job(&name)]).await.map_err(message)?;
+    let claimed = claim(&**exact, &[&name], 1).await.map_err(message)?;
     demand!(claimed.jobs.len() == 1, "not claimed in exact");
-    approximate.operate(Operation::Purge { queue: &q }).await.map_err(told)?;
+    approximate.operate(Operation::Purge { queue: &q }).await.map_err(message)?;
     demand!(redis.command(&["EXISTS", &order]).int() == 0, "the order list is left");
     Ok(())
 }
 
-/// What only the key expiry backend does.
+/// Checks that the key expiry backend gets notifications.
 pub(crate) async fn flow_with_alarms(backend: &Arc<dyn Backend>) -> Result<(), String> {
     let findings = backend.check().await;
     let about = findings.into_iter().find(|finding| finding.code.starts_with("redis-expiry."));

@@ -1,4 +1,4 @@
-//! What others have written under our names: it is put aside, named, and keeps no job of ours back.
+//! Foreign data under the backend's keys: it is quarantined and reported, and stops no job.
 
 use std::time::Duration;
 
@@ -18,14 +18,14 @@ fn key(kind: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_key_of_another_type_stops_its_queue_only() {
+async fn a_key_of_another_type_stops_only_its_queue() {
     let redis = Redis::start();
     let backend = open(&redis.url()).await;
     for kind in ["due", "job", "state", "lease", "meta"] {
         backend.schedule(vec![job("q"), keyed("q", "k")]).await.unwrap();
-        let (ours, aside) = (key(kind), format!("aside:{kind}"));
-        redis.command(&["RENAME", &ours, &aside]);
-        redis.command(&["SET", &ours, "something else"]);
+        let (original, copy) = (key(kind), format!("copy:{kind}"));
+        redis.command(&["RENAME", &original, &copy]);
+        redis.command(&["SET", &original, "something else"]);
 
         for _ in 0..3 {
             backend.schedule(vec![job("well")]).await.unwrap();
@@ -45,10 +45,10 @@ async fn a_key_of_another_type_stops_its_queue_only() {
         let findings = backend.check().await;
         let finding = found(&findings, "redis.foreign-key");
         assert_eq!(finding.severity, Severity::Error);
-        assert!(finding.cause.contains(&ours), "{finding}");
+        assert!(finding.cause.contains(&original), "{finding}");
 
-        redis.command(&["DEL", &ours]);
-        redis.command(&["RENAME", &aside, &ours]);
+        redis.command(&["DEL", &original]);
+        redis.command(&["RENAME", &copy, &original]);
         let claimed = claim(&*backend, &["q"], 9).await.unwrap();
         assert_eq!(claimed.jobs.len(), 2, "nothing was lost and nothing half stored ({kind})");
         backend.settle(&done_settlements(&claimed)).await.unwrap();
@@ -57,16 +57,16 @@ async fn a_key_of_another_type_stops_its_queue_only() {
 }
 
 #[tokio::test]
-async fn foreign_members_are_put_aside_and_told() {
+async fn foreign_members_are_quarantined_and_reported() {
     let redis = Redis::start();
     let backend = open(&redis.url()).await;
-    let ours = job("q");
-    backend.schedule(vec![ours.clone()]).await.unwrap();
+    let valid = job("q");
+    backend.schedule(vec![valid.clone()]).await.unwrap();
     for (score, member) in [
         ("-inf", "no job"),
         ("1.5", "fourteen bytes"),
         ("0", ""),
-        ("7", "a member that is longer than any of ours"),
+        ("7", "a member that is longer than a handle"),
         ("+inf", "never"),
     ] {
         redis.command(&["ZADD", &key("due"), score, member]);
@@ -74,8 +74,8 @@ async fn foreign_members_are_put_aside_and_told() {
     redis.command(&["HSET", &key("job"), "", "empty name", "unrelated", "field"]);
     let claimed = claim(&*backend, &["q"], 9).await.unwrap();
     assert_eq!(claimed.jobs.len(), 1);
-    assert_eq!(claimed.jobs[0].job.id, ours.id);
-    // What is due at no time is waited for like anything that is far away.
+    assert_eq!(claimed.jobs[0].job.id, valid.id);
+    // An entry with the score +inf counts as due in the distant future.
     let next = claim(&*backend, &["q"], 9).await.unwrap();
     assert!(next.jobs.is_empty() && next.next_due.unwrap() > next.now);
     let browse =
@@ -93,11 +93,11 @@ async fn foreign_members_are_put_aside_and_told() {
 }
 
 #[tokio::test]
-async fn a_record_that_cannot_be_read_is_dead_and_shown_as_it_is() {
+async fn a_malformed_record_becomes_a_dead_job_with_its_bytes() {
     let redis = Redis::start();
     let backend = open(&redis.url()).await;
     backend.schedule(vec![job("q")]).await.unwrap();
-    // Flags that promise headers, and bytes that are none.
+    // Flags that announce headers, followed by valid headers.
     let handle = "abcdefghijklmn";
     let record = b"\0\0\0\0\0\x01\x07\x08\x04\0\0\0\x02{}}";
     redis.command_bytes(&[b"HSET", key("job").as_bytes(), handle.as_bytes(), record]);
@@ -107,11 +107,11 @@ async fn a_record_that_cannot_be_read_is_dead_and_shown_as_it_is() {
     redis.command(&["ZADD", &key("due"), "0", "brokenrecord14"]);
 
     let claimed = claim(&*backend, &["q"], 9).await.unwrap();
-    assert_eq!(claimed.jobs.len(), 2, "ours, and one that is strange but whole");
+    assert_eq!(claimed.jobs.len(), 2, "the scheduled job, and a foreign one with a valid record");
     let dead = BrowseParams { queue: &queue("q"), state: JobState::Dead, after: None, limit: 10 };
     let page = backend.browse(dead).await.unwrap();
     let [view] = &page.jobs[..] else { panic!("{page:?}") };
-    assert_eq!(view.job.payload, &broken[..], "with the bytes as they were");
+    assert_eq!(view.job.payload, &broken[..], "the whole record");
     assert_eq!(view.dead.as_ref().unwrap().0.kind, DeadKind::Undecodable);
     let id = view.job.id;
     let shown = backend.get(&dq_core::JobRef::new(queue("q"), id)).await.unwrap();
@@ -122,7 +122,7 @@ async fn a_record_that_cannot_be_read_is_dead_and_shown_as_it_is() {
 }
 
 #[tokio::test]
-async fn garbage_in_every_hash_and_set_stops_nothing() {
+async fn garbage_in_every_hash_and_set_stops_no_job() {
     let redis = Redis::start();
     let backend = open(&redis.url()).await;
     let (first, second) = (keyed("q", "first"), job("q"));
@@ -137,7 +137,7 @@ async fn garbage_in_every_hash_and_set_stops_nothing() {
             redis.command(&["ZADD", &key, "3", "", "4", "fourteen bytes", "5", "garbage"]);
         }
     }
-    // Their states are garbage now, and their queue's counters.
+    // Also the states of the jobs, and the totals of the queue.
     for state in redis.command(&["HKEYS", &key("state")]).list() {
         redis.command_bytes(&[b"HSET", key("state").as_bytes(), state.bytes(), b"short"]);
     }
@@ -167,17 +167,17 @@ async fn garbage_in_every_hash_and_set_stops_nothing() {
     let replay = Operation::Replay { queue: &queue("q"), jobs: None, due: dq_core::Due::NOW };
     backend.operate(replay).await.unwrap();
     backend.operate(Operation::Purge { queue: &queue("q") }).await.unwrap();
-    assert!(stats(&*backend, "q").await.running >= 2, "what runs goes on");
+    assert!(stats(&*backend, "q").await.running >= 2, "running jobs are not purged");
 }
 
 #[tokio::test]
-async fn nothing_is_lost_where_nothing_can_be_put_aside() {
+async fn no_job_is_lost_if_quarantine_is_impossible() {
     let redis = Redis::start();
     let backend = open(&redis.url()).await;
     backend.schedule(vec![job("q"), job("q")]).await.unwrap();
     let lease = Duration::from_millis(20);
     assert_eq!(claim_for(&*backend, &["q"], 9, lease).await.unwrap().jobs.len(), 2);
-    // Half of the one that lapses first.
+    // The record of the job whose lease expires first.
     let handles = redis.command(&["ZRANGE", &key("lease"), "0", "0"]);
     redis.command_bytes(&[b"HDEL", key("job").as_bytes(), handles.list()[0].bytes()]);
     redis.command(&["SET", &key("stray"), "something else"]);
@@ -188,11 +188,11 @@ async fn nothing_is_lost_where_nothing_can_be_put_aside() {
     let claimed = claim(&*backend, &["q"], 9).await.unwrap();
     assert_eq!((claimed.jobs.len(), claimed.jobs[0].job.losses), (1, 1));
     backend.settle(&done_settlements(&claimed)).await.unwrap();
-    assert_eq!(stats(&*backend, "q").await.totals.unwrap().done, 1, "the count begins anew");
+    assert_eq!(stats(&*backend, "q").await.totals.unwrap().done, 1, "the total starts again");
 }
 
 #[tokio::test]
-async fn a_score_that_is_no_time_is_mended() {
+async fn a_score_that_is_no_whole_number_is_rounded() {
     let redis = Redis::start();
     let backend = open(&redis.url()).await;
     backend.schedule((0..3).map(|_| crate::fixture::in_an_hour(job("q"))).collect()).await.unwrap();

@@ -1,4 +1,4 @@
-//! A runner without work asks little, and what was closed or dropped is gone.
+//! An idle runner sends few commands, and a closed or dropped backend has no connection.
 
 use std::time::{Duration, Instant};
 
@@ -6,8 +6,8 @@ use dq_servers::{Redis, RedisCluster};
 
 use crate::fixture::{TestRunner, open, queue, wait_until};
 
-/// Commands that clients sent since the server was started: scripts count once, what they run does
-/// not. The server's own client of these tests sends none of them.
+/// Commands of clients since the server was started. A script counts as one command. The tests' own
+/// client sends none of these commands.
 fn sent(redis: &Redis) -> u64 {
     let stats = redis.command(&["INFO", "commandstats"]).text();
     let calls = |line: &str| {
@@ -19,7 +19,7 @@ fn sent(redis: &Redis) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_idle_runner_of_a_hundred_queues_sends_a_command_a_second() {
+async fn an_idle_runner_of_a_hundred_queues_sends_one_command_a_second() {
     let redis = Redis::start();
     let backend = open(&redis.url()).await;
     let names: Vec<String> = (0..100).map(|number| format!("IDLE_{number}")).collect();
@@ -34,19 +34,19 @@ async fn an_idle_runner_of_a_hundred_queues_sends_a_command_a_second() {
     assert!(calls as f64 <= seconds + 3.0, "{calls} commands in {seconds} s");
 }
 
-/// Connections besides the one that asks.
+/// Connections besides the one that counts them.
 fn connections(redis: &Redis) -> usize {
     redis.command(&["CLIENT", "LIST"]).text().lines().filter(|line| line.starts_with("id=")).count()
         - 1
 }
 
 #[tokio::test]
-async fn what_is_closed_or_dropped_leaves_no_connection() {
+async fn a_closed_or_dropped_backend_leaves_no_connection() {
     let redis = Redis::start();
     for close in [true, false] {
         let backend = open(&redis.url()).await;
         let _wakeups = backend.listen(&[queue("q")]).await.unwrap();
-        assert_eq!(connections(&redis), 2, "one for commands, one that listens");
+        assert_eq!(connections(&redis), 2, "one for commands, one for messages");
         if close {
             backend.close().await.unwrap();
             wait_until("all have ended", async || connections(&redis) == 0).await;
@@ -57,7 +57,7 @@ async fn what_is_closed_or_dropped_leaves_no_connection() {
 }
 
 #[tokio::test]
-async fn what_is_closed_leaves_no_connection_to_a_cluster() {
+async fn a_closed_backend_leaves_no_connection_to_a_cluster() {
     let cluster = RedisCluster::start(3);
     let hosts: Vec<String> = cluster.nodes().iter().map(Redis::address).collect();
     let open_ones = || cluster.nodes().iter().map(connections).sum::<usize>();

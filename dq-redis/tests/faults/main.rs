@@ -1,4 +1,4 @@
-//! The backends, mostly the native one, on real servers that fail, refuse, lie, die and come back.
+//! The backends, mostly the native one, on real servers that fail, refuse calls, crash and restart.
 
 mod crash;
 mod cut;
@@ -6,8 +6,8 @@ mod fixture;
 mod flow;
 mod foreign;
 mod idle;
+mod logs;
 mod pressure;
 mod refused;
 mod rights;
-mod told;
 mod topology;

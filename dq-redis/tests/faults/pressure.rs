@@ -1,4 +1,4 @@
-//! Servers that are there and do not serve: full, busy, loading, frozen, with a disk that fails.
+//! Servers that run but do not serve: full, busy, loading, frozen, or with a failing disk.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::fixture::{
 };
 
 #[tokio::test]
-async fn a_full_server_takes_nothing_and_can_be_emptied() {
+async fn a_full_server_takes_no_jobs_and_can_be_emptied() {
     let redis = Redis::start();
     let backend = open(&redis.url()).await;
     backend.schedule((0..20).map(|_| job("q")).collect()).await.unwrap();
@@ -25,7 +25,7 @@ async fn a_full_server_takes_nothing_and_can_be_emptied() {
         assert_error(backend.schedule(vec![new.clone()]).await, ErrorKind::Full, &["maxmemory"]);
     assert!(error.is_retryable());
     assert_error(backend.schedule(vec![job("new-queue")]).await, ErrorKind::Full, &[]);
-    // Lapsed leases come back, and all jobs can be run, though nothing may take memory.
+    // Expired leases end, and all jobs can run, although no command may take memory.
     wait_until("the leases lapse", async || stats(&*backend, "q").await.ready == 21).await;
     let claimed = claim(&*backend, &["q"], 100).await.unwrap();
     assert_eq!(claimed.jobs.len(), 20);
@@ -39,10 +39,10 @@ async fn a_full_server_takes_nothing_and_can_be_emptied() {
 }
 
 #[tokio::test]
-async fn a_server_that_cannot_save_takes_nothing() {
+async fn a_server_that_cannot_save_takes_no_jobs() {
     let redis = Redis::options().set("save", "3600 1000").start();
     let backend = open(&redis.url()).await;
-    // A snapshot cannot take the place of a directory.
+    // A snapshot cannot replace a directory.
     std::fs::create_dir(redis.dir().join("dump.rdb")).unwrap();
     redis.command(&["BGSAVE"]);
     let failed = async || {
@@ -50,7 +50,7 @@ async fn a_server_that_cannot_save_takes_nothing() {
     };
     wait_until("the snapshot fails", failed).await;
     assert_error(backend.schedule(vec![job("q")]).await, ErrorKind::ReadOnly, &["MISCONF", "disk"]);
-    // One can still connect, to look.
+    // Connecting and reading still work.
     assert_eq!(stats(&*open(&redis.url()).await, "q").await.ready, 0);
     std::fs::remove_dir(redis.dir().join("dump.rdb")).unwrap();
     assert!(redis.command(&["SAVE"]).is_ok());
@@ -58,7 +58,7 @@ async fn a_server_that_cannot_save_takes_nothing() {
 }
 
 #[tokio::test]
-async fn a_server_without_its_replicas_takes_nothing_for_now() {
+async fn a_server_without_its_replicas_is_unavailable() {
     let redis = Redis::start();
     let backend = open(&redis.url()).await;
     redis.command(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
@@ -70,7 +70,7 @@ async fn a_server_without_its_replicas_takes_nothing_for_now() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_runs_somebody_elses_script_is_waited_for() {
+async fn a_server_busy_with_a_foreign_script_is_unavailable_until_it_ends() {
     let redis = Redis::options().set("lua-time-limit", "20").start();
     let backend = open(&redis.url()).await;
     std::thread::scope(|scope| {
@@ -89,7 +89,7 @@ async fn a_server_that_runs_somebody_elses_script_is_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_is_loading_is_waited_for() {
+async fn a_loading_server_is_unavailable_until_it_has_loaded() {
     let redis = Redis::options()
         .set("save", "3600 1000")
         .set("key-load-delay", "200000")
@@ -119,7 +119,7 @@ async fn a_server_that_is_loading_is_waited_for() {
                     seen = error.to_string().contains("LOADING");
                     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
                 }
-                assert!(seen, "the server had loaded before anybody could ask");
+                assert!(seen, "the server had loaded before the first attempt to connect");
                 assert!(redis.command(&["CONFIG", "SET", "key-load-delay", "0"]).is_ok());
             });
         });
@@ -129,7 +129,7 @@ async fn a_server_that_is_loading_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_frozen_server_is_given_up_in_time_and_taken_up_again() {
+async fn calls_to_a_frozen_server_time_out_and_later_calls_succeed() {
     let redis = Redis::start();
     let url = format!("{}?response_timeout=500ms", redis.url());
     let backend = retry(|| connect(&url)).await;
@@ -149,12 +149,12 @@ async fn a_frozen_server_is_given_up_in_time_and_taken_up_again() {
     );
     assert_error(claim(&*other, &["q"], 1).await, ErrorKind::Unavailable, &[]);
     assert_error(connect(&url).await, ErrorKind::Unavailable, &[]);
-    // Neither who listens nor who closes waits for the server.
+    // Neither `listen` nor `close` waits for the server.
     let _second = backend.listen(&[queue("r")]).await.unwrap();
     other.close().await.unwrap();
     assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
     redis.thaw();
-    // What was sent while it was frozen took effect when it went on, or with the repetition.
+    // The job was stored when the server continued, or by the repeated call.
     let answer = retry(|| backend.schedule(vec![new.clone()])).await;
     assert_eq!(answer[0].id(), new.id);
     assert_eq!(stats(&*backend, "q").await.totals.unwrap().created, 2);

@@ -1,5 +1,5 @@
-//! Servers that cannot be used are refused when connecting: with the reason, a remedy, and without
-//! the password.
+//! Servers that cannot be used are refused when connecting: with the reason and a remedy, and without the
+//! password.
 
 use dq_core::{ErrorKind, Severity};
 use dq_servers::{Redis, RedisCluster, Sentinel};
@@ -37,7 +37,7 @@ async fn a_wrong_password_or_none() {
         let url = format!("redis://{who}{}/0", redis.address());
         assert_error(connect(&url).await, ErrorKind::Config, &["password"]);
     }
-    // Who is let in and loses the right later is told the same.
+    // A password that changes while the backend is connected.
     let backend = open(&redis.url()).await;
     redis.command(&["CONFIG", "SET", "requirepass", PASSWORD]);
     redis.connect(); // Its own password is the old one by now.
@@ -61,7 +61,7 @@ async fn tls_where_there_is_none() {
 }
 
 #[tokio::test]
-async fn servers_that_another_scheme_is_for() {
+async fn servers_of_another_scheme() {
     let cluster = RedisCluster::start(1);
     let node = cluster.nodes()[0].address();
     let plain = Redis::start();
@@ -85,14 +85,14 @@ async fn servers_that_another_scheme_is_for() {
 }
 
 #[tokio::test]
-async fn a_database_that_is_not_there() {
+async fn a_database_that_does_not_exist() {
     let redis = Redis::options().set("databases", "2").start();
     let url = |number: u16| format!("redis://{}/{number}", redis.address());
     assert_error(connect(&url(7)).await, ErrorKind::Config, &["DB index", "databases"]);
     let backend = open(&url(1)).await;
     backend.schedule(vec![job("q")]).await.unwrap();
     let other = open(&url(0)).await;
-    assert!(claim(&*other, &["q"], 1).await.unwrap().jobs.is_empty(), "databases are apart");
+    assert!(claim(&*other, &["q"], 1).await.unwrap().jobs.is_empty(), "databases are separate");
 }
 
 #[tokio::test]
@@ -119,7 +119,7 @@ async fn a_replica() {
     let primary = Redis::start();
     let replica = Redis::options().replica_of(&primary).start();
     assert_error(connect(&replica.url()).await, ErrorKind::ReadOnly, &["replica", "primary"]);
-    // A primary that becomes one while it is in use.
+    // A primary that becomes a replica while it is in use.
     let backend = open(&primary.url()).await;
     let port = replica.port().to_string();
     assert!(replica.command(&["REPLICAOF", "NO", "ONE"]).is_ok());
@@ -137,7 +137,7 @@ async fn a_replica() {
 async fn too_many_clients() {
     let redis = Redis::options().set("maxclients", "3").start();
     let mut first = redis.connect();
-    // Who looked whether it is up may still count.
+    // The connections that checked whether the server is up may still be open.
     wait_until("we are alone", || {
         let clients = first.command(&["INFO", "clients"]).text();
         std::future::ready(clients.contains("connected_clients:1\r"))
@@ -150,14 +150,14 @@ async fn too_many_clients() {
     let error = assert_error(connect(&redis.url()).await, ErrorKind::Unavailable, &[]);
     assert!(error.is_retryable());
     drop(held);
-    // The server notices in its own time.
+    // The server closes the connections some time later.
     let url = redis.url();
     retry(|| connect(&url)).await;
 }
 
 #[tokio::test]
-async fn protected_mode_refuses_strangers() {
-    // A real server refuses only those from other machines; this one says what it says then.
+async fn protected_mode() {
+    // A real server refuses only clients of other machines; this one sends the same message.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
@@ -165,7 +165,7 @@ async fn protected_mode_refuses_strangers() {
             let said = b"-DENIED Redis is running in protected mode because protected mode is \
                          enabled and no password is set for the default user.\r\n";
             stream.write_all(said).await.ok();
-            // Its answers to what is asked before it hangs up.
+            // To each command until the client closes the connection.
             let mut buffer = [0; 1024];
             while matches!(stream.read(&mut buffer).await, Ok(1..)) {
                 stream.write_all(said).await.ok();
@@ -177,7 +177,7 @@ async fn protected_mode_refuses_strangers() {
 }
 
 #[tokio::test]
-async fn a_server_that_evicts_is_found_out() {
+async fn check_reports_a_server_that_evicts() {
     let redis = Redis::start();
     let backend = open(&redis.url()).await;
     assert_eq!(found(&backend.check().await, "redis.no-aof").severity, Severity::Warning);

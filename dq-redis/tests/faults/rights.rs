@@ -1,4 +1,4 @@
-//! The rights that the documentation of the crate lists suffice, and none of them is too many.
+//! The rights that the documentation of the crate lists are sufficient and necessary.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,8 +12,7 @@ use crate::flow::{flow_beside_java, flow_with_alarms, whole_flow};
 /// The backends, in the order of the documentation.
 const SCHEMES: [&str; 3] = ["redis", "redisson", "redis-expiry"];
 
-/// The line of the documentation for this scheme, as it stands there. Only, all names of the tests are
-/// names of queues.
+/// The command in the documentation for this scheme, with the names of the tests' queues.
 fn documented(scheme: &str) -> Vec<String> {
     let lines = include_str!("../../src/lib.rs").lines();
     let text: Vec<&str> = lines.filter_map(|line| line.strip_prefix("//!")).collect();
@@ -43,20 +42,20 @@ fn prepare(scheme: &str) -> (Redis, String) {
     (redis, url)
 }
 
-/// Handles for all that the backend of this scheme can do.
-struct Handles(Vec<Arc<dyn Backend>>);
+/// Backends with all the options of this scheme that change which rights are needed.
+struct Backends(Vec<Arc<dyn Backend>>);
 
-impl Handles {
+impl Backends {
     async fn open(scheme: &str, url: &str) -> Self {
         let options = match scheme {
             "redisson" => &["?java_visibility=approximate", "?java_visibility=exact"][..],
             _ => &[""],
         };
-        let mut handles = Vec::new();
+        let mut backends = Vec::new();
         for options in options {
-            handles.push(open(&format!("{url}{options}")).await);
+            backends.push(open(&format!("{url}{options}")).await);
         }
-        Self(handles)
+        Self(backends)
     }
 
     async fn flow(&self, scheme: &str, redis: &Redis, patience: Duration) -> Result<(), String> {
@@ -70,11 +69,11 @@ impl Handles {
 }
 
 #[tokio::test]
-async fn the_rights_of_the_documentation_suffice() {
+async fn the_documented_rights_are_sufficient() {
     for scheme in SCHEMES {
         let (redis, url) = prepare(scheme);
-        Handles::open(scheme, &url).await.flow(scheme, &redis, TIMEOUT).await.unwrap();
-        // They are for these keys and channels only.
+        Backends::open(scheme, &url).await.flow(scheme, &redis, TIMEOUT).await.unwrap();
+        // They give no access to other keys, channels and commands.
         let words = documented(scheme);
         let password = words.iter().find_map(|word| word.strip_prefix('>')).unwrap();
         let mut user = redis.connect();
@@ -91,25 +90,25 @@ async fn the_rights_of_the_documentation_suffice() {
     }
 }
 
-async fn each_right_of_is_needed(scheme: &str) {
+async fn assert_each_right_is_needed(scheme: &str) {
     let (redis, url) = prepare(scheme);
     let words = documented(scheme);
     let mut rights: Vec<&String> = words.iter().filter(|word| word.starts_with('+')).collect();
     assert!(rights.len() > 20, "{words:?}");
-    // Sent after fifteen seconds without a message, for which no test waits.
+    // Only sent after fifteen seconds without a message.
     rights.retain(|right| *right != "+ping");
-    let mut idle = Vec::new();
+    let mut unnecessary = Vec::new();
     for right in rights {
         set_user(&redis, &words);
-        let handles = Handles::open(scheme, &url).await;
+        let backends = Backends::open(scheme, &url).await;
         redis.command(&["SCRIPT", "FLUSH"]);
         let user = &words[2];
         let without = right.replacen('+', "-", 1);
         set_user(&redis, &["ACL".into(), "SETUSER".into(), user.clone(), without]);
-        if handles.flow(scheme, &redis, Duration::from_secs(1)).await.is_ok() {
-            idle.push(right.as_str());
+        if backends.flow(scheme, &redis, Duration::from_secs(1)).await.is_ok() {
+            unnecessary.push(right.as_str());
         }
-        // Who starts without it is told so, unless only some calls need it.
+        // Connecting fails without it, unless only some calls need it.
         if !["+sadd", "+smembers", "+subscribe"].contains(&right.as_str()) {
             let answer = connect(&url).await;
             let error = assert_error(answer, ErrorKind::Config, &["rights"]);
@@ -117,26 +116,26 @@ async fn each_right_of_is_needed(scheme: &str) {
             assert!(error.message().to_lowercase().contains(name), "{name}: {error}");
         }
     }
-    assert!(idle.is_empty(), "nothing needs {idle:?}");
+    assert!(unnecessary.is_empty(), "no call needs {unnecessary:?}");
 }
 
 #[tokio::test]
 async fn each_right_is_needed() {
-    each_right_of_is_needed("redis").await;
+    assert_each_right_is_needed("redis").await;
 }
 
 #[tokio::test]
-async fn each_right_beside_java_is_needed() {
-    each_right_of_is_needed("redisson").await;
+async fn each_right_of_redisson_is_needed() {
+    assert_each_right_is_needed("redisson").await;
 }
 
 #[tokio::test]
-async fn each_right_for_alarms_is_needed() {
-    each_right_of_is_needed("redis-expiry").await;
+async fn each_right_of_redis_expiry_is_needed() {
+    assert_each_right_is_needed("redis-expiry").await;
 }
 
 #[tokio::test]
-async fn keys_and_channels_are_needed_too() {
+async fn each_key_and_channel_is_needed() {
     for (scheme, from, to, missing) in [
         ("redis", "~{dq}:*", "~{other}:*", "key"),
         ("redis", "&{dq}:", "&{other}:", "channel"),
@@ -162,7 +161,7 @@ async fn keys_and_channels_are_needed_too() {
 }
 
 #[tokio::test]
-async fn the_names_of_queues_are_needed_beside_java() {
+async fn the_names_of_queues_are_needed_by_redisson() {
     let (redis, url) = prepare("redisson");
     let backend = open(&url).await;
     let answer = claim(&*backend, &["other"], 1).await;
@@ -172,7 +171,7 @@ async fn the_names_of_queues_are_needed_beside_java() {
 }
 
 #[tokio::test]
-async fn who_may_not_hear_of_expiry_or_configure_it_is_told_and_served() {
+async fn redis_expiry_works_and_reports_missing_rights_to_notifications_and_config() {
     let (redis, url) = prepare("redis-expiry");
     let mut words = documented("redis-expiry");
     words.retain(|word| word != "&__keyevent@*__:expired");
@@ -190,7 +189,7 @@ async fn who_may_not_hear_of_expiry_or_configure_it_is_told_and_served() {
 }
 
 #[tokio::test]
-async fn a_database_and_a_cluster_need_what_the_documentation_says() {
+async fn databases_and_clusters_need_the_documented_rights() {
     let cluster = RedisCluster::start(3);
     let options = ["notify-keyspace-events", "Ex"];
     for scheme in SCHEMES {

@@ -1,4 +1,4 @@
-//! Ways to a server: Sentinel with a fail-over, TLS, a socket, users and passwords of any letters.
+//! Sentinel with a fail-over, TLS, sockets, and users and passwords with any characters.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::fixture::{
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_runner_goes_on_at_the_new_primary_after_a_fail_over() {
+async fn a_runner_continues_on_the_new_primary_after_a_fail_over() {
     let primary = Redis::options().password("secret1").start();
     let replica = Redis::options().password("secret1").replica_of(&primary).start();
     let sentinel = Sentinel::start(&primary, "jobs");
@@ -32,7 +32,7 @@ async fn a_runner_goes_on_at_the_new_primary_after_a_fail_over() {
     let before = job("Q");
     retry(|| backend.schedule(vec![before.clone()])).await;
     run(&[before.id]).await;
-    // Due after the fail-over, and known to the replica by then.
+    // Due after the fail-over, and replicated before.
     let over = dq_core::NewJob { due: dq_core::Due::After(Duration::from_secs(3)), ..job("Q") };
     retry(|| backend.schedule(vec![over.clone()])).await;
     assert!(primary.command(&["WAIT", "1", "10000"]).int() >= 1);
@@ -42,7 +42,7 @@ async fn a_runner_goes_on_at_the_new_primary_after_a_fail_over() {
         .await;
     let after = job("Q");
     retry(|| backend.schedule(vec![after.clone()])).await;
-    // Whichever comes first: the fail-over may take longer than the delay.
+    // In any order: the fail-over may take longer than the delay.
     run(&[after.id, over.id]).await;
 
     let wrong = format!("redis+sentinel://:secret1@{}/nobody", sentinel.address());
@@ -50,7 +50,7 @@ async fn a_runner_goes_on_at_the_new_primary_after_a_fail_over() {
 }
 
 #[tokio::test]
-async fn tls_with_an_authority_of_ones_own() {
+async fn tls_with_a_private_authority() {
     let [redis, other] = [Redis::options().tls().start(), Redis::options().tls().start()];
     let with = |ca: &std::path::Path| format!("{}?ca={}", redis.url(), ca.display());
     let backend = open(&with(&redis.ca())).await;
@@ -70,7 +70,7 @@ async fn tls_with_an_authority_of_ones_own() {
 }
 
 #[tokio::test]
-async fn users_and_passwords_of_any_letters_by_port_and_by_socket() {
+async fn users_and_passwords_with_any_characters_by_port_and_by_socket() {
     let redis = Redis::start();
     let (user, password) = ("shop:eu/1", "p@ss:w/rd?#%25&=+ü§");
     let acl = ["ACL", "SETUSER", user, "on", &format!(">{password}"), "~*", "&*", "+@all"];

@@ -1,4 +1,4 @@
-//! What is said in the log about a server that goes and comes back: each once.
+//! An outage is logged once, and so is its end.
 
 use std::fmt::Write;
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ use tracing::{Event, Level, Metadata, Subscriber};
 
 use crate::fixture::{open, queue, wait_until};
 
-/// Events about the connection that listens, as text.
+/// Log events about the connection for wake-ups.
 #[derive(Debug, Clone, Default)]
 struct Log(Arc<Mutex<Vec<(Level, String)>>>);
 
@@ -31,7 +31,7 @@ impl Subscriber for Log {
     fn event(&self, event: &Event<'_>) {
         let mut text = Text(String::new());
         event.record(&mut text);
-        if text.0.contains("to listen on") {
+        if text.0.contains("connection for wake-ups") {
             self.0.lock().unwrap().push((*event.metadata().level(), text.0));
         }
     }
@@ -47,30 +47,30 @@ impl Subscriber for Log {
 }
 
 impl Log {
-    fn said(&self) -> Vec<(Level, String)> {
+    fn events(&self) -> Vec<(Level, String)> {
         self.0.lock().unwrap().clone()
     }
 }
 
-// On one thread, that of the test, so that its log is this one.
+// On the thread of the test, so that the subscriber gets all events.
 #[tokio::test]
-async fn an_outage_is_told_once_and_so_is_its_end() {
+async fn an_outage_is_logged_once_and_so_is_its_end() {
     let log = Log::default();
     let _here = tracing::subscriber::set_default(log.clone());
     let redis = Redis::start();
     let backend = open(&redis.url()).await;
     let _wakeups = backend.listen(&[queue("q")]).await.unwrap();
-    assert_eq!(log.said(), []);
+    assert_eq!(log.events(), []);
     for outage in 1..=2 {
         redis.kill();
-        wait_until("it is noticed", async || log.said().len() == outage * 2 - 1).await;
-        // Time for some attempts more, which rest 100 ms, 200 ms and 400 ms.
+        wait_until("it is noticed", async || log.events().len() == outage * 2 - 1).await;
+        // Time for more attempts, after 100 ms, 200 ms and 400 ms.
         tokio::time::sleep(Duration::from_secs(1)).await;
         redis.restart();
-        wait_until("it is back", async || log.said().len() == outage * 2).await;
+        wait_until("it is back", async || log.events().len() == outage * 2).await;
     }
-    let said = log.said();
-    let levels: Vec<Level> = said.iter().map(|(level, _)| *level).collect();
-    assert_eq!(levels, [Level::WARN, Level::INFO, Level::WARN, Level::INFO], "{said:?}");
-    assert!(said.iter().all(|(_, text)| text.contains(&redis.address())), "{said:?}");
+    let events = log.events();
+    let levels: Vec<Level> = events.iter().map(|(level, _)| *level).collect();
+    assert_eq!(levels, [Level::WARN, Level::INFO, Level::WARN, Level::INFO], "{events:?}");
+    assert!(events.iter().all(|(_, text)| text.contains(&redis.address())), "{events:?}");
 }
