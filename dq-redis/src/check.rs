@@ -41,7 +41,7 @@ pub(crate) async fn probe(link: &Link) -> Result<()> {
         let mut call = redis::cmd(command);
         call.arg(script).arg(0);
         match link.query(&call).await {
-            // NOSCRIPT: EVAL ran on another node of the cluster. The node knows EVALSHA, as it must.
+            // NOSCRIPT: in a cluster EVAL may have run on another node. This one runs scripts, too.
             Err(CommandError::Answered(error)) if is_unknown_script(&error) => {}
             answer => {
                 let answer = link.backend_result("connect", Effect::None, answer);

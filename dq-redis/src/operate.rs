@@ -162,7 +162,8 @@ impl Store {
             let add = |partition: &Partition, call: &mut Call<'_>| {
                 call.arg(&partition.channel).arg(u8::from(pause));
             };
-            changed = changed.max(self.run_for_count(queue, shard, &self.scripts.pause, add).await?);
+            changed =
+                changed.max(self.run_for_count(queue, shard, &self.scripts.pause, add).await?);
             shard += 1;
         }
         Ok(changed)

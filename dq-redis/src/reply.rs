@@ -65,7 +65,7 @@ pub(crate) enum Refusal {
     WrongType,
     /// The job with this number in the call, from 1, has the handle of a job with another id.
     IdCollision(usize),
-    /// The queue holds jobs of another version of Redisson's format; of the Redisson layout only.
+    /// The queue holds members in another format than the setting `format`; of the Redisson layout only.
     OtherFormat,
 }
 

@@ -35,7 +35,7 @@ impl Store {
     }
 
     /// Tries the commands of the key expiry backend.
-    pub(crate) async fn prove_alarms(&self, key: &str) -> Result<()> {
+    pub(crate) async fn prove_expiry_rights(&self, key: &str) -> Result<()> {
         let parts = [include_str!("scripts/rights/expiry.lua"), TRY];
         self.prove(&parts, &[key.to_owned()], "").await
     }

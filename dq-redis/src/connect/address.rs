@@ -174,7 +174,7 @@ fn database(text: &str) -> Result<i64> {
     })
 }
 
-/// The message does not repeat the scheme, which may be the user of a URL without a scheme.
+/// The message does not repeat the scheme, which may be part of an address written without one.
 fn unknown_scheme() -> Error {
     invalid_setting(
         "the scheme of the Redis URL is unknown",
