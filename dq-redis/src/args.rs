@@ -10,12 +10,12 @@ use crate::record;
 use crate::redisson::member::{self, Format};
 use crate::script::Call;
 
-/// A record of more bytes marks the partition: later claims there add up the sizes of records before they
-/// read them, which takes more commands.
+/// A record of more bytes marks the partition: later claims there add up the sizes of records
+/// before they read them, which takes more commands.
 const LARGE_RECORD: usize = 8192;
 
-/// A due time: milliseconds, or `+` and a delay in milliseconds. Delays are rounded up, so that no job is
-/// early.
+/// A due time: milliseconds, or `+` and a delay in milliseconds. Delays are rounded up, so that no
+/// job is early.
 pub(crate) fn due_arg(due: Due) -> String {
     match due {
         Due::At(at) => at.as_millis().to_string(),
@@ -32,7 +32,8 @@ pub(crate) fn target_arg(target: &Target) -> Vec<u8> {
     }
 }
 
-/// A duration in milliseconds, from 1 to 2⁵¹, which Lua's numbers represent exactly after adding a time.
+/// A duration in milliseconds, from 1 to 2⁵¹, which Lua's numbers represent exactly after adding a
+/// time.
 pub(crate) fn millis_arg(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX).clamp(1, i64::MAX.unsigned_abs() / 4096)
 }
@@ -48,8 +49,8 @@ pub(crate) enum JobEncoding {
 
 impl JobEncoding {
     /// Adds jobs to a call, as `scripts/schedule.lua` or `scripts/redisson/schedule.lua` lists the
-    /// arguments: flags about all of them, then property by property, since that is how the script passes
-    /// them to Redis. `now` is the estimate of the server's time.
+    /// arguments: flags about all of them, then property by property, since that is how the script
+    /// passes them to Redis. `now` is the estimate of the server's time.
     pub(crate) fn add_jobs(self, call: &mut Call<'_>, jobs: &[&NewJob], now: i64) {
         let mut records: Vec<Vec<u8>> = Vec::new();
         let mut member_ids: Vec<Vec<u8>> = Vec::new();

@@ -42,9 +42,9 @@ impl RedisBackend {
     /// Connects, and checks the server and the rights of its user.
     ///
     /// # Errors
-    /// `Config` for invalid settings, wrong credentials or missing rights; `Unavailable` if the server
-    /// cannot be reached; `ReadOnly` for a replica; `Incompatible` for a server that is too old or runs no
-    /// scripts.
+    /// `Config` for invalid settings, wrong credentials or missing rights; `Unavailable` if the
+    /// server cannot be reached; `ReadOnly` for a replica; `Incompatible` for a server that is too
+    /// old or runs no scripts.
     pub async fn connect(config: &RedisConfig, environment: &Environment) -> Result<Self> {
         config.validate()?;
         let layout = KeyLayout {
@@ -89,8 +89,8 @@ impl Backend for RedisBackend {
 
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = Capabilities::all();
-        // Jobs of equal due times are claimed in order of ids, which is the order of scheduling only for
-        // the jobs of one producer.
+        // Jobs of equal due times are claimed in order of ids, which is the order of scheduling
+        // only for the jobs of one producer.
         capabilities.fifo = false;
         capabilities
     }

@@ -1,5 +1,5 @@
-//! Runs a batch of items: groups them by partition, cuts each group into *chunks* of one call each, and
-//! makes several calls at a time.
+//! Runs a batch of items: groups them by partition, cuts each group into *chunks* of one call each,
+//! and makes several calls at a time.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -114,8 +114,9 @@ fn chunks<'a, I: Item>(requests: Vec<Request<'a, '_, I>>) -> Vec<Chunk<'a, I>> {
     full
 }
 
-/// Makes a call for each chunk, several at a time. Returns each item's index in the batch and its answer:
-/// `None` for all items of a chunk whose `call` returns `None`, since its partition is closed.
+/// Makes a call for each chunk, several at a time. Returns each item's index in the batch and its
+/// answer: `None` for all items of a chunk whose `call` returns `None`, since its partition is
+/// closed.
 pub(crate) async fn run<'a, I: Item, T>(
     requests: Vec<Request<'a, '_, I>>,
     call: impl Fn(Chunk<'a, I>) -> BoxFuture<'a, Result<Option<Vec<T>>>>,

@@ -1,5 +1,5 @@
-//! Checks of the server when connecting, and `check` for operators: findings about the server and the keys
-//! of all queues.
+//! Checks of the server when connecting, and `check` for operators: findings about the server and
+//! the keys of all queues.
 
 use dq_core::{Error, ErrorKind, Finding, QueueName, Result, Severity};
 use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
@@ -23,8 +23,8 @@ const CONCURRENT_QUEUES: usize = 8;
 /// Refuses a server that the backends cannot use.
 ///
 /// # Errors
-/// `Incompatible` for a server that is too old or runs no scripts, `Config` for one whose topology needs
-/// another URL scheme, `ReadOnly` for a replica.
+/// `Incompatible` for a server that is too old or runs no scripts, `Config` for one whose topology
+/// needs another URL scheme, `ReadOnly` for a replica.
 pub(crate) async fn probe(link: &Link) -> Result<()> {
     let info = info(link, "connect").await?;
     refuse_old(&info)?;
@@ -79,8 +79,8 @@ fn refuse_other_topology(info: &str, as_cluster: bool) -> Result<()> {
     Err(Error::new(ErrorKind::Config, what).remedy(remedy).operation("connect"))
 }
 
-/// Turns an error of the trial script into `Incompatible`, unless it has another cause, like a missing
-/// right.
+/// Turns an error of the trial script into `Incompatible`, unless it has another cause, like a
+/// missing right.
 fn no_scripting(error: Error) -> Error {
     if !matches!(error.kind(), ErrorKind::Internal | ErrorKind::Incompatible) {
         return error;

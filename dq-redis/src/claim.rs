@@ -1,17 +1,17 @@
 //! Claims due jobs.
 //!
 //! A claim lists *wants*: a queue, the maximum number of jobs and the length of their leases. Each
-//! partition of a wanted queue is one *request*. Requests that one call of the claim script can serve
-//! are a *group*: all requests on a single server, those of one slot in a cluster. A partition that
-//! cannot be served is a *refusal* in the reply: a closed one makes the claim look up the partitions of
-//! its queue again, one with a key of another type makes the claim *refuse* the queue, which does not
-//! affect the others.
+//! partition of a wanted queue is one *request*. Requests that one call of the claim script can
+//! serve are a *group*: all requests on a single server, those of one slot in a cluster. A
+//! partition that cannot be served is a *refusal* in the reply: a closed one makes the claim look
+//! up the partitions of its queue again, one with a key of another type makes the claim *refuse*
+//! the queue, which does not affect the others.
 //!
-//! With one group the script itself picks the oldest jobs among the partitions of a queue. With several
-//! slots the claim *peeks* first: it reads the due times of the oldest jobs of each slot, concurrently,
-//! divides the wanted number into a *share* for each partition, and claims the shares, concurrently too.
-//! When nothing is due that is one call for each slot. If another process takes a job in between, the
-//! claim returns fewer jobs, never later ones in its place.
+//! With one group the script itself picks the oldest jobs among the partitions of a queue. With
+//! several slots the claim *peeks* first: it reads the due times of the oldest jobs of each slot,
+//! concurrently, divides the wanted number into a *share* for each partition, and claims the
+//! shares, concurrently too. When nothing is due that is one call for each slot. If another process
+//! takes a job in between, the claim returns fewer jobs, never later ones in its place.
 
 use std::sync::Arc;
 
@@ -41,7 +41,8 @@ const CLAIM_BYTES: usize = 1024 * 1024;
 /// As the maximum of bytes: the script leases nothing and returns the due times of due jobs.
 const PEEK: usize = 0;
 
-/// As the maximum of jobs: the partition is of the same queue as the previous one, and shares its limit.
+/// As the maximum of jobs: the partition is of the same queue as the previous one, and shares its
+/// limit.
 const SAME_QUEUE: &str = "";
 
 /// Maximum number of partitions of one call.
@@ -112,9 +113,9 @@ impl<'a> SlotClaim<'a> {
         Self { dues: Vec::new(), shares: Vec::new(), now: Timestamp::EPOCH, requests }
     }
 
-    /// When to claim again, by another node's clock, which shows `now`. If that clock is ahead, a job
-    /// that this node does not have due yet would look due, and claims would find nothing: the delay
-    /// until it is due here is used instead.
+    /// When to claim again, by another node's clock, which shows `now`. If that clock is ahead, a
+    /// job that this node does not have due yet would look due, and claims would find nothing: the
+    /// delay until it is due here is used instead.
     fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
         let next = self.requests.iter().filter_map(|request| request.next).min()?;
         let due_there_only = next > self.now && next <= now;
@@ -156,8 +157,8 @@ impl Store {
         Ok(batch)
     }
 
-    /// Claims from the partitions of all wanted queues, after looking up those that were closed again.
-    /// Adds the partitions that are closed now to `remaining`.
+    /// Claims from the partitions of all wanted queues, after looking up those that were closed
+    /// again. Adds the partitions that are closed now to `remaining`.
     async fn claim_once(
         &self,
         params: &ClaimParams<'_>,
@@ -183,8 +184,8 @@ impl Store {
         Ok(())
     }
 
-    /// The requests of all wanted queues, in groups that one call can serve: a cluster accepts keys of
-    /// one slot only. Refuses queues whose partitions cannot be looked up.
+    /// The requests of all wanted queues, in groups that one call can serve: a cluster accepts keys
+    /// of one slot only. Refuses queues whose partitions cannot be looked up.
     async fn groups<'a>(
         &self,
         wants: &'a [Want],
@@ -283,7 +284,8 @@ impl Store {
             if self.read_claimed(answer, group, remaining, batch).is_none() {
                 return unexpected(CLAIM);
             }
-            // A call that leases nothing although jobs are due is not repeated: the runner claims again.
+            // A call that leases nothing although jobs are due is not repeated: the runner claims
+            // again.
             let leased_nothing = batch.leases() == before;
             let claimed = &batch.claimed;
             let has_more = |request: &PartitionRequest<'_>| {
@@ -415,7 +417,8 @@ impl Store {
         call.run(&self.link, CLAIM).await
     }
 
-    /// Reads the reply to a claim into the requests and the batch. `None` if the reply is malformed.
+    /// Reads the reply to a claim into the requests and the batch. `None` if the reply is
+    /// malformed.
     fn read_claimed(
         &self,
         answer: Value,
@@ -439,8 +442,8 @@ impl Store {
         Some(())
     }
 
-    /// Reads the leased jobs of one partition, and returns the number of leases. `None` if the reply is
-    /// malformed.
+    /// Reads the leased jobs of one partition, and returns the number of leases. `None` if the
+    /// reply is malformed.
     fn read_partition(
         &self,
         mut reply: Reply,
@@ -505,8 +508,8 @@ impl Store {
         Some(())
     }
 
-    /// Adds a closed partition to `remaining`, or refuses the queue. `None` for a refusal that the claim
-    /// script never returns.
+    /// Adds a closed partition to `remaining`, or refuses the queue. `None` for a refusal that the
+    /// claim script never returns.
     fn read_refusal(
         &self,
         refusal: Refusal,
@@ -532,8 +535,8 @@ impl Store {
     }
 }
 
-/// Refuses the queue if the error concerns only this queue (its number of shards, or a key of another
-/// type), and returns `None`.
+/// Refuses the queue if the error concerns only this queue (its number of shards, or a key of
+/// another type), and returns `None`.
 ///
 /// # Errors
 /// Any other error, which fails the claim.

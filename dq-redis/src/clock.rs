@@ -6,19 +6,19 @@ use std::time::Duration;
 use dq_core::sync::lock;
 use dq_core::{Clock, Timestamp};
 
-/// Estimates the server's time. The client writes it into the records of new jobs as the time when they
-/// were accepted, which saves the server from changing each record.
+/// Estimates the server's time. The client writes it into the records of new jobs as the time when
+/// they were accepted, which saves the server from changing each record.
 ///
-/// Each reply that contains the server's time gives a lower and an upper bound of the difference between
-/// the two clocks. If the estimate is outside, it becomes the lower bound, which is never ahead of the
-/// server. The estimate may still be wrong, as in a cluster, whose nodes have different clocks: the
-/// schedule script corrects times that are in the future or more than a second old (`correct_accepted` in
-/// `scripts/prelude.lua`).
+/// Each reply that contains the server's time gives a lower and an upper bound of the difference
+/// between the two clocks. If the estimate is outside, it becomes the lower bound, which is never
+/// ahead of the server. The estimate may still be wrong, as in a cluster, whose nodes have
+/// different clocks: the schedule script corrects times that are in the future or more than a
+/// second old (`correct_accepted` in `scripts/prelude.lua`).
 #[derive(Debug)]
 pub(crate) struct ServerClock {
     clock: Arc<dyn Clock>,
-    /// Microseconds by which the server's time is ahead of `clock.elapsed()`; `None` before the first
-    /// reply. In milliseconds, rounding twice could put the estimate ahead of the server.
+    /// Microseconds by which the server's time is ahead of `clock.elapsed()`; `None` before the
+    /// first reply. In milliseconds, rounding twice could put the estimate ahead of the server.
     ahead: Mutex<Option<i64>>,
 }
 
@@ -32,8 +32,8 @@ impl ServerClock {
         self.clock.elapsed()
     }
 
-    /// Updates the estimate. `now` is the server's time in a reply that has just arrived; its call was
-    /// sent at `sent_at`, as returned by [`Self::elapsed`].
+    /// Updates the estimate. `now` is the server's time in a reply that has just arrived; its call
+    /// was sent at `sent_at`, as returned by [`Self::elapsed`].
     pub(crate) fn observe(&self, sent_at: Duration, now: Timestamp) {
         let lower = now.as_millis() * 1000 - micros(self.clock.elapsed());
         let upper = (now.as_millis() + 1) * 1000 - micros(sent_at);

@@ -32,26 +32,29 @@ pub struct RedisConfig {
     /// authorities of the system unless set.
     #[serde(default)]
     pub ca: Option<PathBuf>,
-    /// The beginning of the names of all keys: `dq` unless set. Letters, digits and `. _ - :`, at most
-    /// 64. All keys of a prefix are in one slot of a cluster, except those of [`shards`](Self::shards).
+    /// The beginning of the names of all keys: `dq` unless set. At most 64 letters, digits and
+    /// `. _ - :`. All keys of a prefix are in one slot of a cluster, except those of
+    /// [`shards`](Self::shards).
     #[serde(default = "default_prefix")]
     pub prefix: String,
     /// How long to wait for a reply: `5s` unless set, and at least `10ms`.
     #[serde(default = "default_response_timeout", with = "dq_core::config::duration")]
     pub response_timeout: Duration,
-    /// The number of shards of each queue, between 1 and 256; `*` stands for all queues without an entry.
+    /// The number of shards of each queue, between 1 and 256; `*` stands for all queues without an
+    /// entry.
     ///
-    /// Shards spread the jobs of a queue over several slots of a cluster. The names of their keys begin with
-    /// `{prefix#shards.shard}`, for which the server's user needs the same rights. A queue without an entry
-    /// has the number that another process has set, or else one shard.
+    /// Shards spread the jobs of a queue over several slots of a cluster. The names of their keys
+    /// begin with `{prefix#shards.shard}`, for which the server's user needs the same rights. A
+    /// queue without an entry has the number that another process has set, or else one shard.
     ///
-    /// The number is fixed while the queue holds jobs, dead ones included. The first use of an empty queue
-    /// gives it the number of the settings; a call on a queue that holds jobs and has another number is
-    /// a `Config` error. To change the number of a queue that is never empty, use a new
-    /// [`prefix`](Self::prefix) and list the old one under `[[drain]]`. All processes need the same number.
+    /// The number is fixed while the queue holds jobs, dead ones included. The first use of an
+    /// empty queue gives it the number of the settings; a call on a queue that holds jobs and has
+    /// another number is a `Config` error. To change the number of a queue that is never empty, use
+    /// a new [`prefix`](Self::prefix) and list the old one under `[[drain]]`. All processes need
+    /// the same number.
     ///
-    /// In a cluster each claim makes at least one call for each slot. It claims the oldest of the jobs that
-    /// are due when it begins.
+    /// In a cluster each claim makes at least one call for each slot. It claims the oldest of the
+    /// jobs that are due when it begins.
     ///
     /// ```
     /// use dq_core::QueueName;

@@ -6,8 +6,8 @@ use redis::{RedisError, ServerErrorKind};
 /// The effect of a command, which decides the error if its reply is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// None that matters: the command can be repeated, or its effect expires by itself, like a lease. A
-    /// lost reply is `Unavailable`.
+    /// None that matters: the command can be repeated, or its effect expires by itself, like a
+    /// lease. A lost reply is `Unavailable`.
     None,
     /// A lasting one. A lost reply is `OutcomeUnknown`.
     Lasting,
@@ -147,8 +147,8 @@ const WRONG_TYPE: &str = "another program uses a key of this backend: choose ano
      that key, which `check` names";
 const RIGHTS: &str = "grant this user what the documentation of dq-redis lists under rights";
 
-/// Whether a server error has one of these codes. If the error arose inside a script, Redis 7 passes its
-/// code on; older versions have it only in the message.
+/// Whether a server error has one of these codes. If the error arose inside a script, Redis 7
+/// passes its code on; older versions have it only in the message.
 fn has_code(error: &RedisError, codes: &[&str]) -> bool {
     let code = error.code().unwrap_or_default();
     let detail = error.detail().unwrap_or_default();
@@ -215,8 +215,8 @@ fn classify(error: &RedisError, effect: Effect) -> (ErrorKind, &'static str) {
         }
         _ => {}
     }
-    // Errors without a code, recognized by their text; some come from the client library. No other code
-    // reads the text of errors.
+    // Errors without a code, recognized by their text; some come from the client library. No other
+    // code reads the text of errors.
     let text = error.to_string().replace('`', "'");
     let phrases: [(&str, ErrorKind, &'static str); 14] = [
         ("cluster support disabled", ErrorKind::Config, NO_CLUSTER),

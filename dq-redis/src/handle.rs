@@ -1,11 +1,11 @@
 //! Handles: the short form of a job id under which Redis keeps a job.
 //!
-//! Redis allocates 16 bytes for a member or field of up to 14 bytes, and 32 for one of 15 to 29. A job id
-//! has 16 bytes, and occurs as member and as field, so a handle has 14: the first 14 bytes of the id, of
-//! which the last two are combined (XOR) with the id's last two bytes, its *tail*. The record holds the
-//! tail. The handles of ids of one producer have the order of the ids. Two ids with the same handle (one
-//! pair in 2⁴⁸ of one producer's millisecond) are distinguished by the tails in their records; scheduling
-//! the second is an error.
+//! Redis allocates 16 bytes for a member or field of up to 14 bytes, and 32 for one of 15 to 29. A
+//! job id has 16 bytes, and occurs as member and as field, so a handle has 14: the first 14 bytes
+//! of the id, of which the last two are combined (XOR) with the id's last two bytes, its *tail*.
+//! The record holds the tail. The handles of ids of one producer have the order of the ids. Two ids
+//! with the same handle (one pair in 2⁴⁸ of one producer's millisecond) are distinguished by the
+//! tails in their records; scheduling the second is an error.
 
 use dq_core::JobId;
 

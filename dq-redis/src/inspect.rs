@@ -25,8 +25,8 @@ const GET: &str = "get";
 /// Maximum number of partitions of one stats call.
 const MAX_PARTITIONS: usize = 100;
 
-/// Maximum bytes of records that are read at a time, divided among the partitions. Each call returns at
-/// least one record.
+/// Maximum bytes of records that are read at a time, divided among the partitions. Each call
+/// returns at least one record.
 const PAGE_BYTES: usize = 1024 * 1024;
 
 /// Maximum number of jobs of one browse call; a page may take several calls.
@@ -146,9 +146,9 @@ impl Store {
         }
     }
 
-    /// Reads the next entries of all partitions after a cursor, and merges them in order. If a partition
-    /// has more entries than were read, the result ends at the last one read of it, since the next may
-    /// belong there. `None` if a partition is closed.
+    /// Reads the next entries of all partitions after a cursor, and merges them in order. If a
+    /// partition has more entries than were read, the result ends at the last one read of it, since
+    /// the next may belong there. `None` if a partition is closed.
     async fn browse_all(
         &self,
         partitions: &QueuePartitions,
@@ -215,8 +215,8 @@ impl Store {
         Ok(views.await?.into_iter().next().flatten())
     }
 
-    /// Makes one call for each job. The outer `None` says that the partition is closed, an inner one that
-    /// there is no such job.
+    /// Makes one call for each job. The outer `None` says that the partition is closed, an inner
+    /// one that there is no such job.
     async fn get_chunk(&self, chunk: Chunk<'_, JobRef>) -> Result<Option<Vec<Option<JobView>>>> {
         let mut views = Vec::with_capacity(chunk.items.len());
         for job in &chunk.items {
@@ -250,8 +250,8 @@ fn read_entries(answer: Value, params: &BrowseParams<'_>) -> Option<Entries> {
     Some(Entries { entries, more })
 }
 
-/// Reads the reply of `scripts/get.lua`. The outer `None` says that it is malformed, the inner one that
-/// there is no such job.
+/// Reads the reply of `scripts/get.lua`. The outer `None` says that it is malformed, the inner one
+/// that there is no such job.
 fn read_view(answer: Value, queue: &QueueName) -> Option<Option<JobView>> {
     let mut reply = Reply::new(answer)?;
     if reply.is_empty() {
@@ -271,8 +271,8 @@ fn read_view(answer: Value, queue: &QueueName) -> Option<Option<JobView>> {
     Some(view(queue, job_state, StoredJob { handle, at, record, state, reason }))
 }
 
-/// A stored job as operators see it, even if its record is malformed. `None` if its handle does not have
-/// the length of one.
+/// A stored job as operators see it, even if its record is malformed. `None` if its handle does not
+/// have the length of one.
 fn view(queue: &QueueName, job_state: JobState, stored: StoredJob) -> Option<JobView> {
     let state = StoredState::decode(&stored.state);
     let at = Timestamp::from_millis(stored.at);

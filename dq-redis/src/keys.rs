@@ -9,15 +9,15 @@ const KINDS: [&str; 9] = ["due", "job", "state", "lease", "key", "dead", "reason
 /// The naming scheme of keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Naming {
-    /// `{prefix}:kind:queue`, with literal braces: the prefix is the hash tag, so all keys of a prefix have
-    /// one slot, and one call serves all queues. Queues with shards have `{prefix#shards.shard}` in place
-    /// of `{prefix}`.
+    /// `{prefix}:kind:queue`, with literal braces: the prefix is the hash tag, so all keys of a
+    /// prefix have one slot, and one call serves all queues. Queues with shards have
+    /// `{prefix#shards.shard}` in place of `{prefix}`.
     Native {
         /// The first part of every name.
         prefix: String,
     },
-    /// Redisson's keys under Redisson's names, and `prefix:kind:{queue}` in the same slot: the name of the
-    /// queue is the hash tag.
+    /// Redisson's keys under Redisson's names, and `prefix:kind:{queue}` in the same slot: the name
+    /// of the queue is the hash tag.
     Redisson {
         /// The first part of the names of keys that are not Redisson's.
         prefix: String,
@@ -81,8 +81,8 @@ impl Naming {
     }
 }
 
-/// The key of a Redisson object: the object's name is the hash tag, unless it contains a `{` itself.
-/// (`RedissonObject.prefixName`, unchanged from 3.16 to 4.7.)
+/// The key of a Redisson object: the object's name is the hash tag, unless it contains a `{`
+/// itself. (`RedissonObject.prefixName`, unchanged from 3.16 to 4.7.)
 fn tagged(prefix: &str, name: &str) -> String {
     if name.contains('{') { format!("{prefix}:{name}") } else { format!("{prefix}:{{{name}}}") }
 }
@@ -98,7 +98,8 @@ impl Partition {
         &self.keys[8]
     }
 
-    /// Whether all keys have one slot. False for names of Redisson queues whose braces are no hash tag.
+    /// Whether all keys have one slot. False for names of Redisson queues whose braces are no hash
+    /// tag.
     pub(crate) fn is_in_one_slot(&self) -> bool {
         self.keys.iter().all(|key| slot(key.as_bytes()) == self.slot)
     }
@@ -119,8 +120,8 @@ impl Partition {
     }
 }
 
-/// The slot of a key in a cluster: that of its hash tag, the part between the first `{` and the next
-/// `}`, if there is one that is not empty. (Redis Cluster specification, "Hash tags".)
+/// The slot of a key in a cluster: that of its hash tag, the part between the first `{` and the
+/// next `}`, if there is one that is not empty. (Redis Cluster specification, "Hash tags".)
 pub(crate) fn slot(key: &[u8]) -> u16 {
     let tag = || {
         let open = key.iter().position(|byte| *byte == b'{')?;

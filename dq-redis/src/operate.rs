@@ -21,7 +21,8 @@ const REMOVE: &str = "remove";
 /// The dead jobs of a partition that one call changes.
 #[derive(Clone, Copy)]
 enum DeadJobs<'a> {
-    /// A chunk of all: those after this one, given by time of death and handle; the first ones if `None`.
+    /// A chunk of all: those after this one, given by time of death and handle; the first ones if
+    /// `None`.
     After(Option<&'a (i64, Bytes)>),
     /// Those with these ids, as handle and tail.
     WithIds(&'a [[u8; 16]]),
@@ -64,12 +65,12 @@ struct Changed {
 }
 
 impl Store {
-    /// Carries out an operation. Returns the number of jobs changed; for pause and resume 1, or 0 if the
-    /// queue was paused or resumed already.
+    /// Carries out an operation. Returns the number of jobs changed; for pause and resume 1, or 0
+    /// if the queue was paused or resumed already.
     ///
     /// # Errors
-    /// `Unsupported` for an operation that a later version of dq-core has added; errors of the calls, after
-    /// which some jobs may have been changed.
+    /// `Unsupported` for an operation that a later version of dq-core has added; errors of the
+    /// calls, after which some jobs may have been changed.
     pub(crate) async fn operate(&self, operation: Operation<'_>) -> Result<u64> {
         let change = |name, due| DeadChange { name, due };
         match operation {
@@ -184,7 +185,8 @@ impl Store {
         Ok(removed)
     }
 
-    /// Runs a script that returns a number on one shard. 0 if the queue does not have this shard any more.
+    /// Runs a script that returns a number on one shard. 0 if the queue does not have this shard
+    /// any more.
     async fn run_for_count(
         &self,
         queue: &QueueName,
@@ -200,8 +202,9 @@ impl Store {
         }
     }
 
-    /// Runs a script on one shard, with the arguments that `add` adds. `None` if the queue does not have
-    /// this shard any more: then it had no jobs, since the number of shards changes only in empty queues.
+    /// Runs a script on one shard, with the arguments that `add` adds. `None` if the queue does not
+    /// have this shard any more: then it had no jobs, since the number of shards changes only in
+    /// empty queues.
     async fn run_on_shard(
         &self,
         operation: &'static str,

@@ -1,5 +1,5 @@
-//! The stored form of a job: the record, written once, and the state, written at each lease. The layout
-//! is described at the beginning of `scripts/prelude.lua`.
+//! The stored form of a job: the record, written once, and the state, written at each lease. The
+//! layout is described at the beginning of `scripts/prelude.lua`.
 
 use bytes::Bytes;
 use dq_core::{
@@ -62,7 +62,8 @@ pub(crate) struct StoredState {
 }
 
 impl StoredState {
-    /// Decodes a packed state. One that is too short, or empty, is that of a job that was never leased.
+    /// Decodes a packed state. One that is too short, or empty, is that of a job that was never
+    /// leased.
     pub(crate) fn decode(raw: &[u8]) -> Self {
         Self::read(raw).unwrap_or_default()
     }
@@ -150,7 +151,8 @@ pub(crate) fn encode_reason(reason: &DeadReason) -> Vec<u8> {
     [reason.kind.as_str().as_bytes(), &[0], reason.message.as_bytes()].concat()
 }
 
-/// Decodes a reason of death. Malformed ones are of the kind `Other`, with the whole text as message.
+/// Decodes a reason of death. Malformed ones are of the kind `Other`, with the whole text as
+/// message.
 pub(crate) fn decode_reason(raw: &[u8]) -> DeadReason {
     let text = String::from_utf8_lossy(raw);
     let (kind, message) = text.split_once('\0').unwrap_or(("", &text));

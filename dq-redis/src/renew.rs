@@ -12,7 +12,8 @@ use crate::store::Store;
 const RENEW: &str = "renew";
 
 impl Store {
-    /// Renews leases: each ends its `lease_for` from now. The results are in the order of the renewals.
+    /// Renews leases: each ends its `lease_for` from now. The results are in the order of the
+    /// renewals.
     pub(crate) async fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> Result<Vec<Renewed>> {
         let is_lost = |answer: &Renewed| *answer == Renewed::Lost;
         let answers =

@@ -1,5 +1,5 @@
-//! Reads the replies of scripts, item by item. `None` always says that the reply is malformed: an item is
-//! missing or of another type.
+//! Reads the replies of scripts, item by item. `None` always says that the reply is malformed: an
+//! item is missing or of another type.
 
 use bytes::Bytes;
 use redis::Value;
@@ -56,7 +56,8 @@ impl Reply {
     }
 }
 
-/// A status reply in place of a result: the script did nothing, or nothing for one of its partitions.
+/// A status reply in place of a result: the script did nothing, or nothing for one of its
+/// partitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// The partition is closed: the number of shards of its queue has changed, or is changing.
@@ -65,7 +66,8 @@ pub(crate) enum Refusal {
     WrongType,
     /// The job with this number in the call, from 1, has the handle of a job with another id.
     IdCollision(usize),
-    /// The queue holds members in another format than the setting `format`; of the Redisson layout only.
+    /// The queue holds members in another format than the setting `format`; of the Redisson layout
+    /// only.
     OtherFormat,
 }
 

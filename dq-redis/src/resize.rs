@@ -1,5 +1,5 @@
-//! Looks up the number of shards of a queue, and changes it to the one in the settings while the queue
-//! is empty. See `shards/mod.rs` for the terms and the steps of a change.
+//! Looks up the number of shards of a queue, and changes it to the one in the settings while the
+//! queue is empty. See `shards/mod.rs` for the terms and the steps of a change.
 
 use std::sync::Arc;
 
@@ -45,13 +45,13 @@ struct PartitionState {
 }
 
 impl Store {
-    /// The partitions of a queue. If the settings have a number of shards for the queue and the queue is
-    /// empty, the first use gives it that number.
+    /// The partitions of a queue. If the settings have a number of shards for the queue and the
+    /// queue is empty, the first use gives it that number.
     ///
     /// # Errors
-    /// `Config` if the queue has another number of shards than in the settings and cannot be changed,
-    /// since it holds jobs or another process has changed it since; `Incompatible` if the stored number
-    /// cannot be read; errors of the calls.
+    /// `Config` if the queue has another number of shards than in the settings and cannot be
+    /// changed, since it holds jobs or another process has changed it since; `Incompatible` if the
+    /// stored number cannot be read; errors of the calls.
     pub(crate) async fn partitions_of(
         &self,
         operation: &'static str,
@@ -61,16 +61,16 @@ impl Store {
             return Ok(cached);
         }
         if self.shard_settings.for_queue(queue).is_none() {
-            // A guess that saves a call: if the queue has shards, its unsharded partition is closed and
-            // refuses the call, and `run_on` looks up the number.
+            // A guess that saves a call: if the queue has shards, its unsharded partition is closed
+            // and refuses the call, and `run_on` looks up the number.
             return Ok(self.partitions.set(queue, 1));
         }
         // Rare, so boxed: the future of every call stays small.
         Box::pin(self.resolve(operation, queue, None)).await
     }
 
-    /// Runs a call on one partition. `None` if the partition is closed: the partitions of the queue were
-    /// looked up again, and the caller repeats the call on those.
+    /// Runs a call on one partition. `None` if the partition is closed: the partitions of the queue
+    /// were looked up again, and the caller repeats the call on those.
     ///
     /// # Errors
     /// Those of [`Self::partitions_of`] and of the call.
@@ -100,9 +100,9 @@ impl Store {
         Box::pin(self.resolve(operation, &closed.queue, Some(closed))).await.map(drop)
     }
 
-    /// Reads the stored number of shards, and makes it the one of the settings if necessary. `closed` is
-    /// the partition that refused a call, if one did: if it is of the stored number, a change did not
-    /// complete, and the partitions are opened again.
+    /// Reads the stored number of shards, and makes it the one of the settings if necessary.
+    /// `closed` is the partition that refused a call, if one did: if it is of the stored number, a
+    /// change did not complete, and the partitions are opened again.
     async fn resolve(
         &self,
         operation: &'static str,
@@ -124,7 +124,8 @@ impl Store {
             let shards = setting.unwrap_or(stored.shards);
             // `false`: the stored layout has changed since it was read.
             let resolved = if shards != stored.shards {
-                // Once in a process: two processes with different settings would change it in turns.
+                // Once in a process: two processes with different settings would change it in
+                // turns.
                 if self.partitions.is_established(queue) && stored.change > 0 {
                     return Err(self.shards_mismatch(operation, queue, stored.shards, shards));
                 }
@@ -143,8 +144,8 @@ impl Store {
         }
     }
 
-    /// Changes the number of shards of an empty queue. `false` if the stored layout is not `stored` any
-    /// more.
+    /// Changes the number of shards of an empty queue. `false` if the stored layout is not `stored`
+    /// any more.
     ///
     /// # Errors
     /// `Config` if the queue holds jobs; errors of the calls.
@@ -179,8 +180,8 @@ impl Store {
         Ok(true)
     }
 
-    /// Opens the partitions of the stored number, and makes changes that are under way fail. `false` if
-    /// the stored layout is not `stored` any more.
+    /// Opens the partitions of the stored number, and makes changes that are under way fail.
+    /// `false` if the stored layout is not `stored` any more.
     async fn reopen(
         &self,
         operation: &'static str,
@@ -222,7 +223,8 @@ impl Store {
         })
     }
 
-    /// Stores the layout `next` if the stored one is `expected` (compare and set). `false` if it is not.
+    /// Stores the layout `next` if the stored one is `expected` (compare and set). `false` if it is
+    /// not.
     async fn commit(
         &self,
         operation: &'static str,
@@ -239,8 +241,8 @@ impl Store {
         }
     }
 
-    /// Makes one step of a change on each partition: `step` is the name of the step and its arguments, as
-    /// in `scripts/shards.lua`.
+    /// Makes one step of a change on each partition: `step` is the name of the step and its
+    /// arguments, as in `scripts/shards.lua`.
     async fn step_all(
         &self,
         operation: &'static str,

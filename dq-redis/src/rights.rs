@@ -1,4 +1,5 @@
-//! Finds missing rights of the server's user when connecting, by trying each command on keys of its own.
+//! Finds missing rights of the server's user when connecting, by trying each command on keys of its
+//! own.
 
 use dq_core::{ErrorKind, Result};
 
@@ -40,7 +41,8 @@ impl Store {
         self.prove(&parts, &[key.to_owned()], "").await
     }
 
-    /// Tries BLMOVE, which watches Java's lists. Not in a script, where not every version allows it.
+    /// Tries BLMOVE, which watches Java's lists. Not in a script, where not every version allows
+    /// it.
     pub(crate) async fn prove_blmove(&self) -> Result<()> {
         let Naming::Redisson { prefix, .. } = &self.partitions.naming else { return Ok(()) };
         let list = format!("{prefix}:rights:list:{{dq-rights}}");
@@ -58,7 +60,8 @@ impl Store {
     }
 }
 
-/// Accepts a server that refuses writes at the moment: it can be inspected and, if it is full, emptied.
+/// Accepts a server that refuses writes at the moment: it can be inspected and, if it is full,
+/// emptied.
 fn unless_read_only(tried: Result<()>) -> Result<()> {
     match tried {
         Err(error) if matches!(error.kind(), ErrorKind::Full | ErrorKind::ReadOnly) => Ok(()),

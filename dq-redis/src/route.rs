@@ -61,13 +61,14 @@ fn lease_shards(
 }
 
 impl Store {
-    /// Calls the most likely partition of each item, then, for items whose job is not there, all others in
-    /// which it may be. Returns the answers in the order of the items. `is_absent` tells whether an answer
-    /// says that the job is not in the partition; `call` returns `None` if the partition of the chunk is
-    /// closed, and its items are routed again.
+    /// Calls the most likely partition of each item, then, for items whose job is not there, all
+    /// others in which it may be. Returns the answers in the order of the items. `is_absent` tells
+    /// whether an answer says that the job is not in the partition; `call` returns `None` if the
+    /// partition of the chunk is closed, and its items are routed again.
     ///
     /// # Errors
-    /// Those of [`Self::partitions_of`] and of the calls, after which some items may have taken effect.
+    /// Those of [`Self::partitions_of`] and of the calls, after which some items may have taken
+    /// effect.
     pub(crate) async fn route<'a, I: Routed, T>(
         &'a self,
         operation: &'static str,

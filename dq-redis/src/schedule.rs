@@ -19,12 +19,12 @@ const CANCEL: &str = "cancel";
 const RESCHEDULE: &str = "reschedule";
 
 impl Store {
-    /// Stores jobs. One that conflicts with a stored job, by id or key, is kept out or replaces it, by its
-    /// conflict policy.
+    /// Stores jobs. One that conflicts with a stored job, by id or key, is kept out or replaces it,
+    /// by its conflict policy.
     ///
     /// # Errors
-    /// `InvalidInput` for an id that shares its handle with the id of another job: jobs of other chunks may
-    /// have been stored.
+    /// `InvalidInput` for an id that shares its handle with the id of another job: jobs of other
+    /// chunks may have been stored.
     pub(crate) async fn schedule<'a>(&'a self, jobs: &'a [NewJob]) -> Result<Vec<Scheduled>> {
         self.register(SCHEDULE, jobs.iter().map(|job| &job.queue)).await?;
         self.route(SCHEDULE, jobs, |_| false, |chunk| Box::pin(self.schedule_chunk(chunk))).await
@@ -114,8 +114,8 @@ impl Store {
     }
 }
 
-/// The server's time, and the result of each job. `None` if the reply is malformed. The reply lists only
-/// jobs that were not simply created.
+/// The server's time, and the result of each job. `None` if the reply is malformed. The reply lists
+/// only jobs that were not simply created.
 fn read_scheduled(answer: Value, chunk: &Chunk<'_, NewJob>) -> Option<(Timestamp, Vec<Scheduled>)> {
     let mut reply = Reply::new(answer)?;
     let now = Timestamp::from_millis(reply.number()?);

@@ -1,5 +1,5 @@
-//! Lua scripts: called by the hash of their text (EVALSHA), and sent in full (EVAL) when the server does
-//! not have them.
+//! Lua scripts: called by the hash of their text (EVALSHA), and sent in full (EVAL) when the server
+//! does not have them.
 
 use dq_core::Result;
 use redis::{Cmd, ToRedisArgs, Value};
@@ -155,8 +155,9 @@ impl Call<'_> {
         self
     }
 
-    /// Makes the call. Repeats it while the reply is nil, by which a script says that it has ended as many
-    /// expired leases as one call may (`requeue_expired` in `scripts/prelude.lua`) or repaired entries.
+    /// Makes the call. Repeats it while the reply is nil, by which a script says that it has ended
+    /// as many expired leases as one call may (`requeue_expired` in `scripts/prelude.lua`) or
+    /// repaired entries.
     pub(crate) async fn run(self, link: &Link, operation: &'static str) -> Result<Value> {
         loop {
             match self.run_once(link, operation).await? {
@@ -183,8 +184,8 @@ impl Call<'_> {
         if let Err(CommandError::Answered(error)) = &answer
             && is_unknown_script(error)
         {
-            // The script did not run. EVAL sends its text with the call: after SCRIPT LOAD the server could
-            // lose it again before the next EVALSHA.
+            // The script did not run. EVAL sends its text with the call: after SCRIPT LOAD the
+            // server could lose it again before the next EVALSHA.
             answer = link.query(&self.with_text()).await;
         }
         link.backend_result(operation, self.script.effect, answer)

@@ -18,7 +18,8 @@ use crate::store::Store;
 
 const SETTLE: &str = "settle";
 
-/// A leased job that cannot be handed out to a runner, since its record or its payload cannot be decoded.
+/// A leased job that cannot be handed out to a runner, since its record or its payload cannot be
+/// decoded.
 #[derive(Debug)]
 pub(crate) struct UndecodableJob {
     pub(crate) queue: QueueName,
@@ -63,8 +64,8 @@ impl Store {
         Ok(Some(answers.collect()))
     }
 
-    /// Makes leased jobs that cannot be decoded dead, so that operators see them. A failure is logged: the
-    /// lease expires, and the next claim of the job tries again.
+    /// Makes leased jobs that cannot be decoded dead, so that operators see them. A failure is
+    /// logged: the lease expires, and the next claim of the job tries again.
     pub(crate) async fn bury_undecodable(&self, jobs: &[UndecodableJob], message: &str) {
         for job in jobs {
             tracing::error!(queue = %job.queue, "Redis: a job is made dead: {message}");

@@ -1,4 +1,5 @@
-//! The state that all calls share: the connection, the names of keys, the scripts, and what is cached.
+//! The state that all calls share: the connection, the names of keys, the scripts, and what is
+//! cached.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};

@@ -1,5 +1,5 @@
-//! Wake-ups: scripts publish the due time of a job that is due before all others of its queue; this module
-//! subscribes, and wakes the listeners of this process.
+//! Wake-ups: scripts publish the due time of a job that is due before all others of its queue; this
+//! module subscribes, and wakes the listeners of this process.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -36,8 +36,8 @@ impl WakeupRouter {
         &self.routes.listeners
     }
 
-    /// Opens a listener for the queues of these partitions. Messages that are published after this returns
-    /// reach it, unless the server cannot be reached.
+    /// Opens a listener for the queues of these partitions. Messages that are published after this
+    /// returns reach it, unless the server cannot be reached.
     pub(crate) async fn listen(&self, partitions: &[Arc<Partition>]) -> Wakeups {
         let queues: Vec<QueueName> =
             partitions.iter().map(|partition| partition.queue.clone()).collect();

@@ -1,9 +1,9 @@
 //! The address part of Redis URLs.
 //!
-//! `SCHEME://[user[:password]@]host[:port][,host[:port]…][/path]`, where the scheme is `redis` or `rediss`,
-//! alone or with `+cluster`, `+sentinel` or `+unix`. The path is the number of the database; with
-//! `+sentinel` the name of the primary and then the number; with `+unix` the path of the socket, without a
-//! host. User and password are percent-encoded.
+//! `SCHEME://[user[:password]@]host[:port][,host[:port]…][/path]`, where the scheme is `redis` or
+//! `rediss`, alone or with `+cluster`, `+sentinel` or `+unix`. The path is the number of the
+//! database; with `+sentinel` the name of the primary and then the number; with `+unix` the path of
+//! the socket, without a host. User and password are percent-encoded.
 
 use dq_core::config::host_and_port;
 use dq_core::{Error, Result};

@@ -1,4 +1,5 @@
-//! The connection for commands: made at the first call, shared by all calls, and replaced when it breaks.
+//! The connection for commands: made at the first call, shared by all calls, and replaced when it
+//! breaks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +18,8 @@ use tokio_util::sync::CancellationToken;
 use super::server::{CONNECT_TIMEOUT, Server, ServerClient};
 use crate::error::{self, Effect, closed};
 
-/// After a failed attempt to connect, calls fail with its error for this long, without another attempt.
+/// After a failed attempt to connect, calls fail with its error for this long, without another
+/// attempt.
 const RECONNECT_DELAY: Duration = Duration::from_millis(100);
 
 /// Delays before the repetition of a command that a cluster refused because slots are moving.
@@ -68,7 +70,8 @@ impl Link {
         &self.clock
     }
 
-    /// Runs one command. If the future is dropped after the command was sent, it still takes effect.
+    /// Runs one command. If the future is dropped after the command was sent, it still takes
+    /// effect.
     pub(crate) async fn run(
         &self,
         operation: &'static str,
@@ -113,9 +116,9 @@ impl Link {
         self.run_with_retries(command, None).await
     }
 
-    /// Repeats a command while a cluster refuses it, as it does while it moves slots or elects primaries, up
-    /// to the response timeout. A command whose reply is lost is never repeated: only the caller knows
-    /// whether that is harmless.
+    /// Repeats a command while a cluster refuses it, as it does while it moves slots or elects
+    /// primaries, up to the response timeout. A command whose reply is lost is never repeated: only
+    /// the caller knows whether that is harmless.
     async fn run_with_retries(
         &self,
         command: &Cmd,
@@ -191,8 +194,8 @@ impl Link {
         {
             return Err(CommandError::NotSent(error.clone()));
         }
-        // Rare and large, so boxed: the future of every call stays small, and shallow enough for the
-        // compiler.
+        // Rare and large, so boxed: the future of every call stays small, and shallow enough for
+        // the compiler.
         match Box::pin(self.connect()).await {
             Ok(connection) => {
                 state.connection = Some(connection.clone());
@@ -223,8 +226,8 @@ impl Link {
                 }
             }
         };
-        // Three times: Sentinel and clusters need several connections, one after the other. Boxed, since
-        // the types of the client's futures are deeply nested.
+        // Three times: Sentinel and clusters need several connections, one after the other. Boxed,
+        // since the types of the client's futures are deeply nested.
         match tokio::time::timeout(CONNECT_TIMEOUT * 3, connecting.boxed()).await {
             Ok(connected) => connected,
             Err(_) => Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()),

@@ -108,8 +108,8 @@ impl Server {
         }
     }
 
-    /// Clients of servers that deliver published messages, to be tried in this order. In a cluster every
-    /// node delivers all messages.
+    /// Clients of servers that deliver published messages, to be tried in this order. In a cluster
+    /// every node delivers all messages.
     pub(crate) async fn pubsub_clients(&self) -> redis::RedisResult<Vec<Client>> {
         match self.client().await? {
             ServerClient::Single(client) => Ok(vec![client]),
@@ -215,7 +215,8 @@ fn cluster(
         .connection_timeout(CONNECT_TIMEOUT)
         .response_timeout(response_timeout)
         .overall_response_timeout(Some(response_timeout))
-        // The client library would also repeat commands whose replies are lost; `Link` retries instead.
+        // The client library would also repeat commands whose replies are lost; `Link` retries
+        // instead.
         .retries(0)
         .tcp_settings(TcpSettings::default().set_nodelay(true));
     if let Some(certificates) = certificates {

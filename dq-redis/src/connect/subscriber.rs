@@ -1,7 +1,7 @@
 //! The connection for published messages: one for all channels, replaced when it breaks.
 //!
-//! Messages that are published while it is broken are lost. [`OnMessage::connected`] reports each new
-//! connection, and no part of the crate relies on messages alone.
+//! Messages that are published while it is broken are lost. [`OnMessage::connected`] reports each
+//! new connection, and no part of the crate relies on messages alone.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -58,8 +58,8 @@ impl Source {
     }
 }
 
-/// A request to subscribe to channels. The task drops `done` once the server has confirmed, or an attempt
-/// to connect has failed.
+/// A request to subscribe to channels. The task drops `done` once the server has confirmed, or an
+/// attempt to connect has failed.
 struct SubscribeRequest {
     channels: Vec<String>,
     done: oneshot::Sender<()>,
@@ -89,8 +89,8 @@ impl Subscriber {
         self.end.cancel();
     }
 
-    /// Subscribes to these channels. Returns once the server has confirmed, or an attempt to connect has
-    /// failed: the task then subscribes when the server can be reached.
+    /// Subscribes to these channels. Returns once the server has confirmed, or an attempt to
+    /// connect has failed: the task then subscribes when the server can be reached.
     pub(crate) async fn subscribe(&self, channels: Vec<String>) {
         let (done, finished) = oneshot::channel();
         if self.requests.send(SubscribeRequest { channels, done }).is_ok() {
@@ -156,7 +156,8 @@ impl SubscriberTask {
     async fn connect(&self) -> redis::RedisResult<(PubSubSink, PubSubStream)> {
         let mut failed = None;
         for client in with_timeout(self.source.clients()).await? {
-            // A time limit for each, so that a server that does not answer leaves time for the next.
+            // A time limit for each, so that a server that does not answer leaves time for the
+            // next.
             match with_timeout(self.connect_to(&client)).await {
                 Ok(connected) => return Ok(connected),
                 Err(error) => failed = Some(error),
@@ -172,7 +173,8 @@ impl SubscriberTask {
         Ok(connection.split())
     }
 
-    /// Receives messages and requests until the connection breaks. `None` if the subscriber was dropped.
+    /// Receives messages and requests until the connection breaks. `None` if the subscriber was
+    /// dropped.
     async fn receive(&mut self, sink: &mut PubSubSink, stream: &mut PubSubStream) -> Option<()> {
         loop {
             tokio::select! {

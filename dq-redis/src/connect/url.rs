@@ -8,8 +8,8 @@ use crate::error::invalid_setting;
 /// The options that belong to the address.
 pub(crate) const ADDRESS_OPTIONS: &[&str] = &["tls"];
 
-/// The fields beside `url` in the settings of all backends: as options of the address they are errors that
-/// say where they belong.
+/// The fields beside `url` in the settings of all backends: as options of the address they are
+/// errors that say where they belong.
 const FIELDS: [&str; 11] = [
     "ca",
     "codec",
@@ -39,7 +39,8 @@ pub(super) fn read(field: &Secret) -> Result<ConnectUrl> {
     Ok(url)
 }
 
-/// The same address, with `redis` in place of `scheme`, which is that of another backend of this crate.
+/// The same address, with `redis` in place of `scheme`, which is that of another backend of this
+/// crate.
 pub(crate) fn as_redis(field: &Secret, scheme: &str) -> Secret {
     let url = field.expose();
     let first = url.split([':', '+']).next().unwrap_or_default();

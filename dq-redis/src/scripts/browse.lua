@@ -4,12 +4,13 @@
 -- ARGV     1  state: 's' scheduled, 'r' ready, 'l' leased, 'd' dead
 --          2  maximum number of jobs
 --          3  maximum bytes of records, unless the first is larger
---          4  time and 5 position (16 bytes) of the last job of the previous page; none for the first
--- returns  nil: repeat the call (expired leases, or entries that were repaired); CLOSED: the partition is
---          closed; else {'1' if there are more jobs, else '0'; then for each job: handle, position, time,
---          record, packed state or '', reason or ''}
---          The time is the due time, the end of the lease or the time of death. The position breaks ties
---          of equal times: two zero bytes and the handle.
+--          4  time and 5 position (16 bytes) of the last job of the previous page; none for the
+--             first
+-- returns  nil: repeat the call (expired leases, or entries that were repaired); CLOSED: the
+--          partition is closed; else {'1' if there are more jobs, else '0'; then for each job:
+--          handle, position, time, record, packed state or '', reason or ''}. The time is the due
+--          time, the end of the lease or the time of death. The position breaks ties of equal
+--          times: two zero bytes and the handle.
 -- cost     O(log n) a job; after a page whose last job is gone, O(log² m) with m jobs of that time
 
 local partition = partition_at(0, KEYS_PER_PARTITION)

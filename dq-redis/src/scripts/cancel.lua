@@ -2,8 +2,8 @@
 --
 -- KEYS     the keys of the partition
 -- ARGV     the jobs (at most 100), each as 'i' and handle and tail, or as 'k' and a key
--- returns  nil: repeat the call (expired leases); CLOSED: the partition is closed; else a string with a
---          letter for each job: 'C' cancelled, 'N' not found (or dead), 'A' already running
+-- returns  nil: repeat the call (expired leases); CLOSED: the partition is closed; else a string
+--          with a letter for each job: 'C' cancelled, 'N' not found (or dead), 'A' already running
 -- cost     O(log n) a job
 
 local partition = partition_at(0, KEYS_PER_PARTITION)

@@ -2,21 +2,22 @@
 --
 -- KEYS     the keys of each partition; the partitions of one queue follow one another
 -- ARGV     1  maximum number of jobs of the call (at most 100)
---          2  maximum bytes of records of the call, unless the first is larger; 0 to peek: nothing is
---             leased, and the due times of due jobs are reported
---          then for each partition two: the maximum number of jobs of its queue, or '' if the previous
---          partition is of the same queue; the length of a lease in milliseconds
--- returns  {now, then an item for each partition}. The item is
+--          2  maximum bytes of records of the call, unless the first is larger; 0 to peek: nothing
+--             is leased, and the due times of due jobs are reported
+--          then for each partition two: the maximum number of jobs of its queue, or '' if the
+--          previous partition is of the same queue; the length of a lease in milliseconds
+-- returns  {now, then an item for each partition}. The item is one of
 --          CLOSED      the partition is closed
 --          WRONG_TYPE  a key of the partition has another type
---          {next, lease_end, first_token, then for each job: handle, due time, record, packed state
---          before the lease or ''}; or, of a peek, {next, due times of the oldest due jobs …}; or {nil} if
---          the partition is paused
---          next        when the next job is due or a lease expires, at most `now` if more jobs are due or
---                      leases have expired; nil if there are neither
---          lease_end   the end of all these leases; 0 if there are none
---          first_token the fencing token of the first job; each further one has the next number; 0 if
---                      there are none
+--          {nil}       the partition is paused
+--          {next, due times of the oldest due jobs …}, if the call is a peek
+--          {next, lease_end, first_token, then for each leased job: handle, due time, record,
+--          packed state before the lease or ''}
+--          next         when the next job is due or a lease expires; at most `now` if more jobs
+--                       are due or more leases have expired; nil if there are neither
+--          lease_end    the end of all these leases; 0 if there are none
+--          first_token  the fencing token of the first job; each further one is one more; 0 if
+--                       there are none
 -- cost     O(log n) a job, and seven small commands a partition
 
 local jobs_left, bytes_left = tonumber(ARGV[1]), tonumber(ARGV[2])
@@ -41,7 +42,8 @@ local function load_records(partition, handles)
   return records, loaded
 end
 
--- Maximum number of entries that a call reads to find the oldest jobs among the partitions of a queue.
+-- Maximum number of entries that a call reads to find the oldest jobs among the partitions of a
+-- queue.
 local MAX_PEEKED = 2000
 
 -- Reads the settings of a partition and ends expired leases.
@@ -57,8 +59,8 @@ local function due_entries(partition, max_entries)
     'ZRANGEBYSCORE', partition.due, '-inf', now_text, 'WITHSCORES', 'LIMIT', '0', max_entries)
 end
 
--- Leases the first due jobs of a partition and adds them to `reply`. Returns the due time of the job
--- after them if it is due already, else nil.
+-- Leases the first due jobs of a partition and adds them to `reply`. Returns the due time of the
+-- job after them if it is due already, else nil.
 local function lease_due(partition, max_jobs, length, reply)
   -- One more than is leased, to know whether there are more.
   local entries = due_entries(partition, max_jobs + 1)

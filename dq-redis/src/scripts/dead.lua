@@ -6,10 +6,10 @@
 --          3  due time of replayed jobs, or '+' and a delay in milliseconds
 --          4  maximum number of jobs
 --          5  which jobs: 'a' all, oldest death first, or 'n' those named
---          then after 'a': time of death and handle, as the previous call returned them; none in the
---          first call; after 'n': handle and tail of each job, in one string
--- returns  nil: repeat the call (expired leases); CLOSED: the partition is closed; else {number of jobs
---          changed; then, if there may be more: time of death and handle of the last job read}
+--          then after 'a': time of death and handle, as the previous call returned them; none in
+--          the first call; after 'n': handle and tail of each job, in one string
+-- returns  nil: repeat the call (expired leases); CLOSED: the partition is closed; else {number of
+--          jobs changed; then, if there may be more: time of death and handle of the last job read}
 -- cost     O(log n) a job
 
 local partition = partition_at(0, KEYS_PER_PARTITION)

@@ -2,8 +2,8 @@
 --
 -- KEYS     the keys of the partition
 -- ARGV     the job: 'i' and handle and tail, or 'k' and a key
--- returns  nil: repeat the call (expired leases); CLOSED: the partition is closed; else the reply of
---          view.lua, which is {} if there is no such job
+-- returns  nil: repeat the call (expired leases); CLOSED: the partition is closed; else the reply
+--          of view.lua, which is {} if there is no such job
 -- cost     O(log n)
 
 local partition = partition_at(0, KEYS_PER_PARTITION)

@@ -1,5 +1,5 @@
--- Counts quarantined entries, and finds keys of a partition that have another type, as another program
--- may have written them.
+-- Counts quarantined entries, and finds keys of a partition that have another type, as another
+-- program may have written them.
 --
 -- KEYS     the keys of the partition
 -- returns  {number of quarantined entries, then the name of each key that has another type}

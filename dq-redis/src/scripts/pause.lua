@@ -3,8 +3,8 @@
 -- KEYS     the keys of the partition
 -- ARGV     1  the channel, for the wake-up when the partition is resumed
 --          2  '1' to pause, '0' to resume
--- returns  nil: repeat the call (expired leases); CLOSED: the partition is closed; else 1 if the call
---          changed anything, or 0
+-- returns  nil: repeat the call (expired leases); CLOSED: the partition is closed; else 1 if the
+--          call changed anything, or 0
 -- cost     O(1)
 
 local partition = partition_at(0, KEYS_PER_PARTITION)

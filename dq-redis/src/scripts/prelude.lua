@@ -2,40 +2,44 @@
 -- expired leases.
 --
 -- A partition is a queue without shards, or one shard of a queue. A job is *waiting* (scheduled or
--- ready), *leased* or *dead*; it is *live* while it is waiting or leased. All times are milliseconds
--- since the Unix epoch, by the server's clock.
+-- ready), *leased* or *dead*; it is *live* while it is waiting or leased. All times are
+-- milliseconds since the Unix epoch, by the server's clock.
 --
 -- The keys of a partition, in the order of KEYS, as `{prefix}:name:queue` (see keys.rs):
 --   due     sorted set  handle → due time: the waiting jobs
 --   job     hash        handle → record: all jobs
 --   state   hash        handle → packed state: the jobs that were leased or replayed before
---   lease   sorted set  handle → end of the lease: the leased jobs; and the marker of a closed partition
+--   lease   sorted set  handle → end of the lease: the leased jobs; and the marker of a closed
+--                       partition
 --   key     hash        key → handle: the live jobs that have a key
 --   dead    sorted set  handle → time of death: the dead jobs
 --   reason  hash        handle → reason of death (kind, zero byte, message): the dead jobs
---   meta    hash        settings `paused`, `large` (a record may be large), `token` (the last fencing
---                       token) and `layout` (see shards/layout.rs); totals `created`, `replaced`,
---                       `cancelled`, `removed`, `done` and `skipped`
+--   meta    hash        settings `paused`, `large` (a record may be large), `token` (the last
+--                       fencing token) and `layout` (see shards/layout.rs); totals `created`,
+--                       `replaced`, `cancelled`, `removed`, `done` and `skipped`
 --   stray   sorted set  entry → score or time: the quarantine
 --
--- Quarantined is an entry of a sorted set that is no job, since it has no record or no handle's length.
--- Only another program can have written it. Scripts that meet one move it to the quarantine, where the
--- backend's `check` reports it, and go on.
+-- Quarantined is an entry of a sorted set that is no job, since it has no record or no handle's
+-- length. Only another program can have written it. Scripts that meet one move it to the
+-- quarantine, where the backend's `check` reports it, and go on.
 --
--- Handle: the name of a job in these keys, 14 bytes. The id of a job has 16: its last two, the tail, are
--- in the record (see handle.rs). Scripts take and return an id as handle and tail in one string.
+-- Handle: the name of a job in these keys, 14 bytes. The id of a job has 16: its last two, the
+-- tail, are in the record (see handle.rs). Scripts take and return an id as handle and tail in one
+-- string.
 --
 -- Record: written once, and never changed.
 --   6 bytes  when the job was accepted, big-endian (see clock.rs)
 --   2 bytes  the tail of the id
---   1 byte   flags: 1 has a key, 2 has a limit of attempts, 4 has headers; plus 16 times its conflict
---            policy: 0 keep, 1 replace, 2 earliest, 3 latest
---   then, each only if its flag is set: length byte and key | 4 bytes limit | 4 bytes length and headers
+--   1 byte   flags: 1 has a key, 2 has a limit of attempts, 4 has headers; plus 16 times its
+--            conflict policy: 0 keep, 1 replace, 2 earliest, 3 latest
+--   then, each only if its flag is set: length byte and key | 4 bytes limit | 4 bytes length and
+--   headers
 --   then     the payload
 -- All that precedes the payload is the record prefix.
 --
 -- Packed state: rewritten when a lease begins or ends. 8 bytes fencing token (0 while not leased),
--- 8 bytes due time, 4 bytes each attempts, deliveries and losses, all big-endian; then the key, if any.
+-- 8 bytes due time, 4 bytes each attempts, deliveries and losses, all big-endian; then the key, if
+-- any.
 
 -- Maximum number of expired leases that one call ends.
 local MAX_EXPIRED, MAX_EXPIRED_TEXT = 100, '100'
@@ -48,7 +52,8 @@ local now = math.floor(now_micros / 1000)
 -- Redis is slow at formatting Lua's numbers, so frequent commands get text, like '100' for 100.
 local now_text = string.format('%.0f', now)
 
--- The partition number `n`, from 0, of those in KEYS: its keys by name, and the number of keys before.
+-- The partition number `n`, from 0, of those in KEYS: its keys by name, and the number of keys
+-- before.
 local function partition_at(n, keys_per_partition)
   local first = n * keys_per_partition
   return {
@@ -123,8 +128,9 @@ local function id_tail(record)
   return string.sub(record, 7, 8)
 end
 
--- Clients write the accepted time into records, by their estimate of the server's time (see clock.rs).
--- An estimate in the future, or behind by more than this many milliseconds, is corrected.
+-- Clients write the accepted time into records, by their estimate of the server's time (see
+-- clock.rs). An estimate in the future, or behind by more than this many milliseconds, is
+-- corrected.
 local MAX_CLOCK_LAG = 1000
 
 -- Replaces the accepted time of records[from … to] unless the client's estimate is good enough.
@@ -137,8 +143,8 @@ local function correct_accepted(records, from, to, estimate)
   end
 end
 
--- A due time as the text of a score. Clients send a time, or '+' and a delay in milliseconds. The last
--- delay is cached, since the jobs of one call often have the same one.
+-- A due time as the text of a score. Clients send a time, or '+' and a delay in milliseconds. The
+-- last delay is cached, since the jobs of one call often have the same one.
 local PLUS = string.byte('+')
 local last_delay, last_due
 local function resolve_due(text)
@@ -166,8 +172,9 @@ local function earliest(zset)
   return score and score_time(score)
 end
 
--- Publishes the score of the first entry of a sorted set if it is one of these entries (score, member,
--- score, member, …), which have just been added: runners that wait for a later time wake up.
+-- Publishes the score of the first entry of a sorted set if it is one of these entries (score,
+-- member, score, member, …), which have just been added: runners that wait for a later time wake
+-- up.
 local function publish_if_first(channel, zset, entries)
   if #entries == 0 then
     return
@@ -182,19 +189,19 @@ local function publish_if_first(channel, zset, entries)
   end
 end
 
--- Moves an entry that is no job from `due`, if it is there, to the quarantine. Callers remove it from
--- `lease` or `dead`.
+-- Moves an entry that is no job from `due`, if it is there, to the quarantine. Callers remove it
+-- from `lease` or `dead`.
 local function quarantine(partition, member, score)
-  -- ZCARD fails before anything is written if the key has another type. ZREM precedes ZADD: on a server
-  -- out of memory a script may continue once it has run a write that takes none.
+  -- ZCARD fails before anything is written if the key has another type. ZREM precedes ZADD: on a
+  -- server out of memory a script may continue once it has run a write that takes none.
   redis.call('ZCARD', partition.quarantine)
   redis.call('ZREM', partition.due, member)
   redis.call('ZADD', partition.quarantine, score, member)
 end
 
--- Rounds the score of an entry up to a whole number, since the cursors of listings are whole numbers.
--- Up, so that a listing that is under way does not skip the entry. Returns the new score, or nil if the
--- old one was a whole number.
+-- Rounds the score of an entry up to a whole number, since the cursors of listings are whole
+-- numbers. Up, so that a listing that is under way does not skip the entry. Returns the new score,
+-- or nil if the old one was a whole number.
 local function round_score(zset, member, score)
   local old = tonumber(score)
   if old % 1 == 0 then
@@ -206,9 +213,9 @@ local function round_score(zset, member, score)
   return rounded
 end
 
--- Returns call(partition, ...). If a key of the partition has another type, sets `partition.refusal` to
--- the status reply WRONG_TYPE and returns nil, so that the call still serves its other partitions. A
--- partition that already has a refusal is skipped.
+-- Returns call(partition, ...). If a key of the partition has another type, sets
+-- `partition.refusal` to the status reply WRONG_TYPE and returns nil, so that the call still serves
+-- its other partitions. A partition that already has a refusal is skipped.
 local function catch_wrong_type(call, partition, ...)
   if partition.refusal then
     return nil
@@ -225,22 +232,23 @@ local function catch_wrong_type(call, partition, ...)
   partition.refusal = redis.status_reply('WRONG_TYPE')
 end
 
--- A change of the number of shards closes a partition: it adds a marker, this prefix and the number of
--- the change, to `lease` with the score -inf. Every script reads expired leases first and so sees the
--- marker without a further command. It is longer than a handle, so it is never taken for a job.
+-- A change of the number of shards closes a partition: it adds a marker, this prefix and the number
+-- of the change, to `lease` with the score -inf. Every script reads expired leases first and so
+-- sees the marker without a further command. It is longer than a handle, so it is never taken for a
+-- job.
 local CLOSED_PREFIX = 'closed by change '
 
 local function is_closed_marker(member)
   return string.sub(member, 1, #CLOSED_PREFIX) == CLOSED_PREFIX
 end
 
--- Ends at most MAX_EXPIRED expired leases: their jobs wait again, with one more loss. Every script calls
--- it first. Returns `stop, reply`:
+-- Ends at most MAX_EXPIRED expired leases: their jobs wait again, with one more loss. Every script
+-- calls it first. Returns `stop, reply`:
 --   false         the script continues
---   true, nil     MAX_EXPIRED leases were ended and there may be more: the script replies nil, and the
---                 client repeats the call, so that no single call runs long
---   true, CLOSED  the partition was closed by a change of the number of shards: the script replies with
---                 this status, and the client looks up the number of shards
+--   true, nil     MAX_EXPIRED leases were ended and there may be more: the script replies nil, and
+--                 the client repeats the call, so that no single call runs long
+--   true, CLOSED  the partition was closed by a change of the number of shards: the script replies
+--                 with this status, and the client looks up the number of shards
 local function requeue_expired(partition)
   local expired = redis.call(
     'ZRANGEBYSCORE', partition.lease, '-inf', now_text, 'LIMIT', '0', MAX_EXPIRED_TEXT)
@@ -277,8 +285,8 @@ local function requeue_expired(partition)
   return #expired == MAX_EXPIRED
 end
 
--- Two packed states of a job whose lease begins: before the lease ('' if there is none, or `raw` cannot
--- be read), and with the lease.
+-- Two packed states of a job whose lease begins: before the lease ('' if there is none, or `raw`
+-- cannot be read), and with the lease.
 local function lease_state(raw, record, token, due)
   local state = raw and unpack_state(raw)
   if state then
@@ -292,9 +300,9 @@ local function lease_state(raw, record, token, due)
   return '', packed
 end
 
--- Redis stores a small sorted set or hash as a list (listpack), and scans it for each entry. A member or
--- field of more than 64 bytes converts it to a table for good. With more leases than this in one call,
--- converting first is faster than scanning.
+-- Redis stores a small sorted set or hash as a list (listpack), and scans it for each entry. A
+-- member or field of more than 64 bytes converts it to a table for good. With more leases than this
+-- in one call, converting first is faster than scanning.
 local MANY_LEASES = 16
 
 -- Adds leases that end at the same time. `states` is handle, packed state, handle, packed state, …
@@ -319,8 +327,8 @@ local function add_leases(partition, ends, states)
   end
 end
 
--- Deletes the record, the state and the key ('' for none) of a job. The caller removes the handle from
--- `due`, `lease` or `dead`.
+-- Deletes the record, the state and the key ('' for none) of a job. The caller removes the handle
+-- from `due`, `lease` or `dead`.
 local function delete_job(partition, handle, key)
   redis.call('HDEL', partition.job, handle)
   redis.call('HDEL', partition.state, handle)
@@ -340,7 +348,9 @@ local function add_total(partition, name, number)
     local added = redis.pcall('HINCRBY', partition.meta, name, number)
     local message = type(added) == 'table' and added.err
     -- Redis has no error codes for these two.
-    if message and (string.find(message, 'not an integer', 1, true) or string.find(message, 'overflow', 1, true)) then
+    if message
+      and (string.find(message, 'not an integer', 1, true) or string.find(message, 'overflow', 1, true))
+    then
       -- Another program has written the field: the total starts again.
       redis.call('HSET', partition.meta, name, number)
     elseif message then
@@ -350,7 +360,8 @@ local function add_total(partition, name, number)
   end
 end
 
--- The handle of a job given as 'i' and handle and tail, or as 'k' and a key. Nil if there is no such job.
+-- The handle of a job given as 'i' and handle and tail, or as 'k' and a key. Nil if there is no
+-- such job.
 local function find(partition, target)
   local rest = string.sub(target, 2)
   if string.byte(target) == string.byte('k') then

@@ -2,8 +2,8 @@
 --
 -- KEYS     the keys of the partition
 -- ARGV     maximum number of jobs
--- returns  nil: repeat the call (expired leases); CLOSED: the partition is closed; else the number of
---          jobs removed, 0 if none is left
+-- returns  nil: repeat the call (expired leases); CLOSED: the partition is closed; else the number
+--          of jobs removed, 0 if none is left
 -- cost     O(log n) a job
 
 local partition = partition_at(0, KEYS_PER_PARTITION)

@@ -2,8 +2,8 @@
 --
 -- KEYS     the keys of the partition
 -- ARGV     for each lease (at most 100): handle, fencing token, length of the lease in milliseconds
--- returns  nil: repeat the call (expired leases); CLOSED: the partition is closed; else for each lease
---          its new end, or 0 if it is lost (expired or settled)
+-- returns  nil: repeat the call (expired leases); CLOSED: the partition is closed; else for each
+--          lease its new end, or 0 if it is lost (expired or settled)
 -- cost     O(log n) a lease
 
 local partition = partition_at(0, KEYS_PER_PARTITION)

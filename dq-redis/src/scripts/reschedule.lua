@@ -2,11 +2,11 @@
 --
 -- KEYS     the keys of the partition
 -- ARGV     1  the channel
---          then for each job (at most 100): the job, as 'i' and handle and tail, or as 'k' and a key; its
---          new due time, or '+' and a delay in milliseconds
--- returns  nil: repeat the call (expired leases); CLOSED: the partition is closed; else for each job
---          three items: 'M' moved, handle and tail, new due time | 'N' not found (or dead), '', 0 |
---          'A' already running, '', 0
+--          then for each job (at most 100): the job, as 'i' and handle and tail, or as 'k' and a
+--          key; its new due time, or '+' and a delay in milliseconds
+-- returns  nil: repeat the call (expired leases); CLOSED: the partition is closed; else for each
+--          job three items: 'M' moved, handle and tail, new due time | 'N' not found (or dead), '',
+--          0 | 'A' already running, '', 0
 -- cost     O(log n) a job
 
 local partition = partition_at(0, KEYS_PER_PARTITION)

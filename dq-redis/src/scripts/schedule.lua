@@ -1,17 +1,19 @@
--- Stores jobs of one partition, unless a job with the same id or a live one with the same key is kept.
+-- Stores jobs of one partition, unless a job with the same id or a live one with the same key is
+-- kept.
 --
 -- KEYS     the keys of the partition
 -- ARGV     1  the channel
---          2  flags, any of: '=' two of the jobs may have the same handle or key, '+' a due time is a
---             delay, 'L' a record is large
+--          2  flags, any of: '=' two of the jobs may have the same handle or key, '+' a due time is
+--             a delay, 'L' a record is large
 --          3  n, the number of jobs (at most 100)
 --          4  the client's estimate of the server's time, which is the accepted time in the records
 --          then n handles, n records, n due times (or '+' and a delay in milliseconds)
 --          then the keys of the jobs that have one; then the numbers of these jobs, from 1
--- returns  nil: repeat the call (expired leases); CLOSED: the partition is closed; `ID_COLLISION i`: job
---          number i has the handle of a job with another id, and nothing was stored; else {now, then for
---          each job that was not simply created: its number from 1; 'K' the other job was kept, 'R' it was
---          replaced, 'A' it is already running; handle and tail, and due time, of the job that is stored}
+-- returns  nil: repeat the call (expired leases); CLOSED: the partition is closed; `ID_COLLISION
+--          i`: job number i has the handle of a job with another id, and nothing was stored; else
+--          {now, then for each job that was not simply created: its number from 1; 'K' the other
+--          job was kept, 'R' it was replaced, 'A' it is already running; handle and tail, and due
+--          time, of the job that is stored}
 -- cost     O(log n) a job; jobs without a key share three commands, each with a key has two more
 
 local partition = partition_at(0, KEYS_PER_PARTITION)
@@ -45,10 +47,10 @@ for at = KEYS_OF_JOBS + 1, KEYS_OF_JOBS + jobs_with_key do
   key_of[tonumber(args[at + jobs_with_key])] = args[at]
 end
 
--- Everything is checked before anything is written. A job conflicts with a stored job of the same handle
--- or key, or, if there are duplicates, with one of this call.
--- present[i]: the stored record with the handle of job i; records_here: the records of this call, by
--- handle; holder_of: the handle of the live job with a key.
+-- Everything is checked before anything is written. A job conflicts with a stored job of the same
+-- handle or key, or, if there are duplicates, with one of this call. present[i]: the stored record
+-- with the handle of job i; records_here: the records of this call, by handle; holder_of: the
+-- handle of the live job with a key.
 local present = redis.call('HMGET', partition.job, unpack(args, HANDLES + 1, HANDLES + jobs))
 local may_conflict, records_here, holder_of = has_duplicates, {}, {}
 for i = 1, jobs do
@@ -72,8 +74,8 @@ if jobs_with_key > 0 then
   end
 end
 
--- Arguments of HSET job (handle, record, …), ZADD due (due time, handle, …) and HSET key (key, handle, …).
--- The first `flushed` of the `n` arguments have been stored.
+-- Arguments of HSET job (handle, record, …), ZADD due (due time, handle, …) and HSET key (key,
+-- handle, …). The first `flushed` of the `n` arguments have been stored.
 local records, scores, index = {}, {}, {}
 local n, flushed, replaced = 0, 0, 0
 -- The handles of this call; only if there are duplicates.
@@ -117,8 +119,8 @@ local function replaces(i, other_due, due)
   return policy == 1 or (policy == 2 and due < other_due) or (policy == 3 and due > other_due)
 end
 
--- Whether to store job i, which may have a conflict. Removes the job that it replaces. Adds the answer,
--- unless job i is simply created.
+-- Whether to store job i, which may have a conflict. Removes the job that it replaces. Adds the
+-- answer, unless job i is simply created.
 local function resolve_conflict(i)
   local handle, score, key = args[HANDLES + i], args[DUES + i], key_of[i]
   local same_id = present[i] or stored[handle]

@@ -3,18 +3,21 @@
 -- KEYS     the keys of the partition
 -- ARGV     1  the channel
 --          2  the verdicts of the n leases (at most 100), a letter each
---          then n handles, n fencing tokens (8 bytes big-endian); then the details of the verdicts that
---          have one
+--          then n handles, n fencing tokens (8 bytes big-endian); then the details of the verdicts
+--          that have one
 --          letter  verdict                              detail
 --          D       done: the job is deleted
 --          S       skip: the job is deleted
---          R       retry, after a failed attempt        due time, or '+' and a delay in milliseconds
---          Z       snooze, not counted as an attempt    due time, or '+' and a delay in milliseconds
+--          R       retry, after a failed attempt        due time, or '+' and a delay in
+--                                                       milliseconds
+--          Z       snooze, not counted as an attempt    due time, or '+' and a delay in
+--                                                       milliseconds
 --          U       released, the handler not started
 --          B       released, the handler started
---          X       dead                                 '1' if the attempt failed, else '0'; the reason
--- returns  nil: repeat the call (expired leases); CLOSED: the partition is closed; else a string with
---          '1' accepted or '0' stale (the lease was lost) for each lease
+--          X       dead                                 '1' if the attempt failed, else '0'; the
+--                                                       reason
+-- returns  nil: repeat the call (expired leases); CLOSED: the partition is closed; else a string
+--          with '1' accepted or '0' stale (the lease was lost) for each lease
 -- cost     O(log n) a lease; those that are done share four commands
 
 local partition = partition_at(0, KEYS_PER_PARTITION)

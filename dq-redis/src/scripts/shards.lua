@@ -3,13 +3,15 @@
 -- KEYS     the keys of a partition
 -- ARGV     the step and its arguments:
 --          'stored'                    reads the stored layout; on the unsharded partition only
---          'commit', expected, next    stores the layout `next` if the stored one is `expected`; on the
---                                      unsharded partition only
+--          'commit', expected, next    stores the layout `next` if the stored one is `expected`; on
+--                                      the unsharded partition only
 --          'look'                      changes nothing
---          'close', change             closes the partition unless it holds jobs; `change` is the number
---                                      of the change
---          'open', change              opens the partition if this change or an earlier one closed it
---          'pause', '1' or '0'         '1' pauses the partition; '0' resumes it, but only if it is closed
+--          'close', change             closes the partition unless it holds jobs; `change` is the
+--                                      number of the change
+--          'open', change              opens the partition if this change or an earlier one closed
+--                                      it
+--          'pause', '1' or '0'         '1' pauses the partition; '0' resumes it, but only if it is
+--                                      closed
 -- returns  'stored': the layout or ''; 'commit': 1 if `next` was stored, else 0; other steps:
 --          {1 if the partition holds jobs, else 0; 1 if it is paused, else 0}
 -- cost     O(1)

@@ -1,9 +1,9 @@
 -- Counts the jobs of several partitions.
 --
 -- KEYS     the keys of each partition
--- returns  nil: repeat the call (expired leases); else for each partition CLOSED if it is closed, or
---          {number of ready jobs, of waiting jobs (with the ready ones), of leased jobs, of dead jobs,
---          earliest due time or nil, {field, value, field, value, … of `meta`}}
+-- returns  nil: repeat the call (expired leases); else for each partition CLOSED if it is closed,
+--          or {number of ready jobs, of waiting jobs (with the ready ones), of leased jobs, of dead
+--          jobs, earliest due time or nil, {field, value, field, value, … of `meta`}}
 -- cost     O(log n) a partition
 
 local replies = {}

@@ -9,8 +9,8 @@ pub(crate) const MAX_SHARDS: u16 = 256;
 
 /// The number of shards of a queue, and of the change that set it.
 ///
-/// Stored as `change/shards` in the field `layout` of the hash `meta` of the unsharded partition. A queue
-/// that never had shards has no such field.
+/// Stored as `change/shards` in the field `layout` of the hash `meta` of the unsharded partition. A
+/// queue that never had shards has no such field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Layout {
     /// The number of the change: one more with each, also with those that only reopen partitions.

@@ -1,5 +1,5 @@
-//! Remembers the shard of each lease that this process holds, so that settling and renewing call one
-//! partition only. Only a cache: a lease that is not in it is looked for in all shards.
+//! Remembers the shard of each lease that this process holds, so that settling and renewing call
+//! one partition only. Only a cache: a lease that is not in it is looked for in all shards.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -7,8 +7,8 @@ use std::sync::Mutex;
 use dq_core::sync::lock;
 use dq_core::{JobId, Lease, QueueName};
 
-/// Maximum number of entries, more than the leases that a process holds at a time. Bounds the cache for
-/// callers that neither settle nor renew what they claim.
+/// Maximum number of entries, more than the leases that a process holds at a time. Bounds the cache
+/// for callers that neither settle nor renew what they claim.
 const MAX_LEASES: usize = 100_000;
 
 /// The shard of each lease, by queue and job.

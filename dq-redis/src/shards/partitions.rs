@@ -32,7 +32,8 @@ impl QueuePartitions {
         &self.all[usize::from(shard)]
     }
 
-    /// Whether this very partition is one of these: not merely an equal one, which an earlier lookup made.
+    /// Whether this very partition is one of these: not merely an equal one, which an earlier
+    /// lookup made.
     pub(crate) fn contains(&self, partition: &Arc<Partition>) -> bool {
         self.all.iter().any(|one| Arc::ptr_eq(one, partition))
     }
@@ -46,8 +47,8 @@ impl QueuePartitions {
         }
     }
 
-    /// The shard to look for a job first, and those to look for it then. A job with a key that is looked
-    /// for by id may be in any shard.
+    /// The shard to look for a job first, and those to look for it then. A job with a key that is
+    /// looked for by id may be in any shard.
     pub(crate) fn candidates(&self, target: &Target) -> (u16, Vec<u16>) {
         if self.is_single() {
             return (0, Vec::new());
@@ -74,8 +75,8 @@ struct Cache {
     /// The connection on which the numbers of shards were read, as in `Link::connections`.
     connection: u64,
     queues: HashMap<QueueName, Arc<QueuePartitions>>,
-    /// Queues whose stored number of shards was once the one in the settings of this process. It does not
-    /// change that number again.
+    /// Queues whose stored number of shards was once the one in the settings of this process. It
+    /// does not change that number again.
     established: HashSet<QueueName>,
 }
 
@@ -84,8 +85,8 @@ impl Partitions {
         Self { naming, cache: Mutex::default() }
     }
 
-    /// The partitions of a queue, if they were looked up on this connection: a new one may lead to a
-    /// server that was replaced or restored.
+    /// The partitions of a queue, if they were looked up on this connection: a new one may lead to
+    /// a server that was replaced or restored.
     pub(crate) fn cached(
         &self,
         queue: &QueueName,
@@ -111,7 +112,8 @@ impl Partitions {
         lock(&self.cache).established.contains(queue)
     }
 
-    /// Records that the stored number of shards of a queue is the one in the settings of this process.
+    /// Records that the stored number of shards of a queue is the one in the settings of this
+    /// process.
     pub(crate) fn establish(&self, queue: &QueueName) {
         lock(&self.cache).established.insert(queue.clone());
     }
@@ -122,8 +124,8 @@ impl Partitions {
         QueuePartitions { all: (0..shards).map(partition).collect() }
     }
 
-    /// The unsharded partition of a queue: the only one of a queue without shards. Of a queue with shards
-    /// it holds the stored layout, and its channel is that of all partitions.
+    /// The unsharded partition of a queue: the only one of a queue without shards. Of a queue with
+    /// shards it holds the stored layout, and its channel is that of all partitions.
     pub(crate) fn unsharded(&self, queue: &QueueName) -> Arc<Partition> {
         let cached = lock(&self.cache).queues.get(queue).cloned();
         match cached {

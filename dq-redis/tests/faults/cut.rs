@@ -74,7 +74,8 @@ async fn a_call_to_a_cluster_whose_reply_was_cut_is_not_repeated() {
     backend.schedule(vec![new.clone()]).await.unwrap();
     backend.cancel(&[by_id(&job("q"))]).await.unwrap();
     proxy.cut_reply_after(0);
-    // The cluster client would repeat the call, and get `NotFound` for the job that it has just cancelled.
+    // The cluster client would repeat the call, and get `NotFound` for the job that it has just
+    // cancelled.
     assert_error(backend.cancel(&[by_id(&new)]).await, ErrorKind::OutcomeUnknown, &[]);
     let totals = retry(|| backend.stats(&[])).await[0].totals;
     assert_eq!(totals.unwrap().cancelled, 1);

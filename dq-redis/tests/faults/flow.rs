@@ -34,8 +34,8 @@ fn message(error: dq_core::Error) -> String {
     error.to_string()
 }
 
-/// Makes every call that all backends have, on a new queue. Waits at most this long for each wake-up.
-/// The error says which call failed.
+/// Makes every call that all backends have, on a new queue. Waits at most this long for each
+/// wake-up. The error says which call failed.
 pub(crate) async fn whole_flow(
     backend: &Arc<dyn Backend>,
     max_wait: Duration,
@@ -48,7 +48,8 @@ pub(crate) async fn whole_flow(
     let mut wakeups = backend.listen(std::slice::from_ref(&queue)).await.map_err(message)?;
     // A new subscription is a wake-up itself.
     demand!(is_woken(&mut wakeups, max_wait).await, "it does not listen");
-    // More than 8192 bytes make later claims look at the sizes of records, which takes another command.
+    // More than 8192 bytes make later claims look at the sizes of records, which takes another
+    // command.
     let (first, waits, dies) = (keyed(name, "k"), in_an_hour(job(name)), keyed(name, "dies"));
     let large = NewJob { payload: vec![b'x'; 9_000].into(), ..job(name) };
     let jobs = vec![first, waits.clone(), dies, large];
@@ -126,7 +127,8 @@ pub(crate) async fn flow_beside_java(
     demand!(claimed.jobs.len() == 1, "not claimed from the destination list");
     approximate.settle(&done_settlements(&claimed)).await.map_err(message)?;
 
-    // A job that Java has scheduled (Redisson's member: its id, its length, its payload) is found by its id.
+    // A job that Java has scheduled (Redisson's member: its id, its length, its payload) is found
+    // by its id.
     let member = b"\x08\0\0\0\0\0\0\0\x01\x01\0\0\0\0\0\0\0x";
     redis.command_bytes(&[b"ZADD", timeout.as_bytes(), b"9000000000000", member]);
     redis.command_bytes(&[b"RPUSH", order.as_bytes(), member]);

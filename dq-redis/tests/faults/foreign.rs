@@ -99,8 +99,8 @@ async fn a_malformed_record_becomes_a_dead_job_with_its_bytes() {
     let redis = Redis::start();
     let backend = open(&redis.url()).await;
     backend.schedule(vec![job("q")]).await.unwrap();
-    // Records: 6 bytes time, 2 bytes tail, flags (4: headers follow), length of the headers, headers. The
-    // first one is valid; the second announces 9 bytes of headers but has 3.
+    // Records: 6 bytes time, 2 bytes tail, flags (4: headers follow), length of the headers,
+    // headers. The first one is valid; the second announces 9 bytes of headers but has 3.
     let handle = "abcdefghijklmn";
     let record = b"\0\0\0\0\0\x01\x07\x08\x04\0\0\0\x02{}}";
     redis.command_bytes(&[b"HSET", key("job").as_bytes(), handle.as_bytes(), record]);

@@ -6,8 +6,8 @@ use dq_servers::{Redis, RedisCluster};
 
 use crate::fixture::{TestRunner, open, queue, wait_until};
 
-/// The number of commands of clients since the server was started. A script counts as one command. The
-/// tests' own client sends none of these commands.
+/// The number of commands of clients since the server was started. A script counts as one command.
+/// The tests' own client sends none of these commands.
 fn commands_sent(redis: &Redis) -> u64 {
     let stats = redis.command(&["INFO", "commandstats"]).text();
     let calls = |line: &str| {

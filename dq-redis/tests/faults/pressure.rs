@@ -25,8 +25,8 @@ async fn a_full_server_takes_no_jobs_and_can_be_emptied() {
         assert_error(backend.schedule(vec![new.clone()]).await, ErrorKind::Full, &["maxmemory"]);
     assert!(error.is_retryable());
     assert_error(backend.schedule(vec![job("new-queue")]).await, ErrorKind::Full, &[]);
-    // Expired leases end, and all jobs can run, although no command may take memory. 21 entries: the jobs
-    // and the one that is no job.
+    // Expired leases end, and all jobs can run, although no command may take memory. 21 entries:
+    // the jobs and the one that is no job.
     wait_until("the leases expire", async || stats(&*backend, "q").await.ready == 21).await;
     let claimed = claim(&*backend, &["q"], 100).await.unwrap();
     assert_eq!(claimed.jobs.len(), 20);

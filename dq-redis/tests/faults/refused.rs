@@ -1,5 +1,5 @@
-//! Servers that cannot be used are refused when connecting: with the reason and a remedy, and without the
-//! password.
+//! Servers that cannot be used are refused when connecting: with the reason and a remedy, and
+//! without the password.
 
 use dq_core::{ErrorKind, Severity};
 use dq_servers::{Redis, RedisCluster, Sentinel};

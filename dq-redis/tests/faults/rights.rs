@@ -12,8 +12,8 @@ use crate::flow::{flow_beside_java, flow_with_expiry, whole_flow};
 /// The schemes of the backends, in the order of the documentation in lib.rs.
 const SCHEMES: [&str; 3] = ["redis", "redisson", "redis-expiry"];
 
-/// The words of the `ACL SETUSER` command that lib.rs documents for this scheme, with the names of the
-/// tests' queues in place of `orders`. `words[2]` is the user.
+/// The words of the `ACL SETUSER` command that lib.rs documents for this scheme, with the names of
+/// the tests' queues in place of `orders`. `words[2]` is the user.
 fn documented(scheme: &str) -> Vec<String> {
     let lines = include_str!("../../src/lib.rs").lines();
     let text: Vec<&str> = lines.filter_map(|line| line.strip_prefix("//!")).collect();

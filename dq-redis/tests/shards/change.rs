@@ -18,8 +18,8 @@ fn server_of(topology: Topology, key: &str) -> &'static Redis {
     }
 }
 
-/// A waiting, a leased and a dead job each prevent a change, whether the queue has shards or not. `first`
-/// has the stored number in its settings, `other` another.
+/// A waiting, a leased and a dead job each prevent a change, whether the queue has shards or not.
+/// `first` has the stored number in its settings, `other` another.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_is_refused_while_the_queue_holds_jobs() {
     for topology in [Topology::Server, Topology::Cluster] {
@@ -48,7 +48,8 @@ async fn a_change_is_refused_while_the_queue_holds_jobs() {
     }
 }
 
-/// Asserts that calls of a process with another number in its settings fail, and that `check` says why.
+/// Asserts that calls of a process with another number in its settings fail, and that `check` says
+/// why.
 async fn assert_every_call_is_refused(
     other: &dq_redis::RedisBackend,
     queue: &QueueName,
@@ -123,8 +124,8 @@ async fn an_empty_queue_takes_the_number_of_the_settings() {
     }
 }
 
-/// A process changes the number once. When another process has changed it since, its calls fail, so that
-/// two settings do not change the number in turns.
+/// A process changes the number once. When another process has changed it since, its calls fail, so
+/// that two settings do not change the number in turns.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_process_does_not_change_the_number_back() {
     for topology in [Topology::Server, Topology::Cluster] {

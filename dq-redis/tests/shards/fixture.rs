@@ -127,8 +127,8 @@ pub(crate) async fn live_by_key(
     live
 }
 
-/// Asserts that a call failed because the queue has another number of shards than the settings, and that
-/// the error names the queue, both numbers and the remedy.
+/// Asserts that a call failed because the queue has another number of shards than the settings, and
+/// that the error names the queue, both numbers and the remedy.
 #[track_caller]
 pub(crate) fn assert_refused<T>(answer: Result<T>, queue: &QueueName, stored: u16, setting: u16) {
     let Err(error) = answer else { panic!("the call succeeded") };

@@ -1,5 +1,5 @@
-//! In which shard the jobs of a queue are stored, found and listed; and that a queue without shards stores
-//! nothing about shards.
+//! In which shard the jobs of a queue are stored, found and listed; and that a queue without shards
+//! stores nothing about shards.
 
 use std::collections::HashSet;
 

@@ -94,9 +94,9 @@ async fn a_key_is_live_once_while_the_number_changes_on_a_cluster() {
 /// The number of changes of the number of shards in each race.
 const CHANGES: usize = 12;
 
-/// Processes schedule and cancel jobs with one key. The queue is empty in between, when new processes
-/// change its number. From the answer that a job was created until it is cancelled, no other process
-/// can create one, and the job is found.
+/// Processes schedule and cancel jobs with one key. The queue is empty in between, when new
+/// processes change its number. From the answer that a job was created until it is cancelled, no
+/// other process can create one, and the job is found.
 async fn a_key_is_live_once_while_the_number_changes(topology: Topology) {
     let queue = queue();
     let holders = Arc::new(AtomicUsize::new(0));
@@ -137,8 +137,8 @@ async fn a_key_is_live_once_while_the_number_changes(topology: Topology) {
     assert_eq!((stats.stored(), stats.adds_up()), (0, Some(true)), "{stats:?}");
 }
 
-/// Schedules a job with the key unless one is live, and cancels the job that it has created. `holders`
-/// counts the processes that are in between. Returns whether the job was created.
+/// Schedules a job with the key unless one is live, and cancels the job that it has created.
+/// `holders` counts the processes that are in between. Returns whether the job was created.
 async fn hold_key(
     process: &RedisBackend,
     queue: &QueueName,
@@ -189,8 +189,8 @@ async fn replays_race_with_producers(topology: Topology) {
         }
         created
     };
-    // Some keys are taken before the replays begin and one is left until they have ended, so that both
-    // sides get some.
+    // Some keys are taken before the replays begin and one is left until they have ended, so that
+    // both sides get some.
     let mut created = create(0..KEYS / 3).await;
     let operators = [None, Some(3)].map(|shards| {
         let queue = queue.clone();
