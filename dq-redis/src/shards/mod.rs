@@ -24,8 +24,8 @@
 //! A process whose call is refused by a closed partition reads the stored layout:
 //!
 //! - If the settings of the process have another number than the layout, the process begins a
-//!   change. The call fails if the queue holds jobs, or if the number was once that of its settings:
-//!   two processes with different settings must not change it in turns.
+//!   change. The call fails if the queue holds jobs, or if the number was once that of its
+//!   settings: two processes with different settings must not change it in turns.
 //! - Without a number in its settings, the process uses the stored one.
 //! - If the closed partition is one of the stored number, a change did not complete. The process
 //!   stores the same number as a further change, which makes the incomplete change fail at step 2,
