@@ -1,4 +1,4 @@
-//! Arguments of scripts: times, jobs, and the jobs that `schedule` stores.
+//! Arguments of scripts: times, references to jobs, and the jobs that `schedule` stores.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -10,14 +10,16 @@ use crate::record;
 use crate::redisson::member::{self, Format};
 use crate::script::Call;
 
-/// Records larger than this make later claims on the partition count bytes.
+/// A record of more bytes marks the partition: later claims there add up the sizes of records
+/// before they read them, which takes more commands.
 const LARGE_RECORD: usize = 8192;
 
-/// A due time. Delays are rounded up, so that no job is early.
+/// A due time: milliseconds, or `+` and a delay in milliseconds. Delays are rounded up, so that no
+/// job is early.
 pub(crate) fn due_arg(due: Due) -> String {
     match due {
         Due::At(at) => at.as_millis().to_string(),
-        // From the epoch, so that only the delay is left.
+        // Resolved at 0, the due time is the delay.
         after @ Due::After(_) => format!("+{}", after.resolve(Timestamp::EPOCH).as_millis()),
     }
 }
@@ -25,28 +27,30 @@ pub(crate) fn due_arg(due: Due) -> String {
 /// A reference to a job: `i` with handle and tail, or `k` with the key.
 pub(crate) fn target_arg(target: &Target) -> Vec<u8> {
     match target {
-        Target::Id(id) => [&b"i"[..], &handle::full(*id)].concat(),
+        Target::Id(id) => [&b"i"[..], &handle::handle_and_tail(*id)].concat(),
         Target::Key(key) => [b"k", key.as_str().as_bytes()].concat(),
     }
 }
 
-/// A duration in milliseconds, at least one.
+/// A duration in milliseconds, from 1 to 2⁵¹, which Lua's numbers represent exactly after adding a
+/// time.
 pub(crate) fn millis_arg(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX).clamp(1, i64::MAX.unsigned_abs() / 4096)
 }
 
-/// The form in which `schedule` gets jobs, beside their handles and due times.
+/// The form in which `schedule` sends jobs, besides their handles and due times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum JobEncoding {
-    /// The records.
+    /// Native: the records.
     Record,
-    /// The ids as in members of this format, the records without the payloads, the payloads.
+    /// Redisson: the ids as in members of this format, the record prefixes, the payloads.
     Member(Format),
 }
 
 impl JobEncoding {
-    /// Adds jobs to a call: flags about all of them, then each property of all jobs together, since
-    /// that is how the script passes them to Redis. `now` is the estimate of the server's time.
+    /// Adds jobs to a call, as `scripts/schedule.lua` or `scripts/redisson/schedule.lua` lists the
+    /// arguments: flags about all of them, then property by property, since that is how the script
+    /// passes them to Redis. `now` is the estimate of the server's time.
     pub(crate) fn add_jobs(self, call: &mut Call<'_>, jobs: &[&NewJob], now: i64) {
         let mut records: Vec<Vec<u8>> = Vec::new();
         let mut member_ids: Vec<Vec<u8>> = Vec::new();
@@ -76,9 +80,9 @@ impl JobEncoding {
                     call.arg(member_id);
                 }
                 for job in jobs {
-                    let mut header = Vec::new();
-                    record::encode_header(job, now, &mut header);
-                    call.arg(header);
+                    let mut prefix = Vec::new();
+                    record::encode_prefix(job, now, &mut prefix);
+                    call.arg(prefix);
                 }
                 for job in jobs {
                     call.arg(&job.payload[..]);

@@ -1,4 +1,4 @@
-//! The native backend.
+//! The native backend: checks that it is open, and passes each call to its [`Store`].
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::shards::ShardSettings;
 use crate::store::Store;
 use crate::wakeups::WakeupRouter;
 
-/// The reason of a job made dead because of its record.
+/// The reason of death of a job whose record cannot be decoded.
 const UNDECODABLE: &str = "its record cannot be decoded by this version";
 
 /// Delayed jobs in Redis.
@@ -31,7 +31,7 @@ pub struct RedisBackend {
     pub(crate) wakeups: Arc<WakeupRouter>,
 }
 
-/// What differs between the native layout of keys and others.
+/// What differs between the native keys and those of Redisson.
 pub(crate) struct KeyLayout {
     pub(crate) naming: Naming,
     pub(crate) scripts: Scripts,
@@ -42,9 +42,9 @@ impl RedisBackend {
     /// Connects, and checks the server and the rights of its user.
     ///
     /// # Errors
-    /// `Config` for settings, credentials or rights that do not suffice; `Unavailable` if the server
-    /// cannot be reached; `ReadOnly` for a replica; `Incompatible` for a server that is too old or has no
-    /// scripting.
+    /// `Config` for invalid settings, wrong credentials or missing rights; `Unavailable` if the
+    /// server cannot be reached; `ReadOnly` for a replica; `Incompatible` for a server that is too
+    /// old or runs no scripts.
     pub async fn connect(config: &RedisConfig, environment: &Environment) -> Result<Self> {
         config.validate()?;
         let layout = KeyLayout {
@@ -58,7 +58,7 @@ impl RedisBackend {
         Ok(backend)
     }
 
-    /// Connects, with this layout of keys.
+    /// Connects, with this layout of keys, and checks the server but not the rights.
     pub(crate) async fn assemble(
         server: &ServerSettings,
         environment: &Environment,
@@ -89,8 +89,8 @@ impl Backend for RedisBackend {
 
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = Capabilities::all();
-        // Equal due times are claimed in order of ids, which is the order of scheduling for one producer
-        // only.
+        // Jobs of equal due times are claimed in order of ids, which is the order of scheduling
+        // only for the jobs of one producer.
         capabilities.fifo = false;
         capabilities
     }

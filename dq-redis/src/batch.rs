@@ -1,4 +1,5 @@
-//! Batches: items grouped by partition, some in each call, several calls at a time.
+//! Runs a batch of items: groups them by partition, cuts each group into *chunks* of one call each,
+//! and makes several calls at a time.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,16 +10,16 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 
 use crate::keys::Partition;
 
-/// Items of one call, so that no script runs longer than a few milliseconds.
+/// Maximum number of items of one call, so that no script runs longer than a few milliseconds.
 pub(crate) const CHUNK: usize = 100;
 
-/// Bytes of one call.
+/// Maximum bytes of one call, unless its first item is larger.
 const CHUNK_BYTES: usize = 512 * 1024;
 
-/// Bytes of a job in a call besides its payload and headers, roughly.
+/// Approximate bytes of a job in a call besides its payload and headers.
 const JOB_BYTES: usize = 64;
 
-/// Calls of one batch that are sent before the first is answered.
+/// Maximum number of calls of one batch that wait for a reply at a time.
 const CONCURRENT_CALLS: usize = 8;
 
 /// An item for one partition.
@@ -50,8 +51,8 @@ pub(crate) trait Item {
     /// The queue of the item.
     fn queue(&self) -> &QueueName;
 
-    /// The bytes that it adds to a call, if they may be many.
-    fn bytes(&self) -> usize {
+    /// Bytes that the item adds to a call; 0 for items that are always small.
+    fn size_bytes(&self) -> usize {
         0
     }
 }
@@ -61,7 +62,7 @@ impl Item for NewJob {
         &self.queue
     }
 
-    fn bytes(&self) -> usize {
+    fn size_bytes(&self) -> usize {
         JOB_BYTES + self.payload.len() + self.headers.size_bytes()
     }
 }
@@ -90,17 +91,18 @@ impl Item for Renewal {
     }
 }
 
-/// Groups requests by partition. Those of one partition keep their order.
+/// Cuts requests into chunks of one partition each. The items of one partition keep their order.
 fn chunks<'a, I: Item>(requests: Vec<Request<'a, '_, I>>) -> Vec<Chunk<'a, I>> {
     let mut full = Vec::new();
-    let mut open: Vec<Chunk<'a, I>> = Vec::new();
+    // The last chunk of each partition.
+    let mut filling: Vec<Chunk<'a, I>> = Vec::new();
     let mut position_of: HashMap<*const Partition, usize> = HashMap::new();
     for Request { index, item, partition } in requests {
         let position = *position_of.entry(Arc::as_ptr(partition)).or_insert_with(|| {
-            open.push(Chunk::new(partition));
-            open.len() - 1
+            filling.push(Chunk::new(partition));
+            filling.len() - 1
         });
-        let (chunk, bytes) = (&mut open[position], item.bytes());
+        let (chunk, bytes) = (&mut filling[position], item.size_bytes());
         if chunk.items.len() == CHUNK || chunk.bytes + bytes > CHUNK_BYTES && chunk.bytes > 0 {
             full.push(std::mem::replace(chunk, Chunk::new(partition)));
         }
@@ -108,12 +110,13 @@ fn chunks<'a, I: Item>(requests: Vec<Request<'a, '_, I>>) -> Vec<Chunk<'a, I>> {
         chunk.indices.push(index);
         chunk.bytes += bytes;
     }
-    full.extend(open);
+    full.extend(filling);
     full
 }
 
-/// Makes a call for each chunk, several at a time. The answers come with the indices of their items:
-/// `None` for all items of a chunk for which `call` answers `None`.
+/// Makes a call for each chunk, several at a time. Returns each item's index in the batch and its
+/// answer: `None` for all items of a chunk whose `call` returns `None`, since its partition is
+/// closed.
 pub(crate) async fn run<'a, I: Item, T>(
     requests: Vec<Request<'a, '_, I>>,
     call: impl Fn(Chunk<'a, I>) -> BoxFuture<'a, Result<Option<Vec<T>>>>,

@@ -1,4 +1,5 @@
-//! Checks of the server and of the keys: when connecting, and for operators.
+//! Checks of the server when connecting, and `check` for operators: findings about the server and
+//! the keys of all queues.
 
 use dq_core::{Error, ErrorKind, Finding, QueueName, Result, Severity};
 use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
@@ -14,16 +15,16 @@ use crate::store::Store;
 
 const CHECK: &str = "check";
 
-const OLDEST: (u32, u32) = (6, 2);
+const MIN_VERSION: (u32, u32) = (6, 2);
 
-/// Queues that are checked at a time.
+/// Maximum number of queues that are checked at a time.
 const CONCURRENT_QUEUES: usize = 8;
 
 /// Refuses a server that the backends cannot use.
 ///
 /// # Errors
-/// `Incompatible` for a server that is too old or runs no scripts, `Config` for one that another scheme
-/// of the URL is for, `ReadOnly` for a replica.
+/// `Incompatible` for a server that is too old or runs no scripts, `Config` for one whose topology
+/// needs another URL scheme, `ReadOnly` for a replica.
 pub(crate) async fn probe(link: &Link) -> Result<()> {
     let info = info(link, "connect").await?;
     refuse_old(&info)?;
@@ -40,20 +41,21 @@ pub(crate) async fn probe(link: &Link) -> Result<()> {
         let mut call = redis::cmd(command);
         call.arg(script).arg(0);
         match link.query(&call).await {
-            // Another node of the cluster may have got the script; so this one runs scripts, too.
+            // NOSCRIPT: in a cluster EVAL may have run on another node. This one runs scripts, too.
             Err(CommandError::Answered(error)) if is_unknown_script(&error) => {}
-            ran => {
-                let ran = link.backend_result("connect", Effect::None, ran);
-                drop(ran.map_err(without_scripts)?);
+            answer => {
+                let answer = link.backend_result("connect", Effect::None, answer);
+                drop(answer.map_err(no_scripting)?);
             }
         }
     }
     Ok(())
 }
 
+/// Refuses a server older than [`MIN_VERSION`]. A version that cannot be parsed is accepted.
 fn refuse_old(info: &str) -> Result<()> {
     match version(info) {
-        Some(version) if version < OLDEST => Err(Error::new(
+        Some(version) if version < MIN_VERSION => Err(Error::new(
             ErrorKind::Incompatible,
             format!("Redis {}.{} is too old", version.0, version.1),
         )
@@ -63,7 +65,7 @@ fn refuse_old(info: &str) -> Result<()> {
     }
 }
 
-/// Refuses a server that another scheme of the URL is for.
+/// Refuses a server whose topology needs another URL scheme.
 fn refuse_other_topology(info: &str, as_cluster: bool) -> Result<()> {
     // Valkey uses the second name.
     let mode = field(info, "redis_mode").or_else(|| field(info, "server_mode"));
@@ -77,7 +79,9 @@ fn refuse_other_topology(info: &str, as_cluster: bool) -> Result<()> {
     Err(Error::new(ErrorKind::Config, what).remedy(remedy).operation("connect"))
 }
 
-fn without_scripts(error: Error) -> Error {
+/// Turns an error of the trial script into `Incompatible`, unless it has another cause, like a
+/// missing right.
+fn no_scripting(error: Error) -> Error {
     if !matches!(error.kind(), ErrorKind::Internal | ErrorKind::Incompatible) {
         return error;
     }
@@ -90,7 +94,7 @@ fn without_scripts(error: Error) -> Error {
         .source(error)
 }
 
-/// All findings about the server and the keys.
+/// All findings about the server and the keys. A failed call is a finding, too.
 pub(crate) async fn findings(store: &Store) -> Vec<Finding> {
     let mut findings = match info(&store.link, CHECK).await {
         Ok(info) => server_findings(&info),
@@ -120,7 +124,7 @@ async fn key_findings(store: &Store) -> Result<Vec<Finding>> {
 
 async fn queue_findings(store: &Store, script: &Script, queue: &QueueName) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
-    // Fails if the key that holds it has another type, which is then a finding.
+    // Fails if the key that holds the layout has another type: the inspection below finds that.
     let layout = store.stored_layout(CHECK, queue).await.unwrap_or(Layout::UNSHARDED);
     for partition in &store.partitions.make(queue, layout.shards).all {
         findings.extend(partition_findings(partition, inspect(store, script, partition).await?));
@@ -133,7 +137,7 @@ async fn queue_findings(store: &Store, script: &Script, queue: &QueueName) -> Re
     Ok(findings)
 }
 
-/// The finding of a server that cannot be checked.
+/// The finding that the server cannot be checked.
 fn unreachable(error: &Error) -> Finding {
     Finding {
         severity: Severity::Error,
@@ -143,6 +147,7 @@ fn unreachable(error: &Error) -> Finding {
     }
 }
 
+/// Findings from the text of `INFO`: settings by which the server loses jobs.
 fn server_findings(info: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut add = |severity, code, what: String, remedy: &str| {
@@ -179,7 +184,7 @@ fn server_findings(info: &str) -> Vec<Finding> {
     findings
 }
 
-/// The finding of a queue that cannot be used.
+/// The finding that a queue cannot be used.
 fn unusable(queue: &QueueName, error: &Error) -> Finding {
     Finding {
         severity: Severity::Error,
@@ -189,42 +194,42 @@ fn unusable(queue: &QueueName, error: &Error) -> Finding {
     }
 }
 
-/// What other programs have written under the names of a partition.
-struct Inspected {
-    /// Entries that were moved to quarantine.
+/// The reply of `scripts/inspect.lua`: traces of other programs in the keys of a partition.
+struct Inspection {
+    /// The number of quarantined entries.
     quarantined: i64,
-    /// Keys of another type.
-    foreign_keys: Vec<String>,
+    /// The names of keys that have another type.
+    mistyped_keys: Vec<String>,
 }
 
-async fn inspect(store: &Store, script: &Script, partition: &Partition) -> Result<Inspected> {
+async fn inspect(store: &Store, script: &Script, partition: &Partition) -> Result<Inspection> {
     let answer = script.on([partition]).run(&store.link, CHECK).await?;
     let read = |answer| {
         let mut reply = Reply::new(answer)?;
         let quarantined = reply.number()?;
-        let mut foreign_keys = Vec::new();
+        let mut mistyped_keys = Vec::new();
         while !reply.is_empty() {
-            foreign_keys.push(String::from_utf8_lossy(&reply.bytes()?).into_owned());
+            mistyped_keys.push(String::from_utf8_lossy(&reply.bytes()?).into_owned());
         }
-        Some(Inspected { quarantined, foreign_keys })
+        Some(Inspection { quarantined, mistyped_keys })
     };
     match read(answer) {
-        Some(inspected) => Ok(inspected),
+        Some(inspection) => Ok(inspection),
         None => unexpected(CHECK),
     }
 }
 
-fn partition_findings(partition: &Partition, inspected: Inspected) -> Vec<Finding> {
+fn partition_findings(partition: &Partition, inspection: Inspection) -> Vec<Finding> {
     let mut findings = Vec::new();
     let queue = &partition.queue;
-    if inspected.quarantined > 0 {
-        let (job, quarantine) = (&partition.keys[1], &partition.keys[8]);
+    if inspection.quarantined > 0 {
+        let (job, quarantine) = (partition.job_key(), partition.quarantine_key());
         findings.push(Finding {
             severity: Severity::Warning,
             code: "redis.strays",
             cause: format!(
                 "{} entries of queue {queue} are no jobs and were moved to quarantine",
-                inspected.quarantined
+                inspection.quarantined
             ),
             remedy: format!(
                 "find the program that writes there; ZRANGE {quarantine} 0 -1 lists the entries, the \
@@ -232,7 +237,7 @@ fn partition_findings(partition: &Partition, inspected: Inspected) -> Vec<Findin
             ),
         });
     }
-    for key in inspected.foreign_keys {
+    for key in inspection.mistyped_keys {
         findings.push(Finding {
             severity: Severity::Error,
             code: "redis.foreign-key",
@@ -249,10 +254,11 @@ fn partition_findings(partition: &Partition, inspected: Inspected) -> Vec<Findin
     findings
 }
 
+/// The text of the command `INFO`; empty if the reply has another form.
 async fn info(link: &Link, operation: &'static str) -> Result<String> {
     let answer = link.run(operation, Effect::None, &redis::cmd("INFO")).await?;
     let text = match answer {
-        // A cluster replies node by node; any of them does.
+        // A cluster replies with the text of each node; one is enough.
         Value::Map(nodes) => nodes.into_iter().next().map(|(_, info)| info),
         answer => Some(answer),
     };
@@ -263,10 +269,12 @@ async fn info(link: &Link, operation: &'static str) -> Result<String> {
     Ok(text.unwrap_or_default())
 }
 
+/// The value of a field `name:value` in the text of `INFO`.
 fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
 }
 
+/// Major and minor version.
 fn version(info: &str) -> Option<(u32, u32)> {
     let mut parts = field(info, "redis_version")?.split('.');
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))

@@ -1,9 +1,17 @@
 //! Claims due jobs.
 //!
-//! One call serves any number of partitions on a single server, and those of one slot in a cluster. A
-//! claim from several slots of a cluster first asks all of them, concurrently, which jobs are due, and
-//! then claims the oldest ones where they are, concurrently too. When nothing is due that is one call
-//! for each slot. If another process takes a job in between, the claim brings fewer jobs, never others.
+//! A claim lists *wants*: a queue, the maximum number of jobs and the length of their leases. Each
+//! partition of a wanted queue is one *request*. Requests that one call of the claim script can
+//! serve are a *group*: all requests on a single server, those of one slot in a cluster. A
+//! partition that cannot be served is a *refusal* in the reply: a closed one makes the claim look
+//! up the partitions of its queue again, one with a key of another type makes the claim *refuse*
+//! the queue, which does not affect the others.
+//!
+//! With one group the script itself picks the oldest jobs among the partitions of a queue. With
+//! several slots the claim *peeks* first: it reads the due times of the oldest jobs of each slot,
+//! concurrently, divides the wanted number into a *share* for each partition, and claims the
+//! shares, concurrently too. When nothing is due that is one call for each slot. If another process
+//! takes a job in between, the claim returns fewer jobs, never later ones in its place.
 
 use std::sync::Arc;
 
@@ -21,24 +29,32 @@ use crate::error::{self, unexpected};
 use crate::keys::Partition;
 use crate::record::{self, StoredState};
 use crate::reply::{Refusal, Reply};
-use crate::resize::Attempts;
+use crate::resize::ReshardRetries;
 use crate::settle::UndecodableJob;
 use crate::store::Store;
 
 const CLAIM: &str = "claim";
 
-/// Bytes of records of one call, unless a single record is larger.
+/// Maximum bytes of records of one call, unless the first record is larger.
 const CLAIM_BYTES: usize = 1024 * 1024;
 
-/// Partitions of one call.
+/// As the maximum of bytes: the script leases nothing and returns the due times of due jobs.
+const PEEK: usize = 0;
+
+/// As the maximum of jobs: the partition is of the same queue as the previous one, and shares its
+/// limit.
+const SAME_QUEUE: &str = "";
+
+/// Maximum number of partitions of one call.
 const MAX_PARTITIONS: usize = 200;
 
 /// The result of a claim.
 #[derive(Debug)]
 pub(crate) struct ClaimBatch {
     pub(crate) claimed: Claimed,
+    /// Leased jobs that cannot be handed out.
     pub(crate) undecodable: Vec<UndecodableJob>,
-    /// Queues that cannot be served, and why.
+    /// Queues that cannot be served, with the error of each.
     refused: Vec<(QueueName, Error)>,
 }
 
@@ -48,7 +64,7 @@ impl ClaimBatch {
         Self { claimed, undecodable: Vec::new(), refused: Vec::new() }
     }
 
-    /// How many leases were taken.
+    /// The number of leases taken so far.
     fn leases(&self) -> usize {
         self.claimed.jobs.len() + self.undecodable.len()
     }
@@ -64,31 +80,31 @@ impl ClaimBatch {
     }
 }
 
-/// One partition in a claim.
+/// One partition of a wanted queue.
 struct PartitionRequest<'a> {
     partition: Arc<Partition>,
-    /// The index of its want.
-    index: usize,
     want: &'a Want,
-    /// When to claim again, by the last reply.
+    want_index: usize,
+    /// When to claim again, from the last reply: not after its `now` if more jobs are due.
     next: Option<Timestamp>,
 }
 
-/// What a claim still has to do.
+/// What remains of a claim after some of its calls.
 struct Remaining {
-    /// How many jobs are wanted, for each want.
+    /// By want: the number of jobs still wanted.
     jobs: Vec<usize>,
-    /// Partitions that were closed.
+    /// Closed partitions, one of each queue that has any.
     closed: Vec<Arc<Partition>>,
 }
 
-/// The partitions of one slot in a claim, and what was seen there.
+/// The requests of one slot of a cluster, with what the last peek found there.
 struct SlotClaim<'a> {
     requests: Vec<PartitionRequest<'a>>,
-    /// The due times of the oldest due jobs of each partition.
+    /// By request: the due times of the oldest due jobs.
     dues: Vec<Vec<i64>>,
-    /// How many jobs to claim from each partition.
+    /// By request: the number of jobs to claim.
     shares: Vec<usize>,
+    /// The clock of the slot's node, from the last reply.
     now: Timestamp,
 }
 
@@ -97,17 +113,21 @@ impl<'a> SlotClaim<'a> {
         Self { dues: Vec::new(), shares: Vec::new(), now: Timestamp::EPOCH, requests }
     }
 
-    /// When to claim again, by the clock that shows `now`. A node whose clock is behind must not seem
-    /// to have a job that is due.
+    /// When to claim again, by another node's clock, which shows `now`. If that clock is ahead, a
+    /// job that this node does not have due yet would look due, and claims would find nothing: the
+    /// delay until it is due here is used instead.
     fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
         let next = self.requests.iter().filter_map(|request| request.next).min()?;
-        let seems_due = next > self.now && next <= now;
-        Some(if seems_due { now + next.since(self.now) } else { next })
+        let due_there_only = next > self.now && next <= now;
+        Some(if due_there_only { now + next.since(self.now) } else { next })
     }
 }
 
 impl Store {
-    /// Leases due jobs. If one of several calls fails, the jobs that were leased are returned.
+    /// Leases due jobs. If a call fails after others have leased jobs, those are returned.
+    ///
+    /// # Errors
+    /// That of a call that failed before any job was leased; that of a queue if all are refused.
     pub(crate) async fn claim(&self, params: &ClaimParams<'_>) -> Result<ClaimBatch> {
         let mut batch = ClaimBatch::new();
         if params.wants.is_empty() {
@@ -116,9 +136,9 @@ impl Store {
         }
         let jobs = params.wants.iter().map(|want| want.max).collect();
         let mut remaining = Remaining { jobs, closed: Vec::new() };
-        let mut attempts = Attempts::default();
+        let mut retries = ReshardRetries::default();
         loop {
-            let claimed = match attempts.next(CLAIM) {
+            let claimed = match retries.next(CLAIM) {
                 Ok(()) => self.claim_once(params, &mut remaining, &mut batch).await,
                 failed => failed,
             };
@@ -137,7 +157,8 @@ impl Store {
         Ok(batch)
     }
 
-    /// Claims from all partitions of the wanted queues, without those that were closed.
+    /// Claims from the partitions of all wanted queues, after looking up those that were closed
+    /// again. Adds the partitions that are closed now to `remaining`.
     async fn claim_once(
         &self,
         params: &ClaimParams<'_>,
@@ -163,8 +184,8 @@ impl Store {
         Ok(())
     }
 
-    /// The partitions of all wanted queues, grouped so that one call can serve each group: a cluster
-    /// takes keys of one slot only. Queues that cannot be served are refused.
+    /// The requests of all wanted queues, in groups that one call can serve: a cluster accepts keys
+    /// of one slot only. Refuses queues whose partitions cannot be looked up.
     async fn groups<'a>(
         &self,
         wants: &'a [Want],
@@ -172,7 +193,7 @@ impl Store {
     ) -> Result<Vec<Vec<PartitionRequest<'a>>>> {
         let is_cluster = self.link.server().is_cluster();
         let mut groups: Vec<Vec<PartitionRequest<'_>>> = Vec::new();
-        for (index, want) in wants.iter().enumerate() {
+        for (want_index, want) in wants.iter().enumerate() {
             if batch.is_refused(&want.queue) {
                 continue;
             }
@@ -182,7 +203,7 @@ impl Store {
             };
             for partition in &partitions.all {
                 let partition = Arc::clone(partition);
-                let request = PartitionRequest { partition, index, want, next: None };
+                let request = PartitionRequest { partition, want, want_index, next: None };
                 let fits = |group: &&mut Vec<PartitionRequest<'_>>| {
                     let same_slot = group[0].partition.slot == request.partition.slot;
                     group.len() < MAX_PARTITIONS && (!is_cluster || same_slot)
@@ -196,8 +217,10 @@ impl Store {
         Ok(groups)
     }
 
-    /// A queue that cannot be served does not affect the others. It is logged once, until it is served
-    /// again, and is an error if no other queue is wanted.
+    /// Logs refused queues, each once until it is served again.
+    ///
+    /// # Errors
+    /// The error of a refused queue if all wanted queues are refused.
     fn report_refused(&self, wants: &[Want], batch: &mut ClaimBatch) -> Result<()> {
         let mut logged = lock(&self.refused);
         logged.retain(|queue| {
@@ -234,7 +257,7 @@ impl Store {
         Ok(())
     }
 
-    /// Claims until no partition of the group has more due jobs that are wanted.
+    /// Claims from one group, until it has no more due jobs that are wanted.
     async fn claim_from_group(
         &self,
         group: &mut [PartitionRequest<'_>],
@@ -246,35 +269,36 @@ impl Store {
             let limit_left = limit.saturating_sub(batch.claimed.jobs.len());
             let mut call = self.scripts.claim.on(group.iter().map(|request| &*request.partition));
             call.arg(limit_left.min(CHUNK)).arg(CLAIM_BYTES);
-            let mut last = None;
+            let mut previous = None;
             for request in &*group {
-                if last == Some(request.index) {
-                    call.arg("");
+                if previous == Some(request.want_index) {
+                    call.arg(SAME_QUEUE);
                 } else {
-                    call.arg(remaining.jobs[request.index]);
+                    call.arg(remaining.jobs[request.want_index]);
                 }
                 call.arg(millis_arg(request.want.lease_for));
-                last = Some(request.index);
+                previous = Some(request.want_index);
             }
             let answer = call.run(&self.link, CLAIM).await?;
             let before = batch.leases();
             if self.read_claimed(answer, group, remaining, batch).is_none() {
                 return unexpected(CLAIM);
             }
-            // If a claim brings nothing, due jobs are out of reach for now: the runner tries again.
-            let brought_nothing = batch.leases() == before;
+            // A call that leases nothing although jobs are due is not repeated: the runner claims
+            // again.
+            let leased_nothing = batch.leases() == before;
             let claimed = &batch.claimed;
             let has_more = |request: &PartitionRequest<'_>| {
-                remaining.jobs[request.index] > 0
+                remaining.jobs[request.want_index] > 0
                     && request.next.is_some_and(|next| next <= claimed.now)
             };
-            if brought_nothing || claimed.jobs.len() >= limit || !group.iter().any(has_more) {
+            if leased_nothing || claimed.jobs.len() >= limit || !group.iter().any(has_more) {
                 return Ok(());
             }
         }
     }
 
-    /// Claims from several slots until no due job is wanted any more.
+    /// Claims from several slots, until they have no more due jobs that are wanted.
     async fn claim_from_slots(
         &self,
         params: &ClaimParams<'_>,
@@ -282,21 +306,22 @@ impl Store {
         remaining: &mut Remaining,
         batch: &mut ClaimBatch,
     ) -> Result<()> {
+        // The clock of the node that is most ahead, of those that were claimed from.
         let mut latest = None;
         loop {
             let before = batch.leases();
             let limit = params.limit.saturating_sub(batch.claimed.jobs.len()).min(CHUNK);
             self.peek_slots(slots, limit, remaining, batch).await?;
-            share_out(slots, limit, &remaining.jobs);
-            let asked: Vec<&mut SlotClaim<'_>> = slots
+            set_shares(slots, limit, &remaining.jobs);
+            let chosen: Vec<&mut SlotClaim<'_>> = slots
                 .iter_mut()
                 .filter(|slot| slot.shares.iter().any(|share| *share > 0))
                 .collect();
             let calls =
-                asked.iter().map(|slot| self.call_slot(slot, limit, CLAIM_BYTES, &slot.shares));
+                chosen.iter().map(|slot| self.call_slot(slot, limit, CLAIM_BYTES, &slot.shares));
             let answers = join_all(calls).await;
             let mut failed = None;
-            for (slot, answer) in asked.into_iter().zip(answers) {
+            for (slot, answer) in chosen.into_iter().zip(answers) {
                 let read = match answer {
                     Ok(answer) => self.read_claimed(answer, &mut slot.requests, remaining, batch),
                     Err(error) => {
@@ -310,7 +335,7 @@ impl Store {
                 slot.now = batch.claimed.now;
                 latest = latest.max(Some(slot.now));
             }
-            let brought_nothing = batch.leases() == before;
+            let leased_nothing = batch.leases() == before;
             let now = latest.or(slots.iter().map(|slot| slot.now).max());
             batch.claimed.now = now.unwrap_or(batch.claimed.now);
             if let Some(error) = failed {
@@ -318,12 +343,12 @@ impl Store {
             }
             let has_more = |slot: &SlotClaim<'_>| {
                 slot.requests.iter().any(|request| {
-                    remaining.jobs[request.index] > 0
+                    remaining.jobs[request.want_index] > 0
                         && request.next.is_some_and(|next| next <= slot.now)
                 })
             };
             let is_full = batch.claimed.jobs.len() >= params.limit;
-            if brought_nothing || is_full || !slots.iter().any(has_more) {
+            if leased_nothing || is_full || !slots.iter().any(has_more) {
                 let now = batch.claimed.now;
                 let next = slots.iter().filter_map(|slot| slot.next_due(now)).min();
                 batch.claimed.next_due = next;
@@ -332,7 +357,10 @@ impl Store {
         }
     }
 
-    /// Reads which jobs are due in each slot. A slot that fails does not affect the others.
+    /// Peeks at each slot. A slot that fails does not affect the others.
+    ///
+    /// # Errors
+    /// That of a slot, if no other slot has due jobs.
     async fn peek_slots(
         &self,
         slots: &mut [SlotClaim<'_>],
@@ -341,11 +369,13 @@ impl Store {
         batch: &mut ClaimBatch,
     ) -> Result<()> {
         let wanted = |slot: &SlotClaim<'_>| -> Vec<usize> {
-            slot.requests.iter().map(|request| remaining.jobs[request.index]).collect()
+            slot.requests.iter().map(|request| remaining.jobs[request.want_index]).collect()
         };
         let wanted: Vec<_> = slots.iter().map(wanted).collect();
-        let calls =
-            slots.iter().zip(&wanted).map(|(slot, wanted)| self.call_slot(slot, limit, 0, wanted));
+        let calls = slots
+            .iter()
+            .zip(&wanted)
+            .map(|(slot, wanted)| self.call_slot(slot, limit, PEEK, wanted));
         let answers = join_all(calls).await;
         let (mut any_due, mut failed) = (false, None);
         for (slot, answer) in slots.iter_mut().zip(answers) {
@@ -363,29 +393,32 @@ impl Store {
         match failed {
             Some(error) if !any_due => Err(error),
             Some(error) => {
-                tracing::warn!(%error, "Redis: some shards do not answer");
+                tracing::warn!(%error, "Redis: the claim of some shards failed");
                 Ok(())
             }
             None => Ok(()),
         }
     }
 
+    /// Calls the claim script on one slot, with the maximum number of jobs of each request.
     async fn call_slot(
         &self,
         slot: &SlotClaim<'_>,
         limit: usize,
-        bytes: usize,
+        max_bytes: usize,
         max_jobs: &[usize],
     ) -> Result<Value> {
         let partitions = slot.requests.iter().map(|request| &*request.partition);
         let mut call = self.scripts.claim.on(partitions);
-        call.arg(limit).arg(bytes);
+        call.arg(limit).arg(max_bytes);
         for (request, max) in slot.requests.iter().zip(max_jobs) {
             call.arg(*max).arg(millis_arg(request.want.lease_for));
         }
         call.run(&self.link, CLAIM).await
     }
 
+    /// Reads the reply to a claim into the requests and the batch. `None` if the reply is
+    /// malformed.
     fn read_claimed(
         &self,
         answer: Value,
@@ -400,7 +433,7 @@ impl Store {
             match reply.list_or_refusal()? {
                 Ok(partition) => {
                     let leased = self.read_partition(partition, request, batch)?;
-                    let jobs = &mut remaining.jobs[request.index];
+                    let jobs = &mut remaining.jobs[request.want_index];
                     *jobs = jobs.saturating_sub(leased);
                 }
                 Err(refusal) => self.read_refusal(refusal, request, remaining, batch)?,
@@ -409,7 +442,8 @@ impl Store {
         Some(())
     }
 
-    /// Reads what one partition gave, and returns the number of leases.
+    /// Reads the leased jobs of one partition, and returns the number of leases. `None` if the
+    /// reply is malformed.
     fn read_partition(
         &self,
         mut reply: Reply,
@@ -449,6 +483,7 @@ impl Store {
         usize::try_from(token - first).ok()
     }
 
+    /// Reads the reply to a peek into the slot. `None` if the reply is malformed.
     fn read_peeked(
         &self,
         answer: Value,
@@ -473,6 +508,8 @@ impl Store {
         Some(())
     }
 
+    /// Adds a closed partition to `remaining`, or refuses the queue. `None` for a refusal that the
+    /// claim script never returns.
     fn read_refusal(
         &self,
         refusal: Refusal,
@@ -498,7 +535,11 @@ impl Store {
     }
 }
 
-/// A setting or a key that is wrong concerns one queue, which is refused; other errors fail the claim.
+/// Refuses the queue if the error concerns only this queue (its number of shards, or a key of
+/// another type), and returns `None`.
+///
+/// # Errors
+/// Any other error, which fails the claim.
 fn refuse_or_fail<T>(
     queue: &QueueName,
     result: Result<T>,
@@ -520,13 +561,13 @@ fn sort_by_want(wants: &[Want], claimed: &mut Claimed) {
     claimed.jobs.sort_by_cached_key(|job| (index(job), job.job.due, job.job.id));
 }
 
-/// Decides how many jobs to claim from each partition: want by want, and of each want the oldest.
-fn share_out(slots: &mut [SlotClaim<'_>], limit: usize, wanted: &[usize]) {
+/// Sets the shares of all requests: the oldest jobs of each want, and earlier wants first.
+fn set_shares(slots: &mut [SlotClaim<'_>], limit: usize, wanted: &[usize]) {
     let mut due_jobs = vec![Vec::new(); wanted.len()];
     for (s, slot) in slots.iter_mut().enumerate() {
         slot.shares = vec![0; slot.requests.len()];
         for (r, (request, dues)) in slot.requests.iter().zip(&slot.dues).enumerate() {
-            due_jobs[request.index].extend(dues.iter().map(|due| (*due, s, r)));
+            due_jobs[request.want_index].extend(dues.iter().map(|due| (*due, s, r)));
         }
     }
     let mut limit = limit;

@@ -1,4 +1,4 @@
-//! An estimate of the server's time that needs no call.
+//! An estimate of the server's time that costs no call.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -6,18 +6,19 @@ use std::time::Duration;
 use dq_core::sync::lock;
 use dq_core::{Clock, Timestamp};
 
-/// An estimate of the server's time. The client stamps jobs with it, which spares the server the work
-/// for each job.
+/// Estimates the server's time. The client writes it into the records of new jobs as the time when
+/// they were accepted, which saves the server from changing each record.
 ///
-/// Each reply bounds the difference between the two clocks. When a reply proves the estimate wrong, it
-/// moves to the bound that is not ahead of the server. The schedule script corrects stamps that are in
-/// the future or more than a second old all the same, as in a cluster whose nodes have clocks of their
-/// own: see `correct_accepted` in `scripts/prelude.lua`.
+/// Each reply that contains the server's time gives a lower and an upper bound of the difference
+/// between the two clocks. If the estimate is outside, it becomes the lower bound, which is never
+/// ahead of the server. The estimate may still be wrong, as in a cluster, whose nodes have
+/// different clocks: the schedule script corrects times that are in the future or more than a
+/// second old (`correct_accepted` in `scripts/prelude.lua`).
 #[derive(Debug)]
 pub(crate) struct ServerClock {
     clock: Arc<dyn Clock>,
-    /// Microseconds by which the server's time is ahead of `clock.elapsed()`. In milliseconds, rounding
-    /// twice could put the estimate ahead of the server.
+    /// Microseconds by which the server's time is ahead of `clock.elapsed()`; `None` before the
+    /// first reply. In milliseconds, rounding twice could put the estimate ahead of the server.
     ahead: Mutex<Option<i64>>,
 }
 
@@ -31,13 +32,14 @@ impl ServerClock {
         self.clock.elapsed()
     }
 
-    /// Takes in the server's time from a reply that has just come to a call sent at `sent_at`.
+    /// Updates the estimate. `now` is the server's time in a reply that has just arrived; its call
+    /// was sent at `sent_at`, as returned by [`Self::elapsed`].
     pub(crate) fn observe(&self, sent_at: Duration, now: Timestamp) {
-        let least = now.as_millis() * 1000 - micros(self.clock.elapsed());
-        let most = (now.as_millis() + 1) * 1000 - micros(sent_at);
+        let lower = now.as_millis() * 1000 - micros(self.clock.elapsed());
+        let upper = (now.as_millis() + 1) * 1000 - micros(sent_at);
         let mut ahead = lock(&self.ahead);
-        if ahead.is_none_or(|known| known < least || known > most) {
-            *ahead = Some(least);
+        if ahead.is_none_or(|ahead| ahead < lower || ahead > upper) {
+            *ahead = Some(lower);
         }
     }
 
@@ -62,6 +64,7 @@ mod tests {
     fn a_reply_that_proves_the_estimate_wrong_moves_it() {
         let local = Arc::new(VirtualClock::new(Timestamp::EPOCH));
         let server = ServerClock::new(Arc::clone(&local) as Arc<dyn Clock>);
+        // A reply `after` milliseconds from its call, with the server's time `now`.
         let reply = |after: u64, now| {
             let sent_at = server.elapsed();
             local.advance(Duration::from_millis(after));

@@ -28,30 +28,33 @@ pub struct RedisConfig {
     /// `redis+unix:///path/to/socket`, `redis+cluster://host:port,host:port`, or
     /// `redis+sentinel://host:port,host:port/primary[/database]`. Its only option is `?tls=true`.
     pub url: Secret,
-    /// A PEM file with the certificate of the authority that has signed the server's: the authorities of
-    /// the system unless set.
+    /// A PEM file with the certificate of the authority that signed the server's certificate. The
+    /// authorities of the system unless set.
     #[serde(default)]
     pub ca: Option<PathBuf>,
-    /// The beginning of the names of all keys: `dq` unless set. Letters, digits and `. _ - :`, at most
-    /// 64. All keys of one prefix have one slot of a cluster, except those of [`shards`](Self::shards).
+    /// The beginning of the names of all keys: `dq` unless set. At most 64 letters, digits and
+    /// `. _ - :`. All keys of a prefix are in one slot of a cluster, except those of
+    /// [`shards`](Self::shards).
     #[serde(default = "default_prefix")]
     pub prefix: String,
     /// How long to wait for a reply: `5s` unless set, and at least `10ms`.
     #[serde(default = "default_response_timeout", with = "dq_core::config::duration")]
     pub response_timeout: Duration,
-    /// The number of shards of queues, by name; `*` stands for all that are not named. Between 1 and 256.
+    /// The number of shards of each queue, between 1 and 256; `*` stands for all queues without an
+    /// entry.
     ///
-    /// Shards spread a queue with many jobs over several slots of a cluster: their keys begin with
-    /// `{prefix#shards.shard}`, where the server's user needs the same rights. A queue without an entry
-    /// has the number that another process has set, or else one.
+    /// Shards spread the jobs of a queue over several slots of a cluster. The names of their keys
+    /// begin with `{prefix#shards.shard}`, for which the server's user needs the same rights. A
+    /// queue without an entry has the number that another process has set, or else one shard.
     ///
-    /// The number is fixed while the queue holds jobs, dead ones included. The first use of an empty queue
-    /// gives it the number of the settings; a call on a queue that holds jobs and has another number is
-    /// a `Config` error. To change the number of a queue that is never empty, use a new
-    /// [`prefix`](Self::prefix) and list the old one under `[[drain]]`. All processes need the same number.
+    /// The number is fixed while the queue holds jobs, dead ones included. The first use of an
+    /// empty queue gives it the number of the settings; a call on a queue that holds jobs and has
+    /// another number is a `Config` error. To change the number of a queue that is never empty, use
+    /// a new [`prefix`](Self::prefix) and list the old one under `[[drain]]`. All processes need
+    /// the same number.
     ///
-    /// In a cluster each claim makes one call for each slot, and jobs are claimed in due order as far as
-    /// they are due when the claim begins.
+    /// In a cluster each claim makes at least one call for each slot. It claims the oldest of the
+    /// jobs that are due when it begins.
     ///
     /// ```
     /// use dq_core::QueueName;
@@ -74,7 +77,7 @@ pub(crate) const fn default_response_timeout() -> Duration {
 }
 
 impl RedisConfig {
-    /// The default settings with this server.
+    /// The default settings for this server.
     #[must_use]
     pub fn new(url: impl Into<String>) -> Self {
         Self {
@@ -86,7 +89,7 @@ impl RedisConfig {
         }
     }
 
-    /// The settings in a URL as in [`url`](Self::url), with any of the options `prefix`, `ca`, `tls` and
+    /// Parses a URL as in [`url`](Self::url), with any of the options `prefix`, `ca`, `tls` and
     /// `response_timeout`.
     ///
     /// # Errors
@@ -112,7 +115,10 @@ impl RedisConfig {
         }
     }
 
-    /// Checks what the types do not express, without connecting.
+    /// Checks the values of the fields, without connecting.
+    ///
+    /// # Errors
+    /// `Config` naming the field.
     pub(crate) fn validate(&self) -> Result<()> {
         check_prefix(&self.prefix)?;
         shards::check(&self.shards)?;
@@ -122,12 +128,17 @@ impl RedisConfig {
 }
 
 /// Refuses a prefix that could make keys ambiguous.
+///
+/// # Errors
+/// `Config`.
 pub(crate) fn check_prefix(prefix: &str) -> Result<()> {
     let well_formed = (1..=64).contains(&prefix.len())
         && prefix.chars().all(|c| c.is_ascii_alphanumeric() || "._-:".contains(c));
     if !well_formed {
         return Err(invalid_setting(
-            format!("the prefix {prefix:?} cannot be used"),
+            format!(
+                "the prefix {prefix:?} is empty, too long or has other characters than are allowed"
+            ),
             "use letters, digits and . _ - : only, at most 64",
         ));
     }

@@ -1,24 +1,25 @@
-//! Errors of the server and of settings, with remedies.
+//! Errors of the server and of settings: their kinds, messages and remedies.
 
 use dq_core::{Error, ErrorKind, QueueName, Result};
 use redis::{RedisError, ServerErrorKind};
 
-/// What is unknown when the reply of a command is lost.
+/// The effect of a command, which decides the error if its reply is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// Nothing that matters: the command can be repeated, or its effect expires.
+    /// None that matters: the command can be repeated, or its effect expires by itself, like a
+    /// lease. A lost reply is `Unavailable`.
     None,
-    /// Whether the command took effect.
+    /// A lasting one. A lost reply is `OutcomeUnknown`.
     Lasting,
 }
 
-/// The server or servers that an error comes from.
+/// The server or servers that an error comes from, as far as its message and kind depend on them.
 #[derive(Debug, Clone)]
 pub(crate) struct Origin {
     /// The hosts or the socket, without user and password.
     pub(crate) address: String,
     pub(crate) is_cluster: bool,
-    /// Whether a new primary is found when it changes.
+    /// Whether the client finds the new primary after a fail-over: with Sentinel and clusters.
     pub(crate) finds_primary: bool,
     pub(crate) tls: bool,
 }
@@ -28,7 +29,7 @@ pub(crate) fn closed(operation: &'static str) -> Error {
     Error::new(ErrorKind::Closed, "the Redis backend was closed").operation(operation)
 }
 
-/// A reply that the script or command never gives.
+/// The error for a reply that the script or command never gives.
 pub(crate) fn unexpected<T>(operation: &'static str) -> Result<T> {
     Err(Error::new(ErrorKind::Internal, "a script gave an unexpected reply")
         .remedy(
@@ -38,12 +39,12 @@ pub(crate) fn unexpected<T>(operation: &'static str) -> Result<T> {
         .operation(operation))
 }
 
-/// A setting that cannot be used.
+/// The error for an invalid setting.
 pub(crate) fn invalid_setting(what: impl Into<String>, remedy: impl Into<String>) -> Error {
     Error::new(ErrorKind::Config, what.into()).remedy(remedy.into()).operation("connect")
 }
 
-/// A URL that the client refuses.
+/// The error for a URL that the client library refuses.
 pub(crate) fn invalid_url(error: &RedisError) -> Error {
     // The text may contain the address; the category never does.
     invalid_setting(
@@ -52,7 +53,7 @@ pub(crate) fn invalid_url(error: &RedisError) -> Error {
     )
 }
 
-/// Whether to make a new connection: this one is broken, or leads to a server that is no primary.
+/// Whether the connection must be replaced: it is broken, or leads to a server that is no primary.
 pub(crate) fn breaks_connection(error: &RedisError) -> bool {
     error.is_io_error()
         || error.is_timeout()
@@ -60,7 +61,7 @@ pub(crate) fn breaks_connection(error: &RedisError) -> bool {
         || has_code(error, &["READONLY", "MASTERDOWN"])
 }
 
-/// Whether a cluster refused a command, which had no effect and may succeed a moment later.
+/// Whether a cluster refused a command without any effect, and may accept it a moment later.
 pub(crate) fn is_cluster_refusal(error: &RedisError) -> bool {
     has_code(error, CLUSTER_CODES)
         || has_code(error, &["READONLY"])
@@ -72,15 +73,15 @@ pub(crate) fn is_unknown_script(error: &RedisError) -> bool {
     error.kind() == redis::ErrorKind::Server(ServerErrorKind::NoScript)
 }
 
-/// An error of a command.
-pub(crate) fn of_command(
+/// Converts an error of a command.
+pub(crate) fn command_error(
     operation: &'static str,
     effect: Effect,
     origin: &Origin,
     error: &RedisError,
 ) -> Error {
     let (kind, remedy) = match classify(error, effect) {
-        // A node of a cluster that did not say so when the connection was made.
+        // A node of a cluster, although INFO did not say so when connecting.
         _ if !origin.is_cluster && has_code(error, &["MOVED", "ASK"]) => {
             (ErrorKind::Config, CLUSTER)
         }
@@ -89,13 +90,13 @@ pub(crate) fn of_command(
         (ErrorKind::ReadOnly, _) if origin.finds_primary && has_code(error, &["READONLY"]) => {
             (ErrorKind::Unavailable, "repeat the call: another server has become the primary")
         }
-        known => known,
+        classified => classified,
     };
     let message = match error.detail() {
         Some(detail) => format!("{} {detail}", error.code().unwrap_or_default()),
         None => error.to_string(),
     };
-    // The line of the script helps only those who are to correct it.
+    // The line of the script is useful only in reports of bugs.
     let message = if kind == ErrorKind::Internal { &message } else { without_line(&message) };
     Error::new(kind, format!("Redis at {}: {}", origin.address, message.trim()))
         .remedy(remedy)
@@ -117,10 +118,10 @@ fn without_line(message: &str) -> &str {
     rest.map_or(message, |(_line, message)| message.trim_start_matches('-'))
 }
 
-/// Codes of nodes of a cluster and of replicas that cannot serve a key, or not yet.
+/// Error codes of cluster nodes and replicas that do not serve a key, or not yet.
 const CLUSTER_CODES: &[&str] = &["MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK"];
 
-/// A queue with a key of another type.
+/// The error for a queue one of whose keys has another type.
 pub(crate) fn wrong_type(operation: &'static str, origin: &Origin, queue: &QueueName) -> Error {
     let what = format!(
         "Redis at {}: queue {queue}: WRONGTYPE: one of its keys holds another type of value",
@@ -146,14 +147,15 @@ const WRONG_TYPE: &str = "another program uses a key of this backend: choose ano
      that key, which `check` names";
 const RIGHTS: &str = "grant this user what the documentation of dq-redis lists under rights";
 
-/// Whether a server error has one of these codes. Redis 7 passes the code of an error inside a script on;
-/// before, it is only in the message.
+/// Whether a server error has one of these codes. If the error arose inside a script, Redis 7
+/// passes its code on; older versions have it only in the message.
 fn has_code(error: &RedisError, codes: &[&str]) -> bool {
     let code = error.code().unwrap_or_default();
     let detail = error.detail().unwrap_or_default();
     codes.iter().any(|known| code == *known || detail.contains(&format!("{known} ")))
 }
 
+/// The kind of an error, and its remedy.
 fn classify(error: &RedisError, effect: Effect) -> (ErrorKind, &'static str) {
     let known: [(&[&str], ErrorKind, &'static str); 12] = [
         (
@@ -213,8 +215,8 @@ fn classify(error: &RedisError, effect: Effect) -> (ErrorKind, &'static str) {
         }
         _ => {}
     }
-    // By their text, since these have no code of their own; some do not even come from a server. No other
-    // place reads the text of an error.
+    // Errors without a code, recognized by their text; some come from the client library. No other
+    // code reads the text of errors.
     let text = error.to_string().replace('`', "'");
     let phrases: [(&str, ErrorKind, &'static str); 14] = [
         ("cluster support disabled", ErrorKind::Config, NO_CLUSTER),
@@ -230,7 +232,7 @@ fn classify(error: &RedisError, effect: Effect) -> (ErrorKind, &'static str) {
             ErrorKind::Unavailable,
             "raise `maxclients` of the server, or close connections that CLIENT LIST shows",
         ),
-        // NOPERM inside a script, and what the client leaves of it.
+        // NOPERM inside a script, as different versions and the client library report it.
         ("has no permissions", ErrorKind::Config, RIGHTS),
         ("user executing the script", ErrorKind::Config, RIGHTS),
         ("ACL failure", ErrorKind::Config, RIGHTS),
@@ -277,7 +279,7 @@ mod tests {
         let address = "h:6379".to_owned();
         let origin = Origin { address, is_cluster, finds_primary: is_cluster, tls: false };
         let error = redis::make_extension_error(code.to_owned(), Some(detail.to_owned()));
-        of_command("claim", Effect::None, &origin, &error)
+        command_error("claim", Effect::None, &origin, &error)
     }
 
     #[test]

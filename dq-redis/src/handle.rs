@@ -1,21 +1,22 @@
 //! Handles: the short form of a job id under which Redis keeps a job.
 //!
-//! Redis stores a member or field of up to 14 bytes in 16 bytes, and one of 15 to 29 in 32. A job id has
-//! 16 bytes and occurs in two places, so a handle has 14: the id's last two bytes, its *tail*, are
-//! combined with the two bytes before them by XOR, and stored once, in the record. The handles of ids of
-//! one producer have the order of the ids. Two ids with the same handle (one pair in 2⁴⁸ of one
-//! producer's millisecond) are told apart by the tails in their records, and the second is refused.
+//! Redis allocates 16 bytes for a member or field of up to 14 bytes, and 32 for one of 15 to 29. A
+//! job id has 16 bytes, and occurs as member and as field, so a handle has 14: the first 14 bytes
+//! of the id, of which the last two are combined (XOR) with the id's last two bytes, its *tail*.
+//! The record holds the tail. The handles of ids of one producer have the order of the ids. Two ids
+//! with the same handle (one pair in 2⁴⁸ of one producer's millisecond) are distinguished by the
+//! tails in their records; scheduling the second is an error.
 
 use dq_core::JobId;
 
 /// Bytes of a handle.
-pub(crate) const HANDLE: usize = 14;
+pub(crate) const HANDLE_BYTES: usize = 14;
 
 /// The handle of an id.
-pub(crate) fn handle(id: JobId) -> [u8; HANDLE] {
+pub(crate) fn handle(id: JobId) -> [u8; HANDLE_BYTES] {
     let bytes = id.to_bytes();
-    let mut handle = [0; HANDLE];
-    handle.copy_from_slice(&bytes[..HANDLE]);
+    let mut handle = [0; HANDLE_BYTES];
+    handle.copy_from_slice(&bytes[..HANDLE_BYTES]);
     handle[12] ^= bytes[14];
     handle[13] ^= bytes[15];
     handle
@@ -28,19 +29,19 @@ pub(crate) fn tail(id: JobId) -> [u8; 2] {
 }
 
 /// The handle and the tail of an id, in that order.
-pub(crate) fn full(id: JobId) -> [u8; 16] {
-    let mut full = [0; 16];
-    full[..HANDLE].copy_from_slice(&handle(id));
-    full[HANDLE..].copy_from_slice(&tail(id));
-    full
+pub(crate) fn handle_and_tail(id: JobId) -> [u8; 16] {
+    let mut both = [0; 16];
+    both[..HANDLE_BYTES].copy_from_slice(&handle(id));
+    both[HANDLE_BYTES..].copy_from_slice(&tail(id));
+    both
 }
 
 /// The id with this handle and tail; `None` if the lengths are wrong.
 pub(crate) fn id(handle: &[u8], tail: &[u8]) -> Option<JobId> {
-    let handle: [u8; HANDLE] = handle.try_into().ok()?;
+    let handle: [u8; HANDLE_BYTES] = handle.try_into().ok()?;
     let tail: [u8; 2] = tail.try_into().ok()?;
     let mut bytes = [0; 16];
-    bytes[..HANDLE].copy_from_slice(&handle);
+    bytes[..HANDLE_BYTES].copy_from_slice(&handle);
     bytes[12] ^= tail[0];
     bytes[13] ^= tail[1];
     bytes[14..].copy_from_slice(&tail);
@@ -56,8 +57,8 @@ mod tests {
         for number in [0, 1, u128::MAX, 0x0190_b3e2_7a4f_7c11_8d2e_3f1a_5b6c_7d8e] {
             let whole = JobId::from_bytes(number.to_be_bytes());
             assert_eq!(id(&handle(whole), &tail(whole)), Some(whole));
-            let full = full(whole);
-            assert_eq!(id(&full[..HANDLE], &full[HANDLE..]), Some(whole));
+            let both = handle_and_tail(whole);
+            assert_eq!(id(&both[..HANDLE_BYTES], &both[HANDLE_BYTES..]), Some(whole));
         }
         assert_eq!(id(&[0; 13], &[0; 2]), None);
     }

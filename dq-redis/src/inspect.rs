@@ -1,4 +1,4 @@
-//! Stats, browse and get.
+//! Stats, browse and get: reading without changing jobs.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::error::unexpected;
 use crate::keys::Partition;
 use crate::record::{self, StoredState};
 use crate::reply::{Refusal, Reply};
-use crate::resize::Attempts;
+use crate::resize::ReshardRetries;
 use crate::shards::partitions::QueuePartitions;
 use crate::store::Store;
 
@@ -22,24 +22,25 @@ const STATS: &str = "stats";
 const BROWSE: &str = "browse";
 const GET: &str = "get";
 
-/// Partitions of one call.
+/// Maximum number of partitions of one stats call.
 const MAX_PARTITIONS: usize = 100;
 
-/// Bytes of records of one call.
+/// Maximum bytes of records that are read at a time, divided among the partitions. Each call
+/// returns at least one record.
 const PAGE_BYTES: usize = 1024 * 1024;
 
-/// Jobs of one call; a page may take several.
+/// Maximum number of jobs of one browse call; a page may take several calls.
 const PAGE_JOBS: usize = 250;
 
-/// Entries of a listing.
+/// Consecutive entries of a listing.
 struct Entries {
-    /// With the cursor of each. `None` for an entry that is no job.
+    /// The cursor of each, and the job. `None` for an entry that is no job.
     entries: Vec<(Cursor, Option<JobView>)>,
     /// Whether there are more after these.
     more: bool,
 }
 
-/// A stored job.
+/// A stored job, as scripts return it.
 struct StoredJob {
     handle: Bytes,
     /// The due time, the end of the lease or the time of death.
@@ -50,42 +51,45 @@ struct StoredJob {
 }
 
 impl Store {
-    /// Counts of these queues, or of all.
+    /// Counts of these queues, in this order; of all queues if `queues` is empty.
     pub(crate) async fn stats(&self, queues: &[QueueName]) -> Result<Vec<QueueStats>> {
-        let known;
+        let all_queues;
         let queues = if queues.is_empty() {
-            known = self.queues(STATS).await?;
-            &known[..]
+            all_queues = self.queues(STATS).await?;
+            &all_queues[..]
         } else {
             queues
         };
         let mut all: Vec<QueueStats> =
             queues.iter().map(|queue| QueueStats::empty(queue.clone())).collect();
-        let mut open: Vec<usize> = (0..queues.len()).collect();
-        let mut attempts = Attempts::default();
-        while !open.is_empty() {
-            attempts.next(STATS)?;
-            let mut partitions = Vec::with_capacity(open.len());
-            for &index in &open {
+        // The indices of queues that are still to be counted.
+        let mut uncounted: Vec<usize> = (0..queues.len()).collect();
+        let mut retries = ReshardRetries::default();
+        while !uncounted.is_empty() {
+            retries.next(STATS)?;
+            let mut partitions = Vec::with_capacity(uncounted.len());
+            for &index in &uncounted {
                 all[index] = QueueStats::empty(queues[index].clone());
-                let of_queue = self.partitions_of(STATS, &queues[index]).await?;
-                partitions.extend(of_queue.all.iter().map(|one| (index, Arc::clone(one))));
+                let queue_partitions = self.partitions_of(STATS, &queues[index]).await?;
+                partitions.extend(queue_partitions.all.iter().map(|one| (index, Arc::clone(one))));
             }
             let per_call = if self.link.server().is_cluster() { 1 } else { MAX_PARTITIONS };
             let mut closed = Vec::new();
-            for some in partitions.chunks(per_call) {
-                closed.extend(self.add_stats(some, &mut all).await?);
+            for chunk in partitions.chunks(per_call) {
+                closed.extend(self.add_stats(chunk, &mut all).await?);
             }
             closed.dedup_by_key(|(index, _)| *index);
             for (_, partition) in &closed {
                 self.reload(STATS, partition).await?;
             }
-            open = closed.into_iter().map(|(index, _)| index).collect();
+            // A queue with a closed partition is counted again from zero.
+            uncounted = closed.into_iter().map(|(index, _)| index).collect();
         }
         Ok(all)
     }
 
-    /// Adds the counts of some partitions to those of their queues. Returns the closed ones.
+    /// Adds the counts of partitions to those of their queues. Returns the closed partitions. Each
+    /// partition comes with the index of its queue in `all`.
     async fn add_stats(
         &self,
         partitions: &[(usize, Arc<Partition>)],
@@ -114,14 +118,14 @@ impl Store {
     /// One page of a listing.
     pub(crate) async fn browse(&self, params: &BrowseParams<'_>) -> Result<Page> {
         let mut page = Page { jobs: Vec::new(), next: params.after };
-        let mut attempts = Attempts::default();
+        let mut retries = ReshardRetries::default();
         loop {
             let limit = params.limit - page.jobs.len();
             let partitions = self.partitions_of(BROWSE, params.queue).await?;
             let entries =
                 self.browse_all(&partitions, params, limit.min(PAGE_JOBS), page.next).await?;
             let Some(Entries { entries, more }) = entries else {
-                attempts.next(BROWSE)?;
+                retries.next(BROWSE)?;
                 continue;
             };
             let mut entries = entries.into_iter();
@@ -142,8 +146,9 @@ impl Store {
         }
     }
 
-    /// The entries of all partitions after a cursor, up to the first one that another partition may
-    /// precede with an entry that was not read. `None` if a partition is closed.
+    /// Reads the next entries of all partitions after a cursor, and merges them in order. If a
+    /// partition has more entries than were read, the result ends at the last one read of it, since
+    /// the next may belong there. `None` if a partition is closed.
     async fn browse_all(
         &self,
         partitions: &QueuePartitions,
@@ -152,18 +157,18 @@ impl Store {
         after: Option<Cursor>,
     ) -> Result<Option<Entries>> {
         let mut all = Entries { entries: Vec::new(), more: false };
-        // Where the first partition with more entries stopped.
+        // All entries up to this cursor were read.
         let mut complete_to: Option<Cursor> = None;
         for partition in &partitions.all {
             let bytes = PAGE_BYTES / partitions.all.len();
-            let some = self.browse_partition(partition, params, limit, bytes, after).await?;
-            let Some(some) = some else { return Ok(None) };
-            if some.more {
+            let read = self.browse_partition(partition, params, limit, bytes, after).await?;
+            let Some(read) = read else { return Ok(None) };
+            if read.more {
                 all.more = true;
-                let last = some.entries.last().map(|(cursor, _)| *cursor);
+                let last = read.entries.last().map(|(cursor, _)| *cursor);
                 complete_to = complete_to.into_iter().chain(last).min();
             }
-            all.entries.extend(some.entries);
+            all.entries.extend(read.entries);
         }
         if !partitions.is_single() {
             all.entries.sort_by_key(|(cursor, _)| *cursor);
@@ -172,6 +177,7 @@ impl Store {
         Ok(Some(all))
     }
 
+    /// Reads the next entries of one partition. `None` if it is closed.
     async fn browse_partition(
         &self,
         partition: &Arc<Partition>,
@@ -202,13 +208,15 @@ impl Store {
         }
     }
 
-    /// One job, live or dead.
+    /// One job by id, live (waiting or leased) or dead; or by key, live only.
     pub(crate) async fn get(&self, job: &JobRef) -> Result<Option<JobView>> {
         let jobs = std::slice::from_ref(job);
         let views = self.route(GET, jobs, Option::is_none, |chunk| Box::pin(self.get_chunk(chunk)));
         Ok(views.await?.into_iter().next().flatten())
     }
 
+    /// Makes one call for each job. The outer `None` says that the partition is closed, an inner
+    /// one that there is no such job.
     async fn get_chunk(&self, chunk: Chunk<'_, JobRef>) -> Result<Option<Vec<Option<JobView>>>> {
         let mut views = Vec::with_capacity(chunk.items.len());
         for job in &chunk.items {
@@ -226,6 +234,7 @@ impl Store {
     }
 }
 
+/// Reads the reply of `scripts/browse.lua`. `None` if it is malformed.
 fn read_entries(answer: Value, params: &BrowseParams<'_>) -> Option<Entries> {
     let mut reply = Reply::new(answer)?;
     let more = reply.bytes()? == "1";
@@ -241,7 +250,8 @@ fn read_entries(answer: Value, params: &BrowseParams<'_>) -> Option<Entries> {
     Some(Entries { entries, more })
 }
 
-/// Reads the reply of `get`. The inner `None` says that there is no job.
+/// Reads the reply of `scripts/get.lua`. The outer `None` says that it is malformed, the inner one
+/// that there is no such job.
 fn read_view(answer: Value, queue: &QueueName) -> Option<Option<JobView>> {
     let mut reply = Reply::new(answer)?;
     if reply.is_empty() {
@@ -249,9 +259,9 @@ fn read_view(answer: Value, queue: &QueueName) -> Option<Option<JobView>> {
     }
     let now = reply.number()?;
     let handle = reply.bytes()?;
-    let set = reply.bytes()?;
+    let letter = reply.bytes()?;
     let at = reply.number()?;
-    let job_state = match &set[..] {
+    let job_state = match &letter[..] {
         b"l" => JobState::Running,
         b"d" => JobState::Dead,
         _ if at > now => JobState::Scheduled,
@@ -261,7 +271,8 @@ fn read_view(answer: Value, queue: &QueueName) -> Option<Option<JobView>> {
     Some(view(queue, job_state, StoredJob { handle, at, record, state, reason }))
 }
 
-/// A stored job as operators see it, even if its record is malformed. `None` if it is no job.
+/// A stored job as operators see it, even if its record is malformed. `None` if its handle does not
+/// have the length of one.
 fn view(queue: &QueueName, job_state: JobState, stored: StoredJob) -> Option<JobView> {
     let state = StoredState::decode(&stored.state);
     let at = Timestamp::from_millis(stored.at);
@@ -276,7 +287,7 @@ fn view(queue: &QueueName, job_state: JobState, stored: StoredJob) -> Option<Job
     Some(JobView { job, state: job_state, leased_until, dead })
 }
 
-/// Adds the counts of one partition to those of its queue.
+/// Adds the counts of one partition to those of its queue. `None` if the reply is malformed.
 fn add_counts(stats: &mut QueueStats, mut reply: Reply) -> Option<()> {
     let mut count = || u64::try_from(reply.number()?).ok();
     let (ready, waiting, running, dead) = (count()?, count()?, count()?, count()?);

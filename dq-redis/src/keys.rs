@@ -1,22 +1,25 @@
-//! Names of keys and channels, and the slots that they have in a cluster.
+//! Names of Redis keys and channels, and their slots in a cluster.
 
 use dq_core::QueueName;
 
-/// The kinds of keys of a partition, in the order in which scripts expect them.
+/// The keys of a partition, in the order in which scripts expect them. The beginning of
+/// `scripts/prelude.lua` says what each holds; `stray` is the quarantine.
 const KINDS: [&str; 9] = ["due", "job", "state", "lease", "key", "dead", "reason", "meta", "stray"];
 
-/// How keys are named.
+/// The naming scheme of keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Naming {
-    /// `{prefix}:kind:queue`: all keys of a prefix have one slot, so that one call serves all queues.
-    /// Queues with shards have `{prefix#shards.shard}` in place of `{prefix}`.
+    /// `{prefix}:kind:queue`, with literal braces: the prefix is the hash tag, so all keys of a
+    /// prefix have one slot, and one call serves all queues. Queues with shards have
+    /// `{prefix#shards.shard}` in place of `{prefix}`.
     Native {
         /// The first part of every name.
         prefix: String,
     },
-    /// Redisson's names, and the other keys of the queue in the same slot.
+    /// Redisson's keys under Redisson's names, and `prefix:kind:{queue}` in the same slot: the name
+    /// of the queue is the hash tag.
     Redisson {
-        /// The first part of the names that Redisson does not know.
+        /// The first part of the names of keys that are not Redisson's.
         prefix: String,
         /// What Java's `NameMapper` puts before the names of queues.
         name_prefix: String,
@@ -27,20 +30,21 @@ pub(crate) enum Naming {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Partition {
     pub(crate) queue: QueueName,
-    /// In the order that the scripts expect.
+    /// In the order that scripts expect.
     pub(crate) keys: Vec<String>,
-    /// Where a new first due time is published: one channel for all partitions of a queue.
+    /// Where the due time of a job is published that is due before all others: one channel for all
+    /// partitions of a queue.
     pub(crate) channel: String,
-    /// The slot of all the keys in a cluster.
+    /// The slot of all keys in a cluster.
     pub(crate) slot: u16,
-    /// How many shards the queue has with this partition: 1 for the unsharded one.
+    /// The number of shards that this partition is one of: 1 for the unsharded partition.
     pub(crate) shards: u16,
-    /// Which of them this is, from 0.
+    /// The number of this shard, from 0.
     pub(crate) shard: u16,
 }
 
 impl Naming {
-    /// The set of all queues ever used.
+    /// The key of the set of all queues ever used.
     pub(crate) fn queues(&self) -> String {
         match self {
             Self::Native { prefix } => format!("{{{prefix}}}:queues"),
@@ -48,7 +52,7 @@ impl Naming {
         }
     }
 
-    /// Partition number `shard` of a queue with so many shards.
+    /// Partition number `shard` of a queue with this number of shards.
     pub(crate) fn partition(&self, queue: &QueueName, shards: u16, shard: u16) -> Partition {
         let (keys, channel): (Vec<String>, String) = match self {
             Self::Native { prefix } => {
@@ -77,14 +81,25 @@ impl Naming {
     }
 }
 
-/// A key of a Redisson object: the object's name is the hash tag, unless it has a `{` of its own.
-/// (`RedissonObject.prefixName`, unchanged from 3.16 to 4.7.)
+/// The key of a Redisson object: the object's name is the hash tag, unless it contains a `{`
+/// itself. (`RedissonObject.prefixName`, unchanged from 3.16 to 4.7.)
 fn tagged(prefix: &str, name: &str) -> String {
     if name.contains('{') { format!("{prefix}:{name}") } else { format!("{prefix}:{{{name}}}") }
 }
 
 impl Partition {
-    /// Whether all keys have one slot. False for names whose braces are no hash tag.
+    /// The hash of all records.
+    pub(crate) fn job_key(&self) -> &str {
+        &self.keys[1]
+    }
+
+    /// The sorted set of quarantined entries.
+    pub(crate) fn quarantine_key(&self) -> &str {
+        &self.keys[8]
+    }
+
+    /// Whether all keys have one slot. False for names of Redisson queues whose braces are no hash
+    /// tag.
     pub(crate) fn is_in_one_slot(&self) -> bool {
         self.keys.iter().all(|key| slot(key.as_bytes()) == self.slot)
     }
@@ -105,8 +120,8 @@ impl Partition {
     }
 }
 
-/// The slot of a key in a cluster: that of its hash tag, the part between the first `{` and the next
-/// `}`, if there is one that is not empty. (Redis Cluster specification, "Hash tags".)
+/// The slot of a key in a cluster: that of its hash tag, the part between the first `{` and the
+/// next `}`, if there is one that is not empty. (Redis Cluster specification, "Hash tags".)
 pub(crate) fn slot(key: &[u8]) -> u16 {
     let tag = || {
         let open = key.iter().position(|byte| *byte == b'{')?;
@@ -136,7 +151,7 @@ mod tests {
 
     #[test]
     fn slots_are_those_of_a_cluster() {
-        // CLUSTER KEYSLOT of Redis 7.0.15; the first is in the specification of CRC16.
+        // The results of CLUSTER KEYSLOT of Redis 7.0.15. 0x31c3 is in the specification of CRC-16.
         assert_eq!(crc16(b"123456789"), 0x31c3);
         assert_eq!(slot(b"123456789"), 12739);
         assert_eq!(slot(b"my{}q"), 12782);
@@ -160,9 +175,10 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_shards_share_no_keys() {
+    fn partitions_of_different_numbers_of_shards_share_no_keys() {
         let naming = Naming::Native { prefix: "dq".to_owned() };
         let queue = QueueName::new("q").unwrap();
+        // Pairs of a number of shards and a shard; the last two could be mixed up without the dot.
         let all = [(1, 0), (2, 0), (2, 1), (3, 0), (3, 1), (22, 0), (2, 20)];
         let keys = all.map(|(shards, shard)| naming.partition(&queue, shards, shard).keys);
         let distinct: std::collections::HashSet<_> = keys.iter().flatten().collect();

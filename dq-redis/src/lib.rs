@@ -1,9 +1,14 @@
 //! Redis backends of `dq`: native, Redisson-compatible, and key expiry.
 //!
+//! - `redis` ([`RedisBackend`]) stores jobs in `dq`'s own data structures.
+//! - `redisson` ([`RedissonBackend`]) shares the delayed queues of Redisson's Java clients.
+//! - `redis-expiry` ([`RedisExpiryBackend`]) is the native one with key expiry events as further
+//!   wake-ups.
+//!
 //! # Rights
 //!
-//! The native backend needs these rights for the prefix `dq`. With another prefix, replace `dq` in both
-//! patterns:
+//! The native backend needs these rights of an ACL user for the prefix `dq`. With another prefix,
+//! replace `dq` in both patterns:
 //!
 //! ```text
 //! ACL SETUSER jobs on >secret resetkeys ~{dq}:* resetchannels &{dq}:wake:* -@all \
@@ -12,12 +17,14 @@
 //!     +hset +hsetnx +hget +hmget +hgetall +hdel +hstrlen +hincrby
 //! ```
 //!
-//! A database other than 0 also needs `+select`, a cluster `+cluster|slots`. Redis checks the commands
-//! inside scripts, too, so they are listed. A missing right is an error when connecting. Queues with
-//! shards also need the pattern `~{dq#*}:*`; if it is missing, the first use of such a queue fails.
+//! A database other than 0 also needs `+select`, a cluster `+cluster|slots`. The list includes the
+//! commands inside scripts, since Redis checks those too. A missing right is an error when
+//! connecting. Queues with shards also need the pattern `~{dq#*}:*`; if it is missing, the first
+//! use of such a queue fails.
 //!
-//! The Redisson backend needs these. After Java's keys come the names of the queues (here `orders`),
-//! each with the `name_prefix` if there is one; names with a `{` of their own need the same patterns:
+//! The Redisson backend needs the following. List the name of each queue (here `orders`) after
+//! Java's keys, with the `name_prefix` if there is one. Names that contain a `{` need the same
+//! patterns:
 //!
 //! ```text
 //! ACL SETUSER jobs on >secret resetkeys ~dq:* \
@@ -29,9 +36,9 @@
 //!     +llen +lrange +lrem +rpush +lpop +unlink +blmove
 //! ```
 //!
-//! The key expiry backend needs those of the native one, and `SET`, `TOUCH` and the channel where the
-//! server says which keys expire. With `configure` it also needs `+config|get +config|set`. Without
-//! the channel jobs run by timers alone, as `check` then tells:
+//! The key expiry backend needs those of the native one, `SET`, `TOUCH`, and the channel of key
+//! expiry events. With the setting `configure` it also needs `+config|get +config|set`. Without the
+//! channel it finds due jobs by timers alone, and `check` reports that:
 //!
 //! ```text
 //! ACL SETUSER jobs on >secret resetkeys ~{dq}:* \

@@ -10,7 +10,7 @@ use crate::error::unexpected;
 use crate::handle;
 use crate::keys::Partition;
 use crate::reply::{self, Reply};
-use crate::resize::Attempts;
+use crate::resize::ReshardRetries;
 use crate::script::{Call, Script};
 use crate::store::Store;
 
@@ -18,16 +18,18 @@ const OPERATE: &str = "operate";
 const REPLAY: &str = "replay";
 const REMOVE: &str = "remove";
 
-/// Dead jobs of a partition that one call changes.
+/// The dead jobs of a partition that one call changes.
 #[derive(Clone, Copy)]
 enum DeadJobs<'a> {
-    /// Some of all, from the first one on or after this one.
+    /// A chunk of all: those after this one, given by time of death and handle; the first ones if
+    /// `None`.
     After(Option<&'a (i64, Bytes)>),
-    /// These, by handle and tail.
-    Named(&'a [[u8; 16]]),
+    /// Those with these ids, as handle and tail.
+    WithIds(&'a [[u8; 16]]),
 }
 
 impl DeadJobs<'_> {
+    /// Adds the arguments, as in `scripts/dead.lua`.
     fn add_to(self, call: &mut Call<'_>) {
         match self {
             Self::After(None) => {
@@ -36,10 +38,10 @@ impl DeadJobs<'_> {
             Self::After(Some((at, handle))) => {
                 call.arg("a").arg(*at).arg(&handle[..]);
             }
-            Self::Named(names) => {
+            Self::WithIds(ids) => {
                 call.arg("n");
-                for name in names {
-                    call.arg(&name[..]);
+                for id in ids {
+                    call.arg(&id[..]);
                 }
             }
         }
@@ -55,16 +57,20 @@ struct DeadChange {
     due: Due,
 }
 
-/// The result of changing some dead jobs.
+/// The result of one call that changes dead jobs.
 struct Changed {
     jobs: u64,
-    /// The last job read, if there may be more.
+    /// Time of death and handle of the last job read; `None` if there are no more.
     next: Option<(i64, Bytes)>,
 }
 
 impl Store {
-    /// Carries an operation out, and returns how many jobs changed, or 1 for a queue that was paused or
-    /// resumed.
+    /// Carries out an operation. Returns the number of jobs changed; for pause and resume 1, or 0
+    /// if the queue was paused or resumed already.
+    ///
+    /// # Errors
+    /// `Unsupported` for an operation that a later version of dq-core has added; errors of the
+    /// calls, after which some jobs may have been changed.
     pub(crate) async fn operate(&self, operation: Operation<'_>) -> Result<u64> {
         let change = |name, due| DeadChange { name, due };
         match operation {
@@ -85,22 +91,23 @@ impl Store {
         }
     }
 
+    /// Changes these dead jobs of a queue, or all, shard by shard.
     async fn change_dead(
         &self,
         queue: &QueueName,
         change: DeadChange,
         jobs: Option<&[JobId]>,
     ) -> Result<u64> {
-        let names: Option<Vec<_>> =
-            jobs.map(|jobs| jobs.iter().map(|job| handle::full(*job)).collect());
+        let ids: Option<Vec<_>> =
+            jobs.map(|jobs| jobs.iter().map(|job| handle::handle_and_tail(*job)).collect());
         let (mut changed, mut shard) = (0, 0);
         while shard < self.partitions_of(change.name, queue).await?.shards() {
-            match &names {
+            match &ids {
                 None => changed += self.change_all_dead(queue, shard, change).await?,
-                Some(names) => {
-                    for some in names.chunks(CHUNK) {
-                        let some = DeadJobs::Named(some);
-                        changed += self.change_some_dead(queue, shard, change, some).await?.jobs;
+                Some(ids) => {
+                    for chunk in ids.chunks(CHUNK) {
+                        let chunk = DeadJobs::WithIds(chunk);
+                        changed += self.change_dead_chunk(queue, shard, change, chunk).await?.jobs;
                     }
                 }
             }
@@ -109,6 +116,7 @@ impl Store {
         Ok(changed)
     }
 
+    /// Changes all dead jobs of one shard.
     async fn change_all_dead(
         &self,
         queue: &QueueName,
@@ -117,8 +125,8 @@ impl Store {
     ) -> Result<u64> {
         let (mut jobs, mut after) = (0, None);
         loop {
-            let some = DeadJobs::After(after.as_ref());
-            let changed = self.change_some_dead(queue, shard, change, some).await?;
+            let chunk = DeadJobs::After(after.as_ref());
+            let changed = self.change_dead_chunk(queue, shard, change, chunk).await?;
             jobs += changed.jobs;
             if changed.next.is_none() {
                 return Ok(jobs);
@@ -127,7 +135,8 @@ impl Store {
         }
     }
 
-    async fn change_some_dead(
+    /// Makes one call on one shard.
+    async fn change_dead_chunk(
         &self,
         queue: &QueueName,
         shard: u16,
@@ -146,6 +155,7 @@ impl Store {
         }
     }
 
+    /// Pauses or resumes all shards of a queue. Returns 1 if that changed any, else 0.
     async fn pause(&self, queue: &QueueName, pause: bool) -> Result<u64> {
         self.register(OPERATE, [queue]).await?;
         let (mut changed, mut shard) = (0, 0);
@@ -153,28 +163,31 @@ impl Store {
             let add = |partition: &Partition, call: &mut Call<'_>| {
                 call.arg(&partition.channel).arg(u8::from(pause));
             };
-            changed = changed.max(self.count(queue, shard, &self.scripts.pause, add).await?);
+            changed =
+                changed.max(self.run_for_count(queue, shard, &self.scripts.pause, add).await?);
             shard += 1;
         }
         Ok(changed)
     }
 
+    /// Removes all waiting and dead jobs of a queue, and returns their number.
     async fn purge(&self, queue: &QueueName) -> Result<u64> {
         let (mut removed, mut shard) = (0, 0);
         while shard < self.partitions_of(OPERATE, queue).await?.shards() {
             let add = |_: &Partition, call: &mut Call<'_>| {
                 call.arg(CHUNK);
             };
-            match self.count(queue, shard, &self.scripts.purge, add).await? {
+            match self.run_for_count(queue, shard, &self.scripts.purge, add).await? {
                 0 => shard += 1,
-                some => removed += some,
+                count => removed += count,
             }
         }
         Ok(removed)
     }
 
-    /// Runs a script that answers a number on one shard.
-    async fn count(
+    /// Runs a script that returns a number on one shard. 0 if the queue does not have this shard
+    /// any more.
+    async fn run_for_count(
         &self,
         queue: &QueueName,
         shard: u16,
@@ -189,8 +202,9 @@ impl Store {
         }
     }
 
-    /// Runs a script on one shard, with the arguments that `add` adds. `None` if the queue does not have
-    /// this shard any more: the number of shards changes only while there are no jobs.
+    /// Runs a script on one shard, with the arguments that `add` adds. `None` if the queue does not
+    /// have this shard any more: then it had no jobs, since the number of shards changes only in
+    /// empty queues.
     async fn run_on_shard(
         &self,
         operation: &'static str,
@@ -199,9 +213,9 @@ impl Store {
         script: &Script,
         add: impl Fn(&Partition, &mut Call<'_>),
     ) -> Result<Option<Value>> {
-        let mut attempts = Attempts::default();
+        let mut retries = ReshardRetries::default();
         loop {
-            attempts.next(operation)?;
+            retries.next(operation)?;
             let partitions = self.partitions_of(operation, queue).await?;
             let Some(partition) = partitions.all.get(usize::from(shard)) else {
                 return Ok(None);
@@ -215,6 +229,7 @@ impl Store {
     }
 }
 
+/// Reads the reply of `scripts/dead.lua`. `None` if it is malformed.
 fn read_changed(answer: Value) -> Option<Changed> {
     let mut reply = Reply::new(answer)?;
     let jobs = u64::try_from(reply.number()?).ok()?;

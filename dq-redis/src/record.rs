@@ -1,5 +1,5 @@
-//! The stored form of a job: the record, written once, and the state, written at each lease. The layout
-//! is described at the beginning of `scripts/prelude.lua`.
+//! The stored form of a job: the record, written once, and the state, written at each lease. The
+//! layout is described at the beginning of `scripts/prelude.lua`.
 
 use bytes::Bytes;
 use dq_core::{
@@ -8,20 +8,22 @@ use dq_core::{
 
 use crate::handle;
 
+// Flags of a record.
 const KEY: u8 = 1;
 const MAX_ATTEMPTS: u8 = 2;
 const HEADERS: u8 = 4;
 
-/// The record of a job that is accepted at this time, in milliseconds.
+/// The record of a job. `accepted` is the time in milliseconds since the epoch.
 pub(crate) fn encode(job: &NewJob, accepted: i64) -> Vec<u8> {
     let mut record = Vec::with_capacity(16 + job.payload.len() + job.headers.size_bytes());
-    encode_header(job, accepted, &mut record);
+    encode_prefix(job, accepted, &mut record);
     record.extend(&job.payload);
     record
 }
 
-/// Appends the record without the payload.
-pub(crate) fn encode_header(job: &NewJob, accepted: i64, record: &mut Vec<u8>) {
+/// Appends the record prefix: all that precedes the payload.
+pub(crate) fn encode_prefix(job: &NewJob, accepted: i64, record: &mut Vec<u8>) {
+    // The last six bytes of the time.
     record.extend(&accepted.to_be_bytes()[2..]);
     record.extend(handle::tail(job.id));
     let policy = match job.on_conflict {
@@ -60,12 +62,14 @@ pub(crate) struct StoredState {
 }
 
 impl StoredState {
-    /// Decodes a packed state. One that is too short counts as that of a job never leased.
+    /// Decodes a packed state. One that is too short, or empty, is that of a job that was never
+    /// leased.
     pub(crate) fn decode(raw: &[u8]) -> Self {
         Self::read(raw).unwrap_or_default()
     }
 
     fn read(raw: &[u8]) -> Option<Self> {
+        // After the fencing token.
         let mut rest = raw.get(8..)?;
         let due = i64::from_be_bytes(take(&mut rest)?);
         let attempts = u32::from_be_bytes(take(&mut rest)?);
@@ -118,8 +122,8 @@ pub(crate) fn decode(
     })
 }
 
-/// A job whose record is malformed, as operators see it: the payload is the whole record. `None` if the
-/// handle is not one.
+/// A job whose record is malformed, as operators see it: the payload is the whole record. `None` if
+/// `handle` does not have the length of a handle.
 pub(crate) fn undecodable(
     queue: &QueueName,
     handle: &[u8],
@@ -147,17 +151,20 @@ pub(crate) fn encode_reason(reason: &DeadReason) -> Vec<u8> {
     [reason.kind.as_str().as_bytes(), &[0], reason.message.as_bytes()].concat()
 }
 
-/// Decodes a reason of death. Malformed ones are of the kind `Other`, with the whole text as message.
+/// Decodes a reason of death. Malformed ones are of the kind `Other`, with the whole text as
+/// message.
 pub(crate) fn decode_reason(raw: &[u8]) -> DeadReason {
     let text = String::from_utf8_lossy(raw);
     let (kind, message) = text.split_once('\0').unwrap_or(("", &text));
     DeadReason::new(DeadKind::from_name(kind), message)
 }
 
+/// Removes the first `N` bytes. `None` if there are fewer.
 fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
     split(rest, N)?.try_into().ok()
 }
 
+/// Removes the first `length` bytes. `None` if there are fewer.
 fn split<'a>(rest: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
     let (head, tail) = rest.split_at_checked(length)?;
     *rest = tail;

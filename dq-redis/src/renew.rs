@@ -12,7 +12,8 @@ use crate::store::Store;
 const RENEW: &str = "renew";
 
 impl Store {
-    /// Makes leases last from now.
+    /// Renews leases: each ends its `lease_for` from now. The results are in the order of the
+    /// renewals.
     pub(crate) async fn renew<'a>(&'a self, renewals: &'a [Renewal]) -> Result<Vec<Renewed>> {
         let is_lost = |answer: &Renewed| *answer == Renewed::Lost;
         let answers =
@@ -22,6 +23,7 @@ impl Store {
         Ok(answers)
     }
 
+    /// Makes one call. `None` if the partition of the chunk is closed.
     async fn renew_chunk(&self, chunk: Chunk<'_, Renewal>) -> Result<Option<Vec<Renewed>>> {
         let mut call = self.scripts.renew.on([&*chunk.partition]);
         for renewal in &chunk.items {

@@ -1,4 +1,5 @@
-//! Reads the replies of scripts, item by item. An item of the wrong kind is `None`.
+//! Reads the replies of scripts, item by item. `None` always says that the reply is malformed: an
+//! item is missing or of another type.
 
 use bytes::Bytes;
 use redis::Value;
@@ -10,6 +11,7 @@ use crate::redisson::member::OTHER_FORMAT;
 pub(crate) struct Reply(std::vec::IntoIter<Value>);
 
 impl Reply {
+    /// Reads a list. `None` if the value is none.
     pub(crate) fn new(value: Value) -> Option<Self> {
         match value {
             Value::Array(items) => Some(Self(items.into_iter())),
@@ -17,16 +19,17 @@ impl Reply {
         }
     }
 
+    /// Whether all items were read.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.len() == 0
     }
 
-    /// A list in the list.
+    /// The next item, a list.
     pub(crate) fn list(&mut self) -> Option<Self> {
         Self::new(self.0.next()?)
     }
 
-    /// A list in the list, or the refusal in its place.
+    /// The next item, a list or a refusal in its place.
     pub(crate) fn list_or_refusal(&mut self) -> Option<Result<Self, Refusal>> {
         match self.0.next()? {
             Value::Array(items) => Some(Ok(Self(items.into_iter()))),
@@ -34,12 +37,12 @@ impl Reply {
         }
     }
 
-    /// A number: an integer, or text as scores are written.
+    /// The next item, a number: an integer, or the text of a score.
     pub(crate) fn number(&mut self) -> Option<i64> {
         number(&self.0.next()?)
     }
 
-    /// A number or nil.
+    /// The next item, a number or nil. The inner `None` is nil.
     pub(crate) fn number_or_nil(&mut self) -> Option<Option<i64>> {
         match self.0.next()? {
             Value::Nil => Some(None),
@@ -47,21 +50,24 @@ impl Reply {
         }
     }
 
+    /// The next item, a string.
     pub(crate) fn bytes(&mut self) -> Option<Bytes> {
         bytes(self.0.next()?)
     }
 }
 
-/// Why a script did nothing, or not for one of its partitions: a status reply in place of a result.
+/// A status reply in place of a result: the script did nothing, or nothing for one of its
+/// partitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// The partition is closed: the number of shards of its queue has changed, or is changing.
     Closed,
     /// A key of the partition has another type.
     WrongType,
-    /// The job with this number, from 1, has the handle of a job with another id.
+    /// The job with this number in the call, from 1, has the handle of a job with another id.
     IdCollision(usize),
-    /// The queue holds members of another format; of the Redisson layout only.
+    /// The queue holds members in another format than the setting `format`; of the Redisson layout
+    /// only.
     OtherFormat,
 }
 
@@ -80,6 +86,7 @@ impl Refusal {
     }
 }
 
+/// The bytes of a string. `None` if the value is none.
 pub(crate) fn bytes(value: Value) -> Option<Bytes> {
     match value {
         Value::BulkString(bytes) => Some(bytes.into()),
@@ -87,6 +94,7 @@ pub(crate) fn bytes(value: Value) -> Option<Bytes> {
     }
 }
 
+/// An integer, or the text of a score. `None` if the value is neither.
 pub(crate) fn number(value: &Value) -> Option<i64> {
     match value {
         Value::Int(number) => Some(*number),

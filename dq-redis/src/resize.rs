@@ -1,5 +1,5 @@
-//! The number of shards of a queue: looked up, changed while the queue is empty, and refused if it
-//! differs from the settings. See `shards/mod.rs` for the steps of a change.
+//! Looks up the number of shards of a queue, and changes it to the one in the settings while the
+//! queue is empty. See `shards/mod.rs` for the terms and the steps of a change.
 
 use std::sync::Arc;
 
@@ -15,18 +15,18 @@ use crate::shards::layout::Layout;
 use crate::shards::partitions::QueuePartitions;
 use crate::store::Store;
 
-/// Attempts of one call while the number of shards of its queue changes.
+/// Maximum number of attempts of one call while the number of shards of its queue changes.
 const MAX_ATTEMPTS: u32 = 50;
 
-/// Bounds the repetitions of a call.
+/// Counts the attempts of a call that is repeated because its partition was closed.
 #[derive(Debug, Default)]
-pub(crate) struct Attempts(u32);
+pub(crate) struct ReshardRetries(u32);
 
-impl Attempts {
-    /// Counts one attempt.
+impl ReshardRetries {
+    /// Counts one attempt; called before each, the first too.
     ///
     /// # Errors
-    /// `Unavailable` after too many.
+    /// `Unavailable` after `MAX_ATTEMPTS`.
     pub(crate) fn next(&mut self, operation: &'static str) -> Result<()> {
         self.0 += 1;
         if self.0 <= MAX_ATTEMPTS {
@@ -38,39 +38,42 @@ impl Attempts {
     }
 }
 
-/// The state of one partition.
-struct Inspected {
+/// The state of one partition after a step of a change.
+struct PartitionState {
     holds_jobs: bool,
     paused: bool,
 }
 
 impl Store {
-    /// The partitions of a queue. The first use of a queue with a number of shards in the settings gives
-    /// it that number.
+    /// The partitions of a queue. If the settings have a number of shards for the queue and the
+    /// queue is empty, the first use gives it that number.
     ///
     /// # Errors
-    /// `Config` if the queue holds jobs and has another number of shards than in the settings.
+    /// `Config` if the queue has another number of shards than in the settings and cannot be
+    /// changed, since it holds jobs or another process has changed it since; `Incompatible` if the
+    /// stored number cannot be read; errors of the calls.
     pub(crate) async fn partitions_of(
         &self,
         operation: &'static str,
         queue: &QueueName,
     ) -> Result<Arc<QueuePartitions>> {
-        if let Some(known) = self.partitions.known(queue, self.link.connections()) {
-            return Ok(known);
+        if let Some(cached) = self.partitions.cached(queue, self.link.connections()) {
+            return Ok(cached);
         }
-        if self.shard_settings.of(queue).is_none() {
-            // If the queue has shards, this partition is closed, and refuses the call.
+        if self.shard_settings.for_queue(queue).is_none() {
+            // A guess that saves a call: if the queue has shards, its unsharded partition is closed
+            // and refuses the call, and `run_on` looks up the number.
             return Ok(self.partitions.set(queue, 1));
         }
         // Rare, so boxed: the future of every call stays small.
         Box::pin(self.resolve(operation, queue, None)).await
     }
 
-    /// Runs a call on one partition. `None` if the partition is closed: the partitions of the queue have
-    /// been looked up again, and the call is to be made on those.
+    /// Runs a call on one partition. `None` if the partition is closed: the partitions of the queue
+    /// were looked up again, and the caller repeats the call on those.
     ///
     /// # Errors
-    /// As [`Self::partitions_of`], and those of the call.
+    /// Those of [`Self::partitions_of`] and of the call.
     pub(crate) async fn run_on(
         &self,
         operation: &'static str,
@@ -85,7 +88,10 @@ impl Store {
         Ok(Some(answer))
     }
 
-    /// Looks up the partitions of a queue again, since this one is closed.
+    /// Looks up the partitions of the queue of a closed partition.
+    ///
+    /// # Errors
+    /// Those of [`Self::partitions_of`].
     pub(crate) async fn reload(
         &self,
         operation: &'static str,
@@ -94,6 +100,9 @@ impl Store {
         Box::pin(self.resolve(operation, &closed.queue, Some(closed))).await.map(drop)
     }
 
+    /// Reads the stored number of shards, and makes it the one of the settings if necessary.
+    /// `closed` is the partition that refused a call, if one did: if it is of the stored number, a
+    /// change did not complete, and the partitions are opened again.
     async fn resolve(
         &self,
         operation: &'static str,
@@ -101,22 +110,24 @@ impl Store {
         closed: Option<&Arc<Partition>>,
     ) -> Result<Arc<QueuePartitions>> {
         // One at a time, so that calls that were refused together look up the partitions once.
-        let _turn = self.resolving.lock().await;
-        if let Some(known) = self.partitions.known(queue, self.link.connections())
-            && closed.is_none_or(|closed| !known.contains(closed))
+        let _guard = self.resolving.lock().await;
+        if let Some(cached) = self.partitions.cached(queue, self.link.connections())
+            && closed.is_none_or(|closed| !cached.contains(closed))
         {
-            return Ok(known);
+            return Ok(cached);
         }
-        let mut attempts = Attempts::default();
+        let mut retries = ReshardRetries::default();
         loop {
-            attempts.next(operation)?;
+            retries.next(operation)?;
             let stored = self.stored_layout(operation, queue).await?;
-            let setting = self.shard_settings.of(queue);
+            let setting = self.shard_settings.for_queue(queue);
             let shards = setting.unwrap_or(stored.shards);
+            // `false`: the stored layout has changed since it was read.
             let resolved = if shards != stored.shards {
-                // Only once in a process: two processes with different settings must not take turns.
+                // Once in a process: two processes with different settings would change it in
+                // turns.
                 if self.partitions.is_established(queue) && stored.change > 0 {
-                    return Err(self.other_number(operation, queue, stored.shards, shards));
+                    return Err(self.shards_mismatch(operation, queue, stored.shards, shards));
                 }
                 self.resize(operation, queue, stored, shards).await?
             } else if closed.is_some_and(|closed| closed.shards == shards) {
@@ -133,7 +144,11 @@ impl Store {
         }
     }
 
-    /// Changes the number of shards of an empty queue. `false` if the stored layout has changed.
+    /// Changes the number of shards of an empty queue. `false` if the stored layout is not `stored`
+    /// any more.
+    ///
+    /// # Errors
+    /// `Config` if the queue holds jobs; errors of the calls.
     async fn resize(
         &self,
         operation: &'static str,
@@ -145,15 +160,15 @@ impl Store {
         let new = self.partitions.make(queue, shards);
         let next = stored.next(shards);
         let change = next.change.to_string();
-        // Without closing anything, since that disturbs the processes that use the queue.
+        // First without closing, which disturbs the processes that use the queue.
         let inspected = self.step_all(operation, &old, &["look"]).await?;
         if inspected.iter().any(|partition| partition.holds_jobs) {
-            return Err(self.other_number(operation, queue, stored.shards, shards));
+            return Err(self.shards_mismatch(operation, queue, stored.shards, shards));
         }
         let closed = self.step_all(operation, &old, &["close", &change]).await?;
         if closed.iter().any(|partition| partition.holds_jobs) {
             self.reopen(operation, queue, stored).await?;
-            return Err(self.other_number(operation, queue, stored.shards, shards));
+            return Err(self.shards_mismatch(operation, queue, stored.shards, shards));
         }
         let paused = if closed.iter().any(|partition| partition.paused) { "1" } else { "0" };
         self.step_all(operation, &new, &["pause", paused]).await?;
@@ -165,8 +180,8 @@ impl Store {
         Ok(true)
     }
 
-    /// Opens the partitions of the stored number, and makes changes fail that are under way. `false` if
-    /// the stored layout has changed.
+    /// Opens the partitions of the stored number, and makes changes that are under way fail.
+    /// `false` if the stored layout is not `stored` any more.
     async fn reopen(
         &self,
         operation: &'static str,
@@ -182,6 +197,10 @@ impl Store {
         Ok(true)
     }
 
+    /// Reads the stored layout of a queue.
+    ///
+    /// # Errors
+    /// `Incompatible` if it cannot be read by this version; errors of the call.
     pub(crate) async fn stored_layout(
         &self,
         operation: &'static str,
@@ -204,7 +223,8 @@ impl Store {
         })
     }
 
-    /// Stores a layout if the stored one is the expected one. `false` if it is not.
+    /// Stores the layout `next` if the stored one is `expected` (compare and set). `false` if it is
+    /// not.
     async fn commit(
         &self,
         operation: &'static str,
@@ -221,13 +241,14 @@ impl Store {
         }
     }
 
-    /// Makes one step of a change on each partition.
+    /// Makes one step of a change on each partition: `step` is the name of the step and its
+    /// arguments, as in `scripts/shards.lua`.
     async fn step_all(
         &self,
         operation: &'static str,
         partitions: &QueuePartitions,
         step: &[&str],
-    ) -> Result<Vec<Inspected>> {
+    ) -> Result<Vec<PartitionState>> {
         let steps = partitions.all.iter().map(|partition| async {
             let mut call = self.scripts.shards.on([&**partition]);
             for argument in step {
@@ -236,7 +257,10 @@ impl Store {
             let answer = call.run(&self.link, operation).await?;
             let read = |answer| {
                 let mut reply = Reply::new(answer)?;
-                Some(Inspected { holds_jobs: reply.number()? == 1, paused: reply.number()? == 1 })
+                Some(PartitionState {
+                    holds_jobs: reply.number()? == 1,
+                    paused: reply.number()? == 1,
+                })
             };
             match read(answer) {
                 Some(inspected) => Ok(inspected),
@@ -246,7 +270,8 @@ impl Store {
         try_join_all(steps).await
     }
 
-    fn other_number(
+    /// The error for a queue whose stored number of shards differs from the setting and is fixed.
+    fn shards_mismatch(
         &self,
         operation: &'static str,
         queue: &QueueName,

@@ -1,4 +1,5 @@
-//! Finds missing rights of the server's user when connecting.
+//! Finds missing rights of the server's user when connecting, by trying each command on keys of its
+//! own.
 
 use dq_core::{ErrorKind, Result};
 
@@ -9,15 +10,15 @@ use crate::store::Store;
 
 const CONNECT: &str = "connect";
 
-/// The end of each script that tries commands.
+/// Follows the lists of commands: tries each.
 const TRY: &str = include_str!("scripts/rights/try.lua");
 const NATIVE: &str = include_str!("scripts/rights/native.lua");
 
 impl Store {
-    /// Tries every command of the scripts.
+    /// Tries every command that the scripts run.
     ///
     /// # Errors
-    /// `Config` naming the command, key or channel that the user has no right to.
+    /// `Config` naming the command, key or channel for which the user has no right.
     pub(crate) async fn prove_rights(&self) -> Result<()> {
         match &self.partitions.naming {
             Naming::Native { prefix } => {
@@ -35,16 +36,17 @@ impl Store {
     }
 
     /// Tries the commands of the key expiry backend.
-    pub(crate) async fn prove_alarms(&self, key: &str) -> Result<()> {
+    pub(crate) async fn prove_expiry_rights(&self, key: &str) -> Result<()> {
         let parts = [include_str!("scripts/rights/expiry.lua"), TRY];
         self.prove(&parts, &[key.to_owned()], "").await
     }
 
-    /// Tries the command that waits at Java's lists. Not in a script: not every version allows that.
+    /// Tries BLMOVE, which watches Java's lists. Not in a script, where not every version allows
+    /// it.
     pub(crate) async fn prove_blmove(&self) -> Result<()> {
         let Naming::Redisson { prefix, .. } = &self.partitions.naming else { return Ok(()) };
         let list = format!("{prefix}:rights:list:{{dq-rights}}");
-        // Not a millisecond: Redis 6.2 rounds that to 0, which is no limit.
+        // 10 ms: Redis 6.2 rounds 1 ms to 0, which means no time limit.
         let mut blmove = redis::cmd("BLMOVE");
         blmove.arg(&list).arg(&list).arg("LEFT").arg("LEFT").arg("0.01");
         unless_read_only(self.link.run(CONNECT, Effect::None, &blmove).await.map(drop))
@@ -58,7 +60,8 @@ impl Store {
     }
 }
 
-/// A server that refuses writes at the moment can still be inspected and, if it is full, emptied.
+/// Accepts a server that refuses writes at the moment: it can be inspected and, if it is full,
+/// emptied.
 fn unless_read_only(tried: Result<()>) -> Result<()> {
     match tried {
         Err(error) if matches!(error.kind(), ErrorKind::Full | ErrorKind::ReadOnly) => Ok(()),

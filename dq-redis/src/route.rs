@@ -1,4 +1,4 @@
-//! Calls about single jobs: each item goes to the partition of its job.
+//! Routes the items of a batch, each of which is about one job, to the partitions of their jobs.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,20 +7,20 @@ use dq_core::{JobRef, Lease, NewJob, QueueName, Renewal, Reschedule, Result, Set
 use futures_util::future::BoxFuture;
 
 use crate::batch::{self, Chunk, Item, Request};
-use crate::resize::Attempts;
+use crate::resize::ReshardRetries;
 use crate::shards::leases::LeaseShards;
 use crate::shards::partitions::QueuePartitions;
 use crate::store::Store;
 
-/// An item of a call about single jobs.
+/// An item about one job.
 pub(crate) trait Routed: Item {
-    /// The shard to ask first, and those to ask if the job is not there.
+    /// The shard to call first, and those to call if the job is not there.
     fn shards(&self, partitions: &QueuePartitions, leases: &LeaseShards) -> (u16, Vec<u16>);
 }
 
 impl Routed for NewJob {
     fn shards(&self, partitions: &QueuePartitions, _: &LeaseShards) -> (u16, Vec<u16>) {
-        (partitions.home(self.id, self.key.as_ref()), Vec::new())
+        (partitions.shard_for(self.id, self.key.as_ref()), Vec::new())
     }
 }
 
@@ -48,6 +48,7 @@ impl Routed for Renewal {
     }
 }
 
+/// The shard of a lease; if this process does not know it, those of its job.
 fn lease_shards(
     lease: &Lease,
     partitions: &QueuePartitions,
@@ -60,12 +61,14 @@ fn lease_shards(
 }
 
 impl Store {
-    /// Asks the partitions of each item for its job, one after the other until it is found. The answers
-    /// are in the order of the items. `is_absent` recognizes answers that say that the job is not in
-    /// the partition; `call` answers `None` for a chunk whose partition is closed.
+    /// Calls the most likely partition of each item, then, for items whose job is not there, all
+    /// others in which it may be. Returns the answers in the order of the items. `is_absent` tells
+    /// whether an answer says that the job is not in the partition; `call` returns `None` if the
+    /// partition of the chunk is closed, and its items are routed again.
     ///
     /// # Errors
-    /// As [`Self::partitions_of`], and those of the calls.
+    /// Those of [`Self::partitions_of`] and of the calls, after which some items may have taken
+    /// effect.
     pub(crate) async fn route<'a, I: Routed, T>(
         &'a self,
         operation: &'static str,
@@ -74,19 +77,20 @@ impl Store {
         call: impl Fn(Chunk<'a, I>) -> BoxFuture<'a, Result<Option<Vec<T>>>>,
     ) -> Result<Vec<T>> {
         let mut answers: Vec<Option<T>> = items.iter().map(|_| None).collect();
-        let mut open: Vec<usize> = (0..items.len()).collect();
-        let mut attempts = Attempts::default();
-        while !open.is_empty() {
-            attempts.next(operation)?;
+        // The indices of items that have no answer yet.
+        let mut unanswered: Vec<usize> = (0..items.len()).collect();
+        let mut retries = ReshardRetries::default();
+        while !unanswered.is_empty() {
+            retries.next(operation)?;
             let mut queues: HashMap<&QueueName, Arc<QueuePartitions>> = HashMap::new();
-            for &index in &open {
+            for &index in &unanswered {
                 let queue = items[index].queue();
                 if !queues.contains_key(queue) {
                     queues.insert(queue, self.partitions_of(operation, queue).await?);
                 }
             }
-            let (mut first, mut others) = (Vec::with_capacity(open.len()), Vec::new());
-            for &index in &open {
+            let (mut first, mut others) = (Vec::with_capacity(unanswered.len()), Vec::new());
+            for &index in &unanswered {
                 let item = &items[index];
                 let partitions = &queues[item.queue()];
                 let (shard, more) = item.shards(partitions, &self.leases);
@@ -97,7 +101,7 @@ impl Store {
                     partition: partitions.shard(shard),
                 }));
             }
-            // Items whose partition was closed.
+            // The indices of items one of whose partitions was closed.
             let mut refused = Vec::new();
             for mut requests in [first, others] {
                 requests.retain(|request| answers[request.index].as_ref().is_none_or(&is_absent));
@@ -111,11 +115,11 @@ impl Store {
                     }
                 }
             }
-            // One that was found in another partition needs no repetition.
+            // An item whose job was found in another partition is not repeated.
             refused.retain(|index| answers[*index].as_ref().is_none_or(&is_absent));
             refused.sort_unstable();
             refused.dedup();
-            open = refused;
+            unanswered = refused;
         }
         Ok(answers.into_iter().flatten().collect())
     }

@@ -10,7 +10,7 @@ use redis::Value;
 use crate::args::{JobEncoding, due_arg, target_arg};
 use crate::batch::Chunk;
 use crate::error::unexpected;
-use crate::handle::{self, HANDLE};
+use crate::handle::{self, HANDLE_BYTES};
 use crate::reply::{self, Refusal, Reply};
 use crate::store::Store;
 
@@ -19,12 +19,18 @@ const CANCEL: &str = "cancel";
 const RESCHEDULE: &str = "reschedule";
 
 impl Store {
-    /// Stores jobs, unless jobs with their ids or keys exist and are kept.
+    /// Stores jobs. One that conflicts with a stored job, by id or key, is kept out or replaces it,
+    /// by its conflict policy.
+    ///
+    /// # Errors
+    /// `InvalidInput` for an id that shares its handle with the id of another job: jobs of other
+    /// chunks may have been stored.
     pub(crate) async fn schedule<'a>(&'a self, jobs: &'a [NewJob]) -> Result<Vec<Scheduled>> {
         self.register(SCHEDULE, jobs.iter().map(|job| &job.queue)).await?;
         self.route(SCHEDULE, jobs, |_| false, |chunk| Box::pin(self.schedule_chunk(chunk))).await
     }
 
+    /// Makes one call. `None` if the partition of the chunk is closed.
     async fn schedule_chunk(&self, chunk: Chunk<'_, NewJob>) -> Result<Option<Vec<Scheduled>>> {
         let mut call = self.scripts.schedule.on([&*chunk.partition]);
         call.arg(&chunk.partition.channel);
@@ -47,12 +53,13 @@ impl Store {
         Ok(Some(answers))
     }
 
-    /// Cancels jobs that are not running.
+    /// Cancels jobs that are waiting. Running ones are not affected.
     pub(crate) async fn cancel<'a>(&'a self, jobs: &'a [JobRef]) -> Result<Vec<Cancelled>> {
         let is_absent = |answer: &Cancelled| *answer == Cancelled::NotFound;
         self.route(CANCEL, jobs, is_absent, |chunk| Box::pin(self.cancel_chunk(chunk))).await
     }
 
+    /// Makes one call. `None` if the partition of the chunk is closed.
     async fn cancel_chunk(&self, chunk: Chunk<'_, JobRef>) -> Result<Option<Vec<Cancelled>>> {
         let mut call = self.scripts.cancel.on([&*chunk.partition]);
         for job in &chunk.items {
@@ -73,7 +80,7 @@ impl Store {
         Ok(Some(answers.collect()))
     }
 
-    /// Changes the due times of jobs that are not running.
+    /// Changes the due times of jobs that are waiting. Running ones are not affected.
     pub(crate) async fn reschedule<'a>(
         &'a self,
         moves: &'a [Reschedule],
@@ -83,6 +90,7 @@ impl Store {
             .await
     }
 
+    /// Makes one call. `None` if the partition of the chunk is closed.
     async fn reschedule_chunk(
         &self,
         chunk: Chunk<'_, Reschedule>,
@@ -106,6 +114,8 @@ impl Store {
     }
 }
 
+/// The server's time, and the result of each job. `None` if the reply is malformed. The reply lists
+/// only jobs that were not simply created.
 fn read_scheduled(answer: Value, chunk: &Chunk<'_, NewJob>) -> Option<(Timestamp, Vec<Scheduled>)> {
     let mut reply = Reply::new(answer)?;
     let now = Timestamp::from_millis(reply.number()?);
@@ -126,6 +136,7 @@ fn read_scheduled(answer: Value, chunk: &Chunk<'_, NewJob>) -> Option<(Timestamp
     Some((now, answers))
 }
 
+/// Reads the result of one job. `None` if the reply is malformed.
 fn read_rescheduled(reply: &mut Reply) -> Option<Rescheduled> {
     let code = reply.bytes()?;
     match &code[..] {
@@ -142,20 +153,22 @@ fn read_rescheduled(reply: &mut Reply) -> Option<Rescheduled> {
     }
 }
 
+/// Reads id and due time of a job. `None` if the reply is malformed.
 fn read_receipt(reply: &mut Reply) -> Option<Receipt> {
-    let name: Bytes = reply.bytes()?;
+    let handle_and_tail: Bytes = reply.bytes()?;
     let due = Timestamp::from_millis(reply.number()?);
-    let (handle, tail) = name.split_at_checked(HANDLE)?;
+    let (handle, tail) = handle_and_tail.split_at_checked(HANDLE_BYTES)?;
     Some(Receipt { id: handle::id(handle, tail)?, due })
 }
 
-/// The error of a job, by its number from 1, whose handle is that of a job with another id.
+/// The error for job number `number` of the chunk, from 1, whose handle is that of another id.
 fn id_collision<T>(chunk: &Chunk<'_, NewJob>, number: usize) -> Result<T> {
     let Some(job) = number.checked_sub(1).and_then(|index| chunk.items.get(index)) else {
         return unexpected(SCHEDULE);
     };
     Err(Error::invalid(format!(
-        "the id {} of a job for queue {} differs too little from the id of another job there",
+        "the id {} of a job for queue {} collides with the id of another job there: the two share \
+         the 14 bytes by which Redis stores a job",
         job.id, job.queue
     ))
     .remedy("let the client make the ids, or use random ones")

@@ -1,4 +1,5 @@
-//! Lua scripts: called by the hash of their text, and sent in full when the server does not have them.
+//! Lua scripts: called by the hash of their text (EVALSHA), and sent in full (EVAL) when the server
+//! does not have them.
 
 use dq_core::Result;
 use redis::{Cmd, ToRedisArgs, Value};
@@ -7,7 +8,7 @@ use crate::connect::{CommandError, Effect, Link};
 use crate::error::is_unknown_script;
 use crate::keys::Partition;
 
-/// One script, with the parts that all scripts of its layout begin with.
+/// One script: the parts that all scripts of its layout begin with, and its own.
 #[derive(Debug)]
 pub(crate) struct Script {
     text: String,
@@ -15,7 +16,7 @@ pub(crate) struct Script {
     effect: Effect,
 }
 
-/// The scripts of one layout of keys.
+/// The scripts of one layout of keys, native or Redisson.
 #[derive(Debug)]
 pub(crate) struct Scripts {
     pub(crate) schedule: Script,
@@ -40,17 +41,17 @@ impl Scripts {
     /// The scripts of the native layout.
     pub(crate) fn native() -> Self {
         let lasting = |body| Script::new(&[PRELUDE, RANK, body], Effect::Lasting);
-        let passing = |body| Script::new(&[PRELUDE, RANK, body], Effect::None);
+        let repeatable = |body| Script::new(&[PRELUDE, RANK, body], Effect::None);
         Self {
             schedule: lasting(include_str!("scripts/schedule.lua")),
-            claim: passing(include_str!("scripts/claim.lua")),
+            claim: repeatable(include_str!("scripts/claim.lua")),
             settle: lasting(include_str!("scripts/settle.lua")),
-            renew: passing(include_str!("scripts/renew.lua")),
+            renew: repeatable(include_str!("scripts/renew.lua")),
             cancel: lasting(include_str!("scripts/cancel.lua")),
             reschedule: lasting(include_str!("scripts/reschedule.lua")),
-            stats: passing(include_str!("scripts/stats.lua")),
-            browse: passing(include_str!("scripts/browse.lua")),
-            get: passing(concat!(
+            stats: repeatable(include_str!("scripts/stats.lua")),
+            browse: repeatable(include_str!("scripts/browse.lua")),
+            get: repeatable(concat!(
                 include_str!("scripts/view.lua"),
                 include_str!("scripts/get.lua")
             )),
@@ -60,7 +61,7 @@ impl Scripts {
                 include_str!("scripts/purge.lua")
             )),
             pause: lasting(include_str!("scripts/pause.lua")),
-            shards: passing(include_str!("scripts/shards.lua")),
+            shards: repeatable(include_str!("scripts/shards.lua")),
         }
     }
 }
@@ -80,17 +81,17 @@ impl Scripts {
     pub(crate) fn redisson(settings: &str) -> Self {
         let script = |effect, body| Script::new(&[settings, PRELUDE, RANK, JAVA, body], effect);
         let lasting = |body| script(Effect::Lasting, body);
-        let passing = |body| script(Effect::None, body);
+        let repeatable = |body| script(Effect::None, body);
         Self {
             schedule: lasting(include_str!("scripts/redisson/schedule.lua")),
-            claim: passing(include_str!("scripts/redisson/claim.lua")),
+            claim: repeatable(include_str!("scripts/redisson/claim.lua")),
             settle: lasting(include_str!("scripts/settle.lua")),
-            renew: passing(include_str!("scripts/renew.lua")),
+            renew: repeatable(include_str!("scripts/renew.lua")),
             cancel: lasting(include_str!("scripts/redisson/cancel.lua")),
             reschedule: lasting(include_str!("scripts/redisson/reschedule.lua")),
-            stats: passing(include_str!("scripts/redisson/stats.lua")),
-            browse: passing(include_str!("scripts/redisson/browse.lua")),
-            get: passing(concat!(
+            stats: repeatable(include_str!("scripts/redisson/stats.lua")),
+            browse: repeatable(include_str!("scripts/redisson/browse.lua")),
+            get: repeatable(concat!(
                 include_str!("scripts/view.lua"),
                 include_str!("scripts/redisson/get.lua")
             )),
@@ -100,13 +101,13 @@ impl Scripts {
                 include_str!("scripts/redisson/purge.lua")
             )),
             pause: lasting(include_str!("scripts/pause.lua")),
-            shards: passing(include_str!("scripts/shards.lua")),
+            shards: repeatable(include_str!("scripts/shards.lua")),
         }
     }
 }
 
 impl JavaScripts {
-    /// With the same settings.
+    /// `settings` as in [`Scripts::redisson`].
     pub(crate) fn new(settings: &str) -> Self {
         let script = |body| Script::new(&[settings, PRELUDE, RANK, JAVA, body], Effect::None);
         Self {
@@ -117,13 +118,14 @@ impl JavaScripts {
 }
 
 impl Script {
+    /// Joins the parts. `effect` is that of a call whose reply is lost.
     pub(crate) fn new(parts: &[&str], effect: Effect) -> Self {
         let text = parts.concat();
         let sha = sha1_smol::Sha1::from(&text).digest().to_string();
         Self { text, sha, effect }
     }
 
-    /// A call on the keys of these partitions; arguments follow.
+    /// A call with the keys of these partitions; the caller adds the arguments.
     pub(crate) fn on<'a>(
         &'a self,
         partitions: impl IntoIterator<Item = &'a Partition>,
@@ -131,7 +133,7 @@ impl Script {
         self.on_keys(partitions.into_iter().flat_map(|partition| &partition.keys))
     }
 
-    /// A call on these keys; arguments follow.
+    /// A call with these keys; the caller adds the arguments.
     pub(crate) fn on_keys<'a>(&'a self, keys: impl IntoIterator<Item = &'a String>) -> Call<'a> {
         let keys: Vec<&str> = keys.into_iter().map(String::as_str).collect();
         let mut command = redis::cmd("EVALSHA");
@@ -153,8 +155,9 @@ impl Call<'_> {
         self
     }
 
-    /// Makes the call. Repeats it while the reply is nil: the script then had many expired leases to
-    /// deal with, of which it takes some at a time.
+    /// Makes the call. Repeats it while the reply is nil, by which a script says that it has ended
+    /// as many expired leases as one call may (`requeue_expired` in `scripts/prelude.lua`) or
+    /// repaired entries.
     pub(crate) async fn run(self, link: &Link, operation: &'static str) -> Result<Value> {
         loop {
             match self.run_once(link, operation).await? {
@@ -181,8 +184,8 @@ impl Call<'_> {
         if let Err(CommandError::Answered(error)) = &answer
             && is_unknown_script(error)
         {
-            // The script was not run. The text is sent with the call itself: the server could lose it
-            // between a call that loads it and one that runs it.
+            // The script did not run. EVAL sends its text with the call: after SCRIPT LOAD the
+            // server could lose it again before the next EVALSHA.
             answer = link.query(&self.with_text()).await;
         }
         link.backend_result(operation, self.script.effect, answer)

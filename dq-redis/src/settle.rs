@@ -18,7 +18,8 @@ use crate::store::Store;
 
 const SETTLE: &str = "settle";
 
-/// A leased job that cannot be handed out, since its record or its payload cannot be decoded.
+/// A leased job that cannot be handed out to a runner, since its record or its payload cannot be
+/// decoded.
 #[derive(Debug)]
 pub(crate) struct UndecodableJob {
     pub(crate) queue: QueueName,
@@ -29,7 +30,7 @@ pub(crate) struct UndecodableJob {
 }
 
 impl Store {
-    /// Ends leases with a verdict each.
+    /// Ends leases with a verdict each. The results are in the order of the settlements.
     pub(crate) async fn settle<'a>(
         &'a self,
         settlements: &'a [Settlement],
@@ -42,6 +43,7 @@ impl Store {
         Ok(answers)
     }
 
+    /// Makes one call. `None` if the partition of the chunk is closed.
     async fn settle_chunk(&self, chunk: Chunk<'_, Settlement>) -> Result<Option<Vec<Settled>>> {
         let mut endings = Vec::with_capacity(chunk.items.len());
         for Settlement { lease, verdict } in &chunk.items {
@@ -62,8 +64,8 @@ impl Store {
         Ok(Some(answers.collect()))
     }
 
-    /// Makes leased jobs dead that cannot be decoded, so that operators see them. If that fails, their
-    /// leases expire and the next claim tries it again; other jobs are not affected.
+    /// Makes leased jobs that cannot be decoded dead, so that operators see them. A failure is
+    /// logged: the lease expires, and the next claim of the job tries again.
     pub(crate) async fn bury_undecodable(&self, jobs: &[UndecodableJob], message: &str) {
         for job in jobs {
             tracing::error!(queue = %job.queue, "Redis: a job is made dead: {message}");
@@ -73,6 +75,7 @@ impl Store {
         }
     }
 
+    /// Makes one leased job dead.
     async fn bury(&self, job: &UndecodableJob, message: &str) -> Result<()> {
         let reason = DeadReason::new(DeadKind::Undecodable, message);
         let verdict = Verdict::Dead { reason, failed: false };
@@ -106,12 +109,12 @@ impl Store {
     }
 }
 
-/// The end of one lease, as the script reads it.
+/// The end of one lease, in the form of the arguments of `scripts/settle.lua`.
 struct LeaseEnding {
     handle: Vec<u8>,
     token: u64,
     letter: u8,
-    /// Present for the letters that have one, and for no others.
+    /// `Some` for the letters that have a detail: see `scripts/settle.lua`.
     detail: Option<Vec<u8>>,
 }
 
@@ -122,7 +125,10 @@ impl LeaseEnding {
     }
 }
 
-/// A verdict's letter and detail.
+/// A verdict's letter and detail, as in `scripts/settle.lua`.
+///
+/// # Errors
+/// `Unsupported` for a verdict that a later version of dq-core has added.
 fn encode_verdict(verdict: &Verdict) -> Result<(u8, Option<Vec<u8>>)> {
     Ok(match verdict {
         Verdict::Done => (b'D', None),

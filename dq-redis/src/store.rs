@@ -1,4 +1,5 @@
-//! The parts that all calls share: the connection, the names of keys, the scripts.
+//! The state that all calls share: the connection, the names of keys, the scripts, and what is
+//! cached.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
@@ -18,25 +19,26 @@ use crate::shards::ShardSettings;
 use crate::shards::leases::LeaseShards;
 use crate::shards::partitions::Partitions;
 
-/// A store of jobs. The calls are in the files of their topics.
+/// A store of jobs. Each call is in a file of its own: `schedule.rs`, `claim.rs`, `settle.rs`, …
 #[derive(Debug)]
 pub(crate) struct Store {
     pub(crate) link: Arc<Link>,
     pub(crate) partitions: Partitions,
     pub(crate) scripts: Scripts,
     pub(crate) encoding: JobEncoding,
-    /// An estimate of the server's time.
+    /// Estimates the server's time.
     pub(crate) clock: ServerClock,
     pub(crate) shard_settings: ShardSettings,
+    /// The shards of leases that this process holds.
     pub(crate) leases: LeaseShards,
     /// Held while the number of shards of a queue is looked up or changed.
     pub(crate) resolving: tokio::sync::Mutex<()>,
     registered: Mutex<Registered>,
-    /// Queues that the last claim could not serve.
+    /// Queues that the last claim could not serve, which was logged.
     pub(crate) refused: Mutex<HashSet<QueueName>>,
 }
 
-/// The queues that were added to the set of all queues by one connection.
+/// The queues that were added to the set of all queues on one connection.
 #[derive(Debug, Default)]
 struct Registered {
     connection: u64,
@@ -67,10 +69,10 @@ impl Store {
 
     /// The server's time.
     pub(crate) async fn now(&self, operation: &'static str) -> Result<Timestamp> {
-        // In a cluster, the clock of the node that has the set of queues.
-        let home = keys::slot(self.partitions.naming.queues().as_bytes());
+        // In a cluster, of the node that has the set of all queues.
+        let slot = keys::slot(self.partitions.naming.queues().as_bytes());
         let sent_at = self.clock.elapsed();
-        let answer = self.link.run_at(home, operation, &redis::cmd("TIME")).await?;
+        let answer = self.link.run_at(slot, operation, &redis::cmd("TIME")).await?;
         let read = |answer| {
             let mut reply = Reply::new(answer)?;
             Some(reply.number()? * 1000 + reply.number()? / 1000)
@@ -82,7 +84,7 @@ impl Store {
         Ok(now)
     }
 
-    /// Adds queues to the set of all queues, each once for each connection.
+    /// Adds queues to the set of all queues, unless they were added on this connection before.
     pub(crate) async fn register<'a>(
         &self,
         operation: &'static str,

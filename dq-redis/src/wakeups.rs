@@ -1,4 +1,5 @@
-//! Wake-ups: passes what the server publishes on to the listeners of this process.
+//! Wake-ups: scripts publish the due time of a job that is due before all others of its queue; this
+//! module subscribes, and wakes the listeners of this process.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -16,7 +17,7 @@ pub(crate) struct WakeupRouter {
     subscriber: Subscriber,
 }
 
-/// The queue of each channel.
+/// Routes messages to the listeners of the queue of their channel.
 #[derive(Debug, Default)]
 struct ChannelRoutes {
     listeners: Arc<Listeners>,
@@ -35,8 +36,8 @@ impl WakeupRouter {
         &self.routes.listeners
     }
 
-    /// Opens a listener for the queues of these partitions. Once this returns, messages reach it, unless
-    /// the server is out of reach.
+    /// Opens a listener for the queues of these partitions. Messages that are published after this
+    /// returns reach it, unless the server cannot be reached.
     pub(crate) async fn listen(&self, partitions: &[Arc<Partition>]) -> Wakeups {
         let queues: Vec<QueueName> =
             partitions.iter().map(|partition| partition.queue.clone()).collect();
@@ -57,7 +58,7 @@ impl OnMessage for ChannelRoutes {
     fn message(&self, channel: &str, payload: &[u8]) {
         let queues = lock(&self.queues);
         let Some(queue) = queues.get(channel) else { return };
-        // A foreign message wakes the listeners at once, which is harmless.
+        // A message of another program wakes the listeners at once, which is harmless.
         let due = str::from_utf8(payload).ok().and_then(|text| text.parse().ok());
         self.listeners.wake(queue, Timestamp::from_millis(due.unwrap_or(0)));
     }

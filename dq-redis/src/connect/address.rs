@@ -1,8 +1,9 @@
 //! The address part of Redis URLs.
 //!
-//! `SCHEME://[user[:password]@]host[:port][,host[:port]…][/path]`, with a scheme that ends in
-//! `+cluster`, `+sentinel`, `+unix` or none of these. The path is the number of the database, or, with
-//! Sentinel, the name of the primary and then the number. User and password are percent-encoded.
+//! `SCHEME://[user[:password]@]host[:port][,host[:port]…][/path]`, where the scheme is `redis` or
+//! `rediss`, alone or with `+cluster`, `+sentinel` or `+unix`. The path is the number of the
+//! database; with `+sentinel` the name of the primary and then the number; with `+unix` the path of
+//! the socket, without a host. User and password are percent-encoded.
 
 use dq_core::config::host_and_port;
 use dq_core::{Error, Result};
@@ -13,12 +14,12 @@ use crate::error::{Origin, invalid_setting};
 const PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
 
-/// The kind of servers at an address.
+/// The kind of server that an address leads to.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Topology {
     /// One server.
     Single,
-    /// One server, by the path of its socket.
+    /// One server, by the path of its Unix socket.
     Unix(String),
     /// A cluster. The hosts are some of its nodes, by which the others are found.
     Cluster,
@@ -38,7 +39,10 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    /// Parses a scheme and an address without options. Errors contain no part that may be a password.
+    /// Parses a scheme and an address without options.
+    ///
+    /// # Errors
+    /// `Config`. The message contains no part that may be a password.
     pub(crate) fn parse(scheme: &str, address: &str) -> Result<Self> {
         let (family, kind) = scheme.split_once('+').unwrap_or((scheme, ""));
         if !["redis", "rediss"].contains(&family) {
@@ -102,7 +106,7 @@ impl Address {
         self.topology == Topology::Cluster
     }
 
-    /// This address in errors.
+    /// What errors of commands need to know of this address.
     pub(crate) fn origin(&self) -> Origin {
         Origin {
             address: self.shown(),
@@ -112,7 +116,7 @@ impl Address {
         }
     }
 
-    /// The servers, for messages: without user and password.
+    /// The servers, for error and log messages: without user and password.
     pub(crate) fn shown(&self) -> String {
         match &self.topology {
             Topology::Unix(path) => path.clone(),
@@ -125,6 +129,7 @@ impl Address {
     }
 }
 
+/// Decodes `user[:password]`.
 fn credentials(login: Option<&str>) -> Result<(Option<String>, Option<String>)> {
     let Some(login) = login else {
         return Ok((None, None));
@@ -145,6 +150,7 @@ fn credentials(login: Option<&str>) -> Result<(Option<String>, Option<String>)> 
     Ok((user, password.map(decode).transpose()?))
 }
 
+/// Parses `host[:port]`.
 fn host(text: &str, default: u16) -> Result<(String, u16)> {
     let malformed = || {
         invalid_setting(
@@ -155,6 +161,7 @@ fn host(text: &str, default: u16) -> Result<(String, u16)> {
     host_and_port(text, default).ok_or_else(malformed)
 }
 
+/// Parses the number of a database, 0 if there is none.
 fn database(text: &str) -> Result<i64> {
     if text.is_empty() {
         return Ok(0);
@@ -167,7 +174,7 @@ fn database(text: &str) -> Result<i64> {
     })
 }
 
-/// Not repeated in the error: it may be a host without a scheme.
+/// The message does not repeat the scheme, which may be part of an address written without one.
 fn unknown_scheme() -> Error {
     invalid_setting(
         "the scheme of the Redis URL is unknown",
@@ -182,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_forms_are_parsed() {
+    fn addresses_of_every_topology_are_parsed() {
         let address = Address::parse("rediss", "app:p%40ss@[::1]:7000/3").unwrap();
         assert_eq!(address.hosts, [("::1".to_owned(), 7000)]);
         assert_eq!(address.user.as_deref(), Some("app"));
@@ -222,6 +229,7 @@ mod tests {
             ("redis", "u:%FFhunter2@host"),
         ] {
             match Address::parse(scheme, address) {
+                // Valid: as a host.
                 Ok(_) => assert_eq!(address, "hunter2", "{scheme}://{address}"),
                 Err(error) => {
                     assert_eq!(error.kind(), ErrorKind::Config);

@@ -1,4 +1,4 @@
-//! The connection for commands: made by the first call, shared by all calls, and replaced when it
+//! The connection for commands: made at the first call, shared by all calls, and replaced when it
 //! breaks.
 
 use std::sync::Arc;
@@ -18,10 +18,11 @@ use tokio_util::sync::CancellationToken;
 use super::server::{CONNECT_TIMEOUT, Server, ServerClient};
 use crate::error::{self, Effect, closed};
 
-/// How long calls fail with the error of a failed connection attempt, instead of trying each by itself.
+/// After a failed attempt to connect, calls fail with its error for this long, without another
+/// attempt.
 const RECONNECT_DELAY: Duration = Duration::from_millis(100);
 
-/// Pauses before a command is repeated that a cluster refused because slots are moving.
+/// Delays before the repetition of a command that a cluster refused because slots are moving.
 const FIRST_RETRY_DELAY: Duration = Duration::from_millis(10);
 const MAX_RETRY_DELAY: Duration = Duration::from_millis(500);
 
@@ -31,13 +32,16 @@ pub(crate) struct Link {
     clock: Arc<dyn Clock>,
     state: Mutex<LinkState>,
     closed: CancellationToken,
+    /// A copy of `LinkState::generation` that is read without locking.
     connections: AtomicU64,
 }
 
 #[derive(Default)]
 struct LinkState {
     connection: Option<Connection>,
+    /// The number of connections made so far.
     generation: u64,
+    /// Time and error of the last attempt to connect, if it failed.
     failed: Option<(Duration, RedisError)>,
 }
 
@@ -66,7 +70,8 @@ impl Link {
         &self.clock
     }
 
-    /// Runs one command. Cancellation safe: a command that was sent is not taken back.
+    /// Runs one command. If the future is dropped after the command was sent, it still takes
+    /// effect.
     pub(crate) async fn run(
         &self,
         operation: &'static str,
@@ -76,7 +81,7 @@ impl Link {
         self.backend_result(operation, effect, self.query(command).await)
     }
 
-    /// Turns the outcome of a command into that of a backend's call.
+    /// Converts the result of a command into that of a backend's call.
     pub(crate) fn backend_result(
         &self,
         operation: &'static str,
@@ -89,7 +94,7 @@ impl Link {
             Err(CommandError::NotSent(error)) => (Effect::None, error),
             Err(CommandError::Answered(error)) => (effect, error),
         };
-        Err(error::of_command(operation, effect, &self.server.origin(), &error))
+        Err(error::command_error(operation, effect, &self.server.origin(), &error))
     }
 
     /// Runs one command without keys; in a cluster, on the primary of this slot.
@@ -106,14 +111,14 @@ impl Link {
         )
     }
 
-    /// Runs one command, for callers that distinguish its errors.
+    /// Runs one command, for callers that distinguish the errors of Redis.
     pub(crate) async fn query(&self, command: &Cmd) -> Result<Value, CommandError> {
         self.run_with_retries(command, None).await
     }
 
-    /// Repeats a command while a cluster refuses it, which it does while it moves slots or elects
-    /// primaries. A command whose reply is lost is never repeated: only the caller knows whether that is
-    /// harmless.
+    /// Repeats a command while a cluster refuses it, as it does while it moves slots or elects
+    /// primaries, up to the response timeout. A command whose reply is lost is never repeated: only
+    /// the caller knows whether that is harmless.
     async fn run_with_retries(
         &self,
         command: &Cmd,
@@ -140,8 +145,8 @@ impl Link {
             (Connection::Cluster(connection), None) => connection.req_packed_command(command).await,
             (Connection::Cluster(connection), Some(slot)) => {
                 let primary = Route::new(slot, SlotAddr::Master);
-                let there = SingleNodeRoutingInfo::SpecificNode(primary);
-                connection.route_command(command.clone(), RoutingInfo::SingleNode(there)).await
+                let node = SingleNodeRoutingInfo::SpecificNode(primary);
+                connection.route_command(command.clone(), RoutingInfo::SingleNode(node)).await
             }
         };
         let answer = answer.and_then(Value::extract_error);
@@ -153,13 +158,13 @@ impl Link {
         answer.map_err(CommandError::Answered)
     }
 
-    /// Makes every later command fail, and those that wait for a connection.
+    /// Makes later commands fail with `Closed`, and those that wait for a connection.
     pub(crate) async fn close(&self) {
         self.closed.cancel();
         self.state.lock().await.connection = None;
     }
 
-    /// How many connections were made so far, which identifies the present one.
+    /// The number of connections made so far, which identifies the current one.
     pub(crate) fn connections(&self) -> u64 {
         self.connections.load(Ordering::Acquire)
     }
@@ -168,6 +173,7 @@ impl Link {
         self.closed.is_cancelled()
     }
 
+    /// The current connection, or a new one, with its generation.
     async fn connection(&self) -> Result<(Connection, u64), CommandError> {
         self.closed
             .run_until_cancelled(self.connection_unless_closed())
@@ -188,8 +194,8 @@ impl Link {
         {
             return Err(CommandError::NotSent(error.clone()));
         }
-        // Rare and large, so boxed: the future of every call stays small, and shallow enough for the
-        // compiler.
+        // Rare and large, so boxed: the future of every call stays small, and shallow enough for
+        // the compiler.
         match Box::pin(self.connect()).await {
             Ok(connection) => {
                 state.connection = Some(connection.clone());
@@ -220,17 +226,18 @@ impl Link {
                 }
             }
         };
-        // Sentinel and clusters take several connections, one after the other. Boxed, since the types
-        // of the client's futures are deep.
+        // Three times: Sentinel and clusters need several connections, one after the other. Boxed,
+        // since the types of the client's futures are deeply nested.
         match tokio::time::timeout(CONNECT_TIMEOUT * 3, connecting.boxed()).await {
             Ok(connected) => connected,
             Err(_) => Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()),
         }
     }
 
+    /// Drops the connection of this generation, so that the next call makes a new one.
     async fn forget(&self, generation: u64) {
         let mut state = self.state.lock().await;
-        // The connection to a cluster replaces those to single nodes by itself.
+        // A cluster connection replaces its connections to single nodes by itself.
         if state.generation == generation
             && !matches!(state.connection, Some(Connection::Cluster(_)))
         {

@@ -1,4 +1,5 @@
-//! Connections: the address, the connection for commands, and the one for messages.
+//! Connections to Redis: the settings of a server (`address`, `url`, `server`), the connection for
+//! commands (`link`), and the one for published messages (`subscriber`).
 
 mod address;
 mod link;

@@ -1,4 +1,4 @@
-//! The server or servers, and clients of them.
+//! The server, the cluster or the Sentinels of a URL, and the client library's clients for them.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -26,14 +26,14 @@ pub(crate) struct ServerSettings {
     pub(crate) response_timeout: Duration,
 }
 
-/// Time limit for one connection. Not a setting: a failed attempt is repeated.
+/// Time limit of one attempt to connect. Not a setting, since failed attempts are repeated.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The range of `response_timeout`.
 const MIN_TIMEOUT: Duration = Duration::from_millis(10);
 const MAX_TIMEOUT: Duration = Duration::from_secs(86_400);
 
-/// The server, the cluster, or the Sentinels that know the server.
+/// The server, the cluster, or the Sentinels that know the primary.
 pub(crate) struct Server {
     pub(crate) address: Address,
     pub(crate) response_timeout: Duration,
@@ -57,13 +57,16 @@ pub(crate) enum ServerClient<'a> {
 
 impl Server {
     /// Checks the settings, without connecting.
+    ///
+    /// # Errors
+    /// `Config` naming the setting, or the part of the URL.
     pub(crate) fn new(settings: &ServerSettings) -> Result<Self> {
         let url = url::read(&settings.url)?;
         check_response_timeout(settings.response_timeout)?;
         let mut address = Address::parse(url.scheme(), url.address())?;
         address.tls |= url.options().iter().any(|(name, value)| name == "tls" && value == "true");
         if address.tls {
-            // Fails if the application has chosen another provider, which then stays.
+            // An error means that the application has chosen another provider, which is fine.
             rustls::crypto::ring::default_provider().install_default().ok();
         }
         let certificates = certificates(settings, address.tls)?;
@@ -105,8 +108,8 @@ impl Server {
         }
     }
 
-    /// Clients of servers that deliver published messages, to be tried in this order: each node of a
-    /// cluster does.
+    /// Clients of servers that deliver published messages, to be tried in this order. In a cluster
+    /// every node delivers all messages.
     pub(crate) async fn pubsub_clients(&self) -> redis::RedisResult<Vec<Client>> {
         match self.client().await? {
             ServerClient::Single(client) => Ok(vec![client]),
@@ -140,6 +143,7 @@ fn check_response_timeout(timeout: Duration) -> Result<()> {
     ))
 }
 
+/// Reads the file of `ca`, if it is set.
 fn certificates(settings: &ServerSettings, tls: bool) -> Result<Option<TlsCertificates>> {
     let Some(path) = &settings.ca else {
         return Ok(None);
@@ -211,7 +215,8 @@ fn cluster(
         .connection_timeout(CONNECT_TIMEOUT)
         .response_timeout(response_timeout)
         .overall_response_timeout(Some(response_timeout))
-        // The client would also repeat commands whose replies are lost; see `Link`.
+        // The client library would also repeat commands whose replies are lost; `Link` retries
+        // instead.
         .retries(0)
         .tcp_settings(TcpSettings::default().set_nodelay(true));
     if let Some(certificates) = certificates {

@@ -1,7 +1,7 @@
-//! The connection for messages: one for all channels, replaced when it breaks.
+//! The connection for published messages: one for all channels, replaced when it breaks.
 //!
-//! Messages published while it is broken are lost. [`OnMessage::connected`] reports each new connection, and
-//! no part of the crate relies on messages alone.
+//! Messages that are published while it is broken are lost. [`OnMessage::connected`] reports each
+//! new connection, and no part of the crate relies on messages alone.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,33 +15,33 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::server::{CONNECT_TIMEOUT, Server};
 
-/// Pauses between attempts to connect.
+/// Delays between attempts to connect.
 const FIRST_DELAY: Duration = Duration::from_millis(50);
 const MAX_DELAY: Duration = Duration::from_secs(2);
 
-/// A connection without messages is pinged at this interval, since a peer that vanishes does not close it.
+/// An idle connection is pinged at this interval, since a server that vanishes does not close it.
 const PING_INTERVAL: Duration = Duration::from_secs(15);
 
-/// Receives messages.
+/// Receives published messages, and the state of the connection.
 pub(crate) trait OnMessage: Send + Sync + 'static {
     /// A message was published.
     fn message(&self, channel: &str, payload: &[u8]);
-    /// A connection was made, the first or a new one. Messages before may have been lost.
+    /// A connection was made. Messages that were published before may be lost.
     fn connected(&self);
     /// The connection broke.
     fn disconnected(&self) {}
 }
 
-/// The server that delivers the messages.
+/// The servers that deliver the messages.
 pub(crate) enum Source {
     /// Any node: each node of a cluster delivers what is published on any of them.
     Any(Arc<Server>),
-    /// This node only: a node notifies only its own subscribers of its keys.
+    /// This node only: keyspace notifications reach only subscribers of the node that has the key.
     Node(Box<Client>),
 }
 
 impl Source {
-    /// The server, for log messages.
+    /// The address, for log messages.
     fn shown(&self) -> String {
         match self {
             Self::Any(server) => server.address.shown(),
@@ -58,14 +58,14 @@ impl Source {
     }
 }
 
-/// A request to subscribe to channels. `done` is dropped once the server has confirmed, or when it cannot be
-/// reached.
+/// A request to subscribe to channels. The task drops `done` once the server has confirmed, or an
+/// attempt to connect has failed.
 struct SubscribeRequest {
     channels: Vec<String>,
     done: oneshot::Sender<()>,
 }
 
-/// A connection for messages. It ends when this is closed or dropped.
+/// Handle of the task that owns the connection, which ends when this is closed or dropped.
 #[derive(Debug)]
 pub(crate) struct Subscriber {
     requests: mpsc::UnboundedSender<SubscribeRequest>,
@@ -89,8 +89,8 @@ impl Subscriber {
         self.end.cancel();
     }
 
-    /// Subscribes to these channels. Returns once the server has confirmed, or when it cannot be reached
-    /// at the moment.
+    /// Subscribes to these channels. Returns once the server has confirmed, or an attempt to
+    /// connect has failed: the task then subscribes when the server can be reached.
     pub(crate) async fn subscribe(&self, channels: Vec<String>) {
         let (done, finished) = oneshot::channel();
         if self.requests.send(SubscribeRequest { channels, done }).is_ok() {
@@ -108,18 +108,18 @@ struct SubscriberTask {
 
 impl SubscriberTask {
     async fn run(mut self) {
-        // Without a subscription there is no need for a connection.
+        // No connection before the first subscription.
         let Some(first) = self.requests.recv().await else { return };
         self.channels.extend(first.channels);
         let mut waiting = vec![first.done];
         let mut delay = FIRST_DELAY;
-        // An outage is logged once, however many attempts it takes.
-        let mut is_out = false;
+        // An outage is logged once, not at each attempt.
+        let mut is_outage_logged = false;
         loop {
             match self.connect().await {
                 Ok((mut sink, mut stream)) => {
                     delay = FIRST_DELAY;
-                    if std::mem::take(&mut is_out) {
+                    if std::mem::take(&mut is_outage_logged) {
                         let server = self.source.shown();
                         tracing::info!(%server, "Redis: the connection for wake-ups is back");
                     }
@@ -131,7 +131,7 @@ impl SubscriberTask {
                     self.on_message.disconnected();
                 }
                 Err(error) => {
-                    if !std::mem::replace(&mut is_out, true) {
+                    if !std::mem::replace(&mut is_outage_logged, true) {
                         let server = self.source.shown();
                         tracing::warn!(
                             %server, %error, "Redis: no connection for wake-ups; jobs are found by timers"
@@ -152,10 +152,12 @@ impl SubscriberTask {
         }
     }
 
+    /// Connects to the first server that can be reached, and subscribes to all channels.
     async fn connect(&self) -> redis::RedisResult<(PubSubSink, PubSubStream)> {
         let mut failed = None;
         for client in with_timeout(self.source.clients()).await? {
-            // Each has a time limit of its own, so that a silent one does not use up that of the next.
+            // A time limit for each, so that a server that does not answer leaves time for the
+            // next.
             match with_timeout(self.connect_to(&client)).await {
                 Ok(connected) => return Ok(connected),
                 Err(error) => failed = Some(error),
@@ -171,7 +173,8 @@ impl SubscriberTask {
         Ok(connection.split())
     }
 
-    /// Receives messages until the connection breaks. `None` if the subscriber was dropped.
+    /// Receives messages and requests until the connection breaks. `None` if the subscriber was
+    /// dropped.
     async fn receive(&mut self, sink: &mut PubSubSink, stream: &mut PubSubStream) -> Option<()> {
         loop {
             tokio::select! {
@@ -188,7 +191,7 @@ impl SubscriberTask {
                     let mut new = request.channels;
                     new.retain(|channel| self.channels.insert(channel.clone()));
                     if !new.is_empty() {
-                        // With a time limit, so that a frozen server does not block the caller.
+                        // The time limit keeps a frozen server from blocking the caller.
                         let confirmed = tokio::time::timeout(CONNECT_TIMEOUT, sink.subscribe(new));
                         if !matches!(confirmed.await, Ok(Ok(()))) {
                             return Some(());
@@ -210,7 +213,7 @@ impl SubscriberTask {
 async fn with_timeout<T>(
     step: impl Future<Output = redis::RedisResult<T>> + Send,
 ) -> redis::RedisResult<T> {
-    // Boxed, since the futures of a client that connects are large.
+    // Boxed, since the client library's futures are large.
     match tokio::time::timeout(CONNECT_TIMEOUT, step.boxed()).await {
         Ok(done) => done,
         Err(_) => Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()),

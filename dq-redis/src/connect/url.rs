@@ -1,4 +1,4 @@
-//! The `url` field of settings: an address with one option, `tls`.
+//! The `url` field of the settings: an address with one option, `tls`.
 
 use dq_core::Result;
 use dq_core::config::{ConnectUrl, Secret};
@@ -8,7 +8,8 @@ use crate::error::invalid_setting;
 /// The options that belong to the address.
 pub(crate) const ADDRESS_OPTIONS: &[&str] = &["tls"];
 
-/// The fields of all backends, which are no options of the address.
+/// The fields beside `url` in the settings of all backends: as options of the address they are
+/// errors that say where they belong.
 const FIELDS: [&str; 11] = [
     "ca",
     "codec",
@@ -26,7 +27,7 @@ const FIELDS: [&str; 11] = [
 /// Parses the field.
 ///
 /// # Errors
-/// `Config` if it is malformed or has another option.
+/// `Config` if it is malformed or has an option other than `tls`.
 pub(super) fn read(field: &Secret) -> Result<ConnectUrl> {
     let url = ConnectUrl::from_field(field, ADDRESS_OPTIONS, &FIELDS)?;
     if url.options().iter().any(|(_, value)| !["true", "false"].contains(&value.as_str())) {
@@ -38,7 +39,8 @@ pub(super) fn read(field: &Secret) -> Result<ConnectUrl> {
     Ok(url)
 }
 
-/// The same address, with `redis` in place of the scheme of another backend.
+/// The same address, with `redis` in place of `scheme`, which is that of another backend of this
+/// crate.
 pub(crate) fn as_redis(field: &Secret, scheme: &str) -> Secret {
     let url = field.expose();
     let first = url.split([':', '+']).next().unwrap_or_default();
@@ -56,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_tls_is_an_option_of_the_address() {
+    fn options_other_than_tls_are_refused_without_repeating_them() {
         for (url, words) in [
             ("redis://h/0?prefix=shop", ["`prefix`", "`prefix = …`"]),
             ("redis://h?tls=true&response_timeout=2s", ["`response_timeout`", "beside `url`"]),
@@ -76,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn the_scheme_of_a_backend_stands_for_that_of_redis() {
+    fn the_scheme_of_another_backend_is_replaced_by_redis() {
         for (url, scheme, redis) in [
             ("redisson://h", "redisson", "redis://h"),
             ("Redisson+cluster://h?tls=true", "redisson", "redis+cluster://h?tls=true"),

@@ -41,7 +41,7 @@ impl RedisExpiryBackend {
         let link = Arc::clone(&native.store.link);
         let listeners = Arc::clone(native.wakeups.listeners());
         let names = KeyNames::new(&config.prefix);
-        native.store.prove_alarms(&names.test_key()).await?;
+        native.store.prove_expiry_rights(&names.test_key()).await?;
         let entropy = Arc::clone(&environment.entropy);
         let probe = ExpiryProbe::new(&config.prefix, Arc::clone(&link), entropy);
         let listener = Arc::new(ExpiryListener::new(listeners, names.clone(), probe));

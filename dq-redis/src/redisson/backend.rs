@@ -117,7 +117,7 @@ impl RedissonBackend {
         let mut cursor = Bytes::from_static(b"0");
         loop {
             let mut call = self.scripts.locate.on([&*partition]);
-            call.arg(&handle::full(id)[..]).arg(&cursor[..]).arg(LOCATE_BATCH);
+            call.arg(&handle::handle_and_tail(id)[..]).arg(&cursor[..]).arg(LOCATE_BATCH);
             let answer = call.run(&self.native.store.link, operation).await?;
             cursor = reply::bytes(answer).unwrap_or_default();
             if cursor.is_empty() || cursor == "0" {

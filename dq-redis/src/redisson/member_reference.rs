@@ -210,7 +210,7 @@ fn the_script_packs_and_parses_like_the_reference() {
             );
             let id = id_after_round_trip(format, *id);
             assert_eq!(job_id.bytes(), id.to_bytes());
-            assert_eq!(handle_and_tail.bytes(), handle::full(id));
+            assert_eq!(handle_and_tail.bytes(), handle::handle_and_tail(id));
         }
     }
 }

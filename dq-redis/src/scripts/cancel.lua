@@ -1,14 +1,14 @@
--- Cancels jobs of one partition.
+-- Cancels waiting jobs of one partition.
 --
 -- KEYS     the keys of the partition
--- ARGV     the jobs (at most 100): 'i' and handle and tail, or 'k' and a key
--- returns  nil: repeat the call; CLOSED: the partition is closed; else a string with 'C' cancelled, 'N'
---          not found or 'A' running for each job
+-- ARGV     the jobs (at most 100), each as 'i' and handle and tail, or as 'k' and a key
+-- returns  nil: repeat the call (expired leases); CLOSED: the partition is closed; else a string
+--          with a letter for each job: 'C' cancelled, 'N' not found (or dead), 'A' already running
 -- cost     O(log n) a job
 
 local partition = partition_at(0, KEYS_PER_PARTITION)
-local ends, reply = requeue_expired(partition)
-if ends then
+local stop, reply = requeue_expired(partition)
+if stop then
   return reply
 end
 

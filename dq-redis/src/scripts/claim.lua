@@ -1,25 +1,36 @@
--- Leases due jobs of several queues.
+-- Leases due jobs of several queues, the oldest of each queue first; or reports when they are due.
 --
--- KEYS     the keys of each partition; those of one queue are together
--- ARGV     most jobs in all (at most 100), most bytes in all; then for each partition: most jobs of its
---          queue, or '' for a further partition of the queue before; length of a lease in milliseconds
--- returns  {now, then for each partition: {time of the next claim or nil, end of the leases, first token,
---          then for each job: handle, due time, record, state before the lease or ''}, or CLOSED or
---          WRONG_TYPE if this partition cannot be served}. With 0 as most bytes nothing is leased, and
---          each partition has {time of the next claim or nil, due times of its oldest due jobs}
+-- KEYS     the keys of each partition; the partitions of one queue follow one another
+-- ARGV     1  maximum number of jobs of the call (at most 100)
+--          2  maximum bytes of records of the call, unless the first is larger; 0 to peek: nothing
+--             is leased, and the due times of due jobs are reported
+--          then for each partition two: the maximum number of jobs of its queue, or '' if the
+--          previous partition is of the same queue; the length of a lease in milliseconds
+-- returns  {now, then an item for each partition}. The item is one of
+--          CLOSED      the partition is closed
+--          WRONG_TYPE  a key of the partition has another type
+--          {nil}       the partition is paused
+--          {next, due times of the oldest due jobs …}, if the call is a peek
+--          {next, lease_end, first_token, then for each leased job: handle, due time, record,
+--          packed state before the lease or ''}
+--          next         when the next job is due or a lease expires; at most `now` if more jobs
+--                       are due or more leases have expired; nil if there are neither
+--          lease_end    the end of all these leases; 0 if there are none
+--          first_token  the fencing token of the first job; each further one is one more; 0 if
+--                       there are none
 -- cost     O(log n) a job, and seven small commands a partition
 
 local jobs_left, bytes_left = tonumber(ARGV[1]), tonumber(ARGV[2])
-local only_peek = bytes_left == 0
+local is_peek = bytes_left == 0
 local replies = { now }
 
--- The records that fit, at least one, and how many they are.
-local function load_records(partition, handles, most)
+-- The records of the first handles that fit in `bytes_left`, at least one; and their number.
+local function load_records(partition, handles)
   local records, loaded = {}, 0
   if not partition.large then
-    return redis.call('HMGET', partition.job, unpack(handles)), most
+    return redis.call('HMGET', partition.job, unpack(handles)), #handles
   end
-  for i = 1, most do
+  for i = 1, #handles do
     local bytes = redis.call('HSTRLEN', partition.job, handles[i])
     if loaded > 0 and bytes > bytes_left then
       break
@@ -31,25 +42,29 @@ local function load_records(partition, handles, most)
   return records, loaded
 end
 
--- Most entries that a call reads to find the oldest jobs among the partitions of a queue.
+-- Maximum number of entries that a call reads to find the oldest jobs among the partitions of a
+-- queue.
 local MAX_PEEKED = 2000
 
+-- Reads the settings of a partition and ends expired leases.
 local function prepare(partition)
   partition.paused, partition.large, partition.last_token =
     unpack(redis.call('HMGET', partition.meta, 'paused', 'large', 'token'))
   partition.has_more_expired, partition.refusal = requeue_expired(partition)
 end
 
-local function due_entries(partition, most)
+-- The first due entries of a partition: handle, due time, handle, due time, …
+local function due_entries(partition, max_entries)
   return redis.call(
-    'ZRANGEBYSCORE', partition.due, '-inf', now_text, 'WITHSCORES', 'LIMIT', '0', most)
+    'ZRANGEBYSCORE', partition.due, '-inf', now_text, 'WITHSCORES', 'LIMIT', '0', max_entries)
 end
 
--- Leases the first due jobs of a partition. Returns the due time of the next one if it is due already.
-local function lease_due(partition, most, length, reply)
-  -- One more than wanted shows whether there are more.
-  local entries = due_entries(partition, most + 1)
-  local found = math.min(#entries / 2, most)
+-- Leases the first due jobs of a partition and adds them to `reply`. Returns the due time of the
+-- job after them if it is due already, else nil.
+local function lease_due(partition, max_jobs, length, reply)
+  -- One more than is leased, to know whether there are more.
+  local entries = due_entries(partition, max_jobs + 1)
+  local found = math.min(#entries / 2, max_jobs)
   if found == 0 then
     return nil
   end
@@ -57,34 +72,35 @@ local function lease_due(partition, most, length, reply)
   for i = 1, found do
     handles[i] = entries[2 * i - 1]
   end
-  local records, taken = load_records(partition, handles, found)
+  local records, taken = load_records(partition, handles)
   local states = redis.call('HMGET', partition.state, unpack(handles))
   local token = math.max((tonumber(partition.last_token or 0) or 0) + 1, now_micros)
-  local changes, foreign, n, at = {}, {}, 0, #reply
+  -- `states` for add_leases; the numbers of entries that are no job; how many jobs are leased.
+  local leased_states, invalid, n, at = {}, {}, 0, #reply
   for i = 1, taken do
     local handle, record, raw = handles[i], records[i], states[i]
     local due = score_time(entries[2 * i])
     if #handle ~= HANDLE_BYTES or not record or #record < RECORD_BYTES then
-      foreign[#foreign + 1] = i
+      invalid[#invalid + 1] = i
     else
-      raw, changes[2 * n + 2] = lease_state(raw, record, token + n, due)
-      changes[2 * n + 1] = handle
+      raw, leased_states[2 * n + 2] = lease_state(raw, record, token + n, due)
+      leased_states[2 * n + 1] = handle
       reply[at + 1], reply[at + 2], reply[at + 3], reply[at + 4] = handle, due, record, raw
       n, at = n + 1, at + 4
     end
   end
-  if #foreign > 0 then
-    -- Fails before anything is written if they cannot be moved.
+  if #invalid > 0 then
+    -- Fails before anything is written if the quarantine has another type.
     redis.call('ZCARD', partition.quarantine)
   end
-  -- The entries taken are the first ones of the set.
+  -- The entries taken are the first ones of the sorted set.
   redis.call('ZREMRANGEBYRANK', partition.due, '0', taken - 1)
-  for _, i in ipairs(foreign) do
+  for _, i in ipairs(invalid) do
     quarantine(partition, handles[i], score_time(entries[2 * i]))
   end
   if n > 0 then
     local lease_end = now + length
-    add_leases(partition, lease_end, changes)
+    add_leases(partition, lease_end, leased_states)
     redis.call('HSET', partition.meta, 'token', string.format('%.0f', token + n - 1))
     reply[2], reply[3] = lease_end, string.format('%.0f', token)
     jobs_left = jobs_left - n
@@ -93,27 +109,28 @@ local function lease_due(partition, most, length, reply)
   return next_entry and score_time(next_entry)
 end
 
--- How many entries to read in each of so many partitions.
-local function peek_depth(most, partitions)
-  return math.min(most, math.ceil(MAX_PEEKED / partitions))
+-- The number of entries to read in each of this many partitions.
+local function peek_depth(max_jobs, partitions)
+  return math.min(max_jobs, math.ceil(MAX_PEEKED / partitions))
 end
 
-local function serve(partition, max, length)
+-- The item of a partition in the reply.
+local function serve(partition, max_jobs, length)
   if partition.paused then
     return { false }
   end
   local reply = { false, 0, 0 }
-  local most = math.min(max, jobs_left)
+  max_jobs = math.min(max_jobs, jobs_left)
   local next_due = nil
-  if only_peek then
-    local depth = peek_depth(most, #KEYS / KEYS_PER_PARTITION)
-    local entries = most > 0 and due_entries(partition, depth) or {}
+  if is_peek then
+    local depth = peek_depth(max_jobs, #KEYS / KEYS_PER_PARTITION)
+    local entries = max_jobs > 0 and due_entries(partition, depth) or {}
     reply = { false }
     for e = 2, #entries, 2 do
       reply[#reply + 1] = score_time(entries[e])
     end
-  elseif most > 0 and bytes_left > 0 then
-    next_due = lease_due(partition, most, length, reply)
+  elseif max_jobs > 0 and bytes_left > 0 then
+    next_due = lease_due(partition, max_jobs, length, reply)
   end
   if partition.has_more_expired then
     reply[1] = now
@@ -127,13 +144,14 @@ local function serve(partition, max, length)
   return reply
 end
 
--- How many jobs to take from each partition of one queue, so that the oldest of the queue are taken.
-local function shares(partitions, max)
+-- The number of jobs to lease from each partition of a queue, so that its oldest ones are leased.
+local function shares(partitions, max_jobs)
   if #partitions == 1 then
-    return { max }
+    return { max_jobs }
   end
-  local most = math.min(max, jobs_left)
-  local depth = peek_depth(most, #partitions)
+  max_jobs = math.min(max_jobs, jobs_left)
+  local depth = peek_depth(max_jobs, #partitions)
+  -- Pairs of a due time and the number of its partition.
   local dues, share = {}, {}
   for i, partition in ipairs(partitions) do
     local peeked = depth > 0 and not partition.paused
@@ -146,16 +164,17 @@ local function shares(partitions, max)
   table.sort(dues, function(a, b)
     return a[1] < b[1]
   end)
-  for d = 1, math.min(most, #dues) do
+  for d = 1, math.min(max_jobs, #dues) do
     local i = dues[d][2]
     share[i] = share[i] + 1
   end
   return share
 end
 
-local n, all = 0, #KEYS / KEYS_PER_PARTITION
-while n < all do
-  local max, length = tonumber(ARGV[3 + 2 * n]), tonumber(ARGV[4 + 2 * n])
+-- Queue by queue; `n` counts partitions.
+local n, total = 0, #KEYS / KEYS_PER_PARTITION
+while n < total do
+  local max_jobs, length = tonumber(ARGV[3 + 2 * n]), tonumber(ARGV[4 + 2 * n])
   local partitions = {}
   repeat
     local partition = partition_at(n, KEYS_PER_PARTITION)
@@ -163,7 +182,7 @@ while n < all do
     partitions[#partitions + 1] = partition
     n = n + 1
   until ARGV[3 + 2 * n] ~= ''
-  local share = shares(partitions, max)
+  local share = shares(partitions, max_jobs)
   for i, partition in ipairs(partitions) do
     replies[#replies + 1] = catch_wrong_type(serve, partition, share[i], length) or partition.refusal
   end

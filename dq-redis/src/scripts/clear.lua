@@ -1,9 +1,9 @@
--- Removes waiting and dead native jobs: at most `limit`, or fewer if records are large. Returns the
--- limit that applied, and how many were removed.
+-- Removes waiting and dead native jobs: at most `limit`, or fewer if records may be large. Returns
+-- the limit that applied, and the number of jobs removed.
 local function clear(partition, limit)
   local removed = 0
   if redis.call('HGET', partition.meta, 'large') then
-    -- Records are read for their keys.
+    -- Whole records are read, since the keys of the jobs are in them.
     limit = math.min(limit, 8)
   end
   for _, zset in ipairs({ partition.due, partition.dead }) do

@@ -1,20 +1,25 @@
--- Replays or removes dead jobs of one partition.
+-- Replays or removes dead jobs of one partition. A job whose key is live again is not replayed.
 --
 -- KEYS     the keys of the partition
--- ARGV     the channel; 'replay' or 'remove'; due time; most jobs; then either 'a' for all, with
---          time and handle of the last job of the call before if it is not the first call, or 'n' and
---          handle and tail of each
--- returns  nil: repeat the call; CLOSED: the partition is closed; else {how many changed, then, if there
---          may be more, time and handle to go on from}
+-- ARGV     1  the channel
+--          2  'replay' or 'remove'
+--          3  due time of replayed jobs, or '+' and a delay in milliseconds
+--          4  maximum number of jobs
+--          5  which jobs: 'a' all, oldest death first, or 'n' those named
+--          then after 'a': time of death and handle, as the previous call returned them; none in
+--          the first call; after 'n': handle and tail of each job, in one string
+-- returns  nil: repeat the call (expired leases); CLOSED: the partition is closed; else {number of
+--          jobs changed; then, if there may be more: time of death and handle of the last job read}
 -- cost     O(log n) a job
 
 local partition = partition_at(0, KEYS_PER_PARTITION)
-local ends, refusal = requeue_expired(partition)
-if ends then
-  return refusal
+local stop, early_reply = requeue_expired(partition)
+if stop then
+  return early_reply
 end
 
 local replay, due, limit = ARGV[2] == 'replay', resolve_due(ARGV[3]), tonumber(ARGV[4])
+-- `replayed` is due time, handle, due time, handle, …
 local changed, replayed = 0, {}
 
 local function change(handle)
@@ -27,7 +32,7 @@ local function change(handle)
     add_total(partition, 'removed', 1)
   else
     if key ~= '' then
-      -- A job whose key is live again stays dead.
+      -- A key may be live once only, so this job stays dead.
       if key_is_live(partition, key) then
         return
       end

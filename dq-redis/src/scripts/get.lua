@@ -2,13 +2,13 @@
 --
 -- KEYS     the keys of the partition
 -- ARGV     the job: 'i' and handle and tail, or 'k' and a key
--- returns  nil: repeat the call; CLOSED: the partition is closed; {} if there is none; else {now, handle,
---          'w' waiting, 'l' leased or 'd' dead, time of that, record, state or '', reason or ''}
+-- returns  nil: repeat the call (expired leases); CLOSED: the partition is closed; else the reply
+--          of view.lua, which is {} if there is no such job
 -- cost     O(log n)
 
 local partition = partition_at(0, KEYS_PER_PARTITION)
-local ends, reply = requeue_expired(partition)
-if ends then
+local stop, reply = requeue_expired(partition)
+if stop then
   return reply
 end
 

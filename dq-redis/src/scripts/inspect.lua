@@ -1,12 +1,14 @@
--- Finds what other programs have written under the names of a partition.
+-- Counts quarantined entries, and finds keys of a partition that have another type, as another
+-- program may have written them.
 --
 -- KEYS     the keys of the partition
--- returns  {number of entries in quarantine, then the name of each key that has another type}
+-- returns  {number of quarantined entries, then the name of each key that has another type}
 -- cost     O(1)
 
 local partition = partition_at(0, KEYS_PER_PARTITION)
+-- A cheap command for each type, which fails on a key of another type.
 local HASH, ZSET, LIST = 'HSTRLEN', 'ZCARD', 'LLEN'
--- In the order of the keys; the last four are those of the Redisson layout.
+-- In the order of KEYS; the last four are of the Redisson layout.
 local commands = { ZSET, HASH, HASH, ZSET, HASH, ZSET, HASH, HASH, ZSET, ZSET, LIST, LIST, HASH }
 local quarantined = redis.pcall('ZCARD', partition.quarantine)
 local reply = { type(quarantined) == 'number' and quarantined or 0 }

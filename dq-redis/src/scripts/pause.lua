@@ -1,13 +1,15 @@
 -- Pauses or resumes one partition, for every process.
 --
 -- KEYS     the keys of the partition
--- ARGV     the channel; '1' to pause, '0' to resume
--- returns  nil: repeat the call; CLOSED: the partition is closed; 1 if that changed anything, else 0
+-- ARGV     1  the channel, for the wake-up when the partition is resumed
+--          2  '1' to pause, '0' to resume
+-- returns  nil: repeat the call (expired leases); CLOSED: the partition is closed; else 1 if the
+--          call changed anything, or 0
 -- cost     O(1)
 
 local partition = partition_at(0, KEYS_PER_PARTITION)
-local ends, reply = requeue_expired(partition)
-if ends then
+local stop, reply = requeue_expired(partition)
+if stop then
   return reply
 end
 

@@ -1,4 +1,7 @@
--- Whether one string precedes another in a sorted set, that is by bytes. Lua's own `<` goes by the
+-- Ranks in sorted sets, for listings that continue after an entry. Follows prelude.lua in every
+-- script.
+
+-- Whether one string precedes another in a sorted set, that is by bytes. Lua's own `<` uses the
 -- locale of the server.
 local function precedes(a, b)
   for i = 1, math.min(#a, #b) do
@@ -10,8 +13,8 @@ local function precedes(a, b)
   return #a < #b
 end
 
--- The rank of the first entry after (score, member) in a sorted set, whether that entry still exists or
--- not. Entries of equal score are in order of their bytes, so a binary search finds it.
+-- The rank of the first entry after (score, member) in a sorted set, whether that entry still
+-- exists or not. Entries of equal score are in order of their bytes, so a binary search finds it.
 local function rank_after(zset, score, member)
   local low = redis.call('ZCOUNT', zset, '-inf', '(' .. score)
   local high = redis.call('ZCOUNT', zset, '-inf', score)

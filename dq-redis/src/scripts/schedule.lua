@@ -1,24 +1,30 @@
--- Stores jobs of one partition.
+-- Stores jobs of one partition, unless a job with the same id or a live one with the same key is
+-- kept.
 --
 -- KEYS     the keys of the partition
--- ARGV     the channel; flags: '=' two of the jobs have the same handle or key, '+' a due time is a
---          delay, 'L' a record is large; how many jobs (at most 100); the client's estimate of the
---          server's time, which is in the records; the handles; the records; the due times; then the
---          keys of those that have one; then the numbers of these jobs, from 1
--- returns  nil: repeat the call; CLOSED: the partition is closed; ID_COLLISION and a number: that job
---          has the handle of a job with another id, and nothing was stored; else {now, then for each
---          job that was not created: its number from 1, 'K' kept | 'R' replaced | 'A' already running,
---          handle and tail, due time}
--- cost     O(log n) a job; jobs without a key share three commands, those with one have two more
+-- ARGV     1  the channel
+--          2  flags, any of: '=' two of the jobs may have the same handle or key, '+' a due time is
+--             a delay, 'L' a record is large
+--          3  n, the number of jobs (at most 100)
+--          4  the client's estimate of the server's time, which is the accepted time in the records
+--          then n handles, n records, n due times (or '+' and a delay in milliseconds)
+--          then the keys of the jobs that have one; then the numbers of these jobs, from 1
+-- returns  nil: repeat the call (expired leases); CLOSED: the partition is closed; `ID_COLLISION
+--          i`: job number i has the handle of a job with another id, and nothing was stored; else
+--          {now, then for each job that was not simply created: its number from 1; 'K' the other
+--          job was kept, 'R' it was replaced, 'A' it is already running; handle and tail, and due
+--          time, of the job that is stored}
+-- cost     O(log n) a job; jobs without a key share three commands, each with a key has two more
 
 local partition = partition_at(0, KEYS_PER_PARTITION)
-local ends, refusal = requeue_expired(partition)
-if ends then
-  return refusal
+local stop, early_reply = requeue_expired(partition)
+if stop then
+  return early_reply
 end
 
 local args, byte = ARGV, string.byte
 local flags, jobs = args[2], tonumber(args[3])
+-- Where each group of arguments begins: the first one is at the next position.
 local HANDLES, RECORDS, DUES = 4, 4 + jobs, 4 + 2 * jobs
 local KEYS_OF_JOBS = 4 + 3 * jobs
 local jobs_with_key = (#args - KEYS_OF_JOBS) / 2
@@ -35,14 +41,16 @@ if has('+') then
 end
 correct_accepted(args, RECORDS + 1, RECORDS + jobs, tonumber(args[4]))
 
--- The key of each job that has one.
+-- By the number of the job.
 local key_of = {}
 for at = KEYS_OF_JOBS + 1, KEYS_OF_JOBS + jobs_with_key do
   key_of[tonumber(args[at + jobs_with_key])] = args[at]
 end
 
--- Everything is checked before anything is written. A job may meet a job with its handle or key that was
--- stored before, or, if there are duplicates, one of this call.
+-- Everything is checked before anything is written. A job conflicts with a stored job of the same
+-- handle or key, or, if there are duplicates, with one of this call. present[i]: the stored record
+-- with the handle of job i; records_here: the records of this call, by handle; holder_of: the
+-- handle of the live job with a key.
 local present = redis.call('HMGET', partition.job, unpack(args, HANDLES + 1, HANDLES + jobs))
 local may_conflict, records_here, holder_of = has_duplicates, {}, {}
 for i = 1, jobs do
@@ -50,7 +58,7 @@ for i = 1, jobs do
     may_conflict = true
     local handle, record = args[HANDLES + i], args[RECORDS + i]
     local other = present[i] or records_here[handle]
-    if other and record_tail(record) ~= record_tail(other) then
+    if other and id_tail(record) ~= id_tail(other) then
       return redis.status_reply('ID_COLLISION ' .. i)
     end
     records_here[handle] = record
@@ -66,12 +74,15 @@ if jobs_with_key > 0 then
   end
 end
 
--- Arguments of the commands that store jobs, of which the first `flushed` have been stored.
+-- Arguments of HSET job (handle, record, …), ZADD due (due time, handle, …) and HSET key (key,
+-- handle, …). The first `flushed` of the `n` arguments have been stored.
 local records, scores, index = {}, {}, {}
 local n, flushed, replaced = 0, 0, 0
+-- The handles of this call; only if there are duplicates.
 local stored = {}
 local answers = { now }
 
+-- Stores the jobs that have been collected.
 local function flush()
   if n > flushed then
     redis.call('HSET', partition.job, unpack(records, flushed + 1, n))
@@ -89,8 +100,8 @@ local function answer(i, code, handle, tail, due)
   answers[n + 1], answers[n + 2], answers[n + 3], answers[n + 4] = i, code, handle .. tail, due
 end
 
--- When a job is due, and whether it runs. Nil if it is not live.
-local function due_and_running(handle)
+-- The due time of a job, and whether it is leased. Nil if the job is not live.
+local function due_and_leased(handle)
   local due = redis.call('ZSCORE', partition.due, handle)
   if due then
     return score_time(due), false
@@ -101,15 +112,16 @@ local function due_and_running(handle)
   end
 end
 
--- Whether the conflict policy of a job lets it replace a job that is due at this time.
+-- Whether the conflict policy of job i lets it replace a job that is due at `other_due`.
 local function replaces(i, other_due, due)
+  -- From the flags of the record: 1 replace, 2 earliest, 3 latest.
   local policy = math.floor(byte(args[RECORDS + i], RECORD_BYTES) / 16)
   return policy == 1 or (policy == 2 and due < other_due) or (policy == 3 and due > other_due)
 end
 
--- Whether to store a job that may have a conflict. Removes the job that it replaces, and adds the answer
--- unless the job is simply created.
-local function settle_conflict(i)
+-- Whether to store job i, which may have a conflict. Removes the job that it replaces. Adds the
+-- answer, unless job i is simply created.
+local function resolve_conflict(i)
   local handle, score, key = args[HANDLES + i], args[DUES + i], key_of[i]
   local same_id = present[i] or stored[handle]
   local other = same_id and handle or key and holder_of[key]
@@ -118,30 +130,30 @@ local function settle_conflict(i)
   end
   flush()
   local record = redis.call('HGET', partition.job, other)
-  local other_due, runs
+  local other_due, is_leased
   if record then
-    other_due, runs = due_and_running(other)
+    other_due, is_leased = due_and_leased(other)
   end
   if not other_due then
     -- Another job of this call replaced it, or another program removed parts of it.
     return true
   end
-  if runs then
-    answer(i, 'A', other, record_tail(record), other_due)
+  if is_leased then
+    answer(i, 'A', other, id_tail(record), other_due)
     return false
   elseif same_id or not replaces(i, other_due, tonumber(score)) then
-    answer(i, 'K', other, record_tail(record), other_due)
+    answer(i, 'K', other, id_tail(record), other_due)
     return false
   end
   redis.call('ZREM', partition.due, other)
   delete_job(partition, other, key)
   replaced = replaced + 1
-  answer(i, 'R', handle, record_tail(args[RECORDS + i]), score)
+  answer(i, 'R', handle, id_tail(args[RECORDS + i]), score)
   return true
 end
 
 for i = 1, jobs do
-  if not may_conflict or settle_conflict(i) then
+  if not may_conflict or resolve_conflict(i) then
     local handle = args[HANDLES + i]
     records[n + 1], records[n + 2] = handle, args[RECORDS + i]
     scores[n + 1], scores[n + 2] = args[DUES + i], handle
@@ -156,7 +168,7 @@ for i = 1, jobs do
     end
   end
 end
--- Before the jobs: if a total cannot be written, nothing is.
+-- Totals first: if they cannot be written, no job is stored.
 add_total(partition, 'created', n / 2)
 add_total(partition, 'replaced', replaced)
 if n > 0 and has('L') then

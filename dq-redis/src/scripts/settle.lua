@@ -1,19 +1,29 @@
 -- Ends leases of one partition with a verdict each.
 --
 -- KEYS     the keys of the partition
--- ARGV     the channel; the verdicts of the leases (at most 100), a letter each; their handles; their
---          tokens, 8 bytes big-endian; then the details of the verdicts that have one
---          verdicts: D done, S skip, R retry (due time), Z snooze (due time), U released before it
---          started, B released after it started, X dead ('1' if the attempt failed, else '0'; then the
---          reason)
--- returns  nil: repeat the call; CLOSED: the partition is closed; else a string with '1' accepted or '0'
---          stale for each
+-- ARGV     1  the channel
+--          2  the verdicts of the n leases (at most 100), a letter each
+--          then n handles, n fencing tokens (8 bytes big-endian); then the details of the verdicts
+--          that have one
+--          letter  verdict                              detail
+--          D       done: the job is deleted
+--          S       skip: the job is deleted
+--          R       retry, after a failed attempt        due time, or '+' and a delay in
+--                                                       milliseconds
+--          Z       snooze, not counted as an attempt    due time, or '+' and a delay in
+--                                                       milliseconds
+--          U       released, the handler not started
+--          B       released, the handler started
+--          X       dead                                 '1' if the attempt failed, else '0'; the
+--                                                       reason
+-- returns  nil: repeat the call (expired leases); CLOSED: the partition is closed; else a string
+--          with '1' accepted or '0' stale (the lease was lost) for each lease
 -- cost     O(log n) a lease; those that are done share four commands
 
 local partition = partition_at(0, KEYS_PER_PARTITION)
-local ends, refusal = requeue_expired(partition)
-if ends then
-  return refusal
+local stop, early_reply = requeue_expired(partition)
+if stop then
+  return early_reply
 end
 
 local args, sub, byte = ARGV, string.sub, string.byte
@@ -26,12 +36,14 @@ for i = 1, leases do
   handles[i] = args[2 + i]
 end
 local states = redis.call('HMGET', partition.state, unpack(handles))
--- All jobs whose leases end; of these, the ones that are deleted, and their keys.
+-- The handles whose leases end; of these, the ones whose jobs are deleted; the keys of those.
 local ended, deleted, keys, answers = {}, {}, {}, {}
--- The states of jobs that are due again, and their entries in `due`.
+-- Of the jobs that wait again: handle, packed state, …; and due time, handle, …
 local changed, waiting = {}, {}
 local done, skipped = 0, 0
+-- The position of the last detail that was read.
 local detail_at = 2 * leases + 2
+-- Handles of accepted verdicts: a second verdict on the same lease is stale.
 local seen = {}
 
 local function make_due(handle, state, due)
@@ -46,7 +58,7 @@ local function make_dead(handle, state, detail)
   redis.call('HSET', partition.state, handle, pack_state(state))
   redis.call('HSET', partition.reason, handle, sub(detail, 2))
   redis.call('ZADD', partition.dead, now_text, handle)
-  -- A dead job does not hold its key.
+  -- Only live jobs have an entry in `key`.
   if state.key ~= '' then
     redis.call('HDEL', partition.key, state.key)
   end

@@ -1,16 +1,19 @@
--- One step of a change of the number of shards of a queue: see resize.rs.
+-- One step of a change of the number of shards of a queue: see resize.rs and shards/mod.rs.
 --
 -- KEYS     the keys of a partition
--- ARGV     a step:
+-- ARGV     the step and its arguments:
 --          'stored'                    reads the stored layout; on the unsharded partition only
---          'commit', expected, next    replaces the stored layout if it is the expected one; on the
---                                      unsharded partition only
+--          'commit', expected, next    stores the layout `next` if the stored one is `expected`; on
+--                                      the unsharded partition only
 --          'look'                      changes nothing
---          'close', change             closes the partition, unless it holds jobs
---          'open', change              opens the partition if this change or an earlier one has closed it
---          'pause', '1' or '0'         pauses the partition, or resumes it if it is closed
--- returns  'stored': the layout or ''; 'commit': 1 if the layout is stored now, else 0; other steps:
---          {1 if the partition holds jobs, 1 if it is paused}
+--          'close', change             closes the partition unless it holds jobs; `change` is the
+--                                      number of the change
+--          'open', change              opens the partition if this change or an earlier one closed
+--                                      it
+--          'pause', '1' or '0'         '1' pauses the partition; '0' resumes it, but only if it is
+--                                      closed
+-- returns  'stored': the layout or ''; 'commit': 1 if `next` was stored, else 0; other steps:
+--          {1 if the partition holds jobs, else 0; 1 if it is paused, else 0}
 -- cost     O(1)
 
 local partition = partition_at(0, KEYS_PER_PARTITION)
@@ -26,7 +29,7 @@ elseif step == 'commit' then
   return 1
 end
 
--- The member that closes the partition, if there is one.
+-- The marker of a closed partition: see CLOSED_PREFIX in prelude.lua.
 local marker
 for _, member in ipairs(redis.call('ZRANGEBYSCORE', partition.lease, '-inf', '-inf')) do
   if is_closed_marker(member) then

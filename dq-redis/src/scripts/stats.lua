@@ -1,15 +1,16 @@
 -- Counts the jobs of several partitions.
 --
 -- KEYS     the keys of each partition
--- returns  nil: repeat the call; else for each partition {ready, all that wait, running, dead, earliest due
---          time or nil, {names and values of its settings and totals}}, or CLOSED
+-- returns  nil: repeat the call (expired leases); else for each partition CLOSED if it is closed,
+--          or {number of ready jobs, of waiting jobs (with the ready ones), of leased jobs, of dead
+--          jobs, earliest due time or nil, {field, value, field, value, … of `meta`}}
 -- cost     O(log n) a partition
 
 local replies = {}
 for n = 0, #KEYS / KEYS_PER_PARTITION - 1 do
   local partition = partition_at(n, KEYS_PER_PARTITION)
-  local ends, refusal = requeue_expired(partition)
-  if ends and not refusal then
+  local stop, refusal = requeue_expired(partition)
+  if stop and not refusal then
     return nil
   end
   replies[n + 1] = refusal or {

@@ -1,4 +1,7 @@
--- The reply of get.lua for a native job; empty if the job is in none of the sets.
+-- One job as the reply of get.lua: {now, handle, letter, time, record, packed state or '', reason
+-- or ''}. The letter and the time are 'w' and the due time of a waiting job, 'l' and the end of the
+-- lease of a leased job, or 'd' and the time of death of a dead one. {} if the job is none of
+-- these.
 local function view(partition, handle)
   local record = redis.call('HGET', partition.job, handle)
   local state = redis.call('HGET', partition.state, handle) or ''

@@ -4,16 +4,16 @@ use std::fmt;
 
 use crate::keys::crc16;
 
-/// The largest number of shards of a queue.
+/// Maximum number of shards of a queue.
 pub(crate) const MAX_SHARDS: u16 = 256;
 
-/// How many shards a queue has, and how often that was changed.
+/// The number of shards of a queue, and of the change that set it.
 ///
-/// Stored as `changes/shards` in the field `layout` of the unsharded partition. A queue that never had
-/// shards has no such field.
+/// Stored as `change/shards` in the field `layout` of the hash `meta` of the unsharded partition. A
+/// queue that never had shards has no such field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Layout {
-    /// Grows with each change, also with those that reopen partitions.
+    /// The number of the change: one more with each, also with those that only reopen partitions.
     pub(crate) change: u64,
     pub(crate) shards: u16,
 }
@@ -22,7 +22,7 @@ impl Layout {
     /// The layout of a queue that never had shards.
     pub(crate) const UNSHARDED: Self = Self { change: 0, shards: 1 };
 
-    /// Reads the stored text; `None` if it is malformed.
+    /// Parses the stored text, `""` if there is none; `None` if it is malformed.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         if text.is_empty() {
             return Some(Self::UNSHARDED);
@@ -32,7 +32,7 @@ impl Layout {
         (1..=MAX_SHARDS).contains(&layout.shards).then_some(layout)
     }
 
-    /// The next layout, with so many shards.
+    /// The layout of the next change, with this number of shards.
     pub(crate) fn next(self, shards: u16) -> Self {
         Self { change: self.change + 1, shards }
     }
@@ -47,10 +47,10 @@ impl fmt::Display for Layout {
     }
 }
 
-/// The shard of the job with this key, or with this id if it has no key: CRC-16 as in Redis Cluster,
-/// modulo the number of shards. Part of the stored format, so it never changes.
-pub(crate) fn shard_of(name: &[u8], shards: u16) -> u16 {
-    crc16(name) % shards
+/// The shard of a job, from the bytes of its key, or of its id if it has no key: CRC-16 as in Redis
+/// Cluster, modulo the number of shards. Part of the stored format, so it never changes.
+pub(crate) fn shard_of(key_or_id: &[u8], shards: u16) -> u16 {
+    crc16(key_or_id) % shards
 }
 
 #[cfg(test)]
@@ -58,12 +58,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shards_of_names_never_change() {
-        // What one version has stored, another one looks up.
+    fn shards_of_keys_never_change() {
+        // Every version must find the jobs that another has stored.
         assert_eq!(shard_of(b"123456789", 256), 0xc3);
-        let names = ["order-1001", "order-1002", "a", "订单"];
+        let keys = ["order-1001", "order-1002", "a", "订单"];
         let shards =
-            names.map(|name| [1, 2, 4, 7, 256].map(|shards| shard_of(name.as_bytes(), shards)));
+            keys.map(|key| [1, 2, 4, 7, 256].map(|shards| shard_of(key.as_bytes(), shards)));
         assert_eq!(
             shards,
             [[0, 1, 3, 5, 127], [0, 0, 0, 3, 28], [0, 1, 3, 1, 135], [0, 1, 1, 1, 177]]
@@ -71,12 +71,13 @@ mod tests {
     }
 
     #[test]
-    fn names_spread_evenly() {
+    fn keys_spread_evenly() {
         for shards in [2, 3, 4, 16, 256] {
             let mut jobs = vec![0_u32; shards.into()];
             for n in 0..u32::from(shards) * 400 {
                 jobs[usize::from(shard_of(format!("order-{n}").as_bytes(), shards))] += 1;
             }
+            // 400 on average; CRC-16 of these keys stays within 30 % of that.
             assert!(jobs.iter().all(|jobs| (280..520).contains(jobs)), "{jobs:?}");
         }
     }

@@ -1,6 +1,5 @@
-//! The shards of the leases that this process holds.
-//!
-//! Only a shortcut: a lease that is not in the table is looked for in all shards.
+//! Remembers the shard of each lease that this process holds, so that settling and renewing call
+//! one partition only. Only a cache: a lease that is not in it is looked for in all shards.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -8,18 +7,18 @@ use std::sync::Mutex;
 use dq_core::sync::lock;
 use dq_core::{JobId, Lease, QueueName};
 
-/// More leases than one process holds at a time. Bounds the table for callers that neither settle nor
-/// renew what they claim.
+/// Maximum number of entries, more than the leases that a process holds at a time. Bounds the cache
+/// for callers that neither settle nor renew what they claim.
 const MAX_LEASES: usize = 100_000;
 
-/// The shard of each lease, by job.
+/// The shard of each lease, by queue and job.
 #[derive(Debug, Default)]
 pub(crate) struct LeaseShards {
     shards: Mutex<HashMap<(QueueName, JobId), u16>>,
 }
 
 impl LeaseShards {
-    /// Adds a lease.
+    /// Adds a lease. A full cache is cleared first.
     pub(crate) fn insert(&self, queue: &QueueName, job: JobId, shard: u16) {
         let mut shards = lock(&self.shards);
         if shards.len() >= MAX_LEASES {
@@ -28,10 +27,10 @@ impl LeaseShards {
         shards.insert((queue.clone(), job), shard);
     }
 
-    /// The shard of a lease, if this process took it.
+    /// The shard of a lease; `None` if it is not in the cache.
     pub(crate) fn get(&self, lease: &Lease) -> Option<u16> {
         let shards = lock(&self.shards);
-        // Without sharded queues, the key need not be cloned.
+        // Saves cloning the key in processes without sharded queues.
         if shards.is_empty() {
             return None;
         }

@@ -1,43 +1,53 @@
-//! Shards: the jobs of a queue with many jobs spread over several slots of a cluster.
+//! Shards: spread the jobs of a queue over several slots of a cluster.
 //!
 //! # Partitions
 //!
-//! A queue without shards has one partition. A queue with `n` shards has `n` partitions, and a job is in
-//! the partition that the hash of its key names, or the hash of its id if it has no key. Each number of
-//! shards has keys of its own, so partitions of different numbers share nothing. Scripts that serve one
-//! partition are atomic; claims, counts and listings visit all partitions of the queue.
+//! A partition is a set of Redis keys in one slot that holds jobs of one queue. A queue without
+//! shards has one, the *unsharded* partition. A queue with `n` shards has `n` partitions; a job is
+//! in the one chosen by the hash of its key, or of its id if it has no key. The number of shards is
+//! part of the names of the Redis keys, so partitions of different numbers share nothing. Scripts
+//! on one partition are atomic; claims, counts and listings visit all partitions of the queue.
 //!
-//! # One number at a time
+//! # Changing the number of shards
 //!
 //! The number of shards is fixed while the queue holds jobs, dead ones included. It is stored as a
-//! [`Layout`](layout::Layout) in the unsharded partition, which every process knows how to find. A change
-//! to another number goes in these steps, each of them atomic (`resize.rs`):
+//! [`Layout`](layout::Layout) in the unsharded partition, whose name does not depend on it. Each
+//! change has a number, one more than the last. A change runs in these steps, of which each script
+//! call is atomic (`resize.rs`, `scripts/shards.lua`):
 //!
-//! 1. All partitions of the old number are closed, each if it holds no jobs. A closed partition refuses
-//!    every call. If one holds jobs, those that were closed are opened again and the change is refused.
-//! 2. The new number is stored, if the stored layout is still the one that was read at the beginning.
-//! 3. All partitions of the new number are opened: an earlier change may have closed them.
+//! 1. Close each partition of the old number of shards, unless it holds jobs. A closed partition
+//!    refuses every call. If one holds jobs, the closed ones are opened again and the change is
+//!    refused.
+//! 2. Store the new layout, if the stored one is still the one that was read at the beginning.
+//! 3. Open each partition of the new number: an earlier change may have closed it.
 //!
-//! A process whose call is refused reads the stored layout. If the number is another one than in its
-//! settings, the call fails; without a number in its settings it goes on with the stored one. If the
-//! number is the same, a change did not complete: the process stores the same number as a further
-//! change, which makes the unfinished change fail at its step 2, and opens the partitions.
+//! A process whose call is refused by a closed partition reads the stored layout:
+//!
+//! - If the settings of the process have another number than the layout, the process begins a
+//!   change. The call fails if the queue holds jobs, or if the number was once that of its
+//!   settings: two processes with different settings must not change it in turns.
+//! - Without a number in its settings, the process uses the stored one.
+//! - If the closed partition is one of the stored number, a change did not complete. The process
+//!   stores the same number as a further change, which makes the incomplete change fail at step 2,
+//!   and opens the partitions.
 //!
 //! # Why a key is never live twice
 //!
-//! Within one number of shards, a key always has the same partition. So it remains to show that jobs
-//! exist only in partitions of the stored number. Closing and opening carry the number of their change,
-//! and opening undoes no closing by a later change. When change `c` stores a new number, each partition of
-//! the old one has been closed by `c` while it was empty, after change `c - 1` was stored. Only a change
-//! after `c` that stores the old number again can open it. Until then the partition refuses calls, whatever
-//! its callers believe the number to be.
+//! A key is live while a waiting or leased job has it. Within one number of shards a key always
+//! belongs to the same partition. It remains to show that jobs exist only in partitions of the
+//! stored number. Closing and opening carry the number of their change, and opening does not undo a
+//! closing by a later change. When change `c` stores a new layout, each partition of the old number
+//! has been closed by `c` while it was empty, after change `c - 1` was stored. Only a change after
+//! `c` that stores the old number again can open it. Until then the partition refuses calls, even
+//! from processes that still use the old number.
 //!
 //! # What is approximate
 //!
-//! On a single server one script serves all partitions of a queue, so the oldest jobs are claimed first.
-//! In a cluster each slot is asked for its oldest due jobs first, and then the oldest of all are claimed
-//! (`claim.rs`): what other processes do in between may be claimed out of order. Each slot uses the clock
-//! of its node. Counts and listings are not atomic. Totals start again when the number of shards changes.
+//! On a single server one script serves all partitions of a queue, so the oldest jobs are claimed
+//! first. In a cluster a claim peeks at the oldest due jobs of each slot, and then claims the
+//! oldest of all (`claim.rs`): jobs that other processes schedule or claim in between may change
+//! the order. Each slot uses the clock of its node. Counts and listings are not atomic. Totals
+//! restart at zero when the number of shards changes.
 
 pub(crate) mod layout;
 pub(crate) mod leases;

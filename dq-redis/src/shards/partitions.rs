@@ -1,4 +1,4 @@
-//! The partitions of each queue, as far as this process knows them.
+//! The partitions of queues, and the cache of those that this process has looked up.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
@@ -17,12 +17,12 @@ pub(crate) struct QueuePartitions {
 }
 
 impl QueuePartitions {
-    /// Whether the queue has no shards.
+    /// Whether there is only one partition, so that every job is in it.
     pub(crate) fn is_single(&self) -> bool {
         self.all.len() == 1
     }
 
-    /// How many shards there are.
+    /// The number of shards.
     pub(crate) fn shards(&self) -> u16 {
         u16::try_from(self.all.len()).expect("at most 256 shards")
     }
@@ -32,13 +32,14 @@ impl QueuePartitions {
         &self.all[usize::from(shard)]
     }
 
-    /// Whether this is one of the partitions.
+    /// Whether this very partition is one of these: not merely an equal one, which an earlier
+    /// lookup made.
     pub(crate) fn contains(&self, partition: &Arc<Partition>) -> bool {
-        self.all.iter().any(|known| Arc::ptr_eq(known, partition))
+        self.all.iter().any(|one| Arc::ptr_eq(one, partition))
     }
 
-    /// The shard in which a job is stored.
-    pub(crate) fn home(&self, id: JobId, key: Option<&JobKey>) -> u16 {
+    /// The shard in which a job with this id and key is stored.
+    pub(crate) fn shard_for(&self, id: JobId, key: Option<&JobKey>) -> u16 {
         match key {
             _ if self.is_single() => 0,
             Some(key) => shard_of(key.as_str().as_bytes(), self.shards()),
@@ -46,8 +47,8 @@ impl QueuePartitions {
         }
     }
 
-    /// The shard in which a job most likely is, and the others in which it may be. A job with a key that
-    /// is looked for by id may be in any.
+    /// The shard to look for a job first, and those to look for it then. A job with a key that is
+    /// looked for by id may be in any shard.
     pub(crate) fn candidates(&self, target: &Target) -> (u16, Vec<u16>) {
         if self.is_single() {
             return (0, Vec::new());
@@ -55,73 +56,80 @@ impl QueuePartitions {
         match target {
             Target::Key(key) => (shard_of(key.as_str().as_bytes(), self.shards()), Vec::new()),
             Target::Id(id) => {
-                let first = self.home(*id, None);
+                let first = self.shard_for(*id, None);
                 (first, (0..self.shards()).filter(|shard| *shard != first).collect())
             }
         }
     }
 }
 
-/// The partitions of all queues that were used.
+/// The partitions of all queues that this process uses.
 #[derive(Debug)]
 pub(crate) struct Partitions {
     pub(crate) naming: Naming,
-    known: Mutex<Known>,
+    cache: Mutex<Cache>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
-    /// The connection by which the numbers of shards were read.
+struct Cache {
+    /// The connection on which the numbers of shards were read, as in `Link::connections`.
     connection: u64,
     queues: HashMap<QueueName, Arc<QueuePartitions>>,
-    /// Queues whose number of shards was once the one in the settings of this process.
+    /// Queues whose stored number of shards was once the one in the settings of this process. It
+    /// does not change that number again.
     established: HashSet<QueueName>,
 }
 
 impl Partitions {
     pub(crate) fn new(naming: Naming) -> Self {
-        Self { naming, known: Mutex::default() }
+        Self { naming, cache: Mutex::default() }
     }
 
-    /// The partitions of a queue, if they are known on this connection. A new connection may lead to a
-    /// server that was replaced or restored.
-    pub(crate) fn known(&self, queue: &QueueName, connection: u64) -> Option<Arc<QueuePartitions>> {
-        let mut known = lock(&self.known);
-        if known.connection != connection {
-            known.connection = connection;
-            known.queues.clear();
+    /// The partitions of a queue, if they were looked up on this connection: a new one may lead to
+    /// a server that was replaced or restored.
+    pub(crate) fn cached(
+        &self,
+        queue: &QueueName,
+        connection: u64,
+    ) -> Option<Arc<QueuePartitions>> {
+        let mut cache = lock(&self.cache);
+        if cache.connection != connection {
+            cache.connection = connection;
+            cache.queues.clear();
         }
-        known.queues.get(queue).cloned()
+        cache.queues.get(queue).cloned()
     }
 
-    /// Makes the partitions of a queue with so many shards known.
+    /// Adds the partitions of a queue with this number of shards to the cache, and returns them.
     pub(crate) fn set(&self, queue: &QueueName, shards: u16) -> Arc<QueuePartitions> {
         let partitions = Arc::new(self.make(queue, shards));
-        lock(&self.known).queues.insert(queue.clone(), Arc::clone(&partitions));
+        lock(&self.cache).queues.insert(queue.clone(), Arc::clone(&partitions));
         partitions
     }
 
-    /// Whether the number of shards of a queue was once the one in the settings of this process.
+    /// Whether [`Self::establish`] was called for a queue.
     pub(crate) fn is_established(&self, queue: &QueueName) -> bool {
-        lock(&self.known).established.contains(queue)
+        lock(&self.cache).established.contains(queue)
     }
 
-    /// The number of shards of a queue is the one in the settings of this process.
+    /// Records that the stored number of shards of a queue is the one in the settings of this
+    /// process.
     pub(crate) fn establish(&self, queue: &QueueName) {
-        lock(&self.known).established.insert(queue.clone());
+        lock(&self.cache).established.insert(queue.clone());
     }
 
-    /// The partitions of a queue with so many shards.
+    /// Makes the partitions of a queue with this number of shards, without caching them.
     pub(crate) fn make(&self, queue: &QueueName, shards: u16) -> QueuePartitions {
         let partition = |shard| Arc::new(self.naming.partition(queue, shards, shard));
         QueuePartitions { all: (0..shards).map(partition).collect() }
     }
 
-    /// The only partition of a queue without shards. It holds the stored layout of one that has shards.
+    /// The unsharded partition of a queue: the only one of a queue without shards. Of a queue with
+    /// shards it holds the stored layout, and its channel is that of all partitions.
     pub(crate) fn unsharded(&self, queue: &QueueName) -> Arc<Partition> {
-        let known = lock(&self.known).queues.get(queue).cloned();
-        match known {
-            Some(known) if known.is_single() => Arc::clone(known.shard(0)),
+        let cached = lock(&self.cache).queues.get(queue).cloned();
+        match cached {
+            Some(cached) if cached.is_single() => Arc::clone(cached.shard(0)),
             _ => Arc::new(self.naming.partition(queue, 1, 0)),
         }
     }

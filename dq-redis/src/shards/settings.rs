@@ -1,4 +1,4 @@
-//! The numbers of shards in the settings.
+//! The setting `shards`: the number of shards of each queue.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,14 @@ use serde::{Deserialize, Deserializer};
 
 use super::layout::MAX_SHARDS;
 
-/// The name that stands for all queues without an entry of their own.
+/// The name in the settings that stands for all queues without an entry.
 const ANY: &str = "*";
 
-/// How many shards the settings give to queues.
+/// The number of shards that the settings give to each queue.
 #[derive(Debug, Default)]
 pub(crate) struct ShardSettings {
     named: BTreeMap<QueueName, u16>,
+    /// For queues that are not named: the entry `*`.
     any: Option<u16>,
 }
 
@@ -27,19 +28,19 @@ impl ShardSettings {
     }
 
     /// The number for this queue; `None` if the settings give none.
-    pub(crate) fn of(&self, queue: &QueueName) -> Option<u16> {
+    pub(crate) fn for_queue(&self, queue: &QueueName) -> Option<u16> {
         self.named.get(queue).copied().or(self.any)
     }
 }
 
-/// Deserializes numbers of shards. The error names the queue, which serde's path does not.
+/// Deserializes the setting. Errors name the queue, which serde's own do not.
 pub(crate) fn read<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> std::result::Result<BTreeMap<QueueName, u16>, D::Error> {
     let given = BTreeMap::<QueueName, Number>::deserialize(deserializer)?;
     let read = |(queue, number)| match number {
         Number::Valid(shards) if (1..=MAX_SHARDS).contains(&shards) => Ok((queue, shards)),
-        // In words: errors about files mask numbers that occur in the same table.
+        // "One" as a word: errors about a configuration file mask the values that occur in it.
         _ => Err(de::Error::custom(format!(
             "the queue {queue} cannot have that as its number of shards; give it a whole number \
              between one and 256"
@@ -83,9 +84,9 @@ mod tests {
     fn a_star_stands_for_queues_without_an_entry() {
         let (hot, cold) = (queue("hot"), queue("cold"));
         let settings = ShardSettings::new(&BTreeMap::from([(hot.clone(), 4)]));
-        assert_eq!((settings.of(&hot), settings.of(&cold)), (Some(4), None));
+        assert_eq!((settings.for_queue(&hot), settings.for_queue(&cold)), (Some(4), None));
         let settings = ShardSettings::new(&BTreeMap::from([(hot.clone(), 4), (queue("*"), 2)]));
-        assert_eq!((settings.of(&hot), settings.of(&cold)), (Some(4), Some(2)));
+        assert_eq!((settings.for_queue(&hot), settings.for_queue(&cold)), (Some(4), Some(2)));
     }
 
     #[test]

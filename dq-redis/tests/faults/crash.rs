@@ -18,6 +18,7 @@ struct Killed {
     scheme: &'static str,
 }
 
+/// A store on one server with an append-only file that is synced at each write.
 #[derive(Debug)]
 struct OnDisk {
     redis: Arc<Redis>,
@@ -60,6 +61,7 @@ fn url_of(redis: &Redis, scheme: &str) -> String {
     redis.url().replacen("redis", scheme, 1)
 }
 
+/// Runs the trials `crash/…` of the behaviour suite, which open a store again after their calls.
 async fn acknowledged_calls_survive(killed: Killed) {
     let trials = behaviour::trials_for(&killed).await.unwrap();
     let crashes = trials.iter().filter(|trial| trial.name().starts_with("crash/"));
@@ -68,7 +70,7 @@ async fn acknowledged_calls_survive(killed: Killed) {
         failure.map(|failure| format!("{}: {failure:?}", trial.name()))
     });
     let runs: Vec<_> = runs.collect();
-    assert!(runs.len() >= 12, "{}", runs.len());
+    assert!(runs.len() >= 12, "only {} trials: has the prefix changed?", runs.len());
     let mut failed = Vec::new();
     for run in runs {
         failed.extend(run.await);
@@ -86,8 +88,8 @@ async fn acknowledged_calls_survive_a_killed_server_with_redisson_keys() {
     acknowledged_calls_survive(Killed { scheme: "redisson" }).await;
 }
 
-/// Checks the history of clients while the server is killed and started again after each of these
-/// pauses, in milliseconds.
+/// Runs clients and checks the history of their calls, while the server is killed and restarted
+/// after each of these pauses, in milliseconds.
 async fn check_over_kills(url: &str, kill: impl Fn() + Clone + Send + 'static, pauses: &[u64]) {
     let workload = CrashWorkload {
         lease_for: Duration::from_millis(400),
@@ -100,6 +102,7 @@ async fn check_over_kills(url: &str, kill: impl Fn() + Clone + Send + 'static, p
     workload.run(store, &pauses, async || blocking(kill.clone()).await).await;
 }
 
+/// Runs the clients on one server.
 async fn work_on_one_server(scheme: &str, options: &str) {
     let redis = Arc::new(Redis::options().aof().start());
     let url = url_of(&redis, scheme) + options;
@@ -121,6 +124,7 @@ async fn nothing_acknowledged_is_lost_or_repeated_when_the_server_is_killed_with
     work_on_one_server("redisson", "?java_visibility=exact").await;
 }
 
+/// Runs the clients on a cluster, and kills the node that has this key.
 async fn work_on_a_cluster(scheme: &str, key: &'static str) {
     let cluster = Arc::new(RedisCluster::start(3));
     for node in cluster.nodes() {

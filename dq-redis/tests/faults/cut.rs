@@ -16,11 +16,12 @@ async fn a_request_cut_at_any_byte_stores_its_job_once() {
     let redis = Redis::start();
     let proxy = TcpProxy::to(redis.address()).await;
     let backend = open_through(&proxy).await;
-    let known = in_an_hour(job("q"));
+    let stored = in_an_hour(job("q"));
     let mut jobs = 1;
+    // From nothing up to most of the request.
     for bytes in [0, 1, 20, 100, 200, 300] {
         // The first call on a new connection also registers the queue.
-        backend.schedule(vec![known.clone()]).await.unwrap();
+        backend.schedule(vec![stored.clone()]).await.unwrap();
         let new = in_an_hour(job("q"));
         proxy.cut_request_after(bytes);
         let answer = backend.schedule(vec![new.clone()]).await;
@@ -38,12 +39,12 @@ async fn a_call_whose_reply_was_cut_reports_the_true_outcome_when_repeated() {
     let redis = Redis::start();
     let proxy = TcpProxy::to(redis.address()).await;
     let backend = open_through(&proxy).await;
-    let known = in_an_hour(job("q"));
+    let stored = in_an_hour(job("q"));
     // The server has a script from its first call on.
     backend.cancel(&[by_id(&job("q"))]).await.unwrap();
     for bytes in [0, 1, 5, 10] {
         // The first call on a new connection also registers the queue.
-        backend.schedule(vec![known.clone()]).await.unwrap();
+        backend.schedule(vec![stored.clone()]).await.unwrap();
         let new = in_an_hour(job("q"));
         proxy.cut_reply_after(bytes);
         assert_error(backend.schedule(vec![new.clone()]).await, ErrorKind::OutcomeUnknown, &[]);
@@ -52,6 +53,7 @@ async fn a_call_whose_reply_was_cut_reports_the_true_outcome_when_repeated() {
         assert_eq!(receipt.id, new.id, "it was stored by the first call");
 
         let target = [by_id(&new)];
+        // The reply of `cancel` is only a few bytes long.
         proxy.cut_reply_after(bytes.min(2));
         assert_error(backend.cancel(&target).await, ErrorKind::OutcomeUnknown, &[]);
         assert_eq!(backend.cancel(&target).await.unwrap(), [Cancelled::NotFound]);
@@ -72,7 +74,8 @@ async fn a_call_to_a_cluster_whose_reply_was_cut_is_not_repeated() {
     backend.schedule(vec![new.clone()]).await.unwrap();
     backend.cancel(&[by_id(&job("q"))]).await.unwrap();
     proxy.cut_reply_after(0);
-    // The cluster client would repeat the call, and get `NotFound` for the job that it has just cancelled.
+    // The cluster client would repeat the call, and get `NotFound` for the job that it has just
+    // cancelled.
     assert_error(backend.cancel(&[by_id(&new)]).await, ErrorKind::OutcomeUnknown, &[]);
     let totals = retry(|| backend.stats(&[])).await[0].totals;
     assert_eq!(totals.unwrap().cancelled, 1);
@@ -88,13 +91,13 @@ async fn leases_of_a_lost_reply_expire_and_a_settlement_counts_once() {
     // The server has a script from its first call on.
     let none = claim_for(&*backend, &["q"], 0, lease).await.unwrap();
     assert!(none.jobs.is_empty());
-    backend.settle(&unknown()).await.unwrap();
+    backend.settle(&settlement_of_no_lease()).await.unwrap();
     proxy.cut_reply_after(30);
     let lost = claim_for(&*backend, &["q"], 3, lease).await;
     assert_error(lost, ErrorKind::Unavailable, &[]);
-    assert_eq!(stats(&*backend, "q").await.running, 3, "leased without a client that knows");
+    assert_eq!(stats(&*backend, "q").await.running, 3, "leased, although the client does not know");
     let leases = "{dq}:lease:q";
-    // Their ends are moved into the past.
+    // All ends of leases become 0: ZUNIONSTORE multiplies them by the weight 0.
     let ended = redis.command(&["ZUNIONSTORE", leases, "1", leases, "WEIGHTS", "0"]);
     assert_eq!(ended.int(), 3);
     assert_eq!(stats(&*backend, "q").await.ready, 3, "the leases have expired");
@@ -110,7 +113,7 @@ async fn leases_of_a_lost_reply_expire_and_a_settlement_counts_once() {
 }
 
 /// A settlement of a lease that does not exist.
-fn unknown() -> [Settlement; 1] {
+fn settlement_of_no_lease() -> [Settlement; 1] {
     let lease = Lease { queue: queue("q"), job: job("q").id, token: FencingToken(1) };
     [Settlement { lease, verdict: Verdict::Done }]
 }
@@ -121,17 +124,17 @@ async fn connections_that_are_killed_at_any_moment_lose_nothing() {
     let backend = open(&redis.url()).await;
     let stop = AtomicBool::new(false);
     let answers = AtomicU64::new(0);
-    const SHORTEST: Duration = Duration::from_millis(3);
-    const LONGEST: Duration = Duration::from_millis(200);
+    const MIN_PAUSE: Duration = Duration::from_millis(3);
+    const MAX_PAUSE: Duration = Duration::from_millis(200);
     let killer = async {
         let mut connection = redis.connect();
-        let (mut pause, mut seen) = (SHORTEST, 0);
+        let (mut pause, mut seen) = (MIN_PAUSE, 0);
         while !stop.load(Ordering::Relaxed) {
             connection.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
             tokio::time::sleep(pause).await;
             // If connecting and calling took longer than the pause, no call would ever succeed.
             let before = std::mem::replace(&mut seen, answers.load(Ordering::Relaxed));
-            pause = if seen > before { SHORTEST } else { (pause * 2).min(LONGEST) };
+            pause = if seen > before { MIN_PAUSE } else { (pause * 2).min(MAX_PAUSE) };
         }
     };
     const JOBS: u64 = 400;

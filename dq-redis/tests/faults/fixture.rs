@@ -1,4 +1,4 @@
-//! What the tests have in common: connections, claims and findings.
+//! Connections, claims and findings that the tests share.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,12 +16,12 @@ pub(crate) use dq_testkit::fixture::{
 /// The password of every server that has one; no error may show it.
 pub(crate) const PASSWORD: &str = "hunter2hunter2";
 
-/// Connects the native backend.
+/// Connects the backend of the URL's scheme.
 pub(crate) async fn connect(url: &str) -> Result<Arc<dyn Backend>> {
     backend_from_url(url)?.connect(&Environment::default()).await
 }
 
-/// Connects the native backend to a server that works.
+/// Connects the backend of the URL's scheme to a server that works.
 pub(crate) async fn open(url: &str) -> Arc<dyn Backend> {
     connect(url).await.expect("the server works")
 }
@@ -36,7 +36,7 @@ pub(crate) async fn claim(backend: &dyn Backend, names: &[&str], limit: usize) -
     claim_for(backend, names, limit, Duration::from_secs(10)).await
 }
 
-/// The finding with this code.
+/// The finding with this code, which must exist, have a remedy and not show the password.
 #[track_caller]
 pub(crate) fn found<'a>(findings: &'a [Finding], code: &str) -> &'a Finding {
     let found = findings.iter().find(|finding| finding.code == code);

@@ -14,6 +14,7 @@ use crate::fixture::{by_id, claim, done_settlements, in_an_hour, job, keyed, que
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
+/// Returns this error from the flow unless the condition holds.
 macro_rules! demand {
     ($holds:expr, $what:literal) => {
         if !$holds {
@@ -22,40 +23,46 @@ macro_rules! demand {
     };
 }
 
+/// The name of a new queue.
 fn new_name() -> String {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     format!("flow{}", NUMBER.fetch_add(1, Ordering::Relaxed))
 }
 
+/// The error of a failed call.
 fn message(error: dq_core::Error) -> String {
     error.to_string()
 }
 
-/// Makes every call that all backends have, on a new queue. Waits this long for each wake-up.
+/// Makes every call that all backends have, on a new queue. Waits at most this long for each
+/// wake-up. The error says which call failed.
 pub(crate) async fn whole_flow(
     backend: &Arc<dyn Backend>,
-    patience: Duration,
+    max_wait: Duration,
 ) -> Result<(), String> {
     let name = new_name();
-    let (q, name) = (queue(&name), name.as_str());
-    let by_key = |key| JobRef::new(q.clone(), dq_core::JobKey::new(key).expect("a key"));
+    let (queue, name) = (queue(&name), name.as_str());
+    let by_key = |key| JobRef::new(queue.clone(), dq_core::JobKey::new(key).expect("a key"));
 
     backend.now().await.map_err(message)?;
-    let mut wakeups = backend.listen(std::slice::from_ref(&q)).await.map_err(message)?;
-    demand!(is_woken(&mut wakeups, patience).await, "it does not listen");
+    let mut wakeups = backend.listen(std::slice::from_ref(&queue)).await.map_err(message)?;
+    // A new subscription is a wake-up itself.
+    demand!(is_woken(&mut wakeups, max_wait).await, "it does not listen");
+    // More than 8192 bytes make later claims look at the sizes of records, which takes another
+    // command.
     let (first, waits, dies) = (keyed(name, "k"), in_an_hour(job(name)), keyed(name, "dies"));
     let large = NewJob { payload: vec![b'x'; 9_000].into(), ..job(name) };
     let jobs = vec![first, waits.clone(), dies, large];
     backend.schedule(jobs).await.map_err(message)?;
-    let next = tokio::time::timeout(patience, wakeups.next()).await;
+    let next = tokio::time::timeout(max_wait, wakeups.next()).await;
     demand!(next.is_ok_and(|hint| hint.due.as_millis() > 0), "no wake-up");
     let view = backend.get(&by_key("k")).await.map_err(message)?;
     demand!(view.is_some(), "not found by its key");
-    let mut page = BrowseParams { queue: &q, state: JobState::Ready, after: None, limit: 1 };
+    let mut page = BrowseParams { queue: &queue, state: JobState::Ready, after: None, limit: 1 };
     page.after = backend.browse(page).await.map_err(message)?.next;
     demand!(backend.browse(page).await.map_err(message)?.jobs.len() == 1, "no second page");
-    let to = [dq_core::Reschedule { job: by_id(&waits), due: Due::After(HOUR) }];
-    backend.reschedule(&to).await.map_err(message)?;
+    let moves = [dq_core::Reschedule { job: by_id(&waits), due: Due::After(HOUR) }];
+    backend.reschedule(&moves).await.map_err(message)?;
     let cancelled = backend.cancel(&[by_id(&waits)]).await.map_err(message)?;
     demand!(cancelled == [Cancelled::Cancelled], "not cancelled");
 
@@ -79,59 +86,63 @@ pub(crate) async fn whole_flow(
     let settled = backend.settle(&settlements).await.map_err(message)?;
     demand!(settled == [Settled::Accepted; 3], "not settled");
     for operation in [
-        Operation::Replay { queue: &q, jobs: None, due: Due::NOW },
-        Operation::Pause { queue: &q },
-        Operation::Resume { queue: &q },
-        Operation::Purge { queue: &q },
+        Operation::Replay { queue: &queue, jobs: None, due: Due::NOW },
+        Operation::Pause { queue: &queue },
+        Operation::Resume { queue: &queue },
+        Operation::Purge { queue: &queue },
     ] {
         backend.operate(operation).await.map_err(message)?;
     }
     let all = backend.stats(&[]).await.map_err(message)?;
-    let totals = all.iter().find(|stats| stats.queue == q).and_then(|stats| stats.totals);
-    let counts = backend.capabilities().totals;
-    demand!(!counts || totals.is_some_and(|totals| totals.created == 4), "not counted");
-    demand!(all.iter().any(|stats| stats.queue == q), "not listed");
+    let totals = all.iter().find(|stats| stats.queue == queue).and_then(|stats| stats.totals);
+    let has_totals = backend.capabilities().totals;
+    demand!(!has_totals || totals.is_some_and(|totals| totals.created == 4), "not counted");
+    demand!(all.iter().any(|stats| stats.queue == queue), "not listed");
     let unreachable = backend.check().await.into_iter().find(|it| it.code == "redis.unreachable");
     unreachable.map_or(Ok(()), |finding| Err(finding.cause))
 }
 
-async fn is_woken(wakeups: &mut Wakeups, patience: Duration) -> bool {
-    tokio::time::timeout(patience, wakeups.next()).await.is_ok()
+async fn is_woken(wakeups: &mut Wakeups, max_wait: Duration) -> bool {
+    tokio::time::timeout(max_wait, wakeups.next()).await.is_ok()
 }
 
-/// What only the Redisson backend does: with `java_visibility=approximate` as `approximate`, and with
-/// `java_visibility=exact` as `exact`. The server stands for Java's clients.
+/// Makes the calls that only the Redisson backend needs, with `java_visibility=approximate` and
+/// `java_visibility=exact`. Commands on the server take the place of Java's clients.
 pub(crate) async fn flow_beside_java(
     redis: &Redis,
     approximate: &Arc<dyn Backend>,
     exact: &Arc<dyn Backend>,
-    patience: Duration,
+    max_wait: Duration,
 ) -> Result<(), String> {
     let name = new_name();
-    let q = queue(&name);
+    let queue = queue(&name);
     let timeout = format!("redisson_delay_queue_timeout:{{{name}}}");
     let order = format!("redisson_delay_queue:{{{name}}}");
-    let mut wakeups = approximate.listen(std::slice::from_ref(&q)).await.map_err(message)?;
-    // Past what is said because connections are there.
+    let mut wakeups = approximate.listen(std::slice::from_ref(&queue)).await.map_err(message)?;
+    // Skips the wake-ups of new connections.
     while tokio::time::timeout(Duration::from_millis(20), wakeups.next()).await.is_ok() {}
     redis.command(&["RPUSH", &name, "\"direct\""]);
-    demand!(is_woken(&mut wakeups, patience).await, "the target list is not watched");
+    demand!(is_woken(&mut wakeups, max_wait).await, "the destination list is not watched");
     let claimed = claim(&**approximate, &[&name], 9).await.map_err(message)?;
-    demand!(claimed.jobs.len() == 1, "the list was not taken from");
+    demand!(claimed.jobs.len() == 1, "not claimed from the destination list");
     approximate.settle(&done_settlements(&claimed)).await.map_err(message)?;
 
-    // A job that Java has scheduled is found by its id.
+    // A job that Java has scheduled (Redisson's member: its id, its length, its payload) is found
+    // by its id.
     let member = b"\x08\0\0\0\0\0\0\0\x01\x01\0\0\0\0\0\0\0x";
     redis.command_bytes(&[b"ZADD", timeout.as_bytes(), b"9000000000000", member]);
     redis.command_bytes(&[b"RPUSH", order.as_bytes(), member]);
     let id = dq_core::JobId::from_bytes(*b"\0\0\0\0\0\0\0\x01redisson");
-    let view = approximate.get(&JobRef::new(q.clone(), id)).await.map_err(message)?;
+    let view = approximate.get(&JobRef::new(queue.clone(), id)).await.map_err(message)?;
     demand!(view.is_some(), "not found by its id");
     approximate.schedule(vec![job(&name)]).await.map_err(message)?;
-    // What it claims is garbage in the order list now, and swept out.
+    // The claimed job is removed from the order list, too.
     let claimed = claim(&**approximate, &[&name], 9).await.map_err(message)?;
-    demand!(claimed.jobs.len() == 1 && redis.command(&["LLEN", &order]).int() == 1, "not swept");
-    // Java takes a job that is noted, and the note is swept.
+    demand!(
+        claimed.jobs.len() == 1 && redis.command(&["LLEN", &order]).int() == 1,
+        "left in the order list"
+    );
+    // Java takes a job that has an index entry: the next call removes the entry.
     approximate.schedule(vec![keyed(&name, "taken")]).await.map_err(message)?;
     redis.command(&["DEL", &timeout]);
     approximate.schedule(vec![in_an_hour(job(&name))]).await.map_err(message)?;
@@ -139,14 +150,14 @@ pub(crate) async fn flow_beside_java(
     exact.schedule(vec![job(&name)]).await.map_err(message)?;
     let claimed = claim(&**exact, &[&name], 1).await.map_err(message)?;
     demand!(claimed.jobs.len() == 1, "not claimed in exact");
-    approximate.operate(Operation::Purge { queue: &q }).await.map_err(message)?;
+    approximate.operate(Operation::Purge { queue: &queue }).await.map_err(message)?;
     demand!(redis.command(&["EXISTS", &order]).int() == 0, "the order list is left");
     Ok(())
 }
 
 /// Checks that the key expiry backend gets notifications.
-pub(crate) async fn flow_with_alarms(backend: &Arc<dyn Backend>) -> Result<(), String> {
+pub(crate) async fn flow_with_expiry(backend: &Arc<dyn Backend>) -> Result<(), String> {
     let findings = backend.check().await;
-    let about = findings.into_iter().find(|finding| finding.code.starts_with("redis-expiry."));
-    about.map_or(Ok(()), |finding| Err(finding.cause))
+    let problem = findings.into_iter().find(|finding| finding.code.starts_with("redis-expiry."));
+    problem.map_or(Ok(()), |finding| Err(finding.cause))
 }

@@ -11,8 +11,10 @@ use crate::fixture::{
     assert_error, by_id, claim, claim_for, done_settlements, found, job, keyed, open, queue, stats,
 };
 
+/// The keys of a partition; scripts/prelude.lua says what they hold.
 const KINDS: [&str; 9] = ["due", "job", "state", "lease", "key", "dead", "reason", "meta", "stray"];
 
+/// The key of this kind of the queue `q`.
 fn key(kind: &str) -> String {
     format!("{{dq}}:{kind}:q")
 }
@@ -83,9 +85,9 @@ async fn foreign_members_are_quarantined_and_reported() {
     assert!(backend.browse(browse).await.unwrap().jobs.is_empty());
 
     let findings = backend.check().await;
-    let strays = found(&findings, "redis.strays");
-    assert!(strays.cause.starts_with("5 ") && strays.cause.contains("queue q"), "{strays}");
-    assert!(strays.remedy.contains(&key("stray")), "{strays}");
+    let finding = found(&findings, "redis.strays");
+    assert!(finding.cause.starts_with("5 ") && finding.cause.contains("queue q"), "{finding}");
+    assert!(finding.remedy.contains(&key("stray")), "{finding}");
     assert_eq!(redis.command(&["ZCARD", &key("stray")]).int(), 5);
     assert_eq!(redis.command(&["HGET", &key("job"), ""]).text(), "empty name", "kept as it was");
     redis.command(&["DEL", &key("stray")]);
@@ -97,7 +99,8 @@ async fn a_malformed_record_becomes_a_dead_job_with_its_bytes() {
     let redis = Redis::start();
     let backend = open(&redis.url()).await;
     backend.schedule(vec![job("q")]).await.unwrap();
-    // Flags that announce headers, followed by valid headers.
+    // Records: 6 bytes time, 2 bytes tail, flags (4: headers follow), length of the headers,
+    // headers. The first one is valid; the second announces 9 bytes of headers but has 3.
     let handle = "abcdefghijklmn";
     let record = b"\0\0\0\0\0\x01\x07\x08\x04\0\0\0\x02{}}";
     redis.command_bytes(&[b"HSET", key("job").as_bytes(), handle.as_bytes(), record]);

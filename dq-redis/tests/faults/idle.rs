@@ -6,9 +6,9 @@ use dq_servers::{Redis, RedisCluster};
 
 use crate::fixture::{TestRunner, open, queue, wait_until};
 
-/// Commands of clients since the server was started. A script counts as one command. The tests' own
-/// client sends none of these commands.
-fn sent(redis: &Redis) -> u64 {
+/// The number of commands of clients since the server was started. A script counts as one command.
+/// The tests' own client sends none of these commands.
+fn commands_sent(redis: &Redis) -> u64 {
     let stats = redis.command(&["INFO", "commandstats"]).text();
     let calls = |line: &str| {
         let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
@@ -27,14 +27,15 @@ async fn an_idle_runner_of_a_hundred_queues_sends_one_command_a_second() {
     let subscribed = || redis.command(&["PUBSUB", "CHANNELS"]).list().len();
     wait_until("it listens", async || subscribed() == 100).await;
     tokio::time::sleep(Duration::from_millis(500)).await;
-    let (began, before) = (Instant::now(), sent(&redis));
+    let (began, before) = (Instant::now(), commands_sent(&redis));
     tokio::time::sleep(Duration::from_secs(4)).await;
-    let (calls, seconds) = (sent(&redis) - before, began.elapsed().as_secs_f64());
-    assert!(calls >= 1, "it does sweep");
+    let (calls, seconds) = (commands_sent(&redis) - before, began.elapsed().as_secs_f64());
+    assert!(calls >= 1, "the runner claims at the sweep interval");
+    // One sweep a second, and some for what the start may have left.
     assert!(calls as f64 <= seconds + 3.0, "{calls} commands in {seconds} s");
 }
 
-/// Connections besides the one that counts them.
+/// The number of connections besides the one that counts them.
 fn connections(redis: &Redis) -> usize {
     redis.command(&["CLIENT", "LIST"]).text().lines().filter(|line| line.starts_with("id=")).count()
         - 1
@@ -60,10 +61,10 @@ async fn a_closed_or_dropped_backend_leaves_no_connection() {
 async fn a_closed_backend_leaves_no_connection_to_a_cluster() {
     let cluster = RedisCluster::start(3);
     let hosts: Vec<String> = cluster.nodes().iter().map(Redis::address).collect();
-    let open_ones = || cluster.nodes().iter().map(connections).sum::<usize>();
+    let open_connections = || cluster.nodes().iter().map(connections).sum::<usize>();
     let backend = open(&format!("redis+cluster://{}", hosts.join(","))).await;
     let _wakeups = backend.listen(&[queue("q")]).await.unwrap();
-    assert!(open_ones() > 1);
+    assert!(open_connections() > 1);
     backend.close().await.unwrap();
-    wait_until("all have ended", async || open_ones() == 0).await;
+    wait_until("all have ended", async || open_connections() == 0).await;
 }

@@ -15,6 +15,7 @@ use crate::fixture::{open, queue, wait_until};
 #[derive(Debug, Clone, Default)]
 struct Log(Arc<Mutex<Vec<(Level, String)>>>);
 
+/// The fields of an event as text.
 struct Text(String);
 
 impl Visit for Text {
@@ -61,6 +62,7 @@ async fn an_outage_is_logged_once_and_so_is_its_end() {
     let backend = open(&redis.url()).await;
     let _wakeups = backend.listen(&[queue("q")]).await.unwrap();
     assert_eq!(log.events(), []);
+    // Each outage adds two events.
     for outage in 1..=2 {
         redis.kill();
         wait_until("it is noticed", async || log.events().len() == outage * 2 - 1).await;

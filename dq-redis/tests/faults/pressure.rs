@@ -25,8 +25,9 @@ async fn a_full_server_takes_no_jobs_and_can_be_emptied() {
         assert_error(backend.schedule(vec![new.clone()]).await, ErrorKind::Full, &["maxmemory"]);
     assert!(error.is_retryable());
     assert_error(backend.schedule(vec![job("new-queue")]).await, ErrorKind::Full, &[]);
-    // Expired leases end, and all jobs can run, although no command may take memory.
-    wait_until("the leases lapse", async || stats(&*backend, "q").await.ready == 21).await;
+    // Expired leases end, and all jobs can run, although no command may take memory. 21 entries:
+    // the jobs and the one that is no job.
+    wait_until("the leases expire", async || stats(&*backend, "q").await.ready == 21).await;
     let claimed = claim(&*backend, &["q"], 100).await.unwrap();
     assert_eq!(claimed.jobs.len(), 20);
     backend.settle(&done_settlements(&claimed)).await.unwrap();
@@ -158,6 +159,7 @@ async fn calls_to_a_frozen_server_time_out_and_later_calls_succeed() {
     let answer = retry(|| backend.schedule(vec![new.clone()])).await;
     assert_eq!(answer[0].id(), new.id);
     assert_eq!(stats(&*backend, "q").await.totals.unwrap().created, 2);
+    // With the default response timeout.
     let patient = open(&redis.url()).await;
     assert_eq!(claim(&*patient, &["q"], 9).await.unwrap().jobs.len(), 2);
 }

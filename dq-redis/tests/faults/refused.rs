@@ -1,5 +1,5 @@
-//! Servers that cannot be used are refused when connecting: with the reason and a remedy, and without the
-//! password.
+//! Servers that cannot be used are refused when connecting: with the reason and a remedy, and
+//! without the password.
 
 use dq_core::{ErrorKind, Severity};
 use dq_servers::{Redis, RedisCluster, Sentinel};
@@ -61,7 +61,7 @@ async fn tls_where_there_is_none() {
 }
 
 #[tokio::test]
-async fn servers_of_another_scheme() {
+async fn servers_whose_topology_needs_another_scheme() {
     let cluster = RedisCluster::start(1);
     let node = cluster.nodes()[0].address();
     let plain = Redis::start();
@@ -138,7 +138,7 @@ async fn too_many_clients() {
     let redis = Redis::options().set("maxclients", "3").start();
     let mut first = redis.connect();
     // The connections that checked whether the server is up may still be open.
-    wait_until("we are alone", || {
+    wait_until("no other client is connected", || {
         let clients = first.command(&["INFO", "clients"]).text();
         std::future::ready(clients.contains("connected_clients:1\r"))
     })
@@ -162,13 +162,13 @@ async fn protected_mode() {
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
-            let said = b"-DENIED Redis is running in protected mode because protected mode is \
+            let reply = b"-DENIED Redis is running in protected mode because protected mode is \
                          enabled and no password is set for the default user.\r\n";
-            stream.write_all(said).await.ok();
+            stream.write_all(reply).await.ok();
             // To each command until the client closes the connection.
             let mut buffer = [0; 1024];
             while matches!(stream.read(&mut buffer).await, Ok(1..)) {
-                stream.write_all(said).await.ok();
+                stream.write_all(reply).await.ok();
             }
         }
     });

@@ -7,20 +7,21 @@ use dq_core::{Backend, ErrorKind};
 use dq_servers::{Redis, RedisCluster};
 
 use crate::fixture::{TIMEOUT, assert_error, claim, connect, found, open};
-use crate::flow::{flow_beside_java, flow_with_alarms, whole_flow};
+use crate::flow::{flow_beside_java, flow_with_expiry, whole_flow};
 
-/// The backends, in the order of the documentation.
+/// The schemes of the backends, in the order of the documentation in lib.rs.
 const SCHEMES: [&str; 3] = ["redis", "redisson", "redis-expiry"];
 
-/// The command in the documentation for this scheme, with the names of the tests' queues.
+/// The words of the `ACL SETUSER` command that lib.rs documents for this scheme, with the names of
+/// the tests' queues in place of `orders`. `words[2]` is the user.
 fn documented(scheme: &str) -> Vec<String> {
     let lines = include_str!("../../src/lib.rs").lines();
     let text: Vec<&str> = lines.filter_map(|line| line.strip_prefix("//!")).collect();
     let text = text.join("\n");
     let blocks: Vec<&str> = text.split("ACL SETUSER").skip(1).collect();
     assert_eq!(blocks.len(), SCHEMES.len());
-    let place = SCHEMES.iter().position(|known| *known == scheme).expect("a scheme");
-    let (line, _) = blocks[place].split_once("```").expect("the line ends");
+    let index = SCHEMES.iter().position(|known| *known == scheme).expect("a scheme");
+    let (line, _) = blocks[index].split_once("```").expect("the line ends");
     let line = line.replace("~orders", "~flow*");
     let words = line.split_whitespace().filter(|word| *word != "\\");
     ["ACL", "SETUSER"].into_iter().chain(words).map(str::to_owned).collect()
@@ -58,11 +59,12 @@ impl Backends {
         Self(backends)
     }
 
-    async fn flow(&self, scheme: &str, redis: &Redis, patience: Duration) -> Result<(), String> {
-        whole_flow(&self.0[0], patience).await?;
+    /// Makes every call of this scheme's backend.
+    async fn flow(&self, scheme: &str, redis: &Redis, max_wait: Duration) -> Result<(), String> {
+        whole_flow(&self.0[0], max_wait).await?;
         match scheme {
-            "redisson" => flow_beside_java(redis, &self.0[0], &self.0[1], patience).await,
-            "redis-expiry" => flow_with_alarms(&self.0[0]).await,
+            "redisson" => flow_beside_java(redis, &self.0[0], &self.0[1], max_wait).await,
+            "redis-expiry" => flow_with_expiry(&self.0[0]).await,
             _ => Ok(()),
         }
     }
@@ -90,6 +92,7 @@ async fn the_documented_rights_are_sufficient() {
     }
 }
 
+/// Revokes each command in turn: some call must fail, and connecting must name the command.
 async fn assert_each_right_is_needed(scheme: &str) {
     let (redis, url) = prepare(scheme);
     let words = documented(scheme);
@@ -185,7 +188,7 @@ async fn redis_expiry_works_and_reports_missing_rights_to_notifications_and_conf
     let url = format!("{url}?configure=true");
     found(&open(&url).await.check().await, "redis-expiry.config-refused");
     redis.command(&["ACL", "SETUSER", &words[2], "+config|get", "+config|set"]);
-    flow_with_alarms(&open(&url).await).await.unwrap();
+    flow_with_expiry(&open(&url).await).await.unwrap();
 }
 
 #[tokio::test]
@@ -206,9 +209,9 @@ async fn databases_and_clusters_need_the_documented_rights() {
             set_user(node, &words);
             node.command(&["ACL", "SETUSER", &user, "-cluster|slots"]);
         }
-        let (_, place) = url.split_once("://").unwrap();
-        let (who, _) = place.split_once('@').unwrap();
-        let url = format!("{scheme}+cluster://{who}@{}", cluster.nodes()[0].address());
+        let (_, address) = url.split_once("://").unwrap();
+        let (login, _) = address.split_once('@').unwrap();
+        let url = format!("{scheme}+cluster://{login}@{}", cluster.nodes()[0].address());
         connect(&url).await.expect_err("it cannot ask for the slots");
         for node in cluster.nodes() {
             node.command(&["ACL", "SETUSER", &user, "+cluster|slots"]);

@@ -34,8 +34,8 @@ async fn jobs_of_a_sorted_set_keep_their_due_times() {
     let target = Target::new().await;
     let source = ZsetSource::new(&redis.url(), "plain", "Q").unwrap().scores_in_millis();
     let report = target.dq.import(&source).await.unwrap();
-    assert_eq!((report.imported, report.left.total()), (5, 2));
-    assert!(report.left.iter().any(|(reason, _)| reason.contains("are they in seconds?")));
+    assert_eq!((report.imported, report.rejected.total()), (5, 2));
+    assert!(report.rejected.iter().any(|(reason, _)| reason.contains("are they in seconds?")));
     assert_eq!(redis.command(&["EXISTS", "dq_import:{plain}"]).int(), 0);
 
     assert_eq!(target.run_due().await, ["at once", "\0 bytes \u{fffd}", "past"]);
@@ -75,7 +75,7 @@ async fn jobs_are_imported_into_a_redis_backend_with_their_due_times() {
     let dq = Dq::connect(&format!("{}?prefix=to-redis-target", redis.url())).await.unwrap();
     let source = ZsetSource::new(&redis.url(), "to-redis", "Q").unwrap();
     let report = dq.import(source).await.unwrap();
-    assert_eq!((report.imported, report.left.total()), (250, 0));
+    assert_eq!((report.imported, report.rejected.total()), (250, 0));
     let stats = dq.queue("Q").unwrap().stats().await.unwrap();
     assert_eq!((stats.scheduled, stats.ready, stats.next_due), (250, 0, Some(first)));
 }
@@ -125,9 +125,9 @@ async fn a_redisson_queue_is_imported_completely() {
     let source = RedissonSource::new(&redis.url(), "whole").unwrap();
     let source = source.queue("Q").unwrap().codec(Codec::Json);
     let report = target.dq.import(source).await.unwrap();
-    assert_eq!((report.imported, report.left.total()), (5, 3), "{report:?}");
-    assert!(report.left.iter().any(|(reason, count)| reason.contains("`string`") && count == 2));
-    assert!(report.left.iter().any(|(reason, count)| reason.contains("packed") && count == 1));
+    assert_eq!((report.imported, report.rejected.total()), (5, 3), "{report:?}");
+    assert!(report.rejected.iter().any(|(reason, count)| reason.contains("`string`") && count == 2));
+    assert!(report.rejected.iter().any(|(reason, count)| reason.contains("packed") && count == 1));
     // Left: two waiting entries, of which one is in the order list; an entry that is only in the
     // order list; a payload in the destination list.
     assert_eq!(queue.counts(), [2, 2, 1, 0]);

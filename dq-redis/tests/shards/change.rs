@@ -1,4 +1,4 @@
-//! The number of shards changes while the queue is empty, and at no other time.
+//! The number of shards of a queue changes when its first call finds it empty, and never otherwise.
 
 use dq_core::{
     Backend, ClaimParams, DeadKind, DeadReason, Due, JobState, Operation, QueueName, Settled,
@@ -18,7 +18,8 @@ fn server_of(topology: Topology, key: &str) -> &'static Redis {
     }
 }
 
-/// Waiting, leased and dead jobs each keep the number, whether the queue has shards or not.
+/// A waiting, a leased and a dead job each prevent a change, whether the queue has shards or not.
+/// `first` has the stored number in its settings, `other` another.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_is_refused_while_the_queue_holds_jobs() {
     for topology in [Topology::Server, Topology::Cluster] {
@@ -29,12 +30,12 @@ async fn a_change_is_refused_while_the_queue_holds_jobs() {
             let stored = stored.unwrap_or(1);
             let new = job(&queue, Some("k"), Due::NOW);
             first.schedule(vec![new.clone()]).await.unwrap();
-            refuses_every_call(&other, &queue, stored, setting).await;
+            assert_every_call_is_refused(&other, &queue, stored, setting).await;
             let taken = claim(&first, &queue, 9).await;
-            refuses_every_call(&other, &queue, stored, setting).await;
+            assert_every_call_is_refused(&other, &queue, stored, setting).await;
             let reason = DeadReason::new(DeadKind::Rejected, "no");
             settle(&first, &taken, &Verdict::Dead { reason, failed: true }).await;
-            refuses_every_call(&other, &queue, stored, setting).await;
+            assert_every_call_is_refused(&other, &queue, stored, setting).await;
 
             let dead = list(&first, &queue, JobState::Dead, 9).await;
             assert_eq!(dead.len(), 1, "nothing is lost");
@@ -47,7 +48,9 @@ async fn a_change_is_refused_while_the_queue_holds_jobs() {
     }
 }
 
-async fn refuses_every_call(
+/// Asserts that calls of a process with another number in its settings fail, and that `check` says
+/// why.
+async fn assert_every_call_is_refused(
     other: &dq_redis::RedisBackend,
     queue: &QueueName,
     stored: u16,
@@ -90,11 +93,12 @@ async fn a_refused_queue_does_not_affect_other_queues_of_a_claim() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_empty_queue_takes_a_new_number() {
+async fn an_empty_queue_takes_the_number_of_the_settings() {
     for topology in [Topology::Server, Topology::Cluster] {
         let queue = queue();
+        // Without a number in its settings, it uses the one that the others store.
         let follower = process(topology, &queue, None).await;
-        let mut before = Vec::new();
+        let mut ended = Vec::new();
         for shards in [None, Some(4), Some(2), Some(1), Some(4), Some(3)] {
             let process = process(topology, &queue, shards).await;
             let jobs: Vec<_> =
@@ -106,13 +110,13 @@ async fn an_empty_queue_takes_a_new_number() {
             let taken = claim(&follower, &queue, 100).await;
             assert_eq!(taken.len(), 30, "{shards:?}");
             settle(&process, &taken, &Verdict::Done).await;
-            // Leases of before the change have ended.
-            let stale = taken
+            // These leases have ended, and are stale after each further change.
+            let again = taken
                 .iter()
                 .map(|leased| Settlement { lease: leased.lease(), verdict: Verdict::Done })
                 .collect::<Vec<_>>();
-            before.extend(stale);
-            let answers = follower.settle(&before).await.unwrap();
+            ended.extend(again);
+            let answers = follower.settle(&ended).await.unwrap();
             assert!(answers.iter().all(|answer| *answer == Settled::Stale));
             let stats = &follower.stats(std::slice::from_ref(&queue)).await.unwrap()[0];
             assert_eq!((stats.stored(), stats.adds_up()), (0, Some(true)), "{stats:?}");
@@ -120,8 +124,8 @@ async fn an_empty_queue_takes_a_new_number() {
     }
 }
 
-/// A process changes the number once. When another process has changed it since, its calls fail, so that
-/// two settings do not change the number in turns.
+/// A process changes the number once. When another process has changed it since, its calls fail, so
+/// that two settings do not change the number in turns.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_process_does_not_change_the_number_back() {
     for topology in [Topology::Server, Topology::Cluster] {
@@ -174,6 +178,7 @@ async fn an_incomplete_change_is_undone_by_the_next_call() {
                 None => vec!["dq".to_owned()],
                 Some(shards) => (0..shards).map(|n| format!("dq#{shards}.{n}")).collect(),
             };
+            // The marker by which step 1 of change 2 closes a partition: see scripts/prelude.lua.
             for tag in &tags {
                 let leases = format!("{{{tag}}}:lease:{queue}");
                 let marker = ["ZADD", &leases, "-inf", "closed by change 2"];
@@ -192,7 +197,7 @@ async fn an_incomplete_change_is_undone_by_the_next_call() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_layout_of_another_version_is_refused() {
+async fn a_stored_layout_that_cannot_be_parsed_is_refused() {
     let queue = queue();
     let meta = format!("{{dq}}:meta:{queue}");
     shared_redis().command(&["HSET", &meta, "layout", "1:4"]);

@@ -1,4 +1,6 @@
-//! Servers, processes with different settings, and calls that the tests share.
+//! Servers, backends of processes with different settings, and calls that the tests share.
+//!
+//! A *process* in these tests is a backend of its own: processes share nothing but the server.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -15,7 +17,7 @@ use dq_servers::{Redis, RedisCluster, shared_redis};
 
 pub(crate) const LATER: Duration = Duration::from_secs(3_600);
 
-/// The kind of server of a test.
+/// The topology that a test runs on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Topology {
     Server,
@@ -45,7 +47,7 @@ pub(crate) fn queue() -> QueueName {
     QueueName::new(Entropy::from_os().job_id(SystemClock.now()).to_string()).unwrap()
 }
 
-/// A backend with this number of shards for the queue in its settings, or with none.
+/// A backend whose settings have this number of shards for the queue, or none.
 pub(crate) async fn process(
     topology: Topology,
     queue: &QueueName,
@@ -56,6 +58,7 @@ pub(crate) async fn process(
     RedisBackend::connect(&config, &Environment::default()).await.unwrap()
 }
 
+/// A new job.
 pub(crate) fn job(queue: &QueueName, key: Option<&str>, due: impl Into<Due>) -> NewJob {
     let id = Entropy::from_os().job_id(SystemClock.now());
     let new = NewJob::new(id, queue.clone(), due, id.to_string().into());
@@ -66,6 +69,7 @@ pub(crate) fn key(key: &str) -> JobKey {
     JobKey::new(key).unwrap()
 }
 
+/// A reference to the job with this key.
 pub(crate) fn by_key(queue: &QueueName, key: &str) -> JobRef {
     JobRef::new(queue.clone(), self::key(key))
 }
@@ -90,7 +94,7 @@ pub(crate) fn ids(taken: &[LeasedJob]) -> Vec<JobId> {
     taken.iter().map(|leased| leased.job.id).collect()
 }
 
-/// All jobs in one state, in the order listed.
+/// All jobs in one state, in the order listed, in pages of at most `limit`.
 pub(crate) async fn list(
     process: &RedisBackend,
     queue: &QueueName,
@@ -109,7 +113,7 @@ pub(crate) async fn list(
     }
 }
 
-/// How many live jobs each key has.
+/// The number of live (waiting or leased) jobs of each key.
 pub(crate) async fn live_by_key(
     process: &RedisBackend,
     queue: &QueueName,
@@ -123,8 +127,8 @@ pub(crate) async fn live_by_key(
     live
 }
 
-/// Asserts that a call failed because the queue has another number of shards than the settings, and that
-/// the error names the queue, both numbers and the remedy.
+/// Asserts that a call failed because the queue has another number of shards than the settings, and
+/// that the error names the queue, both numbers and the remedy.
 #[track_caller]
 pub(crate) fn assert_refused<T>(answer: Result<T>, queue: &QueueName, stored: u16, setting: u16) {
     let Err(error) = answer else { panic!("the call succeeded") };

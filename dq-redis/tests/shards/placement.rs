@@ -1,4 +1,5 @@
-//! Where the jobs of a queue with shards are, and what a queue without shards leaves out.
+//! In which shard the jobs of a queue are stored, found and listed; and that a queue without shards
+//! stores nothing about shards.
 
 use std::collections::HashSet;
 
@@ -12,7 +13,7 @@ use crate::fixture::{
     LATER, Topology, by_key, claim, cluster, ids, job, list, process, queue, settle,
 };
 
-/// The keys of a queue on a server.
+/// The Redis keys of a queue on a server.
 fn keys(server: &Redis, queue: &dq_core::QueueName) -> Vec<String> {
     let found = server.command(&["KEYS", &format!("*:{queue}")]);
     found.list().iter().map(Reply::text).collect()
@@ -25,7 +26,7 @@ async fn shards_are_on_several_nodes() {
     sixteen.schedule((0..200).map(|_| job(&queue, None, Due::NOW)).collect()).await.unwrap();
     let nodes = cluster().nodes();
     let used = nodes.iter().filter(|node| !keys(node, &queue).is_empty()).count();
-    assert_eq!(used, nodes.len(), "all nodes have a part");
+    assert_eq!(used, nodes.len(), "every node has keys of the queue");
     let taken = claim(&sixteen, &queue, 200).await;
     assert_eq!(taken.len(), 200);
     assert!(taken.is_sorted_by_key(|leased| leased.job.due), "the oldest first");
@@ -64,14 +65,15 @@ async fn listings_merge_shards_in_order() {
     for topology in [Topology::Server, Topology::Cluster] {
         let queue = queue();
         let two = process(topology, &queue, Some(2)).await;
+        // 37 due times for 2000 jobs, so that pages end between jobs of equal times.
         let due = |n: i64| Due::At(Timestamp::from_millis(4_000_000_000_000 + n % 37));
         let jobs: Vec<_> = (0..2_000).map(|n| job(&queue, None, due(n))).collect();
         two.schedule(jobs).await.unwrap();
-        let whole = list(&two, &queue, JobState::Scheduled, 1000).await;
-        assert_eq!(whole.len(), 2_000);
-        assert!(whole.is_sorted_by_key(|view| view.job.due));
+        let all = list(&two, &queue, JobState::Scheduled, 1000).await;
+        assert_eq!(all.len(), 2_000);
+        assert!(all.is_sorted_by_key(|view| view.job.due));
         for limit in [7, 100, 999] {
-            assert_eq!(list(&two, &queue, JobState::Scheduled, limit).await, whole, "{limit}");
+            assert_eq!(list(&two, &queue, JobState::Scheduled, limit).await, all, "{limit}");
         }
         two.operate(Operation::Purge { queue: &queue }).await.unwrap();
     }

@@ -13,7 +13,9 @@ use dq_redis::RedisBackend;
 
 use crate::fixture::{LATER, Topology, by_key, claim, job, live_by_key, process, queue, settle};
 
+/// The number of keys for which processes race.
 const KEYS: usize = 60;
+/// The number of races, each in an empty queue.
 const ROUNDS: usize = 5;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -89,24 +91,24 @@ async fn a_key_is_live_once_while_the_number_changes_on_a_cluster() {
     a_key_is_live_once_while_the_number_changes(Topology::Cluster).await;
 }
 
-/// Changes of the number that each race needs.
+/// The number of changes of the number of shards in each race.
 const CHANGES: usize = 12;
 
-/// Processes schedule and cancel jobs with one key. The queue is empty in between, when new processes
-/// change its number. From the answer that a job was created until it is cancelled, no other process
-/// can create one, and the job is found.
+/// Processes schedule and cancel jobs with one key. The queue is empty in between, when new
+/// processes change its number. From the answer that a job was created until it is cancelled, no
+/// other process can create one, and the job is found.
 async fn a_key_is_live_once_while_the_number_changes(topology: Topology) {
     let queue = queue();
-    let held = Arc::new(AtomicUsize::new(0));
-    let over = Arc::new(AtomicBool::new(false));
+    let holders = Arc::new(AtomicUsize::new(0));
+    let stop = Arc::new(AtomicBool::new(false));
     let users: Vec<_> = (0..3)
         .map(|_| {
-            let (queue, held, over) = (queue.clone(), Arc::clone(&held), Arc::clone(&over));
+            let (queue, holders, stop) = (queue.clone(), Arc::clone(&holders), Arc::clone(&stop));
             tokio::spawn(async move {
                 let process = process(topology, &queue, None).await;
                 let mut turns = 0;
-                while !over.load(Ordering::Relaxed) {
-                    turns += usize::from(hold_key(&process, &queue, &held).await.unwrap());
+                while !stop.load(Ordering::Relaxed) {
+                    turns += usize::from(hold_key(&process, &queue, &holders).await.unwrap());
                     tokio::time::sleep(Duration::from_millis(1)).await;
                 }
                 turns
@@ -120,13 +122,13 @@ async fn a_key_is_live_once_while_the_number_changes(topology: Topology) {
         // The first call that finds the queue empty changes the number; then the process is a user.
         while turns < 5 {
             assert!(Instant::now() < deadline, "change {number} does not succeed");
-            match hold_key(&changer, &queue, &held).await {
+            match hold_key(&changer, &queue, &holders).await {
                 Ok(created) => turns += usize::from(created),
                 Err(error) => assert_eq!(error.kind(), ErrorKind::Config, "{error}"),
             }
         }
     }
-    over.store(true, Ordering::Relaxed);
+    stop.store(true, Ordering::Relaxed);
     for user in users {
         assert!(user.await.unwrap() > 0);
     }
@@ -135,12 +137,12 @@ async fn a_key_is_live_once_while_the_number_changes(topology: Topology) {
     assert_eq!((stats.stored(), stats.adds_up()), (0, Some(true)), "{stats:?}");
 }
 
-/// Schedules a job with the key unless one is live, and cancels the job that it has created. `held` counts
-/// the processes that are in between.
+/// Schedules a job with the key unless one is live, and cancels the job that it has created.
+/// `holders` counts the processes that are in between. Returns whether the job was created.
 async fn hold_key(
     process: &RedisBackend,
     queue: &QueueName,
-    held: &AtomicUsize,
+    holders: &AtomicUsize,
 ) -> dq_core::Result<bool> {
     let new = job(queue, Some("key"), LATER);
     let answer = process.schedule(vec![new.clone()]).await?[0];
@@ -148,10 +150,10 @@ async fn hold_key(
         assert!(matches!(answer, Scheduled::Kept(_)), "{answer:?}");
         return Ok(false);
     }
-    assert_eq!(held.fetch_add(1, Ordering::SeqCst), 0, "the key is live twice");
+    assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0, "the key is live twice");
     let view = process.get(&by_key(queue, "key")).await.unwrap();
     assert_eq!(view.map(|view| view.job.id), Some(new.id), "the job is lost");
-    held.fetch_sub(1, Ordering::SeqCst);
+    holders.fetch_sub(1, Ordering::SeqCst);
     let cancelled = process.cancel(&[by_key(queue, "key")]).await.unwrap();
     assert_eq!(cancelled, [Cancelled::Cancelled], "the job is lost");
     Ok(true)
@@ -187,8 +189,8 @@ async fn replays_race_with_producers(topology: Topology) {
         }
         created
     };
-    // Some keys are taken before the replays begin and one is left until they have ended, so that both
-    // sides get some.
+    // Some keys are taken before the replays begin and one is left until they have ended, so that
+    // both sides get some.
     let mut created = create(0..KEYS / 3).await;
     let operators = [None, Some(3)].map(|shards| {
         let queue = queue.clone();

@@ -269,9 +269,9 @@ end
 local function belongs_to(member_id, handle, record_prefix)
   if #member_id == 15 then
     return string.sub(member_id, 7, 11) == string.sub(handle, 8, 12)
-      and string.sub(member_id, 14) == record_tail(record_prefix)
+      and string.sub(member_id, 14) == id_tail(record_prefix)
   end
-  return member_id_of(join_id(handle, record_tail(record_prefix))) == member_id
+  return member_id_of(join_id(handle, id_tail(record_prefix))) == member_id
 end
 
 -- Handle and record prefix of a packed index entry; nil if there is none, or it is malformed or of
@@ -282,9 +282,9 @@ local function read_entry(member_id, raw)
   end
   local handle, record_prefix = string.sub(raw, 9, 22), string.sub(raw, 23)
   -- Most jobs have neither key, limit nor headers: then the record prefix has the minimum length.
-  -- header_length takes a record without its first 6 bytes, the time.
+  -- prefix_length takes a record without its first 6 bytes, the time.
   if #record_prefix ~= RECORD_BYTES or string.byte(record_prefix, RECORD_BYTES) % 8 > 0 then
-    local readable, length = pcall(header_length, string.sub(record_prefix, 7))
+    local readable, length = pcall(prefix_length, string.sub(record_prefix, 7))
     if not readable or length ~= #record_prefix - 6 then
       return nil
     end
@@ -308,7 +308,7 @@ end
 local function remove_entry(partition, entry)
   redis.call('HDEL', partition.index, entry.member_id)
   local key = record_key(entry.record_prefix)
-  local id = entry.handle .. record_tail(entry.record_prefix)
+  local id = entry.handle .. id_tail(entry.record_prefix)
   if key ~= '' and redis.call('HGET', partition.key, key) == id then
     redis.call('HDEL', partition.key, key)
   end
@@ -348,7 +348,7 @@ local function find_job(partition, target)
   end
   local handle, tail = string.sub(rest, 1, 14), string.sub(rest, 15)
   local record = redis.call('HGET', partition.job, handle)
-  if record and record_tail(record) == tail then
+  if record and id_tail(record) == tail then
     return handle, nil
   end
   return nil, waiting_entry(partition, member_id_of(join_id(handle, tail)))

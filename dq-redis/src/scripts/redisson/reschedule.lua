@@ -19,7 +19,7 @@ for i = 1, (#ARGV - 1) / 2 do
   local code, id, due = 'N', '', 0
   if entry then
     code, due = 'M', resolve_due(ARGV[2 * i + 1])
-    id = entry.handle .. record_tail(entry.record_prefix)
+    id = entry.handle .. id_tail(entry.record_prefix)
     redis.call('ZADD', partition.timeout, due, entry.member)
     local packed = pack_entry(due, entry.handle, entry.record_prefix)
     redis.call('HSET', partition.index, entry.member_id, packed)
@@ -27,7 +27,7 @@ for i = 1, (#ARGV - 1) / 2 do
   elseif handle then
     if redis.call('ZSCORE', partition.due, handle) then
       code, due = 'M', resolve_due(ARGV[2 * i + 1])
-      id = handle .. record_tail(redis.call('HGET', partition.job, handle))
+      id = handle .. id_tail(redis.call('HGET', partition.job, handle))
       redis.call('ZADD', partition.due, due, handle)
       moved[#moved + 1], moved[#moved + 2] = due, handle
     elseif redis.call('ZSCORE', partition.lease, handle) then

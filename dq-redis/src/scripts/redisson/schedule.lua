@@ -67,7 +67,7 @@ local member_scores = redis.call('ZMSCORE', partition.timeout, unpack(members))
 
 -- Handle and tail of a job of this call.
 local function id_of(i)
-  return args[HANDLES + i] .. record_tail(args[RECORD_PREFIXES + i])
+  return args[HANDLES + i] .. id_tail(args[RECORD_PREFIXES + i])
 end
 
 -- Two ids may have one handle or, in the legacy format, one member id: the second is refused.
@@ -77,11 +77,11 @@ for i = 1, jobs do
     local member_id = args[MEMBER_IDS + i]
     local other = first_ids[member_id]
     if native[i] then
-      other = other or args[HANDLES + i] .. record_tail(native[i])
+      other = other or args[HANDLES + i] .. id_tail(native[i])
     end
     if indexed[i] and not other then
       local entry = waiting_entry(partition, member_id)
-      other = entry and entry.handle .. record_tail(entry.record_prefix)
+      other = entry and entry.handle .. id_tail(entry.record_prefix)
     end
     if other and other ~= id_of(i) then
       return redis.status_reply('ID_COLLISION ' .. i)
@@ -141,7 +141,7 @@ end
 -- Handle and tail, due time, and whether it runs, of a native job; nil if it neither waits nor
 -- runs.
 local function find_native(handle)
-  local id = handle .. record_tail(redis.call('HGET', partition.job, handle))
+  local id = handle .. id_tail(redis.call('HGET', partition.job, handle))
   local due = redis.call('ZSCORE', partition.due, handle)
   if due then
     return id, score_time(due), false
@@ -170,7 +170,7 @@ local function store_keyed(i, due)
   if handle then
     other, other_due, runs = find_native(handle)
   else
-    other, other_due, runs = entry.handle .. record_tail(entry.record_prefix), entry.due, false
+    other, other_due, runs = entry.handle .. id_tail(entry.record_prefix), entry.due, false
   end
   if not other_due then
     -- Another program removed part of that job.
