@@ -22,7 +22,7 @@ pub struct SqliteConfig {
     /// Path of the file, which is created if it does not exist. It may be the application's own
     /// database, which is then switched to write-ahead logging permanently.
     pub path: PathBuf,
-    /// Which failures an acknowledged write survives: all of them by default.
+    /// Which failures an acknowledged write survives: [`Durability::Full`] by default.
     #[serde(default)]
     pub durability: Durability,
     /// Prefix of the table names: `dq_` by default. A letter, then letters, digits and underscores; at
@@ -135,8 +135,8 @@ impl SqliteConfig {
     }
 }
 
-fn invalid(what: String, remedy: &'static str) -> Error {
-    Error::new(ErrorKind::Config, what).remedy(remedy).operation("connect")
+fn invalid(message: String, remedy: &'static str) -> Error {
+    Error::new(ErrorKind::Config, message).remedy(remedy).operation("connect")
 }
 
 #[cfg(test)]

@@ -52,7 +52,7 @@ BEGIN
         WHERE typeof(NEW.due) <> 'integer' OR NEW.due NOT BETWEEN 0 AND 253402300799999;
     SELECT RAISE(ABORT, 'dq: payload must be a blob or text')
         WHERE typeof(NEW.payload) NOT IN ('blob', 'text');
-    -- One after the other: what is no JSON must not reach the functions that read it.
+    -- Separate checks, in this order: the JSON functions fail on text that is not JSON.
     SELECT RAISE(ABORT, 'dq: headers must be null or the text of a JSON object')
         WHERE NEW.headers IS NOT NULL
           AND (typeof(NEW.headers) <> 'text'
