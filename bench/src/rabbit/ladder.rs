@@ -1,4 +1,8 @@
-//! Ladders of queues with raw `lapin`, declared as the backend declares its own.
+//! Delay ladders, declared with raw `lapin` as the backend declares its own.
+//!
+//! A ladder has a level for each digit of a delay, and a level has a queue for each value of its digit but
+//! zero. A queue holds messages as long as its value says (message TTL) and dead-letters them to the
+//! exchange of the next lower level, so a message passes one queue for each digit that is not zero.
 
 use std::fmt::Write as _;
 
@@ -17,9 +21,10 @@ pub(super) const READY: &str = "ready";
 /// The exchange of due messages.
 pub(super) const DUE: &str = "due";
 
-/// How a delay is split into digits. A message passes one queue for each digit that is not zero.
+/// How a delay is split into digits.
 #[derive(Debug)]
 pub(super) struct Layout {
+    /// Prefix of the names of exchanges and queues.
     pub(super) name: &'static str,
     /// Unit of the lowest digit, in milliseconds.
     tick_ms: u64,
@@ -101,6 +106,7 @@ impl Layout {
         for (level, radix) in self.radices.iter().enumerate() {
             let (exchange, below) = (ShortString::from(self.exchange(level)), self.below(level));
             topic(channel, &exchange).await?;
+            // Words of the routing key before the digit of this level.
             let before = if self.coarse_first { levels - 1 - level } else { level };
             let key = |digit: u32| ShortString::from(format!("{}{digit}.#", "*.".repeat(before)));
             let (options, none) = (ExchangeBindOptions::default(), FieldTable::default());
