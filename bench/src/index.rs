@@ -2,8 +2,8 @@
 //! `BinaryHeap`.
 //!
 //! Due times are random within seven days. A random fifth of the jobs is cancelled; the others are
-//! removed in 1,000 time steps. All times are CPU time of the one thread, read every 64 operations: the
-//! slowest of these blocks is an upper bound of the slowest single operation.
+//! removed in 1,000 time steps. All times are CPU time of the one thread, read every 64 operations:
+//! the slowest of these blocks is an upper bound of the slowest single operation.
 
 mod candidate;
 mod rivals;
@@ -159,8 +159,8 @@ impl Script {
     }
 }
 
-/// Runs an operation on each item; returns the nanoseconds per item, and raises `worst` to the time of the
-/// slowest block.
+/// Runs an operation on each item; returns the nanoseconds per item, and raises `worst` to the time
+/// of the slowest block.
 fn timed<T>(items: &[T], worst: &mut Duration, mut each: impl FnMut(&T)) -> f64 {
     let mut spent = Duration::ZERO;
     for block in items.chunks(BLOCK) {

@@ -24,7 +24,7 @@ pub(crate) fn run(plan: &Plan) -> Result<Vec<Figure>> {
                 "sqlite" => format!("sqlite://{}", plan.dir.join(case.file()).display()),
                 _ => "memory:".to_owned(),
             };
-            // In a task, as in a program.
+            // In a spawned task, as in an application, and not on the thread of `block_on`.
             runtime.block_on(async { tokio::spawn(case.measure(store, url)).await? })
         };
         figures.extend(measure(Case::Idle { jobs: plan.full_or_quick(500, 20) })?);
@@ -42,13 +42,14 @@ pub(crate) fn run(plan: &Plan) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// A case to measure. `lead` is the time between the first call of `schedule` and the first due time, in
-/// which all jobs must be stored.
+/// A case to measure. `lead` is the time between the first call of `schedule` and the first due
+/// time, in which all jobs must be stored.
 #[derive(Debug, Clone, Copy)]
 enum Case {
     /// Single jobs in an otherwise empty store.
     Idle { jobs: usize },
-    /// 1,000 jobs per second, one millisecond apart, with many pending jobs that are due much later.
+    /// 1,000 jobs per second, one millisecond apart, with many pending jobs that are due much
+    /// later.
     Steady { pending: usize, seconds: usize, lead: Duration },
     /// Many jobs in the same millisecond.
     AtOnce { jobs: usize, concurrency: Option<usize>, lead: Duration },

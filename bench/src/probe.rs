@@ -60,8 +60,8 @@ impl Probe {
         Self { inner: Arc::new(Inner { expected, started, all_started, lateness, settings }) }
     }
 
-    /// Runs the jobs of `dq` until the last expected one is settled. Returns a stopwatch that was started
-    /// before.
+    /// Runs the jobs of `dq` until the last expected one is settled. Returns a stopwatch that was
+    /// started before.
     pub(crate) async fn run(&self, dq: &Dq) -> Result<Stopwatch> {
         let watch = Stopwatch::start();
         let runner = dq.runner().without_linked_handlers().handler(self.clone());

@@ -1,4 +1,5 @@
-//! Reference rates of the disk and of plain SQLite, to which the figures of the backend are compared.
+//! Reference rates of the disk and of plain SQLite, to which the figures of the backend are
+//! compared.
 
 use std::fs::File;
 use std::io::Write as _;

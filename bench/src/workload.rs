@@ -1,5 +1,5 @@
-//! Generated jobs that resemble those of applications: payloads of 100 bytes to 1 KiB, every second job
-//! with a key.
+//! Generated jobs that resemble those of applications: payloads of 100 bytes to 1 KiB, every second
+//! job with a key.
 
 use std::ops::RangeInclusive;
 
@@ -40,7 +40,8 @@ pub(crate) struct Workload {
 }
 
 impl Workload {
-    /// Jobs of a seed. Job ids depend on the seed and the time, so each measurement has its own seed.
+    /// Jobs of a seed. Job ids depend on the seed and the time, so each measurement has its own
+    /// seed.
     pub(crate) fn with_seed(seed: u64) -> Self {
         let mut rng = SmallRng::seed_from_u64(seed);
         let mut pool = vec![0; 1 << 20];
@@ -112,8 +113,8 @@ pub(crate) const fn has_key(number: u64) -> bool {
     number.is_multiple_of(2)
 }
 
-/// The key of the job with this number: 25 characters that begin with a pseudorandom number, so that the
-/// keys of consecutive jobs are far apart in an index.
+/// The key of the job with this number: 25 characters that begin with a pseudorandom number, so
+/// that the keys of consecutive jobs are far apart in an index.
 pub(crate) fn key(number: u64) -> JobKey {
     JobKey::new(format!("{:016x}-{number:08x}", scatter(number))).expect("the key is valid")
 }

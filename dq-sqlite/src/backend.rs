@@ -5,11 +5,11 @@
 //! - Calls that read run on a pool of read-only connections (`reader.rs`), each in a transaction of
 //!   its own ([`ReadTx`]).
 //!
-//! Words of this crate: a job is *live* while it waits or is leased; otherwise it is dead, or deleted.
-//! Its `seq` is its number in the order of insertion and the primary key of its rows. A queue's id
-//! (`queue_id`, column `q`) stands for its name in all tables. A lease *lapses* when its time ends
-//! before it is settled or renewed; each write transaction begins by returning the jobs of lapsed
-//! leases to their queues.
+//! Words of this crate: a job is *live* while it waits or is leased; otherwise it is dead, or
+//! deleted. Its `seq` is its number in the order of insertion and the primary key of its rows. A
+//! queue's id (`queue_id`, column `q`) stands for its name in all tables. A lease *lapses* when its
+//! time ends before it is settled or renewed; each write transaction begins by returning the jobs
+//! of lapsed leases to their queues.
 
 use std::fmt;
 use std::sync::Arc;
@@ -54,9 +54,10 @@ impl SqliteBackend {
     /// Opens the file; creates it and the tables if they do not exist.
     ///
     /// # Errors
-    /// `Config` for invalid settings; `Incompatible` for a file that is not a SQLite database, holds
-    /// foreign tables with the same names, or has a newer format; `ReadOnly` if the file cannot be
-    /// written; `Unavailable` if it cannot be opened or stays locked; `Full` if the disk is full.
+    /// `Config` for invalid settings; `Incompatible` for a file that is not a SQLite database,
+    /// holds foreign tables with the same names, or has a newer format; `ReadOnly` if the file
+    /// cannot be written; `Unavailable` if it cannot be opened or stays locked; `Full` if the disk
+    /// is full.
     pub async fn open(config: &SqliteConfig, environment: &Environment) -> Result<Self> {
         config.validate()?;
         check::refuse_old_library(rusqlite::version_number(), rusqlite::version())?;
@@ -76,8 +77,8 @@ impl SqliteBackend {
         Ok(Self { shared, writer, readers })
     }
 
-    /// Applies `apply` to all items, one transaction per chunk. `bytes` is the approximate size of an
-    /// item.
+    /// Applies `apply` to all items, one transaction per chunk. `bytes` is the approximate size of
+    /// an item.
     async fn batch<I, T>(
         &self,
         operation: &'static str,
@@ -229,8 +230,8 @@ impl Backend for SqliteBackend {
     }
 
     async fn close(&self) -> Result<()> {
-        // Readers first: the writer's connection is then the last one of this process and can remove
-        // the write-ahead log.
+        // Readers first: the writer's connection is then the last one of this process and can
+        // remove the write-ahead log.
         self.readers.close().await;
         self.writer.close().await;
         Ok(())

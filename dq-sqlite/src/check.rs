@@ -15,8 +15,8 @@ const SAFE_VERSION: i32 = 3_051_003;
 /// First version that supports every statement of this crate: 3.35.0.
 const MIN_VERSION: i32 = 3_035_000;
 
-/// A write-ahead log of more than this multiple of its checkpoint size is reported: a reader keeps it
-/// from being reset.
+/// A write-ahead log of more than this multiple of its checkpoint size is reported: a reader keeps
+/// it from being reset.
 const LARGE_LOG_FACTOR: u64 = 4;
 
 /// Refuses a library that is too old for the statements of this crate.
@@ -94,8 +94,8 @@ fn invalid_queue_name(queue_id: i64, why: &str) -> Finding {
             "{why}; the jobs of this queue, with q = {queue_id}, can neither run nor be listed"
         ),
         remedy: format!(
-            "correct `name` where `q` is {queue_id} in the queue table; schedule through this library, or \
-             in plain SQL through the view, which validates names"
+            "correct `name` where `q` is {queue_id} in the queue table; schedule through this library, \
+             or in plain SQL through the view, which validates names"
         ),
     }
 }

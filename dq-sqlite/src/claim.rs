@@ -52,8 +52,8 @@ struct QueueState {
     earliest_due: Option<Timestamp>,
 }
 
-/// Reads the state of a queue; `None` if the queue does not exist. It is not cached, since any process
-/// may pause the queue.
+/// Reads the state of a queue; `None` if the queue does not exist. It is not cached, since any
+/// process may pause the queue.
 fn queue_state(tx: &WriteTx<'_>, queue: &QueueName) -> StoreResult<Option<QueueState>> {
     let read = |row: &Row<'_>| {
         let earliest_due: Option<i64> = row.get(2)?;
@@ -63,8 +63,8 @@ fn queue_state(tx: &WriteTx<'_>, queue: &QueueName) -> StoreResult<Option<QueueS
     Ok(tx.prepare(&tx.statements.queue_state)?.query_row([queue.as_str()], read).optional()?)
 }
 
-/// Leases up to `max` due jobs of one queue and appends them to `leased`. Jobs with invalid rows are
-/// quarantined: they become dead with [`DeadKind::Quarantined`].
+/// Leases up to `max` due jobs of one queue and appends them to `leased`. Jobs with invalid rows
+/// are quarantined: they become dead with [`DeadKind::Quarantined`].
 fn lease_due(
     tx: &mut WriteTx<'_>,
     queue_id: i64,
@@ -121,8 +121,8 @@ fn read_due(
     Ok(due)
 }
 
-/// When the next lease of these queues lapses. Reads the leases in the order of their ends up to the
-/// first match; there are only as many as running handlers.
+/// When the next lease of these queues lapses. Reads the leases in the order of their ends up to
+/// the first match; there are only as many as running handlers.
 fn next_lapse(tx: &WriteTx<'_>, queues: &HashSet<i64>) -> StoreResult<Option<Timestamp>> {
     let mut statement = tx.prepare(&tx.statements.lease_ends)?;
     let mut rows = statement.query([])?;

@@ -10,8 +10,8 @@ use crate::config::{Durability, SqliteConfig};
 use crate::error::{StoreError, StoreResult};
 use crate::schema;
 
-/// Size of the write-ahead log, in pages, at which a commit checkpoints it (copies its pages into the
-/// file). Fewer pages lower the throughput, more raise the tail latency.
+/// Size of the write-ahead log, in pages, at which a commit checkpoints it (copies its pages into
+/// the file). Fewer pages lower the throughput, more raise the tail latency.
 pub(crate) const CHECKPOINT_PAGES: u32 = 4_000;
 
 /// Capacity of the statement cache: more than there are statements, so that none is parsed twice.
@@ -100,8 +100,8 @@ fn is_new(conn: &Connection) -> StoreResult<bool> {
     })
 }
 
-/// Refuses a file that cannot be written. SQLite opens it read-only without an error and fails at the
-/// first write, so this runs a statement that takes the write lock and changes nothing.
+/// Refuses a file that cannot be written. SQLite opens it read-only without an error and fails at
+/// the first write, so this runs a statement that takes the write lock and changes nothing.
 fn refuse_read_only(conn: &Connection, config: &SqliteConfig) -> StoreResult<()> {
     // If another connection holds the lock, the file is writable; there is no need to wait.
     conn.busy_timeout(Duration::ZERO)?;
@@ -125,8 +125,8 @@ fn read_only(message: &str) -> StoreError {
     )
 }
 
-/// Switches the file to write-ahead logging, without which readers block the writer and a commit costs
-/// more syncs. SQLite replies with the resulting mode, which may be another one.
+/// Switches the file to write-ahead logging, without which readers block the writer and a commit
+/// costs more syncs. SQLite replies with the resulting mode, which may be another one.
 fn use_write_ahead_log(conn: &Connection, timeout: Duration) -> StoreResult<()> {
     let start = Instant::now();
     let mode: String = loop {

@@ -8,8 +8,8 @@ use rusqlite::ErrorCode;
 
 pub(crate) type StoreResult<T> = std::result::Result<T, StoreError>;
 
-/// An error inside the store, without the operation and the path, which [`Self::into_error`] adds. It
-/// is cloned for every call of a failed transaction.
+/// An error inside the store, without the operation and the path, which [`Self::into_error`] adds.
+/// It is cloned for every call of a failed transaction.
 #[derive(Debug, Clone)]
 pub(crate) struct StoreError {
     pub(crate) kind: ErrorKind,
@@ -47,8 +47,8 @@ impl StoreError {
         )
     }
 
-    /// Converts an error of COMMIT: `OutcomeUnknown`, since the transaction may have reached the disk,
-    /// unless the disk is full.
+    /// Converts an error of COMMIT: `OutcomeUnknown`, since the transaction may have reached the
+    /// disk, unless the disk is full.
     pub(crate) fn as_commit_error(self) -> Self {
         // SQLite reports a full disk before it writes the frame that commits the transaction.
         if self.kind == ErrorKind::Full {

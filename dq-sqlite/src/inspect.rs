@@ -67,8 +67,9 @@ impl ReadTx<'_> {
         Ok(self.conn.prepare_cached(sql)?.query_row(params, |row| unsigned(row, 0))?)
     }
 
-    /// One page of the jobs of a queue in one state, in the order of a time and `seq`. The time is the
-    /// due time of waiting jobs, the lease's end of running ones, and the time of death of dead ones.
+    /// One page of the jobs of a queue in one state, in the order of a time and `seq`. The time is
+    /// the due time of waiting jobs, the lease's end of running ones, and the time of death of dead
+    /// ones.
     pub(crate) fn browse(
         self,
         queue: &QueueName,
@@ -89,8 +90,9 @@ impl ReadTx<'_> {
         let (at, seq) = after.map_or((i64::MIN, 0), |cursor| {
             (cursor.at.as_millis(), i64::try_from(cursor.seq).unwrap_or(i64::MAX))
         });
-        // The bound `?4` of the statements: scheduled jobs are due and leases end after it, ready jobs
-        // are due at it or before. Of dead jobs it excludes none, even if the clock was set back.
+        // The bound `?4` of the statements: scheduled jobs are due and leases end after it, ready
+        // jobs are due at it or before. Of dead jobs it excludes none, even if the clock was set
+        // back.
         let time_bound = if state == JobState::Dead { i64::MAX } else { self.now.as_millis() };
         // One row more than the limit shows whether there is another page.
         let rows = i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1);

@@ -2,8 +2,8 @@
 
 use rusqlite::Connection;
 
-/// Maximum number of pages that a step frees. Each is moved under the write lock, so a step takes a few
-/// milliseconds.
+/// Maximum number of pages that a step frees. Each is moved under the write lock, so a step takes a
+/// few milliseconds.
 const PAGES_PER_STEP: u32 = 200;
 
 /// Below this number of free pages a step is not worth its writes.

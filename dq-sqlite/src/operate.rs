@@ -1,5 +1,5 @@
-//! Operate: pause and resume of a queue; replay, removal and purge of its jobs, in transactions small
-//! enough that other callers can write in between.
+//! Operate: pause and resume of a queue; replay, removal and purge of its jobs, in transactions
+//! small enough that other callers can write in between.
 
 use dq_core::{JobId, Operation, QueueName, Result, Timestamp};
 use rusqlite::OptionalExtension;
@@ -36,8 +36,8 @@ struct Step {
     next: Option<ListPosition>,
 }
 
-/// Changes one job, given its queue id and position; returns whether it changed. Changes of dead jobs
-/// use only the `seq` of the position.
+/// Changes one job, given its queue id and position; returns whether it changed. Changes of dead
+/// jobs use only the `seq` of the position.
 trait Change:
     Fn(&mut WriteTx<'_>, i64, ListPosition) -> StoreResult<bool> + Copy + Send + 'static
 {
@@ -117,8 +117,8 @@ impl OperationExecutor<'_> {
         Ok(affected)
     }
 
-    /// Changes all jobs of a listing, [`STEP_JOBS`] per transaction. Jobs that are added meanwhile are not
-    /// visited, so they cannot keep the operation running.
+    /// Changes all jobs of a listing, [`STEP_JOBS`] per transaction. Jobs that are added meanwhile
+    /// are not visited, so they cannot keep the operation running.
     async fn change_all(
         self,
         operation: &'static str,

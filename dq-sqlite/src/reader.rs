@@ -27,8 +27,8 @@ pub(crate) struct ReadTx<'c> {
 #[derive(Debug)]
 pub(crate) enum ReadResult<T> {
     Value(T),
-    /// The query did not run: the tables hold a lapsed lease, whose job the writer must return to its
-    /// queue first, since a reader cannot write.
+    /// The query did not run: the tables hold a lapsed lease, whose job the writer must return to
+    /// its queue first, since a reader cannot write.
     LapsedLease,
 }
 

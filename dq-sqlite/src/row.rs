@@ -7,10 +7,10 @@ use dq_core::{
 use rusqlite::types::ValueRef;
 use rusqlite::{Result, Row};
 
-/// Number of columns of a job, which `columns!` in `statements.rs` lists in this order: 0 `id`, 1 `key`,
-/// 2 `due`, 3 `created`, 4 `attempts`, 5 `deliveries`, 6 `losses`, 7 `max_attempts`, 8 `headers`,
-/// 9 `payload`. A statement may append `seq` and the time by which it is ordered, and for dead jobs
-/// `kind` and `message`.
+/// Number of columns of a job, which `columns!` in `statements.rs` lists in this order: 0 `id`, 1
+/// `key`, 2 `due`, 3 `created`, 4 `attempts`, 5 `deliveries`, 6 `losses`, 7 `max_attempts`, 8
+/// `headers`, 9 `payload`. A statement may append `seq` and the time by which it is ordered, and
+/// for dead jobs `kind` and `message`.
 const JOB_COLUMNS: usize = 10;
 
 /// The columns `seq` and the time by which a statement is ordered.

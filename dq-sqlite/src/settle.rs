@@ -30,8 +30,8 @@ pub(crate) fn settle(tx: &mut WriteTx<'_>, settlement: &Settlement) -> StoreResu
     Ok(Settled::Accepted)
 }
 
-/// Ends a lease if it is still held. Returns the queue id and the `seq` of the job; `None` if the lease
-/// is no longer held.
+/// Ends a lease if it is still held. Returns the queue id and the `seq` of the job; `None` if the
+/// lease is no longer held.
 fn end_lease(tx: &mut WriteTx<'_>, lease: &Lease) -> StoreResult<Option<(i64, i64)>> {
     let Some(queue_id) = tx.find_queue(&lease.queue)? else {
         return Ok(None);
@@ -65,8 +65,8 @@ fn release_unstarted(tx: &mut WriteTx<'_>, queue_id: i64, seq: i64) -> StoreResu
     tx.add_due(queue_id, Timestamp::from_millis(due), seq)
 }
 
-/// Moves a job to the `dead` table and adds `attempts` and `deliveries` to its counts. The caller has
-/// removed its row in the `due` or `lease` table.
+/// Moves a job to the `dead` table and adds `attempts` and `deliveries` to its counts. The caller
+/// has removed its row in the `due` or `lease` table.
 pub(crate) fn move_to_dead(
     tx: &mut WriteTx<'_>,
     seq: i64,

@@ -1,6 +1,6 @@
 //! The SQL statements that are run more than once. Their parameters are documented where the number
-//! alone does not show them; `{p}` stands for the table prefix, `q` is a queue id, and all times are
-//! Unix milliseconds.
+//! alone does not show them; `{p}` stands for the table prefix, `q` is a queue id, and all times
+//! are Unix milliseconds.
 
 /// Columns of a job, in the order in which `row.rs` reads them.
 macro_rules! columns {
@@ -52,8 +52,8 @@ statements! {
     queue_names = "SELECT name, q FROM {p}queue ORDER BY name";
 
     // Live jobs.
-    /// One row of plain values: for any other INSERT SQLite keeps a statement journal, which costs a
-    /// quarter of the throughput.
+    /// One row of plain values: for any other INSERT SQLite keeps a statement journal, which costs
+    /// a quarter of the throughput.
     add_job = "INSERT INTO {p}job (seq, id, q, key, due, created, max_attempts, headers, payload) \
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT DO NOTHING";
     job_by_id = "SELECT seq, id, due, q FROM {p}job WHERE id = ?1";
@@ -122,8 +122,8 @@ statements! {
     remove_dead = "DELETE FROM {p}dead WHERE seq = ?1";
     count_dead = "SELECT count(*) FROM {p}dead WHERE q = ?1";
 
-    // Pages of jobs after a position (`?2`, `?3`), and single jobs. The bound `?4` is the current time;
-    // see `browse`.
+    // Pages of jobs after a position (`?2`, `?3`), and single jobs. The bound `?4` is the current
+    // time; see `browse`.
     browse_scheduled = concat!(
         "SELECT ", columns!(), ", due.seq, due.at FROM {p}due AS due CROSS JOIN {p}job AS job \
         ON job.seq = due.seq WHERE due.q = ?1 AND (due.at, due.seq) > (?2, ?3) AND due.at > ?4 \

@@ -32,21 +32,22 @@ impl Weight {
     }
 }
 
-/// Sends the result of a task to its caller. The argument is the error of the transaction; `None` after
-/// a successful commit.
+/// Sends the result of a task to its caller. The argument is the error of the transaction; `None`
+/// after a successful commit.
 pub(crate) type SendReply = Box<dyn FnOnce(Option<&StoreError>) + Send>;
 
 /// A call to the store, whatever the type of its result.
 pub(crate) trait Task: Send {
-    /// Runs the call in a transaction. Its error, if any, is also returned beside the reply, because it
-    /// ends the transaction.
+    /// Runs the call in a transaction. Its error, if any, is also returned beside the reply,
+    /// because it ends the transaction.
     fn run(self: Box<Self>, tx: &mut WriteTx<'_>) -> (SendReply, Option<StoreError>);
 
     /// Reply for a call whose transaction could not begin.
     fn reject(self: Box<Self>) -> SendReply;
 }
 
-/// The [`Task`] of a call: its two functions (see [`QueuedTask::new`]) and the channel of its reply.
+/// The [`Task`] of a call: its two functions (see [`QueuedTask::new`]) and the channel of its
+/// reply.
 struct Call<F, C, R> {
     work: F,
     on_commit: C,

@@ -1,5 +1,5 @@
-//! A write transaction: its time, its counters, and the changes that it buffers to write them once at
-//! its end instead of once per job.
+//! A write transaction: its time, its counters, and the changes that it buffers to write them once
+//! at its end instead of once per job.
 
 use std::collections::HashMap;
 
@@ -11,8 +11,8 @@ use crate::row;
 use crate::schema;
 use crate::statements::Statements;
 
-/// Cache of the ids (column `q`) of queues. Queues are never deleted, so an entry stays valid; only a
-/// rollback can make it stale.
+/// Cache of the ids (column `q`) of queues. Queues are never deleted, so an entry stays valid; only
+/// a rollback can make it stale.
 #[derive(Debug, Default)]
 pub(crate) struct QueueIds {
     by_name: HashMap<QueueName, i64>,
@@ -41,7 +41,8 @@ struct Buffered {
     counters_changed: bool,
     /// By queue id: counts to add to the totals of the queue.
     totals: HashMap<i64, Totals>,
-    /// By queue id: the earliest due time of the jobs that this transaction added to the `due` table.
+    /// By queue id: the earliest due time of the jobs that this transaction added to the `due`
+    /// table.
     earliest_added: HashMap<i64, Timestamp>,
 }
 
@@ -216,8 +217,8 @@ impl<'c> WriteTx<'c> {
         Ok(())
     }
 
-    /// Returns a job to its queue after its lease was removed, with its due time unchanged. Counts the
-    /// delivery, and adds `losses` to the leases that lapsed in succession.
+    /// Returns a job to its queue after its lease was removed, with its due time unchanged. Counts
+    /// the delivery, and adds `losses` to the leases that lapsed in succession.
     pub(crate) fn release_job(&mut self, queue_id: i64, seq: i64, losses: i64) -> StoreResult<()> {
         let due = self
             .prepare(&self.statements.release_job)?

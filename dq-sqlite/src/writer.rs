@@ -173,8 +173,8 @@ impl Writer {
         }
     }
 
-    /// Runs one transaction over the pending tasks. After a failure the remaining tasks stay pending
-    /// for the next transaction.
+    /// Runs one transaction over the pending tasks. After a failure the remaining tasks stay
+    /// pending for the next transaction.
     fn run_transaction(&mut self) {
         let mut replies = Vec::with_capacity(self.pending.len());
         let result = self.try_transaction(&mut replies);
@@ -198,8 +198,8 @@ impl Writer {
     }
 
     /// Begins a transaction, runs tasks and commits. `replies` gets the reply of each task that was
-    /// taken from `pending`: on an error those are the tasks that fail, which are all pending ones if
-    /// the transaction could not begin.
+    /// taken from `pending`: on an error those are the tasks that fail, which are all pending ones
+    /// if the transaction could not begin.
     fn try_transaction(&mut self, replies: &mut Vec<SendReply>) -> StoreResult<Vec<QueueWakeup>> {
         let result = self.begin().and_then(|()| self.run_pending(replies));
         match result {

@@ -31,8 +31,9 @@ async fn send_claim(backend: &Arc<SqliteBackend>) -> Call<Claimed> {
     call
 }
 
-/// Number of transactions in the write-ahead log. The log has a header and frames, each with a header
-/// and a page. Bytes 4 to 8 of a frame's header are zero except in the last frame of a transaction.
+/// Number of transactions in the write-ahead log. The log has a header and frames, each with a
+/// header and a page. Bytes 4 to 8 of a frame's header are zero except in the last frame of a
+/// transaction.
 fn commits(fixture: &Fixture) -> usize {
     const LOG_HEADER: usize = 32;
     const FRAME: usize = 24 + 4_096;

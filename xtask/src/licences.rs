@@ -1,7 +1,7 @@
 //! `cargo xtask licences`: checks the licences of all dependencies.
 //!
-//! The allowed licences are those of `deny.toml`, which `cargo deny check` reads too; this check needs no
-//! cargo-deny.
+//! The allowed licences are those of `deny.toml`, which `cargo deny check` reads too; this check
+//! needs no cargo-deny.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -42,8 +42,8 @@ fn allowed(deny: &str) -> Result<BTreeSet<&str>> {
     Ok(list.filter_map(|line| line.split('"').nth(1)).collect())
 }
 
-/// Whether the allowed licences satisfy an expression such as `(MIT OR Apache-2.0) AND Unicode-3.0`. A
-/// slash is the old form of `OR`.
+/// Whether the allowed licences satisfy an expression such as `(MIT OR Apache-2.0) AND
+/// Unicode-3.0`. A slash is the old form of `OR`.
 fn is_allowed(expression: &str, allowed: &BTreeSet<&str>) -> bool {
     let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
     let mut words = spaced.split_whitespace().peekable();
@@ -72,7 +72,8 @@ fn parse_and(words: &mut Words<'_>, allowed: &BTreeSet<&str>) -> bool {
     met
 }
 
-/// Parses and evaluates one term: an expression in parentheses, or a licence with an optional exception.
+/// Parses and evaluates one term: an expression in parentheses, or a licence with an optional
+/// exception.
 fn parse_term(words: &mut Words<'_>, allowed: &BTreeSet<&str>) -> bool {
     match words.next() {
         Some("(") => {

@@ -1,7 +1,8 @@
 //! `cargo xtask oldest-rusqlite`: checks that dq-sqlite builds with the oldest rusqlite it allows.
 //!
-//! A program can contain only one copy of SQLite, so dq-sqlite must work with the version of rusqlite that
-//! the rest of the program needs. `Cargo.lock` pins the newest one, which all other tests use.
+//! A program can contain only one copy of SQLite, so dq-sqlite must work with the version of
+//! rusqlite that the rest of the program needs. `Cargo.lock` pins the newest one, which all other
+//! tests use.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! `cargo xtask package`: checks that every published crate can be packaged and builds from its package.
+//! `cargo xtask package`: checks that every published crate can be packaged and builds from its
+//! package.
 
 use crate::run::{Result, cargo, step};
 

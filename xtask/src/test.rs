@@ -7,8 +7,8 @@ use crate::servers::servers;
 /// Tests run with all features. Clippy gets the same ones, so that both share one build of SQLite.
 const SCOPE: [&str; 2] = ["--workspace", "--all-features"];
 
-/// Runs formatting, lints, layers, tests and documentation. `cargo test` includes the examples, which
-/// `tests/examples` runs, and the code in the documentation.
+/// Runs formatting, lints, layers, tests and documentation. `cargo test` includes the examples,
+/// which `tests/examples` runs, and the code in the documentation.
 pub(crate) fn everything() -> Result {
     servers()?;
     step("formatting", &mut cargo(["fmt", "--all", "--check"]))?;

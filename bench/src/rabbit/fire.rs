@@ -1,5 +1,5 @@
-//! CPU time of the broker for a delayed job on the backend's delay ladder (`ladder.rs`), compared to the
-//! ladder of NServiceBus and Celery.
+//! CPU time of the broker for a delayed job on the backend's delay ladder (`ladder.rs`), compared
+//! to the ladder of NServiceBus and Celery.
 
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ use crate::plan::{Plan, Result, progress};
 use crate::table::Figure;
 use crate::workload::{PAYLOAD, scatter};
 
-/// Jobs per second. At a low rate jobs share few syncs, so all cost the same; a much higher rate is too
-/// much for the binary layout on a small machine.
+/// Jobs per second. At a low rate jobs share few syncs, so all cost the same; a much higher rate is
+/// too much for the binary layout on a small machine.
 const PER_SECOND: u64 = 400;
 
 /// Target: share of the binary layout's cost.

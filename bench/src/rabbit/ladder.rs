@@ -1,8 +1,9 @@
 //! Delay ladders, declared with raw `lapin` as the backend declares its own.
 //!
-//! A ladder has a level for each digit of a delay, and a level has a queue for each value of its digit but
-//! zero. A queue holds messages as long as its value says (message TTL) and dead-letters them to the
-//! exchange of the next lower level, so a message passes one queue for each digit that is not zero.
+//! A ladder has a level for each digit of a delay, and a level has a queue for each value of its
+//! digit but zero. A queue holds messages as long as its value says (message TTL) and dead-letters
+//! them to the exchange of the next lower level, so a message passes one queue for each digit that
+//! is not zero.
 
 use std::fmt::Write as _;
 
@@ -30,15 +31,16 @@ pub(super) struct Layout {
     tick_ms: u64,
     /// Radix of each digit, from the lowest.
     radices: &'static [u32],
-    /// Whether routing keys contain all digits from the highest to the lowest. Otherwise they contain the
-    /// digits from the lowest to the highest that is not zero.
+    /// Whether routing keys contain all digits from the highest to the lowest. Otherwise they
+    /// contain the digits from the lowest to the highest that is not zero.
     coarse_first: bool,
-    /// How long a queue holds a message in the measurement: milliseconds per unit of its digit, by level.
+    /// How long a queue holds a message in the measurement: milliseconds per unit of its digit, by
+    /// level.
     scaled_ms: &'static [u32],
 }
 
-/// The backend's layout for delays of more than a minute. Its true units are ten seconds, a quarter of an
-/// hour, a day and so on.
+/// The backend's layout for delays of more than a minute. Its true units are ten seconds, a quarter
+/// of an hour, a day and so on.
 pub(super) const CALENDAR: Layout = Layout {
     name: "calendar",
     tick_ms: 10_000,

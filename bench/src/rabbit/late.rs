@@ -38,7 +38,7 @@ fn steady(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
     let whole = async move {
         let first = now() + lead;
         let due = move |job| first + Duration::from_millis(scatter(job as u64) % spread);
-        // In a task, as in a program.
+        // In a spawned task, as in an application, and not on the thread of `block_on`.
         tokio::spawn(async move {
             schedule(&dq, jobs, due).await?;
             if now() > first {

@@ -57,7 +57,7 @@ fn rows(plan: &Plan, server: &Server, name: &str, delays: Delays) -> Result<Vec<
             }
             Result::Ok(())
         };
-        // In tasks, as in a program.
+        // In spawned tasks, as in an application, and not on the thread of `block_on`.
         let run = || runtime.block_on(async { tokio::spawn(schedule).await? });
         let ((), own) = cost_of(server, run)?;
         let publish = || runtime.block_on(raw.publish(jobs, BULK));

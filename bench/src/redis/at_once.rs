@@ -1,5 +1,5 @@
-//! Many jobs that are due in the same millisecond: how fast they are run, and how long the longest call
-//! blocks the server.
+//! Many jobs that are due in the same millisecond: how fast they are run, and how long the longest
+//! call blocks the server.
 
 use std::time::{Duration, SystemTime};
 
@@ -27,7 +27,7 @@ pub(super) fn measure(plan: &Plan, server: &Server, store: &Store) -> Result<Vec
             return Err("the jobs were due before the last was stored".into());
         }
         server.record_calls(Duration::from_micros(200));
-        // In a task, as in a program.
+        // In a spawned task, as in an application, and not on the thread of `block_on`.
         tokio::spawn(async move {
             Probe::counting(jobs).run(&dq).await?;
             let drained_at = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;

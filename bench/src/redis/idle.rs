@@ -49,8 +49,8 @@ fn count_commands(server: &Server, window: Duration) -> usize {
     monitoring.join().expect("the monitoring thread does not panic")
 }
 
-/// Counts lines such as `1700000000.123456 [0 127.0.0.1:6379] "GET" "k"`. Lines of scripts have `lua`
-/// instead of the client's address.
+/// Counts lines such as `1700000000.123456 [0 127.0.0.1:6379] "GET" "k"`. Lines of scripts have
+/// `lua` instead of the client's address.
 fn count(monitor: &mut Connection) -> usize {
     let mut commands = 0;
     loop {

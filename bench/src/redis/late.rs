@@ -35,7 +35,7 @@ pub(super) fn measure(plan: &Plan, server: &Server, store: &'static Store) -> Re
         if now() > first {
             return Err("the first job was due before the last was stored".into());
         }
-        // In a task, as in a program.
+        // In a spawned task, as in an application, and not on the thread of `block_on`.
         tokio::spawn(async move {
             running.run(&dq).await?;
             dq.close().await?;

@@ -1,8 +1,8 @@
-//! The limit to which rates of the backends are compared: `ZADD` to one sorted set on one connection, with
-//! pipelines of 128 commands, random scores and members of 117 bytes.
+//! The limit to which rates of the backends are compared: `ZADD` to one sorted set on one
+//! connection, with pipelines of 128 commands, random scores and members of 117 bytes.
 //!
-//! Measured with a minimal client and with pipelines of the `redis` crate, both with prepared requests;
-//! the faster one counts.
+//! Measured with a minimal client and with pipelines of the `redis` crate, both with prepared
+//! requests; the faster one counts.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,6 @@
-//! Rate of one caller that schedules jobs one by one and waits for each reply, compared to the same caller
-//! with a bare `EVALSHA`: a script that gets as many bytes and only adds a member to a sorted set.
+//! Rate of one caller that schedules jobs one by one and waits for each reply, compared to the same
+//! caller with a bare `EVALSHA`: a script that gets as many bytes and only adds a member to a
+//! sorted set.
 
 use std::time::{Duration, Instant};
 
@@ -35,12 +36,12 @@ pub(super) fn measure(plan: &Plan, server: &Server, store: &Store) -> Result<Vec
     let bare = runtime.block_on(Bare::connect(server, bytes))?;
     let (mut rates, mut shares) = (Vec::new(), Vec::new());
     for turn in 2..2 + turns {
-        let ours = rate(TURN, run(jobs(turn))?);
+        let backend_rate = rate(TURN, run(jobs(turn))?);
         let mut bare = bare.clone();
         let minimal = async move { tokio::spawn(async move { bare.turn().await }).await? };
-        let theirs = rate(TURN, runtime.block_on(minimal)?);
-        rates.push(ours);
-        shares.push(ours / theirs);
+        let bare_rate = rate(TURN, runtime.block_on(minimal)?);
+        rates.push(backend_rate);
+        shares.push(backend_rate / bare_rate);
     }
     runtime.block_on(backend.close())?;
     let (rate, share) = (median(rates), median(shares));

@@ -43,7 +43,8 @@ pub(super) const STORES: [Store; 3] = [
         memory_target: None,
         all_measurements: true,
     },
-    // Only jobs that are due in the future get an expiring key; here these are the jobs of `memory`.
+    // Only jobs that are due in the future get an expiring key; here these are the jobs of
+    // `memory`.
     Store {
         name: "redis-expiry",
         scheme: "redis-expiry",

@@ -93,7 +93,7 @@ fn turn(server: &Server, store: &Store, mut workload: Workload, jobs: usize) -> 
         rate: rate(jobs, took),
         cpu: micros(cpu) / jobs as f64,
     };
-    // In tasks, as in a program.
+    // In spawned tasks, as in an application, and not on the thread of `block_on`.
     let bulk = cpu_of(server, || runtime.block_on(async { tokio::spawn(schedule).await? }))?;
     let drain = cpu_of(server, || runtime.block_on(async { tokio::spawn(drain).await? }))?;
     let turn = Turn { limit, bulk: pace(bulk), drain: pace(drain) };

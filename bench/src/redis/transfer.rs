@@ -1,9 +1,10 @@
-//! Time of one claim of due jobs, compared to one call of the script by which Redisson's clients move due
-//! jobs to the queue's list (the transfer), with the same number of pending and due jobs.
+//! Time of one claim of due jobs, compared to one call of the script by which Redisson's clients
+//! move due jobs to the queue's list (the transfer), with the same number of pending and due jobs.
 //!
-//! Redisson stores each delayed job twice: in a sorted set by due time, and in a list in the order of
-//! arrival. For each due job its script searches the list from the front (`LREM`), which is slow if jobs
-//! are not due in the order of arrival. The script here does the same, on members of the same size.
+//! Redisson stores each delayed job twice: in a sorted set by due time, and in a list in the order
+//! of arrival. For each due job its script searches the list from the front (`LREM`), which is slow
+//! if jobs are not due in the order of arrival. The script here does the same, on members of the
+//! same size.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -19,14 +20,14 @@ use crate::plan::{Plan, Result, progress};
 use crate::table::Figure;
 use crate::workload::{BATCH, PAYLOAD, WEEK};
 
-/// Redisson's keys: the sorted set of jobs by due time, the list in order of arrival, and the destination
-/// list of due jobs.
+/// Redisson's keys: the sorted set of jobs by due time, the list in order of arrival, and the
+/// destination list of due jobs.
 const KEYS: [&str; 3] =
     ["redisson_delay_queue_timeout:{BENCH}", "redisson_delay_queue:{BENCH}", "BENCH"];
 
-/// The transfer. ARGV: the current time in milliseconds, and the maximum number of jobs. Returns the number
-/// of jobs moved. A member is a type byte and an id of 8 bytes (`Bc0`: the length, here 8, and as many
-/// bytes), and the payload with its length in 8 bytes (`Lc0`).
+/// The transfer. ARGV: the current time in milliseconds, and the maximum number of jobs. Returns
+/// the number of jobs moved. A member is a type byte and an id of 8 bytes (`Bc0`: the length, here
+/// 8, and as many bytes), and the payload with its length in 8 bytes (`Lc0`).
 const TRANSFER: &str = "\
 local due = redis.call('ZRANGEBYSCORE', KEYS[1], 0, ARGV[1], 'LIMIT', 0, ARGV[2])
 for _, member in ipairs(due) do

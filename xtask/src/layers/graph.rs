@@ -1,4 +1,5 @@
-//! The graph of imports between the files of a crate: its cycles, and violations of a declared order.
+//! The graph of imports between the files of a crate: its cycles, and violations of a declared
+//! order.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -30,8 +31,8 @@ impl Imports {
         self.by_file.get(&file).into_iter().flatten().map(|(to, _)| *to)
     }
 
-    /// Messages for cycles: for each file in a cycle, one shortest cycle through it, unless a reported cycle
-    /// already contains the file.
+    /// Messages for cycles: for each file in a cycle, one shortest cycle through it, unless a
+    /// reported cycle already contains the file.
     pub(super) fn cycles(&self) -> Vec<String> {
         let mut covered = BTreeSet::new();
         let mut cycles = Vec::new();
@@ -47,7 +48,8 @@ impl Imports {
         cycles
     }
 
-    /// The files of a shortest cycle through a file, which comes first; `None` if it is in no cycle.
+    /// The files of a shortest cycle through a file, which comes first; `None` if it is in no
+    /// cycle.
     fn shortest_cycle(&self, start: usize) -> Option<Vec<usize>> {
         let mut reached_from = BTreeMap::new();
         let mut queue = VecDeque::from([start]);
@@ -85,8 +87,8 @@ impl Imports {
         format!("{} imports {} ({})", self.files[from], self.files[to], names.join(", "))
     }
 
-    /// Checks the order of the top-level modules, from lowest to highest. Returns a message for each
-    /// import of a module that is not in a lower row, and for each module without a row.
+    /// Checks the order of the top-level modules, from lowest to highest. Returns a message for
+    /// each import of a module that is not in a lower row, and for each module without a row.
     pub(super) fn order_violations(&self, order: &[&[&str]]) -> Vec<String> {
         let row = |module: &str| order.iter().position(|row| row.contains(&module));
         let mut problems = Vec::new();

@@ -1,10 +1,11 @@
 //! `cargo xtask layers`: imports between the files of each crate must not form cycles, and the
 //! top-level modules of dq-core must import only modules below them.
 //!
-//! Reads the sources of each workspace crate ([`source`]), without code that is compiled only for tests.
-//! A file depends on another if a `use` or an inline path in it ([`paths`]) leads to an item that is
-//! defined there; re-exports are followed ([`resolve`]). A module that only declares and re-exports its
-//! children does not depend on them. The dependencies are a graph of files ([`graph`]).
+//! Reads the sources of each workspace crate ([`source`]), without code that is compiled only for
+//! tests. A file depends on another if a `use` or an inline path in it ([`paths`]) leads to an item
+//! that is defined there; re-exports are followed ([`resolve`]). A module that only declares and
+//! re-exports its children does not depend on them. The dependencies are a graph of files
+//! ([`graph`]).
 
 mod graph;
 mod paths;
@@ -17,8 +18,8 @@ use std::path::PathBuf;
 use self::source::CrateSource;
 use crate::run::{Result, root};
 
-/// Top-level modules of dq-core from lowest to highest. A module may import only modules of rows above
-/// its own here; `lib.rs` may import all.
+/// Top-level modules of dq-core from lowest to highest. A module may import only modules of rows
+/// above its own here; `lib.rs` may import all.
 const CORE_ORDER: [&[&str]; 13] = [
     &["error"],
     &["model"],

@@ -1,5 +1,5 @@
-//! Finds the paths in code. It works on tokens, not on the syntax tree, so it also finds those in the
-//! arguments of macros.
+//! Finds the paths in code. It works on tokens, not on the syntax tree, so it also finds those in
+//! the arguments of macros.
 
 use std::collections::BTreeSet;
 

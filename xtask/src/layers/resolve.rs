@@ -20,8 +20,8 @@ enum Resolved {
 }
 
 impl CrateSource {
-    /// Converts a path as it is written in a module into one from the crate's root; `None` if it leads to
-    /// another crate. `depth` is the number of re-exports that may still be followed.
+    /// Converts a path as it is written in a module into one from the crate's root; `None` if it
+    /// leads to another crate. `depth` is the number of re-exports that may still be followed.
     fn absolute(&self, module: &[String], path: &[String], depth: usize) -> Option<ModulePath> {
         let (first, rest) = path.split_first()?;
         let base = match first.as_str() {
@@ -48,8 +48,8 @@ impl CrateSource {
         Some([&base[..], rest].concat())
     }
 
-    /// Follows a path from the crate's root to the definition of its item. Names after an item, such as
-    /// those of methods, are ignored.
+    /// Follows a path from the crate's root to the definition of its item. Names after an item,
+    /// such as those of methods, are ignored.
     fn resolve(&self, path: &[String], depth: usize) -> Resolved {
         let mut at = ModulePath::new();
         for (index, name) in path.iter().enumerate() {
@@ -108,8 +108,8 @@ impl CrateSource {
                             imports.add(module.file, target.file, "*");
                         }
                     }
-                    // An imported module is no dependency in itself. Paths in the code that begin with
-                    // its name lead to its items; they follow below.
+                    // An imported module is no dependency in itself. Paths in the code that begin
+                    // with its name lead to its items; they follow below.
                     Resolved::Module(_) | Resolved::External => {}
                     Resolved::Item { file, name } | Resolved::DefinedByMacro { file, name } => {
                         imports.add(module.file, file, &name);

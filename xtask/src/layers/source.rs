@@ -65,8 +65,8 @@ impl CrateSource {
         Ok(None)
     }
 
-    /// Adds a file, which holds the module with this path. `src` is the crate's `src`, to which `file` is
-    /// relative.
+    /// Adds a file, which holds the module with this path. `src` is the crate's `src`, to which
+    /// `file` is relative.
     fn add_file(
         &mut self,
         src: &Path,
