@@ -21,7 +21,7 @@ pub(crate) fn run(plan: &Plan) -> Result<Vec<Figure>> {
             plan.full_or_quick(3, 1),
             workers,
             concurrency,
-            target,
+            has_target,
         )?);
     }
     Ok(figures)

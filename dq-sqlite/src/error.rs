@@ -49,7 +49,7 @@ impl StoreError {
 
     /// Converts an error of COMMIT: `OutcomeUnknown`, since the transaction may have reached the
     /// disk, unless the disk is full.
-    pub(crate) fn as_commit_error(self) -> Self {
+    pub(crate) fn into_commit_error(self) -> Self {
         // SQLite reports a full disk before it writes the frame that commits the transaction.
         if self.kind == ErrorKind::Full {
             return self;
@@ -166,8 +166,8 @@ mod tests {
     #[test]
     fn a_failed_commit_has_an_unknown_outcome_unless_the_disk_is_full() {
         let io = StoreError::new(ErrorKind::Unavailable, "disk I/O error", "");
-        assert_eq!(io.as_commit_error().kind, ErrorKind::OutcomeUnknown);
+        assert_eq!(io.into_commit_error().kind, ErrorKind::OutcomeUnknown);
         let full = StoreError::new(ErrorKind::Full, "disk is full", "");
-        assert_eq!(full.as_commit_error().kind, ErrorKind::Full);
+        assert_eq!(full.into_commit_error().kind, ErrorKind::Full);
     }
 }

@@ -227,7 +227,7 @@ impl Writer {
             // After a failed sync the page cache may differ from the disk, so this connection must
             // not be used again.
             self.session = None;
-            StoreError::from(error).as_commit_error()
+            StoreError::from(error).into_commit_error()
         })
     }
 
