@@ -31,8 +31,8 @@ pub(crate) struct Conditions {
 }
 
 impl Conditions {
-    /// Reads the conditions. `dir` is the directory for the files of the run; `redis` and `rabbit` are the
-    /// versions of the servers that will be measured.
+    /// Reads the conditions. `dir` is the directory for the files of the run; `redis` and `rabbit`
+    /// are the versions of the servers that will be measured.
     pub(crate) fn observe(
         dir: &Path,
         quick: bool,

@@ -24,7 +24,7 @@ pub(crate) const QUEUES: usize = 100;
 
 pub(crate) fn run(plan: &Plan) -> Result<Vec<Figure>> {
     // Longer than a minute, which is the longest interval of the runner's loops.
-    let window = plan.size(Duration::from_secs(61), Duration::from_secs(1));
+    let window = plan.full_or_quick(Duration::from_secs(61), Duration::from_secs(1));
     let environment =
         Environment { clock: Arc::new(SystemClock), entropy: Arc::new(Entropy::from_os()) };
     let runtime = runtime(2);

@@ -1,8 +1,9 @@
-//! The due index of the memory backend beside a `DelayQueue` and a bare `BinaryHeap`.
+//! The due index of the memory backend, compared to `tokio_util`'s `DelayQueue` and to a bare
+//! `BinaryHeap`.
 //!
 //! Due times are random within seven days. A random fifth of the jobs is cancelled; the others are
-//! removed in 1,000 time steps. All times are CPU time of the one thread, read every 64 operations: the
-//! slowest of these blocks is an upper bound of the slowest single operation.
+//! removed in 1,000 time steps. All times are CPU time of the one thread, read every 64 operations:
+//! the slowest of these blocks is an upper bound of the slowest single operation.
 
 mod candidate;
 mod rivals;
@@ -29,7 +30,7 @@ const STEPS: i64 = 1_000;
 
 pub(crate) fn run(plan: &Plan) -> Result<Vec<Figure>> {
     let sizes: &[(usize, usize)] =
-        plan.size(&[(10_000, 21), (1_000_000, 3), (10_000_000, 1)], &[(10_000, 2)]);
+        plan.full_or_quick(&[(10_000, 21), (1_000_000, 3), (10_000_000, 1)], &[(10_000, 2)]);
     let mut figures = Vec::new();
     for &(jobs, rounds) in sizes {
         figures.extend(compare(jobs, rounds)?);
@@ -106,7 +107,7 @@ impl Cost {
     }
 }
 
-/// The operations of one round.
+/// The operations of one round: due times of the jobs, and the numbers of the jobs to cancel.
 struct Script {
     due: Vec<i64>,
     cancelled: Vec<u32>,
@@ -158,6 +159,8 @@ impl Script {
     }
 }
 
+/// Runs an operation on each item; returns the nanoseconds per item, and raises `worst` to the time
+/// of the slowest block.
 fn timed<T>(items: &[T], worst: &mut Duration, mut each: impl FnMut(&T)) -> f64 {
     let mut spent = Duration::ZERO;
     for block in items.chunks(BLOCK) {
@@ -186,20 +189,21 @@ fn compare(jobs: usize, rounds: usize) -> Result<Vec<Figure>> {
         costs[1].push(script.run(&mut TokioQueue::new(&runtime))?);
         costs[2].push(script.run(&mut Heap::default())?);
         if rounds < 10 || round + 1 == rounds {
-            let lives = costs.each_ref().map(|costs| costs[round].life_cycle());
+            let life_cycles = costs.each_ref().map(|costs| costs[round].life_cycle());
             progress(format_args!(
                 "{jobs} jobs, round {} of {rounds}: a life-cycle takes {:.0} ns; DelayQueue {:.0}, \
                  BinaryHeap {:.0}",
                 round + 1,
-                lives[0],
-                lives[1],
-                lives[2]
+                life_cycles[0],
+                life_cycles[1],
+                life_cycles[2]
             ));
         }
     }
-    let of = |costs: &[Cost], what: fn(&Cost) -> f64| median(costs.iter().map(what).collect());
+    let median_of =
+        |costs: &[Cost], value: fn(&Cost) -> f64| median(costs.iter().map(value).collect());
     let [keyed, delay_queue, heap] = &costs;
-    let reference = of(delay_queue, Cost::life_cycle);
+    let reference = median_of(delay_queue, Cost::life_cycle);
     let size = match jobs {
         1_000_000.. => format!("{}M", jobs / 1_000_000),
         _ => format!("{}k", jobs / 1_000),
@@ -208,13 +212,13 @@ fn compare(jobs: usize, rounds: usize) -> Result<Vec<Figure>> {
     for (name, costs) in [("keyed", keyed), ("DelayQueue", delay_queue), ("BinaryHeap", heap)] {
         let named = |what: &str| format!("{size}, {name}: {what}");
         figures.extend([
-            Figure::new(named("insert"), of(costs, |cost| cost.insert), "ns"),
-            Figure::new(named("cancel"), of(costs, |cost| cost.cancel), "ns"),
-            Figure::new(named("pop"), of(costs, |cost| cost.pop), "ns"),
+            Figure::new(named("insert"), median_of(costs, |cost| cost.insert), "ns"),
+            Figure::new(named("cancel"), median_of(costs, |cost| cost.cancel), "ns"),
+            Figure::new(named("pop"), median_of(costs, |cost| cost.pop), "ns"),
         ]);
-        let life = Figure::new(named("life-cycle"), of(costs, Cost::life_cycle), "ns")
-            .over(reference, "DelayQueue");
-        let worst = of(costs, |cost| millis(cost.worst));
+        let life = Figure::new(named("life-cycle"), median_of(costs, Cost::life_cycle), "ns")
+            .compared_to(reference, "DelayQueue");
+        let worst = median_of(costs, |cost| millis(cost.worst));
         let worst = Figure::new(named("worst step"), worst, "ms");
         if name == "keyed" {
             figures.extend([life.ratio_at_most(1.0), worst.at_most(10.0)]);

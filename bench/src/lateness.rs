@@ -12,11 +12,11 @@ use crate::table::Figure;
 use crate::workload::{BULK, Workload};
 
 /// Targets of median and 99th percentile in milliseconds.
-const AIM: Option<(f64, f64)> = Some((1.5, 5.0));
+const TARGET: Option<(f64, f64)> = Some((1.5, 5.0));
 
 pub(crate) fn run(plan: &Plan) -> Result<Vec<Figure>> {
     let runtime = runtime(2);
-    let lead = plan.size(Duration::from_secs(8), Duration::from_secs(1));
+    let lead = plan.full_or_quick(Duration::from_secs(8), Duration::from_secs(1));
     let mut figures = Vec::new();
     for store in ["memory", "sqlite"] {
         let measure = |case: Case| {
@@ -24,13 +24,17 @@ pub(crate) fn run(plan: &Plan) -> Result<Vec<Figure>> {
                 "sqlite" => format!("sqlite://{}", plan.dir.join(case.file()).display()),
                 _ => "memory:".to_owned(),
             };
-            // In a task, as in a program.
+            // In a spawned task, as in an application, and not on the thread of `block_on`.
             runtime.block_on(async { tokio::spawn(case.measure(store, url)).await? })
         };
-        figures.extend(measure(Case::Idle { jobs: plan.size(500, 20) })?);
-        let pending = plan.size(1_000_000, 5_000);
-        figures.extend(measure(Case::Steady { pending, seconds: plan.size(10, 1), lead })?);
-        let jobs = plan.size(100_000, 2_000);
+        figures.extend(measure(Case::Idle { jobs: plan.full_or_quick(500, 20) })?);
+        let pending = plan.full_or_quick(1_000_000, 5_000);
+        figures.extend(measure(Case::Steady {
+            pending,
+            seconds: plan.full_or_quick(10, 1),
+            lead,
+        })?);
+        let jobs = plan.full_or_quick(100_000, 2_000);
         for concurrency in [None, Some(256)] {
             figures.extend(measure(Case::AtOnce { jobs, concurrency, lead })?);
         }
@@ -38,12 +42,14 @@ pub(crate) fn run(plan: &Plan) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// A case to measure. `lead` is the time for storing the jobs before the first is due.
+/// A case to measure. `lead` is the time between the first call of `schedule` and the first due
+/// time, in which all jobs must be stored.
 #[derive(Debug, Clone, Copy)]
 enum Case {
     /// Single jobs in an otherwise empty store.
     Idle { jobs: usize },
-    /// 1,000 jobs per second, one millisecond apart, with many pending jobs that are due much later.
+    /// 1,000 jobs per second, one millisecond apart, with many pending jobs that are due much
+    /// later.
     Steady { pending: usize, seconds: usize, lead: Duration },
     /// Many jobs in the same millisecond.
     AtOnce { jobs: usize, concurrency: Option<usize>, lead: Duration },
@@ -92,7 +98,7 @@ async fn idle(dq: &Dq, store: &str, jobs: usize) -> Result<Vec<Figure>> {
     };
     probe.run(dq).await?;
     producer.await??;
-    Ok(figures(&format!("{store}, idle"), &probe, AIM))
+    Ok(figures(&format!("{store}, idle"), &probe, TARGET))
 }
 
 async fn steady(dq: &Dq, name: &str, seconds: usize, lead: Duration) -> Result<Vec<Figure>> {
@@ -104,7 +110,7 @@ async fn steady(dq: &Dq, name: &str, seconds: usize, lead: Duration) -> Result<V
     }
     let probe = Probe::timing(jobs);
     probe.run(dq).await?;
-    Ok(figures(&format!("{name}, 1,000 due/s"), &probe, AIM))
+    Ok(figures(&format!("{name}, 1,000 due/s"), &probe, TARGET))
 }
 
 async fn at_once(
@@ -135,16 +141,16 @@ async fn at_once(
     Ok(figures)
 }
 
-/// Median, 99th percentile and maximum; `aim` has the targets of the first two in milliseconds.
-pub(crate) fn figures(name: &str, probe: &Probe, aim: Option<(f64, f64)>) -> Vec<Figure> {
+/// Median, 99th percentile and maximum; `target` has the targets of the first two in milliseconds.
+pub(crate) fn figures(name: &str, probe: &Probe, target: Option<(f64, f64)>) -> Vec<Figure> {
     let times = probe.lateness();
     let (p50, p99) = (times.millis_at(0.5), times.millis_at(0.99));
     let max = times.millis_at(1.0);
     progress(format_args!("{name}: p50 {p50:.2} ms, p99 {p99:.2} ms, max {max:.2} ms"));
     let figure = |what: &str, value| Figure::new(format!("{name}: {what}"), value, "ms");
     let (p50, p99) = (figure("p50", p50), figure("p99", p99));
-    let (p50, p99) = match aim {
-        Some((of_p50, of_p99)) => (p50.at_most(of_p50), p99.at_most(of_p99)),
+    let (p50, p99) = match target {
+        Some((p50_target, p99_target)) => (p50.at_most(p50_target), p99.at_most(p99_target)),
         None => (p50, p99),
     };
     vec![p50, p99, figure("max", max)]
@@ -156,7 +162,7 @@ pub(crate) fn now() -> Timestamp {
 
 /// Stores jobs that are due at random within a week after the measurement.
 async fn fill(dq: &Dq, jobs: usize) -> Result<()> {
-    let mut workload = Workload::new(5);
+    let mut workload = Workload::with_seed(5);
     let later = now() + Duration::from_secs(3_600);
     for from in (0..jobs).step_by(BULK) {
         let bulk = workload.random(later, BULK.min(jobs - from));

@@ -44,7 +44,7 @@ usage: dq-bench [--only GROUP]… [--dir DIR] [--json FILE] [--quick]
   --quick       uses small sizes: a test of the bench, not a measurement
   --help        prints this text";
 
-/// Name, function, and the names of the measurements that `--only GROUP/NAME` can select.
+/// Name of a group, its function, and the names of its measurements for `--only GROUP/NAME`.
 type Group = (&'static str, fn(&Plan) -> Result<Vec<Figure>>, fn() -> Vec<&'static str>);
 
 const GROUPS: [Group; 7] = [
@@ -136,7 +136,7 @@ fn main() -> ExitCode {
 
 /// Splits `GROUP/NAME`; a group alone has no name.
 fn split(only: &str) -> (&str, Option<&str>) {
-    only.split_once('/').map_or((only, None), |(group, one)| (group, Some(one)))
+    only.split_once('/').map_or((only, None), |(group, name)| (group, Some(name)))
 }
 
 #[derive(Serialize)]
@@ -148,8 +148,9 @@ struct Report<'a> {
 fn run_all(options: &Options) -> Result<()> {
     let base = options.dir.clone().unwrap_or_else(|| PathBuf::from("target/dq-bench"));
     fs::create_dir_all(&base)?;
-    let selected =
-        |group: &str| options.only.is_empty() || options.only.iter().any(|o| split(o).0 == group);
+    let selected = |group: &str| {
+        options.only.is_empty() || options.only.iter().any(|only| split(only).0 == group)
+    };
     let redis = selected("redis").then(redis::version).transpose()?;
     let rabbit = selected("rabbit").then(rabbit::version).transpose()?;
     let mut conditions = Conditions::observe(&base, options.quick, redis, rabbit);
@@ -165,6 +166,7 @@ fn run_all(options: &Options) -> Result<()> {
         let quick = if options.quick { "quick" } else { "full" };
         let mut child =
             child_process("group", [name.as_ref(), dir.path().as_ref(), quick.as_ref()]);
+        // `--only GROUP` selects all measurements of the group, whatever else is selected.
         if !options.only.iter().any(|only| only == name) {
             child.args(options.only.iter().filter_map(|only| {
                 let (group, measurement) = split(only);

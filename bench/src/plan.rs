@@ -1,4 +1,4 @@
-//! What a group of measurements gets: its settings, its log, and child processes.
+//! Settings of a group of measurements, its progress output, and child processes.
 
 use std::error::Error;
 use std::ffi::OsStr;
@@ -14,6 +14,7 @@ pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>
 pub(crate) struct Plan {
     /// Directory for files: empty at the start, removed at the end.
     pub(crate) dir: PathBuf,
+    /// Whether to use small sizes, which test the bench but measure nothing.
     pub(crate) quick: bool,
     /// The measurements of the group to run; all if empty.
     pub(crate) only: Vec<String>,
@@ -25,8 +26,8 @@ impl Plan {
         self.only.is_empty() || self.only.iter().any(|only| only == measurement)
     }
 
-    /// A size: `quick` in a quick run, otherwise `full`.
-    pub(crate) fn size<T>(&self, full: T, quick: T) -> T {
+    /// `quick` in a quick run, otherwise `full`.
+    pub(crate) fn full_or_quick<T>(&self, full: T, quick: T) -> T {
         if self.quick { quick } else { full }
     }
 }

@@ -1,4 +1,4 @@
-//! A handler that only counts jobs and records how late they start.
+//! The probe: a handler that only counts jobs and records how late they start.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -60,7 +60,8 @@ impl Probe {
         Self { inner: Arc::new(Inner { expected, started, all_started, lateness, settings }) }
     }
 
-    /// Runs the jobs of `dq` until the last expected one is settled.
+    /// Runs the jobs of `dq` until the last expected one is settled. Returns a stopwatch that was
+    /// started before.
     pub(crate) async fn run(&self, dq: &Dq) -> Result<Stopwatch> {
         let watch = Stopwatch::start();
         let runner = dq.runner().without_linked_handlers().handler(self.clone());

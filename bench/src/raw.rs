@@ -1,4 +1,5 @@
-//! Reference rates of the disk and of plain SQLite, to which the figures of the backend are compared.
+//! Reference rates of the disk and of plain SQLite, to which the figures of the backend are
+//! compared.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -28,12 +29,12 @@ pub(crate) struct References {
     last: Option<(Instant, Rates)>,
 }
 
-/// How long a measurement is reused as the one before the next figure.
+/// Maximum age of a measurement that is reused as the one before the next figure.
 const MAX_AGE: Duration = Duration::from_secs(2);
 
 impl References {
     pub(crate) fn new(plan: &Plan) -> Self {
-        let duration = plan.size(Duration::from_millis(400), Duration::from_millis(20));
+        let duration = plan.full_or_quick(Duration::from_millis(400), Duration::from_millis(20));
         Self { dir: plan.dir.clone(), duration, last: None }
     }
 
@@ -85,7 +86,7 @@ impl References {
         conn.execute_batch(
             "CREATE TABLE raw (n INTEGER PRIMARY KEY, id BLOB, due INTEGER, payload BLOB)",
         )?;
-        // The mean payload length of the workload.
+        // The mean payload length of the workload: (100 + 1,024) / 2.
         let payload = [0x5a_u8; 562];
         let start = Instant::now();
         let mut count = 0;

@@ -24,8 +24,8 @@ pub(crate) fn run(plan: &Plan) -> Result<Vec<Figure>> {
         many_callers(plan, &mut references)?,
         bulk(plan, &mut references)?,
     ];
-    let few = plan.size(100_000, 2_000);
-    let many = plan.size(1_000_000, 4_000);
+    let few = plan.full_or_quick(100_000, 2_000);
+    let many = plan.full_or_quick(1_000_000, 4_000);
     for (jobs, in_order, bound) in
         [(few, true, 0.08), (few, false, 0.04), (many, true, 0.07), (many, false, 0.03)]
     {
@@ -39,13 +39,13 @@ pub(crate) fn run(plan: &Plan) -> Result<Vec<Figure>> {
             count(jobs),
             if in_order { "in order" } else { "at random" }
         );
-        let batches = plan.size(300, 5);
+        let batches = plan.full_or_quick(300, 5);
         let (drained, rates) = references.around(|| drain(&store, batches))?;
         let jobs_per_second = rate(batches * BATCH, drained.took);
         figures.push(
             Figure::new(&name, jobs_per_second, "jobs/s")
-                .over(rates.rows, "R")
-                .aim(format!("≥ {bound} R"), jobs_per_second >= bound * rates.rows),
+                .compared_to(rates.rows, "R")
+                .target(format!("≥ {bound} R"), jobs_per_second >= bound * rates.rows),
         );
         let p99 = drained.claims.millis_at(0.99);
         figures.push(Figure::new(format!("{name}: p99 of a claim"), p99, "ms"));
@@ -65,11 +65,11 @@ fn count(jobs: usize) -> String {
 /// One caller that waits for each job.
 fn one_caller(plan: &Plan, references: &mut References) -> Result<Figure> {
     let store = Store::open(plan, "one.db")?;
-    let duration = plan.size(Duration::from_secs(2), Duration::from_millis(50));
+    let duration = plan.full_or_quick(Duration::from_secs(2), Duration::from_millis(50));
     let backend = store.backend();
     let now = store.now();
     let schedule = async move {
-        let mut workload = Workload::new(1);
+        let mut workload = Workload::with_seed(1);
         let start = Instant::now();
         let mut count = 0;
         while start.elapsed() < duration {
@@ -83,7 +83,7 @@ fn one_caller(plan: &Plan, references: &mut References) -> Result<Figure> {
     progress(format_args!("one caller: {jobs:.0} jobs/s"));
     store.discard()?;
     Ok(Figure::new("schedule, one caller", jobs, "jobs/s")
-        .over(rates.syncs, "F")
+        .compared_to(rates.syncs, "F")
         .ratio_at_least(0.85))
 }
 
@@ -91,8 +91,8 @@ fn one_caller(plan: &Plan, references: &mut References) -> Result<Figure> {
 fn many_callers(plan: &Plan, references: &mut References) -> Result<Figure> {
     const CALLERS: usize = 256;
     let store = Store::open(plan, "many.db")?;
-    let each = plan.size(400, 5);
-    let mut workload = Workload::new(2);
+    let each = plan.full_or_quick(400, 5);
+    let mut workload = Workload::with_seed(2);
     let callers: Vec<Vec<NewJob>> =
         (0..CALLERS).map(|_| workload.random(store.now(), each)).collect();
     let backend = store.backend();
@@ -120,14 +120,14 @@ fn many_callers(plan: &Plan, references: &mut References) -> Result<Figure> {
     store.discard()?;
     let bound = (90.0 * rates.syncs).min(0.08 * rates.rows);
     Ok(Figure::new(format!("schedule, {CALLERS} callers"), jobs, "jobs/s")
-        .over(rates.rows, "R")
-        .aim("≥ min(90 F, 0.08 R)", jobs >= bound))
+        .compared_to(rates.rows, "R")
+        .target("≥ min(90 F, 0.08 R)", jobs >= bound))
 }
 
 /// Schedules bulks in an empty store.
 fn bulk(plan: &Plan, references: &mut References) -> Result<Figure> {
     let store = Store::open(plan, "bulk.db")?;
-    let jobs = plan.size(100_000, 2_000);
+    let jobs = plan.full_or_quick(100_000, 2_000);
     let (loaded, rates) = references.around(|| load(&store, jobs, false))?;
     store.discard()?;
     Ok(Figure::new(
@@ -135,7 +135,7 @@ fn bulk(plan: &Plan, references: &mut References) -> Result<Figure> {
         loaded.rate,
         "jobs/s",
     )
-    .over(rates.rows, "R")
+    .compared_to(rates.rows, "R")
     .ratio_at_least(0.12))
 }
 
@@ -150,7 +150,7 @@ struct Load {
 fn load(store: &Store, jobs: usize, in_order: bool) -> Result<Load> {
     let (backend, now) = (store.backend(), store.now());
     let loaded = store.block_on(async move {
-        let mut workload = Workload::new(3);
+        let mut workload = Workload::with_seed(3);
         // Generating the jobs is not measured.
         let (mut spent, mut payload_bytes) = (Duration::ZERO, 0);
         let measured_from = if jobs > 200_000 { jobs - jobs / 10 } else { 0 };
@@ -187,8 +187,8 @@ fn full_store(
         each,
         "B/job",
     )
-    .aim("≤ payload + 200", each <= payload + 200.0);
-    let tries = plan.size(2_000, 50);
+    .target("≤ payload + 200", each <= payload + 200.0);
+    let tries = plan.full_or_quick(2_000, 50);
     let (times, rates) = references.around(|| cancel(store, load.jobs, tries))?;
     let p99 = times.millis_at(0.99);
     let bound = 3.0 * 1e3 / rates.syncs + 0.3;
@@ -197,10 +197,10 @@ fn full_store(
     Ok(vec![
         size,
         Figure::new(format!("cancel by key, {pending} pending: p50"), p50, "ms")
-            .over(1e3 / rates.syncs, "syncs"),
+            .compared_to(1e3 / rates.syncs, "syncs"),
         Figure::new(format!("cancel by key, {pending} pending: p99"), p99, "ms")
-            .over(1e3 / rates.syncs, "syncs")
-            .aim(format!("≤ 3 syncs + 0.3 = {bound:.2} ms"), p99 <= bound),
+            .compared_to(1e3 / rates.syncs, "syncs")
+            .target(format!("≤ 3 syncs + 0.3 = {bound:.2} ms"), p99 <= bound),
     ])
 }
 

@@ -12,19 +12,20 @@ pub(crate) struct Figure {
     pub(crate) value: f64,
     pub(crate) unit: String,
     pub(crate) ratio: Option<Ratio>,
-    pub(crate) aim: Option<Aim>,
+    pub(crate) target: Option<Target>,
 }
 
 /// The value divided by that of a reference measured in the same run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Ratio {
     pub(crate) value: f64,
+    /// The name of the reference.
     pub(crate) to: String,
 }
 
 /// A target and whether the value meets it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Aim {
+pub(crate) struct Target {
     pub(crate) text: String,
     pub(crate) met: bool,
 }
@@ -37,12 +38,12 @@ impl Figure {
             value,
             unit: unit.to_owned(),
             ratio: None,
-            aim: None,
+            target: None,
         }
     }
 
     /// Adds the ratio to a reference in the same unit.
-    pub(crate) fn over(mut self, reference: f64, to: &str) -> Self {
+    pub(crate) fn compared_to(mut self, reference: f64, to: &str) -> Self {
         self.ratio = Some(Ratio { value: self.value / reference, to: to.to_owned() });
         self
     }
@@ -50,42 +51,44 @@ impl Figure {
     /// Sets a target: the value is at most `bound`.
     pub(crate) fn at_most(self, bound: f64) -> Self {
         let (text, met) = (format!("≤ {} {}", short(bound), self.unit), self.value <= bound);
-        self.aim(text, met)
+        self.target(text, met)
     }
 
     /// Sets a target: the ratio is at least `bound`.
     pub(crate) fn ratio_at_least(self, bound: f64) -> Self {
-        self.ratio_aim("≥", bound, |value| value >= bound)
+        self.ratio_target("≥", bound, |value| value >= bound)
     }
 
     /// Sets a target: the ratio is at most `bound`.
     pub(crate) fn ratio_at_most(self, bound: f64) -> Self {
-        self.ratio_aim("≤", bound, |value| value <= bound)
+        self.ratio_target("≤", bound, |value| value <= bound)
     }
 
-    /// Sets a target that the caller evaluates.
-    pub(crate) fn aim(mut self, text: impl Into<String>, met: bool) -> Self {
-        self.aim = Some(Aim { text: text.into(), met });
+    /// Sets a target; `met` is whether this figure meets it.
+    pub(crate) fn target(mut self, text: impl Into<String>, met: bool) -> Self {
+        self.target = Some(Target { text: text.into(), met });
         self
     }
 
-    fn ratio_aim(self, sign: &str, bound: f64, met: impl Fn(f64) -> bool) -> Self {
+    fn ratio_target(self, sign: &str, bound: f64, met: impl Fn(f64) -> bool) -> Self {
         let Some(ratio) = self.ratio.clone() else {
             return self;
         };
-        self.aim(format!("{sign} {bound} {}", ratio.to), met(ratio.value))
+        self.target(format!("{sign} {bound} {}", ratio.to), met(ratio.value))
     }
 
     fn cells(&self) -> [String; 6] {
         let ratio = self.ratio.as_ref();
-        let aim = self.aim.as_ref();
+        let target = self.target.as_ref();
         [
             self.group.clone(),
             self.name.clone(),
             format!("{} {}", short(self.value), self.unit),
             ratio.map(|ratio| format!("{} {}", short(ratio.value), ratio.to)).unwrap_or_default(),
-            aim.map(|aim| aim.text.clone()).unwrap_or_default(),
-            aim.map(|aim| if aim.met { "yes" } else { "NO" }.to_owned()).unwrap_or_default(),
+            target.map(|target| target.text.clone()).unwrap_or_default(),
+            target
+                .map(|target| if target.met { "yes" } else { "NO" }.to_owned())
+                .unwrap_or_default(),
         ]
     }
 }
@@ -115,7 +118,7 @@ fn short(value: f64) -> String {
 
 /// The table as Markdown with aligned columns.
 pub(crate) fn markdown(figures: &[Figure]) -> String {
-    let head = ["group", "figure", "value", "ratio", "aim", "met"].map(str::to_owned);
+    let head = ["group", "figure", "value", "ratio", "target", "met"].map(str::to_owned);
     let rows: Vec<[String; 6]> = figures.iter().map(Figure::cells).collect();
     let width = |column: usize| {
         let cells = std::iter::once(&head).chain(&rows).map(|row| row[column].chars().count());

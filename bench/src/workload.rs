@@ -1,5 +1,5 @@
-//! Generated jobs that resemble those of applications: payloads of 100 bytes to 1 KiB, every second job
-//! with a key.
+//! Generated jobs that resemble those of applications: payloads of 100 bytes to 1 KiB, every second
+//! job with a key.
 
 use std::ops::RangeInclusive;
 
@@ -11,7 +11,7 @@ use rand::{Rng, RngCore, SeedableRng};
 /// The queue of all generated jobs.
 pub(crate) const QUEUE: &str = "BENCH";
 
-/// Seven days in milliseconds, over which due times are spread.
+/// Seven days in milliseconds, the range of random due times.
 pub(crate) const WEEK: i64 = 7 * 86_400_000;
 
 /// Bytes of a payload. With its id a job is about as large as the members of the Redis limit.
@@ -20,7 +20,7 @@ pub(crate) const PAYLOAD: usize = 100;
 /// Jobs per claim and per settlement.
 pub(crate) const BATCH: usize = 100;
 
-/// Jobs per bulk.
+/// Jobs per call of `schedule`.
 pub(crate) const BULK: usize = 1_000;
 
 /// Generates jobs; the same seed gives the same jobs.
@@ -31,18 +31,18 @@ pub(crate) struct Workload {
     pool: Bytes,
     entropy: Entropy,
     queue: QueueName,
+    /// Number of the next job.
     next: u64,
+    /// Lengths of payloads.
     lengths: RangeInclusive<usize>,
+    /// Whether every second job has a key.
     keys: bool,
 }
 
 impl Workload {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self::starting_at(seed, 0)
-    }
-
-    /// Jobs with numbers, and therefore keys, from `next` on.
-    pub(crate) fn starting_at(seed: u64, next: u64) -> Self {
+    /// Jobs of a seed. Job ids depend on the seed and the time, so each measurement has its own
+    /// seed.
+    pub(crate) fn with_seed(seed: u64) -> Self {
         let mut rng = SmallRng::seed_from_u64(seed);
         let mut pool = vec![0; 1 << 20];
         rng.fill_bytes(&mut pool);
@@ -51,10 +51,15 @@ impl Workload {
             pool: pool.into(),
             entropy: Entropy::seeded(seed),
             queue: QueueName::new(QUEUE).expect("the name is valid"),
-            next,
+            next: 0,
             lengths: 100..=1_024,
             keys: true,
         }
+    }
+
+    /// Numbers the jobs from `next` on. The key of a job depends on its number.
+    pub(crate) fn numbered_from(self, next: u64) -> Self {
+        Self { next, ..self }
     }
 
     /// Sets the length of all payloads.
@@ -103,12 +108,13 @@ impl Workload {
     }
 }
 
-/// Whether the job with this number has a key.
+/// Whether the job with this number has a key: every second one.
 pub(crate) const fn has_key(number: u64) -> bool {
     number.is_multiple_of(2)
 }
 
-/// The key of a job: 25 pseudorandom bytes, so that jobs created together are apart in an index.
+/// The key of the job with this number: 25 characters that begin with a pseudorandom number, so
+/// that the keys of consecutive jobs are far apart in an index.
 pub(crate) fn key(number: u64) -> JobKey {
     JobKey::new(format!("{:016x}-{number:08x}", scatter(number))).expect("the key is valid")
 }

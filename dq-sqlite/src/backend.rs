@@ -1,4 +1,15 @@
 //! The backend: each call becomes a task of the writer thread or a read.
+//!
+//! - Calls that write are tasks of one thread (`writer.rs`), which runs many of them in one
+//!   transaction ([`WriteTx`]).
+//! - Calls that read run on a pool of read-only connections (`reader.rs`), each in a transaction of
+//!   its own ([`ReadTx`]).
+//!
+//! Words of this crate: a job is *live* while it waits or is leased; otherwise it is dead, or
+//! deleted. Its `seq` is its number in the order of insertion and the primary key of its rows. A
+//! queue's id (`queue_id`, column `q`) stands for its name in all tables. A lease *lapses* when its
+//! time ends before it is settled or renewed; each write transaction begins by returning the jobs
+//! of lapsed leases to their queues.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +25,7 @@ use dq_core::{
 use crate::claim::ClaimGuard;
 use crate::config::SqliteConfig;
 use crate::error::StoreResult;
-use crate::operate::Operator;
+use crate::operate::OperationExecutor;
 use crate::reader::{ReadResult, ReadTx, ReaderPool};
 use crate::shared::StoreShared;
 use crate::statements::Statements;
@@ -23,10 +34,10 @@ use crate::write_tx::WriteTx;
 use crate::writer_handle::WriterHandle;
 use crate::{check, claim, renew, schedule, settle};
 
-/// Items per transaction of a long batch; other callers can write in between.
+/// Maximum number of items per transaction of a long batch; other callers can write in between.
 const CHUNK_ITEMS: usize = 1_000;
 
-/// Bytes of payloads per transaction of a long batch.
+/// A transaction of a long batch takes no further items once their sizes add up to this.
 const CHUNK_BYTES: usize = 4 * 1024 * 1024;
 
 /// Approximate size of a job without its payload and headers.
@@ -43,13 +54,16 @@ impl SqliteBackend {
     /// Opens the file; creates it and the tables if they do not exist.
     ///
     /// # Errors
-    /// `Config` for invalid settings; `Incompatible` for a file that is not a SQLite database, holds
-    /// foreign tables with the same names, or has a newer format; `ReadOnly` if the file cannot be
-    /// written; `Unavailable` if it cannot be opened or stays locked; `Full` if the disk is full.
+    /// `Config` for invalid settings; `Incompatible` for a file that is not a SQLite database,
+    /// holds foreign tables with the same names, or has a newer format; `ReadOnly` if the file
+    /// cannot be written; `Unavailable` if it cannot be opened or stays locked; `Full` if the disk
+    /// is full.
     pub async fn open(config: &SqliteConfig, environment: &Environment) -> Result<Self> {
         config.validate()?;
         check::refuse_old_library(rusqlite::version_number(), rusqlite::version())?;
-        if let Some(finding) = check::library(rusqlite::version_number(), rusqlite::version()) {
+        if let Some(finding) =
+            check::corruption_bug(rusqlite::version_number(), rusqlite::version())
+        {
             tracing::error!("{finding}");
         }
         let shared = Arc::new(StoreShared {
@@ -63,7 +77,8 @@ impl SqliteBackend {
         Ok(Self { shared, writer, readers })
     }
 
-    /// Applies `apply` to all items, one transaction per chunk.
+    /// Applies `apply` to all items, one transaction per chunk. `bytes` is the approximate size of
+    /// an item.
     async fn batch<I, T>(
         &self,
         operation: &'static str,
@@ -192,20 +207,20 @@ impl Backend for SqliteBackend {
     }
 
     async fn operate(&self, operation: Operation<'_>) -> Result<OperateReport> {
-        let operator = Operator { shared: &self.shared, writer: &self.writer };
-        let affected = operator.operate(operation).await?;
+        let executor = OperationExecutor { shared: &self.shared, writer: &self.writer };
+        let affected = executor.execute(operation).await?;
         Ok(OperateReport { affected })
     }
 
     async fn check(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
-        findings.extend(check::library(rusqlite::version_number(), rusqlite::version()));
-        findings.extend(check::settings(&self.shared.config));
+        findings.extend(check::corruption_bug(rusqlite::version_number(), rusqlite::version()));
+        findings.extend(check::relaxed_durability(&self.shared.config));
         let query =
             |tx: ReadTx<'_>| Ok((tx.page_bytes()?, tx.never_shrinks()?, tx.invalid_queue_names()?));
         match self.read("check", query).await {
             Ok((page_bytes, never_shrinks, invalid_names)) => {
-                findings.extend(check::log(&self.shared.config, page_bytes));
+                findings.extend(check::large_log(&self.shared.config, page_bytes));
                 findings.extend(never_shrinks);
                 findings.extend(invalid_names);
             }
@@ -215,7 +230,8 @@ impl Backend for SqliteBackend {
     }
 
     async fn close(&self) -> Result<()> {
-        // Readers first: the writer's connection is then the last one and can remove the log.
+        // Readers first: the writer's connection is then the last one of this process and can
+        // remove the write-ahead log.
         self.readers.close().await;
         self.writer.close().await;
         Ok(())
@@ -241,7 +257,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn configuration_files_select_it_by_type_and_unknown_fields_are_refused() {
+    fn configuration_files_select_sqlite_by_type_and_unknown_fields_are_refused() {
         let read = serde_json::from_str::<Box<dyn BackendConfig>>;
         let config = read(r#"{"type": "sqlite", "path": "jobs.db", "busy_timeout": "2s"}"#);
         assert!(format!("{:?}", config.unwrap()).contains("2s"));

@@ -9,14 +9,15 @@ use crate::reader::ReadTx;
 use crate::row;
 
 /// First version of SQLite in which a write and a checkpoint of two connections at once cannot
-/// corrupt the file.
+/// corrupt the file: 3.51.3, as a number of `sqlite3_libversion_number`.
 const SAFE_VERSION: i32 = 3_051_003;
 
-/// First version that supports every statement of this crate.
+/// First version that supports every statement of this crate: 3.35.0.
 const MIN_VERSION: i32 = 3_035_000;
 
-/// A log larger than its checkpoint size by this factor is kept from being reset by a reader.
-const LOG_FACTOR: u64 = 4;
+/// A write-ahead log of more than this multiple of its checkpoint size is reported: a reader keeps
+/// it from being reset.
+const LARGE_LOG_FACTOR: u64 = 4;
 
 /// Refuses a library that is too old for the statements of this crate.
 pub(crate) fn refuse_old_library(number: i32, version: &str) -> Result<()> {
@@ -32,7 +33,7 @@ pub(crate) fn refuse_old_library(number: i32, version: &str) -> Result<()> {
 }
 
 /// Reports a linked library with a known data corruption bug.
-pub(crate) fn library(number: i32, version: &str) -> Option<Finding> {
+pub(crate) fn corruption_bug(number: i32, version: &str) -> Option<Finding> {
     (number < SAFE_VERSION).then(|| Finding {
         severity: Severity::Error,
         code: "sqlite.wal-reset-bug",
@@ -46,8 +47,8 @@ pub(crate) fn library(number: i32, version: &str) -> Option<Finding> {
     })
 }
 
-/// Reports settings that weaken durability.
-pub(crate) fn settings(config: &SqliteConfig) -> Option<Finding> {
+/// Reports that durability is relaxed.
+pub(crate) fn relaxed_durability(config: &SqliteConfig) -> Option<Finding> {
     (config.durability == Durability::Relaxed).then(|| Finding {
         severity: Severity::Info,
         code: "sqlite.relaxed-durability",
@@ -57,9 +58,9 @@ pub(crate) fn settings(config: &SqliteConfig) -> Option<Finding> {
 }
 
 /// Reports a log that grows because a reader prevents its reuse.
-pub(crate) fn log(config: &SqliteConfig, page_bytes: u64) -> Option<Finding> {
+pub(crate) fn large_log(config: &SqliteConfig, page_bytes: u64) -> Option<Finding> {
     let bytes = std::fs::metadata(log_path(&config.path)).map_or(0, |log| log.len());
-    let limit = LOG_FACTOR * u64::from(CHECKPOINT_PAGES) * page_bytes;
+    let limit = LARGE_LOG_FACTOR * u64::from(CHECKPOINT_PAGES) * page_bytes;
     (bytes > limit).then(|| Finding {
         severity: Severity::Warning,
         code: "sqlite.log-large",
@@ -84,17 +85,17 @@ pub(crate) fn unreadable(error: &Error) -> Finding {
     }
 }
 
-/// The finding for a queue whose stored name is invalid.
-fn invalid_queue_name(q: i64, why: &str) -> Finding {
+/// Finding for a queue whose stored name is invalid. `why` says what is wrong with the name.
+fn invalid_queue_name(queue_id: i64, why: &str) -> Finding {
     Finding {
         severity: Severity::Error,
         code: "sqlite.queue-name",
         cause: format!(
-            "{why}; the jobs of this queue, with q = {q}, can neither run nor be listed"
+            "{why}; the jobs of this queue, with q = {queue_id}, can neither run nor be listed"
         ),
         remedy: format!(
-            "correct `name` where `q` is {q} in the queue table; schedule through this library, or \
-             in plain SQL through the view, which validates names"
+            "correct `name` where `q` is {queue_id} in the queue table; schedule through this library, \
+             or in plain SQL through the view, which validates names"
         ),
     }
 }
@@ -110,13 +111,13 @@ impl ReadTx<'_> {
     pub(crate) fn invalid_queue_names(self) -> StoreResult<Vec<Finding>> {
         let mut statement = self.conn.prepare_cached(&self.statements.queue_names)?;
         let names = statement.query_map([], |row| {
-            let q: i64 = row.get(1)?;
-            Ok(row::queue_name(row.get_ref(0)?).err().map(|why| invalid_queue_name(q, &why)))
+            let queue_id: i64 = row.get(1)?;
+            Ok(row::queue_name(row.get_ref(0)?).err().map(|why| invalid_queue_name(queue_id, &why)))
         })?;
         Ok(names.filter_map(rusqlite::Result::transpose).collect::<rusqlite::Result<_>>()?)
     }
 
-    /// Reports a file that never shrinks.
+    /// Reports a file whose free pages are never returned to the file system.
     pub(crate) fn never_shrinks(self) -> StoreResult<Option<Finding>> {
         const INCREMENTAL: i64 = 2;
         let mode: i64 = self.conn.pragma_query_value(None, "auto_vacuum", |row| row.get(0))?;
@@ -144,17 +145,18 @@ mod tests {
 
     #[test]
     fn libraries_with_the_corruption_bug_are_an_error() {
-        assert!(library(3_051_002, "3.51.2").is_some_and(|f| f.severity == Severity::Error));
-        assert!(library(3_051_003, "3.51.3").is_none());
+        assert!(corruption_bug(3_051_002, "3.51.2").is_some_and(|f| f.severity == Severity::Error));
+        assert!(corruption_bug(3_051_003, "3.51.3").is_none());
     }
 
     #[test]
     fn a_large_log_is_reported_as_a_warning() {
         let dir = tempfile::tempdir().unwrap();
         let config = SqliteConfig::new(dir.path().join("jobs.db"));
-        assert!(log(&config, 4_096).is_none());
+        assert!(large_log(&config, 4_096).is_none());
         let file = std::fs::File::create(log_path(&config.path)).unwrap();
+        // The limit is 4 × 4,000 pages of 4,096 bytes: 62.5 MiB.
         file.set_len(65 << 20).unwrap();
-        assert_eq!(log(&config, 4_096).map(|f| f.code), Some("sqlite.log-large"));
+        assert_eq!(large_log(&config, 4_096).map(|f| f.code), Some("sqlite.log-large"));
     }
 }

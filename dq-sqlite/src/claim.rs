@@ -1,4 +1,4 @@
-//! Claim: leases due jobs, and returns the leases if the caller has gone.
+//! Claim: leases due jobs, and returns them at once if the caller stops waiting for the result.
 
 use std::collections::HashSet;
 
@@ -14,7 +14,7 @@ use crate::settle::{move_to_dead, settle};
 use crate::task::{BackgroundWrites, Weight};
 use crate::write_tx::WriteTx;
 
-/// Leases due jobs of the wanted queues. Writes nothing if no job is due.
+/// Leases up to `limit` due jobs of the wanted queues. Writes nothing if no job is due.
 pub(crate) fn claim(
     tx: &mut WriteTx<'_>,
     wants: &[Want],
@@ -25,15 +25,16 @@ pub(crate) fn claim(
     let mut next_due = None;
     let mut active_queues = HashSet::new();
     for want in wants {
-        let Some(QueueState { q, paused: false, mut earliest_due }) = queue_state(tx, &want.queue)?
+        let Some(QueueState { queue_id, paused: false, mut earliest_due }) =
+            queue_state(tx, &want.queue)?
         else {
             continue;
         };
-        active_queues.insert(q);
+        active_queues.insert(queue_id);
         let max = want.max.min(limit - jobs.len());
         if max > 0 && earliest_due.is_some_and(|due| due <= tx.now) {
-            lease_due(tx, q, want, max, worker, &mut jobs)?;
-            earliest_due = tx.earliest_due(q)?;
+            lease_due(tx, queue_id, want, max, worker, &mut jobs)?;
+            earliest_due = tx.earliest_due(queue_id)?;
         }
         next_due = earlier(next_due, earliest_due);
     }
@@ -46,36 +47,38 @@ fn earlier(a: Option<Timestamp>, b: Option<Timestamp>) -> Option<Timestamp> {
 }
 
 struct QueueState {
-    q: i64,
+    queue_id: i64,
     paused: bool,
     earliest_due: Option<Timestamp>,
 }
 
-/// Reads the state of a queue. It is not cached, since any process may pause the queue.
+/// Reads the state of a queue; `None` if the queue does not exist. It is not cached, since any
+/// process may pause the queue.
 fn queue_state(tx: &WriteTx<'_>, queue: &QueueName) -> StoreResult<Option<QueueState>> {
     let read = |row: &Row<'_>| {
         let earliest_due: Option<i64> = row.get(2)?;
         let earliest_due = earliest_due.map(Timestamp::from_millis);
-        Ok(QueueState { q: row.get(0)?, paused: row.get(1)?, earliest_due })
+        Ok(QueueState { queue_id: row.get(0)?, paused: row.get(1)?, earliest_due })
     };
     Ok(tx.prepare(&tx.statements.queue_state)?.query_row([queue.as_str()], read).optional()?)
 }
 
-/// Leases up to `max` due jobs of one queue, and quarantines those with invalid rows.
+/// Leases up to `max` due jobs of one queue and appends them to `leased`. Jobs with invalid rows
+/// are quarantined: they become dead with [`DeadKind::Quarantined`].
 fn lease_due(
     tx: &mut WriteTx<'_>,
-    q: i64,
+    queue_id: i64,
     want: &Want,
     max: usize,
     worker: &str,
     leased: &mut Vec<LeasedJob>,
 ) -> StoreResult<()> {
-    let due = read_due(tx, q, &want.queue, max)?;
+    let due = read_due(tx, queue_id, &want.queue, max)?;
     let Some((seq, at, _)) = due.last() else {
         return Ok(());
     };
     // The jobs read are the first of the queue, so one range covers exactly them.
-    tx.prepare(&tx.statements.remove_due_until)?.execute([q, *at, *seq])?;
+    tx.prepare(&tx.statements.remove_due_until)?.execute([queue_id, *at, *seq])?;
     let leased_until = tx.now + want.lease_for;
     for (seq, _, job) in due {
         match job {
@@ -83,7 +86,7 @@ fn lease_due(
                 let token = tx.next_token();
                 let until = leased_until.as_millis();
                 tx.prepare(&tx.statements.add_lease)?
-                    .execute(params![seq, q, until, token, worker])?;
+                    .execute(params![seq, queue_id, until, token, worker])?;
                 job.deliveries = job.deliveries.saturating_add(1);
                 let token = FencingToken(token.unsigned_abs());
                 leased.push(LeasedJob { job, token, leased_until });
@@ -97,14 +100,20 @@ fn lease_due(
     Ok(())
 }
 
-/// `seq`, due time, and the job or why its row is invalid.
+/// `seq`, due time, and the job or the reason why its row is invalid.
 type DueJob = (i64, i64, Result<Job, String>);
 
-fn read_due(tx: &WriteTx<'_>, q: i64, queue: &QueueName, max: usize) -> StoreResult<Vec<DueJob>> {
+/// The first due jobs of a queue, at most `max`.
+fn read_due(
+    tx: &WriteTx<'_>,
+    queue_id: i64,
+    queue: &QueueName,
+    max: usize,
+) -> StoreResult<Vec<DueJob>> {
     let max = i64::try_from(max).unwrap_or(i64::MAX);
     let mut statement = tx.prepare(&tx.statements.due_jobs)?;
     let due = statement
-        .query_map([q, tx.now.as_millis(), max], |row| {
+        .query_map([queue_id, tx.now.as_millis(), max], |row| {
             let (seq, at) = row::position(row)?;
             Ok((seq, at, row::job(row, queue)))
         })?
@@ -112,8 +121,8 @@ fn read_due(tx: &WriteTx<'_>, q: i64, queue: &QueueName, max: usize) -> StoreRes
     Ok(due)
 }
 
-/// When the next lease of these queues lapses. There is at most one lease per running handler, and
-/// they are read in the order of their ends.
+/// When the next lease of these queues lapses. Reads the leases in the order of their ends up to
+/// the first match; there are only as many as running handlers.
 fn next_lapse(tx: &WriteTx<'_>, queues: &HashSet<i64>) -> StoreResult<Option<Timestamp>> {
     let mut statement = tx.prepare(&tx.statements.lease_ends)?;
     let mut rows = statement.query([])?;
@@ -128,8 +137,8 @@ fn next_lapse(tx: &WriteTx<'_>, queues: &HashSet<i64>) -> StoreResult<Option<Tim
 /// The leases of a committed claim on their way to the caller. If the caller is dropped before it
 /// receives them, they are returned at once instead of blocking the jobs until they lapse.
 ///
-/// It must be made after the commit: tokens of a transaction that was rolled back are issued again,
-/// so returning them would end another caller's leases.
+/// It must be created after the commit: the tokens of a transaction that was rolled back are issued
+/// again, so returning its leases would end those of another caller.
 #[derive(Debug)]
 pub(crate) struct ClaimGuard {
     claimed: Claimed,

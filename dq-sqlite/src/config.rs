@@ -22,11 +22,11 @@ pub struct SqliteConfig {
     /// Path of the file, which is created if it does not exist. It may be the application's own
     /// database, which is then switched to write-ahead logging permanently.
     pub path: PathBuf,
-    /// Which failures an acknowledged write survives: all of them by default.
+    /// Which failures an acknowledged write survives: [`Durability::Full`] by default.
     #[serde(default)]
     pub durability: Durability,
-    /// Prefix of the table names: `dq_` by default. A letter, then letters, digits and underscores; at
-    /// most 32 characters.
+    /// Prefix of the table names: `dq_` by default. A letter, then letters, digits and underscores;
+    /// at most 32 characters.
     #[serde(default = "default_prefix")]
     pub table_prefix: String,
     /// How long to wait for the write lock while other connections hold it: `5s` by default.
@@ -35,7 +35,8 @@ pub struct SqliteConfig {
     /// Page cache of the writer's connection, in MiB: 64 by default.
     #[serde(default = "default_cache")]
     pub cache_mib: u32,
-    /// Maximum size of the file, in MiB; beyond it `schedule` fails with `Full`. No limit by default.
+    /// Maximum size of the file, in MiB; beyond it `schedule` fails with `Full`. No limit by
+    /// default.
     #[serde(default)]
     pub size_limit_mib: Option<u32>,
 }
@@ -44,12 +45,12 @@ pub struct SqliteConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Durability {
-    /// Each write is synced to the disk: it survives crashes of the process and the system, and power
-    /// loss.
+    /// Each write is synced to the disk: it survives crashes of the process and the system, and
+    /// power loss.
     #[default]
     Full,
-    /// A write survives a crash of the process. A crash of the system or power loss may lose the last
-    /// writes; it never corrupts the file.
+    /// A write survives a crash of the process. A crash of the system or power loss may lose the
+    /// last writes; it never corrupts the file.
     Relaxed,
 }
 
@@ -79,8 +80,9 @@ impl SqliteConfig {
         }
     }
 
-    /// Reads the settings from a URL: `sqlite://relative/path` or `sqlite:///absolute/path`, with any
-    /// of the options `durability`, `table_prefix`, `busy_timeout`, `cache_mib` and `size_limit_mib`.
+    /// Reads the settings from a URL: `sqlite://relative/path` or `sqlite:///absolute/path`, with
+    /// any of the options `durability`, `table_prefix`, `busy_timeout`, `cache_mib` and
+    /// `size_limit_mib`.
     ///
     /// # Errors
     /// `Config` for an option that is unknown or has an invalid value, which the message names.
@@ -135,8 +137,8 @@ impl SqliteConfig {
     }
 }
 
-fn invalid(what: String, remedy: &'static str) -> Error {
-    Error::new(ErrorKind::Config, what).remedy(remedy).operation("connect")
+fn invalid(message: String, remedy: &'static str) -> Error {
+    Error::new(ErrorKind::Config, message).remedy(remedy).operation("connect")
 }
 
 #[cfg(test)]

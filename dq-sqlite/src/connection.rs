@@ -10,13 +10,14 @@ use crate::config::{Durability, SqliteConfig};
 use crate::error::{StoreError, StoreResult};
 use crate::schema;
 
-/// Size of the write-ahead log, in pages, at which a commit checkpoints it. Fewer pages lower the
-/// throughput, more raise the tail latency.
+/// Size of the write-ahead log, in pages, at which a commit checkpoints it (copies its pages into
+/// the file). Fewer pages lower the throughput, more raise the tail latency.
 pub(crate) const CHECKPOINT_PAGES: u32 = 4_000;
 
 /// Capacity of the statement cache: more than there are statements, so that none is parsed twice.
 const CACHED_STATEMENTS: usize = 128;
 
+/// Page size of new files.
 const PAGE_BYTES: u32 = 4_096;
 
 /// Pause before `journal_mode` is set again while other connections use the file.
@@ -99,8 +100,8 @@ fn is_new(conn: &Connection) -> StoreResult<bool> {
     })
 }
 
-/// Refuses a file that cannot be written. SQLite opens it read-only without an error and fails at the
-/// first write, so this runs a statement that takes the write lock and changes nothing.
+/// Refuses a file that cannot be written. SQLite opens it read-only without an error and fails at
+/// the first write, so this runs a statement that takes the write lock and changes nothing.
 fn refuse_read_only(conn: &Connection, config: &SqliteConfig) -> StoreResult<()> {
     // If another connection holds the lock, the file is writable; there is no need to wait.
     conn.busy_timeout(Duration::ZERO)?;
@@ -116,16 +117,16 @@ fn refuse_read_only(conn: &Connection, config: &SqliteConfig) -> StoreResult<()>
     }
 }
 
-fn read_only(what: &str) -> StoreError {
+fn read_only(message: &str) -> StoreError {
     StoreError::new(
         ErrorKind::ReadOnly,
-        what,
+        message,
         "give this process write access to the file and its directory",
     )
 }
 
-/// Switches the file to write-ahead logging, without which readers block the writer and a commit costs
-/// more syncs. SQLite answers with the resulting mode, which may be another one.
+/// Switches the file to write-ahead logging, without which readers block the writer and a commit
+/// costs more syncs. SQLite replies with the resulting mode, which may be another one.
 fn use_write_ahead_log(conn: &Connection, timeout: Duration) -> StoreResult<()> {
     let start = Instant::now();
     let mode: String = loop {
@@ -156,8 +157,8 @@ fn limit_size(conn: &Connection, config: &SqliteConfig) -> StoreResult<()> {
         return Ok(());
     };
     // A file that the application created may have another page size.
-    let page: i64 = conn.pragma_query_value(None, "page_size", |row| row.get(0))?;
-    let pages = i64::from(limit) * 1024 * 1024 / page;
+    let page_bytes: i64 = conn.pragma_query_value(None, "page_size", |row| row.get(0))?;
+    let pages = i64::from(limit) * 1024 * 1024 / page_bytes;
     conn.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(()))?;
     Ok(())
 }
@@ -183,8 +184,8 @@ mod tests {
         let config = SqliteConfig::new(dir.path().join("jobs.db"));
         let conn = open_writer(&config).unwrap();
         assert_eq!(pragma::<String>(&conn, "journal_mode"), "wal");
-        assert_eq!(pragma::<i64>(&conn, "synchronous"), 2);
-        assert_eq!(pragma::<i64>(&conn, "auto_vacuum"), 2);
+        assert_eq!(pragma::<i64>(&conn, "synchronous"), 2, "FULL");
+        assert_eq!(pragma::<i64>(&conn, "auto_vacuum"), 2, "INCREMENTAL");
         assert_eq!(pragma::<i64>(&conn, "wal_autocheckpoint"), i64::from(CHECKPOINT_PAGES));
         assert_eq!(pragma::<i64>(&conn, "busy_timeout"), 5_000);
     }
@@ -194,7 +195,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut config = SqliteConfig::new(dir.path().join("jobs.db"));
         config.durability = Durability::Relaxed;
-        assert_eq!(pragma::<i64>(&open_writer(&config).unwrap(), "synchronous"), 1);
+        assert_eq!(pragma::<i64>(&open_writer(&config).unwrap(), "synchronous"), 1, "NORMAL");
     }
 
     #[test]

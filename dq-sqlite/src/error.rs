@@ -8,32 +8,32 @@ use rusqlite::ErrorCode;
 
 pub(crate) type StoreResult<T> = std::result::Result<T, StoreError>;
 
-/// An error inside the store, before the operation and the path are known. It is cloned for every
-/// call of a failed transaction.
+/// An error inside the store, without the operation and the path, which [`Self::into_error`] adds.
+/// It is cloned for every call of a failed transaction.
 #[derive(Debug, Clone)]
 pub(crate) struct StoreError {
     pub(crate) kind: ErrorKind,
-    what: String,
+    message: String,
     remedy: &'static str,
 }
 
 impl StoreError {
-    pub(crate) fn new(kind: ErrorKind, what: impl Into<String>, remedy: &'static str) -> Self {
-        Self { kind, what: what.into(), remedy }
+    pub(crate) fn new(kind: ErrorKind, message: impl Into<String>, remedy: &'static str) -> Self {
+        Self { kind, message: message.into(), remedy }
     }
 
     /// Error for a variant of a `non_exhaustive` enum that this version does not support.
-    pub(crate) fn unsupported(what: &impl fmt::Debug) -> Self {
+    pub(crate) fn unsupported(variant: &impl fmt::Debug) -> Self {
         Self::new(
             ErrorKind::Unsupported,
-            format!("the sqlite backend does not support {what:?}"),
+            format!("the sqlite backend does not support {variant:?}"),
             "use versions of dq-core and dq-sqlite that were released together",
         )
     }
 
-    /// The error for the other calls of the transaction that this error has rolled back. Those calls
-    /// are valid, so their error is always retryable.
-    pub(crate) fn of_another_call(self) -> Self {
+    /// Converts the error of one call into the error of the other calls in the transaction that it
+    /// rolled back. Those calls are valid, so their error is always retryable.
+    pub(crate) fn for_other_calls(self) -> Self {
         if self.kind.is_retryable() {
             return self;
         }
@@ -41,28 +41,29 @@ impl StoreError {
             ErrorKind::Unavailable,
             format!(
                 "rolled back because another call of the same transaction failed: {}",
-                self.what
+                self.message
             ),
             "repeat the call",
         )
     }
 
-    /// This error as the result of COMMIT: whether the transaction reached the disk is unknown.
-    pub(crate) fn of_commit(self) -> Self {
+    /// Converts an error of COMMIT: `OutcomeUnknown`, since the transaction may have reached the
+    /// disk, unless the disk is full.
+    pub(crate) fn into_commit_error(self) -> Self {
         // SQLite reports a full disk before it writes the frame that commits the transaction.
         if self.kind == ErrorKind::Full {
             return self;
         }
         Self::new(
             ErrorKind::OutcomeUnknown,
-            format!("the commit failed: {}", self.what),
+            format!("the commit failed: {}", self.message),
             "repeat the call with the same job ids: nothing takes effect twice",
         )
     }
 
     /// Adds the operation and the path.
     pub(crate) fn into_error(self, operation: &'static str, path: &Path) -> Error {
-        Error::new(self.kind, format!("{}: {}", path.display(), self.what))
+        Error::new(self.kind, format!("{}: {}", path.display(), self.message))
             .remedy(self.remedy)
             .operation(operation)
     }
@@ -70,7 +71,7 @@ impl StoreError {
 
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {} ({})", self.kind, self.what, self.remedy)
+        write!(f, "{}: {} ({})", self.kind, self.message, self.remedy)
     }
 }
 
@@ -116,7 +117,8 @@ fn classify(error: &rusqlite::Error) -> (ErrorKind, &'static str) {
             (ErrorKind::InvalidInput, "store the data elsewhere and schedule a reference to it")
         }
         Some(ErrorCode::OutOfMemory) => (ErrorKind::Unavailable, "free memory"),
-        Some(ErrorCode::SchemaChanged) | Some(ErrorCode::Unknown) => (
+        // `Unknown` is plain SQLITE_ERROR: a table or column that a statement names does not exist.
+        Some(ErrorCode::SchemaChanged | ErrorCode::Unknown) => (
             ErrorKind::Incompatible,
             "the tables differ from those that dq-sqlite created: restore them, or choose another `table_prefix`",
         ),
@@ -155,7 +157,7 @@ mod tests {
 
     #[test]
     fn a_permanent_error_of_one_call_is_retryable_for_the_others() {
-        let kind_for_others = |kind| StoreError::new(kind, "", "").of_another_call().kind;
+        let kind_for_others = |kind| StoreError::new(kind, "", "").for_other_calls().kind;
         assert_eq!(kind_for_others(ErrorKind::Unsupported), ErrorKind::Unavailable);
         assert_eq!(kind_for_others(ErrorKind::Internal), ErrorKind::Unavailable);
         assert_eq!(kind_for_others(ErrorKind::Full), ErrorKind::Full);
@@ -164,8 +166,8 @@ mod tests {
     #[test]
     fn a_failed_commit_has_an_unknown_outcome_unless_the_disk_is_full() {
         let io = StoreError::new(ErrorKind::Unavailable, "disk I/O error", "");
-        assert_eq!(io.of_commit().kind, ErrorKind::OutcomeUnknown);
+        assert_eq!(io.into_commit_error().kind, ErrorKind::OutcomeUnknown);
         let full = StoreError::new(ErrorKind::Full, "disk is full", "");
-        assert_eq!(full.of_commit().kind, ErrorKind::Full);
+        assert_eq!(full.into_commit_error().kind, ErrorKind::Full);
     }
 }

@@ -16,9 +16,9 @@ impl ReadTx<'_> {
     pub(crate) fn stats(self, queues: &[QueueName]) -> StoreResult<Vec<QueueStats>> {
         let running = self.running_by_queue()?;
         if !queues.is_empty() {
-            return queues.iter().map(|queue| self.stats_of(queue, &running)).collect();
+            return queues.iter().map(|queue| self.queue_stats(queue, &running)).collect();
         }
-        self.queue_names()?.iter().map(|queue| self.stats_of(queue, &running)).collect()
+        self.queue_names()?.iter().map(|queue| self.queue_stats(queue, &running)).collect()
     }
 
     fn queue_names(self) -> StoreResult<Vec<QueueName>> {
@@ -35,28 +35,28 @@ impl ReadTx<'_> {
         Ok(counts.collect::<rusqlite::Result<_>>()?)
     }
 
-    fn stats_of(self, name: &QueueName, running: &HashMap<i64, u64>) -> StoreResult<QueueStats> {
+    fn queue_stats(self, name: &QueueName, running: &HashMap<i64, u64>) -> StoreResult<QueueStats> {
         let row = self
             .conn
             .prepare_cached(&self.statements.queue_row)?
             .query_row([name.as_str()], |row| Ok((row.get(0)?, row.get(1)?, totals(row)?)))
             .optional()?;
         let mut stats = QueueStats::empty(name.clone());
-        let Some((q, paused, totals)) = row else {
+        let Some((queue_id, paused, totals)) = row else {
             stats.totals = Some(Totals::default());
             return Ok(stats);
         };
         let now = self.now.as_millis();
         stats.paused = paused;
         stats.totals = Some(totals);
-        stats.ready = self.count(&self.statements.count_due, &[q, now])?;
-        stats.scheduled = self.count(&self.statements.count_later, &[q, now])?;
-        stats.running = running.get(&q).copied().unwrap_or(0);
-        stats.dead = self.count(&self.statements.count_dead, &[q])?;
+        stats.ready = self.count(&self.statements.count_due, &[queue_id, now])?;
+        stats.scheduled = self.count(&self.statements.count_later, &[queue_id, now])?;
+        stats.running = running.get(&queue_id).copied().unwrap_or(0);
+        stats.dead = self.count(&self.statements.count_dead, &[queue_id])?;
         stats.next_due = self
             .conn
             .prepare_cached(&self.statements.earliest_due)?
-            .query_row([q], |row| row.get(0))
+            .query_row([queue_id], |row| row.get(0))
             .optional()?
             .map(Timestamp::from_millis);
         Ok(stats)
@@ -67,7 +67,9 @@ impl ReadTx<'_> {
         Ok(self.conn.prepare_cached(sql)?.query_row(params, |row| unsigned(row, 0))?)
     }
 
-    /// One page of the jobs of a queue in one state.
+    /// One page of the jobs of a queue in one state, in the order of a time and `seq`. The time is
+    /// the due time of waiting jobs, the lease's end of running ones, and the time of death of dead
+    /// ones.
     pub(crate) fn browse(
         self,
         queue: &QueueName,
@@ -82,20 +84,22 @@ impl ReadTx<'_> {
             JobState::Dead => &self.statements.browse_dead,
             state => return Err(StoreError::unsupported(&state)),
         };
-        let Some(q) = self.find_queue(queue)? else {
+        let Some(queue_id) = self.find_queue(queue)? else {
             return Ok(Page { jobs: Vec::new(), next: None });
         };
         let (at, seq) = after.map_or((i64::MIN, 0), |cursor| {
             (cursor.at.as_millis(), i64::try_from(cursor.seq).unwrap_or(i64::MAX))
         });
-        // Dead jobs are not filtered by time, so a clock that was set back hides none of them.
-        let now = if state == JobState::Dead { i64::MAX } else { self.now.as_millis() };
+        // The bound `?4` of the statements: scheduled jobs are due and leases end after it, ready
+        // jobs are due at it or before. Of dead jobs it excludes none, even if the clock was set
+        // back.
+        let time_bound = if state == JobState::Dead { i64::MAX } else { self.now.as_millis() };
         // One row more than the limit shows whether there is another page.
         let rows = i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1);
         let mut listed: Vec<(Cursor, JobView)> = self
             .conn
             .prepare_cached(sql)?
-            .query_map([q, at, seq, now, rows], |row| {
+            .query_map([queue_id, at, seq, time_bound, rows], |row| {
                 let (seq, at) = row::position(row)?;
                 let cursor =
                     Cursor { at: Timestamp::from_millis(at), seq: seq.unsigned_abs().into() };
@@ -113,9 +117,9 @@ impl ReadTx<'_> {
         Ok(Page { jobs: listed.into_iter().map(|(_, view)| view).collect(), next })
     }
 
-    /// One job, live or dead.
+    /// One job: by id live or dead, by key live only.
     pub(crate) fn get(self, job: &JobRef) -> StoreResult<Option<JobView>> {
-        let Some(q) = self.find_queue(&job.queue)? else {
+        let Some(queue_id) = self.find_queue(&job.queue)? else {
             return Ok(None);
         };
         let live: Option<i64> = match &job.target {
@@ -124,11 +128,11 @@ impl ReadTx<'_> {
                 .prepare_cached(&self.statements.job_by_id)?
                 .query_row([id.to_bytes()], |row| Ok((row.get(0)?, row.get(3)?)))
                 .optional()?
-                .and_then(|(seq, of): (i64, i64)| (of == q).then_some(seq)),
+                .and_then(|(seq, job_queue): (i64, i64)| (job_queue == queue_id).then_some(seq)),
             Target::Key(key) => self
                 .conn
                 .prepare_cached(&self.statements.job_by_key)?
-                .query_row(params![q, key.as_str()], |row| row.get(0))
+                .query_row(params![queue_id, key.as_str()], |row| row.get(0))
                 .optional()?,
         };
         match (live, &job.target) {
@@ -136,12 +140,13 @@ impl ReadTx<'_> {
             (None, Target::Id(id)) => Ok(self
                 .conn
                 .prepare_cached(&self.statements.view_dead)?
-                .query_row(params![id.to_bytes(), q], |row| row::dead(row, &job.queue))
+                .query_row(params![id.to_bytes(), queue_id], |row| row::dead(row, &job.queue))
                 .optional()?),
             (None, Target::Key(_)) => Ok(None),
         }
     }
 
+    /// The view of a live job.
     fn view_live(self, seq: i64, queue: &QueueName) -> StoreResult<JobView> {
         let until: Option<i64> = self
             .conn

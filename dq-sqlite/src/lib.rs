@@ -27,18 +27,18 @@
 //!
 //! # When a call fails
 //! - Nothing of the call, or of the chunk of a batch, has been stored. The exception is
-//!   [`OutcomeUnknown`](dq_core::ErrorKind::OutcomeUnknown): the commit itself failed, and whether it
-//!   reached the disk is known only when the file is read again. Repeat the call with the same job
-//!   ids. A repeated settlement that had taken effect is answered `Stale`, and leases of a claim that
-//!   had taken effect lapse.
-//! - Calls that share a transaction fail together, since SQLite may roll back the whole transaction.
-//!   Calls that were rolled back because of another call get a retryable error, for example
-//!   `Unavailable`.
+//!   [`OutcomeUnknown`](dq_core::ErrorKind::OutcomeUnknown): the commit itself failed, and whether
+//!   it reached the disk is known only when the file is read again. Repeat the call with the same
+//!   job ids. A repeated settlement that had taken effect is answered `Stale`, and leases of a
+//!   claim that had taken effect lapse.
+//! - Calls that share a transaction fail together, since SQLite may roll back the whole
+//!   transaction. Calls that were rolled back because of another call get a retryable error, for
+//!   example `Unavailable`.
 //!
 //! # Linking
-//! A program can contain only one copy of SQLite. Cargo picks a version of [`rusqlite`], from 0.32.1
-//! on, that is compatible with the other crates that link SQLite (`sqlx`, `diesel`). SQLite before
-//! 3.51.3 has a bug that can corrupt files written by two connections at once;
+//! A program can contain only one copy of SQLite. Cargo picks a version of [`rusqlite`], from
+//! 0.32.1 on, that is compatible with the other crates that link SQLite (`sqlx`, `diesel`). SQLite
+//! before 3.51.3 has a bug that can corrupt files written by two connections at once;
 //! [`check`](dq_core::Backend::check) reports it if such a version is linked.
 
 mod backend;

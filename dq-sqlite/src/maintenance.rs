@@ -2,14 +2,15 @@
 
 use rusqlite::Connection;
 
-/// Pages per step. Each is moved under the write lock, so a step takes a few milliseconds.
+/// Maximum number of pages that a step frees. Each is moved under the write lock, so a step takes a
+/// few milliseconds.
 const PAGES_PER_STEP: u32 = 200;
 
 /// Below this number of free pages a step is not worth its writes.
 const MIN_FREE_PAGES: i64 = 1_024;
 
-/// Frees some pages if more than a quarter of the file is free. Returns `true` if another step would
-/// free more.
+/// Returns up to [`PAGES_PER_STEP`] pages to the file system if more than a quarter of the file is
+/// free. Returns whether it freed any; then another step may free more.
 pub(crate) fn vacuum_step(conn: &Connection) -> rusqlite::Result<bool> {
     let before = free_pages(conn)?;
     let pages: i64 = conn.pragma_query_value(None, "page_count", |row| row.get(0))?;
@@ -24,6 +25,7 @@ pub(crate) fn vacuum_step(conn: &Connection) -> rusqlite::Result<bool> {
     Ok(free_pages(conn)? < before)
 }
 
+/// Number of unused pages in the file.
 fn free_pages(conn: &Connection) -> rusqlite::Result<i64> {
     conn.pragma_query_value(None, "freelist_count", |row| row.get(0))
 }

@@ -12,7 +12,7 @@ use crate::error::{StoreError, StoreResult, closed};
 use crate::shared::StoreShared;
 use crate::statements::Statements;
 
-/// Connections that may read at once.
+/// Maximum number of connections that read at once.
 const READERS: usize = 4;
 
 /// A read transaction: one consistent snapshot of the store.
@@ -27,8 +27,8 @@ pub(crate) struct ReadTx<'c> {
 #[derive(Debug)]
 pub(crate) enum ReadResult<T> {
     Value(T),
-    /// The tables hold a lapsed lease, which the writer must return to its queue first. A reader
-    /// cannot write.
+    /// The query did not run: the tables hold a lapsed lease, whose job the writer must return to
+    /// its queue first, since a reader cannot write.
     LapsedLease,
 }
 

@@ -16,9 +16,9 @@ pub(crate) fn renew(tx: &mut WriteTx<'_>, renewal: &Renewal) -> StoreResult<Rene
     Ok(Renewed::Until(until))
 }
 
-/// The `seq` of the job of a lease, if it is still held.
+/// The `seq` of the leased job; `None` if the lease is no longer held.
 fn find_lease(tx: &mut WriteTx<'_>, lease: &Lease) -> StoreResult<Option<i64>> {
-    let Some(queue) = tx.find_queue(&lease.queue)? else {
+    let Some(queue_id) = tx.find_queue(&lease.queue)? else {
         return Ok(None);
     };
     let lease_row: Option<(i64, i64, i64)> = tx
@@ -26,6 +26,8 @@ fn find_lease(tx: &mut WriteTx<'_>, lease: &Lease) -> StoreResult<Option<i64>> {
         .query_row([lease.job.to_bytes()], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
         .optional()?;
     Ok(lease_row
-        .filter(|(_, q, token)| *q == queue && token.unsigned_abs() == lease.token.0)
+        .filter(|(_, lease_queue, token)| {
+            *lease_queue == queue_id && token.unsigned_abs() == lease.token.0
+        })
         .map(|(seq, ..)| seq))
 }

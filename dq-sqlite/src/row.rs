@@ -7,42 +7,46 @@ use dq_core::{
 use rusqlite::types::ValueRef;
 use rusqlite::{Result, Row};
 
-/// Index of the first column after those of the job.
-const AFTER_JOB: usize = 10;
+/// Number of columns of a job, which `columns!` in `statements.rs` lists in this order: 0 `id`, 1
+/// `key`, 2 `due`, 3 `created`, 4 `attempts`, 5 `deliveries`, 6 `losses`, 7 `max_attempts`, 8
+/// `headers`, 9 `payload`. A statement may append `seq` and the time by which it is ordered, and
+/// for dead jobs `kind` and `message`.
+const JOB_COLUMNS: usize = 10;
 
-/// The columns `seq` and the time by which a listing is ordered.
+/// The columns `seq` and the time by which a statement is ordered.
 pub(crate) fn position(row: &Row<'_>) -> Result<(i64, i64)> {
-    Ok((row.get(AFTER_JOB)?, row.get(AFTER_JOB + 1)?))
+    Ok((row.get(JOB_COLUMNS)?, row.get(JOB_COLUMNS + 1)?))
 }
 
-/// The name of a queue, or why it is invalid: SQLite stores any bytes as text.
+/// The name of a queue, or the reason why it is invalid: SQLite stores any bytes as text.
 pub(crate) fn queue_name(stored: ValueRef<'_>) -> std::result::Result<QueueName, String> {
     let name = stored.as_str().map_err(|error| format!("the queue name is not UTF-8: {error}"))?;
     QueueName::new(name).map_err(|error| error.message().to_owned())
 }
 
-/// The job of a row, or why the row is invalid: rows that other programs wrote may hold anything.
+/// The job of a row, or the reason why the row is invalid: rows that other programs wrote may hold
+/// anything.
 pub(crate) fn job(row: &Row<'_>, queue: &QueueName) -> std::result::Result<Job, String> {
-    let text = |error: rusqlite::Error| error.to_string();
-    let key = row.get::<_, Option<String>>(1).map_err(text)?;
+    let reason = |error: rusqlite::Error| error.to_string();
+    let key = row.get::<_, Option<String>>(1).map_err(reason)?;
     let key = key.map(JobKey::new).transpose().map_err(|error| error.to_string())?;
-    let headers = match row.get::<_, Option<String>>(8).map_err(text)? {
+    let headers = match row.get::<_, Option<String>>(8).map_err(reason)? {
         None => Headers::new(),
         Some(json) => serde_json::from_str(&json)
             .map_err(|error| format!("the headers are not a JSON object of strings: {error}"))?,
     };
     Ok(Job {
-        id: JobId::from_bytes(row.get(0).map_err(text)?),
+        id: JobId::from_bytes(row.get(0).map_err(reason)?),
         queue: queue.clone(),
         key,
-        due: row.get(2).map(Timestamp::from_millis).map_err(text)?,
-        created: row.get(3).map(Timestamp::from_millis).map_err(text)?,
-        attempts: row.get(4).map_err(text)?,
-        deliveries: row.get(5).map_err(text)?,
-        losses: row.get(6).map_err(text)?,
-        max_attempts: row.get(7).map_err(text)?,
+        due: row.get(2).map(Timestamp::from_millis).map_err(reason)?,
+        created: row.get(3).map(Timestamp::from_millis).map_err(reason)?,
+        attempts: row.get(4).map_err(reason)?,
+        deliveries: row.get(5).map_err(reason)?,
+        losses: row.get(6).map_err(reason)?,
+        max_attempts: row.get(7).map_err(reason)?,
         headers,
-        payload: payload(row).map_err(text)?,
+        payload: payload(row).map_err(reason)?,
     })
 }
 
@@ -93,8 +97,8 @@ pub(crate) fn running(row: &Row<'_>, queue: &QueueName, until: i64) -> JobView {
 /// The view of a dead job.
 pub(crate) fn dead(row: &Row<'_>, queue: &QueueName) -> Result<JobView> {
     let job = job_or_defaults(row, queue);
-    let kind = DeadKind::from_name(row.get_ref(AFTER_JOB + 2)?.as_str()?);
-    let reason = DeadReason { kind, message: row.get(AFTER_JOB + 3)? };
-    let died = Timestamp::from_millis(row.get(AFTER_JOB + 1)?);
+    let kind = DeadKind::from_name(row.get_ref(JOB_COLUMNS + 2)?.as_str()?);
+    let reason = DeadReason { kind, message: row.get(JOB_COLUMNS + 3)? };
+    let died = Timestamp::from_millis(row.get(JOB_COLUMNS + 1)?);
     Ok(JobView { job, state: JobState::Dead, leased_until: None, dead: Some((reason, died)) })
 }

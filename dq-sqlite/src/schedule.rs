@@ -10,13 +10,13 @@ use crate::error::StoreResult;
 use crate::row::encode_headers;
 use crate::write_tx::WriteTx;
 
-/// The columns of a live job that a conflict is decided by.
+/// A live job, with the columns that decide conflicts.
 #[derive(Debug, Clone, Copy)]
 struct LiveJob {
     seq: i64,
     id: JobId,
     due: Timestamp,
-    q: i64,
+    queue_id: i64,
 }
 
 impl LiveJob {
@@ -25,7 +25,7 @@ impl LiveJob {
             seq: row.get(0)?,
             id: JobId::from_bytes(row.get(1)?),
             due: Timestamp::from_millis(row.get(2)?),
-            q: row.get(3)?,
+            queue_id: row.get(3)?,
         })
     }
 
@@ -36,20 +36,21 @@ impl LiveJob {
     /// A live job that is not in the `due` table is leased.
     fn is_running(&self, tx: &WriteTx<'_>) -> StoreResult<bool> {
         let mut is_due = tx.prepare(&tx.statements.is_due)?;
-        Ok(!is_due.exists([self.q, self.due.as_millis(), self.seq])?)
+        Ok(!is_due.exists([self.queue_id, self.due.as_millis(), self.seq])?)
     }
 }
 
 /// Stores a job, or resolves a conflict with the job that has its id or key.
 pub(crate) fn schedule(tx: &mut WriteTx<'_>, job: &NewJob) -> StoreResult<Scheduled> {
-    let q = tx.find_or_add_queue(&job.queue)?;
+    let queue_id = tx.find_or_add_queue(&job.queue)?;
     let due = job.due.resolve(tx.now);
+    // A dead job keeps its id, but not its key.
     if let Some(due) = dead_job_due(tx, job.id)? {
         return Ok(Scheduled::Kept(Receipt { id: job.id, due }));
     }
     // Insert first and query only after a conflict: conflicts are rare, and the unique indexes
     // detect them.
-    if insert(tx, q, job, due)? {
+    if insert(tx, queue_id, job, due)? {
         return Ok(Scheduled::Created(Receipt { id: job.id, due }));
     }
     if let Some(existing) = by_id(tx, job.id)? {
@@ -61,39 +62,39 @@ pub(crate) fn schedule(tx: &mut WriteTx<'_>, job: &NewJob) -> StoreResult<Schedu
             Scheduled::Kept(receipt)
         });
     }
-    resolve_key_conflict(tx, q, job, due)
+    resolve_key_conflict(tx, queue_id, job, due)
 }
 
 /// Resolves a conflict of keys by the job's `on_conflict` policy.
 fn resolve_key_conflict(
     tx: &mut WriteTx<'_>,
-    q: i64,
+    queue_id: i64,
     job: &NewJob,
     due: Timestamp,
 ) -> StoreResult<Scheduled> {
     let key = job.key.as_ref().map(|key| key.as_str());
     let existing =
-        tx.prepare(&tx.statements.job_by_key)?.query_row(params![q, key], LiveJob::read)?;
+        tx.prepare(&tx.statements.job_by_key)?.query_row(params![queue_id, key], LiveJob::read)?;
     if existing.is_running(tx)? {
         return Ok(Scheduled::AlreadyRunning(existing.receipt()));
     }
     if !job.on_conflict.replaces(existing.due, due) {
         return Ok(Scheduled::Kept(existing.receipt()));
     }
-    tx.remove_due(q, existing.due.as_millis(), existing.seq)?;
+    tx.remove_due(queue_id, existing.due.as_millis(), existing.seq)?;
     tx.prepare(&tx.statements.remove_job)?.execute([existing.seq])?;
-    tx.totals(q).replaced += 1;
-    insert(tx, q, job, due)?;
+    tx.totals(queue_id).replaced += 1;
+    insert(tx, queue_id, job, due)?;
     Ok(Scheduled::Replaced(Receipt { id: job.id, due }))
 }
 
 /// Inserts a job; `false` if another live job has its id or key.
-fn insert(tx: &mut WriteTx<'_>, q: i64, job: &NewJob, due: Timestamp) -> StoreResult<bool> {
+fn insert(tx: &mut WriteTx<'_>, queue_id: i64, job: &NewJob, due: Timestamp) -> StoreResult<bool> {
     let seq = tx.next_seq();
     let inserted = tx.prepare(&tx.statements.add_job)?.execute(params![
         seq,
         job.id.to_bytes(),
-        q,
+        queue_id,
         job.key.as_ref().map(|key| key.as_str()),
         due.as_millis(),
         tx.now.as_millis(),
@@ -105,8 +106,8 @@ fn insert(tx: &mut WriteTx<'_>, q: i64, job: &NewJob, due: Timestamp) -> StoreRe
         return Ok(false);
     }
     tx.advance_seq();
-    tx.add_due(q, due, seq)?;
-    tx.totals(q).created += 1;
+    tx.add_due(queue_id, due, seq)?;
+    tx.totals(queue_id).created += 1;
     Ok(true)
 }
 
@@ -115,11 +116,11 @@ pub(crate) fn cancel(tx: &mut WriteTx<'_>, job: &JobRef) -> StoreResult<Cancelle
     let Some(existing) = find(tx, job)? else {
         return Ok(Cancelled::NotFound);
     };
-    if !tx.remove_due(existing.q, existing.due.as_millis(), existing.seq)? {
+    if !tx.remove_due(existing.queue_id, existing.due.as_millis(), existing.seq)? {
         return Ok(Cancelled::AlreadyRunning);
     }
     tx.prepare(&tx.statements.remove_job)?.execute([existing.seq])?;
-    tx.totals(existing.q).cancelled += 1;
+    tx.totals(existing.queue_id).cancelled += 1;
     Ok(Cancelled::Cancelled)
 }
 
@@ -128,25 +129,25 @@ pub(crate) fn reschedule(tx: &mut WriteTx<'_>, change: &Reschedule) -> StoreResu
     let Some(existing) = find(tx, &change.job)? else {
         return Ok(Rescheduled::NotFound);
     };
-    if !tx.remove_due(existing.q, existing.due.as_millis(), existing.seq)? {
+    if !tx.remove_due(existing.queue_id, existing.due.as_millis(), existing.seq)? {
         return Ok(Rescheduled::AlreadyRunning);
     }
     let due = change.due.resolve(tx.now);
     tx.prepare(&tx.statements.reschedule_job)?.execute([existing.seq, due.as_millis()])?;
-    tx.add_due(existing.q, due, existing.seq)?;
+    tx.add_due(existing.queue_id, due, existing.seq)?;
     Ok(Rescheduled::Moved(Receipt { id: existing.id, due }))
 }
 
-/// Finds the live job that `job` refers to.
+/// Finds the live job that a reference names; `None` if there is none in its queue.
 fn find(tx: &mut WriteTx<'_>, job: &JobRef) -> StoreResult<Option<LiveJob>> {
-    let Some(q) = tx.find_queue(&job.queue)? else {
+    let Some(queue_id) = tx.find_queue(&job.queue)? else {
         return Ok(None);
     };
     match &job.target {
-        Target::Id(id) => Ok(by_id(tx, *id)?.filter(|existing| existing.q == q)),
+        Target::Id(id) => Ok(by_id(tx, *id)?.filter(|existing| existing.queue_id == queue_id)),
         Target::Key(key) => Ok(tx
             .prepare(&tx.statements.job_by_key)?
-            .query_row(params![q, key.as_str()], LiveJob::read)
+            .query_row(params![queue_id, key.as_str()], LiveJob::read)
             .optional()?),
     }
 }
@@ -158,7 +159,7 @@ fn by_id(tx: &WriteTx<'_>, id: JobId) -> StoreResult<Option<LiveJob>> {
         .optional()?)
 }
 
-/// The due time of the dead job with this id.
+/// The due time of the dead job with this id; `None` if no dead job has it.
 fn dead_job_due(tx: &WriteTx<'_>, id: JobId) -> StoreResult<Option<Timestamp>> {
     let due = tx
         .prepare(&tx.statements.dead_by_id)?

@@ -15,12 +15,12 @@ const OPERATION: &str = "schedule_in";
 impl SqliteBackend {
     /// Schedules jobs inside the application's transaction.
     ///
-    /// The transaction must be open in this backend's file. The jobs exist once it commits, and never
-    /// if it rolls back. Listeners are notified within 25 ms of the commit.
+    /// The transaction must be open in this backend's file. The jobs exist once it commits, and
+    /// never if it rolls back. Listeners are notified within 25 ms of the commit.
     ///
-    /// Conflicts are resolved as by [`schedule`](dq_core::Backend::schedule). On an error none of the
-    /// jobs is stored and the transaction stays open, unless the disk is full: SQLite then rolls back
-    /// the whole transaction.
+    /// Conflicts are resolved as by [`schedule`](dq_core::Backend::schedule). On an error none of
+    /// the jobs is stored and the transaction stays open, unless the disk is full: SQLite then
+    /// rolls back the whole transaction.
     ///
     /// Begin the transaction with `TransactionBehavior::Immediate` and set a `busy_timeout` on the
     /// connection. A transaction that reads first and writes later fails if another connection has
@@ -41,8 +41,8 @@ impl SqliteBackend {
     /// ```
     ///
     /// # Errors
-    /// `InvalidInput` for a job over the default [`Limits`] or a transaction in another file, and the
-    /// errors of `schedule`.
+    /// `InvalidInput` for a job over the default [`Limits`] or a transaction in another file, and
+    /// the errors of `schedule`.
     pub fn schedule_in(
         &self,
         transaction: &Transaction<'_>,
@@ -113,8 +113,8 @@ impl SqliteBackend {
 /// version would be another view. The parameters are:
 ///
 /// 1. `queue`: text of 1 to 128 bytes of UTF-8 without control characters;
-/// 2. `id`: a unique blob of 16 bytes; preferably a UUID of version 7, whose order in time keeps the
-///    file compact;
+/// 2. `id`: a unique blob of 16 bytes; preferably a UUID of version 7, whose order in time keeps
+///    the file compact;
 /// 3. `key`: null, or text of 1 to 255 bytes of UTF-8 without control characters;
 /// 4. `due`: an integer, Unix time in milliseconds;
 /// 5. `payload`: a blob or text; JSON unless a `content-type` header names another type;
@@ -122,12 +122,13 @@ impl SqliteBackend {
 /// 7. `max_attempts`: null for the queue's own limit, or an integer from 1.
 ///
 /// Parameters that break these rules fail with a message that begins with `dq:`. SQL cannot check
-/// everything: names with U+FFFE or U+FFFF, which Rust accepts, are refused; headers that are JSON but
-/// not UTF-8 are accepted, and their job is quarantined when it is due. The SQLite that runs the
-/// statement needs the JSON functions, which are built in from 3.38 on; up to 3.40 it refuses them to
-/// connections with `PRAGMA trusted_schema = OFF`.
+/// everything: names with U+FFFE or U+FFFF, which Rust accepts, are refused; headers that are JSON
+/// but not UTF-8 are accepted, and their job is quarantined when it is due. The SQLite that runs
+/// the statement needs the JSON functions, which are built in from 3.38 on; up to 3.40 it refuses
+/// them to connections with `PRAGMA trusted_schema = OFF`.
 ///
-/// If the id exists or the key is live, the statement changes nothing; to see the existing job, select
-/// `id` from the view by `queue` and `key`. Listeners are notified within 25 ms of the commit.
+/// If the id exists or the key is live, the statement changes nothing; to see the existing job,
+/// select `id` from the view by `queue` and `key`. Listeners are notified within 25 ms of the
+/// commit.
 pub const SCHEDULE_SQL: &str = "INSERT INTO dq_schedule_v1 \
     (queue, id, key, due, payload, headers, max_attempts) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";

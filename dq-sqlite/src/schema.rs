@@ -13,7 +13,7 @@ use crate::error::{StoreError, StoreResult};
 const MIGRATIONS: [&str; 2] =
     [include_str!("schema/1_tables.sql"), include_str!("schema/2_schedule_view.sql")];
 
-/// Number of tables with the prefix.
+/// Number of tables that the backend creates.
 const TABLES: i64 = 6;
 
 /// The format that this version writes.
@@ -47,7 +47,7 @@ pub(crate) fn ensure(conn: &mut Connection, prefix: &str) -> StoreResult<()> {
     Ok(())
 }
 
-/// The format of the file; 0 if the backend's tables are absent.
+/// The format of the tables in the file; 0 if there are none.
 fn format(conn: &Connection, prefix: &str) -> StoreResult<i64> {
     let tables: i64 = conn.query_row(
         "SELECT count(*) FROM sqlite_schema WHERE name IN (?1 || 'meta', ?1 || 'queue', \

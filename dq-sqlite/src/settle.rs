@@ -6,33 +6,34 @@ use rusqlite::{OptionalExtension, params};
 use crate::error::{StoreError, StoreResult};
 use crate::write_tx::WriteTx;
 
-/// Ends one lease and applies its verdict to the job. `Stale` if the lease is no longer held.
+/// Ends one lease and applies the verdict to its job; `Stale` if the lease is no longer held.
 pub(crate) fn settle(tx: &mut WriteTx<'_>, settlement: &Settlement) -> StoreResult<Settled> {
-    let Some((q, seq)) = end_lease(tx, &settlement.lease)? else {
+    let Some((queue_id, seq)) = end_lease(tx, &settlement.lease)? else {
         return Ok(Settled::Stale);
     };
     match &settlement.verdict {
         Verdict::Done => {
             tx.prepare(&tx.statements.remove_job)?.execute([seq])?;
-            tx.totals(q).done += 1;
+            tx.totals(queue_id).done += 1;
         }
         Verdict::Skip => {
             tx.prepare(&tx.statements.remove_job)?.execute([seq])?;
-            tx.totals(q).skipped += 1;
+            tx.totals(queue_id).skipped += 1;
         }
-        Verdict::Retry(due) => requeue(tx, q, seq, due.resolve(tx.now), 1)?,
-        Verdict::Snooze(due) => requeue(tx, q, seq, due.resolve(tx.now), 0)?,
+        Verdict::Retry(due) => requeue(tx, queue_id, seq, due.resolve(tx.now), 1)?,
+        Verdict::Snooze(due) => requeue(tx, queue_id, seq, due.resolve(tx.now), 0)?,
         Verdict::Dead { reason, failed } => move_to_dead(tx, seq, reason, i64::from(*failed), 1)?,
-        Verdict::Release { started: true } => tx.release_job(q, seq, 0)?,
-        Verdict::Release { started: false } => release_unstarted(tx, q, seq)?,
+        Verdict::Release { started: true } => tx.release_job(queue_id, seq, 0)?,
+        Verdict::Release { started: false } => release_unstarted(tx, queue_id, seq)?,
         verdict => return Err(StoreError::unsupported(verdict)),
     }
     Ok(Settled::Accepted)
 }
 
-/// Ends a lease if it is still held. Returns the ids `q` and `seq` of queue and job.
+/// Ends a lease if it is still held. Returns the queue id and the `seq` of the job; `None` if the
+/// lease is no longer held.
 fn end_lease(tx: &mut WriteTx<'_>, lease: &Lease) -> StoreResult<Option<(i64, i64)>> {
-    let Some(q) = tx.find_queue(&lease.queue)? else {
+    let Some(queue_id) = tx.find_queue(&lease.queue)? else {
         return Ok(None);
     };
     // Tokens come from an i64 counter; a larger one was never issued.
@@ -41,32 +42,31 @@ fn end_lease(tx: &mut WriteTx<'_>, lease: &Lease) -> StoreResult<Option<(i64, i6
     };
     let seq = tx
         .prepare(&tx.statements.end_lease)?
-        .query_row(params![lease.job.to_bytes(), q, token], |row| row.get(0))
+        .query_row(params![lease.job.to_bytes(), queue_id, token], |row| row.get(0))
         .optional()?;
-    Ok(seq.map(|seq| (q, seq)))
+    Ok(seq.map(|seq| (queue_id, seq)))
 }
 
 /// Returns a job to its queue with a new due time, and adds `attempts` to its count.
 fn requeue(
     tx: &mut WriteTx<'_>,
-    q: i64,
+    queue_id: i64,
     seq: i64,
     due: Timestamp,
     attempts: i64,
 ) -> StoreResult<()> {
     tx.prepare(&tx.statements.requeue_job)?.execute([seq, due.as_millis(), attempts])?;
-    tx.add_due(q, due, seq)
+    tx.add_due(queue_id, due, seq)
 }
 
-/// Returns the job to its queue unchanged. A lease that ends without a start leaves no trace in the
-/// job's row.
-fn release_unstarted(tx: &mut WriteTx<'_>, q: i64, seq: i64) -> StoreResult<()> {
+/// Returns a job to its queue unchanged: a delivery counts only if the handler was started.
+fn release_unstarted(tx: &mut WriteTx<'_>, queue_id: i64, seq: i64) -> StoreResult<()> {
     let due = tx.prepare(&tx.statements.job_due)?.query_row([seq], |row| row.get(0))?;
-    tx.add_due(q, Timestamp::from_millis(due), seq)
+    tx.add_due(queue_id, Timestamp::from_millis(due), seq)
 }
 
-/// Moves a job that is neither waiting nor leased to the `dead` table. Adds `attempts` and
-/// `deliveries` to its counts.
+/// Moves a job to the `dead` table and adds `attempts` and `deliveries` to its counts. The caller
+/// has removed its row in the `due` or `lease` table.
 pub(crate) fn move_to_dead(
     tx: &mut WriteTx<'_>,
     seq: i64,

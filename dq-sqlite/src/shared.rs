@@ -7,7 +7,7 @@ use dq_core::{Clock, Listeners};
 use crate::config::SqliteConfig;
 use crate::statements::Statements;
 
-/// Identifies a store: 16 random bytes that are written when its tables are created.
+/// Identifies a store: 16 random bytes in the `meta` table, written when the tables are created.
 pub(crate) type StoreId = [u8; 16];
 
 /// Shared state of an open store.

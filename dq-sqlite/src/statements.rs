@@ -1,6 +1,8 @@
-//! The SQL statements that are run more than once.
+//! The SQL statements that are run more than once. Their parameters are documented where the number
+//! alone does not show them; `{p}` stands for the table prefix, `q` is a queue id, and all times
+//! are Unix milliseconds.
 
-/// Columns of a job. The functions of `row.rs` read them in this order.
+/// Columns of a job, in the order in which `row.rs` reads them.
 macro_rules! columns {
     () => {
         "id, key, due, created, attempts, deliveries, losses, max_attempts, headers, payload"
@@ -50,8 +52,8 @@ statements! {
     queue_names = "SELECT name, q FROM {p}queue ORDER BY name";
 
     // Live jobs.
-    /// One row of plain values: for any other INSERT SQLite keeps a statement journal, which costs a
-    /// quarter of the throughput.
+    /// One row of plain values: for any other INSERT SQLite keeps a statement journal, which costs
+    /// a quarter of the throughput.
     add_job = "INSERT INTO {p}job (seq, id, q, key, due, created, max_attempts, headers, payload) \
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT DO NOTHING";
     job_by_id = "SELECT seq, id, due, q FROM {p}job WHERE id = ?1";
@@ -62,7 +64,7 @@ statements! {
     /// consecutive losses.
     requeue_job = "UPDATE {p}job SET due = ?2, attempts = attempts + ?3, \
         deliveries = deliveries + 1, losses = 0 WHERE seq = ?1";
-    /// After a release or a lapse: counts the delivery; the due time stays.
+    /// After a release or a lapse: counts the delivery and adds `?2` losses; the due time stays.
     release_job = "UPDATE {p}job SET deliveries = deliveries + 1, losses = losses + ?2 \
         WHERE seq = ?1 RETURNING due";
     remove_job = "DELETE FROM {p}job WHERE seq = ?1";
@@ -78,7 +80,9 @@ statements! {
         "SELECT ", columns!(), ", due.seq, due.at FROM {p}due AS due CROSS JOIN {p}job AS job \
         ON job.seq = due.seq WHERE due.q = ?1 AND due.at <= ?2 ORDER BY due.at, due.seq LIMIT ?3"
     );
+    /// Removes the waiting jobs up to and including one with due time `?2` and `seq` `?3`.
     remove_due_until = "DELETE FROM {p}due WHERE q = ?1 AND (at, seq) <= (?2, ?3)";
+    /// Waiting jobs after a position, with a `seq` of at most `?4`.
     due_after = "SELECT at, seq FROM {p}due WHERE q = ?1 AND (at, seq) > (?2, ?3) AND seq <= ?4 \
         ORDER BY at, seq LIMIT ?5";
     count_due = "SELECT count(*) FROM {p}due WHERE q = ?1 AND at <= ?2";
@@ -105,10 +109,12 @@ statements! {
         max_attempts, died, kind, message, headers, payload) \
         SELECT seq, id, q, key, due, created, attempts + ?2, deliveries + ?3, losses, \
         max_attempts, ?4, ?5, ?6, headers, payload FROM {p}job WHERE seq = ?1";
+    /// Dead jobs after a position that died at `?4` or before.
     dead_after = "SELECT died, seq FROM {p}dead WHERE q = ?1 AND (died, seq) > (?2, ?3) \
         AND died <= ?4 ORDER BY died, seq LIMIT ?5";
     latest_died = "SELECT died FROM {p}dead WHERE q = ?1 ORDER BY died DESC LIMIT 1";
     dead_by_id = "SELECT seq, due, q FROM {p}dead WHERE id = ?1";
+    /// Makes a dead job live again, unless another live job has its id or key.
     replay_job = "INSERT INTO {p}job (seq, id, q, key, due, created, attempts, deliveries, losses, \
         max_attempts, headers, payload) \
         SELECT seq, id, q, key, ?2, created, 0, deliveries, 0, max_attempts, headers, payload \
@@ -116,7 +122,8 @@ statements! {
     remove_dead = "DELETE FROM {p}dead WHERE seq = ?1";
     count_dead = "SELECT count(*) FROM {p}dead WHERE q = ?1";
 
-    // Listings and single jobs.
+    // Pages of jobs after a position (`?2`, `?3`), and single jobs. The bound `?4` is the current
+    // time; see `browse`.
     browse_scheduled = concat!(
         "SELECT ", columns!(), ", due.seq, due.at FROM {p}due AS due CROSS JOIN {p}job AS job \
         ON job.seq = due.seq WHERE due.q = ?1 AND (due.at, due.seq) > (?2, ?3) AND due.at > ?4 \
@@ -150,7 +157,7 @@ mod tests {
     use super::*;
     use crate::schema;
 
-    /// Statements that scan a table which stays small.
+    /// Statements that scan or sort a table which stays small: the `meta` row, queues, leases.
     const FULL_SCANS: [&str; 6] =
         ["meta", "save_counters", "queue_names", "lease_ends", "count_leases", "browse_running"];
 

@@ -8,14 +8,18 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use crate::error::{StoreError, StoreResult};
 use crate::write_tx::WriteTx;
 
-/// Share of a transaction that a task takes.
+/// Size of a task. The writer adds tasks to a transaction until the sum of their weights is large
+/// enough.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Weight {
+    /// Number of jobs, settlements or other items.
     pub(crate) items: usize,
+    /// Approximate size of the jobs to store.
     pub(crate) bytes: usize,
 }
 
 impl Weight {
+    /// A task with one small item.
     pub(crate) const ONE: Self = Self::items(1);
 
     pub(crate) const fn items(items: usize) -> Self {
@@ -28,20 +32,22 @@ impl Weight {
     }
 }
 
-/// Sends the result to the caller. The argument is the error of the transaction, if it failed.
+/// Sends the result of a task to its caller. The argument is the error of the transaction; `None`
+/// after a successful commit.
 pub(crate) type SendReply = Box<dyn FnOnce(Option<&StoreError>) + Send>;
 
-/// A call of any result type, as the writer handles it.
+/// A call to the store, whatever the type of its result.
 pub(crate) trait Task: Send {
-    /// Runs the call. The error, if any, is also returned beside the reply, since it may abort the
-    /// transaction.
+    /// Runs the call in a transaction. Its error, if any, is also returned beside the reply,
+    /// because it ends the transaction.
     fn run(self: Box<Self>, tx: &mut WriteTx<'_>) -> (SendReply, Option<StoreError>);
 
     /// Reply for a call whose transaction could not begin.
     fn reject(self: Box<Self>) -> SendReply;
 }
 
-/// A call and the channel of its reply.
+/// The [`Task`] of a call: its two functions (see [`QueuedTask::new`]) and the channel of its
+/// reply.
 struct Call<F, C, R> {
     work: F,
     on_commit: C,

@@ -1,5 +1,5 @@
-//! A write transaction: its time, its counters, and values that are written once at its end instead
-//! of once per job.
+//! A write transaction: its time, its counters, and the changes that it buffers to write them once
+//! at its end instead of once per job.
 
 use std::collections::HashMap;
 
@@ -11,8 +11,8 @@ use crate::row;
 use crate::schema;
 use crate::statements::Statements;
 
-/// Cache of the ids (column `q`) of queues. Queues are never deleted, so an entry stays valid; only a
-/// rollback can make it stale.
+/// Cache of the ids (column `q`) of queues. Queues are never deleted, so an entry stays valid; only
+/// a rollback can make it stale.
 #[derive(Debug, Default)]
 pub(crate) struct QueueIds {
     by_name: HashMap<QueueName, i64>,
@@ -25,24 +25,28 @@ impl QueueIds {
         self.by_id.clear();
     }
 
-    fn insert(&mut self, name: &QueueName, q: i64) {
-        self.by_name.insert(name.clone(), q);
-        self.by_id.insert(q, name.clone());
+    fn insert(&mut self, name: &QueueName, queue_id: i64) {
+        self.by_name.insert(name.clone(), queue_id);
+        self.by_id.insert(queue_id, name.clone());
     }
 }
 
 /// Changes that are buffered until the transaction ends.
 #[derive(Debug)]
 struct Buffered {
+    /// The `seq` of the last job.
     seq: i64,
+    /// The last token.
     token: i64,
     counters_changed: bool,
+    /// By queue id: counts to add to the totals of the queue.
     totals: HashMap<i64, Totals>,
-    /// The earliest due time that this transaction added to each queue.
+    /// By queue id: the earliest due time of the jobs that this transaction added to the `due`
+    /// table.
     earliest_added: HashMap<i64, Timestamp>,
 }
 
-/// A queue whose first job has changed, and when that job is due.
+/// A queue whose first waiting job has changed, and when that job is due.
 pub(crate) type QueueWakeup = (QueueName, Timestamp);
 
 /// An open write transaction on `conn`. It begins by returning lapsed leases to their queues.
@@ -86,7 +90,7 @@ impl<'c> WriteTx<'c> {
             self.prepare(&self.statements.save_counters)?
                 .execute(params![self.buffered.seq, self.buffered.token])?;
         }
-        for (q, delta) in &self.buffered.totals {
+        for (queue_id, delta) in &self.buffered.totals {
             let counts = [
                 delta.created,
                 delta.done,
@@ -98,20 +102,20 @@ impl<'c> WriteTx<'c> {
             let [created, done, skipped, cancelled, replaced, removed] =
                 counts.map(|count| i64::try_from(count).unwrap_or(i64::MAX));
             self.prepare(&self.statements.add_totals)?
-                .execute(params![q, created, done, skipped, cancelled, replaced, removed])?;
+                .execute(params![queue_id, created, done, skipped, cancelled, replaced, removed])?;
         }
         self.wakeups()
     }
 
-    /// Queues whose first job may be one that this transaction added. If the first job is due later
-    /// than the earliest one added, the latter has been removed again, and the first job may still be
-    /// new.
+    /// Queues whose first waiting job may be new: it is not due before the earliest job that this
+    /// transaction added. (If it is due later, that job was removed again by the same transaction.)
     fn wakeups(self) -> StoreResult<Vec<QueueWakeup>> {
         let mut wakeups = Vec::new();
-        for (q, added) in &self.buffered.earliest_added {
-            if let Some(due) = self.earliest_due(*q)?
+        for (queue_id, added) in &self.buffered.earliest_added {
+            if let Some(due) = self.earliest_due(*queue_id)?
                 && due >= *added
-                && let Some(name) = queue_name(self.conn, self.statements, self.queue_ids, *q)?
+                && let Some(name) =
+                    queue_name(self.conn, self.statements, self.queue_ids, *queue_id)?
             {
                 wakeups.push((name, due));
             }
@@ -123,8 +127,9 @@ impl<'c> WriteTx<'c> {
         self.conn.prepare_cached(sql)
     }
 
-    pub(crate) fn totals(&mut self, q: i64) -> &mut Totals {
-        self.buffered.totals.entry(q).or_default()
+    /// Counts that are added to the totals of a queue when the transaction ends.
+    pub(crate) fn totals(&mut self, queue_id: i64) -> &mut Totals {
+        self.buffered.totals.entry(queue_id).or_default()
     }
 
     /// The `seq` of the next job; [`Self::advance_seq`] marks it as used.
@@ -137,7 +142,7 @@ impl<'c> WriteTx<'c> {
         self.buffered.counters_changed = true;
     }
 
-    /// The largest `seq` that a job has had.
+    /// The `seq` of the last job that was inserted, including deleted jobs.
     pub(crate) fn last_seq(&self) -> i64 {
         self.buffered.seq
     }
@@ -149,76 +154,77 @@ impl<'c> WriteTx<'c> {
         self.buffered.token
     }
 
-    /// The id of a queue, if the store has one of this name.
+    /// The id of a queue; `None` if the store has no queue of this name.
     pub(crate) fn find_queue(&mut self, name: &QueueName) -> StoreResult<Option<i64>> {
-        if let Some(q) = self.queue_ids.by_name.get(name) {
-            return Ok(Some(*q));
+        if let Some(queue_id) = self.queue_ids.by_name.get(name) {
+            return Ok(Some(*queue_id));
         }
-        let q = self
+        let queue_id = self
             .prepare(&self.statements.find_queue)?
             .query_row([name.as_str()], |row| row.get(0))
             .optional()?;
-        if let Some(q) = q {
-            self.queue_ids.insert(name, q);
+        if let Some(queue_id) = queue_id {
+            self.queue_ids.insert(name, queue_id);
         }
-        Ok(q)
+        Ok(queue_id)
     }
 
     /// The id of a queue, which is created if it does not exist.
     pub(crate) fn find_or_add_queue(&mut self, name: &QueueName) -> StoreResult<i64> {
-        if let Some(q) = self.find_queue(name)? {
-            return Ok(q);
+        if let Some(queue_id) = self.find_queue(name)? {
+            return Ok(queue_id);
         }
-        let q = self
+        let queue_id = self
             .prepare(&self.statements.add_queue)?
             .query_row([name.as_str()], |row| row.get(0))?;
-        self.queue_ids.insert(name, q);
-        Ok(q)
+        self.queue_ids.insert(name, queue_id);
+        Ok(queue_id)
     }
 
     /// Inserts a job into the `due` table.
-    pub(crate) fn add_due(&mut self, q: i64, at: Timestamp, seq: i64) -> StoreResult<()> {
-        self.prepare(&self.statements.add_due)?.execute([q, at.as_millis(), seq])?;
-        let earliest = self.buffered.earliest_added.entry(q).or_insert(at);
+    pub(crate) fn add_due(&mut self, queue_id: i64, at: Timestamp, seq: i64) -> StoreResult<()> {
+        self.prepare(&self.statements.add_due)?.execute([queue_id, at.as_millis(), seq])?;
+        let earliest = self.buffered.earliest_added.entry(queue_id).or_insert(at);
         *earliest = at.min(*earliest);
         Ok(())
     }
 
     /// Removes a job from the `due` table; `false` if it is leased instead.
-    pub(crate) fn remove_due(&self, q: i64, at: i64, seq: i64) -> StoreResult<bool> {
-        Ok(self.prepare(&self.statements.remove_due)?.execute([q, at, seq])? == 1)
+    pub(crate) fn remove_due(&self, queue_id: i64, at: i64, seq: i64) -> StoreResult<bool> {
+        Ok(self.prepare(&self.statements.remove_due)?.execute([queue_id, at, seq])? == 1)
     }
 
     /// When the first waiting job of a queue is due.
-    pub(crate) fn earliest_due(&self, q: i64) -> StoreResult<Option<Timestamp>> {
+    pub(crate) fn earliest_due(&self, queue_id: i64) -> StoreResult<Option<Timestamp>> {
         let at = self
             .prepare(&self.statements.earliest_due)?
-            .query_row([q], |row| row.get(0))
+            .query_row([queue_id], |row| row.get(0))
             .optional()?;
         Ok(at.map(Timestamp::from_millis))
     }
 
-    /// Returns jobs whose lease has lapsed to their queues, with their due time unchanged.
+    /// Removes lapsed leases and returns their jobs to their queues, with their due time unchanged.
+    /// Counts a loss for each.
     fn return_lapsed(&mut self) -> StoreResult<()> {
         let lapsed: Vec<(i64, i64)> = self
             .prepare(&self.statements.lapsed_leases)?
             .query_map([self.now.as_millis()], |row| Ok((row.get(0)?, row.get(1)?)))?
             .collect::<rusqlite::Result<_>>()?;
-        for (seq, q) in lapsed {
+        for (seq, queue_id) in lapsed {
             self.prepare(&self.statements.remove_lease)?.execute([seq])?;
-            self.release_job(q, seq, 1)?;
+            self.release_job(queue_id, seq, 1)?;
         }
         Ok(())
     }
 
-    /// Returns a job whose lease was removed to its queue, with its due time unchanged. Counts the
-    /// delivery, and adds `losses`.
-    pub(crate) fn release_job(&mut self, q: i64, seq: i64, losses: i64) -> StoreResult<()> {
+    /// Returns a job to its queue after its lease was removed, with its due time unchanged. Counts
+    /// the delivery, and adds `losses` to the leases that lapsed in succession.
+    pub(crate) fn release_job(&mut self, queue_id: i64, seq: i64, losses: i64) -> StoreResult<()> {
         let due = self
             .prepare(&self.statements.release_job)?
             .query_row([seq, losses], |row| row.get(0))
             .map(Timestamp::from_millis)?;
-        self.add_due(q, due, seq)
+        self.add_due(queue_id, due, seq)
     }
 }
 
@@ -227,16 +233,16 @@ fn queue_name(
     conn: &Connection,
     statements: &Statements,
     queue_ids: &mut QueueIds,
-    q: i64,
+    queue_id: i64,
 ) -> StoreResult<Option<QueueName>> {
-    if let Some(name) = queue_ids.by_id.get(&q) {
+    if let Some(name) = queue_ids.by_id.get(&queue_id) {
         return Ok(Some(name.clone()));
     }
     let mut statement = conn.prepare_cached(&statements.name_queue)?;
-    let name = statement.query_row([q], |row| Ok(row::queue_name(row.get_ref(0)?).ok()));
+    let name = statement.query_row([queue_id], |row| Ok(row::queue_name(row.get_ref(0)?).ok()));
     let name = name.optional()?.flatten();
     if let Some(name) = &name {
-        queue_ids.insert(name, q);
+        queue_ids.insert(name, queue_id);
     }
     Ok(name)
 }

@@ -20,10 +20,10 @@ use crate::shared::{StoreId, StoreShared};
 use crate::task::{QueuedTask, SendReply, Weight, WriterMessage};
 use crate::write_tx::{QueueIds, QueueWakeup, WriteTx};
 
-/// Items of a full transaction.
+/// A transaction with this many items takes no further tasks.
 const GROUP_ITEMS: usize = 512;
 
-/// Bytes of payloads of a full transaction.
+/// A transaction with jobs of this size takes no further tasks.
 const GROUP_BYTES: usize = 4 * 1024 * 1024;
 
 /// How often an idle writer polls for commits of other connections. A poll reads a number in shared
@@ -40,19 +40,19 @@ const OTHERS_ACTIVE_FOR: Duration = Duration::from_secs(10);
 /// How long after the last write maintenance begins.
 const MAINTENANCE_DELAY: Duration = Duration::from_millis(200);
 
-/// An open connection to the file.
+/// The writer's connection to the file, and what was read when it was opened.
 struct Session {
     conn: Connection,
     other_writers: OtherWriters,
-    store: StoreId,
+    store_id: StoreId,
 }
 
 impl Session {
     fn open(shared: &StoreShared) -> StoreResult<Self> {
         let conn = connection::open_writer(&shared.config)?;
         let other_writers = OtherWriters::observe(&conn)?;
-        let store = conn.query_row(&shared.statements.meta, [], |row| row.get(3))?;
-        Ok(Self { conn, other_writers, store })
+        let store_id = conn.query_row(&shared.statements.meta, [], |row| row.get(3))?;
+        Ok(Self { conn, other_writers, store_id })
     }
 }
 
@@ -63,8 +63,11 @@ pub(crate) struct Writer {
     /// `None` after a failed commit, until the file is open again.
     session: Option<Session>,
     queue_ids: QueueIds,
+    /// Tasks that were taken from the channel and have not run.
     pending: VecDeque<QueuedTask>,
+    /// Set by [`WriterMessage::Close`]: confirms the end of the thread.
     closing: Option<oneshot::Sender<()>>,
+    /// When a commit of another connection was last detected.
     others_last_seen: Option<Instant>,
     /// Whether listeners still have to be notified of a commit of others. Kept until they are:
     /// SQLite reports a commit once, and the transaction that observed it may fail.
@@ -90,7 +93,7 @@ impl Writer {
                 return;
             }
         };
-        if opened.send(Ok(session.store)).is_err() {
+        if opened.send(Ok(session.store_id)).is_err() {
             return;
         }
         let writer = Self {
@@ -170,8 +173,8 @@ impl Writer {
         }
     }
 
-    /// Runs one transaction over the pending tasks. After a failure the remaining tasks stay pending
-    /// for the next transaction.
+    /// Runs one transaction over the pending tasks. After a failure the remaining tasks stay
+    /// pending for the next transaction.
     fn run_transaction(&mut self) {
         let mut replies = Vec::with_capacity(self.pending.len());
         let result = self.try_transaction(&mut replies);
@@ -194,6 +197,9 @@ impl Writer {
         self.yield_to_other_writers();
     }
 
+    /// Begins a transaction, runs tasks and commits. `replies` gets the reply of each task that was
+    /// taken from `pending`: on an error those are the tasks that fail, which are all pending ones
+    /// if the transaction could not begin.
     fn try_transaction(&mut self, replies: &mut Vec<SendReply>) -> StoreResult<Vec<QueueWakeup>> {
         let result = self.begin().and_then(|()| self.run_pending(replies));
         match result {
@@ -221,7 +227,7 @@ impl Writer {
             // After a failed sync the page cache may differ from the disk, so this connection must
             // not be used again.
             self.session = None;
-            StoreError::from(error).of_commit()
+            StoreError::from(error).into_commit_error()
         })
     }
 
@@ -254,6 +260,7 @@ impl Writer {
         Ok(())
     }
 
+    /// Records whether another connection has committed since the last call.
     fn detect_other_writers(&mut self) {
         let Some(session) = &mut self.session else {
             return;
@@ -265,6 +272,7 @@ impl Writer {
         }
     }
 
+    /// Notifies listeners if another connection has committed since they were last notified.
     fn notify_of_other_writers(&mut self) {
         let Some(session) = self.session.as_ref().filter(|_| self.listeners_outdated) else {
             return;
@@ -306,6 +314,7 @@ impl Writer {
         }
     }
 
+    /// Runs one step of maintenance.
     fn maintain(&mut self) {
         let Some(session) = &self.session else {
             return;
@@ -314,6 +323,7 @@ impl Writer {
         self.needs_maintenance = maintenance::vacuum_step(&session.conn).unwrap_or(false);
     }
 
+    /// Closes the connection and confirms the end of the thread.
     fn close(mut self) {
         if let Some(Session { conn, .. }) = self.session.take() {
             // Fails while other connections are active; they or the next one checkpoint the log.
@@ -345,7 +355,7 @@ fn run_until_failure(
         replies.push(reply);
         if let Some(error) = error {
             // The failed call replies with its own error; this one is for the others.
-            return Err(error.of_another_call());
+            return Err(error.for_other_calls());
         }
         if alone {
             break;

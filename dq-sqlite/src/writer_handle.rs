@@ -12,7 +12,7 @@ use crate::task::{BackgroundWrites, QueuedTask, Weight, WriterMessage};
 use crate::write_tx::WriteTx;
 use crate::writer::Writer;
 
-/// Tasks that the writer's channel holds at most; further callers wait for a slot.
+/// Maximum number of tasks in the writer's channel; further callers wait for a slot.
 const CHANNEL_SLOTS: usize = 1_024;
 
 /// Submits tasks to the writer thread.
@@ -24,14 +24,14 @@ pub(crate) struct WriterHandle {
     slots: Arc<Semaphore>,
     messages: mpsc::Sender<WriterMessage>,
     closed: OnceCell<()>,
-    store: StoreId,
+    store_id: StoreId,
 }
 
 impl WriterHandle {
     /// Starts the writer thread and waits until it has opened the file.
     pub(crate) async fn start(shared: Arc<StoreShared>) -> Result<Self> {
         let (messages, receiver) = mpsc::channel();
-        let (opened, result) = oneshot::channel();
+        let (opened, opening) = oneshot::channel();
         let writer_shared = Arc::clone(&shared);
         std::thread::Builder::new()
             .name("dq-sqlite".to_owned())
@@ -43,12 +43,12 @@ impl WriterHandle {
                     .operation("connect")
             })?;
         let path = &shared.config.path;
-        let store = match result.await {
+        let store_id = match opening.await {
             Ok(opened) => opened.map_err(|error| error.into_error("connect", path))?,
             Err(_) => return Err(writer_died("connect", path)),
         };
         let slots = Arc::new(Semaphore::new(CHANNEL_SLOTS));
-        Ok(Self { shared, slots, messages, closed: OnceCell::new(), store })
+        Ok(Self { shared, slots, messages, closed: OnceCell::new(), store_id })
     }
 
     /// Runs `work` in the next transaction and waits for its commit.
@@ -84,9 +84,10 @@ impl WriterHandle {
 
     /// The id of the store that was opened.
     pub(crate) const fn store_id(&self) -> StoreId {
-        self.store
+        self.store_id
     }
 
+    /// A sender of writes whose results nobody awaits.
     pub(crate) fn background_writes(&self) -> BackgroundWrites {
         BackgroundWrites { messages: self.messages.clone() }
     }
@@ -97,6 +98,7 @@ impl WriterHandle {
         let _ = self.messages.send(WriterMessage::ListenerAdded);
     }
 
+    /// Fails with `Closed` after [`Self::close`].
     pub(crate) fn ensure_open(&self, operation: &'static str) -> Result<()> {
         if self.slots.is_closed() { Err(closed(operation)) } else { Ok(()) }
     }
@@ -126,8 +128,8 @@ impl WriterHandle {
 }
 
 fn writer_died(operation: &'static str, path: &Path) -> Error {
-    let what = format!("{}: the writer thread has panicked", path.display());
-    Error::new(ErrorKind::Internal, what)
+    let message = format!("{}: the writer thread has panicked", path.display());
+    Error::new(ErrorKind::Internal, message)
         .remedy("open the store again, and please report the panic")
         .operation(operation)
 }

@@ -179,7 +179,7 @@ async fn check_reports_relaxed_durability() {
 }
 
 #[tokio::test]
-async fn the_reason_of_a_dead_job_survives_reopening() {
+async fn the_reason_of_a_dead_job_survives_migration() {
     let fixture = Fixture::new();
     let conn = Connection::open(fixture.path()).unwrap();
     conn.execute_batch(include_str!("fixtures/format-1.sql")).unwrap();

@@ -31,13 +31,14 @@ async fn send_claim(backend: &Arc<SqliteBackend>) -> Call<Claimed> {
     call
 }
 
-/// Number of transactions in the write-ahead log: its commit frames, whose header holds the size of
-/// the file.
+/// Number of transactions in the write-ahead log. The log has a header and frames, each with a
+/// header and a page. Bytes 4 to 8 of a frame's header are zero except in the last frame of a
+/// transaction.
 fn commits(fixture: &Fixture) -> usize {
-    const HEADER: usize = 32;
+    const LOG_HEADER: usize = 32;
     const FRAME: usize = 24 + 4_096;
     let log = fs::read(fixture.dir.path().join("jobs.db-wal")).unwrap();
-    log[HEADER..].chunks_exact(FRAME).filter(|frame| frame[4..8] != [0; 4]).count()
+    log[LOG_HEADER..].chunks_exact(FRAME).filter(|frame| frame[4..8] != [0; 4]).count()
 }
 
 #[tokio::test]

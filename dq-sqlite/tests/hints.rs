@@ -1,4 +1,4 @@
-//! Wakeups of listeners.
+//! Wakeups: hints to listeners that a job of their queue becomes due.
 
 mod common;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use common::{Fixture, queue};
 use dq_core::Backend;
 
-/// Connections that read at once.
+/// Maximum number of connections that read at once, as in `reader.rs`.
 const READERS: usize = 4;
 
 #[tokio::test]

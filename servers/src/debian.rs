@@ -1,5 +1,6 @@
-//! Programs from the packages of Debian or Ubuntu: unpacked into a private directory, so that the machine
-//! is not changed and no service starts; or installed, if that starts no service.
+//! Programs from the packages of Debian or Ubuntu. Servers are unpacked into a private directory,
+//! so that the machine is not changed and no service starts; packages without services are
+//! installed.
 
 use std::fs;
 use std::path::Path;
@@ -7,20 +8,20 @@ use std::process::Command;
 
 use crate::program::on_path;
 
-/// Result of a step; the error is a message for the user.
-pub(crate) type Done<T = ()> = Result<T, String>;
+/// Result of a step. The error is a message for the user.
+pub(crate) type Result<T = ()> = std::result::Result<T, String>;
 
 /// Whether this machine has Debian's package tools.
 pub(crate) fn is_available() -> bool {
     on_path("apt-get").is_some() && on_path("dpkg").is_some()
 }
 
-/// Unpacks `packages`, with dependencies that the machine lacks, into `target`. Needs no root unless the
-/// package lists are missing or old.
+/// Unpacks `packages`, with dependencies that the machine lacks, into `target`. Needs no root
+/// unless the package lists are missing or old.
 ///
-/// `target` is created atomically. If two processes do this at once, both succeed. An existing directory
-/// that does not satisfy `works` is replaced.
-pub(crate) fn unpack(packages: &[&str], target: &Path, works: impl Fn(&Path) -> bool) -> Done {
+/// `works` checks that the programs in a directory start. `target` is created atomically, so two
+/// processes may do this at once. An existing directory that does not satisfy `works` is replaced.
+pub(crate) fn unpack(packages: &[&str], target: &Path, works: impl Fn(&Path) -> bool) -> Result {
     let parent = target.parent().unwrap_or(target);
     fs::create_dir_all(parent).map_err(|error| io_error("cannot be created", parent, &error))?;
     let scratch = tempfile::Builder::new()
@@ -60,23 +61,24 @@ pub(crate) fn unpack(packages: &[&str], target: &Path, works: impl Fn(&Path) -> 
 }
 
 /// Installs `packages` on the machine. Only for those that start no service.
-pub(crate) fn install(packages: &[&str]) -> Done {
-    let words = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "-qq", "--yes"];
-    let words = [&words[..], &["--no-install-recommends"], packages].concat();
-    if run(as_root(&words)?).is_err() {
+pub(crate) fn install(packages: &[&str]) -> Result {
+    let command_line =
+        ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "-qq", "--yes"];
+    let command_line = [&command_line[..], &["--no-install-recommends"], packages].concat();
+    if run(as_root(&command_line)?).is_err() {
         run(as_root(&["apt-get", "update", "-qq"])?)?;
-        run(as_root(&words)?)?;
+        run(as_root(&command_line)?)?;
     }
     Ok(())
 }
 
 /// Downloads `packages` and the dependencies that the machine lacks.
-fn download(packages: &[&str], into: &Path) -> Done {
+fn download(packages: &[&str], into: &Path) -> Result {
     let mut plan = Command::new("apt-get");
     plan.args(["install", "--simulate", "--no-install-recommends"]).args(packages);
     let plan = run(plan)?;
     let mut wanted = new_packages(&plan);
-    // Installed packages are included, since their programs may not start.
+    // Also those of `packages` that are installed: their programs may not start.
     wanted.extend(packages);
     wanted.sort_unstable();
     wanted.dedup();
@@ -94,27 +96,27 @@ fn new_packages(plan: &str) -> Vec<&str> {
 }
 
 /// A command that runs as root, with `sudo` if necessary.
-fn as_root(words: &[&str]) -> Done<Command> {
+fn as_root(command_line: &[&str]) -> Result<Command> {
     let user = run({
         let mut id = Command::new("id");
         id.arg("-u");
         id
     })?;
     let mut command = match (user.trim(), on_path("sudo")) {
-        ("0", _) => Command::new(words[0]),
+        ("0", _) => Command::new(command_line[0]),
         (_, Some(sudo)) => {
             let mut command = Command::new(sudo);
-            command.arg(words[0]);
+            command.arg(command_line[0]);
             command
         }
-        (_, None) => return Err(format!("as root, run: {}", words.join(" "))),
+        (_, None) => return Err(format!("as root, run: {}", command_line.join(" "))),
     };
-    command.args(&words[1..]);
+    command.args(&command_line[1..]);
     Ok(command)
 }
 
 /// Runs a command and returns its output.
-fn run(mut command: Command) -> Done<String> {
+fn run(mut command: Command) -> Result<String> {
     let output = command.env("LC_ALL", "C").output();
     let output = output.map_err(|error| format!("{command:?} cannot be started: {error}"))?;
     if !output.status.success() {

@@ -1,17 +1,17 @@
 //! Installs the programs that the tests need, as `cargo xtask servers` does.
 //!
-//! Programs of the machine are used if they exist. Others come from Debian's packages: servers are
-//! unpacked into `target/servers` (or `DQ_SERVERS_DIR`) and not installed; the JDK and Maven, which start
-//! no service, are installed. All functions are idempotent and fast if nothing is missing.
+//! Programs on the machine are used if they exist. Others come from Debian's packages: servers are
+//! unpacked into `target/servers` (or `DQ_SERVERS_DIR`) and not installed; the JDK and Maven, which
+//! start no service, are installed. All functions are idempotent and fast if nothing is missing.
 
 use std::path::Path;
 
-use crate::debian::{self, Done};
+use crate::debian;
 use crate::program::{Program, RABBITMQ, REDIS, on_path, unpacked_programs};
 use crate::rabbitmq::Installation;
 
-/// The packages of Erlang that RabbitMQ needs. All are listed, so that the unpacked tree is complete even
-/// if the machine has some of them.
+/// The packages of Erlang that RabbitMQ needs. All are unpacked, even if the machine has some of
+/// them, so that the unpacked tree is complete.
 const ERLANG: [&str; 17] = [
     "erlang-asn1",
     "erlang-base",
@@ -64,7 +64,7 @@ pub fn redis() -> Result<(), String> {
     if works(&target) {
         return Ok(());
     }
-    packages_or(&programs, || {
+    with_packages(&programs, || {
         debian::unpack(&["redis-server", "redis-tools", "openssl"], &target, works)
     })
 }
@@ -75,7 +75,7 @@ pub fn redis() -> Result<(), String> {
 ///
 /// A message that says what to install manually, or which command failed.
 pub fn rabbitmq() -> Result<(), String> {
-    if Installation::of_machine().is_some_and(|installation| installation.runs()) {
+    if Installation::on_machine().is_some_and(|installation| installation.runs()) {
         return Ok(());
     }
     let works = |root: &Path| Installation::unpacked(root).is_some_and(|found| found.runs());
@@ -84,7 +84,7 @@ pub fn rabbitmq() -> Result<(), String> {
         return Ok(());
     }
     let packages = [&ERLANG[..], &["rabbitmq-server"]].concat();
-    packages_or(&["erl", "rabbitmq-server"], || debian::unpack(&packages, &target, works))
+    with_packages(&["erl", "rabbitmq-server"], || debian::unpack(&packages, &target, works))
 }
 
 /// Installs a JDK and Maven, for the interoperability tests with Java clients.
@@ -97,11 +97,12 @@ pub fn java() -> Result<(), String> {
     if programs.iter().all(|program| on_path(program).is_some()) {
         return Ok(());
     }
-    packages_or(&programs, || debian::install(&["default-jdk-headless", "maven"]))
+    with_packages(&programs, || debian::install(&["default-jdk-headless", "maven"]))
 }
 
-/// Runs `get` if Debian packages are available; otherwise the error names the missing programs.
-fn packages_or(programs: &[&str], get: impl FnOnce() -> Done) -> Done {
+/// Runs `get` if Debian's package tools are available; otherwise the error names the missing
+/// programs.
+fn with_packages(programs: &[&str], get: impl FnOnce() -> debian::Result) -> debian::Result {
     if debian::is_available() {
         return get();
     }

@@ -1,5 +1,5 @@
-//! Private servers for tests and benchmarks, each with its own port and directory. A server ends with
-//! the process that started it.
+//! Private servers for tests and benchmarks, each with its own port and directory. A server ends
+//! with the process that started it.
 //!
 //! ```no_run
 //! use dq_servers::{RabbitMq, Redis, Reply};
@@ -14,8 +14,8 @@
 //! println!("{} {}", rabbit.url(), rabbit.ctl(&["list_queues"]));
 //! ```
 //!
-//! All functions block, and panic with a reason on failure, as is usual in the set-up of tests. Only
-//! [`install`] returns errors.
+//! All functions block, and panic with a reason on failure, as is usual in the set-up of tests.
+//! Only [`install`] returns errors.
 
 pub mod install;
 

@@ -4,10 +4,12 @@ use std::hash::{BuildHasher, RandomState};
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::{Mutex, PoisonError};
 
-/// The range is below the ephemeral ports: a client that retries to connect to a stopped server could
-/// otherwise get the server's port and connect to itself. It is low enough for the cluster bus port of
-/// Redis, 10000 above.
+/// First port of the range. The range is below the ephemeral ports: a client that retries to
+/// connect to a stopped server could otherwise be assigned the server's port and connect to itself.
+/// It is low enough for the cluster bus port of a Redis node, which is 10000 above its port.
 const FIRST: u16 = 10_000;
+
+/// Number of ports in the range.
 const COUNT: u64 = 12_000;
 
 /// A free port. Another process may take it before the server does; the caller must then retry with
@@ -16,13 +18,16 @@ pub(crate) fn free() -> u16 {
     pick(is_free)
 }
 
-/// A free port `p` such that `p + 10000` is free too.
+/// A free port for a node of a Redis cluster: the port of its cluster bus, 10000 above, is free
+/// too.
 pub(crate) fn free_with_bus() -> u16 {
     pick(|port| is_free(port) && is_free(port + 10_000))
 }
 
+/// A random port of the range that is usable and was not returned recently.
 fn pick(is_usable: impl Fn(u16) -> bool) -> u16 {
-    // A slow server binds its port seconds later; meanwhile the port is not assigned again.
+    // Ports that were returned recently: a slow server binds its port seconds later, and must not
+    // share it with the next one.
     static RECENT: Mutex<Vec<u16>> = Mutex::new(Vec::new());
     let mut recent = RECENT.lock().unwrap_or_else(PoisonError::into_inner);
     let excess = recent.len().saturating_sub(1000);

@@ -12,11 +12,12 @@ use std::time::{Duration, Instant};
 use crate::program::Program;
 use crate::watchdog::Watchdog;
 
-/// How long a server may take to start or to stop.
+/// Maximum time for a server to start or to stop.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Waits for a line before it executes the server, so that the watchdog knows the process id first.
-/// If this process dies earlier, the shell reads end-of-file and exits.
+/// Shell script that waits for a line on its input before it executes the server, so that the
+/// watchdog knows the process id first. If this process dies earlier, the shell reads end-of-file
+/// and exits.
 const WAIT_AND_EXEC: &str = r#"read -r line && exec "$@" </dev/null"#;
 
 /// A server program with its directory. It runs at most once at a time.
@@ -52,9 +53,9 @@ impl Process {
         let mut child =
             command.spawn().unwrap_or_else(|error| panic!("{name} cannot be started: {error}"));
         self.watchdog.watch(child.id());
-        let released = child.stdin.take().map(|mut pipe| pipe.write_all(b"go\n"));
+        let started = child.stdin.take().map(|mut pipe| pipe.write_all(b"go\n"));
         *running = Some(child);
-        assert!(matches!(released, Some(Ok(()))), "{name} exited before it was started");
+        assert!(matches!(started, Some(Ok(()))), "{name} exited before it was started");
     }
 
     /// Kills the process and its children (SIGKILL). Does nothing if it is not running.
@@ -89,12 +90,13 @@ impl Process {
         }
     }
 
-    /// The id of the running process.
+    /// The id of the running process; `None` if it is not running.
     pub(crate) fn id(&self) -> Option<u32> {
         self.running().as_ref().map(Child::id)
     }
 
-    /// The exit status, if the process has exited by itself.
+    /// The exit status if the process has exited by itself; `None` while it runs and after a kill
+    /// or stop.
     pub(crate) fn exit_status(&self) -> Option<ExitStatus> {
         self.running().as_mut().and_then(exit_status)
     }
@@ -119,8 +121,8 @@ impl Process {
         lines[lines.len().saturating_sub(LINES)..].join("\n")
     }
 
-    /// Waits until `probe` succeeds. The error says why the server is not ready, with the end of its
-    /// log.
+    /// Waits until `probe` succeeds. The error says why the server is not ready, with the end of
+    /// its log.
     pub(crate) fn wait_until_ready(
         &self,
         timeout: Duration,
@@ -143,7 +145,7 @@ impl Process {
         }
     }
 
-    /// Waits until the process is gone.
+    /// Waits for the process to exit, and unregisters it from the watchdog.
     fn reap(&self) {
         if let Some(mut child) = self.running().take() {
             let _ = child.wait();

@@ -1,14 +1,14 @@
-//! Finds the programs of the servers: on the machine, or unpacked by `install`.
+//! Finds the programs of the servers: on the `PATH`, or unpacked by `install`.
 
 use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Directory of the unpacked Redis and the programs that come with it.
+/// Name of the directory with the unpacked Redis and the programs that come with it.
 pub(crate) const REDIS: &str = "redis";
 
-/// Directory of the unpacked RabbitMQ and its Erlang.
+/// Name of the directory with the unpacked RabbitMQ and its Erlang.
 pub(crate) const RABBITMQ: &str = "rabbitmq";
 
 /// A program and the environment that it needs.
@@ -17,22 +17,25 @@ pub(crate) struct Program {
     pub(crate) path: PathBuf,
     /// The value of `LD_LIBRARY_PATH` that an unpacked program needs for its libraries.
     pub(crate) libraries: Option<OsString>,
-    /// The whole environment of the program besides libraries and `PATH`; `None` to inherit.
+    /// The whole environment of the program, except `LD_LIBRARY_PATH` and `PATH`; `None` to inherit
+    /// this process's environment.
     pub(crate) environment: Option<Vec<(&'static str, OsString)>>,
 }
 
 impl Program {
-    /// Finds `name` among the machine's programs, or else among those unpacked as `package`.
+    /// Finds `name` on the `PATH`, or else among the programs unpacked into the directory
+    /// `package`; `None` if there is none.
     pub(crate) fn find(package: &str, name: &str) -> Option<Self> {
         on_path(name)
             .map(|path| Self { path, libraries: None, environment: None })
             .or_else(|| Self::unpacked(&unpacked_programs().join(package), name))
     }
 
-    /// The program `name` in a directory into which Debian packages were unpacked.
+    /// The program `name` in a directory into which Debian packages were unpacked; `None` if it is
+    /// not there.
     pub(crate) fn unpacked(root: &Path, name: &str) -> Option<Self> {
         let path = root.join("usr/bin").join(name);
-        let libraries = path.is_file().then(|| libraries(root))?;
+        let libraries = path.is_file().then(|| library_path(root))?;
         Some(Self { path, libraries, environment: None })
     }
 
@@ -42,7 +45,7 @@ impl Program {
             .unwrap_or_else(|| panic!("{name} is not installed: run `cargo xtask servers`"))
     }
 
-    /// Whether the program starts: its libraries may be missing.
+    /// Whether the program starts with this argument and succeeds: its libraries may be missing.
     pub(crate) fn runs(&self, argument: &str) -> bool {
         self.command().arg(argument).output().is_ok_and(|output| output.status.success())
     }
@@ -66,8 +69,8 @@ impl Program {
     }
 }
 
-/// The directory into which programs are unpacked. It does not depend on `CARGO_TARGET_DIR`, which may be
-/// set for the build but not for the tests.
+/// The directory into which programs are unpacked. It does not depend on `CARGO_TARGET_DIR`, which
+/// may be set for the build but not for the tests.
 pub(crate) fn unpacked_programs() -> PathBuf {
     match env::var_os("DQ_SERVERS_DIR") {
         Some(dir) if !dir.is_empty() => dir.into(),
@@ -75,21 +78,22 @@ pub(crate) fn unpacked_programs() -> PathBuf {
     }
 }
 
-/// Finds a program on the `PATH`.
+/// Finds a program on the `PATH`; `None` if it is not there.
 pub(crate) fn on_path(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
     env::split_paths(&path).map(|dir| dir.join(name)).find(|program| program.is_file())
 }
 
-/// The value of `LD_LIBRARY_PATH` for programs in `root`: Debian's library directories there, and then the
-/// current value.
-pub(crate) fn libraries(root: &Path) -> Option<OsString> {
+/// The value of `LD_LIBRARY_PATH` for programs in `root`: Debian's library directories there, and
+/// then the current value.
+pub(crate) fn library_path(root: &Path) -> Option<OsString> {
     let roots = [root.join("usr/lib"), root.join("lib")];
-    let by_machine = roots.iter().filter_map(|dir| dir.read_dir().ok()).flatten();
-    let by_machine = by_machine.filter_map(|entry| Some(entry.ok()?.path()));
-    let by_machine = by_machine.filter(|dir| dir.to_string_lossy().contains("-linux-"));
-    let before = env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
-    let before: Vec<PathBuf> =
-        env::split_paths(&before).filter(|dir| !dir.as_os_str().is_empty()).collect();
-    env::join_paths(by_machine.chain(before)).ok()
+    // Debian has a directory for each architecture, such as `x86_64-linux-gnu`.
+    let by_architecture = roots.iter().filter_map(|dir| dir.read_dir().ok()).flatten();
+    let by_architecture = by_architecture.filter_map(|entry| Some(entry.ok()?.path()));
+    let by_architecture = by_architecture.filter(|dir| dir.to_string_lossy().contains("-linux-"));
+    let current = env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+    let current: Vec<PathBuf> =
+        env::split_paths(&current).filter(|dir| !dir.as_os_str().is_empty()).collect();
+    env::join_paths(by_architecture.chain(current)).ok()
 }

@@ -1,4 +1,5 @@
-//! A small blocking Redis client for the set-up and the checks of tests, independent of the tested code.
+//! A small blocking Redis client for the set-up and the checks of tests, independent of the tested
+//! code.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -96,28 +97,28 @@ impl Connection {
 
     /// Sends a command and waits up to 30 s for its reply.
     #[track_caller]
-    pub fn command(&mut self, words: &[&str]) -> Reply {
-        let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
-        self.command_bytes(&words)
+    pub fn command(&mut self, arguments: &[&str]) -> Reply {
+        let arguments: Vec<&[u8]> = arguments.iter().map(|argument| argument.as_bytes()).collect();
+        self.command_bytes(&arguments)
     }
 
     /// Like [`command`](Self::command), for arguments that are not text.
     #[track_caller]
-    pub fn command_bytes(&mut self, words: &[&[u8]]) -> Reply {
-        self.request(words).unwrap_or_else(|error| panic!("Redis does not reply: {error}"))
+    pub fn command_bytes(&mut self, arguments: &[&[u8]]) -> Reply {
+        self.request(arguments).unwrap_or_else(|error| panic!("Redis does not reply: {error}"))
     }
 
-    /// Waits up to 30 s for the next message, such as one of a subscription.
+    /// Waits up to 30 s for the next reply, for instance a message of a subscription.
     #[track_caller]
     pub fn receive(&mut self) -> Reply {
         self.read().unwrap_or_else(|error| panic!("no message from Redis: {error}"))
     }
 
-    pub(crate) fn request(&mut self, words: &[&[u8]]) -> io::Result<Reply> {
-        let mut request = format!("*{}\r\n", words.len()).into_bytes();
-        for word in words {
-            request.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
-            request.extend_from_slice(word);
+    pub(crate) fn request(&mut self, arguments: &[&[u8]]) -> io::Result<Reply> {
+        let mut request = format!("*{}\r\n", arguments.len()).into_bytes();
+        for argument in arguments {
+            request.extend_from_slice(format!("${}\r\n", argument.len()).as_bytes());
+            request.extend_from_slice(argument);
             request.extend_from_slice(b"\r\n");
         }
         self.stream.get_mut().write_all(&request)?;

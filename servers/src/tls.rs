@@ -44,11 +44,11 @@ pub(crate) fn create_certificates(dir: &Path) {
     let file = dir.join("openssl.cnf");
     fs::write(&file, CONFIGURATION)
         .unwrap_or_else(|error| panic!("{} cannot be written: {error}", file.display()));
-    for words in COMMANDS {
+    for arguments in COMMANDS {
         let mut command = openssl.command();
-        let output = command.args(words.split_whitespace()).current_dir(dir).output();
+        let output = command.args(arguments.split_whitespace()).current_dir(dir).output();
         let output = output.unwrap_or_else(|error| panic!("openssl cannot be started: {error}"));
         let stderr = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "openssl {words} failed:\n{stderr}");
+        assert!(output.status.success(), "openssl {arguments} failed:\n{stderr}");
     }
 }

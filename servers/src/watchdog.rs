@@ -1,14 +1,15 @@
-//! Removes a server and its directory when the process that started it ends, whether by a signal, by
-//! `exit` (which drops no statics), or by the end of `main`.
+//! Removes a server and its directory when the process that started it ends, whether by a signal,
+//! by `exit` (which drops no statics), or by the end of `main`.
 
 use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// Reads process ids, of which the last one counts. At the end of its input (the parent process has
-/// ended) it kills that process group and removes the directory. Removal is retried because a process
-/// that is being killed may still be writing.
+/// Shell script of the watchdog. It reads lines, of which the last one counts: the id of the
+/// process group to kill, or nothing. At the end of its input (this process has ended) it kills
+/// that group and removes the directory `$1`. Removal is retried because a process that is being
+/// killed may still be writing.
 const SCRIPT: &str = r#"
 server=
 while read -r line; do server=$line; done
@@ -19,7 +20,8 @@ for pause in 0 0.1 1 5; do
 done
 "#;
 
-/// A directory and at most one process, which are removed when this is dropped or this process ends.
+/// A directory and at most one process, which are removed when this is dropped or this process
+/// ends.
 #[derive(Debug)]
 pub(crate) struct Watchdog {
     dir: PathBuf,
@@ -49,8 +51,8 @@ impl Watchdog {
         &self.dir
     }
 
-    /// Registers a process group, which is killed at the end. When this returns, the id is in the pipe, so
-    /// that holds even if this process is killed at once.
+    /// Registers a process group, which is killed when this process ends. When this returns, the id
+    /// is in the pipe, so the group is killed even if this process ends at once.
     pub(crate) fn watch(&self, process: u32) {
         self.send(&process.to_string());
     }
@@ -73,7 +75,7 @@ impl Watchdog {
 
 impl Drop for Watchdog {
     fn drop(&mut self) {
-        // `wait` closes the pipe first.
+        // `wait` closes the pipe first, which ends the input of the script.
         let _ = self.shell.wait();
     }
 }

@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 
 use dq_servers::{Redis, shared_rabbitmq, shared_redis};
 
+/// Environment variable with the task of the child process: `killed`, `frozen`, `exit` or
+/// `rabbitmq`.
 const TASK: &str = "DQ_SERVERS_TEST_CHILD";
 
 /// The child process of the tests below; without the variable it does nothing.
@@ -18,8 +20,8 @@ const TASK: &str = "DQ_SERVERS_TEST_CHILD";
 fn child() {
     let Ok(task) = std::env::var(TASK) else { return };
     if task == "rabbitmq" {
-        let (rabbit, none) = (shared_rabbitmq(), Path::new("none"));
-        for (port, dir) in [(rabbit.port(), rabbit.dir()), (rabbit.epmd_port(), none)] {
+        let (rabbit, no_dir) = (shared_rabbitmq(), Path::new("none"));
+        for (port, dir) in [(rabbit.port(), rabbit.dir()), (rabbit.epmd_port(), no_dir)] {
             println!("\nserver {port} {}", dir.display());
         }
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
@@ -77,7 +79,8 @@ fn a_killed_process_leaves_no_rabbitmq_processes() {
     child.wait().expect("a child");
 }
 
-/// Starts the child; returns it with the ports and directories of its servers.
+/// Starts the child; returns it with the ports and directories of its two servers (of RabbitMQ and
+/// its epmd).
 fn start(task: &str) -> (Child, Vec<(u16, String)>) {
     let program = std::env::current_exe().expect("this program");
     let mut child = Command::new(program)

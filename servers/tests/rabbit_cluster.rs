@@ -39,8 +39,8 @@ fn declare(rabbit: &RabbitMq, queue: &str) {
     ));
 }
 
-/// Publishes until a message is confirmed: without a leader messages are refused, and a node may not
-/// reply.
+/// Publishes until a message is confirmed: without a leader messages are refused, and a node may
+/// not reply.
 fn wait_until_confirmed(rabbit: &RabbitMq) {
     let deadline = Instant::now() + Duration::from_secs(120);
     loop {

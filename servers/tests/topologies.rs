@@ -77,11 +77,11 @@ fn without_ca() -> ClientConfig {
 }
 
 /// Sends a request over TLS and returns the first bytes of the reply.
-fn exchange(address: String, client: ClientConfig, words: &[u8]) -> std::io::Result<[u8; 5]> {
+fn exchange(address: String, client: ClientConfig, request: &[u8]) -> std::io::Result<[u8; 5]> {
     let name = ServerName::try_from("127.0.0.1").expect("a name");
     let client = ClientConnection::new(Arc::new(client), name).expect("a client");
     let mut stream = StreamOwned::new(client, TcpStream::connect(address)?);
-    stream.write_all(words)?;
+    stream.write_all(request)?;
     let mut answer = [0; 5];
     stream.read_exact(&mut answer)?;
     Ok(answer)

@@ -1,14 +1,14 @@
 //! `cargo xtask licences`: checks the licences of all dependencies.
 //!
-//! The allowed licences are those of `deny.toml`, which `cargo deny check` reads too; this check needs no
-//! cargo-deny.
+//! The allowed licences are those of `deny.toml`, which `cargo deny check` reads too; this check
+//! needs no cargo-deny.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::run::{Done, cargo, output, root};
+use crate::run::{Result, cargo, output, root};
 
-/// Checks every dependency on every platform, with all features and including those of tests.
-pub(crate) fn licences() -> Done {
+/// Checks the dependencies of all platforms and all features, including those of tests.
+pub(crate) fn licences() -> Result {
     let path = root().join("deny.toml");
     let text = std::fs::read_to_string(&path)
         .map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
@@ -35,44 +35,49 @@ pub(crate) fn licences() -> Done {
 }
 
 /// The entries of the list `allow = […]`, one per line.
-fn allowed(deny: &str) -> Done<BTreeSet<&str>> {
+fn allowed(deny: &str) -> Result<BTreeSet<&str>> {
     let mut lines = deny.lines().map(str::trim);
     lines.find(|line| *line == "allow = [").ok_or("deny.toml has no line `allow = [`")?;
     let list = lines.take_while(|line| *line != "]");
     Ok(list.filter_map(|line| line.split('"').nth(1)).collect())
 }
 
-/// Whether the allowed licences satisfy an expression such as `(MIT OR Apache-2.0) AND Unicode-3.0`. A
-/// slash is the old form of `OR`.
+/// Whether the allowed licences satisfy an expression such as `(MIT OR Apache-2.0) AND
+/// Unicode-3.0`. A slash is the old form of `OR`.
 fn is_allowed(expression: &str, allowed: &BTreeSet<&str>) -> bool {
     let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
     let mut words = spaced.split_whitespace().peekable();
-    let met = any(&mut words, allowed);
+    let met = parse_or(&mut words, allowed);
     met && words.next().is_none()
 }
 
+/// The words of a licence expression that are not parsed yet.
 type Words<'a> = std::iter::Peekable<std::str::SplitWhitespace<'a>>;
 
-fn any(words: &mut Words<'_>, allowed: &BTreeSet<&str>) -> bool {
-    let mut met = all(words, allowed);
+/// Parses and evaluates alternatives, joined by `OR`.
+fn parse_or(words: &mut Words<'_>, allowed: &BTreeSet<&str>) -> bool {
+    let mut met = parse_and(words, allowed);
     while words.next_if_eq(&"OR").is_some() {
-        met |= all(words, allowed);
+        met |= parse_and(words, allowed);
     }
     met
 }
 
-fn all(words: &mut Words<'_>, allowed: &BTreeSet<&str>) -> bool {
-    let mut met = one(words, allowed);
+/// Parses and evaluates terms, joined by `AND`.
+fn parse_and(words: &mut Words<'_>, allowed: &BTreeSet<&str>) -> bool {
+    let mut met = parse_term(words, allowed);
     while words.next_if_eq(&"AND").is_some() {
-        met &= one(words, allowed);
+        met &= parse_term(words, allowed);
     }
     met
 }
 
-fn one(words: &mut Words<'_>, allowed: &BTreeSet<&str>) -> bool {
+/// Parses and evaluates one term: an expression in parentheses, or a licence with an optional
+/// exception.
+fn parse_term(words: &mut Words<'_>, allowed: &BTreeSet<&str>) -> bool {
     match words.next() {
         Some("(") => {
-            let met = any(words, allowed);
+            let met = parse_or(words, allowed);
             met & words.next_if_eq(&")").is_some()
         }
         Some(licence) if words.next_if_eq(&"WITH").is_some() => {

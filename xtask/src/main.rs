@@ -15,7 +15,7 @@ const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
   test [FILTER]                     formatting, lints, layers, tests, documentation; with FILTER only tests
-  layers                            checks that imports between files form no circles
+  layers                            checks that imports between files form no cycles
   servers                           fetches the programs that the tests need; `test` does it too
   bench [--only NAME] [--json FILE] runs the benchmarks behind the published figures, in release mode
   licences                          checks the licences of all dependencies against deny.toml
@@ -25,7 +25,7 @@ usage: cargo xtask COMMAND
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let done = match arguments[..] {
+    let result = match arguments[..] {
         ["test"] => test::everything(),
         ["test", filter] if !filter.starts_with('-') => test::filtered(filter),
         ["servers"] => servers::servers(),
@@ -43,7 +43,7 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    match done {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             eprintln!("\nxtask: {failure}");

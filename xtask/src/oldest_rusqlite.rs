@@ -1,15 +1,16 @@
 //! `cargo xtask oldest-rusqlite`: checks that dq-sqlite builds with the oldest rusqlite it allows.
 //!
-//! A program can contain only one copy of SQLite, so dq-sqlite must work with the version of rusqlite that
-//! the rest of the program needs. `Cargo.lock` pins the newest one, which all other tests use.
+//! A program can contain only one copy of SQLite, so dq-sqlite must work with the version of
+//! rusqlite that the rest of the program needs. `Cargo.lock` pins the newest one, which all other
+//! tests use.
 
 use std::fs;
 use std::path::Path;
 
-use crate::run::{Done, cargo, root, step};
+use crate::run::{Result, cargo, root, step};
 
 /// Checks a separate package that depends on dq-sqlite and exactly that version.
-pub(crate) fn oldest_rusqlite() -> Done {
+pub(crate) fn oldest_rusqlite() -> Result {
     let root = root();
     let workspace = read(&root.join("Cargo.toml"))?;
     let oldest = oldest(&workspace)?;
@@ -30,7 +31,7 @@ pub(crate) fn oldest_rusqlite() -> Done {
 }
 
 /// The lower bound of `rusqlite = ">=0.32.1, <0.42"`.
-fn oldest(manifest: &str) -> Done<&str> {
+fn oldest(manifest: &str) -> Result<&str> {
     let requirement = manifest.lines().find_map(|line| line.strip_prefix("rusqlite = "));
     requirement
         .and_then(|text| text.split_once(">="))
@@ -39,11 +40,11 @@ fn oldest(manifest: &str) -> Done<&str> {
         .ok_or_else(|| "Cargo.toml has no line `rusqlite = \">=…, <…\"`".to_owned())
 }
 
-fn read(path: &Path) -> Done<String> {
+fn read(path: &Path) -> Result<String> {
     fs::read_to_string(path).map_err(|error| format!("{} cannot be read: {error}", path.display()))
 }
 
-fn write(path: &Path, text: &str) -> Done {
+fn write(path: &Path, text: &str) -> Result {
     let dir = path.parent().unwrap_or(path);
     fs::create_dir_all(dir)
         .and_then(|()| fs::write(path, text))

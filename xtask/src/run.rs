@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-/// Result of an xtask command; the error is a message for the user.
-pub(crate) type Done<T = ()> = Result<T, String>;
+/// Result of an xtask command. The error is a message for the user.
+pub(crate) type Result<T = ()> = std::result::Result<T, String>;
 
 /// The root of the workspace.
 pub(crate) fn root() -> PathBuf {
@@ -21,7 +21,7 @@ pub(crate) fn cargo<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Command
 }
 
 /// Runs a command with its output on the terminal.
-pub(crate) fn step(name: &str, command: &mut Command) -> Done {
+pub(crate) fn step(name: &str, command: &mut Command) -> Result {
     println!("── {name}");
     let start = Instant::now();
     let status = command.status().map_err(|error| format!("{name} cannot be started: {error}"))?;
@@ -34,7 +34,7 @@ pub(crate) fn step(name: &str, command: &mut Command) -> Done {
 }
 
 /// Runs a command and returns its output.
-pub(crate) fn output(name: &str, command: &mut Command) -> Done<String> {
+pub(crate) fn output(name: &str, command: &mut Command) -> Result<String> {
     let output = command.output().map_err(|error| format!("{name} cannot be started: {error}"))?;
     if !output.status.success() {
         let stderr = String::from_utf8_lossy(&output.stderr);

@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
-use crate::run::Done;
+use crate::run::Result;
 
 /// Installs the programs that the machine lacks; see `dq_servers::install`.
-pub(crate) fn servers() -> Done {
+pub(crate) fn servers() -> Result {
     println!("── servers: Redis, RabbitMQ, Java");
     let start = Instant::now();
     dq_servers::install::everything()?;

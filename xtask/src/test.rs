@@ -1,27 +1,27 @@
 //! `cargo xtask test`: all checks that a change must pass before it is merged.
 
 use crate::layers::layers;
-use crate::run::{Done, cargo, step};
+use crate::run::{Result, cargo, step};
 use crate::servers::servers;
 
 /// Tests run with all features. Clippy gets the same ones, so that both share one build of SQLite.
-const ALL: [&str; 2] = ["--workspace", "--all-features"];
+const SCOPE: [&str; 2] = ["--workspace", "--all-features"];
 
-/// Runs formatting, lints, layers, tests and documentation. `cargo test` includes the examples, which
-/// `tests/examples` runs, and the code in the documentation.
-pub(crate) fn everything() -> Done {
+/// Runs formatting, lints, layers, tests and documentation. `cargo test` includes the examples,
+/// which `tests/examples` runs, and the code in the documentation.
+pub(crate) fn everything() -> Result {
     servers()?;
     step("formatting", &mut cargo(["fmt", "--all", "--check"]))?;
     let deny_warnings = ["--all-targets", "--", "-D", "warnings"];
-    step("lints", cargo(["clippy"]).args(ALL).args(deny_warnings))?;
+    step("lints", cargo(["clippy"]).args(SCOPE).args(deny_warnings))?;
     layers()?;
-    step("tests", cargo(["test"]).args(ALL).arg("--no-fail-fast"))?;
+    step("tests", cargo(["test"]).args(SCOPE).arg("--no-fail-fast"))?;
     let mut docs = cargo(["doc", "--no-deps"]);
-    step("documentation", docs.args(ALL).env("RUSTDOCFLAGS", "-D warnings"))
+    step("documentation", docs.args(SCOPE).env("RUSTDOCFLAGS", "-D warnings"))
 }
 
 /// Runs the tests whose name contains the filter.
-pub(crate) fn filtered(filter: &str) -> Done {
+pub(crate) fn filtered(filter: &str) -> Result {
     servers()?;
-    step("tests", cargo(["test"]).args(ALL).arg(filter))
+    step("tests", cargo(["test"]).args(SCOPE).arg(filter))
 }

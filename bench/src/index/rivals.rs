@@ -21,7 +21,7 @@ pub(super) struct TokioQueue<'r> {
     now: i64,
 }
 
-/// A runtime whose clock is paused.
+/// A runtime whose clock is paused: only `tokio::time::advance` moves it.
 pub(super) fn paused() -> Runtime {
     let mut builder = Builder::new_current_thread();
     builder.enable_time().start_paused(true).build().expect("a runtime can be made")

@@ -12,19 +12,19 @@ use crate::table::Figure;
 use crate::workload::QUEUE;
 
 /// Target of the 99th percentile in milliseconds.
-const AIM: f64 = 10.0;
+const TARGET: f64 = 10.0;
 
 pub(super) fn measure(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
-    let count = plan.size(2_000, 200);
+    let count = plan.full_or_quick(2_000, 200);
     let vhost = server.vhost();
     let (replies, effects) = io_runtime().block_on(async {
         let here = store::open(vhost.url()).await?;
         let there = store::open(vhost.url()).await?;
-        let mut workload = store::plain(25);
+        let mut workload = store::keyless_with_seed(25);
         let (mut replies, mut effects) = (Vec::new(), Vec::new());
         for _ in 0..count {
             let job = store::after(&mut workload, HOUR, 1).remove(0);
-            let named = JobRef::new(QueueName::new(QUEUE)?, job.id);
+            let job_ref = JobRef::new(QueueName::new(QUEUE)?, job.id);
             let _ = here.schedule(vec![job]).await?;
             while next_due(&*there).await?.is_none() {
                 tokio::time::sleep(Duration::from_millis(1)).await;
@@ -32,7 +32,7 @@ pub(super) fn measure(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
             let start = Instant::now();
             let canceller = here.clone();
             let cancelling = tokio::spawn(async move {
-                canceller.cancel(&[named]).await?;
+                canceller.cancel(&[job_ref]).await?;
                 Result::Ok(start.elapsed())
             });
             // Polls the replica, but yields to other tasks in between.
@@ -56,7 +56,7 @@ pub(super) fn measure(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
     let name = "cancel, effective in another process";
     Ok(vec![
         Figure::new(format!("{name}: p50"), effects.millis_at(0.5), "ms"),
-        Figure::new(format!("{name}: p99"), effects.millis_at(0.99), "ms").at_most(AIM),
+        Figure::new(format!("{name}: p99"), effects.millis_at(0.99), "ms").at_most(TARGET),
         Figure::new("cancel, answered: p99", replies.millis_at(0.99), "ms"),
     ])
 }

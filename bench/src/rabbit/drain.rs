@@ -11,13 +11,13 @@ use crate::table::Figure;
 use crate::workload::{BATCH, BULK};
 
 pub(super) fn measure(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
-    let jobs = plan.size(50_000, 5_000);
+    let jobs = plan.full_or_quick(50_000, 5_000);
     let vhost = server.vhost();
     let runtime = io_runtime();
     let backend = runtime.block_on(store::open(vhost.url()))?;
-    let mut workload = store::plain(27);
+    let mut workload = store::keyless_with_seed(27);
     let (mut rates, mut brokers, mut clients) = (Vec::new(), Vec::new(), Vec::new());
-    for _ in 0..plan.size(5, 2) {
+    for _ in 0..plan.full_or_quick(5, 2) {
         runtime.block_on(async {
             for _ in 0..jobs / BULK {
                 let bulk = store::after(&mut workload, Duration::ZERO, BULK);

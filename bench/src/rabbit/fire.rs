@@ -1,5 +1,5 @@
-//! CPU time of the broker for a delayed job on the backend's ladder, compared to the layout of
-//! NServiceBus and Celery.
+//! CPU time of the broker for a delayed job on the backend's delay ladder (`ladder.rs`), compared
+//! to the ladder of NServiceBus and Celery.
 
 use std::time::Duration;
 
@@ -17,12 +17,12 @@ use crate::plan::{Plan, Result, progress};
 use crate::table::Figure;
 use crate::workload::{PAYLOAD, scatter};
 
-/// Jobs per second. At a low rate jobs share few syncs, so all cost the same; a much higher rate is too
-/// much for the binary layout on a small machine.
+/// Jobs per second. At a low rate jobs share few syncs, so all cost the same; a much higher rate is
+/// too much for the binary layout on a small machine.
 const PER_SECOND: u64 = 400;
 
 /// Target: share of the binary layout's cost.
-const AIM: f64 = 0.5;
+const TARGET: f64 = 0.5;
 
 const MINUTE: u64 = 60_000;
 const DAY: u64 = 86_400_000;
@@ -31,7 +31,7 @@ const DAY: u64 = 86_400_000;
 type Delay = fn(u64) -> u64;
 
 pub(super) fn measure(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
-    let jobs = PER_SECOND * plan.size(8, 3);
+    let jobs = PER_SECOND * plan.full_or_quick(8, 3);
     let vhost = server.vhost();
     let runtime = io_runtime();
     let raw = runtime.block_on(async {
@@ -55,7 +55,7 @@ pub(super) fn measure(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
         };
         let (mut calendar_costs, mut binary_costs, mut ratios) =
             (Vec::new(), Vec::new(), Vec::new());
-        for _ in 0..plan.size(5, 2) {
+        for _ in 0..plan.full_or_quick(5, 2) {
             let (own, binary) = (cost(&CALENDAR)?, cost(&BINARY)?);
             progress(format_args!(
                 "{name}: {own:.0} µs, binary {binary:.0} µs: {:.2}",
@@ -72,14 +72,14 @@ pub(super) fn measure(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
         }
         figures.push(
             Figure::new(format!("fire side, broker CPU, {name}"), own, "µs/job")
-                .over(own / median(ratios), "binary")
-                .ratio_at_most(AIM),
+                .compared_to(own / median(ratios), "binary")
+                .ratio_at_most(TARGET),
         );
         let hops = |layout: &Layout| {
             (0..jobs).map(|job| layout.hops(delay(job))).sum::<usize>() as f64 / jobs as f64
         };
         let row = format!("fire side, queues on the way, {name}");
-        figures.push(Figure::new(row, hops(&CALENDAR), "").over(hops(&BINARY), "binary"));
+        figures.push(Figure::new(row, hops(&CALENDAR), "").compared_to(hops(&BINARY), "binary"));
     }
     runtime.block_on(raw.close())?;
     Ok(figures)

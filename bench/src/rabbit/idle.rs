@@ -17,7 +17,7 @@ const MESSAGES: [&str; 3] =
 const HEARTBEAT: u64 = 8;
 
 pub(super) fn measure(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
-    let window = plan.size(Duration::from_secs(60), Duration::from_secs(12));
+    let window = plan.full_or_quick(Duration::from_secs(60), Duration::from_secs(12));
     let vhost = server.vhost();
     let runtime = io_runtime();
     let dq = runtime.block_on(store::dq(&vhost))?;
@@ -49,6 +49,7 @@ pub(super) fn measure(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
 #[derive(Debug)]
 struct Traffic {
     messages: u64,
+    /// Bytes received from clients, without heartbeats.
     beyond_heartbeats: i64,
 }
 
@@ -61,13 +62,14 @@ impl Traffic {
                  Counters <- maps:values(rabbit_global_counters:overview())])"
             ))?;
         }
-        let of_connections = |what: &str| {
+        // The sum of a counter over all connections.
+        let sum = |counter: &str| {
             server.number(&format!(
-                "lists:sum([Value || [{{{what}, Value}}] <- \
-                 rabbit_networking:connection_info_all([{what}])])"
+                "lists:sum([Value || [{{{counter}, Value}}] <- \
+                 rabbit_networking:connection_info_all([{counter}])])"
             ))
         };
-        let (bytes, packets) = (of_connections("recv_oct")?, of_connections("recv_cnt")?);
+        let (bytes, packets) = (sum("recv_oct")?, sum("recv_cnt")?);
         // A heartbeat is a packet of its own, so other traffic makes packets larger.
         let beyond_heartbeats = i64::try_from(bytes)? - i64::try_from(HEARTBEAT * packets)?;
         Ok(Self { messages, beyond_heartbeats })

@@ -1,4 +1,9 @@
-//! Ladders of queues with raw `lapin`, declared as the backend declares its own.
+//! Delay ladders, declared with raw `lapin` as the backend declares its own.
+//!
+//! A ladder has a level for each digit of a delay, and a level has a queue for each value of its
+//! digit but zero. A queue holds messages as long as its value says (message TTL) and dead-letters
+//! them to the exchange of the next lower level, so a message passes one queue for each digit that
+//! is not zero.
 
 use std::fmt::Write as _;
 
@@ -17,23 +22,25 @@ pub(super) const READY: &str = "ready";
 /// The exchange of due messages.
 pub(super) const DUE: &str = "due";
 
-/// How a delay is split into digits. A message passes one queue for each digit that is not zero.
+/// How a delay is split into digits.
 #[derive(Debug)]
 pub(super) struct Layout {
+    /// Prefix of the names of exchanges and queues.
     pub(super) name: &'static str,
     /// Unit of the lowest digit, in milliseconds.
     tick_ms: u64,
     /// Radix of each digit, from the lowest.
     radices: &'static [u32],
-    /// Whether routing keys contain all digits from the highest to the lowest. Otherwise they contain the
-    /// digits from the lowest to the highest that is not zero.
+    /// Whether routing keys contain all digits from the highest to the lowest. Otherwise they
+    /// contain the digits from the lowest to the highest that is not zero.
     coarse_first: bool,
-    /// How long a queue holds a message in the measurement: milliseconds per unit of its digit, by level.
+    /// How long a queue holds a message in the measurement: milliseconds per unit of its digit, by
+    /// level.
     scaled_ms: &'static [u32],
 }
 
-/// The backend's layout for delays of more than a minute. Its true units are ten seconds, a quarter of an
-/// hour, a day and so on.
+/// The backend's layout for delays of more than a minute. Its true units are ten seconds, a quarter
+/// of an hour, a day and so on.
 pub(super) const CALENDAR: Layout = Layout {
     name: "calendar",
     tick_ms: 10_000,
@@ -101,6 +108,7 @@ impl Layout {
         for (level, radix) in self.radices.iter().enumerate() {
             let (exchange, below) = (ShortString::from(self.exchange(level)), self.below(level));
             topic(channel, &exchange).await?;
+            // Words of the routing key before the digit of this level.
             let before = if self.coarse_first { levels - 1 - level } else { level };
             let key = |digit: u32| ShortString::from(format!("{}{digit}.#", "*.".repeat(before)));
             let (options, none) = (ExchangeBindOptions::default(), FieldTable::default());

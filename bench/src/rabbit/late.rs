@@ -13,10 +13,11 @@ use crate::probe::{Bench, Probe};
 use crate::table::Figure;
 use crate::workload::{BULK, scatter};
 
+/// Jobs that become due per second, on average.
 const PER_SECOND: usize = 2_500;
 
 /// Targets of median and 99th percentile in milliseconds.
-const AIM: Option<(f64, f64)> = Some((2.0, 10.0));
+const TARGET: Option<(f64, f64)> = Some((2.0, 10.0));
 
 pub(super) fn measure(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
     let mut rows = steady(plan, server)?;
@@ -26,9 +27,9 @@ pub(super) fn measure(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
 
 /// Many jobs that are due at random within about ten seconds, after all are stored.
 fn steady(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
-    let jobs = plan.size(100_000, 10_000);
+    let jobs = plan.full_or_quick(100_000, 10_000);
     let spread = (jobs / PER_SECOND) as u64 * 1_000;
-    let lead = plan.size(Duration::from_secs(15), Duration::from_secs(4));
+    let lead = plan.full_or_quick(Duration::from_secs(15), Duration::from_secs(4));
     let vhost = server.vhost();
     let runtime = io_runtime();
     let dq = runtime.block_on(store::dq(&vhost))?;
@@ -37,7 +38,7 @@ fn steady(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
     let whole = async move {
         let first = now() + lead;
         let due = move |job| first + Duration::from_millis(scatter(job as u64) % spread);
-        // In a task, as in a program.
+        // In a spawned task, as in an application, and not on the thread of `block_on`.
         tokio::spawn(async move {
             schedule(&dq, jobs, due).await?;
             if now() > first {
@@ -53,7 +54,7 @@ fn steady(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
     };
     let ((), cost) = cost_of(server, || runtime.block_on(whole))?;
     let name = format!("lateness, {jobs} jobs, {PER_SECOND} due/s");
-    let mut rows = figures(&name, &probe, AIM);
+    let mut rows = figures(&name, &probe, TARGET);
     let (broker, client) = (micros(cost.broker) / jobs as f64, micros(cost.client) / jobs as f64);
     progress(format_args!("{name}: broker {broker:.0} µs, client {client:.0} µs a job"));
     rows.push(Figure::new(format!("{name}: broker CPU"), broker, "µs/job"));
@@ -63,13 +64,13 @@ fn steady(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
 
 /// Single jobs that are due soon, with many pending jobs that are due in an hour.
 fn behind_many(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
-    let pending = plan.size(100_000, 10_000);
-    let jobs = plan.size(200, 40);
+    let pending = plan.full_or_quick(100_000, 10_000);
+    let jobs = plan.full_or_quick(200, 40);
     let vhost = server.vhost();
     let runtime = io_runtime();
     let dq = runtime.block_on(store::dq(&vhost))?;
     runtime.block_on(async {
-        let mut workload = store::plain(24);
+        let mut workload = store::keyless_with_seed(24);
         for _ in 0..pending / BULK {
             let bulk = store::after(&mut workload, HOUR, BULK);
             dq.backend().schedule(bulk).await?;
@@ -98,7 +99,7 @@ fn behind_many(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
             producer.await?
         })?;
         let name = format!("lateness, {seconds} s jobs behind {pending} of an hour");
-        rows.extend(figures(&name, &probe, AIM));
+        rows.extend(figures(&name, &probe, TARGET));
     }
     runtime.block_on(dq.close())?;
     Ok(rows)

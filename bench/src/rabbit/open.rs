@@ -15,13 +15,13 @@ use crate::workload::{BULK, QUEUE};
 pub(crate) const READER: &str = "rabbit-reader";
 
 /// Target for a log with 100,000 entries.
-const AIM: Duration = Duration::from_secs(2);
+const TARGET: Duration = Duration::from_secs(2);
 
 /// Concurrent callers that cancel jobs one at a time.
 const CALLERS: usize = 8;
 
 pub(super) fn measure(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
-    let count = plan.size(100_000, 10_000);
+    let count = plan.full_or_quick(100_000, 10_000);
     let runtime = io_runtime();
     let mut figures = Vec::new();
     let empty = {
@@ -34,7 +34,7 @@ pub(super) fn measure(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
     let vhost = server.vhost();
     let ids = runtime.block_on(async {
         let backend = store::open(vhost.url()).await?;
-        let mut workload = store::plain(26);
+        let mut workload = store::keyless_with_seed(26);
         let mut ids = Vec::with_capacity(count);
         for _ in 0..count / BULK {
             let bulk = store::after(&mut workload, HOUR, BULK);
@@ -58,7 +58,7 @@ pub(super) fn measure(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
 }
 
 fn row(name: &str, value: f64) -> Figure {
-    Figure::new(name, value, "ms").at_most(millis(AIM))
+    Figure::new(name, value, "ms").at_most(millis(TARGET))
 }
 
 /// Cancels jobs one at a time, from [`CALLERS`] backends.
@@ -93,7 +93,7 @@ struct Opened {
 /// Opens the backend in child processes; returns the medians.
 fn open_in_child(plan: &Plan, url: &str) -> Result<Opened> {
     let (mut times, mut sizes) = (Vec::new(), Vec::new());
-    for _ in 0..plan.size(5, 2) {
+    for _ in 0..plan.full_or_quick(5, 2) {
         let output = child_process(READER, [url.as_ref()]).output()?;
         let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
         let mut words = stdout.split_whitespace().filter_map(|word| word.parse::<f64>().ok());

@@ -14,9 +14,9 @@ pub(super) fn measure(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
 }
 
 fn through(plan: &Plan, server: &Server, concurrency: Option<usize>) -> Result<Vec<Figure>> {
-    let jobs = plan.size(50_000, 5_000);
+    let jobs = plan.full_or_quick(50_000, 5_000);
     let (mut brokers, mut clients, mut rates) = (Vec::new(), Vec::new(), Vec::new());
-    for _ in 0..plan.size(5, 1) {
+    for _ in 0..plan.full_or_quick(5, 1) {
         let vhost = server.vhost();
         let runtime = io_runtime();
         let dq = runtime.block_on(store::dq(&vhost))?;

@@ -1,4 +1,4 @@
-//! The client alone: what the broker can do.
+//! The client `lapin` alone, without the backend: the reference for rates of the backend ("raw").
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Bulks of jobs, compared to raw messages.
+//! Rate of `schedule` in bulks, compared to raw messages with publisher confirms.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::table::Figure;
 use crate::workload::BULK;
 
 /// Target: share of the raw rate.
-const AIM: f64 = 0.8;
+const TARGET: f64 = 0.8;
 
 /// Delays of the jobs of a row.
 #[derive(Debug, Clone, Copy)]
@@ -29,14 +29,14 @@ pub(super) fn measure(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
 }
 
 fn rows(plan: &Plan, server: &Server, name: &str, delays: Delays) -> Result<Vec<Figure>> {
-    let jobs = plan.size(40_000, 10_000);
+    let jobs = plan.full_or_quick(40_000, 10_000);
     let vhost = server.vhost();
     let runtime = io_runtime();
     let backend = runtime.block_on(store::open(vhost.url()))?;
     let raw = runtime.block_on(Raw::connect(vhost.url()))?;
-    let mut workload = store::plain(21);
+    let mut workload = store::keyless_with_seed(21);
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-    for turn in 0..=plan.size(9, 3) {
+    for turn in 0..=plan.full_or_quick(9, 3) {
         let bulks: Vec<_> = (0..jobs / BULK)
             .map(|_| match delays {
                 Delays::One => store::after(&mut workload, HOUR, BULK),
@@ -57,7 +57,7 @@ fn rows(plan: &Plan, server: &Server, name: &str, delays: Delays) -> Result<Vec<
             }
             Result::Ok(())
         };
-        // In tasks, as in a program.
+        // In spawned tasks, as in an application, and not on the thread of `block_on`.
         let run = || runtime.block_on(async { tokio::spawn(schedule).await? });
         let ((), own) = cost_of(server, run)?;
         let publish = || runtime.block_on(raw.publish(jobs, BULK));
@@ -93,21 +93,21 @@ fn figures(name: &str, jobs: usize, ours: &[Cost], raw: &[Cost]) -> Vec<Figure> 
         median(costs.iter().map(|cost| micros(value(cost)) / jobs as f64).collect())
     };
     let ratio = |value: fn(&Cost) -> Duration| {
-        let of = |(own, bare): (&Cost, &Cost)| {
+        let turn_ratio = |(own, bare): (&Cost, &Cost)| {
             value(own).as_secs_f64() / value(bare).as_secs_f64().max(f64::EPSILON)
         };
-        median(ours.iter().zip(raw).map(of).collect())
+        median(ours.iter().zip(raw).map(turn_ratio).collect())
     };
     let rate = 1e6 / median_of(ours, |cost| cost.wall);
     let broker = median_of(ours, |cost| cost.broker);
     let client = median_of(ours, |cost| cost.client);
     vec![
         Figure::new(name, rate, "jobs/s")
-            .over(rate * ratio(|cost| cost.wall), "raw")
-            .ratio_at_least(AIM),
+            .compared_to(rate * ratio(|cost| cost.wall), "raw")
+            .ratio_at_least(TARGET),
         Figure::new(format!("{name}: broker CPU"), broker, "µs/job")
-            .over(broker / ratio(|cost| cost.broker), "raw"),
+            .compared_to(broker / ratio(|cost| cost.broker), "raw"),
         Figure::new(format!("{name}: client CPU"), client, "µs/job")
-            .over(client / ratio(|cost| cost.client), "raw"),
+            .compared_to(client / ratio(|cost| cost.client), "raw"),
     ]
 }

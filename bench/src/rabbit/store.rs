@@ -23,8 +23,8 @@ pub(super) async fn dq(vhost: &Vhost<'_>) -> Result<Dq> {
 }
 
 /// Jobs without keys, with payloads of 100 bytes.
-pub(super) fn plain(seed: u64) -> Workload {
-    Workload::new(seed).payloads(PAYLOAD).without_keys()
+pub(super) fn keyless_with_seed(seed: u64) -> Workload {
+    Workload::with_seed(seed).payloads(PAYLOAD).without_keys()
 }
 
 pub(super) fn now() -> Timestamp {
@@ -39,7 +39,8 @@ pub(super) fn after(workload: &mut Workload, delay: Duration, count: usize) -> V
     (0..count).map(|_| workload.job(now, now + delay)).collect()
 }
 
-/// When the next job is due, as the backend's replica knows it. Sends nothing.
+/// When the next job is due by the backend's replica of the log: a claim of no jobs, which sends
+/// nothing.
 pub(super) async fn next_due(backend: &dyn Backend) -> Result<Option<Timestamp>> {
     let want = Want { queue: QueueName::new(QUEUE)?, max: 0, lease_for: Duration::from_secs(300) };
     let params = ClaimParams { wants: &[want], limit: 0, worker: "dq-bench" };

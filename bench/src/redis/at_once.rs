@@ -1,5 +1,5 @@
-//! Many jobs that are due in the same millisecond: how fast they are run, and how long the longest call
-//! blocks the server.
+//! Many jobs that are due in the same millisecond: how fast they are run, and how long the longest
+//! call blocks the server.
 
 use std::time::{Duration, SystemTime};
 
@@ -12,12 +12,12 @@ use crate::probe::Probe;
 use crate::table::Figure;
 
 /// Target for the longest call.
-const LONGEST: Duration = Duration::from_millis(5);
+const LONGEST_TARGET: Duration = Duration::from_millis(5);
 
 pub(super) fn measure(plan: &Plan, server: &Server, store: &Store) -> Result<Vec<Figure>> {
     server.clear();
-    let jobs = plan.size(100_000, 2_000);
-    let lead = plan.size(Duration::from_secs(4), Duration::from_secs(1));
+    let jobs = plan.full_or_quick(100_000, 2_000);
+    let lead = plan.full_or_quick(Duration::from_secs(4), Duration::from_secs(1));
     let runtime = io_runtime();
     let dq = runtime.block_on(store.dq(server))?;
     let drained = runtime.block_on(async {
@@ -27,13 +27,13 @@ pub(super) fn measure(plan: &Plan, server: &Server, store: &Store) -> Result<Vec
             return Err("the jobs were due before the last was stored".into());
         }
         server.record_calls(Duration::from_micros(200));
-        // In a task, as in a program.
+        // In a spawned task, as in an application, and not on the thread of `block_on`.
         tokio::spawn(async move {
             Probe::counting(jobs).run(&dq).await?;
-            let until = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
+            let drained_at = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
             dq.close().await?;
             let due = Duration::from_millis(due.as_millis().unsigned_abs());
-            Result::Ok(until.saturating_sub(due))
+            Result::Ok(drained_at.saturating_sub(due))
         })
         .await?
     })?;
@@ -49,6 +49,6 @@ pub(super) fn measure(plan: &Plan, server: &Server, store: &Store) -> Result<Vec
     Ok(vec![
         Figure::new(format!("{name}: drained"), rate(jobs, drained), "jobs/s"),
         Figure::new(format!("{name}: longest call"), millis(longest), "ms")
-            .at_most(millis(LONGEST)),
+            .at_most(millis(LONGEST_TARGET)),
     ])
 }

@@ -16,7 +16,7 @@ const LAST: &str = "dq-bench-end-of-monitoring";
 
 pub(super) fn measure(plan: &Plan, server: &Server, store: &Store) -> Result<Vec<Figure>> {
     server.clear();
-    let window = plan.size(Duration::from_secs(10), Duration::from_secs(1));
+    let window = plan.full_or_quick(Duration::from_secs(10), Duration::from_secs(1));
     let runtime = io_runtime();
     let dq = runtime.block_on(store.dq(server))?;
     let runner = IdleRunner::start(runtime.handle(), &dq);
@@ -34,7 +34,7 @@ pub(super) fn measure(plan: &Plan, server: &Server, store: &Store) -> Result<Vec
     Ok(vec![
         // One more command may fall on the edges of the window.
         Figure::new(format!("{name}: commands"), per_second, "/s")
-            .aim("≤ 1 /s", per_second <= 1.0 + 1.0 / window.as_secs_f64()),
+            .target("≤ 1 /s", per_second <= 1.0 + 1.0 / window.as_secs_f64()),
         Figure::new(format!("{name}: Redis CPU"), cpu, "ms/s"),
     ])
 }
@@ -49,8 +49,8 @@ fn count_commands(server: &Server, window: Duration) -> usize {
     monitoring.join().expect("the monitoring thread does not panic")
 }
 
-/// Counts lines such as `1700000000.123456 [0 127.0.0.1:6379] "GET" "k"`. Lines of scripts have `lua`
-/// instead of the client's address.
+/// Counts lines such as `1700000000.123456 [0 127.0.0.1:6379] "GET" "k"`. Lines of scripts have
+/// `lua` instead of the client's address.
 fn count(monitor: &mut Connection) -> usize {
     let mut commands = 0;
     loop {

@@ -10,23 +10,24 @@ use crate::plan::{Plan, Result, progress};
 use crate::probe::Probe;
 use crate::table::Figure;
 
+/// Jobs that become due per second.
 const PER_SECOND: usize = 2_000;
 
 /// Targets of median and 99th percentile in milliseconds.
-const AIM: Option<(f64, f64)> = Some((2.0, 8.0));
+const TARGET: Option<(f64, f64)> = Some((2.0, 8.0));
 
 pub(super) fn measure(plan: &Plan, server: &Server, store: &'static Store) -> Result<Vec<Figure>> {
     server.clear();
-    let pending = plan.size(1_000_000, 5_000);
-    let jobs = plan.size(10, 1) * PER_SECOND;
-    let lead = plan.size(Duration::from_secs(4), Duration::from_secs(1));
+    let pending = plan.full_or_quick(1_000_000, 5_000);
+    let jobs = plan.full_or_quick(10, 1) * PER_SECOND;
+    let lead = plan.full_or_quick(Duration::from_secs(4), Duration::from_secs(1));
     let runtime = io_runtime();
     let dq = runtime.block_on(store.dq(server))?;
     let probe = Probe::timing(jobs);
     let running = probe.clone();
     runtime.block_on(async move {
         let later = now() + Duration::from_secs(3_600);
-        store::fill(&**dq.backend(), &mut store::plain(14), later, pending).await?;
+        store::fill(&**dq.backend(), &mut store::keyless_with_seed(14), later, pending).await?;
         progress(format_args!("{pending} jobs stored"));
         let first = now() + lead;
         let due = |job| first + Duration::from_millis((job * 1_000 / PER_SECOND) as u64);
@@ -34,7 +35,7 @@ pub(super) fn measure(plan: &Plan, server: &Server, store: &'static Store) -> Re
         if now() > first {
             return Err("the first job was due before the last was stored".into());
         }
-        // In a task, as in a program.
+        // In a spawned task, as in an application, and not on the thread of `block_on`.
         tokio::spawn(async move {
             running.run(&dq).await?;
             dq.close().await?;
@@ -43,5 +44,5 @@ pub(super) fn measure(plan: &Plan, server: &Server, store: &'static Store) -> Re
         .await?
     })?;
     let name = format!("{}, {pending} pending, {PER_SECOND} due/s", store.name);
-    Ok(figures(&name, &probe, AIM))
+    Ok(figures(&name, &probe, TARGET))
 }

@@ -1,8 +1,8 @@
-//! The limit: additions to a sorted set on one connection, with pipelines of 128, random scores and
-//! members of 117 bytes.
+//! The limit to which rates of the backends are compared: `ZADD` to one sorted set on one
+//! connection, with pipelines of 128 commands, random scores and members of 117 bytes.
 //!
-//! Measured with a minimal client and with pipelines of the `redis` crate, both with prepared requests;
-//! the faster one counts.
+//! Measured with a minimal client and with pipelines of the `redis` crate, both with prepared
+//! requests; the faster one counts.
 
 use std::time::{Duration, Instant};
 
@@ -15,14 +15,20 @@ use crate::measure::{io_runtime, micros, rate};
 use crate::plan::{Result, progress};
 use crate::workload::WEEK;
 
+/// Commands per pipeline.
 const DEPTH: usize = 128;
+
+/// Bytes of a member.
 const MEMBER: usize = 117;
+
 const KEY: &str = "limit";
 
 /// Additions per second by each client.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limit {
+    /// With the minimal client of `wire.rs`.
     pub(super) own: f64,
+    /// With pipelines of the `redis` crate.
     pub(super) by_crate: f64,
     /// CPU time of the server per addition in microseconds, with the minimal client.
     pub(super) cpu: f64,
@@ -37,7 +43,7 @@ impl Limit {
 
 pub(super) fn measure(server: &Server, additions: usize) -> Result<Limit> {
     server.clear();
-    let (own, cpu) = cpu_of(server, || by_own(server, additions))?;
+    let (own, cpu) = cpu_of(server, || by_own_client(server, additions))?;
     let by_crate = by_crate(server, additions)?;
     let limit = Limit { own, by_crate, cpu: micros(cpu) / additions as f64 };
     progress(format_args!(
@@ -59,17 +65,17 @@ fn entries(count: usize) -> Vec<(String, Vec<u8>)> {
     (0..count).map(entry).collect()
 }
 
-fn by_own(server: &Server, additions: usize) -> Result<f64> {
+fn by_own_client(server: &Server, additions: usize) -> Result<f64> {
     let entries = entries(additions);
     let mut wire = Wire::connect(&server.address())?;
     let (mut spent, mut commands) = (Duration::ZERO, Vec::new());
-    for some in entries.chunks(DEPTH) {
+    for batch in entries.chunks(DEPTH) {
         commands.clear();
-        for (score, member) in some {
+        for (score, member) in batch {
             command(&mut commands, &[b"ZADD", KEY.as_bytes(), score.as_bytes(), member]);
         }
         let start = Instant::now();
-        wire.exchange(&commands, some.len())?;
+        wire.exchange(&commands, batch.len())?;
         spent += start.elapsed();
     }
     Ok(rate(additions, spent))
@@ -82,9 +88,9 @@ fn by_crate(server: &Server, additions: usize) -> Result<f64> {
     io_runtime().block_on(async {
         let mut connection = client.get_multiplexed_async_connection().await?;
         let mut spent = Duration::ZERO;
-        for some in entries.chunks(DEPTH) {
+        for batch in entries.chunks(DEPTH) {
             let mut pipeline = redis::Pipeline::with_capacity(DEPTH);
-            for (score, member) in some {
+            for (score, member) in batch {
                 pipeline.cmd("ZADD").arg(KEY).arg(score).arg(member);
             }
             let start = Instant::now();

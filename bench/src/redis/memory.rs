@@ -9,17 +9,17 @@ use crate::table::Figure;
 use crate::workload::Workload;
 
 pub(super) fn measure(plan: &Plan, server: &Server, store: &Store) -> Result<Vec<Figure>> {
-    let jobs = plan.size(1_000_000, 5_000);
+    let jobs = plan.full_or_quick(1_000_000, 5_000);
     let mut figures = Vec::new();
     for (payload, jobs, keys) in
-        [(100, jobs, false), (100, jobs, true), (1_024, plan.size(300_000, 5_000), false)]
+        [(100, jobs, false), (100, jobs, true), (1_024, plan.full_or_quick(300_000, 5_000), false)]
     {
-        let bytes = of_jobs(server, store, payload, jobs, keys)?;
-        let with = if keys { ", every second with a key" } else { "" };
-        let name = format!("{}: a pending job, payload {payload} B{with}", store.name);
+        let bytes = bytes_per_job(server, store, payload, jobs, keys)?;
+        let keys_note = if keys { ", every second with a key" } else { "" };
+        let name = format!("{}: a pending job, payload {payload} B{keys_note}", store.name);
         progress(format_args!("{name}: {bytes:.0} B"));
         let figure = Figure::new(name, bytes, "B");
-        figures.push(match store.memory {
+        figures.push(match store.memory_target {
             Some(bound) if payload == 100 && !keys => figure.at_most(bound),
             _ => figure,
         });
@@ -28,9 +28,16 @@ pub(super) fn measure(plan: &Plan, server: &Server, store: &Store) -> Result<Vec
     Ok(figures)
 }
 
-fn of_jobs(server: &Server, store: &Store, payload: usize, jobs: usize, keys: bool) -> Result<f64> {
+/// Growth of the server's memory per job, in bytes.
+fn bytes_per_job(
+    server: &Server,
+    store: &Store,
+    payload: usize,
+    jobs: usize,
+    keys: bool,
+) -> Result<f64> {
     server.clear();
-    let workload = Workload::new(12).payloads(payload);
+    let workload = Workload::with_seed(12).payloads(payload);
     let mut workload = if keys { workload } else { workload.without_keys() };
     io_runtime().block_on(async {
         let backend = store.open(server).await?;

@@ -23,7 +23,7 @@ use crate::table::Figure;
 
 type Measure = fn(&Plan, &Server, &'static Store) -> Result<Vec<Figure>>;
 
-/// Name, function, and whether the measurement applies only to stores with `whole`.
+/// Name, function, and whether the measurement applies only to stores with `all_measurements`.
 const MEASUREMENTS: [(&str, Measure, bool); 8] = [
     ("schedule", throughput::measure, false),
     ("single", single::measure, false),
@@ -46,7 +46,7 @@ pub(crate) fn run(plan: &Plan) -> Result<Vec<Figure>> {
     for store in &STORES {
         let measurements = MEASUREMENTS
             .iter()
-            .filter(|(name, _, whole)| plan.includes(name) && (store.whole || !whole));
+            .filter(|(name, _, extra)| plan.includes(name) && (store.all_measurements || !extra));
         for (_, measure, _) in measurements {
             figures.extend(measure(plan, &server, store)?);
         }

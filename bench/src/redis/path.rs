@@ -10,12 +10,12 @@ use crate::probe::{Probe, concurrency_name, schedule_and_run};
 use crate::table::Figure;
 
 /// Target for the server's CPU time per job, in microseconds.
-const CPU: f64 = 14.0;
+const CPU_TARGET: f64 = 14.0;
 
 pub(super) fn measure(plan: &Plan, server: &Server, store: &Store) -> Result<Vec<Figure>> {
     // The concurrency bounds the size of claims and settlements.
     let mut figures = through(plan, server, store, Some(256))?;
-    figures[0] = figures[0].clone().at_most(CPU);
+    figures[0] = figures[0].clone().at_most(CPU_TARGET);
     figures.extend(through(plan, server, store, None)?);
     Ok(figures)
 }
@@ -26,9 +26,9 @@ fn through(
     store: &Store,
     concurrency: Option<usize>,
 ) -> Result<Vec<Figure>> {
-    let jobs = plan.size(100_000, 2_000);
+    let jobs = plan.full_or_quick(100_000, 2_000);
     let (mut cpus, mut rates) = (Vec::new(), Vec::new());
-    for _ in 0..plan.size(5, 1) {
+    for _ in 0..plan.full_or_quick(5, 1) {
         server.clear();
         let runtime = io_runtime();
         let dq = runtime.block_on(store.dq(server))?;

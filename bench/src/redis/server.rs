@@ -69,8 +69,8 @@ impl Server {
         }
     }
 
-    /// The sorted durations of the calls since [`Self::record_calls`]. Ends the recording and clears the
-    /// slow log, which uses memory and whose removal is a long call itself.
+    /// The sorted durations of the calls since [`Self::record_calls`]. Ends the recording and
+    /// clears the slow log, which uses memory and whose removal is a long call itself.
     pub(super) fn recorded_calls(&self) -> Vec<Duration> {
         let mut connection = self.redis.connect();
         let log = connection.command(&["SLOWLOG", "GET", "-1"]);

@@ -1,4 +1,6 @@
-//! One caller that waits for each job, compared to one that waits for each call of a minimal script.
+//! Rate of one caller that schedules jobs one by one and waits for each reply, compared to the same
+//! caller with a bare `EVALSHA`: a script that gets as many bytes and only adds a member to a
+//! sorted set.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +13,7 @@ use crate::plan::{Plan, Result, progress};
 use crate::table::Figure;
 use crate::workload::PAYLOAD;
 
-/// Keys per call, as many as the backend passes.
+/// Keys per call of the bare script, as many as the backend passes.
 const KEYS: usize = 9;
 
 /// Jobs per turn. Turns are short, so that other load on the machine affects both sides.
@@ -19,7 +21,7 @@ const TURN: usize = 500;
 
 pub(super) fn measure(plan: &Plan, server: &Server, store: &Store) -> Result<Vec<Figure>> {
     server.clear();
-    let turns = plan.size(31, 2);
+    let turns = plan.full_or_quick(31, 2);
     let runtime = io_runtime();
     let backend = runtime.block_on(store.open(server))?;
     let jobs = |seed| (backend.clone(), seed, TURN);
@@ -34,12 +36,12 @@ pub(super) fn measure(plan: &Plan, server: &Server, store: &Store) -> Result<Vec
     let bare = runtime.block_on(Bare::connect(server, bytes))?;
     let (mut rates, mut shares) = (Vec::new(), Vec::new());
     for turn in 2..2 + turns {
-        let ours = rate(TURN, run(jobs(turn))?);
+        let backend_rate = rate(TURN, run(jobs(turn))?);
         let mut bare = bare.clone();
         let minimal = async move { tokio::spawn(async move { bare.turn().await }).await? };
-        let theirs = rate(TURN, runtime.block_on(minimal)?);
-        rates.push(ours);
-        shares.push(ours / theirs);
+        let bare_rate = rate(TURN, runtime.block_on(minimal)?);
+        rates.push(backend_rate);
+        shares.push(backend_rate / bare_rate);
     }
     runtime.block_on(backend.close())?;
     let (rate, share) = (median(rates), median(shares));
@@ -48,15 +50,16 @@ pub(super) fn measure(plan: &Plan, server: &Server, store: &Store) -> Result<Vec
         store.name
     ));
     let figure = Figure::new(format!("{}: schedule, one caller", store.name), rate, "jobs/s");
-    Ok(vec![figure.over(rate / share, "bare EVALSHA").ratio_at_least(0.8)])
+    Ok(vec![figure.compared_to(rate / share, "bare EVALSHA").ratio_at_least(0.8)])
 }
 
+/// Schedules jobs one by one; returns the time without that of generating them.
 async fn schedule(
     backend: std::sync::Arc<dyn Backend>,
     seed: u64,
     count: usize,
 ) -> Result<Duration> {
-    let jobs = store::plain(seed).random(a_week_ago(), count);
+    let jobs = store::keyless_with_seed(seed).random(a_week_ago(), count);
     let start = Instant::now();
     for job in jobs {
         let _ = backend.schedule(vec![job]).await?;
@@ -74,15 +77,15 @@ struct Bare {
 }
 
 impl Bare {
-    /// `bytes` is the size of a call on the wire.
+    /// `bytes` is the size of a call on the wire; the payload is padded to it.
     async fn connect(server: &Server, bytes: usize) -> Result<Self> {
         let client = redis::Client::open(format!("redis://{}/", server.address()))?;
         let mut connection = client.get_multiplexed_async_connection().await?;
         let text = "return redis.call('ZADD', KEYS[1], ARGV[2], ARGV[3])";
         let sha = redis::cmd("SCRIPT").arg("LOAD").arg(text).query_async(&mut connection).await?;
         let mut bare = Self { connection, sha, payload: vec![0x5a; PAYLOAD], number: 0 };
-        let lacks = bytes.saturating_sub(bare.command().get_packed_command().len());
-        bare.payload.resize(PAYLOAD + lacks, 0x5a);
+        let missing = bytes.saturating_sub(bare.command().get_packed_command().len());
+        bare.payload.resize(PAYLOAD + missing, 0x5a);
         Ok(bare)
     }
 
@@ -98,6 +101,7 @@ impl Bare {
         command
     }
 
+    /// Calls the script [`TURN`] times, one after the other.
     async fn turn(&mut self) -> Result<Duration> {
         let start = Instant::now();
         for _ in 0..TURN {

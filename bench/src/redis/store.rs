@@ -18,12 +18,12 @@ pub(super) struct Store {
     pub(super) name: &'static str,
     scheme: &'static str,
     options: &'static str,
-    /// Target for the rate of bulks, as a share of the limit.
-    pub(super) bulk: Option<f64>,
-    /// Target for the memory of a pending job with a payload of 100 bytes.
-    pub(super) memory: Option<f64>,
-    /// Whether measurements other than rates and sizes are made.
-    pub(super) whole: bool,
+    /// Target for the rate of `schedule` in bulks, as a share of the limit (see `limit.rs`).
+    pub(super) bulk_target: Option<f64>,
+    /// Target for the memory of a pending job with a payload of 100 bytes, in bytes.
+    pub(super) memory_target: Option<f64>,
+    /// Whether all measurements are made, or only those of rates and sizes.
+    pub(super) all_measurements: bool,
 }
 
 pub(super) const STORES: [Store; 3] = [
@@ -31,26 +31,27 @@ pub(super) const STORES: [Store; 3] = [
         name: "redis",
         scheme: "redis",
         options: "",
-        bulk: Some(0.75),
-        memory: Some(300.0),
-        whole: true,
+        bulk_target: Some(0.75),
+        memory_target: Some(300.0),
+        all_measurements: true,
     },
     Store {
         name: "redisson",
         scheme: "redisson",
         options: "",
-        bulk: Some(0.6),
-        memory: None,
-        whole: true,
+        bulk_target: Some(0.6),
+        memory_target: None,
+        all_measurements: true,
     },
-    // Only jobs that are due in the future get an expiring key; here these are the jobs of `memory`.
+    // Only jobs that are due in the future get an expiring key; here these are the jobs of
+    // `memory`.
     Store {
         name: "redis-expiry",
         scheme: "redis-expiry",
         options: "?configure=true",
-        bulk: None,
-        memory: None,
-        whole: false,
+        bulk_target: None,
+        memory_target: None,
+        all_measurements: false,
     },
 ];
 
@@ -71,8 +72,8 @@ impl Store {
 }
 
 /// Jobs without keys, with payloads of 100 bytes.
-pub(super) fn plain(seed: u64) -> Workload {
-    Workload::new(seed).payloads(PAYLOAD).without_keys()
+pub(super) fn keyless_with_seed(seed: u64) -> Workload {
+    Workload::with_seed(seed).payloads(PAYLOAD).without_keys()
 }
 
 /// The time a week ago: random jobs within a week from then are all due.

@@ -1,4 +1,4 @@
-//! Rates of bulks, and of claims and settlements, on one connection.
+//! Rates of `schedule` in bulks, and of claims and settlements, on one connection.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ struct Turn {
     drain: Pace,
 }
 
-/// Jobs per second, and the server's CPU time for each in microseconds.
+/// Jobs per second, and the server's CPU time per job in microseconds.
 #[derive(Debug, Clone, Copy)]
 struct Pace {
     rate: f64,
@@ -27,21 +27,26 @@ struct Pace {
 
 pub(super) fn measure(plan: &Plan, server: &Server, store: &Store) -> Result<Vec<Figure>> {
     let name = store.name;
-    let plain = turns(plan, server, store, || store::plain(11))?;
-    let of = |value: fn(&Turn) -> f64| median(plain.iter().map(value).collect());
+    let keyless = turns(plan, server, store, || store::keyless_with_seed(11))?;
+    let median_of = |value: fn(&Turn) -> f64| median(keyless.iter().map(value).collect());
     let mut figures = vec![
-        Figure::new("limit: ZADD at depth 128, own client", of(|turn| turn.limit.own), "/s"),
-        Figure::new("limit: ZADD at depth 128, crate redis", of(|turn| turn.limit.by_crate), "/s"),
-        Figure::new("limit: Redis CPU", of(|turn| turn.limit.cpu), "µs/op"),
+        Figure::new("limit: ZADD at depth 128, own client", median_of(|turn| turn.limit.own), "/s"),
+        Figure::new(
+            "limit: ZADD at depth 128, crate redis",
+            median_of(|turn| turn.limit.by_crate),
+            "/s",
+        ),
+        Figure::new("limit: Redis CPU", median_of(|turn| turn.limit.cpu), "µs/op"),
     ];
-    let [bulk, bulk_cpu] = paces(&format!("{name}: schedule by {BULK}"), &plain, |turn| turn.bulk);
+    let [bulk, bulk_cpu] =
+        paces(&format!("{name}: schedule by {BULK}"), &keyless, |turn| turn.bulk);
     let what = format!("{name}: claim and settle by {BATCH}");
-    let [drain, drain_cpu] = paces(&what, &plain, |turn| turn.drain);
-    figures.extend(match store.bulk {
+    let [drain, drain_cpu] = paces(&what, &keyless, |turn| turn.drain);
+    figures.extend(match store.bulk_target {
         Some(bound) => [bulk.ratio_at_least(bound), bulk_cpu, drain.ratio_at_least(0.5), drain_cpu],
         None => [bulk, bulk_cpu, drain, drain_cpu],
     });
-    let keyed = turns(plan, server, store, || Workload::new(11).payloads(PAYLOAD))?;
+    let keyed = turns(plan, server, store, || Workload::with_seed(11).payloads(PAYLOAD))?;
     let what = format!("{name}: schedule by {BULK}, every second with a key");
     figures.extend(paces(&what, &keyed, |turn| turn.bulk));
     let what = format!("{name}: claim and settle by {BATCH}, every second with a key");
@@ -49,16 +54,18 @@ pub(super) fn measure(plan: &Plan, server: &Server, store: &Store) -> Result<Vec
     Ok(figures)
 }
 
+/// Measures several turns, each with the jobs of a new workload.
 fn turns(
     plan: &Plan,
     server: &Server,
     store: &Store,
     workload: impl Fn() -> Workload,
 ) -> Result<Vec<Turn>> {
-    let jobs = plan.size(100_000, 2_000);
-    (0..plan.size(7, 1)).map(|_| turn(server, store, workload(), jobs)).collect()
+    let jobs = plan.full_or_quick(100_000, 2_000);
+    (0..plan.full_or_quick(7, 1)).map(|_| turn(server, store, workload(), jobs)).collect()
 }
 
+/// Measures the limit, then schedules jobs and drains them.
 fn turn(server: &Server, store: &Store, mut workload: Workload, jobs: usize) -> Result<Turn> {
     let limit = limit::measure(server, jobs)?;
     server.clear();
@@ -86,7 +93,7 @@ fn turn(server: &Server, store: &Store, mut workload: Workload, jobs: usize) -> 
         rate: rate(jobs, took),
         cpu: micros(cpu) / jobs as f64,
     };
-    // In tasks, as in a program.
+    // In spawned tasks, as in an application, and not on the thread of `block_on`.
     let bulk = cpu_of(server, || runtime.block_on(async { tokio::spawn(schedule).await? }))?;
     let drain = cpu_of(server, || runtime.block_on(async { tokio::spawn(drain).await? }))?;
     let turn = Turn { limit, bulk: pace(bulk), drain: pace(drain) };
@@ -110,7 +117,7 @@ fn paces(name: &str, turns: &[Turn], of: fn(&Turn) -> Pace) -> [Figure; 2] {
     let share = median_of(&|turn| of(turn).rate / turn.limit.best());
     let cpu = median_of(&|turn| of(turn).cpu);
     [
-        Figure::new(name, rate, "jobs/s").over(rate / share, "limit"),
+        Figure::new(name, rate, "jobs/s").compared_to(rate / share, "limit"),
         Figure::new(format!("{name}: Redis CPU"), cpu, "µs/job"),
     ]
 }

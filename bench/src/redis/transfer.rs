@@ -1,8 +1,10 @@
-//! Claims of due jobs, compared to Redisson's transfer script.
+//! Time of one claim of due jobs, compared to one call of the script by which Redisson's clients
+//! move due jobs to the queue's list (the transfer), with the same number of pending and due jobs.
 //!
-//! Redisson stores a delayed queue twice: by time in a sorted set, and by order of arrival in a list. For
-//! each due job its script searches the list from the front. The script here does the same, on members
-//! of the same size.
+//! Redisson stores each delayed job twice: in a sorted set by due time, and in a list in the order
+//! of arrival. For each due job its script searches the list from the front (`LREM`), which is slow
+//! if jobs are not due in the order of arrival. The script here does the same, on members of the
+//! same size.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -18,10 +20,14 @@ use crate::plan::{Plan, Result, progress};
 use crate::table::Figure;
 use crate::workload::{BATCH, PAYLOAD, WEEK};
 
-/// Keys: the jobs by time, by arrival, and the target list of due jobs.
+/// Redisson's keys: the sorted set of jobs by due time, the list in order of arrival, and the
+/// destination list of due jobs.
 const KEYS: [&str; 3] =
     ["redisson_delay_queue_timeout:{BENCH}", "redisson_delay_queue:{BENCH}", "BENCH"];
 
+/// The transfer. ARGV: the current time in milliseconds, and the maximum number of jobs. Returns
+/// the number of jobs moved. A member is a type byte and an id of 8 bytes (`Bc0`: the length, here
+/// 8, and as many bytes), and the payload with its length in 8 bytes (`Lc0`).
 const TRANSFER: &str = "\
 local due = redis.call('ZRANGEBYSCORE', KEYS[1], 0, ARGV[1], 'LIMIT', 0, ARGV[2])
 for _, member in ipairs(due) do
@@ -35,27 +41,28 @@ end
 return #due";
 
 pub(super) fn measure(plan: &Plan, server: &Server, store: &Store) -> Result<Vec<Figure>> {
-    let sizes = plan.size([(100_000, "100k", 15, 100.0), (1_000_000, "1M", 5, 1_000.0)], {
-        [(2_000, "2k", 2, 1.0), (4_000, "4k", 2, 1.0)]
-    });
+    let sizes = plan
+        .full_or_quick([(100_000, "100k", 15, 100.0), (1_000_000, "1M", 5, 1_000.0)], {
+            [(2_000, "2k", 2, 1.0), (4_000, "4k", 2, 1.0)]
+        });
     let mut figures = Vec::new();
-    for (pending, count, calls, aim) in sizes {
+    for (pending, count, calls, target) in sizes {
         let transfer = transfers(server, pending, calls)?;
-        let claim = claims(server, store, pending, plan.size(101, 5))?;
+        let claim = claims(server, store, pending, plan.full_or_quick(101, 5))?;
         progress(format_args!(
             "{count} pending, {BATCH} due: transfer {transfer:.2} ms, {} {claim:.2} ms",
             store.name
         ));
-        let of = |what: &str| format!("{what}, {count} pending at random");
+        let name = |what: &str| format!("{what}, {count} pending, due at random");
         figures.push(Figure::new(
-            of(&format!("a transfer of {BATCH} as Redisson's")),
+            name(&format!("Redisson's transfer of {BATCH} due jobs")),
             transfer,
             "ms",
         ));
         figures.push(
-            Figure::new(of(&format!("{}: a claim of {BATCH}", store.name)), claim, "ms")
-                .over(transfer, "transfers")
-                .aim(format!("≥ {aim} times as fast"), transfer / claim >= aim),
+            Figure::new(name(&format!("{}: claim of {BATCH} due jobs", store.name)), claim, "ms")
+                .compared_to(transfer, "transfers")
+                .target(format!("≥ {target} times as fast"), transfer / claim >= target),
         );
     }
     server.clear();
@@ -70,12 +77,20 @@ fn transfers(server: &Server, pending: usize, calls: usize) -> Result<f64> {
     let sha = connection.command(&["SCRIPT", "LOAD", TRANSFER]).text();
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_millis().to_string();
     let batch = BATCH.to_string();
-    let [by_time, by_arrival, target] = KEYS;
+    let [by_time, by_arrival, destination] = KEYS;
     let mut times = Vec::new();
     for _ in 0..calls {
         let start = Instant::now();
-        let moved =
-            connection.command(&["EVALSHA", &sha, "3", by_time, by_arrival, target, &now, &batch]);
+        let moved = connection.command(&[
+            "EVALSHA",
+            &sha,
+            "3",
+            by_time,
+            by_arrival,
+            destination,
+            &now,
+            &batch,
+        ]);
         times.push(millis(start.elapsed()));
         if usize::try_from(moved.int())? != BATCH {
             return Err(format!("a transfer moved {moved:?}").into());
@@ -86,6 +101,7 @@ fn transfers(server: &Server, pending: usize, calls: usize) -> Result<f64> {
 
 /// Fills a queue as Redisson's clients do; all jobs are due.
 fn fill(server: &Server, pending: usize) -> Result<()> {
+    // Jobs per pipeline.
     const DEPTH: usize = 500;
     let mut rng = SmallRng::seed_from_u64(13);
     let from = a_week_ago().as_millis();
@@ -93,8 +109,8 @@ fn fill(server: &Server, pending: usize) -> Result<()> {
     let mut commands = Vec::new();
     for done in (0..pending).step_by(DEPTH) {
         commands.clear();
-        let some = DEPTH.min(pending - done);
-        for _ in 0..some {
+        let batch = DEPTH.min(pending - done);
+        for _ in 0..batch {
             let mut member = vec![8];
             member.extend(rng.random::<[u8; 8]>());
             member.extend((PAYLOAD as u64).to_le_bytes());
@@ -103,7 +119,7 @@ fn fill(server: &Server, pending: usize) -> Result<()> {
             command(&mut commands, &[b"ZADD", KEYS[0].as_bytes(), due.as_bytes(), &member]);
             command(&mut commands, &[b"RPUSH", KEYS[1].as_bytes(), &member]);
         }
-        wire.exchange(&commands, 2 * some)?;
+        wire.exchange(&commands, 2 * batch)?;
     }
     Ok(())
 }
@@ -114,7 +130,7 @@ fn claims(server: &Server, store: &Store, pending: usize, calls: usize) -> Resul
     let runtime = io_runtime();
     let backend = runtime.block_on(store.open(server))?;
     let times = runtime.block_on(async {
-        store::fill(&*backend, &mut store::plain(13), a_week_ago(), pending).await?;
+        store::fill(&*backend, &mut store::keyless_with_seed(13), a_week_ago(), pending).await?;
         let mut times: Vec<Duration> = Vec::new();
         for _ in 0..calls.min(pending / BATCH) {
             let start = Instant::now();

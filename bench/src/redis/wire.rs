@@ -1,4 +1,5 @@
-//! A minimal blocking client: the fastest way to send commands.
+//! A minimal blocking Redis client, whose own cost is small: it sends prepared requests and only
+//! counts the replies.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;

@@ -1,4 +1,4 @@
-//! Recovery of the file after a writing process is killed.
+//! Recovery of the file after a process that schedules jobs, the victim, is killed.
 
 use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -22,10 +22,10 @@ use crate::workload::{QUEUE, Workload};
 /// Task of the child process that is killed.
 pub(crate) const VICTIM: &str = "victim";
 
-/// Jobs per call.
+/// Jobs per call of the victim.
 const CALL_JOBS: usize = 100;
 
-/// Size of the page cache: the default.
+/// Size of the backend's page cache in MiB: the default.
 const CACHE_MIB: f64 = 64.0;
 
 /// The first job number of the victim, far above those of the existing jobs.
@@ -35,7 +35,7 @@ const FIRST: u64 = 1 << 28;
 pub(crate) fn victim(file: &Path) -> Result<()> {
     runtime(2).block_on(async {
         let backend = SqliteBackend::open(&SqliteConfig::new(file), &environment()).await?;
-        let mut workload = Workload::starting_at(4, FIRST);
+        let mut workload = Workload::with_seed(4).numbered_from(FIRST);
         let mut out = std::io::stdout().lock();
         loop {
             let jobs = workload.random(SystemTime::now().into(), CALL_JOBS);
@@ -57,7 +57,7 @@ pub(super) fn kill_and_reopen(plan: &Plan, store: Store) -> Result<Vec<Figure>> 
     let mut victim = child_process(VICTIM, [OsStr::new(&path)]).stdout(Stdio::piped()).spawn()?;
     let stdout = victim.stdout.take().ok_or("the victim has no stdout")?;
     let mut lines = BufReader::new(stdout).lines();
-    let work = plan.size(Duration::from_secs(4), Duration::from_millis(300));
+    let work = plan.full_or_quick(Duration::from_secs(4), Duration::from_millis(300));
     let start = Instant::now();
     let mut acked = 0;
     while start.elapsed() < work {
@@ -86,7 +86,7 @@ pub(super) fn kill_and_reopen(plan: &Plan, store: Store) -> Result<Vec<Figure>> 
     ));
     store.discard()?;
     Ok(vec![
-        Figure::new("memory of a process that writes to it", memory, "MB")
+        Figure::new("memory of a process that schedules jobs", memory, "MB")
             .at_most(CACHE_MIB * 1.048_576 + 20.0),
         Figure::new("first claim after kill -9, opening included", reopened.as_secs_f64(), "s")
             .at_most(1.0),

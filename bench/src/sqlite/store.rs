@@ -1,4 +1,4 @@
-//! A store with a virtual clock, and a runtime for its calls.
+//! A SQLite backend with a virtual clock, and a runtime for its calls.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -60,8 +60,8 @@ impl Store {
     /// Size of the file in bytes, after a checkpoint of the log.
     pub(super) fn file_bytes(&self) -> Result<u64> {
         let conn = Connection::open(&self.path)?;
-        let of = |name| conn.pragma_query_value(None, name, |row| row.get::<_, u32>(0));
-        Ok(u64::from(of("page_count")?) * u64::from(of("page_size")?))
+        let pragma = |name| conn.pragma_query_value(None, name, |row| row.get::<_, u32>(0));
+        Ok(u64::from(pragma("page_count")?) * u64::from(pragma("page_size")?))
     }
 
     /// Closes the store and keeps the file.

@@ -1,6 +1,8 @@
--- Format 1: the tables. {p} stands for the prefix.
+-- Format 1: the tables. {p} stands for the prefix. All times are Unix milliseconds.
 
--- One row: the format, the id of the store, and the counters for `seq` and tokens.
+-- One row: the format, the random id of the store, and the last `seq` and token that were issued. A
+-- `seq` numbers the jobs of all queues in the order of their insertion; jobs that are due at the
+-- same time run in that order.
 CREATE TABLE {p}meta (
     one    INTEGER PRIMARY KEY CHECK (one = 1),
     format INTEGER NOT NULL,
@@ -9,7 +11,8 @@ CREATE TABLE {p}meta (
     token  INTEGER NOT NULL
 );
 
--- Names of queues, which other tables refer to by the small number q, and their total counts.
+-- Queues, which other tables refer to by the small number q, with their total counts since the
+-- queue was created. Rows are never deleted.
 CREATE TABLE {p}queue (
     q         INTEGER PRIMARY KEY,
     name      TEXT NOT NULL UNIQUE,
@@ -22,7 +25,8 @@ CREATE TABLE {p}queue (
     removed   INTEGER NOT NULL DEFAULT 0
 );
 
--- Live jobs. The payload is the last column, so that the others are read without it.
+-- Live jobs: waiting or leased. The payload is the last column, so that the others are read without
+-- it.
 CREATE TABLE {p}job (
     seq          INTEGER PRIMARY KEY,
     id           BLOB NOT NULL,
@@ -40,7 +44,7 @@ CREATE TABLE {p}job (
 CREATE UNIQUE INDEX {p}job_id ON {p}job (id);
 CREATE UNIQUE INDEX {p}job_key ON {p}job (q, key) WHERE key IS NOT NULL;
 
--- Waiting jobs, clustered by due time. A live job is either here or in the lease table.
+-- Waiting jobs, clustered by due time (`at`). A live job is either here or in the lease table.
 CREATE TABLE {p}due (
     q   INTEGER NOT NULL,
     at  INTEGER NOT NULL,
@@ -58,7 +62,8 @@ CREATE TABLE {p}lease (
 );
 CREATE INDEX {p}lease_until ON {p}lease (until, q);
 
--- Dead jobs, kept until an operator replays or removes them.
+-- Dead jobs, kept until an operator replays or removes them. `died` is the time of death; `kind`
+-- and `message` are its reason.
 CREATE TABLE {p}dead (
     seq          INTEGER PRIMARY KEY,
     id           BLOB NOT NULL,

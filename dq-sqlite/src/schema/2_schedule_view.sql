@@ -9,10 +9,10 @@ CREATE VIEW {p}schedule_v1 (queue, id, key, due, payload, headers, max_attempts)
 -- caller's INSERT would override one in the trigger.
 --
 -- SQLite stores any bytes as text, but no API call could name a queue or key that is not UTF-8. So
--- names beyond ASCII are checked character by character: decoding and encoding a character yields the
--- same bytes only if they are valid UTF-8. (U+FFFE and U+FFFF, which are noncharacters, fail too.)
--- Most functions ignore what follows a NUL, but instr does not. Headers are not checked this way: they
--- may be long, and a job whose headers cannot be read is quarantined when it is claimed.
+-- names beyond ASCII are checked character by character: decoding and encoding a character yields
+-- the same bytes only if they are valid UTF-8. (U+FFFE and U+FFFF, which are noncharacters, fail
+-- too.) Most functions ignore what follows a NUL, but instr does not. Headers are not checked this
+-- way: they may be long, and a job whose headers cannot be read is quarantined when it is claimed.
 CREATE TRIGGER {p}schedule_v1_insert INSTEAD OF INSERT ON {p}schedule_v1
 BEGIN
     SELECT RAISE(ABORT, 'dq: queue must be text of 1 to 128 bytes')
@@ -52,7 +52,7 @@ BEGIN
         WHERE typeof(NEW.due) <> 'integer' OR NEW.due NOT BETWEEN 0 AND 253402300799999;
     SELECT RAISE(ABORT, 'dq: payload must be a blob or text')
         WHERE typeof(NEW.payload) NOT IN ('blob', 'text');
-    -- One after the other: what is no JSON must not reach the functions that read it.
+    -- Separate checks, in this order: the JSON functions fail on text that is not JSON.
     SELECT RAISE(ABORT, 'dq: headers must be null or the text of a JSON object')
         WHERE NEW.headers IS NOT NULL
           AND (typeof(NEW.headers) <> 'text'

@@ -10,7 +10,7 @@ use crate::rabbitmq::tools::TIMEOUT;
 /// Number of running nodes and list of partitioned nodes, as a node sees them.
 const HEALTH: &str = "{length(rabbit_nodes:all_running()), rabbit_node_monitor:partitions()}";
 
-/// How long a cluster may take to detect by itself that a partition has ended.
+/// Maximum time in which a cluster detects by itself that a partition has ended.
 const RECOVERY_TIME: Duration = Duration::from_secs(10);
 
 /// A RabbitMQ cluster: nodes that share users, virtual hosts and queues. Dropping it ends them.
@@ -22,7 +22,8 @@ pub struct RabbitCluster {
 }
 
 impl RabbitCluster {
-    /// Starts a cluster. When this returns, each node sees all others running. For settings, see [`RabbitOptions::start_cluster`](crate::RabbitOptions).
+    /// Starts a cluster with default settings; see
+    /// [`RabbitOptions::start_cluster`](crate::RabbitOptions::start_cluster).
     pub fn start(nodes: usize) -> Self {
         RabbitMq::options().start_cluster(nodes)
     }
@@ -44,8 +45,8 @@ impl RabbitCluster {
     /// The index of the node with the leader of a queue, as `node` sees it. Waits while there is no
     /// leader, as in an election. Panics after two minutes.
     pub fn leader(&self, node: &RabbitMq, vhost: &str, queue: &str) -> usize {
-        // The local member of the queue knows its leader; the queue's record may still have the
-        // partitioned node.
+        // Asks the queue's Raft member on `node`: the queue's database record may still name a node
+        // that was partitioned. A classic queue has one process instead of members.
         let expression = format!(
             "{{ok, Q}} = rabbit_amqqueue:lookup({{resource, <<\"{vhost}\">>, queue, \
              <<\"{queue}\">>}}), case amqqueue:get_pid(Q) of \
@@ -58,9 +59,9 @@ impl RabbitCluster {
         self.wait_for(node, &expression, index)
     }
 
-    /// Separates a node from all others: they cannot connect to each other until [`heal`](Self::heal).
-    /// Clients can still reach it. Nodes that are separated one after the other are separated from each
-    /// other, too.
+    /// Separates a node from all others: they cannot connect to each other until
+    /// [`heal`](Self::heal). Clients can still reach it. Nodes that are separated one after the
+    /// other are separated from each other, too.
     pub fn partition(&self, index: usize) {
         let node = &self.nodes[index];
         // Nodes with different cookies refuse each other.
@@ -84,8 +85,9 @@ impl RabbitCluster {
         partitioned.push(index);
     }
 
-    /// Reconnects the partitioned nodes, and nothing else. Unless `cluster_partition_handling` is set,
-    /// RabbitMQ keeps two inconsistent states of everything but quorum queues and streams.
+    /// Reconnects the partitioned nodes without restarting them. Unless
+    /// `cluster_partition_handling` is set, each side keeps its own state of everything but quorum
+    /// queues and streams.
     pub fn reconnect(&self) {
         let partitioned = std::mem::take(&mut *self.partitioned());
         for index in &partitioned {
@@ -102,8 +104,8 @@ impl RabbitCluster {
         }
     }
 
-    /// Reconnects the partitioned nodes, restarts them so that they take over the state of the others, and
-    /// [waits until all are healthy](Self::wait_until_healthy).
+    /// Reconnects the partitioned nodes, restarts them so that they adopt the state of the others,
+    /// and [waits until all nodes are healthy](Self::wait_until_healthy).
     pub fn heal(&self) {
         let partitioned = self.partitioned().clone();
         self.reconnect();
@@ -111,20 +113,20 @@ impl RabbitCluster {
         self.wait_until_healthy();
     }
 
-    /// Restarts a node that was partitioned, as an operator must do. Does nothing if
-    /// `cluster_partition_handling` lets RabbitMQ do so.
+    /// Restarts a node that was partitioned, as an operator must do, unless RabbitMQ does it by
+    /// itself because of `cluster_partition_handling`.
     fn reset_state(node: &RabbitMq) {
         let handling = node.eval("application:get_env(rabbit, cluster_partition_handling)");
         if handling == "{ok,ignore}" {
-            // Not an orderly stop, which takes a minute if a client still publishes to a queue that had
-            // no leader.
+            // Not by an orderly stop, which takes a minute if a client still publishes to a queue
+            // that had no leader.
             node.kill();
             node.restart();
         }
     }
 
-    /// Kills all nodes, which simulates a power loss, and restarts them at the same time, since each
-    /// waits for those that were running.
+    /// Kills all nodes, which simulates a power loss, and restarts them at the same time, since
+    /// each waits for those that were running.
     pub fn crash(&self) {
         self.nodes.iter().for_each(RabbitMq::kill);
         self.nodes.iter().for_each(|node| node.process.start());
@@ -132,8 +134,8 @@ impl RabbitCluster {
         self.wait_until_healthy();
     }
 
-    /// Restarts the nodes one after the other, as for an update. Each waits until no queue would lose its
-    /// majority.
+    /// Restarts the nodes one after the other, as for an update. Each waits until no queue would
+    /// lose its majority.
     pub fn rolling_restart(&self) {
         for node in &self.nodes {
             let majority = "rabbit_upgrade_preparation:await_online_quorum_plus_one(5000)";
@@ -144,9 +146,9 @@ impl RabbitCluster {
         }
     }
 
-    /// Waits until each node accepts clients, sees all others running and no partition, for instance
-    /// after a restart. A node that still sees a partition after ten seconds (the others may not have
-    /// noticed a short absence) is restarted. Panics after four minutes.
+    /// Waits until each node accepts clients, sees all others running and no partition, for
+    /// instance after a restart. A node that still sees a partition after ten seconds (the others
+    /// may not have noticed a short absence) is restarted. Panics after four minutes.
     pub fn wait_until_healthy(&self) {
         let all = format!("{{{},[]}}", self.nodes.len());
         let deadline = Instant::now() + TIMEOUT * 2;
@@ -164,7 +166,7 @@ impl RabbitCluster {
             }
             thread::sleep(Duration::from_millis(20));
         }
-        // A node that was paused is running before it accepts connections.
+        // After `pause_minority` ends, a node counts as running before it accepts connections.
         self.nodes.iter().for_each(RabbitMq::expect_ready);
     }
 

@@ -1,6 +1,6 @@
-//! What the nodes of a cluster (or a single node) share: a name, the Erlang cookie, certificates, and
-//! the port mapper daemon (epmd). All of it is private: the machine's epmd on port 4369 and the cookie in
-//! the user's home directory are not used.
+//! What the nodes of a cluster (or a single node) share: a name, the Erlang cookie, certificates,
+//! and the port mapper daemon (epmd). All of it is private: the machine's epmd on port 4369 and the
+//! cookie in the user's home directory are not used.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::{Ipv4Addr, TcpStream};
@@ -13,19 +13,22 @@ use crate::process::{Process, TIMEOUT};
 use crate::rabbitmq::installation::Installation;
 use crate::watchdog::Watchdog;
 
-/// Attempts to start epmd, each on another port, if a port is taken meanwhile.
+/// Maximum number of attempts to start epmd, each on another port, if another process takes the
+/// port first.
 const ATTEMPTS: usize = 10;
 
 /// Shared name, cookie and epmd of a cluster's nodes.
 #[derive(Debug)]
 pub(super) struct ClusterIdentity {
     pub(super) installation: Installation,
-    /// Unique name of the cluster, which identifies its servers on a port.
+    /// Unique name of the cluster, by which a handshake shows that a server on a port belongs to
+    /// it.
     pub(super) name: String,
     /// The Erlang cookie: the shared secret of nodes and tools.
     pub(super) cookie: String,
     /// Port of epmd.
     pub(super) epmd: u16,
+    /// The process of epmd.
     daemon: Process,
 }
 
@@ -52,7 +55,7 @@ impl ClusterIdentity {
     }
 }
 
-/// Starts epmd in the foreground, on 127.0.0.1 only. `None` if its port is taken meanwhile.
+/// Starts epmd in the foreground, on 127.0.0.1 only. `None` if another process took its port first.
 fn start_epmd(installation: &Installation) -> Option<(u16, Process)> {
     let port = port::free();
     let arguments =

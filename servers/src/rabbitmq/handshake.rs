@@ -17,10 +17,11 @@ pub(super) fn first_frame(port: u16) -> Result<Vec<u8>> {
     let mut stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
     stream.set_read_timeout(Some(TIMEOUT))?;
     stream.write_all(PROTOCOL_HEADER)?;
-    // Type, channel, and length of the payload.
-    let mut head = [0; 7];
-    stream.read_exact(&mut head)?;
-    let [1, 0, 0, length @ ..] = head else {
+    // One byte of type, two of channel, four of payload length.
+    let mut frame_header = [0; 7];
+    stream.read_exact(&mut frame_header)?;
+    // 1 is the type of a method frame.
+    let [1, 0, 0, length @ ..] = frame_header else {
         return Err(Error::new(ErrorKind::InvalidData, "the server does not speak AMQP 0-9-1"));
     };
     let mut frame = vec![0; u32::from_be_bytes(length).min(1 << 16) as usize];

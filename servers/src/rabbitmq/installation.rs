@@ -1,13 +1,13 @@
 //! Finds RabbitMQ and its Erlang, and starts their programs.
 //!
-//! Debian's scripts are not used: `rabbitmq-server` requires root or the user `rabbitmq`, and `erl` works
-//! only in `/usr/lib/erlang`. This does what the scripts do, with every path in the environment, so that
-//! an unpacked tree runs from any directory.
+//! Debian's scripts are not used: `rabbitmq-server` requires root or the user `rabbitmq`, and `erl`
+//! works only in `/usr/lib/erlang`. This does what the scripts do, with every path in the
+//! environment, so that an unpacked tree runs from any directory.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use crate::program::{Program, RABBITMQ, libraries, on_path, unpacked_programs};
+use crate::program::{Program, RABBITMQ, library_path, on_path, unpacked_programs};
 
 /// RabbitMQ and an Erlang that runs it.
 #[derive(Clone, Debug)]
@@ -18,14 +18,15 @@ pub(crate) struct Installation {
     bin: PathBuf,
     /// RabbitMQ's root, with `plugins` and `escript`.
     home: PathBuf,
+    /// See [`Program::libraries`].
     libraries: Option<OsString>,
 }
 
 impl Installation {
-    /// The unpacked installation, which exists only if the machine's does not work; otherwise the
-    /// machine's.
+    /// The unpacked installation, which exists only if that of the machine does not work; otherwise
+    /// that of the machine.
     pub(crate) fn find() -> Option<Self> {
-        Self::unpacked(&unpacked_programs().join(RABBITMQ)).or_else(Self::of_machine)
+        Self::unpacked(&unpacked_programs().join(RABBITMQ)).or_else(Self::on_machine)
     }
 
     /// Like [`find`](Self::find), but panics with the remedy if there is none.
@@ -34,15 +35,15 @@ impl Installation {
             .unwrap_or_else(|| panic!("RabbitMQ is not installed: run `cargo xtask servers`"))
     }
 
-    /// The installation of the machine.
-    pub(crate) fn of_machine() -> Option<Self> {
+    /// The installation on the machine; `None` if it is incomplete.
+    pub(crate) fn on_machine() -> Option<Self> {
         let erl = on_path("erl")?.canonicalize().ok()?;
         let (erlang, bin) = erl.ancestors().find_map(erlang)?;
         // Debian's script is outside of RabbitMQ's tree, and not on every user's path.
         let server = on_path("rabbitmq-server").and_then(|path| path.canonicalize().ok());
         let server = server.unwrap_or_default();
-        let own = server.ancestors().find(|dir| is_home(dir)).map(Path::to_owned);
-        let home = own.or_else(|| home(Path::new("/usr/lib/rabbitmq/lib")))?;
+        let beside_server = server.ancestors().find(|dir| is_home(dir)).map(Path::to_owned);
+        let home = beside_server.or_else(|| home(Path::new("/usr/lib/rabbitmq/lib")))?;
         Some(Self { erlang, bin, home, libraries: None })
     }
 
@@ -52,7 +53,7 @@ impl Installation {
         let root = root.canonicalize().ok()?;
         let (erlang, bin) = erlang(&root.join("usr/lib/erlang"))?;
         let home = home(&root.join("usr/lib/rabbitmq/lib"))?;
-        Some(Self { erlang, bin, home, libraries: libraries(&root) })
+        Some(Self { erlang, bin, home, libraries: library_path(&root) })
     }
 
     /// Whether Erlang starts: its libraries, or those of its `crypto`, may be missing.
@@ -73,8 +74,8 @@ impl Installation {
             ("ROOTDIR", self.erlang.clone().into()),
             ("BINDIR", self.bin.clone().into()),
             ("EMU", "beam".into()),
-            // The program with which newer nodes start a helper node that inspects a cluster before they
-            // join it.
+            // The program with which newer nodes start a helper node that inspects a cluster before
+            // they join it.
             ("PROGNAME", "erlexec".into()),
             ("ERL_LIBS", plugins.clone().into()),
             ("RABBITMQ_HOME", self.home.clone().into()),

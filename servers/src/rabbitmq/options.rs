@@ -17,11 +17,12 @@ use crate::rabbitmq::tools::{LOOPBACK, Tools};
 use crate::tls;
 use crate::watchdog::Watchdog;
 
-/// Attempts to start a cluster, each on other ports, if a port is taken meanwhile.
+/// Maximum number of attempts to start a cluster, each on other ports, if another process takes a
+/// port first.
 const ATTEMPTS: usize = 10;
 
-/// Defaults for `rabbitmq.conf`. Several servers share one machine, and a test must not fail because its
-/// disk is rather full.
+/// Defaults for `rabbitmq.conf`. The limits are low because several servers share one machine, and
+/// because a test must not fail on a nearly full disk.
 const DEFAULTS: [(&str, &str); 5] = [
     ("vm_memory_high_watermark.absolute", "512MB"),
     ("disk_free_limit.absolute", "10MB"),
@@ -30,23 +31,23 @@ const DEFAULTS: [(&str, &str); 5] = [
     ("log.file", "false"),
 ];
 
-/// Settings of `rabbit` in `advanced.config` that are recommended for at-least-once dead-lettering. The
-/// stock values are 180000 and 32.
+/// Settings of `rabbit` in `advanced.config` that are recommended for at-least-once dead-lettering.
+/// The stock values are 180000 and 32.
 const RECOMMENDED: [(&str, &str); 2] = [
     ("dead_letter_worker_publisher_confirm_timeout", "5000"),
     ("dead_letter_worker_consumer_prefetch", "512"),
 ];
 
-/// For Erlang, beside what RabbitMQ's own script gives it: two schedulers, however many cores there
-/// are, no shell, no daemon of its own.
+/// Arguments of Erlang: those of RabbitMQ's own start script, and settings for tests: two
+/// schedulers whatever the number of cores, no busy waiting, no shell, and no start of an epmd.
 const ARGUMENTS: &str = "-noinput -s rabbit boot -boot start_sasl -start_epmd false +W w +S 2:2 \
     +P 1048576 +t 5000000 +zdbbl 128000 +sbwt none +sbwtdcpu none +sbwtdio none \
     -syslog logger [] -syslog syslog_error_logger false \
     -kernel prevent_overlapping_partitions false -kernel inet_dist_use_interface";
 
-/// How Erlang finds addresses: only that of the nodes, without asking anyone. A program that it
-/// would ask with outlives a killed server by some seconds.
-const ADDRESSES: &str = "{lookup, [file]}.\n{host, {127,0,0,1}, [\"localhost\"]}.\n";
+/// Erlang's `inetrc`: host names are resolved by this file only. By default Erlang starts a helper
+/// program for that, which outlives a killed server by some seconds.
+const INETRC: &str = "{lookup, [file]}.\n{host, {127,0,0,1}, [\"localhost\"]}.\n";
 
 /// Settings of a private RabbitMQ server; created by [`RabbitMq::options`].
 #[derive(Clone, Debug, Default)]
@@ -54,7 +55,8 @@ pub struct RabbitOptions {
     settings: Vec<(String, String)>,
     advanced: Vec<[String; 3]>,
     plugins: Vec<String>,
-    without_flags: Vec<String>,
+    /// Feature flags to leave disabled.
+    disabled_flags: Vec<String>,
     stock: bool,
     tls: bool,
     management: bool,
@@ -69,16 +71,16 @@ impl RabbitOptions {
         self
     }
 
-    /// Sets a key of an Erlang application in `advanced.config` to an Erlang term. The last value of a
-    /// key counts: `advanced("rabbit", "quorum_tick_interval", "1000")`.
+    /// Sets a key of an Erlang application in `advanced.config` to an Erlang term. The last value
+    /// of a key counts: `advanced("rabbit", "quorum_tick_interval", "1000")`.
     pub fn advanced(mut self, application: &str, key: &str, term: &str) -> Self {
         self.advanced.retain(|[app, name, _]| (&**app, &**name) != (application, key));
         self.advanced.push([application, key, term].map(str::to_owned));
         self
     }
 
-    /// Omits the settings of `advanced.config` that are recommended for delayed jobs, as on a server
-    /// with its default configuration.
+    /// Omits the settings of `advanced.config` that are recommended for delayed jobs, as on a
+    /// server with its default configuration.
     pub fn stock(mut self) -> Self {
         self.stock = true;
         self
@@ -96,29 +98,29 @@ impl RabbitOptions {
         self.plugin("rabbitmq_management")
     }
 
-    /// Adds a port with TLS and a certificate of a private CA: [`RabbitMq::ca`]. The URL has that port.
-    /// The nodes of a cluster have the same certificate.
+    /// Adds a port with TLS and a certificate of a private CA: [`RabbitMq::ca`]. The URL has that
+    /// port. The nodes of a cluster have the same certificate.
     pub fn tls(mut self) -> Self {
         self.tls = true;
         self
     }
 
     /// Leaves a feature flag such as `stream_queue` disabled, as on a server that was upgraded. All
-    /// other flags are enabled, as on a new server. A flag that the server's version requires is enabled
-    /// in any case.
+    /// other flags are enabled, as on a new server. A flag that the server's version requires is
+    /// enabled in any case.
     pub fn without_feature_flag(mut self, name: &str) -> Self {
-        self.without_flags.push(name.to_owned());
+        self.disabled_flags.push(name.to_owned());
         self
     }
 
-    /// Starts the server and returns when it is ready. Panics with the reason and the server's log if
-    /// it does not start.
+    /// Starts the server and returns when it is ready. Panics with the reason and the server's log
+    /// if it does not start.
     pub fn start(self) -> RabbitMq {
         self.start_nodes(1).remove(0)
     }
 
-    /// Starts a cluster of nodes with the same settings. When this returns, each node sees all others
-    /// running.
+    /// Starts a cluster of nodes with the same settings. When this returns, each node sees all
+    /// others running.
     pub fn start_cluster(self, nodes: usize) -> RabbitCluster {
         let cluster = RabbitCluster::new(self.start_nodes(nodes));
         cluster.wait_until_healthy();
@@ -174,14 +176,15 @@ impl RabbitOptions {
         write(&dir.join("rabbitmq.conf"), &settings, 0o600);
         write(&dir.join("advanced.config"), &self.advanced_config(), 0o600);
         write(&dir.join("enabled_plugins"), &format!("[{}].\n", self.plugins.join(",")), 0o600);
-        write(&dir.join("inetrc"), ADDRESSES, 0o600);
+        write(&dir.join("inetrc"), INETRC, 0o600);
         // Erlang refuses a cookie that other users can read.
         write(&dir.join(".erlang.cookie"), &identity.cookie, 0o400);
 
         let environment = Tools { identity, node: &node, dir: &dir }.environment();
         let mut server = identity.installation.erl(environment);
-        if !self.without_flags.is_empty() {
-            // No flags at first; `enable_flags` enables the wanted ones.
+        if !self.disabled_flags.is_empty() {
+            // The node starts without optional flags; `enable_flags` enables all but the unwanted
+            // ones.
             let none = ("RABBITMQ_FEATURE_FLAGS", OsString::new());
             server.environment.get_or_insert_default().push(none);
         }
@@ -219,8 +222,8 @@ impl RabbitOptions {
         if let Some(port) = management {
             let _ = write!(text, "management.tcp.ip = 127.0.0.1\nmanagement.tcp.port = {port}\n");
         }
-        let set = |name: &str| self.settings.iter().any(|(key, _)| key == name);
-        for (key, value) in DEFAULTS.into_iter().filter(|(key, _)| !set(key)) {
+        let is_set = |name: &str| self.settings.iter().any(|(key, _)| key == name);
+        for (key, value) in DEFAULTS.into_iter().filter(|(key, _)| !is_set(key)) {
             let _ = writeln!(text, "{key} = {value}");
         }
         for (key, value) in &self.settings {
@@ -229,13 +232,13 @@ impl RabbitOptions {
         text
     }
 
-    /// The text of `advanced.config`. The settings of an application are in one group, since RabbitMQ
-    /// uses only the last of several groups.
+    /// The text of `advanced.config`. The settings of an application are in one group, since
+    /// RabbitMQ uses only the last of several groups.
     fn advanced_config(&self) -> String {
         let mut settings = self.advanced.clone();
-        let set =
+        let is_set =
             |name: &str| self.advanced.iter().any(|[app, key, _]| app == "rabbit" && key == name);
-        let recommended = RECOMMENDED.into_iter().filter(|(key, _)| !self.stock && !set(key));
+        let recommended = RECOMMENDED.into_iter().filter(|(key, _)| !self.stock && !is_set(key));
         settings.extend(recommended.map(|(key, term)| ["rabbit", key, term].map(str::to_owned)));
         settings.sort();
         let groups = settings.chunk_by(|one, other| one[0] == other[0]).map(|group| {
@@ -245,10 +248,11 @@ impl RabbitOptions {
         format!("[{}].\n", groups.collect::<Vec<_>>().join(","))
     }
 
-    /// Enables all flags but the unwanted ones. Without unwanted ones, the server has enabled all.
+    /// Enables all feature flags except `disabled_flags`. If there are none, the server has enabled
+    /// all flags at its start.
     fn enable_flags(&self, rabbit: &RabbitMq) {
-        if !self.without_flags.is_empty() {
-            let unwanted = self.without_flags.join(",");
+        if !self.disabled_flags.is_empty() {
+            let unwanted = self.disabled_flags.join(",");
             rabbit.eval(&format!(
                 "[ok = rabbit_feature_flags:enable(Flag) || \
                  Flag <- maps:keys(rabbit_feature_flags:list(disabled)) -- [{unwanted}], \
@@ -259,8 +263,8 @@ impl RabbitOptions {
 }
 
 impl RabbitMq {
-    /// Starts a server with the settings that are recommended for delayed jobs, and returns when it is
-    /// ready.
+    /// Starts a server with the settings that are recommended for delayed jobs, and returns when it
+    /// is ready.
     pub fn start() -> Self {
         Self::options().start()
     }

@@ -14,8 +14,8 @@ use crate::tls;
 pub(super) const USER: &str = "dq";
 pub(super) const PASSWORD: &str = "secret";
 
-/// A private RabbitMQ node on a free port of 127.0.0.1, with its own directory, cookie and port mapper
-/// daemon (epmd).
+/// A private RabbitMQ node on a free port of 127.0.0.1, with its own directory, cookie and port
+/// mapper daemon (epmd).
 ///
 /// Dropping it ends the server and removes the directory, and so does any end of this process.
 #[derive(Debug)]
@@ -32,14 +32,15 @@ pub struct RabbitMq {
 impl RabbitMq {
     process_control!();
 
-    /// The URL for clients, with the default virtual host: `amqp://USER:PASSWORD@127.0.0.1:PORT/%2f`, or
-    /// `amqps://` with [`RabbitOptions::tls`](crate::RabbitOptions::tls).
+    /// The URL for clients, with the default virtual host:
+    /// `amqp://USER:PASSWORD@127.0.0.1:PORT/%2f`, or `amqps://` with
+    /// [`RabbitOptions::tls`](crate::RabbitOptions::tls).
     pub fn url(&self) -> String {
         self.url_of("%2f")
     }
 
-    /// Creates an empty virtual host and returns its URL. The name consists of letters, digits, `-` and
-    /// `_`.
+    /// Creates an empty virtual host and returns its URL. The name consists of letters, digits, `-`
+    /// and `_`.
     pub fn vhost(&self, name: &str) -> String {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
         assert!(
@@ -65,8 +66,8 @@ impl RabbitMq {
         self.tls.unwrap_or(self.port)
     }
 
-    /// With [`RabbitOptions::management`](crate::RabbitOptions::management): the URL of the management
-    /// API, `http://USER:PASSWORD@127.0.0.1:PORT`.
+    /// With [`RabbitOptions::management`](crate::RabbitOptions::management): the URL of the
+    /// management API, `http://USER:PASSWORD@127.0.0.1:PORT`.
     pub fn management_url(&self) -> String {
         let port = self.management.expect("the server was started with `management`");
         format!("http://{USER}:{PASSWORD}@127.0.0.1:{port}")
@@ -83,7 +84,8 @@ impl RabbitMq {
         &self.node
     }
 
-    /// The port of the node's port mapper daemon (epmd), which keeps running while the node is down.
+    /// The port of the node's port mapper daemon (epmd), which keeps running while the node is
+    /// down.
     pub fn epmd_port(&self) -> u16 {
         self.identity.epmd
     }
@@ -95,22 +97,22 @@ impl RabbitMq {
         self.expect_ready();
     }
 
-    /// Runs `rabbitmqctl` on this node and returns its output. Panics if it fails or takes longer than
-    /// two minutes.
+    /// Runs `rabbitmqctl` on this node and returns its output. Panics if it fails or takes longer
+    /// than two minutes.
     #[track_caller]
-    pub fn ctl(&self, words: &[&str]) -> String {
-        self.try_ctl(words)
-            .unwrap_or_else(|output| panic!("rabbitmqctl {words:?} failed:\n{output}"))
+    pub fn ctl(&self, arguments: &[&str]) -> String {
+        self.try_ctl(arguments)
+            .unwrap_or_else(|output| panic!("rabbitmqctl {arguments:?} failed:\n{output}"))
     }
 
     /// Like [`ctl`](Self::ctl); the error is the output of the failed command.
-    pub fn try_ctl(&self, words: &[&str]) -> Result<String, String> {
-        self.tools().ctl(words)
+    pub fn try_ctl(&self, arguments: &[&str]) -> Result<String, String> {
+        self.tools().ctl(arguments)
     }
 
-    /// Evaluates comma-separated Erlang expressions on this node and returns the value of the last one
-    /// in Erlang syntax. A hundred times as fast as [`ctl`](Self::ctl). Panics if an expression fails or
-    /// takes longer than two minutes.
+    /// Evaluates comma-separated Erlang expressions on this node and returns the value of the last
+    /// one in Erlang syntax. A hundred times as fast as [`ctl`](Self::ctl). Panics if an expression
+    /// fails or takes longer than two minutes.
     #[track_caller]
     pub fn eval(&self, expressions: &str) -> String {
         self.try_eval(expressions).unwrap_or_else(|error| panic!("{expressions} failed:\n{error}"))

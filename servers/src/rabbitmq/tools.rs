@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::rabbitmq::cluster_identity::ClusterIdentity;
 
-/// How long a node may take to start, or to reply to a tool, on a busy machine.
+/// Maximum time for a node to start, or to reply to a tool, on a busy machine.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The address on which Erlang listens for other nodes and for tools.
@@ -50,13 +50,13 @@ impl Tools<'_> {
     }
 
     /// Runs `rabbitmqctl` and returns its output; the error is also its output.
-    pub(super) fn ctl(&self, words: &[&str]) -> Result<String, String> {
+    pub(super) fn ctl(&self, arguments: &[&str]) -> Result<String, String> {
         let installation = &self.identity.installation;
         let mut command = installation.erl(self.environment()).command();
         command.args(["-boot", "start_clean", "-noinput", "-noshell", "-hidden"]);
         command.args(["-start_epmd", "false", "-kernel", "inet_dist_use_interface", LOOPBACK]);
         command.args(["-run", "escript", "start", "-escript", "main", "rabbitmqctl_escript"]);
-        command.arg("-extra").arg(installation.ctl()).arg("--quiet").args(words);
+        command.arg("-extra").arg(installation.ctl()).arg("--quiet").args(arguments);
         let output = self.run(command, "")?;
         match output.status.success() {
             true => Ok(text(&output.stdout)),
@@ -64,7 +64,8 @@ impl Tools<'_> {
         }
     }
 
-    /// Evaluates Erlang expressions.
+    /// Evaluates Erlang expressions; see [`RabbitMq::eval`](super::RabbitMq::eval). The error is
+    /// the output.
     pub(super) fn eval(&self, expressions: &str) -> Result<String, String> {
         // Two tools of the same name cannot be connected at once.
         static CALLS: AtomicUsize = AtomicUsize::new(0);
@@ -75,7 +76,8 @@ impl Tools<'_> {
         let expressions = expressions.trim_end().trim_end_matches('.');
         let script = format!("io:put_chars(io_lib:format(\"~tp\", [begin {expressions} end])).\n");
         let output = self.run(command, &script)?;
-        // The output ends with the result of the call; the exit code does not depend on it.
+        // On success the output ends with `{ok, ok}`, the result of `io:put_chars`; the exit code
+        // does not depend on it.
         let stdout = text(&output.stdout);
         let value = stdout.strip_suffix("{ok, ok}").map(str::to_owned);
         value.ok_or_else(|| stdout + &text(&output.stderr))

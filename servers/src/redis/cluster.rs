@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::process::TIMEOUT;
 use crate::redis::server::Redis;
 
-/// Slots of a Redis cluster.
+/// Number of hash slots of a Redis cluster.
 const SLOTS: usize = 16_384;
 
 /// A Redis cluster of primaries that share all slots evenly. Dropping it ends them.
@@ -67,6 +67,7 @@ impl RedisCluster {
         }
     }
 
+    /// Assigns each node an equal range of slots.
     fn assign_slots(&self) {
         for (index, node) in self.nodes.iter().enumerate() {
             let slots = self.first_slot(index)..self.first_slot(index + 1);
@@ -82,7 +83,7 @@ impl RedisCluster {
         }
     }
 
-    /// Introduces each node to the first, from which it learns of the others.
+    /// Connects each node to the first, through which it discovers the others.
     fn join_nodes(&self) {
         let port = self.nodes[0].port().to_string();
         for node in &self.nodes[1..] {
@@ -91,6 +92,7 @@ impl RedisCluster {
         }
     }
 
+    /// The first slot of a node.
     fn first_slot(&self, index: usize) -> usize {
         index * SLOTS / self.nodes.len()
     }

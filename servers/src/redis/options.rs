@@ -18,7 +18,8 @@ use crate::watchdog::Watchdog;
 const TLS_DIRECTIVES: &str = "tls-cert-file server.crt\ntls-key-file server.key\n\
     tls-ca-cert-file ca.crt\ntls-auth-clients no\n";
 
-/// Attempts to start a server, each on another port, if a port is taken meanwhile.
+/// Maximum number of attempts to start a server, each on another port, if another process takes the
+/// port first.
 const ATTEMPTS: usize = 10;
 
 /// Settings of a private Redis server; created by [`Redis::options`].
@@ -60,7 +61,8 @@ impl RedisOptions {
         self.set("cluster-enabled", "yes").set("cluster-node-timeout", "30000")
     }
 
-    /// Makes the server a replica of `primary`, connected to it when [`start`](Self::start) returns.
+    /// Makes the server a replica of `primary`, connected to it when [`start`](Self::start)
+    /// returns.
     pub fn replica_of(self, primary: &Redis) -> Self {
         let replica = self.set("replicaof", &format!("127.0.0.1 {}", primary.port()));
         match &primary.password {
@@ -88,8 +90,8 @@ impl RedisOptions {
         self
     }
 
-    /// Starts the server and returns when it is ready. Panics with the reason and the server's log if
-    /// it does not start.
+    /// Starts the server and returns when it is ready. Panics with the reason and the server's log
+    /// if it does not start.
     pub fn start(self) -> Redis {
         let program = Program::expect(REDIS, "redis-server");
         let mut attempts = 0;
@@ -129,11 +131,12 @@ impl RedisOptions {
 
     /// The text of `redis.conf`. Paths are relative to the server's directory, in which it runs.
     fn configuration(&self, port: u16) -> String {
-        let ports = match self.tls {
+        let port_directives = match self.tls {
             true => format!("port 0\ntls-port {port}\n{}", TLS_DIRECTIVES),
             false => format!("port {port}\n"),
         };
-        let mut text = format!("bind 127.0.0.1\n{ports}unixsocket {SOCKET}\ndaemonize no\ndir .\n");
+        let mut text =
+            format!("bind 127.0.0.1\n{port_directives}unixsocket {SOCKET}\ndaemonize no\ndir .\n");
         if !self.sentinel {
             // By default a primary waits for more replicas before it serves the first.
             text.push_str("repl-diskless-sync-delay 0\n");
@@ -145,6 +148,7 @@ impl RedisOptions {
         text
     }
 
+    /// The URL for clients.
     fn url(&self, port: u16, dir: &Path) -> String {
         let socket = dir.join(SOCKET);
         let password = self.password.as_deref();
@@ -157,6 +161,7 @@ impl RedisOptions {
         format!("{scheme}://{user}127.0.0.1:{port}/0")
     }
 
+    /// Whether a directive was set.
     fn has(&self, directive: &str) -> bool {
         self.directives.iter().any(|(name, _)| name == directive)
     }
@@ -185,8 +190,8 @@ impl Redis {
     }
 }
 
-/// A server that the tests of this process share, each with its own keys. It is started at its first
-/// use and ends with the process.
+/// A server that the tests of this process share, each with its own keys. It is started at its
+/// first use and ends with the process.
 pub fn shared_redis() -> &'static Redis {
     static SHARED: OnceLock<Redis> = OnceLock::new();
     SHARED.get_or_init(Redis::start)

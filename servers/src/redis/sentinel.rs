@@ -8,8 +8,8 @@ use crate::process::TIMEOUT;
 use crate::redis::server::Redis;
 use crate::resp::Reply;
 
-/// A Redis Sentinel that monitors one primary with a quorum of 1. It fails over to a replica when the
-/// primary has not replied for two seconds. Dropping this ends the Sentinel.
+/// A Redis Sentinel that monitors one primary with a quorum of 1. It fails over to a replica when
+/// the primary has not replied for two seconds. Dropping this ends the Sentinel.
 #[derive(Debug)]
 pub struct Sentinel {
     server: Redis,
@@ -17,8 +17,8 @@ pub struct Sentinel {
 }
 
 impl Sentinel {
-    /// Starts a Sentinel that monitors `primary` under `name`. When this returns, it knows the primary
-    /// and its connected replicas; it discovers later ones within ten seconds.
+    /// Starts a Sentinel that monitors `primary` under `name`. When this returns, it knows the
+    /// primary and its connected replicas; it discovers later ones within ten seconds.
     pub fn start(primary: &Redis, name: &str) -> Self {
         let options = Redis::options().sentinel();
         let mut options = options
@@ -63,10 +63,11 @@ impl Sentinel {
 
     /// Sends a command to the Sentinel; see [`Redis::command`].
     #[track_caller]
-    pub fn command(&self, words: &[&str]) -> Reply {
-        self.server.command(words)
+    pub fn command(&self, arguments: &[&str]) -> Reply {
+        self.server.command(arguments)
     }
 
+    /// Waits until the Sentinel knows the primary and all its connected replicas.
     fn wait_until_discovered(&self, primary: &Redis) {
         let replication = primary.command(&["INFO", "replication"]).text();
         let replicas = replication.lines().find_map(|line| line.strip_prefix("connected_slaves:"));

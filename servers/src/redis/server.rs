@@ -61,14 +61,14 @@ impl Redis {
     /// Sends a command on a new connection and returns the reply, which may be an error. Panics if
     /// there is none within 30 s.
     #[track_caller]
-    pub fn command(&self, words: &[&str]) -> Reply {
-        self.connect().command(words)
+    pub fn command(&self, arguments: &[&str]) -> Reply {
+        self.connect().command(arguments)
     }
 
     /// Like [`command`](Self::command), for arguments that are not text.
     #[track_caller]
-    pub fn command_bytes(&self, words: &[&[u8]]) -> Reply {
-        self.connect().command_bytes(words)
+    pub fn command_bytes(&self, arguments: &[&[u8]]) -> Reply {
+        self.connect().command_bytes(arguments)
     }
 
     /// Opens a connection for several commands.
@@ -81,7 +81,7 @@ impl Redis {
     /// Waits until the server replies. The error is the reason, with the log.
     pub(super) fn wait_until_ready(&self) -> Result<(), String> {
         self.process.wait_until_ready(TIMEOUT, || {
-            // On the socket, where no foreign server can reply; the port is open before it.
+            // On the socket, where no other server can reply. It is opened after the port.
             let reply = Connection::open(&self.socket(), self.password.as_deref())
                 .and_then(|mut connection| connection.request(&[b"PING"]));
             match reply {

@@ -1,0 +1,178 @@
+//! `cargo xtask layers`: imports between the files of each crate must not form cycles, and the
+//! top-level modules of dq-core must import only modules below them.
+//!
+//! Reads the sources of each workspace crate ([`source`]), without code that is compiled only for
+//! tests. A file depends on another if a `use` or an inline path in it ([`paths`]) leads to an item
+//! that is defined there; re-exports are followed ([`resolve`]). A module that only declares and
+//! re-exports its children does not depend on them. The dependencies are a graph of files
+//! ([`graph`]).
+
+mod graph;
+mod paths;
+mod resolve;
+mod source;
+
+use std::fs;
+use std::path::PathBuf;
+
+use self::source::CrateSource;
+use crate::run::{Result, root};
+
+/// Top-level modules of dq-core from lowest to highest. A module may import only modules of rows
+/// above its own here; `lib.rs` may import all.
+const CORE_ORDER: [&[&str]; 13] = [
+    &["error"],
+    &["model"],
+    &["sync"],
+    &["clock", "entropy"],
+    &["trace"],
+    &["backend"],
+    &["machine"],
+    &["config"],
+    &["memory"],
+    &["handler"],
+    &["client"],
+    &["runner"],
+    &["prelude"],
+];
+
+/// Checks all workspace crates.
+pub(crate) fn layers() -> Result {
+    let mut problems = Vec::new();
+    let mut files = 0;
+    for dir in crate_dirs()? {
+        let Some(source) = CrateSource::load(&dir, &|path| fs::read_to_string(path).ok())? else {
+            continue;
+        };
+        files += source.files.len();
+        let imports = source.imports();
+        let name = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        problems.extend(imports.cycles().iter().map(|cycle| format!("{name}: {cycle}")));
+        if name == "dq-core" {
+            let order: Vec<&[&str]> = CORE_ORDER.to_vec();
+            problems.extend(
+                imports.order_violations(&order).iter().map(|import| format!("{name}: {import}")),
+            );
+        }
+    }
+    if problems.is_empty() {
+        println!("layers: {files} files, no cycles");
+        return Ok(());
+    }
+    Err(format!("{} problems with imports:\n\n{}", problems.len(), problems.join("\n")))
+}
+
+/// The root package and the members of the workspace.
+fn crate_dirs() -> Result<Vec<PathBuf>> {
+    let root = root();
+    let path = root.join("Cargo.toml");
+    let manifest = fs::read_to_string(&path)
+        .map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
+    let members = manifest
+        .split_once("members = [")
+        .and_then(|(_, rest)| rest.split_once(']'))
+        .ok_or("Cargo.toml has no `members = […]`")?
+        .0;
+    let members = members.split('"').skip(1).step_by(2).map(|member| root.join(member));
+    Ok(std::iter::once(root.clone()).chain(members).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::graph::Imports;
+    use super::*;
+
+    fn imports(files: &[(&str, &str)]) -> Imports {
+        let read = |path: &Path| {
+            let name = path.strip_prefix("src").ok()?.to_str()?;
+            files.iter().find(|(file, _)| *file == name).map(|(_, text)| (*text).to_owned())
+        };
+        let source = CrateSource::load(Path::new(""), &read);
+        source.expect("the files are valid").expect("there is a lib.rs").imports()
+    }
+
+    #[test]
+    fn a_cycle_is_reported_with_the_imported_names() {
+        let imports = imports(&[
+            ("lib.rs", "mod a; mod b; mod c;"),
+            ("a.rs", "use crate::b::B; pub struct A(B);"),
+            ("b.rs", "pub struct B; fn f() { crate::c::work(1); }"),
+            ("c.rs", "use super::a; pub fn work(_: u8) -> a::A { todo!() }"),
+        ]);
+        let expected = "a cycle of 3 files\n    a.rs imports b.rs (B)\n    \
+                        b.rs imports c.rs (work)\n    c.rs imports a.rs (A)\n";
+        assert_eq!(imports.cycles(), [expected]);
+    }
+
+    #[test]
+    fn imports_in_one_direction_are_no_cycle() {
+        let imports = imports(&[
+            ("lib.rs", "mod a; mod b; pub use a::A; pub fn f() -> b::B { b::B }"),
+            ("a.rs", "use std::fmt; use crate::b::{self, B}; pub struct A(B, b::C);"),
+            ("b.rs", "pub struct B; pub struct C; pub(in crate::a) struct D;"),
+        ]);
+        assert!(imports.cycles().is_empty());
+        assert_eq!(imports.imported_by(1).collect::<Vec<_>>(), [2]);
+    }
+
+    #[test]
+    fn reexports_are_followed_and_do_not_make_their_module_depend_on_its_children() {
+        let imports = imports(&[
+            ("lib.rs", "mod dir; mod user;"),
+            (
+                "dir/mod.rs",
+                "mod item; mod other; pub(crate) use self::item::Item; pub use other::*;",
+            ),
+            ("dir/item.rs", "use super::Other; pub(crate) struct Item(Other);"),
+            ("dir/other.rs", "pub struct Other;"),
+            ("user.rs", "use crate::dir::{Item, Other};"),
+        ]);
+        assert!(imports.cycles().is_empty());
+        let user = imports.files.iter().position(|file| file == "user.rs").expect("a file");
+        let targets = imports.imported_by(user).map(|file| imports.files[file].as_str());
+        assert_eq!(targets.collect::<Vec<_>>(), ["dir/item.rs", "dir/other.rs"]);
+    }
+
+    #[test]
+    fn code_of_a_module_file_depends_on_its_children() {
+        let imports = imports(&[
+            ("lib.rs", "mod dir;"),
+            (
+                "dir/mod.rs",
+                "mod item; pub use item::Item; pub struct Parent; fn f() -> Item { todo!() }",
+            ),
+            ("dir/item.rs", "use super::Parent; pub struct Item(Parent);"),
+        ]);
+        assert_eq!(imports.cycles().len(), 1);
+    }
+
+    #[test]
+    fn code_for_tests_is_ignored() {
+        let imports = imports(&[
+            ("lib.rs", "mod a; mod b; #[cfg(test)] mod has_no_file;"),
+            ("a.rs", "pub struct A; #[cfg(test)] mod tests { use crate::b::B; }"),
+            (
+                "b.rs",
+                "use crate::a::A; pub struct B; impl A { #[cfg(test)] fn f() { crate::a::g() } }",
+            ),
+        ]);
+        assert!(imports.cycles().is_empty());
+    }
+
+    #[test]
+    fn imports_of_higher_modules_and_modules_without_a_row_are_reported() {
+        let imports = imports(&[
+            ("lib.rs", "mod low; mod high; mod new;"),
+            ("low/mod.rs", "mod inner;"),
+            ("low/inner.rs", "use crate::high::High;"),
+            ("high.rs", "pub struct High;"),
+            ("new.rs", "pub struct New;"),
+        ]);
+        let problems = imports.order_violations(&[&["low"], &["high"]]);
+        assert_eq!(problems.len(), 2, "{problems:?}");
+        assert!(problems[0].ends_with("low may not import high\n"), "{problems:?}");
+        assert_eq!(problems[1], "new is not in the declared order\n");
+    }
+}
