@@ -26,7 +26,8 @@ use crate::topology::Topology;
 
 /// How long the canary, which is delayed by a second, may take.
 const CANARY_TIMEOUT: Duration = Duration::from_secs(5);
-/// Claims without messages are reported if there is at least one for this many claims with messages.
+/// Claims without messages are reported if there is at least one for this many claims with
+/// messages.
 const WITHOUT_RATIO: u64 = 100;
 
 /// Clock skew that is not reported.
@@ -161,7 +162,8 @@ impl BrokerCheck<'_> {
         Ok(count)
     }
 
-    /// Publishes a message to the lowest level of the ladder. Returns whether it comes back in time.
+    /// Publishes a message to the lowest level of the ladder. Returns whether it comes back in
+    /// time.
     async fn canary_returns(&self) -> Result<bool> {
         let channel = self.connection.channel("check").await?;
         let returned = self.send_canary(&channel).await;
@@ -272,8 +274,8 @@ impl BrokerCheck<'_> {
     }
 }
 
-/// Reports skew between this clock and the broker's, as far as a response with this date, between these
-/// times of the request and the response, proves it.
+/// Reports skew between this clock and the broker's, as far as a response with this date, between
+/// these times of the request and the response, proves it.
 fn clock_skew(requested: Timestamp, date: Timestamp, responded: Timestamp) -> Option<Finding> {
     let ahead = requested.since(date + MAX_DATE_AGE);
     let behind = date.since(responded);

@@ -47,7 +47,8 @@ impl Engine {
         })
     }
 
-    /// Waits until all jobs are due, but at most [`CLAIM_AHEAD`] if the clock is set back meanwhile.
+    /// Waits until all jobs are due, but at most [`CLAIM_AHEAD`] if the clock is set back
+    /// meanwhile.
     async fn wait_until_due(&self, jobs: &[LeasedJob]) {
         let clock = self.log.clock();
         if let Some(last) = jobs.iter().map(|leased| leased.job.due).max()

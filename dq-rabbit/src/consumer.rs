@@ -31,8 +31,8 @@ pub(crate) struct JobConsumer {
 
 struct Shared {
     broker: Arc<Broker>,
-    /// A connection of its own, opened when it is first needed: if the broker refuses to let us consume
-    /// from a queue, it may close the connection, which must not interrupt reading the log.
+    /// A connection of its own, opened when it is first needed: if the broker refuses to let us
+    /// consume from a queue, it may close the connection, which must not interrupt reading the log.
     connection: OnceLock<AmqpConnection>,
     topology: Arc<Topology>,
     clock: Arc<dyn Clock>,
@@ -115,8 +115,8 @@ impl Shared {
                 Err(error) => tracing::debug!(%error, ?source, "cannot consume"),
             }
             self.clock.sleep(RETRY_PAUSE).await;
-            // The queue may have been deleted. Consuming from a missing queue closes the channel, which
-            // ends all other consumers too.
+            // The queue may have been deleted. Consuming from a missing queue closes the channel,
+            // which ends all other consumers too.
             if let Err(error) = self.topology.redeclare().await {
                 tracing::debug!(%error, "cannot declare queues");
             }

@@ -77,7 +77,8 @@ fn disposition(replica: &mut Replica, job: &MessageJob, soon: Timestamp) -> Disp
 }
 
 impl DeliveryHandler {
-    /// Handles a delivered job message. Acknowledges each job once the message is not needed for it.
+    /// Handles a delivered job message. Acknowledges each job once the message is not needed for
+    /// it.
     pub(crate) fn handle_jobs(self: &Arc<Self>, jobs: Vec<MessageJob>, ack: AckHandle) {
         let acks: Vec<_> = ack.split(jobs.len()).collect();
         self.dispatch(jobs.into_iter().zip(acks).collect());
@@ -237,8 +238,8 @@ impl DeliveryHandler {
         }
     }
 
-    /// Repeats an attempt until it succeeds: an unacknowledged message would occupy one place of the
-    /// prefetch limit for as long as the connection lasts.
+    /// Repeats an attempt until it succeeds: an unacknowledged message would occupy one place of
+    /// the prefetch limit for as long as the connection lasts.
     async fn persist<T, F: Future<Output = Result<T>>>(&self, attempt: impl Fn() -> F) -> T {
         loop {
             match attempt().await {

@@ -56,7 +56,8 @@ impl Engine {
         }
     }
 
-    /// Reads payloads and headers from the log. They stay empty if they are not in the log any more.
+    /// Reads payloads and headers from the log. They stay empty if they are not in the log any
+    /// more.
     async fn add_payloads(&self, jobs: Vec<&mut Job>) -> Result<()> {
         let mut payloads =
             self.log.fetch(jobs.iter().map(|job| LogPosition::of(job)).collect()).await?;

@@ -16,8 +16,8 @@
 //! takes to move a message does not make jobs late. The consumer holds a job for the rest: up to
 //! one second, or ten if the delay is a minute or more, plus a guard for each queue.
 //!
-//! In routing keys, the lowest digit comes first and zeros at the end are left out: the broker compares
-//! topics word by word, and most messages are on the lowest levels.
+//! In routing keys, the lowest digit comes first and zeros at the end are left out: the broker
+//! compares topics word by word, and most messages are on the lowest levels.
 
 use dq_core::Timestamp;
 use lapin::types::ShortString;
@@ -47,11 +47,12 @@ const SLACK_MS: i64 = 10;
 /// The longest delay that the plugin supports.
 const MAX_PLUGIN_DELAY_MS: i64 = u32::MAX as i64;
 
-/// The longest delay of the ladder, with all digits at their maximum. Messages for later jobs walk the
-/// ladder again.
+/// The longest delay of the ladder, with all digits at their maximum. Messages for later jobs walk
+/// the ladder again.
 const MAX_DELAY_MS: i64 = UNITS_MS[LEVELS - 1] * RADICES[LEVELS - 1] as i64 - 1;
 
-/// How early a queue expires its messages: longer than a busy broker takes to move nearly all messages.
+/// How early a queue expires its messages: longer than a busy broker takes to move nearly all
+/// messages.
 pub(crate) const fn guard_ms(kind: QueueKind) -> i64 {
     match kind {
         QueueKind::Quorum => 50,

@@ -31,9 +31,9 @@
 //! time share a message. Messages are acknowledged when their jobs are claimed, so the broker's
 //! acknowledgement timeout (`consumer_timeout`) does not limit handlers: leases are in the log.
 //!
-//! **Nothing depends on messages.** If the message of a job is lost or late, any runner claims the job
-//! 250 ms after its due time, with the payload from the log. A message for a job that was cancelled,
-//! rescheduled or done is dropped, or published again.
+//! **Nothing depends on messages.** If the message of a job is lost or late, any runner claims the
+//! job 250 ms after its due time, with the payload from the log. A message for a job that was
+//! cancelled, rescheduled or done is dropped, or published again.
 //!
 //! The broker keeps the last `log_size_mib` of the log. Before live jobs would be truncated, and
 //! after many entries, a process writes a snapshot of the state, with payloads, into the log. A
@@ -48,8 +48,8 @@
 //! - **Never early, by the clock of the process that claims.** A broker has no clock to query. Use
 //!   NTP: a process whose clock is one second ahead claims jobs one second early, and considers
 //!   leases of other processes lapsed one second early.
-//! - **Not exact**: the order of jobs that are due at the same time. Jobs whose message has arrived go
-//!   first.
+//! - **Not exact**: the order of jobs that are due at the same time. Jobs whose message has arrived
+//!   go first.
 //! - A crash of a process or `kill -9` of the broker loses nothing that was confirmed. **A power
 //!   failure can**, if the broker is a single node: a stream is not synced to disk for each
 //!   message, so the last moments of the log may be lost. On three nodes the log is replicated. If

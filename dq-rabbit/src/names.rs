@@ -1,7 +1,7 @@
 //! Names of exchanges and queues, and routing keys.
 //!
-//! Names contain the version of the layout, because the arguments of a declared exchange or queue can
-//! never be changed.
+//! Names contain the version of the layout, because the arguments of a declared exchange or queue
+//! can never be changed.
 
 use dq_core::QueueName;
 use lapin::types::ShortString;
@@ -12,7 +12,8 @@ pub(crate) const LEVELS: usize = 6;
 /// Maximum length in bytes of names and routing keys in AMQP.
 const MAX_NAME: usize = 255;
 
-/// Maximum length of a topic: the longest allowed prefix, `.v1.q.` and the topic must fit into a name.
+/// Maximum length of a topic: the longest allowed prefix, `.v1.q.` and the topic must fit into a
+/// name.
 const MAX_TOPIC: usize = MAX_NAME - 64 - ".v1.q.".len();
 
 /// The names of all exchanges and queues under one prefix.
@@ -61,8 +62,8 @@ impl ObjectNames {
         self.name("delayed")
     }
 
-    /// A temporary queue for `check`. Not named by the broker: a user may lack permissions for names
-    /// without the prefix.
+    /// A temporary queue for `check`. Not named by the broker: a user may lack permissions for
+    /// names without the prefix.
     pub(crate) fn canary(&self, number: u64) -> ShortString {
         self.name(format_args!("canary.{number:016x}"))
     }
@@ -78,8 +79,8 @@ impl ObjectNames {
         self.name(format_args!("l{level}.{digit}"))
     }
 
-    /// The job queue of a ready queue. `None` if the name is not one of a ready queue, or its topic is
-    /// encoded as `%x…`.
+    /// The job queue of a ready queue. `None` if the name is not one of a ready queue, or its topic
+    /// is encoded as `%x…`.
     pub(crate) fn job_queue(&self, ready: &str) -> Option<QueueName> {
         let topic = ready.strip_prefix(self.base.as_str())?.strip_prefix(".q.")?;
         let mut name = String::with_capacity(topic.len());
@@ -108,8 +109,8 @@ impl ObjectNames {
 /// The name of a job queue, encoded as one word of a routing key.
 ///
 /// Words are separated by dots, and `*` and `#` are wildcards in bindings, so these are encoded as
-/// `%d`, `%s` and `%h`, and `%` itself as `%%`. If the result is too long for a name, the topic is `%x`
-/// and the name in base64 with a URL-safe alphabet. Two names never share a topic.
+/// `%d`, `%s` and `%h`, and `%` itself as `%%`. If the result is too long for a name, the topic is
+/// `%x` and the name in base64 with a URL-safe alphabet. Two names never share a topic.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Topic(String);
 

@@ -56,8 +56,8 @@ async fn jobs_and_leases_outlive_the_beginning_of_the_log() {
     let queues = [old, dead, busy].map(|name| QueueName::new(name).unwrap());
     let [old, dead, busy] = &queues;
 
-    // At the beginning of the log: jobs with a key and headers, a cancelled one, dead and leased ones, and a
-    // paused queue.
+    // At the beginning of the log: jobs with a key and headers, a cancelled one, dead and leased
+    // ones, and a paused queue.
     let mut first: Vec<_> = (0..300u32)
         .map(|n| job(&entropy, old, Bytes::from(format!("payload {n}").repeat(20))))
         .collect();

@@ -34,8 +34,8 @@ fn job(entropy: &Entropy, queue: &QueueName) -> NewJob {
 
 /// The consumers of the broker, with the offsets at which they started.
 ///
-/// The table serves the broker's statistics: entries of closed channels may stay for minutes and are left
-/// out.
+/// The table serves the broker's statistics: entries of closed channels may stay for minutes and
+/// are left out.
 fn consumers(server: &RabbitMq) -> String {
     server.eval(
         "Living = [Consumer || {{_, Channel, _}, _, _, _, _, _, _} = Consumer \
@@ -121,8 +121,8 @@ async fn reading_starts_at_the_newest_snapshot() {
     backend.close().await.unwrap();
     wait_for_no_consumer(&server).await;
 
-    // Twice, because the newest message that the second process finds was written by the first before it
-    // knew the state.
+    // Twice, because the newest message that the second process finds was written by the first
+    // before it knew the state.
     for _ in 0..2 {
         assert_start(&server, &queue, &expected, Start::Snapshot).await;
     }
@@ -133,8 +133,8 @@ async fn reading_starts_at_the_newest_snapshot() {
     assert_start(&server, &queue, &expected, Start::First).await;
     foreign.append_hint(1_000_000).await;
     assert_start(&server, &queue, &expected, Start::Snapshot).await;
-    // A broker that lost its newest messages may have lost the end of a snapshot. This is an entry of the
-    // producer 5 that begins one.
+    // A broker that lost its newest messages may have lost the end of a snapshot. This is an entry
+    // of the producer 5 that begins one.
     foreign.append(&[0, 1, 5, 1, 0, 9, 0]).await;
     foreign.append_hint(foreign.newest_offset().await).await;
     assert_start(&server, &queue, &expected, Start::First).await;

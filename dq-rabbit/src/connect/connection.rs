@@ -100,7 +100,8 @@ impl AmqpConnection {
         Ok(self.open(operation).await?.0)
     }
 
-    /// As [`channel`](Self::channel), with the generation of the connection for [`lost`](Self::lost).
+    /// As [`channel`](Self::channel), with the generation of the connection for
+    /// [`lost`](Self::lost).
     pub(crate) async fn open(&self, operation: &'static str) -> Result<(Channel, u64)> {
         let shared = &self.shared;
         let to_error = |error: &lapin::Error| {
@@ -147,7 +148,8 @@ impl AmqpConnection {
         }
     }
 
-    /// The error for a missing reply: that of the resource alarm if the broker blocks the connection.
+    /// The error for a missing reply: that of the resource alarm if the broker blocks the
+    /// connection.
     fn blocked_or(&self, operation: &'static str, error: dq_core::Error) -> dq_core::Error {
         match self.blocked() {
             Some(reason) => error::blocked(operation, self.broker_info(), &reason),
@@ -246,8 +248,8 @@ impl Shared {
                 }
             };
             self.state.send_replace(state);
-            // Jitter between half and all of the backoff, so that processes that lost the same broker
-            // do not reconnect at the same moment.
+            // Jitter between half and all of the backoff, so that processes that lost the same
+            // broker do not reconnect at the same moment.
             let pause = backoff.mul_f64(0.5 + self.broker.entropy.fraction() / 2.0);
             let slept = self.closing.run_until_cancelled(tokio::time::sleep(pause)).await;
             if slept.is_none() {

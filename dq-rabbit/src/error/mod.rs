@@ -122,8 +122,8 @@ pub(crate) fn nacked(operation: &'static str, broker: &BrokerInfo) -> Error {
 
 /// The broker returned a message because it matched no binding.
 ///
-/// When the broker confirms several messages at once, the client library attaches the returned message
-/// to any of them, so the text names exchange and routing key of the message itself.
+/// When the broker confirms several messages at once, the client library attaches the returned
+/// message to any of them, so the text names exchange and routing key of the message itself.
 pub(crate) fn returned(
     operation: &'static str,
     broker: &BrokerInfo,

@@ -1,8 +1,9 @@
 //! Diagnoses errors that the broker replies with: a reply code of AMQP and a text.
 //!
 //! Reply codes of AMQP are coarse: 403 stands for a refused login, a reserved name and a missing
-//! permission, 406 for nearly everything about declarations. Only the text tells them apart, so this
-//! module, and no other, looks into it. A text of an unknown form still gets a diagnosis by its code.
+//! permission, 406 for nearly everything about declarations. Only the text tells them apart, so
+//! this module, and no other, looks into it. A text of an unknown form still gets a diagnosis by
+//! its code.
 
 use std::borrow::Cow;
 
@@ -152,8 +153,8 @@ pub(super) fn diagnose(call: &CallContext<'_>, code: u16, text: &str) -> Diagnos
     }
 }
 
-/// Diagnoses `access to queue 'q' in vhost 'v' refused for user 'u'`, which newer brokers begin with
-/// the permission.
+/// Diagnoses `access to queue 'q' in vhost 'v' refused for user 'u'`, which newer brokers begin
+/// with the permission.
 fn permission_missing(call: &CallContext<'_>, text: &str) -> Diagnosis {
     let named = |permission: &Permission| text.contains(&format!("{} access", permission.as_str()));
     let object = text.split_once("access to ").map_or(text, |(_, object)| object);
@@ -205,8 +206,8 @@ fn precondition_failed(call: &CallContext<'_>, text: &str) -> Diagnosis {
     Diagnosis::new(ErrorKind::Incompatible, text, UPGRADE)
 }
 
-/// `inequivalent arg 'a' for queue 'q' in vhost 'v': received the value '1' of type 'long' but current
-/// is none`; some versions leave out the types.
+/// `inequivalent arg 'a' for queue 'q' in vhost 'v': received the value '1' of type 'long' but current is none`;
+/// some versions leave out the types.
 #[derive(Debug, PartialEq, Eq)]
 struct ArgumentMismatch<'a> {
     object: &'a str,

@@ -1,7 +1,7 @@
 //! Appends calls to the log: all that gather while earlier messages are sent become one message.
 //!
-//! Confirmations of the broker only show what has to be sent again; a call has taken effect when it is read
-//! back. Duplicates are ignored, and a gap stops what follows it: see
+//! Confirmations of the broker only show what has to be sent again; a call has taken effect when it
+//! is read back. Duplicates are ignored, and a gap stops what follows it: see
 //! [`Replica::apply`](super::replica::Replica::apply).
 
 use std::collections::VecDeque;
@@ -25,8 +25,8 @@ const MESSAGE_BYTES: usize = 256 * 1024;
 const PIPELINE: usize = 32;
 /// Calls are sent again if none of them has been read back for this long.
 const RESEND_AFTER: Duration = Duration::from_secs(3);
-/// The node is left after this many resends without progress: it may be partitioned from the others without
-/// having noticed.
+/// The node is left after this many resends without progress: it may be partitioned from the others
+/// without having noticed.
 const RESENDS_PER_NODE: usize = 4;
 /// Pause between attempts.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -83,8 +83,8 @@ async fn append(
         for message in messages.drain(..) {
             confirms.push(publish(shared, channel, &message).await?);
         }
-        // While the broker blocks the connection, the client would buffer messages, and send them long after
-        // their callers have given up.
+        // While the broker blocks the connection, the client would buffer messages, and send them
+        // long after their callers have given up.
         let blocked = shared.publish.blocked().is_some();
         let current_oldest = shared.state().sent.front().map(|sent| sent.sequence);
         if current_oldest != oldest || blocked {
@@ -137,8 +137,8 @@ async fn append(
                     return Ok(());
                 }
                 if confirms.is_empty() {
-                    // The broker has confirmed all messages, so the reader must be stuck: it may wait for an
-                    // offset that was truncated.
+                    // The broker has confirmed all messages, so the reader must be stuck: it may
+                    // wait for an offset that was truncated.
                     shared.reader_stuck.notify_one();
                 }
                 messages = resend(shared);
@@ -182,8 +182,8 @@ fn resend(shared: &LogShared) -> Vec<Vec<u8>> {
     let mut entries = Vec::new();
     let mut bytes = 0;
     for SentCall { sequence, call } in &mut state.sent {
-        // A call whose caller has given up should not take effect this late. If it did take effect, this
-        // entry is a duplicate and is ignored.
+        // A call whose caller has given up should not take effect this late. If it did take effect,
+        // this entry is a duplicate and is ignored.
         if call.waiter.is_gone() && !matches!(call.command, Command::Snapshot(_)) {
             state.pending_bytes -= call.size;
             call.command = Command::Barrier;

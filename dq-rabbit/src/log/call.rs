@@ -37,15 +37,15 @@ impl LogShared {
             match tokio::time::timeout(self.settings.response_timeout, &mut pending).await {
                 Ok(Ok(result)) => return result,
                 Ok(Err(_)) => return Err(self.dropped_error(operation)),
-                // Replaying a long log takes time. After that, messages of others are no progress of this
-                // call.
+                // Replaying a long log takes time. After that, messages of others are no progress
+                // of this call.
                 Err(_)
                     if !self.caught_up.load(Ordering::Relaxed)
                         && self.messages_read.load(Ordering::Relaxed) != before => {}
                 Err(_) => {
                     let effect = {
-                        // Under the lock, so that the appender cannot send the call in between: it skips calls
-                        // whose callers are gone.
+                        // Under the lock, so that the appender cannot send the call in between: it
+                        // skips calls whose callers are gone.
                         let _state = self.state();
                         drop(pending);
                         if sent.load(Ordering::Relaxed) { effect } else { Effect::None }

@@ -21,8 +21,8 @@ const FETCH: usize = 5_000;
 
 /// Writes a snapshot on each signal, until it is dropped.
 ///
-/// Several processes may begin a snapshot at once. The one whose beginning is first in the log goes on; if it
-/// dies, another one begins after a timeout.
+/// Several processes may begin a snapshot at once. The one whose beginning is first in the log goes
+/// on; if it dies, another one begins after a timeout.
 pub(super) async fn run(shared: Arc<LogShared>) {
     loop {
         shared.snapshot_due.notified().await;

@@ -21,7 +21,8 @@ const MAX_GAP: u64 = 2_000;
 /// Payloads and headers by position.
 pub(crate) type Payloads = HashMap<LogPosition, (Bytes, Headers)>;
 
-/// Fetches the payloads and headers at these positions. Those that the broker has deleted are left out.
+/// Fetches the payloads and headers at these positions. Those that the broker has deleted are left
+/// out.
 pub(super) async fn fetch(shared: &LogShared, positions: Vec<LogPosition>) -> Result<Payloads> {
     let mut payloads = Payloads::with_capacity(positions.len());
     let mut missing: BTreeMap<u64, Vec<LogPosition>> = BTreeMap::new();

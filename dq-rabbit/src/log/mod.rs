@@ -1,9 +1,10 @@
 //! The log: a stream of the broker that holds every call, in the same order for all processes.
 //!
-//! A call is appended as an entry, read back, and applied to a replica of the state machine; its reply is the
-//! result of that. All processes apply the same entries in the same order, so their replicas are equal, and a
-//! reply to one holds for all. Only the log decides about jobs. Messages in the delay ladder carry payloads to
-//! the processes that need them, and may be lost, duplicated or late.
+//! A call is appended as an entry, read back, and applied to a replica of the state machine; its
+//! reply is the result of that. All processes apply the same entries in the same order, so their
+//! replicas are equal, and a reply to one holds for all. Only the log decides about jobs. Messages
+//! in the delay ladder carry payloads to the processes that need them, and may be lost, duplicated
+//! or late.
 //!
 //! Modules, each of which uses only those above it:
 //!
@@ -100,12 +101,12 @@ impl Log {
         self.shared.closed.load(Ordering::Acquire)
     }
 
-    /// Appends a command and waits until it has been applied. `read` makes the result from the reply and from
-    /// the state right after the command.
+    /// Appends a command and waits until it has been applied. `read` makes the result from the
+    /// reply and from the state right after the command.
     ///
     /// # Errors
-    /// `Closed`; `Unavailable` or `Full` if the broker does not take the command; `OutcomeUnknown` if it may
-    /// have taken it and `effect` is lasting; `Incompatible` if the log cannot be read.
+    /// `Closed`; `Unavailable` or `Full` if the broker does not take the command; `OutcomeUnknown`
+    /// if it may have taken it and `effect` is lasting; `Incompatible` if the log cannot be read.
     ///
     /// # Cancellation safety
     /// A command whose call is dropped may still take effect.
@@ -119,7 +120,8 @@ impl Log {
         self.shared.call(operation, effect, command, read).await
     }
 
-    /// Fetches the payloads and headers at these positions. Those that the broker has deleted are left out.
+    /// Fetches the payloads and headers at these positions. Those that the broker has deleted are
+    /// left out.
     pub(crate) async fn fetch(&self, positions: Vec<LogPosition>) -> Result<Payloads> {
         fetch::fetch(&self.shared, positions).await
     }

@@ -45,8 +45,8 @@ impl Producers {
         SequenceCheck::Next
     }
 
-    /// Forgets producers that have written nothing for long. Depends on offsets only, so that all replicas
-    /// forget the same producers at the same entry.
+    /// Forgets producers that have written nothing for long. Depends on offsets only, so that all
+    /// replicas forget the same producers at the same entry.
     pub(crate) fn expire(&mut self, offset: u64) {
         if offset.is_multiple_of(EXPIRY / 4) {
             self.0.retain(|_, last| last.offset + EXPIRY > offset);

@@ -14,14 +14,15 @@ use super::producers::{Producers, SequenceCheck};
 use super::snapshot::{Restore, to_wire_totals};
 use super::wire::{self, Command, Entry, SnapshotJob, SnapshotPart};
 
-/// How long before its due time a job can be claimed: about the duration of a call. The claimer waits for
-/// the rest of it.
+/// How long before its due time a job can be claimed: about the duration of a call. The claimer
+/// waits for the rest of it.
 pub(crate) const CLAIM_AHEAD: Duration = Duration::from_millis(2);
 
 /// How long after its due time a job is reserved for processes that have prefetched its message.
 const PREFETCHED_FIRST: Duration = Duration::from_millis(250);
 
-/// A job stored this recently counts as prefetched by all processes: its payload is still in their caches.
+/// A job stored this recently counts as prefetched by all processes: its payload is still in their
+/// caches.
 const RECENTLY_STORED: Duration = Duration::from_secs(2);
 
 /// What applying an entry did.
@@ -31,8 +32,8 @@ pub(crate) enum Applied {
     Reply(CommandReply),
     /// The entry took effect earlier in the log.
     Duplicate,
-    /// An earlier entry of the same producer is missing, so this one has no effect. The producer has to
-    /// append all from the missing one on again.
+    /// An earlier entry of the same producer is missing, so this one has no effect. The producer
+    /// has to append all from the missing one on again.
     Gap {
         /// The last sequence number that took effect; 0 if the producer is unknown.
         last: u64,
@@ -85,8 +86,9 @@ impl Replica {
         }
         self.producers.expire(offset);
         if (offset, index) == (0, 0) {
-            // Set even if the entry has no effect: a producer that goes on in a new log begins in the middle
-            // of its sequence. And the producer id alone would not do: it may have begun the former log too.
+            // Set even if the entry has no effect: a producer that goes on in a new log begins in
+            // the middle of its sequence. And the producer id alone would not do: it may have begun
+            // the former log too.
             self.log_id = entry.producer_id.wrapping_add(entry.sequence).max(1);
         }
         match self.producers.record(entry.producer_id, entry.sequence, offset) {
@@ -101,8 +103,8 @@ impl Replica {
         let position = |job: usize| LogPosition { offset, entry: index, job: job as u32 };
         match entry.command {
             Command::Barrier => {
-                // A read ends lapsed leases as of its time. All replicas have to do that, not only the
-                // reader's.
+                // A read ends lapsed leases as of its time. All replicas have to do that, not only
+                // the reader's.
                 machine.expire_leases(at);
                 CommandReply::Done
             }
@@ -156,21 +158,23 @@ impl Replica {
         }
     }
 
-    /// Points the jobs of a snapshot part to their payloads there, since the earlier ones will be deleted.
+    /// Points the jobs of a snapshot part to their payloads there, since the earlier ones will be
+    /// deleted.
     fn move_payloads(&mut self, offset: u64, index: u32, part: &SnapshotPart) {
         let SnapshotPart::Jobs(begin, jobs) = part else { return };
         for (job_index, SnapshotJob { job, .. }) in jobs.iter().enumerate() {
             let position = LogPosition { offset, entry: index, job: job_index as u32 };
             let current = self.machine.peek(job.id).map(LogPosition::of);
-            // A job stored after the beginning of the snapshot may reuse the id of one that has ended.
+            // A job stored after the beginning of the snapshot may reuse the id of one that has
+            // ended.
             if current.is_some_and(|current| current.offset < *begin) {
                 self.machine.set_payload(job.id, position.to_bytes());
             }
         }
     }
 
-    /// The current state as a snapshot that began at offset `begin`: its header, and the jobs without
-    /// payloads.
+    /// The current state as a snapshot that began at offset `begin`: its header, and the jobs
+    /// without payloads.
     pub(crate) fn snapshot(&self, begin: u64) -> (SnapshotPart, Vec<JobSnapshot>) {
         let state = self.machine.snapshot();
         let queue = |(name, paused, totals): (_, _, _)| (name, paused, to_wire_totals(&totals));
@@ -185,8 +189,8 @@ impl Replica {
         (header, state.jobs)
     }
 
-    /// Restores the state from a snapshot, once one is complete. Returns the entries since its beginning,
-    /// which have to be applied next.
+    /// Restores the state from a snapshot, once one is complete. Returns the entries since its
+    /// beginning, which have to be applied next.
     pub(crate) fn restore(&mut self) -> Vec<(u64, u32, Entry)> {
         let Some(snapshot) = self.restore.as_mut().and_then(Restore::take_complete) else {
             return Vec::new();
@@ -208,8 +212,8 @@ impl Replica {
         self.machine.next_due(wants, &affinity(now, is_prefetched), now)
     }
 
-    /// Whether jobs are due, but a claim would return none of them, because all are reserved for processes
-    /// that have prefetched their messages.
+    /// Whether jobs are due, but a claim would return none of them, because all are reserved for
+    /// processes that have prefetched their messages.
     pub(crate) fn all_reserved_for_others(
         &mut self,
         wants: &[Want],

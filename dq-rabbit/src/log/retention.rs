@@ -1,4 +1,5 @@
-//! Retention: when a snapshot is due, and how much can be appended before the broker deletes live data.
+//! Retention: when a snapshot is due, and how much can be appended before the broker deletes live
+//! data.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -7,11 +8,12 @@ use dq_core::Timestamp;
 
 use super::wire::{Command, SnapshotPart};
 
-/// Bytes that the broker stores beside the body of a message: its properties, and the stream's own records.
+/// Bytes that the broker stores beside the body of a message: its properties, and the stream's own
+/// records.
 const MESSAGE_OVERHEAD: u64 = 256;
 
-/// Messages after which a snapshot is due, whatever their size: the broker needs about a quarter of a
-/// millisecond to deliver each, and a process that starts has to read all of them.
+/// Messages after which a snapshot is due, whatever their size: the broker needs about a quarter of
+/// a millisecond to deliver each, and a process that starts has to read all of them.
 const MESSAGES_PER_SNAPSHOT: u64 = 5_000;
 
 /// Bytes that a snapshot may take for each message that it replaces.
@@ -20,14 +22,14 @@ const SNAPSHOT_BYTES_PER_MESSAGE: u64 = 4 * 1024;
 /// A snapshot without a new part for this long is taken to be abandoned by its writer.
 const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Counts bytes and messages of the log as they are read. All live data is after the beginning of the last
-/// complete snapshot.
+/// Counts bytes and messages of the log as they are read. All live data is after the beginning of
+/// the last complete snapshot.
 ///
-/// Of the `size` bytes that the broker keeps, a snapshot is due at an eighth, and appends wait at a quarter,
-/// not counting the last snapshot itself. It is also due after many messages, relative to the number of jobs
-/// and to the size of a snapshot. From a fifth on, a snapshot counts as too large, but the next one may take
-/// as much more as was appended since. In the worst case these are nine tenths, and the broker deletes a
-/// sixteenth at a time.
+/// Of the `size` bytes that the broker keeps, a snapshot is due at an eighth, and appends wait at a
+/// quarter, not counting the last snapshot itself. It is also due after many messages, relative to
+/// the number of jobs and to the size of a snapshot. From a fifth on, a snapshot counts as too
+/// large, but the next one may take as much more as was appended since. In the worst case these are
+/// nine tenths, and the broker deletes a sixteenth at a time.
 #[derive(Debug)]
 pub(super) struct Retention {
     size: u64,
@@ -137,8 +139,8 @@ impl Retention {
         }
     }
 
-    /// Whether a snapshot that began at this offset is in progress. `false` if another one was in progress
-    /// when it began.
+    /// Whether a snapshot that began at this offset is in progress. `false` if another one was in
+    /// progress when it began.
     pub(super) fn is_in_progress(&self, offset: u64) -> bool {
         self.in_progress.contains_key(&offset)
     }
@@ -162,8 +164,8 @@ impl Retention {
         self.snapshot_bytes >= self.size / 5
     }
 
-    /// Whether the number of jobs has dropped so far that another snapshot would be much smaller, and none
-    /// is in progress.
+    /// Whether the number of jobs has dropped so far that another snapshot would be much smaller,
+    /// and none is in progress.
     pub(super) fn has_shrunk_to(&self, jobs: usize, now: Timestamp) -> bool {
         jobs * 4 <= self.snapshot_jobs * 3 && self.is_idle(now)
     }

@@ -65,7 +65,8 @@ pub(super) struct LogState {
     pub(super) pending_bytes: usize,
     pub(super) producer_id: u64,
     pub(super) next_sequence: u64,
-    /// The log has lost entries of this producer that were applied before, so the sequence cannot go on.
+    /// The log has lost entries of this producer that were applied before, so the sequence cannot
+    /// go on.
     pub(super) sequence_lost: bool,
     /// Offset of the message to be read next; `None` before the first.
     pub(super) next_offset: Option<u64>,
@@ -128,8 +129,8 @@ impl LogShared {
         lock(&self.state)
     }
 
-    /// Records why the log cannot be read or written now. A retryable error does not replace one that
-    /// is not, since that one says more.
+    /// Records why the log cannot be read or written now. A retryable error does not replace one
+    /// that is not, since that one says more.
     pub(super) fn record_error(&self, error: Error) {
         let mut last = lock(&self.last_error);
         if last.as_ref().is_none_or(Error::is_retryable) {

@@ -1,9 +1,10 @@
 //! Snapshots of the state in the log, so that the broker can delete the messages before them.
 //!
 //! A snapshot is a [`SnapshotPart::Begin`], a header, the jobs in several parts, and a
-//! [`SnapshotPart::End`]. It holds the state right after its `Begin`; entries of other commands go on between
-//! its parts. A process that starts to read in the middle of the log collects parts until a snapshot is
-//! complete, restores its replica from it, and replays the entries since its `Begin`.
+//! [`SnapshotPart::End`]. It holds the state right after its `Begin`; entries of other commands go
+//! on between its parts. A process that starts to read in the middle of the log collects parts
+//! until a snapshot is complete, restores its replica from it, and replays the entries since its
+//! `Begin`.
 
 use std::collections::{HashMap, HashSet};
 
@@ -22,8 +23,8 @@ const PART_BYTES: usize = 256 * 1024;
 
 /// Collects snapshots from the log until one is complete.
 ///
-/// Snapshots are identified by the offsets of their beginnings. Any part may occur twice, the beginning too;
-/// later parts name the beginning that counted.
+/// Snapshots are identified by the offsets of their beginnings. Any part may occur twice, the
+/// beginning too; later parts name the beginning that counted.
 #[derive(Debug, Default)]
 pub(crate) struct Restore {
     snapshots: HashMap<u64, CollectedSnapshot>,
@@ -36,7 +37,8 @@ pub(crate) struct CollectedSnapshot {
     pub(crate) machine: MachineSnapshot,
     pub(crate) log_id: u64,
     pub(crate) producers: Producers,
-    /// Entries since the beginning of the snapshot, without payloads: offset, index in the message, entry.
+    /// Entries since the beginning of the snapshot, without payloads: offset, index in the message,
+    /// entry.
     pub(crate) tail: Vec<(u64, u32, Entry)>,
     job_ids: HashSet<JobId>,
     has_header: bool,
@@ -53,8 +55,8 @@ impl Restore {
         let Command::Snapshot(part) = entry.command else { return };
         match part {
             SnapshotPart::Begin => {
-                // The header counts this entry already. It is replayed as a duplicate, so that its producer gets
-                // a reply if it still waits for one.
+                // The header counts this entry already. It is replayed as a duplicate, so that its
+                // producer gets a reply if it still waits for one.
                 let tail = vec![(offset, index, Entry { command: Command::Barrier, ..entry })];
                 self.snapshots
                     .insert(offset, CollectedSnapshot { tail, ..CollectedSnapshot::default() });
@@ -79,7 +81,8 @@ impl Restore {
                 }
             }
             SnapshotPart::End { begin, jobs } => {
-                // A broker that lost its newest messages may have lost parts that their writer has read back.
+                // A broker that lost its newest messages may have lost parts that their writer has
+                // read back.
                 if let Some(snapshot) = self.snapshots.get_mut(&begin) {
                     snapshot.is_complete =
                         snapshot.has_header && snapshot.job_ids.len() as u64 == jobs;

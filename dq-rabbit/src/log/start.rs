@@ -1,7 +1,8 @@
 //! Finds the offset at which to start reading: the newest complete snapshot.
 //!
-//! Each message carries the offset from which its writer would replay the log, so the newest message is
-//! usually enough. If its writer has only just started, some messages before it are read.
+//! Each message carries the offset from which its writer would replay the log, so the newest
+//! message is usually enough. If its writer has only just started, some messages before it are
+//! read.
 
 use std::sync::atomic::Ordering;
 
@@ -21,8 +22,8 @@ const LOOKBACK: u64 = 200;
 pub(super) struct SnapshotHint {
     /// Beginning of the snapshot.
     pub(super) begin: u64,
-    /// Offset of the message. Its writer had read the end of the snapshot, so the hint was wrong if the
-    /// state is still unknown after this message.
+    /// Offset of the message. Its writer had read the end of the snapshot, so the hint was wrong if
+    /// the state is still unknown after this message.
     pub(super) announced_at: u64,
 }
 
@@ -65,8 +66,8 @@ fn hint(message: &Delivery) -> Result<Option<SnapshotHint>> {
     Ok(begin.map(|begin| SnapshotHint { begin, announced_at }))
 }
 
-/// Whether a snapshot begins at this offset. The broker may have deleted it, or the hint's writer may not
-/// have noticed yet that the log was replaced.
+/// Whether a snapshot begins at this offset. The broker may have deleted it, or the hint's writer
+/// may not have noticed yet that the log was replaced.
 async fn begins_snapshot(shared: &LogShared, offset: u64) -> Result<bool> {
     let (_channel, mut messages) = consume(shared, StreamStart::Offset(offset), 1).await?;
     let Some(first) = next(shared, &mut messages).await? else { return Ok(false) };

@@ -26,10 +26,11 @@ use crate::error::Effect;
 const PREFETCH: u16 = 256;
 /// Most messages that are applied and acknowledged together.
 const BATCH: usize = 64;
-/// How long to wait for the message at a given offset, and for the broker's answer to another request.
+/// How long to wait for the message at a given offset, and for the broker's answer to another
+/// request.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
-/// The node is left after this many failed attempts to read: it may have no replica of the stream, or one
-/// that does not start.
+/// The node is left after this many failed attempts to read: it may have no replica of the stream,
+/// or one that does not start.
 const ATTEMPTS_PER_NODE: usize = 20;
 /// Pause between attempts.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -94,8 +95,8 @@ impl From<Error> for ReadFailure {
     }
 }
 
-/// Reads on one channel until it is closed. Starts at the message that was read last, else at a snapshot if
-/// `use_hints`, else at the first message.
+/// Reads on one channel until it is closed. Starts at the message that was read last, else at a
+/// snapshot if `use_hints`, else at the first message.
 async fn read(shared: &Arc<LogShared>, use_hints: bool) -> Result<ReadEnd, ReadFailure> {
     let last = last_read(shared);
     let hint = match &last {
@@ -168,8 +169,8 @@ fn is_unknown_after(shared: &LogShared, offset: u64) -> bool {
     state.next_offset.is_some_and(|next| next > offset) && !state.replica.is_ready()
 }
 
-/// Whether offsets are missing before or between these messages. The broker uses some for records of its own,
-/// but it also skips those that it has deleted.
+/// Whether offsets are missing before or between these messages. The broker uses some for records
+/// of its own, but it also skips those that it has deleted.
 fn has_gap(shared: &LogShared, messages: &[(u64, Bytes)]) -> bool {
     let mut next = shared.state().next_offset;
     messages.iter().any(|(offset, _)| {
@@ -200,8 +201,9 @@ fn last_read(shared: &LogShared) -> Option<(u64, Bytes)> {
     state.cache.last()
 }
 
-/// Reads the last message again, to verify that nothing is missing after it. `None` if the log has another
-/// message there or has lost its end: then the broker waits for that offset and delivers nothing.
+/// Reads the last message again, to verify that nothing is missing after it. `None` if the log has
+/// another message there or has lost its end: then the broker waits for that offset and delivers
+/// nothing.
 async fn read_again(
     shared: &LogShared,
     channel: &Channel,
@@ -300,15 +302,16 @@ fn apply(shared: &LogShared, state: &mut LogState, offset: u64, index: u32, entr
             }
         }
         Applied::Duplicate if is_own => {
-            // If the call still waits, the entry took effect before the snapshot from which the replica was
-            // restored. Its reply is lost, unless it is that of a barrier.
+            // If the call still waits, the entry took effect before the snapshot from which the
+            // replica was restored. Its reply is lost, unless it is that of a barrier.
             let at = AppliedAt { offset, now, begins_snapshot: false };
             let reply = is_barrier.then_some(CommandReply::Done);
             complete(shared, state, sequence, reply, at);
         }
         Applied::Gap { last } if is_own => {
             let first = state.sent.front().map_or(sequence, |sent| sent.sequence);
-            // Entries before the first that can be sent again are missing: the log has lost its end.
+            // Entries before the first that can be sent again are missing: the log has lost its
+            // end.
             state.sequence_lost |= first > last + 1;
             shared.resend.notify_one();
         }
@@ -321,7 +324,8 @@ fn apply(shared: &LogShared, state: &mut LogState, offset: u64, index: u32, entr
     }
 }
 
-/// Completes the oldest sent call if it has this sequence number. Without a reply, its waiter is dropped.
+/// Completes the oldest sent call if it has this sequence number. Without a reply, its waiter is
+/// dropped.
 fn complete(
     shared: &LogShared,
     state: &mut LogState,

@@ -294,8 +294,8 @@ proptest! {
             let sequence: Vec<_> = applied.map(|entry| entry.sequence).collect();
             prop_assert_eq!(&sequence, &(1..=sent.len() as u64).collect::<Vec<_>>());
         }
-        // The applied entries alone give the same state. Snapshot parts do not change it, and hold offsets
-        // of the other log.
+        // The applied entries alone give the same state. Snapshot parts do not change it, and hold
+        // offsets of the other log.
         let clean = applied.into_iter().map(|entry| match &entry.command {
             Command::Snapshot(_) => vec![Entry { command: Command::Renew(Vec::new()), ..entry }],
             _ => vec![entry],

@@ -57,8 +57,8 @@ impl Tags {
     }
 }
 
-/// Acknowledges a delivery, or one share of it. If a handle is dropped without [`ack`](Self::ack), the
-/// delivery stays unacknowledged until the channel closes, and is then redelivered.
+/// Acknowledges a delivery, or one share of it. If a handle is dropped without [`ack`](Self::ack),
+/// the delivery stays unacknowledged until the channel closes, and is then redelivered.
 #[derive(Debug)]
 pub(crate) struct AckHandle {
     delivery: Arc<PendingDelivery>,

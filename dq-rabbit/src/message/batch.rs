@@ -18,7 +18,8 @@ const MAX_JOBS: usize = 16;
 /// Approximate maximum size of a message with several jobs, in bytes.
 const MAX_BYTES: usize = 64 * 1024;
 
-/// Difference of due times that is always allowed within a message; the consumer holds jobs this long.
+/// Difference of due times that is always allowed within a message; the consumer holds jobs this
+/// long.
 pub(crate) const MAX_SPREAD: Duration = Duration::from_secs(1);
 /// For long delays, due times may differ by the remaining delay divided by this.
 const SPREAD_DIVISOR: i64 = 16;

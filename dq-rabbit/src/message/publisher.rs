@@ -54,7 +54,8 @@ impl Publisher {
     /// Publishes jobs, and waits until the broker has confirmed all of their messages.
     ///
     /// # Errors
-    /// Errors of the connection; `Unavailable` if a queue rejects a message, or a message has no queue.
+    /// Errors of the connection; `Unavailable` if a queue rejects a message, or a message has no
+    /// queue.
     pub(crate) async fn publish(
         &self,
         operation: &'static str,

@@ -1,8 +1,8 @@
 //! Declares all exchanges, queues and bindings.
 //!
-//! Declaring an object again with the same arguments costs one small reply; with other arguments, the
-//! broker refuses and closes the channel. So declarations use a channel of their own, and all requests
-//! are sent before the first reply is awaited.
+//! Declaring an object again with the same arguments costs one small reply; with other arguments,
+//! the broker refuses and closes the channel. So declarations use a channel of their own, and all
+//! requests are sent before the first reply is awaited.
 
 mod declaration;
 
@@ -83,7 +83,8 @@ impl Topology {
         }
     }
 
-    /// Declares everything but the ready queues; with [`TopologyMode::Passive`], checks that it exists.
+    /// Declares everything but the ready queues; with [`TopologyMode::Passive`], checks that it
+    /// exists.
     pub(crate) async fn declare_all(&self) -> Result<()> {
         self.ensure(self.everything()).await
     }
@@ -99,8 +100,8 @@ impl Topology {
         Ok(())
     }
 
-    /// Declares everything again, and forgets which ready queues are declared: objects may have been
-    /// deleted, or the broker replaced. Concurrent calls share one redeclaration.
+    /// Declares everything again, and forgets which ready queues are declared: objects may have
+    /// been deleted, or the broker replaced. Concurrent calls share one redeclaration.
     pub(crate) async fn redeclare(&self) -> Result<()> {
         let before = self.redeclared.load(Ordering::Acquire);
         let _guard = self.redeclaring.lock().await;
@@ -232,7 +233,8 @@ impl Topology {
             ));
             return declarations;
         }
-        // Lowest level first, so that the dead-letter exchange of each queue exists before the queue.
+        // Lowest level first, so that the dead-letter exchange of each queue exists before the
+        // queue.
         for level in 0..LEVELS {
             declarations.push(self.topic_exchange(names.level(level)));
             declarations.push(Declaration::ExchangeBinding(
@@ -271,8 +273,8 @@ impl Topology {
         }
     }
 
-    /// A topic exchange with an alternate exchange for messages that match no binding. Without it, such
-    /// messages could not leave their queue and would block all messages behind them.
+    /// A topic exchange with an alternate exchange for messages that match no binding. Without it,
+    /// such messages could not leave their queue and would block all messages behind them.
     fn topic_exchange(&self, name: ShortString) -> Declaration {
         let mut arguments = FieldTable::default();
         arguments.insert("alternate-exchange".into(), name_value(&self.names.orphan()));
@@ -296,8 +298,8 @@ impl Topology {
         arguments
             .insert("x-dead-letter-exchange".into(), name_value(&self.next_exchange(queue.level)));
         if self.queues == QueueKind::Quorum {
-            // A message leaves its queue only when the next queue has confirmed it. The broker requires
-            // the overflow behaviour `reject-publish` for that.
+            // A message leaves its queue only when the next queue has confirmed it. The broker
+            // requires the overflow behaviour `reject-publish` for that.
             arguments.insert("x-dead-letter-strategy".into(), text("at-least-once"));
             arguments.insert("x-overflow".into(), text("reject-publish"));
         }

@@ -27,7 +27,8 @@ async fn calls_fail_during_a_memory_alarm_and_work_after_it() {
     retry(|| backend.schedule(before.clone())).await;
 
     watermark(&server, "0.0000001").await;
-    // The broker reports the alarm only to connections that publish, and may accept the first message.
+    // The broker reports the alarm only to connections that publish, and may accept the first
+    // message.
     let in_doubt = in_an_hour(job("full"));
     let full = async || {
         let answer = backend.schedule(vec![in_doubt.clone()]).await;

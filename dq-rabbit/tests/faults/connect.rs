@@ -74,7 +74,8 @@ async fn errors_name_each_missing_permission() {
         let words = [format!("permission to {missing}"), "set_permissions".to_owned()];
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         assert_error(connect(&limited).await, ErrorKind::Config, &words);
-        // Passive topology does not need to configure; the other permissions are needed to use the log.
+        // Passive topology does not need to configure; the other permissions are needed to use the
+        // log.
         limited.topology = TopologyMode::Passive;
         if missing != "configure" {
             assert_error(

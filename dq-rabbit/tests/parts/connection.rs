@@ -16,7 +16,8 @@ use super::fixture::{assert_error, config_for, connect};
 use crate::connect::AmqpConnection;
 use crate::error::{self, Effect};
 
-/// Longer than an immediate reaction takes on a busy machine, and shorter than the response timeout.
+/// Longer than an immediate reaction takes on a busy machine, and shorter than the response
+/// timeout.
 const SOON: Duration = Duration::from_secs(30);
 
 /// Waits until the condition is true.

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 /// Entries that one process appends as one message of the stream.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct EntryBatch<E = Vec<Entry>> {
-    /// Offset from which the writer would replay the log: the beginning of the newest complete snapshot, or
-    /// of the log. `None` while the writer does not know it.
+    /// Offset from which the writer would replay the log: the beginning of the newest complete
+    /// snapshot, or of the log. `None` while the writer does not know it.
     pub(crate) replay_from: Option<u64>,
     pub(crate) entries: E,
 }
@@ -18,7 +18,8 @@ pub(crate) struct EntryBatch<E = Vec<Entry>> {
 pub(crate) struct Entry {
     /// Identifies the writer: a random number, drawn each time a log is opened.
     pub(crate) producer_id: u64,
-    /// Number of this entry among those of its producer, from 1 without gaps. Duplicates are ignored.
+    /// Number of this entry among those of its producer, from 1 without gaps. Duplicates are
+    /// ignored.
     pub(crate) sequence: u64,
     /// The writer's clock.
     pub(crate) at: Timestamp,
@@ -123,8 +124,8 @@ pub(crate) enum QueueOperation {
     Purge,
 }
 
-/// A part of a snapshot. Snapshots of several processes may interleave, so all parts but the first carry
-/// the offset of their [`Begin`](Self::Begin).
+/// A part of a snapshot. Snapshots of several processes may interleave, so all parts but the first
+/// carry the offset of their [`Begin`](Self::Begin).
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum SnapshotPart {
     /// The snapshot holds the state right after this entry.
