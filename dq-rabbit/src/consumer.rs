@@ -1,4 +1,4 @@
-//! Consumes ready queues and the dead-letter queue.
+//! Consumes the ready queues of job queues, and the dead-letter queue.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -15,7 +15,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::connect::{AmqpConnection, Broker};
 use crate::deliveries::{DeliveryHandler, SourceQueue};
-use crate::error::{Effect, from_lapin};
+use crate::error::{LostReply, from_lapin};
 use crate::message::{AckTracker, JobMessage};
 use crate::names::Topic;
 use crate::topology::Topology;
@@ -38,6 +38,7 @@ struct Shared {
     clock: Arc<dyn Clock>,
     handler: Arc<DeliveryHandler>,
     prefetch: u16,
+    /// The channel of all consumers, with its unacknowledged deliveries; `None` before the first.
     channel: tokio::sync::Mutex<Option<Arc<AckTracker>>>,
     /// The queues that are consumed.
     consumed: Mutex<HashSet<SourceQueue>>,
@@ -136,7 +137,9 @@ impl Shared {
             .channel()
             .basic_consume(name, "".into(), BasicConsumeOptions::default(), FieldTable::default())
             .await
-            .map_err(|error| from_lapin("consume", Effect::None, &self.broker.info, &error))?;
+            .map_err(|error| {
+                from_lapin("consume", LostReply::Unavailable, &self.broker.info, &error)
+            })?;
         Ok((acks, consumer))
     }
 
@@ -152,10 +155,9 @@ impl Shared {
             .connection
             .get_or_init(|| AmqpConnection::start(Arc::clone(&self.broker), "receive"));
         let channel = connection.channel("consume").await?;
-        channel
-            .basic_qos(self.prefetch, BasicQosOptions::default())
-            .await
-            .map_err(|error| from_lapin("consume", Effect::None, &self.broker.info, &error))?;
+        channel.basic_qos(self.prefetch, BasicQosOptions::default()).await.map_err(|error| {
+            from_lapin("consume", LostReply::Unavailable, &self.broker.info, &error)
+        })?;
         let acks = AckTracker::new(channel);
         let stop = self.stop.clone();
         tokio::spawn({
@@ -166,6 +168,7 @@ impl Shared {
         Ok(acks)
     }
 
+    /// Handles all deliveries of a consumer until its channel closes.
     async fn handle_all(
         &self,
         source: &SourceQueue,

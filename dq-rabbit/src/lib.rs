@@ -35,11 +35,11 @@
 //! job 250 ms after its due time, with the payload from the log. A message for a job that was
 //! cancelled, rescheduled or done is dropped, or published again.
 //!
-//! The broker keeps the last `log_size_mib` of the log. Before live jobs would be truncated, and
-//! after many entries, a process writes a snapshot of the state, with payloads, into the log. A
-//! process that starts reads from the newest snapshot on. Calls wait while a snapshot is overdue,
-//! and `schedule` fails with [`Full`](dq_core::ErrorKind::Full) while a snapshot would take more
-//! than a fifth of the log.
+//! The broker keeps the last `log_size_mib` of the log. Before entries of jobs that are not done
+//! would be truncated, and after many entries, a process writes a snapshot of the state, with
+//! payloads, into the log. A process that starts reads from the newest snapshot on. Calls wait
+//! while a snapshot is overdue, and `schedule` fails with [`Full`](dq_core::ErrorKind::Full) while
+//! a snapshot would take more than a fifth of the log.
 //!
 //! # What is guaranteed
 //!
@@ -123,7 +123,7 @@ mod topology;
 pub use backend::RabbitBackend;
 pub use config::{QueueKind, RabbitConfig, TopologyMode};
 
-/// Tests of single modules with a real broker, which the public API does not reach.
+/// Tests of internal modules on a real broker.
 #[cfg(test)]
 #[path = "../tests/parts/mod.rs"]
 mod parts;

@@ -6,7 +6,9 @@
 use dq_core::QueueName;
 use lapin::types::ShortString;
 
-/// Number of levels of the delay ladder; part of the layout, as names are.
+/// Number of levels of the delay ladder, one for each digit of a delay (see
+/// [`ladder`](crate::ladder)). Names of queues contain the level, so changing it needs another
+/// version of the layout.
 pub(crate) const LEVELS: usize = 6;
 
 /// Maximum length in bytes of names and routing keys in AMQP.
@@ -37,7 +39,8 @@ impl ObjectNames {
         name.strip_prefix(self.base.as_str()).is_some_and(|rest| rest.starts_with('.'))
     }
 
-    /// The exchange for messages that match no binding, and the queue that keeps them.
+    /// The exchange for messages that match no binding, and the queue that keeps them; both have
+    /// this name.
     pub(crate) fn orphan(&self) -> ShortString {
         self.name("orphan")
     }
@@ -47,12 +50,14 @@ impl ObjectNames {
         self.name("due")
     }
 
-    /// The exchange for dead letters of the ready queues, and the queue that keeps them.
+    /// The exchange for dead letters of the ready queues, and the queue that keeps them; both have
+    /// this name.
     pub(crate) fn dead(&self) -> ShortString {
         self.name("dead")
     }
 
-    /// The stream that is the log, and the exchange through which it is written.
+    /// The stream that is the log, and the exchange through which it is written; both have this
+    /// name.
     pub(crate) fn log(&self) -> ShortString {
         self.name("log")
     }
@@ -74,7 +79,7 @@ impl ObjectNames {
         self.name(format_args!("l{level}"))
     }
 
-    /// The queue in which messages wait for one digit of one level.
+    /// The queue in which messages wait that have this digit on this level.
     pub(crate) fn ladder_queue(&self, level: usize, digit: u32) -> ShortString {
         self.name(format_args!("l{level}.{digit}"))
     }
@@ -100,7 +105,7 @@ impl ObjectNames {
         QueueName::new(name).ok()
     }
 
-    /// The queue from which runners consume messages with due jobs.
+    /// The ready queue of a job queue, from which runners consume messages whose jobs are due soon.
     pub(crate) fn ready(&self, topic: &Topic) -> ShortString {
         self.name(format_args!("q.{}", topic.as_str()))
     }
@@ -134,7 +139,7 @@ impl Topic {
         Self(topic)
     }
 
-    /// The word itself.
+    /// The topic as a word of a routing key.
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::broker::{Broker, OpenConnection};
-use crate::error::{self, BrokerInfo, Effect, closed};
+use crate::error::{self, BrokerInfo, LostReply, closed};
 
 /// Pause between two attempts to connect; it doubles from the minimum to the maximum.
 const MIN_BACKOFF: Duration = Duration::from_millis(20);
@@ -53,7 +53,7 @@ struct Shared {
 
 #[derive(Clone)]
 enum State {
-    /// The first attempt to connect is in progress, or the connection is being closed.
+    /// The first attempt to connect is in progress, or the connection is being closed on request.
     Connecting,
     /// Open, with its generation.
     Open(Arc<OpenConnection>, u64),
@@ -108,7 +108,7 @@ impl AmqpConnection {
             // Until there is a first connection, the operation that fails is to connect.
             let first = self.generation() == 0;
             let operation = if first { "connect" } else { operation };
-            error::from_lapin(operation, Effect::None, &shared.broker.info, error)
+            error::from_lapin(operation, LostReply::Unavailable, &shared.broker.info, error)
         };
         let timed_out = || lapin::Error::from(std::io::Error::from(std::io::ErrorKind::TimedOut));
         let deadline = Instant::now() + shared.broker.response_timeout;

@@ -14,10 +14,10 @@ use super::shared::LogShared;
 use super::stream::{StreamStart, consume, offset_of, read_error};
 use super::wire::{self, Command, Entry, SnapshotPart};
 
-/// Messages before the newest that are searched.
+/// Number of messages before the newest one that are searched for a hint.
 const LOOKBACK: u64 = 200;
 
-/// Offset of a snapshot, as claimed by a message.
+/// Offset of a snapshot, as a message names it. It may be wrong.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SnapshotHint {
     /// Beginning of the snapshot.
@@ -58,7 +58,8 @@ async fn find_hint(shared: &LogShared) -> Result<Option<SnapshotHint>> {
     Ok(newest)
 }
 
-/// The hint in a message. One that cannot be decoded has none; reading on reports it.
+/// The hint in a message, if it has one. A message that cannot be decoded counts as one without:
+/// the error is reported when the message is read to be applied.
 fn hint(message: &Delivery) -> Result<Option<SnapshotHint>> {
     let announced_at = offset_of(message)?;
     let begin = wire::decode(&message.data).ok().and_then(|batch| batch.replay_from);
@@ -76,6 +77,7 @@ async fn begins_snapshot(shared: &LogShared, offset: u64) -> Result<bool> {
     Ok(offset_of(&first)? == offset && batch.is_ok_and(|batch| batch.entries.iter().any(begins)))
 }
 
+/// The next message; `None` if there is none within the response timeout.
 async fn next(shared: &LogShared, messages: &mut lapin::Consumer) -> Result<Option<Delivery>> {
     match tokio::time::timeout(shared.settings.response_timeout, messages.next()).await {
         Ok(Some(message)) => {

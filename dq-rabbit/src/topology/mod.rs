@@ -1,4 +1,11 @@
-//! Declares all exchanges, queues and bindings.
+//! Declares all exchanges, queues and bindings:
+//!
+//! - the exchange and the stream of the log;
+//! - the delay ladder: an exchange for each level, and a queue for each digit of each level, which
+//!   dead-letters its messages to the exchange of the next lower level; or the plugin's exchange;
+//! - the exchange `due`, which routes messages from the ladder by topic to the ready queues, and a
+//!   ready queue for each job queue, declared when it is first used;
+//! - an exchange and a queue each for dead letters of the ready queues and for unroutable messages.
 //!
 //! Declaring an object again with the same arguments costs one small reply; with other arguments,
 //! the broker refuses and closes the channel. So declarations use a channel of their own, and all
@@ -19,7 +26,7 @@ use lapin::{Channel, ExchangeKind};
 use self::declaration::Declaration;
 use crate::config::{QueueKind, RabbitConfig, TopologyMode};
 use crate::connect::AmqpConnection;
-use crate::error::{self, Effect};
+use crate::error::{self, LostReply};
 use crate::ladder::{self, Ladder, LadderQueue};
 use crate::names::{LEVELS, ObjectNames, Topic};
 
@@ -36,7 +43,7 @@ const MAX_SEGMENT_BYTES: i64 = 64_000_000;
 /// Maximum number of missing objects that an error names.
 const MAX_NAMED: usize = 8;
 
-/// Response timeouts to wait for the reply to a declaration, which writes to disk.
+/// How many response timeouts to wait for the reply to a declaration, which writes to disk.
 const DECLARE_TIMEOUTS: u32 = 6;
 
 /// The exchange type of the plugin.
@@ -51,13 +58,14 @@ pub(crate) struct Topology {
     log_bytes: i64,
     /// Job queues whose ready queue is declared.
     ready: Mutex<HashSet<QueueName>>,
+    /// Held during a redeclaration.
     redeclaring: tokio::sync::Mutex<()>,
     /// Number of completed redeclarations.
     redeclared: AtomicU64,
 }
 
 impl Topology {
-    /// The topology of these settings; declares nothing yet.
+    /// The topology for these settings; declares nothing yet.
     pub(crate) fn new(connection: Arc<AmqpConnection>, config: &RabbitConfig) -> Self {
         Self {
             connection,
@@ -175,7 +183,7 @@ impl Topology {
             let Some(reply) = self.reply_in_time(reply).await else {
                 let error = match self.connection.blocked() {
                     Some(reason) => error::blocked("declare", broker, &reason),
-                    None => error::timed_out("declare", Effect::None, broker),
+                    None => error::timed_out("declare", LostReply::Unavailable, broker),
                 };
                 return Err(Rejection { index, code: None, error });
             };
@@ -328,7 +336,9 @@ impl std::fmt::Debug for Topology {
 
 /// A declaration that the broker rejected, or did not reply to.
 struct Rejection {
+    /// Index of the declaration.
     index: usize,
+    /// The reply code; `None` if there was no reply.
     code: Option<u16>,
     error: dq_core::Error,
 }

@@ -6,7 +6,8 @@
 //! command it does not know stops with `Incompatible`, because its replica would differ from the
 //! others.
 //!
-//! Types here have the names of the [`dq_core`] types that they encode.
+//! Types here have the names of the [`dq_core`] types that they encode: [`NewJob`] is the wire
+//! format of [`dq_core::NewJob`].
 
 mod codec;
 mod convert;
