@@ -17,7 +17,10 @@
 //! one second, or ten if the delay is a minute or more, plus a guard for each queue.
 //!
 //! In routing keys, the lowest digit comes first and zeros at the end are left out: the broker
-//! compares topics word by word, and most messages are on the lowest levels.
+//! compares topics word by word, and most messages are on the lowest levels. For example, a message
+//! with a delay of one hour and 20 seconds waits in `l2.4` (four quarters of an hour), then in
+//! `l1.2` (two times ten seconds). It is published to the exchange `l2` with the routing key
+//! `0.2.4.TOPIC`.
 
 use dq_core::Timestamp;
 use lapin::types::ShortString;

@@ -54,8 +54,9 @@ impl Publisher {
     /// Publishes jobs, and waits until the broker has confirmed all of their messages.
     ///
     /// # Errors
-    /// Errors of the connection; `Unavailable` if a queue rejects a message, or a message has no
-    /// queue.
+    /// `Unavailable` if there is no connection, a queue rejects a message, or a message matches no
+    /// queue; `OutcomeUnknown` if confirmations are lost; `Full` if the broker has a resource alarm;
+    /// `Config` if a permission or, with passive topology, a queue is missing.
     pub(crate) async fn publish(
         &self,
         operation: &'static str,
