@@ -48,7 +48,7 @@ pub(crate) struct BrokerCheck<'a> {
     pub(crate) management: Option<&'a ManagementApi>,
     pub(crate) clock: &'a dyn Clock,
     pub(crate) entropy: &'a Entropy,
-    /// Number of claims of jobs whose message had arrived, and of jobs whose message had not.
+    /// Number of claimed jobs whose message had arrived, and of those whose message had not.
     pub(crate) claim_counts: (u64, u64),
     pub(crate) log_is_full: bool,
 }
