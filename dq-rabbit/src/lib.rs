@@ -27,9 +27,10 @@
 //! digit. So no message waits behind one that expires later. A delay of 15 minutes or a day is one
 //! queue, any delay of less than a day at most two. A message leaves the ladder up to about ten
 //! seconds early (one second for delays of less than a minute), for the *ready queue* of its job
-//! queue. The runner that consumes it from there keeps the jobs until they are due. Up to 16 jobs of one call that are due at nearly the same
-//! time share a message. Messages are acknowledged when their jobs are claimed, so the broker's
-//! acknowledgement timeout (`consumer_timeout`) does not limit handlers: leases are in the log.
+//! queue. The runner that consumes it from there keeps the jobs until they are due. Up to 16 jobs
+//! of one call that are due at nearly the same time share a message. Messages are acknowledged when
+//! their jobs are claimed, so the broker's acknowledgement timeout (`consumer_timeout`) does not
+//! limit handlers: leases are in the log.
 //!
 //! **Nothing depends on messages.** If the message of a job is lost or late, any runner claims the
 //! job 250 ms after its due time, with the payload from the log. A message for a job that was
