@@ -1,4 +1,4 @@
-//! The backend and its registration.
+//! Implements the trait [`Backend`], and registers the backend by name and URL schemes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,17 +22,19 @@ use crate::error::closed;
 use crate::ladder::Ladder;
 use crate::log::{CLAIM_AHEAD, Log, LogSettings};
 use crate::management::ManagementApi;
-use crate::message::{MAX_SPREAD, Publisher};
+use crate::message::{BASE_SPREAD, Publisher};
 use crate::topology::Topology;
 
 /// A backend that keeps delayed jobs in RabbitMQ.
 #[derive(Debug)]
 pub struct RabbitBackend {
-    _sweep: AbortOnDropHandle<()>,
+    _prune_task: AbortOnDropHandle<()>,
     engine: Arc<Engine>,
     consumer: JobConsumer,
     listeners: Arc<Listeners>,
+    /// The connection that appends to the log and publishes job messages.
     publish: Arc<AmqpConnection>,
+    /// The connection that reads the log.
     consume: Arc<AmqpConnection>,
     topology: Arc<Topology>,
     queues: QueueKind,
@@ -70,7 +72,7 @@ impl RabbitBackend {
         .await?;
         let publisher = Arc::new(Publisher::new(Arc::clone(&publish), Arc::clone(&topology)));
         let ladder_early = Ladder::max_early_ms(config.queues).unsigned_abs();
-        let max_early = Duration::from_millis(ladder_early) + MAX_SPREAD;
+        let max_early = Duration::from_millis(ladder_early) + BASE_SPREAD;
         let entropy = Arc::clone(&environment.entropy);
         let engine = Arc::new(Engine::new(log, publisher, entropy, max_early));
         let handler = Arc::new(DeliveryHandler {
@@ -79,7 +81,7 @@ impl RabbitBackend {
             names: topology.names().clone(),
         });
         let clock = Arc::clone(&environment.clock);
-        let sweep = tokio::spawn(DeliveryHandler::sweep(Arc::downgrade(&handler), clock));
+        let prune_task = tokio::spawn(DeliveryHandler::prune(Arc::downgrade(&handler), clock));
         let consumer = JobConsumer::new(
             broker,
             Arc::clone(&topology),
@@ -89,7 +91,7 @@ impl RabbitBackend {
         );
         let management = config.management.clone();
         Ok(Self {
-            _sweep: AbortOnDropHandle::new(sweep),
+            _prune_task: AbortOnDropHandle::new(prune_task),
             engine,
             consumer,
             listeners,

@@ -1,9 +1,9 @@
-//! Checks the broker for problems that an operator should know about.
+//! The operator's `check`: reports problems of the broker as findings.
 //!
 //! Whether a queue of the ladder holds a message longer than its time to live cannot be observed:
 //! for quorum queues the management API reports neither `head_message_timestamp` nor `idle_since`,
-//! and to get the message would change its position. Instead, a canary message walks the lowest
-//! level, and claims of jobs whose message has not arrived in time are counted.
+//! and to get the message would change its position. Instead, a test message, the *canary*, waits
+//! in a queue of the lowest level, and claims of jobs whose message has not arrived are counted.
 
 use std::time::Duration;
 
@@ -18,15 +18,16 @@ use serde_json::Value;
 
 use crate::config::{QueueKind, TopologyMode};
 use crate::connect::AmqpConnection;
-use crate::error::{Effect, from_lapin};
+use crate::error::{LostReply, from_lapin};
 use crate::ladder::TICK_MS;
 use crate::management::ManagementApi;
 use crate::names::ObjectNames;
 use crate::topology::Topology;
 
-/// How long the canary, which is delayed by a second, may take.
+/// How long the canary, which is delayed by one second, may take to be delivered.
 const CANARY_TIMEOUT: Duration = Duration::from_secs(5);
-/// Claims without messages are reported if there is at least one for this many claims with messages.
+/// Claims without messages are reported if there is at least one for this many claims with
+/// messages.
 const WITHOUT_RATIO: u64 = 100;
 
 /// Clock skew that is not reported.
@@ -34,6 +35,7 @@ const MAX_SKEW: Duration = Duration::from_secs(5);
 /// Maximum age of the date of a response: it is in whole seconds, and renewed each second.
 const MAX_DATE_AGE: Duration = Duration::from_secs(2);
 
+/// The oldest supported version of RabbitMQ.
 const MIN_VERSION: [u32; 2] = [3, 10];
 
 /// What a check needs of an open backend.
@@ -46,7 +48,7 @@ pub(crate) struct BrokerCheck<'a> {
     pub(crate) management: Option<&'a ManagementApi>,
     pub(crate) clock: &'a dyn Clock,
     pub(crate) entropy: &'a Entropy,
-    /// Number of claims of jobs whose message had arrived, and of jobs whose message had not.
+    /// Number of claimed jobs whose message had arrived, and of those whose message had not.
     pub(crate) claim_counts: (u64, u64),
     pub(crate) log_is_full: bool,
 }
@@ -161,7 +163,8 @@ impl BrokerCheck<'_> {
         Ok(count)
     }
 
-    /// Publishes a message to the lowest level of the ladder. Returns whether it comes back in time.
+    /// Publishes a message to the lowest level of the ladder. Returns whether it comes back in
+    /// time.
     async fn canary_returns(&self) -> Result<bool> {
         let channel = self.connection.channel("check").await?;
         let returned = self.send_canary(&channel).await;
@@ -181,7 +184,7 @@ impl BrokerCheck<'_> {
         let queue = names.canary(self.entropy.bits() as u64);
         let declared = channel.queue_declare(queue.clone(), options, FieldTable::default()).await;
         declared.map_err(to_error)?;
-        // Not the topic of any job queue: an encoded `%` is followed by another character.
+        // Not the topic of any job queue: in a topic, `%` is followed by one of `d s h % x`.
         let topic = format!("%canary%{}", queue.as_str().replace('.', "-"));
         let key = ShortString::from(format!("#.{topic}"));
         let options = QueueBindOptions::default();
@@ -268,12 +271,12 @@ impl BrokerCheck<'_> {
     }
 
     fn error(&self, error: &lapin::Error) -> Error {
-        from_lapin("check", Effect::None, self.connection.broker_info(), error)
+        from_lapin("check", LostReply::Unavailable, self.connection.broker_info(), error)
     }
 }
 
-/// Reports skew between this clock and the broker's, as far as a response with this date, between these
-/// times of the request and the response, proves it.
+/// Reports skew between this clock and the broker's, as far as a response with this date, between
+/// these times of the request and the response, proves it.
 fn clock_skew(requested: Timestamp, date: Timestamp, responded: Timestamp) -> Option<Finding> {
     let ahead = requested.since(date + MAX_DATE_AGE);
     let behind = date.since(responded);

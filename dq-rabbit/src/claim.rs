@@ -1,4 +1,5 @@
-//! Claims due jobs and fetches their payloads.
+//! Claims due jobs and fetches their payloads. A job that is due, or nearly, is leased to a process
+//! that has prefetched its message; 250 ms later, to any process.
 
 use std::collections::HashSet;
 
@@ -7,7 +8,7 @@ use dq_core::{
 };
 
 use crate::engine::Engine;
-use crate::error::Effect;
+use crate::error::LostReply;
 use crate::log::{CLAIM_AHEAD, LogPosition, command, wire};
 
 impl Engine {
@@ -21,7 +22,7 @@ impl Engine {
     }
 
     pub(crate) async fn claim(&self, params: &ClaimParams<'_>) -> Result<Claimed> {
-        if self.leaves_all_to_others(params) {
+        if self.only_others_can_claim(params) {
             return Ok(self.empty_claim(params));
         }
         let mut prefetched = self.prefetched.due(params.wants, self.log.now() + CLAIM_AHEAD);
@@ -29,7 +30,7 @@ impl Engine {
         let claim = wire::Claim::new(params.wants, params.limit, prefetched.clone());
         let mut claimed = self
             .log
-            .call("claim", Effect::None, command::Claim(claim), |_, claimed, _| claimed)
+            .call("claim", LostReply::Unavailable, command::Claim(claim), |_, claimed, _| claimed)
             .await?;
         self.fetch_payloads(&mut claimed.jobs).await?;
         self.drop_stale(prefetched);
@@ -37,9 +38,9 @@ impl Engine {
         Ok(claimed)
     }
 
-    /// Whether all claimable jobs are prefetched by other processes. Then this process claims
-    /// nothing, which saves a log entry for each of their jobs.
-    fn leaves_all_to_others(&self, params: &ClaimParams<'_>) -> bool {
+    /// Whether all due jobs are still reserved for processes that have prefetched them, and this is
+    /// not one of them. Then a claim would only add a useless entry to the log.
+    fn only_others_can_claim(&self, params: &ClaimParams<'_>) -> bool {
         let now = self.log.now();
         let prefetched = |id| self.prefetched.contains(id);
         self.log.peek(|replica| {
@@ -47,7 +48,8 @@ impl Engine {
         })
     }
 
-    /// Waits until all jobs are due, but at most [`CLAIM_AHEAD`] if the clock is set back meanwhile.
+    /// Waits until all jobs are due, but at most [`CLAIM_AHEAD`] if the clock is set back
+    /// meanwhile.
     async fn wait_until_due(&self, jobs: &[LeasedJob]) {
         let clock = self.log.clock();
         if let Some(last) = jobs.iter().map(|leased| leased.job.due).max()
@@ -107,7 +109,7 @@ impl Engine {
     }
 
     fn set_payload(&self, leased: &mut LeasedJob, payload: (bytes::Bytes, dq_core::Headers)) {
-        self.keep_leased(leased.job.id, payload.clone());
+        self.keep_leased_payload(leased.job.id, payload.clone());
         (leased.job.payload, leased.job.headers) = payload;
     }
 
@@ -127,6 +129,8 @@ impl Engine {
             settlements.push(wire::Settlement::try_from(&settlement)?);
         }
         jobs.retain(|leased| !unread.contains(&leased.job.id));
-        self.log.call("claim", Effect::None, command::Settle(settlements), |_, _, _| ()).await
+        self.log
+            .call("claim", LostReply::Unavailable, command::Settle(settlements), |_, _, _| ())
+            .await
     }
 }

@@ -35,16 +35,16 @@ pub struct RabbitConfig {
     /// `rabbitmqs` mean the same as `amqp` and `amqps`. Defaults: user and password `guest`,
     /// virtual host `/`, port 5672 (5671 with TLS).
     pub url: Secret,
-    /// A PEM file with the certificate of the certificate authority to trust. Default: the certificates
-    /// of the operating system.
+    /// A PEM file with the certificate of the certificate authority to trust. Default: the
+    /// certificates of the operating system.
     #[serde(default)]
     pub ca: Option<PathBuf>,
     /// The prefix of the names of all exchanges and queues, `dq` by default. Up to 64 letters,
     /// digits and `. _ - :`; not `amq`, which RabbitMQ reserves.
     #[serde(default = "default_prefix")]
     pub prefix: String,
-    /// The type of the queues that hold jobs. It cannot be changed once they are declared, except with
-    /// another `prefix`.
+    /// The type of the queues that hold jobs. It cannot be changed once they are declared, except
+    /// with another `prefix`.
     #[serde(default)]
     pub queues: QueueKind,
     /// Who declares exchanges and queues.
@@ -98,8 +98,8 @@ pub enum TopologyMode {
     Declare,
     /// They are declared elsewhere; the backend only checks that they exist.
     Passive,
-    /// As `Declare`, but the plugin `rabbitmq_delayed_message_exchange` delays messages instead of the
-    /// delay ladder. It keeps waiting messages on one node, unreplicated.
+    /// As `Declare`, but the plugin `rabbitmq_delayed_message_exchange` delays messages instead of
+    /// the delay ladder. It keeps waiting messages on one node, unreplicated.
     Plugin,
 }
 

@@ -1,4 +1,4 @@
-//! Consumes ready queues and the dead-letter queue.
+//! Consumes the ready queues of job queues, and the dead-letter queue.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -15,7 +15,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::connect::{AmqpConnection, Broker};
 use crate::deliveries::{DeliveryHandler, SourceQueue};
-use crate::error::{Effect, from_lapin};
+use crate::error::{LostReply, from_lapin};
 use crate::message::{AckTracker, JobMessage};
 use crate::names::Topic;
 use crate::topology::Topology;
@@ -31,13 +31,14 @@ pub(crate) struct JobConsumer {
 
 struct Shared {
     broker: Arc<Broker>,
-    /// A connection of its own, opened when it is first needed: if the broker refuses to let us consume
-    /// from a queue, it may close the connection, which must not interrupt reading the log.
+    /// A connection of its own, opened when it is first needed: if the broker refuses to let us
+    /// consume from a queue, it may close the connection, which must not interrupt reading the log.
     connection: OnceLock<AmqpConnection>,
     topology: Arc<Topology>,
     clock: Arc<dyn Clock>,
     handler: Arc<DeliveryHandler>,
     prefetch: u16,
+    /// The channel of all consumers, with its unacknowledged deliveries; `None` before the first.
     channel: tokio::sync::Mutex<Option<Arc<AckTracker>>>,
     /// The queues that are consumed.
     consumed: Mutex<HashSet<SourceQueue>>,
@@ -115,8 +116,8 @@ impl Shared {
                 Err(error) => tracing::debug!(%error, ?source, "cannot consume"),
             }
             self.clock.sleep(RETRY_PAUSE).await;
-            // The queue may have been deleted. Consuming from a missing queue closes the channel, which
-            // ends all other consumers too.
+            // The queue may have been deleted. Consuming from a missing queue closes the channel,
+            // which ends all other consumers too.
             if let Err(error) = self.topology.redeclare().await {
                 tracing::debug!(%error, "cannot declare queues");
             }
@@ -136,7 +137,9 @@ impl Shared {
             .channel()
             .basic_consume(name, "".into(), BasicConsumeOptions::default(), FieldTable::default())
             .await
-            .map_err(|error| from_lapin("consume", Effect::None, &self.broker.info, &error))?;
+            .map_err(|error| {
+                from_lapin("consume", LostReply::Unavailable, &self.broker.info, &error)
+            })?;
         Ok((acks, consumer))
     }
 
@@ -152,10 +155,9 @@ impl Shared {
             .connection
             .get_or_init(|| AmqpConnection::start(Arc::clone(&self.broker), "receive"));
         let channel = connection.channel("consume").await?;
-        channel
-            .basic_qos(self.prefetch, BasicQosOptions::default())
-            .await
-            .map_err(|error| from_lapin("consume", Effect::None, &self.broker.info, &error))?;
+        channel.basic_qos(self.prefetch, BasicQosOptions::default()).await.map_err(|error| {
+            from_lapin("consume", LostReply::Unavailable, &self.broker.info, &error)
+        })?;
         let acks = AckTracker::new(channel);
         let stop = self.stop.clone();
         tokio::spawn({
@@ -166,6 +168,7 @@ impl Shared {
         Ok(acks)
     }
 
+    /// Handles all deliveries of a consumer until its channel closes.
     async fn handle_all(
         &self,
         source: &SourceQueue,

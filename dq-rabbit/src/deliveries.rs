@@ -1,4 +1,5 @@
-//! Handles deliveries: jobs from the delay ladder, and foreign messages.
+//! Handles deliveries: job messages from the delay ladder, and *foreign messages*, which another
+//! program has published to a queue of this backend.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -9,21 +10,21 @@ use lapin::message::Delivery;
 use lapin::types::AMQPValue;
 
 use crate::engine::Engine;
-use crate::error::Effect;
+use crate::error::LostReply;
 use crate::log::{Replica, command, wire};
-use crate::message::{AckHandle, MessageJob, Prefetched};
+use crate::message::{AckHandle, Prefetched, PublishedJob};
 use crate::names::ObjectNames;
 
 /// The job queue for foreign messages whose original queue is unknown.
 const UNKNOWN_QUEUE: &str = "dead-letters";
-/// Maximum number and size of the headers of a foreign message that are kept.
+/// Maximum number of headers of a foreign message that are kept, and maximum size of each value.
 const MAX_HEADERS: usize = 32;
 const MAX_HEADER_BYTES: usize = 512;
 
 /// Pause between two attempts to handle a delivery.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 /// How often stale jobs are removed from the prefetch buffer.
-const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
+const PRUNE_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The broker's queue from which a message was delivered.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -34,7 +35,7 @@ pub(crate) enum SourceQueue {
     DeadLetters,
 }
 
-/// Handles deliveries, according to what the log says about their jobs.
+/// Handles deliveries, according to the state of their jobs in the log.
 #[derive(Debug)]
 pub(crate) struct DeliveryHandler {
     pub(crate) engine: Arc<Engine>,
@@ -46,7 +47,8 @@ pub(crate) struct DeliveryHandler {
 enum Disposition {
     /// Keep it in the prefetch buffer: it is due soon, at this time.
     Prefetch(Timestamp),
-    /// Publish it again: it is due later than the ladder reaches, or than others in its message.
+    /// Publish it again: it is due much later, because its delay exceeded that of the ladder, or
+    /// because another job in its message was due first.
     Republish(Job),
     /// Drop it: the job is leased, has ended, or has a newer message.
     Drop,
@@ -56,37 +58,46 @@ enum Disposition {
     Retry,
 }
 
-/// Delivered jobs, each with its share of the delivery.
-type DeliveredJobs = Vec<(MessageJob, AckHandle)>;
+/// Delivered jobs, each with the handle that acknowledges its share of the delivery.
+type DeliveredJobs = Vec<(PublishedJob, AckHandle)>;
 
-fn disposition(replica: &mut Replica, job: &MessageJob, soon: Timestamp) -> Disposition {
+/// Decides what to do with a job. Jobs that are due after `prefetch_until` are not prefetched.
+fn disposition(
+    replica: &mut Replica,
+    job: &PublishedJob,
+    prefetch_until: Timestamp,
+) -> Disposition {
     if !replica.is_ready() {
         return Disposition::Retry;
     }
     let log_id = replica.log_id();
     let machine = replica.machine();
     match machine.peek(job.id) {
-        Some(known) if !machine.is_waiting(known.id) => Disposition::Drop,
-        // The reschedule has published another message.
-        Some(known) if known.due != job.due && known.due > soon => Disposition::Drop,
-        Some(known) if known.due > soon => Disposition::Republish(known.clone()),
-        Some(known) => Disposition::Prefetch(known.due),
+        Some(current) if !machine.is_waiting(current.id) => Disposition::Drop,
+        // The job was rescheduled, which has published another message.
+        Some(current) if current.due != job.due && current.due > prefetch_until => {
+            Disposition::Drop
+        }
+        Some(current) if current.due > prefetch_until => Disposition::Republish(current.clone()),
+        Some(current) => Disposition::Prefetch(current.due),
         None if job.log_id != log_id => Disposition::Schedule,
         None => Disposition::Drop,
     }
 }
 
 impl DeliveryHandler {
-    /// Handles a delivered job message. Acknowledges each job once the message is not needed for it.
-    pub(crate) fn handle_jobs(self: &Arc<Self>, jobs: Vec<MessageJob>, ack: AckHandle) {
+    /// Handles a delivered job message. Acknowledges each job once the message is not needed for
+    /// it.
+    pub(crate) fn handle_jobs(self: &Arc<Self>, jobs: Vec<PublishedJob>, ack: AckHandle) {
         let acks: Vec<_> = ack.split(jobs.len()).collect();
         self.dispatch(jobs.into_iter().zip(acks).collect());
     }
 
+    /// Decides what to do with each job, and does it.
     fn dispatch(self: &Arc<Self>, delivered: DeliveredJobs) {
-        let soon = self.engine.log.now() + self.engine.max_early;
+        let prefetch_until = self.engine.log.now() + self.engine.max_early;
         let dispositions: Vec<_> = self.engine.log.peek(|replica| {
-            delivered.iter().map(|(job, _)| disposition(replica, job, soon)).collect()
+            delivered.iter().map(|(job, _)| disposition(replica, job, prefetch_until)).collect()
         });
         let [mut republish, mut schedule, mut retry] = [const { DeliveredJobs::new() }; 3];
         let mut first_due: BTreeMap<QueueName, Timestamp> = BTreeMap::new();
@@ -94,7 +105,7 @@ impl DeliveryHandler {
             match disposition {
                 Disposition::Drop => ack.ack(),
                 Disposition::Prefetch(due) => {
-                    let MessageJob { id, queue, payload, headers, .. } = job;
+                    let PublishedJob { id, queue, payload, headers, .. } = job;
                     let prefetched = Prefetched::delivered((payload, headers), ack);
                     self.engine.prefetched.insert(&queue, id, due, prefetched);
                     first_due
@@ -102,10 +113,10 @@ impl DeliveryHandler {
                         .and_modify(|first| *first = due.min(*first))
                         .or_insert(due);
                 }
-                Disposition::Republish(known) => {
+                Disposition::Republish(current) => {
                     let log_id = self.engine.log_id().unwrap_or(job.log_id);
                     let payload = (job.payload, job.headers);
-                    republish.push((MessageJob::from_job(log_id, &known, payload), ack));
+                    republish.push((PublishedJob::from_job(log_id, &current, payload), ack));
                 }
                 Disposition::Schedule => schedule.push((job, ack)),
                 Disposition::Retry => retry.push((job, ack)),
@@ -135,11 +146,13 @@ impl DeliveryHandler {
         });
     }
 
+    /// Decides again after a pause.
     async fn retry(self: Arc<Self>, delivered: DeliveredJobs) {
         self.engine.log.clock().sleep(RETRY_PAUSE).await;
         self.dispatch(delivered);
     }
 
+    /// Publishes jobs in new messages, then acknowledges the old ones.
     async fn republish(self: Arc<Self>, delivered: DeliveredJobs) {
         let (jobs, acks): (Vec<_>, Vec<_>) = delivered.into_iter().unzip();
         self.persist(|| {
@@ -149,20 +162,21 @@ impl DeliveryHandler {
         acks.into_iter().for_each(AckHandle::ack);
     }
 
-    /// Schedules jobs of another log, unless this log contains them once all of it has been read.
+    /// Schedules jobs that another log with this name contained, unless this log contains them too.
+    /// That is decided after a barrier, when all earlier entries have been read.
     async fn schedule_unknown(self: Arc<Self>, mut delivered: DeliveredJobs) {
         let log = &self.engine.log;
-        let look = || {
+        let find_unknown = || {
             let jobs: Vec<_> = delivered.iter().map(|(job, _)| (job.id, job.log_id)).collect();
-            log.call("restore", Effect::None, command::Barrier, move |replica, _, _| {
+            log.call("restore", LostReply::Unavailable, command::Barrier, move |replica, _, _| {
                 let log_id = replica.log_id();
                 let machine = replica.machine();
                 let is_unknown =
-                    |(id, of): (JobId, u64)| machine.peek(id).is_none() && log_id != of;
+                    |(id, job_log): (JobId, u64)| machine.peek(id).is_none() && log_id != job_log;
                 (jobs.into_iter().map(is_unknown).collect::<Vec<_>>(), log_id)
             })
         };
-        let (unknown, log_id) = self.persist(look).await;
+        let (unknown, log_id) = self.persist(find_unknown).await;
         let unknown = delivered.iter().zip(unknown).filter(|(_, is_unknown)| *is_unknown);
         let unknown: Vec<_> =
             unknown.map(|((job, _), _)| wire::NewJob::from(job.to_new_job())).collect();
@@ -170,7 +184,10 @@ impl DeliveryHandler {
             tracing::warn!(jobs = unknown.len(), first = %first.id, queue = %first.queue,
                 "scheduling delivered jobs that the log does not contain: it was deleted or truncated");
             let unknown = command::Schedule(unknown);
-            self.persist(|| log.call("restore", Effect::None, unknown.clone(), |_, _, _| ())).await;
+            self.persist(|| {
+                log.call("restore", LostReply::Unavailable, unknown.clone(), |_, _, _| ())
+            })
+            .await;
         }
         for (job, _) in &mut delivered {
             job.log_id = log_id;
@@ -200,13 +217,16 @@ impl DeliveryHandler {
         self.engine.publisher.spawn(async move {
             let park = command::Park(vec![(job.into(), reason)]);
             let log = &handler.engine.log;
-            handler.persist(|| log.call("park", Effect::None, park.clone(), |_, _, _| ())).await;
+            handler
+                .persist(|| log.call("park", LostReply::Unavailable, park.clone(), |_, _, _| ()))
+                .await;
             ack.ack();
             Ok(())
         });
     }
 
-    /// The job queue from which the broker dead-lettered a message, and why.
+    /// The job queue of a dead letter, and the reason why it is a dead job now: the first queue
+    /// that dead-lettered it, and why.
     fn first_death(&self, delivery: &Delivery) -> (QueueName, String) {
         let header = |name| {
             let table = delivery.properties.headers().as_ref()?;
@@ -228,17 +248,17 @@ impl DeliveryHandler {
         (queue.unwrap_or_else(unknown), reason)
     }
 
-    /// Removes stale jobs from the prefetch buffer, until the handler is dropped.
-    pub(crate) async fn sweep(handler: Weak<Self>, clock: Arc<dyn Clock>) {
+    /// Removes stale jobs from the prefetch buffer at intervals, until the handler is dropped.
+    pub(crate) async fn prune(handler: Weak<Self>, clock: Arc<dyn Clock>) {
         loop {
-            clock.sleep(SWEEP_INTERVAL).await;
+            clock.sleep(PRUNE_INTERVAL).await;
             let Some(handler) = handler.upgrade() else { return };
-            handler.engine.sweep();
+            handler.engine.prune_payloads();
         }
     }
 
-    /// Repeats an attempt until it succeeds: an unacknowledged message would occupy one place of the
-    /// prefetch limit for as long as the connection lasts.
+    /// Repeats an attempt until it succeeds. Giving up would leave the message unacknowledged, and
+    /// it would count towards the prefetch limit for as long as the connection lasts.
     async fn persist<T, F: Future<Output = Result<T>>>(&self, attempt: impl Fn() -> F) -> T {
         loop {
             match attempt().await {

@@ -1,4 +1,5 @@
-//! The shared state of an open backend: the log, the publisher and the prefetch buffer.
+//! The engine: executes the calls of the backend with the log, the publisher and the prefetch
+//! buffer. Its methods for each kind of call are in `schedule.rs`, `claim.rs`, `settle.rs` …
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,25 +11,26 @@ use dq_core::sync::lock;
 use dq_core::{Entropy, Headers, Job, JobId, Timestamp};
 
 use crate::log::{Log, LogPosition};
-use crate::message::{MessageJob, PrefetchBuffer, Prefetched, Publisher};
+use crate::message::{PrefetchBuffer, Prefetched, PublishedJob, Publisher};
 
-/// Jobs with a shorter delay get no message: all processes have just read their payload from the
-/// log, and still have it when the job is due.
+/// Jobs with a shorter delay get no message: all processes read their payload from the log now, and
+/// still have it in the cache when the job is due.
 const MIN_MESSAGE_DELAY: Duration = Duration::from_secs(1);
 
 /// How long an overdue job stays in the prefetch buffer while no slot is free. Must be less than
-/// the broker's `consumer_timeout`, half an hour by default, after which it redelivers. Dropped
-/// jobs run from the log.
+/// the broker's `consumer_timeout`, half an hour by default, after which it redelivers the message.
+/// Jobs that are dropped from the buffer run from the log.
 const MAX_OVERDUE: Duration = Duration::from_secs(600);
 
-/// Executes the calls of the backend.
+/// Executes the calls of an open backend.
 #[derive(Debug)]
 pub(crate) struct Engine {
     pub(crate) log: Log,
     pub(crate) prefetched: PrefetchBuffer,
     pub(crate) publisher: Arc<Publisher>,
     pub(crate) entropy: Arc<Entropy>,
-    /// How long before its due time a delivered job is kept; earlier ones are published again.
+    /// How long before its due time a delivered job is put into the prefetch buffer. A job that is
+    /// delivered earlier is published again.
     pub(crate) max_early: Duration,
     claim_counts: ClaimCounts,
     /// Payload and headers of jobs that this process has leased.
@@ -60,7 +62,7 @@ impl Engine {
         }
     }
 
-    /// The id of the log for new messages; `None` while the replica is being restored.
+    /// The id of the log, which messages contain; `None` while the replica is being restored.
     pub(crate) fn log_id(&self) -> Option<u64> {
         self.log.peek(|replica| replica.is_ready().then(|| replica.log_id()))
     }
@@ -84,18 +86,18 @@ impl Engine {
     }
 
     /// Keeps the payload of a leased job, for the message of a retry.
-    pub(crate) fn keep_leased(&self, id: JobId, payload: (Bytes, Headers)) {
+    pub(crate) fn keep_leased_payload(&self, id: JobId, payload: (Bytes, Headers)) {
         lock(&self.leased).insert(id, payload);
     }
 
     /// Takes the payload of a job whose lease has ended.
-    pub(crate) fn take_leased(&self, id: JobId) -> Option<(Bytes, Headers)> {
+    pub(crate) fn take_leased_payload(&self, id: JobId) -> Option<(Bytes, Headers)> {
         lock(&self.leased).remove(&id)
     }
 
-    /// Drops prefetched jobs that are long overdue or do not wait any more, and payloads of lapsed
-    /// leases.
-    pub(crate) fn sweep(&self) {
+    /// Frees payloads that are not needed any more: of prefetched jobs that are long overdue or do
+    /// not wait any more, and of lapsed leases.
+    pub(crate) fn prune_payloads(&self) {
         let now = self.log.now();
         self.drop_prefetched(self.prefetched.due_by(now - MAX_OVERDUE));
         self.drop_stale(self.prefetched.due_by(now));
@@ -135,17 +137,17 @@ impl Engine {
         job: &Job,
         payload: (Bytes, Headers),
         now: Timestamp,
-    ) -> Option<MessageJob> {
+    ) -> Option<PublishedJob> {
         if self.needs_message(job.due, now) {
-            self.log_id().map(|log_id| MessageJob::from_job(log_id, job, payload))
+            self.log_id().map(|log_id| PublishedJob::from_job(log_id, job, payload))
         } else {
             self.prefetched.insert(&job.queue, job.id, job.due, Prefetched::local(payload));
             None
         }
     }
 
-    /// Publishes messages for waiting jobs in the background. Payloads that are not prefetched are
-    /// read from the log.
+    /// Publishes messages for these waiting jobs in the background. Payloads that are not in the
+    /// prefetch buffer are read from the log.
     pub(crate) fn publish_waiting(self: &Arc<Self>, jobs: Vec<Job>, now: Timestamp) {
         let mut unread = Vec::new();
         let mut messages = Vec::new();

@@ -1,9 +1,10 @@
-//! Stats, browse and get: the state at the end of the log, with payloads from the log.
+//! Stats, browse and get: read the replica after a barrier, so that they see all earlier changes,
+//! and fetch payloads from the log.
 
 use dq_core::{BrowseParams, Job, JobRef, JobState, JobView, Page, QueueName, QueueStats, Result};
 
 use crate::engine::Engine;
-use crate::error::Effect;
+use crate::error::LostReply;
 use crate::log::command::Barrier;
 use crate::log::{AppliedAt, LogPosition, Replica};
 
@@ -13,7 +14,7 @@ impl Engine {
         let read = move |replica: &mut Replica, (), at: AppliedAt| {
             replica.machine().stats(&queues, at.now)
         };
-        self.log.call("stats", Effect::None, Barrier, read).await
+        self.log.call("stats", LostReply::Unavailable, Barrier, read).await
     }
 
     pub(crate) async fn browse(&self, params: &BrowseParams<'_>) -> Result<Page> {
@@ -26,7 +27,7 @@ impl Engine {
         let job = job.clone();
         let read =
             move |replica: &mut Replica, (), at: AppliedAt| replica.machine().get(&job, at.now);
-        let mut view = self.log.call("get", Effect::None, Barrier, read).await?;
+        let mut view = self.log.call("get", LostReply::Unavailable, Barrier, read).await?;
         self.add_payloads(view.iter_mut().map(|view| &mut view.job).collect()).await?;
         Ok(view)
     }
@@ -38,7 +39,7 @@ impl Engine {
             let params = BrowseParams { queue: &queue, state, after, limit };
             replica.machine().browse(params, at.now)
         };
-        self.log.call("browse", Effect::None, Barrier, read).await
+        self.log.call("browse", LostReply::Unavailable, Barrier, read).await
     }
 
     /// All dead jobs of a queue, without payloads.
@@ -56,7 +57,8 @@ impl Engine {
         }
     }
 
-    /// Reads payloads and headers from the log. They stay empty if they are not in the log any more.
+    /// Reads payloads and headers from the log. They stay empty if they are not in the log any
+    /// more.
     async fn add_payloads(&self, jobs: Vec<&mut Job>) -> Result<()> {
         let mut payloads =
             self.log.fetch(jobs.iter().map(|job| LogPosition::of(job)).collect()).await?;

@@ -16,8 +16,11 @@
 //! takes to move a message does not make jobs late. The consumer holds a job for the rest: up to
 //! one second, or ten if the delay is a minute or more, plus a guard for each queue.
 //!
-//! In routing keys, the lowest digit comes first and zeros at the end are left out: the broker compares
-//! topics word by word, and most messages are on the lowest levels.
+//! In routing keys, the lowest digit comes first and zeros at the end are left out: the broker
+//! compares topics word by word, and most messages are on the lowest levels. For example, a message
+//! with a delay of one hour and 20 seconds waits in `l2.4` (four quarters of an hour), then in
+//! `l1.2` (two times ten seconds). It is published to the exchange `l2` with the routing key
+//! `0.2.4.TOPIC`.
 
 use dq_core::Timestamp;
 use lapin::types::ShortString;
@@ -33,10 +36,10 @@ const RADICES: [u32; LEVELS] = [60, 90, 96, 30, 12, 10];
 const UNITS_MS: [i64; LEVELS] =
     [TICK_MS, 10_000, 900_000, 86_400_000, 30 * 86_400_000, 360 * 86_400_000];
 
-/// The unit of the lowest level in milliseconds.
+/// The unit of the lowest level in milliseconds: one second.
 pub(crate) const TICK_MS: i64 = 1_000;
 
-/// Shorter delays use the lowest level alone.
+/// Delays shorter than this use the lowest level alone: one minute.
 const SHORT_MS: i64 = TICK_MS * RADICES[0] as i64;
 
 /// Added to delays before they are split into digits, so that a quarter of an hour is still one
@@ -47,11 +50,12 @@ const SLACK_MS: i64 = 10;
 /// The longest delay that the plugin supports.
 const MAX_PLUGIN_DELAY_MS: i64 = u32::MAX as i64;
 
-/// The longest delay of the ladder, with all digits at their maximum. Messages for later jobs walk the
-/// ladder again.
+/// The longest delay of the ladder, with all digits at their maximum. Messages for later jobs walk
+/// the ladder again.
 const MAX_DELAY_MS: i64 = UNITS_MS[LEVELS - 1] * RADICES[LEVELS - 1] as i64 - 1;
 
-/// How early a queue expires its messages: longer than a busy broker takes to move nearly all messages.
+/// How early a queue expires its messages: longer than a busy broker takes to move nearly all
+/// messages.
 pub(crate) const fn guard_ms(kind: QueueKind) -> i64 {
     match kind {
         QueueKind::Quorum => 50,
@@ -66,7 +70,7 @@ pub(crate) struct LadderQueue {
     pub(crate) level: usize,
     /// The value of the digit, never zero.
     pub(crate) digit: u32,
-    /// Time to live of its messages.
+    /// Time to live of its messages: the digit times the unit of the level, less the guard.
     pub(crate) ttl_ms: i64,
 }
 
@@ -101,8 +105,11 @@ pub(crate) struct Route {
 /// Computes routes through the ladder, or through the plugin's exchange.
 #[derive(Debug)]
 pub(crate) struct Ladder {
+    /// The exchange for messages that are due.
     due: ShortString,
+    /// The exchange of each level.
     levels: [ShortString; LEVELS],
+    /// The exchange of the plugin, if it is used instead of the ladder.
     plugin: Option<ShortString>,
 }
 
@@ -126,44 +133,45 @@ impl Ladder {
     /// A message for a job that is due later than the longest delay is delivered too early and has
     /// to be published again.
     pub(crate) fn route(&self, topic: &Topic, due: Timestamp, now: Timestamp) -> Route {
-        let left = due.as_millis().saturating_sub(now.as_millis());
+        let remaining_ms = due.as_millis().saturating_sub(now.as_millis());
         if let Some(plugin) = &self.plugin {
-            return self.plugin_route(plugin, topic, left);
+            return self.plugin_route(plugin, topic, remaining_ms);
         }
-        let digits = digits(left);
+        let digits = digits(remaining_ms);
         let highest = (0..LEVELS).rev().find(|level| digits[*level] != 0);
         let exchange = highest.map_or(&self.due, |level| &self.levels[level]).clone();
         let digits = &digits[..highest.map_or(0, |level| level + 1)];
         Route { exchange, routing_key: routing_key(digits, topic), delay_ms: None }
     }
 
-    fn plugin_route(&self, plugin: &ShortString, topic: &Topic, left: i64) -> Route {
+    fn plugin_route(&self, plugin: &ShortString, topic: &Topic, remaining_ms: i64) -> Route {
         let routing_key = routing_key(&[], topic);
         // A little early, as with the ladder: the consumer holds the job until it is due.
-        let left = left.saturating_sub(TICK_MS / 2);
-        if left <= 0 {
+        let delay_ms = remaining_ms.saturating_sub(TICK_MS / 2);
+        if delay_ms <= 0 {
             return Route { exchange: self.due.clone(), routing_key, delay_ms: None };
         }
-        let delay_ms = Some(left.min(MAX_PLUGIN_DELAY_MS));
+        let delay_ms = Some(delay_ms.min(MAX_PLUGIN_DELAY_MS));
         Route { exchange: plugin.clone(), routing_key, delay_ms }
     }
 
-    /// How early a message is delivered at most.
+    /// How long before its first job is due a message is delivered at most, in milliseconds.
     pub(crate) const fn max_early_ms(kind: QueueKind) -> i64 {
         UNITS_MS[1] + LEVELS as i64 * guard_ms(kind)
     }
 }
 
 /// Splits the remaining delay into digits, lowest level first.
-fn digits(left_ms: i64) -> [u32; LEVELS] {
-    let left = left_ms.saturating_add(SLACK_MS).clamp(0, MAX_DELAY_MS);
+fn digits(remaining_ms: i64) -> [u32; LEVELS] {
+    let delay_ms = remaining_ms.saturating_add(SLACK_MS).clamp(0, MAX_DELAY_MS);
     std::array::from_fn(|level| {
-        let is_used = if left < SHORT_MS { level == 0 } else { level > 0 };
-        let digit = left / UNITS_MS[level] % i64::from(RADICES[level]);
+        let is_used = if delay_ms < SHORT_MS { level == 0 } else { level > 0 };
+        let digit = delay_ms / UNITS_MS[level] % i64::from(RADICES[level]);
         if is_used { u32::try_from(digit).expect("a digit is smaller than its radix") } else { 0 }
     })
 }
 
+/// The digits, lowest level first, and the topic, separated by dots.
 fn routing_key(digits: &[u32], topic: &Topic) -> ShortString {
     use std::fmt::Write;
 
@@ -210,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn common_delays_are_one_queue() {
+    fn common_delays_wait_in_one_queue() {
         for (left, exchange, key) in [
             (5_000, "dq.v1.l0", "5.mail"),
             (59_000, "dq.v1.l0", "59.mail"),

@@ -26,20 +26,21 @@
 //! written with digits from years down to seconds, and there is a queue for each value of each
 //! digit. So no message waits behind one that expires later. A delay of 15 minutes or a day is one
 //! queue, any delay of less than a day at most two. A message leaves the ladder up to about ten
-//! seconds early (one second for delays of less than a minute), and the runner that receives it
-//! keeps the jobs until they are due. Up to 16 jobs of one call that are due at nearly the same
-//! time share a message. Messages are acknowledged when their jobs are claimed, so the broker's
-//! acknowledgement timeout (`consumer_timeout`) does not limit handlers: leases are in the log.
+//! seconds early (one second for delays of less than a minute), for the *ready queue* of its job
+//! queue. The runner that consumes it from there keeps the jobs until they are due. Up to 16 jobs
+//! of one call that are due at nearly the same time share a message. Messages are acknowledged when
+//! their jobs are claimed, so the broker's acknowledgement timeout (`consumer_timeout`) does not
+//! limit handlers: leases are in the log.
 //!
-//! **Nothing depends on messages.** If the message of a job is lost or late, any runner claims the job
-//! 250 ms after its due time, with the payload from the log. A message for a job that was cancelled,
-//! rescheduled or done is dropped, or published again.
+//! **Nothing depends on messages.** If the message of a job is lost or late, any runner claims the
+//! job 250 ms after its due time, with the payload from the log. A message for a job that was
+//! cancelled, rescheduled or done is dropped, or published again.
 //!
-//! The broker keeps the last `log_size_mib` of the log. Before live jobs would be truncated, and
-//! after many entries, a process writes a snapshot of the state, with payloads, into the log. A
-//! process that starts reads from the newest snapshot on. Calls wait while a snapshot is overdue,
-//! and `schedule` fails with [`Full`](dq_core::ErrorKind::Full) while a snapshot would take more
-//! than a fifth of the log.
+//! The broker keeps the last `log_size_mib` of the log. Before entries of jobs that are not done
+//! would be truncated, and after many entries, a process writes a snapshot of the state, with
+//! payloads, into the log. A process that starts reads from the newest snapshot on. Calls wait
+//! while a snapshot is overdue, and `schedule` fails with [`Full`](dq_core::ErrorKind::Full) while
+//! a snapshot would take more than a fifth of the log.
 //!
 //! # What is guaranteed
 //!
@@ -48,8 +49,8 @@
 //! - **Never early, by the clock of the process that claims.** A broker has no clock to query. Use
 //!   NTP: a process whose clock is one second ahead claims jobs one second early, and considers
 //!   leases of other processes lapsed one second early.
-//! - **Not exact**: the order of jobs that are due at the same time. Jobs whose message has arrived go
-//!   first.
+//! - **Not exact**: the order of jobs that are due at the same time. Jobs whose message has arrived
+//!   go first.
 //! - A crash of a process or `kill -9` of the broker loses nothing that was confirmed. **A power
 //!   failure can**, if the broker is a single node: a stream is not synced to disk for each
 //!   message, so the last moments of the log may be lost. On three nodes the log is replicated. If
@@ -123,7 +124,7 @@ mod topology;
 pub use backend::RabbitBackend;
 pub use config::{QueueKind, RabbitConfig, TopologyMode};
 
-/// Tests of single modules with a real broker, which the public API does not reach.
+/// Tests of internal modules on a real broker.
 #[cfg(test)]
 #[path = "../tests/parts/mod.rs"]
 mod parts;

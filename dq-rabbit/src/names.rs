@@ -1,18 +1,21 @@
 //! Names of exchanges and queues, and routing keys.
 //!
-//! Names contain the version of the layout, because the arguments of a declared exchange or queue can
-//! never be changed.
+//! Names contain the version of the layout, because the arguments of a declared exchange or queue
+//! can never be changed.
 
 use dq_core::QueueName;
 use lapin::types::ShortString;
 
-/// Number of levels of the delay ladder; part of the layout, as names are.
+/// Number of levels of the delay ladder, one for each digit of a delay (see
+/// [`ladder`](crate::ladder)). Names of queues contain the level, so changing it needs another
+/// version of the layout.
 pub(crate) const LEVELS: usize = 6;
 
 /// Maximum length in bytes of names and routing keys in AMQP.
 const MAX_NAME: usize = 255;
 
-/// Maximum length of a topic: the longest allowed prefix, `.v1.q.` and the topic must fit into a name.
+/// Maximum length of a topic: the longest allowed prefix, `.v1.q.` and the topic must fit into a
+/// name.
 const MAX_TOPIC: usize = MAX_NAME - 64 - ".v1.q.".len();
 
 /// The names of all exchanges and queues under one prefix.
@@ -36,7 +39,8 @@ impl ObjectNames {
         name.strip_prefix(self.base.as_str()).is_some_and(|rest| rest.starts_with('.'))
     }
 
-    /// The exchange for messages that match no binding, and the queue that keeps them.
+    /// The exchange for messages that match no binding, and the queue that keeps them; both have
+    /// this name.
     pub(crate) fn orphan(&self) -> ShortString {
         self.name("orphan")
     }
@@ -46,12 +50,14 @@ impl ObjectNames {
         self.name("due")
     }
 
-    /// The exchange for dead letters of the ready queues, and the queue that keeps them.
+    /// The exchange for dead letters of the ready queues, and the queue that keeps them; both have
+    /// this name.
     pub(crate) fn dead(&self) -> ShortString {
         self.name("dead")
     }
 
-    /// The stream that is the log, and the exchange through which it is written.
+    /// The stream that is the log, and the exchange through which it is written; both have this
+    /// name.
     pub(crate) fn log(&self) -> ShortString {
         self.name("log")
     }
@@ -61,8 +67,8 @@ impl ObjectNames {
         self.name("delayed")
     }
 
-    /// A temporary queue for `check`. Not named by the broker: a user may lack permissions for names
-    /// without the prefix.
+    /// A temporary queue for `check`. Not named by the broker: a user may lack permissions for
+    /// names without the prefix.
     pub(crate) fn canary(&self, number: u64) -> ShortString {
         self.name(format_args!("canary.{number:016x}"))
     }
@@ -73,13 +79,13 @@ impl ObjectNames {
         self.name(format_args!("l{level}"))
     }
 
-    /// The queue in which messages wait for one digit of one level.
+    /// The queue in which messages wait that have this digit on this level.
     pub(crate) fn ladder_queue(&self, level: usize, digit: u32) -> ShortString {
         self.name(format_args!("l{level}.{digit}"))
     }
 
-    /// The job queue of a ready queue. `None` if the name is not one of a ready queue, or its topic is
-    /// encoded as `%x…`.
+    /// The job queue of a ready queue. `None` if the name is not one of a ready queue, or its topic
+    /// is encoded as `%x…`.
     pub(crate) fn job_queue(&self, ready: &str) -> Option<QueueName> {
         let topic = ready.strip_prefix(self.base.as_str())?.strip_prefix(".q.")?;
         let mut name = String::with_capacity(topic.len());
@@ -99,7 +105,7 @@ impl ObjectNames {
         QueueName::new(name).ok()
     }
 
-    /// The queue from which runners consume messages with due jobs.
+    /// The ready queue of a job queue, from which runners consume messages whose jobs are due soon.
     pub(crate) fn ready(&self, topic: &Topic) -> ShortString {
         self.name(format_args!("q.{}", topic.as_str()))
     }
@@ -108,8 +114,8 @@ impl ObjectNames {
 /// The name of a job queue, encoded as one word of a routing key.
 ///
 /// Words are separated by dots, and `*` and `#` are wildcards in bindings, so these are encoded as
-/// `%d`, `%s` and `%h`, and `%` itself as `%%`. If the result is too long for a name, the topic is `%x`
-/// and the name in base64 with a URL-safe alphabet. Two names never share a topic.
+/// `%d`, `%s` and `%h`, and `%` itself as `%%`. If the result is too long for a name, the topic is
+/// `%x` and the name in base64 with a URL-safe alphabet. Two names never share a topic.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Topic(String);
 
@@ -133,7 +139,7 @@ impl Topic {
         Self(topic)
     }
 
-    /// The word itself.
+    /// The topic as a word of a routing key.
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }

@@ -6,11 +6,11 @@ use dq_core::machine::OwnedOperation;
 use dq_core::{Due, JobId, OperateReport, Operation, Result};
 
 use crate::engine::Engine;
-use crate::error::Effect;
+use crate::error::LostReply;
 use crate::log::{Replica, command};
 
 /// Maximum number of jobs in one log entry.
-const CHUNK: usize = 5_000;
+const MAX_ENTRY_JOBS: usize = 5_000;
 
 impl Engine {
     pub(crate) async fn operate(
@@ -32,9 +32,9 @@ impl Engine {
                 let waiting: Vec<_> = waiting.filter_map(|id| machine.peek(*id).cloned()).collect();
                 (affected, waiting)
             };
-            let (of_part, waiting) =
-                self.log.call("operate", Effect::Lasting, command, read).await?;
-            affected += of_part;
+            let (affected_by_part, waiting) =
+                self.log.call("operate", LostReply::OutcomeUnknown, command, read).await?;
+            affected += affected_by_part;
             self.publish_waiting(waiting, now);
         }
         Ok(OperateReport { affected })
@@ -54,13 +54,13 @@ impl Engine {
                 let due = Due::At(due.resolve(self.log.now()));
                 let part =
                     |jobs: &[JobId]| OwnedOperation::Replay { jobs: Some(jobs.to_vec()), due };
-                jobs.chunks(CHUNK).map(part).collect()
+                jobs.chunks(MAX_ENTRY_JOBS).map(part).collect()
             }
             OwnedOperation::Remove { jobs: Some(jobs) } => {
                 let part = |jobs: &[JobId]| OwnedOperation::Remove { jobs: Some(jobs.to_vec()) };
-                jobs.chunks(CHUNK).map(part).collect()
+                jobs.chunks(MAX_ENTRY_JOBS).map(part).collect()
             }
-            whole => vec![whole],
+            small => vec![small],
         })
     }
 }

@@ -3,12 +3,12 @@
 use dq_core::{Renewal, Renewed, Result};
 
 use crate::engine::Engine;
-use crate::error::Effect;
+use crate::error::LostReply;
 use crate::log::command;
 
 impl Engine {
     pub(crate) async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
         let command = command::Renew(renewals.iter().map(Into::into).collect());
-        self.log.call("renew", Effect::Lasting, command, |_, results, _| results).await
+        self.log.call("renew", LostReply::OutcomeUnknown, command, |_, results, _| results).await
     }
 }

@@ -1,4 +1,4 @@
-//! Schedule, cancel and reschedule.
+//! Schedules, cancels and reschedules jobs.
 
 use std::sync::Arc;
 
@@ -7,14 +7,14 @@ use dq_core::{
 };
 
 use crate::engine::Engine;
-use crate::error::{Effect, outcome_unknown};
+use crate::error::{LostReply, outcome_unknown};
 use crate::log::{Replica, command, wire};
-use crate::message::MessageJob;
+use crate::message::PublishedJob;
 
 /// Approximate maximum size of the jobs in one log entry, in bytes.
-const CHUNK_BYTES: usize = 128 * 1024;
+const MAX_ENTRY_BYTES: usize = 128 * 1024;
 /// Maximum number of jobs in one log entry, so that applying it does not delay other entries.
-const CHUNK: usize = 1_000;
+const MAX_ENTRY_JOBS: usize = 1_000;
 
 impl Engine {
     pub(crate) async fn schedule(&self, mut jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
@@ -36,17 +36,17 @@ impl Engine {
         let message = |job: &NewJob| {
             let due = job.due.resolve(now);
             let log_id = log_id.filter(|_| self.needs_message(due, now))?;
-            Some(MessageJob::new(log_id, job, due))
+            Some(PublishedJob::new(log_id, job, due))
         };
         let messages = jobs.iter().filter_map(message).collect();
-        // Concurrently, in any order: a message without a job is dropped, and a job without a
-        // message runs from the log.
+        // Concurrently, since their order does not matter: a message whose job is not in the log is
+        // dropped, and a job without a message runs from the log.
         let (scheduled, published) =
             tokio::join!(self.append_jobs(jobs), self.publisher.publish("schedule", messages, now));
         let scheduled = scheduled?;
         match published {
             Ok(()) => Ok(scheduled),
-            // The jobs are in the log, but without the messages that the caller relies on.
+            // The jobs are in the log, but some have no message: they would start late.
             Err(error) if error.is_retryable() => Err(outcome_unknown(&error)),
             Err(error) => Err(error),
         }
@@ -60,16 +60,16 @@ impl Engine {
         while jobs.peek().is_some() {
             let mut chunk = Vec::new();
             let mut bytes = 0;
-            while chunk.len() < CHUNK
+            while chunk.len() < MAX_ENTRY_JOBS
                 && let Some(job) =
-                    jobs.next_if(|job| bytes == 0 || bytes + job.approx_size() <= CHUNK_BYTES)
+                    jobs.next_if(|job| bytes == 0 || bytes + job.approx_size() <= MAX_ENTRY_BYTES)
             {
                 bytes += job.approx_size();
                 chunk.push(job);
             }
             calls.push(self.log.call(
                 "schedule",
-                Effect::Lasting,
+                LostReply::OutcomeUnknown,
                 command::Schedule(chunk),
                 |_, scheduled, _| scheduled,
             ));
@@ -93,9 +93,11 @@ impl Engine {
 
     pub(crate) async fn cancel(&self, jobs: &[JobRef]) -> Result<Vec<Cancelled>> {
         let mut cancelled = Vec::with_capacity(jobs.len());
-        for chunk in jobs.chunks(CHUNK) {
+        for chunk in jobs.chunks(MAX_ENTRY_JOBS) {
             let command = command::Cancel(chunk.iter().map(wire::JobRef::from).collect());
-            let called = self.log.call("cancel", Effect::Lasting, command, |_, results, _| results);
+            let called =
+                self.log
+                    .call("cancel", LostReply::OutcomeUnknown, command, |_, results, _| results);
             cancelled.extend(called.await?);
         }
         Ok(cancelled)
@@ -107,7 +109,7 @@ impl Engine {
     ) -> Result<Vec<Rescheduled>> {
         let now = self.log.now();
         let mut rescheduled = Vec::with_capacity(moves.len());
-        for chunk in moves.chunks(CHUNK) {
+        for chunk in moves.chunks(MAX_ENTRY_JOBS) {
             let command = command::Reschedule(chunk.iter().map(Into::into).collect());
             let read = |replica: &mut Replica, results: Vec<Rescheduled>, _| {
                 let moved = results.iter().filter_map(|result| match result {
@@ -117,7 +119,7 @@ impl Engine {
                 let moved = moved.collect();
                 (results, moved)
             };
-            let called = self.log.call("reschedule", Effect::Lasting, command, read);
+            let called = self.log.call("reschedule", LostReply::OutcomeUnknown, command, read);
             let (results, moved) = called.await?;
             rescheduled.extend(results);
             self.publish_waiting(moved, now);

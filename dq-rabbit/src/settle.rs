@@ -1,9 +1,9 @@
-//! Settles leased jobs.
+//! Settles leased jobs, and publishes messages for those that wait again.
 
 use dq_core::{Result, Settled, Settlement, Verdict};
 
 use crate::engine::Engine;
-use crate::error::Effect;
+use crate::error::LostReply;
 use crate::log::{command, wire};
 
 impl Engine {
@@ -12,16 +12,20 @@ impl Engine {
         let entries: Result<_> = settlements.iter().map(wire::Settlement::try_from).collect();
         let ids: Vec<_> = settlements.iter().map(|settlement| settlement.lease.job).collect();
         let command = command::Settle(entries?);
-        let called =
-            self.log.call("settle", Effect::Lasting, command, move |replica, results, _| {
-                // In the state right after the settlement.
+        let called = self.log.call(
+            "settle",
+            LostReply::OutcomeUnknown,
+            command,
+            move |replica, results, _| {
+                // As of right after the settlement, before any later entry changes them.
                 let jobs = ids.iter().map(|id| replica.machine().peek(*id).cloned()).collect();
                 (results, jobs)
-            });
+            },
+        );
         let (results, jobs): (Vec<_>, Vec<_>) = called.await?;
         let mut messages = Vec::new();
         for ((settlement, result), job) in settlements.iter().zip(&results).zip(jobs) {
-            let payload = self.take_leased(settlement.lease.job);
+            let payload = self.take_leased_payload(settlement.lease.job);
             let waits_again = matches!(
                 settlement.verdict,
                 Verdict::Retry(_) | Verdict::Snooze(_) | Verdict::Release { .. }

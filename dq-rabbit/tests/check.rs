@@ -14,7 +14,7 @@ use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
 /// Timeout for anything on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The system clock with an offset in milliseconds.
+/// The system clock, ahead by this many milliseconds; behind if negative.
 #[derive(Debug)]
 struct SkewedClock(i64);
 
@@ -122,7 +122,7 @@ async fn each_problem_has_a_finding() {
     assert!(!format!("{findings:?}").contains("wrong"), "{findings:?}");
     config.management = None;
 
-    // An unroutable message.
+    // A message that matches no binding.
     let (_connection, channel) = channel(&server).await;
     let options = BasicPublishOptions::default();
     let properties = BasicProperties::default().with_delivery_mode(2);
@@ -134,7 +134,7 @@ async fn each_problem_has_a_finding() {
     assert!(orphans.cause.starts_with("1 messages"), "{orphans}");
     channel.queue_purge("dq.v1.orphan".into(), Default::default()).await.unwrap();
 
-    // A ladder that does not deliver.
+    // A ladder that does not deliver: the canary's queue is missing.
     channel.queue_delete("dq.v1.l0.1".into(), Default::default()).await.unwrap();
     let stalled = wait_for(&backend, "rabbitmq.ladder").await;
     assert!(stalled.remedy.contains("dead_letter_worker_publisher_confirm_timeout"), "{stalled}");

@@ -13,6 +13,7 @@ use dq_core::{
 use dq_rabbit::{RabbitBackend, RabbitConfig};
 use dq_servers::RabbitMq;
 
+/// A delay, and a length of leases, that does not end during the test.
 const LATER: Duration = Duration::from_secs(3_600);
 
 async fn open(server: &RabbitMq) -> RabbitBackend {
@@ -56,8 +57,8 @@ async fn jobs_and_leases_outlive_the_beginning_of_the_log() {
     let queues = [old, dead, busy].map(|name| QueueName::new(name).unwrap());
     let [old, dead, busy] = &queues;
 
-    // At the beginning of the log: jobs with a key and headers, a cancelled one, dead and leased ones, and a
-    // paused queue.
+    // At the beginning of the log: jobs with a key and headers, a cancelled one, dead and leased
+    // ones, and a paused queue.
     let mut first: Vec<_> = (0..300u32)
         .map(|n| job(&entropy, old, Bytes::from(format!("payload {n}").repeat(20))))
         .collect();
@@ -87,7 +88,7 @@ async fn jobs_and_leases_outlive_the_beginning_of_the_log() {
     let before = contents(&backend, &queues[..2]).await;
     assert_eq!(before.1.len(), 299 + 20);
 
-    // Four times as much as the broker keeps.
+    // 64 MB, four times as much as the broker keeps.
     for round in 0..32 {
         let jobs: Vec<_> =
             (0..20).map(|_| job(&entropy, busy, Bytes::from(vec![round; 100 * 1024]))).collect();
@@ -97,7 +98,7 @@ async fn jobs_and_leases_outlive_the_beginning_of_the_log() {
     }
     assert_eq!(contents(&backend, &queues[..2]).await, before);
 
-    // A process that starts now cannot read the beginning.
+    // Once the broker has deleted the beginning, a process that starts cannot read it.
     let deadline = Instant::now() + Duration::from_secs(60);
     while oldest_offset(&server).await == 0 {
         assert!(Instant::now() < deadline, "the broker has not deleted the beginning of the log");

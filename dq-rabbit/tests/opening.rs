@@ -17,7 +17,7 @@ use lapin::options::{
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
 
-/// More calls than fit between two snapshots.
+/// More calls than fit between two snapshots: one is due after 5000 messages.
 const CALLS: usize = 5_200;
 
 async fn open(server: &RabbitMq) -> RabbitBackend {
@@ -34,8 +34,8 @@ fn job(entropy: &Entropy, queue: &QueueName) -> NewJob {
 
 /// The consumers of the broker, with the offsets at which they started.
 ///
-/// The table serves the broker's statistics: entries of closed channels may stay for minutes and are left
-/// out.
+/// The table serves the broker's statistics: entries of closed channels may stay for minutes and
+/// are left out.
 fn consumers(server: &RabbitMq) -> String {
     server.eval(
         "Living = [Consumer || {{_, Channel, _}, _, _, _, _, _, _} = Consumer \
@@ -71,7 +71,8 @@ impl ForeignWriter {
         sent.await.unwrap().await.unwrap();
     }
 
-    /// Appends an empty batch that names this offset as the one to replay from.
+    /// Appends an empty batch that names this offset as the one to replay from: `1`, the offset as
+    /// a varint, and `0` entries.
     async fn append_hint(&self, replay_from: u64) {
         let mut body = vec![1];
         let mut rest = replay_from;
@@ -121,8 +122,8 @@ async fn reading_starts_at_the_newest_snapshot() {
     backend.close().await.unwrap();
     wait_for_no_consumer(&server).await;
 
-    // Twice, because the newest message that the second process finds was written by the first before it
-    // knew the state.
+    // Twice, because the newest message that the second process finds was written by the first
+    // before it knew the state.
     for _ in 0..2 {
         assert_start(&server, &queue, &expected, Start::Snapshot).await;
     }
@@ -133,16 +134,20 @@ async fn reading_starts_at_the_newest_snapshot() {
     assert_start(&server, &queue, &expected, Start::First).await;
     foreign.append_hint(1_000_000).await;
     assert_start(&server, &queue, &expected, Start::Snapshot).await;
-    // A broker that lost its newest messages may have lost the end of a snapshot. This is an entry of the
-    // producer 5 that begins one.
+    // A broker that lost its newest messages may have lost the end of a snapshot. This batch only
+    // begins one: `0` without a hint, `1` entry, producer 5, sequence number 1, time 0, command 9
+    // (a snapshot), part 0 (its beginning).
     foreign.append(&[0, 1, 5, 1, 0, 9, 0]).await;
     foreign.append_hint(foreign.newest_offset().await).await;
     assert_start(&server, &queue, &expected, Start::First).await;
 }
 
+/// Where a process starts to read.
 #[derive(Debug, PartialEq)]
 enum Start {
+    /// At the first message of the log.
     First,
+    /// At a snapshot.
     Snapshot,
 }
 

@@ -48,7 +48,7 @@ async fn the_plugin_delays_messages() {
     assert_eq!(claimed.jobs.len(), 1);
     assert_eq!(claimed.jobs[0].job.id, soon.id());
     assert!(claimed.now >= claimed.jobs[0].job.due, "the job is early");
-    // The job would also run without its message.
+    // The job would also run without its message, so check that the plugin has delayed one.
     while broker.eval("delayed:released()") == "0" {
         assert!(Instant::now() < deadline, "the plugin has delayed no message");
         tokio::time::sleep(Duration::from_millis(20)).await;

@@ -68,7 +68,8 @@ impl BrokerAddress {
             hosts: hosts.split(',').map(|text| parse_host(text, port)).collect::<Result<_>>()?,
             user: percent_decode(user)?,
             password: percent_decode(password)?,
-            // RabbitMQ allows an empty name, but a URL that ends in `/` means the default virtual host.
+            // RabbitMQ allows an empty name, but a URL that ends in `/` means the default virtual
+            // host.
             vhost: if vhost.is_empty() { "/".to_owned() } else { percent_decode(vhost)? },
             tls,
         })

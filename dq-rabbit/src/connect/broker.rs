@@ -31,8 +31,8 @@ pub(crate) struct BrokerSettings {
     pub(crate) prefix: String,
 }
 
-/// How long one node may take to accept a connection. Not a setting: a node that is too slow is tried
-/// again.
+/// How long one node may take to accept a connection. Not a setting: a node that is too slow is
+/// tried again.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A connection counts as lost after twice this time without data from the broker.
@@ -133,8 +133,8 @@ impl Broker {
         let slot = socket.slot();
         let tls = self.tls.clone();
         let runtime = lapin::runtime::default_runtime()?;
-        // Names are resolved here, because the client library resolves them in a thread of its own that
-        // panics if the program exits meanwhile.
+        // Names are resolved here, because the client library resolves them in a thread of its own
+        // that panics if the program exits meanwhile.
         let lookup = tokio::time::timeout(CONNECT_TIMEOUT, lookup_host((host, port)));
         let resolved = lookup.await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
         let addresses: Vec<SocketAddr> = resolved?.collect();

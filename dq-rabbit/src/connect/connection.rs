@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::broker::{Broker, OpenConnection};
-use crate::error::{self, BrokerInfo, Effect, closed};
+use crate::error::{self, BrokerInfo, LostReply, closed};
 
 /// Pause between two attempts to connect; it doubles from the minimum to the maximum.
 const MIN_BACKOFF: Duration = Duration::from_millis(20);
@@ -53,7 +53,7 @@ struct Shared {
 
 #[derive(Clone)]
 enum State {
-    /// The first attempt to connect is in progress, or the connection is being closed.
+    /// The first attempt to connect is in progress, or the connection is being closed on request.
     Connecting,
     /// Open, with its generation.
     Open(Arc<OpenConnection>, u64),
@@ -100,14 +100,15 @@ impl AmqpConnection {
         Ok(self.open(operation).await?.0)
     }
 
-    /// As [`channel`](Self::channel), with the generation of the connection for [`lost`](Self::lost).
+    /// As [`channel`](Self::channel), with the generation of the connection for
+    /// [`lost`](Self::lost).
     pub(crate) async fn open(&self, operation: &'static str) -> Result<(Channel, u64)> {
         let shared = &self.shared;
         let to_error = |error: &lapin::Error| {
             // Until there is a first connection, the operation that fails is to connect.
             let first = self.generation() == 0;
             let operation = if first { "connect" } else { operation };
-            error::from_lapin(operation, Effect::None, &shared.broker.info, error)
+            error::from_lapin(operation, LostReply::Unavailable, &shared.broker.info, error)
         };
         let timed_out = || lapin::Error::from(std::io::Error::from(std::io::ErrorKind::TimedOut));
         let deadline = Instant::now() + shared.broker.response_timeout;
@@ -147,7 +148,8 @@ impl AmqpConnection {
         }
     }
 
-    /// The error for a missing reply: that of the resource alarm if the broker blocks the connection.
+    /// The error for a missing reply: that of the resource alarm if the broker blocks the
+    /// connection.
     fn blocked_or(&self, operation: &'static str, error: dq_core::Error) -> dq_core::Error {
         match self.blocked() {
             Some(reason) => error::blocked(operation, self.broker_info(), &reason),
@@ -246,8 +248,8 @@ impl Shared {
                 }
             };
             self.state.send_replace(state);
-            // Jitter between half and all of the backoff, so that processes that lost the same broker
-            // do not reconnect at the same moment.
+            // Jitter between half and all of the backoff, so that processes that lost the same
+            // broker do not reconnect at the same moment.
             let pause = backoff.mul_f64(0.5 + self.broker.entropy.fraction() / 2.0);
             let slept = self.closing.run_until_cancelled(tokio::time::sleep(pause)).await;
             if slept.is_none() {

@@ -1,4 +1,5 @@
-//! Translates errors of the broker and its client library, and adds remedies.
+//! Translates errors of the broker and of its client library, lapin, into [`dq_core::Error`]s with
+//! remedies.
 
 mod reply;
 
@@ -9,7 +10,7 @@ use lapin::Confirmation;
 use lapin::message::BasicReturnMessage;
 
 use reply::{CallContext, Diagnosis, REPEAT, REPORT, closes_connection, diagnose};
-pub(crate) use reply::{Effect, Permission, RequiredPermission};
+pub(crate) use reply::{LostReply, Permission, RequiredPermission};
 
 /// The broker as error messages describe it.
 #[derive(Debug, Clone)]
@@ -51,11 +52,11 @@ pub(crate) fn breaks_connection(error: &lapin::Error) -> bool {
 /// An error of the client library.
 pub(crate) fn from_lapin(
     operation: &'static str,
-    effect: Effect,
+    lost_reply: LostReply,
     broker: &BrokerInfo,
     error: &lapin::Error,
 ) -> Error {
-    from_call(operation, effect, None, broker, error)
+    from_call(operation, lost_reply, None, broker, error)
 }
 
 /// An error of a declaration.
@@ -64,17 +65,17 @@ pub(crate) fn from_declaration(
     required: RequiredPermission<'_>,
     error: &lapin::Error,
 ) -> Error {
-    from_call("declare", Effect::None, Some(required), broker, error)
+    from_call("declare", LostReply::Unavailable, Some(required), broker, error)
 }
 
 fn from_call(
     operation: &'static str,
-    effect: Effect,
+    lost_reply: LostReply,
     required: Option<RequiredPermission<'_>>,
     broker: &BrokerInfo,
     error: &lapin::Error,
 ) -> Error {
-    let call = CallContext { effect, required, tls: broker.tls, prefix: &broker.prefix };
+    let call = CallContext { lost_reply, required, tls: broker.tls, prefix: &broker.prefix };
     let Diagnosis { kind, what, remedy } = diagnose_lapin(&call, error);
     Error::new(kind, format!("RabbitMQ at {}: {what}", broker.hosts))
         .remedy(remedy)
@@ -82,9 +83,13 @@ fn from_call(
 }
 
 /// The broker did not reply in time.
-pub(crate) fn timed_out(operation: &'static str, effect: Effect, broker: &BrokerInfo) -> Error {
+pub(crate) fn timed_out(
+    operation: &'static str,
+    lost_reply: LostReply,
+    broker: &BrokerInfo,
+) -> Error {
     let error = std::io::Error::from(std::io::ErrorKind::TimedOut);
-    from_lapin(operation, effect, broker, &error.into())
+    from_lapin(operation, lost_reply, broker, &error.into())
 }
 
 /// The broker has a resource alarm and blocks connections that publish.
@@ -100,14 +105,15 @@ pub(crate) fn blocked(operation: &'static str, broker: &BrokerInfo, reason: &str
     .operation(operation)
 }
 
-/// Turns the error of a part of a call into `OutcomeUnknown`: other parts may have taken effect.
+/// Turns the error of one part of a call into `OutcomeUnknown`, since other parts may have taken
+/// effect.
 pub(crate) fn outcome_unknown(error: &Error) -> Error {
     Error::new(ErrorKind::OutcomeUnknown, error.message().to_owned())
         .remedy(REPEAT)
         .operation(error.failed_operation())
 }
 
-/// The broker answered a published message with `basic.nack`.
+/// The broker replied to a published message with `basic.nack`.
 pub(crate) fn nacked(operation: &'static str, broker: &BrokerInfo) -> Error {
     Error::new(
         ErrorKind::Unavailable,
@@ -122,8 +128,8 @@ pub(crate) fn nacked(operation: &'static str, broker: &BrokerInfo) -> Error {
 
 /// The broker returned a message because it matched no binding.
 ///
-/// When the broker confirms several messages at once, the client library attaches the returned message
-/// to any of them, so the text names exchange and routing key of the message itself.
+/// When the broker confirms several messages at once, the client library attaches the returned
+/// message to any of them, so the text names exchange and routing key of the message itself.
 pub(crate) fn returned(
     operation: &'static str,
     broker: &BrokerInfo,
@@ -216,8 +222,11 @@ mod tests {
     use super::reply::UNREACHABLE_BY_TLS;
     use super::*;
 
-    fn of(effect: Effect, tls: bool, error: impl Into<lapin::Error>) -> Diagnosis {
-        diagnose_lapin(&CallContext { effect, required: None, tls, prefix: "dq" }, &error.into())
+    fn diagnosis_of(lost_reply: LostReply, tls: bool, error: impl Into<lapin::Error>) -> Diagnosis {
+        diagnose_lapin(
+            &CallContext { lost_reply, required: None, tls, prefix: "dq" },
+            &error.into(),
+        )
     }
 
     #[test]
@@ -227,9 +236,9 @@ mod tests {
         let late = || io::Error::from(io::ErrorKind::TimedOut);
         for error in [lapin::Error::from(closed()), silent().into(), late().into()] {
             assert!(breaks_connection(&error));
-            let diagnosis = of(Effect::Lasting, false, error.clone());
+            let diagnosis = diagnosis_of(LostReply::OutcomeUnknown, false, error.clone());
             assert_eq!(diagnosis.kind, ErrorKind::OutcomeUnknown);
-            let diagnosis = of(Effect::None, true, error);
+            let diagnosis = diagnosis_of(LostReply::Unavailable, true, error);
             assert_eq!(
                 (diagnosis.kind, diagnosis.remedy),
                 (ErrorKind::Unavailable, UNREACHABLE_BY_TLS.into())
@@ -241,9 +250,9 @@ mod tests {
     fn an_untrusted_certificate_is_a_configuration_error() {
         let untrusted = rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer);
         let error = io::Error::new(io::ErrorKind::InvalidData, untrusted);
-        assert_eq!(of(Effect::None, true, error).kind, ErrorKind::Config);
+        assert_eq!(diagnosis_of(LostReply::Unavailable, true, error).kind, ErrorKind::Config);
         let other = io::Error::other("about a certificate");
-        assert_eq!(of(Effect::None, true, other).kind, ErrorKind::Unavailable);
+        assert_eq!(diagnosis_of(LostReply::Unavailable, true, other).kind, ErrorKind::Unavailable);
     }
 
     /// A message for the log contains payloads.
@@ -263,6 +272,9 @@ mod tests {
     fn reaching_the_channel_limit_does_not_break_the_connection() {
         let error = lapin::Error::from(lapin::ErrorKind::ChannelsLimitReached);
         assert!(!breaks_connection(&error));
-        assert_eq!(of(Effect::Lasting, false, error).kind, ErrorKind::Unavailable);
+        assert_eq!(
+            diagnosis_of(LostReply::OutcomeUnknown, false, error).kind,
+            ErrorKind::Unavailable
+        );
     }
 }

@@ -1,20 +1,22 @@
-//! Diagnoses errors that the broker replies with: a reply code of AMQP and a text.
+//! Diagnoses errors that the broker sends: a reply code of AMQP and a text.
 //!
 //! Reply codes of AMQP are coarse: 403 stands for a refused login, a reserved name and a missing
-//! permission, 406 for nearly everything about declarations. Only the text tells them apart, so this
-//! module, and no other, looks into it. A text of an unknown form still gets a diagnosis by its code.
+//! permission, 406 for nearly everything about declarations. Only the text tells them apart, so
+//! this module, and no other, looks into it. A text of an unknown form still gets a diagnosis by
+//! its code.
 
 use std::borrow::Cow;
 
 use dq_core::ErrorKind;
 
-/// What a call may have done when its reply is lost.
+/// The kind of error with which a call fails if its reply is lost, or does not come in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Effect {
-    /// Nothing that matters: the call can be repeated.
-    None,
-    /// A change: it is unknown whether it took effect.
-    Lasting,
+pub(crate) enum LostReply {
+    /// `Unavailable`: the call can be repeated without harm. It changes nothing, or is a claim,
+    /// whose unused leases lapse, or is repeated by this process until it succeeds.
+    Unavailable,
+    /// `OutcomeUnknown`: the call may have changed jobs.
+    OutcomeUnknown,
 }
 
 /// A permission of a RabbitMQ user on exchanges and queues.
@@ -40,14 +42,14 @@ impl Permission {
     }
 }
 
-/// Returns the permission that a call needs on an object, given the words that name the object in
-/// the broker's message: `queue 'q'`. Needed because older brokers do not name the permission.
+/// Returns the permission that a call needs on an object, such as `queue 'q'`, the form in which
+/// the broker's message names it. Needed because older brokers do not name the permission.
 pub(crate) type RequiredPermission<'a> = &'a dyn Fn(&str) -> Permission;
 
 /// The properties of a call on which the diagnosis of its error depends.
 #[derive(Clone, Copy)]
 pub(super) struct CallContext<'a> {
-    pub(super) effect: Effect,
+    pub(super) lost_reply: LostReply,
     pub(super) required: Option<RequiredPermission<'a>>,
     pub(super) tls: bool,
     /// The prefix of all names, for permission patterns.
@@ -70,12 +72,14 @@ impl Diagnosis {
         Self { kind, what: what.into(), remedy: remedy.into() }
     }
 
-    /// A connection or channel that was lost while a call was in progress.
+    /// A connection or channel was lost while a call was in progress.
     pub(super) fn lost(call: &CallContext<'_>, what: &str) -> Self {
-        match call.effect {
-            Effect::Lasting => Self::new(ErrorKind::OutcomeUnknown, what, REPEAT),
-            Effect::None if call.tls => Self::new(ErrorKind::Unavailable, what, UNREACHABLE_BY_TLS),
-            Effect::None => Self::new(ErrorKind::Unavailable, what, UNREACHABLE),
+        match call.lost_reply {
+            LostReply::OutcomeUnknown => Self::new(ErrorKind::OutcomeUnknown, what, REPEAT),
+            LostReply::Unavailable if call.tls => {
+                Self::new(ErrorKind::Unavailable, what, UNREACHABLE_BY_TLS)
+            }
+            LostReply::Unavailable => Self::new(ErrorKind::Unavailable, what, UNREACHABLE),
         }
     }
 }
@@ -146,14 +150,16 @@ pub(super) fn diagnose(call: &CallContext<'_>, code: u16, text: &str) -> Diagnos
         530 => Diagnosis::new(Config, text, SEE_LOG),
         503 | 540 => Diagnosis::new(Incompatible, text, UPGRADE),
         320 => Diagnosis::lost(call, text),
-        311 | 506 | 541 if call.effect == Effect::Lasting => Diagnosis::lost(call, text),
+        311 | 506 | 541 if call.lost_reply == LostReply::OutcomeUnknown => {
+            Diagnosis::lost(call, text)
+        }
         311 | 506 | 541 => Diagnosis::new(Unavailable, text, SEE_LOG),
         _ => Diagnosis::new(Internal, text, REPORT),
     }
 }
 
-/// Diagnoses `access to queue 'q' in vhost 'v' refused for user 'u'`, which newer brokers begin with
-/// the permission.
+/// Diagnoses `access to queue 'q' in vhost 'v' refused for user 'u'`. Newer brokers put the
+/// permission in front: `write access to …`.
 fn permission_missing(call: &CallContext<'_>, text: &str) -> Diagnosis {
     let named = |permission: &Permission| text.contains(&format!("{} access", permission.as_str()));
     let object = text.split_once("access to ").map_or(text, |(_, object)| object);
@@ -205,8 +211,8 @@ fn precondition_failed(call: &CallContext<'_>, text: &str) -> Diagnosis {
     Diagnosis::new(ErrorKind::Incompatible, text, UPGRADE)
 }
 
-/// `inequivalent arg 'a' for queue 'q' in vhost 'v': received the value '1' of type 'long' but current
-/// is none`; some versions leave out the types.
+/// The parts of a text such as `inequivalent arg 'a' for queue 'q' in vhost 'v': received the value
+/// '1' of type 'long' but current is none`. Some versions leave out the types.
 #[derive(Debug, PartialEq, Eq)]
 struct ArgumentMismatch<'a> {
     object: &'a str,
@@ -240,10 +246,14 @@ fn quoted_after<'a>(text: &'a str, words: &str) -> Option<&'a str> {
 mod tests {
     use super::*;
 
-    const CALL: CallContext<'static> =
-        CallContext { effect: Effect::None, required: None, tls: false, prefix: "my.shop" };
+    const CALL: CallContext<'static> = CallContext {
+        lost_reply: LostReply::Unavailable,
+        required: None,
+        tls: false,
+        prefix: "my.shop",
+    };
 
-    fn of(code: u16, text: &str) -> Diagnosis {
+    fn diagnosis_of(code: u16, text: &str) -> Diagnosis {
         diagnose(&CALL, code, text)
     }
 
@@ -256,7 +266,7 @@ mod tests {
             ("received the value '225' of type 'signedint' but current is none", "225", "none"),
             ("received none but current is the value '200' of type 'long'", "none", "200"),
         ] {
-            let diagnosis = of(406, &format!("{object}{values}"));
+            let diagnosis = diagnosis_of(406, &format!("{object}{values}"));
             assert_eq!(diagnosis.kind, ErrorKind::Incompatible);
             let expected = format!(
                 "queue 'a.v1.l0.1' has `x-message-ttl` {current}, but {requested} is requested"
@@ -264,7 +274,7 @@ mod tests {
             assert_eq!(diagnosis.what, expected);
         }
         assert_eq!(
-            of(406, "PRECONDITION_FAILED - invalid arg").what,
+            diagnosis_of(406, "PRECONDITION_FAILED - invalid arg").what,
             "PRECONDITION_FAILED - invalid arg"
         );
     }
@@ -274,7 +284,7 @@ mod tests {
         let text = "access to exchange 'my.shop.v1.due' in vhost 'a' refused for user 'b'";
         let all = r"'^my\.shop\.v1\.'";
         let command = format!("rabbitmqctl set_permissions -p 'a' 'b' {all} {all} {all}");
-        assert_eq!(of(403, text).remedy, command);
+        assert_eq!(diagnosis_of(403, text).remedy, command);
         let required = |object: &str| {
             assert!(object.starts_with("exchange 'my.shop.v1.due'"), "{object}");
             Permission::Write
@@ -284,7 +294,7 @@ mod tests {
         assert_eq!(diagnosis.remedy, format!("the permission to write is missing: {command}"));
         let diagnosis = diagnose(&writing, 403, &format!("read {text}"));
         assert_eq!(diagnosis.remedy, format!("the permission to read is missing: {command}"));
-        assert_eq!(of(403, "ACCESS_REFUSED").remedy, PERMISSIONS);
+        assert_eq!(diagnosis_of(403, "ACCESS_REFUSED").remedy, PERMISSIONS);
         // The name of a virtual host does not contain the prefix.
         let text = "NOT_ALLOWED - access to vhost 'a' refused for user 'b'";
         assert_eq!(diagnose(&writing, 530, text).remedy, command);
@@ -296,7 +306,7 @@ mod tests {
             (503, "COMMAND_INVALID - unknown exchange type 'x-delayed-message'"),
             (406, "PRECONDITION_FAILED - unknown exchange type 'x-delayed-message'"),
         ] {
-            assert_eq!(of(code, text).remedy, PLUGIN);
+            assert_eq!(diagnosis_of(code, text).remedy, PLUGIN);
         }
     }
 
@@ -321,9 +331,9 @@ mod tests {
             ),
             (541, "INTERNAL_ERROR"),
         ] {
-            assert_eq!(of(code, text).kind, ErrorKind::Unavailable, "{text}");
+            assert_eq!(diagnosis_of(code, text).kind, ErrorKind::Unavailable, "{text}");
         }
-        let lasting = CallContext { effect: Effect::Lasting, ..CALL };
+        let lasting = CallContext { lost_reply: LostReply::OutcomeUnknown, ..CALL };
         let forced = diagnose(&lasting, 320, "CONNECTION_FORCED");
         assert_eq!(forced.kind, ErrorKind::OutcomeUnknown);
     }

@@ -1,8 +1,10 @@
-//! Appends calls to the log: all that gather while earlier messages are sent become one message.
+//! Appends calls to the log. All calls that gather while earlier messages are sent become one
+//! message of the stream.
 //!
-//! Confirmations of the broker only show what has to be sent again; a call has taken effect when it is read
-//! back. Duplicates are ignored, and a gap stops what follows it: see
-//! [`Replica::apply`](super::replica::Replica::apply).
+//! A call takes effect when its entry is read back, not when the broker confirms the message. Until
+//! then, its entry may be sent any number of times:
+//! [`Replica::apply`](super::replica::Replica::apply) ignores duplicates by their sequence numbers,
+//! and everything after a gap.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,22 +19,22 @@ use lapin::{BasicProperties, Channel, Confirmation};
 use super::pending::SentCall;
 use super::shared::{LogShared, LogState, random_id};
 use super::wire::{Command, Entry, encode};
-use crate::error::{Effect, from_lapin, unconfirmed_reason};
+use crate::error::{LostReply, from_lapin, unconfirmed_reason};
 
-/// Approximate size of a message from which on no more calls are added to it.
+/// A message is complete once it has this many bytes, approximately.
 const MESSAGE_BYTES: usize = 256 * 1024;
-/// Most unconfirmed messages.
-const PIPELINE: usize = 32;
+/// Maximum number of unconfirmed messages.
+const MAX_UNCONFIRMED: usize = 32;
 /// Calls are sent again if none of them has been read back for this long.
 const RESEND_AFTER: Duration = Duration::from_secs(3);
-/// The node is left after this many resends without progress: it may be partitioned from the others without
-/// having noticed.
+/// After this many resends without progress, another node is tried: this one may be partitioned
+/// from the others without having noticed.
 const RESENDS_PER_NODE: usize = 4;
 /// Pause between attempts.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// The operation that errors of appending name.
-const WRITE: &str = "write the log";
+const APPEND_OPERATION: &str = "write the log";
 
 /// Appends until it is dropped.
 pub(super) async fn run(shared: Arc<LogShared>) {
@@ -51,7 +53,12 @@ pub(super) async fn run(shared: Arc<LogShared>) {
             if shared.publish.failure().is_none() {
                 // The connection is up, so the exchange is missing, or the permission to use it.
                 let broker = shared.publish.broker_info();
-                shared.record_error(from_lapin(WRITE, Effect::None, broker, &error));
+                shared.record_error(from_lapin(
+                    APPEND_OPERATION,
+                    LostReply::Unavailable,
+                    broker,
+                    &error,
+                ));
                 shared.redeclare().await;
             }
         }
@@ -59,15 +66,15 @@ pub(super) async fn run(shared: Arc<LogShared>) {
 }
 
 async fn open(shared: &LogShared) -> dq_core::Result<(Channel, u64)> {
-    let (channel, generation) = shared.publish.open(WRITE).await?;
-    channel
-        .confirm_select(ConfirmSelectOptions::default())
-        .await
-        .map_err(|error| from_lapin(WRITE, Effect::None, shared.publish.broker_info(), &error))?;
+    let (channel, generation) = shared.publish.open(APPEND_OPERATION).await?;
+    channel.confirm_select(ConfirmSelectOptions::default()).await.map_err(|error| {
+        from_lapin(APPEND_OPERATION, LostReply::Unavailable, shared.publish.broker_info(), &error)
+    })?;
     Ok((channel, generation))
 }
 
-/// Appends on one channel until it fails, beginning with what was sent and not read back.
+/// Appends on one channel until it fails. First sends all calls again that were sent and not read
+/// back.
 async fn append(
     shared: &LogShared,
     channel: &Channel,
@@ -75,35 +82,38 @@ async fn append(
 ) -> Result<(), lapin::Error> {
     let mut confirms = FuturesUnordered::new();
     let mut messages = resend(shared);
-    let mut held_back = false;
-    // For the oldest call that was sent and not read back.
+    let mut awaits_snapshot = false;
+    // The sequence number of the oldest call that was sent and not read back, how often it was sent
+    // again, and the time until it is sent again.
     let (mut oldest, mut resends, mut resend_timer) = (None, 0, shared.clock.sleep(RESEND_AFTER));
     let mut messages_read = 0;
     loop {
         for message in messages.drain(..) {
             confirms.push(publish(shared, channel, &message).await?);
         }
-        // While the broker blocks the connection, the client would buffer messages, and send them long after
-        // their callers have given up.
+        // While the broker blocks the connection, the client would buffer messages, and send them
+        // long after their callers have given up.
         let blocked = shared.publish.blocked().is_some();
-        let current_oldest = shared.state().sent.front().map(|sent| sent.sequence);
+        let current_oldest = shared.state().sent_calls.front().map(|sent| sent.sequence);
         if current_oldest != oldest || blocked {
             oldest = current_oldest;
             resends = 0;
             resend_timer = shared.clock.sleep(RESEND_AFTER);
         }
         tokio::select! {
-            () = shared.unsent.notified(), if !blocked && confirms.len() < PIPELINE => {
+            () = shared.call_submitted.notified(),
+                if !blocked && confirms.len() < MAX_UNCONFIRMED =>
+            {
                 messages.extend(next_message(shared));
-                held_back = false;
-                match unsent(shared) {
-                    Unsent::None => {}
-                    Unsent::NextMessage => shared.unsent.notify_one(),
-                    Unsent::HeldBack => {
-                        if shared.state().wants_snapshot(shared.clock.now()) {
+                awaits_snapshot = false;
+                match backlog(shared) {
+                    Backlog::Empty => {}
+                    Backlog::NextMessage => shared.call_submitted.notify_one(),
+                    Backlog::AwaitsSnapshot => {
+                        if shared.state().needs_snapshot(shared.clock.now()) {
                             shared.snapshot_due.notify_one();
                         }
-                        held_back = true;
+                        awaits_snapshot = true;
                     }
                 }
             }
@@ -119,8 +129,8 @@ async fn append(
             },
             () = shared.publish.lost(generation) => return Ok(()),
             () = shared.resend.notified() => messages = resend(shared),
-            () = shared.clock.sleep(PAUSE), if held_back => {
-                shared.unsent.notify_one();
+            () = shared.clock.sleep(PAUSE), if awaits_snapshot => {
+                shared.call_submitted.notify_one();
             }
             () = &mut resend_timer, if oldest.is_some() && !blocked => {
                 resend_timer = shared.clock.sleep(RESEND_AFTER);
@@ -137,8 +147,8 @@ async fn append(
                     return Ok(());
                 }
                 if confirms.is_empty() {
-                    // The broker has confirmed all messages, so the reader must be stuck: it may wait for an
-                    // offset that was truncated.
+                    // The broker has confirmed all messages, so the reader must be stuck: it may
+                    // wait for an offset that was truncated.
                     shared.reader_stuck.notify_one();
                 }
                 messages = resend(shared);
@@ -164,14 +174,14 @@ async fn publish(
         .await
 }
 
-/// Messages of all calls that were sent and not read back.
+/// The messages that send all calls again that were sent and not read back.
 fn resend(shared: &LogShared) -> Vec<Vec<u8>> {
     let state = &mut *shared.state();
     if std::mem::take(&mut state.sequence_lost) {
-        // Other replicas would see a gap for ever.
+        // With the old producer id, all replicas would see a gap that cannot be filled.
         state.producer_id = random_id(&shared.entropy);
         state.next_sequence = 1;
-        for sent in &mut state.sent {
+        for sent in &mut state.sent_calls {
             sent.sequence = state.next_sequence;
             state.next_sequence += 1;
         }
@@ -181,9 +191,9 @@ fn resend(shared: &LogShared) -> Vec<Vec<u8>> {
     let mut messages = Vec::new();
     let mut entries = Vec::new();
     let mut bytes = 0;
-    for SentCall { sequence, call } in &mut state.sent {
-        // A call whose caller has given up should not take effect this late. If it did take effect, this
-        // entry is a duplicate and is ignored.
+    for SentCall { sequence, call } in &mut state.sent_calls {
+        // A call whose caller has given up should not take effect this late. If it did take effect,
+        // this entry is a duplicate and is ignored.
         if call.waiter.is_gone() && !matches!(call.command, Command::Snapshot(_)) {
             state.pending_bytes -= call.size;
             call.command = Command::Barrier;
@@ -205,23 +215,23 @@ fn resend(shared: &LogShared) -> Vec<Vec<u8>> {
     messages
 }
 
-/// Calls that are left after a message was made.
-enum Unsent {
-    None,
-    /// They did not fit into the message.
+/// The unsent calls that remain after a message was made.
+enum Backlog {
+    Empty,
+    /// Calls that did not fit into the message: they go into the next one.
     NextMessage,
-    /// They wait for a snapshot.
-    HeldBack,
+    /// Calls that must wait until a snapshot is complete.
+    AwaitsSnapshot,
 }
 
-fn unsent(shared: &LogShared) -> Unsent {
+fn backlog(shared: &LogShared) -> Backlog {
     let state = shared.state();
-    if state.unsent.is_empty() {
-        Unsent::None
+    if state.unsent_calls.is_empty() {
+        Backlog::Empty
     } else if state.retention.blocks_appends() {
-        Unsent::HeldBack
+        Backlog::AwaitsSnapshot
     } else {
-        Unsent::NextMessage
+        Backlog::NextMessage
     }
 }
 
@@ -234,7 +244,7 @@ fn next_message(shared: &LogShared) -> Option<Vec<u8>> {
     let only_snapshots = state.retention.blocks_appends();
     let mut held_back = VecDeque::new();
     while bytes < MESSAGE_BYTES {
-        let Some(call) = state.unsent.pop_front() else { break };
+        let Some(call) = state.unsent_calls.pop_front() else { break };
         if call.waiter.is_gone() {
             state.pending_bytes -= call.size;
             continue;
@@ -246,11 +256,11 @@ fn next_message(shared: &LogShared) -> Option<Vec<u8>> {
         bytes += call.size;
         let LogState { producer_id, next_sequence: sequence, .. } = *state;
         state.next_sequence += 1;
-        call.sent.store(true, Ordering::Relaxed);
+        call.was_sent.store(true, Ordering::Relaxed);
         entries.push(Entry { producer_id, sequence, at: call.at, command: call.command.clone() });
-        state.sent.push_back(SentCall { sequence, call });
+        state.sent_calls.push_back(SentCall { sequence, call });
     }
-    held_back.append(&mut state.unsent);
-    state.unsent = held_back;
+    held_back.append(&mut state.unsent_calls);
+    state.unsent_calls = held_back;
     (!entries.is_empty()).then(|| encode(state.retention.replay_from(), &entries))
 }

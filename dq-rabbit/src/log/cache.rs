@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 
-/// Bytes that are kept.
-const CAPACITY: usize = 16 * 1024 * 1024;
+/// Maximum size of all cached messages, in bytes.
+const MAX_BYTES: usize = 16 * 1024 * 1024;
 
 /// The newest messages, in order of their offsets.
 #[derive(Debug, Default)]
@@ -18,12 +18,12 @@ impl MessageCache {
     /// Adds a message and evicts the oldest ones that exceed the capacity.
     pub(super) fn push(&mut self, offset: u64, message: Bytes) {
         if self.messages.back().is_some_and(|(last, _)| *last >= offset) {
-            // Offsets only go back in another log of the same name.
+            // The log was deleted and begins again at a lower offset.
             *self = Self::default();
         }
         self.bytes += message.len();
         self.messages.push_back((offset, message));
-        while self.bytes > CAPACITY && self.messages.len() > 1 {
+        while self.bytes > MAX_BYTES && self.messages.len() > 1 {
             self.bytes -= self.messages.pop_front().map_or(0, |(_, message)| message.len());
         }
     }
@@ -33,6 +33,7 @@ impl MessageCache {
         self.messages.back().cloned()
     }
 
+    /// The message at this offset, if it is cached.
     pub(super) fn get(&self, offset: u64) -> Option<&Bytes> {
         let index = self.messages.binary_search_by_key(&offset, |(offset, _)| *offset).ok()?;
         Some(&self.messages[index].1)
@@ -47,7 +48,7 @@ mod tests {
     fn old_messages_are_evicted_and_a_lower_offset_clears_the_cache() {
         let mut cache = MessageCache::default();
         for offset in [5, 6, 8] {
-            cache.push(offset, Bytes::from(vec![0; CAPACITY / 2]));
+            cache.push(offset, Bytes::from(vec![0; MAX_BYTES / 2]));
         }
         assert!(cache.get(5).is_none() && cache.get(6).is_some() && cache.get(8).is_some());
         assert!(cache.get(7).is_none() && cache.get(9).is_none() && cache.get(0).is_none());

@@ -1,4 +1,4 @@
-//! Calls: a command is appended, read back and applied; then its reply is returned.
+//! Calls: submits a command to the appender, and waits until its entry was read back and applied.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,56 +11,64 @@ use super::pending::{AppliedAt, PendingCall, ReplyReader, Waiter};
 use super::replica::Replica;
 use super::shared::LogShared;
 use super::wire;
-use crate::error::{Effect, blocked, closed, from_lapin, outcome_unknown, timed_out};
+use crate::error::{LostReply, blocked, closed, from_lapin, outcome_unknown, timed_out};
 
-/// Bytes of pending calls from which on further calls are refused.
-const BACKLOG: usize = 64 * 1024 * 1024;
+/// Maximum size of all pending calls, in bytes. Calls beyond it fail with `Unavailable`.
+const MAX_PENDING_BYTES: usize = 64 * 1024 * 1024;
 
 impl LogShared {
     /// Appends a command and waits until it has been applied: see `Log::call`.
     pub(super) async fn call<C: TypedCommand, T: Send + 'static>(
         &self,
         operation: &'static str,
-        effect: Effect,
+        lost_reply: LostReply,
         command: C,
         read: impl FnOnce(&mut Replica, C::Reply, AppliedAt) -> T + Send + 'static,
     ) -> Result<T> {
         let (result, mut pending) = oneshot::channel();
-        let sent = Arc::new(AtomicBool::new(false));
+        let was_sent = Arc::new(AtomicBool::new(false));
         let read = move |replica: &mut Replica, reply, at| {
             Ok(read(replica, C::reply(reply).map_err(|error| error.operation(operation))?, at))
         };
         let waiter = Box::new(ReplyReader { result, read });
-        self.submit(operation, command.into_wire(), Arc::clone(&sent), waiter)?;
+        self.submit(operation, command.into_wire(), Arc::clone(&was_sent), waiter)?;
         loop {
             let before = self.messages_read.load(Ordering::Relaxed);
             match tokio::time::timeout(self.settings.response_timeout, &mut pending).await {
                 Ok(Ok(result)) => return result,
                 Ok(Err(_)) => return Err(self.dropped_error(operation)),
-                // Replaying a long log takes time. After that, messages of others are no progress of this
-                // call.
+                // Replaying a long log takes time, so each message is progress. Once the replay is
+                // over, messages of other producers are no progress of this call.
                 Err(_)
                     if !self.caught_up.load(Ordering::Relaxed)
                         && self.messages_read.load(Ordering::Relaxed) != before => {}
                 Err(_) => {
-                    let effect = {
-                        // Under the lock, so that the appender cannot send the call in between: it skips calls
-                        // whose callers are gone.
+                    let lost_reply = {
+                        // Under the lock, so that the appender cannot send the call in between: it
+                        // skips calls whose callers are gone.
                         let _state = self.state();
                         drop(pending);
-                        if sent.load(Ordering::Relaxed) { effect } else { Effect::None }
+                        if was_sent.load(Ordering::Relaxed) {
+                            lost_reply
+                        } else {
+                            LostReply::Unavailable
+                        }
                     };
-                    return Err(self.timeout_error(operation, effect));
+                    return Err(self.timeout_error(operation, lost_reply));
                 }
             }
         }
     }
 
+    /// Queues a command for the appender.
+    ///
+    /// # Errors
+    /// `Closed`; the fatal error of the log; `Unavailable` if too many bytes are pending.
     fn submit(
         &self,
         operation: &'static str,
         command: wire::Command,
-        sent: Arc<AtomicBool>,
+        was_sent: Arc<AtomicBool>,
         waiter: Box<dyn Waiter>,
     ) -> Result<()> {
         let size = command.approx_size();
@@ -73,7 +81,7 @@ impl LogShared {
             if let Some(error) = self.fatal_error(operation) {
                 return Err(error);
             }
-            if state.pending_bytes + size > BACKLOG
+            if state.pending_bytes + size > MAX_PENDING_BYTES
                 && state.pending_bytes > 0
                 && !matches!(command, wire::Command::Snapshot(_))
             {
@@ -85,13 +93,13 @@ impl LogShared {
                 .operation(operation));
             }
             state.pending_bytes += size;
-            state.unsent.push_back(PendingCall { at, command, size, sent, waiter });
+            state.unsent_calls.push_back(PendingCall { at, command, size, was_sent, waiter });
         }
-        self.unsent.notify_one();
+        self.call_submitted.notify_one();
         Ok(())
     }
 
-    /// Why a pending call was dropped.
+    /// The error of a call whose waiter was dropped without a reply.
     fn dropped_error(&self, operation: &'static str) -> Error {
         if self.closed.load(Ordering::Acquire) {
             return closed(operation);
@@ -107,19 +115,23 @@ impl LogShared {
         })
     }
 
-    /// Why the broker has not answered in time.
-    pub(super) fn timeout_error(&self, operation: &'static str, effect: Effect) -> Error {
+    /// The error of a call that timed out, with its cause if that is known.
+    pub(super) fn timeout_error(&self, operation: &'static str, lost_reply: LostReply) -> Error {
         let broker = self.publish.broker_info();
         if let Some(reason) = self.publish.blocked() {
             let error = blocked(operation, broker, &reason);
-            return if effect == Effect::Lasting { outcome_unknown(&error) } else { error };
+            return if lost_reply == LostReply::OutcomeUnknown {
+                outcome_unknown(&error)
+            } else {
+                error
+            };
         }
         // A connection that is down is the cause.
         match self.publish.failure().or_else(|| self.consume.failure()) {
-            Some(error) => from_lapin(operation, effect, broker, &error),
+            Some(error) => from_lapin(operation, lost_reply, broker, &error),
             None => self
                 .permanent_error(operation)
-                .unwrap_or_else(|| timed_out(operation, effect, broker)),
+                .unwrap_or_else(|| timed_out(operation, lost_reply, broker)),
         }
     }
 }

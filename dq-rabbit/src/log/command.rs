@@ -1,4 +1,5 @@
-//! Commands with the types of their replies.
+//! Commands with the types of their replies. A caller makes one of these; the log holds it as a
+//! [`wire::Command`].
 
 use dq_core::{
     Cancelled, Claimed, Error, ErrorKind, QueueName, Renewed, Rescheduled, Result, Scheduled,
@@ -41,8 +42,11 @@ impl CommandReply {
 pub(crate) trait TypedCommand: Send + 'static {
     type Reply;
 
+    /// The command as it is stored in the log.
     fn into_wire(self) -> wire::Command;
 
+    /// The reply of this command.
+    ///
     /// # Errors
     /// `Internal` for the reply of another command.
     fn reply(reply: CommandReply) -> Result<Self::Reply>;
@@ -78,7 +82,8 @@ macro_rules! commands {
 }
 
 commands! {
-    /// Changes no job; its reply sees the effects of all earlier entries.
+    /// Changes nothing. When it is applied, the replica contains the effects of all earlier
+    /// entries.
     Barrier -> () { CommandReply::Done => () }
     /// Stores jobs.
     Schedule(jobs: Vec<wire::NewJob>) -> Vec<Scheduled> {
@@ -114,7 +119,7 @@ commands! {
 
 fn mismatch(command: &str, reply: &CommandReply) -> Error {
     let what =
-        format!("the log answered the command {command} with a reply of kind {}", reply.name());
+        format!("the log replied to the command {command} with a reply of kind {}", reply.name());
     Error::new(ErrorKind::Internal, what).remedy("please report this with the message")
 }
 

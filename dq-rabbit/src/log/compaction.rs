@@ -14,15 +14,15 @@ use super::replica::Replica;
 use super::shared::LogShared;
 use super::snapshot::job_parts;
 use super::wire::SnapshotPart;
-use crate::error::Effect;
+use crate::error::LostReply;
 
-/// Jobs whose payloads are fetched at once.
-const FETCH: usize = 5_000;
+/// Number of jobs whose payloads are fetched at once.
+const FETCH_JOBS: usize = 5_000;
 
 /// Writes a snapshot on each signal, until it is dropped.
 ///
-/// Several processes may begin a snapshot at once. The one whose beginning is first in the log goes on; if it
-/// dies, another one begins after a timeout.
+/// Several processes may begin a snapshot at once. The one whose `Begin` is first in the log goes
+/// on, and the others give up. If it dies, another process begins a snapshot after a timeout.
 pub(super) async fn run(shared: Arc<LogShared>) {
     loop {
         shared.snapshot_due.notified().await;
@@ -34,6 +34,7 @@ pub(super) async fn run(shared: Arc<LogShared>) {
     }
 }
 
+/// Writes a snapshot, unless another process has begun one.
 async fn write_snapshot(shared: &LogShared) -> Result<()> {
     let begin = append(shared, SnapshotPart::Begin, |replica, at| {
         at.begins_snapshot.then(|| (at.offset, replica.snapshot(at.offset)))
@@ -43,7 +44,7 @@ async fn write_snapshot(shared: &LogShared) -> Result<()> {
     let mut jobs = jobs.into_iter();
     let mut written = 0;
     loop {
-        let chunk: Vec<_> = jobs.by_ref().take(FETCH).collect();
+        let chunk: Vec<_> = jobs.by_ref().take(FETCH_JOBS).collect();
         if chunk.is_empty() {
             break;
         }
@@ -51,7 +52,7 @@ async fn write_snapshot(shared: &LogShared) -> Result<()> {
         let fetched = fetch(shared, positions).await?;
         let mut payloads = HashMap::with_capacity(chunk.len());
         for job in &chunk {
-            // A job without its payload is kept, so that the snapshot of all others succeeds.
+            // A job whose payload is lost is kept with an empty one, so that the snapshot succeeds.
             let payload = fetched.get(&LogPosition::of(&job.job)).cloned().unwrap_or_else(|| {
                 tracing::error!(id = %job.job.id, "the payload of a job is not in the log");
                 Default::default()
@@ -73,5 +74,5 @@ async fn append<T: Send + 'static>(
     read: impl FnOnce(&mut Replica, AppliedAt) -> T + Send + 'static,
 ) -> Result<T> {
     let read = |replica: &mut Replica, (), at| read(replica, at);
-    shared.call("compact the log", Effect::None, Snapshot(part), read).await
+    shared.call("compact the log", LostReply::Unavailable, Snapshot(part), read).await
 }

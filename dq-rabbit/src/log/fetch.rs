@@ -10,18 +10,21 @@ use lapin::options::BasicAckOptions;
 
 use super::position::LogPosition;
 use super::shared::LogShared;
-use super::stream::{READ, StreamStart, consume, offset_of, read_error};
+use super::stream::{READ_OPERATION, StreamStart, consume, offset_of, read_error};
 use super::wire;
-use crate::error::Effect;
+use crate::error::LostReply;
 
+/// Maximum number of unacknowledged messages that the broker delivers.
 const PREFETCH: u16 = 64;
-/// Gap in offsets up to which reading on is quicker than starting another consumer.
+/// Messages that are not needed are read and skipped up to this number, which is quicker than to
+/// start another consumer behind them.
 const MAX_GAP: u64 = 2_000;
 
 /// Payloads and headers by position.
 pub(crate) type Payloads = HashMap<LogPosition, (Bytes, Headers)>;
 
-/// Fetches the payloads and headers at these positions. Those that the broker has deleted are left out.
+/// Fetches the payloads and headers at these positions. Those that the broker has deleted are left
+/// out.
 pub(super) async fn fetch(shared: &LogShared, positions: Vec<LogPosition>) -> Result<Payloads> {
     let mut payloads = Payloads::with_capacity(positions.len());
     let mut missing: BTreeMap<u64, Vec<LogPosition>> = BTreeMap::new();
@@ -56,12 +59,12 @@ async fn fetch_from(
     while let Some(next) = missing.keys().next().copied() {
         let message = tokio::time::timeout(shared.settings.response_timeout, messages.next());
         let Ok(Some(delivery)) = message.await else {
-            return Err(shared.timeout_error(READ, Effect::None));
+            return Err(shared.timeout_error(READ_OPERATION, LostReply::Unavailable));
         };
         let delivery = delivery.map_err(failed)?;
         let offset = offset_of(&delivery)?;
         shared.messages_read.fetch_add(1, Ordering::Relaxed);
-        // The broker has deleted what it skips.
+        // Messages that the broker skips have been deleted.
         while let Some(entry) = missing.first_entry().filter(|entry| *entry.key() < offset) {
             entry.remove();
         }
@@ -82,6 +85,7 @@ async fn fetch_from(
     Ok(())
 }
 
+/// Adds the payloads at these positions in a message.
 fn extract(message: &[u8], positions: &[LogPosition], payloads: &mut Payloads) -> Result<()> {
     let entries = wire::decode(message)?.entries;
     for position in positions {

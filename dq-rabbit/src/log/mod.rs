@@ -1,9 +1,29 @@
-//! The log: a stream of the broker that holds every call, in the same order for all processes.
+//! The log: one RabbitMQ stream that holds every call, in the same order for all processes.
 //!
-//! A call is appended as an entry, read back, and applied to a replica of the state machine; its reply is the
-//! result of that. All processes apply the same entries in the same order, so their replicas are equal, and a
-//! reply to one holds for all. Only the log decides about jobs. Messages in the delay ladder carry payloads to
-//! the processes that need them, and may be lost, duplicated or late.
+//! A stream is an append-only queue that any number of consumers can read from any *offset*, the
+//! number of a message. The broker deletes its oldest messages when it exceeds its maximum size.
+//!
+//! A call takes effect when it is read back: it is appended as an entry, read from the stream, and
+//! applied to the replica; its reply is the result of applying the entry. All processes apply the
+//! same entries in the same order, so their replicas are equal and agree on every reply. Only the
+//! log decides about jobs. Job messages (see [`message`](crate::message)) deliver payloads to the
+//! processes that need them, and may be lost, duplicated or late.
+//!
+//! Terms:
+//!
+//! - *entry*: a command with the id of its producer, a sequence number and the producer's time. One
+//!   message of the stream holds a batch of entries.
+//! - *producer*: one open log. Its id is random. Entries of a producer are numbered from 1; an
+//!   entry that is read a second time is a *duplicate* and is ignored. After a missing number there
+//!   is a *gap*: the producer's later entries have no effect until it has sent the missing ones
+//!   again.
+//! - *replica*: the state of all jobs (a [`Machine`](dq_core::machine::Machine)) in the memory of
+//!   each process, without payloads. It holds the [`LogPosition`] of each payload instead.
+//! - *barrier*: an entry that changes nothing. Once it is read back, the replica contains all
+//!   changes that were made before the call, so reads (`get`, `stats`, `browse`) append one.
+//! - *snapshot*: the whole state, written into the log, so that the entries before it are not
+//!   needed any more and the broker may delete them.
+//! - *log id*: tells this log from an earlier one with the same name that was deleted.
 //!
 //! Modules, each of which uses only those above it:
 //!
@@ -11,7 +31,8 @@
 //! - `position`, `producers`, `snapshot`, `replica`: the state that results from the entries;
 //! - `retention`, `cache`, `pending`, `shared`, `call`: what the tasks of an open log share;
 //! - `stream`: consumers; `fetch`: payloads; `start`: where to start reading;
-//! - `append`, `tail`, `compaction`: the three tasks.
+//! - `append`, `tail`, `compaction`: the three tasks of an open log, which append entries, read and
+//!   apply them, and write snapshots.
 
 mod append;
 mod cache;
@@ -45,7 +66,7 @@ use self::command::{Barrier, TypedCommand};
 use self::fetch::Payloads;
 use self::shared::LogShared;
 use crate::connect::AmqpConnection;
-use crate::error::Effect;
+use crate::error::LostReply;
 use crate::topology::Topology;
 
 pub(crate) use self::pending::AppliedAt;
@@ -83,11 +104,11 @@ impl Log {
         tasks.spawn(stop().run_until_cancelled_owned(append::run(Arc::clone(&shared))));
         tasks.spawn(stop().run_until_cancelled_owned(compaction::run(Arc::clone(&shared))));
         let log = Self { shared, tasks };
-        log.call("connect", Effect::None, Barrier, |_, (), _| ()).await?;
+        log.call("connect", LostReply::Unavailable, Barrier, |_, (), _| ()).await?;
         Ok(log)
     }
 
-    /// The time that calls carry.
+    /// The time of this process's clock, which its entries carry.
     pub(crate) fn now(&self) -> Timestamp {
         self.shared.clock.now()
     }
@@ -100,36 +121,40 @@ impl Log {
         self.shared.closed.load(Ordering::Acquire)
     }
 
-    /// Appends a command and waits until it has been applied. `read` makes the result from the reply and from
-    /// the state right after the command.
+    /// Appends a command and waits until it has been applied. `read` makes the result from the
+    /// reply and from the state right after the command.
     ///
     /// # Errors
-    /// `Closed`; `Unavailable` or `Full` if the broker does not take the command; `OutcomeUnknown` if it may
-    /// have taken it and `effect` is lasting; `Incompatible` if the log cannot be read.
+    /// `Closed` after [`close`](Self::close); `Unavailable` if the broker does not respond; `Full`
+    /// if it has a resource alarm; `OutcomeUnknown` instead of these two if the command may take
+    /// effect all the same and `lost_reply` says so; `Incompatible` if the log holds an entry that
+    /// this version cannot decode.
     ///
     /// # Cancellation safety
     /// A command whose call is dropped may still take effect.
     pub(crate) async fn call<C: TypedCommand, T: Send + 'static>(
         &self,
         operation: &'static str,
-        effect: Effect,
+        lost_reply: LostReply,
         command: C,
         read: impl FnOnce(&mut Replica, C::Reply, AppliedAt) -> T + Send + 'static,
     ) -> Result<T> {
-        self.shared.call(operation, effect, command, read).await
+        self.shared.call(operation, lost_reply, command, read).await
     }
 
-    /// Fetches the payloads and headers at these positions. Those that the broker has deleted are left out.
+    /// Fetches the payloads and headers at these positions. Those that the broker has deleted are
+    /// left out.
     pub(crate) async fn fetch(&self, positions: Vec<LogPosition>) -> Result<Payloads> {
         fetch::fetch(&self.shared, positions).await
     }
 
-    /// Whether the jobs take so much of the log that none should be added.
+    /// Whether the jobs take more than a fifth of the log, so that `schedule` must be refused.
     pub(crate) fn is_full(&self) -> bool {
         let mut state = self.shared.state();
         let jobs = state.replica.machine().len();
         let is_full = state.retention.is_full();
-        // That is as of the last snapshot, which may have been larger than the next.
+        // The size is that of the last snapshot. If many jobs have ended since, another snapshot is
+        // written, which may end the refusal.
         if is_full && state.retention.has_shrunk_to(jobs, self.shared.clock.now()) {
             self.shared.snapshot_due.notify_one();
         }
@@ -146,8 +171,8 @@ impl Log {
         {
             let mut state = self.shared.state();
             self.shared.closed.store(true, Ordering::Release);
-            state.unsent.clear();
-            state.sent.clear();
+            state.unsent_calls.clear();
+            state.sent_calls.clear();
         }
         self.shared.stop.cancel();
         self.tasks.close();

@@ -12,12 +12,13 @@ use super::wire;
 
 /// A command that has not been applied yet.
 pub(super) struct PendingCall {
+    /// When the call was made.
     pub(super) at: Timestamp,
     pub(super) command: wire::Command,
     /// Approximate size in the log, in bytes.
     pub(super) size: usize,
-    /// Whether it was sent to the broker, so that it may take effect.
-    pub(super) sent: Arc<AtomicBool>,
+    /// Whether it was sent to the broker, so that it may take effect. Shared with the caller.
+    pub(super) was_sent: Arc<AtomicBool>,
     pub(super) waiter: Box<dyn Waiter>,
 }
 
@@ -33,7 +34,8 @@ pub(crate) struct AppliedAt {
     pub(crate) offset: u64,
     /// The time of the entry.
     pub(crate) now: Timestamp,
-    /// Whether the entry begins a snapshot while no other snapshot is in progress.
+    /// Whether the entry is the beginning of the snapshot that is in progress. `false` if another
+    /// snapshot was in progress, which then goes on instead.
     pub(crate) begins_snapshot: bool,
 }
 
@@ -46,7 +48,7 @@ pub(super) trait Waiter: Send {
     fn deliver(self: Box<Self>, replica: &mut Replica, reply: CommandReply, at: AppliedAt);
 }
 
-/// Delivers what `read` takes from the reply and the state.
+/// A [`Waiter`] that computes the caller's result with `read`, from the reply and the state.
 pub(super) struct ReplyReader<T, F> {
     pub(super) result: oneshot::Sender<Result<T>>,
     pub(super) read: F,

@@ -3,7 +3,8 @@
 use bytes::{Buf, BufMut, Bytes};
 use dq_core::Job;
 
-/// Position of a job's payload in the log. A job of a replica holds it in place of the payload.
+/// Position of a job's payload and headers in the log. In a replica, the field `payload` of a
+/// [`Job`] holds the 16 bytes of its position instead of the payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct LogPosition {
     /// Offset of the message.
@@ -15,6 +16,7 @@ pub(crate) struct LogPosition {
 }
 
 impl LogPosition {
+    /// The bytes that a replica stores as the payload of the job.
     pub(crate) fn to_bytes(self) -> Bytes {
         let mut bytes = Vec::with_capacity(16);
         bytes.put_u64(self.offset);
@@ -23,7 +25,7 @@ impl LogPosition {
         bytes.into()
     }
 
-    /// Position of the payload of a replica's job.
+    /// The position that a job of a replica holds.
     pub(crate) fn of(job: &Job) -> Self {
         let mut bytes = &job.payload[..];
         Self { offset: bytes.get_u64(), entry: bytes.get_u32(), job: bytes.get_u32() }

@@ -1,9 +1,12 @@
 //! Deduplication of entries by producer id and sequence number.
+//!
+//! A producer is one open log; it numbers its entries from 1 without gaps, and may append an entry
+//! several times.
 
 use std::collections::HashMap;
 
-/// A producer is forgotten after this many messages without an entry of its own.
-const EXPIRY: u64 = 1_000_000;
+/// A producer is forgotten after this many messages of the stream without an entry of its own.
+const EXPIRY_MESSAGES: u64 = 1_000_000;
 
 /// The last entry of each producer.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -18,8 +21,11 @@ struct LastEntry {
 /// How the sequence number of an entry relates to those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SequenceCheck {
+    /// The entry follows the last one of its producer and takes effect.
     Next,
+    /// An entry with this number has taken effect before.
     Duplicate,
+    /// Entries are missing between the last one and this one, which therefore has no effect.
     Gap {
         /// The last number before the gap; 0 if the producer is unknown.
         last: u64,
@@ -45,11 +51,11 @@ impl Producers {
         SequenceCheck::Next
     }
 
-    /// Forgets producers that have written nothing for long. Depends on offsets only, so that all replicas
-    /// forget the same producers at the same entry.
+    /// Forgets producers that have written nothing for long. Depends on offsets only, so that all
+    /// replicas forget the same producers at the same entry.
     pub(crate) fn expire(&mut self, offset: u64) {
-        if offset.is_multiple_of(EXPIRY / 4) {
-            self.0.retain(|_, last| last.offset + EXPIRY > offset);
+        if offset.is_multiple_of(EXPIRY_MESSAGES / 4) {
+            self.0.retain(|_, last| last.offset + EXPIRY_MESSAGES > offset);
         }
     }
 
@@ -58,6 +64,7 @@ impl Producers {
         self.0.iter().map(|(id, last)| (*id, last.sequence, last.offset)).collect()
     }
 
+    /// The inverse of [`to_wire`](Self::to_wire).
     pub(crate) fn from_wire(producers: Vec<(u64, u64, u64)>) -> Self {
         let producer = |(id, sequence, offset)| (id, LastEntry { sequence, offset });
         Self(producers.into_iter().map(producer).collect())

@@ -1,4 +1,5 @@
-//! Retention: when a snapshot is due, and how much can be appended before the broker deletes live data.
+//! Retention: when a snapshot is due, and how much can be appended before the broker deletes live
+//! data.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -7,29 +8,37 @@ use dq_core::Timestamp;
 
 use super::wire::{Command, SnapshotPart};
 
-/// Bytes that the broker stores beside the body of a message: its properties, and the stream's own records.
+/// Bytes that the broker stores beside the body of a message: its properties, and the stream's own
+/// records.
 const MESSAGE_OVERHEAD: u64 = 256;
 
-/// Messages after which a snapshot is due, whatever their size: the broker needs about a quarter of a
-/// millisecond to deliver each, and a process that starts has to read all of them.
+/// Messages after which a snapshot is due, whatever their size: the broker needs about a quarter of
+/// a millisecond to deliver each, and a process that starts has to read all of them.
 const MESSAGES_PER_SNAPSHOT: u64 = 5_000;
 
-/// Bytes that a snapshot may take for each message that it replaces.
+/// A large snapshot is written less often: one message has to be read for each of this many bytes
+/// of the last snapshot before the next one is due.
 const SNAPSHOT_BYTES_PER_MESSAGE: u64 = 4 * 1024;
 
 /// A snapshot without a new part for this long is taken to be abandoned by its writer.
 const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Counts bytes and messages of the log as they are read. All live data is after the beginning of the last
-/// complete snapshot.
+/// Counts the bytes and messages of the log as they are read.
 ///
-/// Of the `size` bytes that the broker keeps, a snapshot is due at an eighth, and appends wait at a quarter,
-/// not counting the last snapshot itself. It is also due after many messages, relative to the number of jobs
-/// and to the size of a snapshot. From a fifth on, a snapshot counts as too large, but the next one may take
-/// as much more as was appended since. In the worst case these are nine tenths, and the broker deletes a
-/// sixteenth at a time.
+/// *Live data*, which a process needs to restore the state, begins with the last complete snapshot.
+/// The broker must not delete it. Of the `size` bytes that the broker keeps:
+///
+/// - A snapshot is due once 1/8 was appended since the beginning of the last one. It is also due
+///   after many messages, relative to the number of jobs and to the size of a snapshot.
+/// - Appends wait for a snapshot at 1/4. Neither limit counts the last snapshot itself.
+/// - From a snapshot of 1/5 on, `schedule` is refused.
+///
+/// In the worst case, live data takes 9/10: the last snapshot (nearly 1/5), what was appended since
+/// (1/4), and the next snapshot, which contains both (9/20). The broker deletes segments of at most
+/// 1/16.
 #[derive(Debug)]
 pub(super) struct Retention {
+    /// Maximum size of the log, in bytes.
     size: u64,
     /// Bytes and messages read so far.
     bytes: u64,
@@ -46,13 +55,16 @@ pub(super) struct Retention {
     in_progress: HashMap<u64, SnapshotProgress>,
 }
 
+/// A snapshot that is not complete yet.
 #[derive(Debug)]
 struct SnapshotProgress {
-    /// Bytes and messages before its beginning.
+    /// Bytes and messages of the log before its beginning.
     bytes_before: u64,
     messages_before: u64,
+    /// Bytes and jobs in its parts so far.
     bytes: u64,
     jobs: usize,
+    /// When the last part was read.
     last_part: Timestamp,
 }
 
@@ -63,7 +75,7 @@ impl SnapshotProgress {
 }
 
 impl Retention {
-    /// Of a log that has not been read yet.
+    /// For a log that has not been read yet.
     pub(super) fn unread(size: u64) -> Self {
         Self {
             size,
@@ -78,7 +90,7 @@ impl Retention {
         }
     }
 
-    /// Of a log that is read from this offset on.
+    /// For a log that is read from this offset on.
     pub(super) fn starting_at(size: u64, first: u64) -> Self {
         Self { replay_from: (first == 0).then_some(0), ..Self::unread(size) }
     }
@@ -137,18 +149,18 @@ impl Retention {
         }
     }
 
-    /// Whether a snapshot that began at this offset is in progress. `false` if another one was in progress
-    /// when it began.
+    /// Whether a snapshot that began at this offset is in progress. `false` if another one was in
+    /// progress when it began.
     pub(super) fn is_in_progress(&self, offset: u64) -> bool {
         self.in_progress.contains_key(&offset)
     }
 
     /// Whether a snapshot of this many jobs is due, and none is in progress.
-    pub(super) fn wants_snapshot(&self, jobs: usize, now: Timestamp) -> bool {
-        let many = MESSAGES_PER_SNAPSHOT
+    pub(super) fn needs_snapshot(&self, jobs: usize, now: Timestamp) -> bool {
+        let max_messages = MESSAGES_PER_SNAPSHOT
             .max(jobs as u64 / 2)
             .max(self.snapshot_bytes / SNAPSHOT_BYTES_PER_MESSAGE);
-        let is_long = self.messages - self.covered_messages >= many;
+        let is_long = self.messages - self.covered_messages >= max_messages;
         (is_long || self.appended() >= self.size / 8) && self.is_idle(now)
     }
 
@@ -162,8 +174,8 @@ impl Retention {
         self.snapshot_bytes >= self.size / 5
     }
 
-    /// Whether the number of jobs has dropped so far that another snapshot would be much smaller, and none
-    /// is in progress.
+    /// Whether the number of jobs has dropped so far that another snapshot would be much smaller,
+    /// and none is in progress.
     pub(super) fn has_shrunk_to(&self, jobs: usize, now: Timestamp) -> bool {
         jobs * 4 <= self.snapshot_jobs * 3 && self.is_idle(now)
     }
@@ -185,6 +197,7 @@ mod tests {
 
     const NOW: Timestamp = Timestamp::EPOCH;
 
+    /// A log that holds 800 messages with empty bodies: a snapshot is due after 100 of them.
     fn retention() -> Retention {
         Retention::starting_at(800 * MESSAGE_OVERHEAD, 0)
     }
@@ -208,11 +221,11 @@ mod tests {
     fn a_snapshot_is_due_at_an_eighth_and_appends_wait_at_a_quarter() {
         let mut retention = retention();
         (0..99).for_each(|_| retention.add_message(0));
-        assert!(!retention.wants_snapshot(0, NOW));
+        assert!(!retention.needs_snapshot(0, NOW));
         retention.add_message(0);
-        assert!(retention.wants_snapshot(0, NOW) && !retention.blocks_appends());
+        assert!(retention.needs_snapshot(0, NOW) && !retention.blocks_appends());
         begin(&mut retention, 7);
-        assert!(!retention.wants_snapshot(0, NOW), "one is in progress");
+        assert!(!retention.needs_snapshot(0, NOW), "one is in progress");
         begin(&mut retention, 8);
         assert!(
             retention.is_in_progress(7) && !retention.is_in_progress(8),
@@ -221,13 +234,13 @@ mod tests {
         (0..100).for_each(|_| retention.add_message(0));
         assert!(retention.blocks_appends());
         part(&mut retention, 7, 40 * MESSAGE_OVERHEAD, NOW + SNAPSHOT_TIMEOUT);
-        assert!(!retention.wants_snapshot(0, NOW + SNAPSHOT_TIMEOUT), "it has a new part");
-        assert!(retention.wants_snapshot(0, NOW + SNAPSHOT_TIMEOUT * 2), "it is abandoned");
+        assert!(!retention.needs_snapshot(0, NOW + SNAPSHOT_TIMEOUT), "it has a new part");
+        assert!(retention.needs_snapshot(0, NOW + SNAPSHOT_TIMEOUT * 2), "it is abandoned");
         end(&mut retention, 6, 0);
         assert!(retention.blocks_appends(), "that was the end of another snapshot");
         end(&mut retention, 7, 0);
         assert!(!retention.blocks_appends() && !retention.is_full());
-        assert!(retention.wants_snapshot(0, NOW), "an eighth was appended meanwhile");
+        assert!(retention.needs_snapshot(0, NOW), "an eighth was appended meanwhile");
     }
 
     #[test]
@@ -237,7 +250,7 @@ mod tests {
             begin(&mut retention, round);
             part(&mut retention, round, 159 * MESSAGE_OVERHEAD, NOW);
             end(&mut retention, round, 0);
-            assert!(!retention.wants_snapshot(0, NOW));
+            assert!(!retention.needs_snapshot(0, NOW));
             assert!(!retention.blocks_appends() && !retention.is_full());
         }
         begin(&mut retention, 3);
@@ -252,19 +265,19 @@ mod tests {
         let mut retention = Retention::starting_at(u64::MAX, 0);
         assert_eq!(retention.replay_from(), Some(0), "all of the log");
         (1..MESSAGES_PER_SNAPSHOT).for_each(|_| retention.add_message(0));
-        assert!(!retention.wants_snapshot(0, NOW));
+        assert!(!retention.needs_snapshot(0, NOW));
         retention.add_message(0);
         let jobs = usize::try_from(MESSAGES_PER_SNAPSHOT).unwrap() * 2;
-        assert!(retention.wants_snapshot(jobs, NOW));
-        assert!(!retention.wants_snapshot(jobs + 2, NOW), "not for more jobs");
+        assert!(retention.needs_snapshot(jobs, NOW));
+        assert!(!retention.needs_snapshot(jobs + 2, NOW), "not for more jobs");
         begin(&mut retention, 7);
         (0..10).for_each(|_| retention.add_message(0));
         assert_eq!(retention.replay_from(), Some(0), "the snapshot is incomplete");
         end(&mut retention, 7, 0);
         assert_eq!(retention.replay_from(), Some(7));
-        assert!(!retention.wants_snapshot(0, NOW));
+        assert!(!retention.needs_snapshot(0, NOW));
         (10..MESSAGES_PER_SNAPSHOT).for_each(|_| retention.add_message(0));
-        assert!(retention.wants_snapshot(0, NOW), "messages between the parts count");
+        assert!(retention.needs_snapshot(0, NOW), "messages between the parts count");
         assert_eq!(Retention::starting_at(0, 5).replay_from(), None, "the beginning is not read");
     }
 
@@ -280,8 +293,8 @@ mod tests {
         assert_eq!(retention.replay_from(), Some(5), "a job of the first is missing");
         // One message was the snapshot itself.
         (2..2 * MESSAGES_PER_SNAPSHOT).for_each(|_| retention.add_message(0));
-        assert!(!retention.wants_snapshot(0, NOW));
+        assert!(!retention.needs_snapshot(0, NOW));
         retention.add_message(0);
-        assert!(retention.wants_snapshot(0, NOW));
+        assert!(retention.needs_snapshot(0, NOW));
     }
 }

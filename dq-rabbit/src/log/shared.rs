@@ -1,4 +1,5 @@
-//! LogState that the tasks of an open log share.
+//! State that the tasks of an open log share: the replica, the calls that wait to be appended or to
+//! be read back, the signals between the tasks, and the last errors.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -21,29 +22,31 @@ use crate::topology::Topology;
 /// Log settings.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LogSettings {
-    /// How long a call waits for the broker without progress.
+    /// After this long without progress, a call fails.
     pub(crate) response_timeout: Duration,
-    /// Bytes that the broker keeps.
+    /// Maximum size of the log in bytes; the broker deletes the oldest messages beyond it.
     pub(crate) size: u64,
 }
 
+/// Everything that the tasks of an open log and its callers share.
 pub(super) struct LogShared {
     state: Mutex<LogState>,
-    /// Signal to the appender: there are unsent calls.
-    pub(super) unsent: Notify,
-    /// Signal to the appender: sent calls have to be sent again.
+    /// Signal to `append`: there may be unsent calls.
+    pub(super) call_submitted: Notify,
+    /// Signal to `append`: sent calls have to be sent again, because of a gap.
     pub(super) resend: Notify,
-    /// Signal to the reader: what was sent is not read back.
+    /// Signal to `tail`: the broker has confirmed entries that are not read back, so the consumer
+    /// has to be restarted.
     pub(super) reader_stuck: Notify,
-    /// Signal to the compaction task: a snapshot is due.
+    /// Signal to `compaction`: a snapshot is due.
     pub(super) snapshot_due: Notify,
-    /// Messages read so far.
+    /// Number of messages read so far. If it grows, a replay makes progress.
     pub(super) messages_read: AtomicU64,
-    /// Whether a call has been answered since the start of the replay.
+    /// Whether the replay is over: an entry of this producer has been read back since it started.
     pub(super) caught_up: AtomicBool,
-    /// Why the log could not be read or written last; cleared when a call is answered.
+    /// Why the log could not be read or written last; cleared when a call completes.
     last_error: Mutex<Option<Error>>,
-    /// The log holds something that cannot be read: all calls fail.
+    /// Set if the log holds an entry that cannot be decoded: all calls fail with this error.
     fatal: Mutex<Option<Error>>,
     pub(super) closed: AtomicBool,
     pub(super) stop: CancellationToken,
@@ -56,16 +59,22 @@ pub(super) struct LogShared {
     pub(super) settings: LogSettings,
 }
 
+/// The replica, and the calls that wait for their entries to be applied to it.
 pub(super) struct LogState {
     pub(super) replica: Replica,
-    pub(super) unsent: VecDeque<PendingCall>,
-    /// Calls that were sent and not read back yet, by sequence number.
-    pub(super) sent: VecDeque<SentCall>,
+    /// Calls whose entries have not been sent to the broker, oldest first.
+    pub(super) unsent_calls: VecDeque<PendingCall>,
+    /// Calls whose entries were sent to the broker and have not been read back, in order of their
+    /// sequence numbers.
+    pub(super) sent_calls: VecDeque<SentCall>,
     /// Approximate bytes of all pending calls, sent or not.
     pub(super) pending_bytes: usize,
+    /// Identifies this open log as the writer of its entries.
     pub(super) producer_id: u64,
+    /// The sequence number of the next entry.
     pub(super) next_sequence: u64,
-    /// The log has lost entries of this producer that were applied before, so the sequence cannot go on.
+    /// The log has lost entries of this producer that were applied before and cannot be sent again,
+    /// so the next resend has to begin a new sequence with a new producer id.
     pub(super) sequence_lost: bool,
     /// Offset of the message to be read next; `None` before the first.
     pub(super) next_offset: Option<u64>,
@@ -75,9 +84,9 @@ pub(super) struct LogState {
 
 impl LogState {
     /// Whether a snapshot is due, and none is in progress.
-    pub(super) fn wants_snapshot(&mut self, now: Timestamp) -> bool {
+    pub(super) fn needs_snapshot(&mut self, now: Timestamp) -> bool {
         let jobs = self.replica.machine().len();
-        self.retention.wants_snapshot(jobs, now)
+        self.retention.needs_snapshot(jobs, now)
     }
 }
 
@@ -92,8 +101,8 @@ impl LogShared {
     ) -> Self {
         let state = LogState {
             replica: Replica::unread(),
-            unsent: VecDeque::new(),
-            sent: VecDeque::new(),
+            unsent_calls: VecDeque::new(),
+            sent_calls: VecDeque::new(),
             pending_bytes: 0,
             producer_id: random_id(&environment.entropy),
             next_sequence: 1,
@@ -104,7 +113,7 @@ impl LogShared {
         };
         Self {
             state: Mutex::new(state),
-            unsent: Notify::new(),
+            call_submitted: Notify::new(),
             resend: Notify::new(),
             reader_stuck: Notify::new(),
             snapshot_due: Notify::new(),
@@ -128,8 +137,8 @@ impl LogShared {
         lock(&self.state)
     }
 
-    /// Records why the log cannot be read or written now. A retryable error does not replace one that
-    /// is not, since that one says more.
+    /// Records why the log cannot be read or written now. A retryable error does not replace one
+    /// that is not, since that one says more.
     pub(super) fn record_error(&self, error: Error) {
         let mut last = lock(&self.last_error);
         if last.as_ref().is_none_or(Error::is_retryable) {
@@ -141,10 +150,12 @@ impl LogShared {
         lock(&self.last_error).take();
     }
 
-    /// The last error, as an error of `operation`, if repeating the call cannot help.
+    /// The last error, as an error of `operation`, if it is not retryable.
     pub(super) fn permanent_error(&self, operation: &'static str) -> Option<Error> {
         let last = lock(&self.last_error);
-        last.as_ref().filter(|error| !error.is_retryable()).map(|error| of(operation, error))
+        last.as_ref()
+            .filter(|error| !error.is_retryable())
+            .map(|error| with_operation(error, operation))
     }
 
     /// Fails all calls, present and future.
@@ -152,17 +163,18 @@ impl LogShared {
         tracing::error!(%error, "the log cannot be read any further");
         *lock(&self.fatal) = Some(error);
         let mut state = self.state();
-        state.unsent.clear();
+        state.unsent_calls.clear();
         state.pending_bytes = 0;
-        state.sent.clear();
+        state.sent_calls.clear();
     }
 
     /// Why all calls fail, as an error of `operation`.
     pub(super) fn fatal_error(&self, operation: &'static str) -> Option<Error> {
-        lock(&self.fatal).as_ref().map(|error| of(operation, error))
+        lock(&self.fatal).as_ref().map(|error| with_operation(error, operation))
     }
 
-    /// Declares the log again, in case it was deleted. `false` if that failed, which is recorded.
+    /// Declares all queues and exchanges again, in case the log was deleted. Returns `false` and
+    /// records the error if that fails.
     pub(super) async fn redeclare(&self) -> bool {
         match self.topology.redeclare().await {
             Ok(()) => true,
@@ -184,8 +196,8 @@ impl LogShared {
     }
 }
 
-/// The same error, of another operation: [`Error::operation`] keeps the first.
-fn of(operation: &'static str, error: &Error) -> Error {
+/// A copy of an error that names another operation. [`Error::operation`] would keep the first name.
+fn with_operation(error: &Error, operation: &'static str) -> Error {
     let copy = Error::new(error.kind(), error.message().to_owned()).operation(operation);
     match error.remedy_text() {
         Some(remedy) => copy.remedy(remedy.to_owned()),

@@ -1,9 +1,10 @@
 //! Snapshots of the state in the log, so that the broker can delete the messages before them.
 //!
 //! A snapshot is a [`SnapshotPart::Begin`], a header, the jobs in several parts, and a
-//! [`SnapshotPart::End`]. It holds the state right after its `Begin`; entries of other commands go on between
-//! its parts. A process that starts to read in the middle of the log collects parts until a snapshot is
-//! complete, restores its replica from it, and replays the entries since its `Begin`.
+//! [`SnapshotPart::End`]. It holds the state right after its `Begin`; entries of other commands go
+//! on between its parts. A process that starts to read in the middle of the log collects parts
+//! until a snapshot is complete, restores its replica from it, and replays the entries since its
+//! `Begin`.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,17 +16,17 @@ use super::position::LogPosition;
 use super::producers::Producers;
 use super::wire::{self, Command, Entry, SnapshotJob, SnapshotJobState, SnapshotPart};
 
-/// Most jobs of one part.
+/// Maximum number of jobs in one part.
 const PART_JOBS: usize = 500;
-/// Approximate size of one part, in bytes.
+/// A part is complete once it has this many bytes, approximately.
 const PART_BYTES: usize = 256 * 1024;
 
 /// Collects snapshots from the log until one is complete.
 ///
-/// Snapshots are identified by the offsets of their beginnings. Any part may occur twice, the beginning too;
-/// later parts name the beginning that counted.
+/// Snapshots are identified by the offsets of their beginnings. Any part may occur twice, the
+/// beginning too; later parts name the beginning that counted.
 #[derive(Debug, Default)]
-pub(crate) struct Restore {
+pub(crate) struct SnapshotCollector {
     snapshots: HashMap<u64, CollectedSnapshot>,
 }
 
@@ -36,28 +37,34 @@ pub(crate) struct CollectedSnapshot {
     pub(crate) machine: MachineSnapshot,
     pub(crate) log_id: u64,
     pub(crate) producers: Producers,
-    /// Entries since the beginning of the snapshot, without payloads: offset, index in the message, entry.
-    pub(crate) tail: Vec<(u64, u32, Entry)>,
+    /// The entries from the beginning of the snapshot on, without payloads: offset of the message,
+    /// index in the message, entry.
+    pub(crate) later_entries: Vec<(u64, u32, Entry)>,
+    /// Ids of the jobs in `machine`.
     job_ids: HashSet<JobId>,
     has_header: bool,
     is_complete: bool,
 }
 
-impl Restore {
-    /// Adds an entry: to the tails of all snapshots, and as a part to its own.
+impl SnapshotCollector {
+    /// Adds an entry to the later entries of all snapshots that began before it, and, if it is a
+    /// part of a snapshot, its contents to that snapshot.
     pub(crate) fn add(&mut self, offset: u64, index: u32, mut entry: Entry) {
         entry.command.drop_payloads();
         for snapshot in self.snapshots.values_mut() {
-            snapshot.tail.push((offset, index, entry.clone()));
+            snapshot.later_entries.push((offset, index, entry.clone()));
         }
         let Command::Snapshot(part) = entry.command else { return };
         match part {
             SnapshotPart::Begin => {
-                // The header counts this entry already. It is replayed as a duplicate, so that its producer gets
-                // a reply if it still waits for one.
-                let tail = vec![(offset, index, Entry { command: Command::Barrier, ..entry })];
-                self.snapshots
-                    .insert(offset, CollectedSnapshot { tail, ..CollectedSnapshot::default() });
+                // The header counts this entry already. It is replayed as a duplicate, so that its
+                // producer gets a reply if it still waits for one.
+                let later_entries =
+                    vec![(offset, index, Entry { command: Command::Barrier, ..entry })];
+                self.snapshots.insert(
+                    offset,
+                    CollectedSnapshot { later_entries, ..CollectedSnapshot::default() },
+                );
             }
             SnapshotPart::Header { begin, log_id, last_seq, last_token, producers, queues } => {
                 let Some(snapshot) = self.snapshots.get_mut(&begin) else { return };
@@ -79,7 +86,8 @@ impl Restore {
                 }
             }
             SnapshotPart::End { begin, jobs } => {
-                // A broker that lost its newest messages may have lost parts that their writer has read back.
+                // A broker that lost its newest messages may have lost parts that their writer has
+                // read back.
                 if let Some(snapshot) = self.snapshots.get_mut(&begin) {
                     snapshot.is_complete =
                         snapshot.has_header && snapshot.job_ids.len() as u64 == jobs;
@@ -88,7 +96,7 @@ impl Restore {
         }
     }
 
-    /// Takes a complete snapshot, if there is one.
+    /// Removes and returns a complete snapshot, if there is one.
     pub(crate) fn take_complete(&mut self) -> Option<CollectedSnapshot> {
         let begin = *self.snapshots.iter().find(|(_, snapshot)| snapshot.is_complete)?.0;
         self.snapshots.remove(&begin)
@@ -159,6 +167,7 @@ fn from_wire_job(snapshot_job: SnapshotJob, position: LogPosition) -> JobSnapsho
     JobSnapshot { job, seq, placement }
 }
 
+/// The totals of a queue in the order of [`wire::Totals`].
 pub(crate) fn to_wire_totals(totals: &dq_core::Totals) -> wire::Totals {
     let dq_core::Totals { created, done, skipped, cancelled, replaced, removed } = *totals;
     [created, done, skipped, cancelled, replaced, removed]

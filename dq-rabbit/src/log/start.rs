@@ -1,7 +1,8 @@
 //! Finds the offset at which to start reading: the newest complete snapshot.
 //!
-//! Each message carries the offset from which its writer would replay the log, so the newest message is
-//! usually enough. If its writer has only just started, some messages before it are read.
+//! Each message carries the offset from which its writer would replay the log, so the newest
+//! message is usually enough. If its writer has only just started, some messages before it are
+//! read.
 
 use std::sync::atomic::Ordering;
 
@@ -13,16 +14,16 @@ use super::shared::LogShared;
 use super::stream::{StreamStart, consume, offset_of, read_error};
 use super::wire::{self, Command, Entry, SnapshotPart};
 
-/// Messages before the newest that are searched.
+/// Number of messages before the newest one that are searched for a hint.
 const LOOKBACK: u64 = 200;
 
-/// Offset of a snapshot, as claimed by a message.
+/// Offset of a snapshot, as a message names it. It may be wrong.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SnapshotHint {
     /// Beginning of the snapshot.
     pub(super) begin: u64,
-    /// Offset of the message. Its writer had read the end of the snapshot, so the hint was wrong if the
-    /// state is still unknown after this message.
+    /// Offset of the message. Its writer had read the end of the snapshot, so the hint was wrong if
+    /// the state is still unknown after this message.
     pub(super) announced_at: u64,
 }
 
@@ -57,7 +58,8 @@ async fn find_hint(shared: &LogShared) -> Result<Option<SnapshotHint>> {
     Ok(newest)
 }
 
-/// The hint in a message. One that cannot be decoded has none; reading on reports it.
+/// The hint in a message, if it has one. A message that cannot be decoded counts as one without:
+/// the error is reported when the message is read to be applied.
 fn hint(message: &Delivery) -> Result<Option<SnapshotHint>> {
     let announced_at = offset_of(message)?;
     let begin = wire::decode(&message.data).ok().and_then(|batch| batch.replay_from);
@@ -65,8 +67,8 @@ fn hint(message: &Delivery) -> Result<Option<SnapshotHint>> {
     Ok(begin.map(|begin| SnapshotHint { begin, announced_at }))
 }
 
-/// Whether a snapshot begins at this offset. The broker may have deleted it, or the hint's writer may not
-/// have noticed yet that the log was replaced.
+/// Whether a snapshot begins at this offset. The broker may have deleted it, or the hint's writer
+/// may not have noticed yet that the log was replaced.
 async fn begins_snapshot(shared: &LogShared, offset: u64) -> Result<bool> {
     let (_channel, mut messages) = consume(shared, StreamStart::Offset(offset), 1).await?;
     let Some(first) = next(shared, &mut messages).await? else { return Ok(false) };
@@ -75,6 +77,7 @@ async fn begins_snapshot(shared: &LogShared, offset: u64) -> Result<bool> {
     Ok(offset_of(&first)? == offset && batch.is_ok_and(|batch| batch.entries.iter().any(begins)))
 }
 
+/// The next message; `None` if there is none within the response timeout.
 async fn next(shared: &LogShared, messages: &mut lapin::Consumer) -> Result<Option<Delivery>> {
     match tokio::time::timeout(shared.settings.response_timeout, messages.next()).await {
         Ok(Some(message)) => {

@@ -7,13 +7,13 @@ use lapin::types::{AMQPValue, FieldTable};
 use lapin::{Channel, Consumer};
 
 use super::shared::LogShared;
-use crate::error::{Effect, from_lapin};
+use crate::error::{LostReply, from_lapin};
 
-/// Argument of a consumer, and header of each message of a stream.
+/// Argument of a consumer: where it starts. Header of each message of a stream: its offset.
 const OFFSET: &str = "x-stream-offset";
 
 /// The operation that errors of reading name.
-pub(super) const READ: &str = "read the log";
+pub(super) const READ_OPERATION: &str = "read the log";
 
 /// The message that a consumer starts at.
 #[derive(Debug, Clone, Copy)]
@@ -21,7 +21,7 @@ pub(super) enum StreamStart {
     Offset(u64),
     /// The oldest message.
     First,
-    /// The newest message, or one shortly before it.
+    /// The newest chunk of messages: the newest message, or one shortly before it.
     Last,
 }
 
@@ -32,7 +32,7 @@ pub(super) async fn consume(
     prefetch: u16,
 ) -> Result<(Channel, Consumer)> {
     let failed = |error| read_error(shared, &error);
-    let channel = shared.consume.channel(READ).await?;
+    let channel = shared.consume.channel(READ_OPERATION).await?;
     channel.basic_qos(prefetch, BasicQosOptions::default()).await.map_err(failed)?;
     let start = match start {
         StreamStart::Offset(offset) => {
@@ -55,6 +55,8 @@ pub(super) async fn consume(
     Ok((channel, consumer))
 }
 
+/// The offset of a delivered message of the stream.
+///
 /// # Errors
 /// `Incompatible` if the message does not come from a stream.
 pub(super) fn offset_of(delivery: &Delivery) -> Result<u64> {
@@ -63,10 +65,11 @@ pub(super) fn offset_of(delivery: &Delivery) -> Result<u64> {
         Some(AMQPValue::LongLongInt(offset)) if *offset >= 0 => Ok(offset.unsigned_abs()),
         _ => Err(Error::new(ErrorKind::Incompatible, "the queue of the log is not a stream")
             .remedy("delete that queue, or choose another `prefix`")
-            .operation(READ)),
+            .operation(READ_OPERATION)),
     }
 }
 
+/// An error of reading the log.
 pub(super) fn read_error(shared: &LogShared, error: &lapin::Error) -> Error {
-    from_lapin(READ, Effect::None, shared.consume.broker_info(), error)
+    from_lapin(READ_OPERATION, LostReply::Unavailable, shared.consume.broker_info(), error)
 }

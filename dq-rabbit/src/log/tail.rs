@@ -1,4 +1,5 @@
-//! Reads the log as it grows, and applies its entries to the replica.
+//! Reads the log as it grows, applies its entries to the replica, and completes the calls of this
+//! process whose entries it reads.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,23 +19,24 @@ use super::replica::{Applied, Replica};
 use super::retention::Retention;
 use super::shared::{LogShared, LogState};
 use super::start::find_snapshot;
-use super::stream::{READ, StreamStart, consume, offset_of, read_error};
+use super::stream::{READ_OPERATION, StreamStart, consume, offset_of, read_error};
 use super::wire::{self, Command, Entry};
-use crate::error::Effect;
+use crate::error::LostReply;
 
-/// Messages that the broker delivers before earlier ones are acknowledged.
+/// Maximum number of unacknowledged messages that the broker delivers.
 const PREFETCH: u16 = 256;
-/// Most messages that are applied and acknowledged together.
+/// Maximum number of messages that are applied and acknowledged together.
 const BATCH: usize = 64;
-/// How long to wait for the message at a given offset, and for the broker's answer to another request.
+/// How long to wait for the message at a given offset, and then for the broker's reply to another
+/// request, which shows whether the broker responds at all.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
-/// The node is left after this many failed attempts to read: it may have no replica of the stream, or one
-/// that does not start.
+/// After this many failed attempts to read, another node is tried: this one may have no replica of
+/// the stream, or one that does not start.
 const ATTEMPTS_PER_NODE: usize = 20;
 /// Pause between attempts.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Reads until it is dropped, or until the log holds something that cannot be read.
+/// Reads until it is dropped, or until the log holds an entry that cannot be decoded.
 pub(super) async fn run(shared: Arc<LogShared>) {
     let mut is_retry = false;
     let mut failures = 0;
@@ -73,18 +75,19 @@ pub(super) async fn run(shared: Arc<LogShared>) {
 /// Why reading starts again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ReadEnd {
+    /// The channel was closed, or the reader was stuck.
     ChannelClosed,
     /// The log is not the one that was read before, or has lost messages.
     LogReplaced,
-    /// There was no complete snapshot where a message said.
+    /// There was no complete snapshot at the offset that a message named.
     WrongHint,
 }
 
 /// Why reading failed.
 enum ReadFailure {
-    /// The broker refused or did not answer: retried, whatever the kind.
+    /// The broker refused or did not reply. Retried, even if the error is not retryable.
     Broker(Error),
-    /// The log holds something that cannot be read.
+    /// The log holds an entry that cannot be decoded. Not retried.
     Contents(Error),
 }
 
@@ -94,8 +97,8 @@ impl From<Error> for ReadFailure {
     }
 }
 
-/// Reads on one channel until it is closed. Starts at the message that was read last, else at a snapshot if
-/// `use_hints`, else at the first message.
+/// Reads on one channel until it is closed. Starts at the message that was read last, else at a
+/// snapshot if `use_hints`, else at the first message.
 async fn read(shared: &Arc<LogShared>, use_hints: bool) -> Result<ReadEnd, ReadFailure> {
     let last = last_read(shared);
     let hint = match &last {
@@ -108,17 +111,17 @@ async fn read(shared: &Arc<LogShared>, use_hints: bool) -> Result<ReadEnd, ReadF
         (None, None) => StreamStart::First,
     };
     let (channel, mut consumer) = consume(shared, start, PREFETCH).await?;
-    let mut first = None;
+    let mut last_again = None;
     if let Some(last) = &last {
-        first = read_again(shared, &channel, last, &mut consumer).await?;
-        if first.is_none() {
+        last_again = read_again(shared, &channel, last, &mut consumer).await?;
+        if last_again.is_none() {
             reset(shared);
             return Ok(ReadEnd::LogReplaced);
         }
     }
     loop {
-        let delivery = match first.take() {
-            Some(first) => Some(Ok(first)),
+        let delivery = match last_again.take() {
+            Some(last_again) => Some(Ok(last_again)),
             None => tokio::select! {
                 delivery = consumer.next() => delivery,
                 () = shared.reader_stuck.notified() => None,
@@ -168,8 +171,8 @@ fn is_unknown_after(shared: &LogShared, offset: u64) -> bool {
     state.next_offset.is_some_and(|next| next > offset) && !state.replica.is_ready()
 }
 
-/// Whether offsets are missing before or between these messages. The broker uses some for records of its own,
-/// but it also skips those that it has deleted.
+/// Whether offsets are missing before or between these messages. That alone proves no loss: besides
+/// those of deleted messages, the broker skips offsets that it uses for records of its own.
 fn has_gap(shared: &LogShared, messages: &[(u64, Bytes)]) -> bool {
     let mut next = shared.state().next_offset;
     messages.iter().any(|(offset, _)| {
@@ -179,7 +182,7 @@ fn has_gap(shared: &LogShared, messages: &[(u64, Bytes)]) -> bool {
     })
 }
 
-/// Whether the oldest message of the log is not after the one to be read next.
+/// Whether the log still has the message to be read next: its oldest message is not a later one.
 async fn next_is_retained(shared: &LogShared) -> Result<bool> {
     let next = shared.state().next_offset;
     let (_channel, mut consumer) = consume(shared, StreamStart::First, 1).await?;
@@ -189,7 +192,7 @@ async fn next_is_retained(shared: &LogShared) -> Result<bool> {
             Ok(next.is_none_or(|next| oldest <= next))
         }
         Ok(Some(Err(error))) => Err(read_error(shared, &error)),
-        Ok(None) | Err(_) => Err(shared.timeout_error(READ, Effect::None)),
+        Ok(None) | Err(_) => Err(shared.timeout_error(READ_OPERATION, LostReply::Unavailable)),
     }
 }
 
@@ -200,8 +203,9 @@ fn last_read(shared: &LogShared) -> Option<(u64, Bytes)> {
     state.cache.last()
 }
 
-/// Reads the last message again, to verify that nothing is missing after it. `None` if the log has another
-/// message there or has lost its end: then the broker waits for that offset and delivers nothing.
+/// Reads the last message again, to verify that nothing is missing after it. `None` if the log has
+/// another message there or has lost its end: then the broker waits for that offset and delivers
+/// nothing.
 async fn read_again(
     shared: &LogShared,
     channel: &Channel,
@@ -211,14 +215,14 @@ async fn read_again(
     let failed = |error| read_error(shared, &error);
     let cancelled = || {
         Error::new(ErrorKind::Unavailable, "the broker cancelled the consumer of the log")
-            .operation(READ)
+            .operation(READ_OPERATION)
     };
     let Ok(delivery) = tokio::time::timeout(PROBE_TIMEOUT, consumer.next()).await else {
-        // Only if the broker answers another request, the message is really missing.
+        // The message is really missing only if the broker replies to another request.
         let probe = channel.basic_qos(PREFETCH, BasicQosOptions::default());
         match tokio::time::timeout(PROBE_TIMEOUT, probe).await {
-            Ok(answer) => answer.map_err(failed)?,
-            Err(_) => return Err(shared.timeout_error(READ, Effect::None)),
+            Ok(reply) => reply.map_err(failed)?,
+            Err(_) => return Err(shared.timeout_error(READ_OPERATION, LostReply::Unavailable)),
         }
         tracing::warn!(offset, "the log has lost the message that was read last; it is replayed");
         return Ok(None);
@@ -231,7 +235,8 @@ async fn read_again(
     Ok(None)
 }
 
-/// Forgets all that was read. Wakes all listeners once the new state is known.
+/// Forgets everything that was read, so that the log is replayed. Wakes all listeners once the
+/// replay is over, because hints may have been lost.
 fn reset(shared: &Arc<LogShared>) {
     {
         let mut state = shared.state();
@@ -244,7 +249,11 @@ fn reset(shared: &Arc<LogShared>) {
     let shared = Arc::clone(shared);
     tokio::spawn(async move {
         let caught_up = async {
-            while shared.call(READ, Effect::None, Barrier, |_, (), _| ()).await.is_err() {
+            while shared
+                .call(READ_OPERATION, LostReply::Unavailable, Barrier, |_, (), _| ())
+                .await
+                .is_err()
+            {
                 shared.clock.sleep(PAUSE).await;
             }
         };
@@ -295,21 +304,22 @@ fn apply(shared: &LogShared, state: &mut LogState, offset: u64, index: u32, entr
             let begins_snapshot = state.retention.is_in_progress(offset);
             let at = AppliedAt { offset, now, begins_snapshot };
             complete(shared, state, sequence, Some(reply), at);
-            if state.wants_snapshot(shared.clock.now()) {
+            if state.needs_snapshot(shared.clock.now()) {
                 shared.snapshot_due.notify_one();
             }
         }
         Applied::Duplicate if is_own => {
-            // If the call still waits, the entry took effect before the snapshot from which the replica was
-            // restored. Its reply is lost, unless it is that of a barrier.
+            // If the call still waits, the entry took effect before the snapshot from which the
+            // replica was restored. Its reply is lost, except for a barrier, which has no result.
             let at = AppliedAt { offset, now, begins_snapshot: false };
             let reply = is_barrier.then_some(CommandReply::Done);
             complete(shared, state, sequence, reply, at);
         }
         Applied::Gap { last } if is_own => {
-            let first = state.sent.front().map_or(sequence, |sent| sent.sequence);
-            // Entries before the first that can be sent again are missing: the log has lost its end.
-            state.sequence_lost |= first > last + 1;
+            let first_pending = state.sent_calls.front().map_or(sequence, |sent| sent.sequence);
+            // Entries are missing before the first one that can be sent again: the log has lost its
+            // newest messages, after this process had read them.
+            state.sequence_lost |= first_pending > last + 1;
             shared.resend.notify_one();
         }
         Applied::Reply(_) | Applied::Duplicate | Applied::Gap { .. } => {}
@@ -321,7 +331,8 @@ fn apply(shared: &LogShared, state: &mut LogState, offset: u64, index: u32, entr
     }
 }
 
-/// Completes the oldest sent call if it has this sequence number. Without a reply, its waiter is dropped.
+/// Completes the oldest sent call if it has this sequence number. With `None`, its waiter is
+/// dropped without a reply, and the call fails with `OutcomeUnknown`.
 fn complete(
     shared: &LogShared,
     state: &mut LogState,
@@ -329,10 +340,10 @@ fn complete(
     reply: Option<CommandReply>,
     at: AppliedAt,
 ) {
-    if state.sent.front().is_none_or(|sent| sent.sequence != sequence) {
+    if state.sent_calls.front().is_none_or(|sent| sent.sequence != sequence) {
         return;
     }
-    let Some(sent) = state.sent.pop_front() else { return };
+    let Some(sent) = state.sent_calls.pop_front() else { return };
     state.pending_bytes -= sent.call.size;
     if let Some(reply) = reply {
         shared.caught_up.store(true, Ordering::Relaxed);

@@ -27,7 +27,8 @@ enum Step {
     Append(Call),
     /// Sends a call that is lost.
     Lose(Call),
-    /// Appends again the entries that had no effect so far, and some of those that had.
+    /// Appends all entries again that had no effect so far, and as many as `applied` of those that
+    /// had.
     Resend { applied: u8 },
     /// Begins a snapshot, or appends its next part.
     Snapshot,
@@ -71,15 +72,16 @@ fn id(number: u8) -> JobId {
     JobId::from_bytes([number; 16])
 }
 
-/// A log and its producers.
+/// A log, its producers, and a replica that has applied all of it.
 struct Simulation {
+    /// The messages of the log, by offset.
     log: Vec<Vec<Entry>>,
     /// Applies each message as it is appended.
     replica: Replica,
     retention: Retention,
     /// Entries that took effect.
     applied: Vec<Entry>,
-    /// All entries of each producer.
+    /// All entries of each producer, including those that were lost on the way to the log.
     sent: HashMap<u64, Vec<Entry>>,
     /// By producer: the parts of its snapshot that are still to be appended.
     missing_parts: HashMap<u64, VecDeque<SnapshotPart>>,
@@ -104,24 +106,27 @@ impl Simulation {
         }
     }
 
+    /// The command of a call, at the current time.
     fn command(&mut self, call: &Call) -> Command {
         match *call {
-            Call::Schedule { id: number, queue: of, key, delay } => {
+            Call::Schedule { id: number, queue: queue_number, key, delay } => {
                 let due = Due::After(Duration::from_millis(delay));
                 let payload = format!("{number} at {}", self.now);
-                let mut job = NewJob::new(id(number), queue(of), due, payload.into());
+                let mut job = NewJob::new(id(number), queue(queue_number), due, payload.into());
                 job.key = key.map(|key| JobKey::new(key.to_string()).unwrap());
                 job.on_conflict =
                     if delay % 2 == 0 { OnConflict::Keep } else { OnConflict::Replace };
                 Command::Schedule(vec![job.into()])
             }
-            Call::Cancel { id: number, queue: of } => {
-                Command::Cancel(vec![(&JobRef::new(queue(of), id(number))).into()])
+            Call::Cancel { id: number, queue: queue_number } => {
+                Command::Cancel(vec![(&JobRef::new(queue(queue_number), id(number))).into()])
             }
-            Call::Claim { queue: of, limit } => {
+            Call::Claim { queue: queue_number, limit } => {
                 let lease_for = Duration::from_millis(1_000);
-                let wants = [Want { queue: queue(of), max: limit, lease_for }];
-                Command::Claim(wire::Claim::new(&wants, limit, (0..20).map(id).collect()))
+                let wants = [Want { queue: queue(queue_number), max: limit, lease_for }];
+                // Half of the ids that `call` makes count as prefetched by the claimer.
+                let prefetched = (0..20).map(id).collect();
+                Command::Claim(wire::Claim::new(&wants, limit, prefetched))
             }
             Call::Settle { verdict } => {
                 let Some(lease) = self.leases.pop() else { return Command::Barrier };
@@ -138,14 +143,14 @@ impl Simulation {
                 let settlement = wire::Settlement::try_from(&Settlement { lease, verdict });
                 Command::Settle(vec![settlement.unwrap()])
             }
-            Call::Operate { queue: of, operation } => {
+            Call::Operate { queue: queue_number, operation } => {
                 let operation = match operation {
                     0 => OwnedOperation::Pause,
                     1 => OwnedOperation::Resume,
                     2 => OwnedOperation::Replay { jobs: None, due: Due::NOW },
                     _ => OwnedOperation::Remove { jobs: None },
                 };
-                Command::Operate(queue(of), operation.into())
+                Command::Operate(queue(queue_number), operation.into())
             }
         }
     }
@@ -183,6 +188,7 @@ impl Simulation {
         }
     }
 
+    /// Prepares the parts of a snapshot whose `Begin` this producer has read back.
     fn begin_snapshot(&mut self, producer_id: u64, begin: u64) {
         let (header, jobs) = self.replica.snapshot(begin);
         let payloads =
@@ -199,13 +205,14 @@ impl Simulation {
         self.missing_parts.insert(producer_id, parts);
     }
 
+    /// Appends all entries of this producer again that had no effect, and some of those that had.
     fn resend(&mut self, producer_id: u64, applied: u8) {
         let last = self.replica.producers().last_sequence(producer_id) as usize;
         let from = last.saturating_sub(applied.into());
         let Some(sent) = self.sent.get(&producer_id) else { return };
-        let again = sent[from..].to_vec();
-        if !again.is_empty() {
-            self.append(again);
+        let resent = sent[from..].to_vec();
+        if !resent.is_empty() {
+            self.append(resent);
         }
     }
 
@@ -238,12 +245,12 @@ impl Simulation {
 }
 
 /// The payload at the position that a job of a replica holds.
-fn payload(log: &[Vec<Entry>], of: &dq_core::Job) -> Bytes {
-    let position = LogPosition::of(of);
+fn payload(log: &[Vec<Entry>], replica_job: &dq_core::Job) -> Bytes {
+    let position = LogPosition::of(replica_job);
     let entry = &log[position.offset as usize][position.entry as usize];
     let job = entry.command.job(position.job);
     let job = job.unwrap_or_else(|| panic!("no payload at {position:?}"));
-    assert_eq!(job.id, of.id);
+    assert_eq!(job.id, replica_job.id);
     job.payload.clone()
 }
 
@@ -294,8 +301,8 @@ proptest! {
             let sequence: Vec<_> = applied.map(|entry| entry.sequence).collect();
             prop_assert_eq!(&sequence, &(1..=sent.len() as u64).collect::<Vec<_>>());
         }
-        // The applied entries alone give the same state. Snapshot parts do not change it, and hold offsets
-        // of the other log.
+        // A log of the applied entries alone gives the same state. Its snapshot parts are replaced
+        // by commands without effect, since they hold offsets of the original log.
         let clean = applied.into_iter().map(|entry| match &entry.command {
             Command::Snapshot(_) => vec![Entry { command: Command::Renew(Vec::new()), ..entry }],
             _ => vec![entry],

@@ -20,14 +20,14 @@ pub(crate) struct AckTracker {
 
 #[derive(Debug, Default)]
 struct Tags {
-    /// All tags up to this one have arrived. Several consumers share the channel, so tags may be
-    /// seen out of order.
+    /// All delivery tags up to this one have arrived. Several consumers share the channel, so tags
+    /// may be seen out of order.
     contiguous: u64,
     /// Tags that arrived before a smaller one.
     out_of_order: BTreeSet<u64>,
     /// Deliveries that are still being processed.
     pending: BTreeSet<u64>,
-    /// Processed, but not acknowledged.
+    /// Deliveries that were processed and have to be acknowledged.
     processed: BTreeSet<u64>,
 }
 
@@ -48,7 +48,8 @@ impl Tags {
         }
     }
 
-    /// Takes all processed deliveries.
+    /// Takes all processed deliveries. One acknowledgement covers those before the first tag that
+    /// is pending or has not arrived.
     fn plan(&mut self) -> AckPlan {
         let mut processed = std::mem::take(&mut self.processed);
         let before_pending = self.pending.first().map_or(u64::MAX, |first| first - 1);
@@ -57,8 +58,8 @@ impl Tags {
     }
 }
 
-/// Acknowledges a delivery, or one share of it. If a handle is dropped without [`ack`](Self::ack), the
-/// delivery stays unacknowledged until the channel closes, and is then redelivered.
+/// Acknowledges a delivery, or one share of it. If a handle is dropped without [`ack`](Self::ack),
+/// the delivery stays unacknowledged until the channel closes, and is then redelivered.
 #[derive(Debug)]
 pub(crate) struct AckHandle {
     delivery: Arc<PendingDelivery>,

@@ -1,8 +1,8 @@
 //! Groups jobs into messages.
 //!
-//! The cost of a message hardly depends on its size, and is paid in each queue of the ladder. So
-//! jobs that are published by one call share a message if they are due at nearly the same time. A
-//! message is delivered when its first job is due; the consumer holds the jobs that are due soon
+//! The cost of a message hardly depends on its size, and is paid again in each queue of the ladder.
+//! So jobs that are published by one call share a message if they are due at nearly the same time.
+//! A message is delivered when its first job is due; the consumer holds the jobs that are due soon
 //! and publishes the others again. The longer the delay, the farther apart the due times may be,
 //! since the jobs can still be separated later.
 
@@ -10,37 +10,39 @@ use std::time::Duration;
 
 use dq_core::Timestamp;
 
-use super::job_message::{JobMessage, MessageJob};
+use super::job_message::{JobMessage, PublishedJob};
 
 /// Maximum number of jobs in a message: the default number of slots of a runner. One runner
-/// receives all of them, and those for which it has no slot wait until other runners take them.
+/// receives all of them; those for which it has no slot wait until one is free or another runner
+/// claims them.
 const MAX_JOBS: usize = 16;
 /// Approximate maximum size of a message with several jobs, in bytes.
 const MAX_BYTES: usize = 64 * 1024;
 
-/// Difference of due times that is always allowed within a message; the consumer holds jobs this long.
-pub(crate) const MAX_SPREAD: Duration = Duration::from_secs(1);
-/// For long delays, due times may differ by the remaining delay divided by this.
+/// Difference of due times that is allowed within any message. The consumer keeps the later jobs in
+/// its prefetch buffer for this time.
+pub(crate) const BASE_SPREAD: Duration = Duration::from_secs(1);
+/// For long delays, due times may differ by more: by the remaining delay divided by this.
 const SPREAD_DIVISOR: i64 = 16;
 
 /// Groups jobs into messages, in order of their due times.
-pub(super) fn batch(mut jobs: Vec<MessageJob>, now: Timestamp) -> Vec<JobMessage> {
+pub(super) fn batch(mut jobs: Vec<PublishedJob>, now: Timestamp) -> Vec<JobMessage> {
     jobs.sort_by(|a, b| (&a.queue, a.due).cmp(&(&b.queue, b.due)));
     let mut messages: Vec<JobMessage> = Vec::new();
     let mut bytes = 0;
     for job in jobs {
         match messages.last_mut() {
             Some(message)
-                if bytes + job.bytes() <= MAX_BYTES
+                if bytes + job.approx_size() <= MAX_BYTES
                     && message.0.len() < MAX_JOBS
                     && *message.queue() == job.queue
-                    && job.due <= last_due(message.due(), now) =>
+                    && job.due <= latest_due(message.due(), now) =>
             {
-                bytes += job.bytes();
+                bytes += job.approx_size();
                 message.0.push(job);
             }
             _ => {
-                bytes = job.bytes();
+                bytes = job.approx_size();
                 messages.push(JobMessage(vec![job]));
             }
         }
@@ -48,11 +50,11 @@ pub(super) fn batch(mut jobs: Vec<MessageJob>, now: Timestamp) -> Vec<JobMessage
     messages
 }
 
-/// The latest due time in a message whose first job is due at `first`.
-fn last_due(first: Timestamp, now: Timestamp) -> Timestamp {
+/// The latest due time that is allowed in a message whose first job is due at `first`.
+fn latest_due(first: Timestamp, now: Timestamp) -> Timestamp {
     let delay = first.as_millis().saturating_sub(now.as_millis());
     let spread = Duration::from_millis((delay / SPREAD_DIVISOR).max(0).unsigned_abs());
-    first + spread.max(MAX_SPREAD)
+    first + spread.max(BASE_SPREAD)
 }
 
 #[cfg(test)]
@@ -64,16 +66,16 @@ mod tests {
     const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
     const MINUTE: u64 = 60_000;
 
-    fn job(queue: &str, millis: u64, bytes: usize) -> MessageJob {
+    fn job(queue: &str, millis: u64, bytes: usize) -> PublishedJob {
         let due = NOW + Duration::from_millis(millis);
         let id = Entropy::seeded(millis).job_id(NOW);
         let job = NewJob::new(id, QueueName::new(queue).unwrap(), due, vec![0; bytes].into());
-        MessageJob::new(1, &job, due)
+        PublishedJob::new(1, &job, due)
     }
 
     /// The delays of the jobs of each message, in milliseconds.
-    fn batched(jobs: Vec<MessageJob>) -> Vec<Vec<u64>> {
-        let millis = |job: &MessageJob| (job.due.as_millis() - NOW.as_millis()).unsigned_abs();
+    fn batched(jobs: Vec<PublishedJob>) -> Vec<Vec<u64>> {
+        let millis = |job: &PublishedJob| (job.due.as_millis() - NOW.as_millis()).unsigned_abs();
         batch(jobs, NOW).iter().map(|message| message.0.iter().map(millis).collect()).collect()
     }
 

@@ -3,9 +3,10 @@
 //! The body holds the jobs in the format of the `postcard` crate, so that queue names, keys and
 //! headers of any length fit, and the broker has little to parse in each queue. The message id is
 //! the id of the first job, and the type is `dq.carrier.` with the version of the format. The AMQP
-//! headers are informative. Properties are made anew whenever a job is published again: with the
-//! headers of an earlier round through the ladder, the broker would take the message for one that
-//! cycles, and drop it.
+//! headers are informative.
+//!
+//! A job that is published again gets new properties. With the `x-death` header of its earlier way
+//! through the ladder, the broker would consider the message to be in a cycle, and drop it.
 
 use bytes::Bytes;
 use dq_core::{Headers, Job, JobId, JobKey, NewJob, QueueName, Timestamp};
@@ -15,7 +16,8 @@ use lapin::types::{AMQPValue, FieldTable, ShortString};
 use serde::{Deserialize, Serialize};
 
 const TYPE: &str = "dq.carrier.1";
-/// The type of all versions. A message may wait for years, so another version may have written it.
+/// The beginning of the type in all versions of the format. A message may wait for years, so
+/// another version may have written it.
 const TYPE_PREFIX: &str = "dq.carrier.";
 
 /// Header: due time of the first job, in Unix milliseconds.
@@ -25,11 +27,12 @@ const JOBS: &str = "dq-jobs";
 /// Header: delay for the plugin, in milliseconds.
 const DELAY: &str = "x-delay";
 
-/// A job in a message.
+/// A job in a [`JobMessage`], with its payload.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(test, derive(PartialEq))]
-pub(crate) struct MessageJob {
-    /// The id of the log that contains the job.
+pub(crate) struct PublishedJob {
+    /// The id of the log that contains the job. If that log was deleted, the job is scheduled in
+    /// the new one.
     pub(crate) log_id: u64,
     pub(crate) id: JobId,
     pub(crate) queue: QueueName,
@@ -42,8 +45,8 @@ pub(crate) struct MessageJob {
     pub(crate) headers: Headers,
 }
 
-impl MessageJob {
-    /// A new job.
+impl PublishedJob {
+    /// A job that is being scheduled.
     pub(crate) fn new(log_id: u64, job: &NewJob, due: Timestamp) -> Self {
         Self {
             log_id,
@@ -58,7 +61,7 @@ impl MessageJob {
         }
     }
 
-    /// A job of the replica, which does not keep payload and headers.
+    /// A job of the replica, with the payload and headers that the replica does not keep.
     pub(crate) fn from_job(log_id: u64, job: &Job, (payload, headers): (Bytes, Headers)) -> Self {
         Self {
             log_id,
@@ -83,14 +86,15 @@ impl MessageJob {
     }
 
     /// Approximate number of bytes in a message.
-    pub(super) fn bytes(&self) -> usize {
+    pub(super) fn approx_size(&self) -> usize {
         96 + self.payload.len() + self.headers.size_bytes()
     }
 }
 
-/// A message: one or more jobs of the same queue, in order of their due times.
+/// The contents of an AMQP message: one or more jobs of the same queue, in order of their due
+/// times.
 #[derive(Debug)]
-pub(crate) struct JobMessage(pub(super) Vec<MessageJob>);
+pub(crate) struct JobMessage(pub(super) Vec<PublishedJob>);
 
 impl JobMessage {
     /// The queue of the jobs.
@@ -125,7 +129,7 @@ impl JobMessage {
 
     /// Parses a delivery. `None` if it is not a job message. A message of another version yields no
     /// jobs: they run from the log.
-    pub(crate) fn parse(delivery: &Delivery) -> Option<Vec<MessageJob>> {
+    pub(crate) fn parse(delivery: &Delivery) -> Option<Vec<PublishedJob>> {
         match delivery.properties.kind().as_ref()?.as_str() {
             TYPE => postcard::from_bytes(&delivery.data).ok(),
             kind => kind.starts_with(TYPE_PREFIX).then(Vec::new),
@@ -147,7 +151,7 @@ mod tests {
     fn messages_round_trip_and_other_versions_yield_no_jobs() {
         let mut headers = Headers::new();
         headers.insert("colour", "red");
-        let job = MessageJob {
+        let job = PublishedJob {
             log_id: u64::MAX,
             id: JobId::from_bytes([7; 16]),
             queue: QueueName::new("q").unwrap(),
@@ -158,7 +162,7 @@ mod tests {
             payload: Bytes::from_static(b"payload"),
             headers,
         };
-        let message = JobMessage(vec![job.clone(), MessageJob { key: None, ..job }]);
+        let message = JobMessage(vec![job.clone(), PublishedJob { key: None, ..job }]);
         let sent = delivery(message.properties(None), message.body());
         assert_eq!(JobMessage::parse(&sent).as_ref(), Some(&message.0));
 

@@ -1,4 +1,4 @@
-//! Jobs that were delivered before they are due, or for which no slot is free.
+//! The prefetch buffer: jobs that were delivered before they are due, or for which no slot is free.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Mutex;
@@ -21,7 +21,9 @@ pub(crate) struct PrefetchBuffer {
 #[derive(Debug, Default)]
 struct Inner {
     by_queue: HashMap<QueueName, BTreeMap<(Timestamp, JobId), Prefetched>>,
-    keys: HashMap<JobId, (QueueName, Timestamp)>,
+    /// Queue and due time of each job, to find it in `by_queue`.
+    locations: HashMap<JobId, (QueueName, Timestamp)>,
+    /// Size of all payloads and headers.
     bytes: usize,
 }
 
@@ -34,7 +36,8 @@ pub(crate) struct Prefetched {
 }
 
 impl Prefetched {
-    /// Without a delivery: the payload of a job that this process has released.
+    /// Without a delivery: the payload of a job whose lease this process has ended, so that it
+    /// waits again.
     pub(crate) fn local((payload, headers): (Bytes, Headers)) -> Self {
         Self { payload, headers, ack: None }
     }
@@ -44,7 +47,7 @@ impl Prefetched {
         Self { payload, headers, ack: Some(ack) }
     }
 
-    fn bytes(&self) -> usize {
+    fn size_bytes(&self) -> usize {
         self.payload.len() + self.headers.size_bytes()
     }
 
@@ -69,11 +72,11 @@ impl PrefetchBuffer {
         let dropped = {
             let mut inner = lock(&self.inner);
             let replaced = inner.remove(id);
-            if inner.bytes + job.bytes() > MAX_BYTES {
+            if inner.bytes + job.size_bytes() > MAX_BYTES {
                 [replaced, Some(job)]
             } else {
-                inner.bytes += job.bytes();
-                inner.keys.insert(id, (queue.clone(), due));
+                inner.bytes += job.size_bytes();
+                inner.locations.insert(id, (queue.clone(), due));
                 inner.by_queue.entry(queue.clone()).or_default().insert((due, id), job);
                 [replaced, None]
             }
@@ -90,10 +93,10 @@ impl PrefetchBuffer {
 
     /// Whether a job is buffered.
     pub(crate) fn contains(&self, id: JobId) -> bool {
-        lock(&self.inner).keys.contains_key(&id)
+        lock(&self.inner).locations.contains_key(&id)
     }
 
-    /// The oldest jobs that are due, for each queue at most as many as wanted.
+    /// The jobs that are due, earliest first, for each queue at most as many as wanted.
     pub(crate) fn due(&self, wants: &[Want], now: Timestamp) -> Vec<JobId> {
         let inner = lock(&self.inner);
         let of_queue = |want: &Want| {
@@ -104,7 +107,7 @@ impl PrefetchBuffer {
         wants.iter().flat_map(|want| -> Vec<_> { of_queue(want) }).collect()
     }
 
-    /// The jobs that were due at `time` or earlier.
+    /// All jobs that are due at `time` or earlier.
     pub(crate) fn due_by(&self, time: Timestamp) -> Vec<JobId> {
         let inner = lock(&self.inner);
         let due = inner
@@ -117,10 +120,10 @@ impl PrefetchBuffer {
 
 impl Inner {
     fn remove(&mut self, id: JobId) -> Option<Prefetched> {
-        let (queue, due) = self.keys.remove(&id)?;
+        let (queue, due) = self.locations.remove(&id)?;
         let jobs = self.by_queue.get_mut(&queue)?;
         let removed = jobs.remove(&(due, id));
-        self.bytes -= removed.as_ref().map_or(0, Prefetched::bytes);
+        self.bytes -= removed.as_ref().map_or(0, Prefetched::size_bytes);
         if jobs.is_empty() {
             self.by_queue.remove(&queue);
         }

@@ -11,9 +11,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::batch::batch;
-use super::job_message::{JobMessage, MessageJob};
+use super::job_message::{JobMessage, PublishedJob};
 use crate::connect::AmqpConnection;
-use crate::error::{self, Effect, from_lapin, nacked, returned, timed_out};
+use crate::error::{self, LostReply, from_lapin, nacked, returned, timed_out};
 use crate::ladder::Ladder;
 use crate::names::Topic;
 use crate::topology::Topology;
@@ -24,7 +24,7 @@ const MAX_UNCONFIRMED: usize = 1_000;
 /// Maximum number of channels in use: far fewer than a connection allows.
 const MAX_CHANNELS: usize = 256;
 
-/// Publishes job messages, and runs background tasks.
+/// Publishes job messages, and runs background tasks that do.
 #[derive(Debug)]
 pub(crate) struct Publisher {
     connection: Arc<AmqpConnection>,
@@ -54,11 +54,13 @@ impl Publisher {
     /// Publishes jobs, and waits until the broker has confirmed all of their messages.
     ///
     /// # Errors
-    /// Errors of the connection; `Unavailable` if a queue rejects a message, or a message has no queue.
+    /// `Unavailable` if there is no connection, a queue rejects a message, or a message matches no
+    /// queue; `OutcomeUnknown` if confirmations are lost; `Full` if the broker has a resource alarm;
+    /// `Config` if a permission or, with passive topology, a queue is missing.
     pub(crate) async fn publish(
         &self,
         operation: &'static str,
-        jobs: Vec<MessageJob>,
+        jobs: Vec<PublishedJob>,
         now: Timestamp,
     ) -> Result<()> {
         let messages = batch(jobs, now);
@@ -114,7 +116,7 @@ impl Publisher {
 
     /// Publishes jobs in the background. Failures are only logged, because jobs without a message
     /// run from the log, a little later.
-    pub(crate) fn publish_in_background(self: &Arc<Self>, jobs: Vec<MessageJob>, now: Timestamp) {
+    pub(crate) fn publish_in_background(self: &Arc<Self>, jobs: Vec<PublishedJob>, now: Timestamp) {
         if jobs.is_empty() {
             return;
         }
@@ -208,18 +210,18 @@ impl Publisher {
             Ok(Err(error)) => Err(self.error(operation, &error).into()),
             Err(_) => Err(match self.connection.blocked() {
                 Some(reason) => error::blocked(operation, broker, &reason),
-                None => timed_out(operation, Effect::Lasting, broker),
+                None => timed_out(operation, LostReply::OutcomeUnknown, broker),
             }
             .into()),
         }
     }
 
     fn error(&self, operation: &'static str, error: &lapin::Error) -> Error {
-        from_lapin(operation, Effect::Lasting, self.connection.broker_info(), error)
+        from_lapin(operation, LostReply::OutcomeUnknown, self.connection.broker_info(), error)
     }
 }
 
-/// Why messages were not published.
+/// Why messages were not published or not confirmed.
 struct Failure {
     error: Error,
     /// An exchange, queue or binding is missing.

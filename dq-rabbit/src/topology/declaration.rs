@@ -12,7 +12,9 @@ use crate::error::Permission;
 /// An exchange, queue or binding to declare.
 #[derive(Debug, Clone)]
 pub(super) enum Declaration {
+    /// Name, type and arguments.
     Exchange(ShortString, ExchangeKind, FieldTable),
+    /// Name and arguments.
     Queue(ShortString, FieldTable),
     /// Exchange, queue and binding key.
     QueueBinding(ShortString, ShortString, ShortString),
@@ -39,7 +41,8 @@ impl Declaration {
         }
     }
 
-    /// Sends the request. The returned future waits for the reply.
+    /// Sends the request. The returned future waits for the reply. With `passive`, the broker only
+    /// checks that the object exists.
     pub(super) fn send(
         &self,
         channel: &Channel,
@@ -48,7 +51,7 @@ impl Declaration {
         let mut reply = self.clone().request(channel.clone(), passive).boxed();
         // The client library sends on the first poll.
         match (&mut reply).now_or_never() {
-            Some(known) => ready(known).boxed(),
+            Some(result) => ready(result).boxed(),
             None => reply,
         }
     }

@@ -1,8 +1,15 @@
-//! Declares all exchanges, queues and bindings.
+//! Declares all exchanges, queues and bindings:
 //!
-//! Declaring an object again with the same arguments costs one small reply; with other arguments, the
-//! broker refuses and closes the channel. So declarations use a channel of their own, and all requests
-//! are sent before the first reply is awaited.
+//! - the exchange and the stream of the log;
+//! - the delay ladder: an exchange for each level, and a queue for each digit of each level, which
+//!   dead-letters its messages to the exchange of the next lower level; or the plugin's exchange;
+//! - the exchange `due`, which routes messages from the ladder by topic to the ready queues, and a
+//!   ready queue for each job queue, declared when it is first used;
+//! - an exchange and a queue each for dead letters of the ready queues and for unroutable messages.
+//!
+//! Declaring an object again with the same arguments costs one small reply; with other arguments,
+//! the broker refuses and closes the channel. So declarations use a channel of their own, and all
+//! requests are sent before the first reply is awaited.
 
 mod declaration;
 
@@ -19,7 +26,7 @@ use lapin::{Channel, ExchangeKind};
 use self::declaration::Declaration;
 use crate::config::{QueueKind, RabbitConfig, TopologyMode};
 use crate::connect::AmqpConnection;
-use crate::error::{self, Effect};
+use crate::error::{self, LostReply};
 use crate::ladder::{self, Ladder, LadderQueue};
 use crate::names::{LEVELS, ObjectNames, Topic};
 
@@ -36,7 +43,7 @@ const MAX_SEGMENT_BYTES: i64 = 64_000_000;
 /// Maximum number of missing objects that an error names.
 const MAX_NAMED: usize = 8;
 
-/// Response timeouts to wait for the reply to a declaration, which writes to disk.
+/// How many response timeouts to wait for the reply to a declaration, which writes to disk.
 const DECLARE_TIMEOUTS: u32 = 6;
 
 /// The exchange type of the plugin.
@@ -51,13 +58,14 @@ pub(crate) struct Topology {
     log_bytes: i64,
     /// Job queues whose ready queue is declared.
     ready: Mutex<HashSet<QueueName>>,
+    /// Held during a redeclaration.
     redeclaring: tokio::sync::Mutex<()>,
     /// Number of completed redeclarations.
     redeclared: AtomicU64,
 }
 
 impl Topology {
-    /// The topology of these settings; declares nothing yet.
+    /// The topology for these settings; declares nothing yet.
     pub(crate) fn new(connection: Arc<AmqpConnection>, config: &RabbitConfig) -> Self {
         Self {
             connection,
@@ -83,7 +91,8 @@ impl Topology {
         }
     }
 
-    /// Declares everything but the ready queues; with [`TopologyMode::Passive`], checks that it exists.
+    /// Declares everything but the ready queues; with [`TopologyMode::Passive`], checks that it
+    /// exists.
     pub(crate) async fn declare_all(&self) -> Result<()> {
         self.ensure(self.everything()).await
     }
@@ -99,8 +108,8 @@ impl Topology {
         Ok(())
     }
 
-    /// Declares everything again, and forgets which ready queues are declared: objects may have been
-    /// deleted, or the broker replaced. Concurrent calls share one redeclaration.
+    /// Declares everything again, and forgets which ready queues are declared: objects may have
+    /// been deleted, or the broker replaced. Concurrent calls share one redeclaration.
     pub(crate) async fn redeclare(&self) -> Result<()> {
         let before = self.redeclared.load(Ordering::Acquire);
         let _guard = self.redeclaring.lock().await;
@@ -174,7 +183,7 @@ impl Topology {
             let Some(reply) = self.reply_in_time(reply).await else {
                 let error = match self.connection.blocked() {
                     Some(reason) => error::blocked("declare", broker, &reason),
-                    None => error::timed_out("declare", Effect::None, broker),
+                    None => error::timed_out("declare", LostReply::Unavailable, broker),
                 };
                 return Err(Rejection { index, code: None, error });
             };
@@ -232,7 +241,8 @@ impl Topology {
             ));
             return declarations;
         }
-        // Lowest level first, so that the dead-letter exchange of each queue exists before the queue.
+        // Lowest level first, so that the dead-letter exchange of each queue exists before the
+        // queue.
         for level in 0..LEVELS {
             declarations.push(self.topic_exchange(names.level(level)));
             declarations.push(Declaration::ExchangeBinding(
@@ -271,8 +281,8 @@ impl Topology {
         }
     }
 
-    /// A topic exchange with an alternate exchange for messages that match no binding. Without it, such
-    /// messages could not leave their queue and would block all messages behind them.
+    /// A topic exchange with an alternate exchange for messages that match no binding. Without it,
+    /// such messages could not leave their queue and would block all messages behind them.
     fn topic_exchange(&self, name: ShortString) -> Declaration {
         let mut arguments = FieldTable::default();
         arguments.insert("alternate-exchange".into(), name_value(&self.names.orphan()));
@@ -296,8 +306,8 @@ impl Topology {
         arguments
             .insert("x-dead-letter-exchange".into(), name_value(&self.next_exchange(queue.level)));
         if self.queues == QueueKind::Quorum {
-            // A message leaves its queue only when the next queue has confirmed it. The broker requires
-            // the overflow behaviour `reject-publish` for that.
+            // A message leaves its queue only when the next queue has confirmed it. The broker
+            // requires the overflow behaviour `reject-publish` for that.
             arguments.insert("x-dead-letter-strategy".into(), text("at-least-once"));
             arguments.insert("x-overflow".into(), text("reject-publish"));
         }
@@ -326,7 +336,9 @@ impl std::fmt::Debug for Topology {
 
 /// A declaration that the broker rejected, or did not reply to.
 struct Rejection {
+    /// Index of the declaration.
     index: usize,
+    /// The reply code; `None` if there was no reply.
     code: Option<u16>,
     error: dq_core::Error,
 }

@@ -9,6 +9,7 @@ use crate::fixture::{after, config_for, job, open, start_runner_with, stats, wai
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_handler_may_take_longer_than_the_acknowledgement_timeout() {
+    // The acknowledgement timeout, and how often the broker checks it, both in milliseconds.
     let server = RabbitMq::options()
         .set("consumer_timeout", "1500")
         .advanced("rabbit", "channel_tick_interval", "300")

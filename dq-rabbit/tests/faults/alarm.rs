@@ -11,7 +11,8 @@ use crate::fixture::{
     wait_until,
 };
 
-async fn watermark(server: &Arc<RabbitMq>, share: &'static str) {
+/// Sets the share of memory above which the broker has an alarm: a tiny one causes the alarm.
+async fn set_watermark(server: &Arc<RabbitMq>, share: &'static str) {
     let server = Arc::clone(server);
     blocking(move || server.ctl(&["set_vm_memory_high_watermark", share])).await;
 }
@@ -26,25 +27,26 @@ async fn calls_fail_during_a_memory_alarm_and_work_after_it() {
     let before: Vec<_> = (0..20).map(|n| after(2_000 + 100 * n, job("q"))).collect();
     retry(|| backend.schedule(before.clone())).await;
 
-    watermark(&server, "0.0000001").await;
-    // The broker reports the alarm only to connections that publish, and may accept the first message.
+    set_watermark(&server, "0.0000001").await;
+    // The broker reports the alarm only to connections that publish, and may accept the first
+    // message.
     let in_doubt = in_an_hour(job("full"));
     let full = async || {
-        let answer = backend.schedule(vec![in_doubt.clone()]).await;
-        answer.is_err_and(|error| error.kind() == ErrorKind::Full)
+        let result = backend.schedule(vec![in_doubt.clone()]).await;
+        result.is_err_and(|error| error.kind() == ErrorKind::Full)
     };
     wait_until("the alarm is reported", full).await;
     let refused_job = in_an_hour(job("full"));
     let words = ["accepts no messages", "vm_memory_high_watermark"];
-    let answer = tokio::time::timeout(
+    let result = tokio::time::timeout(
         Duration::from_secs(30),
         backend.schedule(vec![refused_job.clone(), in_an_hour(job("full"))]),
     );
-    let error = assert_error(answer.await.expect("in time"), ErrorKind::Full, &words);
+    let error = assert_error(result.await.expect("in time"), ErrorKind::Full, &words);
     assert!(error.is_retryable());
     assert_error(backend.stats(&[queue("q")]).await, ErrorKind::Full, &words);
 
-    watermark(&server, "0.9").await;
+    set_watermark(&server, "0.9").await;
     let again = retry(|| backend.schedule(vec![refused_job.clone()])).await;
     assert!(
         matches!(again[..], [Scheduled::Created(_)]),

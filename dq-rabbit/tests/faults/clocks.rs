@@ -11,7 +11,7 @@ use crate::fixture::{
     start_runner, stats,
 };
 
-/// The system clock with an offset in milliseconds.
+/// The system clock, ahead by this many milliseconds; behind if negative.
 #[derive(Debug)]
 struct SkewedClock(i64);
 
@@ -45,14 +45,14 @@ impl Clock for SkewedClock {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn processes_claim_by_their_own_clock_and_lose_no_job() {
     let config = config("clocks");
-    let right = open(&config).await;
+    let exact = open(&config).await;
     let fast = connect_with_clock(&config, Arc::new(SkewedClock(HOUR))).await.unwrap();
     let slow = connect_with_clock(&config, Arc::new(SkewedClock(-HOUR))).await.unwrap();
 
     // Due in half an hour, which is in the past for the fast clock.
     let jobs: Vec<_> = (0..5).map(|_| after(HOUR as u64 / 2, job("q"))).collect();
-    right.schedule(jobs.clone()).await.unwrap();
-    for backend in [&right, &slow] {
+    exact.schedule(jobs.clone()).await.unwrap();
+    for backend in [&exact, &slow] {
         let claimed = claim(&**backend, "q", 9).await.unwrap();
         assert!(claimed.jobs.is_empty(), "not due by this clock");
         assert!(claimed.next_due.unwrap() > claimed.now);
@@ -61,7 +61,7 @@ async fn processes_claim_by_their_own_clock_and_lose_no_job() {
     assert_eq!(claimed.jobs.len(), 2);
     assert!(claimed.jobs.iter().all(|leased| leased.job.due <= claimed.now));
     // For clocks that are behind, the lease lasts an hour longer; no job is leased twice.
-    assert!(claim(&*right, "q", 9).await.unwrap().jobs.is_empty());
+    assert!(claim(&*exact, "q", 9).await.unwrap().jobs.is_empty());
     assert_eq!(fast.settle(&done_settlements(&claimed)).await.unwrap(), [Settled::Accepted; 2]);
 
     // A lease of the slow process has lapsed for the fast one: the job runs again, one settlement
@@ -73,16 +73,16 @@ async fn processes_claim_by_their_own_clock_and_lose_no_job() {
     let by_fast = claim_until_some(&*fast, "now").await;
     assert_eq!(slow.settle(&done_settlements(&by_slow)).await.unwrap(), [Settled::Stale]);
     assert_eq!(fast.settle(&done_settlements(&by_fast)).await.unwrap(), [Settled::Accepted]);
-    assert_eq!(stats(&*right, "now").await.totals.unwrap().done, 1);
-    assert_eq!(stats(&*right, "q").await.scheduled, 3);
+    assert_eq!(stats(&*exact, "now").await.totals.unwrap().done, 1);
+    assert_eq!(stats(&*exact, "q").await.scheduled, 3);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_producer_with_a_skewed_clock_makes_no_job_early() {
     let config = config("producer");
-    let right = open(&config).await;
+    let exact = open(&config).await;
     let slow = connect_with_clock(&config, Arc::new(SkewedClock(-HOUR))).await.unwrap();
-    let mut runner = start_runner(&right, "q").await;
+    let mut runner = start_runner(&exact, "q").await;
     // Messages of the slow producer take an hour longer in the ladder than they should.
     let jobs: Vec<_> = (0..20).map(|n| after(1_500 + 20 * n, job("q"))).collect();
     slow.schedule(jobs.clone()).await.unwrap();

@@ -9,6 +9,7 @@ use dq_servers::RabbitCluster;
 
 use crate::fixture::{TIMEOUT, TestRunner, after, blocking, job, open, retry, start_runner, stats};
 
+/// Settings for this cluster. The nodes are tried in turn, beginning with `first`.
 fn config_for(cluster: &RabbitCluster, first: usize) -> RabbitConfig {
     let nodes = cluster.nodes();
     let mut hosts: Vec<_> = nodes.iter().map(|node| node.address()).collect();
@@ -18,6 +19,7 @@ fn config_for(cluster: &RabbitCluster, first: usize) -> RabbitConfig {
     config
 }
 
+/// Schedules 200 jobs, due evenly from `from` milliseconds on for `over` milliseconds.
 async fn schedule_jobs(backend: &Arc<dyn Backend>, from: u64, over: u64) -> Vec<NewJob> {
     let jobs: Vec<_> = (0..200).map(|n| after(from + over * n / 200, job("q"))).collect();
     for jobs in jobs.chunks(50) {
@@ -26,6 +28,7 @@ async fn schedule_jobs(backend: &Arc<dyn Backend>, from: u64, over: u64) -> Vec<
     jobs
 }
 
+/// Waits until all of these jobs have run, and until `done` jobs in all are done.
 async fn expect_all_done(
     runner: &mut TestRunner,
     jobs: &[NewJob],
@@ -57,7 +60,7 @@ async fn losing_one_node_loses_no_job() {
     let producer = open(&config_for(&cluster, 0)).await;
     let mut runner = start_runner(&backend, "q").await;
 
-    // Killed, with the runner's connections and perhaps the leader of the log.
+    // The runner's node is killed; it may be the leader of the log.
     let mut jobs = schedule_jobs(&producer, 3_000, 3_000).await;
     let killed = Arc::clone(&cluster);
     blocking(move || killed.nodes()[1].kill()).await;
@@ -70,7 +73,7 @@ async fn losing_one_node_loses_no_job() {
     })
     .await;
 
-    // A network partition, with the clients of the node.
+    // A network partition separates one node and its clients from the others.
     let mut jobs = schedule_jobs(&producer, 3_000, 3_000).await;
     let partitioned = Arc::clone(&cluster);
     blocking(move || partitioned.partition(2)).await;

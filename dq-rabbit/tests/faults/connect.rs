@@ -56,7 +56,7 @@ async fn refused_connections_name_the_reason() {
 async fn errors_name_each_missing_permission() {
     let server = shared_rabbitmq();
     let owner = config("permissions-of-one");
-    let of_owner = open(&owner).await;
+    let owner_backend = open(&owner).await;
     server.ctl(&["add_user", "guest-worker", "hunter2"]);
     let mut limited = owner.clone();
     let url = owner.url.expose().replace("dq:secret", "guest-worker:hunter2");
@@ -74,7 +74,8 @@ async fn errors_name_each_missing_permission() {
         let words = [format!("permission to {missing}"), "set_permissions".to_owned()];
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         assert_error(connect(&limited).await, ErrorKind::Config, &words);
-        // Passive topology does not need to configure; the other permissions are needed to use the log.
+        // Passive topology does not need to configure; the other permissions are needed to use the
+        // log.
         limited.topology = TopologyMode::Passive;
         if missing != "configure" {
             assert_error(
@@ -96,18 +97,18 @@ async fn errors_name_each_missing_permission() {
         "[rabbit_networking:close_connection(C, \"to clear the cache\") || \
          C <- rabbit_networking:connections()]",
     );
-    retry(|| of_owner.stats(&[])).await;
+    retry(|| owner_backend.stats(&[])).await;
     let error = backend.cancel(&[by_id(&kept)]).await.unwrap_err();
     crate::fixture::assert_helpful(&error, &[]);
-    assert_eq!(stats(&*of_owner, "q").await.scheduled, 1);
+    assert_eq!(stats(&*owner_backend, "q").await.scheduled, 1);
     grant(all, all, all);
     let new = job("q");
     crate::fixture::wait_until("writing is permitted again", async || {
         backend.schedule(vec![new.clone()]).await.is_ok()
     })
     .await;
-    let claimed = claim(&*of_owner, "q", 9).await.unwrap();
+    let claimed = claim(&*owner_backend, "q", 9).await.unwrap();
     assert_eq!(claimed.jobs.len(), 1, "refused calls have not taken effect");
-    of_owner.settle(&done_settlements(&claimed)).await.unwrap();
-    assert_eq!(stats(&*of_owner, "q").await.scheduled, 1);
+    owner_backend.settle(&done_settlements(&claimed)).await.unwrap();
+    assert_eq!(stats(&*owner_backend, "q").await.scheduled, 1);
 }

@@ -1,4 +1,4 @@
-//! Connections that break at any byte.
+//! Connections that break after any number of bytes, in either direction.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,7 +37,7 @@ async fn jobs_are_stored_once_if_the_connection_breaks_while_scheduling() {
                 assert!(kinds.contains(&error.kind()), "{error}");
             }
             let again = retry(|| backend.schedule(new.clone())).await;
-            assert!(new.iter().zip(&again).all(|(new, answer)| new.id == answer.id()));
+            assert!(new.iter().zip(&again).all(|(new, result)| new.id == result.id()));
             jobs += new.len() as u64;
             let counts = retry(|| backend.stats(&[])).await;
             assert_eq!(counts[0].scheduled, jobs, "cut after {bytes} bytes");
@@ -56,9 +56,9 @@ async fn repeating_a_call_after_a_lost_reply_is_safe() {
         let again = retry(|| backend.schedule(vec![new.clone()])).await;
         match (&first, &again[..]) {
             (Ok(first), [Scheduled::Kept(_)]) => assert!(first[0].is_stored()),
-            (Err(error), [answer]) => {
+            (Err(error), [result]) => {
                 assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
-                assert_eq!(answer.id(), new.id);
+                assert_eq!(result.id(), new.id);
             }
             other => panic!("{other:?}"),
         }
@@ -125,7 +125,7 @@ async fn closed_connections_lose_no_job() {
     for caller in callers {
         all += caller.await.expect("the caller does not panic");
     }
-    // Leases whose claim reply was lost lapse.
+    // Jobs whose claim had no reply are claimed again when their leases lapse.
     wait_until("all are done", async || {
         let claimed = retry(|| claim_for(&*backend, "q", 50, Duration::from_secs(2))).await;
         let ended = done_settlements(&claimed);

@@ -15,6 +15,7 @@ use crate::fixture::{
     start_runner, stats, wait_until,
 };
 
+/// Deletes queues, by their full names.
 async fn delete_queues(config: &RabbitConfig, names: &[&str]) {
     let (_connection, channel) = amqp_client(config.url.expose()).await;
     for name in names {
@@ -33,6 +34,7 @@ async fn exists(config: &RabbitConfig, queue: &str) -> bool {
     channel.queue_declare(queue.into(), options, FieldTable::default()).await.is_ok()
 }
 
+/// Schedules 30 jobs that are due from `millis` on, 20 ms apart.
 async fn schedule_jobs(backend: &Arc<dyn Backend>, millis: u64) -> Vec<NewJob> {
     let jobs: Vec<_> = (0..30).map(|n| after(millis + 20 * n, job("q"))).collect();
     retry(|| backend.schedule(jobs.clone())).await;
@@ -45,17 +47,18 @@ async fn deleting_queues_loses_no_job() {
     let backend = open(&config).await;
     let mut runner = start_runner(&backend, "q").await;
     let mut jobs = schedule_jobs(&backend, 3_000).await;
-    // The ready, dead-letter and orphan queues, and the ladder queues in which the jobs wait.
+    // The ready, dead-letter and orphan queues, and the ladder queues of 1, 2 and 3 seconds, in
+    // which the jobs wait.
     let names = ["q.q", "dead", "orphan", "l0.1", "l0.2", "l0.3"];
     let names = names.map(|name| format!("dq.v1.{name}"));
     delete_queues(&config, &names.each_ref().map(String::as_str)).await;
     jobs.extend(schedule_jobs(&backend, 2_000).await);
     runner.expect_each_once(&jobs).await;
-    // The runner has declared all of them again.
+    // They were declared again.
     for name in &names {
         wait_until(name, async || exists(&config, name).await).await;
     }
-    // Queues that only the consumer uses.
+    // Queues that only the consumer uses: it notices, without a call of `schedule`.
     delete_queues(&config, &["dq.v1.q.q", "dq.v1.dead"]).await;
     for name in ["dq.v1.q.q", "dq.v1.dead"] {
         wait_until(name, async || exists(&config, name).await).await;
@@ -80,9 +83,9 @@ async fn deleted_exchanges_are_declared_again() {
         .await;
 }
 
-/// Deleting the log loses everything but the jobs with messages in the ladder: jobs that are due
-/// within a second, running and dead jobs, the totals, and cancellations. The other jobs are
-/// restored when their messages arrive.
+/// Jobs with a message in the ladder are restored when it arrives. Everything else is lost with the
+/// log: jobs without a message (scheduled with a delay of less than a second, running, dead), the
+/// totals, and cancellations.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn jobs_with_messages_are_restored_after_the_log_is_deleted() {
     let config = config("log");
@@ -96,43 +99,49 @@ async fn jobs_with_messages_are_restored_after_the_log_is_deleted() {
     let mut due_soon = schedule_jobs(&backend, 12_000).await;
     let far = in_an_hour(job("q"));
     backend.schedule(vec![far.clone()]).await.unwrap();
-    let gone = job("unserved");
-    backend.schedule(vec![gone.clone()]).await.unwrap();
+    // Due at once, so it has no message and is lost with the log.
+    let without_message = job("unserved");
+    backend.schedule(vec![without_message]).await.unwrap();
 
     for round in 0..2 {
         delete_queues(&config, &["dq.v1.log"]).await;
-        // Both processes notice, although neither makes a change.
-        let lost = async |backend: &Arc<dyn Backend>| {
+        // Both processes notice, although neither makes a change. In the first round, the 50 jobs of
+        // `other` disappear, while `q` never had more than 31. In the second round, the count of
+        // `new` below shows it.
+        let has_noticed = async |backend: &Arc<dyn Backend>| {
             backend.stats(&[]).await.is_ok_and(|all| {
-                let far = |counts: &dq_core::QueueStats| counts.scheduled > 30 + 1;
-                !all.iter().any(far)
+                let is_of_old_log = |counts: &dq_core::QueueStats| counts.scheduled > 30 + 1;
+                !all.iter().any(is_of_old_log)
             })
         };
-        wait_until("one process has noticed", async || lost(&backend).await).await;
-        wait_until("the other process has noticed", async || lost(&other).await).await;
+        wait_until("one process has noticed", async || has_noticed(&backend).await).await;
+        wait_until("the other process has noticed", async || has_noticed(&other).await).await;
         assert_eq!(stats(&*other, "unserved").await.ready, 0);
         // New jobs are stored, and visible to both processes.
         let new = in_an_hour(job("new"));
-        let answer = retry(|| backend.schedule(vec![new.clone()])).await;
-        assert!(matches!(answer[..], [Scheduled::Created(_)]));
+        let result = retry(|| backend.schedule(vec![new.clone()])).await;
+        assert!(matches!(result[..], [Scheduled::Created(_)]));
         assert_eq!(stats(&*other, "new").await.scheduled, 1, "in round {round}");
         due_soon.extend(schedule_jobs(&backend, 12_000).await);
     }
     runner.expect_each_once(&due_soon).await;
-    let known = in_an_hour(far.clone());
-    assert_eq!(retry(|| backend.schedule(vec![known.clone()])).await[0].id(), far.id);
+    // `far` can be scheduled again with its id.
+    let again = in_an_hour(far.clone());
+    assert_eq!(retry(|| backend.schedule(vec![again.clone()])).await[0].id(), far.id);
 
     // A late message does not restore a job that has ended in this log.
-    let top = after(30 * 360 * 86_400_000, job("late"));
-    retry(|| backend.schedule(vec![top.clone()])).await;
+    // Thirty years exceed the ladder, so the message waits in its highest queue.
+    let late_job = after(30 * 360 * 86_400_000, job("late"));
+    retry(|| backend.schedule(vec![late_job.clone()])).await;
     let (_connection, channel) = amqp_client(config.url.expose()).await;
     let get = channel.basic_get("dq.v1.l5.9".into(), BasicGetOptions { no_ack: true });
     let late = get.await.unwrap().expect("the message is in the highest queue").delivery;
-    assert_eq!(backend.cancel(&[by_id(&top)]).await.unwrap(), [Cancelled::Cancelled]);
+    assert_eq!(backend.cancel(&[by_id(&late_job)]).await.unwrap(), [Cancelled::Cancelled]);
     let _wakeups = other.listen(&[queue("late")]).await.unwrap();
     let key = late.routing_key.as_str();
     publish(&channel, "dq.v1.due", key, &late.data, late.properties.clone()).await;
-    // A marker behind it in the queue.
+    // A marker behind it in the queue: a foreign message, which becomes a dead job when it is
+    // handled.
     publish(&channel, "dq.v1.due", key, b"mark", BasicProperties::default()).await;
     wait_until("the marker has arrived", async || stats(&*other, "late").await.dead == 1).await;
     assert_eq!(stats(&*other, "late").await.scheduled, 0);
@@ -145,6 +154,7 @@ async fn foreign_messages_in_the_log_are_skipped_and_newer_versions_stop_the_bac
     let new = in_an_hour(job("q"));
     backend.schedule(vec![new]).await.unwrap();
     let (_connection, channel) = amqp_client(config.url.expose()).await;
+    // A message of the log begins with `dq` and the version 1.
     for garbage in [&b"garbage"[..], b"", b"d", b"\x01"] {
         publish(&channel, "dq.v1.log", "", garbage, BasicProperties::default()).await;
     }
@@ -152,15 +162,16 @@ async fn foreign_messages_in_the_log_are_skipped_and_newer_versions_stop_the_bac
     assert_eq!(stats(&*backend, "q").await.scheduled, 2);
     assert_eq!(stats(&*open(&config).await, "q").await.scheduled, 2, "for a new process too");
 
+    // Version 99.
     publish(&channel, "dq.v1.log", "", b"dq\x63", BasicProperties::default()).await;
-    let incompatible = async || {
-        let answer = backend.schedule(vec![job("q")]).await;
-        let Err(error) = answer else { return false };
+    let fails_as_incompatible = async || {
+        let result = backend.schedule(vec![job("q")]).await;
+        let Err(error) = result else { return false };
         crate::fixture::assert_helpful(&error, &["log", "version"]);
         assert_eq!(error.kind(), dq_core::ErrorKind::Incompatible, "{error}");
         true
     };
-    wait_until("the error is reported", incompatible).await;
+    wait_until("the error is reported", fails_as_incompatible).await;
     let words = ["log", "version"];
     let kind = dq_core::ErrorKind::Incompatible;
     crate::fixture::assert_error(claim(&*backend, "q", 1).await, kind, &words);

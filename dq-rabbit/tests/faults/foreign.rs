@@ -1,4 +1,4 @@
-//! Foreign messages in the queues of the backend.
+//! Foreign messages, which another program has published, in the queues of the backend.
 
 use dq_core::{BrowseParams, DeadKind, Due, JobState, JobView, Operation};
 use lapin::BasicProperties;
@@ -10,6 +10,7 @@ use crate::fixture::{
     stats, wait_until,
 };
 
+/// The dead jobs of a queue.
 async fn dead(backend: &dyn dq_core::Backend, name: &str) -> Vec<JobView> {
     let queue = queue(name);
     let params = BrowseParams { queue: &queue, state: JobState::Dead, after: None, limit: 10 };
@@ -47,7 +48,7 @@ async fn a_foreign_message_becomes_a_dead_job_with_its_bytes() {
     assert!(reason.message.contains("not a job"), "{reason:?}");
     assert_eq!(view.job.headers.get("shop"), Some("east"));
     assert_eq!(view.job.headers.get("content-type"), Some("text/plain"));
-    // They do not delay jobs.
+    // Foreign messages do not delay jobs.
     let new = after(1_200, job("q"));
     backend.schedule(vec![new.clone()]).await.unwrap();
     start_runner(&backend, "q").await.expect_each_once(&[new]).await;

@@ -14,6 +14,7 @@ use crate::fixture::{
     publish, start_runner, stats, wait_until,
 };
 
+/// A year of the ladder, in milliseconds.
 const YEAR: u64 = 360 * 86_400_000;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -46,9 +47,12 @@ async fn a_delay_longer_than_the_ladder_takes_several_rounds() {
     assert_eq!(stats(&*backend, "q").await.scheduled, 1);
 }
 
-/// Jobs of one call share a message and are separated when their due times require it.
+/// Jobs of one call share a message. When it is delivered, those that are due later are published
+/// again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn jobs_of_a_message_that_are_not_due_are_published_again() {
+    /// An hour, and some seconds so that the first queue is still that of an hour when the test has
+    /// taken some time.
     const HOUR: u64 = 3_605_000;
     let config = config("together");
     let backend = open(&config).await;
@@ -57,6 +61,7 @@ async fn jobs_of_a_message_that_are_not_due_are_published_again() {
     let all = [&first, &second, &cancelled, &moved].map(Clone::clone);
     backend.schedule(all.to_vec()).await.unwrap();
     let (_connection, channel) = amqp_client(config.url.expose()).await;
+    // Level 2 counts quarters of an hour, so four of them are one hour.
     let get = || channel.basic_get("dq.v1.l2.4".into(), BasicGetOptions { no_ack: true });
     let jobs = |message: &Delivery| {
         let headers = message.properties.headers().as_ref().expect("the message has headers");
@@ -69,8 +74,8 @@ async fn jobs_of_a_message_that_are_not_due_are_published_again() {
     assert_eq!(backend.cancel(&[by_id(&cancelled)]).await.unwrap(), [Cancelled::Cancelled]);
     let to = Due::After(Duration::from_millis(2 * HOUR));
     let moves = [Reschedule { job: by_id(&moved), due: to }];
-    let answers = backend.reschedule(&moves).await.unwrap();
-    assert!(matches!(answers[..], [Rescheduled::Moved(_)]), "{answers:?}");
+    let results = backend.reschedule(&moves).await.unwrap();
+    assert!(matches!(results[..], [Rescheduled::Moved(_)]), "{results:?}");
     // Deliver it, as the ladder would in an hour.
     let _runner = start_runner(&backend, "q").await;
     let key = message.routing_key.as_str();

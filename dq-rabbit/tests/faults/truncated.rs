@@ -14,9 +14,10 @@ use crate::fixture::{
 };
 use dq_testkit::faults::TcpProxy;
 
+/// The stats as text; state, due time and payload of each job.
 type Contents = (String, BTreeMap<JobId, (JobState, Timestamp, Vec<u8>)>);
 
-/// Everything observable in a store that does not depend on the time.
+/// All stats and jobs of a backend.
 async fn contents(backend: &dyn Backend) -> Contents {
     let mut jobs = BTreeMap::new();
     let all = retry(|| backend.stats(&[])).await;
@@ -74,7 +75,7 @@ async fn reconnected_and_new_processes_restore_the_state_of_a_truncated_log() {
     proxy.pause();
     let new = after(3_000, job("hinted"));
     backend.schedule(vec![new.clone()]).await.unwrap();
-    // Three times the size of the log.
+    // Three times the maximum size of the log, so that the broker deletes its beginning.
     for _ in 0..24 {
         let big =
             || dq_core::NewJob { payload: vec![b'x'; 512 * 1024].into(), ..in_an_hour(job("big")) };

@@ -42,46 +42,48 @@ async fn a_job_is_leased_once_and_a_cancel_holds_for_both_processes() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_disconnected_process_starts_no_cancelled_job_and_loses_its_leases() {
     let config = config("parted");
-    let one = open(&config).await;
+    let connected = open(&config).await;
     let proxy = TcpProxy::to(shared_rabbitmq().address()).await;
     let mut by_proxy = config.clone();
     by_proxy.url = dq_core::config::Secret::new(proxy.url(config.url.expose()));
     by_proxy.response_timeout = Duration::from_secs(6);
-    let other = retry(|| connect(&by_proxy)).await;
+    let disconnected = retry(|| connect(&by_proxy)).await;
 
     let held = job("held");
-    one.schedule(vec![held.clone()]).await.unwrap();
+    connected.schedule(vec![held.clone()]).await.unwrap();
     let lease = Duration::from_secs(4);
-    let first = claim_for(&*other, "held", 1, lease).await.unwrap();
+    let first = claim_for(&*disconnected, "held", 1, lease).await.unwrap();
     assert_eq!(first.jobs.len(), 1);
-    // The other process prefetches the messages of these.
-    let mut runner = start_runner(&other, "q").await;
+    // This runner prefetches the messages of these.
+    let mut runner = start_runner(&disconnected, "q").await;
     let cancelled: Vec<_> = (0..20).map(|_| after(2_500, job("q"))).collect();
     let kept: Vec<_> = (0..20).map(|_| after(2_500, job("q"))).collect();
-    one.schedule(cancelled.iter().chain(&kept).cloned().collect()).await.unwrap();
-    wait_until("they are scheduled", async || stats(&*other, "q").await.scheduled == 40).await;
+    connected.schedule(cancelled.iter().chain(&kept).cloned().collect()).await.unwrap();
+    wait_until("they are scheduled", async || stats(&*disconnected, "q").await.scheduled == 40)
+        .await;
 
     proxy.pause();
     let names: Vec<_> = cancelled.iter().map(by_id).collect();
-    assert_eq!(one.cancel(&names).await.unwrap(), [Cancelled::Cancelled; 20]);
+    assert_eq!(connected.cancel(&names).await.unwrap(), [Cancelled::Cancelled; 20]);
     let renewal = Renewal { lease: first.jobs[0].lease(), lease_for: lease };
-    let error = other.renew(std::slice::from_ref(&renewal)).await.unwrap_err();
+    let error = disconnected.renew(std::slice::from_ref(&renewal)).await.unwrap_err();
     assert_helpful(&error, &[]);
     assert_eq!(error.kind(), ErrorKind::OutcomeUnknown);
     // Its lease lapses, and the job runs elsewhere.
-    let second = claim_until_some(&*one, "held").await;
+    let second = claim_until_some(&*connected, "held").await;
     assert_eq!(second.jobs[0].job.losses, 1);
     assert!(second.jobs[0].token > first.jobs[0].token);
-    wait_until("the jobs are due", async || stats(&*one, "q").await.ready == 20).await;
+    wait_until("the jobs are due", async || stats(&*connected, "q").await.ready == 20).await;
     assert!(runner.started.try_recv().is_err(), "no job starts without the log");
 
     proxy.resume();
     let ended = done_settlements(&first);
-    assert_eq!(retry(|| other.settle(&ended)).await, [Settled::Stale]);
-    assert_eq!(retry(|| other.renew(std::slice::from_ref(&renewal))).await, [Renewed::Lost]);
-    assert_eq!(one.settle(&done_settlements(&second)).await.unwrap(), [Settled::Accepted]);
+    assert_eq!(retry(|| disconnected.settle(&ended)).await, [Settled::Stale]);
+    assert_eq!(retry(|| disconnected.renew(std::slice::from_ref(&renewal))).await, [Renewed::Lost]);
+    assert_eq!(connected.settle(&done_settlements(&second)).await.unwrap(), [Settled::Accepted]);
     runner.expect_each_once(&kept).await;
-    wait_until("all are done", async || stats(&*one, "q").await.totals.unwrap().done == 20).await;
+    wait_until("all are done", async || stats(&*connected, "q").await.totals.unwrap().done == 20)
+        .await;
     assert!(runner.started.try_recv().is_err(), "a cancelled job has run");
 }
 
@@ -89,25 +91,25 @@ async fn a_disconnected_process_starts_no_cancelled_job_and_loses_its_leases() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_that_cannot_write_gets_errors_while_others_write() {
     let config = config("silent");
-    let one = open(&config).await;
+    let writer = open(&config).await;
     let proxy = TcpProxy::to(shared_rabbitmq().address()).await;
     let mut by_proxy = config.clone();
     by_proxy.url = dq_core::config::Secret::new(proxy.url(config.url.expose()));
     by_proxy.response_timeout = Duration::from_secs(3);
-    let other = retry(|| connect(&by_proxy)).await;
+    let read_only = retry(|| connect(&by_proxy)).await;
     let busy = tokio::spawn(async move {
         loop {
-            one.schedule(vec![in_an_hour(job("busy"))]).await.ok();
+            writer.schedule(vec![in_an_hour(job("busy"))]).await.ok();
             // Slowly: the broker sends few messages to a consumer that does not acknowledge.
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     });
-    wait_until("the other process reads the log", async || {
-        stats(&*other, "busy").await.scheduled > 3
+    wait_until("the read-only process reads the log", async || {
+        stats(&*read_only, "busy").await.scheduled > 3
     })
     .await;
     proxy.pause_requests();
-    let call = tokio::time::timeout(TIMEOUT, other.schedule(vec![in_an_hour(job("q"))]));
+    let call = tokio::time::timeout(TIMEOUT, read_only.schedule(vec![in_an_hour(job("q"))]));
     let error = call.await.expect("the call returns").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
     proxy.resume();

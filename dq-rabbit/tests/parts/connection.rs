@@ -14,12 +14,13 @@ use lapin::{BasicProperties, Channel};
 
 use super::fixture::{assert_error, config_for, connect};
 use crate::connect::AmqpConnection;
-use crate::error::{self, Effect};
+use crate::error::{self, LostReply};
 
-/// Longer than an immediate reaction takes on a busy machine, and shorter than the response timeout.
+/// Longer than an immediate reaction takes on a busy machine, and shorter than the response
+/// timeout.
 const SOON: Duration = Duration::from_secs(30);
 
-/// Waits until the condition is true.
+/// Waits until the condition is true, at most one minute.
 async fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !condition() {
@@ -92,7 +93,8 @@ async fn calls_in_progress_fail_when_the_broker_dies() {
     };
     server.kill();
     let error = tokio::time::timeout(SOON, published).await.unwrap().unwrap_err();
-    let error = error::from_lapin("schedule", Effect::Lasting, connection.broker_info(), &error);
+    let error =
+        error::from_lapin("schedule", LostReply::OutcomeUnknown, connection.broker_info(), &error);
     assert_error(&error, ErrorKind::OutcomeUnknown, &["schedule", "same job ids"]);
     // The consumer ends after the deliveries that had arrived.
     let next = async { while let Some(Ok(_)) = consumer.next().await {} };

@@ -15,6 +15,7 @@ pub(super) fn config(vhost: &str) -> RabbitConfig {
     config_for(shared_rabbitmq().vhost(vhost))
 }
 
+/// Settings for the broker at this URL.
 pub(super) fn config_for(url: String) -> RabbitConfig {
     let mut config = RabbitConfig::new(url);
     // Declaring takes long on a busy machine.
@@ -22,6 +23,7 @@ pub(super) fn config_for(url: String) -> RabbitConfig {
     config
 }
 
+/// Starts to connect.
 pub(super) fn connect(config: &RabbitConfig) -> Arc<AmqpConnection> {
     config.validate().unwrap();
     let settings = config.broker().unwrap();
@@ -29,6 +31,7 @@ pub(super) fn connect(config: &RabbitConfig) -> Arc<AmqpConnection> {
     Arc::new(AmqpConnection::start(Arc::new(broker), "test"))
 }
 
+/// A connection and the topology that uses it; nothing is declared yet.
 pub(super) fn topology(config: &RabbitConfig) -> (Arc<AmqpConnection>, Topology) {
     let connection = connect(config);
     (Arc::clone(&connection), Topology::new(connection, config))

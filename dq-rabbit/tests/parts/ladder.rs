@@ -22,8 +22,8 @@ fn now() -> Timestamp {
 }
 
 /// Publishes messages with delays of 0.3 to 6 seconds. Returns how many milliseconds before its due
-/// time each was delivered.
-async fn walk(vhost: &str, kind: QueueKind) -> Vec<i64> {
+/// time each was delivered, in ascending order; negative if it was late.
+async fn measure_early_ms(vhost: &str, kind: QueueKind) -> Vec<i64> {
     const JOBS: i64 = 60;
     let mut config = config(vhost);
     config.queues = kind;
@@ -76,7 +76,7 @@ async fn messages_are_delivered_a_little_before_they_are_due() {
     for (vhost, kind) in
         [("ladder-quorum", QueueKind::Quorum), ("ladder-classic", QueueKind::Classic)]
     {
-        let early = walk(vhost, kind).await;
+        let early = measure_early_ms(vhost, kind).await;
         let (min, median, max) = (early[0], early[early.len() / 2], early[early.len() - 1]);
         println!("{kind:?}: {min} to {max} ms early, median {median}");
         // The upper limit is strict. How late a message is depends on the machine.
@@ -100,7 +100,7 @@ async fn publish(channel: &Channel, exchange: ShortString, key: String) {
     assert_eq!(published.await.unwrap(), Confirmation::Ack(None));
 }
 
-/// A routing key with this digit on its level, ones below and zeros above.
+/// A routing key with this digit on this level, ones on lower levels and zeros on higher ones.
 fn routing_key(level: usize, digit: u32, topic: &str) -> String {
     let mut key = String::new();
     for other in 0..LEVELS {
@@ -138,7 +138,8 @@ async fn every_digit_has_its_queue_and_zeros_are_skipped() {
     publish(&channel, top.clone(), routing_key(0, 0, "mail")).await;
     assert_eq!(count(&channel, names.ready(&Topic::of(&queue))).await, 1);
 
-    // These match no binding.
+    // These match no binding: digits beyond the largest of their level, and a topic without a
+    // queue.
     for (exchange, key) in [
         (top.clone(), "0.0.0.0.0.10.mail"),
         (names.level(0), "60.mail"),

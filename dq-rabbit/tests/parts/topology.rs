@@ -23,7 +23,7 @@ async fn declaring_is_idempotent_and_passive_mode_names_missing_objects() {
     }
     let listed = shared_rabbitmq().ctl(&["-q", "list_queues", "-p", "again", "name"]);
     let queues = listed.lines().filter(|line| line.starts_with("dq.v1.")).count();
-    // The ladder, the orphan and dead-letter queues, the log, and one ready queue.
+    // 292 queues of the ladder, the orphan and dead-letter queues and the log, one ready queue.
     assert_eq!(queues, 292 + 3 + 1, "{listed}");
     assert!(listed.contains("dq.v1.q.orders%dnew %h1"), "{listed}");
 

@@ -1,10 +1,11 @@
-//! Messages of the stream from and to bytes.
+//! Encodes and decodes messages of the stream.
 
 use dq_core::{Error, ErrorKind, Result};
 
 use super::entry::{Entry, EntryBatch};
 
-/// First bytes of each message. Messages that begin otherwise are foreign.
+/// First bytes of each message. A message that does not begin with them is *foreign*: another
+/// program has written it.
 const MAGIC: &[u8] = b"dq";
 /// Version of the format that is written, and the only one that is read.
 const VERSION: u8 = 1;
@@ -16,7 +17,7 @@ pub(crate) fn encode(replay_from: Option<u64>, entries: &[Entry]) -> Vec<u8> {
         .expect("writing to memory cannot fail")
 }
 
-/// Decodes a message of the stream. A foreign message is an empty batch.
+/// Decodes a message of the stream. A foreign message yields an empty batch.
 ///
 /// # Errors
 /// `Incompatible` for another version, an unknown command or a truncated message.

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 /// Entries that one process appends as one message of the stream.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct EntryBatch<E = Vec<Entry>> {
-    /// Offset from which the writer would replay the log: the beginning of the newest complete snapshot, or
-    /// of the log. `None` while the writer does not know it.
+    /// Offset from which the writer would replay the log: the beginning of the newest complete
+    /// snapshot, or of the log. `None` while the writer does not know it.
     pub(crate) replay_from: Option<u64>,
     pub(crate) entries: E,
 }
@@ -16,11 +16,12 @@ pub(crate) struct EntryBatch<E = Vec<Entry>> {
 /// One command of one producer.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Entry {
-    /// Identifies the writer: a random number, drawn each time a log is opened.
+    /// Identifies the writer: a random number, drawn when a process opens the log.
     pub(crate) producer_id: u64,
-    /// Number of this entry among those of its producer, from 1 without gaps. Duplicates are ignored.
+    /// Number of this entry among those of its producer, from 1 without gaps. Duplicates are
+    /// ignored.
     pub(crate) sequence: u64,
-    /// The writer's clock.
+    /// The time of the call by the writer's clock. Replicas apply the entry as of this time.
     pub(crate) at: Timestamp,
     pub(crate) command: Command,
 }
@@ -28,7 +29,7 @@ pub(crate) struct Entry {
 /// A state change, or a read that needs its place in the order of changes.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Command {
-    /// Changes no job. Its producer has applied all earlier entries when it reads this one back.
+    /// Changes nothing. Its producer has applied all earlier entries when it reads this one back.
     Barrier,
     Schedule(Vec<NewJob>),
     Cancel(Vec<JobRef>),
@@ -86,8 +87,10 @@ pub(crate) struct Reschedule(pub(super) JobRef, pub(super) Due);
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Claim {
-    /// For each queue: its name, the most jobs, and the length of their leases in milliseconds.
+    /// For each queue: its name, the maximum number of jobs, and the length of their leases in
+    /// milliseconds.
     pub(super) wants: Vec<(QueueName, u64, u64)>,
+    /// Maximum number of jobs of all queues together.
     pub(crate) limit: u64,
     /// Jobs whose messages the claimer has prefetched.
     pub(crate) prefetched: Vec<JobId>,
@@ -123,26 +126,30 @@ pub(crate) enum QueueOperation {
     Purge,
 }
 
-/// A part of a snapshot. Snapshots of several processes may interleave, so all parts but the first carry
-/// the offset of their [`Begin`](Self::Begin).
+/// A part of a snapshot. Snapshots of several processes may interleave, so all parts but the first
+/// carry the offset of their [`Begin`](Self::Begin).
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum SnapshotPart {
     /// The snapshot holds the state right after this entry.
     Begin,
     /// Everything but the jobs.
     Header {
+        /// Offset of the [`Begin`](Self::Begin).
         begin: u64,
         log_id: u64,
+        /// `seq` of the job that was stored last.
         last_seq: u64,
+        /// Fencing token of the lease that was granted last.
         last_token: u64,
         /// Producer id, last sequence number, and the offset of that entry.
         producers: Vec<(u64, u64, u64)>,
         /// Name, whether it is paused, and totals.
         queues: Vec<(QueueName, bool, Totals)>,
     },
-    /// Some of the jobs.
+    /// Offset of the [`Begin`](Self::Begin), and some of the jobs.
     Jobs(u64, Vec<SnapshotJob>),
-    /// The snapshot is complete if it has this many jobs.
+    /// Offset of the [`Begin`](Self::Begin), and the number of jobs. The snapshot is complete if
+    /// all of them were read.
     End { begin: u64, jobs: u64 },
 }
 
@@ -156,6 +163,7 @@ pub(crate) struct SnapshotJob {
     pub(crate) created: Timestamp,
     /// Attempts, deliveries, losses.
     pub(crate) counts: [u32; 3],
+    /// Number in the order in which jobs were stored.
     pub(crate) seq: u64,
     pub(crate) state: SnapshotJobState,
 }
@@ -165,7 +173,7 @@ pub(crate) enum SnapshotJobState {
     Waiting,
     /// Fencing token and end of the lease.
     Leased(u64, Timestamp),
-    /// Why, and since when.
+    /// Why and when the job died.
     Dead(DeadReason, Timestamp),
 }
 
@@ -188,7 +196,7 @@ impl Command {
         64 + content
     }
 
-    /// The job with this index, of a command that stores jobs.
+    /// The job with this index. `None` if the command has no such job, or does not store jobs.
     pub(crate) fn job(&self, index: u32) -> Option<&NewJob> {
         let index = index as usize;
         match self {

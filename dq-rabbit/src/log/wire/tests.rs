@@ -1,4 +1,4 @@
-//! The bytes of each command: the format of existing logs.
+//! The bytes of each command, which must never change: existing logs have this format.
 
 use bytes::Bytes;
 use dq_core::{DeadKind, DeadReason, Headers, JobId, JobKey, QueueName, Timestamp};
@@ -60,7 +60,11 @@ fn snapshot_job(state: SnapshotJobState) -> SnapshotJob {
     }
 }
 
-/// Each command, with the bytes of its message after the version.
+/// Each command, with the bytes of its message after the version, in hexadecimal.
+///
+/// All begin with the batch and the entry: `00` without `replay_from`, or `01 f403` with 500; `01`
+/// entry; `e807` the producer id 1000; `02` the sequence number; `05` the time -3; the number of
+/// the command. Integers are varints; signed ones are zigzag-encoded.
 fn golden() -> Vec<(Command, &'static str)> {
     let at = Timestamp::from_millis(700);
     let dead = || DeadReason::new(DeadKind::Rejected, "so");
