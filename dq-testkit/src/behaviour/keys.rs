@@ -1,4 +1,4 @@
-//! Keys: at most one live job per key, and answers that state the outcome.
+//! Keys: at most one live job per key of a queue, and an answer that states which job that is.
 
 use std::time::Duration;
 
@@ -337,9 +337,9 @@ async fn replace_races_with_claim(store: TrialStore) -> TrialResult {
         let new = store.keyed(&queue, Due::NOW, "k", OnConflict::Replace);
         let new_id = new.id;
         let (producer, runner) = (store.client(), store.client());
-        let wanted = queue.clone();
+        let claim_queue = queue.clone();
         let replace = tokio::spawn(async move { producer.schedule(new).await });
-        let claim = tokio::spawn(async move { runner.lease(&wanted, 10).await });
+        let claim = tokio::spawn(async move { runner.lease(&claim_queue, 10).await });
         let answer = replace.await.map_err(Failure::new)??;
         let leased = super::client::ids(&claim.await.map_err(Failure::new)??);
         match answer {
@@ -357,7 +357,7 @@ async fn replace_races_with_claim(store: TrialStore) -> TrialResult {
             }
         }
     }
-    // Debouncing replaces a job many times.
+    // Then many replacements of one job, as debouncing makes.
     let queue = store.queue();
     for n in 0..50 {
         let due = LATER + Duration::from_millis(n);

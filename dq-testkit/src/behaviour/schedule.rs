@@ -244,16 +244,17 @@ async fn batch_of_thousands_is_stored(store: TrialStore) -> TrialResult {
 
 async fn payload_of_one_mebibyte_is_unchanged(store: TrialStore) -> TrialResult {
     let payload: Vec<u8> = (0..1024 * 1024_u32).map(|n| (n.wrapping_mul(31) >> 7) as u8).collect();
-    payload_comes_out(&store, payload.into()).await
+    payload_is_unchanged(&store, payload.into()).await
 }
 
 async fn payload_of_arbitrary_bytes_is_unchanged(store: TrialStore) -> TrialResult {
-    payload_comes_out(&store, Bytes::new()).await?;
-    payload_comes_out(&store, (0..=255).collect::<Vec<u8>>().into()).await?;
-    payload_comes_out(&store, Bytes::from_static(b"\0\xff\xfe{not json")).await
+    payload_is_unchanged(&store, Bytes::new()).await?;
+    payload_is_unchanged(&store, (0..=255).collect::<Vec<u8>>().into()).await?;
+    payload_is_unchanged(&store, Bytes::from_static(b"\0\xff\xfe{not json")).await
 }
 
-async fn payload_comes_out(store: &TrialStore, payload: Bytes) -> TrialResult {
+/// Requires that a payload is claimed as it was scheduled.
+async fn payload_is_unchanged(store: &TrialStore, payload: Bytes) -> TrialResult {
     let queue = store.queue();
     store.create(NewJob { payload: payload.clone(), ..store.job(&queue, Due::NOW) }).await?;
     let leased = store.lease_one(&queue).await?;

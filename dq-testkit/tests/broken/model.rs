@@ -1,4 +1,4 @@
-//! The comparison of two backends finds a broken one if an answer shows its defect.
+//! The comparison of two backends detects a broken one if one of its answers shows the defect.
 
 use std::sync::Arc;
 
@@ -6,8 +6,8 @@ use dq_core::{Backend, Clock, MemoryBackend, OnConflict, VirtualClock};
 use dq_testkit::behaviour::TrialResult;
 use dq_testkit::model::{self, DueTime, Ending, JobChoice, JobSpec, Step};
 
-use super::breaks::BROKEN_BACKENDS;
-use super::subject::{Break, Opened, process};
+use super::backends::BROKEN_BACKENDS;
+use super::subject::{AddDefect, Opened, process};
 
 /// A sequence with a replaced job, a retry, a lapsed lease, a cancel, a dead job and a pause.
 fn steps() -> Vec<Step> {
@@ -36,13 +36,13 @@ fn steps() -> Vec<Step> {
     ]
 }
 
-async fn compare(break_it: Break) -> TrialResult {
+async fn compare(add_defect: AddDefect) -> TrialResult {
     let clock = Arc::new(VirtualClock::default());
     let shared_clock: Arc<dyn Clock> = clock.clone();
     let memory = || Arc::new(MemoryBackend::new(shared_clock.clone()));
-    let opened = Opened { process: process(memory()), clock: clock.clone(), earlier: 0 };
+    let opened = Opened { process: process(memory()), clock: clock.clone(), opened_before: 0 };
     let reference: Arc<dyn Backend> = memory();
-    model::check(reference, break_it(opened), clock, &steps()).await
+    model::check(reference, add_defect(opened), clock, &steps()).await
 }
 
 #[tokio::test]
@@ -52,8 +52,9 @@ async fn equal_backends_give_equal_answers() {
 
 #[tokio::test]
 async fn broken_backends_give_other_answers() {
-    // A single caller does not observe races, crashes and lost hints.
-    let unobservable = [
+    // Their answers to these steps are right: races, crashes and lost hints need a second caller,
+    // and the other defects need calls that the steps do not make.
+    let undetectable = [
         "loses jobs in a crash",
         "leases one job twice in a race",
         "accepts stale tokens",
@@ -62,7 +63,7 @@ async fn broken_backends_give_other_answers() {
         "reports running jobs as moved",
         "renews stale leases",
     ];
-    for broken in BROKEN_BACKENDS.iter().filter(|broken| !unobservable.contains(&broken.name)) {
-        assert!(compare(broken.break_it).await.is_err(), "{} is not detected", broken.name);
+    for broken in BROKEN_BACKENDS.iter().filter(|broken| !undetectable.contains(&broken.name)) {
+        assert!(compare(broken.add_defect).await.is_err(), "{} is not detected", broken.name);
     }
 }
