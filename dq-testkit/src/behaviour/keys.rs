@@ -106,7 +106,8 @@ async fn latest_keeps_the_later_due_time(store: TrialStore) -> TrialResult {
     winner_is_kept(&store, OnConflict::Latest, [2, 1]).await
 }
 
-/// Tests that the policy keeps the job due in `winner` hours over the one due in `loser` hours.
+/// Requires that the policy prefers a job due in `winner` hours to one due in `loser` hours, in
+/// either order of scheduling.
 async fn winner_is_kept(
     store: &TrialStore,
     policy: OnConflict,

@@ -1,4 +1,4 @@
-//! Leases: one at a time per job, a redelivery after a lapse, and no effect of stale tokens.
+//! Leases: one live lease per job, a redelivery after a lapse, and no effect of stale tokens.
 
 use std::collections::HashMap;
 use std::time::Duration;

@@ -122,8 +122,8 @@ async fn rescheduled_job_is_otherwise_unchanged(store: TrialStore) -> TrialResul
 
 async fn order_follows_the_new_due_times(store: TrialStore) -> TrialResult {
     let queue = store.queue();
-    let now = store.now().await? - LATER;
-    let at = |n: u64| now + Duration::from_millis(n);
+    let start = store.now().await? - LATER;
+    let at = |n: u64| start + Duration::from_millis(n);
     let mut created = Vec::new();
     for n in 0..10 {
         created.push(store.create(store.job(&queue, at(n))).await?.id);

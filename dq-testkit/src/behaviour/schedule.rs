@@ -206,6 +206,7 @@ async fn answers_are_in_request_order(store: TrialStore) -> TrialResult {
     let now = store.now().await?;
     let jobs: Vec<NewJob> = (0..60_u64)
         .map(|n| {
+            // Steps of 37 modulo 60 put the due times in another order than the jobs.
             let ahead = LATER + Duration::from_millis(n * 37 % 60);
             store.job(&queues[usize::try_from(n).unwrap_or(0) % 3], now + ahead)
         })

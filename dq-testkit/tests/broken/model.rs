@@ -9,21 +9,27 @@ use dq_testkit::model::{self, DueTime, Ending, JobChoice, JobSpec, Step};
 use super::backends::BROKEN_BACKENDS;
 use super::subject::{AddDefect, Opened, process};
 
-/// A sequence with a replaced job, a retry, a lapsed lease, a cancel, a dead job and a pause.
+/// A sequence with a replaced job, a retry, a lapsed lease, a cancel, a dead job and a pause. Leases
+/// last 21 ms; jobs and leases are numbered from zero.
 fn steps() -> Vec<Step> {
     let new = |key, due| JobSpec { queue: 0, key, on_conflict: OnConflict::Replace, due };
     let now = DueTime::After(0);
     let claim = |limit| Step::Claim { wants: vec![(0, 3), (1, 3)], limit, lease: 20 };
     vec![
         Step::Schedule(vec![new(None, now), new(Some(1), now), new(Some(1), now), new(None, now)]),
+        // Only reports the next due time.
         claim(0),
+        // Grants the leases 0 and 1.
         claim(2),
         Step::Settle(vec![(0, Ending::Retry(now)), (1, Ending::Skip)]),
+        // Grants the leases 2 and 3, which lapse.
         claim(2),
         Step::Wait(30),
+        // Grants lease 4, the only live one.
         claim(1),
         Step::Renew(vec![0], 20),
-        Step::Settle(vec![(3, Ending::Dead(true)), (0, Ending::Done)]),
+        Step::Settle(vec![(3, Ending::Dead(true)), (4, Ending::Dead(true)), (0, Ending::Done)]),
+        // Schedules and cancels job 4, the fifth one.
         Step::Schedule(vec![new(None, DueTime::After(7))]),
         Step::Cancel(vec![JobChoice::Number(4)]),
         Step::Replay(0, None, now),
