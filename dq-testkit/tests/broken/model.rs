@@ -58,6 +58,12 @@ async fn equal_backends_give_equal_answers() {
 
 #[tokio::test]
 async fn broken_backends_give_other_answers() {
+    let mut undetected = Vec::new();
+    for broken in BROKEN_BACKENDS {
+        if compare(broken.add_defect).await.is_ok() {
+            undetected.push(broken.name);
+        }
+    }
     // Their answers to these steps are right: races, crashes and lost hints need a second caller,
     // and the other defects need calls that the steps do not make.
     let undetectable = [
@@ -67,9 +73,6 @@ async fn broken_backends_give_other_answers() {
         "purges queues with the same prefix",
         "loses every hint",
         "reports running jobs as moved",
-        "renews stale leases",
     ];
-    for broken in BROKEN_BACKENDS.iter().filter(|broken| !undetectable.contains(&broken.name)) {
-        assert!(compare(broken.add_defect).await.is_err(), "{} is not detected", broken.name);
-    }
+    assert_eq!(undetected, undetectable);
 }
