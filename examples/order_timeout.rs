@@ -7,8 +7,8 @@
 //! curl         http://127.0.0.1:3000/orders/1
 //! ```
 //!
-//! Orders and jobs are in one SQLite file, so that one transaction creates an order and its timeout.
-//! There is never an order without a timeout, even if the process is killed.
+//! Orders and jobs are in one SQLite file, so that one transaction creates an order and its
+//! timeout. There is never an order without a timeout, even if the process is killed.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -154,7 +154,7 @@ async fn pay(extract::State(shop): extract::State<Shop>, Path(id): Path<i64>) ->
     if !changed {
         return Ok(refusal(StatusCode::CONFLICT, format!("order {id} is {} already", order.state)));
     }
-    // Optional: a timeout that runs finds the order paid.
+    // Optional: a timeout that runs nevertheless skips a paid order.
     if let Err(error) = dq.cancel::<order_timeout>(id).await {
         tracing::warn!(%error, id, "the timeout of a paid order was not cancelled");
     }
@@ -198,7 +198,7 @@ async fn main() -> HandlerResult<()> {
         .map_err(|error| format!("cannot listen on {}: {error}", options.listen))?;
     println!("listening on http://{}", listener.local_addr()?);
 
-    // Both finish what they are doing: requests are answered, running handlers end.
+    // After Ctrl-C both finish: the server answers its requests, the runner waits for its handlers.
     let ctrl_c = async || {
         tokio::signal::ctrl_c().await.ok();
     };

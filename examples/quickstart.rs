@@ -1,5 +1,5 @@
-//! Schedules jobs a few seconds ahead and runs them when they are due. Kill it at any moment, even with
-//! `kill -9`, and start it again: it continues with the jobs that are left.
+//! Schedules jobs a few seconds ahead and runs them when they are due. Kill it at any moment, even
+//! with `kill -9`, and start it again: it continues with the jobs that are left.
 
 use clap::Parser;
 use dq::prelude::*;

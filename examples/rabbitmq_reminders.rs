@@ -1,5 +1,5 @@
-//! Reminders of meetings, stored in RabbitMQ alone. Any process can move or cancel a meeting, and its
-//! reminder with it.
+//! Reminders of meetings, stored in RabbitMQ alone. Any process can move or cancel a meeting, and
+//! its reminder with it.
 //!
 //! ```sh
 //! alias reminders='cargo run -q --example rabbitmq_reminders --features rabbitmq -- --minute 1'
@@ -16,7 +16,8 @@
 //! reminders list
 //! ```
 //!
-//! Kill the first one, with Ctrl-C or `kill -9`, and start it again: no reminder is lost.
+//! Kill the process in the first terminal, with Ctrl-C or `kill -9`, and start it again: no
+//! reminder is lost.
 
 use std::time::Duration;
 

@@ -71,13 +71,13 @@ async fn order_timeout(State(dq): State<Dq>, order: Order) -> HandlerResult {
 #[tokio::main]
 async fn main() -> dq::Result<()> {
     let options = Options::parse();
-    // Shows jobs that cannot be decoded, with the reason.
+    // Logs jobs that cannot be decoded, with the reason.
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     let mut config = RedissonConfig::new(options.redis);
     config.codec = options.codec;
     config.format = if options.legacy { Format::Legacy } else { Format::Current };
-    // Redisson moves due jobs to the target list only while a Java process has the RDelayedQueue open.
-    // With this setting the runner moves them too, so that take() in Java suffices.
+    // Redisson moves due jobs to the list that take() reads only while a Java process has the
+    // RDelayedQueue open. With this setting the runner moves them too, so that take() suffices.
     config.consumed_by_java.insert(ORDER_FEEDBACK::queue()?);
     let dq = Dq::builder().backend_config(Box::new(config)).connect().await?;
 

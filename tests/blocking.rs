@@ -1,5 +1,5 @@
-//! Blocking handlers: each run has a thread. It cannot be dropped, so its timeout fires the cancellation
-//! signal.
+//! Blocking handlers: each run occupies a thread, which cannot be stopped. At its timeout only the
+//! cancellation signal fires; the run ends when the handler returns, and its result counts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -34,7 +34,7 @@ fn grind(job: JobContext, State(runs): State<Runs>) -> HandlerResult {
     Ok(Outcome::Done)
 }
 
-/// An object that blocks in the same way.
+/// A handler object that blocks in the same way as the function.
 struct Grinder(Runs);
 
 impl DelayHandler for Grinder {
@@ -57,7 +57,7 @@ impl DelayHandler for Grinder {
 
 dq::queue!(GRINDER: ());
 
-/// Runs until one job is settled.
+/// Runs until one job is settled, and requires that it is done.
 async fn run_one(dq: &Dq, runner: RunnerBuilder) {
     let (sender, mut settlements) = mpsc::unbounded_channel();
     let runner = runner.observer(move |event: &Event<'_>| {

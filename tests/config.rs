@@ -70,7 +70,7 @@ fn print_settings(config: Config) {
 
 #[test]
 fn variables_override_the_file_and_set_other_keys() {
-    let seen = read_in_process(
+    let output = read_in_process(
         FILE,
         &[
             ("DQ_DATA", "/var/lib/shop"),
@@ -81,29 +81,29 @@ fn variables_override_the_file_and_set_other_keys() {
         ],
     );
     for needle in ["/var/lib/shop/jobs.db", "4,", "120s", "\"Mixed_Case\"", "grace: 5s"] {
-        assert!(seen.contains(needle), "{needle} is missing in {seen}");
+        assert!(output.contains(needle), "{needle} is missing in {output}");
     }
-    assert!(!seen.contains("16,"), "{seen}");
+    assert!(!output.contains("16,"), "{output}");
 }
 
 #[test]
 fn a_misspelt_variable_is_refused_like_a_key_of_the_file() {
     let data = ("DQ_DATA", "/tmp");
-    let seen = read_in_process(FILE, &[data, ("DQ_QUEUES__ORDER_TIMEOUT__CONCURENCY", "4")]);
-    assert!(seen.contains("refused") && seen.contains("`concurrency`"), "{seen}");
-    let seen = read_in_process(FILE, &[]);
-    assert!(seen.contains("refused") && seen.contains("\"DQ_DATA\""), "{seen}");
+    let output = read_in_process(FILE, &[data, ("DQ_QUEUES__ORDER_TIMEOUT__CONCURENCY", "4")]);
+    assert!(output.contains("refused") && output.contains("`concurrency`"), "{output}");
+    let output = read_in_process(FILE, &[]);
+    assert!(output.contains("refused") && output.contains("\"DQ_DATA\""), "{output}");
 }
 
 #[test]
 fn variables_alone_configure_a_program() {
-    let seen = read_env_in_process(&[
+    let output = read_env_in_process(&[
         ("DQ_BACKEND__TYPE", "sqlite"),
         ("DQ_BACKEND__PATH", "/var/lib/shop/jobs.db"),
         ("DQ_QUEUES__ORDER_TIMEOUT__CONCURRENCY", "4"),
     ]);
     for needle in ["/var/lib/shop/jobs.db", "\"ORDER_TIMEOUT\"", "4,"] {
-        assert!(seen.contains(needle), "{needle} is missing in {seen}");
+        assert!(output.contains(needle), "{needle} is missing in {output}");
     }
     for (variables, needle) in [
         (&[][..], "the environment: there is no [backend] (add the table with a `type`, or set"),
@@ -111,8 +111,8 @@ fn variables_alone_configure_a_program() {
         (&[("DQ_BACKEND_TYPE", "sqlite")], "DQ_BACKEND__TYPE"),
         (&[("DQ_RUNER__GRACE", "1s")], "variable DQ_RUNER__GRACE: runer: unknown key"),
     ] {
-        let seen = read_env_in_process(variables);
-        assert!(seen.contains("refused: ") && seen.contains(needle), "{needle}: {seen}");
+        let output = read_env_in_process(variables);
+        assert!(output.contains("refused: ") && output.contains(needle), "{needle}: {output}");
     }
 }
 
@@ -153,7 +153,7 @@ struct Remote {
     #[serde(default)]
     speed: Speed,
     #[serde(default, with = "dq::config::duration::option")]
-    patience: Option<Duration>,
+    max_wait: Option<Duration>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -169,14 +169,15 @@ enum Speed {
 impl BackendConfig for Remote {
     /// Fails with the settings as the message.
     async fn connect(&self, _: &Environment) -> dq::Result<Arc<dyn Backend>> {
-        let Self { url, password, token, port, speed, patience } = self;
+        let Self { url, password, token, port, speed, max_wait } = self;
         let password = password.as_ref().map(Secret::expose);
-        let seen = (url.expose(), password.or(token.as_deref()), port, speed, patience);
-        Err(dq::Error::new(ErrorKind::Unavailable, format!("{seen:?}")))
+        let settings = (url.expose(), password.or(token.as_deref()), port, speed, max_wait);
+        Err(dq::Error::new(ErrorKind::Unavailable, format!("{settings:?}")))
     }
 }
 
-/// The error for a file with `[backend] type = "remote"` and these lines.
+/// The error for a file with `[backend] type = "remote"` and these lines; its path is replaced by
+/// `dq.toml`.
 fn refusal(lines: &str) -> String {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("dq.toml");
@@ -192,8 +193,9 @@ fn refusal(lines: &str) -> String {
     text.replace(&path, "dq.toml")
 }
 
+/// The secrets of this test, which no error may show, are `hunter2` and `4711000`.
 #[test]
-fn errors_contain_no_setting_of_a_backend_but_numbers_out_of_range() {
+fn errors_show_no_setting_of_a_backend_except_numbers_out_of_range() {
     for (lines, needle) in [
         (
             "url = [\"hunter2\"]",
@@ -212,8 +214,8 @@ fn errors_contain_no_setting_of_a_backend_but_numbers_out_of_range() {
             "url = \"x\"\nspeed = \"hunter2\"",
             "backend.speed: unknown variant: found `***`, expected `fast` or `slow`",
         ),
-        ("url = \"x\"\npatience = \"hunter2\"", "backend.patience: *** is not a duration"),
-        ("url = \"x\"\npatience = 70000", "the duration 70000 has no unit"),
+        ("url = \"x\"\nmax_wait = \"hunter2\"", "backend.max_wait: *** is not a duration"),
+        ("url = \"x\"\nmax_wait = 70000", "the duration 70000 has no unit"),
         (
             "url = \"x\"\npasword = \"hunter2\"",
             "backend.pasword: unknown field: found `pasword`, expected one of `url`, `password`",
@@ -346,21 +348,24 @@ async fn invalid_settings_of_rabbitmq_are_refused_before_connecting() {
 #[test]
 fn an_error_in_a_variable_names_the_variable() {
     let file = "[backend]\ntype = \"remote\"\nurl = \"x\"";
-    let seen = read_in_process(file, &[("DQ_BACKEND__PORT", "hunter2")]);
-    assert!(seen.contains("environment variable DQ_BACKEND__PORT: backend.port: "), "{seen}");
-    assert!(!seen.contains("hunter2"), "{seen}");
-    let seen = read_in_process(file, &[("DQ_QUEUES__A__LEASE", "soon")]);
-    assert!(seen.contains("environment variable DQ_QUEUES__A__LEASE: queues.A.lease: "), "{seen}");
+    let output = read_in_process(file, &[("DQ_BACKEND__PORT", "hunter2")]);
+    assert!(output.contains("environment variable DQ_BACKEND__PORT: backend.port: "), "{output}");
+    assert!(!output.contains("hunter2"), "{output}");
+    let output = read_in_process(file, &[("DQ_QUEUES__A__LEASE", "soon")]);
+    assert!(
+        output.contains("environment variable DQ_QUEUES__A__LEASE: queues.A.lease: "),
+        "{output}"
+    );
 }
 
 #[test]
 fn passwords_are_passed_unchanged() {
     let file = r#"backend = { type = "remote", url = "${U}$${V}", password = 4711 }"#;
     let given = |password| [("U", "u"), ("DQ_BACKEND__PASSWORD", password)];
-    let seen = read_in_process(file, &[("U", "u")]);
-    assert!(seen.contains(r#"("u${V}", Some("4711")"#), "{seen}");
+    let output = read_in_process(file, &[("U", "u")]);
+    assert!(output.contains(r#"("u${V}", Some("4711")"#), "{output}");
     for password in ["4711", "007", "1.50", "true", "-1", "${U}", "$${U}", "a}b"] {
-        let seen = read_in_process(file, &given(password));
-        assert!(seen.contains(&format!("Some({password:?})")), "{password}: {seen}");
+        let output = read_in_process(file, &given(password));
+        assert!(output.contains(&format!("Some({password:?})")), "{password}: {output}");
     }
 }

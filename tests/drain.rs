@@ -1,5 +1,6 @@
-//! A move from one store to another and back, with jobs pending in both: jobs of the drained store run
-//! and are found by their keys.
+//! A move from one store to another and back, with jobs pending in both: jobs of the drained store
+//! run and are found by their keys. Each job's name and key says in which store it was first
+//! scheduled, and what happens to it.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -25,7 +26,7 @@ async fn deliver(State(ran): State<Ran>, parcel: Parcel) {
     ran.lock().unwrap().push(parcel.name);
 }
 
-/// An application on one store that drains another, with its runner.
+/// An application that schedules in one store and drains another, with its runner.
 struct Application {
     dq: Dq,
     stop: oneshot::Sender<()>,
@@ -62,7 +63,8 @@ impl Application {
         assert!(matches!(moved, Rescheduled::Moved(_)), "{key}: {moved:?}");
     }
 
-    /// Waits until jobs have run since the last call, and requires that they are exactly these.
+    /// Waits until as many jobs have run since the last call, and requires that they are exactly
+    /// these.
     async fn expect_runs(&self, ran: &Ran, mut names: Vec<&str>) {
         names.sort_unstable();
         wait_until("the jobs run", async || ran.lock().unwrap().len() >= names.len()).await;
@@ -80,8 +82,8 @@ async fn schedule(dq: &Dq, name: &str, delay: Duration, on_conflict: OnConflict)
     job.after(delay).key(name).on_conflict(on_conflict).await.unwrap()
 }
 
-/// The keys of all jobs in a store, all of which must be waiting, read by a client of its own.
-async fn waiting_in(store: &str) -> Vec<String> {
+/// The keys of all jobs in a store, read by a separate client. Requires that all are scheduled.
+async fn scheduled_in(store: &str) -> Vec<String> {
     let config = Config::from_toml(&format!("[backend]\n{store}")).unwrap();
     let dq = Dq::builder().config(config).connect().await.unwrap();
     let queue = dq.queue_of::<deliver>().unwrap();
@@ -89,7 +91,7 @@ async fn waiting_in(store: &str) -> Vec<String> {
     let key = |view: dq::JobView| view.job.key.map_or_else(String::new, |key| key.to_string());
     let mut keys: Vec<String> = page.jobs.into_iter().map(key).collect();
     let stored = queue.stats().await.unwrap().stored();
-    assert_eq!(stored, keys.len() as u64, "every stored job is waiting");
+    assert_eq!(stored, keys.len() as u64, "every stored job is scheduled");
     keys.sort_unstable();
     dq.close().await.unwrap();
     keys
@@ -100,11 +102,11 @@ async fn jobs_survive_a_move_from_redisson_to_rabbitmq_and_back() {
     let (redis, vhost) = tokio::task::block_in_place(|| {
         (Redis::start(), shared_rabbitmq().vhost("from_redisson_and_back"))
     });
-    // Longer than any answer takes on a busy machine.
-    let patient = "response_timeout = \"60s\"";
+    // Longer than any call takes on a busy machine.
+    let timeout = "response_timeout = \"60s\"";
     let redisson =
-        format!("type = \"redisson\"\nurl = {:?}\ncodec = \"json\"\n{patient}", redis.url());
-    let rabbitmq = format!("type = \"rabbitmq\"\nurl = {vhost:?}\n{patient}");
+        format!("type = \"redisson\"\nurl = {:?}\ncodec = \"json\"\n{timeout}", redis.url());
+    let rabbitmq = format!("type = \"rabbitmq\"\nurl = {vhost:?}\n{timeout}");
     let ran = Ran::default();
 
     // First Redisson alone.
@@ -112,11 +114,11 @@ async fn jobs_survive_a_move_from_redisson_to_rabbitmq_and_back() {
         Dq::builder().config(Config::from_toml(&format!("[backend]\n{redisson}")).unwrap());
     let before = before.connect().await.unwrap();
     for (name, delay) in [
-        ("due soon", 2.seconds()),
-        ("cancelled there", 1.hours()),
-        ("moved there", 1.hours()),
-        ("replaced there", 1.hours()),
-        ("left there", 1.hours()),
+        ("redisson: due soon", 2.seconds()),
+        ("redisson: cancelled", 1.hours()),
+        ("redisson: moved", 1.hours()),
+        ("redisson: replaced", 1.hours()),
+        ("redisson: left", 1.hours()),
     ] {
         assert!(schedule(&before, name, delay, OnConflict::Keep).await.is_stored());
     }
@@ -125,40 +127,47 @@ async fn jobs_survive_a_move_from_redisson_to_rabbitmq_and_back() {
     // Then RabbitMQ, while Redisson is drained.
     let app = Application::open(&rabbitmq, &redisson, &ran).await;
     for (name, delay) in [
-        ("new", 1.seconds()),
-        ("cancelled back", 1.hours()),
-        ("moved back", 1.hours()),
-        ("left back", 1.hours()),
+        ("rabbitmq: new", 1.seconds()),
+        ("rabbitmq: cancelled", 1.hours()),
+        ("rabbitmq: moved", 1.hours()),
+        ("rabbitmq: left", 1.hours()),
     ] {
         assert!(matches!(app.schedule(name, delay).await, Scheduled::Created(_)), "{name}");
     }
-    assert!(matches!(app.schedule("left there", 1.seconds()).await, Scheduled::Kept(_)));
-    let replaced = schedule(&app.dq, "replaced there", 1.hours(), OnConflict::Replace).await;
+    assert!(matches!(app.schedule("redisson: left", 1.seconds()).await, Scheduled::Kept(_)));
+    let replaced = schedule(&app.dq, "redisson: replaced", 1.hours(), OnConflict::Replace).await;
     assert!(matches!(replaced, Scheduled::Replaced(_)), "{replaced:?}");
-    assert_eq!(app.cancel("cancelled there").await, Cancelled::Cancelled);
-    assert_eq!(app.cancel("cancelled there").await, Cancelled::NotFound);
-    app.make_due_soon("moved there").await;
-    app.expect_runs(&ran, vec!["due soon", "new", "moved there"]).await;
+    assert_eq!(app.cancel("redisson: cancelled").await, Cancelled::Cancelled);
+    assert_eq!(app.cancel("redisson: cancelled").await, Cancelled::NotFound);
+    app.make_due_soon("redisson: moved").await;
+    app.expect_runs(&ran, vec!["redisson: due soon", "rabbitmq: new", "redisson: moved"]).await;
     app.close().await;
-    assert_eq!(waiting_in(&redisson).await, ["left there"]);
-    let in_rabbitmq = ["cancelled back", "left back", "moved back", "replaced there"];
-    assert_eq!(waiting_in(&rabbitmq).await, in_rabbitmq);
+    assert_eq!(scheduled_in(&redisson).await, ["redisson: left"]);
+    let in_rabbitmq =
+        ["rabbitmq: cancelled", "rabbitmq: left", "rabbitmq: moved", "redisson: replaced"];
+    assert_eq!(scheduled_in(&rabbitmq).await, in_rabbitmq);
 
     // Then Redisson again, while RabbitMQ is drained.
     let app = Application::open(&redisson, &rabbitmq, &ran).await;
-    assert!(matches!(app.schedule("new again", 1.seconds()).await, Scheduled::Created(_)));
-    assert!(matches!(app.schedule("left back", 1.seconds()).await, Scheduled::Kept(_)));
-    let replaced = schedule(&app.dq, "replaced there", 1.seconds(), OnConflict::Replace).await;
+    assert!(matches!(app.schedule("redisson: new", 1.seconds()).await, Scheduled::Created(_)));
+    assert!(matches!(app.schedule("rabbitmq: left", 1.seconds()).await, Scheduled::Kept(_)));
+    let replaced = schedule(&app.dq, "redisson: replaced", 1.seconds(), OnConflict::Replace).await;
     assert!(matches!(replaced, Scheduled::Replaced(_)), "{replaced:?}");
-    assert_eq!(app.cancel("cancelled back").await, Cancelled::Cancelled);
-    assert_eq!(app.cancel("cancelled back").await, Cancelled::NotFound);
-    for key in ["moved back", "left back", "left there"] {
+    assert_eq!(app.cancel("rabbitmq: cancelled").await, Cancelled::Cancelled);
+    assert_eq!(app.cancel("rabbitmq: cancelled").await, Cancelled::NotFound);
+    for key in ["rabbitmq: moved", "rabbitmq: left", "redisson: left"] {
         app.make_due_soon(key).await;
     }
-    let all = vec!["new again", "moved back", "left back", "left there", "replaced there"];
+    let all = vec![
+        "redisson: new",
+        "rabbitmq: moved",
+        "rabbitmq: left",
+        "redisson: left",
+        "redisson: replaced",
+    ];
     app.expect_runs(&ran, all).await;
     app.close().await;
     for store in [&redisson, &rabbitmq] {
-        assert_eq!(waiting_in(store).await, [""; 0], "{store}");
+        assert_eq!(scheduled_in(store).await, [""; 0], "{store}");
     }
 }

@@ -13,7 +13,7 @@ use dq::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Lines that the handlers have written.
+/// State of the handlers: the lines that they have written.
 #[derive(Debug, Clone, Default)]
 struct Log(Arc<Mutex<Vec<String>>>);
 
@@ -69,7 +69,8 @@ async fn order_timeout(
     log.write(format!("order {id} of {tenant}, attempt {}", ctx.attempt()));
     Ok(Outcome::Done)
 }
-const ORDER_TIMEOUT_LINE: u32 = line!() - 9;
+/// The line of `async fn order_timeout`.
+const ORDER_TIMEOUT_LINE: u32 = line!() - 10;
 
 #[delay_handler(Code::Books)]
 async fn books(State(log): State<Log>, #[extract] Tenant(tenant): Tenant) {
@@ -133,8 +134,8 @@ fn settings_come_from_the_attribute() {
 }
 
 #[test]
-fn the_macros_defaults_of_backoff_are_those_of_the_core() {
-    // The macro compares `initial` with `max`, of which one may be a default.
+fn the_macro_assumes_the_default_backoff_of_the_core() {
+    // The macro compares `initial` with `max`; where one is not given, it assumes these defaults.
     assert_eq!(Backoff::default().initial, Duration::from_secs(1));
     assert_eq!(Backoff::default().max, Duration::from_secs(600));
 }

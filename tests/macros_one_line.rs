@@ -2,7 +2,7 @@
 
 use dq::{ErrorKind, Registry, delay_handler};
 
-macro_rules! two {
+macro_rules! two_handlers {
     () => {
         #[delay_handler("SAME")]
         async fn one(_number: u64) {}
@@ -11,10 +11,10 @@ macro_rules! two {
     };
 }
 
-two!();
+two_handlers!();
 
 #[test]
-fn they_are_two_handlers() {
+fn both_handlers_are_named_in_the_error() {
     let error = Registry::linked().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Duplicate);
     assert!(error.message().contains("::one") && error.message().contains("::other"), "{error}");

@@ -25,7 +25,7 @@ fn compare(steps: &[Step]) -> TrialResult {
         let clock = Arc::new(VirtualClock::default());
         let shared_clock: Arc<dyn Clock> = clock.clone();
         let directory = tempfile::tempdir().expect("a temporary directory");
-        // The test compares answers, not durability.
+        // Relaxed durability is faster; the test compares answers only.
         let file = directory.path().join("jobs.db");
         let url = format!("sqlite://{}?durability=relaxed", file.display());
         let environment =

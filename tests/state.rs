@@ -25,7 +25,7 @@ async fn missing_state_is_an_error_of_build() {
     assert!(dq.runner().state(Db).build().is_ok());
 }
 
-/// An object that declares its state.
+/// A handler object that declares its state.
 struct Archiver;
 
 impl DelayHandler for Archiver {
@@ -49,7 +49,7 @@ impl DelayHandler for Archiver {
 struct Disk;
 
 #[tokio::test]
-async fn objects_declare_their_state() {
+async fn missing_state_of_a_handler_object_is_an_error_of_build() {
     let dq = Dq::connect("memory:").await.unwrap();
     let runner = || dq.runner().without_linked_handlers().handler(Archiver);
     let error = runner().build().unwrap_err();

@@ -10,7 +10,7 @@ use dq::config::Config;
 use dq::prelude::*;
 use serde::Deserialize;
 
-/// Settings of a store in a cloud, which this test replaces by memory.
+/// Settings of a store in a cloud; the test opens a memory store in its place.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CloudConfig {
@@ -41,7 +41,7 @@ register_backend! {
 }
 
 #[tokio::test]
-async fn it_is_selected_by_name_by_url_and_as_a_drain() {
+async fn a_third_party_backend_is_selected_by_name_by_url_and_as_a_drain() {
     let cloud = "type = \"cloud\"\nregion = \"eu\"\ntoken = \"hunter2\"";
     let config = Config::from_toml(&format!("[backend]\n{cloud}\n[[drain]]\n{cloud}")).unwrap();
     assert!(!format!("{config:?}").contains("hunter2"), "`Debug` does not show secrets");
@@ -51,7 +51,7 @@ async fn it_is_selected_by_name_by_url_and_as_a_drain() {
 }
 
 #[test]
-fn its_settings_are_validated_and_its_name_is_among_the_known_ones() {
+fn settings_are_validated_and_the_name_is_among_the_known_ones() {
     let error = Config::from_toml("[backend]\ntype = \"cloud\"\nregoin = \"eu\"").unwrap_err();
     assert!(error.to_string().contains("regoin"), "{error}");
     let error = Config::from_toml("[backend]\ntype = \"clowd\"").unwrap_err();

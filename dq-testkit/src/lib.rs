@@ -1,13 +1,17 @@
-//! Tests for `dq`.
+//! Test utilities for applications that use `dq`, and for authors of backends.
 //!
-//! - [`TestKit`] runs an application's handlers on a virtual clock, without a server.
+//! For applications:
+//! - [`TestKit`] runs the application's handlers on a virtual clock, without a server;
+//! - [`HandlerRun`] is one run of a handler, as the kit reports it;
+//! - [`TestContext`] builds a job context, to call a handler as a function.
 //!
-//! The feature `suite` adds what the author of a backend needs:
-//! - `behaviour`: the contract of a backend as a suite of small trials;
+//! For authors of backends, with the feature `suite`:
+//! - `behaviour`: a suite of trials, one for each promise of the `Backend` contract;
 //! - `faults`: outages, crashes and broken connections on demand, and a recorder of calls;
 //! - `fixture`: jobs, calls and runners for tests on real servers;
-//! - `history`: a checker that finds violations of the contract in recorded calls;
-//! - `model`: a comparison of two backends, call by call.
+//! - `history`: a checker that finds violations of the promises in recorded calls;
+//! - `model`: a comparison of two backends, call by call; with the feature `proptest` for random
+//!   sequences of calls.
 
 #[cfg(feature = "suite")]
 pub mod behaviour;

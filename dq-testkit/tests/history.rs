@@ -1,5 +1,5 @@
 //! The history checker on constructed histories: valid ones pass, and each violation is reported
-//! with its clause.
+//! with its promise.
 
 use std::time::Duration;
 
@@ -9,15 +9,17 @@ use dq_core::{
     JobKey, JobRef, LeasedJob, QueueName, Receipt, Renewed, Rescheduled, Scheduled, Settled,
     Settlement, SystemClock, Target, Timestamp, Verdict,
 };
-use dq_testkit::history::{Clause, History, HistoryEvent, Interval, ObservedCall, OperatorAction};
+use dq_testkit::history::{History, HistoryEvent, Interval, ObservedCall, OperatorAction, Promise};
 
 /// Builds a history, one call after the other.
 struct HistoryBuilder {
     events: Vec<HistoryEvent>,
-    order: u64,
+    /// Position of the next invocation or return.
+    next_position: u64,
     entropy: Entropy,
 }
 
+/// The start of each history; times in the tests are milliseconds after it.
 const T0: Timestamp = Timestamp::from_millis(1_000_000);
 /// The length of each lease.
 const LEASE: Duration = Duration::from_millis(100);
@@ -36,28 +38,29 @@ fn key() -> JobKey {
 
 impl HistoryBuilder {
     fn new() -> Self {
-        Self { events: Vec::new(), order: 0, entropy: Entropy::seeded(7) }
+        Self { events: Vec::new(), next_position: 0, entropy: Entropy::seeded(7) }
     }
 
     /// Adds a call that overlaps no other.
     fn add(&mut self, millis: u64, call: ObservedCall) {
-        let interval = Interval { invoked: self.order, returned: self.order + 1, at: at(millis) };
-        self.order += 2;
+        let invoked = self.next_position;
+        let interval = Interval { invoked, returned: invoked + 1, at: at(millis) };
+        self.next_position += 2;
         self.events.push(HistoryEvent { interval, call });
     }
 
-    /// Makes the last call overlap the next one.
-    fn overlap(&mut self) {
+    /// Makes the last call overlap the next one, which is then invoked before the last returns.
+    fn overlap_next(&mut self) {
         let last = self.events.last_mut().expect("there was a call");
         last.interval.returned += 1;
-        self.order = last.interval.invoked + 1;
+        self.next_position = last.interval.invoked + 1;
     }
 
     fn new_id(&self) -> JobId {
         self.entropy.job_id(SystemClock.now())
     }
 
-    /// Schedules a job.
+    /// Schedules a job that is due at `due`.
     fn schedule(&mut self, millis: u64, due: u64) -> JobId {
         let job = self.new_id();
         let answer = Some(Scheduled::Created(Receipt { id: job, due: at(due) }));
@@ -69,7 +72,7 @@ impl HistoryBuilder {
         job
     }
 
-    /// Schedules a job with the key.
+    /// Schedules a job with the key that is due at once; `answer` makes the store's answer.
     fn schedule_keyed(&mut self, millis: u64, answer: fn(Receipt) -> Scheduled) -> JobId {
         let job = self.new_id();
         let receipt = Receipt { id: job, due: at(millis) };
@@ -104,6 +107,7 @@ impl HistoryBuilder {
         self.add(millis, ObservedCall::Claim { leased, now: at(millis) });
     }
 
+    /// Claims a job without a failed attempt.
     fn claim(&mut self, millis: u64, id: JobId, token: u64) {
         self.claim_with_attempts(millis, id, token, 0);
     }
@@ -123,10 +127,10 @@ impl HistoryBuilder {
         self.add(millis, ObservedCall::Cancel { job, answer: Some(answer) });
     }
 
-    /// The clauses that the history violates.
-    fn violated(self, remaining: &[JobId]) -> Vec<Clause> {
+    /// The promises that the history violates.
+    fn violated(self, remaining: &[JobId]) -> Vec<Promise> {
         let violations = History::new(self.events).check(remaining);
-        violations.into_iter().map(|violation| violation.clause).collect()
+        violations.into_iter().map(|violation| violation.promise).collect()
     }
 }
 
@@ -153,7 +157,7 @@ fn a_valid_history_passes() {
 fn a_lost_job_is_reported() {
     let mut history = HistoryBuilder::new();
     history.schedule(0, 10);
-    assert_eq!(history.violated(&[]), [Clause::NothingLost]);
+    assert_eq!(history.violated(&[]), [Promise::NothingLost]);
 }
 
 #[test]
@@ -161,10 +165,10 @@ fn a_job_that_was_never_scheduled_is_reported() {
     let mut history = HistoryBuilder::new();
     let unknown = history.new_id();
     history.claim(10, unknown, 1);
-    assert_eq!(history.violated(&[unknown]), [Clause::NothingLost]);
+    assert_eq!(history.violated(&[unknown]), [Promise::NothingLost]);
     let history = HistoryBuilder::new();
     let unknown = history.new_id();
-    assert_eq!(history.violated(&[unknown]), [Clause::NothingLost]);
+    assert_eq!(history.violated(&[unknown]), [Promise::NothingLost]);
 }
 
 #[test]
@@ -173,7 +177,7 @@ fn a_finished_job_that_is_still_stored_is_reported() {
     let job = history.schedule(0, 0);
     history.claim(0, job, 1);
     history.done(10, job, 1);
-    assert_eq!(history.violated(&[job]), [Clause::NothingLost]);
+    assert_eq!(history.violated(&[job]), [Promise::NothingLost]);
 }
 
 #[test]
@@ -181,11 +185,11 @@ fn an_early_start_is_reported() {
     let mut history = HistoryBuilder::new();
     let job = history.schedule(0, 10);
     history.claim(9, job, 1);
-    assert_eq!(history.violated(&[job]), [Clause::NeverEarly]);
+    assert_eq!(history.violated(&[job]), [Promise::NeverEarly]);
 }
 
 #[test]
-fn a_start_at_the_old_time_is_reported_unless_the_reschedule_overlaps() {
+fn a_start_at_the_old_due_time_is_reported_unless_the_reschedule_overlaps() {
     for overlaps in [false, true] {
         let mut history = HistoryBuilder::new();
         let job = history.schedule(0, 10);
@@ -193,10 +197,10 @@ fn a_start_at_the_old_time_is_reported_unless_the_reschedule_overlaps() {
         let moved = JobRef::new(queue(), job);
         history.add(5, ObservedCall::Reschedule { job: moved, not_before: at(90), answer });
         if overlaps {
-            history.overlap();
+            history.overlap_next();
         }
         history.claim(10, job, 1);
-        let wanted: &[Clause] = if overlaps { &[] } else { &[Clause::NeverEarly] };
+        let wanted: &[Promise] = if overlaps { &[] } else { &[Promise::NeverEarly] };
         assert_eq!(history.violated(&[job]), wanted);
     }
 }
@@ -208,7 +212,7 @@ fn an_early_retry_is_reported() {
     history.claim(0, job, 1);
     history.settle(10, job, 1, Verdict::Retry(Due::At(at(50))), Settled::Accepted);
     history.claim_with_attempts(49, job, 2, 1);
-    assert_eq!(history.violated(&[job]), [Clause::NeverEarly]);
+    assert_eq!(history.violated(&[job]), [Promise::NeverEarly]);
 }
 
 #[test]
@@ -217,7 +221,7 @@ fn two_live_leases_are_reported() {
     let job = history.schedule(0, 0);
     history.claim(0, job, 1);
     history.claim(99, job, 2);
-    assert_eq!(history.violated(&[job]), [Clause::OneLeaseAtATime]);
+    assert_eq!(history.violated(&[job]), [Promise::OneLeaseAtATime]);
 }
 
 #[test]
@@ -230,7 +234,7 @@ fn a_renewed_lease_is_live_until_its_new_end() {
         let answer = Some(Renewed::Until(at(until)));
         history.add(50, ObservedCall::Renew { lease, until: at(until), answer });
         history.claim(200, job, 2);
-        let wanted: &[Clause] = if until > 200 { &[Clause::OneLeaseAtATime] } else { &[] };
+        let wanted: &[Promise] = if until > 200 { &[Promise::OneLeaseAtATime] } else { &[] };
         assert_eq!(history.violated(&[job]), wanted, "renewed until {until}");
     }
 }
@@ -244,39 +248,39 @@ fn tokens_that_do_not_grow_are_reported() {
         history.claim(300, job, second);
         assert_eq!(
             history.violated(&[job])[0],
-            Clause::OneLeaseAtATime,
+            Promise::OneLeaseAtATime,
             "{first} and then {second}"
         );
     }
 }
 
 #[test]
-fn an_accepted_stale_token_is_reported() {
+fn an_accepted_settlement_with_a_stale_token_is_reported() {
     let mut history = HistoryBuilder::new();
     let job = history.schedule(0, 0);
     history.claim(0, job, 1);
     history.claim(100, job, 2);
     history.done(110, job, 1);
-    assert!(history.violated(&[]).contains(&Clause::OneLeaseAtATime));
+    assert!(history.violated(&[]).contains(&Promise::OneLeaseAtATime));
 }
 
 #[test]
-fn an_accepted_lapsed_lease_is_reported() {
+fn an_accepted_settlement_at_the_end_of_the_lease_is_reported() {
     let mut history = HistoryBuilder::new();
     let job = history.schedule(0, 0);
     history.claim(0, job, 1);
     history.done(100, job, 1);
-    assert_eq!(history.violated(&[]), [Clause::OneLeaseAtATime]);
+    assert_eq!(history.violated(&[]), [Promise::OneLeaseAtATime]);
 }
 
 #[test]
-fn a_start_after_the_end_is_reported() {
+fn a_start_of_a_finished_job_is_reported() {
     let mut history = HistoryBuilder::new();
     let job = history.schedule(0, 0);
     history.claim(0, job, 1);
     history.done(10, job, 1);
     history.claim(20, job, 2);
-    assert!(history.violated(&[]).contains(&Clause::OneLeaseAtATime));
+    assert!(history.violated(&[]).contains(&Promise::OneLeaseAtATime));
 }
 
 #[test]
@@ -286,10 +290,10 @@ fn a_start_after_a_cancel_is_reported_unless_they_overlap() {
         let job = history.schedule(0, 0);
         history.cancel(1, job, Cancelled::Cancelled);
         if overlaps {
-            history.overlap();
+            history.overlap_next();
         }
         history.claim(2, job, 1);
-        let wanted: &[Clause] = if overlaps { &[] } else { &[Clause::TrueAnswers] };
+        let wanted: &[Promise] = if overlaps { &[] } else { &[Promise::CancelIsBinding] };
         assert_eq!(history.violated(&[]), wanted);
     }
 }
@@ -300,7 +304,7 @@ fn a_start_after_a_cancel_by_key_is_reported() {
     let job = history.schedule_keyed(0, Scheduled::Created);
     history.cancel(1, key(), Cancelled::Cancelled);
     history.claim(2, job, 1);
-    assert_eq!(history.violated(&[]), [Clause::TrueAnswers]);
+    assert_eq!(history.violated(&[]), [Promise::CancelIsBinding]);
 }
 
 #[test]
@@ -309,7 +313,7 @@ fn a_start_of_a_replaced_job_is_reported() {
     let old = history.schedule_keyed(0, Scheduled::Created);
     let new = history.schedule_keyed(1, Scheduled::Replaced);
     history.claim(2, old, 1);
-    assert_eq!(history.violated(&[new]), [Clause::TrueAnswers]);
+    assert_eq!(history.violated(&[new]), [Promise::CancelIsBinding]);
 }
 
 #[test]
@@ -324,7 +328,7 @@ fn a_start_of_a_dead_job_is_reported_unless_it_was_replayed() {
             history.add(20, ObservedCall::Operate { queue: queue(), action });
         }
         history.claim(30, job, 2);
-        let wanted: &[Clause] = if replayed { &[] } else { &[Clause::FailuresCounted] };
+        let wanted: &[Promise] = if replayed { &[] } else { &[Promise::FailuresCounted] };
         assert_eq!(history.violated(&[job]), wanted);
     }
 }
@@ -337,8 +341,8 @@ fn a_wrong_count_of_attempts_is_reported() {
         history.claim(0, job, 1);
         history.settle(10, job, 1, Verdict::Retry(Due::At(at(10))), Settled::Accepted);
         history.claim_with_attempts(20, job, 2, counted);
-        let wanted: &[Clause] = if valid { &[] } else { &[Clause::FailuresCounted] };
-        assert_eq!(history.violated(&[job]), wanted, "{counted} after one failure");
+        let wanted: &[Promise] = if valid { &[] } else { &[Promise::FailuresCounted] };
+        assert_eq!(history.violated(&[job]), wanted, "attempts {counted} after one failure");
     }
 }
 
@@ -366,7 +370,7 @@ fn a_removal_explains_only_that_dead_jobs_are_gone() {
         }
         let action = OperatorAction::Remove { jobs: None };
         history.add(20, ObservedCall::Operate { queue: queue(), action });
-        let wanted: &[Clause] = if dies { &[] } else { &[Clause::NothingLost] };
+        let wanted: &[Promise] = if dies { &[] } else { &[Promise::NothingLost] };
         assert_eq!(history.violated(&[]), wanted);
     }
 }

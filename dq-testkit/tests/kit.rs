@@ -1,4 +1,4 @@
-//! The kit for applications.
+//! The test kit for applications.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -17,7 +17,7 @@ struct Order {
 dq_core::queue!(TIMEOUT: Order);
 dq_core::queue!(REMINDER: Order);
 
-/// Schedules a reminder.
+/// Schedules a reminder in ten minutes.
 struct Timeout;
 
 impl DelayHandler for Timeout {
@@ -36,7 +36,7 @@ impl DelayHandler for Timeout {
     }
 }
 
-/// Fails at its first attempt.
+/// Fails at its first run and skips all later ones; the number counts its runs.
 #[derive(Default)]
 struct Reminder(AtomicU32);
 
@@ -79,6 +79,7 @@ async fn advance_runs_every_due_job_at_its_due_time_in_order() -> Result<()> {
             (ran.queue.as_str(), minute, ran.attempt, ran.outcome())
         })
         .collect();
+    // Each timeout schedules a reminder; the first reminder fails and is retried after a minute.
     assert_eq!(
         seen,
         [

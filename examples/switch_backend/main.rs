@@ -1,6 +1,6 @@
 //! Moves from SQLite to Redis, to Redisson's queues in Redis, and to RabbitMQ, by a change of the
-//! configuration file alone. Stop it while reminders are pending, with Ctrl-C or `kill -9`, and start it
-//! with the next file: pending reminders still run, and new ones go to the new store.
+//! configuration file alone. Stop it while reminders are pending, with Ctrl-C or `kill -9`, and
+//! start it with the next file: pending reminders still run, and new ones go to the new store.
 //!
 //! ```sh
 //! alias switch='cargo run -q --example switch_backend --features redis,rabbitmq -- --config'

@@ -24,17 +24,21 @@ fn main() -> ExitCode {
         ("sqlite/real", real_clock(own_file)),
         // All trials on one store at once: each must be unaffected by the others.
         ("sqlite/common", real_clock(move || common_file.as_str().into())),
-        ("redis", real_clock(|| patient(&shared_redis().url(), ""))),
-        ("redis/cluster", real_clock(|| patient(cluster_url(), ""))),
+        ("redis", real_clock(|| with_long_timeout(&shared_redis().url(), ""))),
+        ("redis/cluster", real_clock(|| with_long_timeout(cluster_url(), ""))),
         ("redis/sharded", Box::new(Sharded::new(|| shared_redis().url(), 4))),
         ("redis/sharded-cluster", Box::new(Sharded::new(|| cluster_url().to_owned(), 5))),
-        ("redisson", real_clock(|| redisson(""))),
-        ("redisson/exact", real_clock(|| redisson("&java_visibility=exact"))),
-        ("redisson/legacy", real_clock(|| redisson("&format=legacy&java_visibility=approximate"))),
-        ("redisson/cluster", real_clock(redisson_cluster)),
-        ("redis-expiry", real_clock(|| expiry(notifying_redis(), ""))),
-        ("rabbitmq", real_clock(|| patient(&shared_rabbitmq().url(), ""))),
-        ("redis-expiry/off", real_clock(|| expiry(shared_redis(), "&prefix=expiry"))),
+        ("redisson", real_clock(|| redisson_url(""))),
+        ("redisson/exact", real_clock(|| redisson_url("&java_visibility=exact"))),
+        (
+            "redisson/legacy",
+            real_clock(|| redisson_url("&format=legacy&java_visibility=approximate")),
+        ),
+        ("redisson/cluster", real_clock(redisson_cluster_url)),
+        ("redis-expiry", real_clock(|| expiry_url(notifying_redis(), ""))),
+        // A server without notifications: the backend then works like `redis`.
+        ("redis-expiry/off", real_clock(|| expiry_url(shared_redis(), "&prefix=expiry"))),
+        ("rabbitmq", real_clock(|| with_long_timeout(&shared_rabbitmq().url(), ""))),
     ])
 }
 
@@ -46,30 +50,31 @@ fn virtual_clock(url: impl Fn() -> StoreUrl + Send + Sync + 'static) -> Box<dyn 
     Box::new(UrlBackend::with_virtual_clock(url))
 }
 
-/// The URL of a server, with a timeout longer than any answer takes, and further options.
-fn patient(url: &str, options: &str) -> StoreUrl {
+/// The URL of a server, with further options and a response timeout that is longer than any call
+/// takes on a busy machine.
+fn with_long_timeout(url: &str, options: &str) -> StoreUrl {
     format!("{url}?response_timeout=60s{options}").as_str().into()
 }
 
-/// The URL of a Redis server for the backend with key expiry.
-fn expiry(server: &Redis, options: &str) -> StoreUrl {
-    patient(&server.url().replacen("redis://", "redis-expiry://", 1), options)
+/// The URL of a Redis server for the backend that adds key expiry events.
+fn expiry_url(server: &Redis, options: &str) -> StoreUrl {
+    with_long_timeout(&server.url().replacen("redis://", "redis-expiry://", 1), options)
 }
 
-/// A server with keyspace notifications, shared by all trials. It ends with this process.
+/// A server with notifications of expired keys, shared by all trials. It ends with this process.
 fn notifying_redis() -> &'static Redis {
     static NOTIFYING: OnceLock<Redis> = OnceLock::new();
     NOTIFYING.get_or_init(|| Redis::options().set("notify-keyspace-events", "Ex").start())
 }
 
 /// The URL of the shared Redis server for the Redisson backend.
-fn redisson(options: &str) -> StoreUrl {
-    patient(&shared_redis().url().replacen("redis://", "redisson://", 1), options)
+fn redisson_url(options: &str) -> StoreUrl {
+    with_long_timeout(&shared_redis().url().replacen("redis://", "redisson://", 1), options)
 }
 
 /// The URL of the shared cluster for the Redisson backend.
-fn redisson_cluster() -> StoreUrl {
-    patient(&cluster_url().replacen("redis+", "redisson+", 1), "")
+fn redisson_cluster_url() -> StoreUrl {
+    with_long_timeout(&cluster_url().replacen("redis+", "redisson+", 1), "")
 }
 
 /// A cluster, shared by all trials. It ends with this process.
@@ -84,7 +89,7 @@ fn cluster_url() -> &'static str {
     url
 }
 
-/// A file that is deleted when the trial ends.
+/// The URL of a new file, which is deleted when the trial ends.
 fn own_file() -> StoreUrl {
     let directory = directory();
     StoreUrl { url: url(&directory, ""), guard: Box::new(directory) }

@@ -35,8 +35,9 @@ impl StoreUnderTest for Sharded {
     async fn open(&self) -> Result<Arc<dyn Backend>> {
         let mut config = RedisConfig::new((self.url)());
         config.prefix = "sharded".to_owned();
-        // Longer than any answer takes on a busy machine.
+        // Longer than any call takes on a busy machine.
         config.response_timeout = Duration::from_secs(60);
+        // `*` stands for every queue.
         config.shards.insert(QueueName::new("*")?, self.shards);
         let entropy = Arc::new(Entropy::from_os());
         let environment = Environment { clock: Arc::new(SystemClock), entropy };

@@ -1,4 +1,5 @@
-//! The examples as processes: started with valid and invalid options, killed, started again.
+//! Tests of the examples as processes: started with valid and invalid options, killed, started
+//! again.
 
 mod order_timeout;
 mod program;

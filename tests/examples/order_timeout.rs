@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use dq::Dq;
 use serde_json::{Value, json};
 
-use crate::program::{PATIENCE, Program, output};
+use crate::program::{MAX_WAIT, Program, output};
 
 const NAME: &str = "order_timeout";
 
@@ -20,6 +20,7 @@ struct Shop {
 }
 
 impl Shop {
+    /// Starts the shop on the files of this directory; orders must be paid in `timeout` seconds.
     fn open(dir: &Path, timeout: &str) -> Self {
         let arguments = ["--listen", "127.0.0.1:0", "--timeout", timeout];
         let program = Program::start(NAME, dir, &arguments);
@@ -33,6 +34,7 @@ impl Shop {
         request(&self.address, method, path)
     }
 
+    /// Creates an order and returns its id.
     fn order(&self) -> i64 {
         let (status, order) = self.request("POST", "/orders");
         assert_eq!((status, &order["state"]), (201, &json!("unpaid")), "{order}");
@@ -48,7 +50,7 @@ impl Shop {
     fn wait_until_cancelled(&self, id: i64) {
         let start = Instant::now();
         while self.state(id) != "cancelled" {
-            assert!(start.elapsed() < PATIENCE, "order {id} stays {}", self.state(id));
+            assert!(start.elapsed() < MAX_WAIT, "order {id} stays {}", self.state(id));
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -67,12 +69,13 @@ fn request(address: &str, method: &str, path: &str) -> (u16, Value) {
     (status, serde_json::from_str(body).unwrap_or_else(|_| json!(body)))
 }
 
-/// Number of timeouts in the store.
+/// Number of jobs in the store that will cancel an order.
 #[tokio::main(flavor = "current_thread")]
 async fn timeouts_in(dir: &Path) -> u64 {
     let dq = Dq::connect(&format!("sqlite://{}/shop.db", dir.display())).await.unwrap();
     let stats = dq.queue("ORDER_TIMEOUT").unwrap().stats().await.unwrap();
     dq.close().await.unwrap();
+    // Dead jobs would count, too.
     stats.stored()
 }
 
@@ -108,6 +111,7 @@ fn payment_and_timeout_never_both_win() {
     let dir = tempfile::tempdir().unwrap();
     let shop = Shop::open(dir.path(), "0.2");
     let address = &shop.address;
+    // Pays from 20 ms before the timeout to 20 ms after it.
     let pay = |offset: u64| {
         let id = request(address, "POST", "/orders").1["id"].as_i64().unwrap();
         std::thread::sleep(Duration::from_millis(180 + offset));
@@ -166,7 +170,7 @@ fn after_a_kill_every_order_has_a_timeout() {
             let _ = created.send(());
         }
     });
-    first_created.recv_timeout(PATIENCE).expect("the first order is created");
+    first_created.recv_timeout(MAX_WAIT).expect("the first order is created");
     std::thread::sleep(Duration::from_millis(300));
     shop.program.kill();
     customer.join().unwrap();

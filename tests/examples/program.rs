@@ -6,8 +6,8 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// Longer than any step takes on a busy machine; exceeded only if a test fails.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// Maximum time to wait for a line, a state or an exit: longer than any takes on a busy machine.
+pub(crate) const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// A running example; killed when dropped.
 pub(crate) struct Program {
@@ -31,21 +31,21 @@ impl Program {
         Self { child, lines }
     }
 
-    /// The next line; `None` at the end of the output.
+    /// The next line of the output, waiting for it; `None` at the end.
     pub(crate) fn line(&self) -> Option<String> {
-        match self.lines.recv_timeout(PATIENCE) {
+        match self.lines.recv_timeout(MAX_WAIT) {
             Ok(line) => Some(line),
             Err(RecvTimeoutError::Disconnected) => None,
             Err(RecvTimeoutError::Timeout) => panic!("the example prints no further line"),
         }
     }
 
-    /// All remaining lines.
+    /// All remaining lines, waiting for the end of the output.
     pub(crate) fn rest(&self) -> Vec<String> {
         std::iter::from_fn(|| self.line()).collect()
     }
 
-    /// `kill -9`.
+    /// Kills the process (`SIGKILL`) and waits until it has ended.
     pub(crate) fn kill(&mut self) {
         self.child.kill().expect("the example can be killed");
         self.child.wait().expect("the example has ended");
@@ -62,7 +62,8 @@ impl Program {
         assert!(shell.status().expect("the shell runs").success());
     }
 
-    /// Waits until the example has installed a signal handler; before that the signal would kill it.
+    /// Waits until the example has installed a signal handler; before that the signal would kill
+    /// it.
     #[cfg(target_os = "linux")]
     fn wait_for_signal_handler(&self, name: &str) {
         let signal = match name {
@@ -72,7 +73,7 @@ impl Program {
         };
         let start = Instant::now();
         while self.caught_signals() & (1 << (signal - 1)) == 0 {
-            assert!(start.elapsed() < PATIENCE, "the example does not handle SIG{name}");
+            assert!(start.elapsed() < MAX_WAIT, "the example does not handle SIG{name}");
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -95,7 +96,7 @@ impl Program {
     /// Waits until the example exits.
     pub(crate) fn wait(&mut self) -> ExitStatus {
         let start = Instant::now();
-        while start.elapsed() < PATIENCE {
+        while start.elapsed() < MAX_WAIT {
             if let Some(status) = self.child.try_wait().expect("the example can be waited for") {
                 return status;
             }
@@ -125,7 +126,8 @@ fn command(example: &str, dir: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// The path of an example: `cargo test` puts it next to the directory of this test.
+/// The path of an example: Cargo builds tests in `target/PROFILE/deps` and examples in
+/// `target/PROFILE/examples`.
 fn path(example: &str) -> PathBuf {
     let test = std::env::current_exe().expect("the test knows its own path");
     let profile = test.ancestors().nth(2).expect("tests are in target/PROFILE/deps");

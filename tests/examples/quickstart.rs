@@ -10,49 +10,53 @@ use crate::program::{Program, output};
 
 const NAME: &str = "quickstart";
 
-/// The number in `  job 3    fired 2 ms late`.
+/// The number of the job in a line like `  job 3 fired 2 ms late`; `None` in other lines.
 fn fired(line: &str) -> Option<u32> {
     let mut words = line.split_whitespace();
     let number = (words.next()? == "job").then(|| words.next())??;
     (words.next()? == "fired").then(|| number.parse().ok())?
 }
 
-/// The jobs that fired. A job that fires again is marked: its runner was killed, or suspended for longer
-/// than a lease.
-fn numbers(lines: &[String]) -> BTreeSet<u32> {
-    let mut fresh = BTreeSet::new();
+/// The jobs that fired, by the lines of the output. Requires that a job that fired before is marked
+/// with `(again: …)`: its runner was killed, or suspended for longer than a lease.
+fn fired_jobs(lines: &[String]) -> BTreeSet<u32> {
+    let mut unmarked = BTreeSet::new();
     for line in lines.iter().filter(|line| !line.contains("(again:")) {
-        assert!(fired(line).is_none_or(|number| fresh.insert(number)), "fired twice: {lines:#?}");
+        assert!(
+            fired(line).is_none_or(|number| unmarked.insert(number)),
+            "fired twice: {lines:#?}"
+        );
     }
     lines.iter().filter_map(|line| fired(line)).collect()
 }
 
 /// The jobs in the store after a kill.
 #[derive(Debug, Default)]
-struct Left {
+struct StoredJobs {
     /// Every job in the store.
     all: BTreeSet<u32>,
-    /// Jobs that were claimed.
+    /// Those that were claimed at least once.
     claimed: BTreeSet<u32>,
 }
 
+/// Reads the store of the example in this directory.
 #[tokio::main(flavor = "current_thread")]
-async fn left_in(dir: &Path) -> Left {
+async fn stored_jobs(dir: &Path) -> StoredJobs {
     let dq = Dq::connect(&format!("sqlite://{}/quickstart.db", dir.display())).await.unwrap();
     let queue = dq.queue("QUICKSTART").unwrap();
-    let mut left = Left::default();
+    let mut stored = StoredJobs::default();
     for state in [JobState::Scheduled, JobState::Ready, JobState::Running, JobState::Dead] {
         for view in queue.browse(state, None, 1_000).await.unwrap().jobs {
             assert_ne!(state, JobState::Dead, "a killed runner makes no job dead");
             let number = view.payload().unwrap();
-            left.all.insert(number);
+            stored.all.insert(number);
             if view.job.deliveries > 0 {
-                left.claimed.insert(number);
+                stored.claimed.insert(number);
             }
         }
     }
     dq.close().await.unwrap();
-    left
+    stored
 }
 
 #[test]
@@ -65,7 +69,7 @@ fn all_jobs_fire_and_the_next_start_schedules_new_ones() {
         assert!(program.wait().success());
         assert!(start.elapsed() >= Duration::from_secs(1), "early: {lines:?}");
         assert_eq!(lines[0], "scheduled 4 jobs");
-        assert_eq!(numbers(&lines), (1..=4).collect());
+        assert_eq!(fired_jobs(&lines), (1..=4).collect());
         assert_eq!(lines.last().unwrap(), "0 jobs left for the next start");
     }
 }
@@ -92,21 +96,21 @@ fn a_kill_during_the_start_leaves_all_jobs_or_none() {
         let mut killed = Program::start(NAME, dir.path(), &["--jobs", "3", "--within", "600"]);
         std::thread::sleep(Duration::from_millis(millis));
         killed.kill();
-        let left = left_in(dir.path());
-        assert!([0, 3].contains(&left.all.len()), "killed after {millis} ms: {left:?}");
+        let stored = stored_jobs(dir.path());
+        assert!([0, 3].contains(&stored.all.len()), "killed after {millis} ms: {stored:?}");
     }
 }
 
 #[test]
 fn after_repeated_kills_every_job_has_fired() {
     let dir = tempfile::tempdir().unwrap();
-    let mut seen = BTreeSet::new();
+    let mut fired_numbers = BTreeSet::new();
     let mut first = Program::start(NAME, dir.path(), &["--jobs", "4", "--within", "1"]);
     assert!(first.line().unwrap().starts_with("scheduled 4 jobs"));
     first.kill();
-    seen.extend(numbers(&first.rest()));
+    fired_numbers.extend(fired_jobs(&first.rest()));
     for _kill in 0..4 {
-        if left_in(dir.path()).all.is_empty() {
+        if stored_jobs(dir.path()).all.is_empty() {
             break;
         }
         let mut program = Program::start(NAME, dir.path(), &[]);
@@ -117,17 +121,17 @@ fn after_repeated_kills_every_job_has_fired() {
         );
         while let Some(line) = program.line() {
             if fired(&line).is_some() {
-                seen.extend(fired(&line));
+                fired_numbers.extend(fired(&line));
                 break;
             }
         }
         program.kill();
-        seen.extend(numbers(&program.rest()));
+        fired_numbers.extend(fired_jobs(&program.rest()));
     }
-    if !left_in(dir.path()).all.is_empty() {
-        seen.extend(numbers(&Program::start(NAME, dir.path(), &[]).rest()));
+    if !stored_jobs(dir.path()).all.is_empty() {
+        fired_numbers.extend(fired_jobs(&Program::start(NAME, dir.path(), &[]).rest()));
     }
-    assert_eq!(seen, (1..=4).collect());
+    assert_eq!(fired_numbers, (1..=4).collect());
 }
 
 #[cfg(unix)]
@@ -145,7 +149,7 @@ fn ctrl_c_leaves_pending_jobs_for_the_next_start() {
 fn another_backend_is_selected_by_url() {
     let dir = tempfile::tempdir().unwrap();
     let program = Program::start(NAME, dir.path(), &["--backend", "memory:", "--within", "1"]);
-    assert_eq!(numbers(&program.rest()), (1..=5).collect());
+    assert_eq!(fired_jobs(&program.rest()), (1..=5).collect());
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "no file is created");
 }
 
@@ -160,10 +164,10 @@ fn another_backend_can_be_a_server() {
         assert_eq!(killed.line().unwrap(), "scheduled 40 jobs");
         let first = killed.line().and_then(|line| fired(&line)).expect("a job");
         killed.kill();
-        let mut ran = numbers(&killed.rest());
+        let mut ran = fired_jobs(&killed.rest());
         ran.insert(first);
         let mut program = Program::start(NAME, dir.path(), &arguments[2..]);
-        ran.extend(numbers(&program.rest()));
+        ran.extend(fired_jobs(&program.rest()));
         assert!(program.wait().success());
         assert_eq!(ran, (1..=40).collect());
     }
@@ -195,7 +199,8 @@ fn invalid_options_are_refused_with_a_reason() {
     assert!(help.status.success() && String::from_utf8_lossy(&help.stdout).contains("Usage:"));
 }
 
-/// Kills it after some lines, starts it again, and compares the output with the store.
+/// Kills the example after it has printed some lines, starts it again, and compares the output with
+/// the store. The first line reports the scheduled jobs, each later one a job that fired.
 fn kill_and_restart(jobs: u32, within: &str, kill_after: usize) {
     let dir = tempfile::tempdir().unwrap();
     let arguments = ["--jobs", &jobs.to_string(), "--within", within];
@@ -204,18 +209,18 @@ fn kill_and_restart(jobs: u32, within: &str, kill_after: usize) {
     killed.kill();
     before.extend(killed.rest());
 
-    let left = left_in(dir.path());
+    let stored = stored_jobs(dir.path());
     let mut after = Vec::new();
-    if !left.all.is_empty() {
+    if !stored.all.is_empty() {
         let mut program = Program::start(NAME, dir.path(), &[]);
         after = program.rest();
         assert!(program.wait().success());
     }
-    let details = format!("before: {before:#?}\nleft: {left:?}\nafter: {after:#?}");
-    let fired = numbers(&before);
-    assert_eq!(&fired | &left.all, (1..=jobs).collect(), "lost: {details}");
-    assert!((&fired & &left.all).is_subset(&left.claimed), "fired but not claimed: {details}");
-    assert_eq!(numbers(&after), left.all, "exactly the remaining jobs fire: {details}");
+    let details = format!("before: {before:#?}\nstored: {stored:?}\nafter: {after:#?}");
+    let fired = fired_jobs(&before);
+    assert_eq!(&fired | &stored.all, (1..=jobs).collect(), "lost: {details}");
+    assert!((&fired & &stored.all).is_subset(&stored.claimed), "fired but not claimed: {details}");
+    assert_eq!(fired_jobs(&after), stored.all, "exactly the remaining jobs fire: {details}");
     // A job that fired before the kill is marked if it fires again.
-    numbers(&[before, after].concat());
+    fired_jobs(&[before, after].concat());
 }

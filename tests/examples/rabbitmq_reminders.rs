@@ -5,11 +5,12 @@ use std::time::{Duration, Instant};
 
 use dq_servers::{RabbitMq, shared_rabbitmq};
 
-use crate::program::{PATIENCE, Program, output};
+use crate::program::{MAX_WAIT, Program, output};
 
 const NAME: &str = "rabbitmq_reminders";
 
-/// A user at a shell, with a separate virtual host.
+/// A user at a shell, with a separate virtual host. A reminder is due ten minutes before its
+/// meeting; a minute takes a few seconds.
 struct User {
     dir: tempfile::TempDir,
     url: String,
@@ -18,14 +19,15 @@ struct User {
 }
 
 impl User {
-    fn at(vhost: &str) -> Self {
-        Self::on(shared_rabbitmq().vhost(vhost))
+    fn with_vhost(vhost: &str) -> Self {
+        Self::with_url(shared_rabbitmq().vhost(vhost))
     }
 
-    fn on(url: String) -> Self {
+    fn with_url(url: String) -> Self {
         Self { dir: tempfile::tempdir().unwrap(), url, minute: 1 }
     }
 
+    /// The real time that these minutes take.
     fn minutes(&self, minutes: u32) -> Duration {
         Duration::from_secs((minutes * self.minute).into())
     }
@@ -40,17 +42,19 @@ impl User {
         String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
     }
 
+    /// Starts the process that sends reminders.
     fn remind(&self) -> Program {
         let program = Program::start(NAME, self.dir.path(), &["--url", &self.url, "remind"]);
         assert_eq!(program.line().unwrap(), "waiting for meetings; Ctrl-C to stop");
         program
     }
 
-    /// Waits until at most `count` reminders are left: one is printed shortly before it is settled.
-    fn wait_until_left(&self, count: usize) {
+    /// Waits until at most `count` reminders are listed. A reminder is listed until it is settled,
+    /// shortly after it was printed.
+    fn wait_until_listed(&self, count: usize) {
         let start = Instant::now();
         while self.run(&["list"]).len() > count {
-            assert!(start.elapsed() < PATIENCE, "not {count}: {:?}", self.run(&["list"]));
+            assert!(start.elapsed() < MAX_WAIT, "not {count}: {:?}", self.run(&["list"]));
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -59,16 +63,16 @@ impl User {
 /// Runs a scenario, repeated with longer minutes while the machine is too slow for it.
 fn with_growing_minutes(name: &str, scenario: fn(&User) -> Result<(), TooSlow>) {
     let succeeds = |minute| {
-        let user = User { minute, ..User::at(&format!("{name}-{minute}")) };
+        let user = User { minute, ..User::with_vhost(&format!("{name}-{minute}")) };
         scenario(&user).is_ok()
     };
     assert!([1, 2, 4].into_iter().any(succeeds), "the machine is too slow for this test");
 }
 
-/// A reminder may have been due before the scenario changed it.
+/// The scenario took so long that a reminder may have been due before it was changed.
 struct TooSlow;
 
-/// The name in a line of the reminder process.
+/// The name of the meeting in a line of the process that sends reminders.
 fn reminded(line: &str) -> &str {
     let (name, late) = line.split_once(" is about to start (").expect("a reminder");
     late.strip_suffix(" ms late)").unwrap().parse::<u64>().unwrap();
@@ -87,6 +91,7 @@ fn move_one_and_cancel_another(user: &User) -> Result<(), TooSlow> {
     assert_eq!(user.run(&["plan", "standup", "600"]), ["standup is planned"]);
     assert_eq!(user.run(&["plan", "standup", "10"]), ["standup is planned already; move it"]);
     let off = user.run(&["off", "review"]);
+    // The reminder of the review was due after 16 - 10 minutes.
     if start.elapsed() >= user.minutes(6) {
         return Err(TooSlow);
     }
@@ -101,7 +106,7 @@ fn move_one_and_cancel_another(user: &User) -> Result<(), TooSlow> {
     // The reminder of the cancelled review would have been due first.
     assert_eq!(reminded(&runner.line().unwrap()), "standup");
     assert!(start.elapsed() >= user.minutes(8), "{:?} is early", start.elapsed());
-    user.wait_until_left(0);
+    user.wait_until_listed(0);
 
     #[cfg(unix)]
     {
@@ -125,8 +130,9 @@ fn kill_and_restart(user: &User) -> Result<(), TooSlow> {
     }
     let first = runner.line().unwrap();
     // The next runner must not receive it again.
-    user.wait_until_left(3);
+    user.wait_until_listed(3);
     runner.kill();
+    // The reminder of "three" is due after 22 - 10 minutes.
     if start.elapsed() >= user.minutes(12) {
         return Err(TooSlow);
     }
@@ -140,13 +146,13 @@ fn kill_and_restart(user: &User) -> Result<(), TooSlow> {
     let mut names = [runner.line().unwrap(), runner.line().unwrap()];
     names.sort();
     assert_eq!(names.each_ref().map(|line| reminded(line)), ["four", "three"]);
-    user.wait_until_left(0);
+    user.wait_until_listed(0);
     Ok(())
 }
 
 #[test]
 fn after_a_kill_while_reminders_are_due_the_next_start_sends_the_rest() {
-    let user = User::at("storm");
+    let user = User::with_vhost("storm");
     let names: Vec<String> = (0..12).map(|number| format!("meeting-{number:02}")).collect();
     std::thread::scope(|scope| {
         for name in &names {
@@ -168,7 +174,7 @@ fn after_a_kill_while_reminders_are_due_the_next_start_sends_the_rest() {
 #[test]
 fn reminders_survive_a_restart_of_the_broker() {
     let broker = RabbitMq::start();
-    let user = User::on(broker.url());
+    let user = User::with_url(broker.url());
     assert_eq!(user.run(&["plan", "standup", "30"]), ["standup is planned"]);
     broker.kill();
     broker.restart();

@@ -1,5 +1,5 @@
-//! `redisson_bridge` with the commands of its head comment instead of Java. With Java:
-//! `tests/interop/bridge.rs`.
+//! `redisson_bridge`: an order that was offered in Redis comes back as feedback. The test uses the
+//! `redis-cli` commands of the example's head comment; `tests/interop/bridge.rs` uses Java instead.
 
 use dq_servers::Redis;
 
@@ -24,7 +24,7 @@ fn an_order_that_redis_cli_offers_comes_back_as_feedback() {
     redis.command(&["EVAL", &offer(), "1", delayed, "{\"id\":1001}"]);
     assert_eq!(bridge.line().unwrap(), "order 1001 was not paid in time");
 
-    // As Java's transfer does, once more for the same order.
+    // Jobs that Java has moved to the queue's list already, one of them for the same order.
     redis.command(&["RPUSH", "ORDER_TIMEOUT", "{\"id\":1001}", "{\"id\":7,\"note\":\"?\"}"]);
     let mut lines = [bridge.line().unwrap(), bridge.line().unwrap()];
     lines.sort();

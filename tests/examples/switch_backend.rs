@@ -1,5 +1,5 @@
-//! `switch_backend`: after a kill and a start with the next store, jobs of the previous store run and
-//! new ones go to the new store.
+//! `switch_backend`: after a kill and a start with the next store, jobs of the previous store run
+//! and new ones go to the new store.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -8,11 +8,12 @@ use dq::backend::QueueStats;
 use dq::{Dq, JobState, Rescheduled};
 use dq_servers::{Redis, shared_rabbitmq};
 
-use crate::program::{PATIENCE, Program, output};
+use crate::program::{MAX_WAIT, Program, output};
 
 const NAME: &str = "switch_backend";
 
-/// Copies the files of the example, with the addresses of these servers.
+/// Copies the configuration files of the example into this directory, with the addresses of these
+/// servers.
 fn configure(dir: &Path, redis: &Redis, rabbit: &str) {
     for (file, text) in [
         ("sqlite.toml", include_str!("../../examples/switch_backend/sqlite.toml")),
@@ -34,7 +35,8 @@ fn expect_line(program: &Program, line: &str) {
     assert_eq!(program.line().as_deref(), Some(line));
 }
 
-/// The output of the reminders of these files, sorted since they run concurrently.
+/// The lines that the reminders print that were scheduled with these files, sorted since they run
+/// concurrently.
 fn reminders_of(configs: &[&str]) -> Vec<String> {
     let of_file = |config| (1..=3).map(move |number| format!("  reminder {number} of {config}"));
     let mut lines: Vec<String> = configs.iter().flat_map(of_file).collect();
@@ -50,23 +52,24 @@ async fn stats(url: &str) -> QueueStats {
     stats
 }
 
-/// Number of jobs that a store has ever received.
+/// Number of jobs that were ever scheduled in a store.
 fn created_in(url: &str) -> u64 {
     stats(url).totals.expect("this store has totals").created
 }
 
-/// Waits until the last job of a store is settled, so that no job runs again after a kill.
-fn wait_until_empty(url: &str) {
+/// Waits until a store has no live job (scheduled, ready or running), so that none runs again after
+/// a kill.
+fn wait_until_drained(url: &str) {
     let start = Instant::now();
     while stats(url).live() > 0 {
-        assert!(start.elapsed() < PATIENCE, "not drained: {:?}", stats(url));
+        assert!(start.elapsed() < MAX_WAIT, "not drained: {:?}", stats(url));
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
-/// Reschedules all pending jobs of a store to a few seconds from now.
+/// Reschedules all scheduled jobs of a store to five seconds from now.
 #[tokio::main(flavor = "current_thread")]
-async fn hasten(url: &str) {
+async fn make_due_soon(url: &str) {
     let dq = Dq::connect(url).await.unwrap();
     let queue = dq.queue("REMINDER").unwrap();
     for view in queue.browse(JobState::Scheduled, None, 100).await.unwrap().jobs {
@@ -91,7 +94,7 @@ fn no_job_is_lost_or_doubled_from_store_to_store() {
     expect_line(&first, "3 more scheduled, due in 600 s");
     first.kill();
     assert!(first.rest().is_empty());
-    hasten(&sqlite_url);
+    make_due_soon(&sqlite_url);
 
     // Jobs in SQLite run, new ones wait in Redis.
     let mut second = start(dir, "redis.toml", "600");
@@ -100,12 +103,12 @@ fn no_job_is_lost_or_doubled_from_store_to_store() {
     let mut ran: Vec<String> = (0..3).map(|_| second.line().unwrap()).collect();
     ran.sort();
     assert_eq!(ran, reminders_of(&["sqlite.toml"]));
-    wait_until_empty(&sqlite_url);
+    wait_until_drained(&sqlite_url);
     assert_eq!((created_in(&sqlite_url), created_in(&redis_url)), (3, 3));
     second.kill();
     assert!(second.rest().is_empty());
     assert_eq!(stats(&redis_url).live(), 3);
-    hasten(&redis_url);
+    make_due_soon(&redis_url);
 
     // From Redis to Redisson.
     let mut third = start(dir, "redisson.toml", "600");
@@ -114,11 +117,11 @@ fn no_job_is_lost_or_doubled_from_store_to_store() {
     let mut ran: Vec<String> = (0..3).map(|_| third.line().unwrap()).collect();
     ran.sort();
     assert_eq!(ran, reminders_of(&["redis.toml"]));
-    wait_until_empty(&redis_url);
+    wait_until_drained(&redis_url);
     third.kill();
     assert!(third.rest().is_empty());
     assert_eq!(stats(&redisson_url).live(), 3);
-    hasten(&redisson_url);
+    make_due_soon(&redisson_url);
 
     // From Redisson to RabbitMQ.
     let mut fourth = start(dir, "rabbitmq.toml", "1");
@@ -132,12 +135,12 @@ fn no_job_is_lost_or_doubled_from_store_to_store() {
     assert_eq!((created_in(&sqlite_url), created_in(&redis_url)), (3, 3));
     assert_eq!(created_in(&rabbit_url), 3);
     for url in [&sqlite_url, &redis_url, &redisson_url, &rabbit_url] {
-        assert_eq!(stats(url).stored(), 0, "{url}");
+        assert_eq!(stats(url).stored(), 0, "no job is left in {url}, not even a dead one");
     }
 }
 
 #[test]
-fn the_last_store_runs_the_jobs_of_all_previous_ones() {
+fn the_last_store_runs_the_pending_jobs_of_all_previous_ones() {
     let redis = Redis::start();
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
@@ -152,7 +155,7 @@ fn the_last_store_runs_the_jobs_of_all_previous_ones() {
     }
     let sqlite_url = format!("sqlite://{}/switch_backend.db", dir.display());
     for url in [sqlite_url, redis.url(), redis.url().replace("redis:", "redisson:")] {
-        hasten(&url);
+        make_due_soon(&url);
     }
     let last = start(dir, "rabbitmq.toml", "0");
     expect_line(&last, "9 pending from before");
@@ -167,6 +170,7 @@ fn the_last_store_runs_the_jobs_of_all_previous_ones() {
 #[test]
 fn ctrl_c_leaves_pending_jobs_for_the_next_start() {
     let dir = tempfile::tempdir().unwrap();
+    // This test uses only sqlite.toml; the addresses in the other files do not matter.
     configure(dir.path(), &Redis::start(), "amqp://127.0.0.1:1");
     let mut program = start(dir.path(), "sqlite.toml", "3600");
     expect_line(&program, "0 pending from before");

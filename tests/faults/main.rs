@@ -1,10 +1,10 @@
-//! A runner process that aborts between every two of its steps, at chosen points.
+//! A runner process that aborts, like a crash, at each named point and at each of its events.
 //!
-//! Each trial runs this program again as the process that crashes: see [`process`].
+//! Each trial runs this program again as the process that aborts: see [`process`].
 
+mod every_event;
 mod points;
 mod process;
-mod sweep;
 
 use std::process::ExitCode;
 
@@ -15,6 +15,6 @@ fn main() -> ExitCode {
         return process::run(&options);
     }
     let mut trials: Vec<Trial> = points::trials();
-    trials.extend(sweep::trials());
+    trials.extend(every_event::trials());
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }

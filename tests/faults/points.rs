@@ -1,4 +1,5 @@
-//! One trial per point and behaviour: the job in the store after the crash, and its later runs.
+//! One trial for each named point and behaviour: checks the job in the store after the crash, and
+//! its later runs in a second process.
 
 use std::path::Path;
 
@@ -8,13 +9,14 @@ use libtest_mimic::{Failed, Trial};
 
 use crate::process::{Plan, Point, aborted, bystander, connect, faulty, poison, spawn, starts};
 
+/// A crash of the first process, and the expected effects.
 struct Case {
     name: &'static str,
     plan: Plan,
-    /// `None` if the handler itself aborts.
+    /// The point at which the process aborts; `None` if the handler itself aborts.
     point: Option<Point>,
-    /// Failed attempts and deliveries in the store after the crash; `None` if the job has left it.
-    crashed: Option<(u32, u32)>,
+    /// Failed attempts and deliveries of the job after the crash; `None` if it has left the store.
+    after_crash: Option<(u32, u32)>,
     /// Attempt and delivery of each start of the handler, in both processes.
     starts: &'static [(u32, u32)],
     /// Whether the job is dead in the end, rather than finished.
@@ -32,8 +34,8 @@ const CASES: [Case; 16] = [
     case("renew", Plan::SlowAtFirst, Point::Renewed, Some((0, 1)), TWICE),
     case("finish", Plan::Succeed, Point::Finished, Some((0, 1)), TWICE),
     case("settle", Plan::Succeed, Point::Settled, None, ONCE),
-    case("finish/skip", Plan::SkipIt, Point::Finished, Some((0, 1)), TWICE),
-    case("settle/skip", Plan::SkipIt, Point::Settled, None, ONCE),
+    case("finish/skip", Plan::Skip, Point::Finished, Some((0, 1)), TWICE),
+    case("settle/skip", Plan::Skip, Point::Settled, None, ONCE),
     case(
         "finish/retry",
         Plan::FailAtFirst,
@@ -44,23 +46,25 @@ const CASES: [Case; 16] = [
     case("settle/retry", Plan::FailAtFirst, Point::Settled, Some((1, 1)), &[(1, 1), (2, 2)]),
     case("finish/snooze", Plan::SnoozeAtFirst, Point::Finished, Some((0, 1)), TWICE),
     case("settle/snooze", Plan::SnoozeAtFirst, Point::Settled, Some((0, 1)), TWICE),
-    Case { dead: true, ..case("finish/dead", Plan::Die, Point::Finished, Some((0, 1)), TWICE) },
-    Case { dead: true, ..case("settle/dead", Plan::Die, Point::Settled, Some((1, 1)), ONCE) },
+    Case { dead: true, ..case("finish/dead", Plan::Reject, Point::Finished, Some((0, 1)), TWICE) },
+    Case { dead: true, ..case("settle/dead", Plan::Reject, Point::Settled, Some((1, 1)), ONCE) },
     case("stop", Plan::SlowAtFirst, Point::Stopping, Some((0, 1)), TWICE),
     case("release", Plan::SlowAtFirst, Point::Released, Some((0, 1)), TWICE),
 ];
 
+/// One start: attempt 1, delivery 1.
 const ONCE: &[(u32, u32)] = &[(1, 1)];
+/// Two starts of the same attempt.
 const TWICE: &[(u32, u32)] = &[(1, 1), (1, 2)];
 
 const fn case(
     name: &'static str,
     plan: Plan,
     point: Point,
-    crashed: Option<(u32, u32)>,
+    after_crash: Option<(u32, u32)>,
     starts: &'static [(u32, u32)],
 ) -> Case {
-    Case { name, plan, point: Some(point), crashed, starts, dead: false }
+    Case { name, plan, point: Some(point), after_crash, starts, dead: false }
 }
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -82,13 +86,13 @@ async fn check(case: &Case) -> Result<(), Failed> {
     ensure(aborted(status), format!("{status} before the point {:?}", case.point))?;
     let crashed = check_store(dir.path(), job, other).await?;
     let counts = crashed.as_ref().map(|view| (view.job.attempts, view.job.deliveries));
-    ensure(counts == case.crashed, format!("after the crash: {crashed:?}"))?;
+    ensure(counts == case.after_crash, format!("after the crash: {crashed:?}"))?;
 
     let ended = spawn(dir.path(), None);
     ensure(ended.success(), format!("the second runner failed: {ended}"))?;
-    let left = check_store(dir.path(), job, other).await?;
-    let dead = left.as_ref().is_some_and(|view| view.state == JobState::Dead);
-    ensure(dead == case.dead && left.is_some() == case.dead, format!("in the end: {left:?}"))?;
+    let at_end = check_store(dir.path(), job, other).await?;
+    let dead = at_end.as_ref().is_some_and(|view| view.state == JobState::Dead);
+    ensure(dead == case.dead && at_end.is_some() == case.dead, format!("in the end: {at_end:?}"))?;
 
     let starts = starts(dir.path());
     let seen: Vec<_> = starts.iter().map(|start| (start.attempt, start.delivery)).collect();
@@ -130,6 +134,7 @@ async fn check_store(dir: &Path, job: JobId, other: JobId) -> Result<Option<JobV
     Ok(view)
 }
 
-pub(crate) fn ensure(holds: bool, otherwise: String) -> Result<(), Failed> {
-    if holds { Ok(()) } else { Err(otherwise.into()) }
+/// Fails the trial with this message unless the condition holds.
+pub(crate) fn ensure(condition: bool, message: String) -> Result<(), Failed> {
+    if condition { Ok(()) } else { Err(message.into()) }
 }

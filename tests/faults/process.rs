@@ -1,5 +1,5 @@
-//! The process that crashes: a runner on a SQLite file that aborts at a given point. Without a point
-//! it runs until its queues are empty.
+//! The child process of a trial: a runner on a SQLite file that aborts at a given point. Without a
+//! point it runs until its queues hold no live job (scheduled, ready or running).
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -23,8 +23,9 @@ pub(crate) enum Plan {
     SlowAtFirst,
     FailAtFirst,
     SnoozeAtFirst,
-    SkipIt,
-    Die,
+    Skip,
+    /// The handler rejects the job, which is then dead.
+    Reject,
     /// The first delivery aborts the process.
     AbortAtFirst,
 }
@@ -54,8 +55,8 @@ pub(crate) async fn faulty(
         Plan::SlowAtFirst | Plan::FailAtFirst | Plan::SnoozeAtFirst | Plan::AbortAtFirst => {
             Ok(Outcome::Done)
         }
-        Plan::SkipIt => Ok(Outcome::skip("as planned")),
-        Plan::Die => Ok(Outcome::dead("as planned")),
+        Plan::Skip => Ok(Outcome::skip("as planned")),
+        Plan::Reject => Ok(Outcome::dead("as planned")),
     }
 }
 
@@ -97,6 +98,7 @@ pub(crate) enum Point {
 }
 
 impl Point {
+    /// Whether this event is the point; `count` is its number, counted from 1.
     fn is_reached(self, event: &Event<'_>, count: u64) -> bool {
         match (self, event) {
             (Self::Claimed, Event::Claimed { .. })
@@ -138,7 +140,7 @@ impl FromStr for Point {
     }
 }
 
-/// One start of the handler, as the process logged it.
+/// One start of a handler, as the process logged it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Start {
     pub(crate) job: JobId,
@@ -147,10 +149,11 @@ pub(crate) struct Start {
     pub(crate) token: u64,
 }
 
-/// A log file of starts, one per line, which survives the process.
+/// A file of starts, one per line, which survives the process: job id, attempt, delivery, token.
 #[derive(Clone)]
 pub(crate) struct StartLog {
     file: PathBuf,
+    /// Notified of each start.
     started: Arc<Notify>,
 }
 
@@ -171,6 +174,7 @@ pub(crate) struct ChildOptions {
     point: Option<Point>,
 }
 
+/// Environment variables: the directory of the trial, and the point at which to abort.
 const DIR: &str = "DQ_FAULT_DIR";
 const POINT: &str = "DQ_FAULT_POINT";
 
@@ -201,7 +205,8 @@ pub(crate) fn spawn(dir: &Path, point: Option<Point>) -> ExitStatus {
     command.status().expect("the child process starts")
 }
 
-/// Whether the process aborted, rather than failed or succeeded.
+/// Whether the process aborted, rather than failed (code 1) or succeeded (code 0). On Unix an
+/// aborted process has no exit code, on Windows a large one.
 pub(crate) fn aborted(status: ExitStatus) -> bool {
     status.code().is_none_or(|code| code > 1)
 }
@@ -221,7 +226,7 @@ pub(crate) fn starts(dir: &Path) -> Vec<Start> {
     text.lines().map(|line| start(line).expect("a complete line")).collect()
 }
 
-/// The child process: runs until its queues hold no live job, or until it aborts at the point.
+/// The child process.
 #[tokio::main]
 pub(crate) async fn run(options: &ChildOptions) -> ExitCode {
     match run_until_empty(options).await {

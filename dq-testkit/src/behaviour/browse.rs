@@ -121,6 +121,7 @@ async fn waiting_jobs_are_listed_in_due_order(store: TrialStore) -> TrialResult 
     let mut scheduled = Vec::new();
     let mut ready = Vec::new();
     for n in 0..20_u64 {
+        // Steps of 7 modulo 20 store the jobs out of due order.
         let step = Duration::from_millis(n * 7 % 20);
         let later = now + LATER + step;
         scheduled.push((later, store.create(store.job(&queue, later)).await?.id));
@@ -178,13 +179,13 @@ async fn each_job_is_listed_in_one_state(store: TrialStore) -> TrialResult {
         ensure_eq!(
             jobs.len() as u64,
             count,
-            "the listing of {state} jobs has as many as are counted"
+            "the listing has as many {state} jobs as `stats` counts"
         );
         for view in jobs {
             ensure_eq!(view.state, state, "a listing has only jobs in its state");
             ensure!(seen.insert(view.job.id), "job {} is listed once", view.job.id);
-            let alone = store.get_existing(&queue, view.job.id).await?;
-            ensure_eq!(view, alone, "a job is the same in a listing and alone");
+            let single = store.get_existing(&queue, view.job.id).await?;
+            ensure_eq!(view, single, "`get` returns a job as the listing does");
         }
     }
     Ok(())
@@ -205,12 +206,12 @@ async fn pages_of_any_size_list_the_same_jobs(store: TrialStore) -> TrialResult 
     let queue = store.queue();
     store_jobs_in_every_state(&store, &queue).await?;
     for state in STATES {
-        let whole = listed(&store, &queue, state, 1_000).await?;
+        let one_page = listed(&store, &queue, state, 1_000).await?;
         for limit in [1, 2, 3, 4, 5, 7, 100] {
             let found = listed(&store, &queue, state, limit).await?;
             ensure_eq!(
                 found,
-                whole,
+                one_page,
                 "pages of {limit} {state} jobs list the same jobs as one page"
             );
         }
@@ -222,11 +223,11 @@ async fn pages_of_equal_due_times_list_the_same_jobs(store: TrialStore) -> Trial
     let queue = store.queue();
     let due = store.now().await? + LATER;
     store.schedule_all((0..25).map(|_| store.job(&queue, due)).collect()).await?;
-    let whole = listed(&store, &queue, JobState::Scheduled, 1_000).await?;
-    ensure_eq!(whole.len(), 25, "all jobs with equal due times are listed");
+    let one_page = listed(&store, &queue, JobState::Scheduled, 1_000).await?;
+    ensure_eq!(one_page.len(), 25, "all jobs with equal due times are listed");
     for limit in [1, 4, 24, 25] {
         let found = listed(&store, &queue, JobState::Scheduled, limit).await?;
-        ensure_eq!(found, whole, "pages of {limit} jobs with equal due times");
+        ensure_eq!(found, one_page, "pages of {limit} jobs with equal due times");
     }
     Ok(())
 }
@@ -249,8 +250,8 @@ async fn pages_do_not_shift_when_jobs_are_removed(store: TrialStore) -> TrialRes
 
 async fn pages_do_not_shift_when_jobs_are_added(store: TrialStore) -> TrialResult {
     let queue = store.queue();
-    let now = store.now().await? + LATER;
-    let at = |n: u64| now + Duration::from_millis(n);
+    let start = store.now().await? + LATER;
+    let at = |n: u64| start + Duration::from_millis(n);
     store.schedule_all((0..9).map(|n| store.job(&queue, at(10 + n))).collect()).await?;
     let all = listed(&store, &queue, JobState::Scheduled, 1_000).await?;
     let page = BrowseParams { queue: &queue, state: JobState::Scheduled, after: None, limit: 4 };
@@ -297,7 +298,7 @@ async fn listing_has_no_side_effects(store: TrialStore) -> TrialResult {
     Ok(())
 }
 
-/// Stores several jobs in each state.
+/// Stores several jobs in each state, and pauses the queue if the backend can.
 async fn store_jobs_in_every_state(store: &TrialStore, queue: &QueueName) -> TrialResult {
     store.schedule_all((0..14).map(|_| store.job(queue, Due::NOW)).collect()).await?;
     for leased in store.lease(queue, 4).await? {
@@ -306,9 +307,9 @@ async fn store_jobs_in_every_state(store: &TrialStore, queue: &QueueName) -> Tri
     }
     store.lease(queue, 5).await?;
     store.schedule_all((0..6).map(|_| store.job(queue, LATER)).collect()).await?;
-    let ready = store.lease(queue, 1).await?;
-    let ready = ready.first().ok_or_else(|| Failure::new("five jobs are due"))?;
-    store.settle_accepted(ready, Verdict::Snooze(LATER.into())).await?;
+    let snoozed = store.lease(queue, 1).await?;
+    let snoozed = snoozed.first().ok_or_else(|| Failure::new("five jobs are due"))?;
+    store.settle_accepted(snoozed, Verdict::Snooze(LATER.into())).await?;
     if store.capabilities().pause {
         store.operate(Operation::Pause { queue }).await?;
     }

@@ -226,9 +226,9 @@ async fn cancel_races_with_claim(store: TrialStore) -> TrialResult {
         let queue = store.queue();
         let id = store.create(store.job(&queue, Due::NOW)).await?.id;
         let (caller, runner) = (store.client(), store.client());
-        let (there, here) = (queue.clone(), queue.clone());
-        let cancel = tokio::spawn(async move { caller.cancel(&there, id).await });
-        let claim = tokio::spawn(async move { runner.lease(&here, 1).await });
+        let (cancel_queue, claim_queue) = (queue.clone(), queue.clone());
+        let cancel = tokio::spawn(async move { caller.cancel(&cancel_queue, id).await });
+        let claim = tokio::spawn(async move { runner.lease(&claim_queue, 1).await });
         let answer = cancel.await.map_err(Failure::new)??;
         let leased = claim.await.map_err(Failure::new)??.len();
         match answer {
@@ -240,7 +240,7 @@ async fn cancel_races_with_claim(store: TrialStore) -> TrialResult {
             }
             other => {
                 return Err(Failure::new(format_args!(
-                    "either call wins, so the answer is not {other:?}"
+                    "either the cancel or the claim succeeds, so the answer is not {other:?}"
                 )));
             }
         }
@@ -257,11 +257,11 @@ async fn concurrent_cancels_succeed_once(store: TrialStore) -> TrialResult {
             let (client, queue) = (store.client(), queue.clone());
             tokio::spawn(async move { client.cancel(&queue, id).await })
         });
-        let mut won = 0;
+        let mut cancelled = 0;
         for caller in callers.collect::<Vec<_>>() {
-            won += usize::from(caller.await.map_err(Failure::new)?? == Cancelled::Cancelled);
+            cancelled += usize::from(caller.await.map_err(Failure::new)?? == Cancelled::Cancelled);
         }
-        ensure_eq!(won, 1, "one of several concurrent cancels succeeds");
+        ensure_eq!(cancelled, 1, "one of several concurrent cancels succeeds");
     }
     Ok(())
 }

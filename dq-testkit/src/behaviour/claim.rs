@@ -74,8 +74,10 @@ async fn wants_are_served_in_order(store: TrialStore) -> TrialResult {
     store_due_jobs(&store, &first, 3).await?;
     let wants = [want(&first, 10), want(&second, 10)];
     let served = |claimed: dq_core::Claimed| {
-        let of = |queue| claimed.jobs.iter().filter(|leased| leased.job.queue == queue).count();
-        (of(first.clone()), of(second.clone()))
+        let count = |queue: &dq_core::QueueName| {
+            claimed.jobs.iter().filter(|it| it.job.queue == *queue).count()
+        };
+        (count(&first), count(&second))
     };
     let claimed = store.claim_at_most(4, &wants).await?;
     ensure_eq!(served(claimed), (3, 1), "wants are served in order");
@@ -197,10 +199,11 @@ async fn next_due_includes_the_end_of_leases(store: TrialStore) -> TrialResult {
 async fn next_due_is_past_while_more_is_due(store: TrialStore) -> TrialResult {
     let queue = store.queue();
     store_due_jobs(&store, &queue, 3).await?;
-    for left in (0..3).rev() {
+    for remaining in (0..3).rev() {
         let claimed = store.claim(&[want(&queue, 1)]).await?;
-        let come = claimed.next_due.is_some_and(|next| next <= claimed.now);
-        ensure_eq!(come, left > 0, "`next_due` is past exactly while more is due: {claimed:?}");
+        let is_past = claimed.next_due.is_some_and(|next| next <= claimed.now);
+        let more_due = remaining > 0;
+        ensure_eq!(is_past, more_due, "`next_due` is past exactly while more is due: {claimed:?}");
     }
     // The same, where the limit of the claim leaves a job.
     let (first, second) = (store.queue(), store.queue());

@@ -1,4 +1,4 @@
-//! A client of a store, with calls about single jobs. Each answer is checked for what always holds.
+//! A client of a store, with calls about single jobs. It checks what holds for every answer.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -16,6 +16,8 @@ use super::failure::{Failure, TrialResult, ensure, ensure_eq};
 pub(super) const LEASE: Duration = Duration::from_secs(600);
 /// A lease whose end trials wait for; long enough for a few calls on a busy machine.
 pub(super) const SHORT_LEASE: Duration = Duration::from_millis(1_000);
+/// A lease that trials only let lapse: no call has to succeed while it is live.
+pub(super) const LAPSING_LEASE: Duration = Duration::from_millis(125);
 
 /// A client of a store.
 #[derive(Debug, Clone)]
@@ -34,9 +36,9 @@ impl Client {
 
     /// Schedules jobs.
     pub(super) async fn schedule_all(&self, jobs: Vec<NewJob>) -> TrialResult<Vec<Scheduled>> {
-        let asked = jobs.len();
+        let count = jobs.len();
         let answers = self.backend.schedule(jobs).await?;
-        ensure_eq!(answers.len(), asked, "schedule returns one answer per job");
+        ensure_eq!(answers.len(), count, "schedule returns one answer per job");
         Ok(answers)
     }
 
@@ -62,7 +64,7 @@ impl Client {
         self.claim_at_most(limit, wants).await
     }
 
-    /// Claims, and checks what holds for every claim.
+    /// Claims at most `limit` jobs over all queues, and checks what holds for every claim.
     pub(super) async fn claim_at_most(&self, limit: usize, wants: &[Want]) -> TrialResult<Claimed> {
         let claimed = self.backend.claim(ClaimParams { wants, limit, worker: "suite" }).await?;
         ensure!(
@@ -95,20 +97,20 @@ impl Client {
             ensure!(job.deliveries > 0, "`deliveries` includes the current lease");
         }
         for want in wants {
-            let dues: Vec<Timestamp> = claimed
+            let due_times: Vec<Timestamp> = claimed
                 .jobs
                 .iter()
                 .filter(|leased| leased.job.queue == want.queue)
                 .map(|leased| leased.job.due)
                 .collect();
             ensure!(
-                dues.len() <= want.max,
+                due_times.len() <= want.max,
                 "at most {} jobs of queue {} were wanted, {} were returned",
                 want.max,
                 want.queue,
-                dues.len()
+                due_times.len()
             );
-            ensure!(dues.is_sorted(), "jobs of a queue must be in due order: {dues:?}");
+            ensure!(due_times.is_sorted(), "jobs of a queue must be in due order: {due_times:?}");
         }
         Ok(claimed)
     }
@@ -118,12 +120,12 @@ impl Client {
         Ok(self.claim(&[want(queue, max)]).await?.jobs)
     }
 
-    /// Leases the only job that is due.
+    /// Leases the only job that is due, for longer than the trial. Fails unless exactly one is due.
     pub(super) async fn lease_one(&self, queue: &QueueName) -> TrialResult<LeasedJob> {
         self.lease_one_for(queue, LEASE).await
     }
 
-    /// Leases the only job that is due, for a given time.
+    /// Leases the only job that is due, for this time. Fails unless exactly one is due.
     pub(super) async fn lease_one_for(
         &self,
         queue: &QueueName,
@@ -206,7 +208,7 @@ impl Client {
         Ok(answers[0])
     }
 
-    /// The counts of one queue, which must add up.
+    /// The counts of one queue, which must be consistent.
     pub(super) async fn stats(&self, queue: &QueueName) -> TrialResult<QueueStats> {
         let mut answers = self.backend.stats(std::slice::from_ref(queue)).await?;
         ensure_eq!(answers.len(), 1, "stats returns one answer per queue");
@@ -287,7 +289,7 @@ impl Client {
     }
 }
 
-/// A want for jobs of one queue, leased for longer than the trial.
+/// A want for at most `max` jobs of one queue, leased for longer than the trial.
 pub(super) fn want(queue: &QueueName, max: usize) -> Want {
     Want { queue: queue.clone(), max, lease_for: LEASE }
 }

@@ -28,6 +28,7 @@ async fn calls_after_close_are_refused(store: TrialStore) -> TrialResult {
     closed("purge", backend.operate(Operation::Purge { queue: &queue }).await)
 }
 
+/// Requires that a call after close was refused with `Closed`.
 fn closed<T: std::fmt::Debug>(call: &str, answer: Result<T>) -> TrialResult {
     match answer {
         Ok(answer) => Err(Failure::new(format_args!("{call} after close returned {answer:?}"))),
@@ -54,7 +55,7 @@ async fn calls_in_flight_return(store: TrialStore) -> TrialResult {
     tokio::task::yield_now().await;
     store.backend().close().await?;
     for call in calls {
-        // Stored or refused; the timeout of the trial detects a call that hangs.
+        // The job was stored or refused; the timeout of the trial detects a call that hangs.
         if let Err(error) = call.await.map_err(Failure::new)? {
             ensure_eq!(error.kind(), ErrorKind::Closed, "a call after close: {error}");
         }

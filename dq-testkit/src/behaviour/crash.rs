@@ -1,4 +1,4 @@
-//! Crashes: the effect of every call that returned `Ok` survives.
+//! Crashes: after a crash of the process, the effect of every call that returned `Ok` is there.
 
 use dq_core::{
     DeadKind, DeadReason, Due, Headers, JobState, NewJob, OnConflict, Operation, Scheduled,

@@ -6,7 +6,7 @@ use dq_core::{
     DeadKind, DeadReason, Due, JobId, NewJob, OnConflict, Operation, QueueName, Scheduled, Verdict,
 };
 
-use super::client::{Counts, SHORT_LEASE, ids};
+use super::client::{Counts, LAPSING_LEASE, ids};
 use super::failure::{TrialResult, ensure, ensure_eq, ensure_matches};
 use super::store::{LATER, SOON, TrialStore};
 use super::trial::topic;
@@ -43,7 +43,7 @@ async fn replayed_job_has_new_counts(store: TrialStore) -> TrialResult {
     let queue = store.queue();
     let new = store.job(&queue, Due::NOW);
     store.create(new.clone()).await?;
-    let lost = store.lease_one_for(&queue, SHORT_LEASE / 8).await?;
+    let lost = store.lease_one_for(&queue, LAPSING_LEASE).await?;
     store.wait_until(lost.leased_until).await?;
     let leased = store.lease_one(&queue).await?;
     store.settle_accepted(&leased, Verdict::Dead { reason: reason(), failed: true }).await?;
@@ -82,8 +82,8 @@ async fn replay_of_named_jobs(store: TrialStore) -> TrialResult {
         dead.push(store_dead_job(&store, store.job(&queue, Due::NOW)).await?);
     }
     let unknown = store.job(&queue, Due::NOW).id;
-    let chosen = [dead[2], unknown, dead[0]];
-    ensure_eq!(replay(&store, &queue, Some(&chosen)).await?, 2, "only dead jobs are counted");
+    let named = [dead[2], unknown, dead[0]];
+    ensure_eq!(replay(&store, &queue, Some(&named)).await?, 2, "only dead jobs are counted");
     let mut leased = ids(&store.lease(&queue, 10).await?);
     leased.sort_unstable();
     let mut wanted = vec![dead[2], dead[0]];
@@ -168,8 +168,8 @@ async fn replay_ignores_live_jobs(store: TrialStore) -> TrialResult {
     let running = store.create(store.job(&queue, Due::NOW)).await?.id;
     let leased = store.lease_one(&queue).await?;
     let waiting = store.create(store.job(&queue, LATER)).await?;
-    let named = replay(&store, &queue, Some(&[running, waiting.id])).await?;
-    ensure_eq!(named, 0, "live jobs are not replayed");
+    let replayed = replay(&store, &queue, Some(&[running, waiting.id])).await?;
+    ensure_eq!(replayed, 0, "live jobs are not replayed");
     ensure_eq!(
         store.stats(&queue).await?.next_due,
         Some(waiting.due),

@@ -44,19 +44,19 @@ async fn never_early_on_a_real_clock(store: TrialStore) -> TrialResult {
     jobs.extend((0..20).map(|n| store.job(&queue, start + Duration::from_millis(n * 3 + 1))));
     let count = jobs.len();
     let answers = store.schedule_all(jobs).await?;
-    let mut taken = 0;
-    while taken < count {
+    let mut leased_count = 0;
+    while leased_count < count {
         // `claim` checks that no job is early by the store's clock.
         let claimed = store.claim(&[want(&queue, 10)]).await?;
         for leased in &claimed.jobs {
-            let promised = answers.iter().find(|answer| answer.id() == leased.job.id);
+            let receipt = answers.iter().find(|answer| answer.id() == leased.job.id);
             ensure_eq!(
                 Some(leased.job.due),
-                promised.map(dq_core::Scheduled::due),
+                receipt.map(dq_core::Scheduled::due),
                 "a job has the due time of its receipt"
             );
         }
-        taken += claimed.jobs.len();
+        leased_count += claimed.jobs.len();
         tokio::task::yield_now().await;
     }
     store.expect_empty_claim(&queue, "all jobs are leased").await

@@ -37,7 +37,7 @@ impl From<dq_core::Error> for Failure {
     }
 }
 
-/// Fails the trial unless the condition holds; the text says what the contract requires.
+/// Fails the trial unless the condition holds; the message says what the contract requires.
 macro_rules! ensure {
     ($condition:expr, $($message:tt)+) => {
         if !$condition {
@@ -46,7 +46,7 @@ macro_rules! ensure {
     };
 }
 
-/// Fails the trial unless both are equal; the text says what the contract requires.
+/// Fails the trial unless both are equal; the message says what the contract requires.
 macro_rules! ensure_eq {
     ($actual:expr, $expected:expr, $($message:tt)+) => {
         match (&$actual, &$expected) {
@@ -62,7 +62,7 @@ macro_rules! ensure_eq {
     };
 }
 
-/// Fails the trial unless the value matches; the text says what the contract requires.
+/// Fails the trial unless the value matches; the message says what the contract requires.
 macro_rules! ensure_matches {
     ($actual:expr, $pattern:pat $(if $guard:expr)?, $($message:tt)+) => {
         match &$actual {

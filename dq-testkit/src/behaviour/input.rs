@@ -29,8 +29,8 @@ topic! { "input":
     replay_beyond_the_horizon [DeadLetters],
 }
 
-/// Requires `InvalidInput` with a message that contains `names`.
-fn refused<T: std::fmt::Debug>(answer: Result<T>, names: &str) -> TrialResult {
+/// Requires `InvalidInput` with a message that contains `needle`.
+fn refused<T: std::fmt::Debug>(answer: Result<T>, needle: &str) -> TrialResult {
     match answer {
         Ok(answer) => Err(Failure::new(format_args!(
             "invalid input is refused, not answered with {answer:?}"
@@ -38,16 +38,16 @@ fn refused<T: std::fmt::Debug>(answer: Result<T>, names: &str) -> TrialResult {
         Err(error) => {
             ensure_eq!(error.kind(), ErrorKind::InvalidInput, "invalid input: {error}");
             let text = error.to_string();
-            ensure!(text.contains(names), "the message contains {names:?}: {text}");
+            ensure!(text.contains(needle), "the message contains {needle:?}: {text}");
             Ok(())
         }
     }
 }
 
 /// Requires that a job is refused and not stored.
-async fn job_is_refused(store: &TrialStore, job: NewJob, names: &str) -> TrialResult {
+async fn job_is_refused(store: &TrialStore, job: NewJob, needle: &str) -> TrialResult {
     let queue = job.queue.clone();
-    refused(store.checked().backend().schedule(vec![job]).await, names)?;
+    refused(store.checked().backend().schedule(vec![job]).await, needle)?;
     store.expect_counts(&queue, Counts::NONE, "after a job was refused").await
 }
 
@@ -63,6 +63,7 @@ async fn headers_over_the_limit(store: TrialStore) -> TrialResult {
     let size = Limits::default().headers;
     let headers = Headers::from_iter([("h", "x".repeat(size))]);
     let job = NewJob { headers, ..store.job(&queue, LATER) };
+    // The name of one byte counts, too.
     job_is_refused(&store, job, &(size + 1).to_string()).await
 }
 
@@ -145,17 +146,20 @@ async fn largest_input_is_accepted(store: TrialStore) -> TrialResult {
 }
 
 async fn invalid_names(_: TrialStore) -> TrialResult {
-    let long = "x".repeat(256);
+    // Too long for a queue name and for a key.
+    let long = "x".repeat(QueueName::MAX_BYTES.max(JobKey::MAX_BYTES) + 1);
     for name in ["", "a\0", "\n", "\u{7f}", "\u{85}", long.as_str()] {
         refused(QueueName::new(name), "queue name")?;
         refused(JobKey::new(name), "key")?;
     }
-    refused(QueueName::new("x".repeat(QueueName::MAX_BYTES + 1)), "129")?;
+    let size = QueueName::MAX_BYTES + 1;
+    refused(QueueName::new("x".repeat(size)), &size.to_string())?;
     Ok(())
 }
 
 async fn page_size_out_of_range(store: TrialStore) -> TrialResult {
     let queue = store.queue();
+    // A page has 1 to 1000 jobs.
     for limit in [0, 1_001, usize::MAX] {
         let page = BrowseParams { queue: &queue, state: JobState::Scheduled, after: None, limit };
         refused(store.checked().backend().browse(page).await, "page")?;
@@ -170,12 +174,12 @@ async fn page_size_out_of_range(store: TrialStore) -> TrialResult {
 async fn reschedule_beyond_the_horizon(store: TrialStore) -> TrialResult {
     let queue = store.queue();
     let receipt = store.create(store.job(&queue, LATER)).await?;
-    for (due, names) in [
+    for (due, needle) in [
         (Due::After(Limits::default().horizon + LATER), "days ahead"),
         (Due::At(Timestamp::from_millis(-1)), "1970"),
     ] {
         let change = Reschedule { job: JobRef::new(queue.clone(), receipt.id), due };
-        refused(store.checked().backend().reschedule(&[change]).await, names)?;
+        refused(store.checked().backend().reschedule(&[change]).await, needle)?;
     }
     ensure_eq!(store.stats(&queue).await?.next_due, Some(receipt.due), "no job was moved");
     Ok(())

@@ -1,10 +1,11 @@
-//! Isolation: a call for one queue does not affect others; purge removes what it documents.
+//! Isolation: a call for one queue does not affect others; a purge removes all jobs but running
+//! ones.
 
 use dq_core::{
     DeadKind, DeadReason, Due, NewJob, OnConflict, Operation, QueueName, Scheduled, Verdict,
 };
 
-use super::client::{Counts, SHORT_LEASE};
+use super::client::{Counts, LAPSING_LEASE};
 use super::failure::{TrialResult, ensure, ensure_eq, ensure_matches};
 use super::store::{LATER, TrialStore};
 use super::trial::topic;
@@ -47,7 +48,7 @@ async fn purge_lets_running_jobs_finish(store: TrialStore) -> TrialResult {
     }
     let queue = store.queue();
     store.create(store.job(&queue, Due::NOW)).await?;
-    let lost = store.lease_one_for(&queue, SHORT_LEASE / 8).await?;
+    let lost = store.lease_one_for(&queue, LAPSING_LEASE).await?;
     store.wait_until(lost.leased_until).await?;
     let purged = store.operate(Operation::Purge { queue: &queue }).await?;
     ensure_eq!(purged, 1, "a lapsed job is waiting, not running");

@@ -1,4 +1,4 @@
-//! Keys: at most one live job per key, and answers that state the outcome.
+//! Keys: at most one live job per key of a queue, and an answer that states which job that is.
 
 use std::time::Duration;
 
@@ -106,7 +106,8 @@ async fn latest_keeps_the_later_due_time(store: TrialStore) -> TrialResult {
     winner_is_kept(&store, OnConflict::Latest, [2, 1]).await
 }
 
-/// Tests that the policy keeps the job due in `winner` hours over the one due in `loser` hours.
+/// Requires that the policy prefers a job due in `winner` hours to one due in `loser` hours, in
+/// either order of scheduling.
 async fn winner_is_kept(
     store: &TrialStore,
     policy: OnConflict,
@@ -337,9 +338,9 @@ async fn replace_races_with_claim(store: TrialStore) -> TrialResult {
         let new = store.keyed(&queue, Due::NOW, "k", OnConflict::Replace);
         let new_id = new.id;
         let (producer, runner) = (store.client(), store.client());
-        let wanted = queue.clone();
+        let claim_queue = queue.clone();
         let replace = tokio::spawn(async move { producer.schedule(new).await });
-        let claim = tokio::spawn(async move { runner.lease(&wanted, 10).await });
+        let claim = tokio::spawn(async move { runner.lease(&claim_queue, 10).await });
         let answer = replace.await.map_err(Failure::new)??;
         let leased = super::client::ids(&claim.await.map_err(Failure::new)??);
         match answer {
@@ -357,7 +358,7 @@ async fn replace_races_with_claim(store: TrialStore) -> TrialResult {
             }
         }
     }
-    // Debouncing replaces a job many times.
+    // Then many replacements of one job, as debouncing makes.
     let queue = store.queue();
     for n in 0..50 {
         let due = LATER + Duration::from_millis(n);

@@ -1,4 +1,4 @@
-//! Leases: one at a time per job, a redelivery after a lapse, and no effect of stale tokens.
+//! Leases: one live lease per job, a redelivery after a lapse, and no effect of stale tokens.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use dq_core::{
     DeadKind, DeadReason, Due, FencingToken, Lease, Operation, Renewal, Renewed, Settled, Verdict,
 };
 
-use super::client::{Counts, LEASE, SHORT_LEASE, want};
+use super::client::{Counts, LAPSING_LEASE, LEASE, SHORT_LEASE, want};
 use super::failure::{Failure, TrialResult, ensure, ensure_eq, ensure_matches};
 use super::store::{LATER, SOON, ShortLease, TrialStore};
 use super::trial::topic;
@@ -88,7 +88,7 @@ async fn every_lapse_is_counted(store: TrialStore) -> TrialResult {
     let queue = store.queue();
     store.create(store.job(&queue, Due::NOW)).await?;
     for round in 1..=4 {
-        let leased = store.lease_one_for(&queue, SHORT_LEASE / 8).await?;
+        let leased = store.lease_one_for(&queue, LAPSING_LEASE).await?;
         let job = &leased.job;
         ensure_eq!(
             (job.deliveries, job.losses, job.attempts),
@@ -135,7 +135,7 @@ async fn lapsed_lease_cannot_be_settled(store: TrialStore) -> TrialResult {
     for verdict in verdicts() {
         let queue = store.queue();
         store.create(store.job(&queue, Due::NOW)).await?;
-        let leased = store.lease_one_for(&queue, SHORT_LEASE / 8).await?;
+        let leased = store.lease_one_for(&queue, LAPSING_LEASE).await?;
         store.wait_until(leased.leased_until).await?;
         ensure_eq!(
             store.settle(leased.lease(), verdict.clone()).await?,
@@ -155,7 +155,7 @@ async fn stale_token_cannot_settle(store: TrialStore) -> TrialResult {
     for verdict in verdicts() {
         let queue = store.queue();
         store.create(store.job(&queue, Due::NOW)).await?;
-        let old = store.lease_one_for(&queue, SHORT_LEASE / 8).await?;
+        let old = store.lease_one_for(&queue, LAPSING_LEASE).await?;
         store.wait_until(old.leased_until).await?;
         let new = store.lease_one(&queue).await?;
         ensure_eq!(
@@ -323,7 +323,7 @@ async fn tokens_grow_with_each_lease(store: TrialStore) -> TrialResult {
         last = next;
     }
     store.settle_accepted(&last, Verdict::Retry(Due::NOW)).await?;
-    let lost = store.lease_one_for(&queue, SHORT_LEASE / 8).await?;
+    let lost = store.lease_one_for(&queue, LAPSING_LEASE).await?;
     store.wait_until(lost.leased_until).await?;
     let next = store.lease_one(&queue).await?;
     ensure!(next.token > lost.token, "the token grows after a lapse");
@@ -387,7 +387,7 @@ async fn concurrent_claims_lease_a_lapsed_job_once(store: TrialStore) -> TrialRe
     for _ in 0..10 {
         let queue = store.queue();
         store.create(store.job(&queue, Due::NOW)).await?;
-        let lost = store.lease_one_for(&queue, SHORT_LEASE / 8).await?;
+        let lost = store.lease_one_for(&queue, LAPSING_LEASE).await?;
         store.wait_until(lost.leased_until).await?;
         let claimers = (0..4).map(|_| {
             let (client, queue) = (store.client(), queue.clone());

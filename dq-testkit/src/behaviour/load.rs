@@ -16,25 +16,26 @@ topic! { "load":
     two_hundred_queues_are_drained,
 }
 
-const MANY: usize = 20_000;
+/// Number of jobs in the largest queue.
+const JOBS: usize = 20_000;
 
 async fn twenty_thousand_due_jobs_are_drained(store: TrialStore) -> TrialResult {
     const BATCH: usize = 500;
     let queue = store.queue();
     let due = store.now().await? - LATER;
     // Half of the jobs share one due time; the others are due before and after it, in no order.
-    let jobs: Vec<NewJob> = (0..MANY as u64)
+    let jobs: Vec<NewJob> = (0..JOBS as u64)
         .map(|n| {
-            let spread = if n % 2 == 0 { 500 } else { n * 7_919 % 1_000 };
-            store.job(&queue, due + Duration::from_millis(spread))
+            let offset = if n % 2 == 0 { 500 } else { n * 7_919 % 1_000 };
+            store.job(&queue, due + Duration::from_millis(offset))
         })
         .collect();
     store.schedule_all(jobs).await?;
-    let mut seen = HashSet::with_capacity(MANY);
+    let mut seen = HashSet::with_capacity(JOBS);
     let mut last = Timestamp::EPOCH;
-    while seen.len() < MANY {
+    while seen.len() < JOBS {
         let claimed = store.lease(&queue, BATCH).await?;
-        let wanted = BATCH.min(MANY - seen.len());
+        let wanted = BATCH.min(JOBS - seen.len());
         ensure_eq!(claimed.len(), wanted, "a claim returns a full batch while enough jobs are due");
         for leased in &claimed {
             ensure!(seen.insert(leased.job.id), "each job is leased once");
@@ -48,7 +49,7 @@ async fn twenty_thousand_due_jobs_are_drained(store: TrialStore) -> TrialResult 
 
 async fn due_jobs_do_not_wait_behind_a_backlog(store: TrialStore) -> TrialResult {
     let queue = store.queue();
-    store.schedule_all((0..MANY / 2).map(|_| store.job(&queue, LATER)).collect()).await?;
+    store.schedule_all((0..JOBS / 2).map(|_| store.job(&queue, LATER)).collect()).await?;
     for _ in 0..20 {
         let id = store.create(store.job(&queue, Due::NOW)).await?.id;
         let leased = store.lease_one(&queue).await?;
@@ -56,7 +57,7 @@ async fn due_jobs_do_not_wait_behind_a_backlog(store: TrialStore) -> TrialResult
         store.settle_accepted(&leased, Verdict::Done).await?;
     }
     store
-        .expect_counts(&queue, Counts::scheduled(MANY as u64 / 2), "the backlog is unchanged")
+        .expect_counts(&queue, Counts::scheduled(JOBS as u64 / 2), "the backlog is unchanged")
         .await
 }
 
@@ -66,13 +67,17 @@ async fn two_hundred_queues_are_drained(store: TrialStore) -> TrialResult {
     for _ in 0..5 {
         jobs.extend(queues.iter().map(|queue| store.job(queue, Due::NOW)));
     }
-    let mut left = jobs.len();
+    let mut remaining = jobs.len();
     store.schedule_all(jobs).await?;
     let mut wants: Vec<_> = queues.iter().map(|queue| want(queue, 3)).collect();
-    while left > 0 {
+    while remaining > 0 {
         let leased = store.claim_at_most(64, &wants).await?.jobs;
-        ensure_eq!(leased.len(), left.min(64), "a claim over many queues returns a full batch");
-        left -= leased.len();
+        ensure_eq!(
+            leased.len(),
+            remaining.min(64),
+            "a claim over many queues returns a full batch"
+        );
+        remaining -= leased.len();
         store.settle_all_done(&leased).await?;
         // Rotates the queues as runners do, so that none starves.
         wants.rotate_left(20);

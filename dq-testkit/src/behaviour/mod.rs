@@ -1,5 +1,11 @@
 //! The contract of a backend as a suite of small trials.
 //!
+//! A *trial* tests one promise of the *Behaviour* lists in the docs of
+//! [`Backend`](dq_core::Backend); the trials of one topic are in one file. The words are those of
+//! the contract: a job is *live* while it waits or is leased (scheduled, ready or running), and
+//! *waiting* while it is not leased; a lease is live until it is settled or *lapses*, which means
+//! that it ends without a settlement; a lease or token that is not live any more is *stale*.
+//!
 //! A backend runs the suite in a test binary with `harness = false`:
 //!
 //! ```no_run
@@ -14,7 +20,7 @@
 //! ```
 //!
 //! Trials that do not apply to a backend, because it lacks a capability or uses another kind of
-//! clock, are left out.
+//! clock, are absent from the list, not skipped.
 
 mod browse;
 mod cancel;

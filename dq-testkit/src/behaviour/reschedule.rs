@@ -6,7 +6,7 @@ use dq_core::{
     DeadKind, DeadReason, Due, JobRef, OnConflict, Reschedule, Rescheduled, Settled, Verdict,
 };
 
-use super::client::{Counts, SHORT_LEASE, ids, want};
+use super::client::{Counts, LAPSING_LEASE, SHORT_LEASE, ids, want};
 use super::failure::{Failure, TrialResult, ensure, ensure_eq, ensure_matches};
 use super::store::{LATER, SOON, ShortLease, TrialStore, key};
 use super::trial::topic;
@@ -107,7 +107,7 @@ async fn job_is_rescheduled_by_its_key(store: TrialStore) -> TrialResult {
 async fn rescheduled_job_is_otherwise_unchanged(store: TrialStore) -> TrialResult {
     let queue = store.queue();
     store.create(store.job(&queue, Due::NOW)).await?;
-    let lost = store.lease_one_for(&queue, SHORT_LEASE / 8).await?;
+    let lost = store.lease_one_for(&queue, LAPSING_LEASE).await?;
     store.wait_until(lost.leased_until).await?;
     let leased = store.lease_one(&queue).await?;
     store.settle_accepted(&leased, Verdict::Retry(LATER.into())).await?;
@@ -122,8 +122,8 @@ async fn rescheduled_job_is_otherwise_unchanged(store: TrialStore) -> TrialResul
 
 async fn order_follows_the_new_due_times(store: TrialStore) -> TrialResult {
     let queue = store.queue();
-    let now = store.now().await? - LATER;
-    let at = |n: u64| now + Duration::from_millis(n);
+    let start = store.now().await? - LATER;
+    let at = |n: u64| start + Duration::from_millis(n);
     let mut created = Vec::new();
     for n in 0..10 {
         created.push(store.create(store.job(&queue, at(n))).await?.id);
@@ -236,9 +236,10 @@ async fn reschedule_races_with_claim(store: TrialStore) -> TrialResult {
         let queue = store.queue();
         let id = store.create(store.job(&queue, Due::NOW)).await?.id;
         let (caller, runner) = (store.client(), store.client());
-        let (there, here) = (queue.clone(), queue.clone());
-        let reschedule = tokio::spawn(async move { caller.reschedule(&there, id, LATER).await });
-        let claim = tokio::spawn(async move { runner.lease(&here, 1).await });
+        let (moved_queue, claim_queue) = (queue.clone(), queue.clone());
+        let reschedule =
+            tokio::spawn(async move { caller.reschedule(&moved_queue, id, LATER).await });
+        let claim = tokio::spawn(async move { runner.lease(&claim_queue, 1).await });
         let answer = reschedule.await.map_err(Failure::new)??;
         let leased = claim.await.map_err(Failure::new)??.len();
         match answer {
@@ -250,7 +251,7 @@ async fn reschedule_races_with_claim(store: TrialStore) -> TrialResult {
             }
             other => {
                 return Err(Failure::new(format_args!(
-                    "either call wins, so the answer is not {other:?}"
+                    "either the reschedule or the claim succeeds, so the answer is not {other:?}"
                 )));
             }
         }

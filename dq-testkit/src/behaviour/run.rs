@@ -23,7 +23,7 @@ pub async fn trials_for(subject: &dyn BackendUnderTest) -> Result<Vec<&'static T
     Ok(super::trials().filter(|trial| trial.applies(&capabilities, &clock)).collect())
 }
 
-/// Runs all trials that apply to a backend at once, and returns the failures by trial name.
+/// Runs all trials that apply to a backend concurrently, and returns the failures by trial name.
 ///
 /// # Errors
 /// Those of opening its store.
@@ -53,6 +53,7 @@ pub fn main(backends: Vec<(&'static str, Box<dyn BackendUnderTest>)>) -> ExitCod
     libtest_mimic::run(&arguments, tests).exit_code()
 }
 
+/// A trial as a test of the test binary.
 fn test(
     name: &str,
     subject: &Arc<dyn BackendUnderTest>,
@@ -69,12 +70,12 @@ fn open_failure(name: &str, error: dq_core::Error) -> libtest_mimic::Trial {
     libtest_mimic::Trial::test(format!("{name}/open"), move || Err(error.into()))
 }
 
-/// More threads than cores, as trials mostly wait for clocks and disks.
+/// Number of test threads: more than cores, since trials mostly wait for clocks and disks.
 fn threads() -> usize {
     std::thread::available_parallelism().map_or(4, |cores| 4 * cores.get())
 }
 
-/// A runtime per trial, so that tasks end with their trial. Two threads, so that tasks race.
+/// A runtime for one trial, whose tasks end with it. It has two threads, so that tasks race.
 fn runtime() -> Runtime {
     Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime starts")
 }

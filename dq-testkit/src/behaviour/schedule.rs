@@ -206,6 +206,7 @@ async fn answers_are_in_request_order(store: TrialStore) -> TrialResult {
     let now = store.now().await?;
     let jobs: Vec<NewJob> = (0..60_u64)
         .map(|n| {
+            // Steps of 37 modulo 60 put the due times in another order than the jobs.
             let ahead = LATER + Duration::from_millis(n * 37 % 60);
             store.job(&queues[usize::try_from(n).unwrap_or(0) % 3], now + ahead)
         })
@@ -244,16 +245,17 @@ async fn batch_of_thousands_is_stored(store: TrialStore) -> TrialResult {
 
 async fn payload_of_one_mebibyte_is_unchanged(store: TrialStore) -> TrialResult {
     let payload: Vec<u8> = (0..1024 * 1024_u32).map(|n| (n.wrapping_mul(31) >> 7) as u8).collect();
-    payload_comes_out(&store, payload.into()).await
+    payload_is_unchanged(&store, payload.into()).await
 }
 
 async fn payload_of_arbitrary_bytes_is_unchanged(store: TrialStore) -> TrialResult {
-    payload_comes_out(&store, Bytes::new()).await?;
-    payload_comes_out(&store, (0..=255).collect::<Vec<u8>>().into()).await?;
-    payload_comes_out(&store, Bytes::from_static(b"\0\xff\xfe{not json")).await
+    payload_is_unchanged(&store, Bytes::new()).await?;
+    payload_is_unchanged(&store, (0..=255).collect::<Vec<u8>>().into()).await?;
+    payload_is_unchanged(&store, Bytes::from_static(b"\0\xff\xfe{not json")).await
 }
 
-async fn payload_comes_out(store: &TrialStore, payload: Bytes) -> TrialResult {
+/// Requires that a payload is claimed as it was scheduled.
+async fn payload_is_unchanged(store: &TrialStore, payload: Bytes) -> TrialResult {
     let queue = store.queue();
     store.create(NewJob { payload: payload.clone(), ..store.job(&queue, Due::NOW) }).await?;
     let leased = store.lease_one(&queue).await?;

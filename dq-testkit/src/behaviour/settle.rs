@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dq_core::{DeadKind, DeadReason, Due, Headers, JobState, NewJob, Settled, Settlement, Verdict};
 
-use super::client::{Counts, SHORT_LEASE};
+use super::client::{Counts, LAPSING_LEASE};
 use super::failure::{Failure, TrialResult, ensure, ensure_eq};
 use super::store::{LATER, SOON, ShortLease, TrialStore};
 use super::trial::topic;
@@ -48,7 +48,7 @@ async fn leaves_the_store(store: &TrialStore, verdict: Verdict) -> TrialResult {
     store.expect_empty_claim(&queue, "a settled lease does not lapse").await
 }
 
-/// Settles a lease shortly before it would lapse.
+/// Leases a new job for a short time and settles the lease while it is live.
 async fn settle_short_lease(store: &TrialStore, verdict: Verdict) -> TrialResult<ShortLease> {
     store
         .while_leased(|store, held| {
@@ -288,7 +288,7 @@ async fn release_keeps_losses(store: TrialStore) -> TrialResult {
 async fn job_after_lapse_and(store: &TrialStore, verdict: Verdict) -> TrialResult<dq_core::Job> {
     let queue = store.queue();
     store.create(store.job(&queue, Due::NOW)).await?;
-    let lost = store.lease_one_for(&queue, SHORT_LEASE / 8).await?;
+    let lost = store.lease_one_for(&queue, LAPSING_LEASE).await?;
     store.wait_until(lost.leased_until).await?;
     let leased = store.lease_one(&queue).await?;
     ensure_eq!(leased.job.losses, 1, "one lease was lost");

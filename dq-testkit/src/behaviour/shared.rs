@@ -1,4 +1,4 @@
-//! One store that several processes use; each client stands for a process.
+//! Shared stores: one store that several processes use. Each client stands for a process.
 
 use std::collections::HashSet;
 
@@ -164,9 +164,9 @@ async fn cancel_races_with_claim(store: TrialStore) -> TrialResult {
         let queue = store.queue();
         let id = store.create(store.job(&queue, Due::NOW)).await?.id;
         let (caller, runner) = (other.clone(), store.client());
-        let (there, here) = (queue.clone(), queue.clone());
-        let cancel = tokio::spawn(async move { caller.cancel(&there, id).await });
-        let claim = tokio::spawn(async move { runner.lease(&here, 1).await });
+        let (cancel_queue, claim_queue) = (queue.clone(), queue.clone());
+        let cancel = tokio::spawn(async move { caller.cancel(&cancel_queue, id).await });
+        let claim = tokio::spawn(async move { runner.lease(&claim_queue, 1).await });
         let answer = cancel.await.map_err(Failure::new)??;
         let leased = claim.await.map_err(Failure::new)??.len();
         let wanted = if leased == 0 { Cancelled::Cancelled } else { Cancelled::AlreadyRunning };

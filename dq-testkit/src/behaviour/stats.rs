@@ -1,4 +1,4 @@
-//! Counts: each job is in one state, and created jobs equal present plus removed ones.
+//! Counts: each job is in one state, and the totals count how jobs were stored and how they left.
 
 use dq_core::{
     Cancelled, DeadKind, DeadReason, Due, OnConflict, Operation, QueueName, Totals, Verdict,
@@ -50,7 +50,7 @@ async fn each_job_is_counted_in_one_state(store: TrialStore) -> TrialResult {
 
 async fn states_follow_the_clock(store: TrialStore) -> TrialResult {
     let ShortLease { queue, leased, .. } =
-        store.while_leased(|store, held| Box::pin(another_comes_due(store, held))).await?;
+        store.while_leased(|store, held| Box::pin(another_becomes_due(store, held))).await?;
     store.wait_until(leased.leased_until).await?;
     let wanted = Counts { scheduled: 1, ..Counts::ready(2) };
     store.expect_counts(&queue, wanted, "after a job became due and a lease ended").await?;
@@ -59,7 +59,7 @@ async fn states_follow_the_clock(store: TrialStore) -> TrialResult {
     Ok(())
 }
 
-async fn another_comes_due(store: &TrialStore, held: &ShortLease) -> TrialResult {
+async fn another_becomes_due(store: &TrialStore, held: &ShortLease) -> TrialResult {
     let due = store.create(store.job(&held.queue, SOON)).await?.due;
     store_jobs(store, &held.queue, 1, LATER).await?;
     store.wait_until(due).await?;
@@ -112,10 +112,10 @@ async fn answers_are_in_request_order(store: TrialStore) -> TrialResult {
     for (queue, count) in queues.iter().zip([3, 0, 1]) {
         store_jobs(&store, queue, count, LATER).await?;
     }
-    let asked = [&queues[2], &queues[0], &queues[1], &queues[0]].map(Clone::clone);
-    let stats = store.backend().stats(&asked).await?;
+    let requested = [&queues[2], &queues[0], &queues[1], &queues[0]].map(Clone::clone);
+    let stats = store.backend().stats(&requested).await?;
     let found: Vec<_> = stats.iter().map(|stats| (&stats.queue, stats.scheduled)).collect();
-    let wanted: Vec<_> = asked.iter().zip([1, 3, 0, 3]).collect();
+    let wanted: Vec<_> = requested.iter().zip([1, 3, 0, 3]).collect();
     ensure_eq!(found, wanted, "answers are in request order");
     Ok(())
 }
@@ -207,7 +207,7 @@ async fn totals_ignore_jobs_that_were_not_stored(store: TrialStore) -> TrialResu
     expect_totals(&store, &queue, Totals { created: 1, ..zero() }).await
 }
 
-/// A base for struct updates.
+/// Totals of zero, as a base for struct updates.
 const fn zero() -> Totals {
     Totals { created: 0, done: 0, skipped: 0, cancelled: 0, replaced: 0, removed: 0 }
 }

@@ -20,8 +20,9 @@ use super::under_test::{BackendUnderTest, StoreClock, StoreUnderTest};
 pub(super) const SOON: Duration = Duration::from_millis(40);
 /// A delay that does not end within a trial.
 pub(super) const LATER: Duration = Duration::from_secs(3_600);
-/// A lease long enough for a few calls on any machine.
-const LONGEST_SHORT_LEASE: Duration = SHORT_LEASE.saturating_mul(16);
+/// The longest lease that [`TrialStore::while_leased`] tries: long enough for a few calls on any
+/// machine.
+const MAX_SHORT_LEASE: Duration = SHORT_LEASE.saturating_mul(16);
 
 /// The store of one trial, and a client of it by `Deref`.
 #[derive(Debug)]
@@ -30,7 +31,9 @@ pub(super) struct TrialStore {
     client: Client,
     clock: StoreClock,
     entropy: Entropy,
+    /// Prefix of this trial's queue names.
     namespace: String,
+    /// Number of queue names given out.
     queues: AtomicU64,
 }
 
@@ -44,7 +47,7 @@ impl TrialStore {
         Ok(Self { store, client, clock, entropy, namespace, queues: AtomicU64::new(0) })
     }
 
-    /// The client, for another task.
+    /// A clone of the client, for another task.
     pub(super) fn client(&self) -> Client {
         self.client.clone()
     }
@@ -108,10 +111,11 @@ impl TrialStore {
         self.job(queue, due).key(self::key(key)).on_conflict(on_conflict)
     }
 
-    /// Leases a new job for a short time and runs a check while the lease is live.
+    /// Leases a new job for a short time and runs a check while the lease is live. Returns the
+    /// lease.
     ///
-    /// A check that fails after the lease has ended proves nothing on a slow machine: it is
-    /// repeated with another job and a longer lease. A check that renews the lease sets
+    /// If the check fails after the lease has ended, the machine may have been too slow: the check
+    /// is repeated with another job and a longer lease. A check that renews the lease must update
     /// `leased_until`.
     pub(super) async fn while_leased(
         &self,
@@ -126,7 +130,7 @@ impl TrialStore {
             let Err(failure) = check(self, &mut held).await else {
                 return Ok(held);
             };
-            if lease_for >= LONGEST_SHORT_LEASE || self.now().await? < held.leased.leased_until {
+            if lease_for >= MAX_SHORT_LEASE || self.now().await? < held.leased.leased_until {
                 return Err(failure);
             }
             lease_for *= 4;
@@ -138,7 +142,7 @@ impl TrialStore {
         Ok(self.backend().now().await?)
     }
 
-    /// Waits until the store's clock shows `until` or later; a virtual clock is set.
+    /// Waits until the store's clock shows `until` or later; a virtual clock is set to it.
     pub(super) async fn wait_until(&self, until: Timestamp) -> TrialResult {
         match &self.clock {
             StoreClock::Virtual(clock) => {
@@ -157,7 +161,8 @@ impl TrialStore {
         Ok(())
     }
 
-    /// The same by this process's clock, for a store that is closed.
+    /// Waits until this process's clock shows `until` or later, for a store that is closed and
+    /// cannot be asked for its time; a virtual clock is set to it.
     pub(super) async fn wait_until_while_closed(&self, until: Timestamp) {
         match &self.clock {
             StoreClock::Virtual(clock) => clock.set(clock.now().max(until)),
@@ -165,7 +170,7 @@ impl TrialStore {
         }
     }
 
-    /// Waits until this much time has passed on the store's clock.
+    /// Waits until this delay has passed on the store's clock.
     pub(super) async fn wait_for(&self, delay: Duration) -> TrialResult {
         let until = self.now().await? + delay;
         self.wait_until(until).await

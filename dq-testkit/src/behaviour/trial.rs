@@ -9,7 +9,7 @@ use super::failure::{Failure, TrialResult};
 use super::store::TrialStore;
 use super::under_test::{BackendUnderTest, StoreClock};
 
-/// A trial that takes longer fails, as the backend hangs.
+/// Maximum duration of a trial; one that takes longer fails, since the backend hangs.
 const TRIAL_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// A test of one promise of the contract.
@@ -36,7 +36,8 @@ impl Trial {
     /// Runs the trial on a store of its own.
     ///
     /// # Errors
-    /// The promise that the backend broke.
+    /// The promise that the backend broke, an unexpected error or panic of the backend, or that the
+    /// trial did not end within ten minutes.
     pub async fn run(&self, subject: &dyn BackendUnderTest) -> TrialResult {
         let store = TrialStore::open(subject).await?;
         // A task of its own, so that a panic in the backend fails only this trial.
@@ -53,7 +54,7 @@ impl Trial {
     }
 }
 
-/// A condition under which a trial applies.
+/// A condition under which a trial applies: a capability, the lack of one (`No…`), or a clock.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Requirement {
     Keys,
@@ -77,31 +78,31 @@ pub(super) enum Requirement {
 }
 
 impl Requirement {
-    fn is_met(self, offered: &Capabilities, clock: &StoreClock) -> bool {
+    fn is_met(self, capabilities: &Capabilities, clock: &StoreClock) -> bool {
         match self {
-            Self::Keys => offered.keys,
-            Self::Cancel => offered.cancel,
-            Self::Reschedule => offered.reschedule,
-            Self::Browse => offered.browse,
-            Self::DeadLetters => offered.dead_letters,
-            Self::Pause => offered.pause,
-            Self::Totals => offered.totals,
-            Self::Durable => offered.durable,
-            Self::Shared => offered.shared,
-            Self::Fifo => offered.fifo,
+            Self::Keys => capabilities.keys,
+            Self::Cancel => capabilities.cancel,
+            Self::Reschedule => capabilities.reschedule,
+            Self::Browse => capabilities.browse,
+            Self::DeadLetters => capabilities.dead_letters,
+            Self::Pause => capabilities.pause,
+            Self::Totals => capabilities.totals,
+            Self::Durable => capabilities.durable,
+            Self::Shared => capabilities.shared,
+            Self::Fifo => capabilities.fifo,
             Self::VirtualTime => matches!(clock, StoreClock::Virtual(_)),
             Self::RealTime => matches!(clock, StoreClock::Real),
-            Self::NoKeys => !offered.keys,
-            Self::NoCancel => !offered.cancel,
-            Self::NoReschedule => !offered.reschedule,
-            Self::NoBrowse => !offered.browse,
-            Self::NoDeadLetters => !offered.dead_letters,
-            Self::NoPause => !offered.pause,
+            Self::NoKeys => !capabilities.keys,
+            Self::NoCancel => !capabilities.cancel,
+            Self::NoReschedule => !capabilities.reschedule,
+            Self::NoBrowse => !capabilities.browse,
+            Self::NoDeadLetters => !capabilities.dead_letters,
+            Self::NoPause => !capabilities.pause,
         }
     }
 }
 
-/// Lists the trials of one file, each with its requirements.
+/// Lists the trials of one file as `TRIALS`: functions, each with its [`Requirement`]s in brackets.
 macro_rules! topic {
     ($topic:literal: $($trial:ident $([$($requirement:ident),+])?),+ $(,)?) => {
         pub(super) const TRIALS: &[$crate::behaviour::Trial] = &[$(

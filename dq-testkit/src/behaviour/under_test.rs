@@ -1,4 +1,4 @@
-//! What the author of a backend passes to the suite.
+//! The traits that the author of a backend implements for the suite, unless a URL suffices.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -33,8 +33,8 @@ pub trait StoreUnderTest: Debug + Send + Sync + 'static {
 /// The clock of a store.
 #[derive(Debug, Clone)]
 pub enum StoreClock {
-    /// Set by the trial, which tests times to the millisecond without waiting.
+    /// A clock that the trial sets: times are tested to the millisecond, without waiting.
     Virtual(Arc<VirtualClock>),
-    /// Runs by itself; the trial waits in real time.
+    /// The clock of the machine or the server; the trial waits in real time.
     Real,
 }

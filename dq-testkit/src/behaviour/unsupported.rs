@@ -18,6 +18,7 @@ topic! { "unsupported":
     pause_is_refused [NoPause],
 }
 
+/// Requires that a call was refused with `Unsupported` and a message that names the backend.
 fn unsupported<T: std::fmt::Debug>(store: &TrialStore, answer: Result<T>) -> TrialResult {
     match answer {
         Ok(answer) => {

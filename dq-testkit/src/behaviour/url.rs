@@ -19,6 +19,7 @@ pub struct StoreUrl {
 }
 
 impl fmt::Debug for StoreUrl {
+    /// Does not show the URL, which may contain a password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("StoreUrl").finish_non_exhaustive()
     }
@@ -38,13 +39,15 @@ pub struct UrlBackend {
 }
 
 impl UrlBackend {
-    /// Stores at these URLs, which use the machine's or the server's clock.
+    /// Stores at the URLs that the function returns, one for each trial; they use the machine's or
+    /// the server's clock.
     #[must_use]
     pub fn with_real_clock(url: impl Fn() -> StoreUrl + Send + Sync + 'static) -> Self {
         Self { url: Arc::new(url), virtual_clock: false }
     }
 
-    /// Stores at these URLs, each with a virtual clock: for backends that use the process's clock.
+    /// Stores at the URLs that the function returns, one for each trial, each with a virtual clock:
+    /// for backends that use the process's clock.
     #[must_use]
     pub fn with_virtual_clock(url: impl Fn() -> StoreUrl + Send + Sync + 'static) -> Self {
         Self { url: Arc::new(url), virtual_clock: true }

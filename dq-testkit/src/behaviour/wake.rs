@@ -1,4 +1,4 @@
-//! Hints: listeners are woken when an earlier job is due.
+//! Hints: a listener is woken when a job is due earlier than all others of its queues.
 
 use std::time::Duration;
 
@@ -22,10 +22,10 @@ topic! { "wake":
     job_of_another_process_wakes_a_listener [Shared, RealTime],
 }
 
-/// A hint that takes longer counts as lost.
+/// Maximum time to wait for a hint; one that takes longer counts as lost.
 const HINT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Waits for a hint for `due` or earlier. Hints may be repeated, so later ones are ignored.
+/// Waits for a hint for `due` or earlier. Ignores hints for later times, which may be old ones.
 async fn hint(wakeups: &mut Wakeups, due: Timestamp, why: &str) -> TrialResult {
     let wait = async {
         loop {
@@ -74,8 +74,8 @@ async fn hint_is_kept_until_it_is_received(store: TrialStore) -> TrialResult {
     let receipt = store.create(store.job(&queue, LATER)).await?;
     // Cancelled waits, as in `select!`, do not consume the hint.
     for _ in 0..3 {
-        let look = wakeups.next();
-        drop(look);
+        let wait = wakeups.next();
+        drop(wait);
     }
     hint(&mut wakeups, receipt.due, "it is kept until it is received").await
 }
@@ -103,6 +103,7 @@ async fn each_listener_is_woken(store: TrialStore) -> TrialResult {
 async fn one_listener_covers_several_queues(store: TrialStore) -> TrialResult {
     let queues = [store.queue(), store.queue(), store.queue()];
     let mut wakeups = listen(&store, &queues).await?;
+    // Each job is due earlier than the one before it.
     let mut hours = 4;
     for queue in &queues {
         hours -= 1;

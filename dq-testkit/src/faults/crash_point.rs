@@ -6,38 +6,40 @@ use dq_core::import::{ImportSource, JournalEntry, SourceEntry, TakeRequest};
 use dq_core::sync::lock;
 use dq_core::{Error, ErrorKind, JobId, Result, async_trait};
 
-/// Whether the step at which the process crashes has taken effect.
+/// When the process crashes, relative to the step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Crash {
-    /// The crash comes before the step.
+    /// Before the step, which has no effect.
     Before,
-    /// The step has taken effect; its answer is lost.
+    /// After the step has taken effect; its answer is lost.
     After,
 }
 
-/// Counts steps and fails at one of them, as if the process had crashed there. Clones count
-/// together.
+/// A counter of steps, one of which fails as if the process had crashed there. A step is a call of
+/// the test's choice; clones share the counter.
 #[derive(Debug, Clone, Default)]
 pub struct CrashPoint(Arc<Mutex<Steps>>);
 
 #[derive(Debug, Default)]
 struct Steps {
-    taken: usize,
+    count: usize,
+    /// The number of the step that crashes, and how; the first step is 1.
     crash: Option<(usize, Crash)>,
 }
 
 impl CrashPoint {
-    /// Counts from zero again; the step with this number, counted from 1, crashes.
+    /// Starts counting anew and sets the step that crashes, counted from 1; with `None`, no step
+    /// does.
     pub fn set(&self, crash: Option<(usize, Crash)>) {
-        *lock(&self.0) = Steps { taken: 0, crash };
+        *lock(&self.0) = Steps { count: 0, crash };
     }
 
-    /// One step.
+    /// Makes a call as the next step.
     ///
     /// # Errors
-    /// Those of the call, and `Unavailable` if the process crashes here.
+    /// Those of the call; `Unavailable` if the process crashes at this step.
     pub async fn step<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
-        let crash = self.next();
+        let crash = self.count_step();
         if crash == Some(Crash::Before) {
             return Err(crashed());
         }
@@ -45,10 +47,10 @@ impl CrashPoint {
         if crash == Some(Crash::After) { Err(crashed()) } else { answer }
     }
 
-    fn next(&self) -> Option<Crash> {
+    fn count_step(&self) -> Option<Crash> {
         let mut steps = lock(&self.0);
-        steps.taken += 1;
-        steps.crash.and_then(|(number, crash)| (number == steps.taken).then_some(crash))
+        steps.count += 1;
+        steps.crash.and_then(|(number, crash)| (number == steps.count).then_some(crash))
     }
 }
 
@@ -65,7 +67,7 @@ pub struct CrashingSource<S> {
 }
 
 impl<S: ImportSource> CrashingSource<S> {
-    /// The source, crashing at this point.
+    /// Wraps a source.
     pub fn new(source: S, point: &CrashPoint) -> Self {
         Self { source, point: point.clone() }
     }

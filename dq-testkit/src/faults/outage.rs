@@ -1,4 +1,4 @@
-//! An outage of a store, begun and ended by the test.
+//! An outage of a store that the test begins and ends.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

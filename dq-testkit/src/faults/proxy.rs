@@ -1,4 +1,4 @@
-//! A TCP proxy that cuts connections between two bytes, or pauses them.
+//! A TCP proxy that cuts a connection after a given number of bytes, or pauses all connections.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,26 +18,26 @@ const UNLIMITED: u64 = u64::MAX / 2;
 pub struct TcpProxy {
     address: SocketAddr,
     server: String,
-    links: Arc<Links>,
+    faults: Arc<Faults>,
 }
 
 /// The faults of both directions, shared by all connections.
 #[derive(Debug, Default)]
-struct Links {
-    requests: Link,
-    replies: Link,
+struct Faults {
+    requests: DirectionFaults,
+    replies: DirectionFaults,
 }
 
 /// The faults of one direction.
 #[derive(Debug)]
-struct Link {
-    /// Bytes that may still pass; the connection that carries more is cut there.
+struct DirectionFaults {
+    /// Bytes that may still pass, all connections together; the connection that exceeds it is cut.
     budget: AtomicU64,
-    /// Nothing passes while this is true.
+    /// No byte passes while this is true.
     paused: watch::Sender<bool>,
 }
 
-impl Default for Link {
+impl Default for DirectionFaults {
     fn default() -> Self {
         Self { budget: AtomicU64::new(UNLIMITED), paused: watch::Sender::new(false) }
     }
@@ -51,8 +51,8 @@ impl TcpProxy {
     pub async fn to(server: String) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("the listener's address");
-        let links = Arc::new(Links::default());
-        let (shared, target) = (Arc::clone(&links), server.clone());
+        let faults = Arc::new(Faults::default());
+        let (shared, target) = (Arc::clone(&faults), server.clone());
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 if let Ok(server) = TcpStream::connect(&target).await {
@@ -60,7 +60,7 @@ impl TcpProxy {
                 }
             }
         });
-        Self { address, server, links }
+        Self { address, server, faults }
     }
 
     /// The proxy's port.
@@ -69,48 +69,49 @@ impl TcpProxy {
         self.address.port()
     }
 
-    /// The server's URL, with the proxy's address in place of the server's.
+    /// This URL of the server, with the proxy's address in place of the server's.
     #[must_use]
     pub fn url(&self, url: &str) -> String {
         url.replace(&self.server, &self.address.to_string())
     }
 
-    /// Cuts the connection that sends more than this many further bytes to the server.
+    /// Lets this many further bytes pass to the server, then cuts the connection that sends more.
+    /// Later connections pass.
     pub fn cut_request_after(&self, bytes: u64) {
-        self.links.requests.budget.store(bytes, Ordering::SeqCst);
+        self.faults.requests.budget.store(bytes, Ordering::SeqCst);
     }
 
-    /// Cuts the connection that receives more than this many further bytes from the server. The
-    /// request has reached the server.
+    /// Lets this many further bytes pass from the server, then cuts the connection that receives
+    /// more: the request has reached the server, and its reply is lost. Later connections pass.
     pub fn cut_reply_after(&self, bytes: u64) {
-        self.links.replies.budget.store(bytes, Ordering::SeqCst);
+        self.faults.replies.budget.store(bytes, Ordering::SeqCst);
     }
 
     /// Pauses both directions; connections stay open.
     pub fn pause(&self) {
         self.pause_requests();
-        self.links.replies.paused.send_replace(true);
+        self.faults.replies.paused.send_replace(true);
     }
 
     /// Pauses what clients send; what the server sends passes.
     pub fn pause_requests(&self) {
-        self.links.requests.paused.send_replace(true);
+        self.faults.requests.paused.send_replace(true);
     }
 
     /// Ends every pause.
     pub fn resume(&self) {
-        self.links.requests.paused.send_replace(false);
-        self.links.replies.paused.send_replace(false);
+        self.faults.requests.paused.send_replace(false);
+        self.faults.replies.paused.send_replace(false);
     }
 }
 
 /// Forwards both directions until one is cut, which cuts the other. A cut happens once; later
 /// connections pass.
-fn forward(client: TcpStream, server: TcpStream, links: &Arc<Links>) {
+fn forward(client: TcpStream, server: TcpStream, faults: &Arc<Faults>) {
     let ((from_client, to_client), (from_server, to_server)) =
         (client.into_split(), server.into_split());
     let cut = CancellationToken::new();
-    let (requests, replies) = (Arc::clone(links), Arc::clone(links));
+    let (requests, replies) = (Arc::clone(faults), Arc::clone(faults));
     let other = cut.clone();
     tokio::spawn(other.clone().run_until_cancelled_owned(async move {
         copy(from_client, to_server, &requests.requests).await;
@@ -122,22 +123,22 @@ fn forward(client: TcpStream, server: TcpStream, links: &Arc<Links>) {
     }));
 }
 
-async fn copy(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, link: &Link) {
+async fn copy(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, faults: &DirectionFaults) {
     let mut buffer = [0; 16 * 1024];
-    let mut paused = link.paused.subscribe();
+    let mut paused = faults.paused.subscribe();
     while let Ok(read @ 1..) = from.read(&mut buffer).await {
         if paused.wait_for(|paused| !paused).await.is_err() {
             return;
         }
-        let budget = link.budget.load(Ordering::SeqCst);
+        let budget = faults.budget.load(Ordering::SeqCst);
         let passes = read.min(usize::try_from(budget).unwrap_or(usize::MAX));
         if to.write_all(&buffer[..passes]).await.is_err() {
             return;
         }
         if passes < read {
-            link.budget.store(UNLIMITED, Ordering::SeqCst);
+            faults.budget.store(UNLIMITED, Ordering::SeqCst);
             return;
         }
-        link.budget.fetch_sub(passes as u64, Ordering::SeqCst);
+        faults.budget.fetch_sub(passes as u64, Ordering::SeqCst);
     }
 }

@@ -17,31 +17,34 @@ use crate::history::{History, HistoryEvent, Interval, ObservedCall, OperatorActi
 pub struct Recorder {
     inner: Arc<dyn Backend>,
     clock: Arc<dyn Clock>,
-    order: AtomicU64,
+    /// Position of the next invocation or return in the order of all of them.
+    next_position: AtomicU64,
     events: Mutex<Vec<HistoryEvent>>,
 }
 
+/// The begin of a call.
 #[derive(Debug, Clone, Copy)]
 struct Invocation {
-    order: u64,
+    position: u64,
     at: Timestamp,
 }
 
 impl Recorder {
-    /// Wraps a backend that uses this clock.
+    /// Wraps a backend, whose store uses this clock.
     #[must_use]
     pub fn over(inner: Arc<dyn Backend>, clock: Arc<dyn Clock>) -> Arc<Self> {
-        let (order, events) = (AtomicU64::new(0), Mutex::default());
-        Arc::new(Self { inner, clock, order, events })
+        let (next_position, events) = (AtomicU64::new(0), Mutex::default());
+        Arc::new(Self { inner, clock, next_position, events })
     }
 
-    /// What was recorded so far.
+    /// The calls recorded so far.
     #[must_use]
     pub fn history(&self) -> History {
         History::new(lock(&self.events).clone())
     }
 
-    /// Checks what was recorded so far and what the store holds now. No call may be in flight.
+    /// Checks the calls recorded so far against the jobs that the store holds now. No call may be
+    /// in flight.
     ///
     /// # Errors
     /// Those of [`Backend::stats`] and [`Backend::browse`].
@@ -64,20 +67,21 @@ impl Recorder {
         Ok(self.history().check(&remaining))
     }
 
-    fn invoked(&self) -> Invocation {
-        Invocation { order: self.order.fetch_add(1, Ordering::AcqRel), at: self.clock.now() }
+    fn invoke(&self) -> Invocation {
+        let position = self.next_position.fetch_add(1, Ordering::AcqRel);
+        Invocation { position, at: self.clock.now() }
     }
 
-    /// Records the part of a call that is about each job.
-    fn returned(&self, invocation: Invocation, calls: impl IntoIterator<Item = ObservedCall>) {
-        let returned = self.order.fetch_add(1, Ordering::AcqRel);
-        let interval = Interval { invoked: invocation.order, returned, at: invocation.at };
+    /// Records a call that has returned, as one event for each of its jobs.
+    fn record(&self, invocation: Invocation, calls: impl IntoIterator<Item = ObservedCall>) {
+        let returned = self.next_position.fetch_add(1, Ordering::AcqRel);
+        let interval = Interval { invoked: invocation.position, returned, at: invocation.at };
         lock(&self.events).extend(calls.into_iter().map(|call| HistoryEvent { interval, call }));
     }
 }
 
 /// The answer to each item of a call; `None` for each of `count` items if the call failed.
-fn each<T: Copy>(answer: &Result<Vec<T>>, count: usize) -> Vec<Option<T>> {
+fn answers_by_item<T: Copy>(answer: &Result<Vec<T>>, count: usize) -> Vec<Option<T>> {
     match answer {
         Ok(answers) => answers.iter().copied().map(Some).collect(),
         Err(_) => vec![None; count],
@@ -93,9 +97,9 @@ impl Layer for Recorder {
     async fn schedule(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
         let asked: Vec<_> =
             jobs.iter().map(|job| (job.id, job.queue.clone(), job.key.clone(), job.due)).collect();
-        let invocation = self.invoked();
+        let invocation = self.invoke();
         let answer = self.inner.schedule(jobs).await;
-        let answers = each(&answer, asked.len());
+        let answers = answers_by_item(&answer, asked.len());
         let calls = asked.into_iter().zip(answers).map(|((job, queue, key, due), answer)| {
             ObservedCall::Schedule {
                 job,
@@ -105,15 +109,15 @@ impl Layer for Recorder {
                 answer,
             }
         });
-        self.returned(invocation, calls);
+        self.record(invocation, calls);
         answer
     }
 
     async fn cancel(&self, jobs: &[JobRef]) -> Result<Vec<Cancelled>> {
-        let invocation = self.invoked();
+        let invocation = self.invoke();
         let answer = self.inner.cancel(jobs).await;
-        let calls = jobs.iter().zip(each(&answer, jobs.len()));
-        self.returned(
+        let calls = jobs.iter().zip(answers_by_item(&answer, jobs.len()));
+        self.record(
             invocation,
             calls.map(|(job, answer)| ObservedCall::Cancel { job: job.clone(), answer }),
         );
@@ -121,21 +125,22 @@ impl Layer for Recorder {
     }
 
     async fn reschedule(&self, moves: &[Reschedule]) -> Result<Vec<Rescheduled>> {
-        let invocation = self.invoked();
+        let invocation = self.invoke();
         let answer = self.inner.reschedule(moves).await;
-        let calls = moves.iter().zip(each(&answer, moves.len())).map(|(change, answer)| {
-            ObservedCall::Reschedule {
-                job: change.job.clone(),
-                not_before: change.due.resolve(invocation.at),
-                answer,
-            }
-        });
-        self.returned(invocation, calls);
+        let calls =
+            moves.iter().zip(answers_by_item(&answer, moves.len())).map(|(change, answer)| {
+                ObservedCall::Reschedule {
+                    job: change.job.clone(),
+                    not_before: change.due.resolve(invocation.at),
+                    answer,
+                }
+            });
+        self.record(invocation, calls);
         answer
     }
 
     async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed> {
-        let invocation = self.invoked();
+        let invocation = self.invoke();
         let answer = self.inner.claim(params).await;
         let calls = match &answer {
             Ok(claimed) => claimed
@@ -148,37 +153,36 @@ impl Layer for Recorder {
                 .collect(),
             Err(_) => vec![ObservedCall::FailedClaim],
         };
-        self.returned(invocation, calls);
+        self.record(invocation, calls);
         answer
     }
 
     async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Settled>> {
-        let invocation = self.invoked();
+        let invocation = self.invoke();
         let answer = self.inner.settle(settlements).await;
-        let calls =
-            settlements.iter().zip(each(&answer, settlements.len())).map(|(settlement, answer)| {
-                ObservedCall::Settle { settlement: settlement.clone(), answer }
-            });
-        self.returned(invocation, calls);
+        let calls = settlements.iter().zip(answers_by_item(&answer, settlements.len())).map(
+            |(settlement, answer)| ObservedCall::Settle { settlement: settlement.clone(), answer },
+        );
+        self.record(invocation, calls);
         answer
     }
 
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
-        let invocation = self.invoked();
+        let invocation = self.invoke();
         let answer = self.inner.renew(renewals).await;
-        let calls = renewals.iter().zip(each(&answer, renewals.len())).map(|(renewal, answer)| {
-            ObservedCall::Renew {
+        let calls = renewals.iter().zip(answers_by_item(&answer, renewals.len())).map(
+            |(renewal, answer)| ObservedCall::Renew {
                 lease: renewal.lease.clone(),
                 until: invocation.at + renewal.lease_for,
                 answer,
-            }
-        });
-        self.returned(invocation, calls);
+            },
+        );
+        self.record(invocation, calls);
         answer
     }
 
     async fn operate(&self, operation: Operation<'_>) -> Result<OperateReport> {
-        let invocation = self.invoked();
+        let invocation = self.invoke();
         let answer = self.inner.operate(operation).await;
         let queue = operation.queue().clone();
         let ids = |jobs: Option<&[JobId]>| jobs.map(<[JobId]>::to_vec);
@@ -192,7 +196,7 @@ impl Layer for Recorder {
             // Pauses change no job.
             _ => None,
         };
-        self.returned(invocation, action.map(|action| ObservedCall::Operate { queue, action }));
+        self.record(invocation, action.map(|action| ObservedCall::Operate { queue, action }));
         answer
     }
 }

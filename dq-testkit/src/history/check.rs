@@ -1,43 +1,44 @@
-//! The clauses of the contract, each checked against the lifetime of every job.
+//! The promises that a history can violate, each checked against the lifetime of every job.
 
 use std::collections::HashSet;
 
 use dq_core::{JobId, Timestamp, Verdict};
 
-use super::event::{Clause, HistoryEvent, Interval, Violation};
+use super::event::{HistoryEvent, Interval, Promise, Violation};
 use super::lifetime::{Claim, JobLifetime, lifetimes};
 
+/// Every violation that the events prove; `remaining` are the jobs in the store at the end.
 pub(super) fn check(events: &[HistoryEvent], remaining: &[JobId]) -> Vec<Violation> {
     let remaining: HashSet<JobId> = remaining.iter().copied().collect();
     let lifetimes = lifetimes(events);
     let mut violations = Vec::new();
     for (job, lifetime) in &lifetimes {
         let mut report =
-            |clause, detail: String| violations.push(Violation { clause, job: *job, detail });
+            |promise, detail: String| violations.push(Violation { promise, job: *job, detail });
         nothing_lost(lifetime, remaining.contains(job), &mut report);
         never_early(lifetime, &mut report);
         one_lease_at_a_time(lifetime, &mut report);
         no_start_after_the_end(lifetime, &mut report);
-        true_answers(lifetime, &mut report);
+        cancel_is_binding(lifetime, &mut report);
         failures_counted(lifetime, &mut report);
     }
     for job in remaining.iter().filter(|job| !lifetimes.contains_key(job)) {
         let detail = "is in the store, but was never scheduled".to_owned();
-        violations.push(Violation { clause: Clause::NothingLost, job: *job, detail });
+        violations.push(Violation { promise: Promise::NothingLost, job: *job, detail });
     }
     violations
 }
 
-/// Clause 1: a stored job stays until something removes it, and no other job appears.
+/// Promise 1: a stored job stays until something removes it, and no other job appears.
 fn nothing_lost(
     lifetime: &JobLifetime<'_>,
     remains: bool,
-    report: &mut impl FnMut(Clause, String),
+    report: &mut impl FnMut(Promise, String),
 ) {
     if lifetime.stored.is_empty() {
         if let Some(claim) = lifetime.claims.first() {
             let now = claim.now;
-            report(Clause::NothingLost, format!("starts at {now}, but was never scheduled"));
+            report(Promise::NothingLost, format!("starts at {now}, but was never scheduled"));
         }
         return;
     }
@@ -51,7 +52,7 @@ fn nothing_lost(
     let explained = finished || removed || !lifetime.revocations.is_empty();
     let certain = lifetime.stored.iter().any(|stored| stored.certain);
     if certain && !remains && !explained {
-        report(Clause::NothingLost, "is gone, and no call removed it".to_owned());
+        report(Promise::NothingLost, "is gone, and no call removed it".to_owned());
     }
     // A job that was scheduled again under the same id may still be there.
     let accepted = lifetime
@@ -59,16 +60,16 @@ fn nothing_lost(
         .iter()
         .any(|settlement| settlement.accepted == Some(true) && is_final(settlement.verdict));
     if remains && accepted && lifetime.stored.len() == 1 {
-        report(Clause::NothingLost, "is in the store, but was settled as finished".to_owned());
+        report(Promise::NothingLost, "is in the store, but was settled as finished".to_owned());
     }
 }
 
-/// Clause 2: no start before the due time in effect.
-fn never_early(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Clause, String)) {
+/// Promise 2: no start before the due time in effect.
+fn never_early(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Promise, String)) {
     for claim in &lifetime.claims {
         if claim.leased.job.due > claim.now {
             let (due, now) = (claim.leased.job.due, claim.now);
-            report(Clause::NeverEarly, format!("is due at {due} and starts at {now}"));
+            report(Promise::NeverEarly, format!("is due at {due} and starts at {now}"));
         }
         // A due time is in effect until a later call has set another.
         let in_effect = |at: usize| {
@@ -87,12 +88,16 @@ fn never_early(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Clause, Strin
             && claim.now < earliest
         {
             let now = claim.now;
-            report(Clause::NeverEarly, format!("starts at {now}, not before {earliest} allowed"));
+            report(
+                Promise::NeverEarly,
+                format!("starts at {now}, and may not start before {earliest}"),
+            );
         }
     }
 }
 
-/// The times at which a lease may end as seen by a call: as granted, or as last renewed.
+/// The times at which the lease of a claim may end at the time of a call: as granted, or as renewed
+/// by a renewal that no later one has replaced.
 fn lease_ends<'a>(
     lifetime: &'a JobLifetime<'_>,
     claim: &'a Claim<'_>,
@@ -118,9 +123,9 @@ fn lease_ends<'a>(
     granted.into_iter().chain(renewed)
 }
 
-/// Clause 4: one live lease, growing tokens, and no effect of stale tokens.
-fn one_lease_at_a_time(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Clause, String)) {
-    let mut report = |detail| report(Clause::OneLeaseAtATime, detail);
+/// Promise 4: one live lease at a time, growing tokens, and no effect of stale tokens.
+fn one_lease_at_a_time(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Promise, String)) {
+    let mut report = |detail| report(Promise::OneLeaseAtATime, detail);
     let mut claims: Vec<_> = lifetime.claims.iter().collect();
     claims.sort_by_key(|claim| claim.leased.token);
     for pair in claims.windows(2) {
@@ -176,15 +181,15 @@ fn one_lease_at_a_time(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Claus
     }
 }
 
-/// Clauses 4 and 7: a finished job does not start again, nor a dead one without a replay.
-fn no_start_after_the_end(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Clause, String)) {
+/// A finished job does not start again (promise 4), nor a dead one without a replay (promise 6).
+fn no_start_after_the_end(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Promise, String)) {
     for settlement in lifetime.settlements.iter().filter(|it| it.accepted == Some(true)) {
-        let (clause, restarts): (_, Vec<_>) = match settlement.verdict {
+        let (promise, restarts): (_, Vec<_>) = match settlement.verdict {
             Verdict::Done | Verdict::Skip => {
                 let stored = lifetime.stored.iter().map(|stored| stored.interval);
-                (Clause::OneLeaseAtATime, stored.collect())
+                (Promise::OneLeaseAtATime, stored.collect())
             }
-            Verdict::Dead { .. } => (Clause::FailuresCounted, lifetime.replays.clone()),
+            Verdict::Dead { .. } => (Promise::FailuresCounted, lifetime.replays.clone()),
             _ => continue,
         };
         let later = lifetime.claims.iter().filter(|it| settlement.interval.precedes(&it.interval));
@@ -194,16 +199,16 @@ fn no_start_after_the_end(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Cl
             });
             if !restarted {
                 let (now, verdict) = (claim.now, settlement.verdict);
-                report(clause, format!("starts at {now}, after it was settled with {verdict:?}"));
+                report(promise, format!("starts at {now}, after it was settled with {verdict:?}"));
             }
         }
     }
 }
 
-/// Clause 6: a job does not start after it was cancelled or replaced.
-fn true_answers(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Clause, String)) {
+/// Promise 5: a job does not start after it was cancelled or replaced.
+fn cancel_is_binding(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Promise, String)) {
     for revoked in lifetime.revocations.iter().filter(|revoked| revoked.certain) {
-        // The call revoked another job if this one had finished or died before.
+        // If this job had finished or died before, the call cancelled or replaced another job.
         let ended = lifetime.settlements.iter().any(|settlement| {
             let is_end =
                 matches!(settlement.verdict, Verdict::Done | Verdict::Skip | Verdict::Dead { .. });
@@ -223,15 +228,15 @@ fn true_answers(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Clause, Stri
             if !stored_again {
                 let now = claim.now;
                 let detail = format!("starts at {now}, after it was cancelled or replaced");
-                report(Clause::TrueAnswers, detail);
+                report(Promise::CancelIsBinding, detail);
             }
         }
     }
 }
 
-/// Clause 7: `attempts` is the number of failed attempts.
-fn failures_counted(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Clause, String)) {
-    // A job that was stored again or replayed counts from zero; the other clauses cover it.
+/// Promise 6: `attempts` is the number of failed attempts.
+fn failures_counted(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Promise, String)) {
+    // A job that was stored again or replayed counts from zero; the other checks cover it.
     if lifetime.stored.len() != 1 || lifetime.while_dead(&lifetime.replays).next().is_some() {
         return;
     }
@@ -247,7 +252,7 @@ fn failures_counted(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Clause, 
         let counted = claim.leased.job.attempts;
         if !(least..=most).contains(&counted) {
             report(
-                Clause::FailuresCounted,
+                Promise::FailuresCounted,
                 format!("counts {counted} failed attempts, but {least} to {most} failed"),
             );
         }

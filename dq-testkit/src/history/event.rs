@@ -7,7 +7,8 @@ use dq_core::{
     Settled, Settlement, Timestamp,
 };
 
-/// The time between the invocation and the return of a call, in the order of all such moments.
+/// The time between the invocation and the return of a call. Positions number all invocations and
+/// returns of a history in the order in which they happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Interval {
     /// Position of the invocation.
@@ -29,13 +30,13 @@ impl Interval {
 /// One call about one job, as a client observed it.
 #[derive(Debug, Clone)]
 pub struct HistoryEvent {
-    /// When the call happened.
+    /// The time during which the call was in flight.
     pub interval: Interval,
     /// The call and its answer.
     pub call: ObservedCall,
 }
 
-/// A call about one job and its answer, which is `None` if it was lost.
+/// A call about one job. Its answer is `None` if the call failed; it may have taken effect or not.
 #[derive(Debug, Clone)]
 pub enum ObservedCall {
     /// A job was scheduled.
@@ -92,7 +93,7 @@ pub enum ObservedCall {
         /// The answer.
         answer: Option<Rescheduled>,
     },
-    /// An operator changed a queue; whether the call succeeded is not known.
+    /// An operator changed a queue. The answer is not recorded; the call may have failed.
     Operate {
         /// The queue.
         queue: QueueName,
@@ -101,7 +102,7 @@ pub enum ObservedCall {
     },
 }
 
-/// What an operator did to the jobs of a queue.
+/// An operator's change of the jobs of a queue.
 #[derive(Debug, Clone)]
 pub enum OperatorAction {
     /// Replayed dead jobs.
@@ -120,34 +121,35 @@ pub enum OperatorAction {
     Purge,
 }
 
-/// The clauses of the contract that a history can violate, by their numbers.
+/// The promises of the guide (`docs/guide/reliability.md`) that a history can violate, with their
+/// numbers there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Clause {
+pub enum Promise {
     /// 1: no job is lost, and none appears that was not scheduled.
     NothingLost = 1,
     /// 2: no job starts before its due time.
     NeverEarly = 2,
-    /// 4: each job runs at least once, and under one lease at a time.
+    /// 4: each job has one live lease at a time, and a runner that lost its lease cannot settle it.
     OneLeaseAtATime = 4,
-    /// 6: calls by key and cancels are atomic, and their answers are true.
-    TrueAnswers = 6,
-    /// 7: the store counts failed attempts, and dead jobs stay dead.
-    FailuresCounted = 7,
+    /// 5: no job starts after it was cancelled or replaced.
+    CancelIsBinding = 5,
+    /// 6: the store counts failed attempts, and dead jobs do not start unless they are replayed.
+    FailuresCounted = 6,
 }
 
-/// A proven violation of the contract.
+/// A proven violation of a promise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// The clause that was violated.
-    pub clause: Clause,
+    /// The promise that was violated.
+    pub promise: Promise,
     /// The job.
     pub job: JobId,
-    /// What happened.
+    /// What happened to the job, as a sentence without its subject.
     pub detail: String,
 }
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "clause {}: job {}: {}", self.clause as u8, self.job, self.detail)
+        write!(f, "promise {}: job {}: {}", self.promise as u8, self.job, self.detail)
     }
 }

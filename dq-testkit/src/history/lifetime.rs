@@ -53,6 +53,7 @@ pub(super) struct Effect {
     pub(super) certain: bool,
 }
 
+/// A claim that leased the job.
 #[derive(Debug)]
 pub(super) struct Claim<'a> {
     pub(super) interval: Interval,
@@ -60,6 +61,7 @@ pub(super) struct Claim<'a> {
     pub(super) now: Timestamp,
 }
 
+/// A settlement of one of the job's leases.
 #[derive(Debug)]
 pub(super) struct Settlement<'a> {
     pub(super) interval: Interval,
@@ -76,6 +78,7 @@ impl Settlement<'_> {
     }
 }
 
+/// A renewal of one of the job's leases.
 #[derive(Debug)]
 pub(super) struct Renewal {
     pub(super) effect: Effect,
@@ -84,7 +87,8 @@ pub(super) struct Renewal {
     pub(super) until: Timestamp,
 }
 
-/// The jobs that were scheduled with each key, to resolve calls by key.
+/// The jobs that were stored with each key, or may have been, each with its `schedule` call: to
+/// resolve calls by key.
 type KeyHolders<'a> = BTreeMap<(&'a QueueName, &'a JobKey), Vec<(JobId, Interval)>>;
 
 /// Extracts the lifetimes of all jobs.
@@ -108,6 +112,7 @@ pub(super) fn lifetimes(events: &[HistoryEvent]) -> BTreeMap<JobId, JobLifetime<
     lifetimes
 }
 
+/// Adds an event to the lifetimes of the jobs that it affects, or may affect.
 fn apply<'a>(
     HistoryEvent { interval, call }: &'a HistoryEvent,
     holders: &KeyHolders<'a>,
@@ -186,7 +191,7 @@ fn apply<'a>(
             }
         },
         ObservedCall::Operate { queue, action } => {
-            let named = match action {
+            let selected = match action {
                 OperatorAction::Replay { jobs, .. } | OperatorAction::Remove { jobs } => {
                     jobs.as_ref()
                 }
@@ -194,7 +199,8 @@ fn apply<'a>(
             };
             let affected = queues
                 .iter()
-                .filter(|(id, of)| **of == queue && named.is_none_or(|jobs| jobs.contains(id)));
+                .filter(|(_, job_queue)| **job_queue == queue)
+                .filter(|(id, _)| selected.is_none_or(|jobs| jobs.contains(id)));
             for (id, _) in affected {
                 let lifetime = lifetimes.entry(*id).or_default();
                 match action {
@@ -210,7 +216,7 @@ fn apply<'a>(
     }
 }
 
-/// The possible targets of a call, each with whether it is certain.
+/// The jobs that a call may have targeted, each with whether that is certain.
 fn targets(holders: &KeyHolders<'_>, job: &JobRef, call: Interval) -> Vec<(JobId, bool)> {
     match &job.target {
         Target::Id(id) => vec![(*id, true)],
@@ -218,8 +224,8 @@ fn targets(holders: &KeyHolders<'_>, job: &JobRef, call: Interval) -> Vec<(JobId
     }
 }
 
-/// The jobs that may have held a key during a call. At most one did; a job is certain to have been
-/// the holder only if it was scheduled before the call.
+/// The jobs that may have held a key during a call, each with whether it was scheduled before the
+/// call and so is certain to have held the key once.
 fn holders_of(
     holders: &KeyHolders<'_>,
     queue: &QueueName,

@@ -1,4 +1,5 @@
-//! A checker for histories: what clients observed of a store, held against the contract.
+//! A checker for histories: the calls that clients made on a store, compared with the promises of
+//! the contract ([`Promise`]).
 //!
 //! Each call has an [`Interval`] between its invocation and its return, and took effect somewhere
 //! within it. Two calls are ordered only if one returned before the other was invoked; the checker
@@ -11,9 +12,9 @@ mod lifetime;
 
 use dq_core::{JobId, Settled, Verdict};
 
-pub use event::{Clause, HistoryEvent, Interval, ObservedCall, OperatorAction, Violation};
+pub use event::{HistoryEvent, Interval, ObservedCall, OperatorAction, Promise, Violation};
 
-/// What all clients of one store observed.
+/// The calls of all clients of one store, as they observed them.
 #[derive(Debug, Clone, Default)]
 pub struct History {
     events: Vec<HistoryEvent>,
@@ -33,9 +34,9 @@ impl History {
         &self.events
     }
 
-    /// The number of settlements as done that were accepted: a measure of how much a check proves.
+    /// The number of accepted settlements as done: a measure of how much a check proves.
     #[must_use]
-    pub fn done(&self) -> usize {
+    pub fn done_count(&self) -> usize {
         let is_done = |event: &&HistoryEvent| match &event.call {
             ObservedCall::Settle { settlement, answer } => {
                 settlement.verdict == Verdict::Done && *answer == Some(Settled::Accepted)
@@ -45,7 +46,7 @@ impl History {
         self.events.iter().filter(is_done).count()
     }
 
-    /// Every violation that can be proven, given which jobs the store holds at the end.
+    /// Every violation that the history proves; `remaining` are the jobs in the store at its end.
     #[must_use]
     pub fn check(&self, remaining: &[JobId]) -> Vec<Violation> {
         check::check(&self.events, remaining)

@@ -25,7 +25,7 @@ pub struct TestContext {
 }
 
 impl TestContext {
-    /// The first of five attempts of a job that is due now.
+    /// The context of a job in the queue `TEST` that is due now: its first attempt of five.
     pub fn new() -> Self {
         let now = SystemClock.now();
         let job = Job {
@@ -44,7 +44,7 @@ impl TestContext {
         Self { job, max_attempts: 5, cancelled: CancellationToken::new() }
     }
 
-    /// The job's key.
+    /// Sets the job's key; without it the job has none.
     ///
     /// # Panics
     /// If the key is not valid.
@@ -53,13 +53,13 @@ impl TestContext {
         self
     }
 
-    /// The attempt; the first is 1.
+    /// Sets the number of this attempt; the first is 1.
     pub fn attempt(mut self, attempt: u32) -> Self {
         self.job.attempts = attempt.saturating_sub(1);
         self
     }
 
-    /// The number of attempts that the job has.
+    /// Sets the maximum number of attempts.
     pub fn max_attempts(mut self, attempts: u32) -> Self {
         self.max_attempts = attempts;
         self
@@ -71,7 +71,7 @@ impl TestContext {
         self
     }
 
-    /// Cancels the handler when this token is cancelled.
+    /// Sets the handler's cancellation signal, which the test fires by cancelling the token.
     pub fn cancelled_by(mut self, token: CancellationToken) -> Self {
         self.cancelled = token;
         self

@@ -70,17 +70,19 @@ pub struct TestKit {
     dq: Dq,
     clock: Arc<VirtualClock>,
     runner: Runner,
-    /// The errors of handlers that are not served, as their state was not given.
+    /// The queues that the runner does not serve because their handlers need state that was not
+    /// given, each with its `MissingState` error.
     missing_state: BTreeMap<QueueName, Error>,
+    /// The runs that `advance` has not returned yet.
     runs: Arc<Mutex<Vec<HandlerRun>>>,
 }
 
 /// One run of a handler.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HandlerRun {
-    /// The queue.
+    /// The job's queue.
     pub queue: QueueName,
-    /// The job.
+    /// The job's id.
     pub id: JobId,
     /// The job's key.
     pub key: Option<JobKey>,
@@ -88,12 +90,21 @@ pub struct HandlerRun {
     pub at: Timestamp,
     /// The attempt; the first is 1.
     pub attempt: u32,
-    /// What the runner reported to the store.
+    /// How the runner settled the job in the store.
     pub verdict: Verdict,
 }
 
 impl HandlerRun {
-    /// The verdict as a word: `done`, `skipped`, `retry`, `snoozed`, `dead` or `released`.
+    /// The [`verdict`](Self::verdict) as a word, for assertions.
+    ///
+    /// | Word | The handler … |
+    /// |---|---|
+    /// | `done` | succeeded |
+    /// | `skipped` | had nothing to do |
+    /// | `retry` | failed; the job runs again after its backoff |
+    /// | `snoozed` | postponed the job |
+    /// | `dead` | rejected the job or failed for the last time, or the payload did not decode |
+    /// | `released` | was interrupted; the job was handed back and is due at once |
     #[must_use]
     pub fn outcome(&self) -> &'static str {
         match self.verdict {
@@ -119,8 +130,8 @@ impl TestKit {
     /// A kit whose runner is configured as the application's: with its state, middleware, handlers.
     ///
     /// # Errors
-    /// Those of [`RunnerBuilder::build`]; `MissingState` only for queues that were named with
-    /// [`RunnerBuilder::only`].
+    /// Those of [`RunnerBuilder::build`], except that `MissingState` is returned only for queues
+    /// that were named with [`RunnerBuilder::only`] (see [State](self#state)).
     pub async fn with(configure: impl FnOnce(RunnerBuilder) -> RunnerBuilder) -> Result<Self> {
         let clock = Arc::new(VirtualClock::default());
         let backend = Arc::new(MemoryBackend::new(clock.clone()));
@@ -197,15 +208,16 @@ impl TestKit {
     pub async fn try_advance(&self, by: Duration) -> Result<Vec<HandlerRun>> {
         let end = self.now() + by;
         loop {
-            let ran = tokio::time::timeout(STUCK_AFTER, self.runner.run_due()).await;
-            let ran = ran.unwrap_or_else(|_| {
+            let result = tokio::time::timeout(STUCK_AFTER, self.runner.run_due()).await;
+            let report = result.unwrap_or_else(|_| {
                 panic!(
                     "a handler has run for {STUCK_AFTER:?} of real time; `ctx.sleep` in a handler \
                      never returns, as the clock of the kit does not move while a handler runs"
                 )
             })?;
-            let unserved = self.next_due_without_state().await?;
-            match ran.next_due.into_iter().chain(unserved).min().filter(|due| *due <= end) {
+            let unserved_due = self.next_due_without_state().await?;
+            let next_due = report.next_due.into_iter().chain(unserved_due).min();
+            match next_due.filter(|due| *due <= end) {
                 Some(due) => self.clock.set(due.max(self.now())),
                 None => break,
             }
@@ -214,7 +226,7 @@ impl TestKit {
         Ok(std::mem::take(&mut *lock(&self.runs)))
     }
 
-    /// The next due time of the queues that are not served for want of state.
+    /// The next due time of the queues in `missing_state`; the error of one whose job is due now.
     async fn next_due_without_state(&self) -> Result<Option<Timestamp>> {
         if self.missing_state.is_empty() {
             return Ok(None);
@@ -254,7 +266,8 @@ impl TestKit {
     /// or a delay from now), and returns its payload.
     ///
     /// # Panics
-    /// If there is none; the message lists the jobs of the queue.
+    /// If no job with this key is waiting (the message lists those that are), if it is due at
+    /// another time, or if its payload does not decode.
     #[track_caller]
     pub fn assert_scheduled<Q: Queue>(
         &self,
@@ -291,7 +304,7 @@ impl TestKit {
     /// Asserts that no job with this key is waiting in the queue.
     ///
     /// # Panics
-    /// If there is one; the message has its due time.
+    /// If there is one; the message states its due time.
     #[track_caller]
     pub fn assert_not_scheduled<Q: Queue>(&self, key: &str) -> impl Future<Output = ()> {
         let caller = Location::caller();
@@ -305,6 +318,7 @@ impl TestKit {
     }
 }
 
+/// The keys and due times of jobs, for a message.
 fn describe(jobs: &[Job]) -> String {
     if jobs.is_empty() {
         return "none".to_owned();

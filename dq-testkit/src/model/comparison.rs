@@ -11,26 +11,26 @@ use dq_core::{
     Verdict, VirtualClock, Want,
 };
 
-use super::step::{DueTime, Ending, JobChoice, JobSpec, Step};
+use super::step::{DueTime, Ending, JobChoice, JobSpec, KEYS, QUEUES, Step};
 use crate::behaviour::{Failure, TrialResult};
 
-/// Few queues and keys, so that calls conflict.
-const QUEUES: u8 = 3;
-const KEYS: u8 = 3;
-/// Small pages, so that most listings have several.
-const PAGE: usize = 3;
+/// Jobs per page: few, so that most listings have several pages.
+const PAGE_SIZE: usize = 3;
 
+/// Two backends, and the jobs and leases of the steps so far.
 pub(super) struct Comparison {
+    /// The reference, then the backend under test.
     backends: [Arc<dyn Backend>; 2],
     clock: Arc<VirtualClock>,
     start: Timestamp,
     entropy: Entropy,
+    /// The jobs scheduled so far, by their numbers.
     jobs: Vec<NewJob>,
-    /// The leases granted, as each backend returned them.
+    /// The leases granted so far, by their numbers, as each backend returned them.
     leases: Vec<[Lease; 2]>,
 }
 
-/// Calls one method on both backends.
+/// Makes the same call on both backends, and returns both answers.
 macro_rules! both {
     ($comparison:ident, $backend:ident => $call:expr) => {{
         let [$backend, other] = &$comparison.backends;
@@ -57,6 +57,7 @@ impl Comparison {
         }
     }
 
+    /// Takes a step on both backends and compares the answers and the counts.
     pub(super) async fn take(&mut self, number: usize, step: &Step) -> TrialResult {
         let at = format!("step {number}, {step:?}");
         match step {
@@ -184,6 +185,7 @@ impl Comparison {
         Ok(())
     }
 
+    /// The settlements for one backend: 0 is the reference.
     fn settlements(&self, endings: &[(usize, Ending)], side: usize) -> Vec<Settlement> {
         let leases =
             endings.iter().filter_map(|(at, ending)| Some((pick(&self.leases, *at)?, ending)));
@@ -237,7 +239,7 @@ impl Comparison {
     }
 }
 
-/// The answer, if both backends succeeded with the same one.
+/// The answer, if both backends succeeded with the same answer.
 fn same<T: PartialEq + std::fmt::Debug>(at: &str, answers: [Result<T>; 2]) -> TrialResult<T> {
     let [reference, subject] = answers;
     match (reference, subject) {
@@ -253,7 +255,7 @@ async fn list(backend: &dyn Backend, queue: &QueueName, state: JobState) -> Resu
     let mut jobs = Vec::new();
     let mut after = None;
     loop {
-        let page = backend.browse(BrowseParams { queue, state, after, limit: PAGE }).await?;
+        let page = backend.browse(BrowseParams { queue, state, after, limit: PAGE_SIZE }).await?;
         jobs.extend(page.jobs);
         after = page.next;
         if after.is_none() {
@@ -262,7 +264,7 @@ async fn list(backend: &dyn Backend, queue: &QueueName, state: JobState) -> Resu
     }
 }
 
-/// Tokens only have to grow; their values are the backend's choice.
+/// Sets all tokens to zero: they only have to grow, and their values are the backend's choice.
 fn without_tokens(mut claimed: Claimed) -> Claimed {
     for leased in &mut claimed.jobs {
         leased.token = FencingToken(0);

@@ -20,10 +20,10 @@ pub use step::{DueTime, Ending, JobChoice, JobSpec, Step};
 
 use crate::behaviour::TrialResult;
 
-/// Takes the steps on both backends, which are empty and use this clock.
+/// Takes the steps on both backends, which must be empty and use this clock.
 ///
 /// # Errors
-/// The first difference, with the number of its step.
+/// The first answer, count or listing that differs, with its step.
 pub async fn check(
     reference: Arc<dyn Backend>,
     subject: Arc<dyn Backend>,

@@ -1,25 +1,26 @@
-//! Random sequences of steps, weighted towards conflicts.
+//! Random sequences of steps. The number before each `=>` is the weight of an alternative; times
+//! are short and numbers small, so that calls conflict and leases lapse.
 
 use dq_core::OnConflict;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
-use super::step::{DueTime, Ending, JobChoice, JobSpec, Step};
+use super::step::{DueTime, Ending, JobChoice, JobSpec, KEYS, QUEUES, Step};
 
-/// Sequences of up to `longest` steps.
-pub fn steps(longest: usize) -> impl Strategy<Value = Vec<Step>> {
-    vec(step(), 1..=longest)
+/// Sequences of up to `max_steps` steps.
+pub fn steps(max_steps: usize) -> impl Strategy<Value = Vec<Step>> {
+    vec(step(), 1..=max_steps)
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let queue = 0..3_u8;
+    let queue = 0..QUEUES;
     let lease = prop_oneof![3 => 0..40_u16, 1 => 1_000..2_000_u16];
     prop_oneof![
         8 => vec(job_spec(), 1..5).prop_map(Step::Schedule),
-        1 => (any::<usize>(), option::of(0..3_u8))
+        1 => (any::<usize>(), option::of(0..QUEUES))
             .prop_map(|(number, queue)| Step::Repeat(number, queue)),
-        8 => (vec((0..3_u8, 0..4_usize), 1..4), 0..6_usize, lease.clone())
+        8 => (vec((0..QUEUES, 0..4_usize), 1..4), 0..6_usize, lease.clone())
             .prop_map(|(wants, limit, lease)| Step::Claim { wants, limit, lease }),
         6 => vec((any::<usize>(), ending()), 1..4).prop_map(Step::Settle),
         2 => (vec(any::<usize>(), 1..3), lease).prop_map(|(leases, lease)| Step::Renew(leases, lease)),
@@ -43,7 +44,7 @@ fn job_spec() -> impl Strategy<Value = JobSpec> {
         Just(OnConflict::Earliest),
         Just(OnConflict::Latest),
     ];
-    (0..3_u8, option::of(0..3_u8), policy, due_time())
+    (0..QUEUES, option::of(0..KEYS), policy, due_time())
         .prop_map(|(queue, key, on_conflict, due)| JobSpec { queue, key, on_conflict, due })
 }
 
@@ -58,8 +59,8 @@ fn due_time() -> impl Strategy<Value = DueTime> {
 fn job_choice() -> impl Strategy<Value = JobChoice> {
     prop_oneof![
         3 => any::<usize>().prop_map(JobChoice::Number),
-        1 => (any::<usize>(), 0..3_u8).prop_map(|(number, queue)| JobChoice::InQueue(number, queue)),
-        3 => (0..3_u8, 0..3_u8).prop_map(|(queue, key)| JobChoice::Key(queue, key)),
+        1 => (any::<usize>(), 0..QUEUES).prop_map(|(number, queue)| JobChoice::InQueue(number, queue)),
+        3 => (0..QUEUES, 0..KEYS).prop_map(|(queue, key)| JobChoice::Key(queue, key)),
     ]
 }
 

@@ -1,27 +1,37 @@
-//! The steps of a comparison. Queues, keys, jobs and leases are small numbers, so that a step means
-//! the same on every store.
+//! The steps of a comparison.
+//!
+//! Queues, keys, jobs and leases are numbers from zero, so that a step means the same on every
+//! store. Jobs are numbered as they were scheduled, leases as they were granted. Numbers wrap
+//! around: any number is valid, modulo the number of queues ([`QUEUES`]), keys ([`KEYS`]), jobs or
+//! leases.
 
 use dq_core::OnConflict;
+
+/// Number of queues: few, so that calls conflict.
+pub(super) const QUEUES: u8 = 3;
+/// Number of keys: few, so that calls conflict.
+pub(super) const KEYS: u8 = 3;
 
 /// One call, or a change of the clock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
     /// Schedules new jobs in one call.
     Schedule(Vec<JobSpec>),
-    /// Schedules the job with this number again: in its own queue, or wrongly in this one.
+    /// Schedules the job with this number again: in its own queue, or by mistake in this one.
     Repeat(usize, Option<u8>),
     /// Claims jobs.
     Claim {
-        /// Each queue with the number of jobs wanted.
+        /// Queues, each with the maximum number of jobs wanted from it.
         wants: Vec<(u8, usize)>,
-        /// Limit over all queues.
+        /// Maximum number of jobs from all queues together.
         limit: usize,
-        /// Length of the leases, in milliseconds.
+        /// Length of the leases in milliseconds, less one, since no lease is empty.
         lease: u16,
     },
-    /// Settles leases granted so far, live or not, in one call.
+    /// Settles the leases with these numbers, live or not, in one call.
     Settle(Vec<(usize, Ending)>),
-    /// Renews leases granted so far, live or not, in one call, for this many milliseconds.
+    /// Renews the leases with these numbers, live or not, in one call, for this many milliseconds
+    /// and one more.
     Renew(Vec<usize>, u16),
     /// Cancels jobs.
     Cancel(Vec<JobChoice>),
@@ -48,7 +58,7 @@ pub struct JobSpec {
     pub queue: u8,
     /// Its key.
     pub key: Option<u8>,
-    /// What happens if the key is live already.
+    /// The policy if a live job has the key.
     pub on_conflict: OnConflict,
     /// Its due time.
     pub due: DueTime,
@@ -57,7 +67,7 @@ pub struct JobSpec {
 /// A due time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DueTime {
-    /// Milliseconds after the start of the comparison, which may be past or future.
+    /// Milliseconds after the start of the comparison: in the past or in the future.
     At(u16),
     /// Milliseconds from now.
     After(u16),
@@ -81,12 +91,12 @@ pub enum Ending {
     Done,
     /// The job is skipped.
     Skip,
-    /// The attempt failed; the next one is due then.
+    /// The attempt failed; the next one is due at this time.
     Retry(DueTime),
-    /// The job is put off without counting an attempt.
+    /// The job is postponed to this time without counting an attempt.
     Snooze(DueTime),
-    /// The job is dead; whether that counts as a failed attempt.
+    /// The job is dead; the flag is whether that counts as a failed attempt.
     Dead(bool),
-    /// The job is handed back; whether it had started.
+    /// The job is handed back; the flag is whether its handler had started.
     Release(bool),
 }

@@ -7,22 +7,23 @@ use dq_core::{Clock, MemoryBackend, VirtualClock};
 use dq_testkit::faults::{Outage, Recorder};
 use dq_testkit::history::Violation;
 
-use super::breaks::{BROKEN_BACKENDS, BrokenBackend};
-use super::subject::{Break, Opened, process};
+use super::backends::{BROKEN_BACKENDS, BrokenBackend};
+use super::subject::{AddDefect, Opened, process};
 use super::workload;
 
+/// Seeds of the workloads for correct backends.
 const SEEDS: std::ops::Range<u64> = 0..6;
 
-/// For broken backends, tried until one violates the contract: a race may be rare on a busy
-/// machine.
-const MANY_SEEDS: std::ops::Range<u64> = 0..60;
+/// Seeds of the workloads for broken backends, which are tried until the first violation: a race
+/// may be rare on a busy machine.
+const DEFECT_SEEDS: std::ops::Range<u64> = 0..60;
 
 /// The violations of a backend under the workload of one seed.
-async fn violations(break_it: Break, seed: u64) -> Vec<Violation> {
+async fn violations(add_defect: AddDefect, seed: u64) -> Vec<Violation> {
     let clock = Arc::new(VirtualClock::default());
     let shared_clock: Arc<dyn Clock> = clock.clone();
     let process = process(Arc::new(MemoryBackend::new(shared_clock.clone())));
-    let backend = break_it(Opened { process, clock: clock.clone(), earlier: 0 });
+    let backend = add_defect(Opened { process, clock: clock.clone(), opened_before: 0 });
     let recorder = Recorder::over(backend, shared_clock);
     workload::run(recorder.clone(), clock, seed).await;
     recorder.check_history().await.expect("the memory store answers")
@@ -60,18 +61,18 @@ async fn outages_are_no_violations() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn defects_that_clients_can_observe_are_violations() {
     let mut undetected = Vec::new();
-    for BrokenBackend { name, break_it, violates, .. } in BROKEN_BACKENDS {
-        let Some(clause) = violates else { continue };
+    for BrokenBackend { name, add_defect, violates, .. } in BROKEN_BACKENDS {
+        let Some(promise) = violates else { continue };
         let mut found = false;
-        for seed in MANY_SEEDS {
-            let violations = violations(*break_it, seed).await;
-            found = violations.iter().any(|violation| violation.clause == *clause);
+        for seed in DEFECT_SEEDS {
+            let violations = violations(*add_defect, seed).await;
+            found = violations.iter().any(|violation| violation.promise == *promise);
             if found {
                 break;
             }
         }
         if !found {
-            undetected.push(format!("a backend that {name} does not violate {clause:?}"));
+            undetected.push(format!("a backend that {name} does not violate {promise:?}"));
         }
     }
     assert!(undetected.is_empty(), "{}", undetected.join("\n"));

@@ -1,4 +1,4 @@
-//! The defect of each broken backend.
+//! The defects: each is a layer over a correct backend that overrides the methods it breaks.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +13,8 @@ use dq_core::{
 };
 use futures_util::future::BoxFuture;
 
-/// Implements [`Layer`] with a few methods overridden.
+/// Implements [`Layer`] for a type with an inner backend in this field, and overrides these
+/// methods.
 macro_rules! layer {
     ($name:ident, $inner:tt, { $($method:tt)* }) => {
         #[async_trait]
@@ -27,6 +28,7 @@ macro_rules! layer {
     };
 }
 
+/// Offers no optional capability.
 #[derive(Debug)]
 pub(crate) struct NoCapabilities(pub(crate) Arc<dyn Backend>);
 
@@ -41,7 +43,7 @@ layer!(NoCapabilities, 0, {
     }
 });
 
-/// A clock that is five milliseconds ahead.
+/// A clock that is five milliseconds ahead, for the store of [`FiresEarly`].
 #[derive(Debug)]
 pub(crate) struct FastClock(pub(crate) Arc<VirtualClock>);
 
@@ -61,6 +63,7 @@ impl Clock for FastClock {
     }
 }
 
+/// Leases jobs five milliseconds early: its store uses [`FastClock`], but it reports the true time.
 #[derive(Debug)]
 pub(crate) struct FiresEarly {
     pub(crate) inner: Arc<dyn Backend>,
@@ -101,9 +104,11 @@ layer!(TruncatesToSeconds, inner, {
     }
 });
 
+/// Cancels jobs whose lease has lapsed, instead of redelivering them.
 #[derive(Debug)]
 pub(crate) struct LosesLapsed {
     pub(crate) inner: Arc<dyn Backend>,
+    /// The leased jobs, each with its queue and the end of its lease.
     pub(crate) leases: Mutex<HashMap<JobId, (QueueName, Timestamp)>>,
 }
 
@@ -152,11 +157,13 @@ layer!(LosesLapsed, inner, {
     }
 });
 
-/// Reads and leases in two steps, so that two claims at once may lease the same jobs.
+/// Leases jobs a second time to a concurrent claim that finds none.
 #[derive(Debug)]
 pub(crate) struct LeasesTwice {
     pub(crate) inner: Arc<dyn Backend>,
+    /// Number of claims in flight.
     pub(crate) claims: AtomicUsize,
+    /// The jobs of the last claim that leased any.
     pub(crate) last: Mutex<Vec<LeasedJob>>,
 }
 
@@ -177,9 +184,11 @@ layer!(LeasesTwice, inner, {
     }
 });
 
+/// Accepts any token of a leased job: replaces it by the newest one.
 #[derive(Debug)]
 pub(crate) struct AcceptsStale {
     pub(crate) inner: Arc<dyn Backend>,
+    /// The newest token of each job.
     pub(crate) tokens: Mutex<HashMap<JobId, FencingToken>>,
 }
 
@@ -234,6 +243,7 @@ layer!(IgnoresKeys, 0, {
     }
 });
 
+/// Keeps the existing job on a conflict, but answers `Replaced`.
 #[derive(Debug)]
 pub(crate) struct KeepsReplaced(pub(crate) Arc<dyn Backend>);
 
@@ -252,6 +262,7 @@ layer!(KeepsReplaced, 0, {
     }
 });
 
+/// Counts neither the deliveries nor the losses of lapsed leases.
 #[derive(Debug)]
 pub(crate) struct ForgetsCounts(pub(crate) Arc<dyn Backend>);
 
@@ -312,6 +323,7 @@ layer!(IgnoresLimit, 0, {
     }
 });
 
+/// Counts skipped jobs as done.
 #[derive(Debug)]
 pub(crate) struct WrongTotals(pub(crate) Arc<dyn Backend>);
 
@@ -319,7 +331,7 @@ layer!(WrongTotals, 0, {
     async fn stats(&self, queues: &[QueueName]) -> Result<Vec<QueueStats>> {
         let mut stats = self.0.stats(queues).await?;
         for totals in stats.iter_mut().filter_map(|stats| stats.totals.as_mut()) {
-            // The sum stays right.
+            // The sum stays right, so that the counts add up.
             totals.done += std::mem::take(&mut totals.skipped);
         }
         Ok(stats)
@@ -338,6 +350,7 @@ layer!(IgnoresPause, 0, {
     }
 });
 
+/// Purges all queues whose names start with that of the purged one.
 #[derive(Debug)]
 pub(crate) struct PurgesByPrefix(pub(crate) Arc<dyn Backend>);
 

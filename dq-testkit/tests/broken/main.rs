@@ -1,7 +1,7 @@
-//! Tests of the suite itself: it must detect each of many broken backends, and pass the correct
-//! one.
+//! Tests of the behaviour suite, the history checker and the comparison: they must detect backends
+//! with a defect, and pass a correct one.
 
-mod breaks;
+mod backends;
 mod history;
 mod layers;
 mod model;
@@ -10,7 +10,7 @@ mod workload;
 
 use dq_testkit::behaviour;
 
-use self::breaks::{BROKEN_BACKENDS, BrokenBackend};
+use self::backends::{BROKEN_BACKENDS, BrokenBackend};
 use self::subject::Broken;
 
 /// The trials that fail, each with its message.
@@ -27,7 +27,7 @@ async fn a_correct_backend_passes() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_backend_without_capabilities_passes_the_trials_that_apply() {
-    let failed = failures(&Broken::new(breaks::without_capabilities)).await;
+    let failed = failures(&Broken::new(backends::without_capabilities)).await;
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
 
@@ -35,8 +35,8 @@ async fn a_backend_without_capabilities_passes_the_trials_that_apply() {
 #[tokio::test(start_paused = true)]
 async fn every_broken_backend_fails_its_trials() {
     let mut undetected = Vec::new();
-    for BrokenBackend { name, break_it, failing_trials, .. } in BROKEN_BACKENDS {
-        let failed = failures(&Broken::new(*break_it)).await;
+    for BrokenBackend { name, add_defect, failing_trials, .. } in BROKEN_BACKENDS {
+        let failed = failures(&Broken::new(*add_defect)).await;
         let names: Vec<_> = failed.iter().filter_map(|line| line.split(':').next()).collect();
         println!("{name}: fails {}", names.join(", "));
         let missing = failing_trials.iter().filter(|trial| !names.contains(trial));

@@ -9,28 +9,28 @@ use dq_core::{
 };
 use dq_testkit::behaviour::{BackendUnderTest, StoreClock, StoreUnderTest};
 
-/// A handle that was just opened.
+/// A handle that was just opened, and what a defect may need.
 pub(crate) struct Opened {
     /// The handle of one process, without a defect.
     pub(crate) process: Arc<dyn Backend>,
     /// The store's clock.
     pub(crate) clock: Arc<VirtualClock>,
-    /// How many handles were opened earlier.
-    pub(crate) earlier: usize,
+    /// How many handles were opened before.
+    pub(crate) opened_before: usize,
 }
 
 /// Adds a defect to a handle.
-pub(crate) type Break = fn(Opened) -> Arc<dyn Backend>;
+pub(crate) type AddDefect = fn(Opened) -> Arc<dyn Backend>;
 
 /// A backend under test whose handles get a defect.
 #[derive(Debug)]
 pub(crate) struct Broken {
-    break_it: Break,
+    add_defect: AddDefect,
 }
 
 impl Broken {
-    pub(crate) fn new(break_it: Break) -> Self {
-        Self { break_it }
+    pub(crate) fn new(add_defect: AddDefect) -> Self {
+        Self { add_defect }
     }
 }
 
@@ -41,7 +41,7 @@ impl BackendUnderTest for Broken {
         let shared_clock: Arc<dyn Clock> = clock.clone();
         let memory = Arc::new(MemoryBackend::new(shared_clock));
         let opened = AtomicUsize::new(0);
-        Ok(Box::new(MemoryStore { memory, clock, opened, break_it: self.break_it }))
+        Ok(Box::new(MemoryStore { memory, clock, opened, add_defect: self.add_defect }))
     }
 }
 
@@ -50,16 +50,16 @@ struct MemoryStore {
     memory: Arc<MemoryBackend>,
     clock: Arc<VirtualClock>,
     opened: AtomicUsize,
-    break_it: Break,
+    add_defect: AddDefect,
 }
 
 #[async_trait]
 impl StoreUnderTest for MemoryStore {
     async fn open(&self) -> Result<Arc<dyn Backend>> {
-        Ok((self.break_it)(Opened {
+        Ok((self.add_defect)(Opened {
             process: process(self.memory.clone()),
             clock: self.clock.clone(),
-            earlier: self.opened.fetch_add(1, Ordering::Relaxed),
+            opened_before: self.opened.fetch_add(1, Ordering::Relaxed),
         }))
     }
 

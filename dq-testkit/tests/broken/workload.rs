@@ -1,4 +1,5 @@
-//! Several clients that use one store at random, to produce histories with many overlaps.
+//! A random workload: several clients use one store and one virtual clock, to produce histories
+//! with many overlapping calls.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -10,60 +11,66 @@ use dq_core::{
     VirtualClock, Want,
 };
 
-/// Random numbers below a bound.
+/// A source of random numbers.
 struct Dice(Entropy);
 
 impl Dice {
+    /// A number below the bound.
     fn below(&self, bound: u64) -> u64 {
         u64::try_from(self.0.bits() % u128::from(bound)).unwrap_or(0)
     }
 
+    /// A time of fewer milliseconds than the bound.
     fn millis(&self, bound: u64) -> Duration {
         Duration::from_millis(self.below(bound))
     }
 }
 
 const CLIENTS: u64 = 4;
+/// Number of steps of each client.
 const STEPS: usize = 150;
+const MIN_LEASE: Duration = Duration::from_millis(1);
 
-/// Runs the clients until each has done its steps; each step advances the clock.
+/// Runs the clients until each has taken its steps. A step advances the clock by up to 20 ms and
+/// makes one random call; due times and leases are 200 ms at most, so that many leases lapse.
 pub(crate) async fn run(backend: Arc<dyn Backend>, clock: Arc<VirtualClock>, seed: u64) {
-    let time = Arc::new(Mutex::new(clock));
+    let clock = Arc::new(Mutex::new(clock));
     let clients = (0..CLIENTS).map(|number| {
-        let (backend, time) = (backend.clone(), time.clone());
-        tokio::spawn(client(backend, time, Entropy::seeded(seed * CLIENTS + number)))
+        let (backend, clock) = (backend.clone(), clock.clone());
+        tokio::spawn(client(backend, clock, Entropy::seeded(seed * CLIENTS + number)))
     });
     for client in clients.collect::<Vec<_>>() {
         client.await.expect("no client panics");
     }
 }
 
-/// Runs one client. The mutex keeps two clients from setting the clock back.
-async fn client(backend: Arc<dyn Backend>, time: Arc<Mutex<Arc<VirtualClock>>>, entropy: Entropy) {
+/// Runs one client. The mutex around the clock makes each advance and the reading after it one
+/// step.
+async fn client(backend: Arc<dyn Backend>, clock: Arc<Mutex<Arc<VirtualClock>>>, entropy: Entropy) {
     let dice = Dice(entropy);
     let queue = QueueName::new("q").expect("a valid name");
-    let mut known = Vec::new();
+    // The jobs that this client scheduled and the leases that it was granted.
+    let mut scheduled = Vec::new();
     let mut leases = Vec::new();
     for _ in 0..STEPS {
         let now = {
-            let clock = time.lock().expect("no client panics");
+            let clock = clock.lock().expect("no client panics");
             clock.advance(dice.millis(20));
             clock.now()
         };
         tokio::task::yield_now().await;
-        // The recorder notes errors too.
+        // Errors are ignored: the recorder records them, too. The numbers are the weights of the
+        // calls in tenths; a step without a lease or a job to choose from changes a job or does
+        // nothing.
         match dice.below(10) {
             0..=2 => {
                 let job = job(&dice, &queue, now);
-                known.push(target(&job));
+                scheduled.push(target(&job));
                 let _ = backend.schedule(vec![job]).await;
             }
             3..=5 => {
-                let want = Want {
-                    queue: queue.clone(),
-                    max: 2,
-                    lease_for: dice.millis(150) + SHORTEST_LEASE,
-                };
+                let want =
+                    Want { queue: queue.clone(), max: 2, lease_for: dice.millis(150) + MIN_LEASE };
                 let params = ClaimParams { wants: &[want], limit: 2, worker: "client" };
                 if let Ok(claimed) = backend.claim(params).await {
                     leases.extend(claimed.jobs.iter().map(dq_core::LeasedJob::lease));
@@ -79,11 +86,11 @@ async fn client(backend: Arc<dyn Backend>, time: Arc<Mutex<Arc<VirtualClock>>>, 
             }
             8 if !leases.is_empty() => {
                 let lease = leases[dice.below(leases.len() as u64) as usize].clone();
-                let lease_for = dice.millis(150) + SHORTEST_LEASE;
+                let lease_for = dice.millis(150) + MIN_LEASE;
                 let _ = backend.renew(&[Renewal { lease, lease_for }]).await;
             }
-            _ if !known.is_empty() => {
-                let target = known[dice.below(known.len() as u64) as usize].clone();
+            _ if !scheduled.is_empty() => {
+                let target = scheduled[dice.below(scheduled.len() as u64) as usize].clone();
                 change_job(&*backend, &dice, &queue, target, now).await;
             }
             _ => {}
@@ -91,8 +98,7 @@ async fn client(backend: Arc<dyn Backend>, time: Arc<Mutex<Arc<VirtualClock>>>, 
     }
 }
 
-const SHORTEST_LEASE: Duration = Duration::from_millis(1);
-
+/// A job with one of four keys, or without a key.
 fn job(dice: &Dice, queue: &QueueName, now: Timestamp) -> NewJob {
     let key = (dice.below(2) == 0).then(|| format!("k{}", dice.below(4)));
     let id = dice.0.job_id(now);
@@ -102,6 +108,7 @@ fn job(dice: &Dice, queue: &QueueName, now: Timestamp) -> NewJob {
     job.on_conflict(policy)
 }
 
+/// The job's key if it has one, or else its id.
 fn target(job: &NewJob) -> Target {
     job.key.clone().map_or(Target::Id(job.id), Target::Key)
 }
@@ -121,6 +128,7 @@ fn verdict(dice: &Dice, now: Timestamp) -> Verdict {
     }
 }
 
+/// Cancels or reschedules a job, or replays or removes the dead jobs of its queue.
 async fn change_job(
     backend: &dyn Backend,
     dice: &Dice,

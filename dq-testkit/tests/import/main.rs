@@ -13,9 +13,10 @@ use dq_core::{
 };
 use dq_testkit::faults::{Crash, CrashPoint, CrashingSource};
 use dq_testkit::fixture::run_due;
-use source::{Entry, MemorySource, Moment, Target};
+use source::{Entry, MemorySource, StartAt, Target};
 
 const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
+/// Almost a century, which is the horizon: the longest delay that is accepted.
 const CENTURY: Duration = Duration::from_secs(99 * 365 * 86_400);
 
 /// A target behind a client with small batches, so that few jobs make several batches.
@@ -37,6 +38,7 @@ impl Fixture {
         let target = Target { inner, crash_point: crash_point.clone(), capabilities };
         let mut limits = Limits::default();
         limits.bulk = 4;
+        // Shorter than one payload of the source, which is therefore not imported.
         limits.payload = 10;
         let builder = Dq::builder().backend(Arc::new(target)).clock(clock.clone());
         Self { dq: builder.limits(limits).connect().await.unwrap(), clock, crash_point }
@@ -62,24 +64,27 @@ impl Fixture {
     }
 }
 
+/// An entry that is due this many minutes from now.
 fn job(payload: &str, minutes: i64) -> Entry {
     let due = Timestamp::from_millis(NOW.as_millis() + minutes * 60_000);
-    Entry { payload: payload.to_owned(), due, foreign: None }
+    Entry { payload: payload.to_owned(), due, is_job: true, already_reported: false }
 }
 
-fn foreign(payload: &str, again: bool) -> Entry {
-    Entry { foreign: Some(again), ..job(payload, 0) }
+fn not_a_job(payload: &str, already_reported: bool) -> Entry {
+    Entry { is_job: false, already_reported, ..job(payload, 0) }
 }
 
-/// Jobs due now and later, two equal ones, and entries that are not jobs.
+/// The parts of a source: jobs due now and later, two equal ones, one whose payload is too long,
+/// and an entry that is not a job and is listed in two parts.
 fn parts() -> Vec<Vec<Entry>> {
     vec![
-        vec![job("a", -5), foreign("x", true), job("b", 10), job("c", 20), job("d", 30)],
-        vec![foreign("x", false), job("e", -1), job("f", 5)],
+        vec![job("a", -5), not_a_job("x", true), job("b", 10), job("c", 20), job("d", 30)],
+        vec![not_a_job("x", false), job("e", -1), job("f", 5)],
         vec![job("same", 0), job("same", 0), job("too long for it", 0), job("g", 0)],
     ]
 }
 
+/// The payloads of the entries of [`parts`] that can be imported.
 const ALL: [&str; 9] = ["a", "b", "c", "d", "e", "f", "g", "same", "same"];
 
 #[track_caller]
@@ -89,15 +94,16 @@ fn assert_each_once(mut ran: Vec<String>, context: &str) {
 }
 
 #[tokio::test]
-async fn jobs_are_imported_with_their_due_times_and_foreign_entries_stay() {
+async fn jobs_are_imported_with_their_due_times_and_other_entries_stay() {
     let fixture = Fixture::new().await;
     let source = MemorySource::new(parts());
     let report = fixture.import(&source).await.unwrap();
     assert_eq!((report.imported, report.resumed, report.rejected.total()), (9, 0, 2));
     let reasons: Vec<_> = report.rejected.iter().collect();
-    assert!(reasons.contains(&("it is foreign", 1)), "{reasons:?}");
+    assert!(reasons.contains(&("it is not a job", 1)), "{reasons:?}");
     assert!(reasons.iter().any(|(reason, count)| reason.contains("15 bytes") && *count == 1));
     assert!(source.contents().journal.is_empty());
+    // The entry that is not a job, in both parts, and the one whose payload is too long.
     assert_eq!(source.contents().parts.iter().map(Vec::len).sum::<usize>(), 3);
     assert_eq!(fixture.run_due().await.len(), 5, "jobs that are due already");
     fixture.clock.advance(10.minutes());
@@ -109,10 +115,11 @@ async fn jobs_are_imported_with_their_due_times_and_foreign_entries_stay() {
 /// target running due jobs in between.
 #[tokio::test]
 async fn a_crash_at_any_step_loses_and_duplicates_no_job() {
+    // A crash before and after each of the first `steps` steps.
     let crashes = |steps| {
         (1..=steps).flat_map(|step| [Some((step, Crash::Before)), Some((step, Crash::After))])
     };
-    let mut complete = false;
+    let mut first_completed = false;
     for first in crashes(100) {
         for second in std::iter::once(None).chain(crashes(8)) {
             for runs in [false, true] {
@@ -122,7 +129,7 @@ async fn a_crash_at_any_step_loses_and_duplicates_no_job() {
                 for crash in [first, second] {
                     fixture.crash_point.set(crash);
                     let ended = fixture.import(&source).await;
-                    complete |= crash == first && ended.is_ok();
+                    first_completed |= crash == first && ended.is_ok();
                     if runs {
                         ran.extend(fixture.run_due().await);
                     }
@@ -134,7 +141,8 @@ async fn a_crash_at_any_step_loses_and_duplicates_no_job() {
                 assert_each_once(ran, &format!("{first:?}, {second:?}, runs: {runs}"));
             }
         }
-        if complete {
+        // The step is beyond the last one, so all have been tried.
+        if first_completed {
             let (step, _) = first.unwrap();
             assert!(step > 20, "an import has only {step} steps");
             return;
@@ -145,30 +153,30 @@ async fn a_crash_at_any_step_loses_and_duplicates_no_job() {
 
 #[tokio::test]
 async fn entries_that_another_consumer_takes_are_not_imported() {
-    // Each pair of calls before which another consumer takes the first entry.
-    for (one, two) in (1..30).flat_map(|one| (1..30).map(move |two| (one, two))) {
+    // The two calls before which another consumer takes the first entry, in every combination.
+    for (first, second) in (1..30).flat_map(|first| (1..30).map(move |n| (first, n))) {
         let fixture = Fixture::new().await;
         let source = MemorySource::new(parts());
-        source.contents().competing_takes = BTreeSet::from([one, two]);
+        source.contents().competing_takes = BTreeSet::from([first, second]);
         fixture.import(&source).await.unwrap();
         let mut ran = fixture.run_all().await;
         ran.append(&mut source.contents().taken_by_others);
         ran.retain(|payload| ALL.contains(&payload.as_str()));
-        assert_each_once(ran, &format!("{one}, {two}"));
+        assert_each_once(ran, &format!("{first}, {second}"));
     }
 }
 
 #[tokio::test]
-async fn an_import_whose_job_was_imported_by_another_removes_its_copy() {
-    for moment in [Moment::BeforeSchedule, Moment::BeforeStored] {
+async fn an_import_overtaken_by_a_concurrent_one_duplicates_no_job() {
+    for point in [StartAt::BeforeSchedule, StartAt::BeforeStored] {
         let fixture = Fixture::new().await;
         let source = MemorySource::new(parts());
-        *source.concurrent_import.lock().unwrap() = Some((moment, fixture.dq.clone()));
+        *source.concurrent_import.lock().unwrap() = Some((point, fixture.dq.clone()));
         let report = fixture.import(&source).await.unwrap();
         assert_eq!(report.imported, 0, "the other import took every job");
         let mut ran = fixture.run_all().await;
         ran.append(&mut source.contents().taken_by_others);
-        assert_each_once(ran, &format!("{moment:?}"));
+        assert_each_once(ran, &format!("{point:?}"));
     }
 }
 
@@ -176,7 +184,7 @@ async fn an_import_whose_job_was_imported_by_another_removes_its_copy() {
 async fn a_job_that_was_rescheduled_after_a_crash_keeps_its_new_due_time() {
     let fixture = Fixture::new().await;
     let source = MemorySource::new(vec![vec![job("a", 10)]]);
-    // open, list, take, schedule, stored, reschedule, done.
+    // Step 7 of: journal_entries, list, take, schedule, mark_stored, reschedule, remove.
     fixture.crash_point.set(Some((7, Crash::Before)));
     fixture.import(&source).await.unwrap_err();
     let id = *source.contents().journal.keys().next().unwrap();
@@ -198,5 +206,9 @@ async fn a_target_without_reschedule_is_refused_before_anything_is_taken() {
     let error = fixture.import(&source).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(error.to_string().contains("reschedule"), "{error}");
-    assert_eq!(source.contents().parts.iter().map(Vec::len).sum::<usize>(), 12);
+    assert_eq!(
+        source.contents().parts.iter().map(Vec::len).sum::<usize>(),
+        12,
+        "all entries are left"
+    );
 }

@@ -15,12 +15,15 @@ use dq_testkit::fixture::{queue, run_due};
 /// The contents of the source.
 #[derive(Debug, Default)]
 pub(crate) struct Contents {
+    /// The entries of each part, such as a list or a sorted set.
     pub(crate) parts: Vec<Vec<Entry>>,
+    /// Entries that were taken from the parts and whose import is not complete.
     pub(crate) journal: BTreeMap<JobId, (Stage, ImportJob)>,
     /// Payloads of entries that other consumers took.
     pub(crate) taken_by_others: Vec<String>,
     /// The calls, counted from 1, before which another consumer takes the first entry of the part.
     pub(crate) competing_takes: BTreeSet<usize>,
+    /// Number of calls so far.
     calls: usize,
 }
 
@@ -28,15 +31,17 @@ pub(crate) struct Contents {
 pub(crate) struct Entry {
     pub(crate) payload: String,
     pub(crate) due: Timestamp,
-    /// Set if the entry is not a job: whether a later part lists it again.
-    pub(crate) foreign: Option<bool>,
+    /// `false` if the entry cannot be imported.
+    pub(crate) is_job: bool,
+    /// Whether a later part lists the entry, too.
+    pub(crate) already_reported: bool,
 }
 
 #[derive(Debug, Clone)]
 pub(crate) struct MemorySource {
     contents: Arc<Mutex<Contents>>,
-    /// Another import, to run completely in the middle of the first.
-    pub(crate) concurrent_import: Arc<Mutex<Option<(Moment, Dq)>>>,
+    /// Another import, which runs completely at this point of the first.
+    pub(crate) concurrent_import: Arc<Mutex<Option<(StartAt, Dq)>>>,
 }
 
 impl MemorySource {
@@ -49,8 +54,9 @@ impl MemorySource {
         self.contents.lock().unwrap()
     }
 
-    async fn import_concurrently(&self, moment: Moment) {
-        let import = self.concurrent_import.lock().unwrap().take_if(|(at, _)| *at == moment);
+    /// Runs the concurrent import if this is its point, and then its jobs.
+    async fn import_concurrently(&self, point: StartAt) {
+        let import = self.concurrent_import.lock().unwrap().take_if(|(at, _)| *at == point);
         if let Some((_, dq)) = import {
             dq.import(self).await.unwrap();
             let ran = run_due(&**dq.backend(), "Q").await;
@@ -58,6 +64,7 @@ impl MemorySource {
         }
     }
 
+    /// Counts a call and makes it, after another consumer has taken an entry if that is planned.
     fn call<T>(&self, part: usize, act: impl FnOnce(&mut Contents) -> T) -> T {
         let mut contents = self.contents();
         contents.calls += 1;
@@ -69,15 +76,16 @@ impl MemorySource {
     }
 }
 
-/// When the concurrent import runs.
+/// The point of the first import at which the concurrent one runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Moment {
+pub(crate) enum StartAt {
     /// Before the target has the job.
     BeforeSchedule,
     /// Before the journal records that the target has it.
     BeforeStored,
 }
 
+/// Identifies an entry and its due time.
 fn token(entry: &Entry) -> Bytes {
     format!("{} {}", entry.due.as_millis(), entry.payload).into()
 }
@@ -97,15 +105,16 @@ impl ImportSource for MemorySource {
             let entries = contents.parts[part].iter().skip(skip as usize).take(limit);
             let listed = entries.map(|entry| SourceEntry {
                 token: token(entry),
-                job: match entry.foreign {
-                    Some(_) => Err("it is foreign".to_owned()),
-                    None => Ok(ImportJob {
+                job: if entry.is_job {
+                    Ok(ImportJob {
                         queue: queue("Q"),
                         payload: entry.payload.clone().into(),
                         due: entry.due,
-                    }),
+                    })
+                } else {
+                    Err("it is not a job".to_owned())
                 },
-                in_later_part: entry.foreign == Some(true),
+                already_reported: entry.already_reported,
             });
             listed.collect()
         }))
@@ -125,24 +134,25 @@ impl ImportSource for MemorySource {
             };
             requests.iter().map(take).collect()
         });
-        self.import_concurrently(Moment::BeforeSchedule).await;
+        self.import_concurrently(StartAt::BeforeSchedule).await;
         Ok(taken)
     }
 
     async fn journal_entries(&self, limit: usize) -> Result<Vec<JournalEntry>> {
         Ok(self.call(0, |contents| {
-            let open = contents.journal.iter().take(limit);
-            open.map(|(id, (stage, job))| JournalEntry { id: *id, stage: *stage, job: job.clone() })
+            let entries = contents.journal.iter().take(limit);
+            entries
+                .map(|(id, (stage, job))| JournalEntry { id: *id, stage: *stage, job: job.clone() })
                 .collect()
         }))
     }
 
     async fn mark_stored(&self, ids: &[JobId]) -> Result<Vec<bool>> {
-        self.import_concurrently(Moment::BeforeStored).await;
+        self.import_concurrently(StartAt::BeforeStored).await;
         Ok(self.call(0, |contents| {
-            let record =
+            let mark =
                 |id| contents.journal.get_mut(id).map(|entry| entry.0 = Stage::Stored).is_some();
-            ids.iter().map(record).collect()
+            ids.iter().map(mark).collect()
         }))
     }
 

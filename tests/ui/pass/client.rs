@@ -38,7 +38,7 @@ async fn client() -> dq::Result<()> {
     Ok(())
 }
 
-/// A point in time of another crate.
+/// A point in time of another crate, which converts into `Timestamp`.
 struct Zoned;
 
 impl From<Zoned> for Timestamp {

@@ -1,4 +1,4 @@
-//! Expressions that can be codes.
+//! Expressions that can be the code of a handler.
 
 use dq::{QueueCode, delay_handler};
 

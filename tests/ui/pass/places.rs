@@ -1,4 +1,5 @@
-//! Handlers in modules and functions, with every visibility, with `#[cfg]` and other attributes.
+//! Handlers in modules, functions and macros, with every visibility, with `#[cfg]` and other
+//! attributes.
 
 mod outer {
     pub mod inner {

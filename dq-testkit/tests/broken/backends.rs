@@ -1,28 +1,30 @@
-//! One broken backend for each promise that the suite has to test.
+//! Backends with one defect each, and the trials and promises that must detect it.
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 
 use dq_core::{Backend, MemoryBackend};
-use dq_testkit::history::Clause;
+use dq_testkit::history::Promise;
 
 use super::layers::*;
-use super::subject::{Break, Opened, process};
+use super::subject::{AddDefect, Opened, process};
 
-/// A backend with a defect, and what must detect it.
+/// A backend with a defect.
 pub(crate) struct BrokenBackend {
+    /// The defect: what the backend does, as in "a backend that fires early".
     pub(crate) name: &'static str,
-    pub(crate) break_it: Break,
-    /// Trials that must fail.
+    pub(crate) add_defect: AddDefect,
+    /// Trials of the behaviour suite that must fail.
     pub(crate) failing_trials: &'static [&'static str],
-    /// The clause that its history must violate, if clients can observe the defect.
-    pub(crate) violates: Option<Clause>,
+    /// The promise that its history must violate; `None` if the history checker cannot detect the
+    /// defect.
+    pub(crate) violates: Option<Promise>,
 }
 
 pub(crate) const BROKEN_BACKENDS: &[BrokenBackend] = &[
     BrokenBackend {
         name: "fires early",
-        break_it: |opened| {
+        add_defect: |opened| {
             let fast = Arc::new(FastClock(opened.clock.clone()));
             let inner = process(Arc::new(MemoryBackend::new(fast)));
             Arc::new(FiresEarly { inner, clock: opened.clock })
@@ -31,19 +33,19 @@ pub(crate) const BROKEN_BACKENDS: &[BrokenBackend] = &[
             "due/never_early_by_one_millisecond",
             "lease/lapse_is_exact_to_the_millisecond",
         ],
-        violates: Some(Clause::NeverEarly),
+        violates: Some(Promise::NeverEarly),
     },
     BrokenBackend {
         name: "truncates due times to seconds",
-        break_it: |opened| {
+        add_defect: |opened| {
             Arc::new(TruncatesToSeconds { inner: opened.process, clock: opened.clock })
         },
         failing_trials: &["due/never_early_by_one_millisecond"],
-        violates: Some(Clause::NeverEarly),
+        violates: Some(Promise::NeverEarly),
     },
     BrokenBackend {
         name: "loses jobs in a crash",
-        break_it: |opened| match opened.earlier {
+        add_defect: |opened| match opened.opened_before {
             0 => opened.process,
             _ => process(Arc::new(MemoryBackend::new(opened.clock))),
         },
@@ -52,15 +54,15 @@ pub(crate) const BROKEN_BACKENDS: &[BrokenBackend] = &[
     },
     BrokenBackend {
         name: "loses jobs whose lease lapses",
-        break_it: |opened| {
+        add_defect: |opened| {
             Arc::new(LosesLapsed { inner: opened.process, leases: Mutex::default() })
         },
         failing_trials: &["lease/lapsed_job_is_redelivered"],
-        violates: Some(Clause::NothingLost),
+        violates: Some(Promise::NothingLost),
     },
     BrokenBackend {
         name: "leases one job twice in a race",
-        break_it: |opened| {
+        add_defect: |opened| {
             Arc::new(LeasesTwice {
                 inner: opened.process,
                 claims: AtomicUsize::new(0),
@@ -68,31 +70,31 @@ pub(crate) const BROKEN_BACKENDS: &[BrokenBackend] = &[
             })
         },
         failing_trials: &["lease/concurrent_claims_lease_each_job_once"],
-        violates: Some(Clause::OneLeaseAtATime),
+        violates: Some(Promise::OneLeaseAtATime),
     },
     BrokenBackend {
         name: "accepts stale tokens",
-        break_it: |opened| {
+        add_defect: |opened| {
             Arc::new(AcceptsStale { inner: opened.process, tokens: Mutex::default() })
         },
         failing_trials: &["lease/stale_token_cannot_settle"],
-        violates: Some(Clause::OneLeaseAtATime),
+        violates: Some(Promise::OneLeaseAtATime),
     },
     BrokenBackend {
         name: "renews stale leases",
-        break_it: |opened| Arc::new(RenewsAnything(opened.process)),
+        add_defect: |opened| Arc::new(RenewsAnything(opened.process)),
         failing_trials: &["lease/stale_token_cannot_renew", "lease/lapsed_lease_cannot_be_renewed"],
         violates: None,
     },
     BrokenBackend {
         name: "ignores cancels",
-        break_it: |opened| Arc::new(IgnoresCancel(opened.process)),
+        add_defect: |opened| Arc::new(IgnoresCancel(opened.process)),
         failing_trials: &["cancel/cancelled_job_never_starts"],
-        violates: Some(Clause::TrueAnswers),
+        violates: Some(Promise::CancelIsBinding),
     },
     BrokenBackend {
         name: "ignores keys",
-        break_it: |opened| Arc::new(IgnoresKeys(opened.process)),
+        add_defect: |opened| Arc::new(IgnoresKeys(opened.process)),
         failing_trials: &[
             "keys/keep_leaves_the_existing_job",
             "keys/replace_stores_the_new_job_instead",
@@ -101,31 +103,31 @@ pub(crate) const BROKEN_BACKENDS: &[BrokenBackend] = &[
     },
     BrokenBackend {
         name: "keeps the old payload after a replace",
-        break_it: |opened| Arc::new(KeepsReplaced(opened.process)),
+        add_defect: |opened| Arc::new(KeepsReplaced(opened.process)),
         failing_trials: &["keys/replace_stores_the_new_job_instead"],
-        violates: Some(Clause::TrueAnswers),
+        violates: Some(Promise::CancelIsBinding),
     },
     BrokenBackend {
         name: "forgets counts when a lease lapses",
-        break_it: |opened| Arc::new(ForgetsCounts(opened.process)),
+        add_defect: |opened| Arc::new(ForgetsCounts(opened.process)),
         failing_trials: &["lease/lapsed_job_is_redelivered", "lease/every_lapse_is_counted"],
         violates: None,
     },
     BrokenBackend {
         name: "forgets failed attempts",
-        break_it: |opened| Arc::new(ForgetsAttempts(opened.process)),
+        add_defect: |opened| Arc::new(ForgetsAttempts(opened.process)),
         failing_trials: &["settle/retry_counts_a_failed_attempt"],
-        violates: Some(Clause::FailuresCounted),
+        violates: Some(Promise::FailuresCounted),
     },
     BrokenBackend {
         name: "reorders equal due times",
-        break_it: |opened| Arc::new(ReordersEqualTimes(opened.process)),
+        add_defect: |opened| Arc::new(ReordersEqualTimes(opened.process)),
         failing_trials: &["due/equal_due_times_are_claimed_in_insertion_order"],
         violates: None,
     },
     BrokenBackend {
         name: "omits next_due",
-        break_it: |opened| Arc::new(OmitsNextDue(opened.process)),
+        add_defect: |opened| Arc::new(OmitsNextDue(opened.process)),
         failing_trials: &[
             "claim/claim_of_zero_jobs_reports_next_due",
             "claim/next_due_is_the_earliest_due_time",
@@ -134,31 +136,31 @@ pub(crate) const BROKEN_BACKENDS: &[BrokenBackend] = &[
     },
     BrokenBackend {
         name: "ignores the limit of a claim",
-        break_it: |opened| Arc::new(IgnoresLimit(opened.process)),
+        add_defect: |opened| Arc::new(IgnoresLimit(opened.process)),
         failing_trials: &["claim/limit_bounds_the_whole_claim"],
         violates: None,
     },
     BrokenBackend {
         name: "reports wrong totals",
-        break_it: |opened| Arc::new(WrongTotals(opened.process)),
+        add_defect: |opened| Arc::new(WrongTotals(opened.process)),
         failing_trials: &["stats/totals_count_each_verdict"],
         violates: None,
     },
     BrokenBackend {
         name: "ignores a pause",
-        break_it: |opened| Arc::new(IgnoresPause(opened.process)),
+        add_defect: |opened| Arc::new(IgnoresPause(opened.process)),
         failing_trials: &["pause/paused_queue_is_not_claimed"],
         violates: None,
     },
     BrokenBackend {
         name: "purges queues with the same prefix",
-        break_it: |opened| Arc::new(PurgesByPrefix(opened.process)),
+        add_defect: |opened| Arc::new(PurgesByPrefix(opened.process)),
         failing_trials: &["isolation/similar_queue_names_are_distinct"],
         violates: None,
     },
     BrokenBackend {
         name: "loses every hint",
-        break_it: |opened| Arc::new(LosesHints(opened.process)),
+        add_defect: |opened| Arc::new(LosesHints(opened.process)),
         failing_trials: &[
             "wake/first_job_wakes_a_listener",
             "wake/hint_is_kept_until_it_is_received",
@@ -167,7 +169,7 @@ pub(crate) const BROKEN_BACKENDS: &[BrokenBackend] = &[
     },
     BrokenBackend {
         name: "reports running jobs as moved",
-        break_it: |opened| Arc::new(ReportsRunningAsMoved(opened.process)),
+        add_defect: |opened| Arc::new(ReportsRunningAsMoved(opened.process)),
         failing_trials: &["reschedule/running_job_is_not_rescheduled"],
         violates: None,
     },

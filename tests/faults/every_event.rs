@@ -1,5 +1,5 @@
-//! A runner that aborts at its n-th event, with n growing from process to process, on a store with a
-//! job of each behaviour: covers the points that have no name.
+//! A runner that aborts at its n-th event, with n growing by two from process to process until one
+//! runs to its end, on a store with a job of each behaviour: covers the points that have no name.
 
 use std::path::Path;
 
@@ -13,20 +13,23 @@ const PLANS: [Plan; 6] = [
     Plan::Succeed,
     Plan::FailAtFirst,
     Plan::SnoozeAtFirst,
-    Plan::SkipIt,
-    Plan::Die,
+    Plan::Skip,
+    Plan::Reject,
     Plan::AbortAtFirst,
 ];
 
 pub(crate) fn trials() -> Vec<Trial> {
     let trial = |first| {
-        Trial::test(format!("killed_at/every_other_event_from_{first}"), move || sweep(first))
+        Trial::test(format!("killed_at/every_other_event_from_{first}"), move || {
+            abort_at_every_other_event(first)
+        })
     };
     vec![trial(1), trial(2)]
 }
 
+/// Aborts at the events `first`, `first + 2`, …, and checks each job at the end.
 #[tokio::main(flavor = "current_thread")]
-async fn sweep(first: u64) -> Result<(), Failed> {
+async fn abort_at_every_other_event(first: u64) -> Result<(), Failed> {
     let dir = tempfile::tempdir()?;
     let dq = connect(dir.path()).await?;
     let jobs = dq.schedule_many(PLANS.map(|plan| dq.schedule::<faulty>(plan))).await?;
@@ -49,8 +52,8 @@ async fn sweep(first: u64) -> Result<(), Failed> {
             format!("{plan:?}: {}; {starts:?}", failed.message().unwrap_or(""))
         })?;
     }
-    let left = check_counts(dir.path()).await?;
-    ensure(left == 1, format!("{left} jobs are left instead of the dead one"))
+    let stored = check_counts(dir.path()).await?;
+    ensure(stored == 1, format!("{stored} jobs are stored instead of only the dead one"))
 }
 
 /// The number of stored jobs. Requires that the counts add up.
@@ -65,18 +68,21 @@ async fn check_counts(dir: &Path) -> Result<u64, Failed> {
     Ok(stored)
 }
 
+/// Checks the starts of one job; `crashes` is the number of aborted processes.
 fn check_job(plan: Plan, job: JobId, all: &[Start], crashes: u32) -> Result<(), Failed> {
     let starts: Vec<&Start> = all.iter().filter(|start| start.job == job).collect();
     let last = starts.last().ok_or("it never ran")?;
     ensure(starts.is_sorted_by(|a, b| a.token < b.token), "tokens must grow".to_owned())?;
     ensure(starts.is_sorted_by(|a, b| a.delivery < b.delivery), "deliveries must grow".to_owned())?;
     ensure(starts.is_sorted_by_key(|start| start.attempt), "attempts must not shrink".to_owned())?;
+    // Of the last start, without a crash.
     let (attempts, deliveries) = match plan {
         Plan::FailAtFirst => (2, 2),
         Plan::SnoozeAtFirst => (1, 2),
         _ => (1, 1),
     };
     ensure(last.attempt == attempts, "a crash must not count an attempt".to_owned())?;
-    let bound = deliveries + crashes;
-    ensure(last.delivery <= bound, format!("more than {bound} deliveries"))
+    // A crash counts a delivery.
+    let max_deliveries = deliveries + crashes;
+    ensure(last.delivery <= max_deliveries, format!("more than {max_deliveries} deliveries"))
 }
