@@ -19,19 +19,9 @@ async fn a_runner_continues_on_the_new_primary_after_a_fail_over() {
     let url = format!("{url}?response_timeout=1s");
     let backend = retry(|| connect(&url)).await;
     let mut serving = TestRunner::start(&backend, &["Q".to_owned()]).await;
-    let mut run = async |jobs: &[dq_core::JobId]| {
-        let mut missing = jobs.to_vec();
-        let all = async {
-            while !missing.is_empty() {
-                let (started, _) = serving.started.recv().await.expect("the runner runs");
-                missing.retain(|id| *id != started);
-            }
-        };
-        tokio::time::timeout(TIMEOUT, all).await.expect("the jobs run");
-    };
     let before = job("Q");
     retry(|| backend.schedule(vec![before.clone()])).await;
-    run(&[before.id]).await;
+    serving.wait_for_all(&[before]).await;
     // Due after the fail-over, and replicated before.
     let over = dq_core::NewJob { due: dq_core::Due::After(Duration::from_secs(3)), ..job("Q") };
     retry(|| backend.schedule(vec![over.clone()])).await;
@@ -43,7 +33,7 @@ async fn a_runner_continues_on_the_new_primary_after_a_fail_over() {
     let after = job("Q");
     retry(|| backend.schedule(vec![after.clone()])).await;
     // In any order: the fail-over may take longer than the delay.
-    run(&[after.id, over.id]).await;
+    serving.wait_for_all(&[after, over]).await;
 
     let wrong = format!("redis+sentinel://:secret1@{}/nobody", sentinel.address());
     assert_error(connect(&wrong).await, ErrorKind::Unavailable, &["name of the primary"]);

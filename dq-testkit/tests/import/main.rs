@@ -67,11 +67,11 @@ impl Fixture {
 /// An entry that is due this many minutes from now.
 fn job(payload: &str, minutes: i64) -> Entry {
     let due = Timestamp::from_millis(NOW.as_millis() + minutes * 60_000);
-    Entry { payload: payload.to_owned(), due, is_job: true, already_reported: false }
+    Entry { payload: payload.to_owned(), due, is_job: true, in_later_part: false }
 }
 
-fn not_a_job(payload: &str, already_reported: bool) -> Entry {
-    Entry { is_job: false, already_reported, ..job(payload, 0) }
+fn not_a_job(payload: &str, in_later_part: bool) -> Entry {
+    Entry { is_job: false, in_later_part, ..job(payload, 0) }
 }
 
 /// The parts of a source: jobs due now and later, two equal ones, one whose payload is too long,

@@ -34,7 +34,7 @@ pub(crate) struct Entry {
     /// `false` if the entry cannot be imported.
     pub(crate) is_job: bool,
     /// Whether a later part lists the entry, too.
-    pub(crate) already_reported: bool,
+    pub(crate) in_later_part: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -114,7 +114,7 @@ impl ImportSource for MemorySource {
                 } else {
                     Err("it is not a job".to_owned())
                 },
-                already_reported: entry.already_reported,
+                in_later_part: entry.in_later_part,
             });
             listed.collect()
         }))
