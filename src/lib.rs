@@ -99,7 +99,8 @@
 //! # use dq::prelude::*;
 //! # use std::sync::Arc;
 //! struct Db; // not `Clone`, so it is shared by an `Arc`
-//! # impl Db { async fn close_order(&self, _: u64, _: dq::FencingToken) -> std::io::Result<()> { Ok(()) } }
+//! # impl Db { async fn close_order(&self, _: u64, _: dq::FencingToken) -> std::io::Result<()> {
+//! Ok(()) } }
 //!
 //! #[delay_handler("CLOSE_ORDER", concurrency = 8, backoff(initial = "5s", max = "10m"))]
 //! async fn close_order(ctx: JobContext, State(db): State<Arc<Db>>, id: u64) -> HandlerResult {
@@ -309,8 +310,9 @@ pub mod config {
 /// What a crate needs to add a store: the trait [`Backend`](backend::Backend), its parameters and
 /// results, settings and registration.
 ///
-/// 1. Implement [`Backend`](backend::Backend), whose documentation is the contract. `dq-testkit` has
-///    a suite of tests for it. A store that wraps another one implements [`Layer`](backend::Layer).
+/// 1. Implement [`Backend`](backend::Backend), whose documentation is the contract. `dq-testkit`
+///    has a suite of tests for it. A store that wraps another one implements
+///    [`Layer`](backend::Layer).
 /// 2. Implement [`BackendConfig`](backend::BackendConfig) for its settings.
 /// 3. Register its name and URL schemes with [`register_backend!`](backend::register_backend).
 ///

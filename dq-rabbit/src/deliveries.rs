@@ -17,7 +17,8 @@ use crate::names::ObjectNames;
 
 /// The job queue for foreign messages whose original queue is unknown.
 const UNKNOWN_QUEUE: &str = "dead-letters";
-/// Maximum number of headers of a foreign message that are kept, and maximum size of each value.
+/// Only this many headers of a foreign message are looked at; of these, text values up to this size
+/// are kept.
 const MAX_HEADERS: usize = 32;
 const MAX_HEADER_BYTES: usize = 512;
 
@@ -86,8 +87,8 @@ fn disposition(
 }
 
 impl DeliveryHandler {
-    /// Handles a delivered job message. Acknowledges each job once the message is not needed for
-    /// it.
+    /// Handles a delivered job message. Acknowledges the share of each job when that job no longer
+    /// needs the message; the last share acknowledges the delivery.
     pub(crate) fn handle_jobs(self: &Arc<Self>, jobs: Vec<PublishedJob>, ack: AckHandle) {
         let acks: Vec<_> = ack.split(jobs.len()).collect();
         self.dispatch(jobs.into_iter().zip(acks).collect());

@@ -134,7 +134,8 @@ async fn each_problem_has_a_finding() {
     assert!(orphans.cause.starts_with("1 messages"), "{orphans}");
     channel.queue_purge("dq.v1.orphan".into(), Default::default()).await.unwrap();
 
-    // A ladder that does not deliver: the canary's queue is missing.
+    // A ladder that does not deliver: the delay queue is missing through which `check` sends its
+    // test message, the canary.
     channel.queue_delete("dq.v1.l0.1".into(), Default::default()).await.unwrap();
     let stalled = wait_for(&backend, "rabbitmq.ladder").await;
     assert!(stalled.remedy.contains("dead_letter_worker_publisher_confirm_timeout"), "{stalled}");

@@ -32,8 +32,8 @@ pub(crate) struct Partition {
     pub(crate) queue: QueueName,
     /// In the order that scripts expect.
     pub(crate) keys: Vec<String>,
-    /// Where the due time of a job is published that is due before all others: one channel for all
-    /// partitions of a queue.
+    /// The channel on which the due time of a job is published when the job becomes the first due
+    /// in its partition. All partitions of a queue share one channel.
     pub(crate) channel: String,
     /// The slot of all keys in a cluster.
     pub(crate) slot: u16,
@@ -115,7 +115,7 @@ impl Partition {
     }
 
     /// The list from which Java's clients take; of the Redisson naming only.
-    pub(crate) fn target(&self) -> &str {
+    pub(crate) fn destination(&self) -> &str {
         &self.keys[KINDS.len() + 2]
     }
 }
@@ -189,7 +189,7 @@ mod tests {
     fn keys_of_a_redisson_queue_have_its_slot_if_its_name_allows() {
         let naming = Naming::Redisson { prefix: "dq".to_owned(), name_prefix: "app:".to_owned() };
         let partition = unsharded(&naming, "orders");
-        assert_eq!(partition.target(), "app:orders");
+        assert_eq!(partition.destination(), "app:orders");
         assert_eq!(partition.keys[0], "dq:due:{app:orders}");
         assert_eq!(partition.keys[9], "redisson_delay_queue_timeout:{app:orders}");
         assert_eq!(partition.keys[10], "redisson_delay_queue:{app:orders}");

@@ -1,4 +1,5 @@
-//! Claim: leases due jobs, and returns them at once if the caller stops waiting for the result.
+//! Claim: leases due jobs. If the caller stops waiting for the result, the leases are released at
+//! once.
 
 use std::collections::HashSet;
 
@@ -14,7 +15,8 @@ use crate::settle::{move_to_dead, settle};
 use crate::task::{BackgroundWrites, Weight};
 use crate::write_tx::WriteTx;
 
-/// Leases up to `limit` due jobs of the wanted queues. Writes nothing if no job is due.
+/// Leases up to `limit` due jobs of the wanted queues. Writes nothing if no job is due. Lapsed
+/// leases were removed when the transaction began.
 pub(crate) fn claim(
     tx: &mut WriteTx<'_>,
     wants: &[Want],
@@ -134,8 +136,9 @@ fn next_lapse(tx: &WriteTx<'_>, queues: &HashSet<i64>) -> StoreResult<Option<Tim
     Ok(None)
 }
 
-/// The leases of a committed claim on their way to the caller. If the caller is dropped before it
-/// receives them, they are returned at once instead of blocking the jobs until they lapse.
+/// The leases of a committed claim on their way to the caller. If the caller's future is dropped
+/// before it receives them, they are released at once, so that the jobs need not wait until the
+/// leases lapse.
 ///
 /// It must be created after the commit: the tokens of a transaction that was rolled back are issued
 /// again, so returning its leases would end those of another caller.

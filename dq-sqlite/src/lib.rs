@@ -16,17 +16,18 @@
 //! ```
 //!
 //! # Guarantees
-//! - `Ok` means that the write is on the disk. A single caller pays one sync per call; concurrent
-//!   callers share one (group commit).
+//! - `Ok` means that the write is on the disk, unless [`Durability::Relaxed`] is set. A single
+//!   caller pays one sync per call; concurrent callers share one (group commit).
 //! - Several processes of one host may use the file at once. The file must be on a local disk.
 //! - The file may be the application's own database: the backend's tables have names with a prefix,
 //!   and [`SqliteBackend::schedule_in`] schedules inside the application's transaction. Other
 //!   drivers and languages do the same with [`SCHEDULE_SQL`].
-//! - A batch of more than 1,000 jobs is stored in chunks of 1,000. Each chunk is atomic, and other
-//!   callers can write between two chunks.
+//! - A long batch is stored in chunks: a chunk ends after 1,000 jobs, or once its jobs add up to 4
+//!   MiB. Each chunk is atomic, and other callers can write between two chunks.
 //!
 //! # When a call fails
-//! - Nothing of the call, or of the chunk of a batch, has been stored. The exception is
+//! - Nothing of the call has been stored, except that a batch of several chunks keeps the chunks
+//!   before the one that failed. The exception is
 //!   [`OutcomeUnknown`](dq_core::ErrorKind::OutcomeUnknown): the commit itself failed, and whether
 //!   it reached the disk is known only when the file is read again. Repeat the call with the same
 //!   job ids. A repeated settlement that had taken effect is answered `Stale`, and leases of a

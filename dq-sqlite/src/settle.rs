@@ -23,6 +23,7 @@ pub(crate) fn settle(tx: &mut WriteTx<'_>, settlement: &Settlement) -> StoreResu
         Verdict::Retry(due) => requeue(tx, queue_id, seq, due.resolve(tx.now), 1)?,
         Verdict::Snooze(due) => requeue(tx, queue_id, seq, due.resolve(tx.now), 0)?,
         Verdict::Dead { reason, failed } => move_to_dead(tx, seq, reason, i64::from(*failed), 1)?,
+        // The delivery counts; the lease was not lost (0).
         Verdict::Release { started: true } => tx.release_job(queue_id, seq, 0)?,
         Verdict::Release { started: false } => release_unstarted(tx, queue_id, seq)?,
         verdict => return Err(StoreError::unsupported(verdict)),
@@ -30,8 +31,8 @@ pub(crate) fn settle(tx: &mut WriteTx<'_>, settlement: &Settlement) -> StoreResu
     Ok(Settled::Accepted)
 }
 
-/// Ends a lease if it is still held. Returns the queue id and the `seq` of the job; `None` if the
-/// lease is no longer held.
+/// Ends a lease if it is still held: lapsed leases were removed when the transaction began. Returns
+/// the queue id and the `seq` of the job; `None` if the lease is no longer held.
 fn end_lease(tx: &mut WriteTx<'_>, lease: &Lease) -> StoreResult<Option<(i64, i64)>> {
     let Some(queue_id) = tx.find_queue(&lease.queue)? else {
         return Ok(None);
@@ -47,7 +48,8 @@ fn end_lease(tx: &mut WriteTx<'_>, lease: &Lease) -> StoreResult<Option<(i64, i6
     Ok(seq.map(|seq| (queue_id, seq)))
 }
 
-/// Returns a job to its queue with a new due time, and adds `attempts` to its count.
+/// Returns a job to its queue with a new due time: counts the delivery, adds `attempts` to the
+/// failed attempts, and resets the losses.
 fn requeue(
     tx: &mut WriteTx<'_>,
     queue_id: i64,

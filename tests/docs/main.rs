@@ -1,8 +1,8 @@
 //! The code and the configuration that README and guide show.
 //!
-//! Each page has a file beside this one, which is compiled and tested. Every `rust` block of a page must
-//! be part of its file, comments and white space aside. Every `toml` block with a `[backend]` must be
-//! a valid configuration.
+//! Each page with Rust code has a file beside this one, which is compiled and tested; both READMEs
+//! share one. Every `rust` block of a page must be part of its file, comments and white space
+//! aside. Every `toml` block with a `[backend]` must be a valid configuration.
 
 // What a page shows is often only part of a program.
 #![allow(dead_code, unreachable_pub)]
@@ -53,7 +53,8 @@ macro_rules! page {
 }
 use page;
 
-/// The blocks of a page in one language, without indentation of list items.
+/// The code blocks of a page in one language, as they are; a block in a list item keeps its
+/// indentation.
 fn blocks<'a>(page: &'a str, language: &str) -> Vec<&'a str> {
     let fence = format!("```{language}\n");
     let mut blocks = Vec::new();
@@ -87,11 +88,12 @@ fn code_on_every_page_is_compiled_and_tested() {
 #[test]
 fn configuration_on_every_page_is_valid() {
     for (name, page, _) in PAGES {
+        // As shown, and with its commented-out settings enabled.
         for block in blocks(page, "toml").into_iter().filter(|block| block.contains("[backend]")) {
             let block = block.replace("${DATA_DIR}", "/var/lib");
-            for uncommented in [block.clone(), block.replace("\n# ", "\n")] {
-                if let Err(error) = Config::from_toml(&uncommented) {
-                    panic!("{name}: {error}\n{uncommented}");
+            for variant in [block.clone(), block.replace("\n# ", "\n")] {
+                if let Err(error) = Config::from_toml(&variant) {
+                    panic!("{name}: {error}\n{variant}");
                 }
             }
         }

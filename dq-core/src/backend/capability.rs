@@ -2,8 +2,8 @@
 
 /// The optional features of a backend.
 ///
-/// Calls that need a missing feature are rejected with `Unsupported`, and the behaviour suite skips
-/// its tests. `Capabilities::default()` has none.
+/// Calls that need a missing feature are rejected with `Unsupported`, and the behaviour suite
+/// leaves out the trials that need it . `Capabilities::default()` has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Capabilities {

@@ -64,7 +64,8 @@ pub enum Cancelled {
     NotFound,
     /// The job is running and is not stopped.
     AlreadyRunning,
-    /// The request was recorded, but the job may still start: the backend cannot prevent it here.
+    /// The request was recorded, but the job may still start: this backend cannot prevent every
+    /// start of a cancelled job.
     Requested,
 }
 

@@ -1,4 +1,5 @@
-//! Loads the configuration: `dq.toml` below the environment variables, or the variables alone.
+//! Loads the configuration: `dq.toml`, overridden by environment variables; the variables alone; or
+//! TOML text alone.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -44,7 +45,8 @@ use crate::model::QueueName;
 /// `${NAME}` for an environment variable and `${file:PATH}` for the contents of a file without its
 /// trailing newline, so that the file needs to contain no secret; `$${` is a plain `${`.
 ///
-/// Errors name the file or the variable, and the key. They contain no setting of a backend.
+/// Errors name the file or the variable, and the key. They name the keys of a backend's settings,
+/// but no values, except for an unknown `type` or a `${…}` that cannot be read.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
@@ -117,8 +119,8 @@ impl Config {
         config.runner.check_ranges().map_err(|error| out_of_range(&["runner"], error))?;
         config.defaults.validate().map_err(|error| out_of_range(&["defaults"], error))?;
         for (queue, settings) in &config.queues {
-            // The handler's attribute below these two layers is known only to the runner, which
-            // validates the result of merging all layers.
+            // Settings in the handler's attribute, which both tables override, are known only to
+            // the runner. It validates again after merging them.
             let merged = settings.clone().over(config.defaults.clone());
             let table = ["queues", queue.as_str()];
             merged.validate().map_err(|error| out_of_range(&table, error))?;

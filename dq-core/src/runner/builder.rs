@@ -149,7 +149,8 @@ impl RunnerBuilder {
     /// # Errors
     /// - `Duplicate`: two handlers have the same code (both source locations are named), or two
     ///   runners the same name;
-    /// - `Unhandled`: a queue in the configuration or in [`only`](Self::only) has no handler;
+    /// - `Unhandled`: there are no handlers, or none for a queue given to [`queue`](Self::queue),
+    ///   [`only`](Self::only) or, without `only`, in the configuration;
     /// - `MissingState`: a handler requires a `State<T>` that was not added;
     /// - `Config`: a setting is out of range;
     /// - `InvalidInput`: a code is not a valid queue name.

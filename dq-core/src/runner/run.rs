@@ -36,8 +36,10 @@ impl Runner {
     }
 
     /// Runs until `shutdown` completes, then shuts down: no more jobs are claimed, and running
-    /// handlers get the grace period to finish. Jobs that have not started or not finished are
-    /// released to the store and are due at once for other runners.
+    /// handlers get the grace period to finish. Jobs that have not started or not finished by then
+    /// are released to the store and are due at once for other runners. The thread of a blocking
+    /// handler cannot be stopped: it only gets the cancellation signal, and may still run while
+    /// another runner starts the job again.
     ///
     /// **Cancellation safety:** dropping the future is like a crash: handlers are dropped, and
     /// their jobs run again when the leases have expired.
@@ -109,8 +111,8 @@ impl Runner {
         result
     }
 
-    /// Runs all due jobs, sequentially and in due order, including jobs that become due meanwhile.
-    /// Returns when none is due.
+    /// Runs all due jobs one after the other: store by store, in due order within a store,
+    /// including jobs that become due in that store meanwhile.
     ///
     /// For tests on a virtual clock and for programs that are started periodically. It calls the
     /// store for each queue before each job; use [`run_until`](Self::run_until) for many jobs.

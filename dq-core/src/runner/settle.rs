@@ -1,7 +1,8 @@
 //! Reports results of runs to the store, in batches.
 //!
-//! There is no timer: results that arrive during one call form the next batch. A failed call is
-//! repeated until it succeeds or the leases are lost.
+//! There is no timer: results that arrive during one call form the next batch. A call that fails
+//! with a retryable error is repeated, without the settlements whose leases were lost meanwhile.
+//! Other errors are not retried: the jobs run again when their leases expire.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -76,7 +77,8 @@ async fn receive_batch(
     batch.len()
 }
 
-/// Drops settlements whose lease was lost.
+/// Drops settlements whose lease was lost. Those without a guard (the handler never started) are
+/// kept until the store answers.
 fn drop_lost(settlements: &mut Vec<Settlement>, leases: &mut Vec<Option<LeaseGuard>>) {
     let is_lost =
         |lease: &Option<LeaseGuard>| lease.as_ref().is_some_and(|lease| lease.lost.is_cancelled());

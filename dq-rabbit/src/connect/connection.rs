@@ -94,8 +94,9 @@ impl AmqpConnection {
     /// Opens a channel. Waits up to the response timeout for a connection.
     ///
     /// # Errors
-    /// At once if the broker refuses the connection for a reason that a retry does not change;
-    /// after the timeout, the error of the last attempt. `Closed` after [`close`](Self::close).
+    /// At once if a retry cannot help: the broker refuses the connection, or the channel on a
+    /// connection that stays open. After the timeout, the error of the last attempt, or the
+    /// resource alarm if the broker blocks the connection. `Closed` after [`close`](Self::close).
     pub(crate) async fn channel(&self, operation: &'static str) -> Result<Channel> {
         Ok(self.open(operation).await?.0)
     }
@@ -173,7 +174,7 @@ impl AmqpConnection {
         self.shared.generation.load(Ordering::Acquire)
     }
 
-    /// Waits until the connection of this generation is lost.
+    /// Waits until the connection of this generation is no longer open: lost, replaced or closed.
     pub(crate) async fn lost(&self, generation: u64) {
         let mut states = self.shared.state.subscribe();
         let lost = |state: &State| !matches!(state, State::Open(_, open) if *open == generation);
@@ -187,7 +188,8 @@ impl AmqpConnection {
         lock(&self.shared.blocked).clone()
     }
 
-    /// Why there is no connection, if there is none.
+    /// The error of the last break or failed attempt; `None` while the connection is open, during
+    /// the first attempt, and after it is closed.
     pub(crate) fn failure(&self) -> Option<lapin::Error> {
         match &*self.shared.state.borrow() {
             State::Lost(error) | State::Failed(error) => Some(error.clone()),
@@ -222,7 +224,7 @@ impl std::fmt::Debug for AmqpConnection {
 }
 
 impl Shared {
-    /// Keeps a connection open until the connection is closed.
+    /// Connects, and reconnects whenever the connection breaks, until `closing` is cancelled.
     async fn run(self: Arc<Self>) {
         let mut backoff = MIN_BACKOFF;
         loop {

@@ -40,7 +40,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub(super) async fn run(shared: Arc<LogShared>) {
     let mut is_retry = false;
     let mut failures = 0;
-    let mut use_hints = true;
+    let mut use_snapshot = true;
     loop {
         if std::mem::replace(&mut is_retry, true) {
             shared.clock.sleep(PAUSE).await;
@@ -49,11 +49,11 @@ pub(super) async fn run(shared: Arc<LogShared>) {
                 continue;
             }
         }
-        match read(&shared, use_hints).await {
+        match read(&shared, use_snapshot).await {
             Ok(ended) => {
                 tracing::debug!(?ended, "reading the log starts again");
                 failures = 0;
-                use_hints = ended != ReadEnd::WrongHint;
+                use_snapshot = ended != ReadEnd::WrongSnapshot;
             }
             Err(ReadFailure::Contents(error)) => {
                 shared.fail(error);
@@ -75,12 +75,12 @@ pub(super) async fn run(shared: Arc<LogShared>) {
 /// Why reading starts again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ReadEnd {
-    /// The channel was closed, or the reader was stuck.
+    /// The channel was closed, or `append` reported that confirmed entries are not read back.
     ChannelClosed,
     /// The log is not the one that was read before, or has lost messages.
     LogReplaced,
     /// There was no complete snapshot at the offset that a message named.
-    WrongHint,
+    WrongSnapshot,
 }
 
 /// Why reading failed.
@@ -98,11 +98,11 @@ impl From<Error> for ReadFailure {
 }
 
 /// Reads on one channel until it is closed. Starts at the message that was read last, else at a
-/// snapshot if `use_hints`, else at the first message.
-async fn read(shared: &Arc<LogShared>, use_hints: bool) -> Result<ReadEnd, ReadFailure> {
+/// snapshot if `use_snapshot`, else at the first message.
+async fn read(shared: &Arc<LogShared>, use_snapshot: bool) -> Result<ReadEnd, ReadFailure> {
     let last = last_read(shared);
     let hint = match &last {
-        None if use_hints => find_snapshot(shared).await?,
+        None if use_snapshot => find_snapshot(shared).await?,
         _ => None,
     };
     let start = match (&last, hint) {
@@ -156,7 +156,7 @@ async fn read(shared: &Arc<LogShared>, use_hints: bool) -> Result<ReadEnd, ReadF
                 "the newest snapshot in the log is incomplete; all of the log is replayed"
             );
             reset(shared);
-            return Ok(ReadEnd::WrongHint);
+            return Ok(ReadEnd::WrongSnapshot);
         }
         if let Some(tag) = last_tag {
             let acked = channel.basic_ack(tag, BasicAckOptions { multiple: true }).await;
@@ -165,7 +165,8 @@ async fn read(shared: &Arc<LogShared>, use_hints: bool) -> Result<ReadEnd, ReadF
     }
 }
 
-/// Whether all messages up to this offset have been read and the state is still unknown.
+/// Whether all messages up to this offset have been read and no snapshot is complete yet. At the
+/// message that names a snapshot, the whole snapshot must have been read.
 fn is_unknown_after(shared: &LogShared, offset: u64) -> bool {
     let state = shared.state();
     state.next_offset.is_some_and(|next| next > offset) && !state.replica.is_ready()
@@ -203,9 +204,9 @@ fn last_read(shared: &LogShared) -> Option<(u64, Bytes)> {
     state.cache.last()
 }
 
-/// Reads the last message again, to verify that nothing is missing after it. `None` if the log has
-/// another message there or has lost its end: then the broker waits for that offset and delivers
-/// nothing.
+/// Reads the last message again, to verify that this is still the log that was read before. `None`
+/// if the log has another message there or has lost its end: then the broker waits for that offset
+/// and delivers nothing.
 async fn read_again(
     shared: &LogShared,
     channel: &Channel,
@@ -323,6 +324,8 @@ fn apply(shared: &LogShared, state: &mut LogState, offset: u64, index: u32, entr
             shared.resend.notify_one();
         }
         Applied::Reply(_) | Applied::Duplicate | Applied::Gap { .. } => {}
+        // Entries are collected until a snapshot is complete; `restore` then adopts it and returns
+        // the entries to apply after it. Before that it returns none.
         Applied::Deferred => {
             for (offset, index, entry) in state.replica.restore() {
                 apply(shared, state, offset, index, entry);

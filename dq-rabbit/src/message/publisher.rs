@@ -55,8 +55,8 @@ impl Publisher {
     ///
     /// # Errors
     /// `Unavailable` if there is no connection, a queue rejects a message, or a message matches no
-    /// queue; `OutcomeUnknown` if confirmations are lost; `Full` if the broker has a resource alarm;
-    /// `Config` if a permission or, with passive topology, a queue is missing.
+    /// queue; `OutcomeUnknown` if confirmations are lost; `Full` if the broker has a resource
+    /// alarm; `Config` if a permission or, with passive topology, a queue is missing.
     pub(crate) async fn publish(
         &self,
         operation: &'static str,

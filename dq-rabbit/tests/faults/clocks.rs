@@ -78,17 +78,18 @@ async fn processes_claim_by_their_own_clock_and_lose_no_job() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_producer_with_a_skewed_clock_makes_no_job_early() {
+async fn a_producer_with_a_skewed_clock_makes_no_job_with_an_absolute_due_time_early() {
     let config = config("producer");
     let exact = open(&config).await;
     let slow = connect_with_clock(&config, Arc::new(SkewedClock(-HOUR))).await.unwrap();
     let mut runner = start_runner(&exact, "q").await;
-    // Messages of the slow producer take an hour longer in the ladder than they should.
+    // The due times are absolute. The slow producer takes them to be an hour further off, so its
+    // messages stay in the ladder too long, and the runner fetches the payloads from the log.
     let jobs: Vec<_> = (0..20).map(|n| after(1_500 + 20 * n, job("q"))).collect();
     slow.schedule(jobs.clone()).await.unwrap();
     runner.expect_each_once(&jobs).await;
     let fast = connect_with_clock(&config, Arc::new(SkewedClock(HOUR))).await.unwrap();
-    // Messages of the fast producer skip the ladder.
+    // The fast producer takes the due times to have passed, so its messages skip the ladder.
     let jobs: Vec<_> = (0..20).map(|n| after(1_500 + 20 * n, job("q"))).collect();
     fast.schedule(jobs.clone()).await.unwrap();
     runner.expect_each_once(&jobs).await;

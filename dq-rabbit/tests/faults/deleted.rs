@@ -105,8 +105,8 @@ async fn jobs_with_messages_are_restored_after_the_log_is_deleted() {
 
     for round in 0..2 {
         delete_queues(&config, &["dq.v1.log"]).await;
-        // Both processes notice, although neither makes a change. In the first round, the 50 jobs of
-        // `other` disappear, while `q` never had more than 31. In the second round, the count of
+        // Both processes notice, although neither makes a change. In the first round, the 50 jobs
+        // of `other` disappear, while `q` never had more than 31. In the second round, the count of
         // `new` below shows it.
         let has_noticed = async |backend: &Arc<dyn Backend>| {
             backend.stats(&[]).await.is_ok_and(|all| {

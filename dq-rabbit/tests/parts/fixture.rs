@@ -1,4 +1,5 @@
-//! Fixtures: connections to the shared broker.
+//! Fixtures: connections to the shared broker. These tests are compiled into the crate itself (`mod
+//! parts` in lib.rs), so they reach internal modules.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -12,7 +12,8 @@ pub enum Notifications {
     Off,
     /// As [`Off`](Self::Off), and the server refused to turn notifications on, with this message.
     Refused(String),
-    /// Not known: the server is unreachable, or does not allow the subscription.
+    /// Not known: not probed yet, the server is unreachable, or it refuses the subscription or the
+    /// probe.
     Unknown,
 }
 
@@ -47,7 +48,7 @@ impl Notifications {
                  is subscribed to them: jobs are started by timers alone"
                     .to_owned(),
                 "check that the server is reachable, and that this user may run SET, TOUCH and SUBSCRIBE, \
-                 write keys like {prefix}:*, and receive the channel __keyevent@*__:expired",
+                 write keys that match `<prefix>:*` with this backend's prefix, and receive the channel __keyevent@*__:expired",
             ),
         };
         Some(Finding { severity, code, cause: what, remedy: remedy.to_owned() })

@@ -121,7 +121,11 @@ impl ListWatcher {
         block_timeout: Duration,
     ) -> redis::RedisResult<()> {
         let mut command = redis::cmd("BLMOVE");
-        command.arg(self.partition.target()).arg(self.partition.target()).arg("LEFT").arg("LEFT");
+        command
+            .arg(self.partition.destination())
+            .arg(self.partition.destination())
+            .arg("LEFT")
+            .arg("LEFT");
         command.arg(block_timeout.as_secs_f64());
         let mut pause = FIRST_PAUSE;
         loop {

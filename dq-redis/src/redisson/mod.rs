@@ -2,10 +2,12 @@
 //! clients.
 //!
 //! A delayed queue of Redisson consists of
-//! - a sorted set of waiting jobs by due time, `redisson_delay_queue_timeout:{queue}`. Its entries are
-//!   called *members*: an id, a length and the payload in one string (see [`member`]);
-//! - the *order list*, `redisson_delay_queue:{queue}`: the same members in the order of their offers;
-//! - the *destination list*, named like the queue: payloads of due jobs, which Java's `take()` pops.
+//! - a sorted set of waiting jobs by due time, `redisson_delay_queue_timeout:{queue}`. Its entries
+//!   are called *members*: an id, a length and the payload in one string (see [`member`]);
+//! - the *order list*, `redisson_delay_queue:{queue}`: the same members in the order of their
+//!   offers;
+//! - the *destination list*, named like the queue: payloads of due jobs, which Java's `take()`
+//!   pops.
 //!
 //! This backend is a layer over the native Redis backend: the same calls run other scripts
 //! (`scripts/redisson/`), which also read and write Redisson's keys. A job waits as a member, where

@@ -72,8 +72,8 @@ impl Fixture {
         assert!(job.await.unwrap().is_stored());
     }
 
-    /// Schedules jobs with these numbers, one every 50 ms.
-    async fn schedule_every_50_ms(&self, numbers: std::ops::Range<u32>) {
+    /// Schedules jobs with these numbers at once, with due times 50 ms apart.
+    async fn schedule_50_ms_apart(&self, numbers: std::ops::Range<u32>) {
         for number in numbers.clone() {
             let steps = number - numbers.start + 1;
             self.schedule(number, Duration::from_millis(50) * steps).await;
@@ -115,7 +115,7 @@ impl Fixture {
 async fn jobs_run_in_time_with_notifications_off() {
     let server = Redis::start();
     let mut fixture = Fixture::new(&server).await;
-    fixture.schedule_every_50_ms(0..20).await;
+    fixture.schedule_50_ms_apart(0..20).await;
     fixture.ran_in_time(0..20).await;
     fixture.stop().await;
 }
@@ -126,10 +126,10 @@ async fn jobs_run_in_time_while_subscribed_connections_are_killed() {
     let mut fixture = Fixture::new(&server).await;
     let mut killed = 0;
     for round in 0..5 {
-        fixture.schedule_every_50_ms(round * 10..round * 10 + 5).await;
+        fixture.schedule_50_ms_apart(round * 10..round * 10 + 5).await;
         killed += server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]).int();
         // Their events are missed.
-        fixture.schedule_every_50_ms(round * 10 + 5..round * 10 + 10).await;
+        fixture.schedule_50_ms_apart(round * 10 + 5..round * 10 + 10).await;
         fixture.ran_in_time(round * 10..round * 10 + 10).await;
     }
     assert!(killed > 0);
@@ -140,7 +140,7 @@ async fn jobs_run_in_time_while_subscribed_connections_are_killed() {
 async fn jobs_run_in_time_after_subscriptions_are_forbidden() {
     let server = server();
     let mut fixture = Fixture::new(&server).await;
-    fixture.schedule_every_50_ms(0..20).await;
+    fixture.schedule_50_ms_apart(0..20).await;
     fixture.ran_in_time(0..1).await;
     // The server closes subscribed connections and refuses new subscriptions.
     assert!(server.command(&["ACL", "SETUSER", "default", "resetchannels"]).is_ok());
@@ -164,7 +164,7 @@ async fn run_over_a_restart(letters: &str) {
     let mut fixture = Fixture::new(&server).await;
     let began = Instant::now();
     // They become due while the server is down, so their events are lost.
-    fixture.schedule_every_50_ms(0..10).await;
+    fixture.schedule_50_ms_apart(0..10).await;
     for number in 10..20 {
         fixture.schedule(number, Duration::from_secs(4)).await;
     }
@@ -190,7 +190,7 @@ async fn jobs_run_in_time_among_100_000_foreign_keys_with_a_time_to_live() {
     for script in [FOREIGN, BURST] {
         assert!(server.command(&["EVAL", script, "0"]).is_nil());
     }
-    fixture.schedule_every_50_ms(0..40).await;
+    fixture.schedule_50_ms_apart(0..40).await;
     fixture.ran_in_time(0..40).await;
     fixture.stop().await;
 }

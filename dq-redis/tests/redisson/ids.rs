@@ -1,4 +1,5 @@
-//! Ids: jobs of Java are found by id, colliding ids and queue names that cannot exist are refused.
+//! Ids and queue names: jobs that Java offered are found by id; ids that collide in the legacy
+//! format are refused; in a cluster, so are queue names whose keys lie in different slots.
 
 use dq_core::{
     BrowseParams, Cancelled, JobRef, JobState, NewJob, Reschedule, Rescheduled, Scheduled,

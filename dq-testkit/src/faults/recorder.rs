@@ -22,7 +22,7 @@ pub struct Recorder {
     events: Mutex<Vec<HistoryEvent>>,
 }
 
-/// The begin of a call.
+/// The start of a call.
 #[derive(Debug, Clone, Copy)]
 struct Invocation {
     position: u64,

@@ -1,4 +1,5 @@
-//! The promises that a history can violate, each checked against the lifetime of every job.
+//! The promises that a history can violate, each checked against the lifetime of every job. Their
+//! numbers are those of `Promise`.
 
 use std::collections::HashSet;
 
@@ -96,8 +97,8 @@ fn never_early(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Promise, Stri
     }
 }
 
-/// The times at which the lease of a claim may end at the time of a call: as granted, or as renewed
-/// by a renewal that no later one has replaced.
+/// The ends that the lease of a claim may have while `call` is in progress: the granted one, and
+/// that of each renewal, except those that a later renewal has certainly replaced.
 fn lease_ends<'a>(
     lifetime: &'a JobLifetime<'_>,
     claim: &'a Claim<'_>,
@@ -181,7 +182,8 @@ fn one_lease_at_a_time(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Promi
     }
 }
 
-/// A finished job does not start again (promise 4), nor a dead one without a replay (promise 6).
+/// A finished job starts again only if it is scheduled again with the same id (promise 4), a dead
+/// one only after a replay (promise 6).
 fn no_start_after_the_end(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Promise, String)) {
     for settlement in lifetime.settlements.iter().filter(|it| it.accepted == Some(true)) {
         let (promise, restarts): (_, Vec<_>) = match settlement.verdict {
@@ -208,7 +210,8 @@ fn no_start_after_the_end(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Pr
 /// Promise 5: a job does not start after it was cancelled or replaced.
 fn cancel_is_binding(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Promise, String)) {
     for revoked in lifetime.revocations.iter().filter(|revoked| revoked.certain) {
-        // If this job had finished or died before, the call cancelled or replaced another job.
+        // If this job may have finished or died before the call took effect, the call may have
+        // cancelled or replaced a later job with the same key or id.
         let ended = lifetime.settlements.iter().any(|settlement| {
             let is_end =
                 matches!(settlement.verdict, Verdict::Done | Verdict::Skip | Verdict::Dead { .. });
@@ -236,7 +239,7 @@ fn cancel_is_binding(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Promise
 
 /// Promise 6: `attempts` is the number of failed attempts.
 fn failures_counted(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Promise, String)) {
-    // A job that was stored again or replayed counts from zero; the other checks cover it.
+    // A job that was stored again or replayed counts from zero again; its count is not checked.
     if lifetime.stored.len() != 1 || lifetime.while_dead(&lifetime.replays).next().is_some() {
         return;
     }

@@ -11,7 +11,7 @@
 //! # impl dq::DelayHandler for OrderTimeout {
 //! #     type Payload = UnpaidOrder;
 //! #     fn code(&self) -> impl QueueCode { "ORDER_TIMEOUT" }
-//! #     async fn handle(&self, _: JobContext, _: UnpaidOrder) -> HandlerResult { Ok(Outcome::Done) }
+//! # async fn handle(&self, _: JobContext, _: UnpaidOrder) -> HandlerResult { Ok(Outcome::Done) }
 //! # }
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> dq::Result<()> {
@@ -24,8 +24,8 @@
 //!     .key("order-1001")
 //!     .await?;
 //!
-//! let order: UnpaidOrder = kit.assert_scheduled::<ORDER_TIMEOUT>("order-1001", 15.minutes()).await;
-//! assert_eq!(order.id, 1001);
+//! let order: UnpaidOrder = kit.assert_scheduled::<ORDER_TIMEOUT>("order-1001",
+//! 15.minutes()).await; assert_eq!(order.id, 1001);
 //!
 //! assert!(kit.advance(14.minutes()).await.is_empty());
 //! let ran = kit.advance(1.minutes()).await;

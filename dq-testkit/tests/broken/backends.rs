@@ -16,8 +16,8 @@ pub(crate) struct BrokenBackend {
     pub(crate) add_defect: AddDefect,
     /// Trials of the behaviour suite that must fail.
     pub(crate) failing_trials: &'static [&'static str],
-    /// The promise that its history must violate; `None` if the history checker cannot detect the
-    /// defect.
+    /// The promise that its history must violate; `None` if the history of the test workload does
+    /// not show the defect, for example because it has no crash.
     pub(crate) violates: Option<Promise>,
 }
 

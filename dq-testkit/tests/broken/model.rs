@@ -9,8 +9,8 @@ use dq_testkit::model::{self, DueTime, Ending, JobChoice, JobSpec, Step};
 use super::backends::BROKEN_BACKENDS;
 use super::subject::{AddDefect, Opened, process};
 
-/// A sequence with a replaced job, a retry, a lapsed lease, a cancel, a dead job and a pause. Leases
-/// last 21 ms; jobs and leases are numbered from zero.
+/// A sequence with a replaced job, a retry, a lapsed lease, a cancel, a dead job and a pause.
+/// Leases last 21 ms; jobs and leases are numbered from zero.
 fn steps() -> Vec<Step> {
     let new = |key, due| JobSpec { queue: 0, key, on_conflict: OnConflict::Replace, due };
     let now = DueTime::After(0);

@@ -11,7 +11,8 @@ pub(super) const SOCKET: &str = "redis.sock";
 
 /// A private Redis server on a free port of 127.0.0.1, with its own directory.
 ///
-/// Dropping it ends the server and removes the directory, and so does any end of this process.
+/// Dropping it stops the server and removes the directory. The same happens when this process ends,
+/// however it ends.
 #[derive(Debug)]
 pub struct Redis {
     pub(super) process: Process,
@@ -23,7 +24,8 @@ pub struct Redis {
 impl Redis {
     process_control!();
 
-    /// The URL for clients, with the password if there is one: `redis://127.0.0.1:PORT/0`.
+    /// The URL for clients, with the password if there is one: `redis://127.0.0.1:PORT/0`,
+    /// `rediss://…` with TLS, or `redis+unix://…` with a socket.
     pub fn url(&self) -> String {
         self.url.clone()
     }

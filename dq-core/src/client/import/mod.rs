@@ -139,7 +139,8 @@ impl<'a> Import<'a> {
 
     /// Lists one part from its front to its end and imports its entries.
     ///
-    /// Entries that are taken disappear from the listing, so the offset counts only those that stay.
+    /// Entries that are taken disappear from the listing, so the offset counts only those that
+    /// stay.
     async fn scan(&mut self, part: usize) -> Result<Scan> {
         let mut scan = Scan::default();
         loop {

@@ -90,8 +90,8 @@ pub struct SourceEntry {
     pub token: Bytes,
     /// The job, or why the entry is not one. The reason does not show the payload.
     pub job: Result<ImportJob, String>,
-    /// Whether a later part of the source lists the entry, too. If it is rejected, it is counted
-    /// only there.
+    /// Whether a later part of the source lists the entry, too. An entry that cannot be imported is
+    /// then counted in the report only when that part is listed.
     pub in_later_part: bool,
 }
 

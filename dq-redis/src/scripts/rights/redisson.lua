@@ -1,4 +1,5 @@
--- The commands that the Redisson scripts run besides the native ones; the last two keys have Java's names.
+-- The commands that the Redisson scripts run besides the native ones; the last two keys have Java's
+-- names.
 local list = KEYS[3]
 for _, command in ipairs({
   { 'ZCARD', KEYS[4] }, { 'LLEN', KEYS[5] },

@@ -1,5 +1,5 @@
--- Runs each command that the scripts run, and leaves nothing behind. A missing right is found before there
--- are jobs, not in the middle of a call.
+-- Runs each command that the scripts run, and leaves nothing behind. A missing right is found
+-- before there are jobs, not in the middle of a call.
 --
 -- KEYS     up to three keys that do not exist, for a sorted set, a hash and a list; then any others
 -- ARGV     the channel of a queue that does not exist
