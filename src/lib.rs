@@ -99,8 +99,7 @@
 //! # use dq::prelude::*;
 //! # use std::sync::Arc;
 //! struct Db; // not `Clone`, so it is shared by an `Arc`
-//! # impl Db { async fn close_order(&self, _: u64, _: dq::FencingToken) -> std::io::Result<()> {
-//! Ok(()) } }
+//! # impl Db { async fn close_order(&self, _: u64, _: dq::FencingToken) -> std::io::Result<()> { Ok(()) } }
 //!
 //! #[delay_handler("CLOSE_ORDER", concurrency = 8, backoff(initial = "5s", max = "10m"))]
 //! async fn close_order(ctx: JobContext, State(db): State<Arc<Db>>, id: u64) -> HandlerResult {

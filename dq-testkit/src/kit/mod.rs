@@ -24,8 +24,8 @@
 //!     .key("order-1001")
 //!     .await?;
 //!
-//! let order: UnpaidOrder = kit.assert_scheduled::<ORDER_TIMEOUT>("order-1001",
-//! 15.minutes()).await; assert_eq!(order.id, 1001);
+//! let order: UnpaidOrder = kit.assert_scheduled::<ORDER_TIMEOUT>("order-1001", 15.minutes()).await;
+//! assert_eq!(order.id, 1001);
 //!
 //! assert!(kit.advance(14.minutes()).await.is_empty());
 //! let ran = kit.advance(1.minutes()).await;
