@@ -199,12 +199,11 @@ async fn main() -> HandlerResult<()> {
     println!("listening on http://{}", listener.local_addr()?);
 
     // Both finish what they are doing: requests are answered, running handlers end.
-    let ctrl_c = async || {
-        tokio::signal::ctrl_c().await.ok();
-    };
-    let server = axum::serve(listener, routes(shop.clone())).with_graceful_shutdown(ctrl_c());
+    let stop = async || drop(tokio::signal::ctrl_c().await);
+    let server = axum::serve(listener, routes(shop.clone())).with_graceful_shutdown(stop());
     let server = async { server.await.map_err(BoxError::from) };
-    let runner = async { Ok(dq.runner().state(shop).run_until(ctrl_c()).await?) };
+    let ctrl_c = tokio::signal::ctrl_c();
+    let runner = async { Ok(dq.runner().state(shop).run_until(ctrl_c).await?) };
     tokio::try_join!(server, runner)?;
     Ok(dq.close().await?)
 }
