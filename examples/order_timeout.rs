@@ -41,8 +41,15 @@ struct Options {
     db: String,
 }
 
+/// 100 years.
+const MAX_TIMEOUT: Duration = Duration::from_secs(100 * 365 * 86_400);
+
 fn seconds(text: &str) -> Result<Duration, BoxError> {
-    Ok(Duration::try_from_secs_f64(text.parse()?)?)
+    let timeout = Duration::try_from_secs_f64(text.parse()?)?;
+    if timeout > MAX_TIMEOUT {
+        return Err("at most 100 years".into());
+    }
+    Ok(timeout)
 }
 
 // --- the job --------------------------------------------------------------------------------

@@ -177,11 +177,8 @@ impl RabbitConfig {
     pub fn from_url(url: &ConnectUrl) -> Result<Self> {
         url.expect_options(&OPTIONS)?;
         let fields = url.to_fields(&[], &["prefetch", "log_size_mib"]);
-        let config: Self = serde_json::from_value(fields).map_err(|error| {
-            invalid_setting(
-                format!("the RabbitMQ URL has an invalid option: {error}"),
-                "see `RabbitConfig` for the options and their values",
-            )
+        let config: Self = url.deserialize(fields).map_err(|error| {
+            error.remedy("see `RabbitConfig` for the options; durations are written like `5s`")
         })?;
         config.validate()?;
         Ok(config)
