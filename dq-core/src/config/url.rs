@@ -147,14 +147,23 @@ impl ConnectUrl {
         };
         let is_option = |key: &str| self.options.iter().any(|(name, _)| name == key);
         // The refused option is the one that causes an error without the others.
-        let refused = self.options.iter().find_map(|(name, _)| {
+        let refused = self.options.iter().find_map(|(name, value)| {
             let mut alone = fields.as_object()?.clone();
             alone.retain(|key, _| key == name || !is_option(key));
             let error = serde_json::from_value::<T>(alone.into()).err()?;
-            Some((name, error.to_string()))
+            Some((name, value, error.to_string()))
         });
         let (what, error) = match refused {
-            Some((name, error)) => {
+            // The backend's own message, unless it contains a value that may be a secret.
+            Some((name, value, error))
+                if error.starts_with(&format!("the field `{name}`"))
+                    && (value.parse::<f64>().is_ok()
+                        || !error.contains(value)
+                            && !error.contains(&value.escape_debug().to_string())) =>
+            {
+                return Err(Error::new(ErrorKind::Config, error).operation("connect"));
+            }
+            Some((name, _, error)) => {
                 (format!("the option `{name}` of the {} URL is invalid", self.scheme), error)
             }
             None => (format!("the options of the {} URL are invalid", self.scheme), error),
