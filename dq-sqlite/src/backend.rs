@@ -137,7 +137,7 @@ impl Backend for SqliteBackend {
     }
 
     async fn schedule(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
-        let bytes = |job: &NewJob| JOB_BYTES + job.payload.len() + job.headers.bytes();
+        let bytes = |job: &NewJob| JOB_BYTES + job.payload.len() + job.headers.size_bytes();
         self.batch("schedule", jobs, bytes, schedule::schedule).await
     }
 
