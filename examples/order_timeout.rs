@@ -41,8 +41,15 @@ struct Options {
     db: String,
 }
 
+/// 100 years.
+const MAX_TIMEOUT: Duration = Duration::from_secs(100 * 365 * 86_400);
+
 fn seconds(text: &str) -> Result<Duration, BoxError> {
-    Ok(Duration::try_from_secs_f64(text.parse()?)?)
+    let timeout = Duration::try_from_secs_f64(text.parse()?)?;
+    if timeout > MAX_TIMEOUT {
+        return Err("at most 100 years".into());
+    }
+    Ok(timeout)
 }
 
 // --- the job --------------------------------------------------------------------------------
@@ -199,12 +206,11 @@ async fn main() -> HandlerResult<()> {
     println!("listening on http://{}", listener.local_addr()?);
 
     // After Ctrl-C both finish: the server answers its requests, the runner waits for its handlers.
-    let ctrl_c = async || {
-        tokio::signal::ctrl_c().await.ok();
-    };
-    let server = axum::serve(listener, routes(shop.clone())).with_graceful_shutdown(ctrl_c());
+    let stop = async || drop(tokio::signal::ctrl_c().await);
+    let server = axum::serve(listener, routes(shop.clone())).with_graceful_shutdown(stop());
     let server = async { server.await.map_err(BoxError::from) };
-    let runner = async { Ok(dq.runner().state(shop).run_until(ctrl_c()).await?) };
+    let ctrl_c = tokio::signal::ctrl_c();
+    let runner = async { Ok(dq.runner().state(shop).run_until(ctrl_c).await?) };
     tokio::try_join!(server, runner)?;
     Ok(dq.close().await?)
 }

@@ -100,10 +100,7 @@ async fn main() -> dq::Result<()> {
         Command::List => list(&dq).await?,
         Command::Remind => {
             println!("waiting for meetings; Ctrl-C to stop");
-            let stop = async {
-                tokio::signal::ctrl_c().await.ok();
-            };
-            dq.runner().run_until(stop).await?;
+            dq.runner().run_until(tokio::signal::ctrl_c()).await?;
         }
     }
     dq.close().await

@@ -82,9 +82,6 @@ async fn main() -> dq::Result<()> {
     let dq = Dq::builder().backend_config(Box::new(config)).connect().await?;
 
     println!("waiting for orders in ORDER_TIMEOUT; Ctrl-C to stop");
-    let stop = async {
-        tokio::signal::ctrl_c().await.ok();
-    };
-    dq.runner().run_until(stop).await?;
+    dq.runner().run_until(tokio::signal::ctrl_c()).await?;
     dq.close().await
 }

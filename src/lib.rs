@@ -257,9 +257,9 @@ pub mod prelude;
 // The client, and the results of its calls.
 #[doc(inline)]
 pub use dq_core::{
-    Cancelled, Cursor, Dq, DqBuilder, Finding, ImportReport, ImportSource, IntoKey, IntoTarget,
-    IntoTimestamp, Page, QueueHandle, QueueStats, Receipt, Rescheduled, Schedule, ScheduleMany,
-    Scheduled, Severity, Totals, import,
+    Cancelled, Cursor, Dq, DqBuilder, Finding, ImportReport, ImportSource, IntoDue, IntoKey,
+    IntoTarget, IntoTimestamp, Page, QueueHandle, QueueStats, Receipt, Rescheduled, Schedule,
+    ScheduleMany, Scheduled, Severity, Totals, import,
 };
 // Jobs and queues.
 #[doc(inline)]

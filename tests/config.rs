@@ -107,8 +107,13 @@ fn variables_alone_configure_a_program() {
     }
     for (variables, needle) in [
         (&[][..], "the environment: there is no [backend] (add the table with a `type`, or set"),
-        (&[("DQ_BACKEND__TYPE", "sqlite")], "missing field `path`"),
+        (
+            &[("DQ_BACKEND__TYPE", "sqlite")],
+            "add `path = …` beside `type`, or set the variable DQ_BACKEND__PATH",
+        ),
         (&[("DQ_BACKEND_TYPE", "sqlite")], "DQ_BACKEND__TYPE"),
+        (&[("DQ_BACKEND__URL", "sqlite://x.db")], "backend: `type` is missing; known: `memory`"),
+        (&[("DQ_BACKEND__URL", "sqlite://x.db")], "`Dq::connect(url)`"),
         (&[("DQ_RUNER__GRACE", "1s")], "variable DQ_RUNER__GRACE: runer: unknown key"),
     ] {
         let output = read_env_in_process(variables);
@@ -131,6 +136,7 @@ async fn invalid_urls_are_refused_with_valid_alternatives() {
         ("sqlite://", ["path", "sqlite"]),
         ("sqlite://x.db?durabilty=full", ["durabilty", "durability"]),
         ("memory:?size=3", ["size", "none"]),
+        ("sqlite://x.db?durability=x", ["`durability`", "expected `full` or `relaxed`"]),
         ("sqlite://x.db?cache_mib=1&x", ["an option without a value", "sqlite://jobs.db"]),
     ] {
         let error = Dq::connect(url).await.unwrap_err();
@@ -218,9 +224,9 @@ fn errors_show_no_setting_of_a_backend_except_numbers_out_of_range() {
         ("url = \"x\"\nmax_wait = 70000", "the duration 70000 has no unit"),
         (
             "url = \"x\"\npasword = \"hunter2\"",
-            "backend.pasword: unknown field: found `pasword`, expected one of `url`, `password`",
+            "backend.pasword: unknown key; known: `url`, `password`, ",
         ),
-        ("password = \"hunter2\"", "dq.toml: backend: missing field `url`"),
+        ("password = \"hunter2\"", "dq.toml: backend: `url` is missing"),
         ("url = \"hunter2", "line 3, column 15: invalid basic string"),
         ("url = hunter2", "line 3, column 7: invalid string"),
         ("url = \"hunter2\" 4711000", "line 3, column 17: expected newline"),

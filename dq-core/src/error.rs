@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// Any error, boxed. `?` converts every `std::error::Error` into it.
 pub type BoxError = Box<dyn StdError + Send + Sync>;
 
-/// The result of a call to the framework.
+/// Result of a call to [`Dq`](crate::Dq).
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What kind of failure an [`Error`] is. New kinds may be added in any release.
@@ -84,7 +84,7 @@ impl fmt::Display for ErrorKind {
     }
 }
 
-/// An error of the framework.
+/// Why a call failed: kind, message, remedy.
 ///
 /// `Display` prints one line: `operation: kind: message (remedy)`. Errors never contain a password
 /// or a payload. Clones share the source error.

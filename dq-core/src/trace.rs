@@ -92,8 +92,8 @@ tokio::task_local! {
 
 /// A source of the trace context for new jobs.
 ///
-/// [`DefaultPropagator`] is used by default. Implement the trait to pass on the context of another
-/// tracing system.
+/// By default, a job that a handler schedules continues the trace of the handler's job. Implement
+/// the trait to pass on the context of another tracing system.
 pub trait Propagator: fmt::Debug + Send + Sync + 'static {
     /// The context for a job that the current task schedules; `None` for no trace header.
     fn current(&self, entropy: &Entropy) -> Option<TraceContext>;

@@ -177,11 +177,8 @@ impl RabbitConfig {
     pub fn from_url(url: &ConnectUrl) -> Result<Self> {
         url.expect_options(&OPTIONS)?;
         let fields = url.to_fields(&[], &["prefetch", "log_size_mib"]);
-        let config: Self = serde_json::from_value(fields).map_err(|error| {
-            invalid_setting(
-                format!("the RabbitMQ URL has an invalid option: {error}"),
-                "see `RabbitConfig` for the options and their values",
-            )
+        let config: Self = url.deserialize(fields).map_err(|error| {
+            error.remedy("see `RabbitConfig` for the options; durations are written like `5s`")
         })?;
         config.validate()?;
         Ok(config)
@@ -290,7 +287,11 @@ mod tests {
             ("amqp://u:hunter2@h?prefetch=hunter2@h", "`prefetch` is not a number"),
             ("amqp://u:hunter2@h?log_size_mib=15", "`log_size_mib`"),
             ("amqp://u:hunter2@h?response_timeout=1ms", "`response_timeout`"),
-            ("amqp://u:hunter2@h?queues=mirrored", "quorum"),
+            (
+                "amqp://u:hunter2@h?queues=mirrored",
+                "`queues` of the amqp URL is invalid: expected `quorum`",
+            ),
+            ("amqp://u:x@h?response_timeout=5hunter2", "`response_timeout`"),
             ("amqp://u:hunter2@h?topology=none", "declare"),
             ("amqp://u:hunter2@h?management=ftp://hunter2", "`management`"),
             ("amqp://u:hunter2@h?management=http://u:hunter2@", "`management`"),

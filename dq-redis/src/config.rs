@@ -97,11 +97,8 @@ impl RedisConfig {
     pub fn from_url(url: &ConnectUrl) -> Result<Self> {
         url.expect_options(&["prefix", "ca", "tls", "response_timeout"])?;
         let config: Self =
-            serde_json::from_value(url.to_fields(ADDRESS_OPTIONS, &[])).map_err(|error| {
-                invalid_setting(
-                    format!("the Redis URL has an invalid option: {error}"),
-                    "see `RedisConfig`",
-                )
+            url.deserialize(url.to_fields(ADDRESS_OPTIONS, &[])).map_err(|error| {
+                error.remedy("see `RedisConfig` for the options; durations are written like `5s`")
             })?;
         config.validate()?;
         Ok(config)

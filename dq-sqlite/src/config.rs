@@ -100,8 +100,8 @@ impl SqliteConfig {
             };
             fields.insert(name.clone(), value);
         }
-        let config: Self = serde_json::from_value(fields.into()).map_err(|error| {
-            invalid(format!("the sqlite URL has an invalid option: {error}"), "see `SqliteConfig`")
+        let config: Self = url.deserialize(fields.into()).map_err(|error| {
+            error.remedy("see `SqliteConfig` for the options; durations are written like `5s`")
         })?;
         config.validate()?;
         Ok(config)
@@ -168,9 +168,12 @@ mod tests {
             ("sqlite://", "path"),
             ("sqlite://:memory:", "memory"),
             ("sqlite://f?durabilty=full", "durabilty"),
-            ("sqlite://f?durability=some", "some"),
-            ("sqlite://f?cache_mib=lots", "lots"),
-            ("sqlite://f?busy_timeout=5", "duration"),
+            (
+                "sqlite://f?durability=some",
+                "`durability` of the sqlite URL is invalid: expected `full`",
+            ),
+            ("sqlite://f?cache_mib=lots", "`cache_mib`"),
+            ("sqlite://f?busy_timeout=5", "`busy_timeout`"),
             ("sqlite://f?table_prefix=dq;--", "dq;--"),
             ("sqlite://f?table_prefix=SQLite_x", "SQLite_x"),
         ] {

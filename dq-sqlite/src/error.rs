@@ -63,9 +63,10 @@ impl StoreError {
 
     /// Adds the operation and the path.
     pub(crate) fn into_error(self, operation: &'static str, path: &Path) -> Error {
-        Error::new(self.kind, format!("{}: {}", path.display(), self.message))
-            .remedy(self.remedy)
-            .operation(operation)
+        let path = path.display().to_string();
+        // rusqlite appends the path to the message of a failed open.
+        let message = self.message.strip_suffix(&format!(": {path}")).unwrap_or(&self.message);
+        Error::new(self.kind, format!("{path}: {message}")).remedy(self.remedy).operation(operation)
     }
 }
 
@@ -153,6 +154,15 @@ mod tests {
         let error = full.into_error("schedule", Path::new("jobs.db"));
         assert!(error.to_string().starts_with("schedule: full: jobs.db: "), "{error}");
         assert!(error.remedy_text().is_some());
+    }
+
+    #[test]
+    fn a_failed_open_names_the_path_once() {
+        let path = Path::new("no/such/dir/jobs.db");
+        let error = StoreError::from(Connection::open(path).unwrap_err());
+        let text = error.into_error("connect", path).to_string();
+        assert_eq!(text.matches("no/such/dir").count(), 1, "{text}");
+        assert!(text.contains("jobs.db: unable to open database file ("), "{text}");
     }
 
     #[test]

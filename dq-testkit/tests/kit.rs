@@ -127,3 +127,33 @@ async fn a_handler_is_called_as_a_function() {
     let outcome = Reminder(AtomicU32::new(1)).handle(ctx, Order { id: 1 }).await;
     assert_eq!(outcome.unwrap(), Outcome::skip("read already"));
 }
+
+/// Requires state.
+struct Stateful;
+
+impl DelayHandler for Stateful {
+    type Payload = Order;
+
+    fn code(&self) -> impl QueueCode {
+        "TIMEOUT"
+    }
+
+    fn requires(&self, requirements: &mut dq_core::Requirements) {
+        requirements.state::<u64>();
+    }
+
+    async fn handle(&self, _job: JobContext, _order: Order) -> HandlerResult {
+        Ok(Outcome::Done)
+    }
+}
+
+#[tokio::test]
+async fn the_error_of_a_missing_state_says_how_to_give_it_to_the_kit() -> Result<()> {
+    let kit = TestKit::with(|runner| runner.handler(Stateful)).await?;
+    assert!(kit.dq().schedule::<TIMEOUT>(Order { id: 1 }).after(1.minutes()).await?.is_stored());
+    let error = kit.try_advance(2.minutes()).await.unwrap_err().to_string();
+    for needle in ["State<u64>", "`TestKit::with(|runner| runner.state(value))`"] {
+        assert!(error.contains(needle), "{needle}: {error}");
+    }
+    Ok(())
+}

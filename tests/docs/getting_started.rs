@@ -22,8 +22,7 @@ mod first {
         let mail = Welcome { email: "ada@example.com".to_owned() };
         dq.schedule::<welcome_mail>(mail).after(10.seconds()).await?;
 
-        let ctrl_c = async { tokio::signal::ctrl_c().await.unwrap_or_default() };
-        dq.runner().run_until(ctrl_c).await
+        dq.runner().run_until(tokio::signal::ctrl_c()).await
     }
 }
 

@@ -27,11 +27,7 @@ mod first {
 
         dq.schedule::<order_timeout>(UnpaidOrder { id: 1002 }).after(3.seconds()).await?;
 
-        dq.runner()
-            .run_until(async {
-                tokio::signal::ctrl_c().await.ok();
-            })
-            .await
+        dq.runner().run_until(tokio::signal::ctrl_c()).await
     }
 }
 

@@ -206,6 +206,7 @@ fn invalid_options_are_refused_with_a_reason() {
     for (arguments, code, needle) in [
         (&["--timeout", "soon"][..], 2, "soon"),
         (&["--timeout=-1"], 2, "-1"),
+        (&["--timeout", "1e15"], 2, "at most 100 years"),
         (&["--timeout"], 2, "--timeout"),
         (&["--port", "80"], 2, "--port"),
         (&["--listen", "nowhere"], 1, "nowhere"),

@@ -18,7 +18,9 @@ impl fmt::Display for FencingToken {
     }
 }
 
-/// The exclusive right to run a job until the lease ends. The store alone decides when that is.
+/// The exclusive right to run a job until the lease ends.
+///
+/// The store alone decides when that is.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Lease {
     /// The queue of the job.
@@ -40,7 +42,7 @@ pub struct ClaimParams<'a> {
     pub worker: &'a str,
 }
 
-/// How many jobs to claim from one queue, and for how long.
+/// How many jobs [`claim`](super::Backend::claim) may take from one queue, and for how long.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Want {
     /// The queue.

@@ -101,7 +101,7 @@ pub struct BrowseParams<'a> {
     pub limit: usize,
 }
 
-/// A position in a listing, which stays valid when jobs are added and removed.
+/// A position in the listing of [`browse`](crate::QueueHandle::browse), which stays valid when jobs are added and removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cursor {
     /// The time of the last job of the page, by which the listing is ordered.
@@ -110,7 +110,7 @@ pub struct Cursor {
     pub seq: u128,
 }
 
-/// One page of a listing.
+/// One page of the jobs that [`browse`](crate::QueueHandle::browse) lists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
     /// The jobs, in order.

@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use crate::model::{QueueName, Timestamp};
 use crate::sync::lock;
 
-/// A hint that a job is due at a certain time.
+/// A hint from [`listen`](super::Backend::listen) that a job is due at a certain time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hint {
     /// The earliest due time of all hints since the last call of [`Wakeups::next`], by the store's
@@ -26,7 +26,9 @@ struct HintState {
 
 const NO_HINT: i64 = i64::MAX;
 
-/// The receiver of hints. Hints that arrive between two calls of `next` are merged into one.
+/// The receiver of hints that [`listen`](super::Backend::listen) returns.
+///
+/// Hints that arrive between two calls of `next` are merged into one.
 #[derive(Debug)]
 pub struct Wakeups {
     state: Arc<HintState>,
@@ -54,7 +56,9 @@ impl Wakeups {
     }
 }
 
-/// The sender of hints. It does not keep the receiver alive.
+/// The sender of hints to a receiver that [`listen`](super::Backend::listen) returned.
+///
+/// It does not keep the receiver alive.
 #[derive(Debug, Clone)]
 pub struct Waker {
     state: Weak<HintState>,

@@ -8,7 +8,7 @@ use super::shared::ClientShared;
 use super::target::IntoTarget;
 use crate::backend::{Backend, Cancelled, Checked, Finding, QueueStats, Rescheduled};
 use crate::error::Result;
-use crate::model::{Due, JobId, JobView, Queue, QueueName, codec};
+use crate::model::{IntoDue, JobId, JobView, Queue, QueueName, codec};
 
 /// The client of a store of delayed jobs. Cheap to clone; all clones share the connection.
 #[derive(Debug, Clone)]
@@ -69,7 +69,7 @@ impl Dq {
     pub async fn reschedule<Q: Queue>(
         &self,
         target: impl IntoTarget,
-        due: impl Into<Due>,
+        due: impl IntoDue,
     ) -> Result<Rescheduled> {
         self.queue_of::<Q>()?.reschedule(target, due).await
     }

@@ -14,7 +14,7 @@ use crate::backend::{
     Backend, BrowseParams, Cancelled, Cursor, Operation, Page, QueueStats, Reschedule, Rescheduled,
 };
 use crate::error::Result;
-use crate::model::{Due, Headers, JobId, JobState, JobView, QueueName};
+use crate::model::{Due, Headers, IntoDue, JobId, JobState, JobView, QueueName};
 
 /// One queue by name, for operators and for payloads that are not JSON. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -61,7 +61,7 @@ impl QueueHandle {
     pub async fn reschedule(
         &self,
         target: impl IntoTarget,
-        due: impl Into<Due>,
+        due: impl IntoDue,
     ) -> Result<Rescheduled> {
         let change = Reschedule { job: job_ref(&self.queue, target)?, due: due.into() };
         self.client.stores.reschedule(change).await

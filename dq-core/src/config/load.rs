@@ -185,9 +185,27 @@ mod tests {
         let error = refusal(&format!("{MEMORY}[queues.A]\nconcurency = 3"));
         assert!(error.contains("concurency") && error.contains("`concurrency`"), "{error}");
         let error = refusal("[backend]\ntype = \"memory\"\npath = \"x\"");
-        assert!(error.contains("path"), "{error}");
+        assert!(error.contains("backend.path: unknown key; known: "), "{error}");
         let error = refusal(&format!("{MEMORY}[runer]\ngrace = \"1s\""));
         assert!(error.contains("runer") && error.contains("`runner`"), "{error}");
+    }
+
+    #[test]
+    fn a_backend_without_type_is_refused_with_the_known_types() {
+        let error = refusal("[backend]\npath = \"hunter2\"");
+        for needle in ["backend: `type` is missing", "known: `memory`", "`Dq::connect(url)`"] {
+            assert!(error.contains(needle), "{needle}: {error}");
+        }
+        assert!(!error.contains("hunter2"), "{error}");
+        assert!(refusal("[backend]").contains("`type` is missing"));
+        assert!(refusal(&format!("{MEMORY}[[drain]]")).contains("`type` is missing"));
+    }
+
+    #[test]
+    fn a_text_as_backoff_is_refused_with_a_sample() {
+        let error = refusal(&format!("{MEMORY}[queues.A]\nbackoff = \"1s\""));
+        assert!(error.contains("queues.A.backoff: found text, expected a table"), "{error}");
+        assert!(error.contains("{ initial = \"1s\", factor = 2.0"), "{error}");
     }
 
     #[test]

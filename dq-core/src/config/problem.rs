@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use figment::error::{Actual, Kind};
 use figment::value::{Dict, Num, Value};
 
-use super::backend::{BackendConfig, missing_backend_remedy};
+use super::backend::{BackendConfig, known_backends, missing_backend_remedy};
 
 /// The top-level tables whose values may be secrets.
 pub(super) const SECRET_TABLES: [&str; 2] = ["backend", "drain"];
@@ -81,12 +81,17 @@ pub(super) fn locate(error: figment::Error, values: &Value) -> (Vec<String>, Pro
             Problem::new(format!("no backend is called {name:?}; known: {known}"))
                 .remedy(missing_backend_remedy(name))
         }
+        Kind::MissingField(key) if may_be_secret && key == TAG => missing_tag(),
         _ if is_tag => Problem::new("it must be the name of a backend, in quotes"),
         Kind::MissingField(key) if path.is_empty() && key == "backend" => {
             Problem::new("there is no [backend]").remedy(
                 "add the table with a `type`, or set the variable DQ_BACKEND__TYPE: memory, \
                  sqlite, or the type of another enabled backend",
             )
+        }
+        Kind::MissingField(key) if may_be_secret => missing_setting(key, &path),
+        Kind::Message(text) if may_be_secret && missing_field(text).is_some() => {
+            missing_setting(missing_field(text).unwrap_or_default(), &path)
         }
         _ => {
             let problem = describe(&kind);
@@ -97,6 +102,46 @@ pub(super) fn locate(error: figment::Error, values: &Value) -> (Vec<String>, Pro
         }
     };
     (path, problem)
+}
+
+/// The problem of a backend without `type`.
+fn missing_tag() -> Problem {
+    // `Config` has reported two backends of one name before.
+    let known = known_backends().unwrap_or_default();
+    let known = quoted(&known.into_keys().collect::<Vec<_>>());
+    Problem::new(format!("`{TAG}` is missing; known: {known}")).remedy(
+        "give the type and its settings, such as `type = \"sqlite\"` and `path = \"jobs.db\"`, or \
+         connect by URL: `Dq::connect(url)`",
+    )
+}
+
+/// The key in figment's text of an error about a missing key. Errors of a backend's settings are
+/// texts, because typetag erases their type.
+fn missing_field(text: &str) -> Option<&str> {
+    text.strip_prefix("missing field `")?.strip_suffix('`')
+}
+
+/// The known keys in figment's text of an error about an unknown key, separated by commas.
+fn known_fields(text: &str) -> Option<String> {
+    let (_, known) = text.strip_prefix("unknown field: ")?.rsplit_once("`, expected `")?;
+    // The text has backquotes around the whole list too.
+    let known = known.strip_suffix('`')?;
+    let known = known.strip_prefix("one of ").unwrap_or(known);
+    Some(known.replace("` or `", "`, `"))
+}
+
+/// The problem of a backend without a required setting.
+fn missing_setting(key: &str, path: &[String]) -> Problem {
+    let problem = Problem::new(format!("`{key}` is missing"));
+    match path {
+        [table] if table == "backend" => {
+            let variable = key.to_uppercase();
+            problem.remedy(format!(
+                "add `{key} = …` beside `{TAG}`, or set the variable DQ_BACKEND__{variable}"
+            ))
+        }
+        _ => problem.remedy(format!("add `{key} = …` beside `{TAG}`")),
+    }
 }
 
 /// Why a backend's settings do not deserialize; `None` if they do.
@@ -143,6 +188,9 @@ fn describe(kind: &Kind) -> Problem {
                 _ if expected.starts_with("dyn ") => {
                     "a table with a type and its settings; URLs are for Dq::connect"
                 }
+                "struct BackoffSettings" => {
+                    "a table, such as `{ initial = \"1s\", factor = 2.0, max = \"10m\", jitter = 0.2 }`"
+                }
                 _ if expected.starts_with("struct ") => "a table",
                 "usize" | "u32" => "a whole number, 0 or more",
                 "a sequence" => "a list",
@@ -152,6 +200,10 @@ fn describe(kind: &Kind) -> Problem {
         }
         Kind::UnknownField(_, known) => {
             Problem::new(format!("unknown key; known: {}", quoted(known)))
+        }
+        Kind::Message(text) if known_fields(text).is_some() => {
+            let known = known_fields(text).unwrap_or_default();
+            Problem::new(format!("unknown key; known: {known}"))
         }
         // Figment puts backquotes around a list whose items already have them.
         kind => Problem::new(kind.to_string().replace("``", "`").replace("`one of ", "one of ")),

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::secret::Secret;
@@ -134,6 +135,50 @@ impl ConnectUrl {
         fields.into()
     }
 
+    /// Deserializes `fields`, which contain the options of this URL.
+    ///
+    /// # Errors
+    /// `Config` that names the option with an invalid value and what is expected, but not the value,
+    /// which may be part of a password.
+    pub fn deserialize<T: DeserializeOwned>(&self, fields: Value) -> Result<T> {
+        let error = match serde_json::from_value(fields.clone()) {
+            Ok(settings) => return Ok(settings),
+            Err(error) => error.to_string(),
+        };
+        let is_option = |key: &str| self.options.iter().any(|(name, _)| name == key);
+        // The refused option is the one that causes an error without the others.
+        let refused = self.options.iter().find_map(|(name, value)| {
+            let mut alone = fields.as_object()?.clone();
+            alone.retain(|key, _| key == name || !is_option(key));
+            let error = serde_json::from_value::<T>(alone.into()).err()?;
+            Some((name, value, error.to_string()))
+        });
+        let (what, error) = match refused {
+            // The backend's own message, unless it contains a value that may be a secret.
+            Some((name, value, error))
+                if error.starts_with(&format!("the field `{name}`"))
+                    && (value.parse::<f64>().is_ok()
+                        || !error.contains(value)
+                            && !error.contains(&value.escape_debug().to_string())) =>
+            {
+                return Err(Error::new(ErrorKind::Config, error).operation("connect"));
+            }
+            Some((name, _, error)) => {
+                (format!("the option `{name}` of the {} URL is invalid", self.scheme), error)
+            }
+            None => (format!("the options of the {} URL are invalid", self.scheme), error),
+        };
+        // These messages of serde end with what is expected; all others may contain the value.
+        let is_serde_message = ["invalid type: ", "invalid value: ", "unknown variant "]
+            .iter()
+            .any(|start| error.starts_with(start));
+        let what = match error.rsplit_once(", expected ") {
+            Some((_, expected)) if is_serde_message => format!("{what}: expected {expected}"),
+            _ => what,
+        };
+        Err(Error::new(ErrorKind::Config, what).operation("connect"))
+    }
+
     /// Refuses options that are not among `known`.
     ///
     /// # Errors
@@ -261,6 +306,46 @@ mod tests {
             "url": "redis://u:p@h/0?tls=true", "prefix": "9", "shards": 9, "peeks": "x",
         });
         assert_eq!(url.to_fields(&["tls"], &["shards", "peeks"]), expected);
+    }
+
+    #[test]
+    fn an_invalid_option_is_named_without_its_value() {
+        #[derive(Debug, serde::Deserialize)]
+        #[serde(rename_all = "snake_case")]
+        enum Mode {
+            Full,
+            Relaxed,
+        }
+        #[derive(Debug, serde::Deserialize)]
+        struct Settings {
+            #[expect(dead_code)]
+            url: String,
+            mode: Option<Mode>,
+            count: Option<u32>,
+            #[serde(default, with = "crate::config::duration::option")]
+            wait: Option<std::time::Duration>,
+        }
+        let read = |url: &str| {
+            let url = ConnectUrl::parse(url).unwrap();
+            url.deserialize::<Settings>(url.to_fields(&[], &["count"]))
+        };
+        let settings = read("redis://h?mode=full&count=3&wait=1s").unwrap();
+        assert!(matches!(settings.mode, Some(Mode::Full)));
+        assert!(settings.count == Some(3) && settings.wait.is_some());
+        assert!(matches!(read("redis://h?mode=relaxed").unwrap().mode, Some(Mode::Relaxed)));
+        for (url, words) in [
+            ("redis://h?mode=hunter2", ["`mode`", "expected `full` or `relaxed`"]),
+            ("redis://h?mode=x, expected hunter2", ["`mode`", "`relaxed`"]),
+            ("redis://h?mode=full&count=hunter2", ["`count`", "expected u32"]),
+            ("redis://h?count=1&wait=hunter2", ["`wait`", "invalid"]),
+            ("redis://h?wait=x, expected hunter2", ["`wait`", "invalid"]),
+        ] {
+            let error = read(url).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Config);
+            let text = error.to_string();
+            assert!(words.iter().all(|word| text.contains(word)), "{url}: {text}");
+            assert!(!text.contains("hunter2"), "{text}");
+        }
     }
 
     #[test]

@@ -51,7 +51,7 @@ impl FromJob for JobContext {
     }
 }
 
-/// A clone of a value that was given to the runner by `.state(value)`.
+/// Extractor: a clone of a value that was given to the runner by `.state(value)`.
 #[derive(Debug, Clone, Copy)]
 pub struct State<T>(pub T);
 
@@ -79,7 +79,7 @@ impl<T: SharedState> FromJob for State<T> {
     }
 }
 
-/// The encoded payload.
+/// Extractor: the encoded payload.
 #[derive(Clone)]
 pub struct RawPayload(pub Bytes);
 

@@ -46,7 +46,7 @@ impl std::fmt::Debug for dyn Middleware {
     }
 }
 
-/// The middleware that has not run yet, and the handler.
+/// Runs the rest of the middleware chain and the handler.
 pub struct Next<'a> {
     /// The middleware that has not run yet, outermost first.
     rest: &'a [Arc<dyn Middleware>],

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use crate::error::BoxError;
-use crate::model::Due;
+use crate::model::{Due, IntoDue};
 
 /// The result of a handler that did not fail.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,7 +26,7 @@ impl Outcome {
     }
 
     /// [`Self::Snooze`]: run again after a delay or at a time.
-    pub fn snooze(due: impl Into<Due>) -> Self {
+    pub fn snooze(due: impl IntoDue) -> Self {
         Self::Snooze(due.into())
     }
 
@@ -97,7 +97,7 @@ impl fmt::Display for JobError {
     }
 }
 
-/// The result of a run.
+/// What a run of a handler returns to its [`Middleware`](super::Middleware).
 pub type JobResult = Result<Outcome, JobError>;
 
 #[cfg(test)]

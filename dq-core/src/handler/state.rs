@@ -38,7 +38,9 @@ impl fmt::Debug for StateMap {
     }
 }
 
-/// The types that a handler needs in the [`StateMap`], collected before the first job.
+/// The types of state that a handler needs.
+///
+/// They are collected before the first job.
 #[derive(Debug, Default)]
 pub struct Requirements {
     types: Vec<(TypeId, &'static str)>,

@@ -6,7 +6,9 @@ use super::job::NewJob;
 use super::timestamp::Timestamp;
 use crate::error::{Error, Result};
 
-/// Upper bounds, checked before a call reaches the store.
+/// Largest payload, headers, delay and batch that are accepted.
+///
+/// They are checked before a call reaches the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {

@@ -20,4 +20,4 @@ pub use job::{Job, JobId, JobRef, JobState, JobView, NewJob, Target};
 pub use key::JobKey;
 pub use limits::Limits;
 pub use queue::{Queue, QueueCode, QueueName};
-pub use timestamp::{Due, DurationExt, Timestamp};
+pub use timestamp::{Due, DurationExt, IntoDue, Timestamp};

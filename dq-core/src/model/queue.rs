@@ -84,7 +84,7 @@ impl From<QueueName> for String {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a queue",
     label = "expected the name of a `#[delay_handler]` function or of a `queue!`",
-    note = "in a service that only schedules, write `dq::queue!(pub {Self}: Payload = \"CODE\");`"
+    note = "for a handler object, or in a service that only schedules, declare the queue: `dq::queue!(NAME: Payload = \"CODE\")`"
 )]
 pub trait Queue {
     /// The type of the payload of this queue's jobs.

@@ -147,6 +147,18 @@ impl Due {
     }
 }
 
+/// A type that can be a due time: a `Duration` from now, a [`Timestamp`], a `SystemTime` or a
+/// [`Due`].
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a delay or a point in time",
+    label = "expected a `Duration`, a `Timestamp`, a `SystemTime` or a `Due`",
+    note = "write `60.seconds()`, or a `Timestamp`"
+)]
+pub trait IntoDue: Into<Due> {}
+
+#[diagnostic::do_not_recommend]
+impl<T: Into<Due>> IntoDue for T {}
+
 impl From<Timestamp> for Due {
     fn from(at: Timestamp) -> Self {
         Self::At(at)

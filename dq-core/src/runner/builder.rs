@@ -173,7 +173,7 @@ impl RunnerBuilder {
     ///
     /// # Errors
     /// As [`build`](Self::build) and [`Runner::run_until`].
-    pub async fn run_until(self, shutdown: impl Future<Output = ()>) -> Result<()> {
+    pub async fn run_until<T>(self, shutdown: impl Future<Output = T>) -> Result<()> {
         self.build()?.run_until(shutdown).await
     }
 

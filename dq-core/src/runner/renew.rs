@@ -60,7 +60,9 @@ async fn renew(context: &StoreContext, renewals: &[(u64, Renewal)]) {
 
 fn mark_lost(context: &StoreContext, number: u64) {
     if let Some(lease) = context.leases.mark_lost(number) {
-        tracing::warn!(queue = %lease.queue, id = %lease.job, "the lease was lost while the handler ran");
+        tracing::warn!(queue = %lease.queue, id = %lease.job,
+            "the lease was lost while the handler ran (does an async handler block its thread? \
+             make it a plain `fn` with `blocking`)");
         context.runner.observers.notify(&Event::LeaseLost(&lease));
     }
 }

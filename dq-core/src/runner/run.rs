@@ -41,13 +41,16 @@ impl Runner {
     /// handler cannot be stopped: it only gets the cancellation signal, and may still run while
     /// another runner starts the job again.
     ///
+    /// The output of `shutdown` is dropped, so that `tokio::signal::ctrl_c()` can be passed as it
+    /// is.
+    ///
     /// **Cancellation safety:** dropping the future is like a crash: handlers are dropped, and
     /// their jobs run again when the leases have expired.
     ///
     /// # Errors
     /// `Closed` if the store was closed while the runner ran; `Internal` if a loop of the runner
     /// panicked. If the store is unavailable, the runner waits for it.
-    pub async fn run_until(self, shutdown: impl Future<Output = ()>) -> Result<()> {
+    pub async fn run_until<T>(self, shutdown: impl Future<Output = T>) -> Result<()> {
         let runner = &self.shared;
         // If this future is dropped, so are the handlers.
         let _abort_on_drop = runner.abort.clone().drop_guard();
@@ -66,7 +69,7 @@ impl Runner {
         }
         tokio::pin!(shutdown);
         let result = tokio::select! {
-            () = &mut shutdown => Ok(()),
+            _ = &mut shutdown => Ok(()),
             // A loop ends before shutdown only after an error or a panic.
             Some(ended) = claim_loops.join_next() => {
                 ended.unwrap_or_else(|_| Err(loop_panicked("claims")))

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use tracing_subscriber::fmt::MakeWriter;
 
-use crate::fixture::{Fixture, QUEUE, TestHandler};
+use crate::fixture::{Fixture, Observed, QUEUE, TestHandler};
 use dq_core::{DurationExt, Entropy, Outcome, TraceContext};
 
 /// Log lines in memory.
@@ -77,4 +77,28 @@ async fn spans_handler_table_and_warnings_name_queue_job_and_location() {
     let warning = text.lines().find(|line| line.contains("queue=UNSERVED")).unwrap();
     assert!(warning.contains("use my_handlers as _;"), "{warning}");
     assert!(!text.contains("secret payload"), "payloads are not logged");
+}
+
+#[tokio::test]
+async fn the_warning_of_a_lost_lease_names_a_likely_cause() {
+    let lines = Lines::default();
+    let subscriber = tracing_subscriber::fmt().with_writer(lines.clone()).with_ansi(false).finish();
+    // All tasks of this test run on this thread.
+    let _default = tracing::subscriber::set_default(subscriber);
+    let mut fixture = Fixture::new().await;
+    fixture.schedule("x").await;
+    let handler = TestHandler::new(async |job, _| {
+        job.cancelled().await;
+        Ok(Outcome::Done)
+    });
+    fixture.start(|runner| {
+        runner.handler(handler.with(|settings| settings.lease = Some(1.minutes())))
+    });
+    fixture.wait_for(&Observed::Started { attempt: 1, deliveries: 1 }).await;
+    // A jump in time: the lease expires before it is renewed.
+    fixture.clock.advance(2.minutes());
+    fixture.wait_for(&Observed::LeaseLost).await;
+    let text = lines.text();
+    let warning = text.lines().find(|line| line.contains("the lease was lost")).unwrap();
+    assert!(warning.contains("make it a plain `fn` with `blocking`"), "{warning}");
 }

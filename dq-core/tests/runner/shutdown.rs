@@ -55,6 +55,16 @@ async fn a_job_that_does_not_finish_within_the_grace_period_is_released() {
 }
 
 #[tokio::test]
+async fn the_output_of_the_shutdown_future_is_dropped() {
+    let fixture = Fixture::new().await;
+    let runner = || fixture.dq.runner().without_linked_handlers().handler(TestHandler::done());
+    // The type of `tokio::signal::ctrl_c()`.
+    let shutdown = async || std::io::Result::Ok(());
+    runner().run_until(shutdown()).await.unwrap();
+    runner().build().unwrap().run_until(shutdown()).await.unwrap();
+}
+
+#[tokio::test]
 async fn an_idle_runner_stops_at_once() {
     let mut fixture = Fixture::new().await;
     fixture.start(|runner| runner.handler(TestHandler::done()));

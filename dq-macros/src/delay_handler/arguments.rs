@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use proc_macro2::{TokenStream, TokenTree};
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
 use syn::spanned::Spanned;
@@ -79,7 +80,16 @@ impl Parse for Arguments {
             };
             let (name, errors) = (key.to_string(), &mut errors);
             match name.as_str() {
-                "blocking" => blocking = true,
+                "blocking" => {
+                    blocking = true;
+                    if input.peek(Token![=]) {
+                        let message = "`blocking` takes no value";
+                        errors.push(syn::Error::new(key.span(), message));
+                        if errors.keep(assigned(&key, input)).is_none() {
+                            break;
+                        }
+                    }
+                }
                 "backoff" => settings.backoff = errors.keep(backoff(&key, input)),
                 _ => {
                     let Some(value) = errors.keep(assigned(&key, input)) else {
@@ -104,6 +114,19 @@ impl Parse for Arguments {
         };
         Ok(Self { code, settings, blocking, krate })
     }
+}
+
+/// The path of `dq` in arguments that may contain errors; `None` if it is not renamed.
+pub(super) fn crate_path(arguments: TokenStream) -> Option<Path> {
+    let tokens: Vec<_> = arguments.into_iter().collect();
+    tokens.windows(3).find_map(|window| match window {
+        [TokenTree::Ident(key), TokenTree::Punct(equals), value]
+            if key == "crate" && equals.as_char() == '=' =>
+        {
+            value::crate_path(&syn::parse2(value.clone().into()).ok()?).ok()
+        }
+        _ => None,
+    })
 }
 
 const MISSING_CODE: &str = "the code is missing; it names the queue and comes first: \

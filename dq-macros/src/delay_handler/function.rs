@@ -29,11 +29,10 @@ pub(super) struct Function {
 }
 
 impl Function {
-    /// Parses a function and removes `#[extract]` from its arguments. `blocking` is `None` if the
-    /// attribute could not be parsed.
-    pub(super) fn new(item: &mut ItemFn, blocking: Option<bool>) -> syn::Result<Self> {
+    /// Parses a function and removes `#[extract]` from its arguments.
+    pub(super) fn new(item: &mut ItemFn) -> syn::Result<Self> {
         let mut errors = Errors::default();
-        check_signature(&item.sig, blocking, &mut errors);
+        check_signature(&item.sig, &mut errors);
         let (extractors, payload) = arguments(&mut item.sig.inputs, &mut errors);
         errors.finish()?;
         let attributes =
@@ -53,21 +52,28 @@ impl Function {
     }
 }
 
-/// Refuses functions that cannot be handlers. `blocking` is `None` if it is not known.
-fn check_signature(signature: &Signature, blocking: Option<bool>, errors: &mut Errors) {
-    let mut refuse = |span: Span, message: &str| errors.push(syn::Error::new(span, message));
+/// Checks that a function is async, or else `blocking`.
+///
+/// Separate from [`Function::new`], since the queue of a function that fails only this check can be
+/// generated.
+pub(super) fn check_asyncness(signature: &Signature, blocking: bool) -> syn::Result<()> {
     match (blocking, &signature.asyncness) {
-        (Some(false), None) => refuse(
+        (false, None) => Err(syn::Error::new(
             signature.fn_token.span,
             "a handler is an `async fn`; for one that blocks its thread write \
              `#[delay_handler(CODE, blocking)]`",
-        ),
-        (Some(true), Some(token)) => refuse(
+        )),
+        (true, Some(token)) => Err(syn::Error::new(
             token.span,
             "a `blocking` handler is a plain `fn`; drop `async`, or drop `blocking`",
-        ),
-        _ => {}
+        )),
+        _ => Ok(()),
     }
+}
+
+/// Refuses functions that cannot be handlers.
+fn check_signature(signature: &Signature, errors: &mut Errors) {
+    let mut refuse = |span: Span, message: &str| errors.push(syn::Error::new(span, message));
     if let Some(token) = &signature.constness {
         refuse(token.span, "a handler cannot be a `const fn`; drop `const`");
     }

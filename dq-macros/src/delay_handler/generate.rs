@@ -8,7 +8,7 @@ use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::parse_quote;
 use syn::spanned::Spanned;
-use syn::{Ident, Type};
+use syn::{Ident, Path, Type};
 
 use super::arguments::{Arguments, Backoff, Code, Settings};
 use super::function::Function;
@@ -16,18 +16,13 @@ use crate::value::duration_tokens;
 
 /// The struct with the function's name, its trait implementations, and its registration.
 pub(super) fn generate(arguments: &Arguments, function: &Function) -> TokenStream {
-    let krate = arguments.krate.clone().unwrap_or_else(|| parse_quote!(::dq));
-    let private = quote!(#krate::__private);
-    let Function { name, visibility, cfgs, .. } = function;
-    let docs = format!("The queue of the handler [`{name}`](fn@{name}), for scheduling its jobs.");
-    let queue = queue(arguments, function, &private);
+    let private = private(arguments.krate.clone());
+    let Function { name, cfgs, .. } = function;
+    let queue_type = queue_type(function);
+    let queue = queue(code(&arguments.code, &private), function, &private);
     let handler = handler(arguments, function, &private);
     quote! {
-        #(#cfgs)*
-        #[doc = #docs]
-        #[allow(non_camel_case_types)]
-        #[derive(::core::fmt::Debug, ::core::clone::Clone, ::core::marker::Copy)]
-        #visibility struct #name {}
+        #queue_type
 
         #(#cfgs)*
         const _: () = {
@@ -38,8 +33,56 @@ pub(super) fn generate(arguments: &Arguments, function: &Function) -> TokenStrea
     }
 }
 
-/// Generates `impl Queue`.
-fn queue(arguments: &Arguments, function: &Function, private: &TokenStream) -> TokenStream {
+/// The struct and `impl Queue` of a function with errors, so that `schedule::<function>` causes no
+/// further errors. The program is never run.
+pub(super) fn queue_without_handler(krate: Option<Path>, function: &Function) -> TokenStream {
+    let private = private(krate);
+    let cfgs = &function.cfgs;
+    let queue_type = queue_type(function);
+    let queue = queue(quote!(::core::unreachable!()), function, &private);
+    quote! {
+        #queue_type
+
+        #(#cfgs)*
+        const _: () = {
+            #queue
+        };
+    }
+}
+
+/// The path of `__private`.
+fn private(krate: Option<Path>) -> TokenStream {
+    let krate = krate.unwrap_or_else(|| parse_quote!(::dq));
+    quote!(#krate::__private)
+}
+
+/// The struct with the function's name.
+fn queue_type(function: &Function) -> TokenStream {
+    let Function { name, visibility, cfgs, .. } = function;
+    let docs = format!("The queue of the handler [`{name}`](fn@{name}), for scheduling its jobs.");
+    quote! {
+        #(#cfgs)*
+        #[doc = #docs]
+        #[allow(non_camel_case_types)]
+        #[derive(::core::fmt::Debug, ::core::clone::Clone, ::core::marker::Copy)]
+        #visibility struct #name {}
+    }
+}
+
+/// The body of `Queue::code`.
+fn code(code: &Code, private: &TokenStream) -> TokenStream {
+    match code {
+        Code::Literal(code) => quote!(#private::Cow::Borrowed(#code)),
+        Code::Expression(code) => {
+            let span = code.span();
+            let private = respan(private.clone(), &|_| span);
+            quote_spanned!(span=> #private::QueueCode::code(&#code))
+        }
+    }
+}
+
+/// Generates `impl Queue` with the body of its `code`.
+fn queue(code: TokenStream, function: &Function, private: &TokenStream) -> TokenStream {
     let name = &function.name;
     let payload = match &function.payload {
         Some(payload) => {
@@ -49,14 +92,6 @@ fn queue(arguments: &Arguments, function: &Function, private: &TokenStream) -> T
         None => quote!(
             type Payload = ();
         ),
-    };
-    let code = match &arguments.code {
-        Code::Literal(code) => quote!(#private::Cow::Borrowed(#code)),
-        Code::Expression(code) => {
-            let span = code.span();
-            let private = respan(private.clone(), &|_| span);
-            quote_spanned!(span=> #private::QueueCode::code(&#code))
-        }
     };
     quote! {
         impl #private::Queue for #name {

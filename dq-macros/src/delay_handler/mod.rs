@@ -10,6 +10,7 @@ use syn::ItemFn;
 
 use self::arguments::Arguments;
 use self::function::Function;
+use crate::errors::Errors;
 
 /// Expands the macro.
 pub(crate) fn expand(attribute: TokenStream, item: TokenStream) -> TokenStream {
@@ -18,18 +19,25 @@ pub(crate) fn expand(attribute: TokenStream, item: TokenStream) -> TokenStream {
     };
     // Both are parsed before an error is returned, so that the errors of both are reported
     // together.
-    let arguments = syn::parse2::<Arguments>(attribute);
-    let blocking = arguments.as_ref().map(|arguments| arguments.blocking).ok();
-    let function = Function::new(&mut item_fn, blocking);
-    let generated = match (arguments, function) {
-        (Ok(arguments), Ok(function)) => generate::generate(&arguments, &function),
-        (Err(mut error), Err(other)) => {
-            error.combine(other);
-            error.to_compile_error()
+    let mut errors = Errors::default();
+    let arguments = errors.keep(syn::parse2::<Arguments>(attribute.clone()));
+    if let Some(arguments) = &arguments {
+        errors.keep(function::check_asyncness(&item_fn.sig, arguments.blocking));
+    }
+    let function = errors.keep(Function::new(&mut item_fn));
+    let generated = match (errors.finish(), arguments, function) {
+        (Ok(()), Some(arguments), Some(function)) => generate::generate(&arguments, &function),
+        (Ok(()), ..) => unreachable!("a missing part is an error"),
+        (Err(error), _, function) => {
+            let error = error.to_compile_error();
+            let queue = function.map(|function| {
+                generate::queue_without_handler(arguments::crate_path(attribute), &function)
+            });
+            quote!(#error #queue)
         }
-        (Err(error), Ok(_)) | (Ok(_), Err(error)) => error.to_compile_error(),
     };
-    // The function is always emitted, so that its callers cause no further errors.
+    // The function is always emitted, and its queue where possible, so that calls of the function
+    // and of `schedule::<function>` cause no further errors.
     quote!(#item_fn #generated)
 }
 

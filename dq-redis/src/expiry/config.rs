@@ -10,7 +10,6 @@ use serde::Deserialize;
 
 use crate::config::RedisConfig;
 use crate::connect::{ADDRESS_OPTIONS, as_redis};
-use crate::error::invalid_setting;
 use crate::shards;
 
 /// Settings of the `redis-expiry` backend: `type = "redis-expiry"` and the fields below.
@@ -72,13 +71,12 @@ impl RedisExpiryConfig {
     /// `Config` if an option is unknown or malformed; the error names it.
     pub fn from_url(url: &ConnectUrl) -> Result<Self> {
         url.expect_options(&["prefix", "ca", "tls", "response_timeout", "configure"])?;
-        let config: Self = serde_json::from_value(url.to_fields(ADDRESS_OPTIONS, &["configure"]))
-            .map_err(|error| {
-            invalid_setting(
-                format!("the Redis URL has a wrong option: {error}"),
-                "see `RedisExpiryConfig`",
-            )
-        })?;
+        let config: Self =
+            url.deserialize(url.to_fields(ADDRESS_OPTIONS, &["configure"])).map_err(|error| {
+                error.remedy(
+                    "see `RedisExpiryConfig` for the options; durations are written like `5s`",
+                )
+            })?;
         config.native().validate()?;
         Ok(config)
     }
@@ -126,10 +124,16 @@ mod tests {
 
     #[test]
     fn invalid_options_are_refused() {
-        for options in ["configure=yes", "configured=true", "prefix=a{b}", "response_timeout=soon"]
-        {
+        for (options, word) in [
+            ("configure=yes", "`configure` of the redis-expiry URL is invalid: expected a boolean"),
+            ("configured=true", "\"configured\""),
+            ("prefix=a{b}", "prefix"),
+            ("response_timeout=soon", "`response_timeout`"),
+        ] {
             let error = read(&format!("redis-expiry://host?{options}")).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Config, "{options}");
+            assert!(error.to_string().contains(word), "{options}: {error}");
+            assert!(!error.to_string().contains("soon"), "{options}: {error}");
         }
     }
 }

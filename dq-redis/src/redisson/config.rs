@@ -122,11 +122,9 @@ impl RedissonConfig {
             "java_visibility",
         ])?;
         let config: Self =
-            serde_json::from_value(url.to_fields(ADDRESS_OPTIONS, &[])).map_err(|error| {
-                invalid_setting(
-                    format!("the redisson URL has a wrong option: {error}"),
-                    "see `RedissonConfig`",
-                )
+            url.deserialize(url.to_fields(ADDRESS_OPTIONS, &[])).map_err(|error| {
+                error
+                    .remedy("see `RedissonConfig` for the options; durations are written like `5s`")
             })?;
         config.validate()?;
         Ok(config)
@@ -206,9 +204,9 @@ mod tests {
     #[test]
     fn invalid_and_unknown_settings_are_named_in_the_error() {
         for (url, word) in [
-            ("redisson://h?format=old", "old"),
-            ("redisson://h?java_visibility=maybe", "maybe"),
-            ("redisson://h?codec=xml", "xml"),
+            ("redisson://h?format=old", "`format`"),
+            ("redisson://h?java_visibility=maybe", "`java_visibility`"),
+            ("redisson://h?codec=xml", "`codec`"),
             ("redisson://h?prefix=a{b}", "a{b}"),
             ("redisson://h?colour=red", "colour"),
             ("redisson://h?response_timeout=9ms", "`response_timeout`"),

@@ -234,7 +234,13 @@ impl TestKit {
         let queues: Vec<QueueName> = self.missing_state.keys().cloned().collect();
         let stats = self.dq.backend().stats(&queues).await?;
         match stats.iter().find(|stats| stats.ready > 0) {
-            Some(stats) => Err(self.missing_state[&stats.queue].clone()),
+            Some(stats) => {
+                let error = self.missing_state[&stats.queue].clone();
+                Err(error.remedy(
+                    "create the kit with the value, which must be of exactly this type: \
+                     `TestKit::with(|runner| runner.state(value))`",
+                ))
+            }
             None => Ok(stats.iter().filter_map(|stats| stats.next_due).min()),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// Result of an import.
+/// How many entries an import moved, finished and rejected.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ImportReport {
