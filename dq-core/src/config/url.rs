@@ -129,8 +129,8 @@ impl ConnectUrl {
         let mut fields = Map::new();
         fields.insert("url".to_owned(), url.into());
         for (name, value) in settings {
-            let parsed = typed.contains(&name.as_str()).then(|| serde_json::from_str(value).ok());
-            fields.insert(name.clone(), parsed.flatten().unwrap_or_else(|| value.as_str().into()));
+            let parsed = typed.contains(&name.as_str()).then(|| number_or_boolean(value)).flatten();
+            fields.insert(name.clone(), parsed.unwrap_or_else(|| value.as_str().into()));
         }
         fields.into()
     }
@@ -211,6 +211,11 @@ impl ConnectUrl {
             && name.chars().all(is_word_char)
             && !self.whole.expose().contains('@')
     }
+}
+
+fn number_or_boolean(text: &str) -> Option<Value> {
+    let number = text.parse::<u64>().map(Value::from);
+    number.or_else(|_| text.parse::<bool>().map(Value::from)).ok()
 }
 
 impl fmt::Debug for ConnectUrl {
@@ -301,11 +306,11 @@ mod tests {
 
     #[test]
     fn options_of_a_url_become_fields() {
-        let url = ConnectUrl::parse("redis://u:p@h/0?prefix=9&tls=true&shards=9&peeks=x").unwrap();
+        let url = ConnectUrl::parse("redis://u:p@h/0?prefix=9&tls=true&a=09&b=x&c=true").unwrap();
         let expected = serde_json::json!({
-            "url": "redis://u:p@h/0?tls=true", "prefix": "9", "shards": 9, "peeks": "x",
+            "url": "redis://u:p@h/0?tls=true", "prefix": "9", "a": 9, "b": "x", "c": true,
         });
-        assert_eq!(url.to_fields(&["tls"], &["shards", "peeks"]), expected);
+        assert_eq!(url.to_fields(&["tls"], &["a", "b", "c"]), expected);
     }
 
     #[test]

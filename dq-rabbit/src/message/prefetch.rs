@@ -61,6 +61,7 @@ impl Prefetched {
     /// Takes payload and headers. Does not acknowledge: without [`ack`](Self::ack) before, the
     /// delivery is redelivered when the channel closes.
     pub(crate) fn into_payload(self) -> (Bytes, Headers) {
+        debug_assert!(self.ack.is_none(), "a prefetched job is acknowledged before it is used");
         (self.payload, self.headers)
     }
 }

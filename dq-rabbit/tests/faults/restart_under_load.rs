@@ -35,6 +35,9 @@ async fn run_with_restart(options: RabbitOptions, stop: fn(&RabbitMq)) {
     for (id, count) in runner.wait_for_all(rest).await {
         *counts.entry(id).or_default() += count;
     }
+    for id in runner.unexpected_starts() {
+        *counts.entry(id).or_default() += 1;
+    }
     retry(|| backend.stats(&[])).await;
     let again = counts.values().filter(|count| **count > 1).count();
     println!("{again} of {JOBS} jobs ran again");
