@@ -125,14 +125,17 @@ async fn key_findings(store: &Store) -> Result<Vec<Finding>> {
 async fn queue_findings(store: &Store, script: &Script, queue: &QueueName) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     // Fails if the key that holds the layout has another type: the inspection below finds that.
-    let layout = store.stored_layout(CHECK, queue).await.unwrap_or(Layout::UNSHARDED);
-    for partition in &store.partitions.make(queue, layout.shards).all {
+    let layout = store.stored_layout(CHECK, queue).await;
+    let stored = layout.as_ref().map_or(Layout::UNSHARDED.shards, |layout| layout.shards);
+    for partition in &store.partitions.make(queue, stored).all {
         findings.extend(partition_findings(partition, inspect(store, script, partition).await?));
     }
-    if findings.is_empty()
-        && let Err(error) = store.partitions_of(CHECK, queue).await
+    if let Some(shards) = store.shard_settings.for_queue(queue)
+        && findings.is_empty()
     {
-        findings.push(unusable(queue, &error));
+        let mismatch = || store.shards_mismatch(CHECK, queue, stored, shards);
+        let error = layout.err().or_else(|| (shards != stored).then(mismatch));
+        findings.extend(error.map(|error| unusable(queue, &error)));
     }
     Ok(findings)
 }

@@ -231,7 +231,9 @@ impl Store {
                 tracing::error!(%queue, %error, "Redis: this queue cannot be served");
             }
         }
-        if wants.iter().all(|want| batch.is_refused(&want.queue))
+        // Jobs that were claimed before a queue was refused are returned, not thrown away.
+        if batch.claimed.jobs.is_empty()
+            && wants.iter().all(|want| batch.is_refused(&want.queue))
             && let Some((_, error)) = batch.refused.pop()
         {
             return Err(error);

@@ -9,7 +9,7 @@ use redis::Value;
 
 use crate::error::unexpected;
 use crate::keys::Partition;
-use crate::reply::{self, Refusal, Reply};
+use crate::reply::{self, Refusal};
 use crate::script::Call;
 use crate::shards::layout::Layout;
 use crate::shards::partitions::QueuePartitions;
@@ -38,20 +38,11 @@ impl ReshardRetries {
     }
 }
 
-/// The state of one partition after a step of a change.
-struct PartitionState {
-    holds_jobs: bool,
-    paused: bool,
-}
-
 impl Store {
-    /// The partitions of a queue. If the settings have a number of shards for the queue and the
-    /// queue is empty, the first use gives it that number.
+    /// The partitions that a queue has, whatever the settings say.
     ///
     /// # Errors
-    /// `Config` if the queue has another number of shards than in the settings and cannot be
-    /// changed, since it holds jobs or another process has changed it since; `Incompatible` if the
-    /// stored number cannot be read; errors of the calls.
+    /// `Incompatible` if the stored number of shards cannot be read; errors of the calls.
     pub(crate) async fn partitions_of(
         &self,
         operation: &'static str,
@@ -66,7 +57,31 @@ impl Store {
             return Ok(self.partitions.set(queue, 1));
         }
         // Rare, so boxed: the future of every call stays small.
-        Box::pin(self.resolve(operation, queue, None)).await
+        Box::pin(self.resolve(operation, queue, None, false)).await
+    }
+
+    /// The partitions of a queue in which jobs are to be stored. If the settings have another
+    /// number of shards for the queue, the number is changed first.
+    ///
+    /// # Errors
+    /// `Config` if the number cannot be changed: the queue holds jobs or is paused, or another
+    /// process has changed the number since this one did. Those of [`Self::partitions_of`].
+    pub(crate) async fn partitions_to_fill(
+        &self,
+        operation: &'static str,
+        queue: &QueueName,
+    ) -> Result<Arc<QueuePartitions>> {
+        let partitions = self.partitions_of(operation, queue).await?;
+        match self.shard_settings.for_queue(queue) {
+            Some(shards) if shards != partitions.shards() => {
+                Box::pin(self.resolve(operation, queue, None, true)).await
+            }
+            Some(_) => {
+                self.partitions.establish(queue);
+                Ok(partitions)
+            }
+            None => Ok(partitions),
+        }
     }
 
     /// Runs a call on one partition. `None` if the partition is closed: the partitions of the queue
@@ -97,22 +112,25 @@ impl Store {
         operation: &'static str,
         closed: &Arc<Partition>,
     ) -> Result<()> {
-        Box::pin(self.resolve(operation, &closed.queue, Some(closed))).await.map(drop)
+        Box::pin(self.resolve(operation, &closed.queue, Some(closed), false)).await.map(drop)
     }
 
-    /// Reads the stored number of shards, and makes it the one of the settings if necessary.
-    /// `closed` is the partition that refused a call, if one did: if it is of the stored number, a
-    /// change did not complete, and the partitions are opened again.
+    /// Reads the stored number of shards; with `change`, makes it the one of the settings. `closed`
+    /// is the partition that refused a call, if one did: if it is of the stored number, a change
+    /// did not complete, and the partitions are opened again.
     async fn resolve(
         &self,
         operation: &'static str,
         queue: &QueueName,
         closed: Option<&Arc<Partition>>,
+        change: bool,
     ) -> Result<Arc<QueuePartitions>> {
+        let setting = self.shard_settings.for_queue(queue).filter(|_| change);
         // One at a time, so that calls that were refused together look up the partitions once.
         let _guard = self.resolving.lock().await;
         if let Some(cached) = self.partitions.cached(queue, self.link.connections())
             && closed.is_none_or(|closed| !cached.contains(closed))
+            && setting.is_none_or(|shards| shards == cached.shards())
         {
             return Ok(cached);
         }
@@ -120,7 +138,6 @@ impl Store {
         loop {
             retries.next(operation)?;
             let stored = self.stored_layout(operation, queue).await?;
-            let setting = self.shard_settings.for_queue(queue);
             let shards = setting.unwrap_or(stored.shards);
             // `false`: the stored layout has changed since it was read.
             let resolved = if shards != stored.shards {
@@ -148,7 +165,7 @@ impl Store {
     /// any more.
     ///
     /// # Errors
-    /// `Config` if the queue holds jobs; errors of the calls.
+    /// `Config` if the queue holds jobs or is paused; errors of the calls.
     async fn resize(
         &self,
         operation: &'static str,
@@ -161,17 +178,13 @@ impl Store {
         let next = stored.next(shards);
         let change = next.change.to_string();
         // First without closing, which disturbs the processes that use the queue.
-        let inspected = self.step_all(operation, &old, &["look"]).await?;
-        if inspected.iter().any(|partition| partition.holds_jobs) {
+        if self.step_all(operation, &old, &["look"]).await? {
             return Err(self.shards_mismatch(operation, queue, stored.shards, shards));
         }
-        let closed = self.step_all(operation, &old, &["close", &change]).await?;
-        if closed.iter().any(|partition| partition.holds_jobs) {
+        if self.step_all(operation, &old, &["close", &change]).await? {
             self.reopen(operation, queue, stored).await?;
             return Err(self.shards_mismatch(operation, queue, stored.shards, shards));
         }
-        let paused = if closed.iter().any(|partition| partition.paused) { "1" } else { "0" };
-        self.step_all(operation, &new, &["pause", paused]).await?;
         if !self.commit(operation, queue, stored, next).await? {
             return Ok(false);
         }
@@ -242,36 +255,29 @@ impl Store {
     }
 
     /// Makes one step of a change on each partition: `step` is the name of the step and its
-    /// arguments, as in `scripts/shards.lua`.
+    /// arguments, as in `scripts/shards.lua`. Returns whether one of the partitions is in use: it
+    /// holds jobs, or is paused.
     async fn step_all(
         &self,
         operation: &'static str,
         partitions: &QueuePartitions,
         step: &[&str],
-    ) -> Result<Vec<PartitionState>> {
+    ) -> Result<bool> {
         let steps = partitions.all.iter().map(|partition| async {
             let mut call = self.scripts.shards.on([&**partition]);
             for argument in step {
                 call.arg(*argument);
             }
-            let answer = call.run(&self.link, operation).await?;
-            let read = |answer| {
-                let mut reply = Reply::new(answer)?;
-                Some(PartitionState {
-                    holds_jobs: reply.number()? == 1,
-                    paused: reply.number()? == 1,
-                })
-            };
-            match read(answer) {
-                Some(inspected) => Ok(inspected),
+            match reply::number(&call.run(&self.link, operation).await?) {
+                Some(is_in_use) => Ok(is_in_use == 1),
                 None => unexpected(operation),
             }
         });
-        try_join_all(steps).await
+        Ok(try_join_all(steps).await?.contains(&true))
     }
 
     /// The error for a queue whose stored number of shards differs from the setting and is fixed.
-    fn shards_mismatch(
+    pub(crate) fn shards_mismatch(
         &self,
         operation: &'static str,
         queue: &QueueName,
@@ -286,7 +292,7 @@ impl Store {
             ErrorKind::Config,
             format!(
                 "queue {queue} has {} and cannot be used with {}: the number is fixed while the queue \
-                 holds jobs",
+                 holds jobs or is paused",
                 count(stored),
                 count(setting)
             ),

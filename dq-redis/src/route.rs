@@ -14,11 +14,17 @@ use crate::store::Store;
 
 /// An item about one job.
 pub(crate) trait Routed: Item {
+    /// Whether the call stores the item as a new job: then its queue must have the number of shards
+    /// in the settings.
+    const IS_NEW: bool = false;
+
     /// The shard to call first, and those to call if the job is not there.
     fn shards(&self, partitions: &QueuePartitions, leases: &LeaseShards) -> (u16, Vec<u16>);
 }
 
 impl Routed for NewJob {
+    const IS_NEW: bool = true;
+
     fn shards(&self, partitions: &QueuePartitions, _: &LeaseShards) -> (u16, Vec<u16>) {
         (partitions.shard_for(self.id, self.key.as_ref()), Vec::new())
     }
@@ -67,8 +73,8 @@ impl Store {
     /// partition of the chunk is closed, and its items are routed again.
     ///
     /// # Errors
-    /// Those of [`Self::partitions_of`] and of the calls, after which some items may have taken
-    /// effect.
+    /// Those of [`Self::partitions_of`] or, for new jobs, [`Self::partitions_to_fill`], before any
+    /// item has taken effect; those of the calls, after which some items may have.
     pub(crate) async fn route<'a, I: Routed, T>(
         &'a self,
         operation: &'static str,
@@ -86,7 +92,12 @@ impl Store {
             for &index in &unanswered {
                 let queue = items[index].queue();
                 if !queues.contains_key(queue) {
-                    queues.insert(queue, self.partitions_of(operation, queue).await?);
+                    let partitions = if I::IS_NEW {
+                        self.partitions_to_fill(operation, queue).await?
+                    } else {
+                        self.partitions_of(operation, queue).await?
+                    };
+                    queues.insert(queue, partitions);
                 }
             }
             let (mut first, mut others) = (Vec::with_capacity(unanswered.len()), Vec::new());

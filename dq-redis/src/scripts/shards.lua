@@ -6,14 +6,12 @@
 --          'commit', expected, next    stores the layout `next` if the stored one is `expected`; on
 --                                      the unsharded partition only
 --          'look'                      changes nothing
---          'close', change             closes the partition unless it holds jobs; `change` is the
+--          'close', change             closes the partition unless it is in use; `change` is the
 --                                      number of the change
 --          'open', change              opens the partition if this change or an earlier one closed
 --                                      it
---          'pause', '1' or '0'         '1' pauses the partition; '0' resumes it, but only if it is
---                                      closed
--- returns  'stored': the layout or ''; 'commit': 1 if `next` was stored, else 0; other steps:
---          {1 if the partition holds jobs, else 0; 1 if it is paused, else 0}
+-- returns  'stored': the layout or ''; 'commit': 1 if `next` was stored, else 0; other steps: 1 if
+--          the partition is in use (it holds jobs, or is paused), else 0
 -- cost     O(1)
 
 local partition = partition_at(0, KEYS_PER_PARTITION)
@@ -37,19 +35,16 @@ for _, member in ipairs(redis.call('ZRANGEBYSCORE', partition.lease, '-inf', '-i
   end
 end
 local leases = redis.call('ZCARD', partition.lease) - (marker and 1 or 0)
-local holds_jobs = leases + redis.call('ZCARD', partition.due) + redis.call('ZCARD', partition.dead) > 0
+local jobs = leases + redis.call('ZCARD', partition.due) + redis.call('ZCARD', partition.dead)
+local is_in_use = jobs > 0 or redis.call('HEXISTS', partition.meta, 'paused') == 1
 local closed_by = marker and tonumber(string.sub(marker, #CLOSED_PREFIX + 1))
 
-if step == 'close' and not holds_jobs and not (closed_by and closed_by >= tonumber(argument)) then
+if step == 'close' and not is_in_use and not (closed_by and closed_by >= tonumber(argument)) then
   redis.call('ZADD', partition.lease, '-inf', CLOSED_PREFIX .. argument)
   if marker then
     redis.call('ZREM', partition.lease, marker)
   end
 elseif step == 'open' and closed_by and closed_by <= tonumber(argument) then
   redis.call('ZREM', partition.lease, marker)
-elseif step == 'pause' and argument == '1' then
-  redis.call('HSET', partition.meta, 'paused', 1)
-elseif step == 'pause' and marker then
-  redis.call('HDEL', partition.meta, 'paused')
 end
-return { holds_jobs and 1 or 0, redis.call('HGET', partition.meta, 'paused') and 1 or 0 }
+return is_in_use and 1 or 0

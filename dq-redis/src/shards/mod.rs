@@ -10,23 +10,23 @@
 //!
 //! # Changing the number of shards
 //!
-//! The number of shards is fixed while the queue holds jobs, dead ones included. It is stored as a
-//! [`Layout`](layout::Layout) in the unsharded partition, whose name does not depend on it. Each
-//! change has a number, one more than the last. A change runs in these steps, of which each script
+//! The number of shards is fixed while the queue holds jobs, dead ones included, or is paused. It is
+//! stored as a [`Layout`](layout::Layout) in the unsharded partition, whose name does not depend on
+//! it. All calls use the stored number. Only a call that stores jobs changes it, to the number in
+//! the settings of its process, or fails if it cannot. Each change has a number, one more than the last. A change runs in these steps, of which each script
 //! call is atomic (`resize.rs`, `scripts/shards.lua`):
 //!
-//! 1. Close each partition of the old number of shards, unless it holds jobs. A closed partition
-//!    refuses every call. If one holds jobs, the closed ones are opened again and the change is
-//!    refused.
+//! 1. Close each partition of the old number of shards, unless it is in use: it holds jobs, or is
+//!    paused. A closed partition refuses every call. If one is in use, the closed ones are opened
+//!    again and the change is refused.
 //! 2. Store the new layout, if the stored one is still the one that was read at the beginning.
 //! 3. Open each partition of the new number: an earlier change may have closed it.
 //!
 //! A process whose call is refused by a closed partition reads the stored layout:
 //!
-//! - If the settings of the process have another number than the layout, the process begins a
-//!   change. The call fails if the queue holds jobs, or if the number was once that of its
-//!   settings: two processes with different settings must not change it in turns.
-//! - Without a number in its settings, the process uses the stored one.
+//! - It goes on with the stored number. If the call stores jobs and the settings have another
+//!   number, it fails if this process has used the number of its settings before: two processes
+//!   with different settings must not change it in turns.
 //! - If the closed partition is one of the stored number, a change did not complete. The process
 //!   stores the same number as a further change, which makes the incomplete change fail at step 2,
 //!   and opens the partitions.

@@ -1,4 +1,5 @@
-//! The number of shards of a queue changes when its first call finds it empty, and never otherwise.
+//! The number of shards of a queue changes when a call stores jobs in it while it is empty, and never
+//! otherwise. All other calls use the stored number.
 
 use dq_core::{
     Backend, ClaimParams, DeadKind, DeadReason, Due, JobState, Operation, QueueName, Settled,
@@ -30,12 +31,12 @@ async fn a_change_is_refused_while_the_queue_holds_jobs() {
             let stored = stored.unwrap_or(1);
             let new = job(&queue, Some("k"), Due::NOW);
             first.schedule(vec![new.clone()]).await.unwrap();
-            assert_every_call_is_refused(&other, &queue, stored, setting).await;
+            assert_only_schedule_is_refused(&other, &queue, stored, setting).await;
             let taken = claim(&first, &queue, 9).await;
-            assert_every_call_is_refused(&other, &queue, stored, setting).await;
+            assert_only_schedule_is_refused(&other, &queue, stored, setting).await;
             let reason = DeadReason::new(DeadKind::Rejected, "no");
             settle(&first, &taken, &Verdict::Dead { reason, failed: true }).await;
-            assert_every_call_is_refused(&other, &queue, stored, setting).await;
+            assert_only_schedule_is_refused(&other, &queue, stored, setting).await;
 
             let dead = list(&first, &queue, JobState::Dead, 9).await;
             assert_eq!(dead.len(), 1, "nothing is lost");
@@ -43,28 +44,28 @@ async fn a_change_is_refused_while_the_queue_holds_jobs() {
             let stats = &first.stats(std::slice::from_ref(&queue)).await.unwrap()[0];
             assert_eq!((stats.stored(), stats.adds_up()), (1, Some(true)), "{stats:?}");
             first.operate(Operation::Purge { queue: &queue }).await.unwrap();
-            assert!(claim(&other, &queue, 9).await.is_empty(), "now the queue is empty");
+            let answers = other.schedule(vec![job(&queue, Some("k"), LATER)]).await.unwrap();
+            assert!(answers[0].is_stored(), "now the queue is empty");
+            other.operate(Operation::Purge { queue: &queue }).await.unwrap();
         }
     }
 }
 
-/// Asserts that calls of a process with another number in its settings fail, and that `check` says
-/// why.
-async fn assert_every_call_is_refused(
+/// Asserts that a process with another number in its settings cannot store jobs, that `check` says
+/// why, and that its other calls see the one job of the queue.
+async fn assert_only_schedule_is_refused(
     other: &dq_redis::RedisBackend,
     queue: &QueueName,
     stored: u16,
     setting: u16,
 ) {
-    let refused = |answer| assert_refused(answer, queue, stored, setting);
-    refused(other.schedule(vec![job(queue, Some("k"), LATER)]).await.map(drop));
-    refused(other.cancel(&[by_key(queue, "k")]).await.map(drop));
-    refused(other.get(&by_key(queue, "k")).await.map(drop));
-    refused(other.stats(std::slice::from_ref(queue)).await.map(drop));
-    refused(other.operate(Operation::Purge { queue }).await.map(drop));
-    let wants = [Want { queue: queue.clone(), max: 9, lease_for: LATER }];
-    let params = ClaimParams { wants: &wants, limit: 9, worker: "test" };
-    refused(other.claim(params).await.map(drop));
+    let answer = other.schedule(vec![job(queue, Some("k"), LATER)]).await;
+    assert_refused(answer.map(drop), queue, stored, setting);
+    let stats = &other.stats(std::slice::from_ref(queue)).await.unwrap()[0];
+    assert_eq!(stats.stored(), 1, "{stats:?}");
+    if stats.dead == 0 {
+        assert!(other.get(&by_key(queue, "k")).await.unwrap().is_some());
+    }
     let findings = other.check().await;
     let finding = findings
         .iter()
@@ -72,23 +73,27 @@ async fn assert_every_call_is_refused(
     assert!(finding.is_some_and(|found| found.remedy.contains("[[drain]]")), "{findings:?}");
 }
 
+/// A runner with another number in its settings serves the jobs that are there, so that the queue
+/// becomes empty and its number can change.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refused_queue_does_not_affect_other_queues_of_a_claim() {
+async fn a_process_with_another_number_claims_the_jobs_that_wait() {
     for topology in [Topology::Server, Topology::Cluster] {
-        let (refused, served) = (queue(), queue());
-        let plain = process(topology, &refused, None).await;
-        plain.schedule(vec![job(&refused, None, Due::NOW)]).await.unwrap();
-        plain.schedule(vec![job(&served, None, Due::NOW)]).await.unwrap();
-        let four = process(topology, &refused, Some(4)).await;
-        let wants = [&refused, &served].map(|queue| Want {
+        let (sharded, plain_queue) = (queue(), queue());
+        let plain = process(topology, &sharded, None).await;
+        plain.schedule(vec![job(&sharded, None, Due::NOW)]).await.unwrap();
+        plain.schedule(vec![job(&plain_queue, None, Due::NOW)]).await.unwrap();
+        let four = process(topology, &sharded, Some(4)).await;
+        let wants = [&sharded, &plain_queue].map(|queue| Want {
             queue: queue.clone(),
             max: 9,
             lease_for: LATER,
         });
         let params = ClaimParams { wants: &wants, limit: 9, worker: "test" };
         let claimed = four.claim(params).await.unwrap();
-        assert_eq!(claimed.jobs.len(), 1);
-        assert_eq!(claimed.jobs[0].job.queue, served);
+        assert_eq!(claimed.jobs.len(), 2);
+        settle(&four, &claimed.jobs, &Verdict::Done).await;
+        let answers = four.schedule(vec![job(&sharded, None, LATER)]).await.unwrap();
+        assert!(answers[0].is_stored());
     }
 }
 
@@ -124,45 +129,61 @@ async fn an_empty_queue_takes_the_number_of_the_settings() {
     }
 }
 
-/// A process changes the number once. When another process has changed it since, its calls fail, so
-/// that two settings do not change the number in turns.
+/// A process changes the number once. When another process has changed it since, the first one
+/// cannot store jobs, so that two settings do not change the number in turns.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_process_does_not_change_the_number_back() {
     for topology in [Topology::Server, Topology::Cluster] {
         let queue = queue();
         let four = process(topology, &queue, Some(4)).await;
-        four.stats(std::slice::from_ref(&queue)).await.unwrap();
         let two = process(topology, &queue, Some(2)).await;
-        two.stats(std::slice::from_ref(&queue)).await.unwrap();
+        for process in [&four, &two] {
+            process.schedule(vec![job(&queue, None, LATER)]).await.unwrap();
+            process.operate(Operation::Purge { queue: &queue }).await.unwrap();
+        }
         for _ in 0..3 {
             assert_refused(four.schedule(vec![job(&queue, None, LATER)]).await, &queue, 2, 4);
-            two.stats(std::slice::from_ref(&queue)).await.unwrap();
+            four.stats(std::slice::from_ref(&queue)).await.unwrap();
         }
         two.schedule(vec![job(&queue, None, LATER)]).await.unwrap();
         two.operate(Operation::Purge { queue: &queue }).await.unwrap();
     }
 }
 
+/// Reading calls do not change the number, so that a tool with other settings disturbs nobody.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_paused_queue_stays_paused_when_the_number_changes() {
+async fn calls_that_store_nothing_do_not_change_the_number() {
+    for topology in [Topology::Server, Topology::Cluster] {
+        let queue = queue();
+        let four = process(topology, &queue, Some(4)).await;
+        four.schedule(vec![job(&queue, None, LATER)]).await.unwrap();
+        four.operate(Operation::Purge { queue: &queue }).await.unwrap();
+        let tool = process(topology, &queue, Some(2)).await;
+        tool.stats(std::slice::from_ref(&queue)).await.unwrap();
+        tool.check().await;
+        assert!(claim(&tool, &queue, 9).await.is_empty());
+        four.schedule(vec![job(&queue, None, LATER)]).await.unwrap();
+        assert_refused(tool.schedule(vec![job(&queue, None, LATER)]).await, &queue, 4, 2);
+        four.operate(Operation::Purge { queue: &queue }).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_number_of_a_paused_queue_does_not_change() {
     for topology in [Topology::Server, Topology::Cluster] {
         let queue = queue();
         let one = process(topology, &queue, None).await;
         one.operate(Operation::Pause { queue: &queue }).await.unwrap();
-        for shards in [4, 2] {
-            let process = process(topology, &queue, Some(shards)).await;
-            let jobs = (0..20).map(|_| job(&queue, None, Due::NOW)).collect();
-            process.schedule(jobs).await.unwrap();
-            for process in [&one, &process] {
-                assert!(claim(process, &queue, 100).await.is_empty(), "paused in all shards");
-            }
-            process.operate(Operation::Purge { queue: &queue }).await.unwrap();
-        }
-        let resumed = one.operate(Operation::Resume { queue: &queue }).await.unwrap();
-        assert_eq!(resumed.affected, 1, "one queue");
         let four = process(topology, &queue, Some(4)).await;
+        assert_refused(four.schedule(vec![job(&queue, None, Due::NOW)]).await, &queue, 1, 4);
+        one.schedule(vec![job(&queue, None, Due::NOW)]).await.unwrap();
+        assert!(claim(&four, &queue, 9).await.is_empty(), "paused");
+        one.operate(Operation::Purge { queue: &queue }).await.unwrap();
+
+        let resumed = four.operate(Operation::Resume { queue: &queue }).await.unwrap();
+        assert_eq!(resumed.affected, 1, "one queue");
         four.schedule((0..20).map(|_| job(&queue, None, Due::NOW)).collect()).await.unwrap();
-        assert_eq!(claim(&one, &queue, 100).await.len(), 20, "not paused by the first change");
+        assert_eq!(claim(&one, &queue, 100).await.len(), 20);
     }
 }
 
@@ -173,7 +194,8 @@ async fn an_incomplete_change_is_undone_by_the_next_call() {
         for shards in [None, Some(4)] {
             let queue = queue();
             let user = process(topology, &queue, shards).await;
-            user.stats(std::slice::from_ref(&queue)).await.unwrap();
+            user.schedule(vec![job(&queue, None, LATER)]).await.unwrap();
+            user.operate(Operation::Purge { queue: &queue }).await.unwrap();
             let tags = match shards {
                 None => vec!["dq".to_owned()],
                 Some(shards) => (0..shards).map(|n| format!("dq#{shards}.{n}")).collect(),

@@ -232,7 +232,9 @@ impl TestKit {
             return Ok(None);
         }
         let queues: Vec<QueueName> = self.missing_state.keys().cloned().collect();
-        let stats = self.dq.backend().stats(&queues).await?;
+        let mut stats = self.dq.backend().stats(&queues).await?;
+        // No job of a paused queue would run.
+        stats.retain(|stats| !stats.paused);
         match stats.iter().find(|stats| stats.ready > 0) {
             Some(stats) => {
                 let error = self.missing_state[&stats.queue].clone();

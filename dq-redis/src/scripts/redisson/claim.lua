@@ -292,6 +292,10 @@ end
 
 -- The result of one queue: see `returns` above.
 local function serve(partition, queue_max, length)
+  -- Fail before the first write if one of these keys has another type: what a script has written
+  -- stays when a later command fails.
+  redis.call('ZCARD', partition.timeout)
+  redis.call('ZCARD', partition.due)
   local paused, last_token = unpack(redis.call('HMGET', partition.meta, 'paused', 'token'))
   local has_more_expired = requeue_expired(partition)
   if paused then
