@@ -9,7 +9,7 @@ use dq::backend::Backend;
 use dq::{Cancelled, JobRef, NewJob, QueueName};
 
 pub(crate) use self::crash::{VICTIM, victim};
-use self::store::Store;
+use self::store::SqliteStore;
 use crate::lease;
 use crate::measure::{Times, rate};
 use crate::plan::{Plan, Result, progress};
@@ -29,7 +29,7 @@ pub(crate) fn run(plan: &Plan) -> Result<Vec<Figure>> {
     for (jobs, in_order, bound) in
         [(few, true, 0.08), (few, false, 0.04), (many, true, 0.07), (many, false, 0.03)]
     {
-        let store = Store::open(plan, "drain.db")?;
+        let store = SqliteStore::open(plan, "drain.db")?;
         let load = load(&store, jobs, in_order)?;
         if jobs == many && !in_order {
             figures.extend(full_store(plan, &mut references, &store, &load)?);
@@ -64,7 +64,7 @@ fn count(jobs: usize) -> String {
 
 /// One caller that waits for each job.
 fn one_caller(plan: &Plan, references: &mut References) -> Result<Figure> {
-    let store = Store::open(plan, "one.db")?;
+    let store = SqliteStore::open(plan, "one.db")?;
     let duration = plan.full_or_quick(Duration::from_secs(2), Duration::from_millis(50));
     let backend = store.backend();
     let now = store.now();
@@ -90,7 +90,7 @@ fn one_caller(plan: &Plan, references: &mut References) -> Result<Figure> {
 /// 256 concurrent callers, each of which waits for each of its jobs.
 fn many_callers(plan: &Plan, references: &mut References) -> Result<Figure> {
     const CALLERS: usize = 256;
-    let store = Store::open(plan, "many.db")?;
+    let store = SqliteStore::open(plan, "many.db")?;
     let each = plan.full_or_quick(400, 5);
     let mut workload = Workload::with_seed(2);
     let callers: Vec<Vec<NewJob>> =
@@ -126,7 +126,7 @@ fn many_callers(plan: &Plan, references: &mut References) -> Result<Figure> {
 
 /// Schedules bulks in an empty store.
 fn bulk(plan: &Plan, references: &mut References) -> Result<Figure> {
-    let store = Store::open(plan, "bulk.db")?;
+    let store = SqliteStore::open(plan, "bulk.db")?;
     let jobs = plan.full_or_quick(100_000, 2_000);
     let (loaded, rates) = references.around(|| load(&store, jobs, false))?;
     store.discard()?;
@@ -147,7 +147,7 @@ struct Load {
 }
 
 /// Fills a store with consecutive bulks.
-fn load(store: &Store, jobs: usize, in_order: bool) -> Result<Load> {
+fn load(store: &SqliteStore, jobs: usize, in_order: bool) -> Result<Load> {
     let (backend, now) = (store.backend(), store.now());
     let loaded = store.block_on(async move {
         let mut workload = Workload::with_seed(3);
@@ -176,7 +176,7 @@ fn load(store: &Store, jobs: usize, in_order: bool) -> Result<Load> {
 fn full_store(
     plan: &Plan,
     references: &mut References,
-    store: &Store,
+    store: &SqliteStore,
     load: &Load,
 ) -> Result<Vec<Figure>> {
     let pending = count(load.jobs);
@@ -205,7 +205,7 @@ fn full_store(
 }
 
 /// Cancels random jobs, one after the other.
-fn cancel(store: &Store, jobs: usize, tries: usize) -> Result<Times> {
+fn cancel(store: &SqliteStore, jobs: usize, tries: usize) -> Result<Times> {
     let backend = store.backend();
     store.block_on(async move {
         let queue = QueueName::new(QUEUE)?;
@@ -231,7 +231,7 @@ struct Drained {
 }
 
 /// Claims and settles batches, each durably, when all jobs are due.
-fn drain(store: &Store, batches: usize) -> Result<Drained> {
+fn drain(store: &SqliteStore, batches: usize) -> Result<Drained> {
     store.make_all_due();
     let backend = store.backend();
     let drained = store.block_on(async move {

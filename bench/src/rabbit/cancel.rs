@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use dq::{JobRef, QueueName};
 
-use super::server::Server;
+use super::server::RabbitServer;
 use super::store::{self, HOUR, next_due};
 use crate::measure::{Times, io_runtime};
 use crate::plan::{Plan, Result, progress};
@@ -14,7 +14,7 @@ use crate::workload::QUEUE;
 /// Target of the 99th percentile in milliseconds.
 const TARGET: f64 = 10.0;
 
-pub(super) fn measure(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
+pub(super) fn measure(plan: &Plan, server: &RabbitServer) -> Result<Vec<Figure>> {
     let count = plan.full_or_quick(2_000, 200);
     let vhost = server.vhost();
     let (replies, effects) = io_runtime().block_on(async {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::server::{Server, cost_of};
+use super::server::{RabbitServer, cost_of};
 use super::store;
 use crate::lease;
 use crate::measure::{io_runtime, median, micros, rate};
@@ -10,7 +10,7 @@ use crate::plan::{Plan, Result, progress};
 use crate::table::Figure;
 use crate::workload::{BATCH, BULK};
 
-pub(super) fn measure(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
+pub(super) fn measure(plan: &Plan, server: &RabbitServer) -> Result<Vec<Figure>> {
     let jobs = plan.full_or_quick(50_000, 5_000);
     let vhost = server.vhost();
     let runtime = io_runtime();

@@ -11,7 +11,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::ladder::{self, BINARY, CALENDAR, Layout, READY};
 use super::raw::{Raw, confirmed};
-use super::server::{Server, cost_of};
+use super::server::{RabbitServer, cost_of};
 use crate::measure::{io_runtime, median, micros};
 use crate::plan::{Plan, Result, progress};
 use crate::table::Figure;
@@ -30,7 +30,7 @@ const DAY: u64 = 86_400_000;
 /// The delay of a job by its number, in milliseconds.
 type Delay = fn(u64) -> u64;
 
-pub(super) fn measure(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
+pub(super) fn measure(plan: &Plan, server: &RabbitServer) -> Result<Vec<Figure>> {
     let jobs = PER_SECOND * plan.full_or_quick(8, 3);
     let vhost = server.vhost();
     let runtime = io_runtime();

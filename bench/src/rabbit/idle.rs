@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::server::Server;
+use super::server::RabbitServer;
 use super::store;
 use crate::idle::{IdleRunner, QUEUES};
 use crate::measure::{io_runtime, millis};
@@ -16,7 +16,7 @@ const MESSAGES: [&str; 3] =
 /// Bytes of a heartbeat.
 const HEARTBEAT: u64 = 8;
 
-pub(super) fn measure(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
+pub(super) fn measure(plan: &Plan, server: &RabbitServer) -> Result<Vec<Figure>> {
     let window = plan.full_or_quick(Duration::from_secs(60), Duration::from_secs(12));
     let vhost = server.vhost();
     let runtime = io_runtime();
@@ -54,7 +54,7 @@ struct Traffic {
 }
 
 impl Traffic {
-    fn read(server: &Server) -> Result<Self> {
+    fn read(server: &RabbitServer) -> Result<Self> {
         let mut messages = 0;
         for counter in MESSAGES {
             messages += server.number(&format!(

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dq::backend::Backend as _;
 
-use super::server::{Server, cost_of};
+use super::server::{RabbitServer, cost_of};
 use super::store::{self, HOUR, now};
 use crate::lateness::{figures, schedule};
 use crate::measure::{io_runtime, micros};
@@ -19,14 +19,14 @@ const PER_SECOND: usize = 2_500;
 /// Targets of median and 99th percentile in milliseconds.
 const TARGET: Option<(f64, f64)> = Some((2.0, 10.0));
 
-pub(super) fn measure(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
+pub(super) fn measure(plan: &Plan, server: &RabbitServer) -> Result<Vec<Figure>> {
     let mut rows = steady(plan, server)?;
     rows.extend(behind_many(plan, server)?);
     Ok(rows)
 }
 
 /// Many jobs that are due at random within about ten seconds, after all are stored.
-fn steady(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
+fn steady(plan: &Plan, server: &RabbitServer) -> Result<Vec<Figure>> {
     let jobs = plan.full_or_quick(100_000, 10_000);
     let spread = (jobs / PER_SECOND) as u64 * 1_000;
     let lead = plan.full_or_quick(Duration::from_secs(15), Duration::from_secs(4));
@@ -63,7 +63,7 @@ fn steady(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
 }
 
 /// Single jobs that are due soon, with many pending jobs that are due in an hour.
-fn behind_many(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
+fn behind_many(plan: &Plan, server: &RabbitServer) -> Result<Vec<Figure>> {
     let pending = plan.full_or_quick(100_000, 10_000);
     let jobs = plan.full_or_quick(200, 40);
     let vhost = server.vhost();

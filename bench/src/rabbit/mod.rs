@@ -49,11 +49,11 @@ mod single;
 mod store;
 
 pub(crate) use self::open::{READER, reader};
-use self::server::Server;
+use self::server::RabbitServer;
 use crate::plan::{Plan, Result, progress};
 use crate::table::Figure;
 
-type Measurement = (&'static str, fn(&Plan, &Server) -> Result<Vec<Figure>>);
+type Measurement = (&'static str, fn(&Plan, &RabbitServer) -> Result<Vec<Figure>>);
 
 const MEASUREMENTS: [Measurement; 9] = [
     ("schedule", schedule::measure),
@@ -73,7 +73,7 @@ pub(crate) fn names() -> Vec<&'static str> {
 }
 
 pub(crate) fn run(plan: &Plan) -> Result<Vec<Figure>> {
-    let server = Server::start()?;
+    let server = RabbitServer::start()?;
     let mut figures = Vec::new();
     for (name, measure) in MEASUREMENTS.iter().filter(|(name, _)| plan.includes(name)) {
         progress(format_args!("-- {name}"));
@@ -84,5 +84,5 @@ pub(crate) fn run(plan: &Plan) -> Result<Vec<Figure>> {
 
 /// Version of RabbitMQ and Erlang.
 pub(crate) fn version() -> Result<String> {
-    Ok(Server::start()?.version())
+    Ok(RabbitServer::start()?.version())
 }

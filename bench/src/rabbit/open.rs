@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use dq::{JobRef, QueueName};
 
-use super::server::Server;
+use super::server::RabbitServer;
 use super::store::{self, HOUR};
 use crate::measure::{io_runtime, median, millis, process_cpu, resident};
 use crate::plan::{Plan, Result, child_process, progress};
@@ -20,7 +20,7 @@ const TARGET: Duration = Duration::from_secs(2);
 /// Concurrent callers that cancel jobs one at a time.
 const CALLERS: usize = 8;
 
-pub(super) fn measure(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
+pub(super) fn measure(plan: &Plan, server: &RabbitServer) -> Result<Vec<Figure>> {
     let count = plan.full_or_quick(100_000, 10_000);
     let runtime = io_runtime();
     let mut figures = Vec::new();

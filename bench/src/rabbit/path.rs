@@ -1,19 +1,19 @@
 //! The whole path of a job: schedule, claim by a runner, an empty handler, settle.
 
-use super::server::{Server, cost_of};
+use super::server::{RabbitServer, cost_of};
 use super::store;
 use crate::measure::{io_runtime, median, micros, rate};
 use crate::plan::{Plan, Result, progress};
 use crate::probe::{Probe, concurrency_name, schedule_and_run};
 use crate::table::Figure;
 
-pub(super) fn measure(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
+pub(super) fn measure(plan: &Plan, server: &RabbitServer) -> Result<Vec<Figure>> {
     let mut figures = through(plan, server, Some(256))?;
     figures.extend(through(plan, server, None)?);
     Ok(figures)
 }
 
-fn through(plan: &Plan, server: &Server, concurrency: Option<usize>) -> Result<Vec<Figure>> {
+fn through(plan: &Plan, server: &RabbitServer, concurrency: Option<usize>) -> Result<Vec<Figure>> {
     let jobs = plan.full_or_quick(50_000, 5_000);
     let (mut brokers, mut clients, mut rates) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..plan.full_or_quick(5, 1) {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::raw::Raw;
-use super::server::{Cost, Server, cost_of};
+use super::server::{BrokerCost, RabbitServer, cost_of};
 use super::store::{self, HOUR};
 use crate::measure::{io_runtime, median, micros, rate};
 use crate::plan::{Plan, Result, progress};
@@ -20,7 +20,7 @@ enum Delays {
     Random,
 }
 
-pub(super) fn measure(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
+pub(super) fn measure(plan: &Plan, server: &RabbitServer) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     for (name, delays) in [("one delay", Delays::One), ("random within a day", Delays::Random)] {
         figures.extend(rows(plan, server, name, delays)?);
@@ -28,7 +28,7 @@ pub(super) fn measure(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-fn rows(plan: &Plan, server: &Server, name: &str, delays: Delays) -> Result<Vec<Figure>> {
+fn rows(plan: &Plan, server: &RabbitServer, name: &str, delays: Delays) -> Result<Vec<Figure>> {
     let jobs = plan.full_or_quick(40_000, 10_000);
     let vhost = server.vhost();
     let runtime = io_runtime();
@@ -88,12 +88,12 @@ fn rows(plan: &Plan, server: &Server, name: &str, delays: Delays) -> Result<Vec<
 }
 
 /// Rate, broker CPU and client CPU, each compared to raw.
-fn figures(name: &str, jobs: usize, ours: &[Cost], raw: &[Cost]) -> Vec<Figure> {
-    let median_of = |costs: &[Cost], value: fn(&Cost) -> Duration| {
+fn figures(name: &str, jobs: usize, ours: &[BrokerCost], raw: &[BrokerCost]) -> Vec<Figure> {
+    let median_of = |costs: &[BrokerCost], value: fn(&BrokerCost) -> Duration| {
         median(costs.iter().map(|cost| micros(value(cost)) / jobs as f64).collect())
     };
-    let ratio = |value: fn(&Cost) -> Duration| {
-        let turn_ratio = |(own, bare): (&Cost, &Cost)| {
+    let ratio = |value: fn(&BrokerCost) -> Duration| {
+        let turn_ratio = |(own, bare): (&BrokerCost, &BrokerCost)| {
             value(own).as_secs_f64() / value(bare).as_secs_f64().max(f64::EPSILON)
         };
         median(ours.iter().zip(raw).map(turn_ratio).collect())

@@ -14,7 +14,7 @@ const TICKS_PER_SECOND: f64 = 100.0;
 
 /// The broker: one node.
 #[derive(Debug)]
-pub(super) struct Server {
+pub(super) struct RabbitServer {
     rabbit: RabbitMq,
     vhosts: Cell<usize>,
 }
@@ -22,12 +22,12 @@ pub(super) struct Server {
 /// A virtual host, which is deleted with its contents on drop.
 #[derive(Debug)]
 pub(super) struct Vhost<'a> {
-    server: &'a Server,
+    server: &'a RabbitServer,
     name: String,
     url: String,
 }
 
-impl Server {
+impl RabbitServer {
     pub(super) fn start() -> Result<Self> {
         install::rabbitmq()?;
         let rabbit = RabbitMq::options()
@@ -85,7 +85,7 @@ impl Drop for Vhost<'_> {
 
 /// Time that a measurement took.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Cost {
+pub(super) struct BrokerCost {
     pub(super) wall: Duration,
     /// CPU time of the broker.
     pub(super) broker: Duration,
@@ -94,10 +94,13 @@ pub(super) struct Cost {
 }
 
 /// Runs a measurement; returns its result and cost.
-pub(super) fn cost_of<T>(server: &Server, run: impl FnOnce() -> Result<T>) -> Result<(T, Cost)> {
+pub(super) fn cost_of<T>(
+    server: &RabbitServer,
+    run: impl FnOnce() -> Result<T>,
+) -> Result<(T, BrokerCost)> {
     let (broker, client, began) = (server.cpu(), process_cpu(), Instant::now());
     let result = run()?;
-    let cost = Cost {
+    let cost = BrokerCost {
         wall: began.elapsed(),
         broker: server.cpu().saturating_sub(broker),
         client: process_cpu().saturating_sub(client),

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use super::raw::Raw;
-use super::server::Server;
+use super::server::RabbitServer;
 use super::store::{self, HOUR};
 use crate::measure::{io_runtime, median, rate};
 use crate::plan::{Plan, Result, progress};
@@ -19,7 +19,7 @@ const SHORT: Duration = Duration::from_millis(500);
 /// Target: the share of the raw rate. It allows 5 % for noise; the goal is to be as fast as raw.
 const TARGET: f64 = 0.95;
 
-pub(super) fn measure(plan: &Plan, server: &Server) -> Result<Vec<Figure>> {
+pub(super) fn measure(plan: &Plan, server: &RabbitServer) -> Result<Vec<Figure>> {
     let vhost = server.vhost();
     let runtime = io_runtime();
     let backend = runtime.block_on(store::open(vhost.url()))?;

@@ -3,8 +3,8 @@
 
 use std::time::{Duration, SystemTime};
 
-use super::server::Server;
-use super::store::Store;
+use super::server::RedisServer;
+use super::store::RedisStore;
 use crate::lateness::{now, schedule};
 use crate::measure::{io_runtime, millis, rate};
 use crate::plan::{Plan, Result, progress};
@@ -14,7 +14,11 @@ use crate::table::Figure;
 /// Target for the longest call.
 const LONGEST_TARGET: Duration = Duration::from_millis(5);
 
-pub(super) fn measure(plan: &Plan, server: &Server, store: &Store) -> Result<Vec<Figure>> {
+pub(super) fn measure(
+    plan: &Plan,
+    server: &RedisServer,
+    store: &RedisStore,
+) -> Result<Vec<Figure>> {
     server.clear();
     let jobs = plan.full_or_quick(100_000, 2_000);
     let lead = plan.full_or_quick(Duration::from_secs(4), Duration::from_secs(1));

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use dq_servers::Connection;
 
-use super::server::Server;
-use super::store::Store;
+use super::server::RedisServer;
+use super::store::RedisStore;
 use crate::idle::{IdleRunner, QUEUES};
 use crate::measure::{io_runtime, millis};
 use crate::plan::{Plan, Result, progress};
@@ -14,7 +14,11 @@ use crate::table::Figure;
 /// Marks the end of the monitored commands.
 const LAST: &str = "dq-bench-end-of-monitoring";
 
-pub(super) fn measure(plan: &Plan, server: &Server, store: &Store) -> Result<Vec<Figure>> {
+pub(super) fn measure(
+    plan: &Plan,
+    server: &RedisServer,
+    store: &RedisStore,
+) -> Result<Vec<Figure>> {
     server.clear();
     let window = plan.full_or_quick(Duration::from_secs(10), Duration::from_secs(1));
     let runtime = io_runtime();
@@ -40,7 +44,7 @@ pub(super) fn measure(plan: &Plan, server: &Server, store: &Store) -> Result<Vec
 }
 
 /// Counts the commands that clients send in the window, without those of scripts.
-fn count_commands(server: &Server, window: Duration) -> usize {
+fn count_commands(server: &RedisServer, window: Duration) -> usize {
     let mut monitor = server.connect();
     assert!(monitor.command(&["MONITOR"]).is_ok());
     let monitoring = std::thread::spawn(move || count(&mut monitor));

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::server::Server;
-use super::store::{self, Store};
+use super::server::RedisServer;
+use super::store::{self, RedisStore};
 use crate::lateness::{figures, now, schedule};
 use crate::measure::io_runtime;
 use crate::plan::{Plan, Result, progress};
@@ -16,7 +16,11 @@ const PER_SECOND: usize = 2_000;
 /// Targets of median and 99th percentile in milliseconds.
 const TARGET: Option<(f64, f64)> = Some((2.0, 8.0));
 
-pub(super) fn measure(plan: &Plan, server: &Server, store: &'static Store) -> Result<Vec<Figure>> {
+pub(super) fn measure(
+    plan: &Plan,
+    server: &RedisServer,
+    store: &'static RedisStore,
+) -> Result<Vec<Figure>> {
     server.clear();
     let pending = plan.full_or_quick(1_000_000, 5_000);
     let jobs = plan.full_or_quick(10, 1) * PER_SECOND;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rand::rngs::SmallRng;
 use rand::{Rng, RngCore, SeedableRng};
 
-use super::server::{Server, cpu_of};
+use super::server::{RedisServer, cpu_of};
 use super::wire::{Wire, command};
 use crate::measure::{io_runtime, micros, rate};
 use crate::plan::{Result, progress};
@@ -41,7 +41,7 @@ impl Limit {
     }
 }
 
-pub(super) fn measure(server: &Server, additions: usize) -> Result<Limit> {
+pub(super) fn measure(server: &RedisServer, additions: usize) -> Result<Limit> {
     server.clear();
     let (own, cpu) = cpu_of(server, || by_own_client(server, additions))?;
     let by_crate = by_crate(server, additions)?;
@@ -65,7 +65,7 @@ fn entries(count: usize) -> Vec<(String, Vec<u8>)> {
     (0..count).map(entry).collect()
 }
 
-fn by_own_client(server: &Server, additions: usize) -> Result<f64> {
+fn by_own_client(server: &RedisServer, additions: usize) -> Result<f64> {
     let entries = entries(additions);
     let mut wire = Wire::connect(&server.address())?;
     let (mut spent, mut commands) = (Duration::ZERO, Vec::new());
@@ -81,7 +81,7 @@ fn by_own_client(server: &Server, additions: usize) -> Result<f64> {
     Ok(rate(additions, spent))
 }
 
-fn by_crate(server: &Server, additions: usize) -> Result<f64> {
+fn by_crate(server: &RedisServer, additions: usize) -> Result<f64> {
     server.clear();
     let entries = entries(additions);
     let client = redis::Client::open(format!("redis://{}/", server.address()))?;

@@ -1,14 +1,18 @@
 //! Memory of a pending job in the server.
 
-use super::server::Server;
-use super::store::{self, Store};
+use super::server::RedisServer;
+use super::store::{self, RedisStore};
 use crate::lateness::now;
 use crate::measure::io_runtime;
 use crate::plan::{Plan, Result, progress};
 use crate::table::Figure;
 use crate::workload::Workload;
 
-pub(super) fn measure(plan: &Plan, server: &Server, store: &Store) -> Result<Vec<Figure>> {
+pub(super) fn measure(
+    plan: &Plan,
+    server: &RedisServer,
+    store: &RedisStore,
+) -> Result<Vec<Figure>> {
     let jobs = plan.full_or_quick(1_000_000, 5_000);
     let mut figures = Vec::new();
     for (payload, jobs, keys) in
@@ -30,8 +34,8 @@ pub(super) fn measure(plan: &Plan, server: &Server, store: &Store) -> Result<Vec
 
 /// Growth of the server's memory per job, in bytes.
 fn bytes_per_job(
-    server: &Server,
-    store: &Store,
+    server: &RedisServer,
+    store: &RedisStore,
     payload: usize,
     jobs: usize,
     keys: bool,

@@ -16,12 +16,12 @@ mod throughput;
 mod transfer;
 mod wire;
 
-use self::server::Server;
-use self::store::{STORES, Store};
+use self::server::RedisServer;
+use self::store::{RedisStore, STORES};
 use crate::plan::{Plan, Result};
 use crate::table::Figure;
 
-type Measure = fn(&Plan, &Server, &'static Store) -> Result<Vec<Figure>>;
+type Measure = fn(&Plan, &RedisServer, &'static RedisStore) -> Result<Vec<Figure>>;
 
 /// Name, function, and whether the measurement applies only to stores with `all_measurements`.
 const MEASUREMENTS: [(&str, Measure, bool); 8] = [
@@ -41,7 +41,7 @@ pub(crate) fn names() -> Vec<&'static str> {
 }
 
 pub(crate) fn run(plan: &Plan) -> Result<Vec<Figure>> {
-    let server = Server::start()?;
+    let server = RedisServer::start()?;
     let mut figures = Vec::new();
     for store in &STORES {
         let measurements = MEASUREMENTS
@@ -56,5 +56,5 @@ pub(crate) fn run(plan: &Plan) -> Result<Vec<Figure>> {
 
 /// Version of `redis-server`.
 pub(crate) fn version() -> Result<String> {
-    Ok(Server::start()?.info("redis_version"))
+    Ok(RedisServer::start()?.info("redis_version"))
 }

@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use super::server::{Server, cpu_of};
-use super::store::Store;
+use super::server::{RedisServer, cpu_of};
+use super::store::RedisStore;
 use crate::measure::{io_runtime, median, micros, rate};
 use crate::plan::{Plan, Result, progress};
 use crate::probe::{Probe, concurrency_name, schedule_and_run};
@@ -12,7 +12,11 @@ use crate::table::Figure;
 /// Target for the server's CPU time per job, in microseconds.
 const CPU_TARGET: f64 = 14.0;
 
-pub(super) fn measure(plan: &Plan, server: &Server, store: &Store) -> Result<Vec<Figure>> {
+pub(super) fn measure(
+    plan: &Plan,
+    server: &RedisServer,
+    store: &RedisStore,
+) -> Result<Vec<Figure>> {
     // The concurrency bounds the size of claims and settlements.
     let mut figures = through(plan, server, store, Some(256))?;
     figures[0] = figures[0].clone().at_most(CPU_TARGET);
@@ -22,8 +26,8 @@ pub(super) fn measure(plan: &Plan, server: &Server, store: &Store) -> Result<Vec
 
 fn through(
     plan: &Plan,
-    server: &Server,
-    store: &Store,
+    server: &RedisServer,
+    store: &RedisStore,
     concurrency: Option<usize>,
 ) -> Result<Vec<Figure>> {
     let jobs = plan.full_or_quick(100_000, 2_000);

@@ -8,11 +8,11 @@ use crate::plan::Result;
 
 /// One server, emptied between measurements.
 #[derive(Debug)]
-pub(super) struct Server {
+pub(super) struct RedisServer {
     redis: Redis,
 }
 
-impl Server {
+impl RedisServer {
     pub(super) fn start() -> Result<Self> {
         install::redis()?;
         // The slow log is used only between `record_calls` and `recorded_calls`.
@@ -87,7 +87,10 @@ impl Server {
 }
 
 /// Runs a measurement; returns its result and the CPU time of the server.
-pub(super) fn cpu_of<T>(server: &Server, run: impl FnOnce() -> Result<T>) -> Result<(T, Duration)> {
+pub(super) fn cpu_of<T>(
+    server: &RedisServer,
+    run: impl FnOnce() -> Result<T>,
+) -> Result<(T, Duration)> {
     let before = server.cpu();
     let result = run()?;
     Ok((result, server.cpu().saturating_sub(before)))

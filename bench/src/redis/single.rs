@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use dq::backend::Backend;
 
-use super::server::Server;
-use super::store::{self, Store, a_week_ago};
+use super::server::RedisServer;
+use super::store::{self, RedisStore, a_week_ago};
 use crate::measure::{io_runtime, median, rate};
 use crate::plan::{Plan, Result, progress};
 use crate::table::Figure;
@@ -19,7 +19,11 @@ const KEYS: usize = 9;
 /// Jobs per turn. Turns are short, so that other load on the machine affects both sides.
 const TURN: usize = 500;
 
-pub(super) fn measure(plan: &Plan, server: &Server, store: &Store) -> Result<Vec<Figure>> {
+pub(super) fn measure(
+    plan: &Plan,
+    server: &RedisServer,
+    store: &RedisStore,
+) -> Result<Vec<Figure>> {
     server.clear();
     let turns = plan.full_or_quick(31, 2);
     let runtime = io_runtime();
@@ -78,7 +82,7 @@ struct Bare {
 
 impl Bare {
     /// `bytes` is the size of a call on the wire; the payload is padded to it.
-    async fn connect(server: &Server, bytes: usize) -> Result<Self> {
+    async fn connect(server: &RedisServer, bytes: usize) -> Result<Self> {
         let client = redis::Client::open(format!("redis://{}/", server.address()))?;
         let mut connection = client.get_multiplexed_async_connection().await?;
         let text = "return redis.call('ZADD', KEYS[1], ARGV[2], ARGV[3])";

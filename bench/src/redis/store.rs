@@ -8,13 +8,13 @@ use dq::backend::backend_from_url;
 use dq::config::Environment;
 use dq::{Dq, Entropy, SystemClock, Timestamp};
 
-use super::server::Server;
+use super::server::RedisServer;
 use crate::plan::Result;
 use crate::workload::{BULK, PAYLOAD, WEEK, Workload};
 
 /// A backend with its settings and targets.
 #[derive(Debug)]
-pub(super) struct Store {
+pub(super) struct RedisStore {
     pub(super) name: &'static str,
     scheme: &'static str,
     options: &'static str,
@@ -26,8 +26,8 @@ pub(super) struct Store {
     pub(super) all_measurements: bool,
 }
 
-pub(super) const STORES: [Store; 3] = [
-    Store {
+pub(super) const STORES: [RedisStore; 3] = [
+    RedisStore {
         name: "redis",
         scheme: "redis",
         options: "",
@@ -35,7 +35,7 @@ pub(super) const STORES: [Store; 3] = [
         memory_target: Some(300.0),
         all_measurements: true,
     },
-    Store {
+    RedisStore {
         name: "redisson",
         scheme: "redisson",
         options: "",
@@ -45,7 +45,7 @@ pub(super) const STORES: [Store; 3] = [
     },
     // Only jobs that are due in the future get an expiring key; here these are the jobs of
     // `memory`.
-    Store {
+    RedisStore {
         name: "redis-expiry",
         scheme: "redis-expiry",
         options: "?configure=true",
@@ -55,18 +55,18 @@ pub(super) const STORES: [Store; 3] = [
     },
 ];
 
-impl Store {
-    fn url(&self, server: &Server) -> String {
+impl RedisStore {
+    fn url(&self, server: &RedisServer) -> String {
         format!("{}://{}/0{}", self.scheme, server.address(), self.options)
     }
 
-    pub(super) async fn open(&self, server: &Server) -> Result<Arc<dyn Backend>> {
+    pub(super) async fn open(&self, server: &RedisServer) -> Result<Arc<dyn Backend>> {
         let environment =
             Environment { clock: Arc::new(SystemClock), entropy: Arc::new(Entropy::from_os()) };
         Ok(backend_from_url(&self.url(server))?.connect(&environment).await?)
     }
 
-    pub(super) async fn dq(&self, server: &Server) -> Result<Dq> {
+    pub(super) async fn dq(&self, server: &RedisServer) -> Result<Dq> {
         Ok(Dq::connect(&self.url(server)).await?)
     }
 }

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use super::limit::{self, Limit};
-use super::server::{Server, cpu_of};
-use super::store::{self, Store, a_week_ago};
+use super::server::{RedisServer, cpu_of};
+use super::store::{self, RedisStore, a_week_ago};
 use crate::lease;
 use crate::measure::{io_runtime, median, micros, rate};
 use crate::plan::{Plan, Result, progress};
@@ -25,7 +25,11 @@ struct Pace {
     cpu: f64,
 }
 
-pub(super) fn measure(plan: &Plan, server: &Server, store: &Store) -> Result<Vec<Figure>> {
+pub(super) fn measure(
+    plan: &Plan,
+    server: &RedisServer,
+    store: &RedisStore,
+) -> Result<Vec<Figure>> {
     let name = store.name;
     let keyless = turns(plan, server, store, || store::keyless_with_seed(11))?;
     let median_of = |value: fn(&Turn) -> f64| median(keyless.iter().map(value).collect());
@@ -57,8 +61,8 @@ pub(super) fn measure(plan: &Plan, server: &Server, store: &Store) -> Result<Vec
 /// Measures several turns, each with the jobs of a new workload.
 fn turns(
     plan: &Plan,
-    server: &Server,
-    store: &Store,
+    server: &RedisServer,
+    store: &RedisStore,
     workload: impl Fn() -> Workload,
 ) -> Result<Vec<Turn>> {
     let jobs = plan.full_or_quick(100_000, 2_000);
@@ -66,7 +70,12 @@ fn turns(
 }
 
 /// Measures the limit, then schedules jobs and drains them.
-fn turn(server: &Server, store: &Store, mut workload: Workload, jobs: usize) -> Result<Turn> {
+fn turn(
+    server: &RedisServer,
+    store: &RedisStore,
+    mut workload: Workload,
+    jobs: usize,
+) -> Result<Turn> {
     let limit = limit::measure(server, jobs)?;
     server.clear();
     let runtime = io_runtime();

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant, SystemTime};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-use super::server::Server;
-use super::store::{self, Store, a_week_ago};
+use super::server::RedisServer;
+use super::store::{self, RedisStore, a_week_ago};
 use super::wire::{Wire, command};
 use crate::lease;
 use crate::measure::{io_runtime, median, millis};
@@ -40,7 +40,11 @@ if #due > 0 then
 end
 return #due";
 
-pub(super) fn measure(plan: &Plan, server: &Server, store: &Store) -> Result<Vec<Figure>> {
+pub(super) fn measure(
+    plan: &Plan,
+    server: &RedisServer,
+    store: &RedisStore,
+) -> Result<Vec<Figure>> {
     let sizes = plan
         .full_or_quick([(100_000, "100k", 15, 100.0), (1_000_000, "1M", 5, 1_000.0)], {
             [(2_000, "2k", 2, 1.0), (4_000, "4k", 2, 1.0)]
@@ -70,7 +74,7 @@ pub(super) fn measure(plan: &Plan, server: &Server, store: &Store) -> Result<Vec
 }
 
 /// Median time of a transfer in milliseconds.
-fn transfers(server: &Server, pending: usize, calls: usize) -> Result<f64> {
+fn transfers(server: &RedisServer, pending: usize, calls: usize) -> Result<f64> {
     server.clear();
     fill(server, pending)?;
     let mut connection = server.connect();
@@ -100,7 +104,7 @@ fn transfers(server: &Server, pending: usize, calls: usize) -> Result<f64> {
 }
 
 /// Fills a queue as Redisson's clients do; all jobs are due.
-fn fill(server: &Server, pending: usize) -> Result<()> {
+fn fill(server: &RedisServer, pending: usize) -> Result<()> {
     // Jobs per pipeline.
     const DEPTH: usize = 500;
     let mut rng = SmallRng::seed_from_u64(13);
@@ -125,7 +129,7 @@ fn fill(server: &Server, pending: usize) -> Result<()> {
 }
 
 /// Median time of a claim in milliseconds.
-fn claims(server: &Server, store: &Store, pending: usize, calls: usize) -> Result<f64> {
+fn claims(server: &RedisServer, store: &RedisStore, pending: usize, calls: usize) -> Result<f64> {
     server.clear();
     let runtime = io_runtime();
     let backend = runtime.block_on(store.open(server))?;

@@ -12,7 +12,7 @@ use dq::config::Environment;
 use dq::sqlite::{SqliteBackend, SqliteConfig};
 use dq::{Entropy, QueueName, SystemClock};
 
-use super::store::Store;
+use super::store::SqliteStore;
 use crate::lease::claim;
 use crate::measure::{resident, runtime};
 use crate::plan::{Plan, Result, child_process, progress};
@@ -51,7 +51,7 @@ fn environment() -> Environment {
 }
 
 /// Starts a victim on this store, kills it, and opens the file again.
-pub(super) fn kill_and_reopen(plan: &Plan, store: Store) -> Result<Vec<Figure>> {
+pub(super) fn kill_and_reopen(plan: &Plan, store: SqliteStore) -> Result<Vec<Figure>> {
     let before = created(&store)?;
     let path = store.close()?;
     let mut victim = child_process(VICTIM, [OsStr::new(&path)]).stdout(Stdio::piped()).spawn()?;
@@ -73,7 +73,7 @@ pub(super) fn kill_and_reopen(plan: &Plan, store: Store) -> Result<Vec<Figure>> 
     }
     let log = std::fs::metadata(path.with_extension("db-wal")).map_or(0, |log| log.len());
     let start = Instant::now();
-    let store = Store::open(plan, "drain.db")?;
+    let store = SqliteStore::open(plan, "drain.db")?;
     store.make_all_due();
     let backend = store.backend();
     store.block_on(async move { claim(&*backend, 1).await })?;
@@ -95,7 +95,7 @@ pub(super) fn kill_and_reopen(plan: &Plan, store: Store) -> Result<Vec<Figure>> 
 }
 
 /// Number of jobs that were ever stored.
-fn created(store: &Store) -> Result<u64> {
+fn created(store: &SqliteStore) -> Result<u64> {
     let backend = store.backend();
     store.block_on(async move {
         let stats = backend.stats(&[QueueName::new(QUEUE)?]).await?;

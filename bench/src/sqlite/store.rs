@@ -16,14 +16,14 @@ use crate::plan::{Plan, Result};
 use crate::workload::WEEK;
 
 #[derive(Debug)]
-pub(super) struct Store {
+pub(super) struct SqliteStore {
     backend: Arc<SqliteBackend>,
     clock: Arc<VirtualClock>,
     pub(super) path: PathBuf,
     runtime: Runtime,
 }
 
-impl Store {
+impl SqliteStore {
     pub(super) fn open(plan: &Plan, file: &str) -> Result<Self> {
         let clock = Arc::new(VirtualClock::new(SystemTime::now().into()));
         let path = plan.dir.join(file);
