@@ -158,6 +158,14 @@ impl Store {
     /// Pauses or resumes all shards of a queue. Returns 1 if that changed any, else 0.
     async fn pause(&self, queue: &QueueName, pause: bool) -> Result<u64> {
         self.register(OPERATE, [queue]).await?;
+        if pause {
+            // The number of shards is fixed while the queue is paused, so an empty queue gets the
+            // number of the settings now. A queue that cannot be changed is paused as it is.
+            match self.partitions_to_fill(OPERATE, queue).await {
+                Err(error) if error.kind() != ErrorKind::Config => return Err(error),
+                _ => {}
+            }
+        }
         let (mut changed, mut shard) = (0, 0);
         while shard < self.partitions_of(OPERATE, queue).await?.shards() {
             let add = |partition: &Partition, call: &mut Call<'_>| {

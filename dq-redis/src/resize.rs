@@ -299,8 +299,8 @@ impl Store {
         )
         .remedy(format!(
             "set its `shards` to {stored} in every process; for another number use a new `prefix`, and \
-             list the old one under `[[drain]]`, or wait until the queue is empty, dead jobs included, \
-             and restart all processes with the new number"
+             list the old one under `[[drain]]`, or resume the queue, wait until it is empty, dead jobs \
+             included, and restart all processes with the new number"
         ))
         .operation(operation)
     }

@@ -7,10 +7,14 @@ local function clear(partition, limit)
     limit = math.min(limit, 8)
   end
   for _, zset in ipairs({ partition.due, partition.dead }) do
-    local handles = redis.call('ZRANGE', zset, 0, limit - removed - 1)
-    if limit - removed > 0 and #handles > 0 then
+    local handles = {}
+    if removed < limit then
+      handles = redis.call('ZRANGE', zset, 0, limit - removed - 1)
+    end
+    if #handles > 0 then
       local records = redis.call('HMGET', partition.job, unpack(handles))
       for i, handle in ipairs(handles) do
+        -- A dead job has given up its key, which may belong to another job by now.
         local key = zset == partition.due and records[i] and record_key(records[i]) or ''
         delete_job(partition, handle, key)
       end

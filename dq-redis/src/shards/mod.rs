@@ -12,9 +12,10 @@
 //!
 //! The number of shards is fixed while the queue holds jobs, dead ones included, or is paused. It is
 //! stored as a [`Layout`](layout::Layout) in the unsharded partition, whose name does not depend on
-//! it. All calls use the stored number. Only a call that stores jobs changes it, to the number in
-//! the settings of its process, or fails if it cannot. Each change has a number, one more than the last. A change runs in these steps, of which each script
-//! call is atomic (`resize.rs`, `scripts/shards.lua`):
+//! it, and all calls use the stored number. A call that stores jobs or pauses the queue first
+//! changes it to the number in the settings of its process; storing jobs fails if that is not
+//! possible. Each change has its own number, one more than the last. A change runs in these steps,
+//! of which each script call is atomic (`resize.rs`, `scripts/shards.lua`):
 //!
 //! 1. Close each partition of the old number of shards, unless it is in use: it holds jobs, or is
 //!    paused. A closed partition refuses every call. If one is in use, the closed ones are opened
