@@ -95,7 +95,8 @@ fn codes<'a>(data: &'a DataEnum, case: Case, errors: &mut Errors) -> Vec<(&'a Id
     codes
 }
 
-/// The code of a variant: the string of its attribute, or its name in the case of the enum.
+/// The code of a variant: the string of its attribute, or its name, converted as the enum's
+/// `rename_all` says.
 fn code(variant: &Variant, case: Case) -> syn::Result<LitStr> {
     let mut given: Option<LitStr> = None;
     for attribute in &variant.attrs {

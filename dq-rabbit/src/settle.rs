@@ -17,7 +17,8 @@ impl Engine {
             LostReply::OutcomeUnknown,
             command,
             move |replica, results, _| {
-                // As of right after the settlement, before any later entry changes them.
+                // The jobs in the state right after this settlement: a later entry may change them
+                // before this call returns.
                 let jobs = ids.iter().map(|id| replica.machine().peek(*id).cloned()).collect();
                 (results, jobs)
             },

@@ -42,7 +42,7 @@ pub(crate) async fn probe(link: &Link) -> Result<()> {
         call.arg(script).arg(0);
         match link.query(&call).await {
             // NOSCRIPT: in a cluster EVAL may have run on another node. This one runs scripts, too.
-            Err(CommandError::Answered(error)) if is_unknown_script(&error) => {}
+            Err(CommandError::Failed(error)) if is_unknown_script(&error) => {}
             answer => {
                 let answer = link.backend_result("connect", Effect::None, answer);
                 drop(answer.map_err(no_scripting)?);

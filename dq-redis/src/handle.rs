@@ -3,9 +3,10 @@
 //! Redis allocates 16 bytes for a member or field of up to 14 bytes, and 32 for one of 15 to 29. A
 //! job id has 16 bytes, and occurs as member and as field, so a handle has 14: the first 14 bytes
 //! of the id, of which the last two are combined (XOR) with the id's last two bytes, its *tail*.
-//! The record holds the tail. The handles of ids of one producer have the order of the ids. Two ids
-//! with the same handle (one pair in 2⁴⁸ of one producer's millisecond) are distinguished by the
-//! tails in their records; scheduling the second is an error.
+//! The record holds the tail. Time and counter of an id are in its first 8 bytes, which the handle
+//! keeps, so the handles of one producer's ids are distinct and have the order of the ids. Two
+//! producers' ids with the same time and counter have the same handle with a probability of 2⁻⁴⁶.
+//! The tails in the records tell them apart; scheduling the second is an error.
 
 use dq_core::JobId;
 

@@ -71,6 +71,7 @@ impl Naming {
                     tagged("redisson_delay_queue", &name),
                     name.clone(),
                 ];
+                // The hash that java.lua calls `index`; in Redis its name is `outside`.
                 let index = tagged(&format!("{prefix}:outside"), &name);
                 let keys = native.chain(java).chain([index]).collect();
                 (keys, tagged("redisson_delay_queue_channel", &name))

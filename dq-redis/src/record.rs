@@ -1,5 +1,5 @@
-//! The stored form of a job: the record, written once, and the state, written at each lease. The
-//! layout is described at the beginning of `scripts/prelude.lua`.
+//! The stored form of a job: the record, written once, and the state, rewritten whenever a lease
+//! begins or ends. The layout is described at the beginning of `scripts/prelude.lua`.
 
 use bytes::Bytes;
 use dq_core::{
@@ -79,7 +79,8 @@ impl StoredState {
     }
 }
 
-/// Decodes a job; `None` if the record is malformed.
+/// Decodes a job that is due at `due`; `None` if the record is malformed. The due time in `state`
+/// is zero for jobs that were never leased, and is ignored here.
 pub(crate) fn decode(
     queue: &QueueName,
     handle: &[u8],

@@ -181,7 +181,7 @@ impl Call<'_> {
 
     async fn run_once(&self, link: &Link, operation: &'static str) -> Result<Value> {
         let mut answer = link.query(&self.command).await;
-        if let Err(CommandError::Answered(error)) = &answer
+        if let Err(CommandError::Failed(error)) = &answer
             && is_unknown_script(error)
         {
             // The script did not run. EVAL sends its text with the call: after SCRIPT LOAD the

@@ -53,8 +53,8 @@ fn wait_until_confirmed(rabbit: &RabbitMq) {
     }
 }
 
-/// Publishes a message to the queue `q` with a client inside the node; the value says whether it is
-/// confirmed.
+/// Publishes a message to the queue `q` with a client inside the node; returns "true" if it is
+/// confirmed, "false" if it is refused, and "timeout" if neither happens.
 fn publish(rabbit: &RabbitMq) -> Result<String, String> {
     rabbit.try_eval(
         "{ok, _} = application:ensure_all_started(amqp_client), \

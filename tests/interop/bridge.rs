@@ -56,8 +56,8 @@ async fn send_both_ways(version: Version, options: &[&str], codecs: &[(Codec, Va
         let arrivals = taking.within(MAX_WAIT).await.unwrap();
         let [arrival] = arrivals.as_slice() else { panic!("{codec:?}: {arrivals:?}") };
         assert_eq!(arrival.value, *value, "{codec:?}");
-        // 300 ms until Rust's handler ran, which schedules the feedback with a delay of three
-        // seconds.
+        // 300 ms until the example's handler runs, and the three seconds by which it delays the
+        // feedback job.
         assert!(arrival.at_ms >= offered + 3_300, "{codec:?}: the feedback job was early");
     }
 }

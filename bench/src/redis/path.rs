@@ -17,7 +17,8 @@ pub(super) fn measure(
     server: &RedisServer,
     store: &RedisStore,
 ) -> Result<Vec<Figure>> {
-    // The concurrency bounds the size of claims and settlements.
+    // Claims and settlements have at most as many jobs as there are slots; the target holds for
+    // 256.
     let mut figures = through(plan, server, store, Some(256))?;
     figures[0] = figures[0].clone().at_most(CPU_TARGET);
     figures.extend(through(plan, server, store, None)?);

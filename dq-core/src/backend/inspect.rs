@@ -101,7 +101,8 @@ pub struct BrowseParams<'a> {
     pub limit: usize,
 }
 
-/// A position in the listing of [`browse`](crate::QueueHandle::browse), which stays valid when jobs are added and removed.
+/// A position in the listing of [`browse`](crate::QueueHandle::browse), which stays valid when jobs
+/// are added and removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cursor {
     /// The time of the last job of the page, by which the listing is ordered.

@@ -145,7 +145,8 @@ impl DqBuilder {
         self
     }
 
-    /// Sets the settings of all queues. Settings of a single queue override them.
+    /// Sets the default settings of queues. Those of a single queue, from [`Self::config`],
+    /// override them.
     #[must_use]
     pub fn defaults(mut self, settings: QueueSettings) -> Self {
         self.defaults = settings;

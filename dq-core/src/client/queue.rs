@@ -105,8 +105,8 @@ impl QueueHandle {
         self.client.stores.main.browse(params).await
     }
 
-    /// Makes dead jobs due now and resets their attempts; returns how many. A job stays dead if a
-    /// live job has its key.
+    /// Makes dead jobs due now, with attempts and losses set to zero; returns how many. A job stays
+    /// dead if a live job has its key.
     ///
     /// # Errors
     /// `Unsupported` if the store does not keep dead jobs, `Unavailable` if it cannot be reached,

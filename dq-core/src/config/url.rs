@@ -138,8 +138,8 @@ impl ConnectUrl {
     /// Deserializes `fields`, which contain the options of this URL.
     ///
     /// # Errors
-    /// `Config` that names the option with an invalid value and what is expected, but not the value,
-    /// which may be part of a password.
+    /// `Config` that names the option with an invalid value and what is expected, but not the
+    /// value, which may be part of a password.
     pub fn deserialize<T: DeserializeOwned>(&self, fields: Value) -> Result<T> {
         let error = match serde_json::from_value(fields.clone()) {
             Ok(settings) => return Ok(settings),

@@ -6,8 +6,8 @@ use super::timestamp::Timestamp;
 
 /// What `schedule` does when a live job already has the key of the new job.
 ///
-/// A live job is one that is scheduled, ready or running. A running job is never replaced, whatever
-/// the policy.
+/// A live job is one that is scheduled, ready or running. A running job is never replaced: whatever
+/// the policy, the new job is then not stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnConflict {
@@ -23,7 +23,8 @@ pub enum OnConflict {
 }
 
 impl OnConflict {
-    /// Whether a new job due at `new` replaces the existing one, due at `existing`.
+    /// Whether a new job due at `new` replaces the existing one, due at `existing`, if that is not
+    /// running.
     #[must_use]
     pub fn replaces(self, existing: Timestamp, new: Timestamp) -> bool {
         match self {

@@ -17,7 +17,8 @@ use crate::model::Timestamp;
 pub struct RunDueReport {
     /// Number of jobs that ran.
     pub jobs: usize,
-    /// When the next job is due, by the store's clock; `None` if no job waits or is leased.
+    /// When the next job is due or the next lease ends, by the store's clock; `None` if no job
+    /// waits or is leased.
     pub next_due: Option<Timestamp>,
 }
 
@@ -48,7 +49,7 @@ struct ClaimedJob<'a> {
 }
 
 /// Claims the job with the earliest due time over all queues; `None` if none is due. Also returns
-/// the earliest due time; `None` if no job waits or is leased.
+/// the earliest time at which a job is due or its lease ends; `None` if no job waits or is leased.
 async fn claim_oldest(
     context: &StoreContext,
 ) -> Result<(Option<ClaimedJob<'_>>, Option<Timestamp>)> {

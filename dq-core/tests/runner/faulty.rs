@@ -21,8 +21,8 @@ pub(crate) struct Faults {
     pub(crate) claims_take: Duration,
     /// This many calls of `settle` fail with this kind of error.
     pub(crate) settlements_fail: Option<(u32, ErrorKind)>,
-    /// The `claim_ahead` of the store. Unlike a correct store, it does not wait until jobs are due,
-    /// and returns none.
+    /// The `claim_ahead` of the store. A correct store would hold the claim until the jobs are due;
+    /// this one answers at once, without jobs.
     pub(crate) claim_ahead: Duration,
     /// This many schedule calls take effect but fail with `OutcomeUnknown`.
     pub(crate) schedule_results_lost: u32,

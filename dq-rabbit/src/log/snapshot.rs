@@ -23,8 +23,9 @@ const PART_BYTES: usize = 256 * 1024;
 
 /// Collects snapshots from the log until one is complete.
 ///
-/// Snapshots are identified by the offsets of their beginnings. Any part may occur twice, the
-/// beginning too; later parts name the beginning that counted.
+/// Snapshots are identified by the offsets of their beginnings. Any part may be read twice, if its
+/// writer sent it again. A repeated `Begin` opens a snapshot that never completes: the later parts
+/// name the offset of the `Begin` that was applied.
 #[derive(Debug, Default)]
 pub(crate) struct SnapshotCollector {
     snapshots: HashMap<u64, CollectedSnapshot>,
@@ -57,8 +58,9 @@ impl SnapshotCollector {
         let Command::Snapshot(part) = entry.command else { return };
         match part {
             SnapshotPart::Begin => {
-                // The header counts this entry already. It is replayed as a duplicate, so that its
-                // producer gets a reply if it still waits for one.
+                // The producers in the header include the sequence number of this entry, so its
+                // replay is ignored as a duplicate. It is kept only so that its producer gets a
+                // reply, if it still waits for one.
                 let later_entries =
                     vec![(offset, index, Entry { command: Command::Barrier, ..entry })];
                 self.snapshots.insert(
@@ -103,7 +105,8 @@ impl SnapshotCollector {
     }
 }
 
-/// Splits the jobs of a snapshot into parts. Jobs without an entry in `payloads` are left out.
+/// Splits the jobs of a snapshot into parts. Jobs without an entry in `payloads` are left out: they
+/// ended while the payloads were being read.
 pub(crate) fn job_parts(
     begin: u64,
     jobs: Vec<JobSnapshot>,

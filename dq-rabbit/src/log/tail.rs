@@ -172,8 +172,8 @@ fn is_unknown_after(shared: &LogShared, offset: u64) -> bool {
     state.next_offset.is_some_and(|next| next > offset) && !state.replica.is_ready()
 }
 
-/// Whether offsets are missing before or between these messages. That alone proves no loss: besides
-/// those of deleted messages, the broker skips offsets that it uses for records of its own.
+/// Whether offsets are missing before or between these messages. A gap is not yet a proof of loss:
+/// the broker also uses offsets for records of its own, which it does not deliver.
 fn has_gap(shared: &LogShared, messages: &[(u64, Bytes)]) -> bool {
     let mut next = shared.state().next_offset;
     messages.iter().any(|(offset, _)| {

@@ -2,9 +2,9 @@
 //!
 //! The cost of a message hardly depends on its size, and is paid again in each queue of the ladder.
 //! So jobs that are published by one call share a message if they are due at nearly the same time.
-//! A message is delivered when its first job is due; the consumer holds the jobs that are due soon
-//! and publishes the others again. The longer the delay, the farther apart the due times may be,
-//! since the jobs can still be separated later.
+//! A message is delivered up to ten seconds before its first job is due; the consumer holds the
+//! jobs that are due soon and publishes the others again. The longer the delay, the farther apart
+//! the due times may be, since the jobs can still be separated later.
 
 use std::time::Duration;
 

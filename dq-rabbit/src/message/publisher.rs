@@ -173,7 +173,8 @@ impl Publisher {
                 self.confirmed(operation, oldest).await?;
             }
             let route = self.ladder.route(&Topic::of(message.queue()), message.due(), now);
-            // The plugin's exchange reports delayed messages as unroutable.
+            // The exchange of the plugin for delayed messages returns every delayed message as
+            // unroutable.
             let mandatory = route.delay_ms.is_none();
             let confirm = channel
                 .basic_publish(

@@ -92,12 +92,13 @@ impl Link {
             Ok(value) => return Ok(value),
             Err(CommandError::Closed) => return Err(closed(operation)),
             Err(CommandError::NotSent(error)) => (Effect::None, error),
-            Err(CommandError::Answered(error)) => (effect, error),
+            Err(CommandError::Failed(error)) => (effect, error),
         };
         Err(error::command_error(operation, effect, &self.server.origin(), &error))
     }
 
-    /// Runs one command without keys; in a cluster, on the primary of this slot.
+    /// Runs one command that has no keys and changes nothing; in a cluster, on the primary of this
+    /// slot.
     pub(crate) async fn run_at(
         &self,
         slot: u16,
@@ -128,7 +129,7 @@ impl Link {
         let mut delay = FIRST_RETRY_DELAY;
         loop {
             let answer = self.run_once(command, slot).await;
-            let refused = matches!(&answer, Err(CommandError::Answered(error))
+            let refused = matches!(&answer, Err(CommandError::Failed(error))
                 if self.server.is_cluster() && error::is_cluster_refusal(error));
             if !refused || Instant::now() + delay >= deadline {
                 return answer;
@@ -155,7 +156,7 @@ impl Link {
         {
             self.forget(generation).await;
         }
-        answer.map_err(CommandError::Answered)
+        answer.map_err(CommandError::Failed)
     }
 
     /// Makes later commands fail with `Closed`, and those that wait for a connection.
@@ -194,8 +195,8 @@ impl Link {
         {
             return Err(CommandError::NotSent(error.clone()));
         }
-        // Rare and large, so boxed: the future of every call stays small, and shallow enough for
-        // the compiler.
+        // Boxed, since it is large and rarely needed: the futures of all calls stay small, and
+        // their types stay within the compiler's recursion limit.
         match Box::pin(self.connect()).await {
             Ok(connection) => {
                 state.connection = Some(connection.clone());
@@ -258,6 +259,7 @@ pub(crate) enum CommandError {
     Closed,
     /// There is no connection, so the command had no effect.
     NotSent(RedisError),
-    /// The server refused the command, or the reply was lost.
-    Answered(RedisError),
+    /// The command failed after it may have been sent: the server refused it, or the reply was
+    /// lost.
+    Failed(RedisError),
 }

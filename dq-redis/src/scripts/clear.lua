@@ -1,5 +1,5 @@
--- Removes waiting and dead native jobs: at most `limit`, or fewer if records may be large. Returns
--- the limit that applied, and the number of jobs removed.
+-- Removes waiting and dead jobs (with `redisson`: native jobs): at most `limit`, or at most 8 if
+-- records may be large. Returns the limit that applied, and the number of jobs removed.
 local function clear(partition, limit)
   local removed = 0
   if redis.call('HGET', partition.meta, 'large') then

@@ -10,9 +10,9 @@
 //!
 //! # Changing the number of shards
 //!
-//! The number of shards is fixed while the queue holds jobs, dead ones included, or is paused. It is
-//! stored as a [`Layout`](layout::Layout) in the unsharded partition, whose name does not depend on
-//! it, and all calls use the stored number. A call that stores jobs or pauses the queue first
+//! The number of shards is fixed while the queue holds jobs, dead ones included, or is paused. It
+//! is stored as a [`Layout`](layout::Layout) in the unsharded partition, whose name does not depend
+//! on it, and all calls use the stored number. A call that stores jobs or pauses the queue first
 //! changes it to the number in the settings of its process; storing jobs fails if that is not
 //! possible. Each change has its own number, one more than the last. A change runs in these steps,
 //! of which each script call is atomic (`resize.rs`, `scripts/shards.lua`):

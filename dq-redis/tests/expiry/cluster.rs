@@ -69,7 +69,8 @@ async fn events_of_a_new_node_are_received() {
     until("the second node serves the slot", || second.command(&["SET", "{dq}:x", ""]).is_ok())
         .await;
 
-    // The primaries are read every ten seconds.
+    // The backend looks up the cluster's primaries every ten seconds, and then subscribes to the
+    // new one.
     let received = async {
         loop {
             expire(&second, &expiry_key("dq", FAR, &queue())).await;

@@ -74,6 +74,7 @@ async fn a_listener_is_woken_when_events_may_have_been_missed() {
     let id = clients.split([' ', '=']).nth(1).unwrap();
     let mut wakeups = listen(&backend, &queue()).await;
     assert_eq!(server.command(&["CLIENT", "KILL", "ID", id]).int(), 1);
+    // A hint for 1970 means: claim now, something may be due.
     assert_eq!(hint(&mut wakeups).await, Timestamp::EPOCH);
 }
 
@@ -113,7 +114,7 @@ async fn each_call_that_sets_a_due_time_sets_an_expiry_key() {
 }
 
 #[tokio::test]
-async fn the_delay_of_a_retry_is_resolved_by_the_servers_clock() {
+async fn the_expiry_key_of_a_delayed_retry_is_near_the_due_time() {
     let server = server();
     let backend = open_on(&server).await;
     schedule(&backend, job(&queue(), Due::NOW)).await;

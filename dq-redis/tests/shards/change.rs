@@ -1,5 +1,5 @@
-//! The number of shards of a queue changes when a call stores jobs in it while it is empty, and never
-//! otherwise. All other calls use the stored number.
+//! The number of shards of a queue changes when a call stores jobs in it while it is empty, and
+//! never otherwise. All other calls use the stored number.
 
 use dq_core::{
     Backend, ClaimParams, DeadKind, DeadReason, Due, JobState, Operation, QueueName, Settled,

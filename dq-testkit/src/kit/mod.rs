@@ -61,7 +61,8 @@ use dq_core::{
 
 pub use context::TestContext;
 
-/// Real time after which a handler counts as stuck.
+/// Real time after which the jobs that are due at one time, run one after the other, count as
+/// stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(30);
 
 /// An application's jobs and handlers, on a memory store and a virtual clock.

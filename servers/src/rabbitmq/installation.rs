@@ -125,7 +125,7 @@ fn is_home(dir: &Path) -> bool {
     dir.join("plugins").is_dir() && dir.join("escript/rabbitmqctl").is_file()
 }
 
-/// The newest entry of `dir` whose name is `prefix` and a version.
+/// The entry of `dir` whose name begins with `prefix`; of several, the last one by name.
 fn newest(dir: &Path, prefix: &str) -> Option<PathBuf> {
     let entries = dir.read_dir().ok()?.filter_map(|entry| Some(entry.ok()?.path()));
     let name = |path: &PathBuf| path.file_name().map(|name| name.to_string_lossy().into_owned());
