@@ -243,7 +243,7 @@ local function is_closed_marker(member)
 end
 
 -- Ends at most MAX_EXPIRED expired leases: their jobs wait again, with one more loss. Every script
--- calls it first. Returns `stop, reply`:
+-- but shards.lua calls it first. Returns `stop, reply`:
 --   false         the script continues
 --   true, nil     MAX_EXPIRED leases were ended and there may be more: the script replies nil, and
 --                 the client repeats the call, so that no single call runs long
