@@ -11,7 +11,8 @@ use tokio::sync::oneshot;
 use crate::model::Timestamp;
 use crate::sync::lock;
 
-/// A source of time. All times and timers of the framework come from one.
+/// A source of time. Due times, leases and the timers of the runner come from one; the timeouts of
+/// connections and of the HTTP server do not, since what they wait for does not follow a virtual clock.
 pub trait Clock: Debug + Send + Sync + 'static {
     /// The current time of day.
     fn now(&self) -> Timestamp;
@@ -22,7 +23,8 @@ pub trait Clock: Debug + Send + Sync + 'static {
 
     /// Waits until this clock reaches `until`; returns at once if it already has.
     ///
-    /// Cancellation safe.
+    /// The time to wait is computed at the call: a later change of the time of day neither shortens
+    /// nor lengthens it. Cancellation safe.
     fn sleep_until(&self, until: Timestamp) -> BoxFuture<'static, ()>;
 
     /// Waits until `delay` has passed on this clock. Cancellation safe.
@@ -74,8 +76,9 @@ pub struct VirtualClock {
 struct VirtualState {
     now: Timestamp,
     elapsed: Duration,
-    /// Sleeping futures by the end of the sleep and a sequence number, which makes the key unique.
-    sleepers: BTreeMap<(Timestamp, u64), oneshot::Sender<()>>,
+    /// Sleeping futures by the elapsed time at which they wake, and a sequence number, which makes
+    /// the key unique.
+    sleepers: BTreeMap<(Duration, u64), oneshot::Sender<()>>,
     next_seq: u64,
 }
 
@@ -98,16 +101,27 @@ impl VirtualClock {
 
     /// Sets the clock, forward or back, and wakes the sleepers whose time has come.
     ///
-    /// Setting it back acts like a correction of the time of day: `elapsed` does not change.
+    /// Setting it forward lets time pass, as [`advance`](Self::advance) does. Setting it back only
+    /// changes the time of day, as [`jump`](Self::jump) does.
     pub fn set(&self, to: Timestamp) {
         Self::set_locked(self.lock(), to);
+    }
+
+    /// Sets the time of day, forward or back, while no time passes: `elapsed` does not change, and
+    /// no sleeper wakes.
+    ///
+    /// To a program this is a correction of the clock. On Linux, forward, it is also a suspended
+    /// computer, during which `elapsed` and timers stand still.
+    pub fn jump(&self, to: Timestamp) {
+        self.lock().now = to;
     }
 
     fn set_locked(mut state: MutexGuard<'_, VirtualState>, to: Timestamp) {
         let passed = to.since(state.now);
         state.elapsed += passed;
         state.now = to;
-        let still_asleep = state.sleepers.split_off(&(to + Duration::from_millis(1), 0));
+        let next_millisecond = state.elapsed + Duration::from_millis(1);
+        let still_asleep = state.sleepers.split_off(&(next_millisecond, 0));
         let woken = std::mem::replace(&mut state.sleepers, still_asleep);
         drop(state);
         for sleeper in woken.into_values() {
@@ -121,7 +135,8 @@ impl VirtualClock {
     pub fn next_wakeup(&self) -> Option<Timestamp> {
         let mut state = self.lock();
         state.sleepers.retain(|_, sleeper| !sleeper.is_closed());
-        state.sleepers.keys().next().map(|(until, _)| *until)
+        let (wakes, _) = state.sleepers.keys().next()?;
+        Some(state.now + wakes.saturating_sub(state.elapsed))
     }
 
     fn lock(&self) -> MutexGuard<'_, VirtualState> {
@@ -151,9 +166,10 @@ impl Clock for VirtualClock {
             return Box::pin(std::future::ready(()));
         }
         let (sleeper, woken) = oneshot::channel();
+        let wakes = state.elapsed + until.since(state.now);
         let seq = state.next_seq;
         state.next_seq += 1;
-        state.sleepers.insert((until, seq), sleeper);
+        state.sleepers.insert((wakes, seq), sleeper);
         Box::pin(async move {
             // The sender is only dropped unsent if the clock is dropped; then time never advances.
             if woken.await.is_err() {
@@ -177,5 +193,20 @@ mod tests {
         clock.advance(Duration::from_millis(1));
         sleep.await;
         assert_eq!(clock.next_wakeup(), None);
+    }
+
+    #[tokio::test]
+    async fn a_change_of_the_time_of_day_neither_lets_time_pass_nor_postpones_a_sleeper() {
+        let hour = Duration::from_secs(3_600);
+        let start = Timestamp::from_millis(0) + hour;
+        let clock = VirtualClock::new(start);
+        let mut sleep = clock.sleep(Duration::from_millis(10));
+        clock.jump(start + hour);
+        assert_eq!((clock.now(), clock.elapsed()), (start + hour, Duration::ZERO));
+        clock.jump(start - hour);
+        assert!(futures_util::poll!(&mut sleep).is_pending());
+        assert_eq!(clock.next_wakeup(), Some(clock.now() + Duration::from_millis(10)));
+        clock.advance(Duration::from_millis(10));
+        sleep.await;
     }
 }

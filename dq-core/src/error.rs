@@ -146,6 +146,13 @@ impl Error {
         self
     }
 
+    /// Puts the place of the cause in front of the message, such as a table of the configuration.
+    #[must_use]
+    pub(crate) fn within(mut self, place: &str) -> Self {
+        self.inner.message = format!("{place}: {}", self.inner.message).into();
+        self
+    }
+
     /// Sets the underlying error.
     #[must_use]
     pub fn source(mut self, source: impl Into<BoxError>) -> Self {

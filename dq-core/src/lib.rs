@@ -13,6 +13,7 @@
 //! - [`memory`]: the memory backend;
 //! - [`handler`]: handler functions, their arguments and outcomes, and their registry;
 //! - [`client`]: scheduling and administration, for applications;
+//! - [`ingress`]: sources of messages that become jobs;
 //! - [`runner`]: claims due jobs and runs their handlers.
 
 pub mod backend;
@@ -22,10 +23,13 @@ pub mod config;
 pub mod entropy;
 pub mod error;
 pub mod handler;
+pub mod ingress;
 pub mod machine;
 pub mod memory;
 pub mod model;
+pub mod recurring;
 pub mod runner;
+pub mod simulate;
 #[doc(hidden)]
 pub mod sync;
 pub mod trace;
@@ -33,31 +37,44 @@ pub mod trace;
 pub use async_trait::async_trait;
 pub use backend::*;
 pub use client::{
-    Dq, DqBuilder, ImportReport, ImportSource, IntoKey, IntoTarget, IntoTimestamp, QueueHandle,
-    Schedule, ScheduleMany, import,
+    Browse, Bulk, Count, Dq, DqBuilder, Filter, ForecastMinute, ImportPreview, ImportReport,
+    ImportSource, IntoKey, IntoTarget, IntoTimestamp, Progress, QueueForecast, QueueHandle,
+    RegisteredRunner, Schedule, ScheduleMany, UnreadableInfo, import,
 };
 pub use clock::{Clock, SystemClock, VirtualClock};
 pub use entropy::Entropy;
 pub use error::{BoxError, Error, ErrorKind, Result};
 pub use handler::*;
+pub use ingress::{Ingress, IngressRegistration, IngressSource};
 pub use memory::MemoryBackend;
 pub use model::*;
-pub use runner::{Event, Observer, Runner, RunnerBuilder};
+pub use recurring::{Recurring, RecurringView};
+pub use runner::{
+    Event, Observer, PendingQueue, PendingReport, PendingVersion, RunDueReport, Runner,
+    RunnerBuilder, shutdown_signal,
+};
+pub use simulate::{QueueSimulation, Simulation, SimulationReport};
 pub use trace::{Propagator, TraceContext};
 
 /// Items for code that macros generate. Not part of the public API; may change in any release.
 #[doc(hidden)]
 pub mod __private {
     pub use std::borrow::Cow;
+    pub use std::num::NonZeroU32;
+    pub use std::option::Option;
     pub use std::primitive::{str, u32};
+    pub use std::result::Result;
     pub use std::time::Duration;
 
     pub use inventory;
 
-    pub use crate::config::{BackoffSettings, QueueSettings};
+    pub use crate::config::{
+        BackoffSettings, LateAction, LatePolicy, QueueSettings, ScheduleSettings,
+    };
+    pub use crate::error::Result as DqResult;
     pub use crate::handler::{
         FromJob, HandlerFn, IntoOutcome, JobContext, JobError, JobResult, Payload, Registration,
         Requirements, adapter,
     };
-    pub use crate::model::{Queue, QueueCode};
+    pub use crate::model::{CatchUp, Job, Overlap, Queue, QueueCode};
 }

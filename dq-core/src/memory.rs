@@ -8,15 +8,15 @@ use async_trait::async_trait;
 use serde::Deserialize;
 
 use crate::backend::{
-    Backend, BrowseParams, Cancelled, Capabilities, ClaimParams, Claimed, Finding, Listeners,
-    OperateReport, Operation, Page, QueueStats, Renewal, Renewed, Reschedule, Rescheduled,
-    Scheduled, Settled, Settlement, Wakeups,
+    Announced, Announcement, Backend, BrowseParams, Cancelled, Capabilities, ClaimParams, Claimed,
+    Finding, Listeners, OperateReport, Operation, Page, QueueStats, Renewal, Renewed, Reschedule,
+    Rescheduled, Scheduled, Settled, Settlement, Wakeups,
 };
 use crate::clock::Clock;
 use crate::config::{BackendConfig, ConnectUrl, Environment};
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::Machine;
-use crate::model::{JobRef, JobView, NewJob, QueueName, Timestamp};
+use crate::model::{HistoryLimits, JobRef, JobView, NewJob, QueueName, Timestamp};
 use crate::sync::lock;
 
 /// A backend that keeps jobs in the memory of this process.
@@ -29,12 +29,18 @@ pub struct MemoryBackend {
 }
 
 impl MemoryBackend {
-    /// Creates an empty store that uses this clock.
+    /// Creates an empty store that uses this clock, with the default history limits.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>) -> Self {
+        Self::with_history(clock, HistoryLimits::default())
+    }
+
+    /// Creates an empty store that uses this clock and remembers ended jobs within these limits.
+    #[must_use]
+    pub fn with_history(clock: Arc<dyn Clock>, history: HistoryLimits) -> Self {
         Self {
             clock,
-            machine: Mutex::default(),
+            machine: Mutex::new(Machine::new(history)),
             listeners: Listeners::default(),
             closed: AtomicBool::new(false),
         }
@@ -106,7 +112,7 @@ impl Backend for MemoryBackend {
     }
 
     async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed> {
-        self.call("claim", |machine, now| machine.claim(params.wants, params.limit, now))
+        self.call("claim", |machine, now| machine.claim(params, now))
     }
 
     async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Settled>> {
@@ -134,10 +140,24 @@ impl Backend for MemoryBackend {
     }
 
     async fn operate(&self, operation: Operation<'_>) -> Result<OperateReport> {
-        let affected = self.call("operate", |machine, now| {
+        self.call("operate", |machine, now| {
             machine.operate(operation.queue(), &operation.into(), now)
-        })?;
-        Ok(OperateReport { affected })
+        })
+    }
+
+    async fn forecast(&self, queue: &QueueName, edges: &[Timestamp]) -> Result<Vec<u64>> {
+        self.call("forecast", |machine, now| {
+            machine.expire_leases(now);
+            machine.forecast(queue, edges)
+        })
+    }
+
+    async fn announce(&self, announcement: Announcement) -> Result<()> {
+        self.call("announce", |machine, now| machine.announce(announcement, now))
+    }
+
+    async fn runners(&self) -> Result<Vec<Announced>> {
+        self.call("runners", |machine, now| machine.runners(now))
     }
 
     async fn check(&self) -> Vec<Finding> {
@@ -166,7 +186,8 @@ impl MemoryConfig {
 #[async_trait]
 impl BackendConfig for MemoryConfig {
     async fn connect(&self, environment: &Environment) -> Result<Arc<dyn Backend>> {
-        Ok(Arc::new(MemoryBackend::new(Arc::clone(&environment.clock))))
+        let Environment { clock, history, .. } = environment;
+        Ok(Arc::new(MemoryBackend::with_history(Arc::clone(clock), history.clone())))
     }
 }
 

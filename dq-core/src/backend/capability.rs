@@ -3,7 +3,7 @@
 /// The optional features of a backend.
 ///
 /// Calls that need a missing feature are rejected with `Unsupported`, and the behaviour suite
-/// leaves out the trials that need it . `Capabilities::default()` has none.
+/// leaves out the trials that need it. `Capabilities::default()` has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Capabilities {
@@ -27,6 +27,20 @@ pub struct Capabilities {
     pub shared: bool,
     /// Jobs with equal due times fire in order of insertion.
     pub fifo: bool,
+    /// A running job can give up its key to a new one; see [`OnRunning`](crate::OnRunning).
+    /// Requires `keys`.
+    pub detach: bool,
+    /// A settlement can give a job its next step; see [`Verdict::Again`](super::Verdict::Again).
+    pub again: bool,
+    /// The store keeps the error of a job that is retried, and the holder of a lease; see
+    /// [`JobView`](crate::JobView). Requires `browse`.
+    pub reasons: bool,
+    /// The store remembers jobs that have ended, and pins their ids. Requires `browse`.
+    pub history: bool,
+    /// Runners can announce themselves.
+    pub registry: bool,
+    /// Due jobs can be counted by time; see [`Backend::forecast`](super::Backend::forecast).
+    pub forecast: bool,
 }
 
 impl Capabilities {
@@ -44,6 +58,12 @@ impl Capabilities {
             durable: true,
             shared: true,
             fifo: true,
+            detach: true,
+            again: true,
+            reasons: true,
+            history: true,
+            registry: true,
+            forecast: true,
         }
     }
 }

@@ -4,20 +4,28 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
+use super::claim::{ClaimParams, Claimed};
 use super::contract::Backend;
-use super::inspect::{BrowseParams, Page};
+use super::envelope;
+use super::inspect::{Announced, Announcement, BrowseParams, Page};
 use super::layer::Layer;
 use super::operate::{OperateReport, Operation};
 use super::schedule::{Cancelled, Reschedule, Rescheduled, Scheduled};
+use super::settle::{Settled, Settlement, Verdict};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
-use crate::model::{JobRef, JobView, Limits, NewJob};
+use crate::model::{JobRef, JobState, JobView, Limits, NewJob, OnRunning, QueueName, Timestamp};
+
+/// Maximum number of job ids in one administrative operation, and of jobs on one page.
+const MAX_IDS: usize = 1_000;
 
 /// A backend that rejects calls beyond the [`Limits`] or its
-/// [capabilities](super::Capabilities).
+/// [capabilities](super::Capabilities), and that reads headers which are stored with a payload.
 ///
 /// [`QueueName`](crate::QueueName) and [`JobKey`](crate::JobKey) are validated when they are
-/// created; everything else is validated here, before the store is called.
+/// created. The runner validates the due times and payloads that handlers return, since it makes an
+/// invalid one a failed attempt: of a settlement, only the capability is checked here. The other
+/// input of applications is validated here, before the store is called.
 #[derive(Debug, Clone)]
 pub struct Checked {
     backend: Arc<dyn Backend>,
@@ -34,6 +42,60 @@ impl Checked {
         Self { backend, limits, clock }
     }
 
+    /// Validates new jobs as [`schedule`](Layer::schedule) does.
+    ///
+    /// # Errors
+    /// `InvalidInput` if a job or their number exceeds the limits, `Unsupported` if the backend
+    /// lacks a capability that a job needs.
+    pub(crate) fn validate(&self, jobs: &[NewJob]) -> Result<()> {
+        const OPERATION: &str = "schedule";
+        if jobs.len() > self.limits.bulk {
+            return Err(Error::invalid(format!(
+                "the call schedules {} jobs; at most {} are allowed",
+                jobs.len(),
+                self.limits.bulk
+            ))
+            .remedy("schedule in several calls, or raise `limits.bulk`")
+            .operation(OPERATION));
+        }
+        let capabilities = self.backend.capabilities();
+        if jobs.iter().any(|job| job.key.is_some()) {
+            self.require(capabilities.keys, "keys", OPERATION)?;
+        }
+        if jobs.iter().any(|job| job.on_running == OnRunning::Detach) {
+            self.require(capabilities.detach, "detaching running jobs from their keys", OPERATION)?;
+        }
+        if jobs.iter().any(|job| !job.remember.is_zero()) {
+            self.require(capabilities.history, "remembering ended jobs", OPERATION)?;
+        }
+        let now = self.clock.now();
+        for job in jobs {
+            self.limits.check(job, now).map_err(|error| error.operation(OPERATION))?;
+        }
+        Ok(())
+    }
+
+    /// Validates a listing as [`browse`](Layer::browse) does.
+    ///
+    /// # Errors
+    /// `InvalidInput` if the page size is out of range, `Unsupported` if the backend lacks a
+    /// capability that the listing needs.
+    pub(crate) fn validate_browse(&self, params: &BrowseParams<'_>) -> Result<()> {
+        const OPERATION: &str = "browse";
+        self.require(self.backend.capabilities().browse, "browsing", OPERATION)?;
+        if params.state == JobState::Ended {
+            self.require(self.backend.capabilities().history, "a history of jobs", OPERATION)?;
+        }
+        if !(1..=MAX_IDS).contains(&params.limit) {
+            return Err(Error::invalid(format!(
+                "the page size is {}; it must be between 1 and 1,000",
+                params.limit
+            ))
+            .operation(OPERATION));
+        }
+        Ok(())
+    }
+
     fn require(&self, has_capability: bool, feature: &str, operation: &'static str) -> Result<()> {
         if has_capability {
             return Ok(());
@@ -48,24 +110,9 @@ impl Layer for Checked {
         &*self.backend
     }
 
-    async fn schedule(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
-        const OPERATION: &str = "schedule";
-        if jobs.len() > self.limits.bulk {
-            return Err(Error::invalid(format!(
-                "the call schedules {} jobs; at most {} are allowed",
-                jobs.len(),
-                self.limits.bulk
-            ))
-            .remedy("schedule in several calls, or raise `limits.bulk`")
-            .operation(OPERATION));
-        }
-        if jobs.iter().any(|job| job.key.is_some()) {
-            self.require(self.backend.capabilities().keys, "keys", OPERATION)?;
-        }
-        let now = self.clock.now();
-        for job in &jobs {
-            self.limits.check(job, now).map_err(|error| error.operation(OPERATION))?;
-        }
+    async fn schedule(&self, mut jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
+        self.validate(&jobs)?;
+        jobs.iter_mut().for_each(envelope::escape_payload);
         self.backend.schedule(jobs).await
     }
 
@@ -87,26 +134,78 @@ impl Layer for Checked {
         self.backend.reschedule(moves).await
     }
 
+    async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed> {
+        let mut claimed = self.backend.claim(params).await?;
+        claimed.jobs.iter_mut().for_each(|leased| envelope::unwrap(&mut leased.job));
+        Ok(claimed)
+    }
+
     async fn browse(&self, params: BrowseParams<'_>) -> Result<Page> {
-        const OPERATION: &str = "browse";
-        self.require(self.backend.capabilities().browse, "browsing", OPERATION)?;
-        if !(1..=1_000).contains(&params.limit) {
-            return Err(Error::invalid(format!(
-                "the page size is {}; it must be between 1 and 1,000",
-                params.limit
-            ))
-            .operation(OPERATION));
-        }
-        self.backend.browse(params).await
+        self.validate_browse(&params)?;
+        let mut page = self.backend.browse(params).await?;
+        page.jobs.iter_mut().for_each(|view| envelope::unwrap(&mut view.job));
+        Ok(page)
     }
 
     async fn get(&self, job: &JobRef) -> Result<Option<JobView>> {
         self.require(self.backend.capabilities().browse, "reading single jobs", "get")?;
-        self.backend.get(job).await
+        let mut view = self.backend.get(job).await?;
+        view.iter_mut().for_each(|view| envelope::unwrap(&mut view.job));
+        Ok(view)
+    }
+
+    async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Settled>> {
+        let is_again =
+            |settlement: &Settlement| matches!(settlement.verdict, Verdict::Again { .. });
+        if settlements.iter().any(is_again) {
+            self.require(self.backend.capabilities().again, "next steps of jobs", "settle")?;
+        }
+        self.backend.settle(settlements).await
+    }
+
+    async fn forecast(&self, queue: &QueueName, edges: &[Timestamp]) -> Result<Vec<u64>> {
+        self.require(self.backend.capabilities().forecast, "forecasts", "forecast")?;
+        if !edges.is_sorted() {
+            return Err(Error::invalid("the edges of a forecast do not ascend")
+                .remedy("sort them")
+                .operation("forecast"));
+        }
+        self.backend.forecast(queue, edges).await
+    }
+
+    async fn announce(&self, announcement: Announcement) -> Result<()> {
+        let has_registry = self.backend.capabilities().registry;
+        self.require(has_registry, "announcements of runners", "announce")?;
+        if announcement.info.len() > Announcement::MAX_BYTES {
+            return Err(Error::invalid(format!(
+                "the announcement of {} has {} bytes; at most {} are allowed",
+                announcement.name,
+                announcement.info.len(),
+                Announcement::MAX_BYTES
+            ))
+            .operation("announce"));
+        }
+        self.backend.announce(announcement).await
+    }
+
+    async fn runners(&self) -> Result<Vec<Announced>> {
+        let has_registry = self.backend.capabilities().registry;
+        self.require(has_registry, "announcements of runners", "runners")?;
+        self.backend.runners().await
     }
 
     async fn operate(&self, operation: Operation<'_>) -> Result<OperateReport> {
         let capabilities = self.backend.capabilities();
+        if let Operation::Replay { jobs, .. } | Operation::Remove { jobs, .. } = operation
+            && jobs.len() > MAX_IDS
+        {
+            return Err(Error::invalid(format!(
+                "the call names {} jobs; at most {MAX_IDS} are allowed",
+                jobs.len()
+            ))
+            .remedy("use several calls")
+            .operation("operate"));
+        }
         match operation {
             Operation::Replay { due, .. } => {
                 self.require(capabilities.dead_letters, "dead-letter replay", "replay")?;

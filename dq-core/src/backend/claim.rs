@@ -33,17 +33,28 @@ pub struct Lease {
 
 /// The arguments of `claim`.
 #[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
 pub struct ClaimParams<'a> {
     /// The queues to claim from, in this order.
     pub wants: &'a [Want],
     /// Maximum number of jobs from all queues together.
     pub limit: usize,
-    /// The name of the lease holder, for operators.
+    /// The name of the lease holder, for operators; see
+    /// [`JobView::worker`](crate::JobView::worker).
     pub worker: &'a str,
+}
+
+impl<'a> ClaimParams<'a> {
+    /// Creates the arguments of a claim.
+    #[must_use]
+    pub const fn new(wants: &'a [Want], limit: usize, worker: &'a str) -> Self {
+        Self { wants, limit, worker }
+    }
 }
 
 /// How many jobs [`claim`](super::Backend::claim) may take from one queue, and for how long.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Want {
     /// The queue.
     pub queue: QueueName,
@@ -53,8 +64,17 @@ pub struct Want {
     pub lease_for: Duration,
 }
 
+impl Want {
+    /// Creates a request for at most `max` jobs of `queue`, each leased for `lease_for`.
+    #[must_use]
+    pub const fn new(queue: QueueName, max: usize, lease_for: Duration) -> Self {
+        Self { queue, max, lease_for }
+    }
+}
+
 /// The result of `claim`.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Claimed {
     /// The leased jobs; within each queue the oldest due time comes first.
     pub jobs: Vec<LeasedJob>,
@@ -66,8 +86,17 @@ pub struct Claimed {
     pub now: Timestamp,
 }
 
+impl Claimed {
+    /// Creates the result of a claim.
+    #[must_use]
+    pub const fn new(jobs: Vec<LeasedJob>, next_due: Option<Timestamp>, now: Timestamp) -> Self {
+        Self { jobs, next_due, now }
+    }
+}
+
 /// A job and its lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LeasedJob {
     /// The job; its `deliveries` include this lease.
     pub job: Job,
@@ -78,6 +107,12 @@ pub struct LeasedJob {
 }
 
 impl LeasedJob {
+    /// Creates a leased job.
+    #[must_use]
+    pub const fn new(job: Job, token: FencingToken, leased_until: Timestamp) -> Self {
+        Self { job, token, leased_until }
+    }
+
     /// The lease, as `settle` and `renew` take it.
     #[must_use]
     pub fn lease(&self) -> Lease {
@@ -87,6 +122,7 @@ impl LeasedJob {
 
 /// A lease and its new duration: an argument of `renew`.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Renewal {
     /// The lease.
     pub lease: Lease,
@@ -94,8 +130,17 @@ pub struct Renewal {
     pub lease_for: Duration,
 }
 
+impl Renewal {
+    /// Creates a renewal.
+    #[must_use]
+    pub const fn new(lease: Lease, lease_for: Duration) -> Self {
+        Self { lease, lease_for }
+    }
+}
+
 /// The result of `renew` for one lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Renewed {
     /// The lease ends at this time, by the store's clock.
     Until(Timestamp),

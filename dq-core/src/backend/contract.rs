@@ -1,5 +1,6 @@
 //! The contract that every store fulfils: the `Backend` trait.
 
+use std::any::Any;
 use std::fmt::Debug;
 use std::time::Duration;
 
@@ -8,12 +9,12 @@ use async_trait::async_trait;
 use super::capability::Capabilities;
 use super::check::Finding;
 use super::claim::{ClaimParams, Claimed, Renewal, Renewed};
-use super::inspect::{BrowseParams, Page, QueueStats};
+use super::inspect::{Announced, Announcement, BrowseParams, Page, QueueStats};
 use super::operate::{OperateReport, Operation};
 use super::schedule::{Cancelled, Reschedule, Rescheduled, Scheduled};
 use super::settle::{Settled, Settlement};
 use super::wakeup::Wakeups;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::{JobRef, JobView, NewJob, QueueName, Timestamp};
 
 /// A store of delayed jobs.
@@ -23,7 +24,17 @@ use crate::model::{JobRef, JobView, NewJob, QueueName, Timestamp};
 ///
 /// # States
 /// A stored job *waits* (it is scheduled or, once due, ready), is *leased* (running), or is *dead*.
-/// A job that waits or is leased is *live*.
+/// A job that waits or is leased is *live*. A job that leaves the store has *ended*: it is done,
+/// skipped, cancelled, replaced or removed.
+///
+/// # Ended jobs
+/// With [`Capabilities::history`], a store remembers jobs that have ended, without payload and
+/// headers: per queue the latest ones within the [`HistoryLimit`](crate::HistoryLimit) that
+/// [`Environment`](crate::config::Environment) gives for it. [`get`](Self::get) and
+/// [`browse`](Self::browse) return them in the state `Ended`. No other method sees them.
+///
+/// The id of a job with [`NewJob::remember`] is *pinned* for that time after its end, whatever the
+/// limits.
 ///
 /// # Batches
 /// Methods that take several items return one result per item, in the same order. An `Err` concerns
@@ -32,6 +43,10 @@ use crate::model::{JobRef, JobView, NewJob, QueueName, Timestamp};
 /// # Expired leases
 /// Every method treats a job whose lease has ended as due again, at its old due time, with
 /// `deliveries` and `losses` each one higher. This needs no background process.
+///
+/// A store without a clock of its own may measure a lease in each process, from when that process has
+/// seen it. A process that has just started then waits for its whole length;
+/// [`Claimed::next_due`] tells how long.
 ///
 /// # Cancellation safety
 /// Dropping the future of any method leaves the store consistent; the call may or may not have
@@ -47,12 +62,18 @@ use crate::model::{JobRef, JobView, NewJob, QueueName, Timestamp};
 ///   instead;
 /// - `Closed`: [`close`](Self::close) has been called.
 #[async_trait]
-pub trait Backend: Debug + Send + Sync + 'static {
+pub trait Backend: Any + Debug + Send + Sync {
     /// The name of the backend in the configuration and in errors, such as `"sqlite"`.
     fn name(&self) -> &'static str;
 
     /// The features that this backend offers beyond schedule, claim, settle and renew.
     fn capabilities(&self) -> Capabilities;
+
+    /// The backend that this one wraps; `None` by default. [`Layer`](super::Layer) returns the
+    /// inner one, so that [`Dq::backend_as`](crate::Dq::backend_as) finds it.
+    fn wrapped(&self) -> Option<&dyn Backend> {
+        None
+    }
 
     /// The time by the store's clock, or by this process's clock if the store has none.
     async fn now(&self) -> Result<Timestamp>;
@@ -61,17 +82,21 @@ pub trait Backend: Debug + Send + Sync + 'static {
     ///
     /// Behaviour:
     /// - a job whose id is already in its queue, live or dead, changes nothing: the result is
-    ///   `Kept`, or `AlreadyRunning` if that job is leased. Ids are globally unique, so a backend
-    ///   may look for the id in other queues too;
+    ///   `Created` with the receipt of that job, as for the call that stored it. Ids are globally
+    ///   unique, so a backend may also refuse an id that is in another queue, with `Kept`;
+    /// - a job whose id is pinned is not stored: the result is `Ended`, with the receipt of the job
+    ///   that has ended;
     /// - if a live job of the queue has the same key, [`OnConflict`](crate::OnConflict) decides
     ///   which of the two stays. A leased job always stays: the result is `AlreadyRunning`, and the
-    ///   new job is not stored;
+    ///   new job is not stored. With [`OnRunning::Detach`](crate::OnRunning::Detach), the leased job
+    ///   loses its key and the new job is stored with it;
     /// - a dead job does not occupy its key;
     /// - a large batch may be stored in several atomic chunks. After an `Err`, repeat the call with
     ///   the same ids;
     /// - listeners are woken if the new job is due before all others of its queue.
     ///
-    /// Requires [`Capabilities::keys`] for jobs with a key.
+    /// Requires [`Capabilities::keys`] for jobs with a key, [`Capabilities::detach`] for
+    /// `OnRunning::Detach`, and [`Capabilities::history`] for [`NewJob::remember`].
     async fn schedule(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>>;
 
     /// Cancels jobs that have not started.
@@ -126,6 +151,8 @@ pub trait Backend: Debug + Send + Sync + 'static {
     ///
     /// Behaviour: a lease that has expired, or whose token is not the current one of the job,
     /// changes nothing: the result is `Stale`. Other settlements of the batch are not affected.
+    ///
+    /// Requires [`Capabilities::again`] for [`Verdict::Again`](super::Verdict::Again).
     async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Settled>>;
 
     /// Sets the ends of leases to [`Renewal::lease_for`] from the store's current time, which may
@@ -135,7 +162,7 @@ pub trait Backend: Debug + Send + Sync + 'static {
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>>;
 
     /// Counts the jobs of these queues; of all queues in the store, ordered by name, if `queues` is
-    /// empty.
+    /// empty. The counts may be up to a second old.
     ///
     /// Behaviour: for a queue that the store has never seen, all counts are zero.
     async fn stats(&self, queues: &[QueueName]) -> Result<Vec<QueueStats>>;
@@ -143,12 +170,13 @@ pub trait Backend: Debug + Send + Sync + 'static {
     /// Lists one page of the jobs of a queue that are in one state.
     ///
     /// Behaviour: scheduled and ready jobs are ordered by due time, running ones by the end of
-    /// their lease, dead ones by the time of death.
+    /// their lease, dead ones by the time of death, ended ones by the time of their end.
     ///
     /// Requires [`Capabilities::browse`].
     async fn browse(&self, params: BrowseParams<'_>) -> Result<Page>;
 
-    /// Returns one job, live or dead, or `None` if it is not in the store.
+    /// Returns one job, live or dead, or `None` if it is not in the store. An ended job is returned,
+    /// by id, as long as the store remembers it.
     ///
     /// Requires [`Capabilities::browse`].
     async fn get(&self, job: &JobRef) -> Result<Option<JobView>>;
@@ -157,11 +185,42 @@ pub trait Backend: Debug + Send + Sync + 'static {
     /// and requires.
     async fn operate(&self, operation: Operation<'_>) -> Result<OperateReport>;
 
+    /// Counts the scheduled and ready jobs of a queue by due time: one number for each pair of
+    /// neighbouring `edges`, of the jobs that are due from the first until before the second.
+    ///
+    /// Behaviour: `edges` ascend. Jobs of a paused queue count too.
+    ///
+    /// Requires [`Capabilities::forecast`]; `Unsupported` by default.
+    async fn forecast(&self, queue: &QueueName, edges: &[Timestamp]) -> Result<Vec<u64>> {
+        let _ = (queue, edges);
+        Err(Error::unsupported(self.name(), "forecasts").operation("forecast"))
+    }
+
+    /// Tells the other users of the store that a runner exists; see
+    /// [`Announcement`](super::Announcement).
+    ///
+    /// Behaviour: replaces the earlier announcement of the same name. It is gone when its time is
+    /// over, or when the store is restarted.
+    ///
+    /// Requires [`Capabilities::registry`]; `Unsupported` by default.
+    async fn announce(&self, announcement: Announcement) -> Result<()> {
+        let _ = announcement;
+        Err(Error::unsupported(self.name(), "announcements of runners").operation("announce"))
+    }
+
+    /// The runners whose announcements are valid, ordered by name.
+    ///
+    /// Requires [`Capabilities::registry`]; `Unsupported` by default.
+    async fn runners(&self) -> Result<Vec<Announced>> {
+        Err(Error::unsupported(self.name(), "announcements of runners").operation("runners"))
+    }
+
     /// Checks versions, settings and clock skew of the store; the result is empty if all is well.
     async fn check(&self) -> Vec<Finding>;
 
     /// Completes the calls in progress and releases the store.
     ///
-    /// Behaviour: later fallible calls return `Closed`. Closing twice is allowed.
+    /// Behaviour: later fallible calls return `Closed`. Closing twice is allowed. A store that stopped
+    /// because this version is too old returns `Incompatible`, and is closed all the same.
     async fn close(&self) -> Result<()>;
 }

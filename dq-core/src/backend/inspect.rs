@@ -1,11 +1,15 @@
 //! Arguments and results of `stats` and `browse`.
 
+use std::time::Duration;
+
+use bytes::Bytes;
 use serde::Serialize;
 
 use crate::model::{JobState, JobView, QueueName, Timestamp};
 
 /// The number of jobs of a queue in each state; every stored job is in exactly one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct QueueStats {
     /// The queue.
     pub queue: QueueName,
@@ -65,6 +69,7 @@ impl QueueStats {
 
 /// Lifetime totals of a queue, counted in jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[non_exhaustive]
 pub struct Totals {
     /// Stored by `schedule`, including replacements.
     pub created: u64,
@@ -90,6 +95,7 @@ impl Totals {
 
 /// The arguments of `browse`.
 #[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
 pub struct BrowseParams<'a> {
     /// The queue.
     pub queue: &'a QueueName,
@@ -99,6 +105,59 @@ pub struct BrowseParams<'a> {
     pub after: Option<Cursor>,
     /// Maximum number of jobs on the page; from 1 to 1,000.
     pub limit: usize,
+    /// Whether the page has the payloads of the jobs. Without them, they are not read.
+    pub payloads: bool,
+    /// The order of the jobs.
+    pub order: Order,
+}
+
+impl<'a> BrowseParams<'a> {
+    /// Creates the arguments for the first page of 100 jobs, in ascending order, without payloads.
+    #[must_use]
+    pub const fn new(queue: &'a QueueName, state: JobState) -> Self {
+        Self { queue, state, after: None, limit: 100, payloads: false, order: Order::Ascending }
+    }
+
+    /// Sets [`Self::after`].
+    #[must_use]
+    pub const fn after(mut self, after: Option<Cursor>) -> Self {
+        self.after = after;
+        self
+    }
+
+    /// Sets [`Self::limit`].
+    #[must_use]
+    pub const fn limit(mut self, limit: usize) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// Sets [`Self::payloads`].
+    #[must_use]
+    pub const fn payloads(mut self, payloads: bool) -> Self {
+        self.payloads = payloads;
+        self
+    }
+
+    /// Sets [`Self::order`].
+    #[must_use]
+    pub const fn order(mut self, order: Order) -> Self {
+        self.order = order;
+        self
+    }
+}
+
+/// The order of a listing: the earliest or the latest time first.
+///
+/// The time is the due time of a waiting job, the end of the lease of a running one, the death of a
+/// dead one, and the end of an ended one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Order {
+    /// The earliest time first.
+    #[default]
+    Ascending,
+    /// The latest time first.
+    Descending,
 }
 
 /// A position in the listing of [`browse`](crate::QueueHandle::browse), which stays valid when jobs
@@ -113,10 +172,66 @@ pub struct Cursor {
 
 /// One page of the jobs that [`browse`](crate::QueueHandle::browse) lists.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Page {
     /// The jobs, in order.
     pub jobs: Vec<JobView>,
     /// Where the next page begins, as [`BrowseParams::after`] takes it; `None` if this is the last
     /// page.
     pub next: Option<Cursor>,
+}
+
+impl Page {
+    /// Creates a page.
+    #[must_use]
+    pub const fn new(jobs: Vec<JobView>, next: Option<Cursor>) -> Self {
+        Self { jobs, next }
+    }
+}
+
+/// What a process tells the others about itself: an argument of
+/// [`announce`](super::Backend::announce).
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Announcement {
+    /// The name of the runner; a later announcement with the same name replaces this one.
+    pub name: String,
+    /// What the runner says of itself, as JSON; at most [`Self::MAX_BYTES`] bytes. Stores do not
+    /// look into it.
+    pub info: Bytes,
+    /// How long the announcement is valid; zero withdraws it.
+    pub ttl: Duration,
+}
+
+impl Announcement {
+    /// Maximum length of [`Self::info`] in bytes.
+    pub const MAX_BYTES: usize = 64 * 1024;
+
+    /// Creates an announcement.
+    #[must_use]
+    pub fn new(name: impl Into<String>, info: impl Into<Bytes>, ttl: Duration) -> Self {
+        Self { name: name.into(), info: info.into(), ttl }
+    }
+}
+
+/// A runner that has announced itself: a result of [`runners`](super::Backend::runners).
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Announced {
+    /// The name of the runner.
+    pub name: String,
+    /// What the runner says of itself, as JSON.
+    pub info: Bytes,
+    /// When it announced itself, by the store's clock.
+    pub at: Timestamp,
+    /// Until when the announcement is valid, by the store's clock.
+    pub until: Timestamp,
+}
+
+impl Announced {
+    /// Creates a result of `runners`.
+    #[must_use]
+    pub const fn new(name: String, info: Bytes, at: Timestamp, until: Timestamp) -> Self {
+        Self { name, info, at, until }
+    }
 }

@@ -9,7 +9,7 @@ use super::capability::Capabilities;
 use super::check::Finding;
 use super::claim::{ClaimParams, Claimed, Renewal, Renewed};
 use super::contract::Backend;
-use super::inspect::{BrowseParams, Page, QueueStats};
+use super::inspect::{Announced, Announcement, BrowseParams, Page, QueueStats};
 use super::operate::{OperateReport, Operation};
 use super::schedule::{Cancelled, Reschedule, Rescheduled, Scheduled};
 use super::settle::{Settled, Settlement};
@@ -128,6 +128,21 @@ pub trait Layer: Debug + Send + Sync + 'static {
         self.inner().operate(operation).await
     }
 
+    /// See [`Backend::forecast`].
+    async fn forecast(&self, queue: &QueueName, edges: &[Timestamp]) -> Result<Vec<u64>> {
+        self.inner().forecast(queue, edges).await
+    }
+
+    /// See [`Backend::announce`].
+    async fn announce(&self, announcement: Announcement) -> Result<()> {
+        self.inner().announce(announcement).await
+    }
+
+    /// See [`Backend::runners`].
+    async fn runners(&self) -> Result<Vec<Announced>> {
+        self.inner().runners().await
+    }
+
     /// See [`Backend::check`].
     async fn check(&self) -> Vec<Finding> {
         self.inner().check().await
@@ -155,6 +170,10 @@ impl<L: Layer> Backend for L {
 
     fn claim_ahead(&self) -> Duration {
         Layer::claim_ahead(self)
+    }
+
+    fn wrapped(&self) -> Option<&dyn Backend> {
+        Some(self.inner())
     }
 
     async fn now(&self) -> Result<Timestamp> {
@@ -215,6 +234,21 @@ impl<L: Layer> Backend for L {
     async fn operate(&self, operation: Operation<'_>) -> Result<OperateReport> {
         self.before("operate").await?;
         Layer::operate(self, operation).await
+    }
+
+    async fn forecast(&self, queue: &QueueName, edges: &[Timestamp]) -> Result<Vec<u64>> {
+        self.before("forecast").await?;
+        Layer::forecast(self, queue, edges).await
+    }
+
+    async fn announce(&self, announcement: Announcement) -> Result<()> {
+        self.before("announce").await?;
+        Layer::announce(self, announcement).await
+    }
+
+    async fn runners(&self) -> Result<Vec<Announced>> {
+        self.before("runners").await?;
+        Layer::runners(self).await
     }
 
     async fn check(&self) -> Vec<Finding> {

@@ -11,6 +11,7 @@ mod check;
 mod checked;
 mod claim;
 mod contract;
+pub(crate) mod envelope;
 mod inspect;
 mod layer;
 mod operate;
@@ -23,7 +24,9 @@ pub use check::{Finding, Severity};
 pub use checked::Checked;
 pub use claim::{ClaimParams, Claimed, FencingToken, Lease, LeasedJob, Renewal, Renewed, Want};
 pub use contract::Backend;
-pub use inspect::{BrowseParams, Cursor, Page, QueueStats, Totals};
+#[doc(hidden)]
+pub use envelope::escape_payload;
+pub use inspect::{Announced, Announcement, BrowseParams, Cursor, Order, Page, QueueStats, Totals};
 pub use layer::Layer;
 pub use operate::{OperateReport, Operation};
 pub use schedule::{Cancelled, Receipt, Reschedule, Rescheduled, Scheduled};

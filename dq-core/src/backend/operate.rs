@@ -13,8 +13,8 @@ pub enum Operation<'a> {
     Replay {
         /// The queue.
         queue: &'a QueueName,
-        /// The ids of the dead jobs; all dead jobs of the queue if `None`.
-        jobs: Option<&'a [JobId]>,
+        /// The ids of the dead jobs; at most 1,000.
+        jobs: &'a [JobId],
         /// The new due time.
         due: Due,
     },
@@ -24,8 +24,8 @@ pub enum Operation<'a> {
     Remove {
         /// The queue.
         queue: &'a QueueName,
-        /// The ids of the dead jobs; all dead jobs of the queue if `None`.
-        jobs: Option<&'a [JobId]>,
+        /// The ids of the dead jobs; at most 1,000.
+        jobs: &'a [JobId],
     },
     /// Stops claims from the queue in all processes until it is resumed. Running jobs finish.
     ///
@@ -41,7 +41,10 @@ pub enum Operation<'a> {
         /// The queue.
         queue: &'a QueueName,
     },
-    /// Removes all scheduled, ready and dead jobs of the queue. Running jobs finish.
+    /// Removes scheduled, ready and dead jobs of the queue. Running jobs finish.
+    ///
+    /// One call removes a limited number of jobs, so that it holds up other calls for some
+    /// milliseconds at most; repeat it while [`OperateReport::more`] is set.
     Purge {
         /// The queue.
         queue: &'a QueueName,
@@ -64,8 +67,21 @@ impl Operation<'_> {
 
 /// The result of an administrative operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct OperateReport {
     /// Number of jobs that changed; for pause and resume 1, or 0 if the queue is already in that
     /// state.
     pub affected: u64,
+    /// Whether a purge has to be repeated. If it is `false`, no job is left to remove. A store may
+    /// end a call after a number of jobs and set it without looking whether it has left any, so the
+    /// last call may remove none.
+    pub more: bool,
+}
+
+impl OperateReport {
+    /// Creates the report of an operation that is complete.
+    #[must_use]
+    pub const fn new(affected: u64) -> Self {
+        Self { affected, more: false }
+    }
 }

@@ -13,36 +13,43 @@ pub struct Receipt {
 
 /// The result of `schedule` for one job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "the job may not have been stored, because another job has its key"]
+#[non_exhaustive]
 pub enum Scheduled {
-    /// The job was stored.
+    /// The job was stored, by this call or by an earlier one with the same id.
     Created(Receipt),
     /// The job was stored. The job that had its key was removed and never starts.
     Replaced(Receipt),
-    /// The job was not stored. The receipt is that of the job that already has its key or id.
+    /// The job was not stored. The receipt is that of the job that already has its key.
     Kept(Receipt),
-    /// The job was not stored. The receipt is that of the running job that has its key or id.
+    /// The job was not stored. The receipt is that of the running job that has its key.
     AlreadyRunning(Receipt),
+    /// The job was not stored. Its id is pinned: a job with this id has ended. The receipt is that
+    /// of the ended job.
+    Ended(Receipt),
 }
 
 impl Scheduled {
-    /// The receipt of the job that is in the store: the new one or the existing one.
+    /// The receipt of the job that decided the result: the new one, the existing one, or the ended
+    /// one.
     #[must_use]
     pub const fn receipt(&self) -> Receipt {
         match self {
             Self::Created(receipt)
             | Self::Replaced(receipt)
             | Self::Kept(receipt)
-            | Self::AlreadyRunning(receipt) => *receipt,
+            | Self::AlreadyRunning(receipt)
+            | Self::Ended(receipt) => *receipt,
         }
     }
 
-    /// The id of the job that is in the store: the new one or the existing one.
+    /// The id of the job of the [receipt](Self::receipt).
     #[must_use]
     pub const fn id(&self) -> JobId {
         self.receipt().id
     }
 
-    /// The due time of the job that is in the store.
+    /// The due time of the job of the [receipt](Self::receipt).
     #[must_use]
     pub const fn due(&self) -> Timestamp {
         self.receipt().due
@@ -57,6 +64,8 @@ impl Scheduled {
 
 /// The result of `cancel` for one job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "the job may run nevertheless, because it has already started"]
+#[non_exhaustive]
 pub enum Cancelled {
     /// The job was removed and never starts.
     Cancelled,
@@ -80,6 +89,8 @@ pub struct Reschedule {
 
 /// The result of `reschedule` for one job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "the job may not have been moved, because it has already started"]
+#[non_exhaustive]
 pub enum Rescheduled {
     /// The job is due at the new time.
     Moved(Receipt),

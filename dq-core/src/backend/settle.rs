@@ -1,15 +1,26 @@
 //! Arguments and results of `settle`.
 
+use bytes::Bytes;
+
 use super::claim::Lease;
-use crate::model::{DeadReason, Due};
+use crate::model::{DeadReason, Due, truncate_message};
 
 /// A lease and the verdict that ends it: an argument of `settle`.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Settlement {
     /// The lease.
     pub lease: Lease,
     /// The verdict on the job.
     pub verdict: Verdict,
+}
+
+impl Settlement {
+    /// Creates a settlement.
+    #[must_use]
+    pub const fn new(lease: Lease, verdict: Verdict) -> Self {
+        Self { lease, verdict }
+    }
 }
 
 /// What happens to a job when its lease ends.
@@ -19,9 +30,27 @@ pub enum Verdict {
     /// The job succeeded: it leaves the store and counts as done.
     Done,
     /// There was nothing to do: the job leaves the store and counts as skipped.
-    Skip,
+    Skip {
+        /// Why there was nothing to do; at most [`DeadReason::MAX_BYTES`] bytes.
+        reason: String,
+    },
     /// The job failed: it is due again at this time, with `attempts` one higher and `losses` zero.
-    Retry(Due),
+    Retry {
+        /// When the job is due again.
+        due: Due,
+        /// Why it failed; at most [`DeadReason::MAX_BYTES`] bytes.
+        error: String,
+    },
+    /// The next step of the same job: it is due at this time with another payload, with `attempts`
+    /// and `losses` zero. Id, key and headers stay.
+    ///
+    /// Requires [`Capabilities::again`](super::Capabilities::again).
+    Again {
+        /// When the job is due.
+        due: Due,
+        /// The encoded payload of the next step.
+        payload: Bytes,
+    },
     /// The job is postponed: it is due again at this time, with `attempts` unchanged and `losses`
     /// zero.
     Snooze(Due),
@@ -32,15 +61,29 @@ pub enum Verdict {
         /// Whether this attempt counts as failed, so that `attempts` is one higher.
         failed: bool,
     },
-    /// The job is handed back unfinished: it is due again at its old due time, that is, at once.
+    /// The job is handed back unfinished: it is due again at its old due time, that is, at once,
+    /// with `attempts` and `losses` unchanged.
     Release {
         /// Whether the handler had started. If not, `deliveries` is decremented.
         started: bool,
     },
 }
 
-/// The result of `settle` for one lease.
+impl Verdict {
+    /// [`Self::Skip`], with the reason truncated to its maximum length.
+    pub fn skip(reason: impl Into<String>) -> Self {
+        Self::Skip { reason: truncate_message(reason.into()) }
+    }
+
+    /// [`Self::Retry`], with the error truncated to its maximum length.
+    pub fn retry(due: Due, error: impl Into<String>) -> Self {
+        Self::Retry { due, error: truncate_message(error.into()) }
+    }
+}
+
+/// Whether the store accepted how a run ended: the result of `settle` for one lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Settled {
     /// The verdict took effect.
     Accepted,

@@ -95,6 +95,7 @@ impl Listeners {
     pub fn listen(&self, queues: &[QueueName]) -> Wakeups {
         let (wakeups, waker) = Wakeups::new();
         let mut by_queue = self.lock();
+        prune(&mut by_queue);
         for queue in queues {
             by_queue.entry(queue.clone()).or_default().push(waker.clone());
         }
@@ -125,10 +126,7 @@ impl Listeners {
     #[must_use]
     pub fn queues(&self) -> Vec<QueueName> {
         let mut by_queue = self.lock();
-        by_queue.retain(|_, wakers| {
-            wakers.retain(Waker::has_receiver);
-            !wakers.is_empty()
-        });
+        prune(&mut by_queue);
         by_queue.keys().cloned().collect()
     }
 
@@ -136,6 +134,14 @@ impl Listeners {
         // The lists stay valid if a thread panics: they are only extended and pruned.
         lock(&self.by_queue)
     }
+}
+
+/// Removes senders whose receivers were dropped, and queues without a listener.
+fn prune(by_queue: &mut HashMap<QueueName, Vec<Waker>>) {
+    by_queue.retain(|_, wakers| {
+        wakers.retain(Waker::has_receiver);
+        !wakers.is_empty()
+    });
 }
 
 #[cfg(test)]
@@ -161,5 +167,21 @@ mod tests {
         listeners.wake(&queue, Timestamp::EPOCH);
         assert!(listeners.lock()[&queue].is_empty());
         assert!(listeners.is_empty() && listeners.queues().is_empty());
+    }
+
+    /// As runners do that start and stop in a process in which no job is scheduled.
+    #[test]
+    fn listening_removes_dropped_listeners_of_all_queues() {
+        let listeners = Listeners::default();
+        for n in 0..100 {
+            let queue = QueueName::new(format!("q{n}")).unwrap();
+            drop(listeners.listen(&[queue]));
+        }
+        let kept = QueueName::new("kept").unwrap();
+        let _wakeups = listeners.listen(std::slice::from_ref(&kept));
+        let _others = listeners.listen(&[QueueName::new("other").unwrap()]);
+        let by_queue = listeners.lock();
+        assert_eq!(by_queue.values().map(Vec::len).sum::<usize>(), 2);
+        assert_eq!((by_queue.len(), by_queue[&kept].len()), (2, 1));
     }
 }

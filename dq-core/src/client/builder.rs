@@ -10,11 +10,12 @@ use super::stores::Stores;
 use crate::backend::{Backend, Checked};
 use crate::clock::{Clock, SystemClock};
 use crate::config::{
-    BackendConfig, Config, Environment, QueueSettings, RunnerSettings, backend_from_url,
+    BackendConfig, Config, Environment, QueueSettings, RunnerSettings, ScheduleSettings,
+    TypedSettings, backend_from_url,
 };
 use crate::entropy::Entropy;
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{Limits, QueueName};
+use crate::model::{HistoryLimits, Limits, QueueName};
 use crate::trace::{DefaultPropagator, Propagator};
 
 impl Dq {
@@ -55,6 +56,8 @@ impl Dq {
 #[derive(Debug, Default)]
 pub struct DqBuilder {
     main: Option<MainStore>,
+    /// Whether a main store that does not exist is refused.
+    existing: bool,
     drain: Vec<Box<dyn BackendConfig>>,
     clock: Option<Arc<dyn Clock>>,
     entropy: Option<Arc<Entropy>>,
@@ -62,6 +65,8 @@ pub struct DqBuilder {
     limits: Limits,
     defaults: QueueSettings,
     queues: BTreeMap<QueueName, QueueSettings>,
+    ingress: Vec<TypedSettings>,
+    schedules: BTreeMap<String, ScheduleSettings>,
     runner: RunnerSettings,
     /// The error of an invalid argument, which `connect` returns.
     error: Option<Error>,
@@ -81,6 +86,8 @@ impl DqBuilder {
         self.drain = config.drain;
         self.defaults = config.defaults;
         self.queues = config.queues;
+        self.ingress = config.ingress;
+        self.schedules = config.schedules;
         self.runner = config.runner;
         self.limits = config.limits.into();
         self
@@ -110,7 +117,16 @@ impl DqBuilder {
         self
     }
 
-    /// Adds a store to be drained: it receives no new jobs, and its jobs still run.
+    /// Opens the main store only if it exists already: for programs that inspect a store, which
+    /// should not create one at a misspelt path.
+    #[must_use]
+    pub fn existing(mut self) -> Self {
+        self.existing = true;
+        self
+    }
+
+    /// Adds a store to be drained: it receives no new jobs, and its jobs still run. It must exist
+    /// already.
     #[must_use]
     pub fn drain(mut self, config: Box<dyn BackendConfig>) -> Self {
         self.drain.push(config);
@@ -156,17 +172,18 @@ impl DqBuilder {
     /// Opens the stores.
     ///
     /// # Errors
-    /// `Config` if there is no main store or a setting cannot be used, `Unavailable` if a store
-    /// cannot be reached, `Incompatible` if it holds data of an unknown version.
+    /// `Config` if there is no main store, a setting cannot be used, or a store that must exist does
+    /// not; `Unavailable` if a store cannot be reached; `Incompatible` if it holds data of an unknown version.
     pub async fn connect(self) -> Result<Dq> {
         if let Some(error) = self.error {
             return Err(error.operation("connect"));
         }
         self.runner.validate()?;
-        let environment = Environment {
-            clock: self.clock.unwrap_or_else(|| Arc::new(SystemClock)),
-            entropy: self.entropy.unwrap_or_else(|| Arc::new(Entropy::from_os())),
-        };
+        let environment = Environment::new(
+            self.clock.unwrap_or_else(|| Arc::new(SystemClock)),
+            self.entropy.unwrap_or_else(|| Arc::new(Entropy::from_os())),
+        )
+        .history(history_limits(&self.defaults, &self.queues));
         let checked = |backend| {
             let clock = Arc::clone(&environment.clock);
             Arc::new(Checked::new(backend, self.limits.clone(), clock))
@@ -174,7 +191,11 @@ impl DqBuilder {
         let backend = match self.main {
             Some(MainStore::Backend(backend)) => backend,
             Some(MainStore::Config(config)) => {
-                config.connect(&environment).await.map_err(|error| error.operation("connect"))?
+                let store = match self.existing {
+                    true => config.connect_existing(&environment).await,
+                    false => config.connect(&environment).await,
+                };
+                store.map_err(|error| error.operation("connect"))?
             }
             None => {
                 return Err(Error::new(ErrorKind::Config, "no backend was given")
@@ -185,7 +206,7 @@ impl DqBuilder {
         let backend = checked(backend);
         let mut drain = Vec::new();
         for config in &self.drain {
-            let store = config.connect(&environment).await;
+            let store = config.connect_existing(&environment).await;
             drain.push(checked(
                 store.map_err(|error| error.operation("connect to a drained store"))?,
             ));
@@ -196,9 +217,25 @@ impl DqBuilder {
             limits: self.limits,
             defaults: self.defaults,
             queues: self.queues,
+            ingress: self.ingress,
+            schedules: self.schedules,
             runner: self.runner,
             environment,
             runner_names: Mutex::default(),
         }))
     }
+}
+
+/// The history limits of the settings of queues.
+fn history_limits(
+    defaults: &QueueSettings,
+    queues: &BTreeMap<QueueName, QueueSettings>,
+) -> HistoryLimits {
+    let mut limits = HistoryLimits { default: defaults.history, ..HistoryLimits::default() };
+    for (queue, settings) in queues {
+        if let Some(limit) = settings.history {
+            limits.queues.insert(queue.clone(), limit);
+        }
+    }
+    limits
 }

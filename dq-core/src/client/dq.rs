@@ -1,14 +1,17 @@
 //! The client: schedules jobs, changes them, and opens queues.
 
+use std::any::Any;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::queue::QueueHandle;
+use super::runners::RegisteredRunner;
 use super::schedule::{Schedule, ScheduleMany};
 use super::shared::ClientShared;
 use super::target::IntoTarget;
 use crate::backend::{Backend, Cancelled, Checked, Finding, QueueStats, Rescheduled};
 use crate::error::Result;
-use crate::model::{IntoDue, JobId, JobView, Queue, QueueName, codec};
+use crate::model::{Headers, IntoDue, JobId, JobView, Limits, Queue, QueueName, Timestamp, codec};
 
 /// The client of a store of delayed jobs. Cheap to clone; all clones share the connection.
 #[derive(Debug, Clone)]
@@ -22,7 +25,8 @@ impl Dq {
     }
 
     /// Schedules a job. Set the due time, the key and other options on the result, then `.await`
-    /// it. Without a due time the job is due at once.
+    /// it. Without a due time the job is due at once, or after the first delay of the queue's
+    /// escalation if it has one.
     ///
     /// `Q` is the name of a `#[delay_handler]` function or of a [`queue!`](crate::queue).
     #[must_use = "nothing is scheduled until this is awaited"]
@@ -30,7 +34,16 @@ impl Dq {
     where
         Q::Payload: serde::Serialize,
     {
-        Schedule::new(&self.shared, Q::queue(), |_| codec::encode(&payload))
+        let schedule = Schedule::new(&self.shared, Q::queue(), |headers| {
+            if let Some(version) = Q::VERSION {
+                headers.insert(Headers::SCHEMA_VERSION, version.to_string());
+            }
+            codec::encode(&payload)
+        });
+        match Q::STEPS {
+            [first, ..] => schedule.after(*first),
+            [] => schedule,
+        }
     }
 
     /// Schedules many jobs in one call, of any queues:
@@ -74,7 +87,7 @@ impl Dq {
         self.queue_of::<Q>()?.reschedule(target, due).await
     }
 
-    /// Returns a job by key or id; a dead job by id only.
+    /// Returns a job by key or id; a dead or ended job by id only.
     ///
     /// ```
     /// # use dq_core::{Dq, DurationExt};
@@ -120,6 +133,43 @@ impl Dq {
         self.shared.stores.stats(&[]).await
     }
 
+    /// Counts the scheduled and ready jobs of a queue by due time; see
+    /// [`QueueHandle::forecast`].
+    ///
+    /// # Errors
+    /// As [`QueueHandle::forecast`].
+    pub async fn forecast<Q: Queue>(&self, edges: &[Timestamp]) -> Result<Vec<u64>> {
+        self.queue_of::<Q>()?.forecast(edges).await
+    }
+
+    /// The runners that serve the main store, ordered by name. Each announces itself when it starts
+    /// and every 15 s, and is listed for at most a minute after it has disappeared.
+    ///
+    /// [`Runner::run_until`](crate::Runner::run_until) announces the runner,
+    /// [`Runner::run_due`](crate::Runner::run_due) does not.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> dq_core::Result<()> {
+    /// # let dq = dq_core::Dq::connect("memory:").await?;
+    /// for runner in dq.runners().await? {
+    ///     match runner.info {
+    ///         Ok(info) => println!("{} on {}: {} jobs", runner.name, info.host, info.running),
+    ///         Err(unreadable) => println!("{}: {}", runner.name, unreadable.error),
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `Unsupported` if the store does not keep announcements, `Unavailable` if it cannot be
+    /// reached, `Closed` after [`close`](Self::close).
+    pub async fn runners(&self) -> Result<Vec<RegisteredRunner>> {
+        let announced = self.backend().runners().await?;
+        Ok(announced.into_iter().map(RegisteredRunner::from).collect())
+    }
+
     /// Problems of the main store that an operator should know: versions, settings, clock skew.
     /// Stores being drained are not checked.
     pub async fn check(&self) -> Vec<Finding> {
@@ -129,12 +179,10 @@ impl Dq {
     /// Finishes pending calls and closes all stores. Stop all runners first.
     ///
     /// # Errors
-    /// `Unavailable` if a store cannot be reached, such as for its last writes.
+    /// `Unavailable` if a store cannot be reached, such as for its last writes. The other stores are
+    /// closed all the same.
     pub async fn close(&self) -> Result<()> {
-        for store in self.shared.stores.iter() {
-            store.close().await?;
-        }
-        Ok(())
+        self.shared.stores.close().await
     }
 
     /// The main store, behind a layer that checks limits and capabilities. Its calls do not include
@@ -142,6 +190,32 @@ impl Dq {
     #[must_use]
     pub fn backend(&self) -> &Arc<Checked> {
         &self.shared.stores.main
+    }
+
+    /// The main store as its own type, for what only that store offers.
+    ///
+    /// `None` if it is another type of store.
+    #[must_use]
+    pub fn backend_as<B: Backend>(&self) -> Option<&B> {
+        let mut backend: &dyn Backend = &**self.backend();
+        loop {
+            let any: &dyn Any = backend;
+            if let Some(found) = any.downcast_ref() {
+                return Some(found);
+            }
+            backend = backend.wrapped()?;
+        }
+    }
+
+    /// The limits of jobs: their sizes, and how far ahead they may be due.
+    #[must_use]
+    pub fn limits(&self) -> &Limits {
+        &self.shared.limits
+    }
+
+    /// Waits on the client's clock.
+    pub(crate) async fn sleep(&self, delay: Duration) {
+        self.shared.environment.clock.sleep(delay).await;
     }
 
     pub(crate) fn shared(&self) -> &Arc<ClientShared> {

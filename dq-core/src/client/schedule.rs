@@ -12,7 +12,7 @@ use super::stores::single;
 use super::target::IntoKey;
 use crate::backend::Scheduled;
 use crate::error::{Error, Result};
-use crate::model::{Due, Headers, JobId, NewJob, OnConflict, QueueName, Timestamp};
+use crate::model::{Due, Headers, JobId, NewJob, OnConflict, OnRunning, QueueName, Timestamp};
 
 /// A job that is not scheduled yet; `.await` schedules it.
 ///
@@ -20,7 +20,9 @@ use crate::model::{Due, Headers, JobId, NewJob, OnConflict, QueueName, Timestamp
 /// `.await`; nothing is stored then.
 ///
 /// A call whose outcome is unknown (a lost connection, a failed commit) is repeated up to two times
-/// with the same id, so that the job is stored at most once.
+/// with the same id, which stores nothing while the job is in the store. A job that has run before
+/// the repeat is found in the history of its queue. Without a history (a store that has none, or a
+/// limit of 0) it is stored and runs again, unless [`remember`](Self::remember) is set.
 ///
 /// **Cancellation safety:** if the future is dropped, the job may or may not have been stored. To
 /// repeat the call safely, set an [`id`](Self::id) or a [`key`](Self::key).
@@ -29,6 +31,8 @@ use crate::model::{Due, Headers, JobId, NewJob, OnConflict, QueueName, Timestamp
 pub struct Schedule {
     client: Arc<ClientShared>,
     job: Result<NewJob>,
+    /// Instead of the queue's setting.
+    spread: Option<Duration>,
 }
 
 impl Schedule {
@@ -46,7 +50,8 @@ impl Schedule {
             }
             Ok(NewJob::new(client.new_id(), queue, Due::NOW, payload).headers(headers))
         });
-        Self { client: Arc::clone(client), job: job.map_err(|error| error.operation("schedule")) }
+        let job = job.map_err(|error| error.operation("schedule"));
+        Self { client: Arc::clone(client), job, spread: None }
     }
 
     /// Sets the due time to this long after the store receives the job.
@@ -54,9 +59,18 @@ impl Schedule {
         self.with(|job| job.due = Due::After(delay))
     }
 
-    /// Sets the due time to a [`Timestamp`] or a `SystemTime`. A time in the past means now.
+    /// Sets the due time to a [`Timestamp`] or a `SystemTime`. A time in the past means now, except
+    /// one in the year 1970, which is refused: it is probably in seconds instead of milliseconds.
     pub fn at(self, due: impl IntoTimestamp) -> Self {
         self.with(|job| job.due = Due::At(due.into_timestamp()))
+    }
+
+    /// Spreads the due times of many jobs over a window, so that they do not all start at once: the
+    /// job is due up to this much later than asked, by a hash of its id, and never earlier. Zero
+    /// switches the queue's setting `spread` off for this job.
+    pub fn spread(mut self, window: Duration) -> Self {
+        self.spread = Some(window);
+        self
     }
 
     /// Sets the key: text or an integer. At most one live job of a queue has a given key.
@@ -81,6 +95,57 @@ impl Schedule {
         self.with(|job| job.on_conflict = policy)
     }
 
+    /// Sets what happens if the job that has the key is running; [`OnRunning::Refuse`] by default.
+    ///
+    /// With [`OnRunning::Detach`], a change that arrives while the job runs is not lost: the running
+    /// job gives up its key, and the new one is stored.
+    ///
+    /// ```
+    /// # use dq_core::{Dq, DurationExt, OnConflict, OnRunning};
+    /// # dq_core::queue!(SYNC_ACCOUNT: u64);
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> dq_core::Result<()> {
+    /// # let dq = Dq::connect("memory:").await?;
+    /// let scheduled = dq
+    ///     .schedule::<SYNC_ACCOUNT>(17)
+    ///     .after(5.seconds())
+    ///     .key(17)
+    ///     .on_conflict(OnConflict::Replace)
+    ///     .on_running(OnRunning::Detach)
+    ///     .await?;
+    /// assert!(scheduled.is_stored());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn on_running(self, policy: OnRunning) -> Self {
+        self.with(|job| job.on_running = policy)
+    }
+
+    /// Pins the id of the job for this long after its end: scheduling the id again then stores
+    /// nothing and returns [`Scheduled::Ended`].
+    ///
+    /// For requests that may arrive again after their job has run: with the id of the request, the
+    /// job runs once.
+    ///
+    /// ```
+    /// # use dq_core::{Dq, DurationExt, Scheduled};
+    /// # dq_core::queue!(CHARGE: u64);
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> dq_core::Result<()> {
+    /// # let dq = Dq::connect("memory:").await?;
+    /// # let request_id = dq.new_id();
+    /// let charge = || dq.schedule::<CHARGE>(99).id(request_id).remember(7.days());
+    /// assert!(charge().await?.is_stored());
+    /// # let _ = dq.cancel::<CHARGE>(request_id).await?;
+    /// // The job has ended, and the request arrives again:
+    /// assert!(matches!(charge().await?, Scheduled::Ended(_)));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn remember(self, duration: Duration) -> Self {
+        self.with(|job| job.remember = duration)
+    }
+
     /// Sets a header.
     pub fn header(self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.with(|job| {
@@ -99,13 +164,29 @@ impl Schedule {
     /// `InvalidInput` if the queue name, the key, or the combination of key and conflict policy is
     /// invalid; `Codec` if the payload does not encode.
     pub fn into_job(self) -> Result<NewJob> {
-        let job = self.job?;
+        let mut job = self.job?;
+        let spread = self.spread.or_else(|| match job.due {
+            // No time was asked for.
+            Due::NOW => None,
+            _ => self.client.spread_of(&job.queue),
+        });
+        if let Some(window) = spread {
+            job.due = spread_due(job.due, window, job.id);
+        }
         if job.key.is_none() && job.on_conflict != OnConflict::Keep {
             return Err(Error::invalid(format!(
                 "a job for queue {} has a conflict policy but no key",
                 job.queue
             ))
             .remedy("add `.key(…)`, or remove `.on_conflict(…)`")
+            .operation("schedule"));
+        }
+        if job.key.is_none() && job.on_running != OnRunning::Refuse {
+            return Err(Error::invalid(format!(
+                "a job for queue {} is to take a key from a running job, but has no key",
+                job.queue
+            ))
+            .remedy("add `.key(…)`, or remove `.on_running(…)`")
             .operation("schedule"));
         }
         Ok(job)
@@ -128,6 +209,23 @@ impl IntoFuture for Schedule {
             let client = Arc::clone(&self.client);
             single(client.stores.schedule(vec![self.into_job()?]).await?)
         })
+    }
+}
+
+/// A due time later by a part of the window that depends on the id alone, so that a repeated call has
+/// the same one.
+fn spread_due(due: Due, window: Duration, id: JobId) -> Due {
+    // FNV-1a: ids of one moment differ only in some bytes.
+    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
+    for byte in id.to_bytes() {
+        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    }
+    // The upper half: the lower bits depend on few bits of the id.
+    let part = f64::from((hash >> 32) as u32) / f64::from(u32::MAX);
+    let later = Duration::from_millis((window.as_millis() as f64 * part) as u64);
+    match due {
+        Due::At(at) => Due::At(at.saturating_add(later)),
+        Due::After(delay) => Due::After(delay.saturating_add(later)),
     }
 }
 

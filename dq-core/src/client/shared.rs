@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use super::stores::Stores;
-use crate::config::{Environment, QueueSettings, RunnerSettings};
+use crate::config::{Environment, QueueSettings, RunnerSettings, ScheduleSettings, TypedSettings};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{JobId, Limits, QueueName};
 use crate::sync::lock;
@@ -19,6 +20,9 @@ pub(crate) struct ClientShared {
     pub(crate) limits: Limits,
     pub(crate) defaults: QueueSettings,
     pub(crate) queues: BTreeMap<QueueName, QueueSettings>,
+    pub(crate) ingress: Vec<TypedSettings>,
+    /// The schedules of the configuration, by name.
+    pub(crate) schedules: BTreeMap<String, ScheduleSettings>,
     pub(crate) runner: RunnerSettings,
     /// Names of the runners of this client that exist now.
     pub(super) runner_names: Mutex<BTreeSet<String>>,
@@ -27,6 +31,11 @@ pub(crate) struct ClientShared {
 impl ClientShared {
     pub(super) fn new_id(&self) -> JobId {
         self.environment.entropy.job_id(self.environment.clock.now())
+    }
+
+    /// The window over which the due times of a queue are spread.
+    pub(super) fn spread_of(&self, queue: &QueueName) -> Option<Duration> {
+        self.queues.get(queue).and_then(|settings| settings.spread).or(self.defaults.spread)
     }
 
     /// Reserves a name for a runner until the guard is dropped.

@@ -2,20 +2,34 @@
 //!
 //! A *drained* store is one that is being drained (`[[drain]]`): it receives no new jobs, and its
 //! jobs still run and can be changed. A call on one store is atomic; on several it is a sequence of
-//! calls. Without drained stores it is the single call on the main store.
+//! calls, each of which may fail, and between any two of which this process may stop. Without
+//! drained stores it is the single call on the main store.
+//!
+//! A job moves from a drained store to the main one when a new job with its key replaces it. The
+//! main store gets the new job before the old one is cancelled, so an interrupted call may leave
+//! both and never neither. Calls about a job therefore look into the main store after the drained
+//! ones: in the opposite order they could miss a job that moves meanwhile.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use futures_util::{StreamExt, TryStreamExt};
+
 use crate::backend::{
-    Backend, Cancelled, Checked, OperateReport, Operation, QueueStats, Receipt, Reschedule,
-    Rescheduled, Scheduled, Totals,
+    Backend, Cancelled, Checked, Operation, QueueStats, Receipt, Reschedule, Rescheduled,
+    Scheduled, Totals,
 };
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{JobRef, JobState, JobView, NewJob, QueueName};
+use crate::model::{JobRef, JobState, JobView, NewJob, OnRunning, QueueName, Timestamp};
 
 /// Maximum number of attempts of a schedule call whose outcome is unknown.
 const SCHEDULE_ATTEMPTS: usize = 3;
+
+/// Number of lookups at once, of jobs of a call whose outcome is unknown.
+const LOOKUPS: usize = 64;
+
+/// Maximum number of jobs in one call that changes them.
+const JOBS_PER_CALL: usize = 1_000;
 
 /// All stores of a client.
 #[derive(Debug)]
@@ -27,80 +41,180 @@ pub(crate) struct Stores {
 }
 
 impl Stores {
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<Checked>> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Checked>> {
         std::iter::once(&self.main).chain(&self.drain)
     }
 
     /// Schedules in the main store the jobs whose keys do not conflict with a live job of a drained
-    /// store.
-    pub(super) async fn schedule(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
+    /// store, or which replace that job.
+    pub(crate) async fn schedule(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
+        for job in &jobs {
+            job.queue.refuse_reserved().map_err(|error| error.operation("schedule"))?;
+        }
+        self.schedule_anywhere(jobs).await
+    }
+
+    /// [`schedule`](Self::schedule), in reserved queues too.
+    async fn schedule_anywhere(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
         if self.drain.is_empty() || jobs.iter().all(|job| job.key.is_none()) {
             return self.schedule_in_main(jobs).await;
         }
+        // The jobs are scheduled one by one, and an invalid one prevents all others.
+        self.main.validate(&jobs)?;
         let mut results = Vec::with_capacity(jobs.len());
         for job in jobs {
-            let result = match self.resolve_key_conflict(&job).await? {
-                KeyConflict::Refused(result) => result,
-                KeyConflict::None => single(self.schedule_in_main(vec![job]).await?)?,
-                KeyConflict::OldCancelled => {
-                    match single(self.schedule_in_main(vec![job]).await?)? {
-                        Scheduled::Created(receipt) => Scheduled::Replaced(receipt),
-                        result => result,
-                    }
-                }
-            };
-            results.push(result);
+            results.push(match self.find_key_conflict(&job).await? {
+                KeyConflict::Decided(result) => result,
+                KeyConflict::Replaces(old) => self.schedule_and_cancel(job, &old).await?,
+            });
         }
         Ok(results)
     }
 
-    /// Repeats a call whose outcome is unknown: with the same ids this schedules nothing twice.
-    async fn schedule_in_main(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
-        // A store that is not durable is in this process: none of its results is lost, and the jobs
-        // need not be cloned.
-        if !self.main.capabilities().durable {
-            return self.main.schedule(jobs).await;
-        }
-        for _ in 1..SCHEDULE_ATTEMPTS {
-            match self.main.schedule(jobs.clone()).await {
-                Err(error) if error.kind() == ErrorKind::OutcomeUnknown => {
-                    tracing::warn!(%error, "scheduling again with the same ids");
-                }
-                result => return result,
-            }
-        }
-        self.main.schedule(jobs).await
+    /// Schedules a job of the framework, in a reserved queue.
+    pub(crate) async fn schedule_internal(&self, job: NewJob) -> Result<Scheduled> {
+        single(self.schedule_anywhere(vec![job]).await?)
     }
 
-    /// Resolves the conflict of a new job with a live job of the same key in a drained store.
-    async fn resolve_key_conflict(&self, job: &NewJob) -> Result<KeyConflict> {
-        let Some(key) = &job.key else { return Ok(KeyConflict::None) };
+    /// Schedules a job in the main store, and then cancels the jobs of drained stores that it
+    /// replaces.
+    ///
+    /// # Errors
+    /// `OutcomeUnknown` if the job was scheduled and a drained store cannot be reached then. The
+    /// same call with the same id cancels what is left of the old jobs.
+    async fn schedule_and_cancel(&self, job: NewJob, old: &[OldJob<'_>]) -> Result<Scheduled> {
+        let new = JobRef::new(job.queue.clone(), job.id);
+        let (id, on_running) = (job.id, job.on_running);
+        let result = single(self.schedule_in_main(vec![job]).await?)?;
+        match result {
+            // The new job was not stored, and nothing else has replaced the old ones: the job of the
+            // key runs, the new one has ended before, or its id is in another queue.
+            Scheduled::AlreadyRunning(_) | Scheduled::Ended(_) => return Ok(result),
+            Scheduled::Kept(kept) if kept.id == id => return Ok(result),
+            Scheduled::Kept(_) | Scheduled::Created(_) | Scheduled::Replaced(_) => {}
+        }
+        // If the main store has kept another job with the key, the conflict policy prefers that one
+        // to the new job, and so to the old ones, too.
+        let mut replaced = matches!(result, Scheduled::Replaced(_));
+        let mut running = None;
+        for OldJob { store, receipt } in old {
+            // By id: another process may have stored a job with the key since.
+            let old = JobRef::new(new.queue.clone(), receipt.id);
+            let cancelled = store
+                .cancel(&[old])
+                .await
+                .map_err(|error| interrupted("schedule", "the job was scheduled", store, &error))?;
+            match single(cancelled)? {
+                Cancelled::Cancelled | Cancelled::Requested => replaced = true,
+                Cancelled::AlreadyRunning if on_running == OnRunning::Refuse => {
+                    running = Some(*receipt);
+                }
+                // A detached job keeps its key in the drained store, where no new job needs it.
+                Cancelled::AlreadyRunning | Cancelled::NotFound => {}
+            }
+        }
+        match (result, running) {
+            // It is not taken back if it has replaced a job already, which would then be lost.
+            (Scheduled::Created(created), Some(running)) if !replaced => {
+                self.take_back(new, created, running).await
+            }
+            (Scheduled::Created(created), _) if replaced => Ok(Scheduled::Replaced(created)),
+            (result, _) => Ok(result),
+        }
+    }
+
+    /// Cancels a job that was just created, since the one with its key has started meanwhile.
+    async fn take_back(
+        &self,
+        new: JobRef,
+        created: Receipt,
+        running: Receipt,
+    ) -> Result<Scheduled> {
+        let cancelled = self.main.cancel(&[new]).await.map_err(|error| {
+            interrupted("schedule", "a job with the same key runs", &self.main, &error)
+        })?;
+        Ok(match single(cancelled)? {
+            Cancelled::Cancelled | Cancelled::Requested => Scheduled::AlreadyRunning(running),
+            // The new job was due at once, and has started.
+            Cancelled::AlreadyRunning | Cancelled::NotFound => Scheduled::Created(created),
+        })
+    }
+
+    /// Repeats a call whose outcome is unknown: with the same ids this schedules nothing twice,
+    /// except a job that has left the store before the repeat and is neither in its history nor
+    /// pinned.
+    async fn schedule_in_main(&self, mut jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
+        // A store that is not durable is in this process: none of its results is lost, and the jobs
+        // need not be cloned.
+        let capabilities = self.main.capabilities();
+        if !capabilities.durable {
+            return self.main.schedule(jobs).await;
+        }
+        // By the position in the call.
+        let mut ended = BTreeMap::new();
+        for _ in 1..SCHEDULE_ATTEMPTS {
+            let unknown = match self.main.schedule(jobs.clone()).await {
+                Err(error) if error.kind() == ErrorKind::OutcomeUnknown => error,
+                result => return Ok(merge(result?, ended)),
+            };
+            tracing::warn!(error = %unknown, "scheduling again with the same ids");
+            if capabilities.history {
+                // If this cannot be found out, the outcome stays unknown.
+                let found = self.find_ended(&jobs).await.map_err(|_| unknown)?;
+                jobs = take_out(jobs, found, &mut ended);
+            }
+        }
+        Ok(merge(self.main.schedule(jobs).await?, ended))
+    }
+
+    /// The receipts of these jobs that have ended; `None` for the others.
+    async fn find_ended(&self, jobs: &[NewJob]) -> Result<Vec<Option<Receipt>>> {
+        let jobs: Vec<_> = jobs.iter().map(|job| JobRef::new(job.queue.clone(), job.id)).collect();
+        let lookups = jobs.into_iter().map(|job| {
+            let store = Arc::clone(&self.main);
+            async move {
+                let ended = store.get(&job).await?.filter(|view| view.state == JobState::Ended);
+                Ok(ended.map(|JobView { job, .. }| Receipt { id: job.id, due: job.due }))
+            }
+        });
+        futures_util::stream::iter(lookups).buffered(LOOKUPS).try_collect().await
+    }
+
+    /// Finds the live jobs of drained stores that have the key of a new job, and decides by its
+    /// conflict policy which of them stay. Changes nothing.
+    async fn find_key_conflict(&self, job: &NewJob) -> Result<KeyConflict<'_>> {
+        let mut old = Vec::new();
+        let Some(key) = &job.key else { return Ok(KeyConflict::Replaces(old)) };
         let same_key = JobRef::new(job.queue.clone(), key.clone());
         for store in &self.drain {
-            let Some(JobView { job: old, state, .. }) = store.get(&same_key).await? else {
+            let Some(JobView { job: found, state, .. }) = store.get(&same_key).await? else {
                 continue;
             };
-            let receipt = Receipt { id: old.id, due: old.due };
+            let receipt = Receipt { id: found.id, due: found.due };
             let due = job.due.resolve(store.now().await?);
             match state {
-                JobState::Dead => continue,
+                JobState::Dead | JobState::Ended => {}
+                // An earlier call with this id stored it, before the store was drained.
+                _ if receipt.id == job.id => {
+                    return Ok(KeyConflict::Decided(Scheduled::Created(receipt)));
+                }
+                JobState::Running if job.on_running == OnRunning::Detach => {}
                 JobState::Running => {
-                    return Ok(KeyConflict::Refused(Scheduled::AlreadyRunning(receipt)));
+                    return Ok(KeyConflict::Decided(Scheduled::AlreadyRunning(receipt)));
                 }
-                _ if !job.on_conflict.replaces(old.due, due) => {
-                    return Ok(KeyConflict::Refused(Scheduled::Kept(receipt)));
+                _ if !job.on_conflict.replaces(receipt.due, due) => {
+                    return Ok(KeyConflict::Decided(Scheduled::Kept(receipt)));
                 }
-                _ => {}
+                _ => old.push(OldJob { store, receipt }),
             }
-            return Ok(match single(store.cancel(&[same_key]).await?)? {
-                Cancelled::AlreadyRunning => {
-                    KeyConflict::Refused(Scheduled::AlreadyRunning(receipt))
-                }
-                Cancelled::NotFound => KeyConflict::None,
-                Cancelled::Cancelled | Cancelled::Requested => KeyConflict::OldCancelled,
-            });
         }
-        Ok(KeyConflict::None)
+        // Before anything is stored.
+        if !old.is_empty()
+            && let Some(store) = self.iter().find(|store| !store.capabilities().cancel)
+        {
+            return Err(Error::unsupported(store.name(), "cancel").operation("schedule"));
+        }
+        Ok(KeyConflict::Replaces(old))
     }
 
     /// Cancels in every store, since a key may be live in several. A job that still runs takes
@@ -108,9 +222,14 @@ impl Stores {
     pub(super) async fn cancel(&self, job: JobRef) -> Result<Cancelled> {
         let job = [job];
         let mut combined = Cancelled::NotFound;
-        for store in self.iter() {
-            let result = single(store.cancel(&job).await?)?;
-            combined = match (combined, result) {
+        for store in self.drain.iter().chain([&self.main]) {
+            let result = store.cancel(&job).await.map_err(|error| match combined {
+                Cancelled::Cancelled | Cancelled::Requested => {
+                    interrupted("cancel", "a job was cancelled", store, &error)
+                }
+                Cancelled::NotFound | Cancelled::AlreadyRunning => error,
+            })?;
+            combined = match (combined, single(result)?) {
                 (Cancelled::AlreadyRunning, _) | (_, Cancelled::AlreadyRunning) => {
                     Cancelled::AlreadyRunning
                 }
@@ -125,7 +244,7 @@ impl Stores {
     /// Reschedules the job in the first store that has it.
     pub(super) async fn reschedule(&self, change: Reschedule) -> Result<Rescheduled> {
         let change = [change];
-        for store in self.iter() {
+        for store in self.search_order() {
             match single(store.reschedule(&change).await?)? {
                 Rescheduled::NotFound => {}
                 result => return Ok(result),
@@ -134,9 +253,39 @@ impl Stores {
         Ok(Rescheduled::NotFound)
     }
 
+    /// [`cancel`](Self::cancel) for many jobs, in bounded calls.
+    pub(super) async fn cancel_many(&self, jobs: Vec<JobRef>) -> Result<Vec<Cancelled>> {
+        let mut results = Vec::with_capacity(jobs.len());
+        if self.drain.is_empty() {
+            for jobs in jobs.chunks(JOBS_PER_CALL) {
+                results.extend(self.main.cancel(jobs).await?);
+            }
+        } else {
+            for job in jobs {
+                results.push(self.cancel(job).await?);
+            }
+        }
+        Ok(results)
+    }
+
+    /// [`reschedule`](Self::reschedule) for many jobs, in bounded calls.
+    pub(super) async fn reschedule_many(&self, moves: Vec<Reschedule>) -> Result<Vec<Rescheduled>> {
+        let mut results = Vec::with_capacity(moves.len());
+        if self.drain.is_empty() {
+            for moves in moves.chunks(JOBS_PER_CALL) {
+                results.extend(self.main.reschedule(moves).await?);
+            }
+        } else {
+            for change in moves {
+                results.push(self.reschedule(change).await?);
+            }
+        }
+        Ok(results)
+    }
+
     /// The job in the first store that has it.
     pub(super) async fn get(&self, job: &JobRef) -> Result<Option<JobView>> {
-        for store in self.iter() {
+        for store in self.search_order() {
             if let Some(found) = store.get(job).await? {
                 return Ok(Some(found));
             }
@@ -144,8 +293,14 @@ impl Stores {
         Ok(None)
     }
 
+    /// The stores in the order in which one job is looked for: the main store first, since it has
+    /// most jobs, and again after the drained ones, since the job may have moved there meanwhile.
+    fn search_order(&self) -> impl Iterator<Item = &Arc<Checked>> {
+        self.iter().chain((!self.drain.is_empty()).then_some(&self.main))
+    }
+
     /// Sums the counts of all stores: of `queues` in their order, or of all queues by name.
-    pub(super) async fn stats(&self, queues: &[QueueName]) -> Result<Vec<QueueStats>> {
+    pub(crate) async fn stats(&self, queues: &[QueueName]) -> Result<Vec<QueueStats>> {
         if self.drain.is_empty() {
             return self.main.stats(queues).await;
         }
@@ -166,25 +321,103 @@ impl Stores {
         Ok(queues.iter().filter_map(|queue| sums.get(queue).cloned()).collect())
     }
 
+    /// Sums the forecasts of all stores.
+    pub(super) async fn forecast(
+        &self,
+        queue: &QueueName,
+        edges: &[Timestamp],
+    ) -> Result<Vec<u64>> {
+        let mut sums = vec![0; edges.len().saturating_sub(1)];
+        for store in self.iter() {
+            for (sum, jobs) in sums.iter_mut().zip(store.forecast(queue, edges).await?) {
+                *sum += jobs;
+            }
+        }
+        Ok(sums)
+    }
+
     /// Applies an operation to every store; returns the sum of the affected jobs or queues.
     pub(super) async fn operate(&self, operation: Operation<'_>) -> Result<u64> {
         let mut sum = 0;
         for store in self.iter() {
-            let OperateReport { affected } = store.operate(operation).await?;
-            sum += affected;
+            let report = store.operate(operation).await.map_err(|error| match sum {
+                0 => error,
+                _ => interrupted("operate", "jobs of another store were changed", store, &error),
+            })?;
+            sum += report.affected;
         }
         Ok(sum)
     }
+
+    /// Closes all stores, also after one has failed to close.
+    ///
+    /// # Errors
+    /// The first error.
+    pub(super) async fn close(&self) -> Result<()> {
+        let mut result = Ok(());
+        for store in self.iter() {
+            result = result.and(store.close().await);
+        }
+        result
+    }
 }
 
-/// A conflict of a new job's key with a live job of a drained store.
-enum KeyConflict {
-    /// No drained store has a live job with the key.
-    None,
-    /// The old job was cancelled; the new one replaces it.
-    OldCancelled,
-    /// The old job stays; the new one is not stored.
-    Refused(Scheduled),
+/// A live job of a drained store with the key of a new job that replaces it.
+struct OldJob<'a> {
+    store: &'a Checked,
+    receipt: Receipt,
+}
+
+/// The conflict of a new job's key with live jobs of drained stores.
+enum KeyConflict<'a> {
+    /// The new job replaces these jobs, if any.
+    Replaces(Vec<OldJob<'a>>),
+    /// An old job stays; the new one is not to be stored. This is the result.
+    Decided(Scheduled),
+}
+
+/// Moves the jobs that have ended to `ended`, under their positions in the call; returns the others.
+fn take_out(
+    jobs: Vec<NewJob>,
+    found: Vec<Option<Receipt>>,
+    ended: &mut BTreeMap<usize, Scheduled>,
+) -> Vec<NewJob> {
+    let total = jobs.len() + ended.len();
+    let positions: Vec<usize> = (0..total).filter(|at| !ended.contains_key(at)).collect();
+    let mut remaining = Vec::with_capacity(jobs.len());
+    for ((job, found), position) in jobs.into_iter().zip(found).zip(positions) {
+        match found {
+            Some(receipt) => {
+                ended.insert(position, Scheduled::Created(receipt));
+            }
+            None => remaining.push(job),
+        }
+    }
+    remaining
+}
+
+/// The results of a call in its order, from those of the last attempt and those of the jobs that
+/// had ended before.
+fn merge(results: Vec<Scheduled>, ended: BTreeMap<usize, Scheduled>) -> Vec<Scheduled> {
+    let mut results = results;
+    for (position, result) in ended {
+        // Ascending positions: all earlier results are in their places.
+        results.insert(position.min(results.len()), result);
+    }
+    results
+}
+
+/// The error of a sequence of calls one of which has failed on `store`, after `done`, which an
+/// earlier call has changed in another store.
+fn interrupted(operation: &'static str, done: &str, store: &Checked, error: &Error) -> Error {
+    // An error that a repetition does not mend keeps its kind.
+    let kind = if error.is_retryable() { ErrorKind::OutcomeUnknown } else { error.kind() };
+    let message =
+        format!("{done}, and a further call on the {} store failed: {error}", store.name());
+    Error::new(kind, message)
+        .remedy("repeat the call; one that schedules a job, with the same job id")
+        .source(error.clone())
+        .operation(operation)
 }
 
 /// The result of a call with one item.

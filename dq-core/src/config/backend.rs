@@ -12,6 +12,7 @@ use crate::backend::Backend;
 use crate::clock::{Clock, SystemClock};
 use crate::entropy::Entropy;
 use crate::error::{Error, ErrorKind, Result};
+use crate::model::HistoryLimits;
 
 /// The settings of one type of backend: the keys beside `type` in `[backend]`.
 ///
@@ -28,22 +29,43 @@ pub trait BackendConfig: fmt::Debug + Send + Sync {
     /// `Config` if a setting cannot be used, `Unavailable` if the store cannot be reached,
     /// `Incompatible` if it holds data of an unknown version.
     async fn connect(&self, environment: &Environment) -> Result<Arc<dyn Backend>>;
+
+    /// Opens a store that exists already, such as one that is drained.
+    ///
+    /// A backend whose `connect` would create a missing store overrides this, so that a misspelt
+    /// setting is refused. By default it is the same as `connect`.
+    ///
+    /// # Errors
+    /// `Config` if the store does not exist; otherwise as of [`Self::connect`].
+    async fn connect_existing(&self, environment: &Environment) -> Result<Arc<dyn Backend>> {
+        self.connect(environment).await
+    }
 }
 
-/// The clock and the randomness that a process gives to its backends.
+/// The clock, the randomness and the history limits that a process gives to its backends.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Environment {
     /// The process's clock. A store with a clock of its own uses its own.
     pub clock: Arc<dyn Clock>,
     /// Randomness for jitter and generated names.
     pub entropy: Arc<Entropy>,
+    /// How many ended jobs the backend is to remember.
+    pub history: HistoryLimits,
 }
 
 impl Environment {
-    /// An environment of a clock and a source of randomness.
+    /// An environment of a clock and a source of randomness, with the default history limits.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>, entropy: Arc<Entropy>) -> Self {
-        Self { clock, entropy }
+        Self { clock, entropy, history: HistoryLimits::default() }
+    }
+
+    /// Sets [`Self::history`].
+    #[must_use]
+    pub fn history(mut self, history: HistoryLimits) -> Self {
+        self.history = history;
+        self
     }
 }
 

@@ -87,7 +87,7 @@ pub mod limit {
 /// A duration as found in the file. Bare numbers are accepted here so that the error can ask for a
 /// unit.
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "not a duration; write it like \"30s\", \"15m\" or \"1h 30m\"")]
 enum Unparsed {
     Text(String),
     Number(f64),

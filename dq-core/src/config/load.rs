@@ -12,10 +12,12 @@ use super::layers::{EnvironmentOnly, Layers};
 use super::problem::Problem;
 use super::queue::QueueSettings;
 use super::range_error::RangeError;
-use super::settings::{LimitSettings, RunnerSettings};
+use super::schedule::ScheduleSettings;
+use super::settings::{LimitSettings, RunnerSettings, ServeSettings};
+use super::typed::TypedSettings;
 use super::variables::Variable;
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::QueueName;
+use crate::model::{QueueName, ScheduleSpec};
 
 /// The complete configuration, as read from `dq.toml` and the environment.
 ///
@@ -31,9 +33,18 @@ use crate::model::QueueName;
 /// concurrency = 16
 /// backoff = { initial = "1s", factor = 2.0, max = "10m", jitter = 0.2 }
 ///
+/// [queues.BILLING.forward]  # a built-in handler of the crate dq-forward
+/// type = "http"
+/// url = "https://billing.example.com/due"
+///
 /// [runner]
 /// concurrency = 256         # over all queues
 /// grace = "30s"
+///
+/// [schedules.nightly-report] # jobs that recur
+/// queue = "REPORT"
+/// cron = "30 2 * * *"
+/// tz = "Europe/Stockholm"
 ///
 /// [[drain]]                 # consumed until empty, receives no new jobs
 /// type = "sqlite"
@@ -61,12 +72,21 @@ pub struct Config {
     /// Settings by queue.
     #[serde(default)]
     pub queues: BTreeMap<QueueName, QueueSettings>,
+    /// Messages of other systems that become jobs, of the crate dq-forward.
+    #[serde(default)]
+    pub ingress: Vec<TypedSettings>,
+    /// Schedules by name; see [`ScheduleSettings`]. Runners declare them.
+    #[serde(default)]
+    pub schedules: BTreeMap<String, ScheduleSettings>,
     /// Settings of runners.
     #[serde(default)]
     pub runner: RunnerSettings,
     /// Limits of payloads, headers and bulks.
     #[serde(default)]
     pub limits: LimitSettings,
+    /// Settings of the server that `dq serve` starts.
+    #[serde(default)]
+    pub serve: ServeSettings,
 }
 
 impl Config {
@@ -117,6 +137,10 @@ impl Config {
             layers.error_at(&path.collect::<Vec<_>>(), Problem::new(format!("it {problem}")))
         };
         config.runner.check_ranges().map_err(|error| out_of_range(&["runner"], error))?;
+        if config.defaults.forward.is_some() {
+            let problem = "belongs to one queue: move it to `[queues.NAME.forward]`";
+            return Err(out_of_range(&["defaults"], RangeError::new("forward", problem)));
+        }
         config.defaults.validate().map_err(|error| out_of_range(&["defaults"], error))?;
         for (queue, settings) in &config.queues {
             // Settings in the handler's attribute, which both tables override, are known only to
@@ -124,6 +148,17 @@ impl Config {
             let merged = settings.clone().over(config.defaults.clone());
             let table = ["queues", queue.as_str()];
             merged.validate().map_err(|error| out_of_range(&table, error))?;
+        }
+        for (name, settings) in &config.schedules {
+            let table = ["schedules", name.as_str()];
+            ScheduleSpec::check_name(name).map_err(|error| {
+                layers.error_at(&table.map(str::to_owned), Problem::new(error.to_string()))
+            })?;
+            let spec = settings.checked().map_err(|error| out_of_range(&table, error))?;
+            spec.queue.refuse_reserved().map_err(|error| {
+                let path = ["schedules", name, "queue"].map(str::to_owned);
+                layers.error_at(&path, Problem::new(error.to_string()))
+            })?;
         }
         Ok(config)
     }
@@ -178,6 +213,21 @@ mod tests {
         // Without the attribute, `initial` is 1 s and longer than `max`.
         let error = file.policy(&queue).unwrap_err().to_string();
         assert!(error.contains("queue A: backoff.initial is 1s"), "{error}");
+    }
+
+    #[test]
+    fn the_settings_of_a_server_are_read() {
+        let config = Config::from_toml(&format!(
+            "{MEMORY}[serve]\naddress = \"[::1]:80\"\n\
+             [serve.tokens.ann]\nrole = \"viewer\"\ntoken = \"hunter2\""
+        ))
+        .unwrap();
+        assert_eq!(config.serve.address.as_deref(), Some("[::1]:80"));
+        let ann = &config.serve.tokens["ann"];
+        assert_eq!((ann.role.as_str(), ann.token.expose()), ("viewer", "hunter2"));
+        let error = refusal(&format!("{MEMORY}[serve.tokens.ann]\ntoken = \"hunter2\""));
+        assert!(error.contains("serve.tokens.ann") && error.contains("role"), "{error}");
+        assert!(!error.contains("hunter2"), "{error}");
     }
 
     #[test]
@@ -240,6 +290,60 @@ mod tests {
             let error = refusal(&format!("{MEMORY}{text}"));
             assert!(needles.iter().all(|needle| error.contains(needle)), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn schedules_are_read() {
+        let config = Config::from_toml(&format!(
+            "{MEMORY}[schedules.nightly]\nqueue = \"REPORT\"\ncron = \"30 2 * * *\"\n\
+             tz = \"Europe/Stockholm\"\npayload = {{ region = \"eu\", ids = [1, 2] }}\n\
+             catch_up = \"all:3\"\ndeadline = \"1h\"\njitter = \"10s\"\n\
+             [schedules.\"every 90 s\"]\nqueue = \"PING\"\nevery = \"1m 30s\"\n\
+             overlap = \"queue_one\"\nschema_version = 2"
+        ))
+        .unwrap();
+        let nightly = config.schedules["nightly"].checked().unwrap();
+        assert_eq!(nightly.recurrence.to_string(), "30 2 * * * Europe/Stockholm");
+        assert_eq!(nightly.payload, serde_json::json!({"region": "eu", "ids": [1, 2]}));
+        assert_eq!((nightly.deadline, nightly.jitter), (Some(1.hours()), Some(10.seconds())));
+        assert_eq!(nightly.overlap, crate::model::Overlap::Allow, "the default of `all`");
+        let ping = config.schedules["every 90 s"].checked().unwrap();
+        assert_eq!(ping.recurrence.to_string(), "every 1m 30s");
+        assert_eq!(ping.payload, serde_json::Value::Null);
+        assert_eq!(ping.overlap, crate::model::Overlap::QueueOne);
+        assert_eq!((nightly.schema_version, ping.schema_version), (None, Some(2)));
+    }
+
+    #[test]
+    fn bad_schedules_are_refused_by_their_names() {
+        for (entry, needles) in [
+            ("cron = \"0 0 31 2 *\"", ["schedules.S.cron: ", "no such date"]),
+            ("cron = \"61 * * * *\"", ["schedules.S.cron: ", "61 * * * *"]),
+            ("cron = \"@daily\"\ntz = \"Stockholm\"", ["schedules.S.tz: ", "Europe/Stockholm"]),
+            ("every = \"0s\"", ["schedules.S.every: ", "a millisecond"]),
+            ("every = 90", ["schedules.S.every: ", "no unit"]),
+            ("every = \"1m\"\ncron = \"@daily\"", ["schedules.S.every: ", "keep one"]),
+            ("every = \"1m\"\ntz = \"UTC\"", ["schedules.S.tz: ", "no time zone"]),
+            ("jitter = \"1m\"", ["schedules.S.cron: ", "missing"]),
+            ("every = \"1m\"\ndeadline = \"0s\"", ["schedules.S.deadline: ", "is 0"]),
+            ("every = \"1m\"\nschema_version = 0", ["schedules.S.schema_version: ", "is 0"]),
+            ("every = \"1m\"\ncatch_up = \"some\"", ["schedules.S.catch_up: ", "all:10"]),
+            ("every = \"1m\"\noverlap = \"queue\"", ["schedules.S.overlap", "queue_one"]),
+            ("every = \"1m\"\ntimezone = \"UTC\"", ["schedules.S.timezone", "`tz`"]),
+            ("every = \"1m\"\nqueue = \"dq.x\"", ["schedules.S.queue: ", "reserved"]),
+        ] {
+            let queue = if entry.contains("queue = \"") { "" } else { "queue = \"Q\"\n" };
+            let error = refusal(&format!("{MEMORY}[schedules.S]\n{queue}{entry}"));
+            assert!(needles.iter().all(|needle| error.contains(needle)), "{entry}: {error}");
+        }
+        let error = refusal(&format!("{MEMORY}[schedules.S]\nevery = \"1m\""));
+        assert!(error.contains("schedules.S.queue: it is missing"), "{error}");
+        let error = refusal(&format!("{MEMORY}[schedules.\"\"]\nevery = \"1m\"\nqueue = \"Q\""));
+        assert!(error.contains("the name of the schedule is empty"), "{error}");
+        let error = refusal(&format!(
+            "{MEMORY}[schedules.S]\nqueue = \"A\"\nevery = \"1m\"\n[schedules.S]\nqueue = \"B\""
+        ));
+        assert!(error.to_lowercase().contains("duplicate"), "two of one name: {error}");
     }
 
     #[test]

@@ -1,17 +1,21 @@
 //! Configuration: backends by name and URL, `dq.toml` and environment variables, queue and runner
-//! settings.
+//! settings, schedules.
 
 mod backend;
 mod backoff;
 pub mod duration;
+mod history;
 mod interpolate;
+mod late;
 mod layers;
 mod load;
 mod problem;
 mod queue;
 mod range_error;
+mod schedule;
 mod secret;
 mod settings;
+mod typed;
 mod url;
 mod variables;
 
@@ -19,8 +23,13 @@ pub use backend::{
     BackendConfig, BackendRegistration, Environment, backend_from_url, known_backends,
 };
 pub use backoff::BackoffSettings;
+pub use late::{LateAction, LatePolicy};
 pub use load::Config;
 pub use queue::{QueuePolicy, QueueSettings};
+pub use schedule::ScheduleSettings;
+pub(crate) use schedule::payload_json;
 pub use secret::Secret;
-pub use settings::{LimitSettings, RunnerSettings};
+pub use settings::{LimitSettings, RunnerSettings, ServeSettings, TokenSettings};
+pub use typed::TypedSettings;
+pub(crate) use typed::registration;
 pub use url::{ConnectUrl, host_and_port};

@@ -6,9 +6,12 @@ use serde::{Deserialize, Serialize};
 
 use super::backoff::BackoffSettings;
 use super::duration;
+use super::history;
+use super::late::{LateAction, LatePolicy};
 use super::range_error::RangeError;
+use super::typed::TypedSettings;
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{Backoff, QueueName};
+use crate::model::{Backoff, HistoryLimit, LatenessObjective, QueueName};
 
 /// Settings of one queue, each optional.
 ///
@@ -34,7 +37,8 @@ pub struct QueueSettings {
     pub concurrency: Option<usize>,
     /// Maximum number of attempts of a job; 1 means no retry. Default 5.
     pub max_attempts: Option<u32>,
-    /// Maximum duration of one run of the handler; `"none"` for no limit. Default 15 min.
+    /// Maximum duration of one run of the handler with its middleware; `"none"` for no limit.
+    /// Default 15 min.
     ///
     /// A handler that takes longer is dropped, and the attempt counts as failed. A `blocking`
     /// handler cannot be dropped: its cancellation signal fires, and its return value counts.
@@ -49,6 +53,34 @@ pub struct QueueSettings {
     /// Number of consecutive leases that may expire before the job is dead, since it may be the
     /// cause of the crashes; at least 1. Default 10.
     pub max_losses: Option<u32>,
+    /// What happens to a job that starts late. Default: it runs.
+    pub late: Option<LatePolicy>,
+    /// The share of the jobs that should start within a time after they are due, such as
+    /// `"99% < 100ms"`. Default: none. Nothing about a job changes if it is missed; runners and
+    /// operators are notified.
+    ///
+    /// It belongs to the configuration or to a handler: a runner refuses one of its own, which programs
+    /// without a runner could not know.
+    pub lateness: Option<LatenessObjective>,
+    /// How much later than asked a job may be due, so that many jobs of one moment do not start at
+    /// once; see [`Schedule::spread`](crate::Schedule::spread). Default: not at all. Jobs without a
+    /// due time are not spread.
+    ///
+    /// A setting of the producer, read from the configuration. Handlers' attributes and runners
+    /// cannot set it.
+    #[serde(with = "duration::option")]
+    pub spread: Option<Duration>,
+    /// How many ended jobs the store remembers; `0` for none. Default 1,000, for a day;
+    /// none in Redis, where a history is expensive.
+    ///
+    /// A setting of the store: it is read from the configuration when the store is opened. Handlers'
+    /// attributes and runners cannot set it.
+    #[serde(with = "history")]
+    pub history: Option<HistoryLimit>,
+    /// The built-in handler of the queue. Only a configuration can set it; it is not serialized, since
+    /// it may hold secrets.
+    #[serde(skip_serializing)]
+    pub(crate) forward: Option<TypedSettings>,
 }
 
 impl QueueSettings {
@@ -100,6 +132,34 @@ impl QueueSettings {
         self
     }
 
+    /// Sets [`Self::late`].
+    #[must_use]
+    pub fn late(mut self, late: LatePolicy) -> Self {
+        self.late = Some(late);
+        self
+    }
+
+    /// Sets [`Self::lateness`].
+    #[must_use]
+    pub const fn lateness(mut self, objective: LatenessObjective) -> Self {
+        self.lateness = Some(objective);
+        self
+    }
+
+    /// Sets [`Self::spread`].
+    #[must_use]
+    pub const fn spread(mut self, window: Duration) -> Self {
+        self.spread = Some(window);
+        self
+    }
+
+    /// Sets [`Self::history`].
+    #[must_use]
+    pub const fn history(mut self, limit: HistoryLimit) -> Self {
+        self.history = Some(limit);
+        self
+    }
+
     /// These settings, with unset fields taken from `below`.
     #[must_use]
     pub fn over(self, below: Self) -> Self {
@@ -110,6 +170,11 @@ impl QueueSettings {
             lease: self.lease.or(below.lease),
             backoff: self.backoff.over(below.backoff),
             max_losses: self.max_losses.or(below.max_losses),
+            late: self.late.or(below.late),
+            lateness: self.lateness.or(below.lateness),
+            spread: self.spread.or(below.spread),
+            history: self.history.or(below.history),
+            forward: self.forward.or(below.forward),
         }
     }
 
@@ -125,6 +190,8 @@ impl QueueSettings {
             lease: self.lease.unwrap_or(Duration::from_secs(30)),
             backoff: self.backoff.complete(),
             max_losses: self.max_losses.unwrap_or(10),
+            late: self.late.clone(),
+            lateness: self.lateness,
         };
         // A backoff that is valid by itself may be invalid together with a default.
         let complete = Self { backoff: policy.backoff.into(), ..self };
@@ -132,6 +199,13 @@ impl QueueSettings {
             Error::new(ErrorKind::Config, format!("queue {queue}: {error}"))
                 .remedy("correct it in the configuration or in the handler's attribute")
         })?;
+        if let Some(LatePolicy { then: LateAction::Queue(target), .. }) = &policy.late
+            && target == queue
+        {
+            let message = format!("queue {queue}: late.then moves late jobs to the same queue");
+            return Err(Error::new(ErrorKind::Config, message)
+                .remedy("name another queue, or write \"run\", \"skip\" or \"dead\""));
+        }
         Ok(policy)
     }
 
@@ -158,6 +232,9 @@ impl QueueSettings {
             let lease = humantime::format_duration(lease);
             return Err(RangeError::new("lease", format!("is {lease}; it must be 1s to 1day")));
         }
+        if let Some(late) = &self.late {
+            late.validate()?;
+        }
         self.backoff.validate()
     }
 }
@@ -177,4 +254,8 @@ pub struct QueuePolicy {
     pub backoff: Backoff,
     /// See [`QueueSettings::max_losses`].
     pub max_losses: u32,
+    /// See [`QueueSettings::late`].
+    pub late: Option<LatePolicy>,
+    /// See [`QueueSettings::lateness`].
+    pub lateness: Option<LatenessObjective>,
 }

@@ -1,11 +1,13 @@
-//! Settings of runners, and limits of jobs.
+//! Settings of runners and of `dq serve`, and limits of jobs.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Deserialize;
 
 use super::duration;
 use super::range_error::RangeError;
+use super::secret::Secret;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::Limits;
 
@@ -58,6 +60,30 @@ impl RunnerSettings {
         }
         Ok(())
     }
+}
+
+/// Settings of the server that `dq serve` starts. Applications ignore them, so that they can share
+/// the file with it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[non_exhaustive]
+pub struct ServeSettings {
+    /// The address to listen on, such as `127.0.0.1:7373`, which is the default.
+    pub address: Option<String>,
+    /// The tokens that are accepted, by the name of their owner. Without any, a token is generated
+    /// and only this machine may connect.
+    pub tokens: BTreeMap<String, TokenSettings>,
+}
+
+/// A token that `dq serve` accepts.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct TokenSettings {
+    /// What its owner may do: `viewer`, `reader`, `operator` or `admin`.
+    pub role: String,
+    /// The token; at least 16 bytes.
+    pub token: Secret,
 }
 
 /// The [`Limits`] that a configuration can change: of payloads, headers and bulks.

@@ -16,8 +16,8 @@ pub(super) struct Variable {
 }
 
 impl Variable {
-    /// `DQ_A__B__C` sets `a.b.c`; queue names keep their case. `None` if the name does not set a
-    /// key.
+    /// `DQ_A__B__C` sets `a.b.c`; names of queues and schedules keep their case. `None` if the name
+    /// does not set a key.
     pub(super) fn new(name: &str, value: &str) -> Option<Self> {
         let prefix = name.get(..3)?;
         let key = &name[3..];
@@ -26,14 +26,19 @@ impl Variable {
             return None;
         }
         let mut path: Vec<String> = key.split("__").map(str::to_owned).collect();
-        let is_queue_table = path[0].eq_ignore_ascii_case("queues");
+        let table_has_names =
+            ["queues", "schedules"].iter().any(|table| path[0].eq_ignore_ascii_case(table));
         for (depth, part) in path.iter_mut().enumerate() {
-            let is_queue_name = is_queue_table && depth == 1;
-            if !is_queue_name {
+            let is_name = table_has_names && depth == 1;
+            if !is_name {
                 part.make_ascii_lowercase();
             }
         }
-        let value = parse_value(value, SECRET_TABLES.contains(&path[0].as_str()));
+        // Passwords, tokens, and headers of webhooks such as `authorization`.
+        let may_be_secret = SECRET_TABLES.contains(&path[0].as_str())
+            || path[0] == "serve"
+            || path.iter().any(|part| part == "headers");
+        let value = parse_value(value, may_be_secret);
         Some(Self { name: name.to_owned(), path, value })
     }
 
@@ -60,8 +65,9 @@ impl Variable {
     }
 }
 
-/// The tables of the configuration.
-const TABLES: [&str; 6] = ["BACKEND", "DEFAULTS", "DRAIN", "LIMITS", "QUEUES", "RUNNER"];
+/// The top-level tables of the configuration, to recognize a name with a single underscore.
+const TABLES: [&str; 9] =
+    ["BACKEND", "DEFAULTS", "DRAIN", "INGRESS", "LIMITS", "QUEUES", "RUNNER", "SCHEDULES", "SERVE"];
 
 /// The correct name for one with a single underscore: `DQ_BACKEND__PATH` for `DQ_BACKEND_PATH`.
 /// `None` if the name is correct or not one of a setting.
@@ -72,7 +78,8 @@ fn intended_name(name: &str) -> Option<String> {
     is_misspelt.then(|| format!("DQ_{table}__{rest}"))
 }
 
-/// Parses a number, a boolean, a list or a table; anything else is text.
+/// Parses a number, a boolean, a list, a table, or text in quotes; anything else is text, with the
+/// spaces around it only if it has a comma or a bracket.
 fn parse_value(text: &str, may_be_secret: bool) -> Value {
     let Ok(value) = text.parse::<Value>();
     // A password like 007 or 1.50 must not lose a digit on its way through a number.
@@ -124,6 +131,7 @@ mod tests {
         let value = |name, text| Variable::new(name, text).unwrap().value;
         for text in ["007", "1.50", "+1", " 1", "99999999999999999999999"] {
             assert_eq!(value("DQ_BACKEND__PASSWORD", text), text.into(), "{text}");
+            assert_eq!(value("DQ_SERVE__TOKENS__ANN__TOKEN", text), text.into(), "{text}");
         }
         assert_eq!(value("DQ_BACKEND__CACHE_MIB", "64"), Value::from(64_usize));
         assert_eq!(value("DQ_DEFAULTS__BACKOFF__FACTOR", "1.50"), Value::from(1.5));

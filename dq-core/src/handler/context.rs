@@ -7,9 +7,10 @@ use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
 use super::state::StateMap;
+use super::thread::HandlerThread;
 use crate::backend::{FencingToken, Lease, LeasedJob};
 use crate::clock::Clock;
-use crate::model::{Headers, JobId, JobKey, QueueName, Timestamp};
+use crate::model::{Headers, Job, JobId, JobKey, QueueName, Timestamp};
 
 /// One run of a handler: the job, its lease, and the runner. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -21,12 +22,14 @@ pub struct JobContext {
 struct Inner {
     leased: LeasedJob,
     run: RunContext,
+    /// The thread of a blocking handler.
+    thread: HandlerThread,
 }
 
 /// The runner's part of a [`JobContext`].
 #[derive(Debug, Clone)]
 pub struct RunContext {
-    /// Values given to the runner by `.state(value)`.
+    /// Values given to the runner by `.state(value)`, and its [`Dq`](crate::Dq).
     pub state: Arc<StateMap>,
     /// Fires when the lease is lost, the timeout has passed, or the grace period is over.
     pub cancelled: CancellationToken,
@@ -36,6 +39,8 @@ pub struct RunContext {
     pub started: Timestamp,
     /// Total number of attempts of the job.
     pub max_attempts: u32,
+    /// Number of steps of the queue's escalation; 0 if it has none.
+    pub steps: u32,
     /// The name of the runner.
     pub worker: Arc<str>,
 }
@@ -44,7 +49,7 @@ impl JobContext {
     /// A context for calling a handler directly, such as in a unit test.
     #[must_use]
     pub fn new(leased: LeasedJob, run: RunContext) -> Self {
-        Self { inner: Arc::new(Inner { leased, run }) }
+        Self { inner: Arc::new(Inner { leased, run, thread: HandlerThread::default() }) }
     }
 
     /// The job's id.
@@ -101,6 +106,18 @@ impl JobContext {
         self.attempt() >= self.max_attempts()
     }
 
+    /// The step of the escalation that this run belongs to, from 0; 0 without an escalation.
+    #[must_use]
+    pub fn step(&self) -> u32 {
+        self.inner.leased.job.step()
+    }
+
+    /// Whether no step of the escalation follows this one; `true` without an escalation.
+    #[must_use]
+    pub fn is_last_step(&self) -> bool {
+        self.step().saturating_add(1) >= self.inner.run.steps
+    }
+
     /// How many times this job was leased, including this time.
     #[must_use]
     pub fn deliveries(&self) -> u32 {
@@ -111,6 +128,14 @@ impl JobContext {
     #[must_use]
     pub fn headers(&self) -> &Headers {
         &self.inner.leased.job.headers
+    }
+
+    /// The nominal time of this occurrence of a schedule: the time of the recurrence, without jitter
+    /// and however late it runs. `None` if the job is not an occurrence.
+    #[must_use]
+    pub fn occurrence(&self) -> Option<Timestamp> {
+        let millis = self.headers().get(Headers::OCCURRENCE)?.parse().ok()?;
+        Some(Timestamp::from_millis(millis))
     }
 
     /// The encoded payload.
@@ -134,7 +159,7 @@ impl JobContext {
         self.inner.leased.lease()
     }
 
-    /// A value given to the runner by `.state(value)`.
+    /// A value given to the runner by `.state(value)`, or its [`Dq`](crate::Dq).
     #[must_use]
     pub fn state<T: Send + Sync + 'static>(&self) -> Option<&T> {
         self.inner.run.state.get()
@@ -169,7 +194,17 @@ impl JobContext {
         self.inner.run.clock.sleep(delay).await;
     }
 
+    /// The job.
+    #[must_use]
+    pub fn job(&self) -> &Job {
+        &self.inner.leased.job
+    }
+
     pub(crate) fn cancellation(&self) -> &CancellationToken {
         &self.inner.run.cancelled
+    }
+
+    pub(crate) fn thread(&self) -> &HandlerThread {
+        &self.inner.thread
     }
 }

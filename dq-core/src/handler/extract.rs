@@ -10,7 +10,7 @@ use super::context::JobContext;
 use super::outcome::JobError;
 use super::state::Requirements;
 use crate::error::BoxError;
-use crate::model::codec;
+use crate::model::{Job, codec};
 
 /// A type that can be an argument of a handler before the payload.
 ///
@@ -107,7 +107,6 @@ pub trait Payload: DeserializeOwned + Send + 'static {}
 impl<T: DeserializeOwned + Send + 'static> Payload for T {}
 
 /// Decodes the payload of a job. A failure makes the job dead; it is not a failed attempt.
-pub(super) fn decode<P: Payload>(ctx: &JobContext) -> Result<P, JobError> {
-    codec::decode(ctx.headers(), ctx.raw_payload())
-        .map_err(|what| JobError::Undecodable(what.into()))
+pub(super) fn decode<P: Payload>(job: &Job) -> Result<P, JobError> {
+    codec::decode(&job.headers, &job.payload).map_err(|what| JobError::Undecodable(what.into()))
 }

@@ -4,19 +4,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::FutureExt;
+use tokio_util::sync::CancellationToken;
 
 use super::context::JobContext;
 use super::function::Handler;
 use super::outcome::{JobError, JobResult};
+use super::panics::catch_run;
 
 /// Code that runs around every handler, such as logging, metrics and guards. The first one added is
-/// the outermost.
+/// the outermost. It does not run around jobs of reserved queues, which keep the schedules.
 ///
-/// `next.run(job)` returns errors and panics of the handler as [`JobError`]s. At the timeout, an
-/// async handler is dropped and the result is [`JobError::TimedOut`]. A blocking handler cannot be
-/// dropped: its cancellation signal fires, and `next.run(job)` returns its result when it has
-/// returned. The middleware's return value is the result of the run.
+/// `next.run(job)` returns errors and panics of the handler as [`JobError`]s. The middleware's return
+/// value is the result of the run.
+///
+/// The timeout of the queue covers the middleware and the handler together. When it has passed, the
+/// cancellation signal of the run fires, an async handler is dropped, and `next.run(job)` returns
+/// [`JobError::TimedOut`]. Middleware that has not returned five seconds later is dropped too, and
+/// the run has timed out. A blocking handler cannot be dropped: `next.run(job)` returns its result
+/// when it has returned.
 ///
 /// ```
 /// # use dq_core as dq;
@@ -34,9 +39,8 @@ use super::outcome::{JobError, JobResult};
 pub trait Middleware: Send + Sync + 'static {
     /// Runs one job, usually by `next.run(job).await`.
     ///
-    /// The timeout applies to the handler only. At the end of the runner's grace period, this
-    /// future is dropped, and with it the inner middleware and an async handler; a blocking handler
-    /// goes on until it returns.
+    /// At the end of the runner's grace period, this future is dropped, and with it the inner
+    /// middleware and an async handler; a blocking handler goes on until it returns.
     async fn call(&self, job: JobContext, next: Next<'_>) -> JobResult;
 }
 
@@ -51,14 +55,22 @@ pub struct Next<'a> {
     /// The middleware that has not run yet, outermost first.
     rest: &'a [Arc<dyn Middleware>],
     handler: &'a Handler,
-    timeout: Duration,
+    timeout: &'a Timeout,
+}
+
+/// The timeout of one run.
+#[derive(Debug)]
+pub(crate) struct Timeout {
+    pub(crate) after: Duration,
+    /// Fires when the timeout has passed.
+    pub(crate) passed: CancellationToken,
 }
 
 impl<'a> Next<'a> {
     pub(crate) fn new(
         middleware: &'a [Arc<dyn Middleware>],
         handler: &'a Handler,
-        timeout: Duration,
+        timeout: &'a Timeout,
     ) -> Self {
         Self { rest: middleware, handler, timeout }
     }
@@ -69,7 +81,7 @@ impl<'a> Next<'a> {
             return run_handler(self.handler, job, self.timeout).await;
         };
         let next = Self { rest, ..self };
-        catch_panic(first.call(job, next)).await
+        catch_run(first.call(job, next)).await
     }
 }
 
@@ -79,42 +91,26 @@ impl std::fmt::Debug for Next<'_> {
     }
 }
 
-/// Runs the handler until it ends or, if it is async, until its timeout.
-async fn run_handler(handler: &Handler, job: JobContext, timeout: Duration) -> JobResult {
-    let run = catch_panic(handler.run(job.clone()));
-    if timeout == Duration::MAX {
-        return run.await;
+/// Runs the handler until it ends or, unless its thread is busy, until the timeout has passed.
+async fn run_handler(handler: &Handler, job: JobContext, timeout: &Timeout) -> JobResult {
+    if timeout.passed.is_cancelled() {
+        return Err(JobError::TimedOut(timeout.after));
     }
-    let mut run = std::pin::pin!(run);
-    tokio::select! {
-        // The handler first: if it ends at the same moment as the timeout, its result counts.
-        biased;
-        result = &mut run => result,
-        // The timer is created only if the handler is not ready at once.
-        () = async { job.sleep(timeout).await } => {
-            // Stops threads and child tasks that the handler has started.
-            job.cancellation().cancel();
-            if handler.is_blocking {
-                // The thread cannot be stopped; a retry now would run concurrently with it.
-                return run.await;
+    // The handler may panic when it is dropped, too.
+    catch_run(async {
+        let mut run = handler.run(job.clone());
+        tokio::select! {
+            // The handler first: if it ends at the same moment as the timeout, its result counts.
+            biased;
+            result = &mut run => result,
+            () = timeout.passed.cancelled() => {
+                if job.thread().is_busy_or_forbid() {
+                    // A retry now would run concurrently with the thread.
+                    return run.await;
+                }
+                Err(JobError::TimedOut(timeout.after))
             }
-            Err(JobError::TimedOut(timeout))
         }
-    }
-}
-
-/// Converts a panic to an error. Unwind safe: the future is dropped, and it shares no state with
-/// the runner.
-async fn catch_panic(run: impl Future<Output = JobResult>) -> JobResult {
-    match std::panic::AssertUnwindSafe(run).catch_unwind().await {
-        Ok(result) => result,
-        Err(panic) => {
-            let message = panic
-                .downcast_ref::<&'static str>()
-                .map(|message| (*message).to_owned())
-                .or_else(|| panic.downcast_ref::<String>().cloned())
-                .unwrap_or_else(|| "with a value that is not text".to_owned());
-            Err(JobError::Panicked(message))
-        }
-    }
+    })
+    .await
 }

@@ -3,11 +3,15 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use crate::error::BoxError;
-use crate::model::{Due, IntoDue};
+use bytes::Bytes;
+use serde::Serialize;
+
+use crate::error::{BoxError, Result as DqResult};
+use crate::model::{Due, IntoDue, codec};
 
 /// The result of a handler that did not fail.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Outcome {
     /// The job is done.
     Done,
@@ -17,6 +21,11 @@ pub enum Outcome {
     Snooze(Due),
     /// Keep the job as dead, for this reason. It is not retried.
     Dead(Cow<'static, str>),
+    /// Run the same job again at this time, with another payload. Counts of attempts start again.
+    Again(Due, Bytes),
+    /// Go on to the next step of the escalation, with another payload or the same. Counts of
+    /// attempts start again.
+    NextStep(Option<Bytes>),
 }
 
 impl Outcome {
@@ -28,6 +37,36 @@ impl Outcome {
     /// [`Self::Snooze`]: run again after a delay or at a time.
     pub fn snooze(due: impl IntoDue) -> Self {
         Self::Snooze(due.into())
+    }
+
+    /// [`Self::Again`]: the next step of this job, after a delay or at a time.
+    ///
+    /// The job keeps its id and its key, so that a cancel between two steps ends the chain, and a
+    /// crash neither forks nor loses it.
+    ///
+    /// # Errors
+    /// `Codec` if the payload does not encode.
+    pub fn again<T: Serialize>(due: impl IntoDue, payload: &T) -> DqResult<Self> {
+        Ok(Self::Again(due.into(), codec::encode(payload)?))
+    }
+
+    /// [`Self::NextStep`]: the next step of the escalation of this queue, after its delay.
+    ///
+    /// The job keeps its id and its key, so that a cancel between two steps ends the escalation.
+    /// After the last step the job is dead; [`JobContext::is_last_step`] tells whether it is that.
+    ///
+    /// [`JobContext::is_last_step`]: crate::JobContext::is_last_step
+    #[must_use]
+    pub const fn next_step() -> Self {
+        Self::NextStep(None)
+    }
+
+    /// [`Self::next_step`], with another payload.
+    ///
+    /// # Errors
+    /// `Codec` if the payload does not encode.
+    pub fn next_step_with<T: Serialize>(payload: &T) -> DqResult<Self> {
+        Ok(Self::NextStep(Some(codec::encode(payload)?)))
     }
 
     /// [`Self::Dead`]: no retry will help.
@@ -78,7 +117,8 @@ pub enum JobError {
     Failed(BoxError),
     /// The handler panicked with this message.
     Panicked(String),
-    /// The async handler ran for its whole timeout, given here, and was dropped.
+    /// The run took longer than its timeout, given here, and the async handler or the middleware was
+    /// dropped.
     TimedOut(std::time::Duration),
     /// The payload is not of the type that the handler takes; a retry would not help.
     Undecodable(BoxError),

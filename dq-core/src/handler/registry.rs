@@ -20,11 +20,13 @@ impl Registry {
     ///
     /// # Errors
     /// `Duplicate` naming both source locations, if two functions have the same code;
-    /// `InvalidInput` if a code is not a valid queue name.
+    /// `InvalidInput` if a code is not a valid queue name, or is reserved.
     pub fn linked() -> Result<Self> {
         let mut registry = Self::default();
         for registration in inventory::iter::<Registration> {
-            registry.insert(registration.handler()?)?;
+            for handler in registration.handlers()? {
+                registry.insert(handler)?;
+            }
         }
         Ok(registry)
     }
@@ -33,8 +35,12 @@ impl Registry {
     /// registered explicitly.
     ///
     /// # Errors
-    /// `Duplicate` naming both source locations, if another handler has the code.
+    /// `InvalidInput` if the code is a reserved queue name; `Duplicate` naming both source
+    /// locations, if another handler has the code.
     pub fn insert(&mut self, handler: Handler) -> Result<()> {
+        handler.queue.refuse_reserved().map_err(|error| {
+            error.remedy(format!("give {} at {} another code", handler.name, handler.location))
+        })?;
         if let Some(other) = self.handlers.get(&handler.queue) {
             // Compares the name too: a macro can define two functions in one line.
             let same = other.name == handler.name && other.location == handler.location;

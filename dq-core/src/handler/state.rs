@@ -40,7 +40,7 @@ impl fmt::Debug for StateMap {
 
 /// The types of state that a handler needs.
 ///
-/// They are collected before the first job.
+/// [`RunnerBuilder::build`](crate::RunnerBuilder::build) fails if the runner's state lacks one.
 #[derive(Debug, Default)]
 pub struct Requirements {
     types: Vec<(TypeId, &'static str)>,

@@ -32,7 +32,7 @@ impl<P: Fn(&Job) -> bool> Affinity<P> {
     /// no other job waits.
     ///
     /// Jobs that are not due yet are selected only if none is due, and only those with the earliest
-    /// due time, so that no job has to wait for another.
+    /// due time, so that no job has to wait for another of its queue.
     pub(super) fn select(
         &self,
         table: &mut JobTable,

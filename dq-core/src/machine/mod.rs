@@ -10,11 +10,17 @@
 //! in a vector. *Replicas* are machines to which the same log is applied.
 //!
 //! Read `state_machine.rs` first: it has the rules. `table.rs` has the jobs and the indexes over
-//! them, `affinity.rs` the order in which claimers with preferences get jobs, `snapshot.rs` the
-//! export and import of the state.
+//! them, `history.rs` those that have ended, `affinity.rs` the order in which claimers with
+//! preferences get jobs, `snapshot.rs` the export and import of the state, `meter.rs` its size, `access.rs`
+//! what backends need besides the calls.
 
+mod access;
 mod affinity;
+mod history;
 pub mod index;
+mod meter;
+mod operation;
+mod placement;
 mod snapshot;
 mod state_machine;
 mod table;
@@ -22,6 +28,8 @@ mod table;
 mod tests;
 
 pub use affinity::Affinity;
+pub use meter::Sizes;
+pub use operation::OwnedOperation;
+pub use placement::{JobNotes, JobPlacement};
 pub use snapshot::{JobSnapshot, MachineSnapshot};
-pub use state_machine::{Machine, OwnedOperation};
-pub use table::JobPlacement;
+pub use state_machine::Machine;

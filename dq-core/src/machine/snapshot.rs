@@ -1,9 +1,10 @@
 //! The state of a machine as plain data, to store it or to send it to another process.
 
+use super::meter::Sizes;
+use super::placement::{JobNotes, JobPlacement};
 use super::state_machine::Machine;
-use super::table::JobPlacement;
-use crate::backend::Totals;
-use crate::model::{Job, QueueName};
+use crate::backend::{Announced, Receipt, Totals};
+use crate::model::{HistoryLimits, Job, JobKey, JobView, QueueName, Timestamp};
 
 /// The complete state of a machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -16,6 +17,15 @@ pub struct MachineSnapshot {
     pub queues: Vec<(QueueName, bool, Totals)>,
     /// The jobs, in no particular order.
     pub jobs: Vec<JobSnapshot>,
+    /// The history: jobs that have ended, in no particular order, each with the sequence number of
+    /// its end.
+    pub ended: Vec<(u64, JobView)>,
+    /// The sequence number of the job that ended last.
+    pub last_ended: u64,
+    /// The pinned ids of ended jobs, and until when.
+    pub pins: Vec<(Receipt, Timestamp)>,
+    /// The announced runners.
+    pub runners: Vec<Announced>,
 }
 
 /// A job in a snapshot.
@@ -27,6 +37,8 @@ pub struct JobSnapshot {
     pub seq: u64,
     /// Whether it waits, is leased or is dead.
     pub placement: JobPlacement,
+    /// What is kept of it for operators; `None` if nothing is.
+    pub notes: Option<Box<JobNotes>>,
 }
 
 impl Machine {
@@ -43,19 +55,24 @@ impl Machine {
             job: record.job.clone(),
             seq: record.seq,
             placement: record.placement.clone(),
+            notes: record.notes.clone(),
         });
         MachineSnapshot {
             last_seq: table.last_seq,
             last_token: table.last_token,
             queues,
             jobs: jobs.collect(),
+            ended: self.history.ended().map(|(seq, view)| (seq, view.clone())).collect(),
+            last_ended: self.history.last_seq,
+            pins: self.history.pins().collect(),
+            runners: self.runners.values().cloned().collect(),
         }
     }
 
     /// Creates a machine with the state of a snapshot.
     #[must_use]
-    pub fn restore(snapshot: MachineSnapshot) -> Self {
-        let mut machine = Self::default();
+    pub fn restore(snapshot: MachineSnapshot, history_limits: HistoryLimits) -> Self {
+        let mut machine = Self::new(history_limits);
         let table = &mut machine.table;
         table.last_seq = snapshot.last_seq;
         table.last_token = snapshot.last_token;
@@ -64,9 +81,39 @@ impl Machine {
             table.queues[queue].paused = paused;
             table.queues[queue].totals = totals;
         }
-        for JobSnapshot { job, seq, placement } in snapshot.jobs {
-            table.insert(job, seq, placement);
+        for JobSnapshot { job, seq, placement, notes } in snapshot.jobs {
+            table.insert(job, seq, placement, notes);
         }
+        machine.history.last_seq = snapshot.last_ended;
+        for (seq, view) in snapshot.ended {
+            machine.history.restore(seq, view);
+        }
+        for (receipt, until) in snapshot.pins {
+            machine.history.pin(receipt, until);
+        }
+        machine.runners =
+            snapshot.runners.into_iter().map(|runner| (runner.name.clone(), runner)).collect();
         machine
+    }
+
+    /// Measures all that the machine holds, now and whenever it changes.
+    pub fn measure(&mut self, sizes: Sizes) {
+        self.table.measure(sizes);
+        self.history.measure(sizes);
+    }
+
+    /// The size of all jobs, ended jobs, pins and runners by the [`Sizes`] of
+    /// [`measure`](Self::measure); 0 without them.
+    #[must_use]
+    pub fn stored_bytes(&self) -> u64 {
+        let sizes = self.table.sizes();
+        let runners = sizes.iter().flat_map(|sizes| self.runners.values().map(sizes.runner));
+        self.table.stored_bytes() + self.history.stored_bytes() + runners.sum::<u64>()
+    }
+
+    /// The size of the live job with this key.
+    #[must_use]
+    pub fn stored_bytes_of_key(&self, queue: &QueueName, key: &JobKey) -> Option<u64> {
+        self.table.find_key(queue, key).map(|slot| self.table.size_of(slot))
     }
 }

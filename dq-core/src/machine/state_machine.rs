@@ -1,69 +1,54 @@
 //! The rules of the contract: what each call does to the state.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::{iter, mem};
 
 use bytes::Bytes;
 
 use super::affinity::Affinity;
-use super::index::Slot;
-use super::table::{JobPlacement, JobTable};
+use super::history::History;
+use super::index::{Slot, TimeEntry};
+use super::operation::OwnedOperation;
+use super::placement::JobPlacement;
+use super::table::JobTable;
 use crate::backend::{
-    BrowseParams, Cancelled, Claimed, Cursor, LeasedJob, Operation, Page, QueueStats, Receipt,
-    Renewal, Renewed, Reschedule, Rescheduled, Scheduled, Settled, Settlement, Verdict, Want,
+    Announced, Announcement, BrowseParams, Cancelled, ClaimParams, Claimed, Cursor, LeasedJob,
+    OperateReport, Page, QueueStats, Receipt, Renewal, Renewed, Reschedule, Rescheduled, Scheduled,
+    Settled, Settlement, Verdict,
 };
-use crate::model::{DeadReason, Due, Job, JobId, JobRef, JobView, NewJob, QueueName, Timestamp};
+use crate::model::{
+    Ended, Ending, HistoryLimits, Job, JobRef, JobState, JobView, NewJob, OnRunning, QueueName,
+    Target, Timestamp,
+};
+
+/// Maximum number of jobs that one purge removes.
+const PURGE_STEP: usize = 1_000;
 
 /// The jobs of a store and the rules of the contract.
 ///
 /// Each call takes the time at which it happens and first expires the leases that have ended by
-/// then. That time may go backwards from call to call: an expired lease stays expired.
+/// then, unless the machine was made [`with_explicit_lease_ends`](Self::with_explicit_lease_ends).
+/// That time may go backwards from call to call: an expired lease stays expired.
 #[derive(Debug, Default)]
 pub struct Machine {
     pub(super) table: JobTable,
-    /// Queues in which a job has become due earlier, with its due time; see [`Self::take_hints`].
-    hints: Vec<(QueueName, Timestamp)>,
-}
-
-/// An [`Operation`] that owns its data, so that it can be read from a log. It does not contain the
-/// queue, which is passed separately.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum OwnedOperation {
-    /// See [`Operation::Replay`].
-    Replay {
-        /// The ids of the dead jobs; all dead jobs of the queue if `None`.
-        jobs: Option<Vec<JobId>>,
-        /// The new due time.
-        due: Due,
-    },
-    /// See [`Operation::Remove`].
-    Remove {
-        /// The ids of the dead jobs; all dead jobs of the queue if `None`.
-        jobs: Option<Vec<JobId>>,
-    },
-    /// See [`Operation::Pause`].
-    Pause,
-    /// See [`Operation::Resume`].
-    Resume,
-    /// See [`Operation::Purge`].
-    Purge,
-}
-
-impl From<Operation<'_>> for OwnedOperation {
-    fn from(operation: Operation<'_>) -> Self {
-        match operation {
-            Operation::Replay { jobs, due, .. } => {
-                Self::Replay { jobs: jobs.map(<[JobId]>::to_vec), due }
-            }
-            Operation::Remove { jobs, .. } => Self::Remove { jobs: jobs.map(<[JobId]>::to_vec) },
-            Operation::Pause { .. } => Self::Pause,
-            Operation::Resume { .. } => Self::Resume,
-            Operation::Purge { .. } => Self::Purge,
-        }
-    }
+    pub(super) history: History,
+    pub(super) history_limits: HistoryLimits,
+    /// The announced runners by name.
+    pub(super) runners: BTreeMap<String, Announced>,
+    /// Queues in which a job may be due earlier than before; see [`Self::take_hints`].
+    pub(super) hints: Vec<(QueueName, Timestamp)>,
 }
 
 /// The calls of [`Backend`](crate::Backend), most of them for one item of a batch.
 impl Machine {
+    /// Creates an empty machine that remembers ended jobs within these limits.
+    #[must_use]
+    pub fn new(history_limits: HistoryLimits) -> Self {
+        Self { history_limits, ..Self::default() }
+    }
+
     /// See [`Backend::schedule`](crate::Backend::schedule).
     pub fn schedule(&mut self, new: NewJob, now: Timestamp) -> Scheduled {
         self.table.expire_leases(now);
@@ -80,7 +65,17 @@ impl Machine {
     /// Stores a job, unless another job with its id or key stays.
     fn store_or_keep(&mut self, new: NewJob, now: Timestamp) -> Scheduled {
         if let Some(same_id) = self.table.find_id(new.id) {
-            return self.not_stored(same_id);
+            let job = &self.table.records[same_id].job;
+            let receipt = Receipt { id: job.id, due: job.due };
+            // The job of a repeated call. Another job cannot have its id, except by a mistake.
+            return if job.queue == new.queue {
+                Scheduled::Created(receipt)
+            } else {
+                Scheduled::Kept(receipt)
+            };
+        }
+        if let Some(ended) = self.history.pinned(new.id, now) {
+            return Scheduled::Ended(ended);
         }
         let due = new.due.resolve(now);
         let receipt = Receipt { id: new.id, due };
@@ -89,26 +84,52 @@ impl Machine {
             self.table.create(new, due, JobPlacement::Waiting, now);
             return Scheduled::Created(receipt);
         };
-        match self.not_stored(same_key) {
-            Scheduled::Kept(existing) if new.on_conflict.replaces(existing.due, due) => {
-                let queue = self.table.records[same_key].queue;
-                self.table.remove(same_key);
-                self.table.queues[queue].totals.replaced += 1;
-                self.table.create(new, due, JobPlacement::Waiting, now);
-                Scheduled::Replaced(receipt)
+        let record = &self.table.records[same_key];
+        let existing = Receipt { id: record.job.id, due: record.job.due };
+        let is_running = matches!(record.placement, JobPlacement::Leased { .. });
+        if is_running {
+            if new.on_running == OnRunning::Refuse {
+                return Scheduled::AlreadyRunning(existing);
             }
-            not_stored => not_stored,
+            self.table.detach_key(same_key);
+            self.table.create(new, due, JobPlacement::Waiting, now);
+            return Scheduled::Created(receipt);
         }
+        if !new.on_conflict.replaces(existing.due, due) {
+            return Scheduled::Kept(existing);
+        }
+        self.end(same_key, Ending::Replaced, None, now);
+        self.table.create(new, due, JobPlacement::Waiting, now);
+        Scheduled::Replaced(receipt)
     }
 
-    /// The result for a new job that is not stored because the existing one has its id or key.
-    fn not_stored(&self, existing: Slot) -> Scheduled {
-        let record = &self.table.records[existing];
-        let receipt = Receipt { id: record.job.id, due: record.job.due };
-        match record.placement {
-            JobPlacement::Leased { .. } => Scheduled::AlreadyRunning(receipt),
-            JobPlacement::Waiting | JobPlacement::Dead(..) => Scheduled::Kept(receipt),
+    /// Removes a job from the table, counts it, adds it to the history and pins its id.
+    fn end(&mut self, slot: Slot, ending: Ending, reason: Option<String>, now: Timestamp) {
+        let mut view = self.table.view(slot, now);
+        let record = self.table.remove(slot);
+        let totals = &mut self.table.queues[record.queue].totals;
+        *match ending {
+            Ending::Done => &mut totals.done,
+            Ending::Skipped => &mut totals.skipped,
+            Ending::Cancelled => &mut totals.cancelled,
+            Ending::Replaced => &mut totals.replaced,
+            Ending::Removed => &mut totals.removed,
+        } += 1;
+        let dead = view.dead.take().map(|(reason, _)| reason.to_string());
+        let notes = record.notes.unwrap_or_default();
+        if !notes.remember.is_zero() {
+            let receipt = Receipt { id: view.job.id, due: view.job.due };
+            self.history.pin(receipt, now + notes.remember);
         }
+        let limit = self.history_limits.of(&view.job.queue);
+        view.state = JobState::Ended;
+        view.job.payload = Bytes::new();
+        view.job.headers = Default::default();
+        view.leased_until = None;
+        view.leased_since = notes.leased_since;
+        view.worker = notes.worker.as_deref().map(str::to_owned);
+        view.ended = Some(Ended { reason: reason.or(dead), ..Ended::new(ending, now) });
+        self.history.add(view, limit);
     }
 
     /// See [`Backend::cancel`](crate::Backend::cancel).
@@ -120,9 +141,7 @@ impl Machine {
         let record = &self.table.records[slot];
         match record.placement {
             JobPlacement::Waiting => {
-                let queue = record.queue;
-                self.table.remove(slot);
-                self.table.queues[queue].totals.cancelled += 1;
+                self.end(slot, Ending::Cancelled, None, now);
                 Cancelled::Cancelled
             }
             JobPlacement::Leased { .. } => Cancelled::AlreadyRunning,
@@ -154,8 +173,8 @@ impl Machine {
     }
 
     /// See [`Backend::claim`](crate::Backend::claim).
-    pub fn claim(&mut self, wants: &[Want], limit: usize, now: Timestamp) -> Claimed {
-        self.claim_with(wants, limit, now, |table, queue, max| {
+    pub fn claim(&mut self, params: ClaimParams<'_>, now: Timestamp) -> Claimed {
+        self.claim_with(params, now, |table, queue, max| {
             let waiting = &mut table.queues[queue].waiting;
             let due = iter::from_fn(|| waiting.pop(now.as_millis()));
             let taken = due.take(max).map(|entry| entry.slot).collect();
@@ -171,12 +190,11 @@ impl Machine {
     /// [`Claimed::now`] is then the latest of these due times.
     pub fn claim_preferring<P: Fn(&Job) -> bool>(
         &mut self,
-        wants: &[Want],
-        limit: usize,
+        params: ClaimParams<'_>,
         affinity: &Affinity<P>,
         now: Timestamp,
     ) -> Claimed {
-        self.claim_with(wants, limit, now, |table, queue, max| {
+        self.claim_with(params, now, |table, queue, max| {
             let (selected, next) = affinity.select(table, queue, max, now);
             for entry in &selected {
                 table.queues[queue].waiting.remove(entry.at, entry.seq);
@@ -192,26 +210,26 @@ impl Machine {
     /// milliseconds; `None` if no other job waits.
     fn claim_with(
         &mut self,
-        wants: &[Want],
-        limit: usize,
+        params: ClaimParams<'_>,
         now: Timestamp,
         mut take: impl FnMut(&mut JobTable, usize, usize) -> (Vec<Slot>, Option<i64>),
     ) -> Claimed {
         self.table.expire_leases(now);
-        let mut claimed = Claimed { jobs: Vec::new(), next_due: None, now };
-        for want in wants {
+        let worker: Arc<str> = params.worker.into();
+        let mut claimed = Claimed::new(Vec::new(), None, now);
+        for want in params.wants {
             let Some(queue) = self.find_active_queue(&want.queue) else { continue };
-            let max = want.max.min(limit - claimed.jobs.len());
+            let max = want.max.min(params.limit - claimed.jobs.len());
             let (taken, next) = take(&mut self.table, queue, max);
             for slot in taken {
                 let start = now.max(self.table.records[slot].job.due);
                 claimed.now = claimed.now.max(start);
                 let leased_until = start + want.lease_for;
-                let token = self.table.lease(slot, leased_until);
+                let token = self.table.lease(slot, &worker, start, leased_until);
                 let job = self.table.records[slot].job.clone();
-                claimed.jobs.push(LeasedJob { job, token, leased_until });
+                claimed.jobs.push(LeasedJob::new(job, token, leased_until));
             }
-            let lease_end = self.table.queues[queue].first_lease_end();
+            let lease_end = self.table.first_lease_end(queue);
             let next = [next, lease_end].into_iter().flatten().map(Timestamp::from_millis);
             claimed.next_due = claimed.next_due.into_iter().chain(next).min();
         }
@@ -224,36 +242,46 @@ impl Machine {
         let Some(slot) = self.table.find_leased(&settlement.lease) else {
             return Settled::Stale;
         };
-        let record = &mut self.table.records[slot];
-        let (job, queue) = (&mut record.job, record.queue);
+        let record = &self.table.records[slot];
+        let (queue, due) = (record.queue, record.job.due);
         let due = match &settlement.verdict {
             Verdict::Done => {
-                self.table.remove(slot);
-                self.table.queues[queue].totals.done += 1;
+                self.end(slot, Ending::Done, None, now);
                 return Settled::Accepted;
             }
-            Verdict::Skip => {
-                self.table.remove(slot);
-                self.table.queues[queue].totals.skipped += 1;
+            Verdict::Skip { reason } => {
+                self.end(slot, Ending::Skipped, Some(reason.clone()), now);
                 return Settled::Accepted;
             }
             Verdict::Dead { reason, failed } => {
-                job.attempts += u32::from(*failed);
+                self.table.change(slot, |record| record.job.attempts += u32::from(*failed));
                 self.table.set_dead(slot, reason.clone(), now);
                 return Settled::Accepted;
             }
-            Verdict::Retry(due) => {
-                job.attempts += 1;
-                job.losses = 0;
+            Verdict::Retry { due, error } => {
+                self.table.change(slot, |record| {
+                    record.job.attempts += 1;
+                    record.job.losses = 0;
+                    record.notes_mut().last_error = Some(error.clone());
+                });
+                due.resolve(now)
+            }
+            Verdict::Again { due, payload } => {
+                self.table.change(slot, |record| {
+                    record.job.attempts = 0;
+                    record.job.losses = 0;
+                    record.job.payload = payload.clone();
+                    record.notes_mut().last_error = None;
+                });
                 due.resolve(now)
             }
             Verdict::Snooze(due) => {
-                job.losses = 0;
+                self.table.change(slot, |record| record.job.losses = 0);
                 due.resolve(now)
             }
             Verdict::Release { started } => {
-                job.deliveries -= u32::from(!started);
-                job.due
+                self.table.change(slot, |record| record.job.deliveries -= u32::from(!started));
+                due
             }
         };
         self.table.set_waiting(slot, due);
@@ -293,53 +321,104 @@ impl Machine {
     /// See [`Backend::browse`](crate::Backend::browse).
     pub fn browse(&mut self, params: BrowseParams<'_>, now: Timestamp) -> Page {
         self.table.expire_leases(now);
-        let table = &mut self.table;
-        let Some(queue) = table.find_queue(params.queue) else {
-            return Page { jobs: Vec::new(), next: None };
-        };
+        let BrowseParams { queue, state, after, limit, payloads, order } = params;
         // One more than asked for shows whether there is a next page.
-        let mut entries = table.list(queue, params.state, params.after, now, params.limit + 1);
-        let has_more = entries.len() > params.limit;
-        entries.truncate(params.limit);
-        let next = entries.last().filter(|_| has_more);
-        Page {
-            jobs: entries.iter().map(|entry| table.view(entry.slot, now)).collect(),
-            next: next
-                .map(|last| Cursor { at: Timestamp::from_millis(last.at), seq: last.seq.into() }),
-        }
+        let mut entries: Vec<(Cursor, JobView)> = if state == JobState::Ended {
+            let history_limit = self.history_limits.of(queue);
+            let ended = self.history.list(queue, after, order, history_limit, now);
+            ended.take(limit + 1).map(|(cursor, view)| (cursor, view.clone())).collect()
+        } else {
+            let table = &mut self.table;
+            let Some(index) = table.find_queue(queue) else {
+                return Page::new(Vec::new(), None);
+            };
+            let entries = table.list(index, state, after, order, now, limit + 1);
+            let entry = |entry: TimeEntry| {
+                let cursor = Cursor { at: Timestamp::from_millis(entry.at), seq: entry.seq.into() };
+                let mut view = table.view(entry.slot, now);
+                if !payloads {
+                    view.job.payload = Bytes::new();
+                }
+                (cursor, view)
+            };
+            entries.into_iter().map(entry).collect()
+        };
+        let has_more = entries.len() > limit;
+        entries.truncate(limit);
+        let next = entries.last().filter(|_| has_more).map(|(cursor, _)| *cursor);
+        Page::new(entries.into_iter().map(|(_, view)| view).collect(), next)
     }
 
     /// See [`Backend::get`](crate::Backend::get).
     pub fn get(&mut self, job: &JobRef, now: Timestamp) -> Option<JobView> {
         self.table.expire_leases(now);
-        self.table.find(&job.queue, &job.target).map(|slot| self.table.view(slot, now))
+        if let Some(slot) = self.table.find(&job.queue, &job.target) {
+            return Some(self.table.view(slot, now));
+        }
+        match &job.target {
+            Target::Id(id) => {
+                let limit = self.history_limits.of(&job.queue);
+                self.history.get(&job.queue, *id, limit, now).cloned()
+            }
+            Target::Key(_) => None,
+        }
     }
 
-    /// See [`Backend::operate`](crate::Backend::operate). Returns the number of jobs or queues that
-    /// changed.
+    /// See [`Backend::forecast`](crate::Backend::forecast). Does not expire leases.
+    #[must_use]
+    pub fn forecast(&self, queue: &QueueName, edges: &[Timestamp]) -> Vec<u64> {
+        let Some(queue) = self.table.find_queue(queue) else {
+            return vec![0; edges.len().saturating_sub(1)];
+        };
+        let waiting = &self.table.queues[queue].waiting;
+        let before =
+            |edge: &Timestamp| waiting.count_until(edge.as_millis().saturating_sub(1)) as u64;
+        let counts: Vec<_> = edges.iter().map(before).collect();
+        counts.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).collect()
+    }
+
+    /// See [`Backend::announce`](crate::Backend::announce).
+    pub fn announce(&mut self, announcement: Announcement, now: Timestamp) {
+        let Announcement { name, info, ttl } = announcement;
+        self.runners.retain(|_, runner| runner.until > now);
+        if ttl.is_zero() {
+            self.runners.remove(&name);
+        } else {
+            self.runners.insert(name.clone(), Announced::new(name, info, now, now + ttl));
+        }
+    }
+
+    /// See [`Backend::runners`](crate::Backend::runners).
+    #[must_use]
+    pub fn runners(&self, now: Timestamp) -> Vec<Announced> {
+        self.runners.values().filter(|runner| runner.until > now).cloned().collect()
+    }
+
+    /// See [`Backend::operate`](crate::Backend::operate).
     pub fn operate(
         &mut self,
         queue: &QueueName,
         operation: &OwnedOperation,
         now: Timestamp,
-    ) -> u64 {
+    ) -> OperateReport {
         self.table.expire_leases(now);
         let table = &mut self.table;
         let queue = match table.find_queue(queue) {
             Some(queue) => queue,
             // A queue can be paused before its first job.
             None if *operation == OwnedOperation::Pause => table.ensure_queue(queue),
-            None => return 0,
+            None => return OperateReport::default(),
         };
+        let mut more = false;
         let affected = match operation {
             OwnedOperation::Replay { jobs, due } => {
                 let due = due.resolve(now);
-                let dead = table.find_dead(queue, jobs.as_deref());
+                let dead = table.find_dead(queue, jobs);
                 dead.into_iter().filter(|slot| table.replay(*slot, due)).count()
             }
             OwnedOperation::Remove { jobs } => {
-                let dead = table.find_dead(queue, jobs.as_deref());
-                self.remove_all(queue, &dead)
+                let dead = table.find_dead(queue, jobs);
+                self.remove_all(&dead, now)
             }
             OwnedOperation::Pause => {
                 usize::from(!mem::replace(&mut table.queues[queue].paused, true))
@@ -348,150 +427,38 @@ impl Machine {
                 usize::from(mem::replace(&mut table.queues[queue].paused, false))
             }
             OwnedOperation::Purge => {
-                let mut jobs = table.find_dead(queue, None);
+                let queue = &mut table.queues[queue];
+                let dead = queue.dead.iter().copied();
                 // After the smallest possible key: all jobs.
-                let waiting = table.queues[queue].waiting.after(i64::MIN, 0);
-                jobs.extend(waiting.map(|entry| entry.slot));
-                self.remove_all(queue, &jobs)
+                let waiting = queue.waiting.after(i64::MIN, 0);
+                let mut jobs: Vec<_> =
+                    dead.chain(waiting).take(PURGE_STEP + 1).map(|entry| entry.slot).collect();
+                more = jobs.len() > PURGE_STEP;
+                jobs.truncate(PURGE_STEP);
+                self.remove_all(&jobs, now)
             }
         };
         if let OwnedOperation::Replay { .. } | OwnedOperation::Resume = operation {
+            // For now, whenever the jobs are due: the claim that this causes returns the next due
+            // time of the queue.
             self.hint(queue, now);
         }
-        affected as u64
+        OperateReport { affected: affected as u64, more }
     }
 
-    fn remove_all(&mut self, queue: usize, jobs: &[Slot]) -> usize {
+    fn remove_all(&mut self, jobs: &[Slot], now: Timestamp) -> usize {
         for job in jobs {
-            self.table.remove(*job);
+            self.end(*job, Ending::Removed, None, now);
         }
-        self.table.queues[queue].totals.removed += jobs.len() as u64;
         jobs.len()
     }
 
     /// The index of a queue; `None` if the queue does not exist or is paused.
-    fn find_active_queue(&self, name: &QueueName) -> Option<usize> {
+    pub(super) fn find_active_queue(&self, name: &QueueName) -> Option<usize> {
         self.table.find_queue(name).filter(|queue| !self.table.queues[*queue].paused)
     }
 
-    fn hint(&mut self, queue: usize, due: Timestamp) {
+    pub(super) fn hint(&mut self, queue: usize, due: Timestamp) {
         self.hints.push((self.table.queues[queue].name.clone(), due));
-    }
-}
-
-/// Access for backends that are built on a machine.
-impl Machine {
-    /// Removes and returns the wake-up hints that the calls so far have produced: queues in which
-    /// jobs have become due earlier, with the due times.
-    pub fn take_hints(&mut self) -> Vec<(QueueName, Timestamp)> {
-        mem::take(&mut self.hints)
-    }
-
-    /// Expires the leases that have ended by `now`.
-    ///
-    /// Every call does this first, even one that only reads. Replicas of a log must therefore apply
-    /// an entry that expires leases before each read; otherwise the read would change only one of
-    /// them.
-    pub fn expire_leases(&mut self, now: Timestamp) {
-        self.table.expire_leases(now);
-    }
-
-    /// The [`Claimed::next_due`] that a [`claim_preferring`](Self::claim_preferring) for zero jobs
-    /// would return. Does not expire leases; the job of a lease that has ended counts as due.
-    pub fn next_due<P: Fn(&Job) -> bool>(
-        &mut self,
-        wants: &[Want],
-        affinity: &Affinity<P>,
-        now: Timestamp,
-    ) -> Option<Timestamp> {
-        let mut earliest = None;
-        for want in wants {
-            let Some(queue) = self.find_active_queue(&want.queue) else { continue };
-            let (_, next) = affinity.select(&mut self.table, queue, 0, now);
-            let lease_end = self.table.queues[queue].first_lease_end();
-            earliest = [earliest, next, lease_end].into_iter().flatten().min();
-        }
-        earliest.map(Timestamp::from_millis)
-    }
-
-    /// Whether a [`claim_preferring`](Self::claim_preferring) would return no job although at least
-    /// one is due or could be claimed ahead of its due time: all such jobs are reserved for other
-    /// claimers.
-    pub fn all_due_reserved<P: Fn(&Job) -> bool>(
-        &mut self,
-        wants: &[Want],
-        affinity: &Affinity<P>,
-        now: Timestamp,
-    ) -> bool {
-        let soon = (now + affinity.claim_ahead).as_millis();
-        let mut is_any_due = false;
-        for want in wants {
-            let Some(queue) = self.find_active_queue(&want.queue) else { continue };
-            let lease_end = self.table.queues[queue].first_lease_end();
-            if lease_end.is_some_and(|end| end <= now.as_millis()) {
-                return false;
-            }
-            let (selected, _next) = affinity.select(&mut self.table, queue, 1, now);
-            if !selected.is_empty() {
-                return false;
-            }
-            let first = self.table.queues[queue].waiting.first();
-            is_any_due |= first.is_some_and(|first| first.at <= soon);
-        }
-        is_any_due
-    }
-
-    /// Stores a job that is dead from the start, such as one made from a message that could not be
-    /// read. Returns `false`, without a change, if a job with its id exists.
-    pub fn insert_dead(&mut self, new: NewJob, reason: DeadReason, now: Timestamp) -> bool {
-        self.table.expire_leases(now);
-        if self.table.find_id(new.id).is_some() {
-            return false;
-        }
-        let due = new.due.resolve(now);
-        self.table.create(new, due, JobPlacement::Dead(Box::new(reason), now), now);
-        true
-    }
-
-    /// The job with this id, in any queue and state. Does not expire leases.
-    #[must_use]
-    pub fn peek(&self, id: JobId) -> Option<&Job> {
-        self.table.find_id(id).map(|slot| &self.table.records[slot].job)
-    }
-
-    /// Whether the job waits for its due time or for a claim. Does not expire leases.
-    #[must_use]
-    pub fn is_waiting(&self, id: JobId) -> bool {
-        matches!(self.placement(id), Some(JobPlacement::Waiting))
-    }
-
-    /// Whether the job is leased. Does not expire leases.
-    #[must_use]
-    pub fn is_leased(&self, id: JobId) -> bool {
-        matches!(self.placement(id), Some(JobPlacement::Leased { .. }))
-    }
-
-    fn placement(&self, id: JobId) -> Option<&JobPlacement> {
-        self.table.find_id(id).map(|slot| &self.table.records[slot].placement)
-    }
-
-    /// Replaces the payload of a job in any state, for backends that store a reference instead of
-    /// the payload.
-    pub fn set_payload(&mut self, id: JobId, payload: Bytes) {
-        if let Some(slot) = self.table.find_id(id) {
-            self.table.records[slot].job.payload = payload;
-        }
-    }
-
-    /// The number of jobs in the machine.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.table.records.len()
-    }
-
-    /// Whether the machine has no jobs.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.table.records.is_empty()
     }
 }

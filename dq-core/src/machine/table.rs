@@ -1,9 +1,12 @@
 //! The jobs of a machine and the indexes over them.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
 use super::index::{Arena, DueIndex, HashIndex, Slot, TimeEntry};
-use crate::backend::{Cursor, FencingToken, Lease, QueueStats, Totals};
+use super::meter::{Meter, Sizes};
+use super::placement::{JobNotes, JobPlacement};
+use crate::backend::{Cursor, FencingToken, Lease, Order, QueueStats, Totals};
 use crate::model::{
     DeadReason, Job, JobId, JobKey, JobState, JobView, NewJob, QueueName, Target, Timestamp,
 };
@@ -28,6 +31,11 @@ pub(super) struct JobTable {
     /// A lower bound of the ends of all leases, in Unix milliseconds, so that a call without
     /// expired leases visits no queue; `None` if no job is leased.
     no_lease_ends_before: Option<i64>,
+    /// The size of all jobs. A job is measured when it is placed, and taken out when it is
+    /// unplaced.
+    meter: Meter,
+    /// See [`Machine::with_explicit_lease_ends`](super::Machine::with_explicit_lease_ends).
+    pub(super) explicit_lease_ends: bool,
 }
 
 #[derive(Debug)]
@@ -38,24 +46,19 @@ pub(super) struct JobRecord {
     /// The index of the queue in [`JobTable::queues`].
     pub(super) queue: usize,
     pub(super) placement: JobPlacement,
+    /// `None` for most jobs, which saves memory: they wait for their first run.
+    pub(super) notes: Option<Box<JobNotes>>,
 }
 
-/// Whether a job waits, is leased or is dead.
-///
-/// Unlike [`JobState`], it does not depend on the time: a waiting job is scheduled or ready.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum JobPlacement {
-    /// The job waits for its due time or for a claim.
-    Waiting,
-    /// The job is leased.
-    Leased {
-        /// The token of the lease.
-        token: FencingToken,
-        /// The end of the lease.
-        until: Timestamp,
-    },
-    /// The job is dead: the reason and the time of death.
-    Dead(Box<DeadReason>, Timestamp),
+impl JobRecord {
+    /// The notes, to be changed.
+    pub(super) fn notes_mut(&mut self) -> &mut JobNotes {
+        self.notes.get_or_insert_default()
+    }
+
+    fn size(&self, sizes: &Sizes) -> u64 {
+        (sizes.job)(&self.job, self.seq, &self.placement, self.notes.as_deref())
+    }
 }
 
 #[derive(Debug)]
@@ -136,29 +139,29 @@ impl JobTable {
         }
     }
 
-    /// The dead jobs of a queue: all of them, oldest death first, or those with the given ids.
-    pub(super) fn find_dead(&self, queue: usize, ids: Option<&[JobId]>) -> Vec<Slot> {
+    /// The dead jobs of a queue with these ids.
+    pub(super) fn find_dead(&self, queue: usize, ids: &[JobId]) -> Vec<Slot> {
         let is_dead = |slot: &Slot| {
             let record = &self.records[*slot];
             record.queue == queue && matches!(record.placement, JobPlacement::Dead(..))
         };
-        match ids {
-            None => self.queues[queue].dead.iter().map(|entry| entry.slot).collect(),
-            Some(ids) => {
-                // An id that is listed twice counts once.
-                let distinct: BTreeSet<_> = ids.iter().copied().collect();
-                distinct.into_iter().filter_map(|id| self.find_id(id)).filter(is_dead).collect()
-            }
-        }
+        // An id that is listed twice counts once.
+        let distinct: BTreeSet<_> = ids.iter().copied().collect();
+        distinct.into_iter().filter_map(|id| self.find_id(id)).filter(is_dead).collect()
     }
 }
 
 /// Changes; each leaves all indexes consistent.
 impl JobTable {
+    /// When the first lease of a queue ends by the time of a call, in Unix milliseconds.
+    pub(super) fn first_lease_end(&self, queue: usize) -> Option<i64> {
+        self.queues[queue].first_lease_end().filter(|_| !self.explicit_lease_ends)
+    }
+
     /// Ends the leases that have expired by `now`: their jobs wait again, with one more loss.
     pub(super) fn expire_leases(&mut self, now: Timestamp) {
         let now = now.as_millis();
-        if self.no_lease_ends_before.is_none_or(|end| end > now) {
+        if self.explicit_lease_ends || self.no_lease_ends_before.is_none_or(|end| end > now) {
             return;
         }
         for queue in 0..self.queues.len() {
@@ -166,12 +169,17 @@ impl JobTable {
                 if entry.at > now {
                     break;
                 }
-                self.records[entry.slot].job.losses += 1;
-                self.move_to(entry.slot, JobPlacement::Waiting);
+                self.lose_lease(entry.slot);
             }
         }
         self.no_lease_ends_before =
             self.queues.iter().filter_map(QueueRecord::first_lease_end).min();
+    }
+
+    /// Makes a leased job wait again, with one more loss.
+    pub(super) fn lose_lease(&mut self, slot: Slot) {
+        self.change(slot, |record| record.job.losses += 1);
+        self.move_to(slot, JobPlacement::Waiting);
     }
 
     /// Adds a new job. The caller has checked that no job has its id and, if it is live, no live
@@ -184,31 +192,30 @@ impl JobTable {
         now: Timestamp,
     ) {
         self.last_seq += 1;
-        let job = Job {
-            id: new.id,
-            queue: new.queue,
-            key: new.key,
-            due,
-            created: now,
-            payload: new.payload,
-            headers: new.headers,
-            max_attempts: new.max_attempts,
-            attempts: 0,
-            deliveries: 0,
-            losses: 0,
-        };
-        let queue = self.insert(job, self.last_seq, placement);
+        let mut job = Job::new(new.id, new.queue, due, now, new.payload);
+        job.key = new.key;
+        job.headers = new.headers;
+        job.max_attempts = new.max_attempts;
+        let notes = (!new.remember.is_zero())
+            .then(|| Box::new(JobNotes { remember: new.remember, ..JobNotes::default() }));
+        let queue = self.insert(job, self.last_seq, placement, notes);
         self.queues[queue].totals.created += 1;
     }
 
     /// Adds a job to all indexes; returns the index of its queue.
-    pub(super) fn insert(&mut self, mut job: Job, seq: u64, placement: JobPlacement) -> usize {
+    pub(super) fn insert(
+        &mut self,
+        mut job: Job,
+        seq: u64,
+        placement: JobPlacement,
+        notes: Option<Box<JobNotes>>,
+    ) -> usize {
         let queue = self.ensure_queue(&job.queue);
         // All jobs of a queue share one allocation for its name.
         job.queue = self.queues[queue].name.clone();
         let id = job.id;
         let is_live = !matches!(placement, JobPlacement::Dead(..));
-        let record = JobRecord { job, seq, queue, placement: JobPlacement::Waiting };
+        let record = JobRecord { job, seq, queue, placement: JobPlacement::Waiting, notes };
         let slot = self.records.insert(record);
         self.ids.insert(&id, slot);
         if is_live {
@@ -218,20 +225,45 @@ impl JobTable {
         queue
     }
 
-    /// Removes a job.
-    pub(super) fn remove(&mut self, slot: Slot) {
+    /// Removes a job and returns its record.
+    pub(super) fn remove(&mut self, slot: Slot) -> JobRecord {
         self.unplace(slot);
         self.unindex_key(slot);
-        if let Some(record) = self.records.remove(slot) {
-            self.ids.remove(&record.job.id, slot);
-        }
+        let record = self.records.remove(slot).expect("the slot has a job");
+        self.ids.remove(&record.job.id, slot);
+        record
     }
 
-    /// Leases an unplaced job.
-    pub(super) fn lease(&mut self, slot: Slot, until: Timestamp) -> FencingToken {
+    /// Takes the key from a job.
+    pub(super) fn detach_key(&mut self, slot: Slot) {
+        self.unindex_key(slot);
+        self.change(slot, |record| record.job.key = None);
+    }
+
+    /// Changes a job in what no index depends on.
+    pub(super) fn change(&mut self, slot: Slot, change: impl FnOnce(&mut JobRecord)) {
+        let record = &mut self.records[slot];
+        self.meter.subtract(|sizes| record.size(sizes));
+        change(record);
+        self.meter.add(|sizes| record.size(sizes));
+    }
+
+    /// Leases a job that has been taken from the index of waiting jobs.
+    pub(super) fn lease(
+        &mut self,
+        slot: Slot,
+        worker: &Arc<str>,
+        since: Timestamp,
+        until: Timestamp,
+    ) -> FencingToken {
         self.last_token += 1;
         let token = FencingToken(self.last_token);
-        self.records[slot].job.deliveries += 1;
+        let record = &mut self.records[slot];
+        self.meter.subtract(|sizes| record.size(sizes));
+        record.job.deliveries += 1;
+        let notes = record.notes_mut();
+        notes.worker = Some(Arc::clone(worker));
+        notes.leased_since = Some(since);
         self.place(slot, JobPlacement::Leased { token, until });
         token
     }
@@ -264,9 +296,13 @@ impl JobTable {
             return false;
         }
         self.index_key(slot);
-        let job = &mut self.records[slot].job;
-        job.attempts = 0;
-        job.losses = 0;
+        self.change(slot, |record| {
+            record.job.attempts = 0;
+            record.job.losses = 0;
+            if let Some(notes) = &mut record.notes {
+                notes.last_error = None;
+            }
+        });
         self.set_waiting(slot, due);
         true
     }
@@ -294,11 +330,14 @@ impl JobTable {
             }
         }
         record.placement = placement;
+        self.meter.add(|sizes| record.size(sizes));
     }
 
     /// Removes a job from its time index.
     fn unplace(&mut self, slot: Slot) {
-        let JobRecord { job, seq, queue, placement } = &self.records[slot];
+        let record = &self.records[slot];
+        self.meter.subtract(|sizes| record.size(sizes));
+        let JobRecord { job, seq, queue, placement, .. } = record;
         let queue = &mut self.queues[*queue];
         let entry = |at: Timestamp| TimeEntry { at: at.as_millis(), seq: *seq, slot };
         match placement {
@@ -321,6 +360,7 @@ impl JobTable {
         }
     }
 
+    /// Does nothing for a dead job: its key, if indexed, leads to the slot of another job.
     fn unindex_key(&mut self, slot: Slot) {
         let JobRecord { job, queue, .. } = &self.records[slot];
         if let Some(key) = &job.key {
@@ -331,18 +371,52 @@ impl JobTable {
 
 /// Inspection.
 impl JobTable {
+    /// Measures all jobs, now and whenever they change.
+    pub(super) fn measure(&mut self, sizes: Sizes) {
+        self.meter = Meter::new(sizes);
+        for record in self.records.iter() {
+            self.meter.add(|sizes| record.size(sizes));
+        }
+    }
+
+    /// What is measured, if anything is.
+    pub(super) fn sizes(&self) -> Option<Sizes> {
+        self.meter.sizes
+    }
+
+    /// The size of all jobs.
+    pub(super) fn stored_bytes(&self) -> u64 {
+        self.meter.bytes()
+    }
+
+    /// The size of one job.
+    pub(super) fn size_of(&self, slot: Slot) -> u64 {
+        self.meter.sizes.as_ref().map_or(0, |sizes| self.records[slot].size(sizes))
+    }
+
     /// A job with its state at `now`, which distinguishes scheduled from ready jobs.
     pub(super) fn view(&self, slot: Slot, now: Timestamp) -> JobView {
-        let JobRecord { job, placement, .. } = &self.records[slot];
-        let (state, leased_until, dead) = match placement {
-            JobPlacement::Waiting if job.due > now => (JobState::Scheduled, None, None),
-            JobPlacement::Waiting => (JobState::Ready, None, None),
-            JobPlacement::Leased { until, .. } => (JobState::Running, Some(*until), None),
-            JobPlacement::Dead(reason, since) => {
-                (JobState::Dead, None, Some(((**reason).clone(), *since)))
-            }
+        let JobRecord { job, placement, notes, .. } = &self.records[slot];
+        let state = match placement {
+            JobPlacement::Waiting if job.due > now => JobState::Scheduled,
+            JobPlacement::Waiting => JobState::Ready,
+            JobPlacement::Leased { .. } => JobState::Running,
+            JobPlacement::Dead(..) => JobState::Dead,
         };
-        JobView { job: job.clone(), state, leased_until, dead }
+        let mut view = JobView::new(job.clone(), state);
+        view.last_error = notes.as_ref().and_then(|notes| notes.last_error.clone());
+        match placement {
+            JobPlacement::Waiting => {}
+            JobPlacement::Leased { until, .. } => {
+                view.leased_until = Some(*until);
+                if let Some(notes) = notes {
+                    view.leased_since = notes.leased_since;
+                    view.worker = notes.worker.as_deref().map(str::to_owned);
+                }
+            }
+            JobPlacement::Dead(reason, since) => view.dead = Some(((**reason).clone(), *since)),
+        }
+        view
     }
 
     /// The counts of a queue at `now`.
@@ -361,35 +435,58 @@ impl JobTable {
         }
     }
 
-    /// At most `limit` jobs of a queue that are in `state` at `now`, in the order of `browse`.
+    /// At most `limit` stored jobs of a queue that are in `state` at `now`, in the order of
+    /// `browse`.
     pub(super) fn list(
         &mut self,
         queue: usize,
         state: JobState,
         after: Option<Cursor>,
+        order: Order,
         now: Timestamp,
         limit: usize,
     ) -> Vec<TimeEntry> {
         let queue = &mut self.queues[queue];
-        let after = after.map_or((i64::MIN, 0), |cursor| {
-            (cursor.at.as_millis(), u64::try_from(cursor.seq).unwrap_or(u64::MAX))
-        });
-        let now = now.as_millis();
-        let index = match state {
-            JobState::Scheduled => {
-                // Scheduled jobs follow the last one that is due.
-                let after = after.max((now, u64::MAX));
+        let (first, last) = ((i64::MIN, 0), (i64::MAX, u64::MAX));
+        let cursor = after
+            .map(|cursor| (cursor.at.as_millis(), u64::try_from(cursor.seq).unwrap_or(u64::MAX)));
+        // Scheduled jobs follow the last one that is due.
+        let now = (now.as_millis(), u64::MAX);
+        let index = match (state, order) {
+            (JobState::Scheduled, Order::Ascending) => {
+                let after = cursor.unwrap_or(first).max(now);
                 return queue.waiting.after(after.0, after.1).take(limit).collect();
             }
-            JobState::Ready => {
-                let waiting = queue.waiting.after(after.0, after.1);
-                return waiting.take_while(|entry| entry.at <= now).take(limit).collect();
+            (JobState::Scheduled, Order::Descending) => {
+                let before = cursor.unwrap_or(last);
+                let waiting = queue.waiting.before(before.0, before.1);
+                return waiting.take_while(|entry| entry.at > now.0).take(limit).collect();
             }
-            JobState::Running => &queue.leased,
-            JobState::Dead => &queue.dead,
+            (JobState::Ready, Order::Ascending) => {
+                let after = cursor.unwrap_or(first);
+                let waiting = queue.waiting.after(after.0, after.1);
+                return waiting.take_while(|entry| entry.at <= now.0).take(limit).collect();
+            }
+            (JobState::Ready, Order::Descending) => {
+                let before = cursor.unwrap_or(last).min(now);
+                return queue.waiting.before(before.0, before.1).take(limit).collect();
+            }
+            (JobState::Running, _) => &queue.leased,
+            (JobState::Dead, _) => &queue.dead,
+            // `History` has the jobs that have ended.
+            (JobState::Ended, _) => return Vec::new(),
         };
-        // With the largest slot, the range begins after the entry of the cursor.
-        let after = TimeEntry { at: after.0, seq: after.1, slot: Slot::MAX };
-        index.range(after..).take(limit).copied().collect()
+        // Slots do not matter: no two entries have the same sequence number.
+        let entry = |(at, seq), slot| TimeEntry { at, seq, slot };
+        match order {
+            Order::Ascending => {
+                let after = entry(cursor.unwrap_or(first), Slot::MAX);
+                index.range(after..).take(limit).copied().collect()
+            }
+            Order::Descending => {
+                let before = entry(cursor.unwrap_or(last), Slot::MIN);
+                index.range(..before).rev().take(limit).copied().collect()
+            }
+        }
     }
 }

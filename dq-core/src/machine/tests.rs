@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::affinity::Affinity;
 use super::state_machine::Machine;
-use crate::backend::{Claimed, Want};
+use crate::backend::{ClaimParams, Claimed, FencingToken, Lease, Want};
 use crate::model::{Job, JobId, NewJob, QueueName, Timestamp};
 
 const LEASE: Duration = Duration::from_secs(30);
@@ -27,14 +27,14 @@ fn machine_with_jobs(dues: &[i64]) -> Machine {
     for (number, due) in (1..).zip(dues) {
         let (id, due) = (JobId::from_bytes([number; 16]), Timestamp::from_millis(*due));
         let job = NewJob::new(id, queue_name(), due, Default::default());
-        machine.schedule(job, Timestamp::EPOCH);
+        assert!(machine.schedule(job, Timestamp::EPOCH).is_stored());
     }
     machine
 }
 
 /// Asks for more jobs than any test has.
 fn want_all() -> [Want; 1] {
-    [Want { queue: queue_name(), max: 10, lease_for: LEASE }]
+    [Want::new(queue_name(), 10, LEASE)]
 }
 
 /// The affinity of a claimer that prefers the jobs with these due times.
@@ -50,8 +50,11 @@ fn affinity_to(preferred: &'static [i64]) -> Affinity<impl Fn(&Job) -> bool> {
 /// claimed jobs, and `next_due`.
 fn claim(machine: &mut Machine, preferred: &'static [i64], now: i64) -> (Vec<i64>, Option<i64>) {
     let now = Timestamp::from_millis(now);
-    let Claimed { jobs, next_due, now: claimed_at } =
-        machine.claim_preferring(&want_all(), 10, &affinity_to(preferred), now);
+    let Claimed { jobs, next_due, now: claimed_at } = machine.claim_preferring(
+        ClaimParams::new(&want_all(), 10, "worker"),
+        &affinity_to(preferred),
+        now,
+    );
     for leased in &jobs {
         assert_eq!(leased.leased_until, now.max(leased.job.due) + LEASE);
         assert!(claimed_at >= leased.job.due);
@@ -97,4 +100,32 @@ fn all_due_reserved_is_true_while_every_due_job_is_reserved_for_others() {
     assert!(all_due_reserved(&[], 995) && all_due_reserved(&[], 1_099));
     assert!(!all_due_reserved(&[], 1_100), "the reservation has ended");
     assert!(!all_due_reserved(&[1_000], 995) && !all_due_reserved(&[1_000], 1_050));
+}
+
+#[test]
+fn a_forecast_may_begin_at_the_earliest_time() {
+    let machine = machine_with_jobs(&[1_000]);
+    let edges = [i64::MIN, 1_000, i64::MAX].map(Timestamp::from_millis);
+    assert_eq!(machine.forecast(&queue_name(), &edges), [0, 1]);
+}
+
+#[test]
+fn explicit_lease_ends_ignore_the_time_of_calls() {
+    let mut machine = machine_with_jobs(&[10]).with_explicit_lease_ends();
+    let queues = [queue_name()];
+    let claimed =
+        machine.claim(ClaimParams::new(&want_all(), 10, "worker"), Timestamp::from_millis(20));
+    assert_eq!(claimed.next_due, None, "no time ends the lease");
+    let lease = claimed.jobs[0].lease();
+    let later = Timestamp::from_millis(20) + LEASE * 2;
+    assert_eq!(machine.stats(&queues, later)[0].running, 1);
+    let stale = Lease { token: FencingToken(lease.token.0 + 1), ..lease.clone() };
+    assert!(!machine.end_lease(&stale));
+    assert_eq!(machine.stats(&queues, later)[0].running, 1);
+    machine.take_hints();
+    assert!(machine.end_lease(&lease) && !machine.end_lease(&lease));
+    assert_eq!(machine.take_hints(), [(queue_name(), Timestamp::from_millis(10))]);
+    let job = machine.peek(claimed.jobs[0].job.id).unwrap();
+    assert_eq!((job.losses, job.deliveries), (1, 1));
+    assert_eq!(machine.stats(&queues, later)[0].ready, 1);
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 /// Exponential backoff with jitter.
 ///
-/// The delay after `failed` attempts is `initial * factor^(failed - 1)`, capped at `max`, then
-/// lengthened or shortened by a random share of up to `jitter`.
+/// The delay after `failed` attempts is `initial * factor^(failed - 1)`, at most `max`, lengthened or
+/// shortened by a random share of up to `jitter`, and still at most `max`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Backoff {
     /// Delay before the second attempt; 1 s by default.
@@ -36,9 +36,13 @@ impl Backoff {
     /// `random` selects the jitter: a uniform random number with `0.0 <= random < 1.0`.
     #[must_use]
     pub fn delay(&self, failed: u32, random: f64) -> Duration {
-        let exponent = f64::from(failed.saturating_sub(1).min(1_000));
+        if self.initial.is_zero() {
+            // The factor may grow to infinity, of which zero is no share.
+            return Duration::ZERO;
+        }
+        let growth = self.factor.powf(f64::from(failed.saturating_sub(1)));
         let max = self.max.as_secs_f64();
-        let nominal = (self.initial.as_secs_f64() * self.factor.powf(exponent)).min(max);
+        let nominal = (self.initial.as_secs_f64() * growth).min(max);
         let spread = 1.0 + self.jitter * (2.0 * random - 1.0);
         Duration::try_from_secs_f64((nominal * spread).clamp(0.0, max)).unwrap_or(self.max)
     }
@@ -58,7 +62,9 @@ mod tests {
             assert!(delay >= nominal * 0.8 - 1e-6, "{failed}: {delay}");
             assert!(delay <= (nominal * 1.2).min(600.0) + 1e-6, "{failed}: {delay}");
         }
-        assert!(backoff.delay(u32::MAX, 0.999) <= backoff.max);
+        assert_eq!(backoff.delay(u32::MAX, 0.999), backoff.max);
+        let none = Backoff { initial: Duration::ZERO, ..backoff };
+        assert_eq!(none.delay(u32::MAX, 0.999), Duration::ZERO);
     }
 
     #[test]

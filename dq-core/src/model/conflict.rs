@@ -1,4 +1,4 @@
-//! Conflict policy for job keys.
+//! Conflict policies for job keys.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,8 +6,8 @@ use super::timestamp::Timestamp;
 
 /// What `schedule` does when a live job already has the key of the new job.
 ///
-/// A live job is one that is scheduled, ready or running. A running job is never replaced: whatever
-/// the policy, the new job is then not stored.
+/// A live job is one that is scheduled, ready or running. A running job is never replaced; see
+/// [`OnRunning`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnConflict {
@@ -20,6 +20,22 @@ pub enum OnConflict {
     Earliest,
     /// Keeps the job that is due last; the existing one if both are due at the same time.
     Latest,
+}
+
+/// What `schedule` does when the job that has the key of the new one is running.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum OnRunning {
+    /// The new job is not stored: the result is `AlreadyRunning`.
+    #[default]
+    Refuse,
+    /// The running job loses its key, and the new job is stored with it. An event that arrives
+    /// during a run then causes another run.
+    ///
+    /// A job that runs in a drained store keeps its key there. If it is retried, it counts as the job
+    /// of that key again.
+    Detach,
 }
 
 impl OnConflict {

@@ -1,15 +1,16 @@
-//! The reason for which a job is dead.
+//! The reason for which a job is dead, and the length of texts that stores keep.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
 /// The kind of a [`DeadReason`]. New kinds may be added in any release.
+// At the end: RabbitMQ's log has their numbers. A new one needs a level of the log, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum DeadKind {
-    /// The last allowed attempt failed.
+    /// The last allowed attempt failed, or the last step of an escalation asked for another one.
     Exhausted,
     /// The handler rejected the job: retrying would not help.
     Rejected,
@@ -19,6 +20,8 @@ pub enum DeadKind {
     Lost,
     /// The store found an entry that it could not read.
     Quarantined,
+    /// The job was to start later after its due time than the late policy of its queue allows.
+    Late,
 }
 
 impl DeadKind {
@@ -30,6 +33,7 @@ impl DeadKind {
             Self::Rejected => "rejected",
             Self::Undecodable => "undecodable",
             Self::Lost => "lost",
+            Self::Late => "late",
             Self::Quarantined => "quarantined",
         }
     }
@@ -38,7 +42,8 @@ impl DeadKind {
     /// as one written by a newer version.
     #[must_use]
     pub fn from_name(name: &str) -> Self {
-        [Self::Exhausted, Self::Rejected, Self::Undecodable, Self::Lost]
+        // All kinds but `Quarantined`.
+        [Self::Exhausted, Self::Rejected, Self::Undecodable, Self::Lost, Self::Late]
             .into_iter()
             .find(|kind| kind.as_str() == name)
             .unwrap_or(Self::Quarantined)
@@ -61,17 +66,22 @@ impl DeadReason {
 
     /// Creates a reason; the message is truncated to [`Self::MAX_BYTES`].
     pub fn new(kind: DeadKind, message: impl Into<String>) -> Self {
-        let mut message = message.into();
-        if message.len() > Self::MAX_BYTES {
-            let mut end = Self::MAX_BYTES - '…'.len_utf8();
-            while !message.is_char_boundary(end) {
-                end -= 1;
-            }
-            message.truncate(end);
-            message.push('…');
-        }
-        Self { kind, message }
+        Self { kind, message: truncate_message(message.into()) }
     }
+}
+
+/// Truncates a text for people to [`DeadReason::MAX_BYTES`] bytes, at a character boundary.
+#[must_use]
+pub fn truncate_message(mut message: String) -> String {
+    if message.len() > DeadReason::MAX_BYTES {
+        let mut end = DeadReason::MAX_BYTES - '…'.len_utf8();
+        while !message.is_char_boundary(end) {
+            end -= 1;
+        }
+        message.truncate(end);
+        message.push('…');
+    }
+    message
 }
 
 impl fmt::Display for DeadReason {

@@ -16,8 +16,16 @@ pub struct Headers(BTreeMap<String, String>);
 impl Headers {
     /// Name of the header with the payload's MIME type; `application/json` if absent.
     pub const CONTENT_TYPE: &'static str = "content-type";
-    /// Name of the header with the version of the payload's schema, as the user defines it.
+    /// Name of the header with the version of the payload's schema: a positive integer. It is set
+    /// when a job is scheduled for a handler that declares a version.
     pub const SCHEMA_VERSION: &'static str = "schema-version";
+    /// Name of the header with the schedule that a job is an occurrence of.
+    pub const SCHEDULE: &'static str = "dq-schedule";
+    /// Name of the header with the time of the occurrence, in milliseconds since
+    /// 1970-01-01T00:00Z.
+    pub const OCCURRENCE: &'static str = "dq-occurrence";
+    /// Name of the header with the step of an escalation, from 0; absent at the first step.
+    pub const STEP: &'static str = "dq-step";
     /// Name of the header with the W3C trace context of the code that scheduled the job.
     pub const TRACEPARENT: &'static str = "traceparent";
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::job::NewJob;
+use super::queue::QueueName;
 use super::timestamp::Timestamp;
 use crate::error::{Error, Result};
 
@@ -28,19 +29,10 @@ impl Limits {
     ///
     /// # Errors
     /// `InvalidInput` if the payload or the headers are too large, a header name is invalid,
-    /// `max_attempts` is 0, or the due time lies before 1970 or beyond the horizon.
+    /// `max_attempts` is 0, [`Due::validate`](super::Due::validate) refuses the due time, or `remember`
+    /// is longer than the horizon.
     pub fn check(&self, job: &NewJob, now: Timestamp) -> Result<()> {
-        if job.payload.len() > self.payload {
-            return Err(Error::invalid(format!(
-                "the payload for queue {} has {} bytes; at most {} are allowed",
-                job.queue,
-                job.payload.len(),
-                self.payload
-            ))
-            .remedy(
-                "store the data elsewhere and schedule a reference to it, or raise `limits.payload`",
-            ));
-        }
+        self.check_payload(&job.queue, &job.payload)?;
         if job.max_attempts == Some(0) {
             return Err(Error::invalid(format!(
                 "max_attempts of a job for queue {} is 0",
@@ -48,8 +40,35 @@ impl Limits {
             ))
             .remedy("1 means no retry"));
         }
+        if job.remember > self.horizon {
+            return Err(Error::invalid(format!(
+                "a job for queue {} is to be remembered for {}; at most {} is allowed",
+                job.queue,
+                humantime::format_duration(job.remember),
+                humantime::format_duration(self.horizon)
+            ))
+            .remedy("remember it for a shorter time, or raise `limits.horizon`"));
+        }
         job.headers.validate(self.headers)?;
         job.due.validate(now, self.horizon)
+    }
+
+    /// Checks the size of a payload.
+    ///
+    /// # Errors
+    /// `InvalidInput` if it is too large.
+    pub(crate) fn check_payload(&self, queue: &QueueName, payload: &[u8]) -> Result<()> {
+        if payload.len() <= self.payload {
+            return Ok(());
+        }
+        Err(Error::invalid(format!(
+            "the payload for queue {queue} has {} bytes; at most {} are allowed",
+            payload.len(),
+            self.payload
+        ))
+        .remedy(
+            "store the data elsewhere and schedule a reference to it, or raise `limits.payload`",
+        ))
     }
 }
 

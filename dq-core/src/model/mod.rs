@@ -1,23 +1,35 @@
-//! The data of a job: identity, queue, times, payload, headers, and their limits.
+//! The data of a job: identity, queue, times, payload, headers, and their limits; and of schedules.
 
 mod backoff;
 pub(crate) mod codec;
 mod conflict;
 mod dead;
 mod headers;
+mod histogram;
+mod history;
 mod job;
 mod key;
+mod lateness;
 mod limits;
 mod name;
 mod queue;
+mod runner_info;
+pub(crate) mod schedule;
 mod timestamp;
 
 pub use backoff::Backoff;
-pub use conflict::OnConflict;
-pub use dead::{DeadKind, DeadReason};
+pub use conflict::{OnConflict, OnRunning};
+pub use dead::{DeadKind, DeadReason, truncate_message};
 pub use headers::Headers;
-pub use job::{Job, JobId, JobRef, JobState, JobView, NewJob, Target};
+pub use histogram::{Histogram, HistogramBucket};
+pub use history::{HistoryLimit, HistoryLimits};
+pub use job::{Ended, Ending, Job, JobId, JobRef, JobState, JobView, NewJob, Target};
 pub use key::JobKey;
+pub use lateness::{
+    LatenessCause, LatenessCounts, LatenessFacts, LatenessObjective, LatenessStatus,
+};
 pub use limits::Limits;
 pub use queue::{Queue, QueueCode, QueueName};
+pub use runner_info::{RunnerInfo, RunnerQueue};
+pub use schedule::{CatchUp, Overlap, ScheduleSpec};
 pub use timestamp::{Due, DurationExt, IntoDue, Timestamp};

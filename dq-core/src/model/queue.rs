@@ -3,6 +3,7 @@
 use std::borrow::{Borrow, Cow};
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -19,6 +20,31 @@ pub struct QueueName(Arc<str>);
 impl QueueName {
     /// Maximum length of a name in bytes of UTF-8.
     pub const MAX_BYTES: usize = 128;
+
+    /// The prefix of names that the framework reserves for queues of its own. Applications can
+    /// neither schedule jobs in such a queue nor handle them, and must not do so by means of the store.
+    pub const RESERVED_PREFIX: &str = "dq.";
+
+    /// Whether the name begins with [`Self::RESERVED_PREFIX`].
+    #[must_use]
+    pub fn is_reserved(&self) -> bool {
+        self.0.starts_with(Self::RESERVED_PREFIX)
+    }
+
+    /// Refuses a reserved name.
+    ///
+    /// # Errors
+    /// `InvalidInput` if the name is reserved.
+    pub fn refuse_reserved(&self) -> Result<()> {
+        if !self.is_reserved() {
+            return Ok(());
+        }
+        Err(Error::invalid(format!(
+            "the queue name {self} is reserved: it begins with {:?}",
+            Self::RESERVED_PREFIX
+        ))
+        .remedy("choose another name"))
+    }
 
     /// Creates a name after checking it.
     ///
@@ -92,6 +118,16 @@ pub trait Queue {
 
     /// The code, which is the name of the queue in the store.
     fn code() -> Cow<'static, str>;
+
+    /// The delays of an escalation: `STEPS[0]` before the first step, and so on. Empty if the queue
+    /// has none.
+    ///
+    /// A job that is scheduled without a due time is due after the first of them.
+    const STEPS: &'static [Duration] = &[];
+
+    /// The version of the payload's schema, which travels with each job that is scheduled; `None`
+    /// if the queue has no versions.
+    const VERSION: Option<u32> = None;
 
     /// The code as a checked queue name.
     ///

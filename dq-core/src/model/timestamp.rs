@@ -98,6 +98,9 @@ impl fmt::Display for Timestamp {
     }
 }
 
+/// 1971-01-01T00:00:00Z.
+const START_OF_1971: Timestamp = Timestamp(365 * 86_400_000);
+
 /// When a job is due: at a point in time, or after a delay.
 ///
 /// Delays are resolved by the store's clock if the store has one, so that a caller with a wrong
@@ -125,6 +128,9 @@ impl Due {
 
     /// Checks that the due time is not before the epoch and at most `horizon` after `now`.
     ///
+    /// A due time in the year 1970 is refused too, unless it is [`Timestamp::EPOCH`] or `now` is in
+    /// that year: Unix seconds of our time that are taken for milliseconds are in January 1970.
+    ///
     /// # Errors
     /// `InvalidInput` if the due time is out of range.
     pub fn validate(self, now: Timestamp, horizon: Duration) -> Result<()> {
@@ -135,6 +141,12 @@ impl Due {
                 at.as_millis()
             ))
             .remedy("due times are Unix milliseconds; was a difference passed instead?"));
+        }
+        if at > Timestamp::EPOCH && at < START_OF_1971 && now >= START_OF_1971 {
+            return Err(Error::invalid(format!("the due time {at} is in the year 1970")).remedy(
+                "due times are Unix milliseconds; was it given in seconds? for a job that is due \
+                 at once, give no due time",
+            ));
         }
         if at > now + horizon {
             let days = horizon.as_secs() / 86_400;
@@ -231,6 +243,22 @@ mod tests {
         assert_eq!(due.resolve(Timestamp::from_millis(5)), Timestamp::MAX);
         assert!(due.validate(Timestamp::EPOCH, 100.days()).is_err());
         assert!(Due::At(Timestamp::from_millis(-1)).validate(Timestamp::EPOCH, 1.days()).is_err());
+    }
+
+    #[test]
+    fn seconds_in_place_of_milliseconds_are_refused() {
+        let now = Timestamp::from_millis(1_700_000_000_000);
+        let check = |millis, now| Due::At(Timestamp::from_millis(millis)).validate(now, 1.days());
+        for seconds in [1, 1_700_000_000, START_OF_1971.0 - 1] {
+            assert!(check(seconds, now).is_err(), "{seconds}");
+            assert!(
+                check(seconds, Timestamp::from_millis(seconds)).is_ok(),
+                "a clock without date"
+            );
+        }
+        for valid in [0, START_OF_1971.0, 1_600_000_000_000] {
+            assert!(check(valid, now).is_ok(), "{valid}");
+        }
     }
 
     #[test]

@@ -7,17 +7,23 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::events::{Observer, Observers};
+use super::late;
+use super::recent::RecentRuns;
 use super::run::Runner;
 use super::shared::{RunnerShared, ServedQueue};
 use super::slots::Slots;
+use super::start_window::StartWindow;
 use crate::backend::Backend;
 use crate::client::Dq;
-use crate::config::{QueueSettings, RunnerSettings};
+use crate::config::{QueueSettings, RunnerSettings, ScheduleSettings};
 use crate::error::{Error, ErrorKind, Result};
 use crate::handler::{
-    DelayHandler, Handler, HandlerFn, Middleware, Registration, Registry, StateMap,
+    DelayHandler, Handler, HandlerFn, Middleware, RawHandler, Registration, Registry, StateMap,
+    forward_handler,
 };
+use crate::ingress::Ingress;
 use crate::model::QueueName;
+use crate::recurring::{self, Declarations};
 
 /// Builds a [`Runner`]; made by [`Dq::runner`].
 ///
@@ -36,6 +42,8 @@ pub struct RunnerBuilder {
     middleware: Vec<Arc<dyn Middleware>>,
     observers: Observers,
     runner: RunnerSettings,
+    /// Whether to store the schedules that the program declares.
+    stores_schedules: bool,
 }
 
 impl Dq {
@@ -59,6 +67,7 @@ impl RunnerBuilder {
             middleware: Vec::new(),
             observers: Observers::default(),
             runner: dq.shared().runner.clone(),
+            stores_schedules: true,
             dq,
         }
     }
@@ -77,17 +86,40 @@ impl RunnerBuilder {
         self
     }
 
+    /// Adds a handler of encoded payloads for a queue.
+    #[track_caller]
+    pub fn raw_handler(mut self, queue: impl AsRef<str>, handler: impl RawHandler) -> Self {
+        let caller = std::panic::Location::caller();
+        let location = format!("{}:{}", caller.file(), caller.line());
+        let name = std::any::type_name_of_val(&handler);
+        self.handlers.push(
+            QueueName::new(queue)
+                .map(|queue| Handler::from_raw(queue, name, location, Arc::new(handler))),
+        );
+        self
+    }
+
     /// Adds a `#[delay_handler]` function explicitly, for programs in which functions do not
     /// register themselves, such as after
     /// [`without_linked_handlers`](Self::without_linked_handlers).
     pub fn register<H: HandlerFn>(mut self) -> Self {
-        self.handlers.push(Registration::of::<H>().handler());
+        match Registration::of::<H>().handlers() {
+            Ok(handlers) => self.handlers.extend(handlers.into_iter().map(Ok)),
+            Err(error) => self.handlers.push(Err(error)),
+        }
         self
     }
 
     /// Uses only handlers that are added explicitly, not those of the linked crates.
     pub fn without_linked_handlers(mut self) -> Self {
         self.use_linked = false;
+        self
+    }
+
+    /// Does not store the schedules that the program declares. Schedules that are in the store run all
+    /// the same.
+    pub fn without_schedules(mut self) -> Self {
+        self.stores_schedules = false;
         self
     }
 
@@ -116,7 +148,8 @@ impl RunnerBuilder {
     }
 
     /// Sets the name of the runner in logs and in the store; generated from the process id by
-    /// default. Two runners of one [`Dq`] must have different names.
+    /// default. Two runners of one [`Dq`] must have different names; a runner has its name until it
+    /// has stopped and its last blocking handler has ended.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
@@ -147,13 +180,18 @@ impl RunnerBuilder {
     /// Validates everything and logs the table of handlers.
     ///
     /// # Errors
-    /// - `Duplicate`: two handlers have the same code (both source locations are named), or two
-    ///   runners the same name;
+    /// - `Duplicate`: two handlers have the same code or two schedules the same name (both places are
+    ///   named), or two runners the same name;
     /// - `Unhandled`: there are no handlers, or none for a queue given to [`queue`](Self::queue),
     ///   [`only`](Self::only) or, without `only`, in the configuration;
     /// - `MissingState`: a handler requires a `State<T>` that was not added;
-    /// - `Config`: a setting is out of range;
-    /// - `InvalidInput`: a code is not a valid queue name.
+    /// - `Config`: a setting is out of range, or a forward or an ingress of the configuration cannot be
+    ///   used;
+    /// - `Unsupported`: a schedule is declared and the store cannot keep schedules, a handler has an
+    ///   escalation and the store has no next steps of jobs, or an ingress is configured and the store
+    ///   cannot pin ids;
+    /// - `InvalidInput`: a code is not a valid queue name, or is reserved; or a declared schedule is
+    ///   invalid.
     pub fn build(self) -> Result<Runner> {
         self.build_inner(None).map_err(|error| error.operation("build the runner"))
     }
@@ -185,16 +223,37 @@ impl RunnerBuilder {
         for handler in self.handlers {
             registry.insert(handler?)?;
         }
+        let shared = self.dq.shared();
+        let is_restricted = self.only.is_some();
+        let only =
+            self.only.map(|only| only.into_iter().collect::<Result<Vec<_>>>()).transpose()?;
+        for (queue, queue_settings) in &shared.queues {
+            let is_served = only.as_ref().is_none_or(|only| only.contains(queue));
+            if let Some(forward) = queue_settings.forward.as_ref().filter(|_| is_served) {
+                registry.insert(forward_handler(queue, forward)?)?;
+            }
+        }
+        let ingress = Ingress::of(&self.dq, only.as_deref())?;
         let mut settings = Vec::new();
         for (queue, queue_settings) in self.settings {
             let queue = queue?;
             registry.expect(&queue)?;
+            let of_others = [
+                ("history", queue_settings.history.is_some()),
+                ("lateness", queue_settings.lateness.is_some()),
+                ("spread", queue_settings.spread.is_some()),
+            ];
+            if let Some((setting, _)) = of_others.into_iter().find(|(_, is_set)| *is_set) {
+                return Err(Error::new(
+                    ErrorKind::Config,
+                    format!("a runner cannot set the {setting} of queue {queue}"),
+                )
+                .remedy("set it in `[defaults]` or `[queues.…]` of the configuration"));
+            }
             settings.push((queue, queue_settings));
         }
-        let shared = self.dq.shared();
-        let is_restricted = self.only.is_some();
-        match self.only {
-            Some(only) => registry.retain(&only.into_iter().collect::<Result<Vec<_>>>()?)?,
+        match only {
+            Some(only) => registry.retain(&only)?,
             None => {
                 for queue in shared.queues.keys() {
                     registry.expect(queue).map_err(|error| {
@@ -219,6 +278,13 @@ impl RunnerBuilder {
             }
             _ => registry.expect_state(&self.state)?,
         }
+        if let Some(handler) = registry.iter().find(|handler| !handler.steps.is_empty())
+            && !shared.stores.main.capabilities().again
+        {
+            let what =
+                format!("next steps of jobs, which the escalation of {} needs", handler.queue);
+            return Err(Error::unsupported(shared.stores.main.name(), &what));
+        }
         let queues = registry.iter().map(|handler| {
             let queue = handler.queue.clone();
             // Later calls of `queue` override earlier ones.
@@ -234,7 +300,20 @@ impl RunnerBuilder {
                 .policy(&queue)?;
             Ok(ServedQueue { queue, handler: Arc::clone(handler), policy })
         });
-        let queues: Vec<ServedQueue> = queues.collect::<Result<_>>()?;
+        let mut queues: Vec<ServedQueue> = queues.collect::<Result<_>>()?;
+        late::refuse_rings(&queues)?;
+        let declarations = if self.stores_schedules {
+            declarations(&self.dq, &registry)?
+        } else {
+            Declarations::new(&self.dq)
+        };
+        if recurring::is_supported(shared.stores.main.capabilities()) {
+            queues.push(ServedQueue {
+                queue: recurring::queue(),
+                handler: Arc::new(recurring::handler(&self.dq)),
+                policy: recurring::policy(),
+            });
+        }
         let name = self.name.unwrap_or_else(|| {
             let random = shared.environment.entropy.bits() & 0xffff_ffff;
             format!("{}-{random:08x}", std::process::id())
@@ -243,27 +322,63 @@ impl RunnerBuilder {
         let mut stores = vec![Arc::clone(&shared.stores.main)];
         stores.extend(shared.stores.drain.iter().cloned());
         let concurrency = self.runner.concurrency;
-        let queue_slots = queues.iter().map(|served| served.policy.concurrency).collect();
+        let slots = |served: &ServedQueue| (served.policy.concurrency, served.queue.is_reserved());
+        let queue_slots: Vec<_> = queues.iter().map(slots).collect();
         let backend = shared.stores.main.name();
         tracing::info!(runner = %name, backend, concurrency, "a runner is ready");
         tracing::info!("handlers:{}", registry.table());
         let index_of = queues.iter().enumerate().map(|(i, served)| (served.queue.clone(), i));
         let runner = RunnerShared {
             name: name.into(),
-            slots: Arc::new(Slots::new(concurrency, queue_slots, stores.len())),
+            slots: Arc::new(Slots::new(
+                concurrency,
+                queue_slots,
+                stores.len(),
+                Arc::clone(&shared.environment.clock),
+                self.observers.clone(),
+            )),
             index_of: index_of.collect(),
+            built: shared.environment.clock.now(),
+            recent: queues.iter().map(|_| RecentRuns::default()).collect(),
+            starts: queues
+                .iter()
+                .map(|served| served.policy.lateness.map(StartWindow::new))
+                .collect(),
             queues,
             middleware: self.middleware,
             state: Arc::new(self.state),
             environment: shared.environment.clone(),
+            client: Arc::clone(shared),
             observers: self.observers,
             settings: self.runner,
             limits: shared.limits.clone(),
             stop: CancellationToken::new(),
             abort: CancellationToken::new(),
         };
-        Ok(Runner::new(runner, stores, name_guard))
+        Ok(Runner::new(runner, stores, declarations, ingress, name_guard))
     }
+}
+
+/// The schedules of the handlers and of the configuration.
+fn declarations(dq: &Dq, registry: &Registry) -> Result<Declarations> {
+    let mut declarations = Declarations::new(dq);
+    let mut declare = |name: &str, settings: &ScheduleSettings, aliases, place: &str| {
+        let spec = settings.spec(name).map_err(|error| {
+            error.remedy(format!("correct the schedule, which is declared by {place}"))
+        });
+        declarations.insert(name, spec?, aliases, place)
+    };
+    for handler in registry.iter() {
+        if let Some(mut settings) = handler.schedule.clone() {
+            settings.queue = Some(handler.queue.clone());
+            let place = format!("the handler at {}", handler.location);
+            declare(handler.queue.as_str(), &settings, handler.aliases, &place)?;
+        }
+    }
+    for (name, settings) in &dq.shared().schedules {
+        declare(name, settings, &[], &format!("[schedules.{name}] of the configuration"))?;
+    }
+    Ok(declarations)
 }
 
 impl std::fmt::Debug for RunnerBuilder {

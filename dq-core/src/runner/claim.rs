@@ -2,56 +2,58 @@
 //!
 //! It sleeps until a job is due, a hint arrives, a slot is freed or the sweep interval has passed.
 //!
-//! `sent_at` is the time at which a claim was sent, by `Clock::elapsed`. A lease that the claim
-//! granted does not end before `sent_at` plus its duration.
+//! `sent_at` is the time at which a claim was sent, by the clock of the leases. A lease that the
+//! claim granted does not end before `sent_at` plus its duration.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio_util::sync::CancellationToken;
+
 use super::claim_schedule::ClaimSchedule;
 use super::events::Event;
 use super::execute::execute;
-use super::shared::{RunnerShared, ServedQueue};
-use super::slots::{Reservation, Slot};
-use super::store::{FinishedRun, StoreContext};
-use crate::backend::{
-    Backend, ClaimParams, Claimed, LeasedJob, Settlement, Verdict, Wakeups, Want,
-};
+use super::hints::Hints;
+use super::leases::LeaseGuard;
+use super::shared::{CALL_TIMEOUT, RunnerShared, ServedQueue};
+use super::slots::{Reservation, Scope, Slot};
+use super::store::{FinishedRun, RunSignals, Start, StoreContext, report_lost};
+use crate::backend::{Backend, ClaimParams, Claimed, LeasedJob, Settlement, Verdict, Want};
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{QueueName, Timestamp};
+use crate::sync::lock;
 
 /// Delay after the first failed claim; doubled after each further one.
 const MIN_RETRY_DELAY: Duration = Duration::from_millis(100);
 /// Maximum delay after failed claims.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
 
-/// A claim that takes longer is abandoned; leases that it may have granted expire.
-const CLAIM_TIMEOUT: Duration = Duration::from_secs(30);
+/// Logged if a lease has ended by the runner's clock. The store's may differ, so the job is handed
+/// back, which the store ignores if the lease has ended there, too.
+pub(super) const EXPIRED_IN_CLAIM: &str = "the lease had expired when the claim was answered";
 
 /// Claims and starts jobs until the runner stops.
 ///
 /// # Errors
-/// `Closed` if the store was closed.
+/// `Closed` if the store was closed; `Incompatible` if another version of it has taken over.
 pub(super) async fn run(context: Arc<StoreContext>) -> Result<()> {
     let runner = &context.runner;
-    let queues: Vec<QueueName> = runner.queues.iter().map(|served| served.queue.clone()).collect();
-    let mut wakeups = None;
+    let mut hints = Hints::new(runner, &context.store);
     let mut schedule = ClaimSchedule::new(context.store.claim_ahead());
     let mut retry_delay = MIN_RETRY_DELAY;
     while !runner.stop.is_cancelled() {
-        if wakeups.is_none() {
-            // If this fails, sweeps find all jobs until the next iteration tries again.
-            wakeups = context.store.listen(&queues).await.ok();
-        }
+        hints.subscribe().await;
         match claim_due(&context, &mut schedule).await {
             Ok(()) => {
                 if retry_delay > MIN_RETRY_DELAY {
                     tracing::info!("the store answers again");
                     retry_delay = MIN_RETRY_DELAY;
                 }
-                wait(&context, &mut schedule, wakeups.as_mut()).await;
+                wait(&context, &mut schedule, &mut hints).await;
             }
-            Err(error) if error.kind() == ErrorKind::Closed => return Err(error),
+            // Trying again would not help.
+            Err(error) if matches!(error.kind(), ErrorKind::Closed | ErrorKind::Incompatible) => {
+                return Err(error);
+            }
             Err(error) => {
                 if retry_delay == MIN_RETRY_DELAY {
                     tracing::warn!(%error, "a claim failed; trying again");
@@ -62,7 +64,7 @@ pub(super) async fn run(context: Arc<StoreContext>) -> Result<()> {
                     () = runner.stop.cancelled() => {}
                 }
                 // Hints may have been lost with the connection.
-                wakeups = None;
+                hints.unsubscribe();
                 retry_delay = (retry_delay * 2).min(MAX_RETRY_DELAY);
             }
         }
@@ -77,21 +79,33 @@ async fn claim_due(context: &Arc<StoreContext>, schedule: &mut ClaimSchedule) ->
     if !schedule.expects_jobs(runner.now()) && !poll_next_due(context, schedule).await? {
         return Ok(());
     }
+    let mut last_scope = Scope::All;
     loop {
         // Claims no more jobs before the claimed ones have started. Jobs that start together often
         // end together, and one claim can then fill all their slots.
         context.starting.wait().await;
         runner.slots.wait_for_batch().await;
-        let reservation = runner.slots.reserve(context.index);
+        // Both sorts of queues in turn, if they need claims of their own.
+        let expects_internal = schedule.expects_internal_jobs(runner.now());
+        let prefers_internal = expects_internal && last_scope != Scope::Internal;
+        let mut reservation = runner.slots.reserve(context.index, prefers_internal);
+        if reservation.limit == 0 && expects_internal && !prefers_internal {
+            reservation = runner.slots.reserve(context.index, true);
+        }
+        schedule.internal_full = reservation.internal_full;
         if reservation.limit == 0 {
             // A freed slot causes the next claim, not a due time.
             schedule.saturated = true;
+            // A claim that failed is repeated when a slot is free, however long that takes.
+            context.claim_time.give_up();
             schedule.set_next_due(None);
             return Ok(());
         }
-        let sent_at = runner.clock().elapsed();
+        let (scope, limit) = (reservation.scope, reservation.limit);
+        last_scope = scope;
+        let sent_at = context.leases.now();
         let wants = wants(runner, &reservation);
-        let claimed = match call_claim(context, &wants, reservation.limit, schedule).await {
+        let claimed = match call_claim(context, &wants, limit, schedule).await {
             Ok(claimed) => claimed,
             Err(error) => {
                 runner.slots.release(&reservation, |_| 0);
@@ -103,13 +117,25 @@ async fn claim_due(context: &Arc<StoreContext>, schedule: &mut ClaimSchedule) ->
         let more_due = next_due.is_some_and(|due| due <= now);
         let is_empty = jobs.is_empty();
         schedule.last_claim_empty = is_empty;
+        if scope != Scope::Application && !schedule.internal_full {
+            // If no job was returned, the one that is due is withheld, or one of the application.
+            let next = next_due.filter(|due| *due > now || !is_empty);
+            schedule.internal_queues_claimed(next, now);
+        }
         start_jobs(context, reservation, jobs, sent_at, schedule).await;
-        if runner.stop.is_cancelled() || !more_due {
+        if runner.stop.is_cancelled() {
             return Ok(());
         }
-        if is_empty {
-            // The store reports a due job but returns none; the pause avoids a busy loop.
-            schedule.set_next_due(Some(now + Duration::from_millis(1)));
+        if scope == Scope::Internal {
+            continue;
+        }
+        if more_due && is_empty {
+            // The delay avoids a busy loop.
+            schedule.job_withheld(now, runner.settings.sweep);
+            return Ok(());
+        }
+        schedule.no_job_withheld();
+        if !more_due {
             return Ok(());
         }
     }
@@ -119,15 +145,15 @@ async fn claim_due(context: &Arc<StoreContext>, schedule: &mut ClaimSchedule) ->
 ///
 /// This needs no slots, so that a sweep of a slow store does not delay the jobs of another.
 async fn poll_next_due(context: &StoreContext, schedule: &mut ClaimSchedule) -> Result<bool> {
-    let want = |served: &ServedQueue| Want {
-        queue: served.queue.clone(),
-        max: 0,
-        lease_for: served.policy.lease,
-    };
+    let want = |served: &ServedQueue| Want::new(served.queue.clone(), 0, served.policy.lease);
     let wants: Vec<_> = context.runner.queues.iter().map(want).collect();
     let claimed = call_claim(context, &wants, 0, schedule).await?;
     schedule.saturated = false;
-    Ok(claimed.next_due.is_some_and(|due| due <= claimed.now))
+    let is_due = claimed.next_due.is_some_and(|due| due <= claimed.now);
+    if !is_due {
+        schedule.no_job_withheld();
+    }
+    Ok(is_due)
 }
 
 /// Calls `claim` once, and updates clock skew and next due time.
@@ -139,15 +165,13 @@ async fn call_claim(
 ) -> Result<Claimed> {
     let runner = &context.runner;
     let sent = runner.now();
-    let params = ClaimParams { wants, limit, worker: &runner.name };
-    let claimed = tokio::select! {
-        claimed = context.store.claim(params) => claimed?,
-        () = runner.clock().sleep(CLAIM_TIMEOUT) => {
-            let what = format!("the store did not answer a claim for {CLAIM_TIMEOUT:?}");
-            return Err(Error::new(ErrorKind::Unavailable, what).operation("claim"));
-        }
-    };
+    let params = ClaimParams::new(wants, limit, &runner.name);
+    // Leases that a claim without an answer may have granted expire.
+    context.claim_time.begin(runner.clock().elapsed());
+    let claimed = runner.answer("claim", CALL_TIMEOUT, context.store.claim(params)).await?;
+    context.claim_time.end(runner.clock().elapsed());
     schedule.measure_skew(sent, claimed.now, runner.now());
+    *lock(&context.skew) = Some(schedule.skew());
     schedule.set_next_due(claimed.next_due);
     Ok(claimed)
 }
@@ -156,7 +180,7 @@ async fn call_claim(
 fn wants(runner: &RunnerShared, reservation: &Reservation) -> Vec<Want> {
     let want = |(queue, slots): &(usize, usize)| {
         let served = &runner.queues[*queue];
-        Want { queue: served.queue.clone(), max: *slots, lease_for: served.policy.lease }
+        Want::new(served.queue.clone(), *slots, served.policy.lease)
     };
     reservation.queues.iter().map(want).collect()
 }
@@ -170,13 +194,19 @@ async fn start_jobs(
     schedule: &ClaimSchedule,
 ) {
     let runner = &context.runner;
+    let at = schedule.to_store(runner.now());
+    let elapsed = runner.clock().elapsed();
     let mut used = vec![0; runner.queues.len()];
     let mut accepted = Vec::with_capacity(jobs.len());
     for leased in jobs {
         match runner.index_of.get(&leased.job.queue) {
             Some(queue) => {
                 used[*queue] += 1;
-                accepted.push((*queue, leased));
+                let due = elapsed.saturating_sub(at.since(leased.job.due));
+                // Only an objective asks for it.
+                let waited_for_slot =
+                    runner.starts[*queue].is_some() && runner.slots.has_waited(*queue, due);
+                accepted.push((*queue, leased, Start { at, waited_for_slot }));
             }
             None => {
                 // A bug of the backend. The lease expires.
@@ -189,6 +219,7 @@ async fn start_jobs(
                     ),
                 );
                 tracing::error!(%error);
+                runner.observers.notify(&Event::StoreFailed(&error));
             }
         }
     }
@@ -196,25 +227,37 @@ async fn start_jobs(
     if accepted.is_empty() {
         return;
     }
-    runner.observers.notify(&Event::Claimed { jobs: accepted.len() });
-    for (queue, leased) in accepted {
+    let of_application = |(queue, ..): &&(usize, _, _)| !runner.queues[*queue].queue.is_reserved();
+    let jobs = accepted.iter().filter(of_application).count();
+    if jobs > 0 {
+        runner.observers.notify(&Event::Claimed { jobs });
+    }
+    let now = context.leases.now();
+    for (queue, leased, start) in accepted {
         let slot = Slot::new(Arc::clone(&runner.slots), queue);
-        if runner.stop.is_cancelled() {
-            let settlement =
-                Settlement { lease: leased.lease(), verdict: Verdict::Release { started: false } };
+        let (lease, lease_for) = (leased.lease(), runner.queues[queue].policy.lease);
+        let has_expired = now >= sent_at + lease_for;
+        if has_expired {
+            tracing::warn!(queue = %lease.queue, id = %lease.job, "{EXPIRED_IN_CLAIM}");
+        }
+        if has_expired || runner.stop.is_cancelled() {
+            let settlement = Settlement::new(lease, Verdict::Release { started: false });
             // The settle loop outlives the claim loops, so this does not fail.
             let _ = context.finished.send(FinishedRun { settlement, lease: None }).await;
             continue;
         }
-        if runner.clock().elapsed() >= sent_at + runner.queues[queue].policy.lease {
-            // The claim took as long as the lease: another runner may have the job now.
-            tracing::warn!(queue = %leased.job.queue, id = %leased.job.id,
-                "the lease had expired when the claim was answered");
-            continue;
+        let (guard, earlier) = context.leases.track(lease, lease_for, sent_at);
+        if let Some(lost) = earlier.as_ref().and_then(|earlier| earlier.lost.as_ref()) {
+            report_lost(
+                context,
+                lost,
+                "the store has granted the job again (did the clock jump, or \
+                was the computer suspended?)",
+            );
         }
-        let started = schedule.to_store(runner.now());
+        let claimed = ClaimedJob { leased, guard, start };
         let starting = context.starting.token();
-        let job = run_job(Arc::clone(context), slot, leased, sent_at, started);
+        let job = run_job(Arc::clone(context), slot, claimed, earlier.map(|run| run.ended));
         context.handlers.spawn(async {
             drop(starting);
             job.await;
@@ -222,44 +265,54 @@ async fn start_jobs(
     }
 }
 
-/// Runs one job and passes the verdict to the settle loop. `started` is by the store's clock.
+/// A claimed job and its lease.
+struct ClaimedJob {
+    leased: LeasedJob,
+    guard: LeaseGuard,
+    start: Start,
+}
+
+/// Runs one job, when an earlier run of it has ended, and passes the verdict to the settle loop.
 async fn run_job(
     context: Arc<StoreContext>,
     slot: Slot,
-    leased: LeasedJob,
-    sent_at: Duration,
-    started: Timestamp,
+    claimed: ClaimedJob,
+    earlier_ended: Option<CancellationToken>,
 ) {
     let runner = &context.runner;
-    let served = &runner.queues[slot.queue()];
+    let ClaimedJob { leased, mut guard, mut start } = claimed;
     let lease = leased.lease();
-    let guard = context.leases.track(lease.clone(), served.policy.lease, sent_at);
-    // A child token: it also fires at the timeout and on abort, without marking the lease as lost.
-    let cancelled = guard.lost.child_token();
-    let verdict = tokio::select! {
-        biased;
-        verdict = execute(runner, served, leased, started, cancelled.clone()) => verdict,
-        () = runner.abort.cancelled() => {
-            // Stops threads and child tasks that the handler has started.
-            cancelled.cancel();
-            Verdict::Release { started: true }
-        }
+    if let Some(ended) = earlier_ended {
+        let claimed_at = runner.clock().elapsed();
+        ended.cancelled().await;
+        start.at = start.at + runner.clock().elapsed().saturating_sub(claimed_at);
+    }
+    let verdict = if guard.lost.is_cancelled() {
+        None
+    } else if runner.abort.is_cancelled() {
+        Some(Verdict::Release { started: false })
+    } else {
+        let signals = RunSignals {
+            // A child token: it also fires at the timeout and on abort, without marking the lease
+            // as lost.
+            cancelled: guard.lost.child_token(),
+            superseded: guard.superseded.clone(),
+        };
+        execute(&context, &runner.queues[slot.queue()], leased, start, signals).await
     };
+    guard.end_run();
+    let Some(verdict) = verdict else { return };
     // If the backlog of settlements is full, the job waits here with its slot, so that no more jobs
     // are claimed. This fails only if the runner was dropped; the lease then expires.
     let Ok(permit) = context.finished.reserve().await else { return };
     // The next job can start before the store has answered the settlement.
     drop(slot);
-    permit.send(FinishedRun { settlement: Settlement { lease, verdict }, lease: Some(guard) });
+    permit.send(FinishedRun { settlement: Settlement::new(lease, verdict), lease: Some(guard) });
 }
 
 /// Waits for the first of: the next due time, a hint of a job that is due, a freed slot if the last
 /// claim was limited by free slots, the end of the sweep interval, shutdown.
-async fn wait(
-    context: &StoreContext,
-    schedule: &mut ClaimSchedule,
-    mut wakeups: Option<&mut Wakeups>,
-) {
+async fn wait(context: &StoreContext, schedule: &mut ClaimSchedule, hints: &mut Hints) {
     let runner = &context.runner;
     // Created once, so that neither hints nor a clock that is set back postpone it.
     let mut sweep_interval = runner.clock().sleep(runner.settings.sweep);
@@ -270,18 +323,12 @@ async fn wait(
                 None => std::future::pending().await,
             }
         };
-        let hint = async {
-            match &mut wakeups {
-                Some(wakeups) => wakeups.next().await,
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
             () = due => return,
             () = &mut sweep_interval => return,
             () = runner.slots.freed(context.index), if schedule.saturated => return,
             () = runner.stop.cancelled() => return,
-            hint = hint => {
+            hint = hints.next() => {
                 // A hint for a later time only sets the timer; the store is not called.
                 schedule.apply_hint(hint.due);
                 if schedule.expects_jobs(runner.now()) {

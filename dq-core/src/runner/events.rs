@@ -3,22 +3,37 @@
 use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::Duration;
 
-use crate::backend::{Lease, Settled, Verdict};
+use crate::backend::{Finding, Lease, Settled, Verdict};
+use crate::config::LateAction;
 use crate::error::Error;
 use crate::handler::{JobContext, JobResult};
+use crate::model::{DeadReason, Job, LatenessStatus};
 
 /// An event of a runner. New kinds may be added in any release.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum Event<'a> {
-    /// Jobs were claimed; their handlers have not started.
+    /// The runner begins to claim jobs.
+    Starting {
+        /// Maximum number of jobs that it runs concurrently.
+        slots: usize,
+    },
+    /// Jobs were claimed; their handlers have not started. Each occupies a slot until
+    /// [`SlotFreed`](Self::SlotFreed).
     Claimed {
         /// Number of jobs.
         jobs: usize,
     },
     /// A handler is about to start.
     Started(&'a JobContext),
+    /// A blocking handler runs longer than its timeout. The cancellation signal of the run has fired;
+    /// the run goes on until the handler returns.
+    TimeoutExceeded(&'a JobContext),
+    /// The grace period of the shutdown is over and a blocking handler still runs. The cancellation
+    /// signal of the run has fired; its job is not released before the handler returns.
+    GraceExceeded(&'a JobContext),
     /// A handler has ended; its job is not settled yet.
     Finished {
         /// The run.
@@ -27,6 +42,38 @@ pub enum Event<'a> {
         result: &'a JobResult,
         /// The verdict, which the runner will report to the store.
         verdict: &'a Verdict,
+        /// How long the handler and its middleware ran.
+        duration: Duration,
+    },
+    /// A claimed job has freed its slot: its run has ended, or does not start.
+    SlotFreed,
+    /// A job is dead: its run has ended so, or it does not run because too many leases were lost.
+    Dead {
+        /// The job.
+        job: &'a Job,
+        /// The reason, which the runner will report to the store.
+        reason: &'a DeadReason,
+    },
+    /// A job starts later after its due time than the late policy of its queue allows.
+    Late {
+        /// The job.
+        job: &'a Job,
+        /// How long after its due time it would start.
+        lateness: Duration,
+        /// What happens to it.
+        then: &'a LateAction,
+    },
+    /// The lateness objective of a queue is missed. Sent once until it is met again.
+    LatenessMissed(&'a LatenessStatus),
+    /// The lateness objective of a queue was missed and is met again.
+    LatenessRecovered(&'a LatenessStatus),
+    /// The payload of a job has a newer schema version than this build reads. The job waits for a
+    /// newer build.
+    NewerVersion {
+        /// The job.
+        job: &'a Job,
+        /// The version of its payload.
+        version: u32,
     },
     /// The store has answered the settlement of a run.
     Settled {
@@ -36,22 +83,34 @@ pub enum Event<'a> {
         verdict: &'a Verdict,
         /// Whether the store accepted it.
         settled: Settled,
+        /// Whether an earlier call with this settlement may have taken effect although its answer
+        /// was lost. `Stale` is then no sign of a lost lease.
+        repeated: bool,
     },
     /// Leases were renewed.
     Renewed {
         /// Number of leases.
         leases: usize,
     },
-    /// A lease was lost while the handler ran; the cancellation signal of the run has fired.
+    /// A lease was lost before its run was settled. The cancellation signal of the run has fired.
     LeaseLost(&'a Lease),
+    /// A call to the store was answered, with a result or an error, or its time limit has passed.
+    StoreCalled {
+        /// The operation, such as `claim` or `settle`.
+        operation: &'static str,
+        /// How long the call took.
+        duration: Duration,
+    },
     /// A call to the store failed.
     StoreFailed(&'a Error),
+    /// A check of the store has found a problem, such as quarantined entries. Sent once for each.
+    Finding(&'a Finding),
     /// Shutdown has begun; no more jobs are claimed.
     Stopping {
         /// Number of handlers that still run.
         running: usize,
     },
-    /// The runner has stopped.
+    /// The runner has stopped. Events of blocking handlers that still run may follow.
     Stopped,
 }
 

@@ -1,26 +1,56 @@
 //! Executes one handler with middleware, tracing span and events.
 
+use std::pin::pin;
+use std::time::Duration;
+
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use super::events::Event;
+use super::late::{self, Late};
+use super::objective;
 use super::shared::{RunnerShared, ServedQueue};
+use super::store::{RunSignals, Start, StoreContext};
 use super::verdict;
 use crate::backend::{LeasedJob, Verdict};
-use crate::handler::{JobContext, JobResult, Next, Outcome, RunContext};
-use crate::model::Timestamp;
+use crate::handler::{JobContext, JobError, JobResult, Next, Outcome, RunContext, Timeout, panics};
 use crate::trace::{self, TraceContext};
 
-/// Runs the handler with all middleware and returns the verdict for the store; does not run the
-/// handler if the job has lost too many leases. `started` is by the store's clock.
+/// How long after the timeout middleware may take to return, so that it can see the timeout.
+const MIDDLEWARE_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How a run has ended.
+enum RunEnd {
+    Returned(JobResult),
+    /// The grace period was over.
+    Aborted,
+    Superseded,
+}
+
+/// Runs the handler with all middleware and returns the verdict for the store, or `None` if the lease
+/// is lost; does not run the handler if the job has lost too many leases.
+///
+/// When it returns, neither the handler nor its thread runs any more.
 pub(super) async fn execute(
-    runner: &RunnerShared,
+    context: &StoreContext,
     served: &ServedQueue,
     leased: LeasedJob,
-    started: Timestamp,
-    cancelled: CancellationToken,
-) -> Verdict {
-    if let Some(verdict) = verdict::before_run(&leased.job, &served.policy) {
+    start: Start,
+    signals: RunSignals,
+) -> Option<Verdict> {
+    let runner = &context.runner;
+    if let Some(reason) = verdict::before_run(&leased.job, &served.policy) {
+        let job = &leased.job;
+        tracing::error!(queue = %job.queue, id = %job.id, %reason, "dead without another run");
+        runner.observers.notify(&Event::Dead { job, reason: &reason });
+        return Some(Verdict::Dead { reason, failed: false });
+    }
+    if let Some(verdict) = verdict::newer_version(context, served, &leased.job) {
+        return Some(verdict);
+    }
+    let started = start.at;
+    objective::record_start(context, served, &leased.job, start);
+    if let Late::Ends(verdict) = late::apply(context, served, &leased, started, &signals).await {
         return verdict;
     }
     let max_attempts = leased.job.max_attempts.unwrap_or(served.policy.max_attempts);
@@ -28,10 +58,11 @@ pub(super) async fn execute(
         leased,
         RunContext {
             state: runner.state.clone(),
-            cancelled,
+            cancelled: signals.cancelled,
             clock: runner.clock().clone(),
             started,
             max_attempts,
+            steps: u32::try_from(served.handler.steps.len()).unwrap_or(u32::MAX),
             worker: runner.name.clone(),
         },
     );
@@ -39,21 +70,141 @@ pub(super) async fn execute(
     let span = span(&job, trace);
     let run = async {
         runner.observers.notify(&Event::Started(&job));
-        let next = Next::new(&runner.middleware, &served.handler, served.policy.timeout);
-        let result = trace::with_context(trace, next.run(job.clone())).await;
-        let verdict = verdict::after_run(
-            &job,
-            &result,
-            &served.policy,
-            &runner.limits,
-            started,
-            &runner.environment.entropy,
-        );
-        log(&result, &verdict);
-        runner.observers.notify(&Event::Finished { job: &job, result: &result, verdict: &verdict });
-        verdict
+        let started_at = runner.clock().elapsed();
+        let run = run_until_stopped(runner, served, &job, &signals.superseded);
+        let result = match trace::with_context(trace, run).await {
+            RunEnd::Returned(result) => result,
+            RunEnd::Aborted => return Some(Verdict::Release { started: true }),
+            RunEnd::Superseded => return None,
+        };
+        let ended_at = runner.clock().elapsed();
+        if let Some(recent) = runner.recent_of(job.queue()) {
+            recent.record(job.lateness(), started_at, ended_at);
+        }
+        let (result, error) = panics::display_error(result);
+        let verdict = verdict::after_run(context, served, &job, &result, &error, started);
+        log(&result, &error, &verdict);
+        runner.observers.notify(&Event::Finished {
+            job: &job,
+            result: &result,
+            verdict: &verdict,
+            duration: ended_at.saturating_sub(started_at),
+        });
+        if let Verdict::Dead { reason, .. } = &verdict {
+            runner.observers.notify(&Event::Dead { job: job.job(), reason });
+        }
+        panics::drop_caught(result);
+        Some(verdict)
     };
     run.instrument(span).await
+}
+
+/// Runs the middleware and the handler until they return or the runner stops them.
+///
+/// The thread of a blocking handler cannot be stopped, and the job would start again while it still
+/// runs. So a run never ends before its thread.
+async fn run_until_stopped(
+    runner: &RunnerShared,
+    served: &ServedQueue,
+    job: &JobContext,
+    superseded: &CancellationToken,
+) -> RunEnd {
+    let mut run = Box::pin(panics::catch_run(run_with_timeout(runner, served, job)));
+    let stopped = tokio::select! {
+        biased;
+        result = &mut run => return RunEnd::Returned(result),
+        () = superseded.cancelled() => RunEnd::Superseded,
+        () = runner.abort.cancelled() => RunEnd::Aborted,
+    };
+    // Stops threads and child tasks that the handler has started.
+    job.cancellation().cancel();
+    if !job.thread().is_busy_or_forbid() {
+        panics::drop_caught(run);
+        return stopped;
+    }
+    if let RunEnd::Aborted = stopped {
+        tracing::warn!(
+            "a blocking handler still runs after the grace period; \
+             its job is not released before it returns"
+        );
+        runner.observers.notify(&Event::GraceExceeded(job));
+    } else {
+        tracing::warn!(
+            "a blocking handler still runs without its lease; \
+             its job does not start again before it returns"
+        );
+    }
+    let result = tokio::select! {
+        biased;
+        result = &mut run => result,
+        () = job.thread().ended() => {
+            // Middleware still runs.
+            panics::drop_caught(run);
+            return stopped;
+        }
+    };
+    let (result, error) = panics::display_error(result);
+    match (&stopped, &result) {
+        (RunEnd::Aborted, Ok(_)) => return RunEnd::Returned(result),
+        // Probably because it was told to stop, which must not cost the job an attempt.
+        (RunEnd::Aborted, Err(_)) => tracing::info!(error, "interrupted by the shutdown"),
+        _ => {}
+    }
+    panics::drop_caught(result);
+    stopped
+}
+
+/// Runs the middleware and the handler until they return or the timeout has passed; in any case
+/// until the thread of a blocking handler has ended.
+async fn run_with_timeout(
+    runner: &RunnerShared,
+    served: &ServedQueue,
+    job: &JobContext,
+) -> JobResult {
+    let timeout = Timeout { after: served.policy.timeout, passed: CancellationToken::new() };
+    // An outcome of the application's middleware would end a schedule for good.
+    let middleware = if served.queue.is_reserved() { &[][..] } else { &runner.middleware };
+    let next = Next::new(middleware, &served.handler, &timeout);
+    let mut run = pin!(next.run(job.clone()));
+    let result = tokio::select! {
+        // The run first: if it ends at the same moment as the timeout, its result counts.
+        biased;
+        result = &mut run => result,
+        () = sleep_unless_max(job, timeout.after) => {
+            // Stops threads and child tasks that the handler has started.
+            job.cancellation().cancel();
+            timeout.passed.cancel();
+            if job.thread().is_busy_or_forbid() {
+                tracing::warn!(timeout = %humantime::format_duration(timeout.after),
+                    "a blocking handler exceeds its timeout and cannot be stopped; does it check \
+                     `ctx.is_cancelled()`?");
+                runner.observers.notify(&Event::TimeoutExceeded(job));
+            }
+            let patience = async {
+                job.thread().ended().await;
+                job.sleep(MIDDLEWARE_PATIENCE).await;
+            };
+            tokio::select! {
+                biased;
+                result = &mut run => result,
+                () = patience => Err(JobError::TimedOut(timeout.after)),
+            }
+        }
+    };
+    if job.thread().is_busy_or_forbid() {
+        tracing::warn!("middleware returned before the blocking handler; waiting for its thread");
+        job.cancellation().cancel();
+        job.thread().ended().await;
+    }
+    result
+}
+
+/// Waits on the runner's clock; for ever if the delay is the maximum.
+async fn sleep_unless_max(job: &JobContext, delay: Duration) {
+    if delay == Duration::MAX {
+        return std::future::pending().await;
+    }
+    job.sleep(delay).await;
 }
 
 /// The span of one run: a root span, with the trace context of the producer in `trace_id` and
@@ -76,13 +227,14 @@ fn span(job: &JobContext, trace: Option<TraceContext>) -> tracing::Span {
     span
 }
 
-/// Logs the result of a run in its span.
-fn log(result: &JobResult, verdict: &Verdict) {
+/// Logs the result of a run in its span. `error` is its error as text.
+fn log(result: &JobResult, error: &str, verdict: &Verdict) {
     match (result, verdict) {
         (_, Verdict::Dead { reason, .. }) => tracing::error!(%reason, "dead"),
-        (Err(error), Verdict::Retry(_)) => tracing::warn!(%error, "failed; will be retried"),
+        (Err(_), Verdict::Retry { .. }) => tracing::warn!(error, "failed; will be retried"),
         (Ok(Outcome::Skip(reason)), _) => tracing::debug!(%reason, "skipped"),
         (Ok(Outcome::Snooze(_)), _) => tracing::debug!("snoozed"),
+        (Ok(Outcome::Again(..) | Outcome::NextStep(_)), _) => tracing::debug!("next step"),
         _ => tracing::debug!("done"),
     }
 }

@@ -5,8 +5,11 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::events::Event;
+use super::shared::CALL_TIMEOUT;
 use super::store::StoreContext;
 use crate::backend::{Backend, Severity};
+use crate::error::Result;
 use crate::model::QueueName;
 
 /// Interval of the checks. Long, since an idle runner should make few calls.
@@ -17,13 +20,15 @@ pub(super) async fn run(context: Arc<StoreContext>) -> Infallible {
     let mut logged_findings = HashSet::new();
     let mut logged_queues = HashSet::new();
     loop {
-        for finding in context.store.check().await {
+        let check = async { Ok(context.store.check().await) };
+        for finding in answer(&context, "check", check).await.unwrap_or_default() {
             if logged_findings.insert(finding.clone().to_string()) {
                 match finding.severity {
                     Severity::Info => tracing::info!(%finding, "check"),
                     Severity::Warning => tracing::warn!(%finding, "check"),
                     Severity::Error => tracing::error!(%finding, "check"),
                 }
+                context.runner.observers.notify(&Event::Finding(&finding));
             }
         }
         warn_of_unserved_queues(&context, &mut logged_queues).await;
@@ -31,11 +36,28 @@ pub(super) async fn run(context: Arc<StoreContext>) -> Infallible {
     }
 }
 
+/// The answer to a call of the store. Logs an error: the next checks are made in ten minutes.
+async fn answer<T>(
+    context: &StoreContext,
+    operation: &'static str,
+    call: impl Future<Output = Result<T>>,
+) -> Option<T> {
+    let runner = &context.runner;
+    match runner.answer(operation, CALL_TIMEOUT, call).await {
+        Ok(answer) => Some(answer),
+        Err(error) => {
+            tracing::warn!(%error, "the store was not checked");
+            runner.observers.notify(&Event::StoreFailed(&error));
+            None
+        }
+    }
+}
+
 /// Logs each queue once that has due jobs but no handler in this process: another service may
 /// handle it, or the handler's crate is not linked.
 async fn warn_of_unserved_queues(context: &StoreContext, logged: &mut HashSet<QueueName>) {
-    let Ok(all) = context.store.stats(&[]).await else { return };
-    for stats in all {
+    let all = answer(context, "stats", context.store.stats(&[])).await;
+    for stats in all.unwrap_or_default() {
         let is_waiting = !stats.paused && stats.ready > 0;
         if is_waiting && !context.runner.serves(&stats.queue) && logged.insert(stats.queue.clone())
         {

@@ -4,65 +4,86 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+
 use super::events::Event;
+use super::lease_clock::LeaseTime;
 use super::slots::BATCH;
-use super::store::StoreContext;
+use super::store::{StoreContext, report_lost};
 use crate::backend::{Backend, Renewal, Renewed};
+use crate::error::ErrorKind;
+
+const NOT_RENEWED: &str = "it was not renewed in time (does an async handler block its thread? make \
+                           it a plain `fn` with `blocking`)";
 
 /// Renews leases forever.
 ///
 /// The timer's period is a sixth of the shortest lease, so that a lease is renewed while at least
 /// half of it is left. Without leases to renew it does not call the store.
+///
+/// A call that takes longer than the period goes on beside the timer: its answer counts whenever it
+/// comes, and leases that end meanwhile are noticed.
 pub(super) async fn run(context: Arc<StoreContext>) -> Infallible {
     let clock = context.runner.clock();
     let shortest = context.runner.queues.iter().map(|served| served.policy.lease).min();
     let period = shortest.unwrap_or(Duration::from_secs(60)) / 6;
+    let mut calls = FuturesUnordered::new();
+    let mut timer = clock.sleep(period);
     loop {
-        clock.sleep(period).await;
-        let renewals = context.leases.to_renew(clock.elapsed());
         tokio::select! {
-            () = renew(&context, &renewals) => {}
-            // A store that does not answer must not delay the detection of expired leases.
-            () = clock.sleep(period), if !renewals.is_empty() => {
-                tracing::warn!(leases = renewals.len(), "the store takes too long to renew leases");
+            () = &mut timer => {
+                timer = clock.sleep(period);
+                let LeaseTime { now, without_jump } = context.leases.tick();
+                // After a jump of the time of day the store is asked first: its own clock may not
+                // have jumped. Unless it answers, the leases are lost at the next tick.
+                for number in context.leases.expired(without_jump) {
+                    if let Some(lease) = context.leases.mark_lost(number) {
+                        report_lost(&context, &lease, NOT_RENEWED);
+                    }
+                }
+                let (renewals, repeated) = context.leases.to_renew(now);
+                if repeated > 0 {
+                    tracing::warn!(leases = repeated, "the store takes too long to renew leases");
+                }
+                for batch in renewals.chunks(BATCH) {
+                    calls.push(renew(&context, batch.to_vec(), now));
+                }
             }
-        }
-        for number in context.leases.expired(clock.elapsed()) {
-            mark_lost(&context, number);
+            Some(()) = calls.next() => {}
         }
     }
 }
 
-/// Renews these leases, each with its number in the tracker.
-async fn renew(context: &StoreContext, renewals: &[(u64, Renewal)]) {
+/// Renews these leases, each with its number in the tracker, by one call that is sent now.
+async fn renew(context: &StoreContext, batch: Vec<(u64, Renewal)>, sent_at: Duration) {
     let runner = &context.runner;
-    for batch in renewals.chunks(BATCH) {
-        let sent_at = runner.clock().elapsed();
-        let renewals: Vec<_> = batch.iter().map(|(_, renewal)| renewal.clone()).collect();
-        match context.store.renew(&renewals).await {
-            Ok(results) => {
-                runner.observers.notify(&Event::Renewed { leases: results.len() });
-                for ((number, _), result) in batch.iter().zip(results) {
-                    match result {
-                        Renewed::Until(_) => context.leases.renewed(*number, sent_at),
-                        Renewed::Lost => mark_lost(context, *number),
+    let (numbers, renewals): (Vec<u64>, Vec<Renewal>) = batch.into_iter().unzip();
+    // By then each lease is renewed by a repeated call, or has ended.
+    let longest = renewals.iter().map(|renewal| renewal.lease_for).max().unwrap_or_default();
+    match runner.answer("renew", longest, context.store.renew(&renewals)).await {
+        Ok(results) => {
+            runner.observers.notify(&Event::Renewed { leases: results.len() });
+            for (number, result) in numbers.into_iter().zip(results) {
+                match result {
+                    Renewed::Until(_) => context.leases.renewed(number, sent_at),
+                    Renewed::Lost => {
+                        if let Some(lease) = context.leases.mark_lost(number) {
+                            report_lost(context, &lease, NOT_RENEWED);
+                        }
                     }
                 }
             }
-            // The next period tries again; there are at least three before a lease ends.
-            Err(error) => {
-                tracing::warn!(%error, "leases could not be renewed");
+        }
+        // The next period tries again; there are at least three before a lease ends.
+        Err(error) => {
+            // A store may be closed after the runner's shutdown, while a blocking handler still
+            // runs. That is no failure; the lease expires.
+            if error.kind() != ErrorKind::Closed {
+                tracing::warn!(%error, leases = numbers.len(), "leases could not be renewed");
                 runner.observers.notify(&Event::StoreFailed(&error));
             }
+            numbers.into_iter().for_each(|number| context.leases.renewal_failed(number));
         }
-    }
-}
-
-fn mark_lost(context: &StoreContext, number: u64) {
-    if let Some(lease) = context.leases.mark_lost(number) {
-        tracing::warn!(queue = %lease.queue, id = %lease.job,
-            "the lease was lost while the handler ran (does an async handler block its thread? \
-             make it a plain `fn` with `blocking`)");
-        context.runner.observers.notify(&Event::LeaseLost(&lease));
     }
 }

@@ -1,15 +1,20 @@
 //! Runs all due jobs sequentially, for [`Runner::run_due`](super::Runner::run_due).
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::claim::EXPIRED_IN_CLAIM;
 use super::execute::execute;
 use super::renew;
-use super::shared::{RunnerShared, ServedQueue};
-use super::store::{StoreContext, report_settled};
-use crate::backend::{Backend, Checked, ClaimParams, Claimed, LeasedJob, Settlement, Want};
-use crate::error::Result;
+use super::shared::{CALL_TIMEOUT, RunnerShared, ServedQueue};
+use super::store::{RunSignals, Start, StoreContext, report_settled};
+use crate::backend::{
+    Backend, Checked, ClaimParams, Claimed, LeasedJob, Settlement, Verdict, Want,
+};
+use crate::error::{Error, ErrorKind, Result};
 use crate::model::Timestamp;
 
 /// The result of [`Runner::run_due`](super::Runner::run_due).
@@ -41,11 +46,13 @@ pub(super) async fn run(
     }
 }
 
-/// A claimed job, its queue, and the store's time of the claim.
+/// A claimed job, its queue, and the store's time of the claim. The claim was sent at `sent_at`, by
+/// the clock of the leases.
 struct ClaimedJob<'a> {
     served: &'a ServedQueue,
     leased: LeasedJob,
     now: Timestamp,
+    sent_at: Duration,
 }
 
 /// Claims the job with the earliest due time over all queues; `None` if none is due. Also returns
@@ -61,9 +68,11 @@ async fn claim_oldest(
     due_queues.sort_by_key(|(due, _)| *due);
     let next_due = due_queues.first().map(|(due, _)| *due);
     for (due, served) in due_queues {
+        let sent_at = context.leases.now();
         let mut claimed = claim(context, served, 1).await?;
         if let Some(leased) = claimed.jobs.pop() {
-            return Ok((Some(ClaimedJob { served, leased, now: claimed.now }), next_due));
+            let claimed = ClaimedJob { served, leased, now: claimed.now, sent_at };
+            return Ok((Some(claimed), next_due));
         }
         // The remaining queues are due later.
         if due > claimed.now {
@@ -76,25 +85,48 @@ async fn claim_oldest(
 /// Claims at most `max` jobs of one queue.
 async fn claim(context: &StoreContext, served: &ServedQueue, max: usize) -> Result<Claimed> {
     let lease_for = served.policy.lease;
-    let wants = [Want { queue: served.queue.clone(), max, lease_for }];
+    let wants = [Want::new(served.queue.clone(), max, lease_for)];
     let worker = &context.runner.name;
-    context.store.claim(ClaimParams { wants: &wants, limit: max, worker }).await
+    let params = ClaimParams::new(&wants, max, worker);
+    context.runner.answer("claim", CALL_TIMEOUT, context.store.claim(params)).await
 }
 
 /// Runs one job and settles it.
+///
+/// # Errors
+/// `Unavailable` if the claim took as long as the lease; the job is handed back.
 async fn run_one(context: &Arc<StoreContext>, claimed: ClaimedJob<'_>) -> Result<()> {
-    let ClaimedJob { served, leased, now } = claimed;
-    let runner = &context.runner;
+    let ClaimedJob { served, leased, now, sent_at } = claimed;
     let lease = leased.lease();
-    let claimed_at = runner.clock().elapsed();
-    let guard = context.leases.track(lease.clone(), served.policy.lease, claimed_at);
+    if context.leases.now() >= sent_at + served.policy.lease {
+        settle(context, Settlement::new(lease, Verdict::Release { started: false })).await?;
+        return Err(Error::new(ErrorKind::Unavailable, EXPIRED_IN_CLAIM)
+            .remedy("set a longer `lease` if the store is slow; if the clock has jumped, run again")
+            .operation("claim"));
+    }
+    let (guard, _) = context.leases.track(lease.clone(), served.policy.lease, sent_at);
+    let signals = RunSignals {
+        cancelled: guard.lost.child_token(),
+        // No job is claimed while another one runs.
+        superseded: CancellationToken::new(),
+    };
+    let start = Start { at: now, waited_for_slot: false };
     let verdict = tokio::select! {
         biased;
-        verdict = execute(runner, served, leased, now, guard.lost.child_token()) => verdict,
+        verdict = execute(context, served, leased, start, signals) => verdict,
         never = renew::run(Arc::clone(context)) => match never {},
     };
-    let settlements = [Settlement { lease, verdict }];
-    for result in context.store.settle(&settlements).await? {
+    match verdict {
+        Some(verdict) => settle(context, Settlement::new(lease, verdict)).await,
+        None => Ok(()),
+    }
+}
+
+async fn settle(context: &StoreContext, settlement: Settlement) -> Result<()> {
+    let runner = &context.runner;
+    let settlements = [settlement];
+    let settle = context.store.settle(&settlements);
+    for result in runner.answer("settle", CALL_TIMEOUT, settle).await? {
         report_settled(runner, &settlements[0], result, false);
     }
     Ok(())

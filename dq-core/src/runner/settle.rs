@@ -1,8 +1,10 @@
 //! Reports results of runs to the store, in batches.
 //!
 //! There is no timer: results that arrive during one call form the next batch. A call that fails
-//! with a retryable error is repeated, without the settlements whose leases were lost meanwhile.
-//! Other errors are not retried: the jobs run again when their leases expire.
+//! with a retryable error, or is not answered in time, is repeated. Settlements whose leases were
+//! lost meanwhile are left out, unless an earlier call may have taken effect. After any other error
+//! each settlement is tried once more in a call of its own, so that one that the store refuses does
+//! not prevent the others; the jobs of those that are refused again run when their leases expire.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,9 +13,10 @@ use tokio::sync::mpsc;
 
 use super::events::Event;
 use super::leases::LeaseGuard;
+use super::shared::{CALL_TIMEOUT, RunnerShared};
 use super::slots::BATCH;
 use super::store::{FinishedRun, StoreContext, report_settled};
-use crate::backend::{Backend, Settlement};
+use crate::backend::{Backend, Checked, Settlement};
 use crate::error::ErrorKind;
 
 /// Delay after the first failed call; doubled after each further one.
@@ -29,35 +32,64 @@ pub(super) async fn run(context: Arc<StoreContext>, mut finished: mpsc::Receiver
     drop(context);
     let mut batch = Vec::with_capacity(BATCH);
     while receive_batch(&mut finished, &mut batch).await > 0 {
-        let (mut settlements, mut leases): (Vec<_>, Vec<_>) =
+        let (settlements, leases): (Vec<_>, Vec<_>) =
             batch.drain(..).map(|run: FinishedRun| (run.settlement, run.lease)).unzip();
-        let mut retry_delay = MIN_RETRY_DELAY;
-        let mut outcome_unknown = false;
-        while !settlements.is_empty() {
-            match store.settle(&settlements).await {
-                Ok(results) => {
-                    for (settlement, result) in settlements.iter().zip(results) {
-                        report_settled(&runner, settlement, result, outcome_unknown);
-                    }
-                    break;
+        let Some(refused) = settle(&runner, &store, settlements, leases, false).await else {
+            continue;
+        };
+        for (settlement, lease) in refused {
+            // The refused call may have settled a part of the batch.
+            settle(&runner, &store, vec![settlement], vec![lease], true).await;
+        }
+    }
+}
+
+/// Settles runs by one call, which is repeated while the store is unavailable. Returns them if the
+/// store has refused several at once.
+///
+/// `outcome_unknown`: an earlier call may have settled some of them.
+async fn settle(
+    runner: &RunnerShared,
+    store: &Checked,
+    mut settlements: Vec<Settlement>,
+    mut leases: Vec<Option<LeaseGuard>>,
+    mut outcome_unknown: bool,
+) -> Option<impl Iterator<Item = (Settlement, Option<LeaseGuard>)>> {
+    let mut retry_delay = MIN_RETRY_DELAY;
+    while !settlements.is_empty() {
+        match runner.answer("settle", CALL_TIMEOUT, store.settle(&settlements)).await {
+            Ok(results) => {
+                for (settlement, result) in settlements.iter().zip(results) {
+                    report_settled(runner, settlement, result, outcome_unknown);
                 }
-                Err(error) if error.is_retryable() => {
-                    tracing::warn!(%error, jobs = leases.len(), "settlements wait for the store");
-                    runner.observers.notify(&Event::StoreFailed(&error));
-                    outcome_unknown |= error.kind() == ErrorKind::OutcomeUnknown;
-                    runner.clock().sleep(retry_delay).await;
-                    retry_delay = (retry_delay * 2).min(MAX_RETRY_DELAY);
-                    drop_lost(&mut settlements, &mut leases);
+                break;
+            }
+            Err(error) if error.is_retryable() => {
+                tracing::warn!(%error, jobs = leases.len(), "settlements wait for the store");
+                runner.observers.notify(&Event::StoreFailed(&error));
+                outcome_unknown |= error.kind() == ErrorKind::OutcomeUnknown;
+                runner.clock().sleep(retry_delay).await;
+                retry_delay = (retry_delay * 2).min(MAX_RETRY_DELAY);
+                // Only the store knows whether a call of unknown outcome has ended the lease.
+                if !outcome_unknown {
+                    drop_lost(runner, &mut settlements, &mut leases);
                 }
-                Err(error) => {
-                    tracing::error!(%error, jobs = leases.len(),
-                        "settlements were refused; the jobs run again when their leases expire");
-                    runner.observers.notify(&Event::StoreFailed(&error));
-                    break;
-                }
+            }
+            Err(error) if settlements.len() > 1 && error.kind() != ErrorKind::Closed => {
+                tracing::warn!(%error, jobs = leases.len(),
+                    "settlements were refused; settling each by itself");
+                runner.observers.notify(&Event::StoreFailed(&error));
+                return Some(settlements.into_iter().zip(leases));
+            }
+            Err(error) => {
+                tracing::error!(%error, jobs = leases.len(),
+                    "settlements were refused; the jobs run again when their leases expire");
+                runner.observers.notify(&Event::StoreFailed(&error));
+                break;
             }
         }
     }
+    None
 }
 
 /// Receives finished runs until none arrives during one turn of the other tasks, or the batch is
@@ -77,11 +109,23 @@ async fn receive_batch(
     batch.len()
 }
 
-/// Drops settlements whose lease was lost. Those without a guard (the handler never started) are
-/// kept until the store answers.
-fn drop_lost(settlements: &mut Vec<Settlement>, leases: &mut Vec<Option<LeaseGuard>>) {
-    let is_lost =
-        |lease: &Option<LeaseGuard>| lease.as_ref().is_some_and(|lease| lease.lost.is_cancelled());
+/// Drops settlements whose lease was lost, and reports the losses that are not reported yet. Those
+/// without a guard (the handler never started) are kept until the store answers.
+fn drop_lost(
+    runner: &RunnerShared,
+    settlements: &mut Vec<Settlement>,
+    leases: &mut Vec<Option<LeaseGuard>>,
+) {
     let both = settlements.drain(..).zip(leases.drain(..));
-    (*settlements, *leases) = both.filter(|(_, lease)| !is_lost(lease)).unzip();
+    let (lost, kept): (Vec<_>, Vec<_>) =
+        both.partition(|(_, lease)| lease.as_ref().is_some_and(|lease| lease.lost.is_cancelled()));
+    (*settlements, *leases) = kept.into_iter().unzip();
+    for (Settlement { lease, .. }, guard) in lost {
+        if guard.is_some_and(|guard| guard.lost_in_run) {
+            continue;
+        }
+        tracing::warn!(queue = %lease.queue, id = %lease.job,
+            "the lease was lost before the store accepted the result; the job runs again");
+        runner.observers.notify(&Event::LeaseLost(&lease));
+    }
 }

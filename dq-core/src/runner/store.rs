@@ -1,14 +1,17 @@
 //! What the loops of one store share.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::claim_time::ClaimTime;
 use super::events::Event;
 use super::leases::{LeaseGuard, LeaseTracker};
 use super::shared::RunnerShared;
-use crate::backend::{Checked, Settled, Settlement};
+use crate::backend::{Checked, Lease, Settled, Settlement};
+use crate::model::Timestamp;
 
 /// Maximum number of settlements that wait for the store. Runs that end beyond it wait with their
 /// slots occupied.
@@ -28,6 +31,18 @@ pub(super) struct StoreContext {
     pub(super) handlers: TaskTracker,
     /// Has a token for each job that was claimed and whose task has not started.
     pub(super) starting: TaskTracker,
+    /// The store's clock minus the runner's, in milliseconds, as the last claim has measured it.
+    pub(super) skew: Mutex<Option<i64>>,
+    pub(super) claim_time: ClaimTime,
+}
+
+/// The start of a claimed job.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Start {
+    /// When, by the store's clock.
+    pub(super) at: Timestamp,
+    /// Whether all slots were busy at some time after the job was due.
+    pub(super) waited_for_slot: bool,
 }
 
 impl StoreContext {
@@ -38,12 +53,33 @@ impl StoreContext {
         handlers: TaskTracker,
     ) -> (Self, mpsc::Receiver<FinishedRun>) {
         let (finished, finished_runs) = mpsc::channel(SETTLEMENT_BACKLOG);
-        let (leases, starting) = (Arc::default(), TaskTracker::new());
+        let leases = Arc::new(LeaseTracker::new(Arc::clone(runner.clock())));
+        let starting = TaskTracker::new();
         // `wait` on a closed tracker returns whenever the tracker is empty.
         starting.close();
-        let context = Self { runner, store, leases, index, finished, handlers, starting };
+        let context = Self {
+            runner,
+            store,
+            leases,
+            index,
+            finished,
+            handlers,
+            starting,
+            skew: Mutex::default(),
+            claim_time: ClaimTime::default(),
+        };
         (context, finished_runs)
     }
+}
+
+/// Signals to a run.
+#[derive(Debug)]
+pub(super) struct RunSignals {
+    /// Fires when the handler should stop.
+    pub(super) cancelled: CancellationToken,
+    /// Fires when the runner gets another lease of the job: this run ends, and its result would be
+    /// stale.
+    pub(super) superseded: CancellationToken,
 }
 
 /// A finished run. Its lease is renewed until the store has accepted the settlement, unless `lease`
@@ -67,7 +103,14 @@ pub(super) fn report_settled(
     let Settlement { lease, verdict } = settlement;
     if settled == Settled::Stale && !repeated {
         tracing::warn!(queue = %lease.queue, id = %lease.job,
-            "the handler ended after its lease was lost; the store ignored its result");
+            "the lease was lost before the result of its run reached the store, which ignored it");
     }
-    runner.observers.notify(&Event::Settled { lease, verdict, settled });
+    runner.observers.notify(&Event::Settled { lease, verdict, settled, repeated });
+}
+
+/// Reports that a lease was lost while the handler ran, and why.
+pub(super) fn report_lost(context: &StoreContext, lease: &Lease, cause: &str) {
+    tracing::warn!(queue = %lease.queue, id = %lease.job,
+        "the lease was lost while the handler ran: {cause}");
+    context.runner.observers.notify(&Event::LeaseLost(lease));
 }

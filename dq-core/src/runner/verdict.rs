@@ -1,35 +1,67 @@
-//! Decides what happens to a job after a run: done, retry, snooze or dead.
+//! Decides what happens to a job after a run: done, skip, retry, snooze, again or dead.
 
-use crate::backend::Verdict;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::events::Event;
+use super::shared::ServedQueue;
+use super::store::StoreContext;
+use crate::backend::{Backend, Verdict, envelope};
 use crate::config::QueuePolicy;
-use crate::entropy::Entropy;
+use crate::error::{Error, Result};
 use crate::handler::{JobContext, JobError, JobResult, Outcome};
-use crate::model::{DeadKind, DeadReason, Due, Job, Limits, Timestamp};
+use crate::model::{DeadKind, DeadReason, Due, Headers, Job, Timestamp};
 
-/// The verdict on a job that must not run again because too many consecutive leases expired; `None`
-/// if it may run.
-pub(super) fn before_run(job: &Job, policy: &QueuePolicy) -> Option<Verdict> {
-    (job.losses >= policy.max_losses).then(|| Verdict::Dead {
-        reason: DeadReason::new(
+/// How long a job waits whose payload only a newer build reads.
+const NEWER_VERSION_DELAY: Duration = Duration::from_secs(30);
+
+/// Why a job must not run again: too many consecutive leases expired. `None` if it may run.
+pub(super) fn before_run(job: &Job, policy: &QueuePolicy) -> Option<DeadReason> {
+    (job.losses >= policy.max_losses).then(|| {
+        DeadReason::new(
             DeadKind::Lost,
             format!(
                 "{} consecutive leases expired before the handler ended; the job may crash its runners",
                 job.losses
             ),
-        ),
-        failed: false,
+        )
     })
 }
 
-/// The verdict on the result of a run. `now` is by the store's clock.
+/// The verdict on a job whose payload was written by a newer build: it waits, without using an
+/// attempt, until a process of that build claims it. `None` if this build may read it.
+///
+/// It is not dead, since both versions run during a deployment; and it is not released, since this
+/// runner would claim it again at once.
+pub(super) fn newer_version(
+    context: &StoreContext,
+    served: &ServedQueue,
+    job: &Job,
+) -> Option<Verdict> {
+    let versions = served.handler.versions?;
+    let version = job.headers.get(Headers::SCHEMA_VERSION)?.parse().ok()?;
+    if version <= versions.current {
+        return None;
+    }
+    tracing::warn!(queue = %job.queue, id = %job.id, version, current = versions.current,
+        "the payload is of a newer schema version than this build reads; the job waits for a \
+         newer build");
+    context.runner.observers.notify(&Event::NewerVersion { job, version });
+    Some(Verdict::Snooze(Due::After(NEWER_VERSION_DELAY)))
+}
+
+/// The verdict on the result of a run. `error` is its error as text; `now` is by the store's clock.
 pub(super) fn after_run(
+    context: &StoreContext,
+    served: &ServedQueue,
     job: &JobContext,
     result: &JobResult,
-    policy: &QueuePolicy,
-    limits: &Limits,
+    error: &str,
     now: Timestamp,
-    entropy: &Entropy,
 ) -> Verdict {
+    let runner = &context.runner;
+    let policy = &served.policy;
     let dead = |kind, message: String, failed| Verdict::Dead {
         reason: DeadReason::new(kind, message),
         failed,
@@ -38,20 +70,74 @@ pub(super) fn after_run(
         if job.is_last_attempt() {
             dead(DeadKind::Exhausted, message, true)
         } else {
-            Verdict::Retry(Due::After(policy.backoff.delay(job.attempt(), entropy.fraction())))
+            let delay = policy.backoff.delay(job.attempt(), runner.environment.entropy.fraction());
+            Verdict::retry(Due::After(delay), message)
         }
     };
     match result {
         Ok(Outcome::Done) => Verdict::Done,
-        Ok(Outcome::Skip(_)) => Verdict::Skip,
-        Ok(Outcome::Snooze(due)) => match due.validate(now, limits.horizon) {
+        Ok(Outcome::Skip(reason)) => Verdict::skip(reason.clone()),
+        Ok(Outcome::Snooze(due)) => match due.validate(now, runner.limits.horizon) {
             Ok(()) => Verdict::Snooze(*due),
             Err(error) => failed(format!("the handler snoozed: {error}")),
         },
-        Ok(Outcome::Dead(reason)) => dead(DeadKind::Rejected, reason.to_string(), true),
-        Err(error @ JobError::Undecodable(_)) => {
-            dead(DeadKind::Undecodable, error.to_string(), false)
+        Ok(Outcome::Again(due, payload)) => {
+            match again(context, served, job, *due, Some(payload), job.step(), now) {
+                Ok(verdict) => verdict,
+                Err(error) => failed(format!("the next step of the job: {error}")),
+            }
         }
-        Err(error) => failed(error.to_string()),
+        Ok(Outcome::NextStep(_)) if served.handler.steps.is_empty() => {
+            failed("the handler asked for the next step, but has no escalation".to_owned())
+        }
+        Ok(Outcome::NextStep(payload)) => {
+            let next = job.step().saturating_add(1);
+            let steps = &served.handler.steps;
+            let Some(delay) = usize::try_from(next).ok().and_then(|next| steps.get(next)) else {
+                let message = format!("step {} was the last of {}", job.step(), steps.len());
+                return dead(DeadKind::Exhausted, message, false);
+            };
+            match again(context, served, job, Due::After(*delay), payload.as_ref(), next, now) {
+                Ok(verdict) => verdict,
+                Err(error) => failed(format!("the next step of the escalation: {error}")),
+            }
+        }
+        Ok(Outcome::Dead(reason)) => dead(DeadKind::Rejected, reason.to_string(), true),
+        Err(JobError::Undecodable(_)) => dead(DeadKind::Undecodable, error.to_owned(), false),
+        Err(_) => failed(error.to_owned()),
     }
+}
+
+/// The verdict that gives a job another due time, and the payload and the headers of a step; `None`
+/// keeps the payload.
+fn again(
+    context: &StoreContext,
+    served: &ServedQueue,
+    job: &JobContext,
+    due: Due,
+    payload: Option<&Bytes>,
+    step: u32,
+    now: Timestamp,
+) -> Result<Verdict> {
+    let limits = &context.runner.limits;
+    if !context.store.capabilities().again {
+        return Err(Error::unsupported(context.store.name(), "next steps of jobs"));
+    }
+    due.validate(now, limits.horizon)?;
+    let mut headers = Headers::new();
+    if step > 0 {
+        headers.insert(Headers::STEP, step.to_string());
+    }
+    if let Some(versions) = served.handler.versions {
+        // A new payload is of the handler's version, which may not be that of the job.
+        let version = match (payload, job.headers().get(Headers::SCHEMA_VERSION)) {
+            (None, Some(version)) => version.to_owned(),
+            (None, None) => "1".to_owned(),
+            (Some(_), _) => versions.current.to_string(),
+        };
+        headers.insert(Headers::SCHEMA_VERSION, version);
+    }
+    let payload = payload.unwrap_or_else(|| job.raw_payload());
+    limits.check_payload(job.queue(), payload)?;
+    Ok(Verdict::Again { due, payload: envelope::wrap(payload.clone(), headers) })
 }

@@ -1,7 +1,7 @@
 //! Validation by a runner before its first job, and by the client before a job is stored.
 
-use dq_core::config::{Config, QueueSettings};
-use dq_core::{Dq, ErrorKind, HandlerResult, JobContext, QueueCode};
+use dq_core::config::{Config, LatePolicy, QueueSettings};
+use dq_core::{Dq, DurationExt, ErrorKind, HandlerResult, JobContext, QueueCode};
 
 use crate::fixture::{Fixture, QUEUE, TestHandler};
 
@@ -89,6 +89,26 @@ async fn settings_out_of_range_are_refused_with_their_queue() {
 }
 
 #[tokio::test]
+async fn late_policies_that_move_jobs_in_a_ring_are_refused() {
+    let fixture = Fixture::new().await;
+    let build = |then: &str| {
+        let to = |then: &str| {
+            let then = then.parse().unwrap();
+            QueueSettings::new().late(LatePolicy::new(1.minutes(), then))
+        };
+        let runner = fixture.dq.runner().handler(TestHandler::done()).handler(OtherQueue);
+        runner.queue(QUEUE, to("queue:OTHER")).queue("OTHER", to(then)).build()
+    };
+    let error = build("queue:Q").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config);
+    assert!(error.message().contains("in a ring: "), "{error}");
+    assert!(error.message().contains("OTHER, Q") && error.remedy_text().is_some(), "{error}");
+    for then in ["skip", "queue:ELSEWHERE"] {
+        assert!(build(then).is_ok());
+    }
+}
+
+#[tokio::test]
 async fn a_second_runner_of_a_name_is_refused_while_the_first_exists() {
     let fixture = Fixture::new().await;
     let build = || fixture.dq.runner().handler(TestHandler::done()).name("twin").build();
@@ -109,6 +129,8 @@ async fn an_invalid_job_is_refused_with_the_reason_and_not_stored() {
         (job().key("a\u{7}"), "control character"),
         (job().after(std::time::Duration::MAX), "days ahead"),
         (job().at(dq_core::Timestamp::from_millis(-5)), "1970"),
+        // Seconds in place of milliseconds.
+        (job().at(dq_core::Timestamp::from_millis(1_700_000_000)), "seconds"),
         (job().max_attempts(0), "max_attempts"),
         (job().on_conflict(dq_core::OnConflict::Replace), "no key"),
         (job().header("", "x"), "header name"),
@@ -148,4 +170,42 @@ async fn a_payload_that_does_not_encode_fails_its_whole_bulk() {
     let bulk = [good, fixture.dq.schedule::<OPAQUE>(Opaque)];
     assert_eq!(fixture.dq.schedule_many(bulk).await.unwrap_err().kind(), ErrorKind::Codec);
     assert_eq!(fixture.stats().await.stored(), 0);
+}
+
+/// A handler of a queue whose name is reserved.
+struct ReservedQueue;
+
+impl dq_core::DelayHandler for ReservedQueue {
+    type Payload = String;
+
+    fn code(&self) -> impl QueueCode {
+        "dq.mail"
+    }
+
+    async fn handle(&self, _job: JobContext, _payload: String) -> HandlerResult {
+        Err("never run".into())
+    }
+}
+
+#[tokio::test]
+async fn a_reserved_queue_name_can_neither_be_handled_nor_scheduled() {
+    let fixture = Fixture::new().await;
+    let error = fixture.dq.runner().handler(ReservedQueue).build().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    assert!(error.message().contains("dq.mail"), "{error}");
+    assert!(error.remedy_text().unwrap().contains("builder.rs:"), "{error}");
+    let queue = fixture.dq.queue("dq.mail").unwrap();
+    let error = queue.schedule("x", "text/plain").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    assert!(error.message().contains("dq.mail"), "{error}");
+}
+
+#[tokio::test]
+async fn a_runner_cannot_set_the_history_of_a_queue() {
+    let fixture = Fixture::new().await;
+    let settings = QueueSettings::new().history(dq_core::HistoryLimit::OFF);
+    let runner = fixture.dq.runner().handler(TestHandler::done()).queue(QUEUE, settings);
+    let error = runner.build().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config);
+    assert!(error.message().contains(QUEUE), "{error}");
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use dq_core::{
-    Backend, Cancelled, Dq, DurationExt, MemoryBackend, OnConflict, QueueHandle, Rescheduled,
-    Scheduled, VirtualClock,
+    Backend, Cancelled, Dq, DurationExt, Filter, JobState, MemoryBackend, OnConflict, QueueHandle,
+    Rescheduled, Scheduled, VirtualClock,
 };
 
 use crate::faulty::{Faults, FaultyStore, OpenStore};
@@ -60,6 +60,23 @@ async fn jobs_of_the_old_store_run_and_can_be_changed() {
         "new jobs go to the new store"
     );
     assert_eq!(new.stats().await.totals.unwrap().done, 3);
+}
+
+#[tokio::test]
+async fn a_count_includes_the_stores_that_a_change_of_many_jobs_takes() {
+    let (old, new) = old_and_new().await;
+    for key in ["a-1", "a-2", "b-1"] {
+        put(&old.dq.queue(QUEUE).unwrap(), key).await;
+    }
+    let queue = new.dq.queue(QUEUE).unwrap();
+    put(&queue, "a-3").await;
+    let filter = Filter::new().key_prefix("a-");
+    let states = [JobState::Scheduled, JobState::Ready];
+    let count = queue.count(&states, &filter, 100).await.unwrap();
+    assert_eq!((count.matching, count.complete), (3, true));
+    let count = queue.count(&states, &filter, 1).await.unwrap();
+    assert_eq!((count.matching, count.complete), (1, false));
+    assert_eq!(queue.cancel_where(filter).await.unwrap(), 3);
 }
 
 #[tokio::test]

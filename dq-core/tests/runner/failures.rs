@@ -8,11 +8,12 @@ use dq_core::Backoff;
 use dq_core::{DeadKind, DurationExt, JobState, Outcome};
 
 use crate::fixture::{Fixture, Observed, QUEUE, TestHandler};
+use crate::log_lines::log_lines;
 
 /// The kind, the message and the payload of the only dead job.
 async fn dead_reason(fixture: &Fixture) -> (DeadKind, String, Vec<u8>) {
     let queue = fixture.dq.queue(QUEUE).unwrap();
-    let page = queue.browse(JobState::Dead, None, 10).await.unwrap();
+    let page = queue.browse(JobState::Dead).limit(10).await.unwrap();
     assert_eq!(page.jobs.len(), 1);
     let (reason, _) = page.jobs[0].dead.clone().unwrap();
     (reason.kind, reason.message, page.jobs[0].job.payload.to_vec())
@@ -114,12 +115,15 @@ async fn a_payload_that_does_not_decode_is_kept_with_its_bytes_and_uses_no_attem
     assert!(queue.schedule(bytes, "application/json").await.unwrap().is_stored());
     fixture.start(|runner| runner.handler(TestHandler::done()));
     assert_eq!(fixture.wait_finished().await, "Dead");
+    fixture.wait_for(&Observed::Dead(DeadKind::Undecodable)).await;
     fixture.wait_settled().await;
+    let text = log_lines();
+    assert!(text.contains("ERROR") && text.contains("undecodable"), "{text}");
     let (kind, message, payload) = dead_reason(&fixture).await;
     assert_eq!(kind, DeadKind::Undecodable);
     assert!(message.contains("does not decode"), "{message}");
     assert_eq!(payload, bytes);
-    let dead = queue.browse(JobState::Dead, None, 1).await.unwrap();
+    let dead = queue.browse(JobState::Dead).limit(1).await.unwrap();
     assert_eq!(dead.jobs[0].job.attempts, 0);
     fixture.stop().await;
 }
@@ -189,7 +193,7 @@ async fn an_id_that_is_given_twice_is_replayed_or_removed_once() {
     fixture.wait_settled().await;
     fixture.stop().await;
     let queue = fixture.dq.queue(QUEUE).unwrap();
-    let id = queue.browse(JobState::Dead, None, 1).await.unwrap().jobs[0].job.id;
+    let id = queue.browse(JobState::Dead).limit(1).await.unwrap().jobs[0].job.id;
     assert_eq!(queue.replay(&[id, id]).await.unwrap(), 1);
     assert_eq!(queue.remove(&[id, id]).await.unwrap(), 0, "it is no longer dead");
     assert_eq!(fixture.stats().await.ready, 1);

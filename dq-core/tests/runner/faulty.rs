@@ -7,20 +7,40 @@ use std::time::Duration;
 
 use dq_core::config::{BackendConfig, Environment};
 use dq_core::{
-    Backend, Capabilities, ClaimParams, Claimed, Clock, Error, ErrorKind, Layer, MemoryBackend,
-    NewJob, Renewal, Renewed, Result, Scheduled, Settled, Settlement, Timestamp, VirtualClock,
-    async_trait,
+    Backend, Capabilities, ClaimParams, Claimed, Clock, Error, ErrorKind, Finding, Layer,
+    MemoryBackend, NewJob, QueueName, Renewal, Renewed, Result, Scheduled, Settled, Settlement,
+    Severity, Timestamp, Verdict, VirtualClock, Wakeups, async_trait,
 };
 
 /// The faults of a store.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Faults {
     pub(crate) claims_hang: bool,
+    /// A newer version has taken over the store.
+    pub(crate) is_incompatible: bool,
     pub(crate) renewals_hang: bool,
+    /// This many calls of `renew` hang, before `renewals_hang` counts.
+    pub(crate) renewals_lost: u32,
+    /// How long the store takes to answer a claim with jobs, a renewal or a settlement.
+    pub(crate) calls_take: Duration,
     /// Advances the clock by this before a claim with jobs is answered.
     pub(crate) claims_take: Duration,
+    pub(crate) listen_hangs: bool,
+    /// How long the store takes to answer a listener.
+    pub(crate) listen_takes: Duration,
+    /// Every claim reports a due job, which no claim returns.
+    pub(crate) reports_ghost: bool,
+    /// Sets the time of day ahead by this before the first claim with jobs is answered.
+    pub(crate) claim_jumps: Duration,
+    /// This many calls of `settle` take effect and are never answered.
+    pub(crate) settlements_unanswered: u32,
     /// This many calls of `settle` fail with this kind of error.
     pub(crate) settlements_fail: Option<(u32, ErrorKind)>,
+    /// A call of `settle` with a skipped job is refused.
+    pub(crate) refuses_skips: bool,
+    /// The store has no next steps of jobs.
+    pub(crate) lacks_again: bool,
+    pub(crate) has_finding: bool,
     /// The `claim_ahead` of the store. A correct store would hold the claim until the jobs are due;
     /// this one answers at once, without jobs.
     pub(crate) claim_ahead: Duration,
@@ -42,7 +62,16 @@ pub(crate) struct FaultyStore {
 
 impl FaultyStore {
     pub(crate) fn new(clock: &Arc<VirtualClock>, faults: Faults) -> Arc<Self> {
-        let inner = MemoryBackend::new(clock.clone());
+        Self::with_own_clock(clock, clock, faults)
+    }
+
+    /// A store whose time is by `own`. The time that calls take is by `clock`.
+    pub(crate) fn with_own_clock(
+        clock: &Arc<VirtualClock>,
+        own: &Arc<VirtualClock>,
+        faults: Faults,
+    ) -> Arc<Self> {
+        let inner = MemoryBackend::new(own.clone());
         Arc::new(Self {
             inner,
             clock: clock.clone(),
@@ -55,6 +84,17 @@ impl FaultyStore {
     fn faults(&self) -> Faults {
         self.faults.lock().unwrap().clone()
     }
+
+    async fn take_time(&self) {
+        self.clock.sleep(self.faults().calls_take).await;
+    }
+}
+
+/// Decrements a number of faults; returns whether one was left.
+fn take_one(faults: &mut u32) -> bool {
+    let is_left = *faults > 0;
+    *faults -= u32::from(is_left);
+    is_left
 }
 
 #[async_trait]
@@ -71,11 +111,22 @@ impl Layer for FaultyStore {
         // Calls to a durable store are repeated if their outcome is unknown.
         let mut capabilities = self.inner.capabilities();
         capabilities.durable = true;
+        capabilities.again = !self.faults().lacks_again;
         capabilities
     }
 
     fn claim_ahead(&self) -> Duration {
         self.faults().claim_ahead
+    }
+
+    async fn check(&self) -> Vec<Finding> {
+        let finding = Finding {
+            severity: Severity::Warning,
+            code: "faulty.finding",
+            cause: "a cause".to_owned(),
+            remedy: "a remedy".to_owned(),
+        };
+        self.faults().has_finding.then_some(finding).into_iter().collect()
     }
 
     async fn schedule(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
@@ -88,33 +139,61 @@ impl Layer for FaultyStore {
         results
     }
 
+    async fn listen(&self, queues: &[QueueName]) -> Result<Wakeups> {
+        if self.faults().listen_hangs {
+            std::future::pending::<()>().await;
+        }
+        self.clock.sleep(self.faults().listen_takes).await;
+        self.inner.listen(queues).await
+    }
+
     async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed> {
         self.claims.fetch_add(1, Ordering::SeqCst);
+        if self.faults().is_incompatible {
+            return Err(Error::new(ErrorKind::Incompatible, "this version is too old"));
+        }
         if params.limit > 0 {
             self.claim_times.lock().unwrap().push(self.clock.now());
         }
         if self.faults().claims_hang {
             std::future::pending::<()>().await;
         }
-        let claimed = Backend::claim(&self.inner, params).await?;
+        let mut claimed = Backend::claim(&self.inner, params).await?;
+        if self.faults().reports_ghost {
+            claimed.next_due = Some(claimed.now);
+        }
         if !claimed.jobs.is_empty() {
             self.clock.advance(self.faults().claims_take);
+            let jump = std::mem::take(&mut self.faults.lock().unwrap().claim_jumps);
+            self.clock.jump(self.clock.now() + jump);
+            self.take_time().await;
         }
         Ok(claimed)
     }
 
     async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Settled>> {
+        self.take_time().await;
         if let Some((remaining @ 1.., kind)) = &mut self.faults.lock().unwrap().settlements_fail {
             *remaining -= 1;
             return Err(Error::new(*kind, "injected fault"));
         }
-        self.inner.settle(settlements).await
+        let is_skip = |settlement: &Settlement| matches!(settlement.verdict, Verdict::Skip { .. });
+        if self.faults().refuses_skips && settlements.iter().any(is_skip) {
+            return Err(Error::new(ErrorKind::Internal, "injected fault"));
+        }
+        let settled = self.inner.settle(settlements).await;
+        if take_one(&mut self.faults.lock().unwrap().settlements_unanswered) {
+            std::future::pending::<()>().await;
+        }
+        settled
     }
 
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
-        if self.faults().renewals_hang {
+        let is_lost = take_one(&mut self.faults.lock().unwrap().renewals_lost);
+        if self.faults().renewals_hang || is_lost {
             std::future::pending::<()>().await;
         }
+        self.take_time().await;
         self.inner.renew(renewals).await
     }
 }
@@ -138,9 +217,4 @@ impl BackendConfig for OpenStore {
     async fn connect(&self, _: &Environment) -> Result<Arc<dyn Backend>> {
         Ok(self.store.clone().expect("created by `new`"))
     }
-}
-
-/// Sets the time of day back.
-pub(crate) fn set_back(clock: &VirtualClock, by: Duration) {
-    clock.set(clock.now() - by);
 }

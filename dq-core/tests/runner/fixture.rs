@@ -1,16 +1,19 @@
 //! A runner in the background, its virtual clock, and its events.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dq_core::config::QueueSettings;
 use dq_core::{
-    Backend, DelayHandler, Dq, Entropy, Event, HandlerResult, JobContext, MemoryBackend, Outcome,
-    QueueCode, QueueStats, Result, RunnerBuilder, Settled, VirtualClock,
+    Backend, DeadKind, DelayHandler, Dq, Entropy, Event, HandlerResult, JobContext, LatenessCause,
+    MemoryBackend, Outcome, QueueCode, QueueStats, Result, RunnerBuilder, Settled, VirtualClock,
 };
 use futures_util::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
+
+use crate::log_lines;
 
 /// The queue of all tests that need only one.
 pub(crate) const QUEUE: &str = "Q";
@@ -24,12 +27,21 @@ pub(crate) enum Observed {
         attempt: u32,
         deliveries: u32,
     },
+    TimeoutExceeded,
+    GraceExceeded,
     /// Name of the verdict's variant, such as `Retry`.
     Finished(String),
+    Dead(DeadKind),
     Settled(Settled),
+    /// As `Settled`, for a settlement that was repeated because its outcome was unknown.
+    SettledBefore(Settled),
     Renewed,
     LeaseLost,
     StoreFailed,
+    LatenessMissed(Option<LatenessCause>),
+    LatenessRecovered,
+    /// The code.
+    Finding(&'static str),
     Stopping,
     Stopped,
 }
@@ -56,6 +68,7 @@ impl Fixture {
     }
 
     pub(crate) fn with_client(dq: Dq, clock: Arc<VirtualClock>) -> Self {
+        log_lines::collect();
         let (sender, observed) = mpsc::unbounded_channel();
         Self { dq, clock, observed, sender, stop: None, running: None }
     }
@@ -70,14 +83,23 @@ impl Fixture {
                     Event::Started(job) => {
                         Observed::Started { attempt: job.attempt(), deliveries: job.deliveries() }
                     }
+                    Event::TimeoutExceeded(_) => Observed::TimeoutExceeded,
+                    Event::GraceExceeded(_) => Observed::GraceExceeded,
                     Event::Finished { verdict, .. } => {
                         let verdict = format!("{verdict:?}");
                         Observed::Finished(verdict.split(['(', ' ']).next().unwrap().to_owned())
+                    }
+                    Event::Dead { reason, .. } => Observed::Dead(reason.kind),
+                    Event::Settled { settled, repeated: true, .. } => {
+                        Observed::SettledBefore(*settled)
                     }
                     Event::Settled { settled, .. } => Observed::Settled(*settled),
                     Event::Renewed { .. } => Observed::Renewed,
                     Event::LeaseLost(_) => Observed::LeaseLost,
                     Event::StoreFailed(_) => Observed::StoreFailed,
+                    Event::LatenessMissed(status) => Observed::LatenessMissed(status.cause),
+                    Event::LatenessRecovered(_) => Observed::LatenessRecovered,
+                    Event::Finding(finding) => Observed::Finding(finding.code),
                     Event::Stopping { .. } => Observed::Stopping,
                     Event::Stopped => Observed::Stopped,
                     _ => return,
@@ -96,8 +118,13 @@ impl Fixture {
 
     /// The next event of the runner.
     pub(crate) async fn next(&mut self) -> Observed {
-        let wait = tokio::time::timeout(Duration::from_secs(30), self.observed.recv());
+        let wait = tokio::time::timeout(Duration::from_secs(120), self.observed.recv());
         wait.await.expect("the runner sends an event").expect("the fixture holds a sender")
+    }
+
+    /// The events that the runner has sent since the last call.
+    pub(crate) fn observed(&mut self) -> Vec<Observed> {
+        std::iter::from_fn(|| self.observed.try_recv().ok()).collect()
     }
 
     /// Waits for this event and skips others.
@@ -123,18 +150,34 @@ impl Fixture {
         }
     }
 
-    /// Advances the clock in small steps until the runner sends this event.
-    pub(crate) async fn advance_until(&mut self, step: Duration, wanted: &Observed) {
+    /// Advances the clock in small steps until the runner sends this event; returns those before it.
+    pub(crate) async fn advance_until(
+        &mut self,
+        step: Duration,
+        wanted: &Observed,
+    ) -> Vec<Observed> {
+        let mut before = Vec::new();
         for _ in 0..10_000 {
             while let Ok(observed) = self.observed.try_recv() {
                 if observed == *wanted {
-                    return;
+                    return before;
                 }
+                before.push(observed);
             }
             self.clock.advance(step);
             tokio::task::yield_now().await;
         }
         panic!("the runner never sent {wanted:?}");
+    }
+
+    /// Lets this much time pass, in steps so small that all tasks keep up.
+    pub(crate) async fn pass(&self, time: Duration) {
+        for _ in 0..time.as_millis() / 100 {
+            self.clock.advance(Duration::from_millis(100));
+            for _ in 0..10 {
+                tokio::task::yield_now().await;
+            }
+        }
     }
 
     pub(crate) fn request_stop(&mut self) {
@@ -143,6 +186,13 @@ impl Fixture {
 
     pub(crate) async fn join(&mut self) -> Result<()> {
         self.running.take().expect("it was started").await.expect("it does not panic")
+    }
+
+    /// Drops the runner, as a crash does.
+    pub(crate) async fn abort(&mut self) {
+        let running = self.running.take().expect("it was started");
+        running.abort();
+        assert!(running.await.expect_err("it was running").is_cancelled());
     }
 
     pub(crate) fn has_stopped(&self) -> bool {
@@ -171,8 +221,9 @@ impl Fixture {
 
 type Run = dyn Fn(JobContext, String) -> BoxFuture<'static, HandlerResult> + Send + Sync;
 
-/// A handler of [`QUEUE`] that calls a closure.
+/// A handler that calls a closure; of [`QUEUE`], unless it is changed.
 pub(crate) struct TestHandler {
+    queue: &'static str,
     run: Box<Run>,
     settings: QueueSettings,
 }
@@ -185,11 +236,15 @@ impl TestHandler {
         let run = move |job, payload| -> BoxFuture<'static, HandlerResult> {
             Box::pin(run(job, payload))
         };
-        Self { run: Box::new(run), settings: QueueSettings::default() }
+        Self { queue: QUEUE, run: Box::new(run), settings: QueueSettings::default() }
     }
 
     pub(crate) fn done() -> Self {
         Self::new(async |_, _| Ok(Outcome::Done))
+    }
+
+    pub(crate) fn of_queue(self, queue: &'static str) -> Self {
+        Self { queue, ..self }
     }
 
     pub(crate) fn with(mut self, change: impl FnOnce(&mut QueueSettings)) -> Self {
@@ -202,7 +257,7 @@ impl DelayHandler for TestHandler {
     type Payload = String;
 
     fn code(&self) -> impl QueueCode {
-        QUEUE
+        self.queue
     }
 
     fn settings(&self) -> QueueSettings {
@@ -211,5 +266,75 @@ impl DelayHandler for TestHandler {
 
     async fn handle(&self, job: JobContext, payload: String) -> HandlerResult {
         (self.run)(job, payload).await
+    }
+}
+
+/// A handler of [`QUEUE`] that blocks a thread until the test releases it.
+pub(crate) struct BlockingHandler {
+    settings: QueueSettings,
+    /// The run in progress receives its result from it.
+    results: Mutex<std::sync::mpsc::Receiver<HandlerResult>>,
+    runs: Arc<Runs>,
+}
+
+/// How many runs of a handler there are at once.
+#[derive(Debug, Default)]
+pub(crate) struct Runs {
+    running: AtomicUsize,
+    highest: AtomicUsize,
+}
+
+impl Runs {
+    /// Counts a run until the result is dropped.
+    pub(crate) fn count(self: &Arc<Self>) -> Running {
+        let running = self.running.fetch_add(1, Ordering::SeqCst) + 1;
+        self.highest.fetch_max(running, Ordering::SeqCst);
+        Running(Arc::clone(self))
+    }
+
+    pub(crate) fn highest(&self) -> usize {
+        self.highest.load(Ordering::SeqCst)
+    }
+}
+
+/// A run that [`Runs`] counts.
+pub(crate) struct Running(Arc<Runs>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.running.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl BlockingHandler {
+    /// A handler, and the sender by which the test ends its runs.
+    pub(crate) fn new(runs: &Arc<Runs>) -> (Self, std::sync::mpsc::Sender<HandlerResult>) {
+        let (sender, results) = std::sync::mpsc::channel();
+        let (settings, runs) = (QueueSettings::default(), Arc::clone(runs));
+        (Self { settings, results: Mutex::new(results), runs }, sender)
+    }
+
+    pub(crate) fn with(mut self, change: impl FnOnce(&mut QueueSettings)) -> Self {
+        change(&mut self.settings);
+        self
+    }
+}
+
+impl DelayHandler for BlockingHandler {
+    type Payload = String;
+    const BLOCKING: bool = true;
+
+    fn code(&self) -> impl QueueCode {
+        QUEUE
+    }
+
+    fn settings(&self) -> QueueSettings {
+        self.settings.clone()
+    }
+
+    async fn handle(&self, _job: JobContext, _payload: String) -> HandlerResult {
+        let _running = self.runs.count();
+        // Ends with an error if the test has dropped the sender.
+        self.results.lock().unwrap().recv()?
     }
 }

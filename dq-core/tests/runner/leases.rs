@@ -1,7 +1,7 @@
 //! Leases: renewed while the handler runs; losses cancel the run, and too many make the job dead.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use dq_core::{
@@ -10,7 +10,9 @@ use dq_core::{
 };
 use tokio::sync::Notify;
 
+use crate::faulty::{Faults, FaultyStore};
 use crate::fixture::{Fixture, Observed, QUEUE, TestHandler};
+use crate::log_lines::log_lines;
 
 const LEASE: Duration = Duration::from_secs(6);
 
@@ -54,9 +56,15 @@ async fn a_lost_lease_cancels_the_run_and_its_late_settlement_is_stale() {
             Ok(Outcome::Done)
         }
     });
-    fixture.start(|runner| runner.handler(handle.with(|settings| settings.lease = Some(LEASE))));
+    fixture.start(|runner| {
+        runner.handler(handle.with(|settings| {
+            settings.lease = Some(LEASE);
+            // The runner cannot claim the job again, which would end the run at once.
+            settings.concurrency = Some(1);
+        }))
+    });
     fixture.wait_for(&Observed::Started { attempt: 1, deliveries: 1 }).await;
-    // A jump in time, as after a suspended process: the lease expires before it is renewed.
+    // All at once, as after a suspended process: the lease expires before it is renewed.
     fixture.clock.advance(LEASE * 2);
     let (mut lost, mut stale, mut again) = (false, false, false);
     while !(lost && stale && again) {
@@ -83,18 +91,60 @@ async fn a_job_whose_leases_expired_max_losses_times_in_a_row_is_dead_without_an
     fixture.schedule("x").await;
     let queue = QueueName::new(QUEUE).unwrap();
     for _ in 0..3 {
-        let wants = [Want { queue: queue.clone(), max: 1, lease_for: LEASE }];
-        let params = ClaimParams { wants: &wants, limit: 1, worker: "crashes" };
+        let wants = [Want::new(queue.clone(), 1, LEASE)];
+        let params = ClaimParams::new(&wants, 1, "crashes");
         assert_eq!(backend.claim(params).await.unwrap().jobs.len(), 1);
         fixture.clock.advance(LEASE);
     }
     fixture.start(|runner| {
         runner.handler(TestHandler::done().with(|settings| settings.max_losses = Some(3)))
     });
+    fixture.wait_for(&Observed::Dead(DeadKind::Lost)).await;
     assert_eq!(fixture.wait_settled().await, Settled::Accepted);
     fixture.stop().await;
-    let dead = fixture.dq.queue(QUEUE).unwrap().browse(JobState::Dead, None, 1).await.unwrap();
+    let text = log_lines();
+    let line = text.lines().find(|line| line.contains("ERROR")).unwrap();
+    for needle in ["queue=Q", "dead", "3 consecutive leases expired"] {
+        assert!(line.contains(needle), "{needle} is missing in {line}");
+    }
+    let dead = fixture.dq.queue(QUEUE).unwrap().browse(JobState::Dead).limit(1).await.unwrap();
     let job = &dead.jobs[0];
     assert_eq!(job.dead.as_ref().unwrap().0.kind, DeadKind::Lost);
     assert_eq!((job.job.attempts, job.job.losses), (0, 3));
+}
+
+/// Runs one job for three seconds with a lease of one on a store with these faults; returns how
+/// often its handler ran.
+async fn runs_with_a_lease_of_one_second(faults: Faults) -> u32 {
+    let clock = Arc::new(VirtualClock::default());
+    let store = FaultyStore::new(&clock, faults);
+    let mut fixture = Fixture::with_backend(store, clock).await;
+    fixture.schedule("x").await;
+    let runs = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&runs);
+    let handle = TestHandler::new(move |job, _| {
+        count.fetch_add(1, Ordering::SeqCst);
+        async move {
+            job.sleep(3.seconds()).await;
+            Ok(Outcome::Done)
+        }
+    });
+    fixture
+        .start(|runner| runner.handler(handle.with(|settings| settings.lease = Some(1.seconds()))));
+    fixture.advance_until(10.millis(), &Observed::Settled(Settled::Accepted)).await;
+    fixture.request_stop();
+    fixture.advance_until(10.millis(), &Observed::Stopped).await;
+    runs.load(Ordering::SeqCst)
+}
+
+#[tokio::test]
+async fn renewals_that_take_longer_than_a_sixth_of_the_lease_keep_it() {
+    let faults = Faults { calls_take: 200.millis(), ..Faults::default() };
+    assert_eq!(runs_with_a_lease_of_one_second(faults).await, 1);
+}
+
+#[tokio::test]
+async fn a_renewal_that_is_never_answered_is_repeated_while_the_lease_lasts() {
+    let faults = Faults { renewals_lost: 1, ..Faults::default() };
+    assert_eq!(runs_with_a_lease_of_one_second(faults).await, 1);
 }

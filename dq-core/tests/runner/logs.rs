@@ -1,48 +1,13 @@
 //! Log output: spans, the table of handlers, warnings; no payloads.
 
-use std::io;
-use std::sync::{Arc, Mutex};
-
-use tracing_subscriber::fmt::MakeWriter;
-
-use crate::fixture::{Fixture, Observed, QUEUE, TestHandler};
+use dq_core::config::QueueSettings;
 use dq_core::{DurationExt, Entropy, Outcome, TraceContext};
 
-/// Log lines in memory.
-#[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
-
-impl Lines {
-    fn text(&self) -> String {
-        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
-    }
-}
-
-impl io::Write for Lines {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl MakeWriter<'_> for Lines {
-    type Writer = Self;
-
-    fn make_writer(&self) -> Self {
-        self.clone()
-    }
-}
+use crate::fixture::{Fixture, Observed, QUEUE, TestHandler};
+use crate::log_lines::log_lines;
 
 #[tokio::test]
 async fn spans_handler_table_and_warnings_name_queue_job_and_location() {
-    let lines = Lines::default();
-    let subscriber = tracing_subscriber::fmt().with_writer(lines.clone()).with_ansi(false).finish();
-    // All tasks of this test run on this thread.
-    let _default = tracing::subscriber::set_default(subscriber);
     let trace = TraceContext::root(&Entropy::seeded(1));
     let mut fixture = Fixture::new().await;
     let unserved = fixture.dq.queue("UNSERVED").unwrap();
@@ -58,11 +23,11 @@ async fn spans_handler_table_and_warnings_name_queue_job_and_location() {
         }))
     });
     fixture.wait_settled().await;
-    while !lines.text().contains("queue=UNSERVED") {
+    while !log_lines().contains("queue=UNSERVED") {
         tokio::task::yield_now().await;
     }
     fixture.stop().await;
-    let text = lines.text();
+    let text = log_lines();
     let line = text.lines().find(|line| line.contains("logged by the handler")).unwrap();
     for needle in [
         "queue=Q".to_owned(),
@@ -81,10 +46,6 @@ async fn spans_handler_table_and_warnings_name_queue_job_and_location() {
 
 #[tokio::test]
 async fn the_warning_of_a_lost_lease_names_a_likely_cause() {
-    let lines = Lines::default();
-    let subscriber = tracing_subscriber::fmt().with_writer(lines.clone()).with_ansi(false).finish();
-    // All tasks of this test run on this thread.
-    let _default = tracing::subscriber::set_default(subscriber);
     let mut fixture = Fixture::new().await;
     fixture.schedule("x").await;
     let handler = TestHandler::new(async |job, _| {
@@ -92,13 +53,15 @@ async fn the_warning_of_a_lost_lease_names_a_likely_cause() {
         Ok(Outcome::Done)
     });
     fixture.start(|runner| {
-        runner.handler(handler.with(|settings| settings.lease = Some(1.minutes())))
+        // The runner cannot claim the job again, which would be another cause.
+        let settings = |settings: &mut QueueSettings| settings.concurrency = Some(1);
+        runner.handler(handler.with(settings))
     });
     fixture.wait_for(&Observed::Started { attempt: 1, deliveries: 1 }).await;
     // A jump in time: the lease expires before it is renewed.
     fixture.clock.advance(2.minutes());
     fixture.wait_for(&Observed::LeaseLost).await;
-    let text = lines.text();
+    let text = log_lines();
     let warning = text.lines().find(|line| line.contains("the lease was lost")).unwrap();
     assert!(warning.contains("make it a plain `fn` with `blocking`"), "{warning}");
 }

@@ -1,15 +1,23 @@
 //! The runner on the memory backend and a virtual clock. No test sleeps: each waits for events of
 //! the runner.
 
+mod announce;
 mod builder;
+mod clocks;
 mod drain;
 mod failures;
 mod faulty;
 mod fixture;
 mod leases;
+mod log_lines;
 mod logs;
+mod objectives;
 mod outages;
+mod panics;
 mod run_due;
+mod same_id;
 mod shutdown;
 mod slots;
+mod tickers;
+mod timeouts;
 mod trace;

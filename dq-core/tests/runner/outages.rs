@@ -1,12 +1,16 @@
 //! Stores that fail, hang or are slow, clocks that are set back, and observers that panic.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use dq_core::{Clock, DurationExt, ErrorKind, Event, Outcome, Settled, VirtualClock};
+use dq_core::{
+    Backend, Clock, DurationExt, ErrorKind, Event, JobState, Outcome, Settled, VirtualClock,
+};
 
-use crate::faulty::{Faults, FaultyStore, set_back};
+use crate::faulty::{Faults, FaultyStore};
 use crate::fixture::{Fixture, Observed, QUEUE, TestHandler};
+use crate::log_lines::log_lines;
 
 const LEASE: Duration = Duration::from_secs(6);
 
@@ -24,6 +28,32 @@ fn failing_settlements(times: u32, kind: ErrorKind) -> Faults {
 /// A handler that never ends.
 fn hangs() -> TestHandler {
     TestHandler::new(async |_, _| std::future::pending().await)
+}
+
+#[tokio::test]
+async fn a_store_that_needs_a_newer_version_ends_the_runner_with_its_error() {
+    let mut fixture = faulty(Faults { is_incompatible: true, ..Faults::default() }).await;
+    fixture.start(|runner| runner.handler(TestHandler::done()));
+    let error = fixture.join().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Incompatible);
+}
+
+/// The claim loop and the shutdown may end at the same time.
+#[tokio::test]
+async fn a_shutdown_does_not_hide_that_the_store_needs_a_newer_version() {
+    let clock = Arc::new(VirtualClock::default());
+    let faults = Faults { is_incompatible: true, ..Faults::default() };
+    let store = FaultyStore::new(&clock, faults);
+    let backend: Arc<dyn Backend> = store.clone();
+    let fixture = Fixture::with_backend(backend, clock).await;
+    let runner = fixture.dq.runner().without_linked_handlers().handler(TestHandler::done());
+    let shutdown = async {
+        while store.claims.load(Ordering::SeqCst) == 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    let ended = runner.build().unwrap().run_until(shutdown).await;
+    assert_eq!(ended.unwrap_err().kind(), ErrorKind::Incompatible);
 }
 
 #[tokio::test]
@@ -67,6 +97,48 @@ async fn a_job_whose_handler_is_dropped_at_shutdown_is_released_after_an_outage_
 }
 
 #[tokio::test]
+async fn a_settlement_without_an_answer_is_reported_and_repeated() {
+    let mut fixture = faulty(Faults { settlements_unanswered: 1, ..Faults::default() }).await;
+    fixture.schedule("x").await;
+    fixture.start(|runner| runner.handler(TestHandler::done()));
+    fixture.wait_for(&Observed::Finished("Done".to_owned())).await;
+    fixture.advance_until(1.seconds(), &Observed::StoreFailed).await;
+    // The call took effect, so that the repeated one finds no lease.
+    fixture.advance_until(100.millis(), &Observed::SettledBefore(Settled::Stale)).await;
+    fixture.stop().await;
+    assert_eq!(fixture.stats().await.totals.unwrap().done, 1);
+    let text = log_lines();
+    assert!(text.contains("settle: outcome unknown"), "{text}");
+    assert!(!text.contains("lease was lost"), "the job was not lost: {text}");
+}
+
+#[tokio::test]
+async fn a_store_that_never_answers_listeners_still_runs_jobs_and_is_reported() {
+    let mut fixture = faulty(Faults { listen_hangs: true, ..Faults::default() }).await;
+    fixture.schedule("x").await;
+    fixture.start(|runner| runner.handler(TestHandler::done()));
+    fixture.advance_until(100.millis(), &Observed::Settled(Settled::Accepted)).await;
+    fixture.advance_until(1.seconds(), &Observed::StoreFailed).await;
+    let text = log_lines();
+    assert!(text.contains("no wake-up hints") && text.contains("listen"), "{text}");
+    fixture.request_stop();
+    fixture.advance_until(1.seconds(), &Observed::Stopped).await;
+}
+
+#[tokio::test]
+async fn a_job_that_is_scheduled_while_a_listener_is_subscribed_does_not_wait_for_the_sweep() {
+    let mut fixture = faulty(Faults { listen_takes: 3.seconds(), ..Faults::default() }).await;
+    let start = fixture.clock.now();
+    fixture.start(|runner| runner.sweep(1.minutes()).handler(TestHandler::done()));
+    fixture.pass(2.seconds()).await;
+    fixture.schedule("x").await;
+    fixture.advance_until(100.millis(), &Observed::Settled(Settled::Accepted)).await;
+    let waited = fixture.clock.now().since(start);
+    assert!(waited < 30.seconds(), "{waited:?}");
+    fixture.stop().await;
+}
+
+#[tokio::test]
 async fn permanently_refused_settlements_do_not_block_others() {
     let mut fixture = faulty(failing_settlements(1, ErrorKind::Internal)).await;
     fixture.schedule("x").await;
@@ -81,6 +153,48 @@ async fn permanently_refused_settlements_do_not_block_others() {
         (1, 1),
         "the first job runs again when its lease expires"
     );
+}
+
+#[tokio::test]
+async fn a_settlement_that_the_store_refuses_does_not_prevent_the_others_of_its_call() {
+    let mut fixture = faulty(Faults { refuses_skips: true, ..Faults::default() }).await;
+    for payload in ["x", "skip", "y"] {
+        fixture.schedule(payload).await;
+    }
+    // They end together, so that they are settled by one call.
+    let handler = TestHandler::new(async |job, payload| {
+        job.sleep(1.seconds()).await;
+        Ok(if payload == "skip" { Outcome::skip("refused") } else { Outcome::Done })
+    });
+    fixture.start(|runner| runner.handler(handler));
+    for _ in 0..2 {
+        let accepted = Observed::SettledBefore(Settled::Accepted);
+        fixture.advance_until(100.millis(), &accepted).await;
+    }
+    fixture.stop().await;
+    let stats = fixture.stats().await;
+    assert_eq!((stats.totals.unwrap().done, stats.running), (2, 1));
+}
+
+#[tokio::test]
+async fn a_next_step_is_a_failure_on_a_store_that_has_none_and_other_jobs_are_settled() {
+    let mut fixture = faulty(Faults { lacks_again: true, ..Faults::default() }).await;
+    for payload in ["x", "again"] {
+        fixture.schedule(payload).await;
+    }
+    let handler = TestHandler::new(async |_, payload| {
+        Ok(if payload == "again" { Outcome::again(1.hours(), &"next")? } else { Outcome::Done })
+    });
+    fixture
+        .start(|runner| runner.handler(handler.with(|settings| settings.max_attempts = Some(1))));
+    for _ in 0..2 {
+        assert_eq!(fixture.wait_settled().await, Settled::Accepted);
+    }
+    fixture.stop().await;
+    let dead = fixture.dq.queue(QUEUE).unwrap().browse(JobState::Dead).await.unwrap().jobs;
+    let message = &dead[0].dead.as_ref().unwrap().0.message;
+    assert!(message.contains("faulty backend does not support next steps"), "{message}");
+    assert_eq!(fixture.stats().await.totals.unwrap().done, 1);
 }
 
 #[tokio::test]
@@ -135,6 +249,47 @@ async fn a_slow_store_is_called_ahead_of_the_due_time_and_again_if_that_was_too_
 }
 
 #[tokio::test]
+async fn a_due_job_that_no_claim_returns_is_claimed_less_and_less_often() {
+    let clock = Arc::new(VirtualClock::default());
+    let store = FaultyStore::new(&clock, Faults { reports_ghost: true, ..Faults::default() });
+    let mut fixture = Fixture::with_backend(store.clone(), clock.clone()).await;
+    fixture.start(|runner| runner.handler(TestHandler::done()));
+    for _ in 0..10_000 {
+        clock.advance(1.millis());
+        tokio::task::yield_now().await;
+    }
+    let claims = store.claims.load(Ordering::SeqCst);
+    // Ten while the delay doubles up to the sweep interval of 1 s; then two in each of 9 s.
+    assert!(claims < 40, "{claims} claims in ten seconds");
+    let warnings = log_lines().matches("no claim returns it").count();
+    assert_eq!(warnings, 1, "{}", log_lines());
+    // A job that is returned ends the delays.
+    fixture.schedule("x").await;
+    fixture.wait_settled().await;
+    let before = store.claims.load(Ordering::SeqCst);
+    clock.advance(2.millis());
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert!(store.claims.load(Ordering::SeqCst) > before, "claims are frequent again");
+    fixture.request_stop();
+    fixture.advance_until(100.millis(), &Observed::Stopped).await;
+}
+
+#[tokio::test]
+async fn a_finding_of_the_store_is_reported_once() {
+    let mut fixture = faulty(Faults { has_finding: true, ..Faults::default() }).await;
+    fixture.start(|runner| runner.handler(TestHandler::done()));
+    let finding = Observed::Finding("faulty.finding");
+    fixture.wait_for(&finding).await;
+    fixture.pass(30.minutes()).await;
+    fixture.request_stop();
+    let later = fixture.advance_until(100.millis(), &Observed::Stopped).await;
+    assert!(!later.contains(&finding));
+    assert_eq!(log_lines().matches("faulty.finding").count(), 1, "{}", log_lines());
+}
+
+#[tokio::test]
 async fn a_slow_claim_is_not_measured_as_clock_skew() {
     let mut fixture = faulty(Faults { claims_take: 200.millis(), ..Faults::default() }).await;
     fixture.schedule("now").await;
@@ -161,9 +316,7 @@ async fn leases_are_renewed_after_the_clock_is_set_back() {
     });
     fixture.wait_for(&Observed::Started { attempt: 1, deliveries: 1 }).await;
     for _ in 0..3 {
-        set_back(&fixture.clock, 3_600.seconds());
-        // Sleepers of the virtual clock wait for a time of day, which must pass again.
-        fixture.clock.advance(3_600.seconds());
+        fixture.clock.jump(fixture.clock.now() - 1.hours());
         fixture.advance_until(250.millis(), &Observed::Renewed).await;
     }
     fixture.request_stop();

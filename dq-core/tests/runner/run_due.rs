@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use dq_core::{DurationExt, Outcome, VirtualClock};
+use dq_core::{DurationExt, ErrorKind, Outcome, VirtualClock};
 
+use crate::faulty::{Faults, FaultyStore};
 use crate::fixture::{Fixture, TestHandler};
 
 #[tokio::test]
@@ -25,4 +26,20 @@ async fn each_due_job_runs_once_even_if_all_runs_together_take_longer_than_a_lea
     assert_eq!(runner.run_due().await.unwrap().jobs, 3);
     assert_eq!(runs.load(Ordering::SeqCst), 3);
     assert_eq!(fixture.stats().await.totals.unwrap().done, 3);
+}
+
+#[tokio::test]
+async fn a_job_whose_lease_has_ended_when_the_claim_is_answered_does_not_run() {
+    let [clock, server_clock] = [(); 2].map(|()| Arc::new(VirtualClock::default()));
+    // A lease lasts 30 s.
+    let faults = Faults { claim_jumps: 1.minutes(), ..Faults::default() };
+    let store = FaultyStore::with_own_clock(&clock, &server_clock, faults);
+    let fixture = Fixture::with_backend(store, clock).await;
+    fixture.schedule("x").await;
+    let runner = fixture.dq.runner().without_linked_handlers().handler(TestHandler::done());
+    let runner = runner.build().unwrap();
+    let error = runner.run_due().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert_eq!(fixture.stats().await.ready, 1, "it is handed back");
+    assert_eq!(runner.run_due().await.unwrap().jobs, 1);
 }

@@ -3,10 +3,11 @@
 //! Tests of wake-ups have a sweep interval of 60 s, and the clock does not advance: only a hint can
 //! cause a claim.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use dq_core::{DurationExt, Outcome};
+use dq_core::{DurationExt, Event, Outcome};
 use tokio::sync::Semaphore;
 
 use crate::fixture::{Fixture, Observed, TestHandler};
@@ -167,4 +168,43 @@ async fn two_runners_share_a_store_and_each_job_runs_once() {
     second.await.unwrap().unwrap();
     fixture.stop().await;
     assert_eq!(runs.load(Ordering::SeqCst), 500);
+}
+
+#[tokio::test]
+async fn each_claimed_job_frees_its_slot_and_the_run_time_is_observed() {
+    let mut fixture = Fixture::new().await;
+    fixture.schedule("done").await;
+    fixture.schedule("aborted").await;
+    let busy = Arc::new(AtomicUsize::new(0));
+    let durations = Arc::new(Mutex::new(Vec::new()));
+    let calls = Arc::new(Mutex::new(Vec::new()));
+    let observer = {
+        let (busy, durations, calls) = (busy.clone(), durations.clone(), calls.clone());
+        move |event: &Event<'_>| match event {
+            Event::Starting { slots } => assert_eq!(*slots, 7),
+            Event::Claimed { jobs } => drop(busy.fetch_add(*jobs, Ordering::SeqCst)),
+            Event::SlotFreed => drop(busy.fetch_sub(1, Ordering::SeqCst)),
+            Event::Finished { duration, .. } => durations.lock().unwrap().push(*duration),
+            Event::StoreCalled { operation, .. } => calls.lock().unwrap().push(*operation),
+            _ => {}
+        }
+    };
+    fixture.start(|runner| {
+        let handle = TestHandler::new(|ctx, payload| async move {
+            let time = if payload == "done" { 5.seconds() } else { 1.hours() };
+            ctx.sleep(time).await;
+            Ok(Outcome::Done)
+        });
+        runner.concurrency(7).grace(Duration::ZERO).observer(observer).handler(handle)
+    });
+    fixture.wait_for(&Observed::Claimed(2)).await;
+    assert_eq!(busy.load(Ordering::SeqCst), 2);
+    fixture.advance_until(100.millis(), &Observed::Finished("Done".to_owned())).await;
+    fixture.stop().await;
+    assert_eq!(busy.load(Ordering::SeqCst), 0, "the aborted run, too");
+    let durations = durations.lock().unwrap().clone();
+    assert_eq!(durations.len(), 1, "an aborted run has no end");
+    assert!((5.seconds()..6.seconds()).contains(&durations[0]), "{durations:?}");
+    let calls = calls.lock().unwrap();
+    assert!(["listen", "claim", "settle"].iter().all(|call| calls.contains(call)), "{calls:?}");
 }

@@ -34,8 +34,10 @@ mod source;
 
 use std::time::Duration;
 
-pub use report::{ImportReport, ReasonCounts};
-pub use source::{ImportJob, ImportSource, JournalEntry, SourceEntry, Stage, TakeRequest};
+pub use report::{ImportPreview, ImportReport, ReasonCounts};
+pub use source::{
+    ImportJob, ImportJournal, ImportSource, JournalEntry, SourceEntry, Stage, TakeRequest,
+};
 
 use super::dq::Dq;
 use crate::backend::{Backend, Reschedule};
@@ -48,8 +50,12 @@ const BATCH: usize = 100;
 /// Delay of a parked job, which must not run yet: ten years.
 const PARK_FOR: Duration = Duration::from_secs(10 * 365 * 86_400);
 
-/// Maximum number of consecutive scans in which no entry can be taken.
-const MAX_FAILED_SCANS: u32 = 10;
+/// Maximum number of entries of the journal that a preview counts.
+const MAX_RESUMABLE: usize = 1_000;
+
+/// Maximum number of consecutive scans in which no entry can be taken. Many, since consumers of the
+/// source that take each entry soon after it appears win several scans in a row by chance.
+const MAX_FAILED_SCANS: u32 = 100;
 
 /// A running import.
 pub(super) struct Import<'a> {
@@ -65,6 +71,7 @@ impl<'a> Import<'a> {
 
     pub(super) async fn run(mut self) -> Result<ImportReport> {
         let target = self.dq.backend();
+        self.source.check_target(target.name())?;
         let capabilities = target.capabilities();
         for (supported, feature) in [
             (capabilities.reschedule, "reschedule"),
@@ -98,10 +105,37 @@ impl<'a> Import<'a> {
         Ok(self.report)
     }
 
+    /// Lists what [`run`](Self::run) would import, and changes nothing.
+    pub(super) async fn preview(&self) -> Result<ImportPreview> {
+        self.source.check_target(self.dq.backend().name())?;
+        let mut preview = ImportPreview {
+            resumable: self.source.journal().entries(MAX_RESUMABLE).await?.len() as u64,
+            ..ImportPreview::default()
+        };
+        for part in 0..self.source.parts() {
+            let mut offset = 0;
+            loop {
+                let listed = self.source.list(part, offset, self.batch()).await?;
+                if listed.is_empty() {
+                    break;
+                }
+                offset += listed.len() as u64;
+                // The later part counts those that it lists, too.
+                for entry in listed.into_iter().filter(|entry| !entry.in_later_part) {
+                    match entry.job.and_then(|job| self.check_limits(self.dq.new_id(), job)) {
+                        Ok(_) => preview.importable += 1,
+                        Err(reason) => preview.rejected.add(reason),
+                    }
+                }
+            }
+        }
+        Ok(preview)
+    }
+
     /// Finishes the entries of interrupted imports.
     async fn resume(&mut self) -> Result<()> {
         loop {
-            let entries = self.source.journal_entries(self.batch()).await?;
+            let entries = self.source.journal().entries(self.batch()).await?;
             if entries.is_empty() {
                 return Ok(());
             }
@@ -202,7 +236,7 @@ impl<'a> Import<'a> {
         let jobs = taken.iter().map(|entry| new_job(entry.id, &entry.job, parked)).collect();
         self.dq.shared().stores.schedule(jobs).await?;
         let ids: Vec<_> = taken.iter().map(|entry| entry.id).collect();
-        let marked = self.source.mark_stored(&ids).await?;
+        let marked = self.source.journal().mark_stored(&ids).await?;
         let (stored, finished): (Vec<_>, Vec<_>) =
             taken.into_iter().zip(marked).partition(|(_, marked)| *marked);
         for (entry, _) in &finished {
@@ -222,7 +256,7 @@ impl<'a> Import<'a> {
         }
         self.unpark(&stored).await?;
         let ids: Vec<_> = stored.iter().map(|entry| entry.id).collect();
-        self.source.remove(&ids).await
+        self.source.journal().remove(&ids).await
     }
 
     /// Step 5.
@@ -239,6 +273,7 @@ impl<'a> Import<'a> {
     async fn resume_entries(&self, entries: Vec<JournalEntry>) -> Result<()> {
         let (taken, stored): (Vec<_>, Vec<_>) =
             entries.into_iter().partition(|entry| entry.stage == Stage::Taken);
+        self.check_store(&stored).await?;
         let parked = self.park(taken).await?;
         self.release(parked).await?;
         if stored.is_empty() {
@@ -253,7 +288,34 @@ impl<'a> Import<'a> {
         }
         self.unpark(parked).await?;
         let ids: Vec<_> = stored.iter().map(|entry| entry.id).collect();
-        self.source.remove(&ids).await
+        self.source.journal().remove(&ids).await
+    }
+
+    /// Refuses to remove stored entries from the journal if the target is not the store that has
+    /// their jobs.
+    ///
+    /// A job that is not due yet is still in the target, unless an operator has run or removed it. One
+    /// that is due may have ended without a trace, so its absence proves nothing.
+    async fn check_store(&self, stored: &[JournalEntry]) -> Result<()> {
+        let target = self.dq.backend();
+        let now = target.now().await?;
+        let mut missing = None;
+        for entry in stored.iter().filter(|entry| entry.job.due > now) {
+            if target.get(&entry.reference()).await?.is_some() {
+                return Ok(());
+            }
+            missing = Some(entry);
+        }
+        let Some(JournalEntry { id, job, .. }) = missing else { return Ok(()) };
+        let message = format!(
+            "the job {id}, which an interrupted import of {} has stored, is not in this store",
+            self.source.name()
+        );
+        Err(Error::invalid(message).remedy(format!(
+            "import into the store and queue ({}) of the interrupted import; if the job was removed \
+             from them, import again when it would be due: {}",
+            job.queue, job.due
+        )))
     }
 
     /// Whether the target has the job with the due time of a parked one.
@@ -262,6 +324,7 @@ impl<'a> Import<'a> {
         let Some(JobView { job, .. }) = target.get(&entry.reference()).await? else {
             return Ok(false);
         };
+        // Some time has passed since it was parked: more the later an interrupted import resumes.
         let far = target.now().await? + PARK_FOR / 2;
         Ok(job.due > far && job.due != entry.job.due)
     }
@@ -306,13 +369,26 @@ impl Dq {
     /// meanwhile may be imported now or by the next import.
     ///
     /// **Cancellation safety:** after an error, or if the future is dropped, call it again with the
-    /// same source and store: it continues where it stopped. Until then, up to a hundred jobs are
-    /// in the source's journal, where no runner finds them. Call it again within ten years.
+    /// same source and store: it continues where it stopped, and what was begun goes to the queue
+    /// that the source had then. Another store is refused if it lacks a job that was stored and is
+    /// not due yet; other jobs may be left behind in the first store, parked. Until then, up to a hundred jobs are
+    /// in the source's journal, where no runner finds them. Call it again within five years.
     ///
     /// # Errors
-    /// `Unsupported` if the store cannot reschedule or cancel jobs, `Unavailable` if the source or
+    /// `Unsupported` if the store cannot reschedule or cancel jobs, `InvalidInput` if it is not the
+    /// store of an interrupted import, or has the source's queue, `Unavailable` if the source or
     /// the store cannot be reached.
     pub async fn import(&self, source: impl ImportSource) -> Result<ImportReport> {
         Import::new(self, &source).run().await.map_err(|error| error.operation("import"))
+    }
+
+    /// Counts what [`import`](Self::import) would move now, and changes nothing. The counts are not
+    /// exact while other programs change the source.
+    ///
+    /// # Errors
+    /// `Unavailable` if the source cannot be reached.
+    pub async fn preview_import(&self, source: impl ImportSource) -> Result<ImportPreview> {
+        let preview = Import::new(self, &source).preview().await;
+        preview.map_err(|error| error.operation("import"))
     }
 }

@@ -14,7 +14,20 @@ pub struct ImportReport {
     pub rejected: ReasonCounts,
 }
 
-/// Numbers of rejected entries, by reason.
+/// What an import would do now; a result of [`Dq::preview_import`](crate::Dq::preview_import).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ImportPreview {
+    /// Jobs that would be moved from the source to the target.
+    pub importable: u64,
+    /// Jobs that an interrupted import has left in the journal and the next import would finish; at
+    /// most 1,000 are counted.
+    pub resumable: u64,
+    /// Entries that would stay in the source since the target does not accept them as jobs.
+    pub rejected: ReasonCounts,
+}
+
+/// How many entries an import rejected, by reason.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReasonCounts {
     counts: BTreeMap<String, u64>,

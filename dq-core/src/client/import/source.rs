@@ -10,9 +10,8 @@ use crate::model::{JobId, JobRef, QueueName, Timestamp};
 
 /// A store of delayed jobs that [`Dq::import`](crate::Dq::import) moves to another backend.
 ///
-/// The source keeps a journal beside its entries, so that an interrupted import can be resumed:
-/// each journal entry has the new job's id, the job, and a [`Stage`]. `take`, `mark_stored` and
-/// `remove` change the journal in one atomic step per entry, as durably as the store allows.
+/// The source keeps an [`ImportJournal`] beside its entries, so that an interrupted import can be
+/// resumed.
 ///
 /// **Cancellation safety:** dropping the future of any method leaves the source consistent; the
 /// call may or may not have taken effect.
@@ -26,28 +25,49 @@ pub trait ImportSource: Debug + Send + Sync {
         1
     }
 
+    /// Refuses a target whose jobs would be entries of this source again: such an import would not
+    /// end. `target` is the backend's name, such as `redisson`. Called before anything is listed.
+    ///
+    /// # Errors
+    /// `InvalidInput` if the source may be a queue of the target.
+    fn check_target(&self, _target: &str) -> Result<()> {
+        Ok(())
+    }
+
     /// Lists up to `limit` entries of one part, without the first `skip`. Removes nothing.
     ///
     /// The order of entries does not change between calls. The result is empty only at the end of
     /// the part.
     async fn list(&self, part: usize, skip: u64, limit: usize) -> Result<Vec<SourceEntry>>;
 
-    /// Moves listed entries into the journal, as [`Stage::Taken`].
+    /// Moves listed entries into the journal, as [`Stage::Taken`], each in one atomic step.
     ///
     /// Returns one result per request, in the same order: `false` if the entry is gone or its due
     /// time has changed, and it was not taken.
     async fn take(&self, part: usize, requests: &[TakeRequest]) -> Result<Vec<bool>>;
 
-    /// Lists up to `limit` entries of the journal, in any order.
-    async fn journal_entries(&self, limit: usize) -> Result<Vec<JournalEntry>>;
+    /// The journal of the entries that were taken.
+    fn journal(&self) -> &dyn ImportJournal;
+}
 
-    /// Sets journal entries to [`Stage::Stored`].
+/// The journal of an import: what was taken from the source and may not be in the target yet.
+///
+/// Each entry has the new job's id, the job, and a [`Stage`]. All changes are atomic for each entry
+/// and as durable as the store of the source allows.
+///
+/// **Cancellation safety:** as for [`ImportSource`].
+#[async_trait]
+pub trait ImportJournal: Debug + Send + Sync {
+    /// Lists up to `limit` entries, in any order.
+    async fn entries(&self, limit: usize) -> Result<Vec<JournalEntry>>;
+
+    /// Sets entries to [`Stage::Stored`].
     ///
     /// Returns one result per id, in the same order: `false` if it is no longer in the journal,
     /// because another import has finished the entry.
     async fn mark_stored(&self, ids: &[JobId]) -> Result<Vec<bool>>;
 
-    /// Removes journal entries whose jobs are in the target.
+    /// Removes entries whose jobs are in the target.
     async fn remove(&self, ids: &[JobId]) -> Result<()>;
 }
 
@@ -62,6 +82,10 @@ impl<S: ImportSource + ?Sized> ImportSource for &S {
         S::parts(self)
     }
 
+    fn check_target(&self, target: &str) -> Result<()> {
+        S::check_target(self, target)
+    }
+
     async fn list(&self, part: usize, skip: u64, limit: usize) -> Result<Vec<SourceEntry>> {
         S::list(self, part, skip, limit).await
     }
@@ -70,20 +94,12 @@ impl<S: ImportSource + ?Sized> ImportSource for &S {
         S::take(self, part, requests).await
     }
 
-    async fn journal_entries(&self, limit: usize) -> Result<Vec<JournalEntry>> {
-        S::journal_entries(self, limit).await
-    }
-
-    async fn mark_stored(&self, ids: &[JobId]) -> Result<Vec<bool>> {
-        S::mark_stored(self, ids).await
-    }
-
-    async fn remove(&self, ids: &[JobId]) -> Result<()> {
-        S::remove(self, ids).await
+    fn journal(&self) -> &dyn ImportJournal {
+        S::journal(self)
     }
 }
 
-/// An entry that a source has listed.
+/// An entry that an import source has listed.
 #[derive(Debug, Clone)]
 pub struct SourceEntry {
     /// Identifies the entry and its due time for [`take`](ImportSource::take).
@@ -95,7 +111,7 @@ pub struct SourceEntry {
     pub in_later_part: bool,
 }
 
-/// A request to take an entry.
+/// A request to take an entry from an import source.
 #[derive(Debug, Clone)]
 pub struct TakeRequest {
     /// The id of the new job.

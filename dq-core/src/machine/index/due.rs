@@ -218,6 +218,19 @@ impl DueIndex {
             .skip_while(move |entry| entry.key() <= key)
     }
 
+    /// The entries before the key `(at, seq)`, last one first. Sorts the leaves that it passes.
+    pub fn before(&mut self, at: i64, seq: u64) -> impl Iterator<Item = TimeEntry> + '_ {
+        let key = (at, seq);
+        self.leaves
+            .range_mut(..=key)
+            .rev()
+            .flat_map(|(_, leaf)| {
+                leaf.sort();
+                leaf.remaining().iter().rev().copied()
+            })
+            .skip_while(move |entry| entry.key() >= key)
+    }
+
     /// The leaf that may hold this key; `None` if the index is empty.
     ///
     /// Keys below the first leaf belong to it too. It is then stored under the smallest possible
@@ -275,6 +288,10 @@ mod tests {
                         let from = (Bound::Excluded((at, seq)), Bound::Unbounded);
                         let expected: Vec<_> = model.range(from).take(5).copied().collect();
                         assert_eq!(listed, expected);
+                        let listed: Vec<_> =
+                            index.before(at, seq).take(5).map(|entry| entry.key()).collect();
+                        let before = model.range(..(at, seq)).rev();
+                        assert_eq!(listed, before.take(5).copied().collect::<Vec<_>>());
                     }
                 }
                 assert_eq!(index.len(), model.len());

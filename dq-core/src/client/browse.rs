@@ -1,0 +1,208 @@
+//! A listing of the jobs of a queue; awaiting it returns a page.
+
+use std::future::IntoFuture;
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+
+use super::filter::Filter;
+use super::shared::ClientShared;
+use crate::backend::{Backend, BrowseParams, Checked, Cursor, Order, Page};
+use crate::error::Result;
+use crate::model::{JobRef, JobState, JobView, QueueName};
+
+/// Maximum number of jobs that one filtered listing compares.
+const MAX_COMPARED: usize = 5_000;
+
+/// Number of jobs in one call of the store.
+pub(super) const PAGE: usize = 1_000;
+
+/// A listing of jobs in one state, made by [`QueueHandle::browse`](crate::QueueHandle::browse);
+/// `.await` returns a page.
+#[must_use = "nothing is read until this is awaited"]
+#[derive(Debug)]
+pub struct Browse {
+    client: Arc<ClientShared>,
+    queue: QueueName,
+    state: JobState,
+    after: Option<Cursor>,
+    limit: usize,
+    order: Order,
+    payloads: bool,
+    filter: Option<Filter>,
+}
+
+impl Browse {
+    pub(super) fn new(client: &Arc<ClientShared>, queue: &QueueName, state: JobState) -> Self {
+        Self {
+            client: Arc::clone(client),
+            queue: queue.clone(),
+            state,
+            after: None,
+            limit: 100,
+            order: Order::Ascending,
+            payloads: true,
+            filter: None,
+        }
+    }
+
+    /// Sets the maximum number of jobs on the page: 1 to 1,000, 100 by default.
+    pub fn limit(mut self, limit: usize) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// Continues a listing after a page, with its [`Page::next`]; `None` begins at the first job.
+    /// State, order and filter must be the same.
+    pub fn after(mut self, after: impl Into<Option<Cursor>>) -> Self {
+        self.after = after.into();
+        self
+    }
+
+    /// Sets the order; the earliest time first by default.
+    pub fn order(mut self, order: Order) -> Self {
+        self.order = order;
+        self
+    }
+
+    /// Sets whether the page has the payloads; it has by default. Without them the store reads less.
+    pub fn payloads(mut self, payloads: bool) -> Self {
+        self.payloads = payloads;
+        self
+    }
+
+    /// Lists only jobs that match.
+    ///
+    /// One `.await` compares at most 5,000 jobs. A page may therefore be shorter than the limit, or
+    /// empty, and still have a [`Page::next`]: the listing ends with the page that has none. With
+    /// payloads, each matching job is read by a call of its own.
+    pub fn filter(mut self, filter: Filter) -> Self {
+        self.filter = Some(filter);
+        self
+    }
+
+    fn params(&self) -> BrowseParams<'_> {
+        BrowseParams::new(&self.queue, self.state)
+            .after(self.after)
+            .limit(self.limit)
+            .order(self.order)
+            .payloads(self.payloads)
+    }
+
+    /// A page of the jobs that match.
+    async fn filtered(&self, filter: &Filter) -> Result<Page> {
+        let store = &self.client.stores.main;
+        let params = self.params().payloads(false);
+        store.validate_browse(&params)?;
+        let mut page = match filter.id {
+            Some(_) => Page::new(find_by_id(store, &self.queue, self.state, filter).await?, None),
+            None => compare(store, params, filter).await?,
+        };
+        if self.payloads && filter.id.is_none() {
+            let listed = std::mem::take(&mut page.jobs);
+            for view in listed {
+                let job = JobRef::new(self.queue.clone(), view.job.id);
+                // A job that has left the state since it was listed is left out.
+                page.jobs.extend(store.get(&job).await?.filter(|view| view.state == self.state));
+            }
+        }
+        Ok(page)
+    }
+}
+
+/// How many jobs match a filter; see [`QueueHandle::count`](crate::QueueHandle::count).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Count {
+    /// Number of jobs that match.
+    pub matching: u64,
+    /// Whether all jobs were compared; otherwise at least as many match.
+    pub complete: bool,
+}
+
+/// Counts the jobs of all stores that match, and stops when `max_compared` jobs were compared.
+pub(super) async fn count(
+    client: &ClientShared,
+    queue: &QueueName,
+    states: &[JobState],
+    filter: &Filter,
+    max_compared: u64,
+) -> Result<Count> {
+    let (mut matching, mut compared) = (0, 0);
+    for store in client.stores.iter() {
+        for state in states {
+            if filter.id.is_some() {
+                matching += find_by_id(store, queue, *state, filter).await?.len() as u64;
+                continue;
+            }
+            let mut after = None;
+            loop {
+                if compared >= max_compared {
+                    return Ok(Count { matching, complete: false });
+                }
+                let params = BrowseParams::new(queue, *state).after(after).limit(PAGE);
+                let page = store.browse(params.payloads(false)).await?;
+                matching += page.jobs.iter().filter(|view| filter.matches(view)).count() as u64;
+                compared += page.jobs.len() as u64;
+                let is_past = page.jobs.last().is_some_and(|last| filter.is_past(last));
+                after = page.next;
+                if after.is_none() || is_past {
+                    break;
+                }
+            }
+        }
+    }
+    Ok(Count { matching, complete: true })
+}
+
+/// Lists the jobs that match, with [`BrowseParams::limit`] as the maximum of matches.
+async fn compare(store: &Checked, params: BrowseParams<'_>, filter: &Filter) -> Result<Page> {
+    let mut found = Vec::new();
+    let (mut after, mut compared, mut size) = (params.after, 0, PAGE);
+    loop {
+        let page = store.browse(params.after(after).limit(size)).await?;
+        let matching: Vec<usize> =
+            (0..page.jobs.len()).filter(|position| filter.matches(&page.jobs[*position])).collect();
+        let free = params.limit - found.len();
+        if matching.len() > free {
+            // Asks again for the jobs until the last one that fits, for the cursor after it.
+            size = matching[free - 1] + 1;
+            continue;
+        }
+        compared += page.jobs.len();
+        let is_past = params.order == Order::Ascending
+            && page.jobs.last().is_some_and(|last| filter.is_past(last));
+        found.extend(page.jobs.into_iter().filter(|view| filter.matches(view)));
+        let next = page.next.filter(|_| !is_past);
+        if next.is_none() || found.len() == params.limit || compared >= MAX_COMPARED {
+            return Ok(Page::new(found, next));
+        }
+        (after, size) = (next, PAGE);
+    }
+}
+
+/// The job of the filter's id, if it is in this state and matches.
+pub(super) async fn find_by_id(
+    store: &Checked,
+    queue: &QueueName,
+    state: JobState,
+    filter: &Filter,
+) -> Result<Vec<JobView>> {
+    let Some(id) = filter.id else { return Ok(Vec::new()) };
+    let found = store.get(&JobRef::new(queue.clone(), id)).await?;
+    Ok(found.into_iter().filter(|view| view.state == state && filter.matches(view)).collect())
+}
+
+impl IntoFuture for Browse {
+    type Output = Result<Page>;
+    type IntoFuture = BoxFuture<'static, Result<Page>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move {
+            match &self.filter {
+                Some(filter) => self.filtered(filter).await,
+                None => self.client.stores.main.browse(self.params()).await,
+            }
+        })
+    }
+}

@@ -1,0 +1,110 @@
+//! The setting `history` of a queue: `{ max = 1000, age = "24h" }`, or `0` for none.
+
+use std::time::Duration;
+
+use serde::ser::SerializeStruct;
+use serde::{Deserialize, Deserializer, Serializer, de};
+
+use super::duration;
+use crate::model::HistoryLimit;
+
+/// A limit as found in the file; unset fields have their defaults.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Unparsed {
+    Off(u32),
+    Limit(Limit),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Limit {
+    max: u32,
+    #[serde(with = "duration")]
+    age: Duration,
+}
+
+impl Default for Limit {
+    fn default() -> Self {
+        let HistoryLimit { max, age } = HistoryLimit::default();
+        Self { max, age }
+    }
+}
+
+/// Writes a limit, or nothing.
+///
+/// # Errors
+/// Only errors of the serializer.
+pub(super) fn serialize<S: Serializer>(
+    limit: &Option<HistoryLimit>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    match limit {
+        None => serializer.serialize_none(),
+        Some(HistoryLimit { max: 0, .. }) => serializer.serialize_u32(0),
+        Some(HistoryLimit { max, age }) => {
+            let mut table = serializer.serialize_struct("history", 2)?;
+            table.serialize_field("max", max)?;
+            table.serialize_field("age", &humantime::format_duration(*age).to_string())?;
+            table.end()
+        }
+    }
+}
+
+/// Reads a limit, if there is one.
+///
+/// # Errors
+/// A message with an example, if the value is not a limit.
+pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<HistoryLimit>, D::Error> {
+    const EXAMPLE: &str = "write it like { max = 1000, age = \"24h\" }, or 0 for no history";
+    let unparsed = Option::<Unparsed>::deserialize(deserializer)
+        .map_err(|_| de::Error::custom(format!("the history is not valid; {EXAMPLE}")))?;
+    match unparsed {
+        None => Ok(None),
+        Some(Unparsed::Off(0)) => Ok(Some(HistoryLimit::OFF)),
+        Some(Unparsed::Off(number)) => Err(de::Error::custom(format!(
+            "the history {number} does not say for how long; {EXAMPLE}"
+        ))),
+        Some(Unparsed::Limit(Limit { max, age })) => Ok(Some(HistoryLimit::new(max, age))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::QueueSettings;
+
+    fn read(json: &str) -> Result<Option<HistoryLimit>, String> {
+        let settings: Result<QueueSettings, _> =
+            serde_json::from_str(&format!("{{\"history\":{json}}}"));
+        settings.map(|settings| settings.history).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_limit_is_a_table_whose_fields_have_defaults_or_zero() {
+        let day = Duration::from_secs(86_400);
+        let hour = Duration::from_secs(3_600);
+        for (json, limit) in [
+            (r#"{"max":5,"age":"1h"}"#, HistoryLimit::new(5, hour)),
+            (r#"{"max":5}"#, HistoryLimit::new(5, day)),
+            (r#"{"age":"1h"}"#, HistoryLimit::new(1_000, hour)),
+            ("0", HistoryLimit::OFF),
+        ] {
+            assert_eq!(read(json), Ok(Some(limit)));
+            let settings = QueueSettings::new().history(limit);
+            let written = serde_json::to_string(&settings).unwrap();
+            let again: QueueSettings = serde_json::from_str(&written).unwrap();
+            assert_eq!(again.history, Some(limit), "{written}");
+        }
+    }
+
+    #[test]
+    fn other_values_are_refused_with_an_example() {
+        for json in ["5", "-1", "\"24h\"", "true", r#"{"max":-1}"#, r#"{"age":1}"#, r#"{"mx":1}"#] {
+            let error = read(json).unwrap_err();
+            assert!(error.contains("{ max = 1000, age = \"24h\" }"), "{json}: {error}");
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! The setting `late` of a queue: `{ after = "5m", then = "skip" }`.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::duration;
+use super::range_error::RangeError;
+use crate::error::{Error, Result};
+use crate::model::QueueName;
+
+/// What happens to a job that starts late, as after a night of outage.
+///
+/// A job is late if it starts more than [`after`](Self::after) after its due time. The due time of a
+/// retry is that of the retry.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct LatePolicy {
+    /// How late a job may start; longer than zero.
+    #[serde(with = "duration")]
+    pub after: Duration,
+    /// What happens to a job that is later.
+    pub then: LateAction,
+}
+
+impl LatePolicy {
+    /// Creates a policy.
+    #[must_use]
+    pub const fn new(after: Duration, then: LateAction) -> Self {
+        Self { after, then }
+    }
+
+    /// Checks the fields.
+    pub(super) fn validate(&self) -> Result<(), RangeError> {
+        if self.after.is_zero() {
+            let problem = "is 0, and every job starts a little late; write at least \"1s\"";
+            return Err(RangeError::new("late.after", problem));
+        }
+        match &self.then {
+            LateAction::Queue(queue) if queue.is_reserved() => {
+                Err(RangeError::new("late.then", format!("names the reserved queue {queue}")))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What happens to a job that starts too late. In settings it is a string: `"run"`, `"skip"`,
+/// `"dead"` or `"queue:NAME"`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+#[non_exhaustive]
+pub enum LateAction {
+    /// It runs; observers are notified.
+    Run,
+    /// It ends as skipped, with the reason.
+    Skip,
+    /// It is dead, with the reason, until an operator replays it.
+    Dead,
+    /// It moves to this queue, where it is due at once under another id.
+    Queue(QueueName),
+}
+
+impl fmt::Display for LateAction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Run => f.write_str("run"),
+            Self::Skip => f.write_str("skip"),
+            Self::Dead => f.write_str("dead"),
+            Self::Queue(queue) => write!(f, "queue:{queue}"),
+        }
+    }
+}
+
+impl FromStr for LateAction {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text {
+            "run" => Ok(Self::Run),
+            "skip" => Ok(Self::Skip),
+            "dead" => Ok(Self::Dead),
+            _ => match text.strip_prefix("queue:") {
+                Some(queue) => QueueName::new(queue).map(Self::Queue),
+                None => Err(Error::invalid(format!("{text:?} is not an action for late jobs"))
+                    .remedy("write \"run\", \"skip\", \"dead\" or \"queue:NAME\"")),
+            },
+        }
+    }
+}
+
+impl TryFrom<String> for LateAction {
+    type Error = Error;
+
+    fn try_from(text: String) -> Result<Self> {
+        text.parse()
+    }
+}
+
+impl From<LateAction> for String {
+    fn from(action: LateAction) -> Self {
+        action.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::QueueSettings;
+
+    fn read(json: &str) -> Result<LatePolicy, String> {
+        let settings: Result<QueueSettings, _> =
+            serde_json::from_str(&format!("{{\"late\":{json}}}"));
+        let settings = settings.map_err(|error| error.to_string())?;
+        settings.validate().map_err(|error| error.to_string())?;
+        Ok(settings.late.expect("it is set"))
+    }
+
+    #[test]
+    fn policies_are_read_and_written() {
+        for (then, action) in [
+            ("run", LateAction::Run),
+            ("skip", LateAction::Skip),
+            ("dead", LateAction::Dead),
+            ("queue:ESCALATIONS", LateAction::Queue(QueueName::new("ESCALATIONS").unwrap())),
+        ] {
+            let json = format!("{{\"after\":\"5m\",\"then\":\"{then}\"}}");
+            let policy = LatePolicy::new(Duration::from_secs(300), action);
+            assert_eq!(read(&json), Ok(policy.clone()));
+            assert_eq!(serde_json::to_string(&policy).unwrap(), json);
+        }
+    }
+
+    #[test]
+    fn mistakes_are_named_with_a_remedy() {
+        for (json, words) in [
+            (r#"{"after":"5m","then":"drop"}"#, "\"queue:NAME\""),
+            (r#"{"after":"5m","then":"queue:"}"#, "queue name"),
+            (r#"{"after":"5m","then":"queue:dq.x"}"#, "late.then"),
+            (r#"{"after":"0s","then":"run"}"#, "late.after"),
+            (r#"{"after":"5m"}"#, "then"),
+            (r#"{"then":"run"}"#, "after"),
+            (r#"{"after":300,"then":"run"}"#, ""),
+            (r#"{"after":"5m","then":"run","than":1}"#, "than"),
+        ] {
+            let error = read(json).unwrap_err();
+            assert!(error.contains(words), "{json}: {error}");
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! Settings of one declared schedule.
+
+use std::time::Duration;
+
+use dq_cron::{Cron, Interval, Recurrence};
+use serde::{Deserialize, Serialize};
+
+use super::duration;
+use super::range_error::RangeError;
+use crate::error::{Error, ErrorKind, Result};
+use crate::model::{CatchUp, Overlap, QueueName, ScheduleSpec};
+
+/// A schedule as it is declared: by `[schedules.NAME]` in `dq.toml`, or by a handler.
+///
+/// ```toml
+/// [schedules.nightly-report]
+/// queue = "REPORT"
+/// cron = "30 2 * * *"         # or: every = "90s"
+/// tz = "Europe/Stockholm"     # "UTC" if it is left out
+/// payload = { region = "eu" } # null if it is left out
+/// schema_version = 2          # of the payload; 1 if it is left out
+/// catch_up = "last"           # or "none", "all:10"
+/// overlap = "skip"            # or "allow", "queue_one"
+/// deadline = "1h"
+/// jitter = "10s"
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[non_exhaustive]
+pub struct ScheduleSettings {
+    /// The queue of the jobs. Required in `dq.toml`; a handler's schedule has the handler's queue.
+    pub queue: Option<QueueName>,
+    /// The times as a cron expression; see [`Cron`]. Either this or [`Self::every`] is required.
+    pub cron: Option<String>,
+    /// The times as an interval: its whole multiples since 1970-01-01T00:00Z.
+    #[serde(with = "duration::option")]
+    pub every: Option<Duration>,
+    /// The time zone of [`Self::cron`], by its name in the IANA database. Default `UTC`.
+    pub tz: Option<String>,
+    /// The payload of each job. Default `null`, which is the payload of a handler without one.
+    pub payload: Option<serde_json::Value>,
+    /// The version of the payload's schema, for a handler with versions; it upgrades older ones. A
+    /// handler's own schedule has its current version. Default: none, which is read as 1.
+    pub schema_version: Option<u32>,
+    /// What happens to missed occurrences. Default `last`.
+    pub catch_up: Option<CatchUp>,
+    /// What happens while the job of an earlier occurrence is live. Default `skip`; `allow` if
+    /// `catch_up` is `all:…`, since the missed occurrences are scheduled at once.
+    pub overlap: Option<Overlap>,
+    /// How late an occurrence may be scheduled. Default: at any time.
+    #[serde(with = "duration::option")]
+    pub deadline: Option<Duration>,
+    /// All occurrences are later by the same part of this time, which depends on the name. Default:
+    /// they are not later.
+    #[serde(with = "duration::option")]
+    pub jitter: Option<Duration>,
+}
+
+impl ScheduleSettings {
+    /// Settings with every field unset.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets [`Self::cron`] and [`Self::tz`].
+    #[must_use]
+    pub fn cron(mut self, expression: impl Into<String>, zone: impl Into<String>) -> Self {
+        (self.cron, self.tz) = (Some(expression.into()), Some(zone.into()));
+        self
+    }
+
+    /// Sets [`Self::every`].
+    #[must_use]
+    pub fn every(mut self, interval: Duration) -> Self {
+        self.every = Some(interval);
+        self
+    }
+
+    /// Sets [`Self::payload`].
+    ///
+    /// # Errors
+    /// `Codec` if the payload does not encode as JSON.
+    pub fn payload(mut self, payload: &impl Serialize) -> Result<Self> {
+        self.payload = Some(payload_json(payload)?);
+        Ok(self)
+    }
+
+    /// Sets [`Self::schema_version`].
+    #[must_use]
+    pub fn schema_version(mut self, version: u32) -> Self {
+        self.schema_version = Some(version);
+        self
+    }
+
+    /// Sets [`Self::catch_up`].
+    #[must_use]
+    pub fn catch_up(mut self, catch_up: CatchUp) -> Self {
+        self.catch_up = Some(catch_up);
+        self
+    }
+
+    /// Sets [`Self::overlap`].
+    #[must_use]
+    pub fn overlap(mut self, overlap: Overlap) -> Self {
+        self.overlap = Some(overlap);
+        self
+    }
+
+    /// Sets [`Self::deadline`].
+    #[must_use]
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = Some(deadline);
+        self
+    }
+
+    /// Sets [`Self::jitter`].
+    #[must_use]
+    pub fn jitter(mut self, jitter: Duration) -> Self {
+        self.jitter = Some(jitter);
+        self
+    }
+
+    /// The schedule that these settings describe.
+    ///
+    /// # Errors
+    /// `InvalidInput` naming the schedule, the field and what is wrong.
+    pub(crate) fn spec(&self, name: &str) -> Result<ScheduleSpec> {
+        ScheduleSpec::check_name(name)?;
+        let spec = self
+            .checked()
+            .map_err(|error| Error::invalid(format!("the schedule {name}: {error}")))?;
+        spec.queue.refuse_reserved()?;
+        Ok(spec.stored_form())
+    }
+
+    /// The schedule that these settings describe.
+    pub(super) fn checked(&self) -> Result<ScheduleSpec, RangeError> {
+        let missing = || RangeError::new("queue", "is missing; name the queue of the jobs");
+        let mut spec = ScheduleSpec::new(
+            self.queue.clone().ok_or_else(missing)?,
+            self.recurrence()?,
+            self.payload.clone().unwrap_or_default(),
+        );
+        for (field, value) in [("deadline", self.deadline), ("jitter", self.jitter)] {
+            if value.is_some_and(|value| value.is_zero()) {
+                return Err(RangeError::new(field, "is 0; leave it out, or set a longer time"));
+            }
+            // The store keeps milliseconds.
+            if value.is_some_and(|value| value < Duration::from_millis(1)) {
+                let problem = "is less than a millisecond; leave it out, or set a longer time";
+                return Err(RangeError::new(field, problem));
+            }
+        }
+        if self.schema_version == Some(0) {
+            return Err(RangeError::new("schema_version", "is 0; the first version is 1"));
+        }
+        spec.schema_version = self.schema_version;
+        spec.catch_up = self.catch_up.unwrap_or_default();
+        spec.overlap = self.overlap.unwrap_or_else(|| spec.catch_up.default_overlap());
+        (spec.deadline, spec.jitter) = (self.deadline, self.jitter);
+        Ok(spec)
+    }
+
+    fn recurrence(&self) -> Result<Recurrence, RangeError> {
+        let refused = |field| move |error| RangeError::new(field, format!("is refused: {error}"));
+        match (&self.cron, self.every) {
+            (Some(cron), None) => {
+                let zone = self.tz.as_deref().unwrap_or("UTC");
+                let field = |error: dq_cron::Error| match error.kind() {
+                    dq_cron::ErrorKind::Zone => refused("tz")(error),
+                    _ => refused("cron")(error),
+                };
+                Cron::new(cron, zone).map(Recurrence::from).map_err(field)
+            }
+            (None, Some(_)) if self.tz.is_some() => {
+                let problem = "belongs to `cron`; an interval has no time zone";
+                Err(RangeError::new("tz", problem))
+            }
+            (None, Some(every)) => {
+                Interval::new(every).map(Recurrence::from).map_err(refused("every"))
+            }
+            (Some(_), Some(_)) => {
+                Err(RangeError::new("every", "is given beside `cron`; keep one of them"))
+            }
+            (None, None) => {
+                let problem = "is missing; set it, such as \"30 2 * * *\", or set `every`";
+                Err(RangeError::new("cron", problem))
+            }
+        }
+    }
+}
+
+/// A payload as JSON.
+///
+/// # Errors
+/// `Codec` if it does not encode.
+pub(crate) fn payload_json(payload: &impl Serialize) -> Result<serde_json::Value> {
+    serde_json::to_value(payload).map_err(|error| {
+        let message = format!("the payload of a schedule does not encode as JSON: {error}");
+        Error::new(ErrorKind::Codec, message).source(error)
+    })
+}

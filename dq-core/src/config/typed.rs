@@ -1,0 +1,169 @@
+//! Settings of which this crate knows only the `type`: of forwards and ingresses.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, de};
+use serde_json::{Map, Value};
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// Settings with a `type`, and keys that only the crate of the type understands:
+/// `[queues.NAME.forward]` and `[[ingress]]`. `Debug` shows no values, which may be secret.
+#[derive(Clone, PartialEq)]
+pub struct TypedSettings {
+    kind: String,
+    fields: Map<String, Value>,
+}
+
+impl TypedSettings {
+    /// The key that selects the type.
+    const TYPE: &'static str = "type";
+
+    /// The value of `type`.
+    #[must_use]
+    pub fn kind(&self) -> &str {
+        &self.kind
+    }
+
+    /// The text of a key beside `type`.
+    pub(crate) fn text(&self, key: &str) -> Option<&str> {
+        self.fields.get(key)?.as_str()
+    }
+
+    /// The keys beside `type`, as a type with `#[serde(deny_unknown_fields)]`.
+    ///
+    /// # Errors
+    /// `Config` that names the key and what was expected, without values.
+    pub fn deserialize<T: DeserializeOwned>(&self) -> Result<T> {
+        let parse = |fields: Map<String, Value>| T::deserialize(Value::Object(fields));
+        parse(self.fields.clone()).map_err(|error| {
+            let text = error.to_string();
+            // The parser names no key if a value is refused. It fails alike for that key alone.
+            let refused = self.fields.iter().find(|(key, value)| {
+                let alone = Map::from_iter([((*key).clone(), (*value).clone())]);
+                parse(alone).is_err_and(|error| error.to_string() == text)
+            });
+            let what = match (refused, text.split_once(", expected ")) {
+                // Names of keys are no secrets, and the list of the known ones helps.
+                _ if text.starts_with("unknown field") || text.starts_with("missing field") => text,
+                (Some((key, _)), Some((_, expected))) => format!("`{key}`: expected {expected}"),
+                (Some((key, _)), None) => format!("`{key}` has an invalid value"),
+                (None, _) => "a key has an invalid value".to_owned(),
+            };
+            Error::new(ErrorKind::Config, what).remedy("correct it in the configuration")
+        })
+    }
+}
+
+/// Finds the registration of a type among those of all linked crates. `name_of` gives the name and the
+/// source location of one; `what` is what the types are of: a forward, an ingress.
+///
+/// # Errors
+/// `Config` if no linked crate has registered the type, `Duplicate` if two have registered the same one.
+pub(crate) fn registration<R>(
+    what: &str,
+    kind: &str,
+    all: impl IntoIterator<Item = &'static R>,
+    name_of: impl Fn(&R) -> (&'static str, &'static str),
+) -> Result<&'static R> {
+    let mut known = BTreeMap::new();
+    for registration in all {
+        let (name, location) = name_of(registration);
+        if let Some(other) = known.insert(name, registration) {
+            let (_, other) = name_of(other);
+            return Err(Error::new(
+                ErrorKind::Duplicate,
+                format!("the {what} {name:?} is registered twice: at {other} and at {location}"),
+            )
+            .remedy("link only one of the two crates"));
+        }
+    }
+    known.get(kind).copied().ok_or_else(|| {
+        let names: Vec<_> = known.into_keys().collect();
+        let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        Error::new(ErrorKind::Config, format!("no {what} is called {kind:?}; known: {names}"))
+            .remedy(
+                "is its crate linked? a crate that is never named in code registers nothing: add \
+                 dq-forward to Cargo.toml, and `use dq_forward as _;`",
+            )
+    })
+}
+
+impl fmt::Debug for TypedSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let keys: Vec<_> = self.fields.keys().collect();
+        f.debug_struct("TypedSettings").field("type", &self.kind).field("keys", &keys).finish()
+    }
+}
+
+impl<'de> Deserialize<'de> for TypedSettings {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut fields = Map::deserialize(deserializer)?;
+        match fields.remove(Self::TYPE) {
+            Some(Value::String(kind)) => Ok(Self { kind, fields }),
+            Some(_) => Err(de::Error::custom("`type` must be the name of a type, in quotes")),
+            None => Err(de::Error::missing_field(Self::TYPE)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Config, Secret};
+    use crate::model::QueueName;
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    #[allow(dead_code)]
+    struct Target {
+        url: Secret,
+        #[serde(default)]
+        tries: u32,
+    }
+
+    fn settings(keys: &str) -> TypedSettings {
+        let text = format!("[backend]\ntype = \"memory\"\n[queues.A.forward]\n{keys}");
+        let config = Config::from_toml(&text).unwrap();
+        config.queues[&QueueName::new("A").unwrap()].forward.clone().unwrap()
+    }
+
+    #[test]
+    fn keys_are_typed_by_the_crate_of_the_type() {
+        let settings = settings("type = \"x\"\nurl = \"hunter2\"\ntries = 3");
+        assert_eq!(settings.kind(), "x");
+        let target: Target = settings.deserialize().unwrap();
+        assert_eq!((target.url.expose(), target.tries), ("hunter2", 3));
+        assert!(!format!("{settings:?}").contains("hunter2"), "{settings:?}");
+    }
+
+    #[test]
+    fn errors_name_the_key_and_no_value() {
+        for (keys, expected) in [
+            ("urk = \"hunter2\"", "unknown field `urk`, expected `url` or `tries`"),
+            ("tries = 1", "missing field `url`"),
+            ("url = \"x\"\ntries = \"hunter2\"", "`tries`: expected u32"),
+            ("url = [\"hunter2\"]", "`url`: expected text"),
+        ] {
+            let settings = settings(&format!("type = \"x\"\n{keys}"));
+            let error = settings.deserialize::<Target>().unwrap_err().to_string();
+            assert!(error.contains(expected) && !error.contains("hunter2"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_forward_needs_a_type_and_belongs_to_one_queue() {
+        for (text, expected) in [
+            ("[queues.A.forward]\nurl = \"x\"", "type"),
+            ("[queues.A.forward]\ntype = 1", "type"),
+            ("[queues.A]\nforward = \"http://x\"", "queues.A.forward"),
+            ("[defaults.forward]\ntype = \"x\"", "defaults.forward"),
+        ] {
+            let text = format!("[backend]\ntype = \"memory\"\n{text}");
+            let error = Config::from_toml(&text).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Jobs that have ended: the history of each queue, and pinned ids.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
+
+use super::meter::{Meter, Sizes};
+use crate::backend::{Cursor, Order, Receipt};
+use crate::model::{HistoryLimit, HistoryLimits, JobId, JobView, QueueName, Timestamp};
+
+/// The position of an ended job in the history of its queue: when it ended, in Unix milliseconds,
+/// and a sequence number.
+type Position = (i64, u64);
+
+/// The ended jobs of all queues, and the ids that are pinned.
+///
+/// The two are independent: a pinned id stays pinned after its job has left the history.
+#[derive(Debug, Default)]
+pub(super) struct History {
+    queues: HashMap<QueueName, QueueHistory>,
+    /// Pinned ids: until when, and the receipt of the ended job.
+    pins: HashMap<JobId, (Timestamp, Receipt)>,
+    /// The ends of all pins.
+    pin_ends: BTreeSet<(Timestamp, JobId)>,
+    /// The sequence number of the job that ended last.
+    pub(super) last_seq: u64,
+    /// The size of all ended jobs and pins.
+    meter: Meter,
+}
+
+/// The ended jobs of one queue.
+#[derive(Debug, Default)]
+struct QueueHistory {
+    jobs: BTreeMap<Position, JobView>,
+    ids: HashMap<JobId, Position>,
+}
+
+impl QueueHistory {
+    /// Inserts an ended job. An id that is scheduled again after its end may end again; then its
+    /// earlier end is forgotten.
+    fn insert(&mut self, position: Position, view: JobView, meter: &mut Meter) {
+        meter.add(|sizes| (sizes.ended)(position.1, &view));
+        if let Some(earlier) = self.ids.insert(view.job.id, position)
+            && let Some(view) = self.jobs.remove(&earlier)
+        {
+            meter.subtract(|sizes| (sizes.ended)(earlier.1, &view));
+        }
+        self.jobs.insert(position, view);
+    }
+
+    /// Drops the jobs beyond `limit`.
+    fn truncate(&mut self, limit: HistoryLimit, now: Timestamp, meter: &mut Meter) {
+        let oldest = (now - limit.age).as_millis();
+        while let Some((at, _)) = self.jobs.first_key_value().map(|(position, _)| *position)
+            && (at < oldest || self.jobs.len() > limit.max as usize)
+        {
+            if let Some(((_, seq), view)) = self.jobs.pop_first() {
+                meter.subtract(|sizes| (sizes.ended)(seq, &view));
+                self.ids.remove(&view.job.id);
+            }
+        }
+    }
+}
+
+impl History {
+    /// Adds a job that has ended, and drops jobs of its queue beyond `limit`.
+    pub(super) fn add(&mut self, view: JobView, limit: HistoryLimit) {
+        let Some(now) = view.ended.as_ref().map(|ended| ended.at) else { return };
+        if limit.max == 0 {
+            return;
+        }
+        self.last_seq += 1;
+        let jobs = self.queues.entry(view.job.queue.clone()).or_default();
+        jobs.insert((now.as_millis(), self.last_seq), view, &mut self.meter);
+        jobs.truncate(limit, now, &mut self.meter);
+    }
+
+    /// Adds an ended job with the sequence number that it had. Drops no jobs: after a clock went
+    /// back, the limits may hold for the jobs in the order in which they ended, but not in any
+    /// other.
+    pub(super) fn restore(&mut self, seq: u64, view: JobView) {
+        let Some(at) = view.ended.as_ref().map(|ended| ended.at.as_millis()) else { return };
+        let jobs = self.queues.entry(view.job.queue.clone()).or_default();
+        jobs.insert((at, seq), view, &mut self.meter);
+    }
+
+    /// Drops the jobs beyond these limits.
+    pub(super) fn truncate(&mut self, limits: &HistoryLimits, now: Timestamp) {
+        for (queue, jobs) in &mut self.queues {
+            jobs.truncate(limits.of(queue), now, &mut self.meter);
+        }
+        self.queues.retain(|_, jobs| !jobs.jobs.is_empty());
+    }
+
+    /// Measures all ended jobs and pins, now and whenever they change.
+    pub(super) fn measure(&mut self, sizes: Sizes) {
+        let mut meter = Meter::new(sizes);
+        self.ended().for_each(|(seq, view)| meter.add(|sizes| (sizes.ended)(seq, view)));
+        self.pins().for_each(|(receipt, until)| meter.add(|sizes| (sizes.pin)(&receipt, until)));
+        self.meter = meter;
+    }
+
+    /// The size of all ended jobs and pins.
+    pub(super) fn stored_bytes(&self) -> u64 {
+        self.meter.bytes()
+    }
+
+    /// All ended jobs with their sequence numbers, in no particular order.
+    pub(super) fn ended(&self) -> impl Iterator<Item = (u64, &JobView)> {
+        let jobs = self.queues.values().flat_map(|queue| &queue.jobs);
+        jobs.map(|((_, seq), view)| (*seq, view))
+    }
+
+    /// All pinned ids, and until when.
+    pub(super) fn pins(&self) -> impl Iterator<Item = (Receipt, Timestamp)> + '_ {
+        self.pins.values().map(|(until, receipt)| (*receipt, *until))
+    }
+
+    /// Pins an id until `until`.
+    pub(super) fn pin(&mut self, receipt: Receipt, until: Timestamp) {
+        self.meter.add(|sizes| (sizes.pin)(&receipt, until));
+        if let Some((earlier, replaced)) = self.pins.insert(receipt.id, (until, receipt)) {
+            self.meter.subtract(|sizes| (sizes.pin)(&replaced, earlier));
+            self.pin_ends.remove(&(earlier, receipt.id));
+        }
+        self.pin_ends.insert((until, receipt.id));
+    }
+
+    /// The receipt of the ended job with this id, if the id is pinned at `now`. Drops pins that
+    /// have ended.
+    pub(super) fn pinned(&mut self, id: JobId, now: Timestamp) -> Option<Receipt> {
+        while let Some((until, id)) = self.pin_ends.first().copied().filter(|pin| pin.0 <= now) {
+            self.pin_ends.remove(&(until, id));
+            if let Some((_, receipt)) = self.pins.remove(&id) {
+                self.meter.subtract(|sizes| (sizes.pin)(&receipt, until));
+            }
+        }
+        self.pins.get(&id).map(|(_, receipt)| *receipt)
+    }
+
+    /// The ended job of a queue with this id, if it has not ended longer ago than `limit` allows.
+    pub(super) fn get(
+        &self,
+        queue: &QueueName,
+        id: JobId,
+        limit: HistoryLimit,
+        now: Timestamp,
+    ) -> Option<&JobView> {
+        let QueueHistory { jobs, ids } = self.queues.get(queue)?;
+        let position = ids.get(&id).filter(|(at, _)| *at >= (now - limit.age).as_millis())?;
+        jobs.get(position)
+    }
+
+    /// The ended jobs of a queue beyond `after`, with their positions.
+    pub(super) fn list(
+        &self,
+        queue: &QueueName,
+        after: Option<Cursor>,
+        order: Order,
+        limit: HistoryLimit,
+        now: Timestamp,
+    ) -> Box<dyn Iterator<Item = (Cursor, &JobView)> + '_> {
+        let Some(QueueHistory { jobs, .. }) = self.queues.get(queue) else {
+            return Box::new(std::iter::empty());
+        };
+        let after = after
+            .map(|cursor| (cursor.at.as_millis(), u64::try_from(cursor.seq).unwrap_or(u64::MAX)));
+        let oldest = (now - limit.age).as_millis();
+        let entry = |(position, view)| (cursor(position), view);
+        match order {
+            Order::Ascending => {
+                let after = after.unwrap_or((i64::MIN, 0)).max((oldest, 0));
+                Box::new(jobs.range((Bound::Excluded(after), Bound::Unbounded)).map(entry))
+            }
+            Order::Descending => {
+                let newer = jobs.range(..after.unwrap_or((i64::MAX, u64::MAX))).rev();
+                Box::new(newer.take_while(move |(position, _)| position.0 >= oldest).map(entry))
+            }
+        }
+    }
+}
+
+fn cursor(&(at, seq): &Position) -> Cursor {
+    Cursor { at: Timestamp::from_millis(at), seq: u128::from(seq) }
+}

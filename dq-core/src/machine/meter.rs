@@ -1,0 +1,46 @@
+//! How many bytes the contents of a machine take where its owner stores them.
+
+use super::placement::{JobNotes, JobPlacement};
+use crate::backend::{Announced, Receipt};
+use crate::model::{Job, JobView, Timestamp};
+
+/// Sizes of the contents of a machine, in bytes, as its owner stores them in a snapshot.
+///
+/// A machine that has been given these keeps the sum of all sizes up to date; see
+/// [`Machine::stored_bytes`](super::Machine::stored_bytes).
+#[derive(Debug, Clone, Copy)]
+pub struct Sizes {
+    /// The size of a job with its sequence number.
+    pub job: fn(&Job, u64, &JobPlacement, Option<&JobNotes>) -> u64,
+    /// The size of an ended job with the sequence number of its end.
+    pub ended: fn(u64, &JobView) -> u64,
+    /// The size of a pinned id.
+    pub pin: fn(&Receipt, Timestamp) -> u64,
+    /// The size of an announced runner.
+    pub runner: fn(&Announced) -> u64,
+}
+
+/// The sum of the sizes of some contents; 0 while no [`Sizes`] are set.
+#[derive(Debug, Default)]
+pub(super) struct Meter {
+    pub(super) sizes: Option<Sizes>,
+    bytes: u64,
+}
+
+impl Meter {
+    pub(super) fn new(sizes: Sizes) -> Self {
+        Self { sizes: Some(sizes), bytes: 0 }
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(super) fn add(&mut self, size: impl FnOnce(&Sizes) -> u64) {
+        self.bytes += self.sizes.as_ref().map_or(0, size);
+    }
+
+    pub(super) fn subtract(&mut self, size: impl FnOnce(&Sizes) -> u64) {
+        self.bytes -= self.sizes.as_ref().map_or(0, size);
+    }
+}

@@ -1,0 +1,210 @@
+//! A histogram of durations with fixed buckets, which all versions share.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// Number of buckets of each power of two.
+const PER_OCTAVE: u64 = 4;
+
+/// Counts of durations by buckets that never change, so that histograms of several runners can be
+/// added up.
+///
+/// Durations count in whole milliseconds: exactly up to 7 ms, above in buckets that are at most a
+/// quarter of their lower bound wide. The last bucket holds everything from 2^32 ms (49 days) on.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(try_from = "Vec<u64>", into = "Vec<u64>")]
+pub struct Histogram {
+    /// By bucket, without empty buckets at the end.
+    counts: Vec<u64>,
+}
+
+/// One bucket of a [`Histogram`] that is not empty.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HistogramBucket {
+    /// The shortest duration of the bucket.
+    pub from: Duration,
+    /// The shortest duration of the next bucket; `Duration::MAX` for the last one.
+    pub to: Duration,
+    /// Number of durations.
+    pub count: u64,
+}
+
+impl Histogram {
+    /// Number of buckets.
+    pub const BUCKETS: usize = 125;
+
+    /// Counts a duration.
+    pub fn record(&mut self, duration: Duration) {
+        let bucket = bucket_of(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX));
+        self.add(bucket, 1);
+    }
+
+    /// Adds the counts of another histogram.
+    pub fn merge(&mut self, other: &Self) {
+        for (bucket, count) in other.counts.iter().enumerate().filter(|(_, count)| **count > 0) {
+            self.add(bucket, *count);
+        }
+    }
+
+    /// Number of durations.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.counts.iter().fold(0, |sum, count| sum.saturating_add(*count))
+    }
+
+    /// Whether nothing was counted.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.counts.is_empty()
+    }
+
+    /// A duration that is at least as long as this part of those counted, such as 0.99 for the 99th
+    /// percentile: the longest duration of its bucket, of the last bucket the shortest. `None` if
+    /// nothing was counted.
+    #[must_use]
+    pub fn quantile(&self, part: f64) -> Option<Duration> {
+        let rank = (part.clamp(0.0, 1.0) * self.count() as f64).ceil().max(1.0);
+        let mut seen = 0;
+        self.buckets().find_map(|bucket| {
+            seen = u64::saturating_add(seen, bucket.count);
+            let longest = bucket.to.saturating_sub(Duration::from_millis(1));
+            (seen as f64 >= rank)
+                .then(|| if bucket.to == Duration::MAX { bucket.from } else { longest })
+        })
+    }
+
+    /// The mean duration, from the middle of each bucket; `None` if nothing was counted.
+    #[must_use]
+    pub fn mean(&self) -> Option<Duration> {
+        let middle = |bucket: &HistogramBucket| match bucket.to {
+            Duration::MAX => bucket.from.as_secs_f64(),
+            to => (bucket.from + to).as_secs_f64() / 2.0,
+        };
+        let sum: f64 = self.buckets().map(|bucket| middle(&bucket) * bucket.count as f64).sum();
+        let count = self.count();
+        (count > 0).then(|| Duration::from_secs_f64(sum / count as f64))
+    }
+
+    /// The buckets that are not empty, in ascending order.
+    pub fn buckets(&self) -> impl Iterator<Item = HistogramBucket> {
+        let counts = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
+        counts.map(|(bucket, count)| HistogramBucket {
+            from: Duration::from_millis(lower_bound(bucket)),
+            to: match bucket + 1 {
+                Self::BUCKETS => Duration::MAX,
+                next => Duration::from_millis(lower_bound(next)),
+            },
+            count: *count,
+        })
+    }
+
+    fn add(&mut self, bucket: usize, count: u64) {
+        if count == 0 {
+            return;
+        }
+        if self.counts.len() <= bucket {
+            self.counts.resize(bucket + 1, 0);
+        }
+        self.counts[bucket] = self.counts[bucket].saturating_add(count);
+    }
+}
+
+/// The bucket of a number of milliseconds: the number itself below [`PER_OCTAVE`], above it the
+/// position of the highest bit and the two bits after it.
+fn bucket_of(millis: u64) -> usize {
+    let bucket = match millis.checked_ilog2() {
+        None | Some(0 | 1) => millis,
+        Some(octave) => {
+            u64::from(octave - 1) * PER_OCTAVE + ((millis >> (octave - 2)) % PER_OCTAVE)
+        }
+    };
+    usize::try_from(bucket).unwrap_or(usize::MAX).min(Histogram::BUCKETS - 1)
+}
+
+/// The smallest number of milliseconds of a bucket.
+fn lower_bound(bucket: usize) -> u64 {
+    let bucket = bucket as u64;
+    if bucket < PER_OCTAVE {
+        return bucket;
+    }
+    (PER_OCTAVE + bucket % PER_OCTAVE) << (bucket / PER_OCTAVE - 1)
+}
+
+/// The serialized form: bucket, count, bucket, count and so on, without empty buckets.
+impl From<Histogram> for Vec<u64> {
+    fn from(histogram: Histogram) -> Self {
+        let counts = histogram.counts.into_iter().enumerate().filter(|(_, count)| *count > 0);
+        counts.flat_map(|(bucket, count)| [bucket as u64, count]).collect()
+    }
+}
+
+impl TryFrom<Vec<u64>> for Histogram {
+    type Error = String;
+
+    fn try_from(pairs: Vec<u64>) -> Result<Self, String> {
+        let mut histogram = Self::default();
+        for pair in pairs.chunks(2) {
+            let &[bucket, count] = pair else {
+                return Err("a histogram ends with a bucket without a count".to_owned());
+            };
+            match usize::try_from(bucket) {
+                Ok(bucket) if bucket < Self::BUCKETS => histogram.add(bucket, count),
+                _ => return Err(format!("a histogram has no bucket {bucket}")),
+            }
+        }
+        Ok(histogram)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_are_adjacent_and_at_most_a_quarter_wide() {
+        for bucket in 0..Histogram::BUCKETS - 1 {
+            let (from, to) = (lower_bound(bucket), lower_bound(bucket + 1));
+            assert_eq!((bucket_of(from), bucket_of(to - 1)), (bucket, bucket));
+            assert!(to - from <= (from / 4).max(1), "{from}..{to}");
+        }
+        assert_eq!(lower_bound(Histogram::BUCKETS - 1), 1 << 32);
+        assert_eq!(bucket_of(u64::MAX), Histogram::BUCKETS - 1);
+    }
+
+    #[test]
+    fn quantiles_of_a_sum_are_those_of_all_durations() {
+        let (mut low, mut high) = (Histogram::default(), Histogram::default());
+        for millis in 1..=50 {
+            low.record(Duration::from_millis(millis));
+            high.record(Duration::from_millis(millis + 50));
+        }
+        low.merge(&high);
+        assert_eq!(low.count(), 100);
+        for (part, exact) in [(0.0, 1), (0.5, 50), (0.99, 99), (1.0, 100)] {
+            let quantile = low.quantile(part).unwrap().as_millis();
+            assert!((exact..=exact * 5 / 4).contains(&quantile), "{part}: {quantile}");
+        }
+        assert_eq!(Histogram::default().quantile(0.5), None);
+        let mut longest = Histogram::default();
+        longest.record(Duration::MAX);
+        assert_eq!(longest.quantile(0.5), Some(Duration::from_millis(1 << 32)));
+    }
+
+    #[test]
+    fn the_serialized_form_is_stable_and_small() {
+        let mut histogram = Histogram::default();
+        for millis in [0, 3, 3, 1_000] {
+            histogram.record(Duration::from_millis(millis));
+        }
+        let json = serde_json::to_string(&histogram).unwrap();
+        assert_eq!(json, "[0,1,3,2,35,1]");
+        assert_eq!(serde_json::from_str::<Histogram>(&json).unwrap(), histogram);
+        let full = Histogram { counts: vec![u64::from(u32::MAX); Histogram::BUCKETS] };
+        assert!(serde_json::to_string(&full).unwrap().len() < 2_048);
+        for wrong in ["[1]", "[125,1]", "[-1,1]", "{}"] {
+            assert!(serde_json::from_str::<Histogram>(wrong).is_err(), "{wrong}");
+        }
+    }
+}

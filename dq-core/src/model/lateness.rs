@@ -1,0 +1,514 @@
+//! Objectives of a queue for the lateness of its jobs: whether one is missed, and why.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer, Serialize};
+
+use super::queue::QueueName;
+use crate::error::{Error, Result};
+
+/// The whole of the jobs: 100%.
+const WHOLE: u32 = 100_000;
+
+/// A lateness objective: which share of the jobs of a queue starts within which time after the due
+/// time. In settings it is a string such as `"99% < 100ms"`.
+///
+/// ```
+/// use dq_core::LatenessObjective;
+///
+/// let objective: LatenessObjective = "99.9% < 2s".parse()?;
+/// assert_eq!(objective.within(), std::time::Duration::from_secs(2));
+/// assert_eq!(objective.to_string(), "99.9% < 2s");
+/// # Ok::<(), dq_core::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct LatenessObjective {
+    /// In thousandths of a percent, so that comparisons are exact.
+    share: u32,
+    within: Duration,
+}
+
+impl LatenessObjective {
+    /// How late a job may start to be within the objective; jobs that start later count as late.
+    #[must_use]
+    pub const fn within(self) -> Duration {
+        self.within
+    }
+
+    /// The share of the jobs that must start within it, in percent.
+    #[must_use]
+    pub fn percent(self) -> f64 {
+        f64::from(self.share) / 1_000.0
+    }
+
+    /// Whether a job that starts this long after its due time is late.
+    #[must_use]
+    pub fn is_late(self, lateness: Duration) -> bool {
+        lateness >= self.within
+    }
+
+    /// Whether fewer of all jobs are in time than the objective asks for. It is not missed if there
+    /// are none.
+    fn is_missed(self, in_time: u64, late: u64) -> bool {
+        let all = u128::from(in_time) + u128::from(late);
+        u128::from(in_time) * u128::from(WHOLE) < all * u128::from(self.share)
+    }
+}
+
+impl fmt::Display for LatenessObjective {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let within = humantime::format_duration(self.within);
+        write!(f, "{}% < {within}", self.percent())
+    }
+}
+
+impl FromStr for LatenessObjective {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        parse(text).map_err(|problem| {
+            Error::invalid(format!("{text:?} is not a lateness objective: {problem}"))
+                .remedy("write a share of the jobs and a time, such as \"99% < 100ms\"")
+        })
+    }
+}
+
+fn parse(text: &str) -> Result<LatenessObjective, String> {
+    let (share, within) = text.split_once('<').ok_or("it has no '<'")?;
+    let share = share.trim_end().strip_suffix('%').ok_or("the share does not end with '%'")?.trim();
+    let number = || format!("{share:?} is not a number with at most three decimals");
+    let (whole, decimals) = share.split_once('.').unwrap_or((share, "0"));
+    let is_number = |text: &str, max| {
+        (1..=max).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    if !is_number(whole, 3) || !is_number(decimals, 3) {
+        return Err(number());
+    }
+    let thousandths = format!("{whole}{decimals:0<3}").parse::<u32>().map_err(|_| number())?;
+    if !(1..=WHOLE).contains(&thousandths) {
+        return Err("the share must be more than 0% and at most 100%".to_owned());
+    }
+    let within = within.trim();
+    let within = humantime::parse_duration(within)
+        .map_err(|error| format!("{within:?} is not a time: {error}"))?;
+    if within < Duration::from_millis(1) {
+        return Err("the time is less than 1ms".to_owned());
+    }
+    Ok(LatenessObjective { share: thousandths, within })
+}
+
+impl TryFrom<String> for LatenessObjective {
+    type Error = Error;
+
+    fn try_from(text: String) -> Result<Self> {
+        text.parse()
+    }
+}
+
+impl From<LatenessObjective> for String {
+    fn from(objective: LatenessObjective) -> Self {
+        objective.to_string()
+    }
+}
+
+/// Why due jobs of a queue do not start in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum LatenessCause {
+    /// The queue is paused.
+    Paused,
+    /// No runner serves the queue.
+    NoRunner,
+    /// All slots of the queue are busy, although its handlers end quickly.
+    SlotsFull,
+    /// All slots of the queue are busy, and with the run times of its handlers none is freed in time.
+    HandlersSlow,
+    /// The store takes longer to answer a claim than a job may be late, or does not answer.
+    StoreSlow,
+    /// The clocks of a runner and of the store differ by more than a job may be late.
+    ClockSkew,
+    /// A cause of a later version.
+    #[serde(other)]
+    Other,
+}
+
+impl LatenessCause {
+    /// The stable name, such as `no_runner`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Paused => "paused",
+            Self::NoRunner => "no_runner",
+            Self::SlotsFull => "slots_full",
+            Self::HandlersSlow => "handlers_slow",
+            Self::StoreSlow => "store_slow",
+            Self::ClockSkew => "clock_skew",
+            Self::Other => "other",
+        }
+    }
+
+    /// What an operator can do about it.
+    #[must_use]
+    pub const fn remedy(self) -> &'static str {
+        match self {
+            Self::Paused => "resume the queue",
+            Self::NoRunner => {
+                "start a program that handles the queue; if one runs, is it connected to this store, \
+                 and is the handler's crate linked?"
+            }
+            Self::SlotsFull => {
+                "raise the concurrency of the queue or of the runner, or add runners"
+            }
+            Self::HandlersSlow => {
+                "make the handler quicker, set a shorter timeout, raise the concurrency, or add \
+                 runners"
+            }
+            Self::StoreSlow => {
+                "look at the load of the store and at the network between it and the runners"
+            }
+            Self::ClockSkew => "synchronise the clocks of all hosts, such as by NTP",
+            Self::Other => "use the latest version of this program, which knows the cause",
+        }
+    }
+
+    /// The cause that explains why due jobs of a queue do not start; `None` if nothing that is known
+    /// hinders them.
+    #[must_use]
+    pub fn of(facts: &LatenessFacts) -> Option<Self> {
+        let exceeds = |time: Option<Duration>| {
+            time.zip(facts.within).is_some_and(|(time, within)| time >= within)
+        };
+        if facts.paused {
+            return Some(Self::Paused);
+        }
+        if facts.runners == Some(0) {
+            // A runner that could not announce all of its queues may serve this one.
+            return (!facts.incomplete).then_some(Self::NoRunner);
+        }
+        if facts.free_slots == Some(0) && !facts.incomplete {
+            let slots = u32::try_from(facts.slots).unwrap_or(u32::MAX).max(1);
+            // While all slots are busy, one is freed after this time on average.
+            let until_free = facts.run_time.map(|run_time| run_time / slots);
+            // If none has ended for minutes, they run for longer than that, unless other queues have
+            // the slots.
+            let hangs = facts.run_time.is_none() && facts.running >= facts.slots;
+            let is_slow = exceeds(until_free) || facts.within.is_some() && hangs;
+            return Some(if is_slow { Self::HandlersSlow } else { Self::SlotsFull });
+        }
+        if exceeds(facts.claim_time) {
+            return Some(Self::StoreSlow);
+        }
+        exceeds(facts.skew).then_some(Self::ClockSkew)
+    }
+}
+
+impl fmt::Display for LatenessCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Paused => "the queue is paused",
+            Self::NoRunner => "no runner serves the queue",
+            Self::SlotsFull => "all slots are busy",
+            Self::HandlersSlow => "all slots are busy, and the handlers are slow",
+            Self::StoreSlow => "the store is slow",
+            Self::ClockSkew => "the clocks of a runner and of the store differ",
+            Self::Other => "a cause that this version does not know",
+        })
+    }
+}
+
+/// What is known of a queue whose jobs start late, for [`LatenessCause::of`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LatenessFacts {
+    /// How late a job may start; `None` if the queue has no objective. The cause is then never one
+    /// of time.
+    pub within: Option<Duration>,
+    /// Whether the queue is paused.
+    pub paused: bool,
+    /// Number of runners that serve the queue; `None` if it is not known.
+    pub runners: Option<u64>,
+    /// Whether there may be runners that serve the queue and are not counted.
+    pub incomplete: bool,
+    /// Number of jobs that the runners could start now; `None` if it is not known.
+    pub free_slots: Option<u64>,
+    /// Number of jobs that the runners run at most at once.
+    pub slots: u64,
+    /// Number of jobs of the queue that run.
+    pub running: u64,
+    /// How long the handlers run on average; `None` if none has ended lately.
+    pub run_time: Option<Duration>,
+    /// How long the store takes to answer a claim, with repetitions; `None` if it is not known.
+    pub claim_time: Option<Duration>,
+    /// How much the clocks of the runners and of the store differ; `None` if it is not known.
+    pub skew: Option<Duration>,
+}
+
+/// The starts of a queue in the last hour, by whether they were within its objective.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct LatenessCounts {
+    /// The objective.
+    pub objective: LatenessObjective,
+    /// Number of jobs that started in time.
+    pub in_time: u64,
+    /// Number of jobs that started late.
+    pub late: u64,
+    /// The cause of most late starts; `None` if none was observed.
+    #[serde(default, deserialize_with = "known_cause", skip_serializing_if = "Option::is_none")]
+    pub cause: Option<LatenessCause>,
+}
+
+fn known_cause<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> std::result::Result<Option<LatenessCause>, D::Error> {
+    Ok(Option::deserialize(deserializer)?.filter(|cause| *cause != LatenessCause::Other))
+}
+
+impl LatenessCounts {
+    /// Counts without a start.
+    #[must_use]
+    pub const fn new(objective: LatenessObjective) -> Self {
+        Self { objective, in_time: 0, late: 0, cause: None }
+    }
+
+    /// The sum of several counts, of those with this objective.
+    #[must_use]
+    pub fn sum(objective: LatenessObjective, counts: &[Self]) -> Self {
+        let mut sum = Self::new(objective);
+        let mut most_late = 0;
+        for counts in counts.iter().filter(|counts| counts.objective == objective) {
+            sum.in_time += counts.in_time;
+            sum.late += counts.late;
+            if counts.late > most_late {
+                most_late = counts.late;
+                sum.cause = counts.cause;
+            }
+        }
+        sum
+    }
+}
+
+/// How the jobs of a queue compare with its lateness objective. `Display` writes the numbers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LatenessStatus {
+    /// The queue.
+    pub queue: QueueName,
+    /// The starts of the last hour.
+    pub counts: LatenessCounts,
+    /// Number of jobs that wait now, and are late already. They count as late starts.
+    pub waiting: u64,
+    /// Why jobs are late: what hinders those that wait now, else the cause of most late starts.
+    /// `None` if none was observed.
+    pub cause: Option<LatenessCause>,
+}
+
+impl LatenessStatus {
+    /// Compares; `hindrance` is what hinders jobs that wait now.
+    #[must_use]
+    pub fn new(
+        queue: QueueName,
+        counts: LatenessCounts,
+        waiting: u64,
+        hindrance: Option<LatenessCause>,
+    ) -> Self {
+        let cause = hindrance.filter(|_| waiting > 0).or(counts.cause);
+        Self { queue, counts, waiting, cause }
+    }
+
+    /// Whether the objective is missed: fewer jobs are in time than it asks for.
+    #[must_use]
+    pub fn is_missed(&self) -> bool {
+        let LatenessCounts { objective, in_time, late, .. } = self.counts;
+        objective.is_missed(in_time, late.saturating_add(self.waiting))
+    }
+}
+
+impl fmt::Display for LatenessStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let LatenessCounts { objective, in_time, late, .. } = self.counts;
+        let starts = in_time.saturating_add(late);
+        write!(
+            f,
+            "the objective is {objective}; of {starts} starts in the last hour {late} were late, \
+             and {} late jobs wait",
+            self.waiting
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn objective(text: &str) -> LatenessObjective {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn objectives_are_read_and_written() {
+        for (text, written, percent, millis) in [
+            ("99% < 100ms", "99% < 100ms", 99.0, 100),
+            ("99.9%<1s", "99.9% < 1s", 99.9, 1_000),
+            ("  50 %  <  1m 30s ", "50% < 1m 30s", 50.0, 90_000),
+            ("99.999% < 1ms", "99.999% < 1ms", 99.999, 1),
+            ("100% < 1h", "100% < 1h", 100.0, 3_600_000),
+            ("0.001% < 1s", "0.001% < 1s", 0.001, 1_000),
+        ] {
+            let objective = objective(text);
+            assert_eq!(objective.to_string(), written);
+            assert_eq!(objective.percent(), percent);
+            assert_eq!(objective.within(), Duration::from_millis(millis));
+            let json = serde_json::to_string(&objective).unwrap();
+            assert_eq!(serde_json::from_str::<LatenessObjective>(&json).unwrap(), objective);
+        }
+    }
+
+    #[test]
+    fn mistakes_are_named_with_a_remedy() {
+        for (text, problem) in [
+            ("", "no '<'"),
+            ("99% 100ms", "no '<'"),
+            ("99% <= 100ms", "not a time"),
+            ("99 < 100ms", "'%'"),
+            ("0% < 1s", "more than 0%"),
+            ("0.000% < 1s", "more than 0%"),
+            ("100.001% < 1s", "at most 100%"),
+            ("999% < 1s", "at most 100%"),
+            ("99.9999% < 1s", "three decimals"),
+            ("-1% < 1s", "not a number"),
+            ("1e1% < 1s", "not a number"),
+            (".5% < 1s", "not a number"),
+            ("5.% < 1s", "not a number"),
+            ("% < 1s", "not a number"),
+            ("99% < ", "not a time"),
+            ("99% < 100", "not a time"),
+            ("99% < 0s", "less than 1ms"),
+            ("99% < 999us", "less than 1ms"),
+            ("99% < 1s < 2s", "not a time"),
+        ] {
+            let error = text.parse::<LatenessObjective>().unwrap_err();
+            assert_eq!(error.kind(), crate::ErrorKind::InvalidInput);
+            let all = format!("{error}");
+            assert!(all.contains(problem) && all.contains(&format!("{text:?}")), "{text}: {all}");
+            assert!(error.remedy_text().unwrap().contains("99% < 100ms"));
+        }
+    }
+
+    #[test]
+    fn a_share_is_compared_exactly() {
+        let objective = objective("99% < 100ms");
+        assert!(!objective.is_missed(0, 0));
+        assert!(!objective.is_missed(99, 1));
+        assert!(objective.is_missed(98, 1));
+        assert!(objective.is_missed(0, 1));
+        assert!(objective.is_missed(u64::MAX / 2, u64::MAX));
+        assert!(!"100% < 1s".parse::<LatenessObjective>().unwrap().is_missed(u64::MAX, 0));
+        assert!(objective.is_late(Duration::from_millis(100)));
+        assert!(!objective.is_late(Duration::from_millis(99)));
+    }
+
+    #[test]
+    fn the_cause_follows_from_the_facts() {
+        use LatenessCause::{ClockSkew, HandlersSlow, NoRunner, Paused, SlotsFull, StoreSlow};
+        let millis = |millis| Some(Duration::from_millis(millis));
+        let well = LatenessFacts {
+            within: millis(100),
+            paused: false,
+            runners: Some(2),
+            incomplete: false,
+            free_slots: Some(3),
+            slots: 8,
+            running: 8,
+            run_time: millis(50),
+            claim_time: millis(5),
+            skew: millis(3),
+        };
+        let full = LatenessFacts { free_slots: Some(0), ..well };
+        let slow = LatenessFacts { run_time: millis(800), ..full };
+        let nobody = LatenessFacts { runners: Some(0), free_slots: Some(0), slots: 0, ..well };
+        let unknown = LatenessFacts { runners: None, free_slots: None, slots: 0, ..well };
+        let away = LatenessFacts { claim_time: millis(100), ..well };
+        let skewed = LatenessFacts { skew: millis(100), ..well };
+        for (facts, cause) in [
+            (well, None),
+            (LatenessFacts::default(), None),
+            (full, Some(SlotsFull)),
+            (slow, Some(HandlersSlow)),
+            // Of eight slots one is freed each 99.9 ms.
+            (LatenessFacts { run_time: millis(799), ..full }, Some(SlotsFull)),
+            (LatenessFacts { run_time: None, ..full }, Some(HandlersSlow)),
+            (LatenessFacts { run_time: None, within: None, ..full }, Some(SlotsFull)),
+            // Jobs of other queues have the slots.
+            (LatenessFacts { run_time: None, running: 7, ..full }, Some(SlotsFull)),
+            (LatenessFacts { within: None, ..slow }, Some(SlotsFull)),
+            (LatenessFacts { incomplete: true, ..slow }, None),
+            // Slow handlers are no reason while a slot is free.
+            (LatenessFacts { free_slots: Some(1), ..slow }, None),
+            (nobody, Some(NoRunner)),
+            (LatenessFacts { within: None, ..nobody }, Some(NoRunner)),
+            (LatenessFacts { incomplete: true, ..nobody }, None),
+            (unknown, None),
+            (LatenessFacts { paused: true, ..unknown }, Some(Paused)),
+            (LatenessFacts { paused: true, ..nobody }, Some(Paused)),
+            (LatenessFacts { paused: true, ..slow }, Some(Paused)),
+            (away, Some(StoreSlow)),
+            (LatenessFacts { claim_time: millis(99), ..well }, None),
+            (LatenessFacts { within: None, ..away }, None),
+            (LatenessFacts { skew: millis(1_000), ..away }, Some(StoreSlow)),
+            (LatenessFacts { free_slots: Some(0), ..away }, Some(SlotsFull)),
+            (skewed, Some(ClockSkew)),
+            (LatenessFacts { within: None, ..skewed }, None),
+            (LatenessFacts { skew: None, ..skewed }, None),
+        ] {
+            assert_eq!(LatenessCause::of(&facts), cause, "{facts:?}");
+        }
+    }
+
+    #[test]
+    fn counts_of_runners_add_up_and_the_most_frequent_cause_stays() {
+        let (own, other) = (objective("99% < 100ms"), objective("90% < 1s"));
+        let counts =
+            |objective, in_time, late, cause| LatenessCounts { objective, in_time, late, cause };
+        let all = [
+            counts(own, 10, 1, Some(LatenessCause::StoreSlow)),
+            counts(other, 1_000, 1_000, Some(LatenessCause::ClockSkew)),
+            counts(own, 5, 7, Some(LatenessCause::SlotsFull)),
+            counts(own, 5, 0, None),
+        ];
+        let sum = LatenessCounts::sum(own, &all);
+        assert_eq!(sum, counts(own, 20, 8, Some(LatenessCause::SlotsFull)));
+    }
+
+    #[test]
+    fn what_waits_counts_as_late_and_its_hindrance_comes_first() {
+        let queue = QueueName::new("Q").unwrap();
+        let mut counts = LatenessCounts::new(objective("50% < 1s"));
+        (counts.in_time, counts.late) = (3, 1);
+        counts.cause = Some(LatenessCause::SlotsFull);
+        let status = |waiting| {
+            LatenessStatus::new(queue.clone(), counts, waiting, Some(LatenessCause::Paused))
+        };
+        assert!(!status(0).is_missed() && !status(2).is_missed() && status(3).is_missed());
+        assert_eq!(status(0).cause, Some(LatenessCause::SlotsFull));
+        assert_eq!(status(3).cause, Some(LatenessCause::Paused));
+        assert_eq!(
+            status(3).to_string(),
+            "the objective is 50% < 1s; of 4 starts in the last hour 1 were late, and 3 late jobs \
+             wait"
+        );
+    }
+
+    #[test]
+    fn causes_of_later_versions_are_read() {
+        let json = r#"{"objective":"99% < 100ms","in_time":1,"late":1,"cause":"gremlins"}"#;
+        let counts: LatenessCounts = serde_json::from_str(json).unwrap();
+        assert_eq!((counts.late, counts.cause), (1, None));
+        for cause in [LatenessCause::NoRunner, LatenessCause::ClockSkew] {
+            assert_eq!(serde_json::to_value(cause).unwrap(), cause.as_str());
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! What a runner says of itself in the store that it serves.
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use super::histogram::Histogram;
+use super::lateness::LatenessCounts;
+use super::queue::QueueName;
+use super::timestamp::Timestamp;
+
+/// What a runner says of itself, as [`Dq::runners`](crate::Dq::runners) returns it.
+///
+/// It is stored as JSON. Later versions may add fields, which this one ignores.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct RunnerInfo {
+    /// The version of the format; [`Self::FORMAT`].
+    pub format: u32,
+    /// The name of the host; empty if it is not known.
+    pub host: String,
+    /// The id of the process.
+    pub pid: u32,
+    /// The version of `dq`.
+    pub version: String,
+    /// When the runner was built, by its own clock.
+    pub started: Timestamp,
+    /// Whether the runner is shutting down.
+    pub stopping: bool,
+    /// Maximum number of concurrent jobs over all queues.
+    pub concurrency: u64,
+    /// Number of jobs that run now.
+    pub running: u64,
+    /// How far the store's clock is ahead of the runner's, in milliseconds; negative if it is
+    /// behind, `None` before the first claim.
+    pub skew_ms: Option<i64>,
+    /// How long the longer of the last two claims took with its repetitions, or for how long one has
+    /// not been answered, in milliseconds; `None` before the first claim.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claim_ms: Option<u64>,
+    /// The queues that the runner serves.
+    pub queues: Vec<RunnerQueue>,
+    /// Number of queues that are left out of `queues`, because all of them would be too large for
+    /// the store.
+    pub omitted_queues: u64,
+}
+
+/// A queue that a runner serves, and its jobs of the last minutes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct RunnerQueue {
+    /// The queue.
+    pub queue: QueueName,
+    /// Maximum number of concurrent jobs of this queue.
+    pub concurrency: u64,
+    /// Number of jobs of this queue that run now.
+    pub running: u64,
+    /// How long after their due times the handlers started, over the last five minutes.
+    pub lateness: Histogram,
+    /// How long the handlers ran, over the last five minutes.
+    pub run_time: Histogram,
+    /// The starts of the last hour, by the lateness objective of the queue; `None` if it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub objective: Option<LatenessCounts>,
+}
+
+impl RunnerInfo {
+    /// The version of the format that this version of `dq` writes and reads. A later format has a
+    /// higher number only if its fields have another meaning.
+    pub const FORMAT: u32 = 1;
+
+    /// How many more jobs of a queue the runner could start now; `None` if it does not serve it. A
+    /// runner that is shutting down starts none.
+    #[must_use]
+    pub fn free_slots(&self, queue: &QueueName) -> Option<u64> {
+        let served = self.served(queue)?;
+        if self.stopping {
+            return Some(0);
+        }
+        let free = served.concurrency.saturating_sub(served.running);
+        Some(free.min(self.concurrency.saturating_sub(self.running)))
+    }
+
+    pub(crate) fn served(&self, queue: &QueueName) -> Option<&RunnerQueue> {
+        self.queues.iter().find(|served| served.queue == *queue)
+    }
+
+    /// Encodes to JSON of at most `max_bytes`, without the queues of the fewest runs if it is longer
+    /// otherwise.
+    pub(crate) fn encode(mut self, max_bytes: usize) -> Result<Bytes, serde_json::Error> {
+        loop {
+            let json = serde_json::to_vec(&self)?;
+            if json.len() <= max_bytes || self.queues.is_empty() {
+                return Ok(json.into());
+            }
+            self.queues.sort_by_key(|queue| std::cmp::Reverse(queue.run_time.count()));
+            let omitted = self.queues.len().div_ceil(4);
+            self.queues.truncate(self.queues.len() - omitted);
+            self.omitted_queues += omitted as u64;
+        }
+    }
+
+    /// Decodes JSON.
+    pub(crate) fn decode(json: &[u8]) -> Result<Self, String> {
+        let info: Self = serde_json::from_slice(json).map_err(|error| error.to_string())?;
+        if info.format > Self::FORMAT {
+            return Err(format!(
+                "its format is {}; this version reads up to {}",
+                info.format,
+                Self::FORMAT
+            ));
+        }
+        Ok(info)
+    }
+}
+
+impl RunnerQueue {
+    /// A queue of which no job has run.
+    pub(crate) fn new(queue: QueueName, concurrency: u64) -> Self {
+        let (lateness, run_time) = (Histogram::default(), Histogram::default());
+        Self { queue, concurrency, running: 0, lateness, run_time, objective: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const JSON: &str = r#"{"format":1,"host":"h","pid":7,"version":"0.1.0","started":1000,"stopping":false,"concurrency":256,"running":1,"skew_ms":-3,"queues":[{"queue":"Q","concurrency":16,"running":1,"lateness":[2,1],"run_time":[]}],"omitted_queues":0}"#;
+
+    fn info() -> RunnerInfo {
+        let mut queue = RunnerQueue::new(QueueName::new("Q").unwrap(), 16);
+        queue.running = 1;
+        queue.lateness.record(Duration::from_millis(2));
+        RunnerInfo {
+            format: 1,
+            host: "h".to_owned(),
+            pid: 7,
+            version: "0.1.0".to_owned(),
+            started: Timestamp::from_millis(1_000),
+            stopping: false,
+            concurrency: 256,
+            running: 1,
+            skew_ms: Some(-3),
+            claim_ms: None,
+            queues: vec![queue],
+            omitted_queues: 0,
+        }
+    }
+
+    #[test]
+    fn the_format_is_stable_and_fields_of_later_versions_are_ignored() {
+        assert_eq!(info().encode(1_000).unwrap(), JSON);
+        assert_eq!(RunnerInfo::decode(JSON.as_bytes()).unwrap(), info());
+        let later = JSON.replacen('{', r#"{"later":{},"#, 1);
+        assert_eq!(RunnerInfo::decode(later.as_bytes()).unwrap(), info());
+        let other = JSON.replacen(":1,", ":2,", 1);
+        assert!(RunnerInfo::decode(other.as_bytes()).unwrap_err().contains("format is 2"));
+    }
+
+    #[test]
+    fn lateness_is_written_if_there_is_an_objective() {
+        let mut announced = info();
+        announced.claim_ms = Some(12);
+        let counts = LatenessCounts::new("99% < 100ms".parse().unwrap());
+        announced.queues[0].objective = Some(counts);
+        let json = announced.clone().encode(1_000).unwrap();
+        let text = std::str::from_utf8(&json).unwrap();
+        assert!(text.contains(r#""skew_ms":-3,"claim_ms":12,"#), "{text}");
+        let written = r#""objective":{"objective":"99% < 100ms","in_time":0,"late":0}"#;
+        assert!(text.contains(written), "{text}");
+        assert_eq!(RunnerInfo::decode(&json).unwrap(), announced);
+    }
+
+    #[test]
+    fn what_is_too_large_for_the_store_loses_the_queues_of_the_fewest_runs() {
+        let mut large = info();
+        for number in 0..100 {
+            let mut queue =
+                RunnerQueue::new(QueueName::new(format!("QUEUE_{number}")).unwrap(), 16);
+            for _ in 0..number {
+                queue.run_time.record(Duration::from_millis(number));
+            }
+            large.queues.push(queue);
+        }
+        let json = large.encode(4_096).unwrap();
+        assert!(json.len() <= 4_096);
+        let decoded = RunnerInfo::decode(&json).unwrap();
+        assert_eq!(decoded.queues.len() as u64 + decoded.omitted_queues, 101);
+        assert_eq!(decoded.queues[0].queue.as_str(), "QUEUE_99");
+    }
+}

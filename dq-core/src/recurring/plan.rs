@@ -1,0 +1,174 @@
+//! Which occurrences a ticker has to schedule.
+
+use std::time::Duration;
+
+use crate::model::{CatchUp, ScheduleSpec, Timestamp};
+
+/// How late an occurrence may be scheduled without being missed.
+pub(super) const ON_TIME: Duration = Duration::from_secs(60);
+
+/// What a ticker does when it is due.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Plan {
+    /// The occurrences to schedule, by the times of the recurrence.
+    pub(super) occurrences: Vec<Timestamp>,
+    /// Whether occurrences were left out, as too late.
+    pub(super) has_missed: bool,
+    /// The last occurrence that has been handled then.
+    pub(super) cursor: Timestamp,
+    /// The next occurrence; `None` if there is none.
+    pub(super) next: Option<Timestamp>,
+}
+
+/// The plan for the occurrences after `cursor` and up to `now`.
+///
+/// `now` is earlier than the real time by the offset of the schedule.
+pub(super) fn plan(spec: &ScheduleSpec, cursor: Timestamp, now: Timestamp) -> Plan {
+    let first = spec.next_after(cursor);
+    let Some(due) = first.filter(|first| *first <= now) else {
+        return Plan { occurrences: Vec::new(), has_missed: false, cursor, next: first };
+    };
+    let last_before = |until: Timestamp| {
+        let last = spec.recurrence.last_between(cursor.as_millis(), until.as_millis());
+        last.map(Timestamp::from_millis)
+    };
+    // A ticker that is on time has one, and a search for the last one takes forty times as long.
+    let second = spec.next_after(due);
+    let (last, next) = if second.is_none_or(|second| second > now) {
+        (due, second)
+    } else {
+        let last = last_before(now).unwrap_or(due);
+        (last, spec.next_after(last))
+    };
+    let (max, deadline) = match spec.catch_up {
+        // Those that are not missed yet.
+        CatchUp::None => (CatchUp::MAX as usize, Some(ON_TIME)),
+        CatchUp::Last | CatchUp::All(_) => (spec.catch_up.max(), None),
+    };
+    let deadline = deadline.into_iter().chain(spec.deadline).min();
+    let earlier = |time: &Timestamp| {
+        let has_earlier = *time > due;
+        has_earlier.then(|| last_before(Timestamp::from_millis(time.as_millis() - 1))).flatten()
+    };
+    let mut occurrences: Vec<Timestamp> = std::iter::successors(Some(last), earlier)
+        .take(max)
+        .take_while(|time| deadline.is_none_or(|deadline| now.since(*time) <= deadline))
+        .collect();
+    occurrences.reverse();
+    let has_missed = occurrences.first() != Some(&due);
+    Plan { has_missed, occurrences, cursor: last, next }
+}
+
+/// The first occurrences after `after` and until `until`, at most `max`.
+pub(super) fn occurrences_between(
+    spec: &ScheduleSpec,
+    after: Timestamp,
+    until: Timestamp,
+    max: usize,
+) -> Vec<Timestamp> {
+    let times = std::iter::successors(spec.next_after(after), |time| spec.next_after(*time));
+    times.take(max).take_while(|time| *time <= until).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use dq_cron::{Cron, Interval};
+
+    use super::*;
+    use crate::model::{DurationExt, QueueName};
+
+    const MINUTE: i64 = 60_000;
+    const DAY: i64 = 24 * 60 * MINUTE;
+    /// 2026-03-01T00:00Z.
+    const START: i64 = 1_772_323_200_000;
+
+    fn spec(recurrence: impl Into<dq_cron::Recurrence>, catch_up: &str) -> ScheduleSpec {
+        let queue = QueueName::new("REPORT").unwrap();
+        let mut spec = ScheduleSpec::new(queue, recurrence, serde_json::Value::Null);
+        spec.catch_up = catch_up.parse().unwrap();
+        spec
+    }
+
+    fn every_minute(catch_up: &str) -> ScheduleSpec {
+        spec(Interval::new(1.minutes()).unwrap(), catch_up)
+    }
+
+    /// The occurrences after `START` that are planned `millis` later, as minutes after `START`.
+    fn planned(spec: &ScheduleSpec, millis: i64) -> (Vec<i64>, bool) {
+        let now = Timestamp::from_millis(START + millis);
+        let plan = plan(spec, Timestamp::from_millis(START), now);
+        assert!(plan.cursor <= now && plan.next.is_none_or(|next| next > now), "{plan:?}");
+        let minutes = |time: &Timestamp| (time.as_millis() - START) / MINUTE;
+        (plan.occurrences.iter().map(minutes).collect(), plan.has_missed)
+    }
+
+    #[test]
+    fn an_occurrence_on_time_runs_with_each_way_to_catch_up() {
+        for catch_up in ["last", "none", "all:3"] {
+            assert_eq!(planned(&every_minute(catch_up), MINUTE + 5), (vec![1], false));
+            assert_eq!(planned(&every_minute(catch_up), MINUTE - 1), (vec![], false), "not yet");
+        }
+    }
+
+    #[test]
+    fn what_runs_after_a_while_without_processes() {
+        let nightly = |catch_up| spec(Cron::new("30 2 * * *", "UTC").unwrap(), catch_up);
+        let night = 150;
+        for (down, catch_up, every_minute_runs, nightly_runs) in [
+            (2 * MINUTE + 1, "last", vec![2], vec![]),
+            (2 * MINUTE + 1, "none", vec![2], vec![]),
+            (2 * MINUTE + 1, "all:3", vec![1, 2], vec![]),
+            (180 * MINUTE + 1, "last", vec![180], vec![night]),
+            (180 * MINUTE + 1, "none", vec![180], vec![]),
+            (180 * MINUTE + 1, "all:3", vec![178, 179, 180], vec![night]),
+            (40 * DAY + 1, "last", vec![40 * 1_440], vec![39 * 1_440 + night]),
+            (40 * DAY + 1, "none", vec![40 * 1_440], vec![]),
+            (
+                40 * DAY + 1,
+                "all:2",
+                vec![40 * 1_440 - 1, 40 * 1_440],
+                vec![38 * 1_440 + night, 39 * 1_440 + night],
+            ),
+        ] {
+            let context = format!("{catch_up} after {} min", down / MINUTE);
+            assert_eq!(planned(&every_minute(catch_up), down).0, every_minute_runs, "{context}");
+            assert_eq!(planned(&nightly(catch_up), down).0, nightly_runs, "{context}");
+        }
+    }
+
+    #[test]
+    fn with_none_each_occurrence_of_the_last_minute_runs() {
+        let every =
+            |seconds: u64, catch_up| spec(Interval::new(seconds.seconds()).unwrap(), catch_up);
+        let count = |spec: &ScheduleSpec, millis: i64| {
+            let now = Timestamp::from_millis(START + millis);
+            let plan = plan(spec, Timestamp::from_millis(START), now);
+            (plan.occurrences.len(), plan.has_missed)
+        };
+        assert_eq!(count(&every(1, "none"), 5_100), (5, false));
+        assert_eq!(count(&every(20, "none"), 60_500), (3, false));
+        assert_eq!(count(&every(20, "none"), 85_000), (3, true));
+        assert_eq!(count(&every(1, "last"), 5_100), (1, true));
+        let cron = spec(Cron::new("*/20 * * * * *", "UTC").unwrap(), "none");
+        assert_eq!(count(&cron, 60_500), (3, false));
+        assert_eq!(count(&cron, 85_000), (3, true));
+    }
+
+    #[test]
+    fn an_occurrence_after_its_deadline_does_not_run() {
+        let mut late = every_minute("all:10");
+        late.deadline = Some(90.seconds());
+        assert_eq!(planned(&late, 5 * MINUTE + 1_000), (vec![4, 5], true));
+        let mut nightly = spec(Cron::new("30 2 * * *", "UTC").unwrap(), "last");
+        nightly.deadline = Some(30.minutes());
+        assert_eq!(planned(&nightly, 180 * MINUTE), (vec![150], false));
+        assert_eq!(planned(&nightly, 180 * MINUTE + 1), (vec![], true));
+    }
+
+    #[test]
+    fn the_last_occurrence_has_no_next_one() {
+        let once = spec(Cron::new("0 0 12 1 3 * 2026", "UTC").unwrap(), "last");
+        let plan = plan(&once, Timestamp::from_millis(START), Timestamp::from_millis(START + DAY));
+        assert_eq!((plan.occurrences.len(), plan.next), (1, None));
+    }
+}

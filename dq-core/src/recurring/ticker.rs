@@ -1,0 +1,560 @@
+//! The ticker: the job that keeps a schedule, and its handler.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use super::batch::Batches;
+use super::plan::{ON_TIME, Plan, plan};
+use crate::backend::{Backend, Capabilities, Scheduled};
+use crate::client::Dq;
+use crate::config::QueuePolicy;
+use crate::error::{Error, ErrorKind, Result};
+use crate::handler::{Handler, HandlerResult, JobContext, JobError, Outcome};
+use crate::model::schedule::{occurrence_id, successor_id};
+use crate::model::{
+    Backoff, CatchUp, Due, DurationExt, Headers, JobId, JobKey, JobRef, JobState, NewJob, Overlap,
+    QueueName, ScheduleSpec, Timestamp,
+};
+
+/// The queue of the tickers.
+pub(super) const QUEUE: &str = "dq.tickers";
+
+/// The version of the stored form that this version of `dq` writes and reads. To be raised for each
+/// addition that an earlier version must not drop, and for each new form of a value, which it would
+/// take for damage.
+const FORMAT: u32 = 1;
+
+/// How long a ticker that this process cannot read waits for a runner that can.
+const UNREADABLE: Duration = Duration::from_secs(60);
+
+/// How long the processes that declare a schedule may be away before it stops.
+pub(super) const ORPHAN_GRACE: Duration = Duration::from_secs(24 * 3_600);
+
+/// How often the processes that declare a schedule say so.
+pub(super) const SEEN_INTERVAL: Duration = Duration::from_secs(3_600);
+
+/// How long a ticker that has stopped waits before it looks for a declaration again.
+const ORPHAN_WAIT: Duration = Duration::from_secs(3_600);
+
+/// How much longer the id of an occurrence is pinned than its ticker can schedule it again: for a
+/// process that is suspended and then goes on with its call. One that is suspended for longer may run
+/// the occurrence twice; a longer time would keep more ids.
+const PIN_MARGIN: Duration = Duration::from_secs(15 * 60);
+
+/// Maximum time for which an id is pinned.
+const MAX_PINNED: Duration = Duration::from_secs(400 * 86_400);
+
+/// How long the id of a replaced ticker is pinned: longer than a call that replaces it can take.
+const TICKER_PINNED: Duration = Duration::from_secs(3_600);
+
+/// The payload of a ticker.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Ticker {
+    format: u32,
+    pub(super) spec: ScheduleSpec,
+    /// The last occurrence that was handled, by the time of the recurrence.
+    pub(super) cursor: Timestamp,
+    /// Whether occurrences are handled without scheduling a job.
+    #[serde(default)]
+    pub(super) paused: bool,
+    /// The occurrence that waits until the job of an earlier one has ended; see
+    /// [`Overlap::QueueOne`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) waiting: Option<Timestamp>,
+    /// The last occurrence whose job was stored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) last: Option<Timestamp>,
+    /// The last occurrence that [`skip_next`](Self::skip_next) has left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    skipped: Option<Timestamp>,
+    /// For a schedule that the program declares, rather than a call of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) declared: Option<Declared>,
+    /// A random number of the call that has written the ticker.
+    pub(super) writer: u64,
+}
+
+/// The payload of the job in place of a ticker whose schedule is being removed: for readers, there is
+/// no schedule.
+pub(super) const REMOVED: &[u8] = br#"{"format":1,"removed":true}"#;
+
+/// What has been done for an occurrence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Handled {
+    Stored,
+    /// It has to wait until the job of an earlier one has ended.
+    Waits,
+    Skipped,
+}
+
+/// When a schedule was declared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Declared {
+    /// Counts the declarations that differ from the one before.
+    pub(super) generation: u64,
+    /// When a process that declares it was last seen.
+    pub(super) seen: Timestamp,
+}
+
+impl Declared {
+    /// Whether a process has said lately that it declares the schedule. A time in the future is that
+    /// of a store whose clock was ahead.
+    pub(super) fn is_recent(self, now: Timestamp) -> bool {
+        now.since(self.seen).max(self.seen.since(now)) < SEEN_INTERVAL
+    }
+}
+
+impl Ticker {
+    /// A ticker of the occurrences after this time.
+    pub(super) fn new(spec: ScheduleSpec, cursor: Timestamp) -> Self {
+        Self {
+            format: FORMAT,
+            spec,
+            cursor,
+            paused: false,
+            waiting: None,
+            last: None,
+            skipped: None,
+            declared: None,
+            writer: 0,
+        }
+    }
+
+    fn encode(&self) -> Result<Bytes> {
+        let json = serde_json::to_vec(self).map_err(|error| {
+            Error::new(ErrorKind::Codec, "the schedule does not encode").source(error)
+        })?;
+        Ok(json.into())
+    }
+
+    /// Reads a stored ticker.
+    ///
+    /// # Errors
+    /// `Incompatible` if a later version of `dq` has written it, `Codec` if it is damaged.
+    pub(super) fn decode(name: &str, json: &[u8]) -> Result<Self> {
+        #[derive(Deserialize)]
+        struct Format {
+            format: u32,
+        }
+        let damaged = |error: serde_json::Error| {
+            let message = format!("the schedule {name} cannot be read: {error}");
+            let quoted = name.replace('\'', r"'\''");
+            let remedy = format!("remove it (`dq cron rm -- '{quoted}'`), and declare it again");
+            Error::new(ErrorKind::Codec, message).remedy(remedy)
+        };
+        let Format { format } = serde_json::from_slice(json).map_err(damaged)?;
+        if format > FORMAT {
+            let message =
+                format!("the schedule {name} has format {format}; this version reads {FORMAT}");
+            return Err(Error::new(ErrorKind::Incompatible, message).remedy("update this process"));
+        }
+        serde_json::from_slice(json).map_err(damaged)
+    }
+
+    /// Changes the specification at `now`, by the store's clock.
+    ///
+    /// If the old one has missed nothing, the new one begins at `now`; otherwise its missed
+    /// occurrences are those after the last one that was handled.
+    pub(super) fn change_spec(&mut self, name: &str, spec: ScheduleSpec, now: Timestamp) {
+        let now = now - self.spec.offset(name);
+        if self.spec.next_after(self.cursor).is_none_or(|next| next > now) {
+            self.cursor = self.cursor.max(now);
+        }
+        self.spec = spec;
+    }
+
+    /// Goes back to `now`, by the store's clock, if occurrences after it count as handled and were
+    /// not left out by a call: the store's clock was ahead. Returns whether it was.
+    ///
+    /// The ids of those that have run are still pinned.
+    pub(super) fn rewind(&mut self, name: &str, now: Timestamp) -> bool {
+        let now = now - self.spec.offset(name);
+        let last = self.skipped.map_or(now, |skipped| skipped.max(now));
+        let is_ahead = self.cursor > last;
+        self.cursor = self.cursor.min(last);
+        is_ahead
+    }
+
+    /// Leaves this occurrence and those before it out.
+    pub(super) fn skip(&mut self, occurrence: Timestamp) {
+        self.skipped = self.skipped.max(Some(occurrence));
+        self.cursor = self.cursor.max(occurrence);
+    }
+
+    /// Ends a pause at `now`, by the store's clock: what came due before does not run later.
+    pub(super) fn resume(&mut self, name: &str, now: Timestamp) {
+        self.rewind(name, now);
+        self.cursor = self.cursor.max(now - self.spec.offset(name));
+        self.waiting = None;
+        self.paused = false;
+    }
+
+    /// Whether the schedule has an occurrence that was not handled.
+    pub(super) fn has_time_left(&self) -> bool {
+        self.waiting.is_some() || self.spec.next_after(self.cursor).is_some()
+    }
+
+    /// The job that keeps this ticker.
+    ///
+    /// # Errors
+    /// `InvalidInput` if the schedule has no time in the future.
+    pub(super) fn to_job(
+        &self,
+        id: JobId,
+        name: &str,
+        now: Timestamp,
+        horizon: Duration,
+    ) -> Result<NewJob> {
+        let next = self.spec.next_after(self.cursor);
+        let next = next.map(|next| next.saturating_add(self.spec.offset(name)));
+        // It asks at once whether the occurrence that waits may start.
+        let due = self.waiting.map(|_| now).into_iter().chain(next).min().ok_or_else(|| {
+            let recurrence = &self.spec.recurrence;
+            Error::invalid(format!("the schedule {name} ({recurrence}) has no time in the future"))
+        })?;
+        let due = due.min(now.saturating_add(horizon));
+        ticker_job(id, name, due, self.encode()?)
+    }
+
+    /// The jobs of these occurrences, which are in order, at their own times, or in their order until
+    /// `until`.
+    fn due_jobs(
+        &self,
+        name: &str,
+        occurrences: &[Timestamp],
+        until: Option<Timestamp>,
+        horizon: Duration,
+    ) -> Result<Vec<NewJob>> {
+        let offset = self.spec.offset(name);
+        // Each is due a millisecond before the next one.
+        let places_from_last = (0..occurrences.len() as u64).rev();
+        let with_due = occurrences.iter().zip(places_from_last).map(|(time, place)| {
+            let due = until
+                .map_or(time.saturating_add(offset), |until| until - Duration::from_millis(place));
+            (*time, Due::At(due))
+        });
+        self.occurrence_jobs(name, &with_due.collect::<Vec<_>>(), horizon)
+    }
+
+    /// What the store's answer means for this occurrence.
+    fn outcome(&self, name: &str, occurrence: Timestamp, scheduled: Scheduled) -> Handled {
+        let earlier = match scheduled {
+            Scheduled::Kept(receipt) | Scheduled::AlreadyRunning(receipt) => Some(receipt.id),
+            // Stored, now or by an earlier run of this ticker.
+            Scheduled::Created(_) | Scheduled::Replaced(_) | Scheduled::Ended(_) => None,
+        };
+        // An id that is in another queue is kept, too: the queue of the schedule has changed.
+        if earlier.is_none_or(|earlier| earlier == occurrence_id(name, occurrence)) {
+            Handled::Stored
+        } else if self.spec.overlap == Overlap::QueueOne {
+            Handled::Waits
+        } else {
+            Handled::Skipped
+        }
+    }
+
+    /// The jobs of these occurrences, which are in order, each with its due time.
+    pub(super) fn occurrence_jobs(
+        &self,
+        name: &str,
+        occurrences: &[(Timestamp, Due)],
+        horizon: Duration,
+    ) -> Result<Vec<NewJob>> {
+        let Some((last, _)) = occurrences.last() else { return Ok(Vec::new()) };
+        let replaced_at = self.replaced_at(*last);
+        let jobs = occurrences.iter().map(|(occurrence, due)| {
+            let mut job = self.occurrence_job(name, *occurrence, *due)?;
+            job.remember = self.pinned_for(*occurrence, replaced_at).min(horizon);
+            Ok(job)
+        });
+        jobs.collect()
+    }
+
+    fn occurrence_job(&self, name: &str, occurrence: Timestamp, due: Due) -> Result<NewJob> {
+        let payload = serde_json::to_vec(&self.spec.payload).map_err(|error| {
+            Error::new(ErrorKind::Codec, "the payload does not encode").source(error)
+        })?;
+        let id = occurrence_id(name, occurrence);
+        let mut job = NewJob::new(id, self.spec.queue.clone(), due, payload.into());
+        let mut headers = Headers::new();
+        headers.insert(Headers::SCHEDULE, name);
+        headers.insert(Headers::OCCURRENCE, occurrence.as_millis().to_string());
+        if let Some(version) = self.spec.schema_version {
+            headers.insert(Headers::SCHEMA_VERSION, version.to_string());
+        }
+        job.headers = headers;
+        if self.spec.overlap != Overlap::Allow {
+            job.key = Some(occurrence_key(name)?);
+        }
+        Ok(job)
+    }
+
+    /// When the schedule does not catch up on this occurrence or an earlier one any more, as it is
+    /// not among the last `max` ones. `None` if there is no later one.
+    fn replaced_at(&self, occurrence: Timestamp) -> Option<Timestamp> {
+        let following = std::iter::successors(self.spec.next_after(occurrence), |time| {
+            self.spec.next_after(*time)
+        });
+        following.take(self.spec.catch_up.max()).last()
+    }
+
+    /// How long the id of an occurrence stays pinned: longer than a ticker that is interrupted can
+    /// schedule it again. After that, later occurrences take its place, or its deadline is over.
+    ///
+    /// An exception is an occurrence that has waited for the end of an earlier one, which nothing
+    /// replaces: it may run twice if its ticker is interrupted just after its job was stored, and no
+    /// runner is there until the id is free again.
+    ///
+    /// `replaced_at` is that of the last occurrence that is stored with it: to compute one for each
+    /// of a thousand would take seconds.
+    fn pinned_for(&self, occurrence: Timestamp, replaced_at: Option<Timestamp>) -> Duration {
+        let replaced_after = match self.spec.catch_up {
+            CatchUp::None => ON_TIME,
+            CatchUp::Last | CatchUp::All(_) => {
+                replaced_at.map_or(MAX_PINNED, |time| time.since(occurrence))
+            }
+        };
+        let schedulable = self.spec.deadline.unwrap_or(MAX_PINNED).min(replaced_after);
+        schedulable.saturating_add(PIN_MARGIN).min(MAX_PINNED)
+    }
+}
+
+/// The key of the jobs of a schedule that may not overlap.
+pub(crate) fn occurrence_key(name: &str) -> Result<JobKey> {
+    JobKey::new(format!("dq.schedule/{name}"))
+}
+
+/// The job of a ticker with this payload.
+pub(super) fn ticker_job(id: JobId, name: &str, due: Timestamp, payload: Bytes) -> Result<NewJob> {
+    let mut job = NewJob::new(id, queue(), Due::At(due), payload);
+    job.key = Some(JobKey::new(name)?);
+    // So that a process that replaces it late does not do so again.
+    job.remember = TICKER_PINNED;
+    Ok(job)
+}
+
+/// Requires that a store has what schedules need.
+///
+/// # Errors
+/// `Unsupported` naming what it lacks.
+pub(super) fn require_support(store: &dyn Backend) -> Result<()> {
+    match missing(store.capabilities()) {
+        None => Ok(()),
+        Some(missing) => {
+            let feature = format!("recurring schedules, which need {missing}");
+            Err(Error::unsupported(store.name(), &feature))
+        }
+    }
+}
+
+/// Whether a store has what schedules need.
+pub(crate) fn is_supported(store: Capabilities) -> bool {
+    missing(store).is_none()
+}
+
+/// The first capability that schedules need and that a store lacks.
+fn missing(store: Capabilities) -> Option<&'static str> {
+    let needed = [
+        (store.keys, "keys"),
+        (store.browse, "reading of single jobs"),
+        (store.cancel, "cancel"),
+        (store.again, "next steps of jobs"),
+        (store.history, "remembering ended jobs"),
+    ];
+    needed.into_iter().find_map(|(has, name)| (!has).then_some(name))
+}
+
+/// The queue of the tickers.
+pub(crate) fn queue() -> QueueName {
+    QueueName::new(QUEUE).expect("a valid queue name")
+}
+
+/// The handler of all tickers.
+pub(crate) fn handler(dq: &Dq) -> Handler {
+    let (dq, batches) = (dq.clone(), Arc::new(Batches::new(dq)));
+    let run = move |ctx: JobContext| {
+        let (dq, batches) = (dq.clone(), Arc::clone(&batches));
+        async move { tick(&dq, &batches, &ctx).await.map_err(JobError::Failed) }
+    };
+    Handler::internal(queue(), "dq::recurring", Arc::new(move |ctx| Box::pin(run(ctx))))
+}
+
+/// The policy of the tickers' queue: a schedule never ends because something failed.
+pub(crate) fn policy() -> QueuePolicy {
+    QueuePolicy {
+        // Outside the runner's total. Several batches, so that one is claimed while another is stored.
+        concurrency: 256,
+        max_attempts: u32::MAX,
+        timeout: 1.minutes(),
+        // A ticker runs for milliseconds. After a crash, the schedule stands still for that long.
+        lease: 5.seconds(),
+        backoff: Backoff { initial: 1.seconds(), max: 1.minutes(), ..Backoff::default() },
+        max_losses: u32::MAX,
+        late: None,
+        lateness: None,
+    }
+}
+
+/// Schedules the jobs of the occurrences until now, and moves the ticker to the next one.
+async fn tick(dq: &Dq, batches: &Batches, ctx: &JobContext) -> HandlerResult {
+    let name = ctx.key().map(JobKey::as_str).ok_or("a ticker without a key")?;
+    if ctx.raw_payload() == REMOVED {
+        // The process that was about to remove it has ended.
+        return Ok(Outcome::Done);
+    }
+    let mut ticker = match Ticker::decode(name, ctx.raw_payload()) {
+        Ok(ticker) => ticker,
+        Err(error) => {
+            tracing::error!(schedule = name, %error, "the schedule waits for another runner");
+            return Ok(Outcome::snooze(UNREADABLE));
+        }
+    };
+    if is_in_drained_store(dq, ctx).await? {
+        return move_to_main_store(dq, ctx, name).await;
+    }
+    // By the store's clock.
+    let now = ctx.due().saturating_add(ctx.lateness());
+    if ticker.declared.is_some_and(|declared| now.since(declared.seen) > ORPHAN_GRACE) {
+        tracing::warn!(
+            schedule = name,
+            "no process declares this schedule any more; it has stopped: remove it, or declare it"
+        );
+        return Ok(Outcome::snooze(ORPHAN_WAIT));
+    }
+    let offset = ticker.spec.offset(name);
+    let nominal_now = now - offset;
+    let Plan { mut occurrences, has_missed, cursor, next } =
+        plan(&ticker.spec, ticker.cursor, nominal_now);
+    if has_missed {
+        tracing::warn!(schedule = name, until = cursor.as_millis(), "occurrences were missed");
+    }
+    let is_in_time = |time: &Timestamp| {
+        ticker.spec.deadline.is_none_or(|deadline| nominal_now.since(*time) <= deadline)
+    };
+    let waiting = ticker.waiting.take().filter(is_in_time);
+    occurrences.splice(0..0, waiting);
+    if ticker.paused {
+        occurrences.clear();
+    }
+    // A policy for late jobs concerns the time that they wait for a runner, not what the schedule
+    // makes them wait for.
+    let is_on_time = |first: &Timestamp| nominal_now.since(*first) <= ON_TIME;
+    let has_waited = waiting.is_some() || !occurrences.first().is_none_or(is_on_time);
+    let due_from = has_waited.then_some(now);
+    let jobs = ticker.due_jobs(name, &occurrences, due_from, dq.shared().limits.horizon)?;
+    let scheduled = if jobs.is_empty() { Vec::new() } else { batches.schedule(jobs).await? };
+    let handled = occurrences.iter().copied().zip(scheduled);
+    for (occurrence, scheduled) in handled {
+        match ticker.outcome(name, occurrence, scheduled) {
+            Handled::Stored => ticker.last = Some(occurrence),
+            Handled::Waits if ticker.waiting.is_none() => ticker.waiting = Some(occurrence),
+            Handled::Waits | Handled::Skipped => tracing::info!(
+                schedule = name,
+                occurrence = occurrence.as_millis(),
+                "skipped: an earlier occurrence has not ended"
+            ),
+        }
+    }
+    ticker.cursor = cursor;
+    let next = next.map(|next| next.saturating_add(offset));
+    let retry = ticker.waiting.map(|waiting| {
+        // A tenth of the time that it has waited, so that it starts soon without many calls.
+        let wait = nominal_now.since(waiting) / 10;
+        now.saturating_add(wait.clamp(1.seconds(), 1.minutes()))
+    });
+    let Some(due) = next.into_iter().chain(retry).min() else {
+        tracing::info!(schedule = name, "the schedule has ended: no time is left");
+        return Ok(Outcome::Done);
+    };
+    let due = due.min(now.saturating_add(dq.shared().limits.horizon));
+    Ok(Outcome::Again(Due::At(due), ticker.encode()?))
+}
+
+/// Whether the ticker runs in a store that is being drained.
+async fn is_in_drained_store(dq: &Dq, ctx: &JobContext) -> Result<bool> {
+    let stores = &dq.shared().stores;
+    if stores.drain.is_empty() {
+        return Ok(false);
+    }
+    let found = stores.main.get(&JobRef::new(queue(), ctx.id())).await?;
+    Ok(found.is_none_or(|view| view.state != JobState::Running))
+}
+
+/// Moves the ticker to the main store, where it is due at once, unless the schedule is there already.
+async fn move_to_main_store(dq: &Dq, ctx: &JobContext, name: &str) -> HandlerResult {
+    let id = successor_id(ctx.id());
+    let job = ticker_job(id, name, ctx.due(), ctx.raw_payload().clone())?;
+    let moved = dq.shared().stores.main.schedule(vec![job]).await?;
+    tracing::info!(schedule = name, ?moved, "the schedule moves to the main store");
+    Ok(Outcome::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use dq_cron::{Cron, Interval};
+
+    use super::*;
+
+    const START: Timestamp = Timestamp::from_millis(1_772_323_200_000);
+
+    fn ticker(recurrence: impl Into<dq_cron::Recurrence>, catch_up: &str) -> Ticker {
+        let queue = QueueName::new("REPORT").unwrap();
+        let mut spec = ScheduleSpec::new(queue, recurrence, serde_json::Value::Null);
+        spec.catch_up = catch_up.parse().unwrap();
+        Ticker::new(spec, START)
+    }
+
+    #[test]
+    fn the_stored_form_is_stable() {
+        let json = r#"{"format":1,"spec":{"queue":"REPORT","recurrence":{"every":60000},"payload":null,"catch_up":"last","overlap":"skip"},"cursor":1772323200000,"paused":false,"writer":0}"#;
+        let ticker = ticker(Interval::new(1.minutes()).unwrap(), "last");
+        assert_eq!(ticker.encode().unwrap(), json);
+        let declared = json.replace(
+            "\"writer\"",
+            r#""waiting":1772323140000,"declared":{"generation":2,"seen":1772323200000},"writer""#,
+        );
+        let read = Ticker::decode("r", declared.as_bytes()).unwrap();
+        assert_eq!(read.encode().unwrap(), declared);
+        let later = json.replacen(":1,", ":2,", 1);
+        let error = Ticker::decode("r", later.as_bytes()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Incompatible);
+        assert_eq!(Ticker::decode("r", b"{").unwrap_err().kind(), ErrorKind::Codec);
+    }
+
+    #[test]
+    fn an_id_is_pinned_for_as_long_as_its_ticker_can_schedule_it_again() {
+        let pinned =
+            |ticker: &Ticker| ticker.pinned_for(START, ticker.replaced_at(START)) - PIN_MARGIN;
+        let every_minute = |catch_up| ticker(Interval::new(1.minutes()).unwrap(), catch_up);
+        assert_eq!(pinned(&every_minute("last")), 1.minutes());
+        assert_eq!(pinned(&every_minute("none")), ON_TIME);
+        assert_eq!(pinned(&every_minute("all:90")), 90.minutes());
+        let mut late = every_minute("all:90");
+        late.spec.deadline = Some(10.minutes());
+        assert_eq!(pinned(&late), 10.minutes());
+        // START is a Sunday at 00:00; the next times are a minute and then a week later.
+        let twice_a_week = |catch_up| ticker(Cron::new("0,1 0 * * SUN", "UTC").unwrap(), catch_up);
+        assert_eq!(pinned(&twice_a_week("last")), 1.minutes());
+        assert_eq!(pinned(&twice_a_week("all:2")), 7.days());
+    }
+
+    #[test]
+    fn a_changed_schedule_begins_now_unless_the_old_one_has_missed_something() {
+        let daily = |hour: u32| Cron::new(&format!("0 {hour} * * *"), "UTC").unwrap();
+        let changed = |now: Timestamp| {
+            let mut ticker = ticker(daily(3), "last");
+            ticker.change_spec("r", self::ticker(daily(5), "last").spec, now);
+            ticker.spec.next_after(ticker.cursor).unwrap().since(START)
+        };
+        assert_eq!(changed(START + 2.hours()), 5.hours());
+        assert_eq!(changed(START + 30.hours()), 5.hours(), "03:00 was missed, so 05:00 is late");
+        let mut handled = ticker(daily(3), "last");
+        handled.cursor = START + 3.hours();
+        handled.change_spec("r", ticker(daily(5), "last").spec, START + 6.hours());
+        let next = handled.spec.next_after(handled.cursor).unwrap().since(START);
+        assert_eq!(next, 29.hours(), "the time of today was not missed");
+    }
+}

@@ -1,0 +1,117 @@
+//! Announces the runner to the other users of its stores.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::events::Event;
+use super::shared::RunnerShared;
+use super::store::StoreContext;
+use crate::backend::{Announcement, Backend, Checked};
+use crate::error::{Error, ErrorKind, Result};
+use crate::model::{RunnerInfo, RunnerQueue};
+use crate::sync::lock;
+
+/// Time between two announcements. Long, since an idle runner should make few calls.
+const INTERVAL: Duration = Duration::from_secs(15);
+
+/// How long an announcement is valid: a runner is listed until three announcements in a row have
+/// failed.
+const VALID_FOR: Duration = Duration::from_secs(60);
+
+/// Maximum duration of a call, less than the interval; the next one follows soon.
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Maximum duration of all withdrawals at the end of a shutdown.
+const WITHDRAW_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Announces the runner at start and at intervals, if the store can keep announcements. Of failures
+/// in a row only the first is logged; they concern nothing else.
+pub(super) async fn run(context: Arc<StoreContext>) -> Infallible {
+    if !context.store.capabilities().registry {
+        return std::future::pending().await;
+    }
+    let runner = &context.runner;
+    let host = host_name();
+    let mut has_failed = false;
+    loop {
+        // Created before the call, so that one that is not answered does not delay the next.
+        let next = runner.clock().sleep(INTERVAL);
+        let call = announce(&context, &host);
+        let result = runner.answer("announce", CALL_TIMEOUT, call).await;
+        if let Err(error) = &result {
+            if !has_failed {
+                tracing::warn!(%error, "the runner could not announce itself; trying again");
+            }
+            runner.observers.notify(&Event::StoreFailed(error));
+        }
+        has_failed = result.is_err();
+        next.await;
+    }
+}
+
+/// Withdraws the announcements, so that the runner is no longer listed. If that fails, the
+/// announcements expire.
+pub(super) async fn withdraw(runner: &RunnerShared, stores: &[Arc<Checked>]) {
+    let withdrawals = stores.iter().filter(|store| store.capabilities().registry).map(|store| {
+        let withdrawal = Announcement::new(&*runner.name, "", Duration::ZERO);
+        async move { store.announce(withdrawal).await }
+    });
+    tokio::select! {
+        biased;
+        results = futures_util::future::join_all(withdrawals) => {
+            for error in results.into_iter().filter_map(Result::err) {
+                tracing::debug!(%error, "the runner could not withdraw its announcement");
+            }
+        }
+        () = async { runner.clock().sleep(WITHDRAW_TIMEOUT).await } => {
+            tracing::debug!("the runner could not withdraw its announcement in time");
+        }
+    }
+}
+
+async fn announce(context: &StoreContext, host: &str) -> Result<()> {
+    let info = info(context, host).encode(Announcement::MAX_BYTES).map_err(|error| {
+        Error::new(ErrorKind::Codec, "the announcement does not encode").source(error)
+    })?;
+    context.store.announce(Announcement::new(&*context.runner.name, info, VALID_FOR)).await
+}
+
+fn info(context: &StoreContext, host: &str) -> RunnerInfo {
+    let runner = &context.runner;
+    let now = runner.clock().elapsed();
+    let (running, running_by_queue) = runner.slots.used();
+    let queues = runner.queues.iter().zip(&runner.recent).zip(&runner.starts).zip(running_by_queue);
+    let queues = queues.filter(|(((served, _), _), _)| !served.queue.is_reserved());
+    let queues = queues.map(|(((served, recent), starts), running)| {
+        let mut queue = RunnerQueue::new(served.queue.clone(), served.policy.concurrency as u64);
+        queue.running = running as u64;
+        (queue.lateness, queue.run_time) = recent.histograms(now);
+        queue.objective = starts.as_ref().map(|starts| starts.counts(now));
+        queue
+    });
+    RunnerInfo {
+        format: RunnerInfo::FORMAT,
+        host: host.to_owned(),
+        pid: std::process::id(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        started: runner.built,
+        stopping: runner.stop.is_cancelled(),
+        concurrency: runner.settings.concurrency as u64,
+        running: running as u64,
+        skew_ms: *lock(&context.skew),
+        claim_ms: context
+            .claim_time
+            .get(now)
+            .map(|took| u64::try_from(took.as_millis()).unwrap_or(u64::MAX)),
+        queues: queues.collect(),
+        omitted_queues: 0,
+    }
+}
+
+/// The name of the host, as the kernel (Linux) or the environment has it; empty if it is not known.
+fn host_name() -> String {
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
+    let variable = || ["HOSTNAME", "COMPUTERNAME"].iter().find_map(|name| std::env::var(name).ok());
+    kernel.or_else(variable).unwrap_or_default().trim().to_owned()
+}

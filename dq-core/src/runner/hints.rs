@@ -1,0 +1,102 @@
+//! The subscription of a claim loop to the wake-up hints of its store.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+
+use super::events::Event;
+use super::shared::{CALL_TIMEOUT, RunnerShared};
+use crate::backend::{Backend, Checked, Hint, Wakeups};
+use crate::error::Result;
+use crate::model::{QueueName, Timestamp};
+
+/// How long claims wait for a new subscription, so that it does not miss jobs that are scheduled
+/// after the claim. A longer wait would delay jobs that are due.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The subscription to the hints of one store. Sweeps find all jobs while it cannot be made.
+pub(super) struct Hints {
+    runner: Arc<RunnerShared>,
+    store: Arc<Checked>,
+    queues: Arc<[QueueName]>,
+    state: State,
+    /// Whether the last subscription failed, which is logged once.
+    has_failed: bool,
+}
+
+enum State {
+    Unsubscribed,
+    Subscribing(BoxFuture<'static, Result<Wakeups>>),
+    Subscribed(Wakeups),
+}
+
+impl Hints {
+    pub(super) fn new(runner: &Arc<RunnerShared>, store: &Arc<Checked>) -> Self {
+        Self {
+            runner: Arc::clone(runner),
+            store: Arc::clone(store),
+            queues: runner.queues.iter().map(|served| served.queue.clone()).collect(),
+            state: State::Unsubscribed,
+            has_failed: false,
+        }
+    }
+
+    /// Subscribes unless that was done before. Returns before the store has answered if that takes
+    /// long; [`next`](Self::next) then goes on.
+    pub(super) async fn subscribe(&mut self) {
+        if !matches!(self.state, State::Unsubscribed) {
+            return;
+        }
+        let (runner, store) = (Arc::clone(&self.runner), Arc::clone(&self.store));
+        let queues = Arc::clone(&self.queues);
+        self.state = State::Subscribing(Box::pin(async move {
+            runner.answer("listen", CALL_TIMEOUT, store.listen(&queues)).await
+        }));
+        let runner = Arc::clone(&self.runner);
+        tokio::select! {
+            biased;
+            () = self.subscribed() => {}
+            () = async { runner.clock().sleep(PATIENCE).await } => {}
+            () = runner.stop.cancelled() => {}
+        }
+    }
+
+    /// Subscribes again before the next claim, since hints may have been lost.
+    pub(super) fn unsubscribe(&mut self) {
+        self.state = State::Unsubscribed;
+    }
+
+    /// Waits for a hint, or for the end of a subscription that took long. Cancellation safe.
+    pub(super) async fn next(&mut self) -> Hint {
+        match &mut self.state {
+            State::Subscribed(wakeups) => wakeups.next().await,
+            State::Subscribing(_) => {
+                self.subscribed().await;
+                // Jobs may have been scheduled between the last claim and the subscription.
+                Hint { due: Timestamp::EPOCH }
+            }
+            State::Unsubscribed => std::future::pending().await,
+        }
+    }
+
+    /// Waits until the store has answered the subscription. Cancellation safe.
+    async fn subscribed(&mut self) {
+        let State::Subscribing(answer) = &mut self.state else { return };
+        match answer.await {
+            Ok(wakeups) => {
+                if std::mem::take(&mut self.has_failed) {
+                    tracing::info!("the store sends wake-up hints again");
+                }
+                self.state = State::Subscribed(wakeups);
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut self.has_failed, true) {
+                    tracing::warn!(%error, "no wake-up hints; jobs are found by sweeps");
+                }
+                self.runner.observers.notify(&Event::StoreFailed(&error));
+                self.state = State::Unsubscribed;
+            }
+        }
+    }
+}

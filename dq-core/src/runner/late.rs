@@ -1,0 +1,178 @@
+//! Applies the late policy of a queue to a job that is about to start.
+
+use std::iter;
+use std::time::Duration;
+
+use super::events::Event;
+use super::shared::{CALL_TIMEOUT, RunnerShared, ServedQueue};
+use super::store::{RunSignals, StoreContext};
+use crate::backend::{Backend, LeasedJob, Scheduled, Verdict};
+use crate::config::LateAction;
+use crate::error::{Error, ErrorKind, Result};
+use crate::model::{DeadKind, DeadReason, Due, Headers, Job, JobId, NewJob, QueueName, Timestamp};
+
+/// How long the id of a moved job stays pinned after its end: longer than the job that it was moved
+/// from can be repeated.
+const REMEMBER: Duration = Duration::from_secs(86_400);
+
+/// Delay after the first failed call; doubled after each further one.
+const MIN_RETRY_DELAY: Duration = Duration::from_millis(500);
+/// Maximum delay after failed calls.
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(15);
+
+/// What the late policy makes of a job.
+pub(super) enum Late {
+    /// It starts in time, or runs nevertheless.
+    Runs,
+    /// It does not run. `None` if the lease was lost meanwhile.
+    Ends(Option<Verdict>),
+}
+
+/// Requires that no job can move between these queues for ever.
+///
+/// # Errors
+/// `Config` naming the queues.
+pub(super) fn refuse_rings(queues: &[ServedQueue]) -> Result<()> {
+    let next = |queue: &&QueueName| {
+        let served = queues.iter().find(|served| served.queue == **queue)?;
+        match &served.policy.late.as_ref()?.then {
+            LateAction::Queue(target) => Some(target),
+            _ => None,
+        }
+    };
+    for ServedQueue { queue, .. } in queues {
+        let path: Vec<_> = iter::successors(Some(queue), next).take(queues.len() + 1).collect();
+        if let Some(end) = path.iter().skip(1).position(|target| *target == queue) {
+            let ring: Vec<_> = path[..end + 2].iter().map(|queue| queue.as_str()).collect();
+            let message = format!("late.then moves late jobs in a ring: {}", ring.join(", "));
+            return Err(Error::new(ErrorKind::Config, message).remedy(
+                "let one of these queues run, skip or end them: \"run\", \"skip\" or \"dead\"",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Applies the policy. `started` is by the store's clock.
+pub(super) async fn apply(
+    context: &StoreContext,
+    served: &ServedQueue,
+    leased: &LeasedJob,
+    started: Timestamp,
+    signals: &RunSignals,
+) -> Late {
+    let Some(policy) = &served.policy.late else { return Late::Runs };
+    let job = &leased.job;
+    let lateness = started.since(job.due);
+    if lateness <= policy.after {
+        return Late::Runs;
+    }
+    let [late, limit] = [lateness, policy.after].map(|time| {
+        // Whole seconds are enough for people.
+        humantime::format_duration(Duration::from_secs(time.as_secs())).to_string()
+    });
+    let reason = format!("started {late} after its due time; the limit is {limit}");
+    tracing::warn!(queue = %job.queue, id = %job.id, then = %policy.then, "late: {reason}");
+    context.runner.observers.notify(&Event::Late { job, lateness, then: &policy.then });
+    match &policy.then {
+        LateAction::Run => Late::Runs,
+        LateAction::Skip => Late::Ends(Some(Verdict::skip(reason))),
+        LateAction::Dead => Late::Ends(Some(dead(&context.runner, job, reason))),
+        LateAction::Queue(target) => {
+            Late::Ends(move_to(context, target, job, &reason, signals).await)
+        }
+    }
+}
+
+fn dead(runner: &RunnerShared, job: &Job, message: String) -> Verdict {
+    let reason = DeadReason::new(DeadKind::Late, message);
+    runner.observers.notify(&Event::Dead { job, reason: &reason });
+    Verdict::Dead { reason, failed: false }
+}
+
+/// Schedules the job in another queue, and then ends it here.
+///
+/// Killed in between, it is scheduled again with the same id, which changes nothing while that job
+/// is live or its id is pinned. While the store is unavailable this waits, and the lease is renewed.
+async fn move_to(
+    context: &StoreContext,
+    target: &QueueName,
+    job: &Job,
+    reason: &str,
+    signals: &RunSignals,
+) -> Option<Verdict> {
+    let runner = &context.runner;
+    let mut retry_delay = MIN_RETRY_DELAY;
+    loop {
+        let call = schedule_in(runner, target, job);
+        let error = match runner.answer("schedule", CALL_TIMEOUT, call).await {
+            Ok(id) => {
+                return Some(Verdict::skip(format!("{reason}; moved to {target} as job {id}")));
+            }
+            Err(error) if error.is_retryable() => error,
+            Err(error) => {
+                let message = format!("{reason}; it could not be moved to {target}: {error}");
+                return Some(dead(runner, job, message));
+            }
+        };
+        tracing::warn!(%error, "a late job could not be moved; trying again");
+        runner.observers.notify(&Event::StoreFailed(&error));
+        tokio::select! {
+            () = runner.clock().sleep(retry_delay) => {}
+            () = runner.abort.cancelled() => return Some(Verdict::Release { started: false }),
+            () = signals.cancelled.cancelled() => return None,
+            () = signals.superseded.cancelled() => return None,
+        }
+        retry_delay = (retry_delay * 2).min(MAX_RETRY_DELAY);
+    }
+}
+
+/// Schedules the job in another queue; returns its id there.
+async fn schedule_in(runner: &RunnerShared, target: &QueueName, job: &Job) -> Result<JobId> {
+    let stores = &runner.client.stores;
+    let id = moved_id(job);
+    let mut new = NewJob::new(id, target.clone(), Due::NOW, job.payload.clone());
+    // The step belongs to the escalation of the queue that the job leaves.
+    let headers = job.headers.iter().filter(|(name, _)| *name != Headers::STEP);
+    new.headers = headers.collect();
+    new.max_attempts = job.max_attempts;
+    if stores.main.capabilities().history {
+        new.remember = REMEMBER;
+    }
+    if let Some(key) = &job.key {
+        let keyed = new.clone().key(key.clone());
+        let scheduled = stores.schedule(vec![keyed]).await?;
+        if scheduled.iter().all(|scheduled| is_moved(scheduled, id)) {
+            return Ok(id);
+        }
+        // Another job of the target has the key. Without the key, this one is not lost.
+    }
+    stores.schedule(vec![new]).await?;
+    Ok(id)
+}
+
+/// Whether the job with this id was stored, by this call or an earlier one.
+fn is_moved(scheduled: &Scheduled, id: JobId) -> bool {
+    scheduled.is_stored() || scheduled.id() == id
+}
+
+/// The id of a job in the queue that it is moved to: the same whenever this job at this due time is
+/// moved, and another one than its own, since ids are unique in a store.
+fn moved_id(job: &Job) -> JobId {
+    // FNV-1a of 128 bits.
+    const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
+    let due = job.due.as_millis().to_be_bytes();
+    let created = job.created.as_millis().to_be_bytes();
+    let parts: [&[u8]; 4] = [&job.id.to_bytes(), job.queue.as_str().as_bytes(), &due, &created];
+    let mut hash: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
+    for byte in parts.into_iter().flatten() {
+        hash = (hash ^ u128::from(*byte)).wrapping_mul(PRIME);
+    }
+    let mut bytes = hash.to_be_bytes();
+    // Ids sort by the time in their first six bytes.
+    bytes[..6].copy_from_slice(&job.id.to_bytes()[..6]);
+    // Version 8 (application-defined) and variant of RFC 9562.
+    bytes[6] = bytes[6] & 0x0f | 0x80;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    JobId::from_bytes(bytes)
+}

@@ -1,0 +1,120 @@
+//! The clock by which a runner measures how long it holds leases.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use crate::clock::Clock;
+use crate::sync::lock;
+
+/// A change of fewer milliseconds is not a jump: the two clocks are not read at the same moment, and
+/// the time of day is truncated to milliseconds.
+const TOLERANCE: u64 = 100;
+
+/// Elapsed time, plus the time by which the time of day has jumped ahead of it.
+///
+/// Elapsed time stands still on Linux while the computer is suspended, and stores that use the time
+/// of day end leases when it is set forward. A time of day that is set back changes nothing, so
+/// this clock never goes back.
+#[derive(Debug)]
+pub(super) struct LeaseClock {
+    clock: Arc<dyn Clock>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// The time of day minus elapsed time, in milliseconds, after the last jump.
+    difference: i64,
+    /// The sum of all jumps forward until the last call of [`LeaseClock::tick`].
+    jumped: Duration,
+    /// The sum of the jumps forward since then.
+    jumped_since: Duration,
+}
+
+/// A reading of a [`LeaseClock`].
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LeaseTime {
+    pub(super) now: Duration,
+    /// The time without the jumps since the last call of [`LeaseClock::tick`].
+    pub(super) without_jump: Duration,
+}
+
+impl LeaseClock {
+    pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
+        let (_, difference) = read(&*clock);
+        let state = State { difference, jumped: Duration::ZERO, jumped_since: Duration::ZERO };
+        Self { clock, state: Mutex::new(state) }
+    }
+
+    pub(super) fn now(&self) -> Duration {
+        self.read(&mut self.lock()).now
+    }
+
+    /// Reads the clock. Later ticks count the jumps that this one has found as time that has passed.
+    pub(super) fn tick(&self) -> LeaseTime {
+        let mut state = self.lock();
+        let time = self.read(&mut state);
+        let jumped = std::mem::take(&mut state.jumped_since);
+        state.jumped += jumped;
+        time
+    }
+
+    fn read(&self, state: &mut State) -> LeaseTime {
+        let (elapsed, difference) = read(&*self.clock);
+        let change = difference.saturating_sub(state.difference);
+        if change.unsigned_abs() >= TOLERANCE {
+            state.jumped_since += Duration::from_millis(change.max(0).unsigned_abs());
+            state.difference = difference;
+        }
+        let without_jump = elapsed + state.jumped;
+        LeaseTime { now: without_jump + state.jumped_since, without_jump }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+}
+
+/// Elapsed time, and the time of day minus elapsed time in milliseconds.
+fn read(clock: &dyn Clock) -> (Duration, i64) {
+    let (now, elapsed) = (clock.now(), clock.elapsed());
+    let millis = i64::try_from(elapsed.as_millis()).unwrap_or(i64::MAX);
+    (elapsed, now.as_millis().saturating_sub(millis))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::VirtualClock;
+    use crate::model::DurationExt;
+
+    #[test]
+    fn a_jump_forward_counts_as_time_and_a_jump_back_does_not() {
+        let day = Arc::new(VirtualClock::default());
+        let clock = LeaseClock::new(day.clone());
+        day.advance(5.seconds());
+        assert_eq!(clock.now(), 5.seconds());
+        day.jump(day.now() + 1.hours());
+        assert_eq!(clock.now(), 1.hours() + 5.seconds());
+        let LeaseTime { now, without_jump } = clock.tick();
+        assert_eq!((now, without_jump), (1.hours() + 5.seconds(), 5.seconds()));
+        assert_eq!(clock.tick().without_jump, now, "the jump is counted once");
+        day.jump(day.now() - 2.hours());
+        assert_eq!(clock.tick().now, now);
+        day.jump(day.now() + 1.minutes());
+        day.advance(1.seconds());
+        assert_eq!(clock.tick().now, now + 1.minutes() + 1.seconds(), "counted after a jump back");
+    }
+
+    #[test]
+    fn a_jump_that_was_read_stays_counted_when_the_time_of_day_is_set_back() {
+        let day = Arc::new(VirtualClock::default());
+        let clock = LeaseClock::new(day.clone());
+        day.jump(day.now() + 1.hours());
+        assert_eq!(clock.now(), 1.hours());
+        day.jump(day.now() - 1.hours());
+        day.advance(1.seconds());
+        let LeaseTime { now, without_jump } = clock.tick();
+        assert_eq!((now, without_jump), (1.hours() + 1.seconds(), 1.seconds()));
+    }
+}

@@ -1,0 +1,175 @@
+//! Compares the lateness of each queue with its objective; notifies if one is missed, and why.
+
+use std::collections::BTreeSet;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::events::Event;
+use super::shared::{CALL_TIMEOUT, RunnerShared, ServedQueue};
+use super::start_window::{LateStart, StartWindow};
+use super::store::{Start, StoreContext};
+use crate::backend::Backend;
+use crate::client::RegisteredRunner;
+use crate::error::Result;
+use crate::model::{Job, LatenessCause, LatenessFacts, LatenessStatus, QueueName};
+use crate::sync::lock;
+
+/// Interval of the comparisons. Each asks the store for the jobs that wait.
+const INTERVAL: Duration = Duration::from_secs(15);
+
+/// Counts a job that is about to start, if its queue has an objective.
+pub(super) fn record_start(context: &StoreContext, served: &ServedQueue, job: &Job, start: Start) {
+    let runner = &context.runner;
+    let Some((index, window)) = runner.starts_of(&served.queue) else { return };
+    let now = runner.clock().elapsed();
+    let late_by = start.at.since(job.due);
+    let is_late = window.objective.is_late(late_by);
+    let late = is_late.then(|| {
+        let skew_ms = *lock(&context.skew);
+        let built = runner.built.as_millis().saturating_add(skew_ms.unwrap_or_default());
+        // After an outage the slots are full, too, and not why the backlog is late.
+        let away = context.claim_time.waited(now.saturating_sub(late_by));
+        let facts = LatenessFacts {
+            claim_time: context.claim_time.get(now).max(Some(away)),
+            skew: skew_ms.map(skew),
+            ..facts(runner, index, window, start.waited_for_slot && away < late_by / 2)
+        };
+        LateStart { cause: LatenessCause::of(&facts), was_due_before: job.due.as_millis() < built }
+    });
+    window.record(now, late);
+}
+
+/// Compares each queue with its objective at intervals. `contexts` are those of all stores.
+pub(super) async fn run(runner: Arc<RunnerShared>, contexts: Vec<Arc<StoreContext>>) -> Infallible {
+    let with_objective = runner.queues.iter().zip(&runner.starts);
+    let with_objective = with_objective.filter(|(_, window)| window.is_some());
+    let queues: Vec<_> = with_objective.map(|(served, _)| served.queue.clone()).collect();
+    find_unserved(&runner).await;
+    let mut missed = BTreeSet::new();
+    loop {
+        runner.clock().sleep(INTERVAL).await;
+        // While the store does not answer, nothing is known of the jobs that wait.
+        if let Err(error) = compare(&runner, &contexts, &queues, &mut missed).await {
+            tracing::debug!(%error, "the lateness objectives were not checked");
+            runner.observers.notify(&Event::StoreFailed(&error));
+        }
+    }
+}
+
+/// Marks the queues that no other runner serves when this one starts.
+async fn find_unserved(runner: &RunnerShared) {
+    let main = &runner.client.stores.main;
+    if !main.capabilities().registry {
+        return;
+    }
+    let announced = match runner.answer("runners", CALL_TIMEOUT, main.runners()).await {
+        Ok(announced) => announced,
+        Err(error) => {
+            tracing::debug!(%error, "the other runners are not known");
+            runner.observers.notify(&Event::StoreFailed(&error));
+            return;
+        }
+    };
+    let others = announced.into_iter().filter(|other| *other.name != *runner.name);
+    let others: Vec<_> = others.map(RegisteredRunner::from).collect();
+    let may_serve = |other: &RegisteredRunner, queue: &QueueName| {
+        other.info.as_ref().map_or(true, |info| {
+            info.omitted_queues > 0 || info.queues.iter().any(|served| served.queue == *queue)
+        })
+    };
+    for (served, window) in runner.queues.iter().zip(&runner.starts) {
+        if let Some(window) = window
+            && !others.iter().any(|other| may_serve(other, &served.queue))
+        {
+            window.set_unserved();
+        }
+    }
+}
+
+/// Compares once; `missed` are the queues whose objective was missed before.
+async fn compare(
+    runner: &RunnerShared,
+    contexts: &[Arc<StoreContext>],
+    queues: &[QueueName],
+    missed: &mut BTreeSet<QueueName>,
+) -> Result<()> {
+    let stores = &runner.client.stores;
+    let all = runner.answer("stats", CALL_TIMEOUT, stores.stats(queues)).await?;
+    let now = match all.iter().any(|stats| stats.ready > 0) {
+        true => Some(runner.answer("now", CALL_TIMEOUT, stores.main.now()).await?),
+        false => None,
+    };
+    for stats in &all {
+        let Some((index, window)) = runner.starts_of(&stats.queue) else { continue };
+        let waiting = match now {
+            Some(now) => {
+                let overdue = stores.overdue(stats, now, window.objective.within());
+                runner.answer("forecast", CALL_TIMEOUT, overdue).await?
+            }
+            None => 0,
+        };
+        let elapsed = runner.clock().elapsed();
+        let hindrance = LatenessCause::of(&LatenessFacts {
+            paused: stats.paused,
+            claim_time: contexts.iter().filter_map(|store| store.claim_time.get(elapsed)).max(),
+            skew: contexts.iter().filter_map(|store| lock(&store.skew).map(skew)).max(),
+            ..facts(runner, index, window, runner.slots.unused(index) == 0)
+        });
+        let counts = window.counts(elapsed);
+        report(
+            runner,
+            LatenessStatus::new(stats.queue.clone(), counts, waiting, hindrance),
+            missed,
+        );
+    }
+    Ok(())
+}
+
+/// Notifies once when an objective is missed, and once when it is met again.
+fn report(runner: &RunnerShared, status: LatenessStatus, missed: &mut BTreeSet<QueueName>) {
+    let queue = &status.queue;
+    match (status.is_missed(), missed.contains(queue)) {
+        (true, false) => {
+            let cause = status.cause.map_or_else(
+                || "not observed".to_owned(),
+                |cause| format!("{cause}; {}", cause.remedy()),
+            );
+            tracing::warn!(%queue, cause, "the lateness objective is missed: {status}");
+            missed.insert(queue.clone());
+            runner.observers.notify(&Event::LatenessMissed(&status));
+        }
+        (false, true) => {
+            tracing::info!(%queue, "the lateness objective is met again: {status}");
+            missed.remove(queue);
+            runner.observers.notify(&Event::LatenessRecovered(&status));
+        }
+        _ => {}
+    }
+}
+
+/// What this runner knows of its own queue, without what is known of the store. `is_full` says whether
+/// jobs wait for a slot, or have waited for one.
+fn facts(
+    runner: &RunnerShared,
+    index: usize,
+    window: &StartWindow,
+    is_full: bool,
+) -> LatenessFacts {
+    let slots = runner.queues[index].policy.concurrency.min(runner.settings.concurrency);
+    let run_time = || runner.recent[index].histograms(runner.clock().elapsed()).1.mean();
+    LatenessFacts {
+        within: Some(window.objective.within()),
+        runners: Some(1),
+        free_slots: is_full.then_some(0),
+        slots: slots as u64,
+        running: runner.slots.used().1[index] as u64,
+        // Only of interest, and only computed, if no slot is free.
+        run_time: if is_full { run_time() } else { None },
+        ..LatenessFacts::default()
+    }
+}
+
+const fn skew(millis: i64) -> Duration {
+    Duration::from_millis(millis.unsigned_abs())
+}

@@ -1,0 +1,166 @@
+//! Checks whether the handlers of this build can read the jobs that wait, without running them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::run::Runner;
+use crate::backend::{Backend, BrowseParams, Checked};
+use crate::client::Dq;
+use crate::error::Result;
+use crate::handler::{Handler, Registry, panics};
+use crate::model::{Headers, Job, JobId, JobState, QueueName};
+
+/// The states of jobs that are still to run.
+const STATES: [JobState; 3] = [JobState::Scheduled, JobState::Ready, JobState::Running];
+
+/// Number of jobs in one call of the store.
+const PAGE: usize = 1_000;
+
+/// What this build can read of the jobs that wait; see [`Dq::check_pending`]. `Display` writes a line
+/// for each queue and version.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct PendingReport {
+    /// The queues that have live jobs, by name.
+    pub queues: Vec<PendingQueue>,
+}
+
+/// The live jobs of one queue.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct PendingQueue {
+    /// The queue.
+    pub queue: QueueName,
+    /// Whether this build has a handler for it. Without one, the jobs are counted and not read.
+    pub has_handler: bool,
+    /// The jobs by the version of their payload's schema.
+    pub versions: Vec<PendingVersion>,
+}
+
+/// The live jobs of one queue with payloads of one version.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct PendingVersion {
+    /// The version: the header `schema-version`, or 1 without one.
+    pub version: String,
+    /// Number of jobs.
+    pub jobs: u64,
+    /// Number of jobs among them whose payload does not decode.
+    pub unreadable: u64,
+    /// The first of those, and why.
+    pub example: Option<(JobId, String)>,
+}
+
+impl PendingReport {
+    /// Whether each job has a handler that decodes its payload.
+    #[must_use]
+    pub fn is_readable(&self) -> bool {
+        self.queues.iter().all(|queue| {
+            queue.has_handler && queue.versions.iter().all(|version| version.unreadable == 0)
+        })
+    }
+}
+
+impl fmt::Display for PendingReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for PendingQueue { queue, has_handler, versions } in &self.queues {
+            for PendingVersion { version, jobs, unreadable, example } in versions {
+                write!(f, "{queue} version {version}: {jobs} jobs")?;
+                match example {
+                    _ if !has_handler => f.write_str(", no handler")?,
+                    Some((id, why)) => write!(f, ", {unreadable} unreadable; job {id}: {why}")?,
+                    None => f.write_str(", readable")?,
+                }
+                f.write_str("\n")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Dq {
+    /// Checks whether the linked `#[delay_handler]` functions can read all jobs that wait or run, in
+    /// all stores, without running them: before a deployment, or as a readiness check.
+    ///
+    /// It decodes each payload, with the upgrades of its version, and reads all jobs of the store for
+    /// that. Dead jobs are not read. [`Runner::check_pending`] does the same with the handlers of a
+    /// runner.
+    ///
+    /// # Errors
+    /// `Unsupported` if a store cannot list jobs; `Duplicate` or `InvalidInput` if the linked
+    /// handlers are not valid; errors of the store.
+    pub async fn check_pending(&self) -> Result<PendingReport> {
+        let registry = Registry::linked()?;
+        let stores: Vec<_> = self.shared().stores.iter().cloned().collect();
+        check(&stores, |queue| registry.get(queue.as_str()).map(|handler| &**handler)).await
+    }
+}
+
+impl Runner {
+    /// Checks whether the handlers of this runner can read all jobs that wait or run; see
+    /// [`Dq::check_pending`].
+    ///
+    /// # Errors
+    /// `Unsupported` if a store cannot list jobs; errors of the store.
+    pub async fn check_pending(&self) -> Result<PendingReport> {
+        let shared = self.shared();
+        let handler_of = |queue: &QueueName| {
+            let index = shared.index_of.get(queue)?;
+            Some(&*shared.queues[*index].handler)
+        };
+        check(self.stores(), handler_of).await
+    }
+}
+
+async fn check<'a>(
+    stores: &[Arc<Checked>],
+    handler_of: impl Fn(&QueueName) -> Option<&'a Handler>,
+) -> Result<PendingReport> {
+    let mut queues: BTreeMap<QueueName, BTreeMap<String, PendingVersion>> = BTreeMap::new();
+    for store in stores {
+        for stats in store.stats(&[]).await? {
+            if stats.live() == 0 || stats.queue.is_reserved() {
+                continue;
+            }
+            let handler = handler_of(&stats.queue);
+            let versions = queues.entry(stats.queue.clone()).or_default();
+            for state in STATES {
+                let mut params = BrowseParams::new(&stats.queue, state).limit(PAGE).payloads(true);
+                loop {
+                    let page = store.browse(params).await?;
+                    page.jobs.iter().for_each(|view| count(versions, handler, &view.job));
+                    if page.next.is_none() {
+                        break;
+                    }
+                    params = params.after(page.next);
+                }
+            }
+        }
+    }
+    let queues = queues.into_iter().filter(|(_, versions)| !versions.is_empty());
+    let queues = queues.map(|(queue, versions)| PendingQueue {
+        has_handler: handler_of(&queue).is_some(),
+        versions: versions.into_values().collect(),
+        queue,
+    });
+    Ok(PendingReport { queues: queues.collect() })
+}
+
+/// Reads a job and counts it.
+fn count(versions: &mut BTreeMap<String, PendingVersion>, handler: Option<&Handler>, job: &Job) {
+    let name = job.headers.get(Headers::SCHEMA_VERSION).unwrap_or("1");
+    let version = versions.entry(name.to_owned()).or_default();
+    name.clone_into(&mut version.version);
+    version.jobs += 1;
+    // The application's code decodes, and may panic.
+    let why = match handler.map(|handler| panics::catch(|| handler.read(job))) {
+        None | Some(Ok(Ok(()))) => return,
+        Some(Ok(Err(error))) => error.to_string(),
+        Some(Err(panic)) => format!("panicked: {panic}"),
+    };
+    version.unreadable += 1;
+    version.example.get_or_insert((job.id, why));
+}

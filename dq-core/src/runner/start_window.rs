@@ -1,0 +1,149 @@
+//! The starts of the last hour of a queue, by whether they were in time, and why not.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::model::{LatenessCause, LatenessCounts, LatenessObjective};
+use crate::sync::lock;
+
+/// Length of the window.
+const WINDOW: Duration = Duration::from_secs(3_600);
+/// Length of the parts that leave the window one by one.
+const PART: Duration = Duration::from_secs(300);
+
+/// The starts of one queue in the last hour, compared with its objective.
+#[derive(Debug)]
+pub(super) struct StartWindow {
+    pub(super) objective: LatenessObjective,
+    /// The oldest first; only those with a start.
+    parts: Mutex<VecDeque<Part>>,
+    /// Whether no other runner served the queue when this one started.
+    was_unserved: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Part {
+    /// Its number, by [`Clock::elapsed`](crate::Clock::elapsed).
+    number: u64,
+    in_time: u64,
+    /// The number of late starts by their circumstances, of which there are only a few.
+    late: BTreeMap<LateStart, u64>,
+}
+
+/// The circumstances of a late start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct LateStart {
+    /// What the runner observed at the start.
+    pub(super) cause: Option<LatenessCause>,
+    /// Whether the job was due before the runner started.
+    pub(super) was_due_before: bool,
+}
+
+impl StartWindow {
+    pub(super) fn new(objective: LatenessObjective) -> Self {
+        Self { objective, parts: Mutex::default(), was_unserved: AtomicBool::new(false) }
+    }
+
+    /// Counts a start; `late` if it was late. `now` is by
+    /// [`Clock::elapsed`](crate::Clock::elapsed).
+    pub(super) fn record(&self, now: Duration, late: Option<LateStart>) {
+        let number = part_of(now);
+        let mut parts = lock(&self.parts);
+        drop_old(&mut parts, number);
+        if parts.back().is_none_or(|part| part.number != number) {
+            parts.push_back(Part { number, ..Part::default() });
+        }
+        if let Some(part) = parts.back_mut() {
+            match late {
+                None => part.in_time += 1,
+                Some(late) => *part.late.entry(late).or_default() += 1,
+            }
+        }
+    }
+
+    /// No other runner served the queue when this one started: what was due before is late for want
+    /// of a runner.
+    pub(super) fn set_unserved(&self) {
+        self.was_unserved.store(true, Ordering::Relaxed);
+    }
+
+    /// The starts of the last hour.
+    pub(super) fn counts(&self, now: Duration) -> LatenessCounts {
+        let was_unserved = self.was_unserved.load(Ordering::Relaxed);
+        let mut parts = lock(&self.parts);
+        drop_old(&mut parts, part_of(now));
+        let mut counts = LatenessCounts::new(self.objective);
+        let mut by_cause: BTreeMap<LatenessCause, u64> = BTreeMap::new();
+        for part in parts.iter() {
+            counts.in_time += part.in_time;
+            for (start, number) in &part.late {
+                counts.late += number;
+                let waited_for_runner = was_unserved && start.was_due_before;
+                let no_runner = waited_for_runner.then_some(LatenessCause::NoRunner);
+                if let Some(cause) = no_runner.or(start.cause) {
+                    *by_cause.entry(cause).or_default() += number;
+                }
+            }
+        }
+        counts.cause = by_cause.iter().max_by_key(|(_, number)| **number).map(|(cause, _)| *cause);
+        counts
+    }
+}
+
+const fn part_of(now: Duration) -> u64 {
+    now.as_secs() / PART.as_secs()
+}
+
+fn drop_old(parts: &mut VecDeque<Part>, now: u64) {
+    let kept = WINDOW.as_secs() / PART.as_secs();
+    while parts.front().is_some_and(|part| part.number + kept <= now) {
+        parts.pop_front();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn window() -> StartWindow {
+        StartWindow::new("99% < 100ms".parse().unwrap())
+    }
+
+    const fn late(cause: Option<LatenessCause>, was_due_before: bool) -> Option<LateStart> {
+        Some(LateStart { cause, was_due_before })
+    }
+
+    #[test]
+    fn starts_are_kept_for_an_hour_in_twelve_parts() {
+        let window = window();
+        for second in 0..10_000 {
+            window.record(Duration::from_secs(second), None);
+        }
+        assert_eq!(lock(&window.parts).len(), 12);
+        // From 6,600 s, the beginning of a part.
+        assert_eq!(window.counts(Duration::from_secs(9_999)).in_time, 3_400);
+        assert_eq!(window.counts(Duration::from_secs(10_200)).in_time, 3_100);
+        assert_eq!(window.counts(Duration::from_secs(13_200)).in_time, 100);
+        assert_eq!(window.counts(Duration::from_secs(13_500)).in_time, 0);
+    }
+
+    #[test]
+    fn the_most_frequent_cause_is_named() {
+        let (window, now) = (window(), Duration::from_secs(7));
+        assert_eq!(window.counts(now).cause, None);
+        window.record(now, late(None, false));
+        window.record(now, late(None, false));
+        assert_eq!((window.counts(now).late, window.counts(now).cause), (2, None));
+        window.record(now, late(Some(LatenessCause::StoreSlow), false));
+        assert_eq!(window.counts(now).cause, Some(LatenessCause::StoreSlow));
+        for _ in 0..2 {
+            window.record(now, late(Some(LatenessCause::SlotsFull), true));
+        }
+        assert_eq!(window.counts(now).cause, Some(LatenessCause::SlotsFull));
+        window.set_unserved();
+        assert_eq!(window.counts(now).cause, Some(LatenessCause::NoRunner));
+        assert_eq!(window.counts(now).late, 5);
+    }
+}

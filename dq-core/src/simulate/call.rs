@@ -1,0 +1,349 @@
+//! The call: copies what is pending in a store, and plays it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::future::IntoFuture;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+
+use super::play::{PendingJob, QueueModel, RunTimes, ScheduleModel, Window, play};
+use super::report::SimulationReport;
+use crate::backend::Backend;
+use crate::client::Dq;
+use crate::error::{Error, ErrorKind, Result};
+use crate::model::{JobKey, JobState, JobView, QueueName, Timestamp};
+use crate::recurring::{RecurringView, is_supported, occurrence_key};
+
+/// The longest window.
+const MAX_WINDOW: Duration = Duration::from_secs(31 * 24 * 3_600);
+
+/// How often a job is played at most.
+const MAX_LOAD: u32 = 1_000;
+
+/// How many jobs are played, unless [`Simulation::max_jobs`] says otherwise.
+const MAX_JOBS: u64 = 1_000_000;
+
+/// A simulation, made by [`Dq::simulate`]; `.await` plays it.
+#[must_use = "nothing is played until this is awaited"]
+#[derive(Debug)]
+pub struct Simulation {
+    dq: Dq,
+    window: Duration,
+    start: Option<Timestamp>,
+    load: u32,
+    max_jobs: u64,
+    concurrency: BTreeMap<QueueName, u64>,
+    default_concurrency: Option<u64>,
+    run_times: BTreeMap<QueueName, Duration>,
+    default_run_time: Option<Duration>,
+    /// The first invalid name of a queue.
+    error: Option<Error>,
+}
+
+impl Dq {
+    /// Plays the pending jobs and the schedules of all queues on a virtual clock, from now to the end
+    /// of the window: how late jobs will start, how large the backlog of each queue will be, and when
+    /// it will be drained. No handler is called, and nothing changes in the store.
+    ///
+    /// Run times and concurrency are those of the runners that are announced now, unless the
+    /// simulation gives them. After the window, the jobs that are left are played to their end.
+    ///
+    /// A simulation knows due times, run times, slots, and catch-up, overlap and jitter of schedules.
+    /// It leaves out:
+    /// - failures: each job runs once, without retries, further steps, timeouts and lost leases;
+    /// - decisions: guards, late policies, and what handlers schedule or cancel;
+    /// - limits of a runner over all its queues: each queue has all its slots;
+    /// - jobs that run now, whose slots count as free, and jobs in stores being drained;
+    /// - what the store and the network take, locks among them.
+    ///
+    /// An occurrence that waits for the end of an earlier one starts at once after it; in reality,
+    /// its ticker looks every second to every minute.
+    ///
+    /// ```
+    /// # use dq_core::{Dq, DurationExt};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> dq_core::Result<()> {
+    /// # let dq = Dq::connect("memory:").await?;
+    /// let report = dq.simulate(24.hours()).load(2).run_time("REPORT", 300.millis()).await?;
+    /// println!("{report}"); // REPORT: 82000 jobs, late p50 2m, …, drained at 2026-11-22T10:38:00Z
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// When awaited: `InvalidInput` if an option is out of range, if the concurrency or the run time
+    /// of a queue with jobs is not known, or if there are too many jobs; `Unsupported` if the store
+    /// cannot list jobs, `Incompatible` if a later version has written a schedule, `Unavailable` if
+    /// the store cannot be reached, `Closed` after [`close`](Self::close).
+    pub fn simulate(&self, window: Duration) -> Simulation {
+        Simulation {
+            dq: self.clone(),
+            window,
+            start: None,
+            load: 1,
+            max_jobs: MAX_JOBS,
+            concurrency: BTreeMap::new(),
+            default_concurrency: None,
+            run_times: BTreeMap::new(),
+            default_run_time: None,
+            error: None,
+        }
+    }
+}
+
+impl Simulation {
+    /// Begins the window at a time in the future, such as a night in which the clock changes.
+    ///
+    /// What is due earlier is taken as done by then. Without a start, the window begins now, and what
+    /// is overdue is its first backlog.
+    pub fn start(mut self, start: Timestamp) -> Self {
+        self.start = Some(start);
+        self
+    }
+
+    /// Plays each job this many times: 1, the default, to 1,000.
+    pub fn load(mut self, load: u32) -> Self {
+        self.load = load;
+        self
+    }
+
+    /// Sets the number of jobs of a queue that run at once, in all runners together.
+    pub fn concurrency(mut self, queue: impl AsRef<str>, concurrency: u64) -> Self {
+        if let Some(queue) = self.name(queue.as_ref()) {
+            self.concurrency.insert(queue, concurrency);
+        }
+        self
+    }
+
+    /// Sets the concurrency of the queues that no announced runner serves.
+    pub fn default_concurrency(mut self, concurrency: u64) -> Self {
+        self.default_concurrency = Some(concurrency);
+        self
+    }
+
+    /// Sets how long each job of a queue runs.
+    pub fn run_time(mut self, queue: impl AsRef<str>, run_time: Duration) -> Self {
+        if let Some(queue) = self.name(queue.as_ref()) {
+            self.run_times.insert(queue, run_time);
+        }
+        self
+    }
+
+    /// Sets how long each job runs in the queues whose run times the announced runners do not know,
+    /// because none of their jobs ran in the last five minutes.
+    pub fn default_run_time(mut self, run_time: Duration) -> Self {
+        self.default_run_time = Some(run_time);
+        self
+    }
+
+    /// Sets how many jobs are played at most, 1,000,000 by default; with more, the simulation ends
+    /// with an error. It takes up to about 100 bytes of memory for each. Each job counts as often as
+    /// it is played, and so do occurrences that are skipped.
+    pub fn max_jobs(mut self, max_jobs: u64) -> Self {
+        self.max_jobs = max_jobs;
+        self
+    }
+
+    fn name(&mut self, name: &str) -> Option<QueueName> {
+        QueueName::new(name).map_err(|error| self.error.get_or_insert(error)).ok()
+    }
+
+    async fn run(mut self) -> Result<SimulationReport> {
+        if let Some(error) = self.error.take() {
+            return Err(error);
+        }
+        self.validate()?;
+        let now = self.dq.backend().now().await?;
+        let start = self.start.unwrap_or(now);
+        if start < now {
+            return Err(Error::invalid(format!(
+                "the simulation starts at {start}, before now, {now} by the clock of the store"
+            ))
+            .remedy("leave the start out to play what is overdue"));
+        }
+        let end = start.saturating_add(self.window);
+        let window = Window { start, end, load: u64::from(self.load) };
+        let mut copy = Copied { now, window, max_jobs: self.max_jobs, pending: 0, due_earlier: 0 };
+        let models = self.models(&mut copy).await?;
+        // It may take a second of computing for a million jobs.
+        let max_jobs = self.max_jobs;
+        let played = tokio::task::spawn_blocking(move || {
+            let mut budget = max_jobs;
+            let played = models.into_iter().map(|model| play(model, window, &mut budget));
+            played.collect::<Result<Vec<_>, _>>()
+        });
+        let queues = played
+            .await
+            .map_err(|error| Error::new(ErrorKind::Closed, error.to_string()))?
+            .map_err(|_| too_many(max_jobs))?;
+        Ok(SimulationReport { start, end, due_earlier: copy.due_earlier, queues })
+    }
+
+    fn validate(&self) -> Result<()> {
+        if self.window.is_zero() || self.window > MAX_WINDOW {
+            let window = humantime::format_duration(self.window);
+            let message =
+                format!("the window of the simulation is {window}; it must be 1ms to 31days");
+            return Err(Error::invalid(message));
+        }
+        if !(1..=MAX_LOAD).contains(&self.load) {
+            let message = format!("the load is {}; it must be 1 to {MAX_LOAD}", self.load);
+            return Err(Error::invalid(message));
+        }
+        if self.concurrency.values().chain(&self.default_concurrency).any(|slots| *slots == 0) {
+            return Err(Error::invalid("the concurrency of a queue is 0; it must be at least 1"));
+        }
+        if self.run_times.values().chain(&self.default_run_time).any(Duration::is_zero) {
+            return Err(Error::invalid("the run time of a queue is 0; it must be longer"));
+        }
+        Ok(())
+    }
+
+    /// The queues that have jobs or occurrences in the window.
+    async fn models(&self, copy: &mut Copied) -> Result<Vec<QueueModel>> {
+        let mut schedules: BTreeMap<QueueName, Vec<(JobKey, ScheduleModel)>> = BTreeMap::new();
+        if is_supported(self.dq.backend().capabilities()) {
+            // Without one that cannot be read, the result would be wrong.
+            for view in self.dq.stored_schedules().await?.into_values() {
+                let view = view?;
+                if let Some(model) = copy.schedule(&view) {
+                    let entry = (occurrence_key(&view.name)?, model);
+                    schedules.entry(view.spec.queue).or_default().push(entry);
+                }
+            }
+        }
+        let mut queues: BTreeMap<QueueName, bool> = BTreeMap::new();
+        for stats in self.dq.stats().await? {
+            queues.insert(stats.queue, stats.paused);
+        }
+        for queue in schedules.keys() {
+            queues.entry(queue.clone()).or_default();
+        }
+        let announced = self.dq.announced_work().await?;
+        let (mut models, mut unknown) = (Vec::new(), Vec::new());
+        for (queue, paused) in queues.into_iter().filter(|(queue, _)| !queue.is_reserved()) {
+            let schedules = schedules.remove(&queue).unwrap_or_default();
+            let (keys, schedules): (Vec<_>, Vec<_>) = schedules.into_iter().unzip();
+            let keys = keys.into_iter().zip(0..).collect();
+            let pending = copy.pending(&self.dq, &queue, &keys).await?;
+            if pending.is_empty() && schedules.is_empty() {
+                continue;
+            }
+            let announced = announced.get(&queue);
+            let slots = self.concurrency.get(&queue).copied();
+            let slots = slots.or(announced.map(|work| work.slots)).or(self.default_concurrency);
+            let run_times = self.run_times.get(&queue).copied().map(RunTimes::Fixed);
+            let run_times = run_times
+                .or_else(|| RunTimes::measured(&announced?.run_time))
+                .or(self.default_run_time.map(RunTimes::Fixed));
+            let (Some(slots), Some(run_times)) = (slots, run_times) else {
+                unknown.push(queue.to_string());
+                continue;
+            };
+            let concurrency = if paused { 0 } else { slots };
+            models.push(QueueModel { queue, concurrency, run_times, pending, schedules });
+        }
+        if unknown.is_empty() {
+            return Ok(models);
+        }
+        let message = format!(
+            "concurrency or run times are not known for: {}; no announced runner serves the queue, \
+             or no job of it has run in the last five minutes",
+            unknown.join(", ")
+        );
+        Err(Error::invalid(message)
+            .remedy("set default_concurrency and default_run_time, or those of each queue"))
+    }
+}
+
+impl IntoFuture for Simulation {
+    type Output = Result<SimulationReport>;
+    type IntoFuture = BoxFuture<'static, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move { self.run().await.map_err(|error| error.operation("simulate")) })
+    }
+}
+
+/// What has been copied so far.
+struct Copied {
+    now: Timestamp,
+    window: Window,
+    max_jobs: u64,
+    /// Number of jobs in the window.
+    pending: u64,
+    due_earlier: u64,
+}
+
+impl Copied {
+    /// Whether the window begins after now, so that what is due earlier is taken as done.
+    fn begins_later(&self) -> bool {
+        self.window.start > self.now
+    }
+
+    /// A schedule that has occurrences to play.
+    fn schedule(&self, view: &RecurringView) -> Option<ScheduleModel> {
+        if view.paused || view.stopped {
+            return None;
+        }
+        let (spec, offset) = (view.spec.clone(), view.spec.offset(&view.name));
+        let (missed, cursor) = if self.begins_later() {
+            // An occurrence at the start is in the window.
+            let before = self.window.start - offset - Duration::from_millis(1);
+            (Vec::new(), view.cursor.max(before))
+        } else {
+            view.missed(self.now)
+        };
+        let missed = missed.into_iter().map(|time| time.saturating_add(offset)).collect();
+        let model = ScheduleModel { spec, offset, cursor, missed };
+        let has_next = model.next_due().is_some_and(|due| due < self.window.end);
+        (has_next || !model.missed.is_empty()).then_some(model)
+    }
+
+    /// Copies the pending jobs of a queue that are due in the window. `schedules` has the positions
+    /// of the queue's schedules by the key of their jobs.
+    async fn pending(
+        &mut self,
+        dq: &Dq,
+        queue: &QueueName,
+        schedules: &HashMap<JobKey, usize>,
+    ) -> Result<Vec<PendingJob>> {
+        let mut pending = Vec::new();
+        // In the order in which a job passes through them, so that none is missed.
+        for state in [JobState::Scheduled, JobState::Ready] {
+            let mut after = None;
+            loop {
+                let listing = dq.queue(queue)?.browse(state).limit(1_000).payloads(false);
+                let page = listing.after(after).await?;
+                let is_past = page.jobs.last().is_some_and(|job| job.job.due >= self.window.end);
+                for JobView { job, .. } in page.jobs {
+                    // One that has become due since `now` may be in both listings.
+                    let is_again = state == JobState::Ready && job.due > self.now;
+                    if is_again || job.due >= self.window.end {
+                        continue;
+                    }
+                    if self.begins_later() && job.due < self.window.start {
+                        self.due_earlier += 1;
+                        continue;
+                    }
+                    self.pending += 1;
+                    if self.pending.saturating_mul(self.window.load) > self.max_jobs {
+                        return Err(too_many(self.max_jobs));
+                    }
+                    let schedule = job.key.and_then(|key| schedules.get(&key).copied());
+                    pending.push(PendingJob { due: job.due, schedule });
+                }
+                after = page.next;
+                if after.is_none() || is_past {
+                    break;
+                }
+            }
+        }
+        Ok(pending)
+    }
+}
+
+fn too_many(max_jobs: u64) -> Error {
+    Error::invalid(format!("the simulation has more than {max_jobs} jobs"))
+        .remedy("play a shorter window, or raise max_jobs")
+}

@@ -1,0 +1,11 @@
+//! Plays the next hours of a store on a virtual clock.
+//!
+//! [`Dq::simulate`](crate::Dq::simulate) copies what is pending, runs a discrete event simulation of
+//! each queue, and returns a [`SimulationReport`].
+
+mod call;
+mod play;
+mod report;
+
+pub use call::Simulation;
+pub use report::{QueueSimulation, SimulationReport};

@@ -1,0 +1,349 @@
+//! A discrete event simulation of one queue: jobs become due, take the free slots in the order of
+//! their due times, and end after their run times. Queues share no slots, so each is played alone.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::Duration;
+
+use super::report::QueueSimulation;
+use crate::model::{Histogram, Overlap, QueueName, ScheduleSpec, Timestamp};
+
+/// What is common to all queues.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Window {
+    pub(super) start: Timestamp,
+    pub(super) end: Timestamp,
+    /// How many times each job is played.
+    pub(super) load: u64,
+}
+
+/// A queue before the window.
+#[derive(Debug)]
+pub(super) struct QueueModel {
+    pub(super) queue: QueueName,
+    pub(super) concurrency: u64,
+    pub(super) run_times: RunTimes,
+    /// In any order.
+    pub(super) pending: Vec<PendingJob>,
+    pub(super) schedules: Vec<ScheduleModel>,
+}
+
+/// A job that waits in the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct PendingJob {
+    pub(super) due: Timestamp,
+    /// The position of its schedule in [`QueueModel::schedules`].
+    pub(super) schedule: Option<usize>,
+}
+
+/// A schedule before the window.
+#[derive(Debug)]
+pub(super) struct ScheduleModel {
+    pub(super) spec: ScheduleSpec,
+    /// How much later than the times of the recurrence its jobs are due.
+    pub(super) offset: Duration,
+    /// The last occurrence that is not played, or is among `missed`.
+    pub(super) cursor: Timestamp,
+    /// Due times of the occurrences that are handled at the start, although they are earlier.
+    pub(super) missed: Vec<Timestamp>,
+}
+
+impl ScheduleModel {
+    /// When the occurrence after the cursor is due; `None` if there is none.
+    pub(super) fn next_due(&self) -> Option<Timestamp> {
+        Some(self.spec.next_after(self.cursor)?.saturating_add(self.offset))
+    }
+}
+
+/// How long jobs run.
+#[derive(Debug, Clone)]
+pub(super) enum RunTimes {
+    /// All jobs run for this long.
+    Fixed(Duration),
+    /// Run times, each with the number of jobs that ran for this long or shorter, ascending.
+    Measured(Vec<(u64, Duration)>),
+}
+
+impl RunTimes {
+    /// Each job runs for the middle of a bucket. `None` if the histogram is empty.
+    pub(super) fn measured(histogram: &Histogram) -> Option<Self> {
+        let mut total = 0_u64;
+        let buckets = histogram.buckets().map(|bucket| {
+            total = total.saturating_add(bucket.count);
+            let longest = if bucket.to == Duration::MAX { bucket.from } else { bucket.to };
+            (total, (bucket.from + longest) / 2)
+        });
+        let buckets: Vec<_> = buckets.collect();
+        (!buckets.is_empty()).then_some(Self::Measured(buckets))
+    }
+
+    /// The run time of the job that starts as this number.
+    ///
+    /// Multiples of the golden ratio, modulo 1, are spread evenly: so any number of neighbouring jobs
+    /// has nearly the measured distribution, and each simulation has the same run times.
+    fn of(&self, number: u64) -> Duration {
+        const GOLDEN_RATIO: u64 = 0x9E37_79B9_7F4A_7C15;
+        match self {
+            Self::Fixed(duration) => *duration,
+            Self::Measured(buckets) => {
+                let total = buckets.last().map_or(0, |(total, _)| *total);
+                let part = number.wrapping_mul(GOLDEN_RATIO);
+                let rank = ((u128::from(part) * u128::from(total)) >> 64) as u64;
+                let bucket = buckets.partition_point(|(count, _)| *count <= rank);
+                buckets.get(bucket).map_or(Duration::ZERO, |(_, duration)| *duration)
+            }
+        }
+    }
+}
+
+/// More jobs are due in the window than may be played.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct TooManyJobs;
+
+/// Plays a queue. Takes the jobs that it plays, and the occurrences that it skips, from `budget`.
+pub(super) fn play(
+    mut model: QueueModel,
+    window: Window,
+    budget: &mut u64,
+) -> Result<QueueSimulation, TooManyJobs> {
+    model.pending.sort_unstable();
+    let pending = std::mem::take(&mut model.pending);
+    let mut play = Play::new(model, window, budget);
+    for job in &pending {
+        if let Some(schedule) = job.schedule {
+            play.live[schedule] += window.load;
+        }
+    }
+    play.begin()?;
+    let mut pending = pending.into_iter().peekable();
+    let mut now = Duration::ZERO;
+    loop {
+        play.end_jobs(now);
+        while let Some(job) = pending.next_if(|job| play.offset_of(job.due) <= now) {
+            play.take_from_budget()?;
+            play.add(job.due, job.schedule);
+        }
+        play.occur(now)?;
+        play.start_jobs(now);
+        play.measure(now);
+        let ends = play.running.peek().map(|Reverse((end, _))| *end);
+        let arrives = pending.peek().map(|job| play.offset_of(job.due));
+        let occurs = play.occurrences.peek().map(|Reverse((due, _))| play.offset_of(*due));
+        let Some(next) = ends.into_iter().chain(arrives).chain(occurs).min() else {
+            return Ok(play.report());
+        };
+        now = next;
+    }
+}
+
+/// The state of a queue at a time. Times without a date count from the start of the window.
+struct Play<'a> {
+    model: QueueModel,
+    window: Window,
+    budget: &'a mut u64,
+    /// The next occurrence of each schedule, by due time.
+    occurrences: BinaryHeap<Reverse<(Timestamp, usize)>>,
+    /// Number of live jobs of each schedule.
+    live: Vec<u64>,
+    /// The occurrence of each schedule that waits for the end of an earlier one.
+    waiting: Vec<Option<Timestamp>>,
+    /// Jobs that wait for a slot: due time, number in the order of arrival, and schedule.
+    ready: BinaryHeap<Reverse<(Timestamp, u64, Option<usize>)>>,
+    /// Jobs that run: their ends and schedules.
+    running: BinaryHeap<Reverse<(Duration, Option<usize>)>>,
+    arrived: u64,
+    skipped: u64,
+    lateness: Vec<Duration>,
+    backlog: usize,
+    backlog_at: Option<Duration>,
+    drained: Option<Duration>,
+    backlog_at_end: usize,
+}
+
+impl<'a> Play<'a> {
+    fn new(model: QueueModel, window: Window, budget: &'a mut u64) -> Self {
+        let schedules = model.schedules.len();
+        Self {
+            model,
+            window,
+            budget,
+            occurrences: BinaryHeap::new(),
+            live: vec![0; schedules],
+            waiting: vec![None; schedules],
+            ready: BinaryHeap::new(),
+            running: BinaryHeap::new(),
+            arrived: 0,
+            skipped: 0,
+            lateness: Vec::new(),
+            backlog: 0,
+            backlog_at: None,
+            drained: None,
+            backlog_at_end: 0,
+        }
+    }
+
+    /// When a job arrives that is due at this time: at the start if it is due earlier.
+    fn offset_of(&self, due: Timestamp) -> Duration {
+        due.since(self.window.start)
+    }
+
+    /// Adds the first occurrences of the schedules: those that were missed, and the next one.
+    fn begin(&mut self) -> Result<(), TooManyJobs> {
+        for schedule in 0..self.model.schedules.len() {
+            for due in std::mem::take(&mut self.model.schedules[schedule].missed) {
+                self.schedule_occurrence(due, schedule)?;
+            }
+            self.add_next(schedule);
+        }
+        Ok(())
+    }
+
+    fn add_next(&mut self, schedule: usize) {
+        let next = self.model.schedules[schedule].next_due();
+        if let Some(due) = next.filter(|due| *due < self.window.end) {
+            self.occurrences.push(Reverse((due, schedule)));
+        }
+    }
+
+    /// Handles the occurrences that are due.
+    fn occur(&mut self, now: Duration) -> Result<(), TooManyJobs> {
+        while let Some(&Reverse((due, schedule))) = self.occurrences.peek()
+            && self.offset_of(due) <= now
+        {
+            self.occurrences.pop();
+            self.schedule_occurrence(due, schedule)?;
+            let model = &mut self.model.schedules[schedule];
+            model.cursor = due - model.offset;
+            self.add_next(schedule);
+        }
+        Ok(())
+    }
+
+    /// Handles an occurrence as its ticker does.
+    fn schedule_occurrence(&mut self, due: Timestamp, schedule: usize) -> Result<(), TooManyJobs> {
+        self.take_from_budget()?;
+        let is_free = self.live[schedule] == 0;
+        match self.model.schedules[schedule].spec.overlap {
+            Overlap::QueueOne if !is_free && self.waiting[schedule].is_none() => {
+                self.waiting[schedule] = Some(due);
+            }
+            Overlap::Skip | Overlap::QueueOne if !is_free => self.skipped += 1,
+            Overlap::Allow | Overlap::Skip | Overlap::QueueOne => {
+                self.live[schedule] += self.window.load;
+                self.add(due, Some(schedule));
+            }
+        }
+        Ok(())
+    }
+
+    fn take_from_budget(&mut self) -> Result<(), TooManyJobs> {
+        *self.budget = self.budget.checked_sub(self.window.load).ok_or(TooManyJobs)?;
+        Ok(())
+    }
+
+    /// Adds a job that is due, as often as the load says.
+    fn add(&mut self, due: Timestamp, schedule: Option<usize>) {
+        for _ in 0..self.window.load {
+            self.ready.push(Reverse((due, self.arrived, schedule)));
+            self.arrived += 1;
+        }
+    }
+
+    fn end_jobs(&mut self, now: Duration) {
+        while let Some(&Reverse((end, schedule))) = self.running.peek()
+            && end <= now
+        {
+            self.running.pop();
+            let Some(schedule) = schedule else { continue };
+            self.live[schedule] -= 1;
+            if self.live[schedule] == 0
+                && let Some(due) = self.waiting[schedule].take()
+            {
+                self.live[schedule] = self.window.load;
+                self.add(due, Some(schedule));
+            }
+        }
+    }
+
+    fn start_jobs(&mut self, now: Duration) {
+        while (self.running.len() as u64) < self.model.concurrency
+            && let Some(Reverse((due, _, schedule))) = self.ready.pop()
+        {
+            let run_time = self.model.run_times.of(self.lateness.len() as u64);
+            // One of the two is zero, unless the job has arrived after its due time.
+            let late = now + self.window.start.since(due) - self.offset_of(due);
+            self.lateness.push(late);
+            self.running.push(Reverse((now.saturating_add(run_time), schedule)));
+        }
+    }
+
+    /// Measures the backlog after all changes of this time.
+    fn measure(&mut self, now: Duration) {
+        let backlog = self.ready.len();
+        if backlog > self.backlog {
+            (self.backlog, self.backlog_at, self.drained) = (backlog, Some(now), None);
+        } else if backlog == 0 && self.backlog > 0 {
+            self.drained.get_or_insert(now);
+        }
+        if now < self.window.end.since(self.window.start) {
+            self.backlog_at_end = backlog;
+        }
+    }
+
+    fn report(mut self) -> QueueSimulation {
+        self.lateness.sort_unstable();
+        let at = |offset: Option<Duration>| Some(self.window.start.saturating_add(offset?));
+        QueueSimulation {
+            queue: self.model.queue,
+            concurrency: self.model.concurrency,
+            jobs: self.arrived,
+            skipped: self.skipped,
+            lateness_p50: percentile(&self.lateness, 50),
+            lateness_p99: percentile(&self.lateness, 99),
+            lateness_max: percentile(&self.lateness, 100),
+            backlog: self.backlog as u64,
+            backlog_at: at(self.backlog_at),
+            drained: at(self.drained),
+            backlog_at_end: self.backlog_at_end as u64,
+        }
+    }
+}
+
+/// The smallest of the sorted durations that is at least as long as this percentage of them.
+fn percentile(sorted: &[Duration], percent: usize) -> Option<Duration> {
+    let rank = (sorted.len() * percent).div_ceil(100);
+    sorted.get(rank.checked_sub(1)?).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn run_times_have_the_measured_distribution() {
+        let mut histogram = Histogram::default();
+        for millis in [1, 1, 1, 4] {
+            histogram.record(Duration::from_millis(millis));
+        }
+        let run_times = RunTimes::measured(&histogram).unwrap();
+        let long = (0..1_000).filter(|job| run_times.of(*job) == Duration::from_micros(4_500));
+        assert!((248..=252).contains(&long.count()));
+        let short = (0..1_000).filter(|job| run_times.of(*job) == Duration::from_micros(1_500));
+        assert!((748..=752).contains(&short.count()));
+        assert!(RunTimes::measured(&Histogram::default()).is_none());
+        histogram = Histogram::default();
+        histogram.record(Duration::MAX);
+        let run_times = RunTimes::measured(&histogram).unwrap();
+        assert_eq!(run_times.of(7), Duration::from_millis(1 << 32));
+    }
+
+    #[test]
+    fn percentiles_are_those_of_the_nearest_rank() {
+        let sorted: Vec<_> = (1..=200).map(Duration::from_secs).collect();
+        for (percent, seconds) in [(50, 100), (99, 198), (100, 200)] {
+            assert_eq!(percentile(&sorted, percent), Some(Duration::from_secs(seconds)));
+        }
+        assert_eq!(percentile(&sorted[..1], 50), Some(Duration::from_secs(1)));
+        assert_eq!(percentile(&[], 50), None);
+    }
+}

@@ -1,0 +1,248 @@
+//! Simulations of a memory store, on a virtual clock.
+
+use std::sync::Arc;
+
+use dq_core::{
+    Announcement, Backend, CatchUp, Dq, DurationExt, Entropy, ErrorKind, MemoryBackend, Overlap,
+    QueueSimulation, Simulation, Timestamp, VirtualClock,
+};
+
+dq_core::queue!(REPORT: u64);
+
+/// 2026-03-08T05:00Z, midnight in New York, where 02:00 to 03:00 do not exist on that day.
+const SHORT_DAY: i64 = 1_772_946_000_000;
+/// 2026-11-01T04:00Z, midnight in New York, where 01:00 to 02:00 exist twice on that day.
+const LONG_DAY: i64 = 1_793_505_600_000;
+
+struct Fixture {
+    dq: Dq,
+    store: Arc<MemoryBackend>,
+    clock: Arc<VirtualClock>,
+}
+
+/// A store whose clock shows this time.
+async fn fixture(now: i64) -> Fixture {
+    let clock = Arc::new(VirtualClock::new(Timestamp::from_millis(now)));
+    let store = Arc::new(MemoryBackend::new(clock.clone()));
+    let builder = Dq::builder().backend(store.clone()).clock(clock.clone());
+    let dq = builder.entropy(Entropy::seeded(1)).connect().await.unwrap();
+    Fixture { dq, store, clock }
+}
+
+impl Fixture {
+    fn at(&self, seconds: u64) -> Timestamp {
+        Timestamp::EPOCH + seconds.seconds()
+    }
+
+    /// Schedules jobs that are due after as many seconds.
+    async fn schedule(&self, due: impl IntoIterator<Item = u64>) {
+        for seconds in due {
+            let job = self.dq.schedule::<REPORT>(1).after(seconds.seconds());
+            assert!(job.await.unwrap().is_stored());
+        }
+    }
+}
+
+/// The only queue of a simulation.
+async fn only(simulation: Simulation) -> QueueSimulation {
+    let mut report = simulation.await.unwrap();
+    assert_eq!(report.queues.len(), 1, "{report}");
+    report.queues.remove(0)
+}
+
+#[tokio::test]
+async fn a_peak_waits_for_slots_and_is_drained() {
+    let fixture = fixture(0).await;
+    fixture.schedule([3_600; 10]).await;
+    fixture.schedule([86_400]).await;
+    let before = fixture.dq.stats().await.unwrap();
+    let simulate = || {
+        fixture.dq.simulate(24.hours()).concurrency("REPORT", 2).run_time("REPORT", 10.seconds())
+    };
+    let once = only(simulate()).await;
+    assert_eq!((once.jobs, once.skipped, once.concurrency), (10, 0, 2), "the end is excluded");
+    // Two start at 0, 10, 20, 30 and 40 s after their due time.
+    let late = [once.lateness_p50, once.lateness_p99, once.lateness_max];
+    assert_eq!(late, [20, 40, 40].map(|late| Some(late.seconds())));
+    assert_eq!((once.backlog, once.backlog_at), (8, Some(fixture.at(3_600))));
+    assert_eq!((once.drained, once.backlog_at_end), (Some(fixture.at(3_640)), 0));
+    let text = once.to_string();
+    let wanted = "REPORT: 10 jobs, late p50 20s, p99 40s, max 40s, 8 wait at \
+                  1970-01-01T01:00:00.000Z, drained at 1970-01-01T01:00:40.000Z";
+    assert_eq!(text, wanted);
+
+    let twice = only(simulate().load(2)).await;
+    let late = [twice.lateness_p50, twice.lateness_p99, twice.lateness_max];
+    assert_eq!(late, [40, 90, 90].map(|late| Some(late.seconds())));
+    assert_eq!((twice.jobs, twice.backlog), (20, 18));
+    assert_eq!(twice.drained, Some(fixture.at(3_690)));
+    assert_eq!(fixture.dq.stats().await.unwrap(), before, "nothing has changed");
+}
+
+#[tokio::test]
+async fn the_jobs_of_the_window_are_played_to_their_end() {
+    let fixture = fixture(0).await;
+    fixture.schedule([50, 50, 50, 55]).await;
+    let simulation = fixture.dq.simulate(1.minutes()).default_concurrency(1);
+    let queue = only(simulation.default_run_time(20.seconds())).await;
+    assert_eq!((queue.backlog, queue.backlog_at), (3, Some(fixture.at(55))));
+    assert_eq!((queue.drained, queue.backlog_at_end), (Some(fixture.at(110)), 3));
+}
+
+#[tokio::test]
+async fn what_is_overdue_waits_at_the_start_unless_that_is_in_the_future() {
+    let fixture = fixture(0).await;
+    fixture.schedule([60, 120, 1_000]).await;
+    fixture.clock.advance(5.minutes());
+    let simulate =
+        || fixture.dq.simulate(1.hours()).default_concurrency(1).default_run_time(30.seconds());
+    let now = only(simulate()).await;
+    // The one that is due first starts first, 240 s late; the other one after it.
+    assert_eq!(
+        (now.jobs, now.lateness_p50, now.lateness_max),
+        (3, Some(210.seconds()), Some(240.seconds()))
+    );
+    assert_eq!(
+        (now.backlog, now.backlog_at, now.drained),
+        (1, Some(fixture.at(300)), Some(fixture.at(330)))
+    );
+    let later = simulate().start(fixture.at(600)).await.unwrap();
+    assert_eq!((later.due_earlier, later.queues[0].jobs), (2, 1));
+    assert_eq!(later.queues[0].lateness_max, Some(0.seconds()));
+    let past = simulate().start(fixture.at(299)).await.unwrap_err();
+    assert_eq!(past.kind(), ErrorKind::InvalidInput);
+}
+
+#[tokio::test]
+async fn schedules_fire_as_the_clock_changes() {
+    for (day, hours, expression, jobs) in [
+        (SHORT_DAY, 23, "0 * * * *", 23),
+        (SHORT_DAY, 23, "*/30 * * * *", 46),
+        (SHORT_DAY, 23, "30 2 * * *", 1),
+        (SHORT_DAY, 23, "30 2,14 * * *", 2),
+        (LONG_DAY, 25, "*/30 * * * *", 50),
+        (LONG_DAY, 25, "30 1 * * *", 1),
+    ] {
+        // Two days earlier, so that the start is in the future.
+        let fixture = fixture(day - 48 * 3_600_000).await;
+        let recurring = fixture.dq.recurring::<REPORT>("report").payload(1);
+        recurring.cron(expression, "America/New_York").upsert().await.unwrap();
+        let simulation = fixture.dq.simulate(hours.hours()).start(Timestamp::from_millis(day));
+        let simulation = simulation.default_concurrency(1).default_run_time(1.seconds());
+        assert_eq!(only(simulation).await.jobs, jobs, "{expression} on {day}");
+    }
+}
+
+#[tokio::test]
+async fn an_occurrence_in_the_gap_meets_what_is_due_after_it() {
+    let fixture = fixture(SHORT_DAY).await;
+    let recurring = fixture.dq.recurring::<REPORT>("report").payload(1);
+    recurring.cron("30 2 * * *", "America/New_York").upsert().await.unwrap();
+    // At 03:00, the first instant after the gap.
+    fixture.schedule([2 * 3_600]).await;
+    let simulation = fixture.dq.simulate(23.hours()).default_concurrency(1);
+    let queue = only(simulation.default_run_time(7.seconds())).await;
+    let instant = Timestamp::from_millis(SHORT_DAY) + 2.hours();
+    assert_eq!((queue.jobs, queue.backlog, queue.backlog_at), (2, 1, Some(instant)));
+    assert_eq!(queue.lateness_max, Some(7.seconds()));
+}
+
+#[tokio::test]
+async fn occurrences_overlap_as_their_schedule_says() {
+    // Each minute for nine minutes; each job runs for one and a half.
+    for (overlap, jobs, skipped, latest) in
+        [(Overlap::Skip, 5, 4, 0), (Overlap::Allow, 9, 0, 0), (Overlap::QueueOne, 7, 2, 90)]
+    {
+        let fixture = fixture(0).await;
+        let recurring = fixture.dq.recurring::<REPORT>("report").payload(1).overlap(overlap);
+        recurring.every(1.minutes()).upsert().await.unwrap();
+        let simulation = fixture.dq.simulate(10.minutes()).default_concurrency(2);
+        let queue = only(simulation.default_run_time(90.seconds())).await;
+        assert_eq!((queue.jobs, queue.skipped), (jobs, skipped), "{overlap:?}");
+        assert_eq!(queue.lateness_max, Some(latest.seconds()), "{overlap:?}");
+    }
+}
+
+#[tokio::test]
+async fn missed_occurrences_are_caught_up_and_paused_schedules_do_not_fire() {
+    let fixture = fixture(0).await;
+    let recurring = || fixture.dq.recurring::<REPORT>("report").payload(1);
+    let all = recurring().every(1.hours()).catch_up(CatchUp::All(2.try_into().unwrap()));
+    all.upsert().await.unwrap();
+    fixture.clock.advance(210.minutes());
+    let simulate =
+        || fixture.dq.simulate(1.hours()).default_concurrency(1).default_run_time(1.seconds());
+    // Those of 2 and 3 o'clock late, and that of 4 o'clock.
+    let queue = only(simulate()).await;
+    assert_eq!((queue.jobs, queue.lateness_max), (3, Some(90.minutes())));
+    recurring().pause().await.unwrap();
+    assert!(simulate().await.unwrap().queues.is_empty());
+}
+
+#[tokio::test]
+async fn a_pending_job_of_a_schedule_counts_as_live() {
+    let fixture = fixture(0).await;
+    let recurring = || fixture.dq.recurring::<REPORT>("report").payload(1);
+    recurring().every(1.minutes()).upsert().await.unwrap();
+    assert!(recurring().run_now().await.unwrap().unwrap().is_stored());
+    let simulation = fixture.dq.simulate(2.minutes()).default_concurrency(1);
+    let queue = only(simulation.default_run_time(61.seconds())).await;
+    assert_eq!((queue.jobs, queue.skipped), (1, 1));
+}
+
+#[tokio::test]
+async fn run_times_and_slots_are_those_that_runners_announce() {
+    let fixture = fixture(0).await;
+    fixture.schedule([60; 3]).await;
+    // Five runs of about a second, in a bucket from 896 to 1,024 ms.
+    let info = r#"{"format":1,"host":"h","pid":7,"version":"0.1.0","started":0,"stopping":false,
+        "concurrency":1,"running":0,"skew_ms":null,"omitted_queues":0,"queues":[{"queue":"REPORT",
+        "concurrency":16,"running":0,"lateness":[],"run_time":[35,5]}]}"#;
+    fixture.store.announce(Announcement::new("runner", info, 1.hours())).await.unwrap();
+    let queue = only(fixture.dq.simulate(1.hours()).default_concurrency(9)).await;
+    assert_eq!((queue.concurrency, queue.lateness_max), (1, Some(1_920.millis())));
+    let given = fixture.dq.simulate(1.hours()).concurrency("REPORT", 2);
+    let queue = only(given.run_time("REPORT", 5.seconds())).await;
+    assert_eq!((queue.concurrency, queue.lateness_max), (2, Some(5.seconds())));
+}
+
+#[tokio::test]
+async fn a_paused_queue_does_not_drain() {
+    let fixture = fixture(0).await;
+    fixture.schedule([60; 3]).await;
+    fixture.dq.queue_of::<REPORT>().unwrap().pause().await.unwrap();
+    let simulation = fixture.dq.simulate(1.hours()).default_concurrency(1);
+    let queue = only(simulation.default_run_time(1.seconds())).await;
+    assert_eq!((queue.concurrency, queue.backlog, queue.backlog_at_end), (0, 3, 3));
+    assert_eq!((queue.drained, queue.lateness_max), (None, None));
+    assert!(queue.to_string().ends_with("paused"), "{queue}");
+}
+
+#[tokio::test]
+async fn bad_options_and_too_many_jobs_are_refused() {
+    let fixture = fixture(0).await;
+    fixture.schedule([60; 3]).await;
+    let hour = || fixture.dq.simulate(1.hours());
+    let known = || hour().default_concurrency(1).default_run_time(1.seconds());
+    for (simulation, wanted) in [
+        (fixture.dq.simulate(0.seconds()), "window"),
+        (fixture.dq.simulate(32.days()), "window"),
+        (hour().load(0), "load"),
+        (hour().concurrency("REPORT", 0), "concurrency"),
+        (hour().run_time("REPORT", 0.seconds()), "run time"),
+        (hour().run_time("", 1.seconds()), "queue"),
+        (hour().default_concurrency(1), "REPORT"),
+        (hour().default_run_time(1.seconds()), "REPORT"),
+        (known().max_jobs(2), "more than 2 jobs"),
+        (known().load(2).max_jobs(5), "more than 5 jobs"),
+    ] {
+        let error = simulation.await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+        assert!(error.to_string().contains(wanted), "{wanted}: {error}");
+    }
+    assert_eq!(only(known().max_jobs(3)).await.jobs, 3);
+    let recurring = fixture.dq.recurring::<REPORT>("report").payload(1);
+    recurring.every(1.minutes()).upsert().await.unwrap();
+    assert!(known().max_jobs(61).await.is_err(), "3 jobs and 59 occurrences");
+    assert_eq!(only(known().max_jobs(62)).await.jobs, 62);
+}

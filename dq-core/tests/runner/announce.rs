@@ -1,0 +1,203 @@
+//! The announcements of runners, and the calls of an idle runner.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use dq_core::{
+    Announcement, Backend, Capabilities, ClaimParams, Claimed, Clock, DurationExt, Error,
+    ErrorKind, Layer, MemoryBackend, Outcome, QueueName, QueueStats, RegisteredRunner, Result,
+    VirtualClock, async_trait,
+};
+
+use crate::fixture::{Fixture, Observed, QUEUE, TestHandler};
+
+/// A memory store that counts calls, and refuses announcements on demand.
+#[derive(Debug)]
+struct CountingStore {
+    inner: MemoryBackend,
+    calls: AtomicU32,
+    announcements: AtomicU32,
+    refuses: bool,
+    /// Announcements but the first are not answered.
+    hangs: bool,
+    registry: bool,
+}
+
+impl CountingStore {
+    fn new(clock: &Arc<VirtualClock>) -> Self {
+        Self {
+            inner: MemoryBackend::new(clock.clone()),
+            calls: AtomicU32::new(0),
+            announcements: AtomicU32::new(0),
+            refuses: false,
+            hangs: false,
+            registry: true,
+        }
+    }
+
+    fn count(&self) -> &dyn Backend {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        &self.inner
+    }
+}
+
+#[async_trait]
+impl Layer for CountingStore {
+    fn inner(&self) -> &dyn Backend {
+        &self.inner
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let mut capabilities = self.inner.capabilities();
+        capabilities.registry = self.registry;
+        capabilities
+    }
+
+    async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed> {
+        self.count().claim(params).await
+    }
+
+    async fn stats(&self, queues: &[QueueName]) -> Result<Vec<QueueStats>> {
+        self.count().stats(queues).await
+    }
+
+    async fn announce(&self, announcement: Announcement) -> Result<()> {
+        let earlier = self.announcements.fetch_add(1, Ordering::SeqCst);
+        if self.hangs && earlier > 0 {
+            std::future::pending::<()>().await;
+        }
+        if self.refuses {
+            return Err(Error::new(ErrorKind::Unavailable, "injected fault"));
+        }
+        self.count().announce(announcement).await
+    }
+}
+
+async fn runners(fixture: &Fixture) -> Vec<RegisteredRunner> {
+    fixture.dq.runners().await.unwrap()
+}
+
+#[tokio::test]
+async fn a_runner_is_listed_with_its_queues_and_recent_runs_until_it_stops() {
+    let mut fixture = Fixture::new().await;
+    let started = fixture.clock.now();
+    let handle = TestHandler::new(async |job, payload| {
+        if payload == "stays" {
+            job.cancelled().await;
+        }
+        job.sleep(2.seconds()).await;
+        Ok(Outcome::Done)
+    });
+    fixture.start(|runner| runner.name("mail-1").concurrency(9).handler(handle));
+    fixture.pass(1.seconds()).await;
+    let listed = runners(&fixture).await;
+    assert_eq!(listed.len(), 1);
+    assert_eq!(listed[0].name, "mail-1");
+    assert!(listed[0].announced_at.since(started) < 1.seconds(), "at start");
+    let info = listed[0].info.as_ref().unwrap();
+    assert_eq!((info.pid, info.started, info.concurrency), (std::process::id(), started, 9));
+    assert!(!info.version.is_empty());
+    assert_eq!((info.queues[0].queue.as_str(), info.queues[0].concurrency), (QUEUE, 16));
+    assert_eq!((info.running, info.queues[0].lateness.count()), (0, 0));
+
+    fixture.schedule("stays").await;
+    fixture.schedule("done").await;
+    fixture.advance_until(100.millis(), &Observed::Finished("Done".to_owned())).await;
+    fixture.pass(15.seconds()).await;
+    let info = runners(&fixture).await.remove(0).info.unwrap();
+    assert_eq!((info.running, info.queues[0].running, info.skew_ms), (1, 1, Some(0)));
+    assert_eq!(info.queues[0].lateness.count(), 1);
+    let job = fixture.dq.queue(QUEUE).unwrap().schedule("\"x\"", "application/json");
+    assert!(job.after(5.minutes()).await.unwrap().is_stored());
+    let forecast = fixture.dq.forecast_all(10.minutes()).await.unwrap().remove(0);
+    // Nine slots, each for a job of about two seconds.
+    let capacity = forecast.capacity.unwrap();
+    assert!((200.0..300.0).contains(&capacity), "{capacity} jobs in a minute");
+    let peak = forecast.peak().unwrap();
+    assert_eq!((peak.due, peak.backlog), (1, Some(0)));
+    assert_eq!(forecast.drained_by(peak), Some(peak.from + 1.minutes()));
+    let run_time = info.queues[0].run_time.quantile(1.0).unwrap();
+    assert!(run_time >= 2.seconds() && run_time < 3.seconds(), "{run_time:?}");
+
+    fixture.request_stop();
+    fixture.advance_until(100.millis(), &Observed::Stopped).await;
+    fixture.join().await.unwrap();
+    assert_eq!(runners(&fixture).await, []);
+}
+
+#[tokio::test]
+async fn a_runner_that_disappears_is_listed_for_a_minute() {
+    let mut fixture = Fixture::new().await;
+    fixture.start(|runner| runner.handler(TestHandler::done()));
+    fixture.pass(20.seconds()).await;
+    fixture.abort().await;
+    fixture.pass(50.seconds()).await;
+    assert_eq!(runners(&fixture).await.len(), 1);
+    fixture.pass(6.seconds()).await;
+    assert_eq!(runners(&fixture).await, []);
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_is_listed_by_name_with_its_bytes() {
+    let fixture = Fixture::new().await;
+    let foreign = Announcement::new("other", "not JSON", 1.minutes());
+    Backend::announce(&**fixture.dq.backend(), foreign).await.unwrap();
+    let listed = runners(&fixture).await;
+    assert_eq!(listed[0].name, "other");
+    let unreadable = listed[0].info.as_ref().unwrap_err();
+    assert_eq!(unreadable.raw, "not JSON");
+    assert!(unreadable.error.contains("line 1"), "{}", unreadable.error);
+}
+
+#[tokio::test]
+async fn an_idle_runner_makes_at_most_eleven_calls_in_ten_seconds() {
+    let clock = Arc::new(VirtualClock::default());
+    let store = Arc::new(CountingStore::new(&clock));
+    let mut fixture = Fixture::with_backend(store.clone(), clock.clone()).await;
+    fixture.start(|runner| runner.handler(TestHandler::done()));
+    fixture.pass(5.minutes()).await;
+    let (calls, announcements) =
+        (store.calls.load(Ordering::SeqCst), store.announcements.load(Ordering::SeqCst));
+    assert!((20..=21).contains(&announcements), "{announcements}");
+    assert!((300..=330).contains(&calls), "{calls} calls in 300 s");
+    fixture.stop().await;
+}
+
+#[tokio::test]
+async fn a_runner_that_cannot_announce_itself_runs_its_jobs() {
+    let clock = Arc::new(VirtualClock::default());
+    let store = Arc::new(CountingStore { refuses: true, ..CountingStore::new(&clock) });
+    let mut fixture = Fixture::with_backend(store.clone(), clock.clone()).await;
+    fixture.start(|runner| runner.handler(TestHandler::done()));
+    fixture.wait_for(&Observed::StoreFailed).await;
+    fixture.advance_until(500.millis(), &Observed::StoreFailed).await;
+    fixture.schedule("x").await;
+    fixture.wait_settled().await;
+    fixture.stop().await;
+    assert_eq!(fixture.stats().await.totals.unwrap().done, 1);
+}
+
+#[tokio::test]
+async fn a_runner_is_listed_until_three_announcements_were_not_answered() {
+    let clock = Arc::new(VirtualClock::default());
+    let store = Arc::new(CountingStore { hangs: true, ..CountingStore::new(&clock) });
+    let mut fixture = Fixture::with_backend(store.clone(), clock.clone()).await;
+    fixture.start(|runner| runner.handler(TestHandler::done()));
+    fixture.pass(56.seconds()).await;
+    assert_eq!(store.announcements.load(Ordering::SeqCst), 4);
+    assert_eq!(runners(&fixture).await.len(), 1);
+    fixture.pass(6.seconds()).await;
+    assert_eq!(runners(&fixture).await, []);
+    fixture.abort().await;
+}
+
+#[tokio::test]
+async fn a_store_without_announcements_gets_none() {
+    let clock = Arc::new(VirtualClock::default());
+    let store = Arc::new(CountingStore { registry: false, ..CountingStore::new(&clock) });
+    let mut fixture = Fixture::with_backend(store.clone(), clock.clone()).await;
+    fixture.start(|runner| runner.handler(TestHandler::done()));
+    fixture.pass(1.minutes()).await;
+    fixture.stop().await;
+    assert_eq!(store.announcements.load(Ordering::SeqCst), 0);
+}

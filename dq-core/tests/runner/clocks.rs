@@ -1,0 +1,188 @@
+//! Clocks that jump, as after a suspend of the computer: leases end, and no job runs twice at once.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use dq_core::{Backend, Clock, DurationExt, MemoryBackend, Outcome, Settled, VirtualClock};
+
+use crate::faulty::{Faults, FaultyStore};
+use crate::fixture::{BlockingHandler, Fixture, Observed, Runs, TestHandler};
+
+const LEASE: Duration = Duration::from_secs(30);
+/// The interval of renewals: a sixth of the lease.
+const TICK: Duration = Duration::from_secs(5);
+
+const FIRST: Observed = Observed::Started { attempt: 1, deliveries: 1 };
+const SECOND: Observed = Observed::Started { attempt: 1, deliveries: 2 };
+
+/// Sets the time of day an hour ahead while no time passes.
+fn jump(clock: &VirtualClock) {
+    clock.jump(clock.now() + 1.hours());
+}
+
+/// A handler that never ends and counts its runs. `signalled` is set when its run is cancelled.
+fn hangs(runs: &Arc<Runs>, signalled: &Arc<AtomicBool>) -> TestHandler {
+    let (runs, signalled) = (Arc::clone(runs), Arc::clone(signalled));
+    let handler = TestHandler::new(move |job, _| {
+        let (running, signalled) = (runs.count(), Arc::clone(&signalled));
+        async move {
+            let _running = running;
+            job.cancelled().await;
+            signalled.store(true, Ordering::SeqCst);
+            std::future::pending().await
+        }
+    });
+    handler.with(|settings| {
+        settings.lease = Some(LEASE);
+        settings.timeout = Some(Duration::MAX);
+        // The runner itself cannot claim the job again.
+        settings.concurrency = Some(1);
+    })
+}
+
+/// A fixture that runs one job of the handler on the store.
+async fn running(
+    store: Arc<dyn Backend>,
+    clock: Arc<VirtualClock>,
+    handler: TestHandler,
+) -> Fixture {
+    let mut fixture = Fixture::with_backend(store, clock).await;
+    fixture.schedule("x").await;
+    fixture.start(|runner| runner.grace(1.seconds()).handler(handler));
+    fixture.wait_for(&FIRST).await;
+    fixture
+}
+
+async fn stop(mut fixture: Fixture) {
+    fixture.request_stop();
+    fixture.advance_until(100.millis(), &Observed::Stopped).await;
+    fixture.join().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_job_that_this_runner_claims_again_ends_its_earlier_run_first() {
+    let (runs, signalled) = (Arc::default(), Arc::default());
+    let clock = Arc::new(VirtualClock::default());
+    let store = Arc::new(MemoryBackend::new(clock.clone()));
+    let handler = hangs(&runs, &signalled).with(|settings| settings.concurrency = Some(2));
+    let mut fixture = running(store, clock.clone(), handler).await;
+    jump(&clock);
+    // The next sweep finds that the lease has ended.
+    let before = fixture.advance_until(100.millis(), &SECOND).await;
+    assert_eq!(runs.highest(), 1, "two runs at once");
+    assert!(before.contains(&Observed::LeaseLost), "{before:?}");
+    stop(fixture).await;
+}
+
+#[tokio::test]
+async fn a_blocking_handler_that_lost_its_lease_delays_the_next_run_until_it_returns() {
+    let runs = Arc::new(Runs::default());
+    let (handler, results) = BlockingHandler::new(&runs);
+    let mut fixture = Fixture::new().await;
+    fixture.schedule("x").await;
+    fixture.start(|runner| runner.handler(handler));
+    while runs.highest() == 0 {
+        tokio::task::yield_now().await;
+    }
+    jump(&fixture.clock);
+    fixture.pass(LEASE * 2).await;
+    assert_eq!(runs.highest(), 1, "two runs at once");
+    results.send(Ok(Outcome::Done)).unwrap();
+    results.send(Ok(Outcome::Done)).unwrap();
+    fixture.wait_for(&SECOND).await;
+    assert_eq!(fixture.wait_finished().await, "Done");
+    fixture.stop().await;
+    assert_eq!(fixture.stats().await.totals.unwrap().done, 1);
+}
+
+#[tokio::test]
+async fn a_suspend_is_noticed_at_the_next_tick() {
+    let (runs, signalled) = (Arc::default(), Arc::default());
+    let clock = Arc::new(VirtualClock::default());
+    let store = Arc::new(MemoryBackend::new(clock.clone()));
+    let fixture = running(store, clock.clone(), hangs(&runs, &signalled)).await;
+    jump(&clock);
+    fixture.pass(TICK).await;
+    assert!(signalled.load(Ordering::SeqCst), "the cancellation signal has not fired");
+    stop(fixture).await;
+}
+
+#[tokio::test]
+async fn a_suspend_is_noticed_soon_if_the_store_does_not_answer() {
+    let (runs, signalled) = (Arc::default(), Arc::default());
+    let clock = Arc::new(VirtualClock::default());
+    let store = FaultyStore::new(&clock, Faults { renewals_hang: true, ..Faults::default() });
+    let fixture = running(store, clock.clone(), hangs(&runs, &signalled)).await;
+    jump(&clock);
+    fixture.pass(TICK * 2).await;
+    assert!(signalled.load(Ordering::SeqCst), "the cancellation signal has not fired");
+    stop(fixture).await;
+}
+
+#[tokio::test]
+async fn a_clock_that_is_set_forward_ends_no_lease_of_a_store_with_a_clock_of_its_own() {
+    let (runs, signalled) = (Arc::default(), Arc::default());
+    let [clock, server_clock] = [(); 2].map(|()| Arc::new(VirtualClock::default()));
+    let store = Arc::new(MemoryBackend::new(server_clock.clone()));
+    let fixture = running(store, clock.clone(), hangs(&runs, &signalled)).await;
+    jump(&clock);
+    for _ in 0..60 {
+        server_clock.advance(1.seconds());
+        fixture.pass(1.seconds()).await;
+    }
+    assert!(!signalled.load(Ordering::SeqCst), "the lease is held and renewed");
+    assert_eq!(fixture.stats().await.running, 1);
+    stop(fixture).await;
+}
+
+#[tokio::test]
+async fn a_clock_that_is_set_forward_and_back_during_a_claim_ends_no_lease() {
+    let (runs, signalled) = (Arc::default(), Arc::default());
+    let [clock, server_clock] = [(); 2].map(|()| Arc::new(VirtualClock::default()));
+    let store = Arc::new(MemoryBackend::new(server_clock.clone()));
+    let mut fixture = Fixture::with_backend(store, clock.clone()).await;
+    fixture.start(|runner| runner.grace(1.seconds()).handler(hangs(&runs, &signalled)));
+    fixture.pass(1.seconds()).await;
+    jump(&clock);
+    fixture.schedule("x").await;
+    fixture.wait_for(&FIRST).await;
+    clock.jump(clock.now() - 1.hours());
+    for _ in 0..60 {
+        server_clock.advance(1.seconds());
+        fixture.pass(1.seconds()).await;
+    }
+    assert!(!signalled.load(Ordering::SeqCst), "the lease is held and renewed");
+    assert_eq!((fixture.stats().await.running, runs.highest()), (1, 1));
+    stop(fixture).await;
+}
+
+#[tokio::test]
+async fn a_job_whose_lease_ended_in_a_suspend_during_the_claim_does_not_start() {
+    let clock = Arc::new(VirtualClock::default());
+    let faults = Faults { claim_jumps: 1.hours(), ..Faults::default() };
+    let mut fixture = Fixture::with_backend(FaultyStore::new(&clock, faults), clock).await;
+    fixture.schedule("x").await;
+    fixture.start(|runner| runner.handler(TestHandler::done()));
+    loop {
+        match fixture.next().await {
+            FIRST => panic!("started without a lease"),
+            Observed::Settled(Settled::Stale) => break,
+            _ => {}
+        }
+    }
+    stop(fixture).await;
+}
+
+#[tokio::test]
+async fn a_job_whose_lease_may_have_ended_during_the_claim_is_handed_back_and_counts_no_loss() {
+    let [clock, server_clock] = [(); 2].map(|()| Arc::new(VirtualClock::default()));
+    let faults = Faults { claim_jumps: 1.hours(), ..Faults::default() };
+    let store = FaultyStore::with_own_clock(&clock, &server_clock, faults);
+    let mut fixture = Fixture::with_backend(store, clock).await;
+    fixture.schedule("x").await;
+    fixture.start(|runner| runner.handler(TestHandler::done()));
+    fixture.wait_for(&FIRST).await;
+    assert_eq!(fixture.wait_finished().await, "Done");
+    stop(fixture).await;
+}
