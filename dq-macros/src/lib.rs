@@ -64,7 +64,8 @@ use proc_macro::TokenStream;
 ///
 /// # The settings
 ///
-/// All are optional and checked at compile time. The configuration of the queue overrides them.
+/// All are optional and checked at compile time. The configuration of the queue overrides those
+/// that are fields of `QueueSettings`.
 ///
 /// | Key | Meaning | Default |
 /// |---|---|---|
@@ -74,6 +75,13 @@ use proc_macro::TokenStream;
 /// | `concurrency = 8` | maximum number of jobs of the queue that one runner runs concurrently | 16 |
 /// | `max_losses = 3` | consecutive leases that may expire before the job is dead | 10 |
 /// | `backoff(initial = "1s", factor = 2.0, max = "10m", jitter = 0.2)` | delays between attempts; each key is optional | as shown |
+/// | `late(after = "5m", then = "skip")` | what happens to a job that starts later than that after its due time: `"run"`, `"skip"`, `"dead"` or `"queue:NAME"` | it runs |
+/// | `escalate = ["15m", "1h", "1d"]` | the delays of an escalation: before the first step, between the first and the second, and so on; `Outcome::next_step()` goes on to the next | |
+/// | `guard = is_still_unpaid` | an async function with the arguments of the handler, asked just before it; on `false` or a `Guard::skip(reason)` the job is skipped | |
+/// | `guard_timeout = "5s"` | maximum duration of the guard; a longer one is a failed attempt | 10 s |
+/// | `version = 2` | the version of the payload's schema, which travels with each job | |
+/// | `upgrade_from(1 = upgrade_v1)` | functions that convert a payload of an older version to the next one; each returns a value or a `Result` | |
+/// | `aliases = ["OLD_CODE"]` | codes that the handler had before; it runs the jobs of those queues, too | |
 /// | `blocking` | the function is a plain `fn` and runs on a thread for blocking calls; it cannot be dropped: at its timeout `ctx.is_cancelled()` becomes true, and its return value counts | |
 /// | `crate = "::dq"` | path of this crate, if it is renamed | `::dq` |
 ///
@@ -82,6 +90,32 @@ use proc_macro::TokenStream;
 /// #[delay_handler("RENDER_INVOICE", blocking, concurrency = 2, backoff(initial = "10s"))]
 /// fn render_invoice(number: u64) -> std::io::Result<()> {
 ///     std::fs::write(format!("/tmp/invoice-{number}.pdf"), b"...")
+/// }
+/// ```
+///
+/// # The schedule
+///
+/// A handler can declare a schedule of jobs, whose name is the code. The runner stores it when it
+/// starts. Expression, zone and durations are checked at compile time.
+///
+/// | Key | Meaning | Default |
+/// |---|---|---|
+/// | `cron = "30 2 * * *"` | times, as minute, hour, day of month, month and day of week | |
+/// | `tz = "Europe/Stockholm"` | time zone of `cron`, by its name in the IANA database | `"UTC"` |
+/// | `every = "90s"` | instead of `cron`: an interval; the times are its whole multiples since 1970 | |
+/// | `catch_up = "last"` | which missed occurrences run, when no process ran at their time: the last one, `"none"`, or the last ones, such as `"all:10"` | `"last"` |
+/// | `overlap = "skip"` | what happens while the job of an earlier occurrence is live: the occurrence is skipped, runs (`"allow"`), or waits (`"queue_one"`) | `"skip"`; `"allow"` with `"all:…"` |
+/// | `deadline = "1h"` | how late an occurrence may be scheduled | any time |
+/// | `jitter = "10s"` | makes all occurrences later by a part of this time, which depends on the code | none |
+///
+/// The jobs have the default value of the payload, so a payload must implement `Default` and
+/// `serde::Serialize`; `()` does. `ctx.occurrence()` is the nominal time.
+///
+/// ```
+/// # use dq::{JobContext, delay_handler};
+/// #[delay_handler("REPORT", cron = "30 2 * * MON-FRI", tz = "Europe/Stockholm", jitter = "1m")]
+/// async fn report(ctx: JobContext) {
+///     println!("the report of {:?}", ctx.occurrence());
 /// }
 /// ```
 ///

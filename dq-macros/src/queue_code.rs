@@ -25,7 +25,7 @@ fn derive(input: &DeriveInput) -> syn::Result<TokenStream> {
     let Data::Enum(data) = &input.data else {
         return Err(syn::Error::new(
             input.ident.span(),
-            "`QueueCode` is derived for enums; a single code is better a constant: \
+            "`QueueCode` can be derived only for an enum; for a single code, define a constant: \
              `const CODE: &str = \"ORDER_TIMEOUT\";`",
         ));
     };
@@ -144,7 +144,7 @@ impl Options {
                     let value = value::expression(meta.value()?)?;
                     options.krate = Some(value::crate_path(&value)?);
                 } else {
-                    return Err(meta.error("unknown key; known are: rename_all, crate"));
+                    return Err(meta.error("unknown key; expected one of: rename_all, crate"));
                 }
                 Ok(())
             })?;
@@ -177,7 +177,7 @@ impl Case {
         let found = Self::ALL.iter().find(|(name, _)| *name == text.value());
         found.map(|(_, case)| *case).ok_or_else(|| {
             let known = Self::ALL.map(|(name, _)| name).join(", ");
-            syn::Error::new(text.span(), format!("unknown case; known are: {known}"))
+            syn::Error::new(text.span(), format!("unknown case; expected one of: {known}"))
         })
     }
 

@@ -8,10 +8,12 @@ use syn::parse::{Parse, ParseStream};
 use syn::spanned::Spanned;
 use syn::{Expr, ExprLit, Ident, Lit, LitStr, Path, Token, parenthesized};
 
+use super::policies::Policies;
+use super::schedule::{self, Schedule};
 use crate::errors::Errors;
 use crate::value;
 
-/// The keys after the code, in the order of the documentation.
+/// The keys after the code.
 const KEYS: &[&str] = &[
     "max_attempts",
     "timeout",
@@ -19,9 +21,24 @@ const KEYS: &[&str] = &[
     "concurrency",
     "max_losses",
     "backoff",
+    "late",
+    "escalate",
+    "guard",
+    "guard_timeout",
+    "version",
+    "upgrade_from",
+    "aliases",
     "blocking",
+    "cron",
+    "every",
+    "tz",
+    "catch_up",
+    "overlap",
+    "deadline",
+    "jitter",
     "crate",
 ];
+const LATE_KEYS: &[&str] = &["after", "then"];
 const BACKOFF_KEYS: &[&str] = &["initial", "factor", "max", "jitter"];
 
 /// Defaults of `Backoff`, for the check that `initial` is not longer than `max`.
@@ -40,6 +57,8 @@ pub(super) enum Code {
 pub(super) struct Arguments {
     pub(super) code: Code,
     pub(super) settings: Settings,
+    pub(super) schedule: Option<Schedule>,
+    pub(super) policies: Policies,
     pub(super) blocking: bool,
     /// The path of `dq`, if it is renamed.
     pub(super) krate: Option<Path>,
@@ -54,6 +73,21 @@ pub(super) struct Settings {
     pub(super) concurrency: Option<u32>,
     pub(super) max_losses: Option<u32>,
     pub(super) backoff: Option<Backoff>,
+    pub(super) late: Option<Late>,
+}
+
+/// The fields of `LatePolicy`.
+pub(super) struct Late {
+    pub(super) after: Duration,
+    pub(super) then: LateAction,
+}
+
+/// `LateAction`.
+pub(super) enum LateAction {
+    Run,
+    Skip,
+    Dead,
+    Queue(String),
 }
 
 /// The fields of `BackoffSettings`.
@@ -71,6 +105,8 @@ impl Parse for Arguments {
         let code = errors.keep(code(input));
         let mut keys = Keys::new(KEYS);
         let mut settings = Settings::default();
+        let mut schedule = schedule::Draft::default();
+        let mut policies = Policies::default();
         let mut blocking = false;
         let mut krate = None;
         while !input.is_empty() {
@@ -90,6 +126,12 @@ impl Parse for Arguments {
                         }
                     }
                 }
+                "late" => settings.late = errors.keep(late(&key, input)),
+                "upgrade_from" => {
+                    if errors.keep(policies.parse_upgrades(&key, input)).is_none() {
+                        break;
+                    }
+                }
                 "backoff" => settings.backoff = errors.keep(backoff(&key, input)),
                 _ => {
                     let Some(value) = errors.keep(assigned(&key, input)) else {
@@ -97,6 +139,12 @@ impl Parse for Arguments {
                     };
                     if name == "crate" {
                         krate = errors.keep(value::crate_path(&value));
+                    } else if schedule::KEYS.contains(&name.as_str()) {
+                        let result = schedule.set(&key, &value);
+                        errors.keep(result);
+                    } else if Policies::has(&name) {
+                        let result = policies.set(&key, &value);
+                        errors.keep(result);
                     } else {
                         let result = settings.set(&name, &value);
                         errors.keep(result);
@@ -107,12 +155,18 @@ impl Parse for Arguments {
                 break;
             }
         }
+        let schedule = schedule.finish(&mut errors);
         keys.report(&mut errors);
+        let literal = match &code {
+            Some(Code::Literal(code)) => Some(code),
+            _ => None,
+        };
+        policies.check(literal, &mut errors);
         errors.finish()?;
         let Some(code) = code else {
             return Err(input.error(MISSING_CODE));
         };
-        Ok(Self { code, settings, blocking, krate })
+        Ok(Self { code, settings, schedule, policies, blocking, krate })
     }
 }
 
@@ -242,6 +296,68 @@ fn backoff(key: &Ident, input: ParseStream<'_>) -> syn::Result<Backoff> {
     Ok(backoff)
 }
 
+/// Parses `(after = …, then = …)` after the key `late`.
+fn late(key: &Ident, input: ParseStream<'_>) -> syn::Result<Late> {
+    const EXAMPLE: &str = "write `late(after = \"5m\", then = \"skip\")`";
+    if !input.peek(syn::token::Paren) {
+        // Skips the value, so that parsing can continue after it.
+        if input.peek(Token![=]) {
+            assigned(key, input)?;
+        }
+        return Err(syn::Error::new(key.span(), EXAMPLE));
+    }
+    let inside;
+    parenthesized!(inside in input);
+    let mut errors = Errors::default();
+    let mut keys = Keys::new(LATE_KEYS);
+    let (mut after, mut then) = (None, None);
+    while !inside.is_empty() {
+        let key = keys.next(&inside)?;
+        let value = assigned(&key, &inside)?;
+        if key == "after" {
+            after = errors.keep(late_after(&value));
+        } else {
+            then = errors.keep(late_then(&value));
+        }
+        comma(&inside)?;
+    }
+    keys.report(&mut errors);
+    errors.finish()?;
+    match (after, then) {
+        (Some(after), Some(then)) => Ok(Late { after, then }),
+        _ => Err(syn::Error::new(key.span(), EXAMPLE)),
+    }
+}
+
+fn late_after(value: &Expr) -> syn::Result<Duration> {
+    match value::duration("after", value)? {
+        Duration::ZERO => Err(syn::Error::new_spanned(
+            value,
+            "after is 0, and every job starts a little late; write at least \"1s\"",
+        )),
+        after => Ok(after),
+    }
+}
+
+fn late_then(value: &Expr) -> syn::Result<LateAction> {
+    let text = value::string(value, "then = \"skip\"")?;
+    match text.value().as_str() {
+        "run" => Ok(LateAction::Run),
+        "skip" => Ok(LateAction::Skip),
+        "dead" => Ok(LateAction::Dead),
+        other => match other.strip_prefix("queue:") {
+            Some(queue) => {
+                value::check_code(&LitStr::new(queue, text.span()))?;
+                Ok(LateAction::Queue(queue.to_owned()))
+            }
+            None => Err(syn::Error::new_spanned(
+                value,
+                "then must be \"run\", \"skip\", \"dead\" or \"queue:NAME\"",
+            )),
+        },
+    }
+}
+
 impl Backoff {
     /// Sets the field with the name `key`, which is one of [`BACKOFF_KEYS`].
     fn set(&mut self, key: &str, value: &Expr) -> syn::Result<()> {
@@ -283,7 +399,7 @@ impl Keys {
         if !self.known.iter().any(|known| key == known) {
             return Err(syn::Error::new(
                 key.span(),
-                format!("unknown key `{key}`; known are: {}", known()),
+                format!("unknown key `{key}`; expected one of: {}", known()),
             ));
         }
         input.call(Ident::parse_any)?;

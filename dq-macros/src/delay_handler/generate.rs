@@ -10,8 +10,10 @@ use syn::parse_quote;
 use syn::spanned::Spanned;
 use syn::{Ident, Path, Type};
 
-use super::arguments::{Arguments, Backoff, Code, Settings};
+use super::arguments::{Arguments, Backoff, Code, Late, LateAction, Settings};
 use super::function::Function;
+use super::policies::Policies;
+use super::schedule::Schedule;
 use crate::value::duration_tokens;
 
 /// The struct with the function's name, its trait implementations, and its registration.
@@ -19,7 +21,8 @@ pub(super) fn generate(arguments: &Arguments, function: &Function) -> TokenStrea
     let private = private(arguments.krate.clone());
     let Function { name, cfgs, .. } = function;
     let queue_type = queue_type(function);
-    let queue = queue(code(&arguments.code, &private), function, &private);
+    let policies = Some(&arguments.policies);
+    let queue = queue(code(&arguments.code, &private), policies, function, &private);
     let handler = handler(arguments, function, &private);
     quote! {
         #queue_type
@@ -39,7 +42,7 @@ pub(super) fn queue_without_handler(krate: Option<Path>, function: &Function) ->
     let private = private(krate);
     let cfgs = &function.cfgs;
     let queue_type = queue_type(function);
-    let queue = queue(quote!(::core::unreachable!()), function, &private);
+    let queue = queue(quote!(::core::unreachable!()), None, function, &private);
     quote! {
         #queue_type
 
@@ -82,8 +85,22 @@ fn code(code: &Code, private: &TokenStream) -> TokenStream {
 }
 
 /// Generates `impl Queue` with the body of its `code`.
-fn queue(code: TokenStream, function: &Function, private: &TokenStream) -> TokenStream {
+fn queue(
+    code: TokenStream,
+    policies: Option<&Policies>,
+    function: &Function,
+    private: &TokenStream,
+) -> TokenStream {
     let name = &function.name;
+    let steps = policies.filter(|policies| !policies.steps.is_empty()).map(|policies| {
+        let steps = policies.steps.iter().map(|step| duration_tokens(*step, private));
+        quote!(const STEPS: &'static [#private::Duration] = &[#(#steps),*];)
+    });
+    let version = policies.and_then(|policies| policies.version).map(|(version, _)| {
+        quote!(
+            const VERSION: #private::Option<#private::u32> = #private::Option::Some(#version);
+        )
+    });
     let payload = match &function.payload {
         Some(payload) => {
             let Pinned { ty, span, .. } = Pinned::new(payload, private);
@@ -96,6 +113,8 @@ fn queue(code: TokenStream, function: &Function, private: &TokenStream) -> Token
     quote! {
         impl #private::Queue for #name {
             #payload
+            #steps
+            #version
 
             fn code() -> #private::Cow<'static, #private::str> {
                 #code
@@ -112,25 +131,57 @@ fn handler(arguments: &Arguments, function: &Function, private: &TokenStream) ->
     let location =
         quote_spanned!(name.span()=> ::core::concat!(::core::file!(), ":", ::core::line!()));
     let settings = settings(&arguments.settings, private);
+    let schedule = arguments.schedule.as_ref().map(|it| schedule(it, function, private));
     let requires = requires(&function.extractors, private);
-    let blocking = arguments.blocking;
+    let decode = decode(arguments, function, private);
     let call = call(arguments, function, private);
+    let aliases = &arguments.policies.aliases;
+    let aliases = (!aliases.is_empty())
+        .then(|| quote!(const ALIASES: &'static [&'static #private::str] = &[#(#aliases),*];));
+    let oldest = arguments.policies.version.map(|_| {
+        let oldest = arguments.policies.oldest_version();
+        quote!(const OLDEST_VERSION: #private::u32 = #oldest;)
+    });
     let allow_deprecated = function.deprecated.then(|| quote!(#[allow(deprecated)]));
     quote! {
         impl #private::HandlerFn for #name {
             const NAME: &'static #private::str =
                 ::core::concat!(::core::module_path!(), "::", #text);
             const LOCATION: &'static #private::str = #location;
-            const BLOCKING: ::core::primitive::bool = #blocking;
+            #aliases
+            #oldest
 
             fn settings() -> #private::QueueSettings {
                 #settings
             }
 
+            #schedule
+
             #requires
+
+            #decode
 
             #allow_deprecated
             #call
+        }
+    }
+}
+
+/// Generates `HandlerFn::schedule`.
+fn schedule(schedule: &Schedule, function: &Function, private: &TokenStream) -> TokenStream {
+    let settings = schedule.tokens(private);
+    let payload = match &function.payload {
+        Some(payload) => {
+            let Pinned { ty, span, private } = Pinned::new(payload, private);
+            quote_spanned!(span=> #private::adapter::schedule_payload::<#ty>())
+        }
+        None => quote!(#private::adapter::schedule_payload::<()>()),
+    };
+    let json = local("payload");
+    quote! {
+        fn schedule() -> #private::DqResult<::core::option::Option<#private::ScheduleSettings>> {
+            let #json = #payload?;
+            #settings.payload(&#json).map(::core::option::Option::Some)
         }
     }
 }
@@ -150,17 +201,72 @@ fn requires(extractors: &[Type], private: &TokenStream) -> TokenStream {
     }
 }
 
-/// Generates `HandlerFn::call`, which decodes the payload, runs the extractors and calls the
+/// Generates `HandlerFn::decode`, which upgrades a payload of an older version.
+fn decode(arguments: &Arguments, function: &Function, private: &TokenStream) -> TokenStream {
+    let job = local("job");
+    let policies = &arguments.policies;
+    let (argument, body, payload) = match &function.payload {
+        None => (quote!(_), quote!(#private::Result::Ok(())), quote!(())),
+        Some(ty) => {
+            let pinned = Pinned::new(ty, private);
+            let (ty, span, private) = (&pinned.ty, pinned.span, &pinned.private);
+            let current = quote_spanned!(span=> #private::adapter::payload::<#ty>(#job));
+            let body = match policies.version {
+                None => current,
+                Some((version, _)) => {
+                    let arms = upgrades(policies, &job, private);
+                    let oldest = policies.oldest_version();
+                    quote! {
+                        match #private::adapter::version(#job)? {
+                            #version => #current,
+                            #(#arms)*
+                            other => #private::adapter::unreadable(other, #oldest, #version),
+                        }
+                    }
+                }
+            };
+            (quote!(#job), body, quote!(#ty))
+        }
+    };
+    quote! {
+        fn decode(#argument: &#private::Job) -> #private::Result<#payload, #private::JobError> {
+            #body
+        }
+    }
+}
+
+/// For each older version, an arm that decodes its payload and calls one function after the other.
+fn upgrades(policies: &Policies, job: &Ident, private: &TokenStream) -> Vec<TokenStream> {
+    let value = local("value");
+    let arms = policies.upgrades.iter().enumerate().map(|(first, (version, _))| {
+        let calls = policies.upgrades[first..].iter().map(|(_, upgrade)| {
+            let span = upgrade.span();
+            quote_spanned! {span=>
+                let #value = (&&#private::adapter::Upgraded::new(#upgrade(#value))).upgraded()?;
+            }
+        });
+        quote! {
+            #version => {
+                use #private::adapter::{UpgradedResult as _, UpgradedValue as _};
+                let #value = #private::adapter::payload(#job)?;
+                #(#calls)*
+                #private::Result::Ok(#value)
+            }
+        }
+    });
+    arms.collect()
+}
+
+/// Generates `HandlerFn::call`, which asks the guard, decodes the payload, runs the extractors and calls the
 /// function.
 fn call(arguments: &Arguments, function: &Function, private: &TokenStream) -> TokenStream {
     let Function { name, extractors, payload, .. } = function;
     let ctx = local("ctx");
     let decoded = local("payload");
     // The payload first: a job that does not decode is dead, even if an extractor would fail too.
-    let decode = payload.as_ref().map(|ty| {
-        let Pinned { ty, span, private } = Pinned::new(ty, private);
-        quote_spanned!(span=> let #decoded = #private::adapter::payload::<#ty>(&#ctx)?;)
-    });
+    let decode = payload
+        .as_ref()
+        .map(|_| quote!(let #decoded = <#name as #private::HandlerFn>::decode(#ctx.job())?;));
     let extracted: Vec<Ident> =
         (0..extractors.len()).map(|index| local(&format!("argument_{index}"))).collect();
     let extract = extractors.iter().zip(&extracted).map(|(ty, extracted)| {
@@ -171,35 +277,59 @@ fn call(arguments: &Arguments, function: &Function, private: &TokenStream) -> To
                 .map_err(#private::JobError::Failed)?;
         }
     });
+    let prepare = quote!(#decode #(#extract)*);
     let values = extracted.iter().chain(payload.is_some().then_some(&decoded));
-    let called = quote!(#name(#(#values),*));
-    let finish = finish(function, arguments.blocking, &called, private);
-    let argument =
-        if extractors.is_empty() && payload.is_none() { quote!(_) } else { quote!(#ctx) };
+    let values = quote!(#(#values),*);
+    let called = quote!(#name(#values));
+    // The guard owns its arguments, so the handler gets others.
+    let guard = arguments.policies.guard.as_ref().map(|guard| {
+        let text = guard.segments.last().map(|segment| segment.ident.unraw().to_string());
+        let timeout = duration_tokens(arguments.policies.guard_timeout, private);
+        let span = guard.span();
+        let ask = quote_spanned!(span=> #guard(#values).await);
+        quote! {
+            if let #private::Option::Some(outcome) = #private::adapter::guard(
+                &#ctx,
+                #text,
+                #timeout,
+                async { #prepare #private::Result::Ok(#ask) },
+            )
+            .await?
+            {
+                return #private::Result::Ok(outcome);
+            }
+        }
+    });
+    let finish = finish(function, arguments.blocking.then_some(&ctx), &called, private);
+    let uses_context =
+        arguments.blocking || guard.is_some() || !extractors.is_empty() || payload.is_some();
+    let argument = if uses_context { quote!(#ctx) } else { quote!(_) };
     // The compiler reports a future that is not `Send` at the span of the return type.
     let result = respan(quote!(#private::JobResult), &|_| name.span());
     quote! {
         async fn call(#argument: #private::JobContext) -> #result {
-            #decode
-            #(#extract)*
+            #guard
+            #prepare
             #finish
         }
     }
 }
 
-/// Awaits the call and converts its result to a `JobResult`.
+/// Awaits the call and converts its result to a `JobResult`. A blocking function is called on a
+/// thread that belongs to `blocking_context`.
 fn finish(
     function: &Function,
-    blocking: bool,
+    blocking_context: Option<&Ident>,
     called: &TokenStream,
     private: &TokenStream,
 ) -> TokenStream {
     let return_type = function.return_type.clone().unwrap_or_else(|| parse_quote!(_));
     let Pinned { ty, span, private } = Pinned::new(&return_type, private);
-    if blocking {
-        quote_spanned!(span=> #private::adapter::blocking::<#ty, _>(move || #called).await)
-    } else {
-        quote_spanned!(span=> #private::adapter::outcome::<#ty>(#called.await))
+    match blocking_context {
+        Some(ctx) => {
+            quote_spanned!(span=> #private::adapter::blocking::<#ty, _>(&#ctx, move || #called).await)
+        }
+        None => quote_spanned!(span=> #private::adapter::outcome::<#ty>(#called.await)),
     }
 }
 
@@ -215,8 +345,20 @@ fn settings(settings: &Settings, private: &TokenStream) -> TokenStream {
         set("lease", settings.lease.map(duration)),
         set("backoff", settings.backoff.as_ref().map(|it| backoff(it, private))),
         set("max_losses", settings.max_losses),
+        set("late", settings.late.as_ref().map(|it| late(it, private))),
     ];
     quote!(#private::QueueSettings::new() #(#set)*)
+}
+
+fn late(late: &Late, private: &TokenStream) -> TokenStream {
+    let after = duration_tokens(late.after, private);
+    let then = match &late.then {
+        LateAction::Run => quote!(#private::LateAction::Run),
+        LateAction::Skip => quote!(#private::LateAction::Skip),
+        LateAction::Dead => quote!(#private::LateAction::Dead),
+        LateAction::Queue(queue) => quote!(#private::adapter::late_queue(#queue)),
+    };
+    quote!(#private::LatePolicy::new(#after, #then))
 }
 
 fn backoff(backoff: &Backoff, private: &TokenStream) -> TokenStream {

@@ -3,6 +3,8 @@
 mod arguments;
 mod function;
 mod generate;
+mod policies;
+mod schedule;
 
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -25,6 +27,9 @@ pub(crate) fn expand(attribute: TokenStream, item: TokenStream) -> TokenStream {
         errors.keep(function::check_asyncness(&item_fn.sig, arguments.blocking));
     }
     let function = errors.keep(Function::new(&mut item_fn));
+    if let (Some(arguments), Some(function)) = (&arguments, &function) {
+        errors.keep(arguments.policies.check_payload(function.payload.is_some()));
+    }
     let generated = match (errors.finish(), arguments, function) {
         (Ok(()), Some(arguments), Some(function)) => generate::generate(&arguments, &function),
         (Ok(()), ..) => unreachable!("a missing part is an error"),

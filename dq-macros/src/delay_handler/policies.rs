@@ -1,0 +1,237 @@
+//! Arguments of `#[delay_handler(…)]` beyond the settings: escalation, guard, versions, aliases.
+
+use std::time::Duration;
+
+use syn::parse::ParseStream;
+use syn::spanned::Spanned;
+use syn::{Expr, Ident, LitInt, LitStr, Path, Token, parenthesized};
+
+use crate::errors::Errors;
+use crate::value;
+
+/// How long a guard may take, unless the attribute says otherwise.
+const GUARD_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The arguments.
+pub(super) struct Policies {
+    /// The delays of the escalation.
+    pub(super) steps: Vec<Duration>,
+    pub(super) guard: Option<Path>,
+    pub(super) guard_timeout: Duration,
+    /// With the place of the number.
+    pub(super) version: Option<(u32, proc_macro2::Span)>,
+    /// The functions that upgrade a payload, ascending: each from its version to the next.
+    pub(super) upgrades: Vec<(u32, Path)>,
+    pub(super) aliases: Vec<LitStr>,
+    /// The place of `guard_timeout`, if it is given.
+    guard_timeout_at: Option<proc_macro2::Span>,
+    /// The place of `upgrade_from`, if it is given.
+    upgrades_at: Option<proc_macro2::Span>,
+}
+
+impl Default for Policies {
+    fn default() -> Self {
+        Self {
+            steps: Vec::new(),
+            guard: None,
+            guard_timeout: GUARD_TIMEOUT,
+            version: None,
+            upgrades: Vec::new(),
+            aliases: Vec::new(),
+            guard_timeout_at: None,
+            upgrades_at: None,
+        }
+    }
+}
+
+impl Policies {
+    /// Whether `key` is an argument of this kind with a plain value.
+    pub(super) fn has(key: &str) -> bool {
+        matches!(key, "escalate" | "guard" | "guard_timeout" | "version" | "aliases")
+    }
+
+    /// Sets an argument with a plain value.
+    pub(super) fn set(&mut self, key: &Ident, value: &Expr) -> syn::Result<()> {
+        match key.to_string().as_str() {
+            "escalate" => self.steps = steps(value)?,
+            "guard" => self.guard = Some(guard(value)?),
+            "guard_timeout" => {
+                self.guard_timeout_at = Some(key.span());
+                self.guard_timeout = match value::duration("guard_timeout", value)? {
+                    Duration::ZERO => {
+                        let message = "guard_timeout is 0; a guard needs some time to answer";
+                        return Err(syn::Error::new_spanned(value, message));
+                    }
+                    timeout => timeout,
+                };
+            }
+            "version" => {
+                let advice = "versions begin with 1, which jobs without a version have";
+                self.version = Some((value::count("version", value, advice)?, value.span()));
+            }
+            "aliases" => self.aliases = aliases(value)?,
+            _ => unreachable!("`has` let an unknown key through"),
+        }
+        Ok(())
+    }
+
+    /// Parses `(1 = upgrade_v1, …)` after the key `upgrade_from`.
+    pub(super) fn parse_upgrades(
+        &mut self,
+        key: &Ident,
+        input: ParseStream<'_>,
+    ) -> syn::Result<()> {
+        self.upgrades_at = Some(key.span());
+        if !input.peek(syn::token::Paren) {
+            return Err(syn::Error::new(key.span(), "write `upgrade_from(1 = upgrade_v1)`"));
+        }
+        let inside;
+        parenthesized!(inside in input);
+        let mut errors = Errors::default();
+        while !inside.is_empty() {
+            let number: LitInt = inside.parse()?;
+            inside.parse::<Token![=]>()?;
+            let path: Path = inside.call(Path::parse_mod_style)?;
+            if !inside.is_empty() {
+                inside.parse::<Token![,]>()?;
+            }
+            let version = number.base10_parse::<u32>()?;
+            if version == 0 {
+                let message = "versions begin with 1, which jobs without a version have";
+                errors.push(syn::Error::new(number.span(), message));
+            }
+            if let Some((last, _)) = self.upgrades.last()
+                && Some(version) != last.checked_add(1)
+            {
+                errors.push(syn::Error::new(
+                    number.span(),
+                    format!(
+                        "after version {last} comes version {}; each function upgrades to the next \
+                         version, in ascending order without gaps",
+                        last + 1
+                    ),
+                ));
+            }
+            self.upgrades.push((version, path));
+        }
+        if self.upgrades.is_empty() {
+            let message = "`upgrade_from` is empty; write `upgrade_from(1 = upgrade_v1)`";
+            errors.push(syn::Error::new(key.span(), message));
+        }
+        errors.finish()
+    }
+
+    /// Checks the arguments together.
+    pub(super) fn check(&self, code: Option<&LitStr>, errors: &mut Errors) {
+        for (index, alias) in self.aliases.iter().enumerate() {
+            let mut others = code.into_iter().chain(&self.aliases[..index]);
+            if others.any(|other| other.value() == alias.value()) {
+                let message = format!("the handler has the code {:?} already", alias.value());
+                errors.push(syn::Error::new(alias.span(), message));
+            }
+        }
+        if let (Some(span), None) = (self.guard_timeout_at, &self.guard) {
+            errors.push(syn::Error::new(span, "`guard_timeout` without a `guard` does nothing"));
+        }
+        match (self.upgrades_at, &self.version, self.upgrades.last()) {
+            (Some(span), None, _) => errors.push(syn::Error::new(
+                span,
+                "`upgrade_from` needs the version that it upgrades to: `version = 2`",
+            )),
+            (Some(_), Some((version, at)), Some((last, _)))
+                if last.checked_add(1) != Some(*version) =>
+            {
+                errors.push(syn::Error::new(
+                    *at,
+                    format!(
+                        "the version is {version}, and the last function of `upgrade_from` upgrades \
+                         to version {}",
+                        last.saturating_add(1)
+                    ),
+                ));
+            }
+            _ => {}
+        }
+    }
+
+    /// Checks that payloads that are to be upgraded exist.
+    pub(super) fn check_payload(&self, has_payload: bool) -> syn::Result<()> {
+        match self.upgrades_at {
+            Some(span) if !has_payload => Err(syn::Error::new(
+                span,
+                "the handler has no payload that could be upgraded; the last argument is the payload",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// The oldest version that can be read.
+    pub(super) fn oldest_version(&self) -> u32 {
+        match (self.upgrades.first(), self.version) {
+            (Some((oldest, _)), _) => *oldest,
+            (None, Some((version, _))) => version,
+            (None, None) => 1,
+        }
+    }
+}
+
+/// The delays of an escalation.
+fn steps(value: &Expr) -> syn::Result<Vec<Duration>> {
+    const EXAMPLE: &str = "escalate = [\"15m\", \"1h\", \"1d\"]";
+    let elements = list(value, EXAMPLE)?;
+    if elements.is_empty() {
+        let message = format!("an escalation without steps never runs; write {EXAMPLE}");
+        return Err(syn::Error::new_spanned(value, message));
+    }
+    let mut errors = Errors::default();
+    let mut steps = Vec::new();
+    for element in elements {
+        match value::duration("escalate", element) {
+            Ok(Duration::ZERO) => errors.push(syn::Error::new_spanned(
+                element,
+                "a step of an escalation comes some time after the one before; its delay is 0",
+            )),
+            Ok(delay) => steps.push(delay),
+            Err(error) => errors.push(error),
+        }
+    }
+    errors.finish()?;
+    Ok(steps)
+}
+
+fn guard(value: &Expr) -> syn::Result<Path> {
+    match value {
+        Expr::Path(path) if path.qself.is_none() => Ok(path.path.clone()),
+        _ => Err(syn::Error::new_spanned(
+            value,
+            "expected the name of an async function with the arguments of the handler, like \
+             guard = is_still_unpaid",
+        )),
+    }
+}
+
+/// Earlier codes of the handler.
+fn aliases(value: &Expr) -> syn::Result<Vec<LitStr>> {
+    let elements = list(value, "aliases = [\"OLD_CODE\"]")?;
+    let mut errors = Errors::default();
+    let mut aliases: Vec<LitStr> = Vec::new();
+    for element in elements {
+        let alias = value::string(element, "\"OLD_CODE\"")
+            .and_then(|alias| value::check_code(alias).map(|()| alias.clone()));
+        if let Some(alias) = errors.keep(alias) {
+            aliases.push(alias);
+        }
+    }
+    errors.finish()?;
+    Ok(aliases)
+}
+
+fn list<'a>(
+    value: &'a Expr,
+    example: &str,
+) -> syn::Result<&'a syn::punctuated::Punctuated<Expr, Token![,]>> {
+    match value {
+        Expr::Array(array) => Ok(&array.elems),
+        _ => Err(syn::Error::new_spanned(value, format!("expected a list, like {example}"))),
+    }
+}
