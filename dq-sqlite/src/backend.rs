@@ -4,12 +4,13 @@
 //!   transaction ([`WriteTx`]).
 //! - Calls that read run on a pool of read-only connections (`reader.rs`), each in a transaction of
 //!   its own ([`ReadTx`]).
+//! - A claim does both: a reader plans it (`claim_plan.rs`), and the writer leases what is due.
 //!
 //! Words of this crate: a job is *live* while it waits or is leased; otherwise it is dead, or
 //! deleted. Its `seq` is its number in the order of insertion and the primary key of its rows. A
 //! queue's id (`queue_id`, column `q`) stands for its name in all tables. A lease *lapses* when its
 //! time ends before it is settled or renewed; each write transaction begins by returning the jobs
-//! of lapsed leases to their queues.
+//! of lapsed leases to their queues, and reads treat them as if that had happened.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,22 +18,26 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use dq_core::config::{BackendConfig, Environment};
 use dq_core::{
-    Backend, BrowseParams, Cancelled, Capabilities, ClaimParams, Claimed, Finding, JobRef, JobView,
-    Listeners, NewJob, OperateReport, Operation, Page, QueueName, QueueStats, Renewal, Renewed,
-    Reschedule, Rescheduled, Result, Scheduled, Settled, Settlement, Timestamp, Wakeups,
+    Announced, Announcement, Backend, BrowseParams, Cancelled, Capabilities, ClaimParams, Claimed,
+    Finding, JobRef, JobView, NewJob, OperateReport, Operation, Page, QueueName, QueueStats,
+    Renewal, Renewed, Reschedule, Rescheduled, Result, Scheduled, Settled, Settlement, Timestamp,
+    Verdict, Wakeups, Want,
 };
 
 use crate::claim::ClaimGuard;
+use crate::claim_plan::ClaimPlan;
 use crate::config::SqliteConfig;
-use crate::error::StoreResult;
+use crate::connection::OpenMode;
+use crate::error::{StoreResult, after_a_part};
+use crate::file_probe::FileProbe;
+use crate::inspect::PageParams;
 use crate::operate::OperationExecutor;
-use crate::reader::{ReadResult, ReadTx, ReaderPool};
+use crate::reader::{ReadTx, ReaderPool};
 use crate::shared::StoreShared;
-use crate::statements::Statements;
-use crate::task::Weight;
+use crate::task::{Access, Weight};
 use crate::write_tx::WriteTx;
 use crate::writer_handle::WriterHandle;
-use crate::{check, claim, renew, schedule, settle};
+use crate::{check, claim, registry, renew, schedule, settle};
 
 /// Maximum number of items per transaction of a long batch; other callers can write in between.
 const CHUNK_ITEMS: usize = 1_000;
@@ -40,14 +45,23 @@ const CHUNK_ITEMS: usize = 1_000;
 /// A transaction of a long batch takes no further items once their sizes add up to this.
 const CHUNK_BYTES: usize = 4 * 1024 * 1024;
 
+/// Maximum number of listings and counts that read at once.
+const READERS: u32 = 4;
+
+/// Maximum number of claims that are planned at once.
+const PLANNERS: u32 = 2;
+
 /// Approximate size of a job without its payload and headers.
 const JOB_BYTES: usize = 128;
 
-/// Backend that keeps delayed jobs in one SQLite file.
+/// A backend that keeps delayed jobs in one SQLite file.
 pub struct SqliteBackend {
     pub(crate) shared: Arc<StoreShared>,
     pub(crate) writer: WriterHandle,
     readers: ReaderPool,
+    /// Connections of their own, so that claims do not wait for long listings.
+    planners: ReaderPool,
+    pub(crate) file_probe: FileProbe,
 }
 
 impl SqliteBackend {
@@ -59,6 +73,22 @@ impl SqliteBackend {
     /// cannot be written; `Unavailable` if it cannot be opened or stays locked; `Full` if the disk
     /// is full.
     pub async fn open(config: &SqliteConfig, environment: &Environment) -> Result<Self> {
+        Self::open_or(OpenMode::Create, config, environment).await
+    }
+
+    /// Opens the file, which must exist with its tables, such as a store that is drained.
+    ///
+    /// # Errors
+    /// `Config` if the file or the tables do not exist; otherwise as of [`Self::open`].
+    pub async fn open_existing(config: &SqliteConfig, environment: &Environment) -> Result<Self> {
+        Self::open_or(OpenMode::Existing, config, environment).await
+    }
+
+    async fn open_or(
+        mode: OpenMode,
+        config: &SqliteConfig,
+        environment: &Environment,
+    ) -> Result<Self> {
         config.validate()?;
         check::refuse_old_library(rusqlite::version_number(), rusqlite::version())?;
         if let Some(finding) =
@@ -66,22 +96,23 @@ impl SqliteBackend {
         {
             tracing::error!("{finding}");
         }
-        let shared = Arc::new(StoreShared {
-            config: config.clone(),
-            statements: Statements::new(&config.table_prefix),
-            clock: Arc::clone(&environment.clock),
-            listeners: Listeners::default(),
-        });
-        let writer = WriterHandle::start(Arc::clone(&shared)).await?;
-        let readers = ReaderPool::new(Arc::clone(&shared));
-        Ok(Self { shared, writer, readers })
+        let writer = WriterHandle::start(config.clone(), mode, environment.clone()).await?;
+        let shared = Arc::clone(&writer.shared);
+        let readers = ReaderPool::new(Arc::clone(&shared), READERS);
+        let planners = ReaderPool::new(Arc::clone(&shared), PLANNERS);
+        Ok(Self { shared, writer, readers, planners, file_probe: FileProbe::default() })
     }
 
     /// Applies `apply` to all items, one transaction per chunk. `bytes` is the approximate size of
     /// an item.
+    ///
+    /// # Errors
+    /// Those of the first chunk that fails; `OutcomeUnknown` instead of other retryable ones if the
+    /// chunks before it were committed.
     async fn batch<I, T>(
         &self,
         operation: &'static str,
+        access: Access,
         items: Vec<I>,
         bytes: impl Fn(&I) -> usize,
         apply: impl Fn(&mut WriteTx<'_>, &I) -> StoreResult<T> + Copy + Send + 'static,
@@ -104,29 +135,52 @@ impl SqliteBackend {
             let work = move |tx: &mut WriteTx<'_>| {
                 chunk.iter().map(|item| apply(tx, item)).collect::<StoreResult<Vec<T>>>()
             };
-            results.extend(self.writer.submit(operation, weight, work).await?);
+            match self.writer.submit(operation, access, weight, work).await {
+                Ok(chunk_results) => results.extend(chunk_results),
+                Err(error) if results.is_empty() => return Err(error),
+                Err(error) => return Err(after_a_part(operation, results.len(), &error)),
+            }
             if remaining.peek().is_none() {
                 return Ok(results);
             }
         }
     }
 
-    /// Runs `query` on a snapshot without lapsed leases.
+    /// Plans a claim on a reader.
+    pub(crate) async fn plan_claim(&self, wants: Arc<[Want]>, limit: usize) -> Result<ClaimPlan> {
+        self.writer.ensure_open("claim")?;
+        let shared = Arc::clone(&self.shared);
+        let plan = move |tx: ReadTx<'_>| {
+            let queues = shared.find_queues(tx.conn, wants.iter().map(|want| &want.queue))?;
+            tx.plan_claim(&queues, &wants, limit)
+        };
+        self.planners.read("claim", plan).await
+    }
+
+    /// Leases the due jobs of a plan.
+    pub(crate) async fn claim_planned(
+        &self,
+        plan: ClaimPlan,
+        limit: usize,
+        worker: &str,
+    ) -> Result<Claimed> {
+        let worker = worker.to_owned();
+        let background_writes = self.writer.background_writes();
+        let work = move |tx: &mut WriteTx<'_>| claim::claim(tx, &plan, limit, &worker);
+        let guard = move |claimed| ClaimGuard::new(claimed, background_writes);
+        let weight = Weight::items(limit);
+        let guard = self.writer.submit_then("claim", Access::Write, weight, work, guard).await?;
+        Ok(guard.into_claimed())
+    }
+
+    /// Runs `query` on a snapshot of the store.
     async fn read<T: Send + 'static>(
         &self,
         operation: &'static str,
-        query: impl Fn(ReadTx<'_>) -> StoreResult<T> + Clone + Send + 'static,
+        query: impl FnOnce(ReadTx<'_>) -> StoreResult<T> + Send + 'static,
     ) -> Result<T> {
-        loop {
-            self.writer.ensure_open(operation)?;
-            match self.readers.read(operation, query.clone()).await? {
-                ReadResult::Value(value) => return Ok(value),
-                // Each write transaction returns lapsed leases first, so an empty task is enough.
-                ReadResult::LapsedLease => {
-                    self.writer.submit(operation, Weight::ONE, |_| Ok(())).await?;
-                }
-            }
-        }
+        self.writer.ensure_open(operation)?;
+        self.readers.read(operation, query).await
     }
 }
 
@@ -153,15 +207,15 @@ impl Backend for SqliteBackend {
 
     async fn schedule(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
         let bytes = |job: &NewJob| JOB_BYTES + job.payload.len() + job.headers.size_bytes();
-        self.batch("schedule", jobs, bytes, schedule::schedule).await
+        self.batch("schedule", Access::Write, jobs, bytes, schedule::schedule).await
     }
 
     async fn cancel(&self, jobs: &[JobRef]) -> Result<Vec<Cancelled>> {
-        self.batch("cancel", jobs.to_vec(), |_| 0, schedule::cancel).await
+        self.batch("cancel", Access::Write, jobs.to_vec(), |_| 0, schedule::cancel).await
     }
 
     async fn reschedule(&self, changes: &[Reschedule]) -> Result<Vec<Rescheduled>> {
-        self.batch("reschedule", changes.to_vec(), |_| 0, schedule::reschedule).await
+        self.batch("reschedule", Access::Write, changes.to_vec(), |_| 0, schedule::reschedule).await
     }
 
     async fn listen(&self, queues: &[QueueName]) -> Result<Wakeups> {
@@ -172,22 +226,31 @@ impl Backend for SqliteBackend {
     }
 
     async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed> {
-        let (wants, worker) = (params.wants.to_vec(), params.worker.to_owned());
-        let limit = params.limit;
-        let background_writes = self.writer.background_writes();
-        let weight = Weight::items(wants.len());
-        let work = move |tx: &mut WriteTx<'_>| claim::claim(tx, &wants, limit, &worker);
-        let guard = move |claimed| ClaimGuard::new(claimed, background_writes);
-        let guard = self.writer.submit_then("claim", weight, work, guard).await?;
-        Ok(guard.into_claimed())
+        let (wants, limit) = (Arc::<[Want]>::from(params.wants), params.limit);
+        let mut plan = self.plan_claim(Arc::clone(&wants), limit).await?;
+        if plan.clock_was_set_back {
+            // Each write transaction shortens leases first, so an empty task is enough.
+            let nothing = |_: &mut WriteTx<'_>| Ok(());
+            self.writer.submit("claim", Access::Write, Weight::ONE, nothing).await?;
+            plan = self.plan_claim(wants, limit).await?;
+        }
+        if plan.claimable.is_empty() {
+            return Ok(Claimed::new(Vec::new(), plan.next_due, plan.now));
+        }
+        self.claim_planned(plan, limit, params.worker).await
     }
 
     async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Settled>> {
-        self.batch("settle", settlements.to_vec(), |_| 0, settle::settle).await
+        let bytes = |settlement: &Settlement| match &settlement.verdict {
+            Verdict::Again { payload, .. } => payload.len(),
+            _ => 0,
+        };
+        let settlements = settlements.to_vec();
+        self.batch("settle", Access::HeldLeases, settlements, bytes, settle::settle).await
     }
 
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
-        self.batch("renew", renewals.to_vec(), |_| 0, renew::renew).await
+        self.batch("renew", Access::HeldLeases, renewals.to_vec(), |_| 0, renew::renew).await
     }
 
     async fn stats(&self, queues: &[QueueName]) -> Result<Vec<QueueStats>> {
@@ -196,9 +259,10 @@ impl Backend for SqliteBackend {
     }
 
     async fn browse(&self, params: BrowseParams<'_>) -> Result<Page> {
-        let (queue, state) = (params.queue.clone(), params.state);
-        let (after, limit) = (params.after, params.limit);
-        self.read("browse", move |tx| tx.browse(&queue, state, after, limit)).await
+        let BrowseParams { state, after, limit, payloads, order, .. } = params;
+        let (queue, page) =
+            (params.queue.clone(), PageParams { state, after, limit, payloads, order });
+        self.read("browse", move |tx| tx.browse(&queue, page)).await
     }
 
     async fn get(&self, job: &JobRef) -> Result<Option<JobView>> {
@@ -208,22 +272,30 @@ impl Backend for SqliteBackend {
 
     async fn operate(&self, operation: Operation<'_>) -> Result<OperateReport> {
         let executor = OperationExecutor { shared: &self.shared, writer: &self.writer };
-        let affected = executor.execute(operation).await?;
-        Ok(OperateReport { affected })
+        executor.execute(operation).await
+    }
+
+    async fn forecast(&self, queue: &QueueName, edges: &[Timestamp]) -> Result<Vec<u64>> {
+        let (queue, edges) = (queue.clone(), edges.to_vec());
+        self.read("forecast", move |tx| tx.forecast(&queue, &edges)).await
+    }
+
+    async fn announce(&self, announcement: Announcement) -> Result<()> {
+        let announce = move |tx: &mut WriteTx<'_>| registry::announce(tx, &announcement);
+        self.writer.submit("announce", Access::Write, Weight::ONE, announce).await
+    }
+
+    async fn runners(&self) -> Result<Vec<Announced>> {
+        self.read("runners", |tx| tx.runners()).await
     }
 
     async fn check(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
         findings.extend(check::corruption_bug(rusqlite::version_number(), rusqlite::version()));
         findings.extend(check::relaxed_durability(&self.shared.config));
-        let query =
-            |tx: ReadTx<'_>| Ok((tx.page_bytes()?, tx.never_shrinks()?, tx.invalid_queue_names()?));
-        match self.read("check", query).await {
-            Ok((page_bytes, never_shrinks, invalid_names)) => {
-                findings.extend(check::large_log(&self.shared.config, page_bytes));
-                findings.extend(never_shrinks);
-                findings.extend(invalid_names);
-            }
+        let config = self.shared.config.clone();
+        match self.read("check", move |tx| tx.findings(&config)).await {
+            Ok(of_file) => findings.extend(of_file),
             Err(error) => findings.push(check::unreadable(&error)),
         }
         findings
@@ -233,6 +305,8 @@ impl Backend for SqliteBackend {
         // Readers first: the writer's connection is then the last one of this process and can
         // remove the write-ahead log.
         self.readers.close().await;
+        self.planners.close().await;
+        self.file_probe.close();
         self.writer.close().await;
         Ok(())
     }
@@ -243,6 +317,10 @@ impl Backend for SqliteBackend {
 impl BackendConfig for SqliteConfig {
     async fn connect(&self, environment: &Environment) -> Result<Arc<dyn Backend>> {
         Ok(Arc::new(SqliteBackend::open(self, environment).await?))
+    }
+
+    async fn connect_existing(&self, environment: &Environment) -> Result<Arc<dyn Backend>> {
+        Ok(Arc::new(SqliteBackend::open_existing(self, environment).await?))
     }
 }
 

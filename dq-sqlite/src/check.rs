@@ -7,6 +7,7 @@ use crate::connection::{CHECKPOINT_PAGES, log_path};
 use crate::error::StoreResult;
 use crate::reader::ReadTx;
 use crate::row;
+use crate::schema;
 
 /// First version of SQLite in which a write and a checkpoint of two connections at once cannot
 /// corrupt the file: 3.51.3, as a number of `sqlite3_libversion_number`.
@@ -58,7 +59,7 @@ pub(crate) fn relaxed_durability(config: &SqliteConfig) -> Option<Finding> {
 }
 
 /// Reports a log that grows because a reader prevents its reuse.
-pub(crate) fn large_log(config: &SqliteConfig, page_bytes: u64) -> Option<Finding> {
+fn large_log(config: &SqliteConfig, page_bytes: u64) -> Option<Finding> {
     let bytes = std::fs::metadata(log_path(&config.path)).map_or(0, |log| log.len());
     let limit = LARGE_LOG_FACTOR * u64::from(CHECKPOINT_PAGES) * page_bytes;
     (bytes > limit).then(|| Finding {
@@ -101,14 +102,24 @@ fn invalid_queue_name(queue_id: i64, why: &str) -> Finding {
 }
 
 impl ReadTx<'_> {
+    /// Findings about the file.
+    pub(crate) fn findings(self, config: &SqliteConfig) -> StoreResult<Vec<Finding>> {
+        let mut findings = self.invalid_queue_names()?;
+        findings.extend(large_log(config, self.page_bytes()?));
+        findings.extend(self.never_shrinks()?);
+        findings.extend(self.orphaned_rows()?);
+        findings.extend(self.outdated()?);
+        Ok(findings)
+    }
+
     /// Page size of the file, in bytes.
-    pub(crate) fn page_bytes(self) -> StoreResult<u64> {
+    fn page_bytes(self) -> StoreResult<u64> {
         let bytes: i64 = self.conn.pragma_query_value(None, "page_size", |row| row.get(0))?;
         Ok(bytes.unsigned_abs())
     }
 
     /// Reports queues with invalid names.
-    pub(crate) fn invalid_queue_names(self) -> StoreResult<Vec<Finding>> {
+    fn invalid_queue_names(self) -> StoreResult<Vec<Finding>> {
         let mut statement = self.conn.prepare_cached(&self.statements.queue_names)?;
         let names = statement.query_map([], |row| {
             let queue_id: i64 = row.get(1)?;
@@ -117,8 +128,65 @@ impl ReadTx<'_> {
         Ok(names.filter_map(rusqlite::Result::transpose).collect::<rusqlite::Result<_>>()?)
     }
 
+    /// Reports that this version of the library may not write the tables any more.
+    fn outdated(self) -> StoreResult<Option<Finding>> {
+        let min_writer =
+            self.conn.prepare_cached(&self.statements.minimums)?.query_row([], |row| row.get(1))?;
+        Ok(schema::check_writer(min_writer).err().map(|error| Finding {
+            severity: Severity::Error,
+            code: "sqlite.outdated",
+            cause: format!("{}; it only settles and renews the jobs that it runs", error.message()),
+            remedy: error.remedy().to_owned(),
+        }))
+    }
+
+    /// Reports entries of waiting jobs and leases without their job row, and job rows without either.
+    fn orphaned_rows(self) -> StoreResult<Vec<Finding>> {
+        let count = |sql: &str| -> StoreResult<i64> {
+            Ok(self.conn.prepare_cached(sql)?.query_row([], |row| row.get(0))?)
+        };
+        // Counting is much cheaper than a search for the job of each entry. The numbers agree by
+        // chance if as many jobs have lost their row as their entry.
+        let (jobs, due, leases): (i64, i64, i64) = self
+            .conn
+            .prepare_cached(&self.statements.count_all)?
+            .query_row([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+        if jobs == due + leases {
+            return Ok(Vec::new());
+        }
+        let waiting = count(&self.statements.count_orphaned_due)?;
+        let running = count(&self.statements.count_orphaned_leases)?;
+        let stuck = count(&self.statements.count_stuck_jobs)?;
+        let orphaned = (waiting + running > 0).then(|| Finding {
+            severity: Severity::Warning,
+            code: "sqlite.orphaned-rows",
+            cause: format!(
+                "another program has deleted rows of the job table: the entries of {waiting} \
+                 waiting and {running} running jobs are left"
+            ),
+            remedy:
+                "cancel, purge or remove jobs through this library; the entries are counted as \
+                     jobs until they are due and dropped"
+                    .to_owned(),
+        });
+        let stuck = (stuck > 0).then(|| Finding {
+            severity: Severity::Warning,
+            code: "sqlite.stuck-jobs",
+            cause: format!(
+                "{stuck} jobs never run: another program has deleted their rows of the due or the \
+                 lease table"
+            ),
+            remedy: format!(
+                "run `{}` in the file; a job also waits again if it is rescheduled or its key is \
+                 scheduled",
+                self.statements.free_stuck_jobs
+            ),
+        });
+        Ok(orphaned.into_iter().chain(stuck).collect())
+    }
+
     /// Reports a file whose free pages are never returned to the file system.
-    pub(crate) fn never_shrinks(self) -> StoreResult<Option<Finding>> {
+    fn never_shrinks(self) -> StoreResult<Option<Finding>> {
         const INCREMENTAL: i64 = 2;
         let mode: i64 = self.conn.pragma_query_value(None, "auto_vacuum", |row| row.get(0))?;
         Ok((mode != INCREMENTAL).then(|| Finding {

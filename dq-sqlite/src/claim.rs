@@ -1,72 +1,59 @@
-//! Claim: leases due jobs. If the caller stops waiting for the result, the leases are released at
-//! once.
+//! Claim: leases due jobs, as planned by a reader (`claim_plan.rs`). If the caller stops waiting for
+//! the result, the leases are released at once.
 
 use std::collections::HashSet;
 
 use dq_core::{
-    Claimed, DeadKind, DeadReason, FencingToken, Job, LeasedJob, QueueName, Settlement, Timestamp,
-    Verdict, Want,
+    Claimed, DeadKind, DeadReason, FencingToken, Job, LeasedJob, QueueName, Settlement, Verdict,
+    Want,
 };
-use rusqlite::{OptionalExtension, Row, params};
+use rusqlite::params;
 
+use crate::claim_plan::{ClaimPlan, ClaimableQueue, earlier};
 use crate::error::StoreResult;
 use crate::row;
 use crate::settle::{move_to_dead, settle};
 use crate::task::{BackgroundWrites, Weight};
 use crate::write_tx::WriteTx;
 
-/// Leases up to `limit` due jobs of the wanted queues. Writes nothing if no job is due. Lapsed
-/// leases were removed when the transaction began.
+/// Maximum number of entries without a job row that a claim drops from a queue. If there are more,
+/// it reports a job that is due, and the next claim continues.
+const MAX_DROPPED: usize = 1_000;
+
+/// Leases up to `limit` due jobs of the queues of a plan. Lapsed leases were removed when the
+/// transaction began.
+///
+/// For queues without due jobs, `next_due` is that of the plan. If another caller has added a job to
+/// them since, listeners are notified of it.
 pub(crate) fn claim(
     tx: &mut WriteTx<'_>,
-    wants: &[Want],
+    plan: &ClaimPlan,
     limit: usize,
     worker: &str,
 ) -> StoreResult<Claimed> {
     let mut jobs = Vec::new();
-    let mut next_due = None;
-    let mut active_queues = HashSet::new();
-    for want in wants {
-        let Some(QueueState { queue_id, paused: false, mut earliest_due }) =
-            queue_state(tx, &want.queue)?
-        else {
-            continue;
-        };
-        active_queues.insert(queue_id);
+    let mut next_due = plan.next_due;
+    for ClaimableQueue { want, queue_id, earliest_due } in &plan.claimable {
         let max = want.max.min(limit - jobs.len());
-        if max > 0 && earliest_due.is_some_and(|due| due <= tx.now) {
-            lease_due(tx, queue_id, want, max, worker, &mut jobs)?;
-            earliest_due = tx.earliest_due(queue_id)?;
-        }
-        next_due = earlier(next_due, earliest_due);
+        let first = if max == 0 {
+            Some(*earliest_due)
+        } else if tx.reading().is_paused(*queue_id)? {
+            // Since the plan was made.
+            None
+        } else {
+            lease_due(tx, *queue_id, want, max, worker, &mut jobs)?;
+            tx.earliest_due(*queue_id)?
+        };
+        next_due = earlier(next_due, first);
     }
-    next_due = earlier(next_due, next_lapse(tx, &active_queues)?);
-    Ok(Claimed { jobs, next_due, now: tx.now })
-}
-
-fn earlier(a: Option<Timestamp>, b: Option<Timestamp>) -> Option<Timestamp> {
-    a.into_iter().chain(b).min()
-}
-
-struct QueueState {
-    queue_id: i64,
-    paused: bool,
-    earliest_due: Option<Timestamp>,
-}
-
-/// Reads the state of a queue; `None` if the queue does not exist. It is not cached, since any
-/// process may pause the queue.
-fn queue_state(tx: &WriteTx<'_>, queue: &QueueName) -> StoreResult<Option<QueueState>> {
-    let read = |row: &Row<'_>| {
-        let earliest_due: Option<i64> = row.get(2)?;
-        let earliest_due = earliest_due.map(Timestamp::from_millis);
-        Ok(QueueState { queue_id: row.get(0)?, paused: row.get(1)?, earliest_due })
-    };
-    Ok(tx.prepare(&tx.statements.queue_state)?.query_row([queue.as_str()], read).optional()?)
+    let queue_ids: HashSet<i64> = plan.claimable.iter().map(|queue| queue.queue_id).collect();
+    next_due = earlier(next_due, tx.reading().next_lapse(|id| queue_ids.contains(&id))?);
+    Ok(Claimed::new(jobs, next_due, tx.now))
 }
 
 /// Leases up to `max` due jobs of one queue and appends them to `leased`. Jobs with invalid rows
-/// are quarantined: they become dead with [`DeadKind::Quarantined`].
+/// are quarantined: they become dead with [`DeadKind::Quarantined`]. Entries without a job row are
+/// dropped; they do not count towards `max`.
 fn lease_due(
     tx: &mut WriteTx<'_>,
     queue_id: i64,
@@ -75,65 +62,80 @@ fn lease_due(
     worker: &str,
     leased: &mut Vec<LeasedJob>,
 ) -> StoreResult<()> {
-    let due = read_due(tx, queue_id, &want.queue, max)?;
-    let Some((seq, at, _)) = due.last() else {
-        return Ok(());
-    };
-    // The jobs read are the first of the queue, so one range covers exactly them.
-    tx.prepare(&tx.statements.remove_due_until)?.execute([queue_id, *at, *seq])?;
     let leased_until = tx.now + want.lease_for;
-    for (seq, _, job) in due {
-        match job {
-            Ok(mut job) => {
-                let token = tx.next_token();
-                let until = leased_until.as_millis();
-                tx.prepare(&tx.statements.add_lease)?
-                    .execute(params![seq, queue_id, until, token, worker])?;
-                job.deliveries = job.deliveries.saturating_add(1);
-                let token = FencingToken(token.unsigned_abs());
-                leased.push(LeasedJob { job, token, leased_until });
-            }
-            Err(message) => {
-                let reason = DeadReason::new(DeadKind::Quarantined, message);
-                move_to_dead(tx, seq, &reason, 0, 0)?;
+    let (mut remaining, mut dropped) = (max, 0);
+    while remaining > 0 && dropped < MAX_DROPPED {
+        let due = read_due(tx, queue_id, &want.queue, remaining)?;
+        let Some((seq, at, _)) = due.last() else {
+            break;
+        };
+        // The entries read are the first of the queue, so one range covers exactly them.
+        tx.prepare(&tx.statements.remove_due_until)?.execute([queue_id, *at, *seq])?;
+        let is_last = due.len() < remaining;
+        for (seq, _, entry) in due {
+            match entry {
+                DueEntry::Job(mut job) => {
+                    remaining -= 1;
+                    let (token, granted) = (tx.next_token(), tx.grant());
+                    let until = leased_until.as_millis();
+                    tx.prepare(&tx.statements.add_lease)?
+                        .execute(params![seq, queue_id, until, token, worker, granted])?;
+                    job.deliveries = job.deliveries.saturating_add(1);
+                    let token = FencingToken(token.unsigned_abs());
+                    leased.push(LeasedJob::new(job, token, leased_until));
+                }
+                DueEntry::Invalid(message) => {
+                    remaining -= 1;
+                    let reason = DeadReason::new(DeadKind::Quarantined, message);
+                    move_to_dead(tx, seq, &reason, 0, 0)?;
+                }
+                DueEntry::Orphan => dropped += 1,
             }
         }
+        if is_last {
+            break;
+        }
+    }
+    if dropped > 0 {
+        tracing::warn!(
+            queue = %want.queue,
+            entries = dropped,
+            "dropped waiting entries whose jobs another program has deleted"
+        );
     }
     Ok(())
 }
 
-/// `seq`, due time, and the job or the reason why its row is invalid.
-type DueJob = (i64, i64, Result<Job, String>);
+/// A waiting job as the tables hold it.
+enum DueEntry {
+    Job(Job),
+    /// The job row is invalid, for this reason.
+    Invalid(String),
+    /// The job row is missing.
+    Orphan,
+}
 
-/// The first due jobs of a queue, at most `max`.
+/// The first due entries of a queue, at most `max`, each with its `seq` and due time.
 fn read_due(
     tx: &WriteTx<'_>,
     queue_id: i64,
     queue: &QueueName,
     max: usize,
-) -> StoreResult<Vec<DueJob>> {
+) -> StoreResult<Vec<(i64, i64, DueEntry)>> {
     let max = i64::try_from(max).unwrap_or(i64::MAX);
     let mut statement = tx.prepare(&tx.statements.due_jobs)?;
     let due = statement
         .query_map([queue_id, tx.now.as_millis(), max], |row| {
             let (seq, at) = row::position(row)?;
-            Ok((seq, at, row::job(row, queue)))
+            let entry = match row::job(row, queue) {
+                _ if row::is_orphan(row)? => DueEntry::Orphan,
+                Ok(job) => DueEntry::Job(job),
+                Err(reason) => DueEntry::Invalid(reason),
+            };
+            Ok((seq, at, entry))
         })?
         .collect::<rusqlite::Result<_>>()?;
     Ok(due)
-}
-
-/// When the next lease of these queues lapses. Reads the leases in the order of their ends up to
-/// the first match; there are only as many as running handlers.
-fn next_lapse(tx: &WriteTx<'_>, queues: &HashSet<i64>) -> StoreResult<Option<Timestamp>> {
-    let mut statement = tx.prepare(&tx.statements.lease_ends)?;
-    let mut rows = statement.query([])?;
-    while let Some(row) = rows.next()? {
-        if queues.contains(&row.get(1)?) {
-            return Ok(Some(Timestamp::from_millis(row.get(0)?)));
-        }
-    }
-    Ok(None)
 }
 
 /// The leases of a committed claim on their way to the caller. If the caller's future is dropped
@@ -156,7 +158,7 @@ impl ClaimGuard {
     /// Passes the leases to the caller.
     pub(crate) fn into_claimed(mut self) -> Claimed {
         let Claimed { next_due, now, .. } = self.claimed;
-        Claimed { jobs: std::mem::take(&mut self.claimed.jobs), next_due, now }
+        Claimed::new(std::mem::take(&mut self.claimed.jobs), next_due, now)
     }
 }
 
@@ -170,10 +172,170 @@ impl Drop for ClaimGuard {
             .claimed
             .jobs
             .iter()
-            .map(|job| Settlement { lease: job.lease(), verdict: release.clone() })
+            .map(|job| Settlement::new(job.lease(), release.clone()))
             .collect();
         self.background_writes.send(Weight::items(releases.len()), move |tx| {
             releases.iter().try_for_each(|release| settle(tx, release).map(drop))
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, mpsc};
+    use std::task::Poll;
+    use std::time::Duration;
+
+    use bytes::Bytes;
+    use dq_core::config::Environment;
+    use dq_core::{
+        Backend, ClaimParams, Due, Entropy, NewJob, QueueName, Renewal, Renewed, Result,
+        VirtualClock, Want,
+    };
+    use tempfile::TempDir;
+    use tokio::task::JoinHandle;
+
+    use super::*;
+    use crate::task::Access;
+    use crate::{SqliteBackend, SqliteConfig};
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    /// A store with one due job.
+    struct Fixture {
+        backend: Arc<SqliteBackend>,
+        environment: Environment,
+        dir: TempDir,
+    }
+
+    impl Fixture {
+        async fn new() -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let clock = Arc::new(VirtualClock::default());
+            let environment = Environment::new(clock, Arc::new(Entropy::seeded(7)));
+            let config = SqliteConfig::new(dir.path().join("jobs.db"));
+            let backend = Arc::new(SqliteBackend::open(&config, &environment).await.unwrap());
+            let fixture = Self { backend, environment, dir };
+            let _ = fixture.backend.schedule(vec![fixture.job("{}", Due::NOW)]).await.unwrap();
+            fixture
+        }
+
+        fn job(&self, payload: &'static str, due: impl Into<Due>) -> NewJob {
+            let id = self.environment.entropy.job_id(self.environment.clock.now());
+            NewJob::new(id, queue(), due, Bytes::from_static(payload.as_bytes()))
+        }
+
+        async fn plan(&self) -> ClaimPlan {
+            self.backend.plan_claim(wants().into(), 1).await.unwrap()
+        }
+
+        /// Blocks the writer in a transaction until the returned sender sends or is dropped.
+        async fn block_writer(&self) -> mpsc::Sender<()> {
+            let (unblock, blocked) = mpsc::channel();
+            let (entered, entering) = mpsc::channel();
+            let backend = Arc::clone(&self.backend);
+            tokio::spawn(async move {
+                let wait = move |_: &mut WriteTx<'_>| {
+                    entered.send(()).unwrap();
+                    let _ = blocked.recv();
+                    Ok(())
+                };
+                backend.writer.submit("test", Access::Write, Weight::ONE, wait).await.unwrap();
+            });
+            tokio::task::yield_now().await;
+            entering.recv().unwrap();
+            unblock
+        }
+
+        /// Spawns the claim of a plan, which is in the writer's channel when this returns.
+        async fn send_claim(&self, plan: ClaimPlan) -> JoinHandle<Result<Claimed>> {
+            let backend = Arc::clone(&self.backend);
+            let claim = tokio::spawn(async move { backend.claim_planned(plan, 1, "test").await });
+            // The runtime has one thread: the call runs until it waits for its reply.
+            tokio::task::yield_now().await;
+            claim
+        }
+
+        async fn claim(&self) -> Claimed {
+            let wants = wants();
+            let params = ClaimParams::new(&wants, 1, "test");
+            self.backend.claim(params).await.unwrap()
+        }
+    }
+
+    fn queue() -> QueueName {
+        QueueName::new("mail").unwrap()
+    }
+
+    fn wants() -> Vec<Want> {
+        vec![Want::new(queue(), 1, MINUTE)]
+    }
+
+    #[tokio::test]
+    async fn a_rolled_back_claim_returns_no_leases_of_other_callers() {
+        let fixture = Fixture::new().await;
+        let conn = rusqlite::Connection::open(fixture.dir.path().join("jobs.db")).unwrap();
+        conn.execute_batch(
+            "CREATE TRIGGER reject BEFORE INSERT ON dq_job \
+             WHEN CAST(NEW.payload AS TEXT) = 'poison' \
+             BEGIN SELECT RAISE(ABORT, 'rejected payload'); END",
+        )
+        .unwrap();
+        let plan = fixture.plan().await;
+        let unblock = fixture.block_writer().await;
+        let rolled_back = fixture.send_claim(plan.clone()).await;
+        let (backend, poison) = (Arc::clone(&fixture.backend), fixture.job("poison", MINUTE));
+        let failing = tokio::spawn(async move { backend.schedule(vec![poison]).await });
+        tokio::task::yield_now().await;
+        // In the transaction after the failed one, which issues the same token again.
+        let next = fixture.send_claim(plan).await;
+        drop(unblock);
+        failing.await.unwrap().unwrap_err();
+        rolled_back.await.unwrap().unwrap_err();
+        let held = next.await.unwrap().unwrap().jobs.remove(0);
+        assert!(fixture.claim().await.jobs.is_empty(), "one lease at a time");
+        let renewal = Renewal::new(held.lease(), MINUTE);
+        let renewed = fixture.backend.renew(&[renewal]).await.unwrap();
+        assert_eq!(renewed, [Renewed::Until(fixture.environment.clock.now() + MINUTE)]);
+    }
+
+    #[tokio::test]
+    async fn a_dropped_claim_returns_its_leases() {
+        let fixture = Fixture::new().await;
+        let plan = fixture.plan().await;
+        let unblock = fixture.block_writer().await;
+        {
+            let dropped = fixture.backend.claim_planned(plan, 1, "test");
+            tokio::pin!(dropped);
+            // After one poll the claim is in the writer's channel; then it is dropped.
+            let poll = std::future::poll_fn(|context| {
+                Poll::Ready(dropped.as_mut().poll(context).is_pending())
+            });
+            assert!(poll.await);
+        }
+        drop(unblock);
+        // The release is a transaction of its own after that of the claim.
+        let again = loop {
+            if let Some(job) = fixture.claim().await.jobs.pop() {
+                break job;
+            }
+            tokio::task::yield_now().await;
+        };
+        assert_eq!((again.job.deliveries, again.job.losses), (1, 0));
+    }
+
+    #[tokio::test]
+    async fn a_plan_that_others_were_faster_than_leases_nothing() {
+        let fixture = Fixture::new().await;
+        let plan = fixture.plan().await;
+        assert_eq!(fixture.claim().await.jobs.len(), 1);
+        let late = fixture.backend.claim_planned(plan.clone(), 1, "test").await.unwrap();
+        assert_eq!((late.jobs.len(), late.next_due), (0, Some(late.now + MINUTE)));
+        let _ = fixture.backend.schedule(vec![fixture.job("{}", Due::NOW)]).await.unwrap();
+        let plan = fixture.plan().await;
+        let queue = queue();
+        fixture.backend.operate(dq_core::Operation::Pause { queue: &queue }).await.unwrap();
+        let paused = fixture.backend.claim_planned(plan, 1, "test").await.unwrap();
+        assert_eq!(paused.jobs.len(), 0, "the queue was paused after the plan");
     }
 }

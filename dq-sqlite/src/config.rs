@@ -1,5 +1,6 @@
 //! Settings, read from a configuration file or a URL.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -29,14 +30,15 @@ pub struct SqliteConfig {
     /// at most 32 characters.
     #[serde(default = "default_prefix")]
     pub table_prefix: String,
-    /// How long to wait for the write lock while other connections hold it: `5s` by default.
+    /// How long to wait for the write lock while other connections hold it: `5s` by default, at most
+    /// `24h`.
     #[serde(default = "default_busy_timeout", with = "dq_core::config::duration")]
     pub busy_timeout: Duration,
-    /// Page cache of the writer's connection, in MiB: 64 by default.
+    /// Page cache of the writer's connection, in MiB: 64 by default; from 1 to 1,048,576.
     #[serde(default = "default_cache")]
     pub cache_mib: u32,
-    /// Maximum size of the file, in MiB; beyond it `schedule` fails with `Full`. No limit by
-    /// default.
+    /// Maximum size of the file, in MiB, from 1 to 16,777,215; beyond it `schedule` fails with
+    /// `Full`. No limit by default.
     #[serde(default)]
     pub size_limit_mib: Option<u32>,
 }
@@ -53,6 +55,15 @@ pub enum Durability {
     /// last writes; it never corrupts the file.
     Relaxed,
 }
+
+/// SQLite counts the time in milliseconds as an `i32`: 24 days. A caller does not wait that long.
+const MAX_BUSY_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// SQLite counts the cache in KiB as an `i32`; this is half of that.
+const MAX_CACHE_MIB: u32 = 1024 * 1024;
+
+/// SQLite has at most 4,294,967,294 pages, which is 16 TiB with pages of 4 KiB.
+const MAX_SIZE_MIB: u32 = 16 * 1024 * 1024 - 1;
 
 fn default_prefix() -> String {
     "dq_".to_owned()
@@ -107,6 +118,29 @@ impl SqliteConfig {
         Ok(config)
     }
 
+    /// Refuses values that SQLite cannot keep, or would silently replace by others.
+    fn validate_ranges(&self) -> Result<()> {
+        if self.busy_timeout > MAX_BUSY_TIMEOUT {
+            return Err(invalid(
+                format!("`busy_timeout` is {:?}, which is too long", self.busy_timeout),
+                "use a duration from 0s to 24h, such as \"5s\"",
+            ));
+        }
+        let sizes = [
+            ("cache_mib", Some(self.cache_mib), MAX_CACHE_MIB),
+            ("size_limit_mib", self.size_limit_mib, MAX_SIZE_MIB),
+        ];
+        for (name, value, max) in sizes {
+            if let Some(value) = value.filter(|value| !(1..=max).contains(value)) {
+                return Err(invalid(
+                    format!("`{name}` is {value}, which is out of range"),
+                    format!("use a number of mebibytes from 1 to {max}, or leave it out"),
+                ));
+            }
+        }
+        Ok(())
+    }
+
     /// Checks the values of all settings.
     pub(crate) fn validate(&self) -> Result<()> {
         let path = self.path.to_string_lossy();
@@ -122,6 +156,7 @@ impl SqliteConfig {
                 "use the memory backend for jobs in memory, or give the plain path of a file",
             ));
         }
+        self.validate_ranges()?;
         let prefix = &self.table_prefix;
         let well_formed = prefix.len() <= 32
             && prefix.starts_with(|first: char| first.is_ascii_alphabetic())
@@ -137,7 +172,7 @@ impl SqliteConfig {
     }
 }
 
-fn invalid(message: String, remedy: &'static str) -> Error {
+fn invalid(message: String, remedy: impl Into<Cow<'static, str>>) -> Error {
     Error::new(ErrorKind::Config, message).remedy(remedy).operation("connect")
 }
 
@@ -174,6 +209,8 @@ mod tests {
             ),
             ("sqlite://f?cache_mib=lots", "`cache_mib`"),
             ("sqlite://f?busy_timeout=5", "`busy_timeout`"),
+            ("sqlite://f?busy_timeout=30days", "`busy_timeout` is 2592000s"),
+            ("sqlite://f?size_limit_mib=0", "`size_limit_mib` is 0"),
             ("sqlite://f?table_prefix=dq;--", "dq;--"),
             ("sqlite://f?table_prefix=SQLite_x", "SQLite_x"),
         ] {

@@ -15,7 +15,7 @@ use crate::schema;
 pub(crate) const CHECKPOINT_PAGES: u32 = 4_000;
 
 /// Capacity of the statement cache: more than there are statements, so that none is parsed twice.
-const CACHED_STATEMENTS: usize = 128;
+const CACHED_STATEMENTS: usize = 192;
 
 /// Page size of new files.
 const PAGE_BYTES: u32 = 4_096;
@@ -23,11 +23,32 @@ const PAGE_BYTES: u32 = 4_096;
 /// Pause before `journal_mode` is set again while other connections use the file.
 const JOURNAL_MODE_RETRY: Duration = Duration::from_millis(5);
 
-/// Opens the writer's connection, creates or migrates the tables, and checks the file.
-pub(crate) fn open_writer(config: &SqliteConfig) -> StoreResult<Connection> {
-    refuse_missing_directory(&config.path)?;
-    let mut conn = open(config, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)?;
-    if is_new(&conn)? {
+/// How the writer's connection is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OpenMode {
+    /// The file and the tables are created if they do not exist, and migrated.
+    Create,
+    /// The file and the tables must exist; they are migrated.
+    Existing,
+    /// This process has had the store open before: it is used as it is, even if a newer version of
+    /// the library has migrated it since.
+    Again,
+}
+
+/// Opens the writer's connection and checks the file.
+pub(crate) fn open_writer(config: &SqliteConfig, mode: OpenMode) -> StoreResult<Connection> {
+    let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE;
+    flags.set(OpenFlags::SQLITE_OPEN_CREATE, mode == OpenMode::Create);
+    if mode == OpenMode::Existing && !config.path.exists() {
+        return Err(no_store("the file does not exist"));
+    }
+    let mut conn = open(config, flags)?;
+    let is_new = is_new(&conn)?;
+    if mode == OpenMode::Existing && !schema::exists(&conn, &config.table_prefix)? {
+        // Before anything is changed: the file may belong to another program.
+        return Err(no_store("the file has no tables of dq-sqlite with this `table_prefix`"));
+    }
+    if mode == OpenMode::Create && is_new {
         // Both take effect only before the first table is created.
         conn.pragma_update(None, "page_size", PAGE_BYTES)?;
         conn.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
@@ -42,13 +63,27 @@ pub(crate) fn open_writer(config: &SqliteConfig) -> StoreResult<Connection> {
     conn.pragma_update(None, "fullfsync", true)?;
     conn.pragma_update(None, "checkpoint_fullfsync", true)?;
     conn.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
-    conn.pragma_update(None, "journal_size_limit", 64 * 1024 * 1024)?;
+    // The log is cut to this size after a reader has kept it from being reset: to less than
+    // `check` reports as large.
+    let page_bytes: i64 = conn.pragma_query_value(None, "page_size", |row| row.get(0))?;
+    let log_bytes = 2 * i64::from(CHECKPOINT_PAGES) * page_bytes;
+    conn.pragma_update(None, "journal_size_limit", log_bytes)?;
     conn.pragma_update(None, "cache_size", -i64::from(config.cache_mib) * 1024)?;
     conn.pragma_update(None, "temp_store", "MEMORY")?;
     limit_size(&conn, config)?;
-    schema::ensure(&mut conn, &config.table_prefix)?;
+    if mode != OpenMode::Again {
+        schema::ensure(&mut conn, &config.table_prefix)?;
+    }
     refuse_read_only(&conn, config)?;
     Ok(conn)
+}
+
+fn no_store(message: &str) -> StoreError {
+    StoreError::new(
+        ErrorKind::Config,
+        message,
+        "correct `path` and `table_prefix`: the store must exist already",
+    )
 }
 
 /// Opens a connection that only reads. It never checkpoints the log.
@@ -57,6 +92,13 @@ pub(crate) fn open_reader(config: &SqliteConfig) -> StoreResult<Connection> {
     conn.pragma_update(None, "query_only", true)?;
     conn.pragma_update(None, "wal_autocheckpoint", 0)?;
     conn.pragma_update(None, "cache_size", -2 * 1024)?;
+    Ok(conn)
+}
+
+/// Opens a connection that finds out who has the write lock. It never waits for it.
+pub(crate) fn open_probe(config: &SqliteConfig) -> StoreResult<Connection> {
+    let conn = open(config, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    conn.busy_timeout(Duration::ZERO)?;
     Ok(conn)
 }
 
@@ -69,7 +111,16 @@ fn open(config: &SqliteConfig, flags: OpenFlags) -> StoreResult<Connection> {
     Ok(conn)
 }
 
-fn refuse_missing_directory(path: &Path) -> StoreResult<()> {
+/// The absolute path of the file, which may not exist yet, so that neither a change of the working
+/// directory nor one of a symbolic link leads to another file.
+pub(crate) fn absolute_path(path: &Path) -> StoreResult<PathBuf> {
+    if path.is_dir() {
+        return Err(StoreError::new(
+            ErrorKind::Config,
+            "the path is a directory, not a file",
+            "give the path of a file in it",
+        ));
+    }
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
@@ -81,14 +132,20 @@ fn refuse_missing_directory(path: &Path) -> StoreResult<()> {
             "create the directory, or correct `path`",
         ));
     }
-    if path.is_dir() {
-        return Err(StoreError::new(
-            ErrorKind::Config,
-            "the path is a directory, not a file",
-            "give the path of a file in it",
-        ));
-    }
-    Ok(())
+    let absolute = match path.canonicalize() {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let name = path.file_name().unwrap_or_default();
+            directory.canonicalize().map(|directory| directory.join(name))
+        }
+        result => result,
+    };
+    absolute.map_err(|error| {
+        StoreError::new(
+            ErrorKind::Unavailable,
+            format!("the path cannot be resolved: {error}"),
+            "give this process access to the file and its directory",
+        )
+    })
 }
 
 /// Whether the database has no tables yet. This is the first read of the file.
@@ -182,12 +239,15 @@ mod tests {
     fn a_new_file_gets_every_setting() {
         let dir = tempfile::tempdir().unwrap();
         let config = SqliteConfig::new(dir.path().join("jobs.db"));
-        let conn = open_writer(&config).unwrap();
+        let conn = open_writer(&config, OpenMode::Create).unwrap();
         assert_eq!(pragma::<String>(&conn, "journal_mode"), "wal");
         assert_eq!(pragma::<i64>(&conn, "synchronous"), 2, "FULL");
         assert_eq!(pragma::<i64>(&conn, "auto_vacuum"), 2, "INCREMENTAL");
         assert_eq!(pragma::<i64>(&conn, "wal_autocheckpoint"), i64::from(CHECKPOINT_PAGES));
         assert_eq!(pragma::<i64>(&conn, "busy_timeout"), 5_000);
+        let page_bytes: i64 = pragma(&conn, "page_size");
+        let log_bytes = 2 * i64::from(CHECKPOINT_PAGES) * page_bytes;
+        assert_eq!(pragma::<i64>(&conn, "journal_size_limit"), log_bytes);
     }
 
     #[test]
@@ -195,14 +255,18 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut config = SqliteConfig::new(dir.path().join("jobs.db"));
         config.durability = Durability::Relaxed;
-        assert_eq!(pragma::<i64>(&open_writer(&config).unwrap(), "synchronous"), 1, "NORMAL");
+        assert_eq!(
+            pragma::<i64>(&open_writer(&config, OpenMode::Create).unwrap(), "synchronous"),
+            1,
+            "NORMAL"
+        );
     }
 
     #[test]
     fn readers_cannot_write() {
         let dir = tempfile::tempdir().unwrap();
         let config = SqliteConfig::new(dir.path().join("jobs.db"));
-        let _writer = open_writer(&config).unwrap();
+        let _writer = open_writer(&config, OpenMode::Create).unwrap();
         let reader = open_reader(&config).unwrap();
         let error = StoreError::from(reader.execute("DELETE FROM dq_job", []).unwrap_err());
         assert_eq!(error.kind, ErrorKind::ReadOnly);

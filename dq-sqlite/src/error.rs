@@ -22,6 +22,16 @@ impl StoreError {
         Self { kind, message: message.into(), remedy }
     }
 
+    /// What went wrong, without the path.
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// How to fix it.
+    pub(crate) const fn remedy(&self) -> &'static str {
+        self.remedy
+    }
+
     /// Error for a variant of a `non_exhaustive` enum that this version does not support.
     pub(crate) fn unsupported(variant: &impl fmt::Debug) -> Self {
         Self::new(
@@ -59,6 +69,13 @@ impl StoreError {
             format!("the commit failed: {}", self.message),
             "repeat the call with the same job ids: nothing takes effect twice",
         )
+    }
+
+    /// Converts the error of a file that was gone after the commit: `OutcomeUnknown`, since the
+    /// transaction counts if the file comes back.
+    pub(crate) fn after_commit(self) -> Self {
+        let message = format!("committed, but {}", self.message);
+        Self::new(ErrorKind::OutcomeUnknown, message, self.remedy)
     }
 
     /// Adds the operation and the path.
@@ -125,6 +142,15 @@ fn classify(error: &rusqlite::Error) -> (ErrorKind, &'static str) {
         ),
         _ => (ErrorKind::Internal, "please report this with the message"),
     }
+}
+
+/// The error of a call in several transactions one of which has failed, after the transactions with
+/// the first `done` items were committed. An error that a repetition does not mend keeps its kind.
+pub(crate) fn after_a_part(operation: &'static str, done: usize, error: &Error) -> Error {
+    let kind = if error.is_retryable() { ErrorKind::OutcomeUnknown } else { error.kind() };
+    let message = format!("{done} items took effect, and the next ones failed: {error}");
+    let remedy = "repeat the call with the same job ids: nothing takes effect twice";
+    Error::new(kind, message).remedy(remedy).source(error.clone()).operation(operation)
 }
 
 /// The error of every call after `close`.

@@ -1,24 +1,52 @@
-//! Inspect: stats, browse and get.
+//! Inspect: stats, browse, get and forecast.
 
 use std::collections::HashMap;
 
 use dq_core::{
-    Cursor, JobRef, JobState, JobView, Page, QueueName, QueueStats, Target, Timestamp, Totals,
+    Cursor, JobId, JobRef, JobState, JobView, Order, Page, QueueName, QueueStats, Target,
+    Timestamp, Totals,
 };
 use rusqlite::{OptionalExtension, Row, params};
 
+use crate::ended_jobs::first_within;
 use crate::error::{StoreError, StoreResult};
+use crate::listings::Listing;
 use crate::reader::ReadTx;
-use crate::row;
+use crate::row::{self, LeaseShown};
+
+/// The arguments of `browse` but the queue.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PageParams {
+    pub(crate) state: JobState,
+    pub(crate) after: Option<Cursor>,
+    pub(crate) limit: usize,
+    pub(crate) payloads: bool,
+    pub(crate) order: Order,
+}
+
+/// Jobs of leases that have lapsed or run, by queue id.
+#[derive(Debug, Default)]
+struct LeaseCounts {
+    running: HashMap<i64, u64>,
+    lapsed: HashMap<i64, Lapsed>,
+}
+
+/// Jobs of one queue whose leases have lapsed: they wait again.
+#[derive(Debug, Clone, Copy, Default)]
+struct Lapsed {
+    ready: u64,
+    scheduled: u64,
+    earliest_due: Option<i64>,
+}
 
 impl ReadTx<'_> {
     /// Counts of these queues; of all queues if the list is empty.
     pub(crate) fn stats(self, queues: &[QueueName]) -> StoreResult<Vec<QueueStats>> {
-        let running = self.running_by_queue()?;
+        let leases = self.lease_counts()?;
         if !queues.is_empty() {
-            return queues.iter().map(|queue| self.queue_stats(queue, &running)).collect();
+            return queues.iter().map(|queue| self.queue_stats(queue, &leases)).collect();
         }
-        self.queue_names()?.iter().map(|queue| self.queue_stats(queue, &running)).collect()
+        self.queue_names()?.iter().map(|queue| self.queue_stats(queue, &leases)).collect()
     }
 
     fn queue_names(self) -> StoreResult<Vec<QueueName>> {
@@ -28,14 +56,30 @@ impl ReadTx<'_> {
         Ok(names.filter_map(rusqlite::Result::transpose).collect::<rusqlite::Result<_>>()?)
     }
 
-    /// Number of leases by queue id.
-    fn running_by_queue(self) -> StoreResult<HashMap<i64, u64>> {
-        let mut statement = self.conn.prepare_cached(&self.statements.count_leases)?;
-        let counts = statement.query_map([], |row| Ok((row.get(0)?, unsigned(row, 1)?)))?;
-        Ok(counts.collect::<rusqlite::Result<_>>()?)
+    fn lease_counts(self) -> StoreResult<LeaseCounts> {
+        let now = self.now.as_millis();
+        let mut leases = LeaseCounts::default();
+        let mut running = self.conn.prepare_cached(&self.statements.count_leases)?;
+        let mut rows = running.query([now])?;
+        while let Some(row) = rows.next()? {
+            leases.running.insert(row.get(0)?, unsigned(row, 1)?);
+        }
+        let mut lapsed = self.conn.prepare_cached(&self.statements.lapsed_jobs)?;
+        let mut rows = lapsed.query([now])?;
+        while let Some(row) = rows.next()? {
+            let of_queue: &mut Lapsed = leases.lapsed.entry(row.get(0)?).or_default();
+            let due = row.get(1)?;
+            if due <= now {
+                of_queue.ready += 1;
+            } else {
+                of_queue.scheduled += 1;
+            }
+            of_queue.earliest_due = of_queue.earliest_due.into_iter().chain([due]).min();
+        }
+        Ok(leases)
     }
 
-    fn queue_stats(self, name: &QueueName, running: &HashMap<i64, u64>) -> StoreResult<QueueStats> {
+    fn queue_stats(self, name: &QueueName, leases: &LeaseCounts) -> StoreResult<QueueStats> {
         let row = self
             .conn
             .prepare_cached(&self.statements.queue_row)?
@@ -49,16 +93,19 @@ impl ReadTx<'_> {
         let now = self.now.as_millis();
         stats.paused = paused;
         stats.totals = Some(totals);
-        stats.ready = self.count(&self.statements.count_due, &[queue_id, now])?;
-        stats.scheduled = self.count(&self.statements.count_later, &[queue_id, now])?;
-        stats.running = running.get(&queue_id).copied().unwrap_or(0);
+        let lapsed = leases.lapsed.get(&queue_id).copied().unwrap_or_default();
+        stats.ready = lapsed.ready + self.count(&self.statements.count_due, &[queue_id, now])?;
+        stats.scheduled =
+            lapsed.scheduled + self.count(&self.statements.count_later, &[queue_id, now])?;
+        stats.running = leases.running.get(&queue_id).copied().unwrap_or(0);
         stats.dead = self.count(&self.statements.count_dead, &[queue_id])?;
-        stats.next_due = self
+        let earliest_due: Option<i64> = self
             .conn
             .prepare_cached(&self.statements.earliest_due)?
             .query_row([queue_id], |row| row.get(0))
-            .optional()?
-            .map(Timestamp::from_millis);
+            .optional()?;
+        stats.next_due =
+            earliest_due.into_iter().chain(lapsed.earliest_due).min().map(Timestamp::from_millis);
         Ok(stats)
     }
 
@@ -68,56 +115,120 @@ impl ReadTx<'_> {
     }
 
     /// One page of the jobs of a queue in one state, in the order of a time and `seq`. The time is
-    /// the due time of waiting jobs, the lease's end of running ones, and the time of death of dead
-    /// ones.
-    pub(crate) fn browse(
-        self,
-        queue: &QueueName,
-        state: JobState,
-        after: Option<Cursor>,
-        limit: usize,
-    ) -> StoreResult<Page> {
-        let sql = match state {
-            JobState::Scheduled => &self.statements.browse_scheduled,
-            JobState::Ready => &self.statements.browse_ready,
-            JobState::Running => &self.statements.browse_running,
-            JobState::Dead => &self.statements.browse_dead,
-            state => return Err(StoreError::unsupported(&state)),
-        };
+    /// the due time of waiting jobs, the lease's end of running ones, the time of death of dead ones,
+    /// and that of the end of ended ones.
+    pub(crate) fn browse(self, queue: &QueueName, page: PageParams) -> StoreResult<Page> {
         let Some(queue_id) = self.find_queue(queue)? else {
-            return Ok(Page { jobs: Vec::new(), next: None });
+            return Ok(Page::new(Vec::new(), None));
         };
-        let (at, seq) = after.map_or((i64::MIN, 0), |cursor| {
+        let PageParams { state, after, limit, order, .. } = page;
+        let now = self.now;
+        let start = match order {
+            Order::Ascending => (i64::MIN, 0),
+            Order::Descending => (i64::MAX, i64::MAX),
+        };
+        let mut position = after.map_or(start, |cursor| {
             (cursor.at.as_millis(), i64::try_from(cursor.seq).unwrap_or(i64::MAX))
         });
         // The bound `?4` of the statements: scheduled jobs are due and leases end after it, ready
         // jobs are due at it or before. Of dead jobs it excludes none, even if the clock was set
-        // back.
-        let time_bound = if state == JobState::Dead { i64::MAX } else { self.now.as_millis() };
+        // back. Ended jobs end at it or later.
+        let mut time_bound = if state == JobState::Dead { i64::MAX } else { now.as_millis() };
+        let mut first_ended = None;
+        if state == JobState::Ended {
+            let (conn, limit) = (self.conn, self.history.of(queue));
+            let Some(first) = first_within(conn, self.statements, queue_id, limit, now)? else {
+                return Ok(Page::new(Vec::new(), None));
+            };
+            if order == Order::Ascending {
+                position = position.max((first.0, first.1.saturating_sub(1)));
+            }
+            time_bound = first.0;
+            first_ended = Some(first);
+        }
         // One row more than the limit shows whether there is another page.
         let rows = i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1);
-        let mut listed: Vec<(Cursor, JobView)> = self
-            .conn
-            .prepare_cached(sql)?
-            .query_map([queue_id, at, seq, time_bound, rows], |row| {
-                let (seq, at) = row::position(row)?;
-                let cursor =
-                    Cursor { at: Timestamp::from_millis(at), seq: seq.unsigned_abs().into() };
-                let view = match state {
-                    JobState::Running => row::running(row, queue, at),
-                    JobState::Dead => row::dead(row, queue)?,
-                    _ => row::waiting(row, queue, self.now),
-                };
-                Ok((cursor, view))
-            })?
-            .collect::<rusqlite::Result<_>>()?;
+        let bounds = [queue_id, position.0, position.1, time_bound, rows];
+        let waiting = |row: &Row<'_>| Ok(row::waiting(row, queue, now));
+        let lapsed = |row: &Row<'_>| Ok(row::lapsed(row, queue, now));
+        let mut listed = match state {
+            JobState::Scheduled => {
+                let mut listed = self.listing(Listing::Scheduled, page, bounds, waiting)?;
+                listed.extend(self.listing(Listing::LapsedScheduled, page, bounds, lapsed)?);
+                listed
+            }
+            JobState::Ready => {
+                let mut listed = self.listing(Listing::Ready, page, bounds, waiting)?;
+                listed.extend(self.listing(Listing::LapsedReady, page, bounds, lapsed)?);
+                listed
+            }
+            JobState::Running => self.listing(Listing::Running, page, bounds, |row| {
+                Ok(row::running(row, queue, row::lease(row)?))
+            })?,
+            JobState::Dead => {
+                self.listing(Listing::Dead, page, bounds, |row| row::dead(row, queue))?
+            }
+            JobState::Ended => {
+                self.listing(Listing::Ended, page, bounds, |row| row::ended(row, queue))?
+            }
+            state => return Err(StoreError::unsupported(&state)),
+        };
+        listed.retain(|(position, _)| first_ended.is_none_or(|first| *position >= first));
+        listed.sort_by_key(|(position, _)| *position);
+        if order == Order::Descending {
+            listed.reverse();
+        }
         let more = listed.len() > limit;
         listed.truncate(limit);
-        let next = listed.last().filter(|_| more).map(|(cursor, _)| *cursor);
-        Ok(Page { jobs: listed.into_iter().map(|(_, view)| view).collect(), next })
+        let next = listed.last().filter(|_| more).map(|((at, seq), _)| Cursor {
+            at: Timestamp::from_millis(*at),
+            seq: seq.unsigned_abs().into(),
+        });
+        Ok(Page::new(listed.into_iter().map(|(_, view)| view).collect(), next))
     }
 
-    /// One job: by id live or dead, by key live only.
+    /// The rows of a listing, with their positions.
+    fn listing(
+        self,
+        listing: Listing,
+        page: PageParams,
+        bounds: [i64; 5],
+        view: impl Fn(&Row<'_>) -> rusqlite::Result<JobView>,
+    ) -> StoreResult<Vec<((i64, i64), JobView)>> {
+        let sql = self.statements.listings.sql(listing, page.order, page.payloads);
+        let mut statement = self.conn.prepare_cached(sql)?;
+        let listed = statement.query_map(bounds, |row| {
+            let (seq, at) = row::position(row)?;
+            Ok(((at, seq), view(row)?))
+        })?;
+        Ok(listed.collect::<rusqlite::Result<_>>()?)
+    }
+
+    /// Number of waiting jobs of a queue between each two neighbouring edges.
+    pub(crate) fn forecast(self, queue: &QueueName, edges: &[Timestamp]) -> StoreResult<Vec<u64>> {
+        let edges: Vec<i64> = edges.iter().map(|edge| edge.as_millis()).collect();
+        let Some(queue_id) = self.find_queue(queue)? else {
+            return Ok(vec![0; edges.len().saturating_sub(1)]);
+        };
+        let mut lapsed_dues = Vec::new();
+        let mut lapsed = self.conn.prepare_cached(&self.statements.lapsed_jobs)?;
+        let mut rows = lapsed.query([self.now.as_millis()])?;
+        while let Some(row) = rows.next()? {
+            if row.get::<_, i64>(0)? == queue_id {
+                lapsed_dues.push(row.get::<_, i64>(1)?);
+            }
+        }
+        let mut counts = Vec::with_capacity(edges.len());
+        for pair in edges.windows(2) {
+            let (from, before) = (pair[0], pair[1]);
+            let waiting = self.count(&self.statements.count_between, &[queue_id, from, before])?;
+            let lapsed = lapsed_dues.iter().filter(|due| (from..before).contains(due)).count();
+            counts.push(waiting + lapsed as u64);
+        }
+        Ok(counts)
+    }
+
+    /// One job: by id live, dead or ended, by key live only.
     pub(crate) fn get(self, job: &JobRef) -> StoreResult<Option<JobView>> {
         let Some(queue_id) = self.find_queue(&job.queue)? else {
             return Ok(None);
@@ -137,28 +248,54 @@ impl ReadTx<'_> {
         };
         match (live, &job.target) {
             (Some(seq), _) => self.view_live(seq, &job.queue).map(Some),
-            (None, Target::Id(id)) => Ok(self
-                .conn
-                .prepare_cached(&self.statements.view_dead)?
-                .query_row(params![id.to_bytes(), queue_id], |row| row::dead(row, &job.queue))
-                .optional()?),
+            (None, Target::Id(id)) => {
+                let dead = self
+                    .conn
+                    .prepare_cached(&self.statements.view_dead)?
+                    .query_row(params![id.to_bytes(), queue_id], |row| row::dead(row, &job.queue))
+                    .optional()?;
+                if dead.is_some() { Ok(dead) } else { self.view_ended(*id, queue_id, &job.queue) }
+            }
             (None, Target::Key(_)) => Ok(None),
         }
     }
 
     /// The view of a live job.
     fn view_live(self, seq: i64, queue: &QueueName) -> StoreResult<JobView> {
-        let until: Option<i64> = self
+        let now = self.now.as_millis();
+        let lease: Option<(i64, LeaseShown)> = self
             .conn
-            .prepare_cached(&self.statements.lease_until)?
-            .query_row([seq], |row| row.get(0))
+            .prepare_cached(&self.statements.lease_of)?
+            .query_row([seq, now], |row| Ok((row.get(0)?, LeaseShown::read(row, 1)?)))
             .optional()?;
         Ok(self.conn.prepare_cached(&self.statements.view_job)?.query_row([seq], |row| {
-            Ok(match until {
-                Some(until) => row::running(row, queue, until),
+            Ok(match lease {
+                Some((until, shown)) if until > now => row::running(row, queue, shown),
+                Some(_) => row::lapsed(row, queue, self.now),
                 None => row::waiting(row, queue, self.now),
             })
         })?)
+    }
+
+    /// The view of a job that has ended, if the history of its queue still has it.
+    fn view_ended(
+        self,
+        id: JobId,
+        queue_id: i64,
+        queue: &QueueName,
+    ) -> StoreResult<Option<JobView>> {
+        let limit = self.history.of(queue);
+        let first = first_within(self.conn, self.statements, queue_id, limit, self.now)?;
+        let ended = self
+            .conn
+            .prepare_cached(&self.statements.view_ended)?
+            .query_row(params![id.to_bytes(), queue_id], |row| {
+                let (seq, at) = row::position(row)?;
+                Ok(((at, seq), row::ended(row, queue)?))
+            })
+            .optional()?;
+        let is_shown = |position| first.is_some_and(|first| position >= first);
+        Ok(ended.filter(|(position, _)| is_shown(*position)).map(|(_, view)| view))
     }
 
     fn find_queue(self, name: &QueueName) -> StoreResult<Option<i64>> {
@@ -171,14 +308,14 @@ impl ReadTx<'_> {
 }
 
 fn totals(row: &Row<'_>) -> rusqlite::Result<Totals> {
-    Ok(Totals {
-        created: unsigned(row, 2)?,
-        done: unsigned(row, 3)?,
-        skipped: unsigned(row, 4)?,
-        cancelled: unsigned(row, 5)?,
-        replaced: unsigned(row, 6)?,
-        removed: unsigned(row, 7)?,
-    })
+    let mut totals = Totals::default();
+    totals.created = unsigned(row, 2)?;
+    totals.done = unsigned(row, 3)?;
+    totals.skipped = unsigned(row, 4)?;
+    totals.cancelled = unsigned(row, 5)?;
+    totals.replaced = unsigned(row, 6)?;
+    totals.removed = unsigned(row, 7)?;
+    Ok(totals)
 }
 
 /// A count: SQLite has no unsigned integers, but counts are never negative.

@@ -9,7 +9,7 @@
 //! use dq_sqlite::{SqliteBackend, SqliteConfig};
 //!
 //! let environment =
-//!     Environment { clock: Arc::new(SystemClock), entropy: Arc::new(Entropy::from_os()) };
+//!     Environment::new(Arc::new(SystemClock), Arc::new(Entropy::from_os()));
 //! let backend = SqliteBackend::open(&SqliteConfig::new("jobs.db"), &environment).await?;
 //! # Ok(())
 //! # }
@@ -28,10 +28,14 @@
 //! # When a call fails
 //! - Nothing of the call has been stored, except that a batch of several chunks keeps the chunks
 //!   before the one that failed. The exception is
-//!   [`OutcomeUnknown`](dq_core::ErrorKind::OutcomeUnknown): the commit itself failed, and whether
-//!   it reached the disk is known only when the file is read again. Repeat the call with the same
+//!   [`OutcomeUnknown`](dq_core::ErrorKind::OutcomeUnknown): the commit itself failed, or the file was
+//!   deleted, moved or replaced during the call, and whether it took effect is known only when the
+//!   file is read again. Repeat the call with the same
 //!   job ids. A repeated settlement that had taken effect is answered `Stale`, and leases of a
 //!   claim that had taken effect lapse.
+//! - After the file was deleted, moved or replaced while it was open, all calls fail with
+//!   `Unavailable` and nothing is stored, until the file is back at its path or the store is opened
+//!   again.
 //! - Calls that share a transaction fail together, since SQLite may roll back the whole
 //!   transaction. Calls that were rolled back because of another call get a retryable error, for
 //!   example `Unavailable`.
@@ -45,14 +49,21 @@
 mod backend;
 mod check;
 mod claim;
+mod claim_plan;
 mod config;
 mod connection;
+mod end;
+mod ended_jobs;
 mod error;
+mod file_probe;
 mod inspect;
+mod listings;
 mod maintenance;
 mod operate;
 mod other_writers;
+mod queue_directory;
 mod reader;
+mod registry;
 mod renew;
 mod row;
 mod schedule;
@@ -61,6 +72,7 @@ mod schema;
 mod settle;
 mod shared;
 mod statements;
+mod store_file;
 mod task;
 mod write_tx;
 mod writer;

@@ -34,12 +34,13 @@ fn free_pages(conn: &Connection) -> rusqlite::Result<i64> {
 mod tests {
     use super::*;
     use crate::config::SqliteConfig;
-    use crate::connection::open_writer;
+    use crate::connection::{OpenMode, open_writer};
 
     #[test]
     fn an_emptied_file_shrinks_in_small_steps_until_few_pages_are_free() {
         let dir = tempfile::tempdir().unwrap();
-        let conn = open_writer(&SqliteConfig::new(dir.path().join("jobs.db"))).unwrap();
+        let conn =
+            open_writer(&SqliteConfig::new(dir.path().join("jobs.db")), OpenMode::Create).unwrap();
         conn.execute_batch(
             "CREATE TABLE filler (x);
              WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 3000)

@@ -1,50 +1,40 @@
-//! Operate: pause and resume of a queue; replay, removal and purge of its jobs, in transactions
-//! small enough that other callers can write in between.
+//! Operate: pause and resume of a queue; replay, removal and purge of its jobs, in short transactions
+//! with pauses. Callers of this process are served between two transactions in any case. Those of
+//! other processes need the pauses: SQLite's waiters sleep and retry, and would hardly ever find the
+//! write lock free.
 
-use dq_core::{JobId, Operation, QueueName, Result, Timestamp};
+use std::time::{Duration, Instant};
+
+use dq_core::{Ending, JobId, OperateReport, Operation, QueueName, Result, Timestamp};
 use rusqlite::OptionalExtension;
 
+use crate::end::{JobEnd, JobTable, end_job};
 use crate::error::{StoreError, StoreResult};
 use crate::shared::StoreShared;
-use crate::task::Weight;
+use crate::task::{Access, Weight};
 use crate::write_tx::WriteTx;
 use crate::writer_handle::WriterHandle;
 
-/// Maximum number of jobs per transaction.
-const STEP_JOBS: usize = 1_000;
+/// Maximum number of jobs per transaction: so few that it takes some milliseconds.
+const STEP_JOBS: usize = 500;
 
-/// A job's position in a listing: a time (see [`Listing`]) and its `seq`.
-type ListPosition = (i64, i64);
+/// Maximum number of transactions of one call that purges a queue.
+const PURGE_STEPS: usize = 2;
 
-/// Before every position.
-const START: ListPosition = (i64::MIN, 0);
+/// Minimum pause between two transactions.
+const MIN_PAUSE: Duration = Duration::from_millis(1);
 
-/// The jobs of a queue that an operation visits, in the order of a time and of `seq`.
-#[derive(Debug, Clone, Copy)]
-enum Listing {
-    /// Waiting jobs, by due time.
-    Waiting,
-    /// Dead jobs, by time of death.
-    Dead,
-}
+/// Maximum pause between two transactions.
+const MAX_PAUSE: Duration = Duration::from_millis(50);
 
-/// Result of one transaction of an operation.
-#[derive(Debug, Clone, Copy)]
-struct Step {
-    affected: u64,
-    /// Where the next step continues; `None` at the end.
-    next: Option<ListPosition>,
-}
-
-/// Changes one job, given its queue id and position; returns whether it changed. Changes of dead
-/// jobs use only the `seq` of the position.
+/// Changes one dead job, given its queue, the queue's id and its `seq`; returns whether it changed.
 trait Change:
-    Fn(&mut WriteTx<'_>, i64, ListPosition) -> StoreResult<bool> + Copy + Send + 'static
+    Fn(&mut WriteTx<'_>, &QueueName, i64, i64) -> StoreResult<bool> + Copy + Send + 'static
 {
 }
 
-impl<F: Fn(&mut WriteTx<'_>, i64, ListPosition) -> StoreResult<bool> + Copy + Send + 'static> Change
-    for F
+impl<F> Change for F where
+    F: Fn(&mut WriteTx<'_>, &QueueName, i64, i64) -> StoreResult<bool> + Copy + Send + 'static
 {
 }
 
@@ -56,13 +46,13 @@ pub(crate) struct OperationExecutor<'a> {
 }
 
 impl OperationExecutor<'_> {
-    /// Executes an operation; returns how many jobs or queues it changed.
-    pub(crate) async fn execute(self, operation: Operation<'_>) -> Result<u64> {
-        match operation {
+    /// Executes an operation.
+    pub(crate) async fn execute(self, operation: Operation<'_>) -> Result<OperateReport> {
+        let affected = match operation {
             Operation::Replay { queue, jobs, due } => {
                 let due = due.resolve(self.shared.clock.now());
-                let replay = move |tx: &mut WriteTx<'_>, queue_id, position| {
-                    replay(tx, queue_id, position, due)
+                let replay = move |tx: &mut WriteTx<'_>, _: &QueueName, queue_id, seq| {
+                    replay(tx, queue_id, seq, due)
                 };
                 self.change_dead("replay", queue, jobs, replay).await
             }
@@ -76,15 +66,13 @@ impl OperationExecutor<'_> {
                 self.shared.listeners.wake(queue, now);
                 Ok(affected)
             }
-            Operation::Purge { queue } => {
-                let waiting = self.change_all("purge", Listing::Waiting, queue, purge).await?;
-                Ok(waiting + self.change_all("purge", Listing::Dead, queue, remove).await?)
-            }
+            Operation::Purge { queue } => return self.purge(queue).await,
             operation => {
-                Err(StoreError::unsupported(&operation)
-                    .into_error("operate", &self.shared.config.path))
+                let error = StoreError::unsupported(&operation);
+                Err(error.into_error("operate", &self.shared.config.path))
             }
-        }
+        };
+        affected.map(OperateReport::new)
     }
 
     async fn set_paused(
@@ -94,105 +82,95 @@ impl OperationExecutor<'_> {
         paused: bool,
     ) -> Result<u64> {
         let queue = queue.clone();
-        self.writer.submit(operation, Weight::ONE, move |tx| write_paused(tx, &queue, paused)).await
+        self.writer
+            .submit(operation, Access::Write, Weight::ONE, move |tx| {
+                write_paused(tx, &queue, paused)
+            })
+            .await
     }
 
-    /// Changes these dead jobs of a queue; all of them if `jobs` is `None`.
+    /// Changes these dead jobs of a queue.
     async fn change_dead(
         self,
         operation: &'static str,
         queue: &QueueName,
-        jobs: Option<&[JobId]>,
+        jobs: &[JobId],
         change: impl Change,
     ) -> Result<u64> {
-        let Some(jobs) = jobs else {
-            return self.change_all(operation, Listing::Dead, queue, change).await;
-        };
         let mut affected = 0;
-        for chunk in jobs.chunks(STEP_JOBS) {
+        let mut chunks = jobs.chunks(STEP_JOBS).peekable();
+        while let Some(chunk) = chunks.next() {
+            let start = Instant::now();
             let (queue, ids) = (queue.clone(), chunk.to_vec());
             let work = move |tx: &mut WriteTx<'_>| change_by_id(tx, &queue, &ids, change);
-            affected += self.writer.submit(operation, Weight::items(chunk.len()), work).await?;
+            affected += self
+                .writer
+                .submit(operation, Access::Write, Weight::items(chunk.len()), work)
+                .await?;
+            if chunks.peek().is_some() {
+                pause_after(start).await;
+            }
         }
         Ok(affected)
     }
 
-    /// Changes all jobs of a listing, [`STEP_JOBS`] per transaction. Jobs that are added meanwhile
-    /// are not visited, so they cannot keep the operation running.
-    async fn change_all(
-        self,
-        operation: &'static str,
-        listing: Listing,
-        queue: &QueueName,
-        change: impl Change,
-    ) -> Result<u64> {
-        let queue_name = queue.clone();
-        let read_bound = move |tx: &mut WriteTx<'_>| listing_bound(tx, listing, &queue_name);
-        let Some(bound) = self.writer.submit(operation, Weight::ONE, read_bound).await? else {
-            return Ok(0);
-        };
-        let (mut affected, mut from) = (0, START);
-        loop {
-            let queue_name = queue.clone();
-            let work =
-                move |tx: &mut WriteTx<'_>| step(tx, listing, &queue_name, from, bound, change);
-            let step = self.writer.submit(operation, Weight::items(STEP_JOBS), work).await?;
-            affected += step.affected;
-            match step.next {
-                Some(next) => from = next,
-                None => return Ok(affected),
+    /// Removes waiting and dead jobs of a queue, in at most [`PURGE_STEPS`] transactions.
+    async fn purge(self, queue: &QueueName) -> Result<OperateReport> {
+        let mut report = OperateReport::default();
+        for _ in 0..PURGE_STEPS {
+            let start = Instant::now();
+            let queue = queue.clone();
+            let work = move |tx: &mut WriteTx<'_>| purge_step(tx, &queue);
+            let weight = Weight::items(STEP_JOBS);
+            let step = self.writer.submit("purge", Access::Write, weight, work).await?;
+            report.affected += step.affected;
+            report.more = step.more;
+            if !step.more {
+                break;
             }
+            pause_after(start).await;
         }
+        Ok(report)
     }
 }
 
-/// The bound up to which an operation visits the jobs of a listing: the last `seq` of the store for
-/// waiting jobs, the latest time of death for dead ones. `None` if there are none.
-fn listing_bound(
-    tx: &mut WriteTx<'_>,
-    listing: Listing,
-    queue: &QueueName,
-) -> StoreResult<Option<i64>> {
-    let Some(queue_id) = tx.find_queue(queue)? else {
-        return Ok(None);
-    };
-    match listing {
-        Listing::Waiting => Ok(Some(tx.last_seq())),
-        Listing::Dead => {
-            let mut latest_died = tx.prepare(&tx.statements.latest_died)?;
-            Ok(latest_died.query_row([queue_id], |row| row.get(0)).optional()?)
-        }
-    }
+/// Waits about as long as the transaction took that was begun at `start`, so that the write lock is
+/// free for half of the time.
+async fn pause_after(start: Instant) {
+    let pause = start.elapsed().clamp(MIN_PAUSE, MAX_PAUSE);
+    // On a blocking thread, since the runtime may have no timer. It only fails if the runtime shuts
+    // down.
+    let _ = tokio::task::spawn_blocking(move || std::thread::sleep(pause)).await;
 }
 
-/// Changes the next [`STEP_JOBS`] jobs of a listing after a position.
-fn step(
-    tx: &mut WriteTx<'_>,
-    listing: Listing,
-    queue: &QueueName,
-    (at, seq): ListPosition,
-    bound: i64,
-    change: impl Change,
-) -> StoreResult<Step> {
+/// Removes up to [`STEP_JOBS`] jobs of a queue: the first that wait, then dead ones.
+fn purge_step(tx: &mut WriteTx<'_>, queue: &QueueName) -> StoreResult<OperateReport> {
+    let mut report = OperateReport::default();
     let Some(queue_id) = tx.find_queue(queue)? else {
-        return Ok(Step { affected: 0, next: None });
+        return Ok(report);
     };
-    let sql = match listing {
-        Listing::Waiting => &tx.statements.due_after,
-        Listing::Dead => &tx.statements.dead_after,
-    };
-    let positions: Vec<ListPosition> = tx
-        .prepare(sql)?
-        .query_map([queue_id, at, seq, bound, STEP_JOBS as i64], |row| {
-            Ok((row.get(0)?, row.get(1)?))
-        })?
+    // One more than is removed, to know whether there are more.
+    let limit = STEP_JOBS + 1;
+    let waiting: Vec<(i64, i64)> = tx
+        .prepare(&tx.statements.first_due)?
+        .query_map([queue_id, limit as i64], |row| Ok((row.get(0)?, row.get(1)?)))?
         .collect::<rusqlite::Result<_>>()?;
-    let next = positions.last().copied().filter(|_| positions.len() == STEP_JOBS);
-    let mut affected = 0;
-    for position in positions {
-        affected += u64::from(change(tx, queue_id, position)?);
+    let dead: Vec<i64> = tx
+        .prepare(&tx.statements.first_dead)?
+        .query_map([queue_id, (limit - waiting.len()) as i64], |row| row.get(0))?
+        .collect::<rusqlite::Result<_>>()?;
+    report.more = waiting.len() + dead.len() > STEP_JOBS;
+    let dead_left = STEP_JOBS.saturating_sub(waiting.len());
+    for (at, seq) in waiting.into_iter().take(STEP_JOBS) {
+        tx.remove_due(queue_id, at, seq)?;
+        let end = JobEnd::unleased(Ending::Removed);
+        // Only the entry is left of a job that another program has deleted.
+        report.affected += u64::from(end_job(tx, queue, queue_id, seq, JobTable::Live, end)?);
     }
-    Ok(Step { affected, next })
+    for seq in dead.into_iter().take(dead_left) {
+        report.affected += u64::from(remove(tx, queue, queue_id, seq)?);
+    }
+    Ok(report)
 }
 
 /// Changes the dead jobs with these ids; returns how many changed.
@@ -207,47 +185,33 @@ fn change_by_id(
     };
     let mut affected = 0;
     for id in ids {
-        let dead_row: Option<(i64, i64, i64)> = tx
+        let dead_row: Option<(i64, i64)> = tx
             .prepare(&tx.statements.dead_by_id)?
-            .query_row([id.to_bytes()], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+            .query_row([id.to_bytes()], |row| Ok((row.get(0)?, row.get(2)?)))
             .optional()?;
-        if let Some((seq, due, job_queue)) = dead_row
+        if let Some((seq, job_queue)) = dead_row
             && job_queue == queue_id
         {
-            affected += u64::from(change(tx, queue_id, (due, seq))?);
+            affected += u64::from(change(tx, queue, queue_id, seq)?);
         }
     }
     Ok(affected)
 }
 
 /// Moves a dead job back to its queue; `false` if another job with its key is live.
-fn replay(
-    tx: &mut WriteTx<'_>,
-    queue_id: i64,
-    (_, seq): ListPosition,
-    due: Timestamp,
-) -> StoreResult<bool> {
+fn replay(tx: &mut WriteTx<'_>, queue_id: i64, seq: i64, due: Timestamp) -> StoreResult<bool> {
     if tx.prepare(&tx.statements.replay_job)?.execute([seq, due.as_millis()])? == 0 {
         return Ok(false);
     }
     tx.prepare(&tx.statements.remove_dead)?.execute([seq])?;
+    tx.clear_error(seq)?;
     tx.add_due(queue_id, due, seq)?;
     Ok(true)
 }
 
-/// Deletes a dead job.
-fn remove(tx: &mut WriteTx<'_>, queue_id: i64, (_, seq): ListPosition) -> StoreResult<bool> {
-    let removed = tx.prepare(&tx.statements.remove_dead)?.execute([seq])? == 1;
-    tx.totals(queue_id).removed += u64::from(removed);
-    Ok(removed)
-}
-
-/// Deletes a waiting job.
-fn purge(tx: &mut WriteTx<'_>, queue_id: i64, (at, seq): ListPosition) -> StoreResult<bool> {
-    tx.remove_due(queue_id, at, seq)?;
-    tx.prepare(&tx.statements.remove_job)?.execute([seq])?;
-    tx.totals(queue_id).removed += 1;
-    Ok(true)
+/// Removes a dead job.
+fn remove(tx: &mut WriteTx<'_>, queue: &QueueName, queue_id: i64, seq: i64) -> StoreResult<bool> {
+    end_job(tx, queue, queue_id, seq, JobTable::Dead, JobEnd::unleased(Ending::Removed))
 }
 
 /// Pauses or resumes a queue; returns how many queues changed.

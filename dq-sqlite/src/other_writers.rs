@@ -1,10 +1,10 @@
 //! Detects commits of other connections, and notifies listeners of this process about them.
 
-use dq_core::{Listeners, Timestamp};
-use rusqlite::{Connection, OptionalExtension};
+use dq_core::QueueName;
+use rusqlite::Connection;
 
 use crate::error::StoreResult;
-use crate::statements::Statements;
+use crate::shared::StoreShared;
 
 /// Detects commits of other connections, of this or any other process, by `PRAGMA data_version`.
 #[derive(Debug)]
@@ -30,17 +30,10 @@ fn data_version(conn: &Connection) -> rusqlite::Result<i64> {
 
 /// Sends each listener the due time of its queue's first job: a commit of others may have changed
 /// any queue.
-pub(crate) fn notify_all(
-    listeners: &Listeners,
-    conn: &Connection,
-    statements: &Statements,
-) -> StoreResult<()> {
-    for queue in listeners.queues() {
-        let mut first = conn.prepare_cached(&statements.first_due)?;
-        let due = first.query_row([queue.as_str()], |row| row.get(0)).optional()?;
-        if let Some(due) = due {
-            listeners.wake(&queue, Timestamp::from_millis(due));
-        }
-    }
-    Ok(())
+pub(crate) fn notify_all(shared: &StoreShared, conn: &Connection) -> StoreResult<()> {
+    let names: Vec<QueueName> = shared.listeners.queues();
+    let queues = shared.find_queues(conn, names.iter())?;
+    queues.for_each_waiting(conn, &shared.statements, |place, _, due| {
+        shared.listeners.wake(&names[place], due);
+    })
 }

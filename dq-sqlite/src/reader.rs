@@ -3,46 +3,42 @@
 use std::sync::{Arc, Mutex};
 
 use dq_core::sync::lock;
-use dq_core::{Error, ErrorKind, Result, Timestamp};
+use dq_core::{Error, ErrorKind, HistoryLimits, Result, Timestamp};
 use rusqlite::Connection;
 use tokio::sync::Semaphore;
 
 use crate::connection::open_reader;
 use crate::error::{StoreError, StoreResult, closed};
+use crate::schema;
 use crate::shared::StoreShared;
 use crate::statements::Statements;
 
-/// Maximum number of connections that read at once.
-const READERS: usize = 4;
-
 /// A read transaction: one consistent snapshot of the store.
+///
+/// The tables may hold lapsed leases, which only a write transaction removes. Queries treat their
+/// jobs as waiting, so that reads need no write: they succeed while the disk is full.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ReadTx<'c> {
     pub(crate) conn: &'c Connection,
     pub(crate) statements: &'c Statements,
+    pub(crate) history: &'c HistoryLimits,
     pub(crate) now: Timestamp,
-}
-
-/// Result of a read.
-#[derive(Debug)]
-pub(crate) enum ReadResult<T> {
-    Value(T),
-    /// The query did not run: the tables hold a lapsed lease, whose job the writer must return to
-    /// its queue first, since a reader cannot write.
-    LapsedLease,
 }
 
 /// A pool of read-only connections.
 #[derive(Debug)]
 pub(crate) struct ReaderPool {
     shared: Arc<StoreShared>,
+    size: u32,
     permits: Arc<Semaphore>,
     idle: Arc<Mutex<Vec<Connection>>>,
 }
 
 impl ReaderPool {
-    pub(crate) fn new(shared: Arc<StoreShared>) -> Self {
-        Self { shared, permits: Arc::new(Semaphore::new(READERS)), idle: Arc::default() }
+    /// A pool of up to `size` connections, which are opened when they are needed.
+    pub(crate) fn new(shared: Arc<StoreShared>, size: u32) -> Self {
+        let permits = Arc::new(Semaphore::new(size as usize));
+        Self { shared, size, permits, idle: Arc::default() }
     }
 
     /// Runs `query` in a read transaction on a blocking thread.
@@ -50,7 +46,7 @@ impl ReaderPool {
         &self,
         operation: &'static str,
         query: impl FnOnce(ReadTx<'_>) -> StoreResult<T> + Send + 'static,
-    ) -> Result<ReadResult<T>> {
+    ) -> Result<T> {
         let permit =
             Arc::clone(&self.permits).acquire_owned().await.map_err(|_| closed(operation))?;
         let (shared, idle) = (Arc::clone(&self.shared), Arc::clone(&self.idle));
@@ -60,7 +56,7 @@ impl ReaderPool {
             let _permit = permit;
             let conn = match lock(&idle).pop() {
                 Some(conn) => conn,
-                None => open_reader(&shared.config)?,
+                None => open_verified(&shared)?,
             };
             let value = in_read_tx(&conn, &shared, query)?;
             lock(&idle).push(conn);
@@ -79,11 +75,20 @@ impl ReaderPool {
     /// Waits for running reads and closes the connections.
     pub(crate) async fn close(&self) {
         // With all permits acquired no read is running.
-        let all = self.permits.acquire_many(READERS as u32).await;
+        let all = self.permits.acquire_many(self.size).await;
         self.permits.close();
         lock(&self.idle).clear();
         drop(all);
     }
+}
+
+/// Opens a connection to the store that the writer has open.
+fn open_verified(shared: &StoreShared) -> StoreResult<Connection> {
+    // First, since SQLite's own message about a missing file does not say that it was deleted.
+    shared.verify_file()?;
+    let conn = open_reader(&shared.config)?;
+    shared.verify_opened(&conn)?;
+    Ok(conn)
 }
 
 /// Runs `query` in a short transaction: while one is open, the write-ahead log cannot be reused.
@@ -91,13 +96,14 @@ fn in_read_tx<T>(
     conn: &Connection,
     shared: &StoreShared,
     query: impl FnOnce(ReadTx<'_>) -> StoreResult<T>,
-) -> StoreResult<ReadResult<T>> {
+) -> StoreResult<T> {
+    shared.verify_file()?;
     let transaction = conn.unchecked_transaction()?;
-    let statements = &shared.statements;
-    let tx = ReadTx { conn: &transaction, statements, now: shared.clock.now() };
-    let lapsed = tx.conn.prepare_cached(&statements.has_lapsed)?.exists([tx.now.as_millis()])?;
-    if lapsed {
-        return Ok(ReadResult::LapsedLease);
-    }
-    query(tx).map(ReadResult::Value)
+    let StoreShared { statements, history, .. } = shared;
+    let min_reader =
+        transaction.prepare_cached(&statements.minimums)?.query_row([], |row| row.get(0))?;
+    // A newer version of the library may have migrated the tables since the file was opened.
+    schema::check_reader(min_reader)?;
+    // The time is read after the first statement, which takes the snapshot: nothing in it is newer.
+    query(ReadTx { conn: &transaction, statements, history, now: shared.clock.now() })
 }

@@ -1,7 +1,7 @@
 //! Renew: extends leases.
 
 use dq_core::{Lease, Renewal, Renewed};
-use rusqlite::OptionalExtension;
+use rusqlite::{OptionalExtension, params};
 
 use crate::error::StoreResult;
 use crate::write_tx::WriteTx;
@@ -12,7 +12,8 @@ pub(crate) fn renew(tx: &mut WriteTx<'_>, renewal: &Renewal) -> StoreResult<Rene
         return Ok(Renewed::Lost);
     };
     let until = tx.now + renewal.lease_for;
-    tx.prepare(&tx.statements.extend_lease)?.execute([seq, until.as_millis()])?;
+    let granted = tx.grant();
+    tx.prepare(&tx.statements.extend_lease)?.execute([seq, until.as_millis(), granted])?;
     Ok(Renewed::Until(until))
 }
 
@@ -23,7 +24,9 @@ fn find_lease(tx: &mut WriteTx<'_>, lease: &Lease) -> StoreResult<Option<i64>> {
     };
     let lease_row: Option<(i64, i64, i64)> = tx
         .prepare(&tx.statements.lease_of_job)?
-        .query_row([lease.job.to_bytes()], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+        .query_row(params![lease.job.to_bytes(), tx.now.as_millis()], |row| {
+            Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+        })
         .optional()?;
     Ok(lease_row
         .filter(|(_, lease_queue, token)| {

@@ -2,20 +2,31 @@
 
 use bytes::Bytes;
 use dq_core::{
-    DeadKind, DeadReason, Headers, Job, JobId, JobKey, JobState, JobView, QueueName, Timestamp,
+    DeadKind, DeadReason, Ended, Ending, Headers, Job, JobId, JobKey, JobState, JobView, QueueName,
+    Timestamp,
 };
 use rusqlite::types::ValueRef;
 use rusqlite::{Result, Row};
 
 /// Number of columns of a job, which `columns!` in `statements.rs` lists in this order: 0 `id`, 1
 /// `key`, 2 `due`, 3 `created`, 4 `attempts`, 5 `deliveries`, 6 `losses`, 7 `max_attempts`, 8
-/// `headers`, 9 `payload`. A statement may append `seq` and the time by which it is ordered, and
-/// for dead jobs `kind` and `message`.
+/// `headers`, 9 `payload`. A statement may append `seq` and the time by which it is ordered. The
+/// statements for views append `last_error`, too.
 const JOB_COLUMNS: usize = 10;
+
+/// Index of `last_error`. It is followed for dead jobs by `kind` and `message`, for running ones by
+/// the lease's end that is shown, `worker` and `since`, for ended ones by `ending`, `reason`,
+/// `worker` and `started`.
+const LAST_ERROR: usize = JOB_COLUMNS + 2;
 
 /// The columns `seq` and the time by which a statement is ordered.
 pub(crate) fn position(row: &Row<'_>) -> Result<(i64, i64)> {
     Ok((row.get(JOB_COLUMNS)?, row.get(JOB_COLUMNS + 1)?))
+}
+
+/// Whether a statement found an entry of the `due` table without its job row.
+pub(crate) fn is_orphan(row: &Row<'_>) -> Result<bool> {
+    Ok(row.get_ref(0)? == ValueRef::Null)
 }
 
 /// The name of a queue, or the reason why it is invalid: SQLite stores any bytes as text.
@@ -35,19 +46,20 @@ pub(crate) fn job(row: &Row<'_>, queue: &QueueName) -> std::result::Result<Job, 
         Some(json) => serde_json::from_str(&json)
             .map_err(|error| format!("the headers are not a JSON object of strings: {error}"))?,
     };
-    Ok(Job {
-        id: JobId::from_bytes(row.get(0).map_err(reason)?),
-        queue: queue.clone(),
-        key,
-        due: row.get(2).map(Timestamp::from_millis).map_err(reason)?,
-        created: row.get(3).map(Timestamp::from_millis).map_err(reason)?,
-        attempts: row.get(4).map_err(reason)?,
-        deliveries: row.get(5).map_err(reason)?,
-        losses: row.get(6).map_err(reason)?,
-        max_attempts: row.get(7).map_err(reason)?,
-        headers,
-        payload: payload(row).map_err(reason)?,
-    })
+    let mut job = Job::new(
+        JobId::from_bytes(row.get(0).map_err(reason)?),
+        queue.clone(),
+        row.get(2).map(Timestamp::from_millis).map_err(reason)?,
+        row.get(3).map(Timestamp::from_millis).map_err(reason)?,
+        payload(row).map_err(reason)?,
+    );
+    job.key = key;
+    job.attempts = row.get(4).map_err(reason)?;
+    job.deliveries = row.get(5).map_err(reason)?;
+    job.losses = row.get(6).map_err(reason)?;
+    job.max_attempts = row.get(7).map_err(reason)?;
+    job.headers = headers;
+    Ok(job)
 }
 
 fn payload(row: &Row<'_>) -> Result<Bytes> {
@@ -56,19 +68,21 @@ fn payload(row: &Row<'_>) -> Result<Bytes> {
 
 /// The job of a row for display: columns that cannot be read get default values.
 fn job_or_defaults(row: &Row<'_>, queue: &QueueName) -> Job {
-    job(row, queue).unwrap_or_else(|_| Job {
-        id: JobId::from_bytes(row.get(0).unwrap_or_default()),
-        queue: queue.clone(),
-        key: None,
-        due: Timestamp::from_millis(row.get(2).unwrap_or_default()),
-        created: Timestamp::from_millis(row.get(3).unwrap_or_default()),
-        attempts: row.get(4).unwrap_or_default(),
-        deliveries: row.get(5).unwrap_or_default(),
-        losses: row.get(6).unwrap_or_default(),
-        max_attempts: row.get(7).unwrap_or_default(),
-        headers: Headers::new(),
-        payload: payload(row).unwrap_or_default(),
-    })
+    if let Ok(job) = job(row, queue) {
+        return job;
+    }
+    let mut job = Job::new(
+        JobId::from_bytes(row.get(0).unwrap_or_default()),
+        queue.clone(),
+        Timestamp::from_millis(row.get(2).unwrap_or_default()),
+        Timestamp::from_millis(row.get(3).unwrap_or_default()),
+        payload(row).unwrap_or_default(),
+    );
+    job.attempts = row.get(4).unwrap_or_default();
+    job.deliveries = row.get(5).unwrap_or_default();
+    job.losses = row.get(6).unwrap_or_default();
+    job.max_attempts = row.get(7).unwrap_or_default();
+    job
 }
 
 /// Headers as they are stored: NULL if there are none.
@@ -82,23 +96,77 @@ pub(crate) fn encode_headers(headers: &Headers) -> Option<String> {
 pub(crate) fn waiting(row: &Row<'_>, queue: &QueueName, now: Timestamp) -> JobView {
     let job = job_or_defaults(row, queue);
     let state = if job.due > now { JobState::Scheduled } else { JobState::Ready };
-    JobView { job, state, leased_until: None, dead: None }
+    view(row, job, state)
 }
 
-/// The view of a job that is leased until `until`.
-pub(crate) fn running(row: &Row<'_>, queue: &QueueName, until: i64) -> JobView {
+/// A view of the job of a row, with its last error.
+fn view(row: &Row<'_>, job: Job, state: JobState) -> JobView {
+    let mut view = JobView::new(job, state);
+    view.last_error = row.get(LAST_ERROR).unwrap_or_default();
+    view
+}
+
+/// The view of a job whose lease has lapsed: it waits again, as if a write had ended the lease.
+pub(crate) fn lapsed(row: &Row<'_>, queue: &QueueName, now: Timestamp) -> JobView {
+    let mut view = waiting(row, queue, now);
+    view.job.deliveries = view.job.deliveries.saturating_add(1);
+    view.job.losses = view.job.losses.saturating_add(1);
+    view
+}
+
+/// What is shown of a lease.
+#[derive(Debug)]
+pub(crate) struct LeaseShown {
+    until: i64,
+    worker: String,
+    since: Option<i64>,
+}
+
+impl LeaseShown {
+    /// Reads the end, the holder and the start from these columns.
+    pub(crate) fn read(row: &Row<'_>, first: usize) -> Result<Self> {
+        Ok(Self { until: row.get(first)?, worker: row.get(first + 1)?, since: row.get(first + 2)? })
+    }
+}
+
+/// The lease of a running job in a listing.
+pub(crate) fn lease(row: &Row<'_>) -> Result<LeaseShown> {
+    LeaseShown::read(row, LAST_ERROR + 1)
+}
+
+/// The view of a job that is leased.
+pub(crate) fn running(row: &Row<'_>, queue: &QueueName, lease: LeaseShown) -> JobView {
     let mut job = job_or_defaults(row, queue);
     // The delivery of the current lease is added to the row only when the lease ends.
     job.deliveries = job.deliveries.saturating_add(1);
-    let leased_until = Some(Timestamp::from_millis(until));
-    JobView { job, state: JobState::Running, leased_until, dead: None }
+    let mut view = view(row, job, JobState::Running);
+    view.leased_until = Some(Timestamp::from_millis(lease.until));
+    view.leased_since = lease.since.map(Timestamp::from_millis);
+    view.worker = Some(lease.worker);
+    view
 }
 
 /// The view of a dead job.
 pub(crate) fn dead(row: &Row<'_>, queue: &QueueName) -> Result<JobView> {
     let job = job_or_defaults(row, queue);
-    let kind = DeadKind::from_name(row.get_ref(JOB_COLUMNS + 2)?.as_str()?);
-    let reason = DeadReason { kind, message: row.get(JOB_COLUMNS + 3)? };
+    let kind = DeadKind::from_name(row.get_ref(LAST_ERROR + 1)?.as_str()?);
+    let reason = DeadReason { kind, message: row.get(LAST_ERROR + 2)? };
     let died = Timestamp::from_millis(row.get(JOB_COLUMNS + 1)?);
-    Ok(JobView { job, state: JobState::Dead, leased_until: None, dead: Some((reason, died)) })
+    let mut view = view(row, job, JobState::Dead);
+    view.dead = Some((reason, died));
+    Ok(view)
+}
+
+/// The view of a job that has ended.
+pub(crate) fn ended(row: &Row<'_>, queue: &QueueName) -> Result<JobView> {
+    let mut view = view(row, job_or_defaults(row, queue), JobState::Ended);
+    // A later version of the library may know other ways to end.
+    let ending = Ending::from_name(row.get_ref(LAST_ERROR + 1)?.as_str()?);
+    let at = row.get(JOB_COLUMNS + 1).map(Timestamp::from_millis)?;
+    let mut ended = Ended::new(ending.unwrap_or(Ending::Removed), at);
+    ended.reason = row.get(LAST_ERROR + 2)?;
+    view.ended = Some(ended);
+    view.worker = row.get(LAST_ERROR + 3)?;
+    view.leased_since = row.get::<_, Option<i64>>(LAST_ERROR + 4)?.map(Timestamp::from_millis);
+    Ok(view)
 }

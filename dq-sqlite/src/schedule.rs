@@ -1,11 +1,15 @@
 //! Schedule, cancel and reschedule, one job at a time.
+//!
+//! `WriteTx::begin` has returned lapsed leases to their queues, so a job with a lease is running, and
+//! other live jobs are in the `due` table.
 
 use dq_core::{
-    Cancelled, JobId, JobRef, NewJob, Receipt, Reschedule, Rescheduled, Scheduled, Target,
-    Timestamp,
+    Cancelled, Ending, JobId, JobRef, NewJob, OnRunning, Receipt, Reschedule, Rescheduled,
+    Scheduled, Target, Timestamp,
 };
 use rusqlite::{OptionalExtension, Row, params};
 
+use crate::end::{JobEnd, JobTable, end_job};
 use crate::error::StoreResult;
 use crate::row::encode_headers;
 use crate::write_tx::WriteTx;
@@ -33,10 +37,29 @@ impl LiveJob {
         Receipt { id: self.id, due: self.due }
     }
 
-    /// A live job that is not in the `due` table is leased.
-    fn is_running(&self, tx: &WriteTx<'_>) -> StoreResult<bool> {
-        let mut is_due = tx.prepare(&tx.statements.is_due)?;
-        Ok(!is_due.exists([self.queue_id, self.due.as_millis(), self.seq])?)
+    /// Whether the job is leased.
+    ///
+    /// One that neither is leased nor has an entry in the `due` table at its due time waits again
+    /// from here on. Only another program can have removed the entry.
+    fn is_running(&self, tx: &mut WriteTx<'_>) -> StoreResult<bool> {
+        let Self { seq, id, due, queue_id } = *self;
+        if tx.prepare(&tx.statements.is_due)?.exists([queue_id, due.as_millis(), seq])? {
+            return Ok(false);
+        }
+        if tx.prepare(&tx.statements.is_leased)?.exists([seq])? {
+            return Ok(true);
+        }
+        tracing::warn!(%id, "a job waits again whose entry another program has removed");
+        tx.prepare(&tx.statements.remove_due_of_job)?.execute([queue_id, seq])?;
+        tx.add_due(queue_id, due, seq)?;
+        Ok(false)
+    }
+
+    /// Removes the job from the `due` table; `false` if it is running.
+    fn take(&self, tx: &mut WriteTx<'_>) -> StoreResult<bool> {
+        let remove =
+            |tx: &WriteTx<'_>| tx.remove_due(self.queue_id, self.due.as_millis(), self.seq);
+        Ok(remove(tx)? || (!self.is_running(tx)? && remove(tx)?))
     }
 }
 
@@ -45,8 +68,15 @@ pub(crate) fn schedule(tx: &mut WriteTx<'_>, job: &NewJob) -> StoreResult<Schedu
     let queue_id = tx.find_or_add_queue(&job.queue)?;
     let due = job.due.resolve(tx.now);
     // A dead job keeps its id, but not its key.
-    if let Some(due) = dead_job_due(tx, job.id)? {
-        return Ok(Scheduled::Kept(Receipt { id: job.id, due }));
+    if let Some((due, job_queue)) = dead_job(tx, job.id)? {
+        return Ok(same_id(Receipt { id: job.id, due }, job_queue == queue_id));
+    }
+    if let Some(due) = pinned(tx, job.id)? {
+        // An older version of the library may have stored the job nevertheless.
+        return Ok(match by_id(tx, job.id)? {
+            Some(existing) => same_id(existing.receipt(), existing.queue_id == queue_id),
+            None => Scheduled::Ended(Receipt { id: job.id, due }),
+        });
     }
     // Insert first and query only after a conflict: conflicts are rare, and the unique indexes
     // detect them.
@@ -54,18 +84,17 @@ pub(crate) fn schedule(tx: &mut WriteTx<'_>, job: &NewJob) -> StoreResult<Schedu
         return Ok(Scheduled::Created(Receipt { id: job.id, due }));
     }
     if let Some(existing) = by_id(tx, job.id)? {
-        let running = existing.is_running(tx)?;
-        let receipt = existing.receipt();
-        return Ok(if running {
-            Scheduled::AlreadyRunning(receipt)
-        } else {
-            Scheduled::Kept(receipt)
-        });
+        return Ok(same_id(existing.receipt(), existing.queue_id == queue_id));
     }
     resolve_key_conflict(tx, queue_id, job, due)
 }
 
-/// Resolves a conflict of keys by the job's `on_conflict` policy.
+/// The result for a job whose id is in the store: in its queue, it is the job of a repeated call.
+const fn same_id(existing: Receipt, in_same_queue: bool) -> Scheduled {
+    if in_same_queue { Scheduled::Created(existing) } else { Scheduled::Kept(existing) }
+}
+
+/// Resolves a conflict of keys by the job's policies.
 fn resolve_key_conflict(
     tx: &mut WriteTx<'_>,
     queue_id: i64,
@@ -76,14 +105,19 @@ fn resolve_key_conflict(
     let existing =
         tx.prepare(&tx.statements.job_by_key)?.query_row(params![queue_id, key], LiveJob::read)?;
     if existing.is_running(tx)? {
-        return Ok(Scheduled::AlreadyRunning(existing.receipt()));
+        if job.on_running != OnRunning::Detach {
+            return Ok(Scheduled::AlreadyRunning(existing.receipt()));
+        }
+        tx.prepare(&tx.statements.detach_job)?.execute([existing.seq])?;
+        insert(tx, queue_id, job, due)?;
+        return Ok(Scheduled::Created(Receipt { id: job.id, due }));
     }
     if !job.on_conflict.replaces(existing.due, due) {
         return Ok(Scheduled::Kept(existing.receipt()));
     }
-    tx.remove_due(queue_id, existing.due.as_millis(), existing.seq)?;
-    tx.prepare(&tx.statements.remove_job)?.execute([existing.seq])?;
-    tx.totals(queue_id).replaced += 1;
+    existing.take(tx)?;
+    let end = JobEnd::unleased(Ending::Replaced);
+    end_job(tx, &job.queue, queue_id, existing.seq, JobTable::Live, end)?;
     insert(tx, queue_id, job, due)?;
     Ok(Scheduled::Replaced(Receipt { id: job.id, due }))
 }
@@ -106,6 +140,10 @@ fn insert(tx: &mut WriteTx<'_>, queue_id: i64, job: &NewJob, due: Timestamp) -> 
         return Ok(false);
     }
     tx.advance_seq();
+    if !job.remember.is_zero() {
+        let remember = i64::try_from(job.remember.as_millis()).unwrap_or(i64::MAX).max(1);
+        tx.prepare(&tx.statements.note_remember)?.execute([seq, remember])?;
+    }
     tx.add_due(queue_id, due, seq)?;
     tx.totals(queue_id).created += 1;
     Ok(true)
@@ -116,11 +154,11 @@ pub(crate) fn cancel(tx: &mut WriteTx<'_>, job: &JobRef) -> StoreResult<Cancelle
     let Some(existing) = find(tx, job)? else {
         return Ok(Cancelled::NotFound);
     };
-    if !tx.remove_due(existing.queue_id, existing.due.as_millis(), existing.seq)? {
+    if !existing.take(tx)? {
         return Ok(Cancelled::AlreadyRunning);
     }
-    tx.prepare(&tx.statements.remove_job)?.execute([existing.seq])?;
-    tx.totals(existing.queue_id).cancelled += 1;
+    let end = JobEnd::unleased(Ending::Cancelled);
+    end_job(tx, &job.queue, existing.queue_id, existing.seq, JobTable::Live, end)?;
     Ok(Cancelled::Cancelled)
 }
 
@@ -129,7 +167,7 @@ pub(crate) fn reschedule(tx: &mut WriteTx<'_>, change: &Reschedule) -> StoreResu
     let Some(existing) = find(tx, &change.job)? else {
         return Ok(Rescheduled::NotFound);
     };
-    if !tx.remove_due(existing.queue_id, existing.due.as_millis(), existing.seq)? {
+    if !existing.take(tx)? {
         return Ok(Rescheduled::AlreadyRunning);
     }
     let due = change.due.resolve(tx.now);
@@ -159,11 +197,19 @@ fn by_id(tx: &WriteTx<'_>, id: JobId) -> StoreResult<Option<LiveJob>> {
         .optional()?)
 }
 
-/// The due time of the dead job with this id; `None` if no dead job has it.
-fn dead_job_due(tx: &WriteTx<'_>, id: JobId) -> StoreResult<Option<Timestamp>> {
-    let due = tx
+/// The due time and the queue id of the dead job with this id; `None` if no dead job has it.
+fn dead_job(tx: &WriteTx<'_>, id: JobId) -> StoreResult<Option<(Timestamp, i64)>> {
+    Ok(tx
         .prepare(&tx.statements.dead_by_id)?
-        .query_row([id.to_bytes()], |row| row.get(1))
-        .optional()?;
-    Ok(due.map(Timestamp::from_millis))
+        .query_row([id.to_bytes()], |row| Ok((Timestamp::from_millis(row.get(1)?), row.get(2)?)))
+        .optional()?)
+}
+
+/// The due time of the ended job with this id, if the id is pinned.
+fn pinned(tx: &WriteTx<'_>, id: JobId) -> StoreResult<Option<Timestamp>> {
+    Ok(tx
+        .prepare(&tx.statements.pinned)?
+        .query_row(params![id.to_bytes(), tx.now.as_millis()], |row| row.get(0))
+        .optional()?
+        .map(Timestamp::from_millis))
 }

@@ -1,13 +1,14 @@
 //! Scheduling inside the application's own transaction: the job exists if and only if the
 //! application's writes are committed (transactional outbox).
 
+use dq_core::backend::escape_payload;
 use dq_core::{ErrorKind, Limits, NewJob, Result, Scheduled};
 use rusqlite::Transaction;
 
 use crate::backend::SqliteBackend;
 use crate::error::{StoreError, StoreResult};
 use crate::schedule;
-use crate::shared::StoreId;
+use crate::shared::StoreShared;
 use crate::write_tx::{QueueIds, WriteTx};
 
 const OPERATION: &str = "schedule_in";
@@ -41,18 +42,20 @@ impl SqliteBackend {
     /// ```
     ///
     /// # Errors
-    /// `InvalidInput` for a job over the default [`Limits`] or a transaction in another file, and
-    /// the errors of `schedule`.
+    /// `InvalidInput` for a job over the default [`Limits`], a queue with a reserved name or a
+    /// transaction in another file, and the errors of `schedule`.
     pub fn schedule_in(
         &self,
         transaction: &Transaction<'_>,
-        jobs: Vec<NewJob>,
+        mut jobs: Vec<NewJob>,
     ) -> Result<Vec<Scheduled>> {
         self.writer.ensure_open(OPERATION)?;
         let now = self.shared.clock.now();
         for job in &jobs {
-            Limits::default().check(job, now).map_err(|error| error.operation(OPERATION))?;
+            let checked = job.queue.refuse_reserved().and(Limits::default().check(job, now));
+            checked.map_err(|error| error.operation(OPERATION))?;
         }
+        jobs.iter_mut().for_each(escape_payload);
         let schedule = || {
             self.ensure_same_file(transaction)?;
             transaction.execute_batch("SAVEPOINT dq")?;
@@ -82,7 +85,8 @@ impl SqliteBackend {
     ) -> StoreResult<Vec<Scheduled>> {
         let mut queue_ids = QueueIds::default();
         let now = self.shared.clock.now();
-        let mut tx = WriteTx::begin(transaction, &self.shared.statements, &mut queue_ids, now)?;
+        let mut tx = WriteTx::begin(transaction, &self.shared, &mut queue_ids, now)?;
+        tx.check_writer()?;
         let scheduled =
             jobs.iter().map(|job| schedule::schedule(&mut tx, job)).collect::<StoreResult<_>>()?;
         // The wakeups are dropped: the writer notifies listeners when it detects the commit.
@@ -92,22 +96,23 @@ impl SqliteBackend {
 
     /// Refuses a transaction in another file, whose jobs this backend would never run.
     fn ensure_same_file(&self, transaction: &Transaction<'_>) -> StoreResult<()> {
-        let store: Option<StoreId> = transaction
-            .prepare_cached(&self.shared.statements.meta)
-            .and_then(|mut meta| meta.query_row([], |row| row.get(3)))
-            .ok();
-        if store == Some(self.writer.store_id()) {
-            return Ok(());
+        let StoreShared { statements, file, .. } = &*self.shared;
+        if file.is_store_of(transaction, statements) {
+            self.shared.verify_file()?;
+            if self.file_probe.is_same_file(&self.shared, transaction)? {
+                return Ok(());
+            }
         }
         Err(StoreError::new(
             ErrorKind::InvalidInput,
             "the transaction is open in another file",
-            "open the transaction in the backend's file; a table in an attached file does not count",
+            "open the transaction in the backend's file, on a connection that was opened after the \
+             file was last replaced; a table in an attached file does not count",
         ))
     }
 }
 
-/// SQL statement that schedules a job, for other drivers and languages (default table prefix).
+/// The SQL statement that schedules a job, for other drivers and languages (default table prefix).
 ///
 /// This is a public interface whose meaning never changes, even if the tables beneath do. A newer
 /// version would be another view. The parameters are:
@@ -121,13 +126,13 @@ impl SqliteBackend {
 /// 6. `headers`: null, or the text of a JSON object whose values are strings;
 /// 7. `max_attempts`: null for the queue's own limit, or an integer from 1.
 ///
-/// Parameters that break these rules fail with a message that begins with `dq:`. SQL cannot check
-/// everything: names with U+FFFE or U+FFFF, which Rust accepts, are refused; headers that are JSON
+/// Parameters that break these rules fail with a message that begins with `dq:`. SQL does not check
+/// everything: names that begin with `dq.` are accepted, and must not be used; names with U+FFFE or U+FFFF, which Rust accepts, are refused; headers that are JSON
 /// but not UTF-8 are accepted, and their job is quarantined when it is due. The SQLite that runs
 /// the statement needs the JSON functions, which are built in from 3.38 on; up to 3.40 it refuses
 /// them to connections with `PRAGMA trusted_schema = OFF`.
 ///
-/// If the id exists or the key is live, the statement changes nothing; to see the existing job,
+/// If the id exists or is pinned, or the key is live, the statement changes nothing; to see the existing job,
 /// select `id` from the view by `queue` and `key`. Listeners are notified within 25 ms of the
 /// commit.
 pub const SCHEDULE_SQL: &str = "INSERT INTO dq_schedule_v1 \

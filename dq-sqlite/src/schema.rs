@@ -1,54 +1,128 @@
-//! Creates and migrates the tables, and checks their format.
+//! Creates and migrates the tables, and checks their version.
 //!
-//! The number of the format is stored in a table of the backend and not in `user_version`, which
-//! belongs to the application if the file is its own database.
+//! Versions of this library live side by side: a deployment replaces its processes one after
+//! another, and may be rolled back. So the `meta` table holds three numbers: the version of the
+//! tables, the oldest version that may still write them (`min_writer`) and the oldest that may
+//! still read them (`min_reader`). A migration that only adds what older versions can ignore (a
+//! column with a default, a table, an index) leaves the minimums alone, and older processes go on. A
+//! process that is too old is refused when it connects; one that is running ends and renews the
+//! leases that it holds, and is refused all else.
+//!
+//! The numbers are in a table of the backend and not in `user_version`, which belongs to the
+//! application if the file is its own database.
 
 use dq_core::ErrorKind;
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 
 use crate::error::{StoreError, StoreResult};
 
-/// Migrations, each from the previous format to the one with its number, counted from 1. The
+/// Migrations, each from the previous version to the one with its number, counted from 1. The
 /// statements of a released migration never change.
-const MIGRATIONS: [&str; 2] =
-    [include_str!("schema/1_tables.sql"), include_str!("schema/2_schedule_view.sql")];
+const MIGRATIONS: [&str; 5] = [
+    include_str!("schema/1_tables.sql"),
+    include_str!("schema/2_schedule_view.sql"),
+    include_str!("schema/3_versions.sql"),
+    include_str!("schema/4_grants.sql"),
+    include_str!("schema/5_history.sql"),
+];
 
-/// Number of tables that the backend creates.
+/// The version of the tables that this version of the library creates.
+pub(crate) const VERSION: i64 = MIGRATIONS.len() as i64;
+
+/// The oldest versions that may write and read these tables: a migration that older versions cannot
+/// live with raises them to its number.
+const MIN_WRITER: i64 = 2;
+const MIN_READER: i64 = 2;
+
+/// Number of tables that every version has.
 const TABLES: i64 = 6;
-
-/// The format that this version writes.
-pub(crate) const FORMAT: i64 = MIGRATIONS.len() as i64;
 
 /// Application id of files that hold only the backend's tables, as shown by `file(1)`: "dqjb".
 const APPLICATION_ID: i32 = 0x6471_6a62;
 
+/// The numbers of the `meta` table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Versions {
+    version: i64,
+    min_writer: i64,
+    min_reader: i64,
+}
+
 /// Creates or migrates the tables.
 ///
 /// # Errors
-/// `Incompatible` for foreign tables with the same names and for a newer format.
+/// `Incompatible` for foreign tables with the same names, and if this version of the library may not
+/// read and write the tables any more.
 pub(crate) fn ensure(conn: &mut Connection, prefix: &str) -> StoreResult<()> {
-    if format(conn, prefix)? == FORMAT {
+    if supported_version(conn, prefix)? >= VERSION {
         return Ok(());
     }
-    // Another process may migrate at the same time, so the format is read again under the lock.
+    // Another process may migrate at the same time, so the version is read again under the lock.
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
     if is_empty(&tx)? {
         tx.pragma_update(None, "application_id", APPLICATION_ID)?;
     }
-    let from = format(&tx, prefix)?;
-    for (number, migration) in (1..).zip(MIGRATIONS).skip_while(|(number, _)| *number <= from) {
-        tx.execute_batch(&migration.replace("{p}", prefix))?;
-        tx.execute(&format!("UPDATE {prefix}meta SET format = ?1"), [number])?;
+    let from = supported_version(&tx, prefix)?;
+    if from >= VERSION {
+        return Ok(());
     }
+    for (_, migration) in (1..).zip(MIGRATIONS).skip_while(|(number, _)| *number <= from) {
+        tx.execute_batch(&migration.replace("{p}", prefix))?;
+    }
+    let minimums = "min_writer = max(min_writer, ?2), min_reader = max(min_reader, ?3)";
+    tx.execute(
+        &format!("UPDATE {prefix}meta SET version = ?1, {minimums}"),
+        [VERSION, MIN_WRITER, MIN_READER],
+    )?;
     tx.commit()?;
-    if from > 0 && from < FORMAT {
-        tracing::info!(from, to = FORMAT, "migrated the tables");
+    if from > 0 {
+        tracing::info!(from, to = VERSION, "migrated the tables");
     }
     Ok(())
 }
 
-/// The format of the tables in the file; 0 if there are none.
-fn format(conn: &Connection, prefix: &str) -> StoreResult<i64> {
+/// Whether the file has the tables.
+///
+/// # Errors
+/// As of [`ensure`].
+pub(crate) fn exists(conn: &Connection, prefix: &str) -> StoreResult<bool> {
+    Ok(supported_version(conn, prefix)? > 0)
+}
+
+/// The version of the tables in the file, which this version of the library may use; 0 if there are
+/// none.
+fn supported_version(conn: &Connection, prefix: &str) -> StoreResult<i64> {
+    let Some(Versions { version, min_writer, min_reader }) = versions(conn, prefix)? else {
+        return Ok(0);
+    };
+    check_reader(min_reader)?;
+    check_writer(min_writer)?;
+    Ok(version)
+}
+
+/// `Incompatible` if this version of the library may not read the tables.
+pub(crate) fn check_reader(min_reader: i64) -> StoreResult<()> {
+    if VERSION >= min_reader { Ok(()) } else { Err(outdated("read", min_reader)) }
+}
+
+/// `Incompatible` if this version of the library may not write the tables.
+pub(crate) fn check_writer(min_writer: i64) -> StoreResult<()> {
+    if VERSION >= min_writer { Ok(()) } else { Err(outdated("write", min_writer)) }
+}
+
+fn outdated(verb: &str, minimum: i64) -> StoreError {
+    StoreError::new(
+        ErrorKind::Incompatible,
+        format!(
+            "only programs that know version {minimum} of the tables may {verb} them; this one \
+             knows version {VERSION}"
+        ),
+        "a newer version of dq-sqlite has changed the tables: upgrade dq-sqlite in this program",
+    )
+}
+
+/// Reads the numbers of the `meta` table; `None` if there are no tables.
+fn versions(conn: &Connection, prefix: &str) -> StoreResult<Option<Versions>> {
     let tables: i64 = conn.query_row(
         "SELECT count(*) FROM sqlite_schema WHERE name IN (?1 || 'meta', ?1 || 'queue', \
          ?1 || 'job', ?1 || 'due', ?1 || 'lease', ?1 || 'dead')",
@@ -56,13 +130,26 @@ fn format(conn: &Connection, prefix: &str) -> StoreResult<i64> {
         |row| row.get(0),
     )?;
     if tables == 0 {
-        return Ok(0);
+        return Ok(None);
     }
-    let format = conn
-        .query_row(&format!("SELECT format FROM {prefix}meta WHERE one = 1"), [], |row| row.get(0))
-        .optional();
-    match format {
-        Ok(Some(format)) if tables == TABLES => check_format(format),
+    let versions = match has_minimums(conn, prefix)? {
+        true => conn.query_row(
+            &format!("SELECT version, min_writer, min_reader FROM {prefix}meta WHERE one = 1"),
+            [],
+            |row| {
+                let (version, min_writer, min_reader) = (row.get(0)?, row.get(1)?, row.get(2)?);
+                Ok(Versions { version, min_writer, min_reader })
+            },
+        ),
+        false => {
+            conn.query_row(&format!("SELECT format FROM {prefix}meta WHERE one = 1"), [], |row| {
+                let version: i64 = row.get(0)?;
+                Ok(Versions { version, min_writer: version, min_reader: version })
+            })
+        }
+    };
+    match versions.optional() {
+        Ok(Some(versions)) if tables == TABLES && versions.version >= 1 => Ok(Some(versions)),
         _ => Err(StoreError::new(
             ErrorKind::Incompatible,
             format!("the file has tables named {prefix}… that dq-sqlite did not create"),
@@ -71,16 +158,9 @@ fn format(conn: &Connection, prefix: &str) -> StoreResult<i64> {
     }
 }
 
-/// Returns the format, or `Incompatible` if this version does not support it.
-pub(crate) fn check_format(format: i64) -> StoreResult<i64> {
-    if (1..=FORMAT).contains(&format) {
-        return Ok(format);
-    }
-    Err(StoreError::new(
-        ErrorKind::Incompatible,
-        format!("the tables have format {format}; this version supports 1 to {FORMAT}"),
-        "a newer version of dq-sqlite has used this file: upgrade dq-sqlite in this program",
-    ))
+fn has_minimums(conn: &Connection, prefix: &str) -> rusqlite::Result<bool> {
+    let count = "SELECT count(*) FROM pragma_table_info(?1 || 'meta') WHERE name = 'version'";
+    conn.query_row(count, [prefix], |row| row.get(0))
 }
 
 /// Whether the database has no tables yet.
@@ -95,10 +175,10 @@ mod tests {
     #[test]
     fn tables_are_created_once_and_recognised_afterwards() {
         let mut conn = Connection::open_in_memory().unwrap();
-        assert_eq!(format(&conn, "dq_").unwrap(), 0);
+        assert_eq!(supported_version(&conn, "dq_").unwrap(), 0);
         ensure(&mut conn, "dq_").unwrap();
         ensure(&mut conn, "dq_").unwrap();
-        assert_eq!(format(&conn, "dq_").unwrap(), FORMAT);
+        assert_eq!(supported_version(&conn, "dq_").unwrap(), VERSION);
         let id: i32 = conn.pragma_query_value(None, "application_id", |row| row.get(0)).unwrap();
         assert_eq!(id, APPLICATION_ID);
     }
@@ -108,7 +188,7 @@ mod tests {
         let mut conn = Connection::open_in_memory().unwrap();
         ensure(&mut conn, "a_").unwrap();
         ensure(&mut conn, "b_").unwrap();
-        assert_eq!(format(&conn, "a_").unwrap(), FORMAT);
+        assert_eq!(supported_version(&conn, "a_").unwrap(), VERSION);
     }
 
     #[test]

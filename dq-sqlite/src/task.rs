@@ -32,6 +32,17 @@ impl Weight {
     }
 }
 
+/// What a task needs to be allowed to do with the tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Any write.
+    Write,
+    /// Ends or renews leases that are held. A program does so even if a newer version of the library
+    /// has reserved all other writes for newer programs, since work that has been done would
+    /// otherwise be done again.
+    HeldLeases,
+}
+
 /// Sends the result of a task to its caller. The argument is the error of the transaction; `None`
 /// after a successful commit.
 pub(crate) type SendReply = Box<dyn FnOnce(Option<&StoreError>) + Send>;
@@ -42,8 +53,8 @@ pub(crate) trait Task: Send {
     /// because it ends the transaction.
     fn run(self: Box<Self>, tx: &mut WriteTx<'_>) -> (SendReply, Option<StoreError>);
 
-    /// Reply for a call whose transaction could not begin.
-    fn reject(self: Box<Self>) -> SendReply;
+    /// Replies with this error, for a call that does not run.
+    fn reject(self: Box<Self>, error: StoreError);
 }
 
 /// The [`Task`] of a call: its two functions (see [`QueuedTask::new`]) and the channel of its
@@ -77,18 +88,15 @@ where
         (Box::new(send_reply), error)
     }
 
-    fn reject(self: Box<Self>) -> SendReply {
-        let reply = self.reply;
-        Box::new(move |tx_error| {
-            if let Some(error) = tx_error {
-                let _ = reply.send(Err(error.clone()));
-            }
-        })
+    fn reject(self: Box<Self>, error: StoreError) {
+        // The caller may have stopped waiting.
+        let _ = self.reply.send(Err(error));
     }
 }
 
 /// A task in the writer's channel.
 pub(crate) struct QueuedTask {
+    pub(crate) access: Access,
     pub(crate) weight: Weight,
     /// Its slot in the channel; `None` for background writes.
     pub(crate) slot: Option<OwnedSemaphorePermit>,
@@ -99,13 +107,14 @@ impl QueuedTask {
     /// Makes a task of `work`, which runs in a transaction, and of `on_commit`, which turns its
     /// result into the reply after a successful commit.
     pub(crate) fn new<T: Send + 'static, R: Send + 'static>(
+        access: Access,
         weight: Weight,
         slot: Option<OwnedSemaphorePermit>,
         work: impl FnOnce(&mut WriteTx<'_>) -> StoreResult<T> + Send + 'static,
         on_commit: impl FnOnce(T) -> R + Send + 'static,
     ) -> (Self, oneshot::Receiver<StoreResult<R>>) {
         let (reply, receiver) = oneshot::channel();
-        (Self { weight, slot, task: Box::new(Call { work, on_commit, reply }) }, receiver)
+        (Self { access, weight, slot, task: Box::new(Call { work, on_commit, reply }) }, receiver)
     }
 }
 
@@ -118,7 +127,7 @@ pub(crate) enum WriterMessage {
     Close(oneshot::Sender<()>),
 }
 
-/// Sends writes to the writer thread without waiting for them.
+/// Sends writes to the writer thread without waiting for them: ends of leases that nobody received.
 #[derive(Debug, Clone)]
 pub(crate) struct BackgroundWrites {
     pub(crate) messages: mpsc::Sender<WriterMessage>,
@@ -130,7 +139,7 @@ impl BackgroundWrites {
         weight: Weight,
         work: impl FnOnce(&mut WriteTx<'_>) -> StoreResult<()> + Send + 'static,
     ) {
-        let (task, _) = QueuedTask::new(weight, None, work, |()| ());
+        let (task, _) = QueuedTask::new(Access::HeldLeases, weight, None, work, |()| ());
         // Fails only if the store is closed; leases then lapse.
         let _ = self.messages.send(WriterMessage::Task(task));
     }

@@ -3,12 +3,15 @@
 
 use std::collections::HashMap;
 
-use dq_core::{QueueName, Timestamp, Totals};
+use dq_core::{HistoryLimits, QueueName, Timestamp, Totals};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
+use crate::ended_jobs::EndedJobs;
 use crate::error::StoreResult;
+use crate::reader::ReadTx;
 use crate::row;
 use crate::schema;
+use crate::shared::StoreShared;
 use crate::statements::Statements;
 
 /// Cache of the ids (column `q`) of queues. Queues are never deleted, so an entry stays valid; only
@@ -38,24 +41,40 @@ struct Buffered {
     seq: i64,
     /// The last token.
     token: i64,
+    /// The time of the latest grant or renewal of a lease.
+    granted: i64,
     counters_changed: bool,
     /// By queue id: counts to add to the totals of the queue.
     totals: HashMap<i64, Totals>,
     /// By queue id: the earliest due time of the jobs that this transaction added to the `due`
     /// table.
     earliest_added: HashMap<i64, Timestamp>,
+    ended: EndedJobs,
+}
+
+/// A lease that has ended.
+#[derive(Debug)]
+pub(crate) struct EndedLease {
+    pub(crate) worker: String,
+    /// When it was granted; `None` if an older version of the library granted it.
+    pub(crate) since: Option<i64>,
 }
 
 /// A queue whose first waiting job has changed, and when that job is due.
 pub(crate) type QueueWakeup = (QueueName, Timestamp);
 
-/// An open write transaction on `conn`. It begins by returning lapsed leases to their queues.
+/// An open write transaction on `conn`. It begins by returning lapsed leases to their queues, unless
+/// this version of the library may not write the tables any more ([`Self::check_writer`]): then it is
+/// only for [ending and renewing](crate::task::Access::HeldLeases) leases that are held.
 #[derive(Debug)]
 pub(crate) struct WriteTx<'c> {
     conn: &'c Connection,
     pub(crate) statements: &'c Statements,
+    pub(crate) history: &'c HistoryLimits,
     queue_ids: &'c mut QueueIds,
     buffered: Buffered,
+    /// The oldest version of the tables whose programs may write them.
+    min_writer: i64,
     /// The time of the whole transaction, read after the write lock was taken.
     pub(crate) now: Timestamp,
 }
@@ -63,32 +82,42 @@ pub(crate) struct WriteTx<'c> {
 impl<'c> WriteTx<'c> {
     pub(crate) fn begin(
         conn: &'c Connection,
-        statements: &'c Statements,
+        shared: &'c StoreShared,
         queue_ids: &'c mut QueueIds,
         now: Timestamp,
     ) -> StoreResult<Self> {
-        let (format, seq, token) = conn
-            .prepare_cached(&statements.meta)?
-            .query_row([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
-        // Another process may have migrated the tables since the file was opened.
-        schema::check_format(format)?;
+        let StoreShared { statements, history, .. } = shared;
+        let (min_writer, seq, token, granted) = conn
+            .prepare_cached(&statements.counters)?
+            .query_row([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))?;
         let buffered = Buffered {
             seq,
             token,
+            granted,
             counters_changed: false,
             totals: HashMap::new(),
             earliest_added: HashMap::new(),
+            ended: EndedJobs::default(),
         };
-        let mut tx = Self { conn, statements, queue_ids, buffered, now };
-        tx.return_lapsed()?;
+        let mut tx = Self { conn, statements, history, queue_ids, buffered, min_writer, now };
+        if tx.check_writer().is_ok() {
+            tx.shorten_leases()?;
+            tx.return_lapsed()?;
+        }
         Ok(tx)
+    }
+
+    /// `Incompatible` if this version of the library may not write the tables: a newer one may have
+    /// migrated them since the file was opened.
+    pub(crate) fn check_writer(&self) -> StoreResult<()> {
+        schema::check_writer(self.min_writer)
     }
 
     /// Writes the buffered changes. The wakeups are to be sent after the commit.
     pub(crate) fn finish(self) -> StoreResult<Vec<QueueWakeup>> {
         if self.buffered.counters_changed {
-            self.prepare(&self.statements.save_counters)?
-                .execute(params![self.buffered.seq, self.buffered.token])?;
+            let Buffered { seq, token, granted, .. } = self.buffered;
+            self.prepare(&self.statements.save_counters)?.execute([seq, token, granted])?;
         }
         for (queue_id, delta) in &self.buffered.totals {
             let counts = [
@@ -104,6 +133,7 @@ impl<'c> WriteTx<'c> {
             self.prepare(&self.statements.add_totals)?
                 .execute(params![queue_id, created, done, skipped, cancelled, replaced, removed])?;
         }
+        self.buffered.ended.trim(self.conn, self.statements, self.now)?;
         self.wakeups()
     }
 
@@ -127,9 +157,24 @@ impl<'c> WriteTx<'c> {
         self.conn.prepare_cached(sql)
     }
 
+    /// The queries of read transactions, in this one.
+    pub(crate) const fn reading(&self) -> ReadTx<'_> {
+        ReadTx {
+            conn: self.conn,
+            statements: self.statements,
+            history: self.history,
+            now: self.now,
+        }
+    }
+
     /// Counts that are added to the totals of a queue when the transaction ends.
     pub(crate) fn totals(&mut self, queue_id: i64) -> &mut Totals {
         self.buffered.totals.entry(queue_id).or_default()
+    }
+
+    /// Counts of the ended jobs and pins that this transaction adds.
+    pub(crate) fn ended(&mut self) -> &mut EndedJobs {
+        &mut self.buffered.ended
     }
 
     /// The `seq` of the next job; [`Self::advance_seq`] marks it as used.
@@ -142,16 +187,21 @@ impl<'c> WriteTx<'c> {
         self.buffered.counters_changed = true;
     }
 
-    /// The `seq` of the last job that was inserted, including deleted jobs.
-    pub(crate) fn last_seq(&self) -> i64 {
-        self.buffered.seq
-    }
-
-    /// A token larger than every earlier one of this store.
+    /// A token larger than every earlier one of this store: one more than the last, or the
+    /// microseconds since 1970 if that is more. So tokens also grow if the file was restored from a
+    /// copy, whose counter is behind.
     pub(crate) fn next_token(&mut self) -> i64 {
-        self.buffered.token += 1;
+        let micros = self.now.as_millis().saturating_mul(1_000);
+        self.buffered.token = micros.max(self.buffered.token.saturating_add(1));
         self.buffered.counters_changed = true;
         self.buffered.token
+    }
+
+    /// The time at which this transaction grants or renews leases, which each lease stores.
+    pub(crate) fn grant(&mut self) -> i64 {
+        self.buffered.granted = self.now.as_millis();
+        self.buffered.counters_changed = true;
+        self.buffered.granted
     }
 
     /// The id of a queue; `None` if the store has no queue of this name.
@@ -203,28 +253,84 @@ impl<'c> WriteTx<'c> {
         Ok(at.map(Timestamp::from_millis))
     }
 
-    /// Removes lapsed leases and returns their jobs to their queues, with their due time unchanged.
-    /// Counts a loss for each.
-    fn return_lapsed(&mut self) -> StoreResult<()> {
-        let lapsed: Vec<(i64, i64)> = self
-            .prepare(&self.statements.lapsed_leases)?
-            .query_map([self.now.as_millis()], |row| Ok((row.get(0)?, row.get(1)?)))?
-            .collect::<rusqlite::Result<_>>()?;
-        for (seq, queue_id) in lapsed {
-            self.prepare(&self.statements.remove_lease)?.execute([seq])?;
-            self.release_job(queue_id, seq, 1)?;
+    /// Lets leases that were granted in the future begin now. There are some only if the clock was
+    /// set back: without this, the job of a crashed process would be held for as long.
+    fn shorten_leases(&mut self) -> StoreResult<()> {
+        let now = self.now.as_millis();
+        if self.buffered.granted > now {
+            let shortened = self.prepare(&self.statements.shorten_leases)?.execute([now])?;
+            tracing::warn!(
+                by_ms = self.buffered.granted - now,
+                leases = shortened,
+                "the clock was set back: leases now last from its new time"
+            );
+            self.grant();
         }
         Ok(())
     }
 
-    /// Returns a job to its queue after its lease was removed, with its due time unchanged. Counts
-    /// the delivery, and adds `losses` to the leases that lapsed in succession.
-    pub(crate) fn release_job(&mut self, queue_id: i64, seq: i64, losses: i64) -> StoreResult<()> {
+    /// Removes lapsed leases and returns their jobs to their queues, with their due time unchanged.
+    /// Counts a loss for each.
+    fn return_lapsed(&mut self) -> StoreResult<()> {
+        let lapsed: Vec<(i64, i64, EndedLease)> = self
+            .prepare(&self.statements.lapsed_leases)?
+            .query_map([self.now.as_millis()], |row| {
+                let lease = EndedLease { worker: row.get(2)?, since: row.get(3)? };
+                Ok((row.get(0)?, row.get(1)?, lease))
+            })?
+            .collect::<rusqlite::Result<_>>()?;
+        for (seq, queue_id, lease) in lapsed {
+            self.prepare(&self.statements.remove_lease)?.execute([seq])?;
+            self.release_job(queue_id, seq, 1, &lease)?;
+        }
+        Ok(())
+    }
+
+    /// Returns a job to its queue after its lease was removed, with its due time unchanged. Adds
+    /// `losses` to the leases that lapsed in succession. Counts the delivery: a claim does not,
+    /// since it does not write the row of the job, so readers of a leased job add one.
+    pub(crate) fn release_job(
+        &mut self,
+        queue_id: i64,
+        seq: i64,
+        losses: i64,
+        lease: &EndedLease,
+    ) -> StoreResult<()> {
         let due = self
             .prepare(&self.statements.release_job)?
             .query_row([seq, losses], |row| row.get(0))
-            .map(Timestamp::from_millis)?;
-        self.add_due(queue_id, due, seq)
+            .optional()?;
+        match due.map(Timestamp::from_millis) {
+            Some(due) => {
+                self.note_run(seq, lease, None)?;
+                self.add_due(queue_id, due, seq)?;
+            }
+            // The lease is removed already, and there is no job to return.
+            None => tracing::warn!(
+                seq,
+                queue_id,
+                "dropped a lease whose job another program has deleted"
+            ),
+        }
+        Ok(())
+    }
+
+    /// Notes the last lease of a job that stays, and the error of its run if it failed.
+    pub(crate) fn note_run(
+        &self,
+        seq: i64,
+        lease: &EndedLease,
+        error: Option<&str>,
+    ) -> StoreResult<()> {
+        let EndedLease { worker, since } = lease;
+        self.prepare(&self.statements.note_run)?.execute(params![seq, since, worker, error])?;
+        Ok(())
+    }
+
+    /// Clears the noted error of a job.
+    pub(crate) fn clear_error(&self, seq: i64) -> StoreResult<()> {
+        self.prepare(&self.statements.clear_error)?.execute([seq])?;
+        Ok(())
     }
 }
 

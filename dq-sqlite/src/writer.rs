@@ -9,18 +9,23 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
+use dq_core::config::Environment;
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
-use crate::connection;
+use crate::config::SqliteConfig;
+use crate::connection::{self, OpenMode};
 use crate::error::{StoreError, StoreResult};
 use crate::maintenance;
 use crate::other_writers::{OtherWriters, notify_all};
-use crate::shared::{StoreId, StoreShared};
-use crate::task::{QueuedTask, SendReply, Weight, WriterMessage};
+use crate::shared::StoreShared;
+use crate::statements::Statements;
+use crate::store_file::StoreFile;
+use crate::task::{Access, QueuedTask, SendReply, Weight, WriterMessage};
 use crate::write_tx::{QueueIds, QueueWakeup, WriteTx};
 
-/// A transaction with this many items takes no further tasks.
+/// A transaction with this many items takes no further tasks. Less than the chunks of a long batch
+/// (`CHUNK_ITEMS` in `backend.rs`), each of which therefore runs alone.
 const GROUP_ITEMS: usize = 512;
 
 /// A transaction with jobs of this size takes no further tasks.
@@ -44,16 +49,35 @@ const MAINTENANCE_DELAY: Duration = Duration::from_millis(200);
 struct Session {
     conn: Connection,
     other_writers: OtherWriters,
-    store_id: StoreId,
 }
 
 impl Session {
-    fn open(shared: &StoreShared) -> StoreResult<Self> {
-        let conn = connection::open_writer(&shared.config)?;
-        let other_writers = OtherWriters::observe(&conn)?;
-        let store_id = conn.query_row(&shared.statements.meta, [], |row| row.get(3))?;
-        Ok(Self { conn, other_writers, store_id })
+    /// Opens the store again after a failed commit; never creates it.
+    fn reopen(shared: &StoreShared) -> StoreResult<Self> {
+        shared.verify_file()?;
+        let session = Self::connect(&shared.config, OpenMode::Again)?;
+        shared.verify_opened(&session.conn)?;
+        Ok(session)
     }
+
+    fn connect(config: &SqliteConfig, mode: OpenMode) -> StoreResult<Self> {
+        let conn = connection::open_writer(config, mode)?;
+        let other_writers = OtherWriters::observe(&conn)?;
+        Ok(Self { conn, other_writers })
+    }
+}
+
+/// Opens the store for the first time.
+fn open_store(
+    mut config: SqliteConfig,
+    mode: OpenMode,
+    environment: Environment,
+) -> StoreResult<(Session, Arc<StoreShared>)> {
+    config.path = connection::absolute_path(&config.path)?;
+    let statements = Statements::new(&config.table_prefix);
+    let session = Session::connect(&config, mode)?;
+    let file = StoreFile::of(&session.conn, &statements, &config.path)?;
+    Ok((session, Arc::new(StoreShared::new(config, statements, environment, file))))
 }
 
 /// State of the writer thread.
@@ -78,22 +102,24 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// Opens the file, reports the result to `opened`, and runs tasks until the store is closed or
+    /// Opens the store, reports the result to `opened`, and runs tasks until the store is closed or
     /// all senders are dropped.
     pub(crate) fn run(
-        shared: Arc<StoreShared>,
+        config: SqliteConfig,
+        mode: OpenMode,
+        environment: Environment,
         messages: Receiver<WriterMessage>,
-        opened: oneshot::Sender<StoreResult<StoreId>>,
+        opened: oneshot::Sender<StoreResult<Arc<StoreShared>>>,
     ) {
-        let session = match Session::open(&shared) {
-            Ok(session) => session,
+        let (session, shared) = match open_store(config, mode, environment) {
+            Ok(store) => store,
             Err(error) => {
                 // The caller may have stopped waiting.
                 let _ = opened.send(Err(error));
                 return;
             }
         };
-        if opened.send(Ok(session.store_id)).is_err() {
+        if opened.send(Ok(Arc::clone(&shared))).is_err() {
             return;
         }
         let writer = Self {
@@ -176,6 +202,7 @@ impl Writer {
     /// Runs one transaction over the pending tasks. After a failure the remaining tasks stay
     /// pending for the next transaction.
     fn run_transaction(&mut self) {
+        self.yield_to_other_writers();
         let mut replies = Vec::with_capacity(self.pending.len());
         let result = self.try_transaction(&mut replies);
         self.last_write = Instant::now();
@@ -189,17 +216,16 @@ impl Writer {
             }
             Err(error) => {
                 self.queue_ids.clear();
-                tracing::warn!(%error, calls = replies.len(), "a transaction failed");
+                tracing::warn!(%error, "a transaction failed");
                 replies.into_iter().for_each(|reply| reply(Some(&error)));
             }
         }
         self.notify_of_other_writers();
-        self.yield_to_other_writers();
     }
 
-    /// Begins a transaction, runs tasks and commits. `replies` gets the reply of each task that was
-    /// taken from `pending`: on an error those are the tasks that fail, which are all pending ones
-    /// if the transaction could not begin.
+    /// Begins a transaction, runs tasks and commits. `replies` gets the reply of each task that has
+    /// run, which on an error are the tasks that fail. If the transaction could not begin, all
+    /// pending tasks are rejected.
     fn try_transaction(&mut self, replies: &mut Vec<SendReply>) -> StoreResult<Vec<QueueWakeup>> {
         let result = self.begin().and_then(|()| self.run_pending(replies));
         match result {
@@ -207,7 +233,7 @@ impl Writer {
             Err(error) => {
                 self.roll_back();
                 if replies.is_empty() {
-                    replies.extend(self.pending.drain(..).map(|task| task.task.reject()));
+                    self.pending.drain(..).for_each(|task| task.task.reject(error.clone()));
                 }
                 Err(error)
             }
@@ -217,10 +243,12 @@ impl Writer {
     fn run_pending(&mut self, replies: &mut Vec<SendReply>) -> StoreResult<Vec<QueueWakeup>> {
         let conn = &self.session.as_ref().expect("a transaction was begun on it").conn;
         let now = self.shared.clock.now();
-        let tx = WriteTx::begin(conn, &self.shared.statements, &mut self.queue_ids, now)?;
+        let tx = WriteTx::begin(conn, &self.shared, &mut self.queue_ids, now)?;
         run_until_failure(tx, &mut self.pending, replies)
     }
 
+    /// Commits. Fails if the path leads to another file by now, so that no write is acknowledged in a
+    /// file that is gone.
     fn commit(&mut self) -> StoreResult<()> {
         let conn = &self.session.as_ref().expect("a transaction was begun on it").conn;
         execute(conn, "COMMIT").map_err(|error| {
@@ -228,7 +256,8 @@ impl Writer {
             // not be used again.
             self.session = None;
             StoreError::from(error).into_commit_error()
-        })
+        })?;
+        self.shared.verify_file().map_err(StoreError::after_commit)
     }
 
     fn roll_back(&mut self) {
@@ -241,11 +270,14 @@ impl Writer {
         }
     }
 
-    /// Begins a transaction, and opens the file first if necessary.
+    /// Begins a transaction, and opens the file first if necessary. Fails if the path leads to
+    /// another file by now.
     fn begin(&mut self) -> StoreResult<()> {
         self.reopen()?;
         let conn = &self.session.as_ref().expect("it was just opened").conn;
         execute(conn, "BEGIN IMMEDIATE")?;
+        // Not before, since BEGIN may have waited for the lock.
+        self.shared.verify_file()?;
         self.detect_other_writers();
         Ok(())
     }
@@ -253,7 +285,7 @@ impl Writer {
     /// Opens the file again after a failed commit.
     fn reopen(&mut self) -> StoreResult<()> {
         if self.session.is_none() {
-            self.session = Some(Session::open(&self.shared)?);
+            self.session = Some(Session::reopen(&self.shared)?);
             // A new connection does not report commits from before it was opened.
             self.listeners_outdated = true;
         }
@@ -277,7 +309,7 @@ impl Writer {
         let Some(session) = self.session.as_ref().filter(|_| self.listeners_outdated) else {
             return;
         };
-        match notify_all(&self.shared.listeners, &session.conn, &self.shared.statements) {
+        match notify_all(&self.shared, &session.conn) {
             Ok(()) => self.listeners_outdated = false,
             Err(error) => {
                 tracing::debug!(%error, "listeners could not be notified of another connection's commit");
@@ -285,17 +317,14 @@ impl Writer {
         }
     }
 
-    /// Leaves the write lock free for a moment if other connections write too and more tasks are
-    /// waiting here.
+    /// Leaves the write lock free for a moment after the last transaction if other connections write
+    /// too.
     fn yield_to_other_writers(&mut self) {
         let others_active =
             self.others_last_seen.is_some_and(|seen| seen.elapsed() < OTHERS_ACTIVE_FOR);
-        if !others_active {
-            return;
-        }
-        if let Ok(message) = self.messages.try_recv() {
-            self.accept(message);
-            std::thread::sleep(YIELD_PAUSE);
+        let pause = YIELD_PAUSE.saturating_sub(self.last_write.elapsed());
+        if others_active && !pause.is_zero() {
+            std::thread::sleep(pause);
             self.gather();
         }
     }
@@ -339,13 +368,20 @@ impl Writer {
 
 /// Runs pending tasks in one transaction, up to the first failure: a full disk makes SQLite roll
 /// back the whole transaction, so the remaining tasks run in the next one. A task that fills a
-/// transaction runs alone, since it is the most likely one not to fit on the disk.
+/// transaction runs alone, since it is the most likely one not to fit on the disk. Tasks that this
+/// version of the library may not run any more are rejected, and the others run.
 fn run_until_failure(
     mut tx: WriteTx<'_>,
     pending: &mut VecDeque<QueuedTask>,
     replies: &mut Vec<SendReply>,
 ) -> StoreResult<Vec<QueueWakeup>> {
     while let Some(task) = pending.pop_front() {
+        if task.access == Access::Write
+            && let Err(error) = tx.check_writer()
+        {
+            task.task.reject(error);
+            continue;
+        }
         let alone = fills_a_transaction(task.weight);
         if alone && !replies.is_empty() {
             pending.push_front(task);

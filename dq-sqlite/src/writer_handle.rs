@@ -3,12 +3,15 @@
 use std::path::Path;
 use std::sync::{Arc, mpsc};
 
+use dq_core::config::Environment;
 use dq_core::{Error, ErrorKind, Result};
 use tokio::sync::{OnceCell, Semaphore, oneshot};
 
+use crate::config::SqliteConfig;
+use crate::connection::OpenMode;
 use crate::error::{StoreResult, closed};
-use crate::shared::{StoreId, StoreShared};
-use crate::task::{BackgroundWrites, QueuedTask, Weight, WriterMessage};
+use crate::shared::StoreShared;
+use crate::task::{Access, BackgroundWrites, QueuedTask, Weight, WriterMessage};
 use crate::write_tx::WriteTx;
 use crate::writer::Writer;
 
@@ -18,47 +21,50 @@ const CHANNEL_SLOTS: usize = 1_024;
 /// Submits tasks to the writer thread.
 #[derive(Debug)]
 pub(crate) struct WriterHandle {
-    shared: Arc<StoreShared>,
+    pub(crate) shared: Arc<StoreShared>,
     // The semaphore bounds the channel: senders wait for a slot asynchronously, while the receiver
     // needs `recv_timeout`, which tokio's bounded channel does not have.
     slots: Arc<Semaphore>,
     messages: mpsc::Sender<WriterMessage>,
     closed: OnceCell<()>,
-    store_id: StoreId,
 }
 
 impl WriterHandle {
-    /// Starts the writer thread and waits until it has opened the file.
-    pub(crate) async fn start(shared: Arc<StoreShared>) -> Result<Self> {
+    /// Starts the writer thread and waits until it has opened the store.
+    pub(crate) async fn start(
+        config: SqliteConfig,
+        mode: OpenMode,
+        environment: Environment,
+    ) -> Result<Self> {
         let (messages, receiver) = mpsc::channel();
         let (opened, opening) = oneshot::channel();
-        let writer_shared = Arc::clone(&shared);
+        let path = config.path.clone();
         std::thread::Builder::new()
             .name("dq-sqlite".to_owned())
-            .spawn(move || Writer::run(writer_shared, receiver, opened))
+            .spawn(move || Writer::run(config, mode, environment, receiver, opened))
             .map_err(|error| {
                 Error::new(ErrorKind::Unavailable, "the writer thread could not be started")
                     .remedy("raise the limit of threads")
                     .source(error)
                     .operation("connect")
             })?;
-        let path = &shared.config.path;
-        let store_id = match opening.await {
-            Ok(opened) => opened.map_err(|error| error.into_error("connect", path))?,
-            Err(_) => return Err(writer_died("connect", path)),
+        let shared = match opening.await {
+            Ok(opened) => opened.map_err(|error| error.into_error("connect", &path))?,
+            Err(_) => return Err(writer_died("connect", &path)),
         };
         let slots = Arc::new(Semaphore::new(CHANNEL_SLOTS));
-        Ok(Self { shared, slots, messages, closed: OnceCell::new(), store_id })
+        Ok(Self { shared, slots, messages, closed: OnceCell::new() })
     }
 
     /// Runs `work` in the next transaction and waits for its commit.
     pub(crate) async fn submit<T: Send + 'static>(
         &self,
         operation: &'static str,
+        access: Access,
         weight: Weight,
         work: impl FnOnce(&mut WriteTx<'_>) -> StoreResult<T> + Send + 'static,
     ) -> Result<T> {
-        self.submit_then(operation, weight, work, |value| value).await
+        self.submit_then(operation, access, weight, work, |value| value).await
     }
 
     /// Like [`Self::submit`], but `on_commit` turns the value of `work` into the result. It runs
@@ -66,13 +72,14 @@ impl WriterHandle {
     pub(crate) async fn submit_then<T: Send + 'static, R: Send + 'static>(
         &self,
         operation: &'static str,
+        access: Access,
         weight: Weight,
         work: impl FnOnce(&mut WriteTx<'_>) -> StoreResult<T> + Send + 'static,
         on_commit: impl FnOnce(T) -> R + Send + 'static,
     ) -> Result<R> {
         let slot = Arc::clone(&self.slots).acquire_owned().await;
         let slot = slot.map_err(|_| closed(operation))?;
-        let (task, reply) = QueuedTask::new(weight, Some(slot), work, on_commit);
+        let (task, reply) = QueuedTask::new(access, weight, Some(slot), work, on_commit);
         self.messages.send(WriterMessage::Task(task)).map_err(|_| self.no_reply(operation))?;
         match reply.await {
             Ok(result) => {
@@ -80,11 +87,6 @@ impl WriterHandle {
             }
             Err(_) => Err(self.no_reply(operation)),
         }
-    }
-
-    /// The id of the store that was opened.
-    pub(crate) const fn store_id(&self) -> StoreId {
-        self.store_id
     }
 
     /// A sender of writes whose results nobody awaits.

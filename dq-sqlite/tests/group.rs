@@ -6,8 +6,11 @@ use std::fs;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use common::{Fixture, MINUTE, WriteLock, claim, stats};
-use dq_core::{Backend, Claimed, Clock, Due, ErrorKind, NewJob, Renewal, Renewed, Scheduled};
+use common::{Fixture, WriteLock, claim, purge, stats};
+use dq_core::{
+    Backend, DeadKind, DeadReason, Due, ErrorKind, LeasedJob, NewJob, Operation, Scheduled,
+    Settlement, Verdict,
+};
 use dq_sqlite::SqliteBackend;
 use dq_sqlite::rusqlite::Connection;
 use tokio::task::JoinHandle;
@@ -19,14 +22,6 @@ async fn send(backend: &Arc<SqliteBackend>, jobs: Vec<NewJob>) -> Call<Vec<Sched
     let backend = Arc::clone(backend);
     let call = tokio::spawn(async move { backend.schedule(jobs).await });
     // The runtime has one thread: the call runs until it waits for its reply.
-    tokio::task::yield_now().await;
-    call
-}
-
-/// Spawns a claim of one job, as [`send`] does.
-async fn send_claim(backend: &Arc<SqliteBackend>) -> Call<Claimed> {
-    let backend = Arc::clone(backend);
-    let call = tokio::spawn(async move { common::try_claim(&*backend, 1).await });
     tokio::task::yield_now().await;
     call
 }
@@ -91,7 +86,7 @@ async fn a_batch_that_does_not_fit_on_the_disk_fails_alone_and_entirely() {
     config.size_limit_mib = Some(1);
     let backend = Arc::new(SqliteBackend::open(&config, &fixture.environment()).await.unwrap());
     let lock = WriteLock::acquire(&fixture);
-    let large = || NewJob { payload: Bytes::from(vec![7; 4_000]), ..fixture.job(Due::NOW) };
+    let large = || fixture.job(Due::NOW).payload(Bytes::from(vec![7; 4_000]));
     let first_call = send(&backend, vec![fixture.job(Due::NOW)]).await;
     let before = send(&backend, vec![fixture.job(Due::NOW)]).await;
     let batch = send(&backend, (0..1_000).map(|_| large()).collect()).await;
@@ -118,17 +113,65 @@ async fn a_long_batch_is_stored_in_chunks_in_order() {
 }
 
 #[tokio::test]
+async fn a_purge_is_many_short_transactions() {
+    let fixture = Fixture::new();
+    let backend = fixture.open().await;
+    let _ = backend.schedule((0..2_500).map(|_| fixture.job(Due::NOW)).collect()).await.unwrap();
+    let before = commits(&fixture);
+    assert_eq!(purge(&backend).await, 2_500);
+    let steps = commits(&fixture) - before;
+    assert!(steps >= 5, "{steps} transactions for 2,500 jobs");
+}
+
+#[tokio::test]
+async fn one_call_purges_a_limited_number_of_jobs() {
+    let fixture = Fixture::new();
+    let backend = fixture.open().await;
+    let _ = backend.schedule((0..2_000).map(|_| fixture.job(Due::NOW)).collect()).await.unwrap();
+    let dead = |job: &LeasedJob| {
+        let reason = DeadReason::new(DeadKind::Rejected, "no");
+        Settlement::new(job.lease(), Verdict::Dead { reason, failed: true })
+    };
+    let settlements: Vec<_> = claim(&backend, 500).await.jobs.iter().map(dead).collect();
+    backend.settle(&settlements).await.unwrap();
+    let queue = common::queue();
+    let mut reports = Vec::new();
+    for _ in 0..3 {
+        let report = backend.operate(Operation::Purge { queue: &queue }).await.unwrap();
+        reports.push((report.affected, report.more));
+    }
+    // The last of the waiting jobs and the first of the dead ones are removed by one call.
+    assert_eq!(reports, [(1_000, true), (1_000, false), (0, false)]);
+    assert_eq!(stats(&backend).await.stored(), 0);
+}
+
+#[tokio::test]
+async fn a_call_that_fails_after_a_part_of_it_was_committed_has_an_unknown_outcome() {
+    let fixture = Fixture::new();
+    let mut config = fixture.config();
+    config.size_limit_mib = Some(8);
+    let backend = SqliteBackend::open(&config, &fixture.environment()).await.unwrap();
+    let _ = backend.schedule((0..4).map(|_| fixture.job(Due::NOW)).collect()).await.unwrap();
+    let payload = Bytes::from(vec![7; 2 << 20]);
+    let again = |job: &LeasedJob| {
+        Settlement::new(job.lease(), Verdict::Again { due: Due::NOW, payload: payload.clone() })
+    };
+    let settlements: Vec<_> = claim(&backend, 4).await.jobs.iter().map(again).collect();
+    // Two payloads fill a transaction, and the next two do not fit in the file.
+    let error = backend.settle(&settlements).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
+    assert!(error.message().contains("full"), "{error}");
+    assert_eq!((stats(&backend).await.ready, stats(&backend).await.running), (2, 2));
+    // A call of which no part took effect reports the error itself.
+    common::assert_kind(backend.settle(&settlements[2..]).await, ErrorKind::Full);
+}
+
+#[tokio::test]
 async fn a_failed_commit_fails_all_its_calls_and_the_store_recovers() {
     let fixture = Fixture::new();
     let backend = Arc::new(fixture.open().await);
     let conn = Connection::open(fixture.path()).unwrap();
-    // A foreign key violation that is checked only at the commit.
-    conn.execute_batch(
-        "CREATE TABLE parent (id INTEGER PRIMARY KEY);
-             CREATE TABLE child (id REFERENCES parent (id) DEFERRABLE INITIALLY DEFERRED);
-             CREATE TRIGGER dangle AFTER INSERT ON dq_job BEGIN INSERT INTO child VALUES (1); END",
-    )
-    .unwrap();
+    common::fail_commits(&conn);
     let lock = WriteLock::acquire(&fixture);
     let jobs: Vec<NewJob> = (0..3).map(|_| fixture.job(Due::NOW)).collect();
     let mut calls = Vec::new();
@@ -141,36 +184,10 @@ async fn a_failed_commit_fails_all_its_calls_and_the_store_recovers() {
         assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
         assert!(error.is_retryable());
     }
-    conn.execute_batch("DROP TRIGGER dangle").unwrap();
+    common::let_commits_succeed(&conn);
     let scheduled = backend.schedule(jobs).await.unwrap();
     assert!(scheduled.iter().all(Scheduled::is_stored), "{scheduled:?}");
     assert_eq!(stats(&*backend).await.ready, 3);
-}
-
-#[tokio::test]
-async fn a_rolled_back_claim_returns_no_leases_of_other_callers() {
-    let fixture = Fixture::new();
-    let (backend, blocking_clock) = fixture.open_with_blocking_clock().await;
-    let backend = Arc::new(backend);
-    let _ = backend.schedule(vec![fixture.job(Due::NOW)]).await.unwrap();
-    fixture.reject_payload("poison");
-    blocking_clock.block();
-    let first_call = send(&backend, vec![fixture.job(MINUTE)]).await;
-    blocking_clock.wait_for_blocked(1).await;
-    let rolled_back = send_claim(&backend).await;
-    let poison = NewJob { payload: Bytes::from_static(b"poison"), ..fixture.job(MINUTE) };
-    let failing = send(&backend, vec![poison]).await;
-    // In the transaction after the failed one, which issues the same token again.
-    let next = send_claim(&backend).await;
-    blocking_clock.unblock();
-    first_call.await.unwrap().unwrap();
-    failing.await.unwrap().unwrap_err();
-    rolled_back.await.unwrap().unwrap_err();
-    let held = next.await.unwrap().unwrap().jobs.remove(0);
-    assert!(claim(&*backend, 1).await.jobs.is_empty(), "one lease at a time");
-    let renewal = Renewal { lease: held.lease(), lease_for: MINUTE };
-    let renewed = backend.renew(&[renewal]).await.unwrap();
-    assert_eq!(renewed, [Renewed::Until(fixture.clock.now() + MINUTE)]);
 }
 
 #[tokio::test]
@@ -184,7 +201,7 @@ async fn calls_that_share_a_transaction_with_a_failing_call_get_a_retryable_erro
     blocking_clock.wait_for_blocked(1).await;
     let valid = fixture.job(Due::NOW);
     let before = send(&backend, vec![valid.clone()]).await;
-    let poison = NewJob { payload: Bytes::from_static(b"poison"), ..fixture.job(Due::NOW) };
+    let poison = fixture.job(Due::NOW).payload(Bytes::from_static(b"poison"));
     let failing = send(&backend, vec![poison]).await;
     let after = send(&backend, vec![fixture.job(Due::NOW)]).await;
     blocking_clock.unblock();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use common::{Fixture, TEST_TIMEOUT, WriteLock, queue};
-use dq_core::{Backend, Clock, Due, Hint, NewJob, OnConflict, Scheduled, Timestamp, Wakeups};
+use dq_core::{Backend, Clock, Due, Hint, OnConflict, Scheduled, Timestamp, Wakeups};
 use dq_sqlite::rusqlite::params;
 use dq_sqlite::rusqlite::types::Null;
 use dq_sqlite::{SCHEDULE_SQL, SqliteBackend};
@@ -30,7 +30,7 @@ async fn a_job_that_replaces_another_of_its_transaction_wakes_listeners() {
     let backend = fixture.open().await;
     let mut wakeups = backend.listen(&[queue()]).await.unwrap();
     let first = fixture.keyed("k", SECOND);
-    let second = NewJob { on_conflict: OnConflict::Replace, ..fixture.keyed("k", 2 * SECOND) };
+    let second = fixture.keyed("k", 2 * SECOND).on_conflict(OnConflict::Replace);
     let scheduled = backend.schedule(vec![first, second]).await.unwrap();
     assert_eq!(hint(&mut wakeups).await, scheduled[1].due());
     // A job that is due after the first of its queue causes no hint.
@@ -67,6 +67,6 @@ fn send_poison(
     backend: &Arc<SqliteBackend>,
 ) -> tokio::task::JoinHandle<dq_core::Result<Vec<Scheduled>>> {
     let backend = Arc::clone(backend);
-    let poison = NewJob { payload: Bytes::from_static(b"poison"), ..fixture.job(Due::NOW) };
+    let poison = fixture.job(Due::NOW).payload(Bytes::from_static(b"poison"));
     tokio::spawn(async move { backend.schedule(vec![poison]).await })
 }

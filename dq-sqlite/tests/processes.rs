@@ -12,7 +12,9 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use common::{Fixture, claim, queue, real_environment, settle, stats};
-use dq_core::{Backend, Cancelled, Clock, Due, ErrorKind, JobId, JobRef, NewJob, Verdict};
+use dq_core::{
+    Backend, Cancelled, Clock, Due, ErrorKind, JobId, JobRef, JobState, NewJob, Verdict,
+};
 use dq_sqlite::{SqliteBackend, SqliteConfig};
 
 const PATH: &str = "DQ_SQLITE_TEST_PATH";
@@ -129,6 +131,7 @@ async fn acknowledged_writes_survive_a_kill() {
     let backend = SqliteBackend::open(&config, &real_environment()).await.unwrap();
     for id in &scheduled {
         let found = backend.get(&JobRef::new(queue(), *id)).await.unwrap();
+        let found = found.filter(|view| view.state != JobState::Ended);
         // The child may have been killed between its last settlement and the report of it.
         if found.is_none() && !done.contains(id) {
             let totals = stats(&backend).await.totals.unwrap();
@@ -136,7 +139,8 @@ async fn acknowledged_writes_survive_a_kill() {
         }
     }
     for id in &done {
-        assert!(backend.get(&JobRef::new(queue(), *id)).await.unwrap().is_none(), "{id} is back");
+        let found = backend.get(&JobRef::new(queue(), *id)).await.unwrap();
+        assert!(found.is_none_or(|view| view.state == JobState::Ended), "{id} is back");
     }
     let conn = dq_sqlite::rusqlite::Connection::open(fixture.path()).unwrap();
     let verdict: String = conn.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
@@ -179,4 +183,29 @@ async fn open_without_write_access(file: u32, directory: u32) {
     set_mode(fixture.dir.path(), 0o755);
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{file:o} in {directory:o}: {stderr}");
+}
+
+#[tokio::test]
+#[ignore = "is started by `a_relative_path_survives_a_change_of_directory`"]
+async fn child_changes_directory() {
+    let directory = path_from_parent();
+    std::env::set_current_dir(&directory).unwrap();
+    let backend =
+        SqliteBackend::open(&SqliteConfig::new("jobs.db"), &real_environment()).await.unwrap();
+    std::env::set_current_dir(directory.join("elsewhere")).unwrap();
+    let environment = real_environment();
+    let id = environment.entropy.job_id(environment.clock.now());
+    let job = NewJob::new(id, queue(), Due::NOW, vec![1].into());
+    assert!(backend.schedule(vec![job]).await.unwrap()[0].is_stored());
+    assert_eq!(stats(&backend).await.ready, 1);
+}
+
+#[tokio::test]
+async fn a_relative_path_survives_a_change_of_directory() {
+    let fixture = Fixture::new();
+    std::fs::create_dir(fixture.dir.path().join("elsewhere")).unwrap();
+    let output = child("child_changes_directory", fixture.dir.path()).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    assert!(!fixture.dir.path().join("elsewhere").join("jobs.db").exists());
 }

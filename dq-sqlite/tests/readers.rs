@@ -1,13 +1,17 @@
-//! Reads whose caller has stopped waiting.
+//! Reads write nothing, also if a lease has lapsed; reads whose caller has stopped waiting.
 
 mod common;
 
 use std::time::Duration;
 
-use common::{Fixture, queue};
-use dq_core::Backend;
+use bytes::Bytes;
+use common::{Fixture, MINUTE, WriteLock, claim, queue, stats};
+use dq_core::{
+    Backend, BrowseParams, Clock, Due, ErrorKind, JobRef, JobState, JobView, NewJob, Page,
+};
+use dq_sqlite::SqliteBackend;
 
-/// Maximum number of connections that read at once, as in `reader.rs`.
+/// Maximum number of connections that read at once, as in `backend.rs`.
 const READERS: usize = 4;
 
 #[tokio::test]
@@ -31,4 +35,117 @@ async fn abandoned_reads_keep_their_permits_until_they_end() {
     assert_eq!(reading, READERS);
     assert!(closed.is_err(), "closed while reads were running");
     close.await.unwrap();
+}
+
+/// The pages of a listing, two jobs per page.
+async fn browse(backend: &SqliteBackend, state: JobState) -> Vec<JobView> {
+    let (mut jobs, mut after) = (Vec::new(), None);
+    loop {
+        let queue = queue();
+        let params = BrowseParams::new(&queue, state).after(after).limit(2).payloads(true);
+        let Page { jobs: page, next, .. } = backend.browse(params).await.unwrap();
+        assert!(page.len() <= 2);
+        jobs.extend(page);
+        after = next;
+        if after.is_none() {
+            return jobs;
+        }
+    }
+}
+
+#[tokio::test]
+async fn lapsed_leases_are_read_as_due_jobs_without_a_write() {
+    let fixture = Fixture::new();
+    let mut config = fixture.config();
+    config.busy_timeout = Duration::ZERO;
+    let backend = SqliteBackend::open(&config, &fixture.environment()).await.unwrap();
+    let second = Duration::from_secs(1);
+    let lapsing: Vec<NewJob> = (0..3_u32).map(|n| fixture.job(n * second)).collect();
+    let _ = backend.schedule(lapsing.clone()).await.unwrap();
+    fixture.clock.advance(2 * second);
+    assert_eq!(claim(&backend, 3).await.jobs.len(), 3);
+    // Due between those that lapse, and at the same time as the last of them.
+    let due = fixture.clock.now();
+    let waiting = [Due::At(due - second / 2), Due::At(due), Due::from(10 * MINUTE)];
+    let waiting = waiting.map(|due| fixture.job(due));
+    let _ = backend.schedule(waiting.to_vec()).await.unwrap();
+    assert_eq!(stats(&backend).await.running, 3);
+    let lock = WriteLock::acquire(&fixture);
+    fixture.clock.advance(MINUTE);
+
+    let counts = stats(&backend).await;
+    assert_eq!((counts.ready, counts.running, counts.scheduled), (5, 0, 1));
+    assert_eq!(counts.next_due, Some(due - 2 * second));
+    let ready = browse(&backend, JobState::Ready).await;
+    let order = [&lapsing[0], &lapsing[1], &waiting[0], &lapsing[2], &waiting[1]];
+    assert_eq!(ready.iter().map(|view| view.job.id).collect::<Vec<_>>(), order.map(|job| job.id));
+    for (n, view) in ready.iter().enumerate() {
+        let lapsed = u32::from(n != 2 && n != 4);
+        assert_eq!((view.job.losses, view.job.deliveries), (lapsed, lapsed), "{n}");
+        assert_eq!((view.state, view.leased_until), (JobState::Ready, None));
+    }
+    assert!(browse(&backend, JobState::Running).await.is_empty());
+    assert_eq!(browse(&backend, JobState::Scheduled).await.len(), 1);
+    let view = backend.get(&JobRef::new(queue(), lapsing[1].id)).await.unwrap().unwrap();
+    assert_eq!(view, ready[1]);
+    let findings = backend.check().await;
+    assert!(findings.iter().all(|finding| finding.code != "sqlite.unreadable"), "{findings:?}");
+
+    // The write that returns them to their queue changes none of it.
+    lock.release();
+    let _ = backend.schedule(Vec::new()).await.unwrap();
+    assert_eq!(browse(&backend, JobState::Ready).await, ready);
+    assert_eq!(stats(&backend).await, counts);
+}
+
+#[tokio::test]
+async fn a_lapsed_lease_of_a_job_that_is_not_due_any_more_is_scheduled() {
+    let fixture = Fixture::new();
+    let backend = fixture.open().await;
+    let job = fixture.job(Due::NOW);
+    let _ = backend.schedule(vec![job.clone()]).await.unwrap();
+    assert_eq!(claim(&backend, 1).await.jobs.len(), 1);
+    // As if the clock had been ahead when the job was scheduled.
+    let conn = dq_sqlite::rusqlite::Connection::open(fixture.path()).unwrap();
+    let due = fixture.clock.now() + 5 * MINUTE;
+    conn.execute("UPDATE dq_job SET due = ?1", [due.as_millis()]).unwrap();
+    fixture.clock.advance(MINUTE);
+    let counts = stats(&backend).await;
+    assert_eq!((counts.scheduled, counts.ready, counts.next_due), (1, 0, Some(due)));
+    assert_eq!(browse(&backend, JobState::Scheduled).await[0].job.losses, 1);
+    assert!(browse(&backend, JobState::Ready).await.is_empty());
+    let view = backend.get(&JobRef::new(queue(), job.id)).await.unwrap().unwrap();
+    assert_eq!(view.state, JobState::Scheduled);
+}
+
+#[tokio::test]
+async fn a_full_file_with_lapsed_leases_can_be_read() {
+    let fixture = Fixture::new();
+    let mut config = fixture.config();
+    config.size_limit_mib = Some(1);
+    let backend = SqliteBackend::open(&config, &fixture.environment()).await.unwrap();
+    let leases = 2_000;
+    let _ = backend.schedule((0..leases).map(|_| fixture.job(Due::NOW)).collect()).await.unwrap();
+    assert_eq!(claim(&backend, leases).await.jobs.len(), leases);
+    // First large jobs, then small ones, until no page is left.
+    let mut waiting = 0;
+    for bytes in [20_000, 1_000, 1] {
+        let large = || fixture.job(10 * MINUTE).payload(Bytes::from(vec![7; bytes]));
+        let error = loop {
+            match backend.schedule(vec![large()]).await {
+                Ok(_) => waiting += 1,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.kind(), ErrorKind::Full);
+    }
+    fixture.clock.advance(MINUTE);
+
+    let counts = stats(&backend).await;
+    assert_eq!((counts.ready, counts.scheduled, counts.running), (2_000, waiting, 0));
+    let queue = queue();
+    let params = BrowseParams::new(&queue, JobState::Ready).limit(500).payloads(true);
+    assert_eq!(backend.browse(params).await.unwrap().jobs.len(), 500);
+    let findings = backend.check().await;
+    assert!(findings.iter().all(|finding| finding.code != "sqlite.unreadable"), "{findings:?}");
 }

@@ -2,15 +2,15 @@
 
 mod common;
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Fixture, MINUTE, assert_kind, claim, queue, settle, stats};
+use common::{Fixture, MINUTE, WriteLock, assert_kind, claim, dead_ids, queue, settle, stats};
 use dq_core::{
     Backend, BrowseParams, Cancelled, DeadKind, DeadReason, Due, ErrorKind, Headers, JobRef,
     JobState, NewJob, OnConflict, Operation, Renewal, Renewed, Reschedule, Rescheduled, Scheduled,
     Settled, Settlement, Verdict,
 };
+use dq_sqlite::SqliteBackend;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -30,7 +30,7 @@ async fn a_job_can_be_retried_die_and_be_replayed() {
     let first = claim(&backend, 1).await.jobs.remove(0);
     assert_eq!((first.job.id, first.job.deliveries, first.job.attempts), (new.id, 1, 0));
     assert_eq!((&first.job.headers, first.job.max_attempts), (&new.headers, Some(9)));
-    settle(&backend, &first, Verdict::Retry(Due::After(SECOND))).await;
+    settle(&backend, &first, Verdict::retry(Due::After(SECOND), "a reason")).await;
 
     fixture.clock.advance(SECOND);
     let second = claim(&backend, 1).await.jobs.remove(0);
@@ -44,7 +44,8 @@ async fn a_job_can_be_retried_die_and_be_replayed() {
     assert_eq!(view.dead.unwrap().0, reason);
     assert_eq!(stats(&backend).await.dead, 1);
 
-    let replay = Operation::Replay { queue: &queue(), jobs: None, due: Due::NOW };
+    let replay =
+        Operation::Replay { queue: &queue(), jobs: &dead_ids(&backend).await[..], due: Due::NOW };
     assert_eq!(backend.operate(replay).await.unwrap().affected, 1);
     let third = claim(&backend, 1).await.jobs.remove(0);
     assert_eq!((third.job.attempts, third.job.losses), (0, 0));
@@ -65,9 +66,9 @@ async fn every_call_takes_lapsed_leases_into_account() {
     fixture.clock.advance(MINUTE);
 
     assert_eq!(stats(&backend).await.ready, 1);
-    let settlement = Settlement { lease: lost.lease(), verdict: Verdict::Done };
+    let settlement = Settlement::new(lost.lease(), Verdict::Done);
     assert_eq!(backend.settle(&[settlement]).await.unwrap(), [Settled::Stale]);
-    let renewal = Renewal { lease: lost.lease(), lease_for: MINUTE };
+    let renewal = Renewal::new(lost.lease(), MINUTE);
     assert_eq!(backend.renew(&[renewal]).await.unwrap(), [Renewed::Lost]);
     let again = claim(&backend, 1).await.jobs.remove(0);
     assert_eq!((again.job.deliveries, again.job.losses, again.job.attempts), (2, 1, 0));
@@ -97,7 +98,7 @@ async fn key_conflicts_follow_the_policy_and_dead_jobs_release_their_key() {
     let fixture = Fixture::new();
     let backend = fixture.open().await;
     let first = fixture.keyed("k", 2 * SECOND);
-    let policy = |on_conflict, due| NewJob { on_conflict, ..fixture.keyed("k", due) };
+    let policy = |on_conflict, due| fixture.keyed("k", due).on_conflict(on_conflict);
     let schedule = async |job: &NewJob| backend.schedule(vec![job.clone()]).await.unwrap()[0];
     assert!(matches!(schedule(&first).await, Scheduled::Created(_)));
     let kept = schedule(&policy(OnConflict::Keep, SECOND)).await;
@@ -106,7 +107,7 @@ async fn key_conflicts_follow_the_policy_and_dead_jobs_release_their_key() {
     let earlier = policy(OnConflict::Earliest, SECOND);
     assert!(matches!(schedule(&earlier).await, Scheduled::Replaced(r) if r.id == earlier.id));
     // The same id again: nothing changes.
-    assert!(matches!(schedule(&earlier).await, Scheduled::Kept(r) if r.id == earlier.id));
+    assert!(matches!(schedule(&earlier).await, Scheduled::Created(r) if r.id == earlier.id));
     let debounced = policy(OnConflict::Replace, Duration::ZERO);
     assert!(matches!(schedule(&debounced).await, Scheduled::Replaced(_)));
 
@@ -117,7 +118,8 @@ async fn key_conflicts_follow_the_policy_and_dead_jobs_release_their_key() {
     let reason = DeadReason::new(DeadKind::Exhausted, "x");
     settle(&backend, &leased, Verdict::Dead { reason, failed: true }).await;
     assert!(matches!(schedule(&policy(OnConflict::Keep, SECOND)).await, Scheduled::Created(_)));
-    let replay = Operation::Replay { queue: &queue(), jobs: None, due: Due::NOW };
+    let replay =
+        Operation::Replay { queue: &queue(), jobs: &dead_ids(&backend).await[..], due: Due::NOW };
     assert_eq!(backend.operate(replay).await.unwrap().affected, 0, "its key is live again");
     let stats = stats(&backend).await;
     assert_eq!((stats.scheduled, stats.dead, stats.totals.unwrap().replaced), (1, 1, 2));
@@ -147,7 +149,8 @@ async fn pages_are_in_due_order_and_equal_times_in_insertion_order() {
     let (mut seen, mut after) = (Vec::new(), None);
     loop {
         let queue = queue();
-        let params = BrowseParams { queue: &queue, state: JobState::Scheduled, after, limit: 2 };
+        let params =
+            BrowseParams::new(&queue, JobState::Scheduled).after(after).limit(2).payloads(true);
         let page = backend.browse(params).await.unwrap();
         seen.extend(page.jobs.iter().map(|view| view.job.id));
         match page.next {
@@ -174,7 +177,7 @@ async fn paused_queues_yield_no_jobs_and_purge_keeps_running_jobs() {
     assert!(paused.jobs.is_empty() && paused.next_due.is_none());
     assert_eq!(affected(Operation::Resume { queue: &queue }).await, 1);
     assert_eq!(claim(&backend, 1).await.jobs.len(), 1);
-    assert_eq!(affected(Operation::Purge { queue: &queue }).await, 2_499);
+    assert_eq!(common::purge(&backend).await, 2_499);
     let stats = stats(&backend).await;
     assert_eq!((stats.running, stats.stored(), stats.totals.unwrap().removed), (1, 1, 2_499));
 }
@@ -193,38 +196,32 @@ async fn a_dead_job_that_is_listed_twice_counts_once() {
     let queue = queue();
     let affected = async |operation| backend.operate(operation).await.unwrap().affected;
     let (replayed, removed) = ([ids[0]; 2], [ids[1]; 2]);
-    let replay = Operation::Replay { queue: &queue, jobs: Some(&replayed), due: Due::NOW };
+    let replay = Operation::Replay { queue: &queue, jobs: &replayed, due: Due::NOW };
     assert_eq!(affected(replay).await, 1);
-    let remove = Operation::Remove { queue: &queue, jobs: Some(&removed) };
+    let remove = Operation::Remove { queue: &queue, jobs: &removed };
     assert_eq!(affected(remove).await, 1);
     let stats = stats(&backend).await;
     assert_eq!((stats.ready, stats.dead, stats.totals.unwrap().removed), (1, 0, 1));
 }
 
 #[tokio::test]
-async fn a_dropped_claim_returns_its_leases() {
+async fn a_claim_without_due_jobs_does_not_wait_for_the_write_lock() {
     let fixture = Fixture::new();
-    let backend = Arc::new(fixture.open().await);
-    let _ = backend.schedule(vec![fixture.job(Due::NOW)]).await.unwrap();
-    {
-        let dropped = claim(&*backend, 1);
-        tokio::pin!(dropped);
-        // After one poll the claim is in the writer's channel; then it is dropped.
-        let poll = std::future::poll_fn(|context| {
-            std::task::Poll::Ready(dropped.as_mut().poll(context).is_pending())
-        });
-        assert!(poll.await);
-    }
-    // The writer runs this call after the claim, and the next one after the release.
-    let _ = stats(&*backend).await;
-    let again = loop {
-        let mut claimed = claim(&*backend, 1).await;
-        if let Some(job) = claimed.jobs.pop() {
-            break job;
-        }
-        tokio::task::yield_now().await;
-    };
-    assert_eq!((again.job.deliveries, again.job.losses), (1, 0));
+    let mut config = fixture.config();
+    config.busy_timeout = Duration::ZERO;
+    let backend = SqliteBackend::open(&config, &fixture.environment()).await.unwrap();
+    let _ = backend.schedule(vec![fixture.job(SECOND), fixture.job(Due::NOW)]).await.unwrap();
+    assert_eq!(claim(&backend, 1).await.jobs.len(), 1);
+    let lock = WriteLock::acquire(&fixture);
+    let claimed = claim(&backend, 10).await;
+    assert!(claimed.jobs.is_empty());
+    assert_eq!(claimed.next_due, Some(claimed.now + SECOND));
+    fixture.clock.advance(MINUTE);
+    // A call that asks for no jobs finds waiting jobs and lapsed leases.
+    let polled = claim(&backend, 0).await;
+    assert_eq!((polled.jobs.len(), polled.next_due), (0, Some(claimed.now)));
+    lock.release();
+    assert_eq!(claim(&backend, 10).await.jobs.len(), 2);
 }
 
 #[tokio::test]

@@ -4,7 +4,6 @@ mod common;
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use common::{Fixture, MINUTE, claim, stats};
 use dq_core::{Backend, ClaimParams, Due, ErrorKind, Headers, NewJob, QueueName, Scheduled, Want};
 use dq_sqlite::rusqlite::types::Null;
@@ -46,9 +45,13 @@ async fn conflicts_and_invalid_jobs_leave_the_transaction_open() {
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
     let scheduled = backend.schedule_in(&tx, vec![fixture.keyed("k", Due::NOW)]).unwrap();
     assert!(matches!(scheduled[0], Scheduled::Kept(kept) if kept.id == first.id));
-    let large = NewJob { payload: Bytes::from(vec![0; 2 << 20]), ..fixture.job(Due::NOW) };
-    let error = backend.schedule_in(&tx, vec![large]).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    let large = fixture.job(Due::NOW).payload(vec![0; 2 << 20]);
+    let mut reserved = fixture.job(Due::NOW);
+    reserved.queue = QueueName::new("dq.tickers").unwrap();
+    for invalid in [large, reserved] {
+        let error = backend.schedule_in(&tx, vec![invalid]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    }
     tx.execute("INSERT INTO orders VALUES (1)", []).unwrap();
     tx.commit().unwrap();
     assert_eq!(stats(&backend).await.stored(), 1);
@@ -188,8 +191,8 @@ async fn plain_sql_accepts_every_valid_name() {
         let values = params![name, fixture.job(Due::NOW).id.to_bytes(), name, 1, "", "{}", Null];
         conn.execute(SCHEDULE_SQL, values).unwrap();
         let queue = QueueName::new(name).unwrap();
-        let wants = [Want { queue, max: 1, lease_for: MINUTE }];
-        let params = ClaimParams { wants: &wants, limit: 1, worker: "test" };
+        let wants = [Want::new(queue, 1, MINUTE)];
+        let params = ClaimParams::new(&wants, 1, "test");
         let job = backend.claim(params).await.unwrap().jobs.remove(0).job;
         assert_eq!(job.key.unwrap().as_str(), name);
     }

@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use dq_core::config::Environment;
 use dq_core::{
-    Backend, ClaimParams, Claimed, Clock, Due, Entropy, ErrorKind, JobKey, LeasedJob, NewJob,
-    QueueName, QueueStats, Settlement, SystemClock, Timestamp, Verdict, VirtualClock, Want,
+    Backend, BrowseParams, ClaimParams, Claimed, Clock, Due, Entropy, ErrorKind, JobId, JobKey,
+    JobState, LeasedJob, NewJob, Operation, QueueName, QueueStats, Settlement, SystemClock,
+    Timestamp, Verdict, VirtualClock, Want,
 };
 use dq_sqlite::rusqlite::Connection;
 use dq_sqlite::{SqliteBackend, SqliteConfig};
@@ -38,7 +39,7 @@ impl Fixture {
     }
 
     pub fn environment(&self) -> Environment {
-        Environment { clock: self.clock.clone(), entropy: self.entropy.clone() }
+        Environment::new(self.clock.clone(), self.entropy.clone())
     }
 
     pub async fn open(&self) -> SqliteBackend {
@@ -49,8 +50,7 @@ impl Fixture {
     pub async fn open_with_blocking_clock(&self) -> (SqliteBackend, Arc<BlockingClock>) {
         let blocking_clock =
             Arc::new(BlockingClock { clock: self.clock.clone(), ..BlockingClock::default() });
-        let environment =
-            Environment { clock: blocking_clock.clone(), entropy: self.entropy.clone() };
+        let environment = Environment::new(blocking_clock.clone(), self.entropy.clone());
         (SqliteBackend::open(&self.config(), &environment).await.unwrap(), blocking_clock)
     }
 
@@ -83,7 +83,7 @@ impl Fixture {
 }
 
 pub fn real_environment() -> Environment {
-    Environment { clock: Arc::new(SystemClock), entropy: Arc::new(Entropy::from_os()) }
+    Environment::new(Arc::new(SystemClock), Arc::new(Entropy::from_os()))
 }
 
 pub fn queue() -> QueueName {
@@ -93,27 +93,46 @@ pub fn queue() -> QueueName {
 pub const MINUTE: Duration = Duration::from_secs(60);
 
 /// Longer than any step takes on a busy machine; reached only when a test fails.
-pub const TEST_TIMEOUT: Duration = Duration::from_secs(30);
+pub const TEST_TIMEOUT: Duration = Duration::from_secs(120);
 
 pub async fn claim(backend: &dyn Backend, max: usize) -> Claimed {
     try_claim(backend, max).await.unwrap()
 }
 
 pub async fn try_claim(backend: &dyn Backend, max: usize) -> dq_core::Result<Claimed> {
-    let wants = [Want { queue: queue(), max, lease_for: MINUTE }];
-    backend.claim(ClaimParams { wants: &wants, limit: max, worker: "test" }).await
+    let wants = [Want::new(queue(), max, MINUTE)];
+    backend.claim(ClaimParams::new(&wants, max, "test")).await
 }
 
 pub async fn settle(backend: &dyn Backend, leased: &LeasedJob, verdict: Verdict) {
-    let settlement = Settlement { lease: leased.lease(), verdict };
+    let settlement = Settlement::new(leased.lease(), verdict);
     let settled = backend.settle(&[settlement]).await.unwrap();
     assert_eq!(settled, [dq_core::Settled::Accepted]);
+}
+
+/// Removes all jobs that are not running; returns how many.
+pub async fn purge(backend: &dyn Backend) -> u64 {
+    let mut removed = 0;
+    loop {
+        let report = backend.operate(Operation::Purge { queue: &queue() }).await.unwrap();
+        removed += report.affected;
+        if !report.more {
+            return removed;
+        }
+    }
 }
 
 pub async fn stats(backend: &dyn Backend) -> QueueStats {
     let stats = backend.stats(&[queue()]).await.unwrap().remove(0);
     assert_eq!(stats.adds_up(), Some(true), "{stats:?}");
     stats
+}
+
+/// The ids of the dead jobs, at most 1,000.
+pub async fn dead_ids(backend: &dyn Backend) -> Vec<JobId> {
+    let queue = queue();
+    let params = BrowseParams::new(&queue, JobState::Dead).limit(1_000);
+    backend.browse(params).await.unwrap().jobs.iter().map(|view| view.job.id).collect()
 }
 
 pub fn assert_kind<T: std::fmt::Debug>(result: dq_core::Result<T>, kind: ErrorKind) {
@@ -190,4 +209,20 @@ impl WriteLock {
     pub fn release(self) {
         self.0.execute_batch("COMMIT").unwrap();
     }
+}
+
+/// Makes each commit fail that stores a job, by a foreign key violation that is checked only at the
+/// commit.
+pub fn fail_commits(conn: &Connection) {
+    conn.execute_batch(
+        "CREATE TABLE parent (id INTEGER PRIMARY KEY);
+         CREATE TABLE child (id REFERENCES parent (id) DEFERRABLE INITIALLY DEFERRED);
+         CREATE TRIGGER dangle AFTER INSERT ON dq_job BEGIN INSERT INTO child VALUES (1); END",
+    )
+    .unwrap();
+}
+
+/// Ends the effect of [`fail_commits`].
+pub fn let_commits_succeed(conn: &Connection) {
+    conn.execute_batch("DROP TRIGGER dangle").unwrap();
 }

@@ -1,0 +1,155 @@
+//! The bounds of the `ended` and `pin` tables: which rows of ended jobs are within the limit of their
+//! queue, and the deletion of those that are not. A transaction deletes about as many rows as it
+//! adds, so that it stays short after a limit was lowered; readers hide the rest.
+
+use std::collections::HashMap;
+
+use dq_core::{HistoryLimit, Timestamp};
+use rusqlite::{Connection, OptionalExtension, Row};
+
+use crate::error::StoreResult;
+use crate::statements::Statements;
+
+/// Number of rows that a transaction may delete in addition to two for each that it adds.
+const EXTRA_DELETIONS: i64 = 64;
+
+/// The position of an ended job in the history of its queue: the time of its end, and its `seq`.
+pub(crate) type EndedPosition = (i64, i64);
+
+/// What a transaction has added to the `ended` and `pin` tables.
+#[derive(Debug, Default)]
+pub(crate) struct EndedJobs {
+    /// By queue id.
+    queues: HashMap<i64, AddedRows>,
+    pins: i64,
+}
+
+/// Rows that were added to the history of a queue.
+#[derive(Debug, Default)]
+struct AddedRows {
+    /// `None` if rows were only removed.
+    limit: Option<HistoryLimit>,
+    added: i64,
+    removed: i64,
+}
+
+impl EndedJobs {
+    /// Counts a row of a queue with this limit.
+    pub(crate) fn add(&mut self, queue_id: i64, limit: HistoryLimit) {
+        self.set_limit(queue_id, limit);
+        self.queues.entry(queue_id).or_default().added += 1;
+    }
+
+    /// Sets the limit to which the history of a queue is trimmed.
+    pub(crate) fn set_limit(&mut self, queue_id: i64, limit: HistoryLimit) {
+        self.queues.entry(queue_id).or_default().limit = Some(limit);
+    }
+
+    /// Counts a row that was removed because its id has ended again.
+    pub(crate) fn remove(&mut self, queue_id: i64) {
+        self.queues.entry(queue_id).or_default().removed += 1;
+    }
+
+    /// Counts a pin.
+    pub(crate) fn add_pin(&mut self) {
+        self.pins += 1;
+    }
+
+    /// Deletes rows beyond the limits of the queues, and pins that have ended.
+    pub(crate) fn trim(
+        &self,
+        conn: &Connection,
+        statements: &Statements,
+        now: Timestamp,
+    ) -> StoreResult<()> {
+        for (queue_id, AddedRows { limit, added, removed }) in &self.queues {
+            let mut count = added - removed;
+            if let Some(limit) = limit {
+                let before = count_ended(conn, statements, *queue_id)?;
+                let max = added * 2 + EXTRA_DELETIONS;
+                count -= trim_queue(conn, statements, *queue_id, *limit, before + count, max, now)?;
+            }
+            if count != 0 {
+                conn.prepare_cached(&statements.add_ended_count)?.execute([*queue_id, count])?;
+            }
+        }
+        if self.pins > 0 {
+            let max = self.pins * 2 + EXTRA_DELETIONS;
+            conn.prepare_cached(&statements.remove_pins)?.execute([now.as_millis(), max])?;
+        }
+        Ok(())
+    }
+}
+
+/// Number of rows in the history of a queue.
+fn count_ended(conn: &Connection, statements: &Statements, queue_id: i64) -> StoreResult<i64> {
+    let mut count = conn.prepare_cached(&statements.count_ended)?;
+    Ok(count.query_row([queue_id], |row| row.get(0)).optional()?.unwrap_or(0))
+}
+
+/// Deletes the oldest of the `count` rows of a queue, at most `max`, as long as they exceed the limit.
+/// Returns how many.
+fn trim_queue(
+    conn: &Connection,
+    statements: &Statements,
+    queue_id: i64,
+    limit: HistoryLimit,
+    count: i64,
+    max: i64,
+    now: Timestamp,
+) -> StoreResult<i64> {
+    if count <= 0 {
+        return Ok(0);
+    }
+    let oldest = oldest(limit, now);
+    let outdated = conn
+        .prepare_cached(&statements.outdated_ended)?
+        .query_map([queue_id, oldest, max], |_| Ok(()))?
+        .count() as i64;
+    let excess = outdated.max(count - i64::from(limit.max)).min(max);
+    if excess <= 0 {
+        return Ok(0);
+    }
+    let last: Option<EndedPosition> = conn
+        .prepare_cached(&statements.ended_at_offset)?
+        .query_row([queue_id, excess - 1], position)
+        .optional()?;
+    let Some((at, seq)) = last else {
+        return Ok(0);
+    };
+    let deleted = conn.prepare_cached(&statements.remove_ended)?.execute([queue_id, at, seq])?;
+    Ok(deleted as i64)
+}
+
+/// A position such that the rows of a queue from there on are those within the limit. There may be
+/// none. `None` if the limit allows none.
+pub(crate) fn first_within(
+    conn: &Connection,
+    statements: &Statements,
+    queue_id: i64,
+    limit: HistoryLimit,
+    now: Timestamp,
+) -> StoreResult<Option<EndedPosition>> {
+    if limit.max == 0 {
+        return Ok(None);
+    }
+    let first = (oldest(limit, now), i64::MIN);
+    let excess = count_ended(conn, statements, queue_id)? - i64::from(limit.max);
+    if excess <= 0 {
+        return Ok(Some(first));
+    }
+    let at_limit: Option<EndedPosition> = conn
+        .prepare_cached(&statements.ended_at_offset)?
+        .query_row([queue_id, excess], position)
+        .optional()?;
+    Ok(at_limit.map(|at_limit| at_limit.max(first)))
+}
+
+/// The earliest time of an end that is not too long ago.
+fn oldest(limit: HistoryLimit, now: Timestamp) -> i64 {
+    (now - limit.age).as_millis()
+}
+
+fn position(row: &Row<'_>) -> rusqlite::Result<EndedPosition> {
+    Ok((row.get(0)?, row.get(1)?))
+}

@@ -1,0 +1,101 @@
+//! The identity of the open store: which file its path leads to, and the id in its `meta` table.
+//!
+//! An open connection stays with its file when that file is deleted, moved or replaced. Writes would
+//! then be acknowledged in a file that nobody opens again, and new connections would open another
+//! one.
+
+use std::io;
+use std::path::Path;
+
+use dq_core::ErrorKind;
+use rusqlite::Connection;
+
+use crate::error::{StoreError, StoreResult};
+use crate::statements::Statements;
+
+/// Identifies a store: 16 random bytes in the `meta` table, written when the tables are created.
+pub(crate) type StoreId = [u8; 16];
+
+/// The file and the store that the backend has opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct StoreFile {
+    store_id: StoreId,
+    inode: Inode,
+}
+
+impl StoreFile {
+    /// The identity of the store that `conn` has open at `path`.
+    pub(crate) fn of(conn: &Connection, statements: &Statements, path: &Path) -> StoreResult<Self> {
+        let inode = inode(path).map_err(|error| missing(&error))?;
+        Ok(Self { store_id: store_id(conn, statements)?, inode })
+    }
+
+    /// Fails with `Unavailable` unless `path` leads to this file. It costs one `stat`.
+    pub(crate) fn verify(&self, path: &Path) -> StoreResult<()> {
+        match inode(path) {
+            Ok(found) if found == self.inode => Ok(()),
+            Ok(_) => Err(replaced()),
+            Err(error) => Err(missing(&error)),
+        }
+    }
+
+    /// Fails unless this new connection to `path` has opened this store.
+    pub(crate) fn verify_opened(
+        &self,
+        conn: &Connection,
+        statements: &Statements,
+        path: &Path,
+    ) -> StoreResult<()> {
+        self.verify(path)?;
+        if self.is_store_of(conn, statements) { Ok(()) } else { Err(replaced()) }
+    }
+
+    /// Whether `conn` has this store open, in whatever file.
+    pub(crate) fn is_store_of(&self, conn: &Connection, statements: &Statements) -> bool {
+        store_id(conn, statements).is_ok_and(|id| id == self.store_id)
+    }
+}
+
+fn store_id(conn: &Connection, statements: &Statements) -> StoreResult<StoreId> {
+    Ok(conn.prepare_cached(&statements.store_id)?.query_row([], |row| row.get(0))?)
+}
+
+/// Device and inode.
+#[cfg(unix)]
+type Inode = (u64, u64);
+
+#[cfg(unix)]
+fn inode(path: &Path) -> io::Result<Inode> {
+    use std::os::unix::fs::MetadataExt;
+    let metadata = std::fs::metadata(path)?;
+    Ok((metadata.dev(), metadata.ino()))
+}
+
+/// Windows does not delete or rename a file that SQLite has open, so it is enough that it exists.
+#[cfg(not(unix))]
+type Inode = ();
+
+#[cfg(not(unix))]
+fn inode(path: &Path) -> io::Result<Inode> {
+    std::fs::metadata(path).map(drop)
+}
+
+fn missing(error: &io::Error) -> StoreError {
+    let message = if error.kind() == io::ErrorKind::NotFound {
+        "the file was deleted or moved while it was open; nothing is written any more".to_owned()
+    } else {
+        format!("the file cannot be found any more: {error}")
+    };
+    StoreError::new(ErrorKind::Unavailable, message, REMEDY)
+}
+
+fn replaced() -> StoreError {
+    StoreError::new(
+        ErrorKind::Unavailable,
+        "the file was replaced by another one while it was open; neither is written",
+        REMEDY,
+    )
+}
+
+const REMEDY: &str = "put the file back, or restart this program: it then opens the file that is \
+                      at the path, or creates it";

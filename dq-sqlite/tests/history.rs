@@ -1,0 +1,228 @@
+//! The history in the file: its bounds, processes of an older version, and its cost.
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::{Fixture, MINUTE, claim, queue, settle, stats};
+use dq_core::config::Environment;
+use dq_core::{
+    Backend, BrowseParams, ClaimParams, Due, HistoryLimit, HistoryLimits, JobRef, JobState, NewJob,
+    Operation, Scheduled, Settlement, Verdict, Want,
+};
+use dq_sqlite::rusqlite::{Connection, TransactionBehavior};
+use dq_sqlite::{SqliteBackend, SqliteConfig};
+
+async fn open(fixture: &Fixture, max: u32) -> SqliteBackend {
+    let limits = HistoryLimits::all(HistoryLimit::new(max, 60 * MINUTE));
+    let environment = fixture.environment().history(limits);
+    SqliteBackend::open(&fixture.config(), &environment).await.unwrap()
+}
+
+async fn run(fixture: &Fixture, backend: &SqliteBackend, count: usize) {
+    let jobs = (0..count).map(|_| fixture.job(Due::NOW)).collect();
+    let _ = backend.schedule(jobs).await.unwrap();
+    let leased = claim(backend, count).await.jobs;
+    let done = leased.iter().map(|job| Settlement::new(job.lease(), Verdict::Done));
+    backend.settle(&done.collect::<Vec<_>>()).await.unwrap();
+}
+
+fn count(fixture: &Fixture, table: &str) -> i64 {
+    let conn = Connection::open(fixture.path()).unwrap();
+    conn.query_row(&format!("SELECT count(*) FROM dq_{table}"), [], |row| row.get(0)).unwrap()
+}
+
+async fn listed(backend: &SqliteBackend) -> usize {
+    let queue = queue();
+    let params = BrowseParams::new(&queue, JobState::Ended).limit(1_000);
+    backend.browse(params).await.unwrap().jobs.len()
+}
+
+#[tokio::test]
+async fn nothing_is_written_without_history_and_pins() {
+    let fixture = Fixture::new();
+    let backend = open(&fixture, 0).await;
+    run(&fixture, &backend, 20).await;
+    for table in ["ended", "note", "pin", "job", "lease"] {
+        assert_eq!(count(&fixture, table), 0, "{table}");
+    }
+}
+
+#[tokio::test]
+async fn a_history_that_was_turned_off_is_deleted_in_steps() {
+    let fixture = Fixture::new();
+    let backend = open(&fixture, 900).await;
+    run(&fixture, &backend, 900).await;
+    backend.close().await.unwrap();
+
+    let backend = open(&fixture, 0).await;
+    assert_eq!((listed(&backend).await, count(&fixture, "ended")), (0, 900));
+    let mut left = 900;
+    while left > 0 {
+        run(&fixture, &backend, 1).await;
+        let now_left = count(&fixture, "ended");
+        assert!(now_left < left, "{left} are left");
+        left = now_left;
+    }
+    // The count is in step with the rows.
+    backend.close().await.unwrap();
+    let backend = open(&fixture, 10).await;
+    run(&fixture, &backend, 20).await;
+    assert_eq!((listed(&backend).await, count(&fixture, "ended")), (10, 10));
+}
+
+#[tokio::test]
+async fn a_lowered_limit_is_shown_at_once_and_reached_in_steps() {
+    let fixture = Fixture::new();
+    let backend = open(&fixture, 900).await;
+    run(&fixture, &backend, 900).await;
+    assert_eq!((listed(&backend).await, count(&fixture, "ended")), (900, 900));
+    backend.close().await.unwrap();
+
+    let backend = open(&fixture, 10).await;
+    assert_eq!(listed(&backend).await, 10);
+    run(&fixture, &backend, 1).await;
+    let left = count(&fixture, "ended");
+    assert!((10..901).contains(&left), "a short transaction deletes a few rows: {left} are left");
+    assert_eq!(listed(&backend).await, 10);
+    for _ in 0..20 {
+        run(&fixture, &backend, 1).await;
+    }
+    assert_eq!((listed(&backend).await, count(&fixture, "ended")), (10, 10));
+}
+
+#[tokio::test]
+async fn rows_beyond_the_age_are_deleted_by_later_ends() {
+    let fixture = Fixture::new();
+    let backend = open(&fixture, 900).await;
+    run(&fixture, &backend, 30).await;
+    fixture.clock.advance(61 * MINUTE);
+    assert_eq!(listed(&backend).await, 0);
+    run(&fixture, &backend, 1).await;
+    assert_eq!((listed(&backend).await, count(&fixture, "ended")), (1, 1));
+}
+
+#[tokio::test]
+async fn pins_that_have_ended_are_deleted_by_later_ones() {
+    let fixture = Fixture::new();
+    let backend = open(&fixture, 0).await;
+    let jobs: Vec<NewJob> = (0..3).map(|_| fixture.job(Due::NOW).remember(MINUTE)).collect();
+    let _ = backend.schedule(jobs.clone()).await.unwrap();
+    for leased in claim(&backend, 2).await.jobs {
+        settle(&backend, &leased, Verdict::Done).await;
+    }
+    assert_eq!((count(&fixture, "pin"), count(&fixture, "note")), (2, 1));
+    fixture.clock.advance(MINUTE);
+    let last = claim(&backend, 1).await.jobs.remove(0);
+    settle(&backend, &last, Verdict::Done).await;
+    assert_eq!((count(&fixture, "pin"), count(&fixture, "note")), (1, 0));
+    let scheduled = backend.schedule(jobs).await.unwrap();
+    let ended = scheduled.iter().filter(|answer| matches!(answer, Scheduled::Ended(_)));
+    assert_eq!(ended.count(), 1);
+}
+
+#[tokio::test]
+async fn scheduling_in_a_transaction_and_in_sql_respects_pins() {
+    let fixture = Fixture::new();
+    let backend = open(&fixture, 10).await;
+    // The SQL statement compares with the machine's clock.
+    let job = fixture.job(Due::NOW).remember(MINUTE * 60 * 24 * 365 * 100);
+    let _ = backend.schedule(vec![job.clone()]).await.unwrap();
+    let leased = claim(&backend, 1).await.jobs.remove(0);
+    settle(&backend, &leased, Verdict::Done).await;
+    let mut conn = Connection::open(fixture.path()).unwrap();
+    let transaction = conn.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
+    let scheduled = backend.schedule_in(&transaction, vec![job.clone()]).unwrap();
+    assert!(matches!(scheduled[..], [Scheduled::Ended(_)]), "{scheduled:?}");
+    transaction
+        .execute(
+            dq_sqlite::SCHEDULE_SQL,
+            (queue().as_str(), job.id.to_bytes(), None::<&str>, 0, "{}", None::<&str>, None::<i64>),
+        )
+        .unwrap();
+    transaction.commit().unwrap();
+    assert_eq!(stats(&backend).await.stored(), 0);
+}
+
+/// An older version that runs beside this one ends jobs without a history, and leaves notes.
+#[tokio::test]
+async fn jobs_that_an_older_version_ends_leave_the_history_alone() {
+    let fixture = Fixture::new();
+    let backend = open(&fixture, 10).await;
+    let job = fixture.job(Due::NOW).remember(MINUTE);
+    let _ = backend.schedule(vec![job.clone()]).await.unwrap();
+    let leased = claim(&backend, 1).await.jobs.remove(0);
+    settle(&backend, &leased, Verdict::retry(Due::NOW, "a reason")).await;
+    let conn = Connection::open(fixture.path()).unwrap();
+    let seq: i64 = conn.query_row("SELECT seq FROM dq_job", [], |row| row.get(0)).unwrap();
+    let now = backend.now().await.unwrap().as_millis();
+    // Its statements for a claim: the lease has no start.
+    conn.execute_batch(&format!(
+        "DELETE FROM dq_due WHERE seq = {seq};
+         INSERT INTO dq_lease (seq, q, until, token, worker, granted)
+             VALUES ({seq}, 1, {now} + 60000, 9, 'old', {now});"
+    ))
+    .unwrap();
+    let view = backend.get(&JobRef::new(queue(), job.id)).await.unwrap().unwrap();
+    assert_eq!((view.worker.as_deref(), view.leased_since), (Some("old"), None));
+    assert_eq!(view.last_error.as_deref(), Some("a reason"));
+    // Its statements for a settlement.
+    conn.execute_batch(&format!(
+        "DELETE FROM dq_lease WHERE seq = {seq}; DELETE FROM dq_job WHERE seq = {seq};
+         UPDATE dq_queue SET done = done + 1;"
+    ))
+    .unwrap();
+    assert_eq!(backend.get(&JobRef::new(queue(), job.id)).await.unwrap(), None);
+    // It pins nothing, so the id can be scheduled again, and its note is not that of the new job.
+    let scheduled = backend.schedule(vec![job.clone()]).await.unwrap();
+    assert!(matches!(scheduled[..], [Scheduled::Created(_)]), "{scheduled:?}");
+    let view = backend.get(&JobRef::new(queue(), job.id)).await.unwrap().unwrap();
+    assert_eq!(view.last_error, None);
+    let purge = Operation::Purge { queue: &queue() };
+    assert_eq!(backend.operate(purge).await.unwrap().affected, 1);
+    assert_eq!(listed(&backend).await, 1);
+}
+
+/// Prints the throughput with and without history: of settlements, 100 jobs per call, and of jobs
+/// that are scheduled, claimed and settled. Run it with
+/// `cargo test --release -p dq-sqlite --all-features --test history -- --ignored --nocapture`.
+#[tokio::test]
+#[ignore = "measures"]
+async fn throughput_of_settlements() {
+    let jobs: usize = std::env::var("JOBS").map_or(20_000, |jobs| jobs.parse().unwrap());
+    let rounds: usize = std::env::var("ROUNDS").map_or(5, |rounds| rounds.parse().unwrap());
+    for round in 0..rounds {
+        let (off, on) = (measure(jobs, 0).await, measure(jobs, 1_000).await);
+        for (what, off, on) in [("settled", off.0, on.0), ("whole", off.1, on.1)] {
+            println!("round {round}, {what}: off {off:.0}/s, on {on:.0}/s, ratio {:.3}", on / off);
+        }
+    }
+}
+
+/// Settlements a second, and jobs a second from schedule to settlement.
+async fn measure(jobs: usize, max: u32) -> (f64, f64) {
+    let directory = tempfile::tempdir().unwrap();
+    let limits = HistoryLimits::all(HistoryLimit::new(max, 24 * 60 * MINUTE));
+    let environment: Environment = common::real_environment().history(limits);
+    let config = SqliteConfig::new(directory.path().join("jobs.db"));
+    let backend = SqliteBackend::open(&config, &environment).await.unwrap();
+    let id = || environment.entropy.job_id(environment.clock.now());
+    let mut time = Duration::ZERO;
+    let began = Instant::now();
+    for _ in 0..jobs / 1_000 {
+        let chunk = (0..1_000).map(|_| NewJob::new(id(), queue(), Due::NOW, vec![1; 200].into()));
+        let _ = backend.schedule(chunk.collect()).await.unwrap();
+        let wants = [Want::new(queue(), 1_000, 60 * MINUTE)];
+        let leased = backend.claim(ClaimParams::new(&wants, 1_000, "worker")).await.unwrap().jobs;
+        for leased in leased.chunks(100) {
+            let done = leased.iter().map(|job| Settlement::new(job.lease(), Verdict::Done));
+            let done: Vec<_> = done.collect();
+            let start = Instant::now();
+            backend.settle(&done).await.unwrap();
+            time += start.elapsed();
+        }
+    }
+    let whole = began.elapsed();
+    backend.close().await.unwrap();
+    (jobs as f64 / time.as_secs_f64(), jobs as f64 / whole.as_secs_f64())
+}

@@ -1,0 +1,185 @@
+//! Claims from many queues, of which few have jobs.
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::{Fixture, MINUTE, real_environment, settle};
+use dq_core::{
+    Backend, ClaimParams, Claimed, Clock, Due, LeasedJob, NewJob, Operation, QueueName, Settlement,
+    Verdict, Want,
+};
+use dq_sqlite::{SqliteBackend, SqliteConfig};
+
+fn name(number: usize) -> QueueName {
+    QueueName::new(format!("queue-{number}")).unwrap()
+}
+
+fn job(fixture: &Fixture, number: usize, due: impl Into<Due>) -> NewJob {
+    let mut value = fixture.job(due);
+    value.queue = name(number);
+    value
+}
+
+async fn claim_from(
+    backend: &SqliteBackend,
+    queues: impl IntoIterator<Item = usize>,
+    max: usize,
+    limit: usize,
+) -> Claimed {
+    let want = |number| Want::new(name(number), max, MINUTE);
+    let wants: Vec<Want> = queues.into_iter().map(want).collect();
+    backend.claim(ClaimParams::new(&wants, limit, "test")).await.unwrap()
+}
+
+/// The numbers of the queues of the claimed jobs, in order.
+fn queues(claimed: &Claimed) -> Vec<usize> {
+    let number = |name: &str| name.strip_prefix("queue-").unwrap().parse().unwrap();
+    claimed.jobs.iter().map(|leased| number(leased.job.queue.as_str())).collect()
+}
+
+#[tokio::test]
+async fn jobs_of_few_queues_are_found_among_many() {
+    let fixture = Fixture::new();
+    let backend = fixture.open().await;
+    // Every queue exists; most are empty.
+    let all = (0..300).map(|number| job(&fixture, number, Due::NOW)).collect();
+    let _ = backend.schedule(all).await.unwrap();
+    for leased in claim_from(&backend, 0..300, 1, 300).await.jobs {
+        settle(&backend, &leased, Verdict::Done).await;
+    }
+    assert_eq!(claim_from(&backend, 0..300, 1, 300).await.next_due, None);
+
+    let later = Duration::from_secs(7);
+    for number in [290, 3, 150, 151, 7] {
+        let _ = backend.schedule(vec![job(&fixture, number, Due::NOW)]).await.unwrap();
+    }
+    let _ = backend.schedule(vec![job(&fixture, 200, later)]).await.unwrap();
+    let paused = Operation::Pause { queue: &name(150) };
+    assert_eq!(backend.operate(paused).await.unwrap().affected, 1);
+
+    // In the order of the wants, without the paused queue and those that are not wanted.
+    let wanted = (0..400).rev().filter(|number| *number != 7);
+    let claimed = claim_from(&backend, wanted.clone(), 1, 2).await;
+    assert_eq!(queues(&claimed), [290, 151]);
+    assert_eq!(claimed.next_due, Some(claimed.now), "the limit left one job");
+    let claimed = claim_from(&backend, wanted.clone(), 1, 300).await;
+    assert_eq!(queues(&claimed), [3]);
+    assert_eq!(claimed.next_due, Some(claimed.now + later));
+    let claimed = claim_from(&backend, [0, 150, 200, 299], 9, 9).await;
+    assert_eq!((queues(&claimed).len(), claimed.next_due), (0, Some(claimed.now + later)));
+
+    // Leases of wanted queues count, those of others and of paused queues do not.
+    fixture.clock.advance(later);
+    assert_eq!(queues(&claim_from(&backend, [200, 7], 1, 9).await), [200, 7]);
+    let claimed = claim_from(&backend, [290, 150], 9, 9).await;
+    assert_eq!(claimed.next_due, Some(claimed.now + MINUTE - later));
+    let claimed = claim_from(&backend, [7, 200, 0], 9, 9).await;
+    assert_eq!(claimed.next_due, Some(claimed.now + MINUTE));
+    fixture.clock.advance(MINUTE);
+    let mut lapsed = queues(&claim_from(&backend, 0..300, 1, 300).await);
+    lapsed.sort_unstable();
+    assert_eq!(lapsed, [3, 7, 151, 200, 290]);
+}
+
+#[tokio::test]
+async fn a_queue_that_another_process_adds_is_found() {
+    let fixture = Fixture::new();
+    let (one, other) = (fixture.open().await, fixture.open().await);
+    let _ = one.schedule(vec![job(&fixture, 1, Due::NOW)]).await.unwrap();
+    assert_eq!(queues(&claim_from(&one, 0..9, 1, 9).await), [1]);
+    let _ = other.schedule(vec![job(&fixture, 2, Due::NOW)]).await.unwrap();
+    assert_eq!(queues(&claim_from(&one, 0..9, 1, 9).await), [2]);
+}
+
+#[tokio::test]
+async fn listeners_of_many_queues_are_notified_of_a_commit_of_another_process() {
+    let fixture = Fixture::new();
+    let (one, other) = (fixture.open().await, fixture.open().await);
+    let all: Vec<QueueName> = (0..300).map(name).collect();
+    let mut wakeups = one.listen(&all).await.unwrap();
+    let later = Duration::from_secs(7);
+    let _ = other.schedule(vec![job(&fixture, 299, later), job(&fixture, 300, Due::NOW)]).await;
+    assert_eq!(wakeups.next().await.due, fixture.clock.now() + later);
+}
+
+/// CPU time of this process so far; only on Linux.
+fn cpu_time() -> Duration {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // After the name in parentheses, user and system time are the fields 12 and 13, in 10 ms.
+    let fields = stat.rsplit(')').next().unwrap_or_default().split(' ');
+    let ticks = fields.skip(12).take(2).filter_map(|field| field.parse::<u64>().ok());
+    Duration::from_millis(10 * ticks.sum::<u64>())
+}
+
+/// Prints how long a call takes, repeated [`ROUNDS`] times.
+async fn measure(what: &str, mut call: impl AsyncFnMut(usize) -> Duration) {
+    let (mut times, cpu) = (Vec::new(), cpu_time());
+    for round in 0..ROUNDS {
+        times.push(call(round).await);
+    }
+    let cpu = (cpu_time() - cpu).as_secs_f64() * 1e3 / ROUNDS as f64;
+    times.sort_unstable();
+    let millis = |at: usize| times[times.len() * at / 100].as_secs_f64() * 1e3;
+    println!("  {what}: p50 {:.2} ms, p99 {:.2} ms, CPU {cpu:.2} ms", millis(50), millis(99));
+}
+
+const QUEUES: usize = 10_000;
+const ROUNDS: usize = 50;
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// Prints times of calls that concern 10,000 queues. Run it with
+/// `cargo test -p dq-sqlite --test many_queues -- --ignored --nocapture`.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "measures"]
+async fn times_with_ten_thousand_queues() {
+    let directory = tempfile::tempdir().unwrap();
+    let environment = real_environment();
+    let config = SqliteConfig::new(directory.path().join("jobs.db"));
+    let backend = SqliteBackend::open(&config, &environment).await.unwrap();
+    let new = |number, due: Duration| {
+        let id = environment.entropy.job_id(environment.clock.now());
+        NewJob::new(id, name(number), due, vec![1].into())
+    };
+    let in_all = |due| (0..QUEUES).map(|number| new(number, due)).collect::<Vec<NewJob>>();
+    let wants: Vec<Want> = (0..QUEUES).map(|number| Want::new(name(number), 1, MINUTE)).collect();
+    let claim = async |limit| {
+        let params = ClaimParams::new(&wants, limit, "test");
+        let start = Instant::now();
+        let claimed = backend.claim(params).await.unwrap();
+        (claimed, start.elapsed())
+    };
+    for state in ["no queue exists", "empty queues", "a job in each queue, due in an hour"] {
+        println!("{state}:");
+        if state == "empty queues" {
+            let _ = backend.schedule(in_all(Duration::ZERO)).await.unwrap();
+            let (claimed, _) = claim(QUEUES).await;
+            let settlement = |job: &LeasedJob| Settlement::new(job.lease(), Verdict::Done);
+            let done: Vec<Settlement> = claimed.jobs.iter().map(settlement).collect();
+            assert_eq!(backend.settle(&done).await.unwrap().len(), QUEUES);
+        }
+        if state.starts_with("a job in each") {
+            let _ = backend.schedule(in_all(HOUR)).await.unwrap();
+        }
+        measure("claim of no jobs", async |_| claim(0).await.1).await;
+        measure("claim, nothing due", async |_| claim(100).await.1).await;
+        measure("write during a claim", async |_| {
+            let write = async {
+                // The claim has begun.
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                let start = Instant::now();
+                let _ = backend.schedule(vec![new(QUEUES, HOUR)]).await.unwrap();
+                start.elapsed()
+            };
+            tokio::join!(claim(100), write).1
+        })
+        .await;
+        measure("claim of one due job, and its settlement", async |round| {
+            let _ = backend.schedule(vec![new(round * 150, Duration::ZERO)]).await.unwrap();
+            let (claimed, time) = claim(100).await;
+            settle(&backend, &claimed.jobs[0], Verdict::Done).await;
+            time
+        })
+        .await;
+    }
+}

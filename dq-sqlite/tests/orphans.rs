@@ -1,0 +1,221 @@
+//! Rows without their job row: another program has deleted jobs from the table.
+
+mod common;
+
+use common::{Fixture, MINUTE, claim, queue};
+use dq_core::{
+    Backend, Cancelled, ClaimParams, Due, Finding, JobRef, NewJob, OnConflict, Operation,
+    QueueName, Reschedule, Rescheduled, Scheduled, Severity, Want,
+};
+use dq_sqlite::SqliteBackend;
+use dq_sqlite::rusqlite::Connection;
+
+/// Deletes the job row of this job, as another program would.
+fn delete_job_row(fixture: &Fixture, job: &NewJob) {
+    let conn = Connection::open(fixture.path()).unwrap();
+    let deleted = conn.execute("DELETE FROM dq_job WHERE id = ?1", [job.id.to_bytes()]).unwrap();
+    assert_eq!(deleted, 1);
+}
+
+fn count(fixture: &Fixture, table: &str) -> i64 {
+    let conn = Connection::open(fixture.path()).unwrap();
+    conn.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0)).unwrap()
+}
+
+/// The cause of the finding about orphaned rows, if `check` reports it.
+async fn orphans_found(backend: &SqliteBackend) -> Option<String> {
+    found(backend, "sqlite.orphaned-rows").await.map(|finding| finding.cause)
+}
+
+/// The finding about jobs that cannot run, if `check` reports it.
+async fn stuck_found(backend: &SqliteBackend) -> Option<Finding> {
+    found(backend, "sqlite.stuck-jobs").await
+}
+
+async fn found(backend: &SqliteBackend, code: &str) -> Option<Finding> {
+    let finding = backend.check().await.into_iter().find(|finding| finding.code == code)?;
+    assert_eq!(finding.severity, Severity::Warning);
+    Some(finding)
+}
+
+/// A job that another program has broken by this statement, which has the job's `seq` as `?1`.
+async fn broken_job(fixture: &Fixture, backend: &SqliteBackend, sql: &str) -> NewJob {
+    let job = fixture.keyed("key", MINUTE);
+    let _ = backend.schedule(vec![job.clone()]).await.unwrap();
+    let conn = Connection::open(fixture.path()).unwrap();
+    let seq = "SELECT seq FROM dq_job WHERE id = ?1";
+    let seq: i64 = conn.query_row(seq, [job.id.to_bytes()], |row| row.get(0)).unwrap();
+    assert_eq!(conn.execute(sql, [seq]).unwrap(), 1);
+    job
+}
+
+/// Statements by which a job has no entry at its due time, although it is not leased.
+const BREAKS: [&str; 2] =
+    ["DELETE FROM dq_due WHERE seq = ?1", "UPDATE dq_job SET due = due + 1 WHERE seq = ?1"];
+
+#[tokio::test]
+async fn a_lease_without_its_job_is_dropped_when_it_lapses() {
+    let fixture = Fixture::new();
+    let backend = fixture.open().await;
+    let job = fixture.job(Due::NOW);
+    let _ = backend.schedule(vec![job.clone()]).await.unwrap();
+    assert_eq!(claim(&backend, 1).await.jobs.len(), 1);
+    assert_eq!(orphans_found(&backend).await, None);
+    delete_job_row(&fixture, &job);
+    let cause = orphans_found(&backend).await.unwrap();
+    assert!(cause.contains("1 running"), "{cause}");
+    fixture.clock.advance(MINUTE);
+
+    // Each of these calls was answered "Query returned no rows", in all queues.
+    let other = QueueName::new("other").unwrap();
+    let mut unrelated = fixture.job(Due::NOW);
+    unrelated.queue = other.clone();
+    assert!(backend.schedule(vec![unrelated]).await.unwrap()[0].is_stored());
+    assert!(claim(&backend, 1).await.jobs.is_empty());
+    let wants = [Want::new(other, 1, MINUTE)];
+    let params = ClaimParams::new(&wants, 1, "test");
+    assert_eq!(backend.claim(params).await.unwrap().jobs.len(), 1);
+    assert_eq!(count(&fixture, "dq_lease"), 1, "only that of the other queue");
+    assert_eq!(orphans_found(&backend).await, None);
+}
+
+#[tokio::test]
+async fn a_store_with_a_lapsed_lease_without_its_job_can_be_opened() {
+    let fixture = Fixture::new();
+    let backend = fixture.open().await;
+    let job = fixture.job(Due::NOW);
+    let _ = backend.schedule(vec![job.clone()]).await.unwrap();
+    assert_eq!(claim(&backend, 1).await.jobs.len(), 1);
+    backend.close().await.unwrap();
+    delete_job_row(&fixture, &job);
+    fixture.clock.advance(MINUTE);
+
+    let backend = fixture.open().await;
+    assert!(backend.schedule(vec![fixture.job(Due::NOW)]).await.unwrap()[0].is_stored());
+    assert_eq!(claim(&backend, 1).await.jobs.len(), 1);
+}
+
+#[tokio::test]
+async fn waiting_entries_without_their_job_are_dropped_by_a_claim() {
+    let fixture = Fixture::new();
+    let backend = fixture.open().await;
+    let jobs: Vec<NewJob> = (0..5).map(|_| fixture.job(Due::NOW)).collect();
+    let later = fixture.job(MINUTE);
+    let _ = backend.schedule(jobs.clone()).await.unwrap();
+    let _ = backend.schedule(vec![later.clone()]).await.unwrap();
+    for orphaned in [&jobs[0], &jobs[1], &jobs[4], &later] {
+        delete_job_row(&fixture, orphaned);
+    }
+    let cause = orphans_found(&backend).await.unwrap();
+    assert!(cause.contains("4 waiting"), "{cause}");
+
+    // The first two entries are orphaned, and a claim of one job still gets one.
+    let first = claim(&backend, 1).await.jobs.remove(0);
+    assert_eq!(first.job.id, jobs[2].id);
+    let rest = claim(&backend, 9).await;
+    assert_eq!(rest.jobs.iter().map(|leased| leased.job.id).collect::<Vec<_>>(), [jobs[3].id]);
+    assert!(rest.next_due.is_some_and(|due| due > rest.now), "nothing is due: {rest:?}");
+    assert_eq!(backend.stats(&[queue()]).await.unwrap()[0].ready, 0);
+
+    fixture.clock.advance(MINUTE);
+    // The lapsed leases are due again; the entry of the deleted job is not.
+    assert_eq!(claim(&backend, 9).await.jobs.len(), 2);
+    assert_eq!(count(&fixture, "dq_due"), 0);
+    assert_eq!(orphans_found(&backend).await, None);
+}
+
+#[tokio::test]
+async fn an_entry_without_its_job_is_no_reason_to_claim_again() {
+    let fixture = Fixture::new();
+    let backend = fixture.open().await;
+    let job = fixture.job(Due::NOW);
+    let _ = backend.schedule(vec![job.clone()]).await.unwrap();
+    delete_job_row(&fixture, &job);
+    let claimed = claim(&backend, 10).await;
+    assert!(claimed.jobs.is_empty());
+    assert_eq!(claimed.next_due, None, "a runner would claim again at once");
+}
+
+#[tokio::test]
+async fn a_purge_counts_only_jobs_that_exist() {
+    let fixture = Fixture::new();
+    let backend = fixture.open().await;
+    let jobs = [fixture.job(Due::NOW), fixture.job(MINUTE)];
+    let _ = backend.schedule(jobs.to_vec()).await.unwrap();
+    delete_job_row(&fixture, &jobs[1]);
+    let purge = Operation::Purge { queue: &queue() };
+    assert_eq!(backend.operate(purge).await.unwrap().affected, 1);
+    let removed = backend.stats(&[queue()]).await.unwrap()[0].totals.unwrap().removed;
+    assert_eq!((removed, count(&fixture, "dq_due")), (1, 0));
+    let _ = backend.schedule(vec![fixture.job(MINUTE)]).await.unwrap();
+    assert_eq!(backend.stats(&[queue()]).await.unwrap()[0].scheduled, 1);
+}
+
+#[tokio::test]
+async fn a_job_without_its_entry_can_be_cancelled() {
+    for sql in BREAKS {
+        let fixture = Fixture::new();
+        let backend = fixture.open().await;
+        let job = broken_job(&fixture, &backend, sql).await;
+        let by_id = JobRef::new(queue(), job.id);
+        let cancelled = backend.cancel(std::slice::from_ref(&by_id)).await.unwrap();
+        assert_eq!(cancelled, [Cancelled::Cancelled], "{sql}");
+        assert_eq!((count(&fixture, "dq_job"), count(&fixture, "dq_due")), (0, 0), "{sql}");
+    }
+}
+
+#[tokio::test]
+async fn a_job_without_its_entry_can_be_rescheduled_and_runs_once() {
+    for sql in BREAKS {
+        let fixture = Fixture::new();
+        let backend = fixture.open().await;
+        let job = broken_job(&fixture, &backend, sql).await;
+        let change = Reschedule { job: JobRef::new(queue(), job.id), due: Due::NOW };
+        let moved = backend.reschedule(&[change]).await.unwrap();
+        assert!(matches!(moved[..], [Rescheduled::Moved(_)]), "{sql}: {moved:?}");
+        assert_eq!(claim(&backend, 9).await.jobs.len(), 1, "{sql}");
+        assert_eq!(count(&fixture, "dq_due"), 0, "{sql}");
+    }
+}
+
+#[tokio::test]
+async fn a_job_without_its_entry_waits_again_if_its_key_is_scheduled() {
+    for sql in BREAKS {
+        for policy in [OnConflict::Keep, OnConflict::Replace] {
+            let fixture = Fixture::new();
+            let backend = fixture.open().await;
+            let job = broken_job(&fixture, &backend, sql).await;
+            let mut other = fixture.keyed("key", MINUTE);
+            other.on_conflict = policy;
+            let scheduled = backend.schedule(vec![other.clone()]).await.unwrap();
+            let expected = match scheduled[..] {
+                [Scheduled::Kept(kept)] if policy == OnConflict::Keep => kept.id,
+                [Scheduled::Replaced(_)] if policy == OnConflict::Replace => other.id,
+                _ => panic!("{sql}: {scheduled:?}"),
+            };
+            assert_eq!(expected == job.id, policy == OnConflict::Keep);
+            fixture.clock.advance(2 * MINUTE);
+            let claimed = claim(&backend, 9).await.jobs;
+            assert_eq!(claimed.len(), 1, "{sql}");
+            assert_eq!(claimed[0].job.id, expected);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_job_without_its_entry_is_reported_with_a_statement_that_mends_it() {
+    let fixture = Fixture::new();
+    let backend = fixture.open().await;
+    let _ = backend.schedule(vec![fixture.job(Due::NOW), fixture.job(MINUTE)]).await.unwrap();
+    assert_eq!(claim(&backend, 9).await.jobs.len(), 1);
+    assert!(stuck_found(&backend).await.is_none());
+    broken_job(&fixture, &backend, BREAKS[0]).await;
+    let finding = stuck_found(&backend).await.unwrap();
+    assert!(finding.cause.contains("1 job"), "{finding:?}");
+    assert_eq!(orphans_found(&backend).await, None);
+
+    let statement = finding.remedy.split('`').nth(1).unwrap();
+    Connection::open(fixture.path()).unwrap().execute_batch(statement).unwrap();
+    assert!(stuck_found(&backend).await.is_none());
+    assert_eq!(count(&fixture, "dq_due"), 2);
+}

@@ -1,0 +1,200 @@
+//! A file that is deleted, moved or replaced while the store is open.
+#![cfg(unix)]
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use common::{Fixture, assert_kind, claim, queue, stats};
+use dq_core::{Backend, Due, Error, ErrorKind, Result, Scheduled};
+use dq_sqlite::SqliteBackend;
+use dq_sqlite::rusqlite::{Connection, TransactionBehavior};
+
+async fn schedule(fixture: &Fixture, backend: &SqliteBackend) -> Result<Vec<Scheduled>> {
+    backend.schedule(vec![fixture.job(Due::NOW)]).await
+}
+
+fn assert_names_file_and_remedy(error: &Error, path: &Path) {
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    let name = path.file_name().unwrap().to_str().unwrap();
+    assert!(error.message().contains(name), "{error}");
+    assert!(error.remedy_text().is_some_and(|remedy| remedy.contains("restart")), "{error}");
+}
+
+#[tokio::test]
+async fn calls_fail_while_the_file_is_gone_and_succeed_once_it_is_back() {
+    let fixture = Fixture::new();
+    let backend = fixture.open().await;
+    let _ = schedule(&fixture, &backend).await.unwrap();
+    assert_eq!(stats(&backend).await.ready, 1);
+    let elsewhere = fixture.dir.path().join("elsewhere.db");
+    fs::rename(fixture.path(), &elsewhere).unwrap();
+
+    let error = schedule(&fixture, &backend).await.unwrap_err();
+    assert_names_file_and_remedy(&error, &fixture.path());
+    assert!(error.message().contains("deleted or moved"), "{error}");
+    let error = backend.stats(&[queue()]).await.unwrap_err();
+    assert_names_file_and_remedy(&error, &fixture.path());
+    assert!(common::try_claim(&backend, 1).await.is_err());
+    let findings = backend.check().await;
+    assert!(findings.iter().any(|finding| finding.code == "sqlite.unreadable"), "{findings:?}");
+    assert!(!fixture.path().exists(), "no call creates another file");
+
+    fs::rename(&elsewhere, fixture.path()).unwrap();
+    assert_eq!(stats(&backend).await.ready, 1, "the refused job was not stored");
+    let _ = schedule(&fixture, &backend).await.unwrap();
+    assert_eq!(claim(&backend, 9).await.jobs.len(), 2);
+}
+
+#[tokio::test]
+async fn calls_fail_while_another_file_has_the_name() {
+    let fixture = Fixture::new();
+    let backend = fixture.open().await;
+    let _ = schedule(&fixture, &backend).await.unwrap();
+    let own = fixture.dir.path().join("own.db");
+    fs::rename(fixture.path(), &own).unwrap();
+    for extension in ["db-wal", "db-shm"] {
+        fs::rename(fixture.path().with_extension(extension), own.with_extension(extension))
+            .unwrap();
+    }
+    let refused = async || {
+        let error = schedule(&fixture, &backend).await.unwrap_err();
+        assert_names_file_and_remedy(&error, &fixture.path());
+        assert!(error.message().contains("replaced"), "{error}");
+        let error = backend.stats(&[queue()]).await.unwrap_err();
+        assert_names_file_and_remedy(&error, &fixture.path());
+    };
+
+    let other = fixture.open().await;
+    refused().await;
+    assert_eq!(stats(&other).await.stored(), 0, "nothing is written to another store");
+    other.close().await.unwrap();
+
+    // A copy has the id of this store, and still is another file.
+    fs::remove_file(fixture.path()).unwrap();
+    fs::copy(&own, fixture.path()).unwrap();
+    refused().await;
+}
+
+#[tokio::test]
+async fn a_store_is_not_created_again_after_a_failed_commit() {
+    let fixture = Fixture::new();
+    let backend = fixture.open().await;
+    let _ = schedule(&fixture, &backend).await.unwrap();
+    let conn = Connection::open(fixture.path()).unwrap();
+    common::fail_commits(&conn);
+    assert_kind(schedule(&fixture, &backend).await, ErrorKind::OutcomeUnknown);
+    drop(conn);
+    let elsewhere = fixture.dir.path().join("elsewhere.db");
+    fs::rename(fixture.path(), &elsewhere).unwrap();
+
+    let error = schedule(&fixture, &backend).await.unwrap_err();
+    assert_names_file_and_remedy(&error, &fixture.path());
+    assert!(!fixture.path().exists(), "no call creates another file");
+
+    fs::rename(&elsewhere, fixture.path()).unwrap();
+    let conn = Connection::open(fixture.path()).unwrap();
+    common::let_commits_succeed(&conn);
+    let _ = schedule(&fixture, &backend).await.unwrap();
+    assert_eq!(stats(&backend).await.ready, 2);
+}
+
+#[tokio::test]
+async fn a_commit_to_a_file_that_was_moved_meanwhile_is_not_acknowledged() {
+    let fixture = Fixture::new();
+    let (backend, clock) = fixture.open_with_blocking_clock().await;
+    let backend = Arc::new(backend);
+    let job = fixture.job(Due::NOW);
+    clock.block();
+    // The writer reads the time after it has begun the transaction.
+    let call = tokio::spawn({
+        let (backend, job) = (Arc::clone(&backend), job.clone());
+        async move { backend.schedule(vec![job]).await }
+    });
+    clock.wait_for_blocked(1).await;
+    let elsewhere = fixture.dir.path().join("elsewhere.db");
+    fs::rename(fixture.path(), &elsewhere).unwrap();
+    clock.unblock();
+    let error = call.await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
+    assert!(error.message().contains("deleted or moved"), "{error}");
+
+    fs::rename(&elsewhere, fixture.path()).unwrap();
+    let repeated = backend.schedule(vec![job]).await.unwrap();
+    assert!(matches!(repeated[..], [Scheduled::Created(_)]), "{repeated:?}");
+    assert_eq!(stats(&*backend).await.ready, 1, "the file had the job");
+}
+
+/// Copies the store to another file, as a backup.
+fn copy(fixture: &Fixture) -> PathBuf {
+    let copy = fixture.dir.path().join("copy.db");
+    let conn = Connection::open(fixture.path()).unwrap();
+    conn.execute("VACUUM INTO ?1", [copy.to_str().unwrap()]).unwrap();
+    Connection::open(&copy).unwrap().pragma_update(None, "journal_mode", "WAL").unwrap();
+    copy
+}
+
+fn assert_in_another_file(backend: &SqliteBackend, fixture: &Fixture, conn: &mut Connection) {
+    for behavior in [TransactionBehavior::Immediate, TransactionBehavior::Deferred] {
+        let transaction = conn.transaction_with_behavior(behavior).unwrap();
+        let error = backend.schedule_in(&transaction, vec![fixture.job(Due::NOW)]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+        assert!(error.message().contains("another file"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_transaction_in_a_copy_of_the_file_is_refused() {
+    let fixture = Fixture::new();
+    let backend = fixture.open().await;
+    let _ = schedule(&fixture, &backend).await.unwrap();
+    let mut conn = Connection::open(copy(&fixture)).unwrap();
+    assert_in_another_file(&backend, &fixture, &mut conn);
+    // Nor while another connection has the write lock of the backend's file.
+    let _ = schedule(&fixture, &backend).await.unwrap();
+    let lock = common::WriteLock::acquire(&fixture);
+    assert_in_another_file(&backend, &fixture, &mut conn);
+    lock.release();
+    let claimed = claim(&backend, 1).await.jobs.len();
+    assert_eq!(claimed, 1);
+    let mut conn = Connection::open(fixture.path()).unwrap();
+    let transaction = conn.transaction().unwrap();
+    for _ in 0..2 {
+        let scheduled = backend.schedule_in(&transaction, vec![fixture.job(Due::NOW)]).unwrap();
+        assert!(matches!(scheduled[..], [Scheduled::Created(_)]));
+    }
+    transaction.commit().unwrap();
+    assert_eq!(stats(&backend).await.stored(), 4);
+}
+
+#[tokio::test]
+async fn a_transaction_in_a_file_that_was_replaced_before_the_store_was_opened_is_refused() {
+    let fixture = Fixture::new();
+    let before = fixture.open().await;
+    let _ = schedule(&fixture, &before).await.unwrap();
+    before.close().await.unwrap();
+    let restored = copy(&fixture);
+    let mut conn = Connection::open(fixture.path()).unwrap();
+    // Opens the file.
+    conn.execute_batch("SELECT * FROM dq_meta").unwrap();
+    for extension in ["db", "db-wal", "db-shm"] {
+        fs::remove_file(fixture.path().with_extension(extension)).unwrap();
+    }
+    fs::rename(restored, fixture.path()).unwrap();
+    let backend = fixture.open().await;
+    assert_in_another_file(&backend, &fixture, &mut conn);
+    assert_eq!(stats(&backend).await.stored(), 1);
+}
+
+#[tokio::test]
+async fn jobs_of_the_callers_transaction_are_refused_while_the_file_is_gone() {
+    let fixture = Fixture::new();
+    let backend = fixture.open().await;
+    let mut conn = Connection::open(fixture.path()).unwrap();
+    let transaction = conn.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
+    fs::remove_file(fixture.path()).unwrap();
+    let error = backend.schedule_in(&transaction, vec![fixture.job(Due::NOW)]).unwrap_err();
+    assert_names_file_and_remedy(&error, &fixture.path());
+}
