@@ -3,15 +3,17 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use dq_core::{Due, NewJob, Target, Timestamp};
+use dq_core::{Due, HistoryLimit, NewJob, Target, Timestamp};
 
 use crate::handle;
+use crate::keys::Partition;
 use crate::record;
 use crate::redisson::member::{self, Format};
 use crate::script::Call;
 
 /// A record of more bytes marks the partition: later claims there add up the sizes of records
-/// before they read them, which takes more commands.
+/// before they read them, which takes more commands. A [`CHUNK`](crate::batch::CHUNK) of smaller
+/// records stays below the maximum bytes of a claim in any case. Also in `scripts/prelude.lua`.
 const LARGE_RECORD: usize = 8192;
 
 /// A due time: milliseconds, or `+` and a delay in milliseconds. Delays are rounded up, so that no
@@ -32,6 +34,15 @@ pub(crate) fn target_arg(target: &Target) -> Vec<u8> {
     }
 }
 
+/// The limit of the history of a partition: maximum number of jobs, maximum age in milliseconds. A
+/// shard keeps more than its share, since jobs are not spread evenly: listings leave out what exceeds
+/// the limit of the queue.
+pub(crate) fn history_args(limit: HistoryLimit, partition: &Partition) -> (u32, u64) {
+    let share = limit.max.div_ceil(partition.shards.into());
+    let spread = share.saturating_add(8 * share.isqrt() + 8);
+    (limit.max.min(spread), millis_arg(limit.age))
+}
+
 /// A duration in milliseconds, from 1 to 2⁵¹, which Lua's numbers represent exactly after adding a
 /// time.
 pub(crate) fn millis_arg(duration: Duration) -> u64 {
@@ -50,8 +61,15 @@ pub(crate) enum JobEncoding {
 impl JobEncoding {
     /// Adds jobs to a call, as `scripts/schedule.lua` or `scripts/redisson/schedule.lua` lists the
     /// arguments: flags about all of them, then property by property, since that is how the script
-    /// passes them to Redis. `now` is the estimate of the server's time.
-    pub(crate) fn add_jobs(self, call: &mut Call<'_>, jobs: &[&NewJob], now: i64) {
+    /// passes them to Redis. `now` is the estimate of the server's time, `history` as in
+    /// [`history_args`].
+    pub(crate) fn add_jobs(
+        self,
+        call: &mut Call<'_>,
+        jobs: &[&NewJob],
+        now: i64,
+        history: (u32, u64),
+    ) {
         let mut records: Vec<Vec<u8>> = Vec::new();
         let mut member_ids: Vec<Vec<u8>> = Vec::new();
         match self {
@@ -65,7 +83,7 @@ impl JobEncoding {
         add_flag('=', has_duplicates(jobs, &member_ids));
         add_flag('+', jobs.iter().any(|job| matches!(job.due, Due::After(_))));
         add_flag('L', records.iter().any(|record| record.len() > LARGE_RECORD));
-        call.arg(flags).arg(jobs.len()).arg(now);
+        call.arg(flags).arg(jobs.len()).arg(now).arg(history.0).arg(history.1);
         for job in jobs {
             call.arg(&handle::handle(job.id)[..]);
         }
@@ -91,6 +109,9 @@ impl JobEncoding {
         }
         for job in jobs {
             call.arg(due_arg(job.due));
+        }
+        for job in jobs.iter().filter(|job| !job.remember.is_zero()) {
+            call.arg(millis_arg(job.remember).min(record::MAX_REMEMBER));
         }
         let with_keys =
             || (1_usize..).zip(jobs).filter_map(|(number, job)| Some((number, job.key.as_ref()?)));

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use dq_core::{JobRef, NewJob, QueueName, Renewal, Reschedule, Result, Settlement};
+use dq_core::{JobRef, NewJob, QueueName, Renewal, Reschedule, Result, Settlement, Verdict};
 use futures_util::future::BoxFuture;
 use futures_util::{StreamExt, TryStreamExt, stream};
 
@@ -13,7 +13,7 @@ use crate::keys::Partition;
 /// Maximum number of items of one call, so that no script runs longer than a few milliseconds.
 pub(crate) const CHUNK: usize = 100;
 
-/// Maximum bytes of one call, unless its first item is larger.
+/// Maximum bytes of one call, unless a single item is larger. Items of size 0 are not counted.
 const CHUNK_BYTES: usize = 512 * 1024;
 
 /// Approximate bytes of a job in a call besides its payload and headers.
@@ -82,6 +82,13 @@ impl Item for Reschedule {
 impl Item for Settlement {
     fn queue(&self) -> &QueueName {
         &self.lease.queue
+    }
+
+    fn size_bytes(&self) -> usize {
+        match &self.verdict {
+            Verdict::Again { payload, .. } => JOB_BYTES + payload.len(),
+            _ => 0,
+        }
     }
 }
 

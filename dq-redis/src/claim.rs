@@ -29,7 +29,6 @@ use crate::error::{self, unexpected};
 use crate::keys::Partition;
 use crate::record::{self, StoredState};
 use crate::reply::{Refusal, Reply};
-use crate::resize::ReshardRetries;
 use crate::settle::UndecodableJob;
 use crate::store::Store;
 
@@ -60,7 +59,7 @@ pub(crate) struct ClaimBatch {
 
 impl ClaimBatch {
     fn new() -> Self {
-        let claimed = Claimed { jobs: Vec::new(), next_due: None, now: Timestamp::EPOCH };
+        let claimed = Claimed::new(Vec::new(), None, Timestamp::EPOCH);
         Self { claimed, undecodable: Vec::new(), refused: Vec::new() }
     }
 
@@ -136,9 +135,9 @@ impl Store {
         }
         let jobs = params.wants.iter().map(|want| want.max).collect();
         let mut remaining = Remaining { jobs, closed: Vec::new() };
-        let mut retries = ReshardRetries::default();
+        let mut retries = self.reshard_retries();
         loop {
-            let claimed = match retries.next(CLAIM) {
+            let claimed = match retries.next(CLAIM).await {
                 Ok(()) => self.claim_once(params, &mut remaining, &mut batch).await,
                 failed => failed,
             };
@@ -251,7 +250,7 @@ impl Store {
     ) -> Result<()> {
         let mut next_due = None;
         for mut group in groups {
-            self.claim_from_group(&mut group, params.limit, remaining, batch).await?;
+            self.claim_from_group(&mut group, params, remaining, batch).await?;
             let next = group.iter().filter_map(|request| request.next).min();
             next_due = next_due.into_iter().chain(next).min();
         }
@@ -263,14 +262,14 @@ impl Store {
     async fn claim_from_group(
         &self,
         group: &mut [PartitionRequest<'_>],
-        limit: usize,
+        params: &ClaimParams<'_>,
         remaining: &mut Remaining,
         batch: &mut ClaimBatch,
     ) -> Result<()> {
         loop {
-            let limit_left = limit.saturating_sub(batch.claimed.jobs.len());
+            let limit_left = params.limit.saturating_sub(batch.claimed.jobs.len());
             let mut call = self.scripts.claim.on(group.iter().map(|request| &*request.partition));
-            call.arg(limit_left.min(CHUNK)).arg(CLAIM_BYTES);
+            call.arg(limit_left.min(CHUNK)).arg(CLAIM_BYTES).arg(worker_arg(params.worker));
             let mut previous = None;
             for request in &*group {
                 if previous == Some(request.want_index) {
@@ -294,7 +293,7 @@ impl Store {
                 remaining.jobs[request.want_index] > 0
                     && request.next.is_some_and(|next| next <= claimed.now)
             };
-            if leased_nothing || claimed.jobs.len() >= limit || !group.iter().any(has_more) {
+            if leased_nothing || claimed.jobs.len() >= params.limit || !group.iter().any(has_more) {
                 return Ok(());
             }
         }
@@ -319,8 +318,10 @@ impl Store {
                 .iter_mut()
                 .filter(|slot| slot.shares.iter().any(|share| *share > 0))
                 .collect();
-            let calls =
-                chosen.iter().map(|slot| self.call_slot(slot, limit, CLAIM_BYTES, &slot.shares));
+            let worker = params.worker;
+            let calls = chosen
+                .iter()
+                .map(|slot| self.call_slot(slot, limit, CLAIM_BYTES, worker, &slot.shares));
             let answers = join_all(calls).await;
             let mut failed = None;
             for (slot, answer) in chosen.into_iter().zip(answers) {
@@ -377,7 +378,7 @@ impl Store {
         let calls = slots
             .iter()
             .zip(&wanted)
-            .map(|(slot, wanted)| self.call_slot(slot, limit, PEEK, wanted));
+            .map(|(slot, wanted)| self.call_slot(slot, limit, PEEK, "", wanted));
         let answers = join_all(calls).await;
         let (mut any_due, mut failed) = (false, None);
         for (slot, answer) in slots.iter_mut().zip(answers) {
@@ -408,11 +409,12 @@ impl Store {
         slot: &SlotClaim<'_>,
         limit: usize,
         max_bytes: usize,
+        worker: &str,
         max_jobs: &[usize],
     ) -> Result<Value> {
         let partitions = slot.requests.iter().map(|request| &*request.partition);
         let mut call = self.scripts.claim.on(partitions);
-        call.arg(limit).arg(max_bytes);
+        call.arg(limit).arg(max_bytes).arg(worker_arg(worker));
         for (request, max) in slot.requests.iter().zip(max_jobs) {
             call.arg(*max).arg(millis_arg(request.want.lease_for));
         }
@@ -471,7 +473,7 @@ impl Store {
                         self.leases.insert(queue, job.id, *shard);
                     }
                     let token = FencingToken(token);
-                    batch.claimed.jobs.push(LeasedJob { job, token, leased_until });
+                    batch.claimed.jobs.push(LeasedJob::new(job, token, leased_until));
                 }
                 None => batch.undecodable.push(UndecodableJob {
                     queue: queue.clone(),
@@ -531,6 +533,7 @@ impl Store {
                 let origin = self.link.server().origin();
                 batch.refuse(&partition.queue, error::wrong_type(CLAIM, &origin, &partition.queue));
             }
+            Refusal::Format => batch.refuse(&partition.queue, error::too_old(CLAIM)),
             Refusal::IdCollision(_) | Refusal::OtherFormat => return None,
         }
         Some(())
@@ -555,6 +558,12 @@ fn refuse_or_fail<T>(
         }
         Err(error) => Err(error),
     }
+}
+
+/// The name of the holder of leases, at most 255 bytes: a note has one byte for the length.
+fn worker_arg(worker: &str) -> &str {
+    let end = (0..=worker.len().min(255)).rev().find(|end| worker.is_char_boundary(*end));
+    &worker[..end.unwrap_or(0)]
 }
 
 /// Puts the jobs of several partitions in due order within each want.

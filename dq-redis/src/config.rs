@@ -47,11 +47,12 @@ pub struct RedisConfig {
     /// begin with `{prefix#shards.shard}`, for which the server's user needs the same rights. A
     /// queue without an entry has the number that another process has set, or else one shard.
     ///
-    /// The number is fixed while the queue holds jobs, dead ones included, or is paused. Storing a
-    /// job in an empty queue gives it the number of the settings; storing one in a queue that holds
-    /// jobs and has another number is a `Config` error. All other calls use the stored number. To
-    /// change the number of a queue that is never empty, use a new [`prefix`](Self::prefix) and
-    /// list the old one under `[[drain]]`. All processes need the same number.
+    /// The number is fixed while the queue holds jobs, dead ones included, while the id of an ended
+    /// job is pinned, and while the queue is paused. Storing a job in a queue with none of these
+    /// gives it the number of the settings; otherwise another number is a `Config` error. Pausing
+    /// such a queue does the same, and all other calls use the stored number. To change the number of a queue that is never empty, use a new
+    /// [`prefix`](Self::prefix) and list the old one under `[[drain]]`. All processes need the same
+    /// number.
     ///
     /// In a cluster each claim makes at least one call for each slot. It claims the oldest of the
     /// jobs that are due when it begins.

@@ -215,8 +215,9 @@ fn classify(error: &RedisError, effect: Effect) -> (ErrorKind, &'static str) {
         }
         _ => {}
     }
-    // Errors without a code, recognized by their text; some come from the client library. No other
-    // code reads the text of errors.
+    // Errors without a code, recognized by their text; some come from the client library. Redis 6.2
+    // quotes the name of a command with backticks, later versions with apostrophes. Only this file
+    // reads the text of errors.
     let text = error.to_string().replace('`', "'");
     let phrases: [(&str, ErrorKind, &'static str); 14] = [
         ("cluster support disabled", ErrorKind::Config, NO_CLUSTER),
@@ -269,6 +270,16 @@ fn classify(error: &RedisError, effect: Effect) -> (ErrorKind, &'static str) {
         (true, Effect::None) => (ErrorKind::Unavailable, UNREACHED),
         (false, _) => (ErrorKind::Internal, "please report this with the message"),
     }
+}
+
+/// The error for jobs whose format this version is too old for: see `format.rs`.
+pub(crate) fn too_old(operation: &'static str) -> Error {
+    Error::new(
+        ErrorKind::Incompatible,
+        "a later version has changed how jobs are stored, and this version is too old for that",
+    )
+    .remedy("update this program to the version of the other processes, or use another `prefix`")
+    .operation(operation)
 }
 
 #[cfg(test)]

@@ -6,7 +6,13 @@
 //! The record holds the tail. Time and counter of an id are in its first 8 bytes, which the handle
 //! keeps, so the handles of one producer's ids are distinct and have the order of the ids. Two
 //! producers' ids with the same time and counter have the same handle with a probability of 2⁻⁴⁶.
-//! The tails in the records tell them apart; scheduling the second is an error.
+//! The tails in the records tell them apart; scheduling the second into the same partition is an
+//! error.
+//!
+//! With one exception: the Redisson layout stores a job under its handle from its first lease on.
+//! If two jobs with one handle wait there until then, and were not scheduled by the same call,
+//! neither is refused. The one that is claimed last gets another id, and keeps only its payload and
+//! due time.
 
 use dq_core::JobId;
 

@@ -1,26 +1,30 @@
 //! Stats, browse and get: reading without changing jobs.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use dq_core::{
-    BrowseParams, Cursor, JobRef, JobState, JobView, Page, QueueName, QueueStats, Result, Timestamp,
+    BrowseParams, Cursor, JobRef, JobState, JobView, Order, Page, QueueName, QueueStats, Result,
+    Timestamp,
 };
+use futures_util::future::try_join_all;
 use redis::Value;
 
 use crate::args::target_arg;
 use crate::batch::Chunk;
 use crate::error::unexpected;
+use crate::handle;
 use crate::keys::Partition;
-use crate::record::{self, StoredState};
-use crate::reply::{Refusal, Reply};
-use crate::resize::ReshardRetries;
+use crate::record::{self, Note, StoredState};
+use crate::reply::{self, Refusal, Reply};
 use crate::shards::partitions::QueuePartitions;
 use crate::store::Store;
 
 const STATS: &str = "stats";
 const BROWSE: &str = "browse";
 const GET: &str = "get";
+const FORECAST: &str = "forecast";
 
 /// Maximum number of partitions of one stats call.
 const MAX_PARTITIONS: usize = 100;
@@ -29,10 +33,17 @@ const MAX_PARTITIONS: usize = 100;
 /// returns at least one record.
 const PAGE_BYTES: usize = 1024 * 1024;
 
+/// As `PAGE_BYTES`, without payloads: the server reads whole records, but does not send them.
+const HEADER_PAGE_BYTES: usize = 8 * PAGE_BYTES;
+
+/// Maximum number of times of one forecast call.
+const FORECAST_TIMES: usize = 1_001;
+
 /// Maximum number of jobs of one browse call; a page may take several calls.
 const PAGE_JOBS: usize = 250;
 
 /// Consecutive entries of a listing.
+#[derive(Default)]
 struct Entries {
     /// The cursor of each, and the job. `None` for an entry that is no job.
     entries: Vec<(Cursor, Option<JobView>)>,
@@ -48,6 +59,16 @@ struct StoredJob {
     record: Bytes,
     state: Bytes,
     reason: Bytes,
+    note: Bytes,
+}
+
+impl StoredJob {
+    /// Reads record, state, reason and note. `None` if the reply is malformed.
+    fn read(reply: &mut Reply, handle: Bytes, at: i64) -> Option<Self> {
+        let (record, state) = (reply.bytes()?, reply.bytes()?);
+        let (reason, note) = (reply.bytes()?, reply.bytes()?);
+        Some(Self { handle, at, record, state, reason, note })
+    }
 }
 
 impl Store {
@@ -64,9 +85,9 @@ impl Store {
             queues.iter().map(|queue| QueueStats::empty(queue.clone())).collect();
         // The indices of queues that are still to be counted.
         let mut uncounted: Vec<usize> = (0..queues.len()).collect();
-        let mut retries = ReshardRetries::default();
+        let mut retries = self.reshard_retries();
         while !uncounted.is_empty() {
-            retries.next(STATS)?;
+            retries.next(STATS).await?;
             let mut partitions = Vec::with_capacity(uncounted.len());
             for &index in &uncounted {
                 all[index] = QueueStats::empty(queues[index].clone());
@@ -117,15 +138,19 @@ impl Store {
 
     /// One page of a listing.
     pub(crate) async fn browse(&self, params: &BrowseParams<'_>) -> Result<Page> {
-        let mut page = Page { jobs: Vec::new(), next: params.after };
-        let mut retries = ReshardRetries::default();
+        let mut page = Page::new(Vec::new(), params.after);
+        let mut retries = self.reshard_retries();
         loop {
             let limit = params.limit - page.jobs.len();
             let partitions = self.partitions_of(BROWSE, params.queue).await?;
-            let entries =
-                self.browse_all(&partitions, params, limit.min(PAGE_JOBS), page.next).await?;
+            let Some(listed) = self.listed(&partitions, params, page.next).await? else {
+                retries.next(BROWSE).await?;
+                continue;
+            };
+            let limit = limit.saturating_add(listed.start).min(PAGE_JOBS);
+            let entries = self.browse_all(&partitions, params, limit, page.next, listed).await?;
             let Some(Entries { entries, more }) = entries else {
-                retries.next(BROWSE)?;
+                retries.next(BROWSE).await?;
                 continue;
             };
             let mut entries = entries.into_iter();
@@ -146,33 +171,102 @@ impl Store {
         }
     }
 
+    /// Which of the entries after a cursor are to be listed, by their indices: all, but of the history
+    /// of a queue with shards only those within its limit, since each shard keeps more than its
+    /// share. `None` if a partition is closed.
+    async fn listed(
+        &self,
+        partitions: &QueuePartitions,
+        params: &BrowseParams<'_>,
+        after: Option<Cursor>,
+    ) -> Result<Option<Range<usize>>> {
+        if partitions.is_single() || params.state != JobState::Ended {
+            return Ok(Some(0..usize::MAX));
+        }
+        let max = self.history.of(params.queue).max as usize;
+        if params.order == Order::Descending && after.is_none() {
+            return Ok(Some(0..max));
+        }
+        let count = self.count_ends(BROWSE, partitions, after).await?;
+        Ok(count.map(|later| match params.order {
+            Order::Ascending => later.saturating_sub(max)..usize::MAX,
+            // The job of the cursor has its place, too.
+            Order::Descending => 0..max.saturating_sub(later + 1),
+        }))
+    }
+
+    /// The number of jobs in the histories of these partitions that ended after a cursor, or of all.
+    /// `None` if a partition is closed.
+    async fn count_ends(
+        &self,
+        operation: &'static str,
+        partitions: &QueuePartitions,
+        after: Option<Cursor>,
+    ) -> Result<Option<usize>> {
+        let counts = partitions.all.iter().map(|partition| async move {
+            let (max, age) = self.history_args(partition);
+            let mut call = self.scripts.ends.on([&**partition]);
+            call.arg(max).arg(age);
+            if let Some(Cursor { at, seq }) = after {
+                call.arg(at.as_millis()).arg(&seq.to_be_bytes()[..]);
+            }
+            let Some(answer) = self.run_on(operation, partition, call).await? else {
+                return Ok(None);
+            };
+            match reply::number(&answer).and_then(|count| usize::try_from(count).ok()) {
+                Some(count) => Ok(Some(count)),
+                None => unexpected(operation),
+            }
+        });
+        Ok(try_join_all(counts).await?.into_iter().sum())
+    }
+
     /// Reads the next entries of all partitions after a cursor, and merges them in order. If a
     /// partition has more entries than were read, the result ends at the last one read of it, since
-    /// the next may belong there. `None` if a partition is closed.
+    /// the next may belong there. Entries that are not `listed` count as no jobs. `None` if a
+    /// partition is closed.
     async fn browse_all(
         &self,
         partitions: &QueuePartitions,
         params: &BrowseParams<'_>,
         limit: usize,
         after: Option<Cursor>,
+        listed: Range<usize>,
     ) -> Result<Option<Entries>> {
-        let mut all = Entries { entries: Vec::new(), more: false };
+        let mut all = Entries::default();
+        let is_ascending = params.order == Order::Ascending;
+        let page_bytes = if params.payloads { PAGE_BYTES } else { HEADER_PAGE_BYTES };
         // All entries up to this cursor were read.
         let mut complete_to: Option<Cursor> = None;
         for partition in &partitions.all {
-            let bytes = PAGE_BYTES / partitions.all.len();
+            let bytes = page_bytes / partitions.all.len();
             let read = self.browse_partition(partition, params, limit, bytes, after).await?;
             let Some(read) = read else { return Ok(None) };
             if read.more {
                 all.more = true;
                 let last = read.entries.last().map(|(cursor, _)| *cursor);
-                complete_to = complete_to.into_iter().chain(last).min();
+                let both = complete_to.into_iter().chain(last);
+                complete_to = if is_ascending { both.min() } else { both.max() };
             }
             all.entries.extend(read.entries);
         }
         if !partitions.is_single() {
             all.entries.sort_by_key(|(cursor, _)| *cursor);
-            all.entries.retain(|(cursor, _)| complete_to.is_none_or(|last| *cursor <= last));
+            if !is_ascending {
+                all.entries.reverse();
+            }
+            let is_complete = |cursor, last| match params.order {
+                Order::Ascending => cursor <= last,
+                Order::Descending => cursor >= last,
+            };
+            all.entries.retain(|(at, _)| complete_to.is_none_or(|last| is_complete(*at, last)));
+        }
+        for (_, view) in all.entries.iter_mut().take(listed.start) {
+            *view = None;
+        }
+        if all.entries.len() >= listed.end {
+            all.entries.truncate(listed.end);
+            all.more = false;
         }
         Ok(Some(all))
     }
@@ -187,15 +281,25 @@ impl Store {
         after: Option<Cursor>,
     ) -> Result<Option<Entries>> {
         let mut call = self.scripts.browse.on([&**partition]);
+        let (max, age) = self.history_args(partition);
         let state = match params.state {
             JobState::Scheduled => "s",
             JobState::Ready => "r",
             JobState::Running => "l",
             JobState::Dead => "d",
+            JobState::Ended if max == 0 => return Ok(Some(Entries::default())),
+            JobState::Ended => "e",
             // A state that this version does not have: no job is in it.
-            _ => return Ok(Some(Entries { entries: Vec::new(), more: false })),
+            _ => return Ok(Some(Entries::default())),
         };
-        call.arg(state).arg(limit).arg(bytes);
+        let mut form = match params.order {
+            Order::Ascending => "a".to_owned(),
+            Order::Descending => "d".to_owned(),
+        };
+        if params.payloads {
+            form.push('p');
+        }
+        call.arg(state).arg(form).arg(limit).arg(bytes).arg(max).arg(age);
         if let Some(Cursor { at, seq }) = after {
             call.arg(at.as_millis()).arg(&seq.to_be_bytes()[..]);
         }
@@ -208,11 +312,55 @@ impl Store {
         }
     }
 
-    /// One job by id, live (waiting or leased) or dead; or by key, live only.
+    /// The number of waiting jobs between each two neighbouring times.
+    pub(crate) async fn forecast(
+        &self,
+        queue: &QueueName,
+        edges: &[Timestamp],
+    ) -> Result<Vec<u64>> {
+        let edges: Vec<i64> = edges.iter().map(|edge| edge.as_millis()).collect();
+        let mut retries = self.reshard_retries();
+        'again: loop {
+            retries.next(FORECAST).await?;
+            let mut counts = vec![0; edges.len().saturating_sub(1)];
+            for partition in &self.partitions_of(FORECAST, queue).await?.all {
+                // Each call begins with the last time of the one before.
+                for first in (0..counts.len()).step_by(FORECAST_TIMES - 1) {
+                    let last = (first + FORECAST_TIMES).min(edges.len());
+                    let mut call = self.scripts.forecast.on([&**partition]);
+                    call.arg(&edges[first..last]);
+                    let Some(answer) = self.run_on(FORECAST, partition, call).await? else {
+                        continue 'again;
+                    };
+                    let mut reply = Reply::new(answer);
+                    for count in &mut counts[first..last - 1] {
+                        let number = reply.as_mut().and_then(Reply::number);
+                        match number.and_then(|number| u64::try_from(number).ok()) {
+                            Some(number) => *count += number,
+                            None => return unexpected(FORECAST),
+                        }
+                    }
+                }
+            }
+            return Ok(counts);
+        }
+    }
+
+    /// One job by id, live (waiting or leased), dead or ended; or by key, live only.
     pub(crate) async fn get(&self, job: &JobRef) -> Result<Option<JobView>> {
         let jobs = std::slice::from_ref(job);
         let views = self.route(GET, jobs, Option::is_none, |chunk| Box::pin(self.get_chunk(chunk)));
-        Ok(views.await?.into_iter().next().flatten())
+        let Some(view) = views.await?.into_iter().next().flatten() else { return Ok(None) };
+        let Some(at) = view.ended.as_ref().map(|ended| ended.at) else { return Ok(Some(view)) };
+        let partitions = self.partitions_of(GET, &job.queue).await?;
+        if partitions.is_single() {
+            return Ok(Some(view));
+        }
+        // A shard keeps more than its share of the limit.
+        let cursor = past_cursor(&handle::handle(view.job.id), at.as_millis());
+        let later = self.count_ends(GET, &partitions, Some(cursor)).await?.unwrap_or(0);
+        let max = self.history.of(&job.queue).max as usize;
+        Ok(Some(view).filter(|_| later < max))
     }
 
     /// Makes one call for each job. The outer `None` says that the partition is closed, an inner
@@ -221,7 +369,13 @@ impl Store {
         let mut views = Vec::with_capacity(chunk.items.len());
         for job in &chunk.items {
             let mut call = self.scripts.get.on([&*chunk.partition]);
+            let (max, age) = self.history_args(&chunk.partition);
             call.arg(target_arg(&job.target));
+            if max == 0 {
+                call.arg(-1)
+            } else {
+                call.arg(age)
+            };
             let Some(answer) = self.run_on(GET, &chunk.partition, call).await? else {
                 return Ok(None);
             };
@@ -234,6 +388,12 @@ impl Store {
     }
 }
 
+/// The position of an ended job in listings.
+fn past_cursor(handle: &[u8], at: i64) -> Cursor {
+    let seq = handle.iter().fold(0, |seq, byte| seq << 8 | u128::from(*byte));
+    Cursor { at: Timestamp::from_millis(at), seq }
+}
+
 /// Reads the reply of `scripts/browse.lua`. `None` if it is malformed.
 fn read_entries(answer: Value, params: &BrowseParams<'_>) -> Option<Entries> {
     let mut reply = Reply::new(answer)?;
@@ -241,11 +401,15 @@ fn read_entries(answer: Value, params: &BrowseParams<'_>) -> Option<Entries> {
     let mut entries = Vec::new();
     while !reply.is_empty() {
         let (handle, position, at) = (reply.bytes()?, reply.bytes()?, reply.number()?);
-        let (record, state, reason) = (reply.bytes()?, reply.bytes()?, reply.bytes()?);
+        let stored = StoredJob::read(&mut reply, handle, at)?;
         let seq = u128::from_be_bytes(position[..].try_into().ok()?);
         let cursor = Cursor { at: Timestamp::from_millis(at), seq };
-        let stored = StoredJob { handle, at, record, state, reason };
-        entries.push((cursor, view(params.queue, params.state, stored)));
+        let mut view = view(params.queue, params.state, stored);
+        if let Some(view) = view.as_mut().filter(|_| !params.payloads) {
+            // That of a job whose record cannot be decoded is the record.
+            view.job.payload = Bytes::new();
+        }
+        entries.push((cursor, view));
     }
     Some(Entries { entries, more })
 }
@@ -264,18 +428,22 @@ fn read_view(answer: Value, queue: &QueueName) -> Option<Option<JobView>> {
     let job_state = match &letter[..] {
         b"l" => JobState::Running,
         b"d" => JobState::Dead,
+        b"e" => JobState::Ended,
         _ if at > now => JobState::Scheduled,
         _ => JobState::Ready,
     };
-    let (record, state, reason) = (reply.bytes()?, reply.bytes()?, reply.bytes()?);
-    Some(view(queue, job_state, StoredJob { handle, at, record, state, reason }))
+    Some(view(queue, job_state, StoredJob::read(&mut reply, handle, at)?))
 }
 
 /// A stored job as operators see it, even if its record is malformed. `None` if its handle does not
-/// have the length of one.
+/// have the length of one, or if it has ended and is malformed.
 fn view(queue: &QueueName, job_state: JobState, stored: StoredJob) -> Option<JobView> {
     let state = StoredState::decode(&stored.state);
     let at = Timestamp::from_millis(stored.at);
+    if job_state == JobState::Ended {
+        return record::decode_past(queue, &stored.handle, &stored.record, at);
+    }
+    let note = Note::decode(&stored.note);
     let (due, leased_until, dead) = match job_state {
         JobState::Running => (state.due, Some(at), None),
         JobState::Dead => (state.due, None, Some((record::decode_reason(&stored.reason), at))),
@@ -284,7 +452,15 @@ fn view(queue: &QueueName, job_state: JobState, stored: StoredJob) -> Option<Job
     let StoredJob { handle, record, .. } = stored;
     let job = record::decode(queue, &handle, &record, due, state)
         .or_else(|| record::undecodable(queue, &handle, &record, due, state))?;
-    Some(JobView { job, state: job_state, leased_until, dead })
+    let mut view = JobView::new(job, job_state);
+    if job_state == JobState::Running {
+        view.leased_since = note.leased_since;
+        view.worker = note.worker;
+    }
+    view.last_error = note.last_error;
+    view.leased_until = leased_until;
+    view.dead = dead;
+    Some(view)
 }
 
 /// Adds the counts of one partition to those of its queue. `None` if the reply is malformed.

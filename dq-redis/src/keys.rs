@@ -4,7 +4,10 @@ use dq_core::QueueName;
 
 /// The keys of a partition, in the order in which scripts expect them. The beginning of
 /// `scripts/prelude.lua` says what each holds; `stray` is the quarantine.
-const KINDS: [&str; 9] = ["due", "job", "state", "lease", "key", "dead", "reason", "meta", "stray"];
+const KINDS: [&str; 14] = [
+    "due", "job", "state", "lease", "key", "dead", "reason", "meta", "stray", "note", "ended",
+    "past", "unpin", "pin",
+];
 
 /// The naming scheme of keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,6 +52,27 @@ impl Naming {
         match self {
             Self::Native { prefix } => format!("{{{prefix}}}:queues"),
             Self::Redisson { prefix, .. } => format!("{prefix}:queues"),
+        }
+    }
+
+    /// The key of the format of all data: see `format.rs`.
+    pub(crate) fn format(&self) -> String {
+        match self {
+            Self::Native { prefix } => format!("{{{prefix}}}:format"),
+            Self::Redisson { prefix, .. } => format!("{prefix}:format"),
+        }
+    }
+
+    /// The keys of announced runners, in one slot.
+    pub(crate) fn runners(&self) -> [String; 2] {
+        let (Self::Native { prefix } | Self::Redisson { prefix, .. }) = self;
+        match self {
+            Self::Native { .. } => {
+                ["runners", "runner-ends"].map(|kind| format!("{{{prefix}}}:{kind}"))
+            }
+            Self::Redisson { .. } => {
+                ["runners", "runner-ends"].map(|kind| format!("{prefix}:{kind}:{{{prefix}}}"))
+            }
         }
     }
 
@@ -192,15 +216,15 @@ mod tests {
         let partition = unsharded(&naming, "orders");
         assert_eq!(partition.destination(), "app:orders");
         assert_eq!(partition.keys[0], "dq:due:{app:orders}");
-        assert_eq!(partition.keys[9], "redisson_delay_queue_timeout:{app:orders}");
-        assert_eq!(partition.keys[10], "redisson_delay_queue:{app:orders}");
+        assert_eq!(partition.keys[KINDS.len()], "redisson_delay_queue_timeout:{app:orders}");
+        assert_eq!(partition.keys[KINDS.len() + 1], "redisson_delay_queue:{app:orders}");
         assert_eq!(partition.channel, "redisson_delay_queue_channel:{app:orders}");
         assert!(partition.is_in_one_slot());
         let naming = Naming::Redisson { prefix: "dq".to_owned(), name_prefix: String::new() };
         for (name, in_one_slot) in [("a{x}b{y}", true), ("my{}q", false), ("q{x", false)] {
             let partition = unsharded(&naming, name);
             assert_eq!(partition.is_in_one_slot(), in_one_slot, "{partition:?}");
-            assert_eq!(partition.keys[9], format!("redisson_delay_queue_timeout:{name}"));
+            assert_eq!(partition.keys[KINDS.len()], format!("redisson_delay_queue_timeout:{name}"));
         }
     }
 }

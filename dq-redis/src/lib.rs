@@ -14,26 +14,26 @@
 //! ACL SETUSER jobs on >secret resetkeys ~{dq}:* resetchannels &{dq}:wake:* -@all \
 //!     +eval +evalsha +info +time +sadd +smembers +subscribe +ping +publish \
 //!     +zadd +zrem +zremrangebyrank +zrange +zrangebyscore +zcount +zcard +zscore \
-//!     +hset +hsetnx +hget +hmget +hgetall +hdel +hstrlen +hincrby
+//!     +hset +hsetnx +hget +hmget +hgetall +hdel +hstrlen +hincrby +pttl +pexpire
 //! ```
 //!
 //! A database other than 0 also needs `+select`, a cluster `+cluster|slots`. The list includes the
 //! commands inside scripts, since Redis checks those too. A missing right is an error when
-//! connecting. Queues with shards also need the pattern `~{dq#*}:*`; if it is missing, the first
-//! use of such a queue fails.
+//! connecting. Queues with shards also need the pattern `~{dq#*}:*`, here and with the key expiry
+//! backend; if it is missing, the first use of such a queue fails.
 //!
 //! The Redisson backend needs the following. List the name of each queue (here `orders`) after
-//! Java's keys, with the `name_prefix` if there is one. Names that contain a `{` need the same
-//! patterns:
+//! Java's keys, and that of the schedules, `dq.tickers`, which every runner looks at, each with the
+//! `name_prefix` if there is one. Names that contain a `{` need the same patterns:
 //!
 //! ```text
 //! ACL SETUSER jobs on >secret resetkeys ~dq:* \
-//!     ~redisson_delay_queue:* ~redisson_delay_queue_timeout:* ~orders \
+//!     ~redisson_delay_queue:* ~redisson_delay_queue_timeout:* ~orders ~dq.tickers \
 //!     resetchannels &redisson_delay_queue_channel:* -@all \
 //!     +eval +evalsha +info +time +sadd +smembers +subscribe +ping +publish \
 //!     +zadd +zrem +zremrangebyrank +zrange +zrangebyscore +zcount +zcard +zscore +zmscore +zscan \
 //!     +hset +hsetnx +hget +hmget +hgetall +hdel +hstrlen +hincrby +hlen +hscan \
-//!     +llen +lrange +lrem +rpush +lpop +unlink +blmove
+//!     +pttl +pexpire +llen +lrange +lrem +rpush +lpop +unlink +blmove
 //! ```
 //!
 //! The key expiry backend needs those of the native one, `SET`, `TOUCH`, and the channel of key
@@ -45,7 +45,8 @@
 //!     resetchannels &{dq}:wake:* &__keyevent@*__:expired -@all \
 //!     +eval +evalsha +info +time +sadd +smembers +subscribe +ping +publish \
 //!     +zadd +zrem +zremrangebyrank +zrange +zrangebyscore +zcount +zcard +zscore \
-//!     +hset +hsetnx +hget +hmget +hgetall +hdel +hstrlen +hincrby +set +touch
+//!     +hset +hsetnx +hget +hmget +hgetall +hdel +hstrlen +hincrby +pttl +pexpire \
+//!     +set +touch
 //! ```
 
 mod args;
@@ -58,11 +59,15 @@ mod config;
 mod connect;
 mod error;
 mod expiry;
+mod format;
+#[cfg(test)]
+mod fuzz;
 mod handle;
 mod import;
 mod inspect;
 mod keys;
 mod operate;
+mod pins;
 mod record;
 mod redisson;
 mod renew;
@@ -70,6 +75,7 @@ mod reply;
 mod resize;
 mod rights;
 mod route;
+mod runners;
 mod schedule;
 mod script;
 mod settle;

@@ -1,7 +1,6 @@
 //! Operations on queues: replay, remove, pause, resume and purge.
 
-use bytes::Bytes;
-use dq_core::{Due, Error, ErrorKind, JobId, Operation, QueueName, Result};
+use dq_core::{Due, Error, ErrorKind, JobId, OperateReport, Operation, QueueName, Result};
 use redis::Value;
 
 use crate::args::due_arg;
@@ -9,8 +8,7 @@ use crate::batch::CHUNK;
 use crate::error::unexpected;
 use crate::handle;
 use crate::keys::Partition;
-use crate::reply::{self, Reply};
-use crate::resize::ReshardRetries;
+use crate::reply;
 use crate::script::{Call, Script};
 use crate::store::Store;
 
@@ -18,35 +16,8 @@ const OPERATE: &str = "operate";
 const REPLAY: &str = "replay";
 const REMOVE: &str = "remove";
 
-/// The dead jobs of a partition that one call changes.
-#[derive(Clone, Copy)]
-enum DeadJobs<'a> {
-    /// A chunk of all: those after this one, given by time of death and handle; the first ones if
-    /// `None`.
-    After(Option<&'a (i64, Bytes)>),
-    /// Those with these ids, as handle and tail.
-    WithIds(&'a [[u8; 16]]),
-}
-
-impl DeadJobs<'_> {
-    /// Adds the arguments, as in `scripts/dead.lua`.
-    fn add_to(self, call: &mut Call<'_>) {
-        match self {
-            Self::After(None) => {
-                call.arg("a");
-            }
-            Self::After(Some((at, handle))) => {
-                call.arg("a").arg(*at).arg(&handle[..]);
-            }
-            Self::WithIds(ids) => {
-                call.arg("n");
-                for id in ids {
-                    call.arg(&id[..]);
-                }
-            }
-        }
-    }
-}
+/// Number of jobs after which a purge returns.
+const PURGE_STEP: u64 = 1_000;
 
 /// A change of dead jobs.
 #[derive(Clone, Copy)]
@@ -57,23 +28,15 @@ struct DeadChange {
     due: Due,
 }
 
-/// The result of one call that changes dead jobs.
-struct Changed {
-    jobs: u64,
-    /// Time of death and handle of the last job read; `None` if there are no more.
-    next: Option<(i64, Bytes)>,
-}
-
 impl Store {
-    /// Carries out an operation. Returns the number of jobs changed; for pause and resume 1, or 0
-    /// if the queue was paused or resumed already.
+    /// Carries out an operation.
     ///
     /// # Errors
     /// `Unsupported` for an operation that a later version of dq-core has added; errors of the
     /// calls, after which some jobs may have been changed.
-    pub(crate) async fn operate(&self, operation: Operation<'_>) -> Result<u64> {
+    pub(crate) async fn operate(&self, operation: Operation<'_>) -> Result<OperateReport> {
         let change = |name, due| DeadChange { name, due };
-        match operation {
+        let affected = match operation {
             Operation::Replay { queue, jobs, due } => {
                 self.change_dead(queue, change(REPLAY, due), jobs).await
             }
@@ -82,77 +45,40 @@ impl Store {
             }
             Operation::Pause { queue } => self.pause(queue, true).await,
             Operation::Resume { queue } => self.pause(queue, false).await,
-            Operation::Purge { queue } => self.purge(queue).await,
+            Operation::Purge { queue } => return self.purge(queue).await,
             operation => Err(Error::new(
                 ErrorKind::Unsupported,
                 format!("the Redis backends do not know the operation {operation:?}"),
             )
             .operation(OPERATE)),
-        }
+        };
+        affected.map(OperateReport::new)
     }
 
-    /// Changes these dead jobs of a queue, or all, shard by shard.
+    /// Changes these dead jobs of a queue, shard by shard.
     async fn change_dead(
         &self,
         queue: &QueueName,
         change: DeadChange,
-        jobs: Option<&[JobId]>,
+        jobs: &[JobId],
     ) -> Result<u64> {
-        let ids: Option<Vec<_>> =
-            jobs.map(|jobs| jobs.iter().map(|job| handle::handle_and_tail(*job)).collect());
+        let ids: Vec<_> = jobs.iter().map(|job| handle::handle_and_tail(*job)).collect();
         let (mut changed, mut shard) = (0, 0);
         while shard < self.partitions_of(change.name, queue).await?.shards() {
-            match &ids {
-                None => changed += self.change_all_dead(queue, shard, change).await?,
-                Some(ids) => {
-                    for chunk in ids.chunks(CHUNK) {
-                        let chunk = DeadJobs::WithIds(chunk);
-                        changed += self.change_dead_chunk(queue, shard, change, chunk).await?.jobs;
+            for chunk in ids.chunks(CHUNK) {
+                let add = |partition: &Partition, call: &mut Call<'_>| {
+                    let (max, age) = self.history_args(partition);
+                    call.arg(&partition.channel).arg(change.name).arg(due_arg(change.due));
+                    call.arg(max).arg(age);
+                    for id in chunk {
+                        call.arg(&id[..]);
                     }
-                }
+                };
+                changed += self.run_for_count(queue, shard, &self.scripts.dead, add).await?;
             }
             shard += 1;
         }
         Ok(changed)
-    }
-
-    /// Changes all dead jobs of one shard.
-    async fn change_all_dead(
-        &self,
-        queue: &QueueName,
-        shard: u16,
-        change: DeadChange,
-    ) -> Result<u64> {
-        let (mut jobs, mut after) = (0, None);
-        loop {
-            let chunk = DeadJobs::After(after.as_ref());
-            let changed = self.change_dead_chunk(queue, shard, change, chunk).await?;
-            jobs += changed.jobs;
-            if changed.next.is_none() {
-                return Ok(jobs);
-            }
-            after = changed.next;
-        }
-    }
-
-    /// Makes one call on one shard.
-    async fn change_dead_chunk(
-        &self,
-        queue: &QueueName,
-        shard: u16,
-        change: DeadChange,
-        jobs: DeadJobs<'_>,
-    ) -> Result<Changed> {
-        let add = |partition: &Partition, call: &mut Call<'_>| {
-            call.arg(&partition.channel).arg(change.name).arg(due_arg(change.due)).arg(CHUNK);
-            jobs.add_to(call);
-        };
-        let answer = self.run_on_shard(change.name, queue, shard, &self.scripts.dead, add).await?;
-        let Some(answer) = answer else { return Ok(Changed { jobs: 0, next: None }) };
-        match read_changed(answer) {
-            Some(changed) => Ok(changed),
-            None => unexpected(change.name),
-        }
     }
 
     /// Pauses or resumes all shards of a queue. Returns 1 if that changed any, else 0.
@@ -178,19 +104,24 @@ impl Store {
         Ok(changed)
     }
 
-    /// Removes all waiting and dead jobs of a queue, and returns their number.
-    async fn purge(&self, queue: &QueueName) -> Result<u64> {
-        let (mut removed, mut shard) = (0, 0);
+    /// Removes waiting and dead jobs of a queue, about `PURGE_STEP` of them.
+    async fn purge(&self, queue: &QueueName) -> Result<OperateReport> {
+        let (mut report, mut shard) = (OperateReport::default(), 0);
         while shard < self.partitions_of(OPERATE, queue).await?.shards() {
-            let add = |_: &Partition, call: &mut Call<'_>| {
-                call.arg(CHUNK);
+            report.more = report.affected >= PURGE_STEP;
+            if report.more {
+                break;
+            }
+            let add = |partition: &Partition, call: &mut Call<'_>| {
+                let (max, age) = self.history_args(partition);
+                call.arg(max).arg(age).arg(CHUNK);
             };
             match self.run_for_count(queue, shard, &self.scripts.purge, add).await? {
                 0 => shard += 1,
-                count => removed += count,
+                count => report.affected += count,
             }
         }
-        Ok(removed)
+        Ok(report)
     }
 
     /// Runs a script that returns a number on one shard. 0 if the queue does not have this shard
@@ -221,9 +152,9 @@ impl Store {
         script: &Script,
         add: impl Fn(&Partition, &mut Call<'_>),
     ) -> Result<Option<Value>> {
-        let mut retries = ReshardRetries::default();
+        let mut retries = self.reshard_retries();
         loop {
-            retries.next(operation)?;
+            retries.next(operation).await?;
             let partitions = self.partitions_of(operation, queue).await?;
             let Some(partition) = partitions.all.get(usize::from(shard)) else {
                 return Ok(None);
@@ -235,12 +166,4 @@ impl Store {
             }
         }
     }
-}
-
-/// Reads the reply of `scripts/dead.lua`. `None` if it is malformed.
-fn read_changed(answer: Value) -> Option<Changed> {
-    let mut reply = Reply::new(answer)?;
-    let jobs = u64::try_from(reply.number()?).ok()?;
-    let next = if reply.is_empty() { None } else { Some((reply.number()?, reply.bytes()?)) };
-    Some(Changed { jobs, next })
 }

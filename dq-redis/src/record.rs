@@ -3,7 +3,8 @@
 
 use bytes::Bytes;
 use dq_core::{
-    DeadKind, DeadReason, Headers, Job, JobKey, NewJob, OnConflict, QueueName, Timestamp,
+    DeadKind, DeadReason, Ended, Ending, Headers, Job, JobKey, JobState, JobView, NewJob,
+    OnConflict, OnRunning, QueueName, Timestamp,
 };
 
 use crate::handle;
@@ -12,6 +13,13 @@ use crate::handle;
 const KEY: u8 = 1;
 const MAX_ATTEMPTS: u8 = 2;
 const HEADERS: u8 = 4;
+/// The job has a note from the beginning.
+const NOTE: u8 = 8;
+/// The job detaches a running job with its key.
+const DETACH: u8 = 64;
+
+/// Maximum of [`NewJob::remember`] in milliseconds, some 4,000 years: a note has six bytes for it.
+pub(crate) const MAX_REMEMBER: u64 = (1 << 47) - 1;
 
 /// The record of a job. `accepted` is the time in milliseconds since the epoch.
 pub(crate) fn encode(job: &NewJob, accepted: i64) -> Vec<u8> {
@@ -36,6 +44,8 @@ pub(crate) fn encode_prefix(job: &NewJob, accepted: i64, record: &mut Vec<u8>) {
     flags |= if job.key.is_some() { KEY } else { 0 };
     flags |= if job.max_attempts.is_some() { MAX_ATTEMPTS } else { 0 };
     flags |= if job.headers.is_empty() { 0 } else { HEADERS };
+    flags |= if job.remember.is_zero() { 0 } else { NOTE };
+    flags |= if job.on_running == OnRunning::Detach { DETACH } else { 0 };
     record.push(flags);
     if let Some(key) = &job.key {
         let key = key.as_str().as_bytes();
@@ -66,6 +76,16 @@ impl StoredState {
     /// leased.
     pub(crate) fn decode(raw: &[u8]) -> Self {
         Self::read(raw).unwrap_or_default()
+    }
+
+    /// Bytes of a packed state without the key.
+    const BYTES: usize = 28;
+
+    /// Sets the counts of a job.
+    fn copy_to(self, job: &mut Job) {
+        job.attempts = self.attempts;
+        job.deliveries = self.deliveries;
+        job.losses = self.losses;
     }
 
     fn read(raw: &[u8]) -> Option<Self> {
@@ -108,19 +128,18 @@ pub(crate) fn decode(
         let length = u32::from_be_bytes(take(&mut rest)?);
         headers = serde_json::from_slice(split(&mut rest, usize::try_from(length).ok()?)?).ok()?;
     }
-    Some(Job {
-        id: handle::id(handle, &tail)?,
-        queue: queue.clone(),
-        key,
-        due: Timestamp::from_millis(due),
-        created: Timestamp::from_millis(created),
-        payload: record.slice_ref(rest),
-        headers,
-        max_attempts,
-        attempts: state.attempts,
-        deliveries: state.deliveries,
-        losses: state.losses,
-    })
+    let mut job = Job::new(
+        handle::id(handle, &tail)?,
+        queue.clone(),
+        Timestamp::from_millis(due),
+        Timestamp::from_millis(created),
+        record.slice_ref(rest),
+    );
+    job.key = key;
+    job.headers = headers;
+    job.max_attempts = max_attempts;
+    state.copy_to(&mut job);
+    Some(job)
 }
 
 /// A job whose record is malformed, as operators see it: the payload is the whole record. `None` if
@@ -132,19 +151,15 @@ pub(crate) fn undecodable(
     due: i64,
     state: StoredState,
 ) -> Option<Job> {
-    Some(Job {
-        id: handle::id(handle, record.get(6..8).unwrap_or(&[0; 2]))?,
-        queue: queue.clone(),
-        key: None,
-        due: Timestamp::from_millis(due),
-        created: Timestamp::EPOCH,
-        payload: record.clone(),
-        headers: Headers::new(),
-        max_attempts: None,
-        attempts: state.attempts,
-        deliveries: state.deliveries,
-        losses: state.losses,
-    })
+    let mut job = Job::new(
+        handle::id(handle, record.get(6..8).unwrap_or(&[0; 2]))?,
+        queue.clone(),
+        Timestamp::from_millis(due),
+        Timestamp::EPOCH,
+        record.clone(),
+    );
+    state.copy_to(&mut job);
+    Some(job)
 }
 
 /// Encodes a reason of death: its kind, a zero byte, its message.
@@ -158,6 +173,95 @@ pub(crate) fn decode_reason(raw: &[u8]) -> DeadReason {
     let text = String::from_utf8_lossy(raw);
     let (kind, message) = text.split_once('\0').unwrap_or(("", &text));
     DeadReason::new(DeadKind::from_name(kind), message)
+}
+
+/// What a job has besides record and state.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Note {
+    /// When the last lease began.
+    pub(crate) leased_since: Option<Timestamp>,
+    /// The holder of the last lease.
+    pub(crate) worker: Option<String>,
+    pub(crate) last_error: Option<String>,
+    /// Of jobs that were leased, or that have ended.
+    max_attempts: Option<u32>,
+    created: i64,
+    tail: [u8; 2],
+}
+
+impl Note {
+    /// Decodes a note. An empty or malformed one has no information.
+    pub(crate) fn decode(raw: &[u8]) -> Self {
+        Self::read(raw).unwrap_or_default()
+    }
+
+    fn read(mut raw: &[u8]) -> Option<Self> {
+        let since = number(split(&mut raw, 6)?);
+        split(&mut raw, 6)?;
+        let limit = u32::from_be_bytes(take(&mut raw)?);
+        let created = number(split(&mut raw, 6)?);
+        let tail = take(&mut raw)?;
+        let [has_error, worker_length] = take(&mut raw)?;
+        let worker = split(&mut raw, worker_length.into())?;
+        let is_leased = since > 0;
+        Some(Self {
+            leased_since: is_leased.then_some(Timestamp::from_millis(since)),
+            worker: is_leased.then(|| String::from_utf8_lossy(worker).into_owned()),
+            last_error: (has_error == 1).then(|| String::from_utf8_lossy(raw).into_owned()),
+            max_attempts: (limit > 0).then_some(limit),
+            created,
+            tail,
+        })
+    }
+}
+
+/// Decodes a job of the history that ended at `at`; `None` if it is malformed.
+pub(crate) fn decode_past(
+    queue: &QueueName,
+    handle: &[u8],
+    mut past: &[u8],
+    at: Timestamp,
+) -> Option<JobView> {
+    let [letter] = take(&mut past)?;
+    let state = split_sized(&mut past)?;
+    let note = Note::read(split_sized(&mut past)?)?;
+    let (ending, reason) = match letter {
+        b'D' => (Ending::Done, None),
+        b'S' => (Ending::Skipped, Some(String::from_utf8_lossy(past).into_owned())),
+        b'C' => (Ending::Cancelled, None),
+        b'R' => (Ending::Replaced, None),
+        b'M' => (Ending::Removed, (!past.is_empty()).then(|| decode_reason(past).to_string())),
+        _ => return None,
+    };
+    let counts = StoredState::read(state)?;
+    let id = handle::id(handle, &note.tail)?;
+    let (due, created) = (Timestamp::from_millis(counts.due), Timestamp::from_millis(note.created));
+    let mut job = Job::new(id, queue.clone(), due, created, Bytes::new());
+    job.key = match state.get(StoredState::BYTES..)? {
+        [] => None,
+        key => Some(JobKey::new(str::from_utf8(key).ok()?).ok()?),
+    };
+    job.max_attempts = note.max_attempts;
+    counts.copy_to(&mut job);
+    let mut view = JobView::new(job, JobState::Ended);
+    view.leased_since = note.leased_since;
+    view.worker = note.worker;
+    view.last_error = note.last_error;
+    let mut ended = Ended::new(ending, at);
+    ended.reason = reason;
+    view.ended = Some(ended);
+    Some(view)
+}
+
+/// A big-endian number of any length up to eight bytes.
+fn number(bytes: &[u8]) -> i64 {
+    bytes.iter().fold(0, |number, byte| number << 8 | i64::from(*byte))
+}
+
+/// Removes a length of four bytes and as many bytes as it says.
+fn split_sized<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let length = u32::from_be_bytes(take(rest)?);
+    split(rest, usize::try_from(length).ok()?)
 }
 
 /// Removes the first `N` bytes. `None` if there are fewer.

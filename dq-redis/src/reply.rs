@@ -64,6 +64,8 @@ pub(crate) enum Refusal {
     Closed,
     /// A key of the partition has another type.
     WrongType,
+    /// This version is too old for the format of the partition; see `format.rs`.
+    Format,
     /// The job with this number in the call, from 1, has the handle of a job with another id.
     IdCollision(usize),
     /// The queue holds members in another format than the setting `format`; of the Redisson layout
@@ -79,6 +81,7 @@ impl Refusal {
         match code {
             "CLOSED" => Some(Self::Closed),
             "WRONG_TYPE" => Some(Self::WrongType),
+            "FORMAT" => Some(Self::Format),
             "ID_COLLISION" => argument.parse().ok().map(Self::IdCollision),
             OTHER_FORMAT => Some(Self::OtherFormat),
             _ => None,

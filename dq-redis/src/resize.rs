@@ -1,9 +1,10 @@
 //! Looks up the number of shards of a queue, and changes it to the one in the settings while the
-//! queue is empty. See `shards/mod.rs` for the terms and the steps of a change.
+//! queue is not in use. See `shards/mod.rs` for the terms and the steps of a change.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use dq_core::{Error, ErrorKind, QueueName, Result};
+use dq_core::{Clock, Entropy, Error, ErrorKind, QueueName, Result};
 use futures_util::future::try_join_all;
 use redis::Value;
 
@@ -17,19 +18,38 @@ use crate::store::Store;
 
 /// Maximum number of attempts of one call while the number of shards of its queue changes.
 const MAX_ATTEMPTS: u32 = 50;
+/// The pause before the third attempt. Each further one is twice as long, up to `MAX_PAUSE`.
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
+const MAX_PAUSE: Duration = Duration::from_millis(100);
 
-/// Counts the attempts of a call that is repeated because its partition was closed.
-#[derive(Debug, Default)]
-pub(crate) struct ReshardRetries(u32);
+/// Counts the attempts of a call that is repeated because its partition was closed, and pauses
+/// between them.
+#[derive(Debug)]
+pub(crate) struct ReshardRetries<'a> {
+    clock: &'a dyn Clock,
+    entropy: &'a Entropy,
+    attempts: u32,
+}
 
-impl ReshardRetries {
-    /// Counts one attempt; called before each, the first too.
+impl<'a> ReshardRetries<'a> {
+    fn new(clock: &'a dyn Clock, entropy: &'a Entropy) -> Self {
+        Self { clock, entropy, attempts: 0 }
+    }
+
+    /// Counts one attempt, and pauses before it; called before each, the first too.
     ///
     /// # Errors
     /// `Unavailable` after `MAX_ATTEMPTS`.
-    pub(crate) fn next(&mut self, operation: &'static str) -> Result<()> {
-        self.0 += 1;
-        if self.0 <= MAX_ATTEMPTS {
+    pub(crate) async fn next(&mut self, operation: &'static str) -> Result<()> {
+        self.attempts += 1;
+        // The second attempt follows at once, since the partitions were just looked up. If more are
+        // needed, other processes change the number at the same time. The pauses are random, so
+        // that the processes do not go on in step.
+        if let Some(doublings) = self.attempts.checked_sub(3) {
+            let longest = FIRST_PAUSE.saturating_mul(1 << doublings.min(16)).min(MAX_PAUSE);
+            self.clock.sleep(longest.mul_f64(0.5 + self.entropy.fraction() / 2.0)).await;
+        }
+        if self.attempts <= MAX_ATTEMPTS {
             return Ok(());
         }
         Err(Error::new(ErrorKind::Unavailable, "the number of shards of a queue keeps changing")
@@ -39,6 +59,11 @@ impl ReshardRetries {
 }
 
 impl Store {
+    /// A new counter of attempts.
+    pub(crate) fn reshard_retries(&self) -> ReshardRetries<'_> {
+        ReshardRetries::new(&**self.link.clock(), &self.entropy)
+    }
+
     /// The partitions that a queue has, whatever the settings say.
     ///
     /// # Errors
@@ -64,8 +89,8 @@ impl Store {
     /// number of shards for the queue, the number is changed first.
     ///
     /// # Errors
-    /// `Config` if the number cannot be changed: the queue holds jobs or is paused, or another
-    /// process has changed the number since this one did. Those of [`Self::partitions_of`].
+    /// `Config` if the number cannot be changed: the queue holds jobs or pinned ids or is paused, or
+    /// another process has changed the number since this one did. Those of [`Self::partitions_of`].
     pub(crate) async fn partitions_to_fill(
         &self,
         operation: &'static str,
@@ -76,11 +101,7 @@ impl Store {
             Some(shards) if shards != partitions.shards() => {
                 Box::pin(self.resolve(operation, queue, None, true)).await
             }
-            Some(_) => {
-                self.partitions.establish(queue);
-                Ok(partitions)
-            }
-            None => Ok(partitions),
+            _ => Ok(partitions),
         }
     }
 
@@ -134,15 +155,15 @@ impl Store {
         {
             return Ok(cached);
         }
-        let mut retries = ReshardRetries::default();
+        let mut retries = self.reshard_retries();
         loop {
-            retries.next(operation)?;
+            retries.next(operation).await?;
             let stored = self.stored_layout(operation, queue).await?;
             let shards = setting.unwrap_or(stored.shards);
             // `false`: the stored layout has changed since it was read.
             let resolved = if shards != stored.shards {
                 // Once in a process: two processes with different settings would change it in
-                // turns.
+                // turns. With change 0 nothing is stored: the server's data were deleted.
                 if self.partitions.is_established(queue) && stored.change > 0 {
                     return Err(self.shards_mismatch(operation, queue, stored.shards, shards));
                 }
@@ -153,10 +174,57 @@ impl Store {
                 true
             };
             if resolved {
-                if setting.is_some() {
+                if self.shard_settings.for_queue(queue) == Some(shards) {
                     self.partitions.establish(queue);
                 }
                 return Ok(self.partitions.set(queue, shards));
+            }
+        }
+    }
+
+    /// Stores the name and the number of shards of a queue again if they are missing. Called when
+    /// one of its partitions has received its first jobs: it is new, or the server's data were
+    /// deleted (`FLUSHALL`) while this process went on with what it had cached.
+    ///
+    /// # Errors
+    /// `Config` if another number was stored since, or the queue holds jobs of processes that do
+    /// not know its number; errors of the calls.
+    pub(crate) async fn restore_queue(
+        &self,
+        operation: &'static str,
+        partition: &Partition,
+    ) -> Result<()> {
+        self.register_again(operation, &partition.queue).await?;
+        if partition.shards == 1 {
+            return Ok(());
+        }
+        let restored = self.restore_layout(operation, &partition.queue, partition.shards).await;
+        if restored.is_err() {
+            // The next call reads what is stored.
+            self.partitions.forget(&partition.queue);
+        }
+        restored
+    }
+
+    async fn restore_layout(
+        &self,
+        operation: &'static str,
+        queue: &QueueName,
+        shards: u16,
+    ) -> Result<()> {
+        let _guard = self.resolving.lock().await;
+        let mut retries = self.reshard_retries();
+        loop {
+            retries.next(operation).await?;
+            let stored = self.stored_layout(operation, queue).await?;
+            if stored.shards == shards {
+                return Ok(());
+            }
+            if stored != Layout::UNSHARDED {
+                return Err(self.shards_mismatch(operation, queue, stored.shards, shards));
+            }
+            if self.resize(operation, queue, stored, shards).await? {
+                return Ok(());
             }
         }
     }
@@ -165,7 +233,7 @@ impl Store {
     /// any more.
     ///
     /// # Errors
-    /// `Config` if the queue holds jobs or is paused; errors of the calls.
+    /// `Config` if the queue holds jobs or pinned ids, or is paused; errors of the calls.
     async fn resize(
         &self,
         operation: &'static str,
@@ -256,7 +324,7 @@ impl Store {
 
     /// Makes one step of a change on each partition: `step` is the name of the step and its
     /// arguments, as in `scripts/shards.lua`. Returns whether one of the partitions is in use: it
-    /// holds jobs, or is paused.
+    /// holds jobs or pinned ids, or is paused.
     async fn step_all(
         &self,
         operation: &'static str,
@@ -292,7 +360,7 @@ impl Store {
             ErrorKind::Config,
             format!(
                 "queue {queue} has {} and cannot be used with {}: the number is fixed while the queue \
-                 holds jobs or is paused",
+                 holds jobs, the id of an ended job is pinned (`remember`), or the queue is paused",
                 count(stored),
                 count(setting)
             ),
@@ -300,8 +368,51 @@ impl Store {
         .remedy(format!(
             "set its `shards` to {stored} in every process; for another number use a new `prefix`, and \
              list the old one under `[[drain]]`, or resume the queue, wait until it is empty, dead jobs \
-             included, and restart all processes with the new number"
+             included, and the last pin has ended, and restart all processes with the new number"
         ))
         .operation(operation)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dq_core::{Timestamp, VirtualClock};
+    use futures_util::poll;
+
+    use super::*;
+
+    /// Makes all attempts, and returns the pauses between them.
+    async fn pauses(seed: u64) -> Vec<Duration> {
+        let (clock, entropy) = (VirtualClock::new(Timestamp::EPOCH), Entropy::seeded(seed));
+        let mut retries = ReshardRetries::new(&clock, &entropy);
+        let mut pauses = Vec::new();
+        loop {
+            let before = clock.now();
+            let result = {
+                let mut next = Box::pin(retries.next("test"));
+                loop {
+                    match poll!(&mut next) {
+                        std::task::Poll::Ready(result) => break result,
+                        std::task::Poll::Pending => clock.set(clock.next_wakeup().unwrap()),
+                    }
+                }
+            };
+            pauses.push(clock.now().since(before));
+            if let Err(error) = result {
+                assert_eq!(error.kind(), ErrorKind::Unavailable);
+                return pauses;
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn attempts_are_limited_and_wait_longer_and_longer_by_the_clock() {
+        let first = pauses(1).await;
+        assert_eq!(first.len(), MAX_ATTEMPTS as usize + 1);
+        assert_eq!(first[..2], [Duration::ZERO; 2], "the second attempt follows at once");
+        assert!(first[2..].iter().all(|pause| !pause.is_zero() && *pause <= MAX_PAUSE));
+        assert!(first[20..].iter().all(|pause| *pause >= MAX_PAUSE / 2), "{first:?}");
+        assert!(first[2..5].iter().all(|pause| *pause <= FIRST_PAUSE * 4), "{first:?}");
+        assert_ne!(first, pauses(2).await, "the pauses of two processes differ");
     }
 }

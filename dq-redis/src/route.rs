@@ -7,7 +7,6 @@ use dq_core::{JobRef, Lease, NewJob, QueueName, Renewal, Reschedule, Result, Set
 use futures_util::future::BoxFuture;
 
 use crate::batch::{self, Chunk, Item, Request};
-use crate::resize::ReshardRetries;
 use crate::shards::leases::LeaseShards;
 use crate::shards::partitions::QueuePartitions;
 use crate::store::Store;
@@ -85,9 +84,9 @@ impl Store {
         let mut answers: Vec<Option<T>> = items.iter().map(|_| None).collect();
         // The indices of items that have no answer yet.
         let mut unanswered: Vec<usize> = (0..items.len()).collect();
-        let mut retries = ReshardRetries::default();
+        let mut retries = self.reshard_retries();
         while !unanswered.is_empty() {
-            retries.next(operation)?;
+            retries.next(operation).await?;
             let mut queues: HashMap<&QueueName, Arc<QueuePartitions>> = HashMap::new();
             for &index in &unanswered {
                 let queue = items[index].queue();

@@ -27,6 +27,22 @@ impl Store {
     /// chunks may have been stored.
     pub(crate) async fn schedule<'a>(&'a self, jobs: &'a [NewJob]) -> Result<Vec<Scheduled>> {
         self.register(SCHEDULE, jobs.iter().map(|job| &job.queue)).await?;
+        let pinned = self.find_pinned(jobs).await?;
+        if pinned.is_empty() {
+            return self.store_jobs(jobs).await;
+        }
+        let others: Vec<_> =
+            jobs.iter().filter(|job| !pinned.contains_key(&job.id)).cloned().collect();
+        let mut answers = self.store_jobs(&others).await?.into_iter();
+        let answer = |job: &NewJob| match pinned.get(&job.id) {
+            Some(receipt) => Some(Scheduled::Ended(*receipt)),
+            None => answers.next(),
+        };
+        Ok(jobs.iter().filter_map(answer).collect())
+    }
+
+    /// Stores jobs whose ids are not pinned in another shard.
+    async fn store_jobs<'a>(&'a self, jobs: &'a [NewJob]) -> Result<Vec<Scheduled>> {
         self.route(SCHEDULE, jobs, |_| false, |chunk| Box::pin(self.schedule_chunk(chunk))).await
     }
 
@@ -34,7 +50,8 @@ impl Store {
     async fn schedule_chunk(&self, chunk: Chunk<'_, NewJob>) -> Result<Option<Vec<Scheduled>>> {
         let mut call = self.scripts.schedule.on([&*chunk.partition]);
         call.arg(&chunk.partition.channel);
-        self.encoding.add_jobs(&mut call, &chunk.items, self.clock.estimate());
+        let history = self.history_args(&chunk.partition);
+        self.encoding.add_jobs(&mut call, &chunk.items, self.clock.estimate(), history);
         let sent_at = self.clock.elapsed();
         let Some(answer) = self.run_on(SCHEDULE, &chunk.partition, call).await? else {
             return Ok(None);
@@ -46,11 +63,15 @@ impl Store {
             }
             _ => {}
         }
-        let Some((now, answers)) = read_scheduled(answer, &chunk) else {
+        let Some(ScheduleReply { now, is_first, results }) = read_scheduled(answer, &chunk) else {
             return unexpected(SCHEDULE);
         };
         self.clock.observe(sent_at, now);
-        Ok(Some(answers))
+        if is_first {
+            // Rare, so boxed: the future of every call stays small.
+            Box::pin(self.restore_queue(SCHEDULE, &chunk.partition)).await?;
+        }
+        Ok(Some(results))
     }
 
     /// Cancels jobs that are waiting. Running ones are not affected.
@@ -62,6 +83,8 @@ impl Store {
     /// Makes one call. `None` if the partition of the chunk is closed.
     async fn cancel_chunk(&self, chunk: Chunk<'_, JobRef>) -> Result<Option<Vec<Cancelled>>> {
         let mut call = self.scripts.cancel.on([&*chunk.partition]);
+        let (max, age) = self.history_args(&chunk.partition);
+        call.arg(max).arg(age);
         for job in &chunk.items {
             call.arg(target_arg(&job.target));
         }
@@ -114,26 +137,38 @@ impl Store {
     }
 }
 
-/// The server's time, and the result of each job. `None` if the reply is malformed. The reply lists
-/// only jobs that were not simply created.
-fn read_scheduled(answer: Value, chunk: &Chunk<'_, NewJob>) -> Option<(Timestamp, Vec<Scheduled>)> {
+/// The reply of `scripts/schedule.lua`.
+struct ScheduleReply {
+    /// The server's time.
+    now: Timestamp,
+    /// Whether the partition has received its first jobs.
+    is_first: bool,
+    /// The result of each job.
+    results: Vec<Scheduled>,
+}
+
+/// Reads the reply. `None` if it is malformed. It lists only jobs that were not simply created.
+fn read_scheduled(answer: Value, chunk: &Chunk<'_, NewJob>) -> Option<ScheduleReply> {
     let mut reply = Reply::new(answer)?;
     let now = Timestamp::from_millis(reply.number()?);
+    let is_first = reply.number()? == 1;
     let created =
         |job: &&NewJob| Scheduled::Created(Receipt { id: job.id, due: job.due.resolve(now) });
-    let mut answers: Vec<Scheduled> = chunk.items.iter().map(created).collect();
+    let mut results: Vec<Scheduled> = chunk.items.iter().map(created).collect();
     while !reply.is_empty() {
         let index = usize::try_from(reply.number()?).ok()?.checked_sub(1)?;
         let code = reply.bytes()?;
         let receipt = read_receipt(&mut reply)?;
-        *answers.get_mut(index)? = match &code[..] {
+        *results.get_mut(index)? = match &code[..] {
+            b"C" => Scheduled::Created(receipt),
+            b"E" => Scheduled::Ended(receipt),
             b"K" => Scheduled::Kept(receipt),
             b"R" => Scheduled::Replaced(receipt),
             b"A" => Scheduled::AlreadyRunning(receipt),
             _ => return None,
         };
     }
-    Some((now, answers))
+    Some(ScheduleReply { now, is_first, results })
 }
 
 /// Reads the result of one job. `None` if the reply is malformed.

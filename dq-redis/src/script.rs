@@ -5,8 +5,11 @@ use dq_core::Result;
 use redis::{Cmd, ToRedisArgs, Value};
 
 use crate::connect::{CommandError, Effect, Link};
-use crate::error::is_unknown_script;
+use crate::error::{is_unknown_script, too_old};
 use crate::keys::Partition;
+
+/// The status by which a script refuses a version that is too old for the format.
+const FORMAT: &str = "FORMAT";
 
 /// One script: the parts that all scripts of its layout begin with, and its own.
 #[derive(Debug)]
@@ -32,16 +35,21 @@ pub(crate) struct Scripts {
     pub(crate) purge: Script,
     pub(crate) pause: Script,
     pub(crate) shards: Script,
+    pub(crate) forecast: Script,
+    pub(crate) runners: Script,
+    pub(crate) pins: Script,
+    pub(crate) ends: Script,
 }
 
 pub(crate) const PRELUDE: &str = include_str!("scripts/prelude.lua");
+const ENDED: &str = include_str!("scripts/ended.lua");
 const RANK: &str = include_str!("scripts/rank.lua");
 
 impl Scripts {
     /// The scripts of the native layout.
     pub(crate) fn native() -> Self {
-        let lasting = |body| Script::new(&[PRELUDE, RANK, body], Effect::Lasting);
-        let repeatable = |body| Script::new(&[PRELUDE, RANK, body], Effect::None);
+        let lasting = |body| Script::new(&[PRELUDE, ENDED, RANK, body], Effect::Lasting);
+        let repeatable = |body| Script::new(&[PRELUDE, ENDED, RANK, body], Effect::None);
         Self {
             schedule: lasting(include_str!("scripts/schedule.lua")),
             claim: repeatable(include_str!("scripts/claim.lua")),
@@ -50,7 +58,10 @@ impl Scripts {
             cancel: lasting(include_str!("scripts/cancel.lua")),
             reschedule: lasting(include_str!("scripts/reschedule.lua")),
             stats: repeatable(include_str!("scripts/stats.lua")),
-            browse: repeatable(include_str!("scripts/browse.lua")),
+            browse: repeatable(concat!(
+                include_str!("scripts/list.lua"),
+                include_str!("scripts/browse.lua")
+            )),
             get: repeatable(concat!(
                 include_str!("scripts/view.lua"),
                 include_str!("scripts/get.lua")
@@ -62,6 +73,13 @@ impl Scripts {
             )),
             pause: lasting(include_str!("scripts/pause.lua")),
             shards: repeatable(include_str!("scripts/shards.lua")),
+            forecast: repeatable(include_str!("scripts/forecast.lua")),
+            runners: Script::new(&[include_str!("scripts/runners.lua")], Effect::None),
+            pins: repeatable(include_str!("scripts/pins.lua")),
+            ends: repeatable(concat!(
+                include_str!("scripts/list.lua"),
+                include_str!("scripts/ends.lua")
+            )),
         }
     }
 }
@@ -79,7 +97,8 @@ impl Scripts {
     /// The scripts of the Redisson layout. `settings` is a line of Lua that sets FORMAT and
     /// VISIBILITY.
     pub(crate) fn redisson(settings: &str) -> Self {
-        let script = |effect, body| Script::new(&[settings, PRELUDE, RANK, JAVA, body], effect);
+        let script =
+            |effect, body| Script::new(&[settings, PRELUDE, ENDED, RANK, JAVA, body], effect);
         let lasting = |body| script(Effect::Lasting, body);
         let repeatable = |body| script(Effect::None, body);
         Self {
@@ -90,7 +109,10 @@ impl Scripts {
             cancel: lasting(include_str!("scripts/redisson/cancel.lua")),
             reschedule: lasting(include_str!("scripts/redisson/reschedule.lua")),
             stats: repeatable(include_str!("scripts/redisson/stats.lua")),
-            browse: repeatable(include_str!("scripts/redisson/browse.lua")),
+            browse: repeatable(concat!(
+                include_str!("scripts/list.lua"),
+                include_str!("scripts/redisson/browse.lua")
+            )),
             get: repeatable(concat!(
                 include_str!("scripts/view.lua"),
                 include_str!("scripts/redisson/get.lua")
@@ -102,6 +124,13 @@ impl Scripts {
             )),
             pause: lasting(include_str!("scripts/pause.lua")),
             shards: repeatable(include_str!("scripts/shards.lua")),
+            forecast: repeatable(include_str!("scripts/redisson/forecast.lua")),
+            runners: Script::new(&[include_str!("scripts/runners.lua")], Effect::None),
+            pins: repeatable(include_str!("scripts/pins.lua")),
+            ends: repeatable(concat!(
+                include_str!("scripts/list.lua"),
+                include_str!("scripts/ends.lua")
+            )),
         }
     }
 }
@@ -109,7 +138,8 @@ impl Scripts {
 impl JavaScripts {
     /// `settings` as in [`Scripts::redisson`].
     pub(crate) fn new(settings: &str) -> Self {
-        let script = |body| Script::new(&[settings, PRELUDE, RANK, JAVA, body], Effect::None);
+        let script =
+            |body| Script::new(&[settings, PRELUDE, ENDED, RANK, JAVA, body], Effect::None);
         Self {
             locate: script(include_str!("scripts/redisson/locate.lua")),
             transfer: script(include_str!("scripts/redisson/transfer.lua")),
@@ -155,13 +185,15 @@ impl Call<'_> {
         self
     }
 
-    /// Makes the call. Repeats it while the reply is nil, by which a script says that it has ended
+    /// Makes the call, which fails if this version is too old for the format of the partition.
+    /// Repeats it while the reply is nil, by which a script says that it has ended
     /// as many expired leases as one call may (`requeue_expired` in `scripts/prelude.lua`) or
     /// repaired entries.
     pub(crate) async fn run(self, link: &Link, operation: &'static str) -> Result<Value> {
         loop {
             match self.run_once(link, operation).await? {
                 Value::Nil => {}
+                Value::SimpleString(status) if status == FORMAT => return Err(too_old(operation)),
                 answer => return Ok(answer),
             }
         }

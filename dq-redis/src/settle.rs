@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use dq_core::{
-    DeadKind, DeadReason, Error, ErrorKind, QueueName, Result, Settled, Settlement, Verdict,
+    DeadKind, DeadReason, Due, Error, ErrorKind, QueueName, Result, Settled, Settlement, Verdict,
 };
 use redis::Value;
 
@@ -35,10 +35,12 @@ impl Store {
         &'a self,
         settlements: &'a [Settlement],
     ) -> Result<Vec<Settled>> {
+        // Stale may also mean that the job is in another shard: `route` then tries the others.
         let is_stale = |answer: &Settled| *answer == Settled::Stale;
         let answers = self
             .route(SETTLE, settlements, is_stale, |chunk| Box::pin(self.settle_chunk(chunk)))
             .await?;
+        // The leases of stale settlements, too: they have ended.
         self.leases.remove(settlements.iter().map(|settlement| &settlement.lease));
         Ok(answers)
     }
@@ -46,7 +48,7 @@ impl Store {
     /// Makes one call. `None` if the partition of the chunk is closed.
     async fn settle_chunk(&self, chunk: Chunk<'_, Settlement>) -> Result<Option<Vec<Settled>>> {
         let mut endings = Vec::with_capacity(chunk.items.len());
-        for Settlement { lease, verdict } in &chunk.items {
+        for Settlement { lease, verdict, .. } in &chunk.items {
             let handle = handle::handle(lease.job).to_vec();
             endings.push(LeaseEnding::new(handle, lease.token.0, verdict)?);
         }
@@ -95,15 +97,16 @@ impl Store {
     ) -> Result<Option<Value>> {
         let mut call = self.scripts.settle.on([&**partition]);
         let letters: Vec<u8> = endings.iter().map(|ending| ending.letter).collect();
-        call.arg(&partition.channel).arg(letters);
+        let (max, age) = self.history_args(partition);
+        call.arg(&partition.channel).arg(letters).arg(max).arg(age);
         for ending in endings {
             call.arg(&ending.handle[..]);
         }
         for ending in endings {
             call.arg(&ending.token.to_be_bytes()[..]);
         }
-        for detail in endings.iter().filter_map(|ending| ending.detail.as_deref()) {
-            call.arg(detail);
+        for detail in endings.iter().flat_map(|ending| &ending.details) {
+            call.arg(&detail[..]);
         }
         self.run_on(SETTLE, partition, call).await
     }
@@ -114,33 +117,34 @@ struct LeaseEnding {
     handle: Vec<u8>,
     token: u64,
     letter: u8,
-    /// `Some` for the letters that have a detail: see `scripts/settle.lua`.
-    detail: Option<Vec<u8>>,
+    /// As many as `scripts/settle.lua` expects for the letter.
+    details: Vec<Vec<u8>>,
 }
 
 impl LeaseEnding {
     fn new(handle: Vec<u8>, token: u64, verdict: &Verdict) -> Result<Self> {
-        let (letter, detail) = encode_verdict(verdict)?;
-        Ok(Self { handle, token, letter, detail })
+        let (letter, details) = encode_verdict(verdict)?;
+        Ok(Self { handle, token, letter, details })
     }
 }
 
-/// A verdict's letter and detail, as in `scripts/settle.lua`.
+/// A verdict's letter and details, as in `scripts/settle.lua`.
 ///
 /// # Errors
 /// `Unsupported` for a verdict that a later version of dq-core has added.
-fn encode_verdict(verdict: &Verdict) -> Result<(u8, Option<Vec<u8>>)> {
+fn encode_verdict(verdict: &Verdict) -> Result<(u8, Vec<Vec<u8>>)> {
+    let due_at = |due: &Due| due_arg(*due).into_bytes();
     Ok(match verdict {
-        Verdict::Done => (b'D', None),
-        Verdict::Skip => (b'S', None),
-        Verdict::Retry(at) => (b'R', Some(due_arg(*at).into_bytes())),
-        Verdict::Snooze(at) => (b'Z', Some(due_arg(*at).into_bytes())),
-        Verdict::Release { started: false } => (b'U', None),
-        Verdict::Release { started: true } => (b'B', None),
+        Verdict::Done => (b'D', Vec::new()),
+        Verdict::Skip { reason } => (b'S', vec![reason.clone().into_bytes()]),
+        Verdict::Retry { due, error } => (b'R', vec![due_at(due), error.clone().into_bytes()]),
+        Verdict::Again { due, payload } => (b'G', vec![due_at(due), payload.to_vec()]),
+        Verdict::Snooze(due) => (b'Z', vec![due_at(due)]),
+        Verdict::Release { started: false } => (b'U', Vec::new()),
+        Verdict::Release { started: true } => (b'B', Vec::new()),
         Verdict::Dead { reason, failed } => {
-            let mut detail = vec![if *failed { b'1' } else { b'0' }];
-            detail.extend(record::encode_reason(reason));
-            (b'X', Some(detail))
+            let failed = if *failed { b'1' } else { b'0' };
+            (b'X', vec![vec![failed], record::encode_reason(reason)])
         }
         verdict => {
             return Err(Error::new(

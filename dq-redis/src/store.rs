@@ -1,18 +1,19 @@
 //! The state that all calls share: the connection, the names of keys, the scripts, and what is
 //! cached.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use dq_core::sync::lock;
-use dq_core::{QueueName, Result, Timestamp};
+use dq_core::{Entropy, HistoryLimits, QueueName, Result, Timestamp};
 use redis::Value;
 
-use crate::args::JobEncoding;
+use crate::args::{JobEncoding, history_args};
 use crate::clock::ServerClock;
 use crate::connect::{Effect, Link};
 use crate::error::unexpected;
-use crate::keys::{self, Naming};
+use crate::keys::{self, Naming, Partition};
 use crate::reply::{self, Reply};
 use crate::script::Scripts;
 use crate::shards::ShardSettings;
@@ -28,7 +29,13 @@ pub(crate) struct Store {
     pub(crate) encoding: JobEncoding,
     /// Estimates the server's time.
     pub(crate) clock: ServerClock,
+    /// Randomness for pauses between attempts.
+    pub(crate) entropy: Arc<Entropy>,
     pub(crate) shard_settings: ShardSettings,
+    pub(crate) history: HistoryLimits,
+    /// Queues with shards of which is known whether they may have pinned ids: `None` if they may,
+    /// else when that was looked up. See `pins.rs`.
+    pub(crate) marked_queues: Mutex<HashMap<QueueName, Option<Duration>>>,
     /// The shards of leases that this process holds.
     pub(crate) leases: LeaseShards,
     /// Held while the number of shards of a queue is looked up or changed.
@@ -52,19 +59,29 @@ impl Store {
         scripts: Scripts,
         encoding: JobEncoding,
         shard_settings: ShardSettings,
+        entropy: Arc<Entropy>,
+        history: HistoryLimits,
     ) -> Self {
         Self {
             clock: ServerClock::new(Arc::clone(link.clock())),
+            entropy,
             link,
             partitions: Partitions::new(naming),
             scripts,
             encoding,
             shard_settings,
+            history,
+            marked_queues: Mutex::default(),
             leases: LeaseShards::default(),
             resolving: tokio::sync::Mutex::default(),
             registered: Mutex::default(),
             refused: Mutex::default(),
         }
+    }
+
+    /// The limit of the history of a partition, as scripts that end jobs take it.
+    pub(crate) fn history_args(&self, partition: &Partition) -> (u32, u64) {
+        history_args(self.history.of(&partition.queue), partition)
     }
 
     /// The server's time.
@@ -110,6 +127,16 @@ impl Store {
         self.link.run(operation, Effect::None, &add).await?;
         lock(&self.registered).queues.extend(unknown.into_iter().cloned());
         Ok(())
+    }
+
+    /// Adds a queue to the set of all queues, even if it was added on this connection before.
+    pub(crate) async fn register_again(
+        &self,
+        operation: &'static str,
+        queue: &QueueName,
+    ) -> Result<()> {
+        lock(&self.registered).queues.remove(queue);
+        self.register(operation, [queue]).await
     }
 
     /// All queues that were ever used, sorted by name.

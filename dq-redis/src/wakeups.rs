@@ -1,5 +1,5 @@
-//! Wake-ups: scripts publish the due time of a job that is due before all others of its queue; this
-//! module subscribes, and wakes the listeners of this process.
+//! Wake-ups: scripts publish the due time of a job that is due before all others of its partition
+//! (its queue, or a shard of it); this module subscribes, and wakes the listeners of this process.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};

@@ -19,7 +19,8 @@ use super::monitor::NotificationMonitor;
 use super::probe::ExpiryProbe;
 use crate::backend::RedisBackend;
 
-/// Delayed jobs in Redis as in [`RedisBackend`], with additional hints from keys that expire.
+/// A backend that keeps delayed jobs as [`RedisBackend`] does, with additional hints from keys that
+/// expire.
 #[derive(Debug)]
 pub struct RedisExpiryBackend {
     native: RedisBackend,
@@ -111,9 +112,12 @@ impl Layer for RedisExpiryBackend {
         let due_again =
             settlements.iter().zip(&answers).filter_map(|(settlement, answer)| {
                 match (&settlement.verdict, answer) {
-                    (Verdict::Retry(due) | Verdict::Snooze(due), Settled::Accepted) => {
-                        Some((&settlement.lease.queue, self.keys.resolve(*due)))
-                    }
+                    (
+                        Verdict::Retry { due, .. }
+                        | Verdict::Again { due, .. }
+                        | Verdict::Snooze(due),
+                        Settled::Accepted,
+                    ) => Some((&settlement.lease.queue, self.keys.resolve(*due))),
                     _ => None,
                 }
             });

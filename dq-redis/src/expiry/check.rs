@@ -45,7 +45,8 @@ impl Notifications {
                 Severity::Info,
                 "redis-expiry.notifications-unknown",
                 "it is not known whether the server sends events for expired keys, since no connection \
-                 is subscribed to them: jobs are started by timers alone"
+                 could subscribe to them or a key that was to test it could not be set: jobs are \
+                 started by timers alone"
                     .to_owned(),
                 "check that the server is reachable, and that this user may run SET, TOUCH and SUBSCRIBE, \
                  write keys that match `<prefix>:*` with this backend's prefix, and receive the channel __keyevent@*__:expired",

@@ -46,7 +46,12 @@ async fn clients(link: &Link) -> Result<Vec<Client>, RedisError> {
     match server.client().await? {
         ServerClient::Single(client) => Ok(vec![client]),
         ServerClient::Cluster(_) => {
-            let nodes = primaries(link).await.unwrap_or_default();
+            let nodes = primaries(link).await.unwrap_or_else(|| {
+                tracing::debug!(
+                    "Redis: {SETTING} is not set: the nodes of the cluster are unknown"
+                );
+                Vec::new()
+            });
             nodes.iter().map(|(host, port)| server.node(host, *port)).collect()
         }
     }

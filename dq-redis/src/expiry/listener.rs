@@ -119,9 +119,9 @@ mod tests {
     fn an_event_for_claimed_jobs_causes_no_wake_up() {
         let [queue, other] = ["q", "other"].map(|name| QueueName::new(name).unwrap());
         let at = Timestamp::from_millis;
-        let wants = [Want { queue: queue.clone(), max: 1, lease_for: Duration::from_secs(1) }];
-        let params = ClaimParams { wants: &wants, limit: 1, worker: "w" };
-        let claimed = |next_due| Claimed { jobs: Vec::new(), next_due, now: at(100) };
+        let wants = [Want::new(queue.clone(), 1, Duration::from_secs(1))];
+        let params = ClaimParams::new(&wants, 1, "w");
+        let claimed = |next_due| Claimed::new(Vec::new(), next_due, at(100));
         let until = ClaimedUntil::default();
 
         until.record(&params, &claimed(Some(at(100))));

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use dq_core::config::ConnectUrl;
-use dq_core::import::{ImportJob, JournalEntry, Stage};
+use dq_core::import::{ImportJob, ImportJournal, JournalEntry, Stage};
 use dq_core::{Error, ErrorKind, JobId, Result, SystemClock};
 use redis::Value;
 
@@ -102,9 +103,11 @@ impl Journal {
             None => unexpected(OPERATION),
         }
     }
+}
 
-    /// See [`journal_entries`](dq_core::ImportSource::journal_entries).
-    pub(super) async fn journal_entries(&self, limit: usize) -> Result<Vec<JournalEntry>> {
+#[async_trait]
+impl ImportJournal for Journal {
+    async fn entries(&self, limit: usize) -> Result<Vec<JournalEntry>> {
         let limit = limit.to_string();
         let answer = self
             .eval(include_str!("journal_entries.lua"), &[&self.key], &[limit.as_bytes()])
@@ -112,15 +115,13 @@ impl Journal {
         pairs(answer)?.into_iter().map(|(id, entry)| parse_entry(&id, &entry)).collect()
     }
 
-    /// See [`mark_stored`](dq_core::ImportSource::mark_stored).
-    pub(super) async fn mark_stored(&self, ids: &[JobId]) -> Result<Vec<bool>> {
+    async fn mark_stored(&self, ids: &[JobId]) -> Result<Vec<bool>> {
         let ids: Vec<_> = ids.iter().map(|id| id.to_bytes()).collect();
         let ids: Vec<&[u8]> = ids.iter().map(|id| &id[..]).collect();
         self.flags(include_str!("mark_stored.lua"), &[&self.key], &ids).await
     }
 
-    /// See [`remove`](dq_core::ImportSource::remove).
-    pub(super) async fn remove(&self, ids: &[JobId]) -> Result<()> {
+    async fn remove(&self, ids: &[JobId]) -> Result<()> {
         let mut command = redis::cmd("HDEL");
         command.arg(&self.key);
         for id in ids {

@@ -3,8 +3,8 @@
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use dq_core::import::{ImportJob, ImportSource, JournalEntry, SourceEntry, TakeRequest};
-use dq_core::{Clock, Error, ErrorKind, JobId, QueueName, Result, SystemClock, Timestamp};
+use dq_core::import::{ImportJob, ImportJournal, ImportSource, SourceEntry, TakeRequest};
+use dq_core::{Clock, Error, ErrorKind, QueueName, Result, SystemClock, Timestamp};
 use tokio::sync::OnceCell;
 
 use super::journal::{Journal, key_in_slot};
@@ -59,8 +59,9 @@ impl RedissonSource {
     /// Jobs go to the queue of the same name, unless [`queue`](Self::queue) is set, with unchanged
     /// payloads, unless [`codec`](Self::codec) is set.
     ///
-    /// A queue cannot be imported into itself: if the target is a `redisson` backend on the same
-    /// server, its queue must have another name. What that backend keeps beside Java's keys (keys,
+    /// A queue cannot be imported into itself. An import into a `redisson` backend is refused if
+    /// `name` ends with the name of the queue in the target, since the backend may be on the same
+    /// server and may put a prefix before it. What such a backend keeps beside Java's keys (keys,
     /// headers, retries, dead jobs) is not imported; use `[[drain]]` for that.
     ///
     /// # Errors
@@ -102,7 +103,7 @@ impl RedissonSource {
             let one = self.journal.eval(LongSize::PROBE, &[], &[]).await?;
             reply::bytes(one).and_then(|one| LongSize::from_probe(&one)).ok_or_else(|| {
                 Error::new(ErrorKind::Incompatible, "the server packs numbers big-endian")
-                    .remedy("import from a replica on a little-endian machine")
+                    .remedy("move these jobs with a Java client: no import of this format exists")
             })
         };
         self.long_size.get_or_try_init(|| probe).await.copied()
@@ -138,6 +139,21 @@ impl ImportSource for RedissonSource {
 
     fn parts(&self) -> usize {
         3
+    }
+
+    fn check_target(&self, target: &str) -> Result<()> {
+        // Two addresses may be one server, and the backend's prefix of names is not known here.
+        if target != "redisson" || !self.name.ends_with(self.queue.as_str()) {
+            return Ok(());
+        }
+        let message = format!(
+            "the queue {} of a redisson store may be the Redisson queue {:?} itself",
+            self.queue, self.name
+        );
+        Err(Error::invalid(message).remedy(
+            "import into a queue of another name: `--queue`, or `RedissonSource::queue`; or move \
+             the jobs to another server with `[[drain]]`",
+        ))
     }
 
     async fn list(&self, part: usize, skip: u64, limit: usize) -> Result<Vec<SourceEntry>> {
@@ -189,15 +205,7 @@ impl ImportSource for RedissonSource {
         }
     }
 
-    async fn journal_entries(&self, limit: usize) -> Result<Vec<JournalEntry>> {
-        self.journal.journal_entries(limit).await
-    }
-
-    async fn mark_stored(&self, ids: &[JobId]) -> Result<Vec<bool>> {
-        self.journal.mark_stored(ids).await
-    }
-
-    async fn remove(&self, ids: &[JobId]) -> Result<()> {
-        self.journal.remove(ids).await
+    fn journal(&self) -> &dyn ImportJournal {
+        &self.journal
     }
 }

@@ -2,8 +2,8 @@
 
 use async_trait::async_trait;
 use bytes::{BufMut, Bytes, BytesMut};
-use dq_core::import::{ImportJob, ImportSource, JournalEntry, SourceEntry, TakeRequest};
-use dq_core::{JobId, QueueName, Result};
+use dq_core::import::{ImportJob, ImportJournal, ImportSource, SourceEntry, TakeRequest};
+use dq_core::{QueueName, Result};
 
 use super::journal::Journal;
 use super::score::Unit;
@@ -84,16 +84,8 @@ impl ImportSource for ZsetSource {
         take(&self.journal, &[&self.key, self.journal.key()], b"1", requests).await
     }
 
-    async fn journal_entries(&self, limit: usize) -> Result<Vec<JournalEntry>> {
-        self.journal.journal_entries(limit).await
-    }
-
-    async fn mark_stored(&self, ids: &[JobId]) -> Result<Vec<bool>> {
-        self.journal.mark_stored(ids).await
-    }
-
-    async fn remove(&self, ids: &[JobId]) -> Result<()> {
-        self.journal.remove(ids).await
+    fn journal(&self) -> &dyn ImportJournal {
+        &self.journal
     }
 }
 

@@ -9,7 +9,7 @@ use dq_core::config::{BackendConfig, Environment};
 use dq_core::{
     Backend, BrowseParams, Cancelled, Capabilities, ClaimParams, Claimed, Error, Finding, Job,
     JobRef, JobView, Layer, LeasedJob, NewJob, Page, QueueName, QueueStats, Reschedule,
-    Rescheduled, Result, Scheduled, Target, Wakeups,
+    Rescheduled, Result, Scheduled, Settled, Settlement, Target, Verdict, Wakeups,
 };
 
 use super::check;
@@ -30,7 +30,8 @@ use crate::shards::ShardSettings;
 /// Number of members that one call of `scripts/redisson/locate.lua` reads.
 const LOCATE_BATCH: usize = 500;
 
-/// Delayed jobs in the structures of Redisson's `RDelayedQueue`, shared with Java clients.
+/// A backend that keeps delayed jobs in the structures of Redisson's `RDelayedQueue`, shared with
+/// Java clients.
 ///
 /// `stats` counts payloads in the destination list, from which Java's `take()` pops, as ready.
 /// `browse` does not list them, since they have neither an id nor a due time.
@@ -64,6 +65,7 @@ impl RedissonBackend {
         let native = RedisBackend::assemble(&config.server(), environment, layout, shards).await?;
         native.store.prove_rights().await?;
         native.store.prove_blmove().await?;
+        native.store.check_format().await?;
         for queue in &config.consumed_by_java {
             check_slot(&native, queue, "connect")?;
         }
@@ -89,7 +91,7 @@ impl RedissonBackend {
     fn encode(&self, job: &NewJob) -> Result<NewJob> {
         check_slot(&self.native, &job.queue, "schedule")?;
         let payload = self.codec(&job.queue).encode(&job.payload)?;
-        Ok(NewJob { payload, ..job.clone() })
+        Ok(job.clone().payload(payload))
     }
 
     /// Translates the payload from Java's codec to what handlers read.
@@ -222,6 +224,17 @@ impl Layer for RedissonBackend {
         Ok(claimed)
     }
 
+    async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Settled>> {
+        let encoded = settlements.iter().map(|settlement| {
+            let mut settlement = settlement.clone();
+            if let Verdict::Again { payload, .. } = &mut settlement.verdict {
+                *payload = self.codec(&settlement.lease.queue).encode(payload)?;
+            }
+            Ok(settlement)
+        });
+        self.native.settle(&encoded.collect::<Result<Vec<_>>>()?).await
+    }
+
     async fn stats(&self, queues: &[QueueName]) -> Result<Vec<QueueStats>> {
         let mut stats = self.native.stats(queues).await?;
         for queue in &mut stats {
@@ -232,10 +245,8 @@ impl Layer for RedissonBackend {
 
     async fn browse(&self, params: BrowseParams<'_>) -> Result<Page> {
         let page = self.native.browse(params).await?;
-        Ok(Page {
-            jobs: page.jobs.into_iter().map(|view| self.decode_view(view)).collect(),
-            ..page
-        })
+        let jobs = page.jobs.into_iter().map(|view| self.decode_view(view)).collect();
+        Ok(Page::new(jobs, page.next))
     }
 
     async fn get(&self, job: &JobRef) -> Result<Option<JobView>> {

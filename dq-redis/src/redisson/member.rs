@@ -22,8 +22,10 @@ use serde::Deserialize;
 /// Second half of a [`JobId`] whose first half is an id drawn by Java.
 pub(super) const JAVA_SUFFIX: [u8; 8] = *b"redisson";
 
-/// Format of members. All members of a queue must have the same: one of the other format makes the
-/// transfer script of the Java clients fail until it is removed.
+/// The format in which Redisson stores the jobs of a delayed queue.
+///
+/// All members of a queue must have the same format: one of the other format makes the transfer
+/// script of the Java clients fail until it is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Format {

@@ -76,7 +76,7 @@ fn members_are_packed_as_by_the_server() {
     // what Redisson 3.21.1 and newer call.
     let packed = pack(Format::Current, LongSize::Eight, from_java(*b"ABCDEFGH"), b"hello");
     assert_eq!(packed[..], *b"\x08ABCDEFGH\x05\0\0\0\0\0\0\0hello");
-    // The same on a 32-bit or Windows server, after its `unsigned long` of four bytes.
+    // The same on a 32-bit or Windows server, whose `unsigned long` has four bytes.
     let packed = pack(Format::Current, LongSize::Four, from_java(*b"ABCDEFGH"), b"hello");
     assert_eq!(packed[..], *b"\x08ABCDEFGH\x05\0\0\0hello");
     // struct.pack('dLc0', …), Redisson 3.21.0 and older: the double stands alone.
@@ -112,7 +112,8 @@ fn a_payload_of_100_bytes_fits_an_allocation_of_128() {
 #[test]
 fn packed_members_are_parsed_back() {
     let mut ids = vec![from_java(*b"ABCDEFGH"), from_java([0; 8]), from_java([0xff; 8])];
-    // Every value of every byte, beside each version, each variant, and times too large.
+    // Every value of every byte, and so every version and variant, and times that are too large to
+    // be shortened.
     for at in 0..16 {
         for value in 0..=255 {
             let mut id = UUID;
@@ -136,8 +137,9 @@ fn packed_members_are_parsed_back() {
 #[test]
 fn members_sort_by_the_time_and_bytes_of_their_uuids() {
     let pack = |id| pack(Format::Current, LongSize::Eight, JobId::from_bytes(id), b"");
-    // Byte 6 begins with the version, which is not packed.
-    for at in (0..16).filter(|at| *at != 6) {
+    // One more in any byte leaves the upper half of byte 6, the version, and the first four bits of
+    // the time as they are: only these are not packed.
+    for at in 0..16 {
         let mut later = UUID;
         later[at] += 1;
         assert!(pack(UUID) < pack(later), "byte {at}");

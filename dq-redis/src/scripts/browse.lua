@@ -1,66 +1,54 @@
--- Lists jobs of one partition in one state, in order of time and handle.
+-- Lists jobs of one partition in one state, in order of time and handle or in the opposite order.
 --
 -- KEYS     the keys of the partition
--- ARGV     1  state: 's' scheduled, 'r' ready, 'l' leased, 'd' dead
---          2  maximum number of jobs
---          3  maximum bytes of records, unless the first is larger
---          4  time and 5 position (16 bytes) of the last job of the previous page; none for the
+-- ARGV     1  state: 's' scheduled, 'r' ready, 'l' leased, 'd' dead, 'e' ended
+--          2  'a' ascending or 'd' descending; then 'p' if records are to include payloads
+--          3  maximum number of jobs
+--          4  maximum bytes of records, unless the first is larger
+--          5 and 6  the limit of the history: jobs, milliseconds
+--          7  time and 8 position (16 bytes) of the last job of the previous page; none for the
 --             first
 -- returns  nil: repeat the call (expired leases, or entries that were repaired); CLOSED: the
 --          partition is closed; else {'1' if there are more jobs, else '0'; then for each job:
---          handle, position, time, record, packed state or '', reason or ''}. The time is the due
---          time, the end of the lease or the time of death. The position breaks ties of equal
---          times: two zero bytes and the handle.
--- cost     O(log n) a job; after a page whose last job is gone, O(log² m) with m jobs of that time
+--          handle, position, time, record, packed state or '', reason or '', note or ''}. The time
+--          is the due time, the end of the lease, the time of death or of the end. The position
+--          breaks ties of equal times: two zero bytes and the handle. For a job that has ended, the
+--          past job is in place of the record.
+-- cost     O(log n) a job; after a page also O(log² m) with m jobs of the time of its last job
 
 local partition = partition_at(0, KEYS_PER_PARTITION)
-local stop, early_reply = requeue_expired(partition)
+local stop, early_reply = requeue_expired(partition, 'read')
 if stop then
   return early_reply
 end
 
-local state, limit, bytes_left = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
-local zset = ({ s = partition.due, r = partition.due, l = partition.lease, d = partition.dead })[state]
-local first, last = '-inf', '+inf'
-if state == 's' then
-  first = '(' .. string.format('%.0f', now)
-elseif state == 'r' then
-  last = now
-end
+local state, limit, bytes_left = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4])
+local is_descending, with_payload = string.sub(ARGV[2], 1, 1) == 'd', #ARGV[2] == 2
+read_history_limit(ARGV[5], ARGV[6])
+local zset = zset_of(partition, state)
+local ranks = { listed_ranks(zset, state, is_descending, ARGV[7], ARGV[8] and string.sub(ARGV[8], 3)) }
+local entries = entries_at(zset, ranks[1], ranks[2], limit, is_descending)
 
--- The ranks of the page: from `start`, and before `stop_rank`.
-local start = 0
-if first ~= '-inf' then
-  start = redis.call('ZCOUNT', zset, '-inf', now)
-end
-if ARGV[4] then
-  start = math.max(start, rank_after(zset, ARGV[4], string.sub(ARGV[5], 3)))
-end
-local stop_rank = redis.call('ZCOUNT', zset, '-inf', last)
-local entries = {}
-if start < stop_rank then
-  entries = redis.call('ZRANGE', zset, start, math.min(stop_rank, start + limit) - 1, 'WITHSCORES')
-end
-
+local hash = state == 'e' and partition.past or partition.job
 local reply, taken, repaired = { '0' }, 0, false
 for i = 1, #entries / 2 do
-  local handle = entries[2 * i - 1]
-  local record = redis.call('HGET', partition.job, handle)
+  local handle, at = entries[2 * i - 1], entries[2 * i]
+  local record = redis.call('HGET', hash, handle)
   if #handle ~= HANDLE_BYTES or not record then
-    quarantine(partition, handle, score_time(entries[2 * i]))
+    -- The history has no quarantine: see prelude.lua.
+    if state ~= 'e' then
+      quarantine(partition, handle, score_time(at))
+    end
     redis.call('ZREM', zset, handle)
     repaired = true
-  elseif round_score(zset, handle, entries[2 * i]) then
+  elseif round_score(zset, handle, at) then
     repaired = true
   else
     if taken > 0 and #record > bytes_left then
       break
     end
     bytes_left = bytes_left - #record
-    local at = #reply
-    reply[at + 1], reply[at + 2], reply[at + 3] = handle, '\0\0' .. handle, entries[2 * i]
-    reply[at + 4], reply[at + 5] = record, redis.call('HGET', partition.state, handle) or ''
-    reply[at + 6] = state == 'd' and redis.call('HGET', partition.reason, handle) or ''
+    add_listed(reply, partition, state, handle, at, record, with_payload)
   end
   taken = taken + 1
 end
@@ -68,7 +56,7 @@ end
 if repaired then
   return nil
 end
-if start + taken < stop_rank then
+if ranks[1] + taken < ranks[2] then
   reply[1] = '1'
 end
 return reply

@@ -1,24 +1,29 @@
 -- Cancels waiting jobs of one partition.
 --
 -- KEYS     the keys of the partition
--- ARGV     the jobs (at most 100), each as 'i' and handle and tail, or as 'k' and a key
+-- ARGV     1 and 2  the limit of the history: jobs, milliseconds
+--          then the jobs (at most 100), each as 'i' and handle and tail, or as 'k' and a key
 -- returns  nil: repeat the call (expired leases); CLOSED: the partition is closed; else a string
 --          with a letter for each job: 'C' cancelled, 'N' not found (or dead), 'A' already running
 -- cost     O(log n) a job
 
 local partition = partition_at(0, KEYS_PER_PARTITION)
-local stop, reply = requeue_expired(partition)
+local stop, reply = requeue_expired(partition, 'write')
 if stop then
   return reply
 end
 
+read_history_limit(ARGV[1], ARGV[2])
+check_ended_keys(partition)
 local answers, cancelled = {}, 0
-for i, target in ipairs(ARGV) do
-  local handle = find(partition, target)
+for i = 1, #ARGV - 2 do
+  local handle = find(partition, ARGV[i + 2])
+  local due = handle and redis.call('ZSCORE', partition.due, handle)
   if not handle then
     answers[i] = 'N'
-  elseif redis.call('ZREM', partition.due, handle) == 1 then
-    delete_job(partition, handle, record_key(redis.call('HGET', partition.job, handle)))
+  elseif due then
+    redis.call('ZREM', partition.due, handle)
+    end_unleased(partition, handle, 'C', score_time(due), '')
     cancelled = cancelled + 1
     answers[i] = 'C'
   elseif redis.call('ZSCORE', partition.lease, handle) then
@@ -27,5 +32,6 @@ for i, target in ipairs(ARGV) do
     answers[i] = 'N'
   end
 end
+flush_ended(partition)
 add_total(partition, 'cancelled', cancelled)
 return table.concat(answers)

@@ -4,11 +4,13 @@
 -- ARGV     1  maximum number of jobs of the call (at most 100)
 --          2  maximum bytes of records of the call, unless the first is larger; 0 to peek: nothing
 --             is leased, and the due times of due jobs are reported
+--          3  the name of the holder of the leases (at most 255 bytes)
 --          then for each partition two: the maximum number of jobs of its queue, or '' if the
 --          previous partition is of the same queue; the length of a lease in milliseconds
 -- returns  {now, then an item for each partition}. The item is one of
 --          CLOSED      the partition is closed
 --          WRONG_TYPE  a key of the partition has another type
+--          FORMAT      this version is too old for the format of the partition
 --          {nil}       the partition is paused
 --          {next, due times of the oldest due jobs …}, if the call is a peek
 --          {next, lease_end, first_token, then for each leased job: handle, due time, record,
@@ -18,9 +20,10 @@
 --          lease_end    the end of all these leases; 0 if there are none
 --          first_token  the fencing token of the first job; each further one is one more; 0 if
 --                       there are none
--- cost     O(log n) a job, and seven small commands a partition
+-- cost     O(log n) a job; five small commands for a partition without due jobs
 
 local jobs_left, bytes_left = tonumber(ARGV[1]), tonumber(ARGV[2])
+local make_note = note_maker(ARGV[3])
 local is_peek = bytes_left == 0
 local replies = { now }
 
@@ -46,10 +49,17 @@ end
 -- queue.
 local MAX_PEEKED = 2000
 
--- Reads the settings of a partition and ends expired leases.
+-- Reads the settings of a partition and ends expired leases. Unlike most scripts, a claim goes on
+-- if there are more of them; `next` is then `now`. A partition that cannot be served has a
+-- `refusal`, the item for it in the reply: CLOSED, set here, or WRONG_TYPE, set by
+-- catch_wrong_type, which skips every partition that has one.
 local function prepare(partition)
-  partition.paused, partition.large, partition.last_token =
-    unpack(redis.call('HMGET', partition.meta, 'paused', 'large', 'token'))
+  local meta = redis.call('HMGET', partition.meta, 'paused', 'large', 'token', 'format')
+  partition.paused, partition.large, partition.last_token = meta[1], meta[2], meta[3]
+  partition.refusal = refuse_format(meta[4], 'write')
+  if partition.refusal then
+    return
+  end
   partition.has_more_expired, partition.refusal = requeue_expired(partition)
 end
 
@@ -74,9 +84,10 @@ local function lease_due(partition, max_jobs, length, reply)
   end
   local records, taken = load_records(partition, handles)
   local states = redis.call('HMGET', partition.state, unpack(handles))
+  local earlier_notes = read_notes(partition, handles, records, states, taken)
   local token = math.max((tonumber(partition.last_token or 0) or 0) + 1, now_micros)
-  -- `states` for add_leases; the numbers of entries that are no job; how many jobs are leased.
-  local leased_states, invalid, n, at = {}, {}, 0, #reply
+  -- `states` and `notes` for add_leases; the numbers of entries that are no job; how many jobs are leased.
+  local leased_states, notes, invalid, n, at = {}, {}, {}, 0, #reply
   for i = 1, taken do
     local handle, record, raw = handles[i], records[i], states[i]
     local due = score_time(entries[2 * i])
@@ -85,6 +96,7 @@ local function lease_due(partition, max_jobs, length, reply)
     else
       raw, leased_states[2 * n + 2] = lease_state(raw, record, token + n, due)
       leased_states[2 * n + 1] = handle
+      notes[2 * n + 1], notes[2 * n + 2] = handle, make_note(earlier_notes[i], record)
       reply[at + 1], reply[at + 2], reply[at + 3], reply[at + 4] = handle, due, record, raw
       n, at = n + 1, at + 4
     end
@@ -100,7 +112,7 @@ local function lease_due(partition, max_jobs, length, reply)
   end
   if n > 0 then
     local lease_end = now + length
-    add_leases(partition, lease_end, leased_states)
+    add_leases(partition, lease_end, leased_states, notes)
     redis.call('HSET', partition.meta, 'token', string.format('%.0f', token + n - 1))
     reply[2], reply[3] = lease_end, string.format('%.0f', token)
     jobs_left = jobs_left - n
@@ -174,14 +186,14 @@ end
 -- Queue by queue; `n` counts partitions.
 local n, total = 0, #KEYS / KEYS_PER_PARTITION
 while n < total do
-  local max_jobs, length = tonumber(ARGV[3 + 2 * n]), tonumber(ARGV[4 + 2 * n])
+  local max_jobs, length = tonumber(ARGV[4 + 2 * n]), tonumber(ARGV[5 + 2 * n])
   local partitions = {}
   repeat
     local partition = partition_at(n, KEYS_PER_PARTITION)
     catch_wrong_type(prepare, partition)
     partitions[#partitions + 1] = partition
     n = n + 1
-  until ARGV[3 + 2 * n] ~= ''
+  until ARGV[4 + 2 * n] ~= ''
   local share = shares(partitions, max_jobs)
   for i, partition in ipairs(partitions) do
     replies[#replies + 1] = catch_wrong_type(serve, partition, share[i], length) or partition.refusal

@@ -1,5 +1,6 @@
 -- Removes waiting and dead jobs (with `redisson`: native jobs): at most `limit`, or at most 8 if
--- records may be large. Returns the limit that applied, and the number of jobs removed.
+-- records may be large. Returns the limit that applied, and the number of jobs removed. The script
+-- calls flush_ended afterwards.
 local function clear(partition, limit)
   local removed = 0
   if redis.call('HGET', partition.meta, 'large') then
@@ -7,20 +8,18 @@ local function clear(partition, limit)
     limit = math.min(limit, 8)
   end
   for _, zset in ipairs({ partition.due, partition.dead }) do
-    local handles = {}
+    local entries = {}
     if removed < limit then
-      handles = redis.call('ZRANGE', zset, 0, limit - removed - 1)
+      entries = redis.call('ZRANGE', zset, 0, limit - removed - 1, 'WITHSCORES')
     end
-    if #handles > 0 then
-      local records = redis.call('HMGET', partition.job, unpack(handles))
-      for i, handle in ipairs(handles) do
-        -- A dead job has given up its key, which may belong to another job by now.
-        local key = zset == partition.due and records[i] and record_key(records[i]) or ''
-        delete_job(partition, handle, key)
-      end
-      redis.call('ZREM', zset, unpack(handles))
-      redis.call('HDEL', partition.reason, unpack(handles))
-      removed = removed + #handles
+    for i = 1, #entries, 2 do
+      local handle, is_dead = entries[i], zset == partition.dead
+      end_unleased(
+        partition, handle, 'M', not is_dead and score_time(entries[i + 1]) or nil,
+        is_dead and redis.call('HGET', partition.reason, handle) or '', is_dead)
+      redis.call('ZREM', zset, handle)
+      redis.call('HDEL', partition.reason, handle)
+      removed = removed + 1
     end
   end
   return limit, removed

@@ -4,21 +4,21 @@
 -- ARGV     1  the channel
 --          2  'replay' or 'remove'
 --          3  due time of replayed jobs, or '+' and a delay in milliseconds
---          4  maximum number of jobs
---          5  which jobs: 'a' all, oldest death first, or 'n' those named
---          then after 'a': time of death and handle, as the previous call returned them; none in
---          the first call; after 'n': handle and tail of each job, in one string
--- returns  nil: repeat the call (expired leases); CLOSED: the partition is closed; else {number of
---          jobs changed; then, if there may be more: time of death and handle of the last job read}
+--          4 and 5  the limit of the history: jobs, milliseconds
+--          then: handle and tail of each job, in one string
+-- returns  nil: repeat the call (expired leases); CLOSED: the partition is closed; else the number
+--          of jobs changed
 -- cost     O(log n) a job
 
 local partition = partition_at(0, KEYS_PER_PARTITION)
-local stop, early_reply = requeue_expired(partition)
+local stop, early_reply = requeue_expired(partition, 'write')
 if stop then
   return early_reply
 end
 
-local replay, due, limit = ARGV[2] == 'replay', resolve_due(ARGV[3]), tonumber(ARGV[4])
+read_history_limit(ARGV[4], ARGV[5])
+check_ended_keys(partition)
+local replay, due = ARGV[2] == 'replay', resolve_due(ARGV[3])
 -- `replayed` is due time, handle, due time, handle, …
 local changed, replayed = 0, {}
 
@@ -28,7 +28,8 @@ local function change(handle)
   if not record then
     quarantine(partition, handle, now)
   elseif not replay then
-    delete_job(partition, handle, '')
+    local reason = redis.call('HGET', partition.reason, handle) or ''
+    end_unleased(partition, handle, 'M', nil, reason, true)
     add_total(partition, 'removed', 1)
   else
     if key ~= '' then
@@ -41,6 +42,10 @@ local function change(handle)
     local state = unpack_state(redis.call('HGET', partition.state, handle)) or fresh_state(record, 0)
     state.due, state.attempts, state.losses = tonumber(due), 0, 0
     redis.call('HSET', partition.state, handle, pack_state(state))
+    local note = redis.call('HGET', partition.note, handle)
+    if note and #note > NOTE_BYTES then
+      redis.call('HSET', partition.note, handle, note_with_error(note, nil))
+    end
     redis.call('ZADD', partition.due, due, handle)
     replayed[#replayed + 1], replayed[#replayed + 2] = due, handle
   end
@@ -49,27 +54,12 @@ local function change(handle)
   changed = changed + (record and 1 or 0)
 end
 
-local reply = { 0 }
-if ARGV[5] == 'a' then
-  local start = 0
-  if ARGV[6] then
-    start = rank_after(partition.dead, ARGV[6], ARGV[7])
-  end
-  local entries = redis.call('ZRANGE', partition.dead, start, start + limit - 1, 'WITHSCORES')
-  for i = 1, #entries / 2 do
-    change(entries[2 * i - 1])
-  end
-  if #entries == 2 * limit then
-    reply[2], reply[3] = entries[#entries], entries[#entries - 1]
-  end
-else
-  for i = 6, #ARGV do
-    local handle = find(partition, 'i' .. ARGV[i])
-    if handle and redis.call('ZSCORE', partition.dead, handle) then
-      change(handle)
-    end
+for i = 6, #ARGV do
+  local handle = find(partition, 'i' .. ARGV[i])
+  if handle and redis.call('ZSCORE', partition.dead, handle) then
+    change(handle)
   end
 end
-reply[1] = changed
+flush_ended(partition)
 publish_if_first(ARGV[1], partition.due, replayed)
-return reply
+return changed

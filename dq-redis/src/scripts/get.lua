@@ -1,19 +1,21 @@
 -- Reads one job.
 --
 -- KEYS     the keys of the partition
--- ARGV     the job: 'i' and handle and tail, or 'k' and a key
+-- ARGV     1  the job: 'i' and handle and tail, or 'k' and a key
+--          2  maximum age of a job in the history, in milliseconds; -1 for no history
 -- returns  nil: repeat the call (expired leases); CLOSED: the partition is closed; else the reply
---          of view.lua, which is {} if there is no such job
+--          of view.lua, which is {} if there is no such job; of a job in the history {now, handle,
+--          'e', time of the end, past job, '', '', ''}
 -- cost     O(log n)
 
 local partition = partition_at(0, KEYS_PER_PARTITION)
-local stop, reply = requeue_expired(partition)
+local stop, reply = requeue_expired(partition, 'read')
 if stop then
   return reply
 end
 
 local handle = find(partition, ARGV[1])
 if not handle then
-  return {}
+  return view_past(partition, ARGV[1], tonumber(ARGV[2]))
 end
 return view(partition, handle)

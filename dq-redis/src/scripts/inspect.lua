@@ -9,7 +9,10 @@ local partition = partition_at(0, KEYS_PER_PARTITION)
 -- A cheap command for each type, which fails on a key of another type.
 local HASH, ZSET, LIST = 'HSTRLEN', 'ZCARD', 'LLEN'
 -- In the order of KEYS; the last four are of the Redisson layout.
-local commands = { ZSET, HASH, HASH, ZSET, HASH, ZSET, HASH, HASH, ZSET, ZSET, LIST, LIST, HASH }
+local commands = {
+  ZSET, HASH, HASH, ZSET, HASH, ZSET, HASH, HASH, ZSET, HASH, ZSET, HASH, ZSET, HASH,
+  ZSET, LIST, LIST, HASH,
+}
 local quarantined = redis.pcall('ZCARD', partition.quarantine)
 local reply = { type(quarantined) == 'number' and quarantined or 0 }
 for n = 1, #KEYS do

@@ -8,7 +8,7 @@
 -- cost     O(1)
 
 local partition = partition_at(0, KEYS_PER_PARTITION)
-local stop, reply = requeue_expired(partition)
+local stop, reply = requeue_expired(partition, 'write')
 if stop then
   return reply
 end

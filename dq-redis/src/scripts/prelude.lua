@@ -1,5 +1,5 @@
--- Begins every script: the server's time, the keys of a partition, the stored form of a job, and
--- expired leases.
+-- Begins every script on partitions: the server's time, the keys of a partition, the stored form of
+-- a job, and expired leases.
 --
 -- A partition is a queue without shards, or one shard of a queue. A job is *waiting* (scheduled or
 -- ready), *leased* or *dead*; it is *live* while it is waiting or leased. All times are
@@ -15,23 +15,37 @@
 --   dead    sorted set  handle → time of death: the dead jobs
 --   reason  hash        handle → reason of death (kind, zero byte, message): the dead jobs
 --   meta    hash        settings `paused`, `large` (a record may be large), `token` (the last
---                       fencing token) and `layout` (see shards/layout.rs); totals `created`,
+--                       fencing token: the server's microseconds, or one more than the token
+--                       before if that is more, so that tokens grow even if the server has lost
+--                       its last writes), `layout` (see shards/layout.rs), `pins` (see
+--                       pins.rs) and `format` (see format.rs); totals `created`,
 --                       `replaced`, `cancelled`, `removed`, `done` and `skipped`
 --   stray   sorted set  entry → score or time: the quarantine
+--   note    hash        handle → note: the jobs that were leased before, and those whose ids are
+--                       to be pinned
+--   ended   sorted set  handle → time of the end: the history, that is, jobs that have ended
+--   past    hash        handle → past job: the history
+--   unpin   sorted set  handle → end of the pin: the pinned ids
+--   pin     hash        handle → pin: the pinned ids
+-- Jobs in the history and pinned ids have none of the other entries. The last four keys expire, so
+-- that they do not outlive their last entry by long.
 --
 -- Quarantined is an entry of a sorted set that is no job, since it has no record or no handle's
 -- length. Only another program can have written it. Scripts that meet one move it to the
--- quarantine, where the backend's `check` reports it, and go on.
+-- quarantine, where the backend's `check` reports it, and go on. Listings of the history only
+-- remove one, since no job there is still to run.
 --
 -- Handle: the name of a job in these keys, 14 bytes. The id of a job has 16: its last two, the
 -- tail, are in the record (see handle.rs). Scripts take and return an id as handle and tail in one
 -- string.
 --
--- Record: written once, and never changed.
+-- Record: written once. Only a job that is detached from its key gets another one, and a job that
+-- gets another payload.
 --   6 bytes  when the job was accepted, big-endian (see clock.rs)
 --   2 bytes  the tail of the id
---   1 byte   flags: 1 has a key, 2 has a limit of attempts, 4 has headers; plus 16 times its
---            conflict policy: 0 keep, 1 replace, 2 earliest, 3 latest
+--   1 byte   flags: 1 has a key, 2 has a limit of attempts, 4 has headers, 8 has a note from the
+--            beginning, 64 detaches a running job with its key; plus 16 times its conflict policy:
+--            0 keep, 1 replace, 2 earliest, 3 latest
 --   then, each only if its flag is set: length byte and key | 4 bytes limit | 4 bytes length and
 --   headers
 --   then     the payload
@@ -40,10 +54,26 @@
 -- Packed state: rewritten when a lease begins or ends. 8 bytes fencing token (0 while not leased),
 -- 8 bytes due time, 4 bytes each attempts, deliveries and losses, all big-endian; then the key, if
 -- any.
+--
+-- Note: what a job needs for operators and for its end besides record and state. All numbers are
+-- big-endian. A note counts only if the job has a packed state or flag 8: an older version may have
+-- left one behind.
+--   6 bytes  when the last lease began; 0 if there was none
+--   6 bytes  for how long the id is pinned after the end of the job, in milliseconds
+--   4 bytes  limit of attempts, or 0   \
+--   8 bytes  the record's first ones   /  only after a lease: an end then reads no record
+--   1 byte   1 if there is an error, else 0
+--   then     length byte and name of the holder of the last lease; the error
+--
+-- Past job: a letter, 'D' done, 'S' skipped, 'C' cancelled, 'R' replaced or 'M' removed; 4 bytes
+-- length and the packed state; 4 bytes length and the note; then why it was skipped, or the reason
+-- of death of a removed one.
+--
+-- Pin: 8 bytes end of the pin, 2 bytes tail, 8 bytes due time.
 
 -- Maximum number of expired leases that one call ends.
 local MAX_EXPIRED, MAX_EXPIRED_TEXT = 100, '100'
-local KEYS_PER_PARTITION = 9
+local KEYS_PER_PARTITION = 14
 -- Scores are doubles: times beyond this lose precision.
 local MAX_TIME = 2 ^ 52
 local clock = redis.call('TIME')
@@ -60,9 +90,14 @@ local function partition_at(n, keys_per_partition)
     due = KEYS[first + 1], job = KEYS[first + 2], state = KEYS[first + 3],
     lease = KEYS[first + 4], key = KEYS[first + 5], dead = KEYS[first + 6],
     reason = KEYS[first + 7], meta = KEYS[first + 8], quarantine = KEYS[first + 9],
-    first = first,
+    note = KEYS[first + 10], ended = KEYS[first + 11], past = KEYS[first + 12],
+    unpin = KEYS[first + 13], pin = KEYS[first + 14], first = first,
   }
 end
+
+-- A record of more bytes marks the partition: later claims there add up the sizes of records before
+-- they read them, which takes more commands. (See args.rs.)
+local LARGE_RECORD = 8192
 
 -- A packed state without the key: token, due time, attempts, deliveries, losses.
 local STATE = '>I8i8I4I4I4'
@@ -126,6 +161,74 @@ end
 -- The last two bytes of the job's id, from its record.
 local function id_tail(record)
   return string.sub(record, 7, 8)
+end
+
+-- A record without its key; the record has one.
+local function without_key(record)
+  local flags, length = string.byte(record, 9, 10)
+  return string.sub(record, 1, 8) .. string.char(flags - 1) .. string.sub(record, 11 + length)
+end
+
+-- The limit of attempts in a record; 0 if it has none, or is too short.
+local function record_limit(record)
+  local flags, length = string.byte(record, 9, 10)
+  if flags % 4 < 2 then
+    return 0
+  end
+  local at = flags % 2 == 1 and 11 + (length or 0) or 10
+  return #record >= at + 3 and struct.unpack('>I4', record, at) or 0
+end
+
+-- Whether a job has a note from the beginning, by its record.
+local function has_first_note(record)
+  return string.byte(record, 9) % 16 >= 8
+end
+
+-- The note of a job, by its record and its packed state ('' if there is none); '' if it has none.
+local function note_of(partition, handle, record, state)
+  local has_note = state ~= '' or #record >= RECORD_BYTES and has_first_note(record)
+  return has_note and redis.call('HGET', partition.note, handle) or ''
+end
+
+-- Bytes of a note without the name of the worker and the error.
+local NOTE_BYTES = 26
+local NO_TIME = string.rep('\0', 6)
+local EMPTY_NOTE = string.rep('\0', NOTE_BYTES)
+
+-- The first note of a job whose id is to be pinned for `remember` milliseconds.
+local function first_note(remember)
+  return NO_TIME .. struct.pack('>I6', remember) .. string.sub(EMPTY_NOTE, 13)
+end
+
+-- A note with the fields that are copied from the record.
+local function fill_note(note, record)
+  return string.sub(note, 1, 12) .. struct.pack('>I4', record_limit(record))
+    .. string.sub(record, 1, 8) .. string.sub(note, 25)
+end
+
+-- A note with another error; `error` is nil to remove it.
+local function note_with_error(note, error)
+  local flag = error and '\1' or '\0'
+  return string.sub(note, 1, 24) .. flag .. string.sub(note, 26, 26 + string.byte(note, 26))
+    .. (error or '')
+end
+
+-- Returns a function that makes the notes of jobs whose leases begin now, held by `worker`, of
+-- their earlier notes (false if there is none) and their records.
+local function note_maker(worker)
+  local since = struct.pack('>I6', now)
+  local first, last = since .. string.rep('\0', 10), '\0' .. string.char(#worker) .. worker
+  return function(note, record)
+    if note and #note >= NOTE_BYTES then
+      return since .. string.sub(note, 7, 12) .. struct.pack('>I4', record_limit(record))
+        .. string.sub(record, 1, 8) .. string.sub(note, 25, 25) .. string.sub(last, 2)
+        .. string.sub(note, 27 + string.byte(note, 26))
+    elseif string.byte(record, 9) % 4 < 2 then
+      return first .. string.sub(record, 1, 8) .. last
+    end
+    return since .. NO_TIME .. struct.pack('>I4', record_limit(record)) .. string.sub(record, 1, 8)
+      .. last
+  end
 end
 
 -- Clients write the accepted time into records, by their estimate of the server's time (see
@@ -233,23 +336,49 @@ local function catch_wrong_type(call, partition, ...)
 end
 
 -- A change of the number of shards closes a partition: it adds a marker, this prefix and the number
--- of the change, to `lease` with the score -inf. Every script reads expired leases first and so
--- sees the marker without a further command. It is longer than a handle, so it is never taken for a
--- job.
+-- of the change, to `lease` with the score -inf. Scripts read expired leases first and so see the
+-- marker without a further command. It is longer than a handle, so it is never taken for a job.
 local CLOSED_PREFIX = 'closed by change '
 
 local function is_closed_marker(member)
   return string.sub(member, 1, #CLOSED_PREFIX) == CLOSED_PREFIX
 end
 
+-- The number of the format that this version writes: see format.rs.
+local OWN_FORMAT = 2
+
+-- The status reply FORMAT if the field `format` of `meta`, given as `stored`, says that this version
+-- is too old for this kind of access, 'write' or 'read'; else nil. The field is absent unless a
+-- later version has raised the format of the partition.
+local function refuse_format(stored, access)
+  if not stored then
+    return nil
+  end
+  local write, read = string.match(stored, '^%d+/(%d+)/(%d+)$')
+  local oldest = tonumber(access == 'write' and write or read)
+  if oldest and oldest <= OWN_FORMAT then
+    return nil
+  end
+  return redis.status_reply('FORMAT')
+end
+
 -- Ends at most MAX_EXPIRED expired leases: their jobs wait again, with one more loss. Every script
--- but shards.lua calls it first. Returns `stop, reply`:
+-- that reads or changes jobs calls it first: all but shards.lua, pins.lua, inspect.lua and, of
+-- `redisson`, locate.lua and transfer.lua. `access` is 'write' or 'read'; nil for calls of holders
+-- of leases, which a raised format does not refuse, and for claims, which have read the format.
+-- Returns `stop, reply`:
 --   false         the script continues
 --   true, nil     MAX_EXPIRED leases were ended and there may be more: the script replies nil, and
---                 the client repeats the call, so that no single call runs long
+--                 the client repeats the call, so that no single call runs long (a claim goes on,
+--                 and reports that it should be repeated)
 --   true, CLOSED  the partition was closed by a change of the number of shards: the script replies
 --                 with this status, and the client looks up the number of shards
-local function requeue_expired(partition)
+--   true, FORMAT  this version is too old for the format of the partition
+local function requeue_expired(partition, access)
+  local refusal = access and refuse_format(redis.call('HGET', partition.meta, 'format'), access)
+  if refusal then
+    return true, refusal
+  end
   local expired = redis.call(
     'ZRANGEBYSCORE', partition.lease, '-inf', now_text, 'LIMIT', '0', MAX_EXPIRED_TEXT)
   if #expired == 0 then
@@ -300,13 +429,34 @@ local function lease_state(raw, record, token, due)
   return '', packed
 end
 
+-- The notes of the first `n` of these jobs, whose leases begin, in a table with gaps: most jobs have
+-- none yet. Fails if the key has another type, before anything is written.
+local function read_notes(partition, handles, records, states, n)
+  local notes, asked, positions = {}, {}, {}
+  for i = 1, n do
+    local record = records[i]
+    if states[i] or record and #record >= RECORD_BYTES and has_first_note(record) then
+      asked[#asked + 1], positions[#positions + 1] = handles[i], i
+    end
+  end
+  if #asked == 0 then
+    redis.call('HSTRLEN', partition.note, '')
+    return notes
+  end
+  for a, note in ipairs(redis.call('HMGET', partition.note, unpack(asked))) do
+    notes[positions[a]] = note
+  end
+  return notes
+end
+
 -- Redis stores a small sorted set or hash as a list (listpack), and scans it for each entry. A
 -- member or field of more than 64 bytes converts it to a table for good. With more leases than this
 -- in one call, converting first is faster than scanning.
 local MANY_LEASES = 16
 
--- Adds leases that end at the same time. `states` is handle, packed state, handle, packed state, …
-local function add_leases(partition, ends, states)
+-- Adds leases that end at the same time. `states` is handle, packed state, handle, packed state, …,
+-- `notes` is handle, note, handle, note, …
+local function add_leases(partition, ends, states, notes)
   local score, leases = string.format('%.0f', ends), {}
   -- Converts both keys to tables; removed below.
   local long = #states > 2 * MANY_LEASES and string.rep('-', 65)
@@ -314,6 +464,7 @@ local function add_leases(partition, ends, states)
     -- First, so that the leases are added to a table.
     leases[1], leases[2] = score, long
     redis.call('HSET', partition.state, long, '')
+    redis.call('HSET', partition.note, long, '')
   end
   local n = #leases
   for i = 1, #states, 2 do
@@ -321,17 +472,20 @@ local function add_leases(partition, ends, states)
   end
   redis.call('ZADD', partition.lease, unpack(leases))
   redis.call('HSET', partition.state, unpack(states))
+  redis.call('HSET', partition.note, unpack(notes))
   if long then
     redis.call('ZREM', partition.lease, long)
     redis.call('HDEL', partition.state, long)
+    redis.call('HDEL', partition.note, long)
   end
 end
 
--- Deletes the record, the state and the key ('' for none) of a job. The caller removes the handle
--- from `due`, `lease` or `dead`.
+-- Deletes the record, the state, the note and the key ('' for none) of a job. The caller removes
+-- the handle from `due`, `lease` or `dead`.
 local function delete_job(partition, handle, key)
   redis.call('HDEL', partition.job, handle)
   redis.call('HDEL', partition.state, handle)
+  redis.call('HDEL', partition.note, handle)
   if key ~= '' then
     redis.call('HDEL', partition.key, key)
   end
@@ -342,7 +496,7 @@ local function key_is_live(partition, key)
   return redis.call('HSTRLEN', partition.key, key) > 0
 end
 
--- Adds a number to a total in `meta`.
+-- Adds a number to a total in `meta`, and returns the new total. Adding 0 does and returns nothing.
 local function add_total(partition, name, number)
   if number > 0 then
     local added = redis.pcall('HINCRBY', partition.meta, name, number)
@@ -353,10 +507,12 @@ local function add_total(partition, name, number)
     then
       -- Another program has written the field: the total starts again.
       redis.call('HSET', partition.meta, name, number)
+      return number
     elseif message then
       -- Repeated without pcall, which raises the server's own error in every version of Redis.
-      redis.call('HINCRBY', partition.meta, name, number)
+      return redis.call('HINCRBY', partition.meta, name, number)
     end
+    return added
   end
 end
 
@@ -374,4 +530,15 @@ local function find(partition, target)
     return handle
   end
   return nil
+end
+
+-- Flag of a record: the job detaches a running job with its key. The highest flag.
+local DETACH = 64
+
+-- Takes the key from a leased job, for good. The caller gives the key to another job.
+local function detach(partition, handle, record)
+  local state = unpack_state(redis.call('HGET', partition.state, handle))
+  state.key = ''
+  redis.call('HSET', partition.job, handle, without_key(record))
+  redis.call('HSET', partition.state, handle, pack_state(state))
 end

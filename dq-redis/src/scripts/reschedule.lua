@@ -10,7 +10,7 @@
 -- cost     O(log n) a job
 
 local partition = partition_at(0, KEYS_PER_PARTITION)
-local stop, reply = requeue_expired(partition)
+local stop, reply = requeue_expired(partition, 'write')
 if stop then
   return reply
 end

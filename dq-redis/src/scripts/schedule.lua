@@ -7,17 +7,22 @@
 --             a delay, 'L' a record is large
 --          3  n, the number of jobs (at most 100)
 --          4  the client's estimate of the server's time, which is the accepted time in the records
---          then n handles, n records, n due times (or '+' and a delay in milliseconds)
+--          5 and 6  the limit of the history: jobs, milliseconds
+--          then n handles, n records, n due times (or '+' and a delay in milliseconds); for each job
+--          whose record says that it has a note, for how many milliseconds its id is to be pinned
 --          then the keys of the jobs that have one; then the numbers of these jobs, from 1
 -- returns  nil: repeat the call (expired leases); CLOSED: the partition is closed; `ID_COLLISION
 --          i`: job number i has the handle of a job with another id, and nothing was stored; else
---          {now, then for each job that was not simply created: its number from 1; 'K' the other
---          job was kept, 'R' it was replaced, 'A' it is already running; handle and tail, and due
---          time, of the job that is stored}
--- cost     O(log n) a job; jobs without a key share three commands, each with a key has two more
+--          {now; 1 if the partition has received its first jobs by this call, as far as its totals
+--          tell, else 0; then for each job that was not simply created: its number from 1; 'C' it
+--          was created before, 'E' it has ended and its id is pinned, 'K' the other job was kept,
+--          'R' it was replaced, 'A' it is already running; handle and tail, and due time, of the job
+--          that is stored or has ended}
+-- cost     O(log n) a job; the number of commands is the same for one job and for many, with two
+--          more if any has a key; each conflict takes commands of its own
 
 local partition = partition_at(0, KEYS_PER_PARTITION)
-local stop, early_reply = requeue_expired(partition)
+local stop, early_reply = requeue_expired(partition, 'write')
 if stop then
   return early_reply
 end
@@ -25,8 +30,14 @@ end
 local args, byte = ARGV, string.byte
 local flags, jobs = args[2], tonumber(args[3])
 -- Where each group of arguments begins: the first one is at the next position.
-local HANDLES, RECORDS, DUES = 4, 4 + jobs, 4 + 2 * jobs
-local KEYS_OF_JOBS = 4 + 3 * jobs
+local HANDLES, RECORDS, DUES = 6, 6 + jobs, 6 + 2 * jobs
+local NOTES, jobs_with_note = 6 + 3 * jobs, 0
+for at = RECORDS + 1, RECORDS + jobs do
+  if has_first_note(args[at]) then
+    jobs_with_note = jobs_with_note + 1
+  end
+end
+local KEYS_OF_JOBS = NOTES + jobs_with_note
 local jobs_with_key = (#args - KEYS_OF_JOBS) / 2
 
 local function has(letter)
@@ -39,6 +50,7 @@ if has('+') then
     args[at] = resolve_due(args[at])
   end
 end
+read_history_limit(args[5], args[6])
 correct_accepted(args, RECORDS + 1, RECORDS + jobs, tonumber(args[4]))
 
 -- By the number of the job.
@@ -47,10 +59,14 @@ for at = KEYS_OF_JOBS + 1, KEYS_OF_JOBS + jobs_with_key do
   key_of[tonumber(args[at + jobs_with_key])] = args[at]
 end
 
--- Everything is checked before anything is written. A job conflicts with a stored job of the same
--- handle or key, or, if there are duplicates, with one of this call. present[i]: the stored record
--- with the handle of job i; records_here: the records of this call, by handle; holder_of: the
--- handle of the live job with a key.
+-- Everything is checked before anything is written, except the types of two keys. `state` is first
+-- read at a conflict, when the jobs before it are stored. `due` may be first used by ZADD, after
+-- HSET job: if that fails, a repeated call finds a record without a due time in resolve_conflict,
+-- and stores the job (which `created` then counts twice).
+--
+-- A job conflicts with a stored job of the same handle or key, or, if there are duplicates, with
+-- one of this call. present[i]: the stored record with the handle of job i; records_here: the
+-- records of this call, by handle; holder_of: the handle of the live job with a key.
 local present = redis.call('HMGET', partition.job, unpack(args, HANDLES + 1, HANDLES + jobs))
 local may_conflict, records_here, holder_of = has_duplicates, {}, {}
 for i = 1, jobs do
@@ -64,6 +80,8 @@ for i = 1, jobs do
     records_here[handle] = record
   end
 end
+local pinned = find_pinned(partition, args, HANDLES + 1, HANDLES + jobs)
+may_conflict = may_conflict or pinned
 if jobs_with_key > 0 then
   local holders = redis.call(
     'HMGET', partition.key, unpack(args, KEYS_OF_JOBS + 1, KEYS_OF_JOBS + jobs_with_key))
@@ -77,10 +95,22 @@ end
 -- Arguments of HSET job (handle, record, …), ZADD due (due time, handle, …) and HSET key (key,
 -- handle, …). The first `flushed` of the `n` arguments have been stored.
 local records, scores, index = {}, {}, {}
+-- Arguments of HSET note (handle, note, …), of which all are new.
+local notes, note_at = {}, NOTES
+if may_conflict then
+  -- A job that is replaced ends.
+  check_ended_keys(partition)
+end
+if jobs_with_note > 0 then
+  -- Fails if the key has another type, before anything is written.
+  redis.call('HSTRLEN', partition.note, '')
+end
 local n, flushed, replaced = 0, 0, 0
 -- The handles of this call; only if there are duplicates.
 local stored = {}
-local answers = { now }
+-- By the handle of each job that this call has replaced: its pin, or '' without one.
+local replaced_here = {}
+local answers = { now, 0 }
 
 -- Stores the jobs that have been collected.
 local function flush()
@@ -91,6 +121,10 @@ local function flush()
       redis.call('HSET', partition.key, unpack(index))
       index = {}
     end
+    if #notes > 0 then
+      redis.call('HSET', partition.note, unpack(notes))
+      notes = {}
+    end
     flushed = n
   end
 end
@@ -100,7 +134,8 @@ local function answer(i, code, handle, tail, due)
   answers[n + 1], answers[n + 2], answers[n + 3], answers[n + 4] = i, code, handle .. tail, due
 end
 
--- The due time of a job, and whether it is leased. Nil if the job is not live.
+-- The due time of a stored job, and whether it is leased. A dead job is not leased, and has a
+-- packed state with its last due time: nil means only that other programs have removed parts of it.
 local function due_and_leased(handle)
   local due = redis.call('ZSCORE', partition.due, handle)
   if due then
@@ -115,7 +150,7 @@ end
 -- Whether the conflict policy of job i lets it replace a job that is due at `other_due`.
 local function replaces(i, other_due, due)
   -- From the flags of the record: 1 replace, 2 earliest, 3 latest.
-  local policy = math.floor(byte(args[RECORDS + i], RECORD_BYTES) / 16)
+  local policy = math.floor(byte(args[RECORDS + i], RECORD_BYTES) / 16) % 4
   return policy == 1 or (policy == 2 and due < other_due) or (policy == 3 and due > other_due)
 end
 
@@ -123,8 +158,17 @@ end
 -- answer, unless job i is simply created.
 local function resolve_conflict(i)
   local handle, score, key = args[HANDLES + i], args[DUES + i], key_of[i]
-  local same_id = present[i] or stored[handle]
+  local pin_here = replaced_here[handle]
+  local same_id = not pin_here and (present[i] or stored[handle])
   local other = same_id and handle or key and holder_of[key]
+  local pin = pin_here or pinned and pinned[i]
+  if not same_id and pin then
+    local due = pinned_due(pin, id_tail(args[RECORDS + i]))
+    if due then
+      answer(i, 'E', handle, id_tail(args[RECORDS + i]), due)
+      return false
+    end
+  end
   if not other then
     return true
   end
@@ -135,26 +179,43 @@ local function resolve_conflict(i)
     other_due, is_leased = due_and_leased(other)
   end
   if not other_due then
-    -- Another job of this call replaced it, or another program removed parts of it.
+    -- Another program removed parts of it, or an earlier call failed at ZADD.
     return true
   end
-  if is_leased then
+  if same_id then
+    answer(i, 'C', other, id_tail(record), other_due)
+    return false
+  elseif is_leased then
+    if byte(args[RECORDS + i], RECORD_BYTES) >= DETACH then
+      detach(partition, other, record)
+      return true
+    end
     answer(i, 'A', other, id_tail(record), other_due)
     return false
-  elseif same_id or not replaces(i, other_due, tonumber(score)) then
+  elseif not replaces(i, other_due, tonumber(score)) then
     answer(i, 'K', other, id_tail(record), other_due)
     return false
   end
   redis.call('ZREM', partition.due, other)
-  delete_job(partition, other, key)
+  local pins_before = #pins
+  end_unleased(partition, other, 'R', other_due, '')
+  replaced_here[other] = #pins > pins_before and pins[#pins] or ''
   replaced = replaced + 1
   answer(i, 'R', handle, id_tail(args[RECORDS + i]), score)
   return true
 end
 
 for i = 1, jobs do
+  local remember = jobs_with_note > 0 and has_first_note(args[RECORDS + i])
+  if remember then
+    note_at = note_at + 1
+    remember = args[note_at]
+  end
   if not may_conflict or resolve_conflict(i) then
     local handle = args[HANDLES + i]
+    if remember then
+      notes[#notes + 1], notes[#notes + 2] = handle, first_note(tonumber(remember))
+    end
     records[n + 1], records[n + 2] = handle, args[RECORDS + i]
     scores[n + 1], scores[n + 2] = args[DUES + i], handle
     n = n + 2
@@ -164,16 +225,19 @@ for i = 1, jobs do
       holder_of[key] = has_duplicates and handle
     end
     if has_duplicates then
-      stored[handle] = true
+      stored[handle], replaced_here[handle] = true, nil
     end
   end
 end
--- Totals first: if they cannot be written, no job is stored.
-add_total(partition, 'created', n / 2)
+-- Totals first: if they cannot be written, no more jobs are stored (none, if there is no conflict).
+if add_total(partition, 'created', n / 2) == n / 2 then
+  answers[2] = 1
+end
 add_total(partition, 'replaced', replaced)
 if n > 0 and has('L') then
   redis.call('HSET', partition.meta, 'large', 1)
 end
 flush()
+flush_ended(partition)
 publish_if_first(args[1], partition.due, scores)
 return answers

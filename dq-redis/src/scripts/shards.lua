@@ -11,13 +11,17 @@
 --          'open', change              opens the partition if this change or an earlier one closed
 --                                      it
 -- returns  'stored': the layout or ''; 'commit': 1 if `next` was stored, else 0; other steps: 1 if
---          the partition is in use (it holds jobs, or is paused), else 0
+--          the partition is in use (it holds jobs or pinned ids, or is paused), else 0
 -- cost     O(log n)
 --
 -- Unlike other scripts it does not call requeue_expired, which refuses a closed partition.
 
 local partition = partition_at(0, KEYS_PER_PARTITION)
 local step, argument = ARGV[1], ARGV[2]
+local refusal = step ~= 'stored' and refuse_format(redis.call('HGET', partition.meta, 'format'), 'write')
+if refusal then
+  return refusal
+end
 
 if step == 'stored' then
   return redis.call('HGET', partition.meta, 'layout') or ''
@@ -39,6 +43,7 @@ end
 local leases = redis.call('ZCARD', partition.lease) - (marker and 1 or 0)
 local jobs = leases + redis.call('ZCARD', partition.due) + redis.call('ZCARD', partition.dead)
 local is_in_use = jobs > 0 or redis.call('HEXISTS', partition.meta, 'paused') == 1
+  or redis.call('ZCOUNT', partition.unpin, '(' .. now_text, '+inf') > 0
 local closed_by = marker and tonumber(string.sub(marker, #CLOSED_PREFIX + 1))
 
 if step == 'close' and not is_in_use and not (closed_by and closed_by >= tonumber(argument)) then

@@ -9,9 +9,9 @@
 local replies = {}
 for n = 0, #KEYS / KEYS_PER_PARTITION - 1 do
   local partition = partition_at(n, KEYS_PER_PARTITION)
-  local stop, refusal = requeue_expired(partition)
-  if stop and not refusal then
-    return nil
+  local stop, refusal = requeue_expired(partition, 'read')
+  if stop and (not refusal or refusal.ok ~= 'CLOSED') then
+    return refusal
   end
   replies[n + 1] = refusal or {
     redis.call('ZCOUNT', partition.due, '-inf', now), redis.call('ZCARD', partition.due),

@@ -10,16 +10,17 @@
 //!
 //! # Changing the number of shards
 //!
-//! The number of shards is fixed while the queue holds jobs, dead ones included, or is paused. It
-//! is stored as a [`Layout`](layout::Layout) in the unsharded partition, whose name does not depend
-//! on it, and all calls use the stored number. A call that stores jobs or pauses the queue first
-//! changes it to the number in the settings of its process; storing jobs fails if that is not
-//! possible. Each change has its own number, one more than the last. A change runs in these steps,
-//! of which each script call is atomic (`resize.rs`, `scripts/shards.lua`):
+//! The number of shards is fixed while the queue holds jobs, dead ones included, while the id of an
+//! ended job is pinned, and while the queue is paused. It is stored as a [`Layout`](layout::Layout)
+//! in the unsharded partition, whose name does not depend on it, and all calls use the stored
+//! number. A call that stores jobs or pauses the queue first changes it to the number in the
+//! settings of its process; storing jobs fails if that is not possible. Each change has its own
+//! number, one more than the last. A change runs in these steps, of which each script call is
+//! atomic (`resize.rs`, `scripts/shards.lua`):
 //!
-//! 1. Close each partition of the old number of shards, unless it is in use: it holds jobs, or is
-//!    paused. A closed partition refuses every call. If one is in use, the closed ones are opened
-//!    again and the change is refused.
+//! 1. Close each partition of the old number of shards, unless it is in use: it holds jobs or
+//!    pinned ids, or is paused. A closed partition refuses every call. If one is in use, the closed
+//!    ones are opened again and the change is refused.
 //! 2. Store the new layout, if the stored one is still the one that was read at the beginning.
 //! 3. Open each partition of the new number: an earlier change may have closed it.
 //!
@@ -31,6 +32,11 @@
 //! - If the closed partition is one of the stored number, a change did not complete. The process
 //!   stores the same number as a further change, which makes the incomplete change fail at step 2,
 //!   and opens the partitions.
+//!
+//! If all data are deleted (`FLUSHALL`) while processes are connected, these go on with the number
+//! that they have cached. The first job that one of them stores in a partition makes it store the
+//! number again (`restore_queue`). Until then a process that reads the number takes the queue for
+//! one without shards.
 //!
 //! # Why a key is never live twice
 //!
@@ -48,7 +54,7 @@
 //! first. In a cluster a claim peeks at the oldest due jobs of each slot, and then claims the
 //! oldest of all (`claim.rs`): jobs that other processes schedule or claim in between may change
 //! the order. Each slot uses the clock of its node. Counts and listings are not atomic. Totals
-//! restart at zero when the number of shards changes.
+//! restart at zero when the number of shards changes, and the history is left behind.
 
 pub(crate) mod layout;
 pub(crate) mod leases;

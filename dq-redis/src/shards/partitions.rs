@@ -33,7 +33,8 @@ impl QueuePartitions {
     }
 
     /// Whether this very partition is one of these: not merely an equal one, which an earlier
-    /// lookup made.
+    /// lookup made. Of calls that a closed partition has refused, the first looks the queue up
+    /// again, and the others see by this that it was done.
     pub(crate) fn contains(&self, partition: &Arc<Partition>) -> bool {
         self.all.iter().any(|one| Arc::ptr_eq(one, partition))
     }
@@ -47,8 +48,8 @@ impl QueuePartitions {
         }
     }
 
-    /// The shard to look for a job first, and those to look for it then. A job with a key that is
-    /// looked for by id may be in any shard.
+    /// The shard in which to look for a job first, and the shards in which to look after that. If a
+    /// job with a key is looked up by id, it may be in any shard.
     pub(crate) fn candidates(&self, target: &Target) -> (u16, Vec<u16>) {
         if self.is_single() {
             return (0, Vec::new());
@@ -75,8 +76,9 @@ struct Cache {
     /// The connection on which the numbers of shards were read, as in `Link::connections`.
     connection: u64,
     queues: HashMap<QueueName, Arc<QueuePartitions>>,
-    /// Queues whose stored number of shards was once the one in the settings of this process. It
-    /// does not change that number again.
+    /// Queues whose stored number of shards was once the one in the settings of this process. The
+    /// process does not change that number again, not even on a later connection: two processes
+    /// with different settings would change it in turns.
     established: HashSet<QueueName>,
 }
 
@@ -105,6 +107,11 @@ impl Partitions {
         let partitions = Arc::new(self.make(queue, shards));
         lock(&self.cache).queues.insert(queue.clone(), Arc::clone(&partitions));
         partitions
+    }
+
+    /// Removes the partitions of a queue from the cache, so that its number of shards is looked up.
+    pub(crate) fn forget(&self, queue: &QueueName) {
+        lock(&self.cache).queues.remove(queue);
     }
 
     /// Whether [`Self::establish`] was called for a queue.

@@ -40,7 +40,8 @@ pub(crate) fn read<'de, D: Deserializer<'de>>(
     let given = BTreeMap::<QueueName, Number>::deserialize(deserializer)?;
     let read = |(queue, number)| match number {
         Number::Valid(shards) if (1..=MAX_SHARDS).contains(&shards) => Ok((queue, shards)),
-        // "One" as a word: errors about a configuration file mask the values that occur in it.
+        // "One" as a word: errors about a configuration file mask the texts that occur in it, and a
+        // quoted "1" is a likely mistake.
         _ => Err(de::Error::custom(format!(
             "the queue {queue} cannot have that as its number of shards; give it a whole number \
              between one and 256"

@@ -7,7 +7,7 @@ use dq_core::{
     Backend, ClaimParams, Due, JobId, LeasedJob, NewJob, QueueName, Receipt, Timestamp, Wakeups,
     Want,
 };
-use dq_redis::{RedisExpiryBackend, RedisExpiryConfig};
+use dq_redis::{Notifications, RedisExpiryBackend, RedisExpiryConfig};
 use dq_servers::Redis;
 
 /// Maximum wait for an event.
@@ -54,8 +54,8 @@ pub(crate) async fn schedule(backend: &dyn Backend, job: NewJob) -> Receipt {
 /// Claims at most ten due jobs of the queue.
 pub(crate) async fn claim(backend: &dyn Backend) -> Vec<LeasedJob> {
     let lease_for = Duration::from_secs(60);
-    let wants = [Want { queue: queue(), max: 10, lease_for }];
-    let params = ClaimParams { wants: &wants, limit: 10, worker: "test" };
+    let wants = [Want::new(queue(), 10, lease_for)];
+    let params = ClaimParams::new(&wants, 10, "test");
     backend.claim(params).await.unwrap().jobs
 }
 
@@ -64,10 +64,26 @@ pub(crate) fn expiry_key(prefix: &str, due: Timestamp, queue: &QueueName) -> Str
     format!("{{{prefix}}}:alarm:{}:{queue}", due.as_millis())
 }
 
-/// Listens, and skips the hints that connections cause.
-pub(crate) async fn listen(backend: &dyn Backend, queue: &QueueName) -> Wakeups {
+/// Waits until the connections for events are established and events arrive. Probes until then: a
+/// busy machine may be late with the event of one probe.
+pub(crate) async fn until_events_arrive(backend: &RedisExpiryBackend) {
+    let wait = async {
+        while backend.notifications() != Notifications::Working {
+            drop(backend.check().await);
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(MAX_WAIT, wait).await.expect("events of expired keys arrive");
+}
+
+/// The first listener of a backend, without the hints that new connections cause, which would hide
+/// later ones. `Backend::listen` need not have waited for the connections: it gives up after a
+/// while, and after a failed attempt.
+pub(crate) async fn listen(backend: &RedisExpiryBackend, queue: &QueueName) -> Wakeups {
+    // With those for events established, only the one for messages is made for the first listener.
+    until_events_arrive(backend).await;
     let mut wakeups = backend.listen(std::slice::from_ref(queue)).await.unwrap();
-    while tokio::time::timeout(Duration::ZERO, wakeups.next()).await.is_ok() {}
+    assert_eq!(hint(&mut wakeups).await, Timestamp::EPOCH, "connected");
     wakeups
 }
 
@@ -79,9 +95,7 @@ pub(crate) async fn hint(wakeups: &mut Wakeups) -> Timestamp {
 /// Touches a key until it has expired, since the server finds expired keys late by itself.
 pub(crate) async fn until_expired(server: &Redis, key: &str) {
     let mut connection = server.connect();
-    while connection.command(&["TOUCH", key]).int() > 0 {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    until("the key has expired", || connection.command(&["TOUCH", key]).int() == 0).await;
 }
 
 /// Sets a key like another program, and waits until it has expired.

@@ -6,12 +6,12 @@ use dq_core::{
     Backend, DeadKind, DeadReason, Due, JobRef, OnConflict, Operation, QueueName, Reschedule,
     Settlement, Timestamp, Verdict,
 };
-use dq_redis::{Notifications, RedisExpiryConfig};
+use dq_redis::RedisExpiryConfig;
 use dq_servers::Redis;
 
 use crate::fixture::{
     FAR, claim, expire, expiry_key, hint, job, listen, native, open, open_on, queue, schedule,
-    server, until, until_expired,
+    server, until_events_arrive, until_expired,
 };
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -68,7 +68,7 @@ async fn a_listener_is_woken_when_events_may_have_been_missed() {
     let server = server();
     let backend = open_on(&server).await;
     // The connection for events is established. That for messages comes with the first listener.
-    until("connected", || backend.notifications() == Notifications::Working).await;
+    until_events_arrive(&backend).await;
     let clients = server.command(&["CLIENT", "LIST", "TYPE", "pubsub"]).text();
     assert_eq!(clients.lines().count(), 1, "{clients}");
     let id = clients.split([' ', '=']).nth(1).unwrap();
@@ -92,11 +92,13 @@ async fn each_call_that_sets_a_due_time_sets_an_expiry_key() {
     assert!(expiry_keys(&server).contains(&(FAR.as_millis() + 1)), "moved");
     backend.cancel(&[target]).await.unwrap();
 
-    for (number, verdict) in [(2, Verdict::Retry as fn(Due) -> Verdict), (3, Verdict::Snooze)] {
+    for (number, verdict) in
+        [(2, (|due| Verdict::retry(due, "a reason")) as fn(Due) -> Verdict), (3, Verdict::Snooze)]
+    {
         schedule(&backend, job(&queue(), Due::NOW)).await;
         let lease = claim(&backend).await.remove(0).lease();
         let due = at(FAR.as_millis() + number);
-        let settlement = Settlement { lease, verdict: verdict(Due::At(due)) };
+        let settlement = Settlement::new(lease, verdict(Due::At(due)));
         backend.settle(&[settlement]).await.unwrap();
         assert!(expiry_keys(&server).contains(&due.as_millis()), "{number}");
     }
@@ -105,9 +107,13 @@ async fn each_call_that_sets_a_due_time_sets_an_expiry_key() {
     let lease = claim(&backend).await.remove(0).lease();
     let reason = DeadReason::new(DeadKind::Undecodable, "for the test");
     let verdict = Verdict::Dead { reason, failed: true };
-    backend.settle(&[Settlement { lease, verdict }]).await.unwrap();
+    backend.settle(&[Settlement::new(lease, verdict)]).await.unwrap();
     let due = at(FAR.as_millis() + 4);
-    let replay = Operation::Replay { queue: &queue(), jobs: None, due: Due::At(due) };
+    let replay = Operation::Replay {
+        queue: &queue(),
+        jobs: &dq_testkit::fixture::dead_ids(&backend, &queue()).await[..],
+        due: Due::At(due),
+    };
     backend.operate(replay).await.unwrap();
     assert!(expiry_keys(&server).contains(&due.as_millis()), "replayed");
     assert_eq!(expiry_keys(&server).len(), 5);
@@ -119,7 +125,7 @@ async fn the_expiry_key_of_a_delayed_retry_is_near_the_due_time() {
     let backend = open_on(&server).await;
     schedule(&backend, job(&queue(), Due::NOW)).await;
     let lease = claim(&backend).await.remove(0).lease();
-    let settlement = Settlement { lease, verdict: Verdict::Retry(Due::from(HOUR)) };
+    let settlement = Settlement::new(lease, Verdict::retry(Due::from(HOUR), "a reason"));
     backend.settle(&[settlement]).await.unwrap();
     let due = backend.stats(&[queue()]).await.unwrap()[0].next_due.unwrap();
     let [key_due] = expiry_keys(&server)[..] else { panic!("not exactly one expiry key") };

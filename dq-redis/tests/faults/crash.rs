@@ -38,7 +38,7 @@ impl BackendUnderTest for Killed {
 
 #[async_trait]
 impl StoreUnderTest for OnDisk {
-    async fn open(&self) -> Result<Arc<dyn Backend>> {
+    async fn open(&self, environment: &Environment) -> Result<Arc<dyn Backend>> {
         let mut opened = self.opened.lock().await;
         if *opened {
             let redis = Arc::clone(&self.redis);
@@ -49,7 +49,7 @@ impl StoreUnderTest for OnDisk {
             tokio::task::spawn_blocking(crash).await.expect("it starts again");
         }
         *opened = true;
-        backend_from_url(&self.url)?.connect(&Environment::default()).await
+        backend_from_url(&self.url)?.connect(environment).await
     }
 
     fn clock(&self) -> StoreClock {
@@ -134,7 +134,8 @@ async fn work_on_a_cluster(scheme: &str, key: &'static str) {
         // So that the setting survives the restart.
         assert!(node.command(&["CONFIG", "REWRITE"]).is_ok());
     }
-    // Redis reads appended commands only once the first file is complete.
+    // Turning the append-only file on starts a rewrite; a server killed before it is complete loses
+    // the commands appended since.
     let is_complete = |node: &Redis| {
         let info = node.command(&["INFO", "persistence"]).text();
         info.contains("aof_rewrite_in_progress:0") && info.contains("aof_rewrite_scheduled:0")
@@ -153,10 +154,12 @@ async fn work_on_a_cluster(scheme: &str, key: &'static str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_acknowledged_is_lost_or_repeated_when_a_node_is_killed() {
+    // All keys of the native backend are on one node: the prefix is their hash tag.
     work_on_a_cluster("redis", "{dq}:queues").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_acknowledged_is_lost_or_repeated_when_a_node_is_killed_with_redisson_keys() {
+    // The name of a queue is the hash tag of its keys, and `a` is a queue of the workload.
     work_on_a_cluster("redisson", "dq:job:{a}").await;
 }

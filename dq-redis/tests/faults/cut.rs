@@ -49,7 +49,7 @@ async fn a_call_whose_reply_was_cut_reports_the_true_outcome_when_repeated() {
         proxy.cut_reply_after(bytes);
         assert_error(backend.schedule(vec![new.clone()]).await, ErrorKind::OutcomeUnknown, &[]);
         let again = backend.schedule(vec![new.clone()]).await.unwrap();
-        let [Scheduled::Kept(receipt)] = again[..] else { panic!("{again:?}") };
+        let [Scheduled::Created(receipt)] = again[..] else { panic!("{again:?}") };
         assert_eq!(receipt.id, new.id, "it was stored by the first call");
 
         let target = [by_id(&new)];
@@ -71,8 +71,8 @@ async fn a_call_to_a_cluster_whose_reply_was_cut_is_not_repeated() {
     assert!(node.command(&["CONFIG", "SET", "cluster-announce-port", &port]).is_ok());
     let backend = open(&format!("redis+cluster://127.0.0.1:{port}?response_timeout=2s")).await;
     let new = in_an_hour(job("q"));
-    backend.schedule(vec![new.clone()]).await.unwrap();
-    backend.cancel(&[by_id(&job("q"))]).await.unwrap();
+    retry(|| backend.schedule(vec![new.clone()])).await;
+    retry(|| async { backend.cancel(&[by_id(&job("q"))]).await }).await;
     proxy.cut_reply_after(0);
     // The cluster client would repeat the call, and get `NotFound` for the job that it has just
     // cancelled.
@@ -115,7 +115,7 @@ async fn leases_of_a_lost_reply_expire_and_a_settlement_counts_once() {
 /// A settlement of a lease that does not exist.
 fn settlement_of_no_lease() -> [Settlement; 1] {
     let lease = Lease { queue: queue("q"), job: job("q").id, token: FencingToken(1) };
-    [Settlement { lease, verdict: Verdict::Done }]
+    [Settlement::new(lease, Verdict::Done)]
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -201,16 +201,14 @@ async fn a_killed_listener_connects_again() {
     let redis = Redis::start();
     let backend = open(&redis.url()).await;
     let mut wakeups = backend.listen(&[queue("q")]).await.unwrap();
-    tokio::time::timeout(Duration::from_secs(5), wakeups.next()).await.expect("the first wake-up");
+    tokio::time::timeout(TIMEOUT, wakeups.next()).await.expect("the first wake-up");
     for _ in 0..3 {
         assert_eq!(redis.command(&["CLIENT", "KILL", "TYPE", "pubsub"]).int(), 1);
         // Messages published meanwhile are lost, so a new connection is a wake-up itself.
-        tokio::time::timeout(Duration::from_secs(5), wakeups.next())
-            .await
-            .expect("it is connected again");
+        tokio::time::timeout(TIMEOUT, wakeups.next()).await.expect("it is connected again");
         let new = in_an_hour(job("q"));
         let due = backend.schedule(vec![new.clone()]).await.unwrap()[0].due();
-        let hint = tokio::time::timeout(Duration::from_secs(5), wakeups.next()).await;
+        let hint = tokio::time::timeout(TIMEOUT, wakeups.next()).await;
         assert_eq!(hint.expect("the new connection delivers wake-ups").due, due);
         backend.cancel(&[by_id(&new)]).await.unwrap();
     }

@@ -9,16 +9,19 @@ use dq_redis as _;
 
 pub(crate) use dq_testkit::faults::TcpProxy;
 pub(crate) use dq_testkit::fixture::{
-    TIMEOUT, TestRunner, assert_error, by_id, claim_for, done_settlements, in_an_hour, job, keyed,
-    queue, retry, stats, wait_until,
+    TIMEOUT, TestRunner, assert_error, assert_no_secret, by_id, claim_for, done_settlements,
+    in_an_hour, job, keyed, queue, retry, stats, wait_until,
 };
 
-/// The password of every server that has one; no error may show it.
+/// A password that no server accepts.
 pub(crate) const PASSWORD: &str = "hunter2hunter2";
 
 /// Connects the backend of the URL's scheme.
 pub(crate) async fn connect(url: &str) -> Result<Arc<dyn Backend>> {
-    backend_from_url(url)?.connect(&Environment::default()).await
+    // With a history, which is off by default, so that its commands are tested too.
+    let history = dq_core::HistoryLimits::all(dq_core::HistoryLimit::default());
+    let environment = Environment::default().history(history);
+    backend_from_url(url)?.connect(&environment).await
 }
 
 /// Connects the backend of the URL's scheme to a server that works.
@@ -36,11 +39,12 @@ pub(crate) async fn claim(backend: &dyn Backend, names: &[&str], limit: usize) -
     claim_for(backend, names, limit, Duration::from_secs(10)).await
 }
 
-/// The finding with this code, which must exist, have a remedy and not show the password.
+/// The finding with this code, which must exist, have a remedy and show no password.
 #[track_caller]
 pub(crate) fn found<'a>(findings: &'a [Finding], code: &str) -> &'a Finding {
     let found = findings.iter().find(|finding| finding.code == code);
     let found = found.unwrap_or_else(|| panic!("{code} is not among {findings:?}"));
-    assert!(!found.remedy.is_empty() && !found.to_string().contains(PASSWORD));
+    assert!(!found.remedy.is_empty());
+    assert_no_secret(&found.to_string());
     found
 }

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use dq_core::{
-    Backend, BrowseParams, Cancelled, DeadKind, DeadReason, Due, JobRef, JobState, NewJob,
-    Operation, Renewal, Settled, Settlement, Verdict, Wakeups,
+    Backend, BrowseParams, Cancelled, DeadKind, DeadReason, Due, JobRef, JobState, Operation,
+    Renewal, Settled, Settlement, Verdict, Wakeups,
 };
 use dq_servers::Redis;
 
@@ -51,14 +51,14 @@ pub(crate) async fn whole_flow(
     // More than 8192 bytes make later claims look at the sizes of records, which takes another
     // command.
     let (first, waits, dies) = (keyed(name, "k"), in_an_hour(job(name)), keyed(name, "dies"));
-    let large = NewJob { payload: vec![b'x'; 9_000].into(), ..job(name) };
+    let large = job(name).payload(vec![b'x'; 9_000]);
     let jobs = vec![first, waits.clone(), dies, large];
     backend.schedule(jobs).await.map_err(message)?;
     let next = tokio::time::timeout(max_wait, wakeups.next()).await;
     demand!(next.is_ok_and(|hint| hint.due.as_millis() > 0), "no wake-up");
     let view = backend.get(&by_key("k")).await.map_err(message)?;
     demand!(view.is_some(), "not found by its key");
-    let mut page = BrowseParams { queue: &queue, state: JobState::Ready, after: None, limit: 1 };
+    let mut page = BrowseParams::new(&queue, JobState::Ready).limit(1).payloads(true);
     page.after = backend.browse(page).await.map_err(message)?.next;
     demand!(backend.browse(page).await.map_err(message)?.jobs.len() == 1, "no second page");
     let moves = [dq_core::Reschedule { job: by_id(&waits), due: Due::After(HOUR) }];
@@ -70,11 +70,8 @@ pub(crate) async fn whole_flow(
     demand!(claimed.jobs.len() == 3, "not claimed");
     let view = backend.get(&by_key("k")).await.map_err(message)?;
     demand!(view.is_some_and(|view| view.state == JobState::Running), "not found while it runs");
-    let renewals: Vec<_> = claimed
-        .jobs
-        .iter()
-        .map(|leased| Renewal { lease: leased.lease(), lease_for: HOUR })
-        .collect();
+    let renewals: Vec<_> =
+        claimed.jobs.iter().map(|leased| Renewal::new(leased.lease(), HOUR)).collect();
     backend.renew(&renewals).await.map_err(message)?;
     let mut settlements: Vec<Settlement> = done_settlements(&claimed);
     for (settlement, leased) in settlements.iter_mut().zip(&claimed.jobs) {
@@ -86,7 +83,11 @@ pub(crate) async fn whole_flow(
     let settled = backend.settle(&settlements).await.map_err(message)?;
     demand!(settled == [Settled::Accepted; 3], "not settled");
     for operation in [
-        Operation::Replay { queue: &queue, jobs: None, due: Due::NOW },
+        Operation::Replay {
+            queue: &queue,
+            jobs: &dq_testkit::fixture::dead_ids(&**backend, &queue).await[..],
+            due: Due::NOW,
+        },
         Operation::Pause { queue: &queue },
         Operation::Resume { queue: &queue },
         Operation::Purge { queue: &queue },

@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use dq_core::{
-    BrowseParams, DeadKind, ErrorKind, JobState, NewJob, Operation, Scheduled, Severity,
-};
+use dq_core::{BrowseParams, DeadKind, ErrorKind, JobState, Operation, Scheduled, Severity};
 use dq_servers::Redis;
 
 use crate::fixture::{
@@ -12,7 +10,11 @@ use crate::fixture::{
 };
 
 /// The keys of a partition; scripts/prelude.lua says what they hold.
-const KINDS: [&str; 9] = ["due", "job", "state", "lease", "key", "dead", "reason", "meta", "stray"];
+const KINDS: [&str; 14] = [
+    "due", "job", "state", "lease", "key", "dead", "reason", "meta", "stray", "note", "ended",
+    "past", "unpin", "pin",
+];
+const HASHES: [&str; 8] = ["job", "state", "key", "reason", "meta", "note", "past", "pin"];
 
 /// The key of this kind of the queue `q`.
 fn key(kind: &str) -> String {
@@ -80,8 +82,8 @@ async fn foreign_members_are_quarantined_and_reported() {
     // An entry with the score +inf counts as due in the distant future.
     let next = claim(&*backend, &["q"], 9).await.unwrap();
     assert!(next.jobs.is_empty() && next.next_due.unwrap() > next.now);
-    let browse =
-        BrowseParams { queue: &queue("q"), state: JobState::Scheduled, after: None, limit: 1 };
+    let name = queue("q");
+    let browse = BrowseParams::new(&name, JobState::Scheduled).limit(1).payloads(true);
     assert!(backend.browse(browse).await.unwrap().jobs.is_empty());
 
     let findings = backend.check().await;
@@ -111,7 +113,8 @@ async fn a_malformed_record_becomes_a_dead_job_with_its_bytes() {
 
     let claimed = claim(&*backend, &["q"], 9).await.unwrap();
     assert_eq!(claimed.jobs.len(), 2, "the scheduled job, and a foreign one with a valid record");
-    let dead = BrowseParams { queue: &queue("q"), state: JobState::Dead, after: None, limit: 10 };
+    let name = queue("q");
+    let dead = BrowseParams::new(&name, JobState::Dead).limit(10).payloads(true);
     let page = backend.browse(dead).await.unwrap();
     let [view] = &page.jobs[..] else { panic!("{page:?}") };
     assert_eq!(view.job.payload, &broken[..], "the whole record");
@@ -119,7 +122,7 @@ async fn a_malformed_record_becomes_a_dead_job_with_its_bytes() {
     let id = view.job.id;
     let shown = backend.get(&dq_core::JobRef::new(queue("q"), id)).await.unwrap();
     assert_eq!(shown.as_ref(), Some(view));
-    let remove = Operation::Remove { queue: &queue("q"), jobs: Some(&[id]) };
+    let remove = Operation::Remove { queue: &queue("q"), jobs: &[id] };
     assert_eq!(backend.operate(remove).await.unwrap().affected, 1);
     assert_eq!(stats(&*backend, "q").await.dead, 0);
 }
@@ -133,8 +136,8 @@ async fn garbage_in_every_hash_and_set_stops_no_job() {
     let lease = Duration::from_millis(20);
     assert_eq!(claim_for(&*backend, &["q"], 9, lease).await.unwrap().jobs.len(), 2);
     for kind in KINDS {
-        let (key, hash) = (key(kind), ["job", "state", "key", "reason", "meta"].contains(&kind));
-        if hash {
+        let key = key(kind);
+        if HASHES.contains(&kind) {
             redis.command(&["HSET", &key, "", "x", "fourteen bytes", "x", "garbage", "no job"]);
         } else {
             redis.command(&["ZADD", &key, "3", "", "4", "fourteen bytes", "5", "garbage"]);
@@ -157,17 +160,23 @@ async fn garbage_in_every_hash_and_set_stops_no_job() {
         both.sort();
         both
     });
-    for state in [JobState::Scheduled, JobState::Ready, JobState::Running, JobState::Dead] {
-        let all = BrowseParams { queue: &queue("q"), state, after: None, limit: 10 };
+    use JobState::{Dead, Ended, Ready, Running, Scheduled as Waiting};
+    for state in [Waiting, Ready, Running, Dead, Ended] {
+        let name = queue("q");
+        let all = BrowseParams::new(&name, state).limit(10).payloads(true);
         backend.browse(all).await.unwrap();
     }
     let by_garbage = dq_core::JobRef::new(queue("q"), dq_core::JobKey::new("garbage").unwrap());
     assert!(backend.get(&by_garbage).await.unwrap().is_none());
     backend.cancel(&[by_garbage]).await.unwrap();
-    let answer = backend.schedule(vec![NewJob { ..keyed("q", "garbage") }]).await.unwrap();
+    let answer = backend.schedule(vec![keyed("q", "garbage")]).await.unwrap();
     assert!(matches!(answer[..], [Scheduled::Created(_)]), "{answer:?}");
     assert!(backend.get(&by_id(&first)).await.unwrap().is_some());
-    let replay = Operation::Replay { queue: &queue("q"), jobs: None, due: dq_core::Due::NOW };
+    let replay = Operation::Replay {
+        queue: &queue("q"),
+        jobs: &dq_testkit::fixture::dead_ids(&*backend, &queue("q")).await[..],
+        due: dq_core::Due::NOW,
+    };
     backend.operate(replay).await.unwrap();
     backend.operate(Operation::Purge { queue: &queue("q") }).await.unwrap();
     assert!(stats(&*backend, "q").await.running >= 2, "running jobs are not purged");
@@ -207,7 +216,8 @@ async fn a_score_that_is_no_whole_number_is_rounded() {
     }
     let (queue, mut after, mut seen) = (queue("q"), None, Vec::new());
     for _ in 0..3 {
-        let page = BrowseParams { queue: &queue, state: JobState::Scheduled, after, limit: 1 };
+        let page =
+            BrowseParams::new(&queue, JobState::Scheduled).after(after).limit(1).payloads(true);
         let page = backend.browse(page).await.unwrap();
         seen.extend(page.jobs.iter().map(|view| view.job.id));
         after = page.next;

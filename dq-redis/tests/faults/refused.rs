@@ -1,5 +1,5 @@
 //! Servers that cannot be used are refused when connecting: with the reason and a remedy, and
-//! without the password.
+//! without the password. `check` reports servers that can be used, but may lose jobs.
 
 use dq_core::{ErrorKind, Severity};
 use dq_servers::{Redis, RedisCluster, Sentinel};

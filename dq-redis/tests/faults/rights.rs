@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dq_core::{Backend, ErrorKind};
+use dq_core::{Backend, Dq, DurationExt, ErrorKind};
 use dq_servers::{Redis, RedisCluster};
 
-use crate::fixture::{TIMEOUT, assert_error, claim, connect, found, open};
+use crate::fixture::{TIMEOUT, TestRunner, assert_error, claim, connect, found, job, open};
 use crate::flow::{flow_beside_java, flow_with_expiry, whole_flow};
 
 /// The schemes of the backends, in the order of the documentation in lib.rs.
@@ -161,6 +161,22 @@ async fn each_key_and_channel_is_needed() {
     redis.command(&["ACL", "SETUSER", user, "off"]);
     redis.command(&["CLIENT", "KILL", "USER", user]);
     found(&backend.check().await, "redis.unreachable");
+}
+
+/// Runners look at the schedules, too, and so does `check`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_runner_needs_no_other_rights() {
+    for scheme in SCHEMES {
+        let (_redis, url) = prepare(scheme);
+        let backend = open(&url).await;
+        let dq = Dq::builder().backend(Arc::clone(&backend)).connect().await.unwrap();
+        let mut runner = TestRunner::start(&backend, &["flow"]).await;
+        let job = job("flow");
+        backend.schedule(vec![job.clone()]).await.unwrap();
+        assert_eq!(runner.wait_for_all(&[job]).await.len(), 1, "{scheme}");
+        assert!(dq.recurring_in("flow", "nightly").every(1.hours()).upsert().await.unwrap());
+        assert_eq!(dq.unreadable_schedules().await.unwrap().len(), 0, "{scheme}");
+    }
 }
 
 #[tokio::test]

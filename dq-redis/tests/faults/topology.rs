@@ -23,7 +23,7 @@ async fn a_runner_continues_on_the_new_primary_after_a_fail_over() {
     retry(|| backend.schedule(vec![before.clone()])).await;
     serving.wait_for_all(&[before]).await;
     // Due after the fail-over, and replicated before.
-    let over = dq_core::NewJob { due: dq_core::Due::After(Duration::from_secs(3)), ..job("Q") };
+    let over = job("Q").due(dq_core::Due::After(Duration::from_secs(3)));
     retry(|| backend.schedule(vec![over.clone()])).await;
     assert!(primary.command(&["WAIT", "1", "10000"]).int() >= 1);
 
@@ -62,7 +62,7 @@ async fn tls_with_a_private_authority() {
 #[tokio::test]
 async fn users_and_passwords_with_any_characters_by_port_and_by_socket() {
     let redis = Redis::start();
-    let (user, password) = ("shop:eu/1", "p@ss:w/rd?#%25&=+ü§");
+    let (user, password) = ("shop:eu/1", "secret@ss:w/rd?#%25&=+ü§");
     let acl = ["ACL", "SETUSER", user, "on", &format!(">{password}"), "~*", "&*", "+@all"];
     assert!(redis.command(&acl).is_ok());
     assert!(redis.command(&["ACL", "SETUSER", "default", "off"]).is_ok());
@@ -75,7 +75,7 @@ async fn users_and_passwords_with_any_characters_by_port_and_by_socket() {
         let backend = open(&url).await;
         backend.schedule(vec![job(name)]).await.unwrap();
         assert_eq!(claim(&*backend, &[name], 9).await.unwrap().jobs.len(), 1);
-        let wrong = url.replace(&who, &format!("{}:wrong@", encode(user)));
+        let wrong = url.replace(&who, &format!("{}:wrong-secret@", encode(user)));
         assert_error(connect(&wrong).await, ErrorKind::Config, &["password"]);
         assert_error(connect(&url.replace(&who, "")).await, ErrorKind::Config, &["NOAUTH"]);
     }

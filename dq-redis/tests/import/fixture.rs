@@ -28,7 +28,8 @@ impl Target {
         run_due(&**self.dq.backend(), "Q").await
     }
 
-    /// Runs all jobs: those due now, after a day, and after 99 more years. Returns their payloads.
+    /// Runs all jobs: those due now, after a day, and after 99 more years, so that a job that an
+    /// import has left parked (due in ten years) runs, too. Returns their payloads.
     pub(crate) async fn run_all(&self) -> Vec<String> {
         let mut ran = self.run_due().await;
         for step in [1.days(), (99 * 365).days()] {
@@ -106,7 +107,7 @@ impl Redisson {
         self.redis.command(&["RPUSH", &self.name, payload]);
     }
 
-    /// Moves due entries to the destination list.
+    /// Moves entries to the destination list, as a Java client does ten milliseconds after [`NOW`].
     pub(crate) fn transfer(&mut self) {
         let until = (NOW + 10).to_string();
         let keys = [&self.due, &self.order, &self.name];

@@ -94,17 +94,17 @@ async fn an_entry_with_a_changed_due_time_is_not_taken_at_the_old_one() {
     let stale = first_request(source.list(0, 0, 10).await.unwrap());
     redis.command(&["ZADD", "moved", "1800000000001", "x"]);
     assert_eq!(source.take(0, &stale).await.unwrap(), [false]);
-    assert!(source.journal_entries(10).await.unwrap().is_empty());
+    assert!(source.journal().entries(10).await.unwrap().is_empty());
 
     let fresh = first_request(source.list(0, 0, 10).await.unwrap());
     assert_eq!(source.take(0, &fresh).await.unwrap(), [true]);
     assert_eq!(source.take(0, &fresh).await.unwrap(), [false]);
-    let taken = source.journal_entries(10).await.unwrap();
+    let taken = source.journal().entries(10).await.unwrap();
     assert_eq!(taken[0].job.due, Timestamp::from_millis(1_800_000_000_001));
     let ids = [taken[0].id, JobId::from_bytes([2; 16])];
-    assert_eq!(source.mark_stored(&ids).await.unwrap(), [true, false]);
-    source.remove(&ids).await.unwrap();
-    assert!(source.journal_entries(10).await.unwrap().is_empty());
+    assert_eq!(source.journal().mark_stored(&ids).await.unwrap(), [true, false]);
+    source.journal().remove(&ids).await.unwrap();
+    assert!(source.journal().entries(10).await.unwrap().is_empty());
 }
 
 #[tokio::test]
@@ -124,8 +124,14 @@ async fn a_redisson_queue_is_imported_completely() {
     let target = Target::new().await;
     let source = RedissonSource::new(&redis.url(), "whole").unwrap();
     let source = source.queue("Q").unwrap().codec(Codec::Json);
+    let before = queue.counts();
+    let preview = target.dq.preview_import(&source).await.unwrap();
+    assert_eq!((preview.importable, preview.resumable), (5, 0), "{preview:?}");
+    assert_eq!((queue.counts(), target.run_all().await.len()), (before, 0), "nothing is changed");
+    target.clock.set(Timestamp::from_millis(NOW));
     let report = target.dq.import(source).await.unwrap();
     assert_eq!((report.imported, report.rejected.total()), (5, 3), "{report:?}");
+    assert_eq!(preview.rejected, report.rejected);
     assert!(
         report.rejected.iter().any(|(reason, count)| reason.contains("`string`") && count == 2)
     );
@@ -142,6 +148,38 @@ async fn a_redisson_queue_is_imported_completely() {
     ran.extend(target.run_all().await);
     let all = ["current", "legacy", "same", "same", "unlisted"].map(|name| format!("{name:?}"));
     assert_eq!(sorted(ran), all);
+}
+
+#[tokio::test]
+async fn a_redisson_queue_is_not_imported_into_itself() {
+    let redis = shared_redis();
+    let url = redis.url().replacen("redis://", "redisson://", 1);
+    let dq = Dq::connect(&url).await.unwrap();
+    let due = Timestamp::from(SystemTime::now()) + Duration::from_secs(3_600);
+    let own = dq.queue("itself").unwrap();
+    let _ = own.schedule("payload", "text/plain").at(due).await.unwrap();
+    let source = |name: &str| RedissonSource::new(&redis.url(), name).unwrap();
+    let prefixed = source("app:itself").queue("itself").unwrap();
+    for source in [source("itself"), prefixed] {
+        for error in [
+            dq.preview_import(&source).await.unwrap_err(),
+            // Without a refusal it would not end.
+            tokio::time::timeout(Duration::from_secs(60), dq.import(&source))
+                .await
+                .expect("the import ends")
+                .unwrap_err(),
+        ] {
+            assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+            assert!(error.remedy_text().unwrap().contains("`--queue`"), "{error}");
+        }
+    }
+    assert_eq!(own.stats().await.unwrap().scheduled, 1);
+
+    let other = source("itself").queue("another").unwrap();
+    assert_eq!(dq.import(&other).await.unwrap().imported, 1);
+    let stats = dq.queue("another").unwrap().stats().await.unwrap();
+    assert_eq!((stats.scheduled, stats.next_due), (1, Some(due)));
+    assert_eq!(own.stats().await.unwrap().scheduled, 0);
 }
 
 #[tokio::test]

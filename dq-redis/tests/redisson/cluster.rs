@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dq_core::config::{Environment, backend_from_url};
-use dq_core::{ClaimParams, Due, NewJob, QueueName, Timestamp, Want};
+use dq_core::{ClaimParams, Due, QueueName, Timestamp, Want};
 use dq_servers::RedisCluster;
 
 use crate::fixture::{LATER, job};
@@ -15,13 +15,14 @@ async fn a_claim_returns_the_due_jobs_of_all_slots_and_nothing_else() {
     let backend = backend_from_url(&url).unwrap().connect(&Environment::default()).await.unwrap();
     let names = ["a", "b", "c", "d"].map(|name| QueueName::new(name).unwrap());
     let put = async |name: &QueueName, due: Due| {
-        let job = NewJob { queue: name.clone(), ..job(due, "x") };
+        let mut job = job(due, "x");
+        job.queue = name.clone();
         backend.schedule(vec![job]).await.unwrap();
     };
     let claim = async |limit| {
-        let want = |queue: &QueueName| Want { queue: queue.clone(), max: 9, lease_for: LATER };
+        let want = |queue: &QueueName| Want::new(queue.clone(), 9, LATER);
         let wants = names.clone().map(|name| want(&name));
-        backend.claim(ClaimParams { wants: &wants, limit, worker: "test" }).await.unwrap()
+        backend.claim(ClaimParams::new(&wants, limit, "test")).await.unwrap()
     };
     for name in &names {
         put(name, Due::After(LATER)).await;
@@ -41,4 +42,24 @@ async fn a_claim_returns_the_due_jobs_of_all_slots_and_nothing_else() {
     payloads.sort();
     assert_eq!(payloads, [&b"direct"[..], b"x", b"x"]);
     assert!(all.next_due.unwrap() > all.now);
+}
+
+/// A claim on a cluster first asks each slot for due times only. Nothing is taken by these calls, so
+/// they need not check the types of the keys before the first write.
+#[tokio::test]
+async fn a_claim_of_nothing_checks_no_types() {
+    let cluster = RedisCluster::start(3);
+    let url = format!("redisson+cluster://{}", cluster.nodes()[0].address());
+    let backend = backend_from_url(&url).unwrap().connect(&Environment::default()).await.unwrap();
+    // On different nodes.
+    let wants = ["a", "b", "c", "d"].map(|name| Want::new(QueueName::new(name).unwrap(), 9, LATER));
+    for node in cluster.nodes() {
+        node.command(&["CONFIG", "RESETSTAT"]);
+    }
+    let params = ClaimParams::new(&wants, 9, "test");
+    assert!(backend.claim(params).await.unwrap().jobs.is_empty());
+    for node in cluster.nodes() {
+        let commands = node.command(&["INFO", "commandstats"]).text();
+        assert!(!commands.contains("cmdstat_zcard"), "{commands}");
+    }
 }

@@ -39,19 +39,14 @@ async fn a_job_whose_payload_the_codec_cannot_read_is_dead_with_its_bytes_and_th
         let queue = queue();
         let page = fixture
             .backend
-            .browse(dq_core::BrowseParams {
-                queue: &queue,
-                state: JobState::Dead,
-                after: None,
-                limit: 9,
-            })
+            .browse(dq_core::BrowseParams::new(&queue, JobState::Dead).limit(9).payloads(true))
             .await
             .unwrap();
         assert_eq!(page.jobs[0].job.payload, payload, "its bytes are unchanged");
         let (reason, _) = page.jobs[0].dead.clone().unwrap();
         assert_eq!(reason.kind, DeadKind::Undecodable);
-        let codecs = ["json", "string", "Json", "String"];
-        assert!(codecs.iter().any(|codec| reason.message.contains(codec)), "{}", reason.message);
+        // Only Java can read such objects, so the remedy is another codec on both sides.
+        assert!(reason.message.contains("choose the codec `json`"), "{}", reason.message);
     }
 }
 

@@ -53,18 +53,16 @@ impl Fixture {
 
     /// Claims at most this number of due jobs.
     pub(crate) async fn claim(&self, max: usize) -> Vec<LeasedJob> {
-        let wants = [Want { queue: queue(), max, lease_for: LATER }];
-        let params = ClaimParams { wants: &wants, limit: max, worker: "test" };
+        let wants = [Want::new(queue(), max, LATER)];
+        let params = ClaimParams::new(&wants, max, "test");
         self.backend.claim(params).await.unwrap().jobs
     }
 
     /// Claims at most this number of due jobs, settles them as done, and returns them.
     pub(crate) async fn drain(&self, max: usize) -> Vec<LeasedJob> {
         let jobs = self.claim(max).await;
-        let done: Vec<Settlement> = jobs
-            .iter()
-            .map(|job| Settlement { lease: job.lease(), verdict: Verdict::Done })
-            .collect();
+        let done: Vec<Settlement> =
+            jobs.iter().map(|job| Settlement::new(job.lease(), Verdict::Done)).collect();
         self.backend.settle(&done).await.unwrap();
         jobs
     }
@@ -92,7 +90,14 @@ pub(crate) fn job(due: impl Into<Due>, payload: &str) -> NewJob {
     NewJob::new(id, queue(), due.into(), Bytes::copy_from_slice(payload.as_bytes()))
 }
 
+/// A job of another queue with a new id.
+pub(crate) fn job_in(queue: QueueName, due: impl Into<Due>, payload: &str) -> NewJob {
+    let mut job = job(due, payload);
+    job.queue = queue;
+    job
+}
+
 /// A job with a new id and a key.
 pub(crate) fn keyed(due: impl Into<Due>, payload: &str, key: &str) -> NewJob {
-    NewJob { key: Some(JobKey::new(key).unwrap()), ..job(due, payload) }
+    job(due, payload).key(JobKey::new(key).unwrap())
 }

@@ -3,10 +3,12 @@
 
 use dq_core::{
     BrowseParams, Cancelled, ClaimParams, Claimed, Due, ErrorKind, JobKey, JobRef, JobState,
-    NewJob, Operation, QueueName, Result, Scheduled, Severity, Want,
+    Operation, QueueName, Result, Scheduled, Severity, Want,
 };
 
-use crate::fixture::{DESTINATION, Fixture, INDEX, LATER, ORDER, TIMEOUT, job, keyed, queue};
+use crate::fixture::{
+    DESTINATION, Fixture, INDEX, LATER, ORDER, TIMEOUT, job, job_in, keyed, queue,
+};
 
 /// The name of one of the queue's keys that Redisson does not know.
 fn native_key(kind: &str) -> String {
@@ -19,17 +21,16 @@ fn by_key(key: &str) -> JobRef {
 
 /// Claims from several queues.
 async fn claim(fixture: &Fixture, names: &[&str]) -> Result<Claimed> {
-    let want =
-        |name: &&str| Want { queue: QueueName::new(name).unwrap(), max: 20, lease_for: LATER };
+    let want = |name: &&str| Want::new(QueueName::new(name).unwrap(), 20, LATER);
     let wants: Vec<Want> = names.iter().map(want).collect();
-    fixture.backend.claim(ClaimParams { wants: &wants, limit: 20, worker: "test" }).await
+    fixture.backend.claim(ClaimParams::new(&wants, 20, "test")).await
 }
 
 /// All jobs in a state, listed in pages of `limit`.
 async fn listed(fixture: &Fixture, state: JobState, limit: usize) -> Vec<dq_core::JobView> {
     let (queue, mut jobs, mut after) = (queue(), Vec::new(), None);
     loop {
-        let params = BrowseParams { queue: &queue, state, after, limit };
+        let params = BrowseParams::new(&queue, state).after(after).limit(limit).payloads(true);
         let page = fixture.backend.browse(params).await.unwrap();
         jobs.extend(page.jobs);
         assert!(jobs.len() < 1_000, "the listing does not end");
@@ -65,9 +66,8 @@ async fn each_key_of_another_type_stops_only_its_queue(options: &str) {
             .schedule(vec![job(Due::NOW, "1"), keyed(Due::NOW, "2", "k")])
             .await
             .unwrap();
-        let settlement = fixture.claim(1).await.into_iter().map(|leased| dq_core::Settlement {
-            lease: leased.lease(),
-            verdict: dq_core::Verdict::Snooze(Due::NOW),
+        let settlement = fixture.claim(1).await.into_iter().map(|leased| {
+            dq_core::Settlement::new(leased.lease(), dq_core::Verdict::Snooze(Due::NOW))
         });
         fixture.backend.settle(&settlement.collect::<Vec<_>>()).await.unwrap();
         fixture.java_offers(1, 1_000, b"3");
@@ -76,8 +76,7 @@ async fn each_key_of_another_type_stops_only_its_queue(options: &str) {
         fixture.redis.command(&["SET", &key, "something else"]);
 
         for _ in 0..2 {
-            let healthy =
-                NewJob { queue: QueueName::new("healthy").unwrap(), ..job(Due::NOW, "0") };
+            let healthy = job_in(QueueName::new("healthy").unwrap(), Due::NOW, "0");
             fixture.backend.schedule(vec![healthy]).await.unwrap();
             let names = if claims { &["q", "healthy"][..] } else { &["healthy"] };
             let claimed = claim(&fixture, names).await.unwrap();
@@ -128,10 +127,9 @@ async fn a_claim_takes_nothing_from_the_destination_list_if_a_key_has_another_ty
     let fixture = Fixture::with("").await;
     fixture.redis.command(&["RPUSH", DESTINATION, "1", "2", "3"]);
     fixture.redis.command(&["SET", TIMEOUT, "not a sorted set"]);
-    let wants =
-        [dq_core::Want { queue: queue(), max: 1, lease_for: std::time::Duration::from_secs(60) }];
+    let wants = [dq_core::Want::new(queue(), 1, std::time::Duration::from_secs(60))];
     for _ in 0..2 {
-        let params = dq_core::ClaimParams { wants: &wants, limit: 1, worker: "test" };
+        let params = dq_core::ClaimParams::new(&wants, 1, "test");
         fixture.backend.claim(params).await.unwrap_err();
     }
     assert_eq!(fixture.len("LLEN", DESTINATION), 3);
@@ -289,7 +287,11 @@ async fn garbage_in_index_key_map_sets_and_counters_stops_no_call() {
     for job in &later_jobs {
         fixture.backend.get(&JobRef::new(queue(), job.id)).await.unwrap();
     }
-    let replay = Operation::Replay { queue: &queue(), jobs: None, due: Due::NOW };
+    let replay = Operation::Replay {
+        queue: &queue(),
+        jobs: &dq_testkit::fixture::dead_ids(&*fixture.backend, &queue()).await[..],
+        due: Due::NOW,
+    };
     fixture.backend.operate(replay).await.unwrap();
     fixture.backend.operate(Operation::Purge { queue: &queue() }).await.unwrap();
     assert_eq!(fixture.backend.stats(&[queue()]).await.unwrap()[0].ready, 0);
@@ -311,10 +313,7 @@ async fn members_with_equal_ids_do_not_replace_each_other() {
     let done: Vec<_> = both
         .iter()
         .chain(&third)
-        .map(|leased| dq_core::Settlement {
-            lease: leased.lease(),
-            verdict: dq_core::Verdict::Done,
-        })
+        .map(|leased| dq_core::Settlement::new(leased.lease(), dq_core::Verdict::Done))
         .collect();
     assert_eq!(fixture.backend.settle(&done).await.unwrap(), [dq_core::Settled::Accepted; 3]);
 }

@@ -77,8 +77,8 @@ async fn expired_leases_are_requeued_on_a_full_server() {
     let fixture = Fixture::with("").await;
     fixture.backend.schedule((0..5).map(|_| job(Due::NOW, "x")).collect()).await.unwrap();
     let lease_for = Duration::from_millis(30);
-    let wants = [dq_core::Want { queue: queue(), max: 5, lease_for }];
-    let params = dq_core::ClaimParams { wants: &wants, limit: 5, worker: "test" };
+    let wants = [dq_core::Want::new(queue(), 5, lease_for)];
+    let params = dq_core::ClaimParams::new(&wants, 5, "test");
     assert_eq!(fixture.backend.claim(params).await.unwrap().jobs.len(), 5);
     fixture.redis.command(&["CONFIG", "SET", "maxmemory", "1"]);
     tokio::time::sleep(lease_for).await;

@@ -1,11 +1,13 @@
-//! Ids and queue names: jobs that Java offered are found by id; ids that collide in the legacy
-//! format are refused; in a cluster, so are queue names whose keys lie in different slots.
+//! Ids and queue names: jobs that Java offered are found by id; ids that collide are refused, as far
+//! as the store can tell; in a cluster, so are queue names whose keys lie in different slots. Ids
+//! that occur several times in one call.
 
 use dq_core::{
-    BrowseParams, Cancelled, JobRef, JobState, NewJob, Reschedule, Rescheduled, Scheduled,
+    BrowseParams, Cancelled, Due, ErrorKind, JobId, JobRef, JobState, NewJob, OnConflict,
+    Reschedule, Rescheduled, Scheduled, Settlement, Verdict,
 };
 
-use crate::fixture::{Fixture, LATER, TIMEOUT, job, queue};
+use crate::fixture::{Fixture, LATER, TIMEOUT, job, job_in, keyed, queue};
 
 /// A due time in the far future, the same for all jobs.
 const DUE: i64 = 9_000_000_000_000;
@@ -20,7 +22,7 @@ async fn jobs_that_java_offered_are_found_by_id() {
     let queue = queue();
     let page = fixture
         .backend
-        .browse(BrowseParams { queue: &queue, state: JobState::Scheduled, after: None, limit: 900 })
+        .browse(BrowseParams::new(&queue, JobState::Scheduled).limit(900).payloads(true))
         .await
         .unwrap();
     let job = &page.jobs[899].job;
@@ -28,10 +30,12 @@ async fn jobs_that_java_offered_are_found_by_id() {
     let reference = |at: usize| JobRef::new(queue.clone(), page.jobs[at].job.id);
 
     let found = fixture.backend.get(&reference(899)).await.unwrap().unwrap();
-    assert_eq!(found.job, dq_core::Job { created: found.job.created, ..job.clone() });
+    let mut expected = job.clone();
+    expected.created = found.job.created;
+    assert_eq!(found.job, expected);
     let moved = fixture
         .backend
-        .reschedule(&[Reschedule { job: reference(7), due: dq_core::Due::NOW }])
+        .reschedule(&[Reschedule { job: reference(7), due: Due::NOW }])
         .await
         .unwrap();
     assert!(matches!(moved[0], Rescheduled::Moved(_)), "{moved:?}");
@@ -46,8 +50,7 @@ async fn jobs_that_java_offered_are_found_by_id() {
 async fn a_name_whose_keys_lie_in_different_slots_is_refused_in_a_cluster_only() {
     let fixture = Fixture::with("").await;
     let odd = dq_core::QueueName::new("my{}q").unwrap();
-    let put =
-        fixture.backend.schedule(vec![NewJob { queue: odd.clone(), ..job(LATER, "x") }]).await;
+    let put = fixture.backend.schedule(vec![job_in(odd.clone(), LATER, "x")]).await;
     assert!(put.is_ok(), "a single server has no slots");
     assert_eq!(fixture.len("ZCARD", "redisson_delay_queue_timeout:my{}q"), 1);
     let code = "redisson.split-name";
@@ -60,13 +63,13 @@ async fn a_name_whose_keys_lie_in_different_slots_is_refused_in_a_cluster_only()
         .connect(&dq_core::config::Environment::default())
         .await
         .unwrap();
-    let put = backend.schedule(vec![NewJob { queue: odd, ..job(LATER, "x") }]).await;
+    let put = backend.schedule(vec![job_in(odd, LATER, "x")]).await;
     let error = put.unwrap_err();
-    assert_eq!(error.kind(), dq_core::ErrorKind::InvalidInput, "{error}");
+    assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
     assert!(error.to_string().contains("my{}q"), "{error}");
     for name in ["q", "a{x}b"] {
         let queue = dq_core::QueueName::new(name).unwrap();
-        let put = backend.schedule(vec![NewJob { queue, ..job(LATER, "x") }]).await;
+        let put = backend.schedule(vec![job_in(queue, LATER, "x")]).await;
         assert!(matches!(put.unwrap()[0], Scheduled::Created(_)));
     }
 }
@@ -75,16 +78,110 @@ async fn a_name_whose_keys_lie_in_different_slots_is_refused_in_a_cluster_only()
 async fn an_id_that_collides_with_another_in_the_legacy_format_is_refused() {
     let fixture = Fixture::with("?format=legacy").await;
     // Legacy member ids are the lower eight bytes, here always 5.
-    let with_id = |high: u128| NewJob {
-        id: dq_core::JobId::from_bytes(((high << 64) | 5).to_be_bytes()),
-        ..job(LATER, "x")
+    let with_id = |high: u128| {
+        let mut job = job(LATER, "x");
+        job.id = JobId::from_bytes(((high << 64) | 5).to_be_bytes());
+        job
     };
     fixture.backend.schedule(vec![with_id(1)]).await.unwrap();
     for jobs in [vec![with_id(2)], vec![job(LATER, "y"), with_id(3), with_id(4)]] {
         let error = fixture.backend.schedule(jobs).await.unwrap_err();
-        assert_eq!(error.kind(), dq_core::ErrorKind::InvalidInput, "{error}");
+        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
     }
     assert_eq!(fixture.len("ZCARD", TIMEOUT), 1, "nothing of the call is stored");
     let again = fixture.backend.schedule(vec![with_id(1)]).await.unwrap();
-    assert!(matches!(again[0], Scheduled::Kept(_)), "{again:?}");
+    assert!(matches!(again[0], Scheduled::Created(_)), "{again:?}");
+}
+
+/// Two jobs whose ids differ in two bytes that are combined in the handle, so that it is the same.
+fn with_one_handle(due: Due) -> [NewJob; 2] {
+    let first = job(due, "first");
+    let mut second = job(due, "second");
+    let mut id = first.id.to_bytes();
+    (id[12], id[14]) = (id[12] ^ 0x55, id[14] ^ 0x55);
+    second.id = JobId::from_bytes(id);
+    [first, second]
+}
+
+#[tokio::test]
+async fn an_id_that_shares_its_handle_with_another_is_refused() {
+    let fixture = Fixture::with("").await;
+    let [first, second] = with_one_handle(Due::NOW);
+    let refused = async |jobs| {
+        let error = fixture.backend.schedule(jobs).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+        assert!(error.to_string().contains(&second.id.to_string()), "{error}");
+    };
+    refused(vec![first.clone(), job(LATER, "y"), second.clone()]).await;
+    assert_eq!(fixture.len("ZCARD", TIMEOUT), 0, "nothing of the call is stored");
+
+    fixture.backend.schedule(vec![first.clone(), first.clone()]).await.unwrap();
+    assert_eq!(fixture.len("ZCARD", TIMEOUT), 1, "one id twice is one job");
+    // The lease makes it a native job, which is stored under its handle.
+    assert_eq!(fixture.claim(2).await.len(), 1);
+    refused(vec![second.clone()]).await;
+}
+
+/// The index of members is by member id, so the script that stores the second does not find the
+/// first.
+#[tokio::test]
+async fn of_two_members_that_share_a_handle_the_one_claimed_last_gets_another_id() {
+    let fixture = Fixture::with("").await;
+    let jobs = with_one_handle(Due::NOW);
+    for job in &jobs {
+        fixture.backend.schedule(vec![job.clone()]).await.unwrap();
+    }
+    let claimed = fixture.claim(2).await;
+    let mut payloads: Vec<_> = claimed.iter().map(|leased| &leased.job.payload[..]).collect();
+    payloads.sort_unstable();
+    assert_eq!(payloads, [b"first".as_slice(), b"second"]);
+    let ids = claimed.iter().map(|leased| leased.job.id);
+    let kept = ids.filter(|id| jobs.iter().any(|job| job.id == *id)).count();
+    assert_eq!(kept, 1, "{claimed:?}");
+    let done = claimed.iter().map(|job| Settlement::new(job.lease(), Verdict::Done));
+    fixture.backend.settle(&done.collect::<Vec<_>>()).await.unwrap();
+    let stats = fixture.backend.stats(&[queue()]).await.unwrap().remove(0);
+    assert_eq!(stats.stored(), 0);
+}
+
+/// Stores a job with the key `k`, and makes it a native job that waits.
+async fn native_job(fixture: &Fixture) -> NewJob {
+    let job = keyed(Due::NOW, "x", "k").on_conflict(OnConflict::Replace);
+    fixture.backend.schedule(vec![job.clone()]).await.unwrap();
+    let lease = fixture.claim(1).await.remove(0).lease();
+    let settlement = Settlement::new(lease, Verdict::Snooze(Due::from(LATER)));
+    fixture.backend.settle(&[settlement]).await.unwrap();
+    job
+}
+
+#[tokio::test]
+async fn a_native_job_that_a_call_has_replaced_and_stored_again_is_there() {
+    let fixture = Fixture::with("").await;
+    let x = native_job(&fixture).await;
+    let y = keyed(Due::NOW, "y", "k").on_conflict(OnConflict::Replace);
+    let jobs = vec![y.clone(), x.clone(), x.clone()];
+    let answers = fixture.backend.schedule(jobs).await.unwrap();
+    let [Scheduled::Replaced(first), Scheduled::Replaced(second), Scheduled::Created(third)] =
+        answers[..]
+    else {
+        panic!("{answers:?}")
+    };
+    assert_eq!((first.id, second.id, third), (y.id, x.id, second));
+    let claimed = fixture.drain(10).await;
+    assert_eq!(claimed.iter().map(|leased| leased.job.id).collect::<Vec<_>>(), [x.id]);
+}
+
+#[tokio::test]
+async fn a_job_whose_rest_a_call_has_removed_is_stored_again() {
+    let fixture = Fixture::with("").await;
+    let x = native_job(&fixture).await;
+    // Another program removes all but the record and the key.
+    assert_eq!(fixture.len("DEL", "dq:due:{q}"), 1);
+    assert_eq!(fixture.len("DEL", "dq:state:{q}"), 1);
+    let y = keyed(Due::NOW, "y", "k");
+    let mut other = job(Due::NOW, "x");
+    other.id = x.id;
+    let answers = fixture.backend.schedule(vec![y.clone(), other]).await.unwrap();
+    assert!(matches!(answers[..], [Scheduled::Created(_), Scheduled::Created(_)]), "{answers:?}");
+    assert_eq!(fixture.drain(10).await.len(), 2);
 }

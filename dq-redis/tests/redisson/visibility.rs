@@ -101,13 +101,17 @@ async fn a_key_of_a_job_that_java_took_does_not_block_a_replay() {
     let leased = fixture.claim(1).await.remove(0);
     let reason = dq_core::DeadReason::new(dq_core::DeadKind::Rejected, "no");
     let verdict = dq_core::Verdict::Dead { reason, failed: true };
-    let settlement = dq_core::Settlement { lease: leased.lease(), verdict };
+    let settlement = dq_core::Settlement::new(leased.lease(), verdict);
     fixture.backend.settle(&[settlement]).await.unwrap();
     fixture.backend.schedule(vec![keyed(LATER, "taken", "k")]).await.unwrap();
 
     let replay = async || {
         let queue = queue();
-        let operation = dq_core::Operation::Replay { queue: &queue, jobs: None, due: Due::NOW };
+        let operation = dq_core::Operation::Replay {
+            queue: &queue,
+            jobs: &dq_testkit::fixture::dead_ids(&*fixture.backend, &queue).await[..],
+            due: Due::NOW,
+        };
         fixture.backend.operate(operation).await.unwrap().affected
     };
     assert_eq!(replay().await, 0, "a waiting job has the key");

@@ -1,15 +1,21 @@
 //! The number of shards of a queue changes when a call stores jobs in it while it is empty, and
 //! never otherwise. All other calls use the stored number.
 
+use std::time::{Duration, Instant};
+
 use dq_core::{
-    Backend, ClaimParams, DeadKind, DeadReason, Due, JobState, Operation, QueueName, Settled,
-    Settlement, Verdict, Want,
+    Backend, ClaimParams, DeadKind, DeadReason, Due, ErrorKind, JobState, Operation, QueueName,
+    Scheduled, Settled, Settlement, Verdict, Want,
 };
 use dq_servers::{Redis, shared_redis};
 
 use crate::fixture::{
-    LATER, Topology, assert_refused, by_key, claim, cluster, job, list, process, queue, settle,
+    LATER, Topology, assert_refused, by_key, claim, cluster, job, list, process, process_at, queue,
+    settle,
 };
+
+/// Longer than any step takes on a busy machine; reached only when a test fails.
+const TEST_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The server that has a key.
 fn server_of(topology: Topology, key: &str) -> &'static Redis {
@@ -83,12 +89,8 @@ async fn a_process_with_another_number_claims_the_jobs_that_wait() {
         plain.schedule(vec![job(&sharded, None, Due::NOW)]).await.unwrap();
         plain.schedule(vec![job(&plain_queue, None, Due::NOW)]).await.unwrap();
         let four = process(topology, &sharded, Some(4)).await;
-        let wants = [&sharded, &plain_queue].map(|queue| Want {
-            queue: queue.clone(),
-            max: 9,
-            lease_for: LATER,
-        });
-        let params = ClaimParams { wants: &wants, limit: 9, worker: "test" };
+        let wants = [&sharded, &plain_queue].map(|queue| Want::new(queue.clone(), 9, LATER));
+        let params = ClaimParams::new(&wants, 9, "test");
         let claimed = four.claim(params).await.unwrap();
         assert_eq!(claimed.jobs.len(), 2);
         settle(&four, &claimed.jobs, &Verdict::Done).await;
@@ -109,16 +111,16 @@ async fn an_empty_queue_takes_the_number_of_the_settings() {
             let jobs: Vec<_> =
                 (0..30).map(|n| job(&queue, Some(&n.to_string()), Due::NOW)).collect();
             let answers = process.schedule(jobs.clone()).await.unwrap();
-            assert!(answers.iter().all(dq_core::Scheduled::is_stored), "{shards:?}: {answers:?}");
-            let kept = follower.schedule(jobs).await.unwrap();
-            assert!(kept.iter().all(|answer| !answer.is_stored()), "{shards:?}: {kept:?}");
+            assert!(answers.iter().all(Scheduled::is_stored), "{shards:?}: {answers:?}");
+            let repeated = follower.schedule(jobs).await.unwrap();
+            assert_eq!(repeated, answers, "{shards:?}");
             let taken = claim(&follower, &queue, 100).await;
             assert_eq!(taken.len(), 30, "{shards:?}");
             settle(&process, &taken, &Verdict::Done).await;
             // These leases have ended, and are stale after each further change.
             let again = taken
                 .iter()
-                .map(|leased| Settlement { lease: leased.lease(), verdict: Verdict::Done })
+                .map(|leased| Settlement::new(leased.lease(), Verdict::Done))
                 .collect::<Vec<_>>();
             ended.extend(again);
             let answers = follower.settle(&ended).await.unwrap();
@@ -147,6 +149,66 @@ async fn a_process_does_not_change_the_number_back() {
         }
         two.schedule(vec![job(&queue, None, LATER)]).await.unwrap();
         two.operate(Operation::Purge { queue: &queue }).await.unwrap();
+    }
+}
+
+/// As above, for a process that has only read jobs while the number was that of its settings.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_has_only_read_does_not_change_the_number_back() {
+    for topology in [Topology::Server, Topology::Cluster] {
+        let queue = queue();
+        let reader = process(topology, &queue, Some(4)).await;
+        let writer = process(topology, &queue, Some(4)).await;
+        writer.schedule(vec![job(&queue, None, Due::NOW)]).await.unwrap();
+        let taken = claim(&reader, &queue, 1).await;
+        settle(&reader, &taken, &Verdict::Done).await;
+        let two = process(topology, &queue, Some(2)).await;
+        two.schedule(vec![job(&queue, None, LATER)]).await.unwrap();
+        two.operate(Operation::Purge { queue: &queue }).await.unwrap();
+        reader.stats(std::slice::from_ref(&queue)).await.unwrap();
+        assert_refused(reader.schedule(vec![job(&queue, None, LATER)]).await, &queue, 2, 4);
+    }
+}
+
+/// An operator deletes all data while a process stays connected, which goes on with the number that
+/// it has cached.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_number_is_stored_again_after_a_flush() {
+    let redis = Redis::start();
+    let queue = queue();
+    let four = process_at(redis.url(), &queue, Some(4)).await;
+    // Has read the number; its settings have none.
+    let follower = process_at(redis.url(), &queue, None).await;
+    let jobs = || (0..30).map(|n| job(&queue, Some(&n.to_string()), Due::NOW)).collect::<Vec<_>>();
+    for flushed_by in [&four, &follower] {
+        four.schedule(jobs()).await.unwrap();
+        assert_eq!(claim(&follower, &queue, 100).await.len(), 30);
+        redis.command(&["FLUSHALL"]);
+        flushed_by.schedule(jobs()).await.unwrap();
+        // Processes that start now read the number.
+        let late = process_at(redis.url(), &queue, None).await;
+        let stats = late.stats(&[]).await.unwrap();
+        assert_eq!(stats.iter().map(|stats| &stats.queue).collect::<Vec<_>>(), [&queue]);
+        assert_eq!(stats[0].stored(), 30, "{stats:?}");
+        let kept = late.schedule(jobs()).await.unwrap();
+        assert!(kept.iter().all(|answer| !answer.is_stored()), "each key is live once: {kept:?}");
+        assert_eq!(claim(&late, &queue, 100).await.len(), 30);
+        redis.command(&["FLUSHALL"]);
+    }
+}
+
+/// After a flush another process has stored jobs without knowing the number.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_number_that_cannot_be_stored_again_is_reported() {
+    let redis = Redis::start();
+    let queue = queue();
+    let four = process_at(redis.url(), &queue, Some(4)).await;
+    four.schedule(vec![job(&queue, None, LATER)]).await.unwrap();
+    redis.command(&["FLUSHALL"]);
+    let plain = process_at(redis.url(), &queue, None).await;
+    plain.schedule(vec![job(&queue, None, LATER)]).await.unwrap();
+    for _ in 0..2 {
+        assert_refused(four.schedule(vec![job(&queue, None, LATER)]).await, &queue, 1, 4);
     }
 }
 
@@ -187,6 +249,42 @@ async fn the_number_of_a_paused_queue_does_not_change() {
     }
 }
 
+/// Pinned ids are in the partitions of the stored number, and a change would leave them behind.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_number_does_not_change_while_ids_are_pinned() {
+    for topology in [Topology::Server, Topology::Cluster] {
+        for (stored, setting) in [(None, 4), (Some(4), 2)] {
+            let queue = queue();
+            let first = process(topology, &queue, stored).await;
+            let other = process(topology, &queue, Some(setting)).await;
+            let pinned = job(&queue, None, Due::NOW).remember(LATER);
+            first.schedule(vec![pinned.clone()]).await.unwrap();
+            settle(&first, &claim(&first, &queue, 1).await, &Verdict::Done).await;
+            for _ in 0..2 {
+                let answer = other.schedule(vec![job(&queue, None, LATER)]).await;
+                assert_refused(answer, &queue, stored.unwrap_or(1), setting);
+            }
+            let repeated = first.schedule(vec![pinned]).await.unwrap();
+            assert!(matches!(repeated[..], [Scheduled::Ended(_)]), "{repeated:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_number_changes_once_all_pins_have_ended() {
+    let queue = queue();
+    let one = process(Topology::Server, &queue, None).await;
+    let four = process(Topology::Server, &queue, Some(4)).await;
+    let pinned = job(&queue, None, Due::NOW).remember(Duration::from_millis(1));
+    one.schedule(vec![pinned]).await.unwrap();
+    settle(&one, &claim(&one, &queue, 1).await, &Verdict::Done).await;
+    let start = Instant::now();
+    while let Err(error) = four.schedule(vec![job(&queue, None, LATER)]).await {
+        assert!(error.kind() == ErrorKind::Config && start.elapsed() < TEST_TIMEOUT, "{error}");
+    }
+    four.operate(Operation::Purge { queue: &queue }).await.unwrap();
+}
+
 /// A process that dies in a change leaves closed partitions, which the next call opens.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_incomplete_change_is_undone_by_the_next_call() {
@@ -209,7 +307,7 @@ async fn an_incomplete_change_is_undone_by_the_next_call() {
             let jobs: Vec<_> =
                 (0..30).map(|n| job(&queue, Some(&n.to_string()), Due::NOW)).collect();
             let answers = user.schedule(jobs).await.unwrap();
-            assert!(answers.iter().all(dq_core::Scheduled::is_stored), "{answers:?}");
+            assert!(answers.iter().all(Scheduled::is_stored), "{answers:?}");
             let other = process(topology, &queue, None).await;
             let taken = claim(&other, &queue, 100).await;
             assert_eq!(taken.len(), 30);
@@ -225,6 +323,6 @@ async fn a_stored_layout_that_cannot_be_parsed_is_refused() {
     shared_redis().command(&["HSET", &meta, "layout", "1:4"]);
     let four = process(Topology::Server, &queue, Some(4)).await;
     let error = four.schedule(vec![job(&queue, None, LATER)]).await.unwrap_err();
-    assert_eq!(error.kind(), dq_core::ErrorKind::Incompatible, "{error}");
+    assert_eq!(error.kind(), ErrorKind::Incompatible, "{error}");
     assert!(error.to_string().contains("\"1:4\"") && error.remedy_text().is_some(), "{error}");
 }

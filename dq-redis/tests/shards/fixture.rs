@@ -53,7 +53,16 @@ pub(crate) async fn process(
     queue: &QueueName,
     shards: Option<u16>,
 ) -> RedisBackend {
-    let mut config = RedisConfig::new(topology.url());
+    process_at(topology.url(), queue, shards).await
+}
+
+/// As [`process`], on the servers of a URL.
+pub(crate) async fn process_at(
+    url: String,
+    queue: &QueueName,
+    shards: Option<u16>,
+) -> RedisBackend {
+    let mut config = RedisConfig::new(url);
     config.shards.extend(shards.map(|shards| (queue.clone(), shards)));
     RedisBackend::connect(&config, &Environment::default()).await.unwrap()
 }
@@ -62,7 +71,9 @@ pub(crate) async fn process(
 pub(crate) fn job(queue: &QueueName, key: Option<&str>, due: impl Into<Due>) -> NewJob {
     let id = Entropy::from_os().job_id(SystemClock.now());
     let new = NewJob::new(id, queue.clone(), due, id.to_string().into());
-    NewJob { key: key.map(self::key), ..new }
+    let mut value = new;
+    value.key = key.map(self::key);
+    value
 }
 
 pub(crate) fn key(key: &str) -> JobKey {
@@ -76,15 +87,14 @@ pub(crate) fn by_key(queue: &QueueName, key: &str) -> JobRef {
 
 /// Leases at most `max` due jobs.
 pub(crate) async fn claim(process: &RedisBackend, queue: &QueueName, max: usize) -> Vec<LeasedJob> {
-    let wants = [Want { queue: queue.clone(), max, lease_for: LATER }];
-    let params = ClaimParams { wants: &wants, limit: max, worker: "test" };
+    let wants = [Want::new(queue.clone(), max, LATER)];
+    let params = ClaimParams::new(&wants, max, "test");
     process.claim(params).await.unwrap().jobs
 }
 
 /// Settles leases, all of which must still be held.
 pub(crate) async fn settle(process: &RedisBackend, taken: &[LeasedJob], verdict: &Verdict) {
-    let settlement =
-        |leased: &LeasedJob| Settlement { lease: leased.lease(), verdict: verdict.clone() };
+    let settlement = |leased: &LeasedJob| Settlement::new(leased.lease(), verdict.clone());
     let settlements: Vec<_> = taken.iter().map(settlement).collect();
     let answers = process.settle(&settlements).await.unwrap();
     assert_eq!(answers, vec![Settled::Accepted; taken.len()]);
@@ -103,7 +113,10 @@ pub(crate) async fn list(
 ) -> Vec<JobView> {
     let (mut jobs, mut after) = (Vec::new(), None);
     loop {
-        let page = process.browse(BrowseParams { queue, state, after, limit }).await.unwrap();
+        let page = process
+            .browse(BrowseParams::new(queue, state).after(after).limit(limit).payloads(true))
+            .await
+            .unwrap();
         assert!(page.jobs.len() <= limit);
         jobs.extend(page.jobs);
         after = page.next;

@@ -54,6 +54,7 @@ async fn a_queue_with_shards_stores_its_layout() {
     let four = process(Topology::Server, &queue, Some(4)).await;
     four.schedule(vec![job(&queue, Some("k"), LATER)]).await.unwrap();
     let layout = shared_redis().command(&["HGET", &format!("{{dq}}:meta:{queue}"), "layout"]);
+    // The first change of the number of shards, to four.
     assert_eq!(layout.text(), "1/4");
     let due: Vec<_> =
         keys(shared_redis(), &queue).into_iter().filter(|key| key.contains("}:due:")).collect();
@@ -116,10 +117,8 @@ async fn every_call_finds_jobs_in_their_shards() {
             let kept = process.schedule(keyed(LATER.into())).await.unwrap();
             assert!(kept.iter().all(|answer| matches!(answer, Scheduled::Kept(_))), "{kept:?}");
         }
-        let replacing: Vec<_> = keyed(Due::NOW)
-            .into_iter()
-            .map(|job| dq_core::NewJob { on_conflict: OnConflict::Replace, ..job })
-            .collect();
+        let replacing: Vec<_> =
+            keyed(Due::NOW).into_iter().map(|job| job.on_conflict(OnConflict::Replace)).collect();
         let replaced = other.schedule(replacing).await.unwrap();
         assert!(replaced.iter().all(|answer| matches!(answer, Scheduled::Replaced(_))));
         let moved = Reschedule { job: by_key(&queue, "0"), due: Due::After(LATER) };
@@ -131,10 +130,8 @@ async fn every_call_finds_jobs_in_their_shards() {
         // Leases are renewed and settled by another process than the one that took them.
         let taken = claim(&four, &queue, 100).await;
         assert_eq!(taken.len(), 39);
-        let renewals: Vec<_> = taken
-            .iter()
-            .map(|leased| Renewal { lease: leased.lease(), lease_for: LATER * 2 })
-            .collect();
+        let renewals: Vec<_> =
+            taken.iter().map(|leased| Renewal::new(leased.lease(), LATER * 2)).collect();
         for process in [&four, &other] {
             let answers = process.renew(&renewals).await.unwrap();
             assert!(answers.iter().all(|answer| matches!(answer, Renewed::Until(_))));
@@ -150,9 +147,13 @@ async fn every_call_finds_jobs_in_their_shards() {
         let dead: Vec<_> = list(&other, &queue, JobState::Dead, 9).await;
         assert_eq!(dead.len(), 20);
         let removed = [taken[1].job.id, taken[2].job.id];
-        let remove = Operation::Remove { queue: &queue, jobs: Some(&removed) };
+        let remove = Operation::Remove { queue: &queue, jobs: &removed };
         assert_eq!(other.operate(remove).await.unwrap().affected, 2);
-        let replay = Operation::Replay { queue: &queue, jobs: None, due: Due::NOW };
+        let replay = Operation::Replay {
+            queue: &queue,
+            jobs: &dq_testkit::fixture::dead_ids(&four, &queue).await[..],
+            due: Due::NOW,
+        };
         assert_eq!(four.operate(replay).await.unwrap().affected, 17);
         let stats = &other.stats(std::slice::from_ref(&queue)).await.unwrap()[0];
         assert_eq!((stats.ready, stats.scheduled, stats.dead), (17, 1, 1), "{stats:?}");

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use dq_core::{
-    Backend, Cancelled, DeadKind, DeadReason, Due, ErrorKind, JobKey, NewJob, OnConflict,
-    Operation, QueueName, Scheduled, Verdict,
+    Backend, Cancelled, DeadKind, DeadReason, Due, ErrorKind, JobKey, OnConflict, Operation,
+    QueueName, Scheduled, Verdict,
 };
 use dq_redis::RedisBackend;
 
@@ -47,11 +47,11 @@ async fn a_key_is_live_once(topology: Topology) {
                         if n.is_multiple_of(3) { OnConflict::Replace } else { OnConflict::Keep };
                     let new = job(&queue, Some(&format!("k{n}")), LATER);
                     let key = new.key.clone().unwrap();
-                    match process.schedule(vec![NewJob { on_conflict, ..new }]).await {
+                    match process.schedule(vec![new.on_conflict(on_conflict)]).await {
                         Ok(answers) => match answers[0] {
                             Scheduled::Created(_) => created.push(key),
                             Scheduled::Replaced(_) | Scheduled::Kept(_) => {}
-                            Scheduled::AlreadyRunning(_) => panic!("nothing runs here"),
+                            other => panic!("nothing runs or has ended here: {other:?}"),
                         },
                         Err(error) => {
                             assert!(shards.is_some(), "without a number: {error}");
@@ -196,7 +196,11 @@ async fn replays_race_with_producers(topology: Topology) {
         let queue = queue.clone();
         tokio::spawn(async move {
             let process = process(topology, &queue, shards).await;
-            let replay = Operation::Replay { queue: &queue, jobs: None, due: LATER.into() };
+            let replay = Operation::Replay {
+                queue: &queue,
+                jobs: &dq_testkit::fixture::dead_ids(&process, &queue).await[..],
+                due: LATER.into(),
+            };
             process.operate(replay).await.unwrap().affected
         })
     });

@@ -44,6 +44,7 @@ fn detect(codec: &str, bytes: &[u8]) -> (&'static str, &'static str) {
         [0x02 | 0x03 | 0x05 | 0x09 | 0x0a, ..] => {
             ("it looks like a plain value of Kryo5Codec", "choose the codec `kryo5`")
         }
+        // FST's tags: 0 for an object, and -19 to -1 for null, strings, numbers, arrays and the like.
         [0x00 | 0xed..=0xff, ..] => ("it looks like the format of FstCodec", CHANGE_JAVA),
         _ if std::str::from_utf8(bytes).is_ok_and(|text| !text.contains(char::is_control)) => {
             ("it is text", "choose the codec `string`")

@@ -1,4 +1,4 @@
-//! Errors of codecs. Their texts never contain the payload.
+//! Errors of codecs. Neither their texts nor their sources contain the payload.
 
 use dq_core::{Error, ErrorKind};
 

@@ -11,11 +11,11 @@ use super::json_tree::quoted;
 pub(super) fn encode(payload: &Bytes) -> Result<Bytes> {
     match serde_json::from_slice::<String>(payload) {
         Ok(text) => Ok(text.into()),
-        Err(error) => Err(codec_error(
+        // The error of the parser quotes the payload.
+        Err(_) => Err(codec_error(
             "the payload is not a JSON string, and `StringCodec` writes only text",
             "choose the codec `json` for JSON documents inside strings",
-        )
-        .source(error)),
+        )),
     }
 }
 
@@ -51,8 +51,9 @@ mod tests {
     #[test]
     fn values_other_than_text_are_refused_with_the_codec_to_choose() {
         for json in ["42", "{}", "null", "[\"x\"]"] {
-            let error = encode(&Bytes::from_static(json.as_bytes())).unwrap_err().to_string();
-            assert!(error.contains("`json`"), "{error}");
+            let error = encode(&Bytes::from_static(json.as_bytes())).unwrap_err();
+            assert!(error.to_string().contains("`json`"), "{error}");
+            assert!(!format!("{error:?}").contains("42"), "{error:?}");
         }
         let error = decode(&Bytes::from_static(b"\x03hell\xef")).unwrap_err().to_string();
         assert!(error.contains("`kryo5`"), "{error}");

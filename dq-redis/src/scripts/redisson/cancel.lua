@@ -2,32 +2,35 @@
 -- java.lua.)
 --
 -- KEYS     the keys of the queue
--- ARGV     the jobs (at most 100): 'i' and handle and tail, or 'k' and a key
+-- ARGV     the limit of the history: jobs, milliseconds; then the jobs (at most 100): 'i' and handle
+--          and tail, or 'k' and a key
 -- returns  nil: repeat the call; else a string with a letter for each job: 'C' cancelled, 'N' not
 --          found, 'A' already running
 -- cost     O(log n) a job; with visibility `exact` O(length of the order list)
 
 local partition = redisson_partition_at(0)
-if requeue_expired(partition) then
-  return nil
+local stop, refusal = requeue_expired(partition, 'write')
+if stop then
+  return refusal
 end
 
+read_history_limit(ARGV[1], ARGV[2])
+check_ended_keys(partition)
 local answers = {}
-for i, target in ipairs(ARGV) do
-  local handle, entry = find_job(partition, target)
+for i = 1, #ARGV - 2 do
+  local handle, entry = find_job(partition, ARGV[i + 2])
+  local due = handle and redis.call('ZSCORE', partition.due, handle)
   answers[i] = 'N'
   if entry then
-    redis.call('ZREM', partition.timeout, entry.member)
-    remove_from_order(partition, { entry.member }, { entry.member_id })
-    remove_entry(partition, entry)
+    end_member(partition, entry, 'C')
     answers[i] = 'C'
-  elseif handle then
-    if redis.call('ZREM', partition.due, handle) == 1 then
-      delete_job(partition, handle, record_key(redis.call('HGET', partition.job, handle)))
-      answers[i] = 'C'
-    elseif redis.call('ZSCORE', partition.lease, handle) then
-      answers[i] = 'A'
-    end
+  elseif due then
+    redis.call('ZREM', partition.due, handle)
+    end_unleased(partition, handle, 'C', score_time(due), '')
+    answers[i] = 'C'
+  elseif handle and redis.call('ZSCORE', partition.lease, handle) then
+    answers[i] = 'A'
   end
 end
+flush_ended(partition)
 return table.concat(answers)

@@ -3,17 +3,19 @@
 --
 -- KEYS     the keys of each queue
 -- ARGV     maximum number of jobs in all (at most 100), maximum number of bytes in all (0: lease
---          nothing and report due times only); then for each queue: maximum number of its jobs,
---          length of a lease in milliseconds
+--          nothing and report due times only); the name of the holder of the leases (at most 255
+--          bytes); then for each queue: maximum number of its jobs, length of a lease in
+--          milliseconds
 -- returns  {now, then a result for each queue}. The result is WRONG_TYPE if a key of the queue has
 --          another type; {time of the next claim or nil, end of the leases, first token, then for
 --          each job: handle, due time, record, state before the lease or ''}; or with 0 bytes {time
 --          of the next claim or nil, due times of the oldest due jobs of each of the three
 --          sources}. Tokens count up from the first. A paused queue has {nil}
--- cost     O(log n) a job, and twelve small commands a queue; with visibility `exact` O(length of
---          the order list) for each member taken from the sorted set
+-- cost     O(log n) a job; eleven small commands for a queue without due jobs; with visibility
+--          `exact` O(length of the order list) for each member taken from the sorted set
 
 local jobs_left, bytes_left = tonumber(ARGV[1]), tonumber(ARGV[2])
+local make_note = note_maker(ARGV[3])
 local only_due_times = bytes_left == 0
 local replies = { now }
 
@@ -221,6 +223,7 @@ local function lease(partition, max, last_token, lease_end, reply)
   end
   local token = math.max((tonumber(last_token or 0) or 0) + 1, now_micros)
   assign_ids(partition, handles, records, payloads, token)
+  local earlier_notes = read_notes(partition, handles, records, states, n)
   -- Fails on a key of another type before anything is written.
   redis.call('HSTRLEN', partition.state, '')
   order_length(partition)
@@ -251,12 +254,13 @@ local function lease(partition, max, last_token, lease_end, reply)
   if #indexed > 0 then
     redis.call('HDEL', partition.index, unpack(indexed))
   end
-  local new_records, leased_states = {}, {}
+  local new_records, leased_states, notes = {}, {}, {}
   local stored, at = 0, #reply
   for i = 1, n do
     local handle, record, due = handles[i], records[i], dues[i]
     local state, leased = lease_state(states[i], record, token + i - 1, due)
     leased_states[2 * i - 1], leased_states[2 * i] = handle, leased
+    notes[2 * i - 1], notes[2 * i] = handle, make_note(earlier_notes[i], record)
     if payloads[i] then
       new_records[stored + 1], new_records[stored + 2] = handle, record
       stored = stored + 2
@@ -267,7 +271,7 @@ local function lease(partition, max, last_token, lease_end, reply)
   if stored > 0 then
     redis.call('HSET', partition.job, unpack(new_records))
   end
-  add_leases(partition, lease_end, leased_states)
+  add_leases(partition, lease_end, leased_states, notes)
   redis.call('HSET', partition.meta, 'token', string.format('%.0f', token + n - 1))
   reply[2], reply[3] = lease_end, string.format('%.0f', token)
   jobs_left = jobs_left - n
@@ -292,11 +296,18 @@ end
 
 -- The result of one queue: see `returns` above.
 local function serve(partition, queue_max, length)
-  -- Fail before the first write if one of these keys has another type: what a script has written
-  -- stays when a later command fails.
-  redis.call('ZCARD', partition.timeout)
-  redis.call('ZCARD', partition.due)
-  local paused, last_token = unpack(redis.call('HMGET', partition.meta, 'paused', 'token'))
+  if not only_due_times then
+    -- Fail before the first write if one of these keys has another type: what a script has written
+    -- stays when a later command fails.
+    redis.call('ZCARD', partition.timeout)
+    redis.call('ZCARD', partition.due)
+  end
+  local paused, last_token, format =
+    unpack(redis.call('HMGET', partition.meta, 'paused', 'token', 'format'))
+  local refusal = refuse_format(format, 'write')
+  if refusal then
+    return refusal
+  end
   local has_more_expired = requeue_expired(partition)
   if paused then
     return { false }
@@ -322,7 +333,7 @@ local function serve(partition, queue_max, length)
 end
 
 for n = 0, #KEYS / KEYS_PER_PARTITION - 1 do
-  local queue_max, length = tonumber(ARGV[3 + 2 * n]), tonumber(ARGV[4 + 2 * n])
+  local queue_max, length = tonumber(ARGV[4 + 2 * n]), tonumber(ARGV[5 + 2 * n])
   local partition = redisson_partition_at(n)
   replies[n + 2] = catch_wrong_type(serve, partition, queue_max, length) or partition.refusal
 end

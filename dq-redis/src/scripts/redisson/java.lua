@@ -1,12 +1,12 @@
--- Second part of every script of the `redisson` backend, after prelude.lua and rank.lua: Redisson's
--- keys, how its entries are packed, and the index of the jobs that this backend scheduled. A line
--- before all parts sets two locals from the settings:
+-- Part of every script of the `redisson` backend, after prelude.lua, ended.lua and rank.lua:
+-- Redisson's keys, how its entries are packed, and the index of the jobs that this backend
+-- scheduled. A line before all parts sets two locals from the settings:
 --   FORMAT      'current' or 'legacy': how members are packed, see `parse`
 --   VISIBILITY  which waiting jobs the order list holds besides those that Java offered: with
 --               'hidden' none; with 'approximate' all, removed some time after they ceased to wait;
 --               with 'exact' all, removed at once
 --
--- A queue has one partition: nine native keys, which prelude.lua describes, and four more:
+-- A queue has one partition: the native keys, which prelude.lua describes, and four more:
 --   timeout      sorted set  redisson_delay_queue_timeout:{queue}: waiting jobs by due time. Its
 --                            entries are called *members*: an id, a length and the payload in one
 --                            string
@@ -30,16 +30,19 @@
 -- wait any more, and `sweep`, the HSCAN cursor of sweep_index.
 --
 -- requeue_expired (prelude.lua) returns true if more leases have expired than one call handles: the
--- script then ends with nil, and the client repeats the call. Its second result, CLOSED, cannot
--- occur here: it comes from a change of the number of shards, and queues of this backend have none.
+-- script then ends with nil, and the client repeats the call. Of the statuses that its second
+-- result may be, CLOSED cannot occur here: it comes from a change of the number of shards, and
+-- queues of this backend have none.
 
-KEYS_PER_PARTITION = 13
+local NATIVE_KEYS = KEYS_PER_PARTITION
+KEYS_PER_PARTITION = NATIVE_KEYS + 4
 
 -- The keys of queue number `n`, from 0, among KEYS.
 local function redisson_partition_at(n)
   local partition = partition_at(n, KEYS_PER_PARTITION)
-  partition.timeout, partition.order = KEYS[partition.first + 10], KEYS[partition.first + 11]
-  partition.destination, partition.index = KEYS[partition.first + 12], KEYS[partition.first + 13]
+  local first = partition.first + NATIVE_KEYS
+  partition.timeout, partition.order = KEYS[first + 1], KEYS[first + 2]
+  partition.destination, partition.index = KEYS[first + 3], KEYS[first + 4]
   return partition
 end
 
@@ -187,23 +190,6 @@ local function java_record(tail, payload)
   return struct.pack('>I6', now) .. tail .. '\0' .. payload
 end
 
--- The rank of the first member with this score that does not precede `prefix`; the rank after the
--- last member with this score if there is none. Members with equal scores are in order of their
--- bytes.
-local function rank_from(zset, score, prefix)
-  local low = redis.call('ZCOUNT', zset, '-inf', '(' .. score)
-  local high = redis.call('ZCOUNT', zset, '-inf', score)
-  while low < high do
-    local middle = math.floor((low + high) / 2)
-    if precedes(redis.call('ZRANGE', zset, middle, middle)[1], prefix) then
-      low = middle + 1
-    else
-      high = middle
-    end
-  end
-  return low
-end
-
 -- The member with this due time and member id; nil if there is none. Usually few members have the
 -- same due time, so the first two are tried before a binary search.
 local function find_member(partition, due, member_id)
@@ -304,9 +290,12 @@ local function unpack_entry(member_id, raw)
   }
 end
 
--- Removes an index entry, and the job's key unless another job has that key by now.
+-- Removes an index entry, the job's note, and its key unless another job has that key by now.
 local function remove_entry(partition, entry)
   redis.call('HDEL', partition.index, entry.member_id)
+  if has_first_note(entry.record_prefix) then
+    redis.call('HDEL', partition.note, entry.handle)
+  end
   local key = record_key(entry.record_prefix)
   local id = entry.handle .. id_tail(entry.record_prefix)
   if key ~= '' and redis.call('HGET', partition.key, key) == id then
@@ -366,6 +355,15 @@ local function remove_from_order(partition, members, member_ids)
     end
   end
   add_total(partition, 'garbage', garbage)
+end
+
+-- Removes a waiting job with an index entry as from waiting_entry, and adds it to those that have
+-- ended.
+local function end_member(partition, entry, letter)
+  add_ended_unleased(partition, entry.handle, letter, entry.record_prefix, entry.due, '')
+  redis.call('ZREM', partition.timeout, entry.member)
+  remove_from_order(partition, { entry.member }, { entry.member_id })
+  remove_entry(partition, entry)
 end
 
 -- Sweeps the order list if a tenth of it is garbage: pops entries from its front and appends those

@@ -7,6 +7,10 @@
 -- cost     O(members read)
 
 local partition = redisson_partition_at(0)
+local refusal = refuse_format(redis.call('HGET', partition.meta, 'format'), 'write')
+if refusal then
+  return refusal
+end
 local handle, tail = string.sub(ARGV[1], 1, 14), string.sub(ARGV[1], 15)
 local member_id = member_id_of(join_id(handle, tail))
 local prefix = member_prefix(member_id)

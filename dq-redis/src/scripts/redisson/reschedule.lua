@@ -9,8 +9,9 @@
 -- cost     O(log n) a job
 
 local partition = redisson_partition_at(0)
-if requeue_expired(partition) then
-  return nil
+local stop, refusal = requeue_expired(partition, 'write')
+if stop then
+  return refusal
 end
 
 local answers, moved, moved_members = {}, {}, {}

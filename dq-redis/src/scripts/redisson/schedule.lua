@@ -3,21 +3,26 @@
 -- KEYS     the keys of the queue
 -- ARGV     the channel that wakes listeners; flags: '=' two of the jobs have the same handle,
 --          member id or key, '+' a due time is a delay; how many jobs (at most 100); the client's
---          estimate of the server's time, which is in the records; the handles; the member ids; the
---          record prefixes; the payloads; the due times; then the keys of the jobs that have one;
---          then the numbers of these jobs, from 1
+--          estimate of the server's time, which is in the records; the limit of the history, jobs
+--          and milliseconds; the handles; the member ids; the record prefixes; the payloads; the due
+--          times; for each job whose record says that it has a note, for how many milliseconds its
+--          id is to be pinned; then the keys of the jobs that have one; then the numbers of these
+--          jobs, from 1
 -- returns  nil: repeat the call; OTHER_FORMAT: the queue holds members of the other format, and
 --          nothing was stored; ID_COLLISION and a number: that job has the handle or member id of a
---          job with another id, and nothing was stored; else {now, then for each job that was not
---          simply created: its number from 1; 'K' kept: the job stored before stays | 'R' replaced:
---          this job took its place | 'A' already running: the job stored before stays; handle and
---          tail of the job that is stored now; its due time}
--- cost     O(log n) a job; jobs without a key share five commands, six unless visibility is
---          `hidden`
+--          job with another id (but see below), and nothing was stored; else {now; 0, since there
+--          is no total that tells whether these are the first jobs of the queue; then for each job
+--          that was not simply created: its number from 1; 'C' created before | 'E' ended, and its
+--          id is pinned | 'K' kept: the job stored before stays | 'R' replaced: this job took its
+--          place | 'A' already running: the job stored before stays; handle and tail of the job
+--          that is stored now or has ended; its due time}
+-- cost     O(log n) a job; the number of commands is the same for one job and for many, with two
+--          more for each key; each conflict takes commands of its own
 
 local partition = redisson_partition_at(0)
-if requeue_expired(partition) then
-  return nil
+local stop, refusal = requeue_expired(partition, 'write')
+if stop then
+  return refusal
 end
 if has_other_format(partition) then
   return redis.status_reply('OTHER_FORMAT')
@@ -26,8 +31,18 @@ end
 local args = ARGV
 local flags, jobs = args[2], tonumber(args[3])
 -- The argument before the first of each kind: that of job `i` is args[HANDLES + i], and so on.
-local HANDLES, MEMBER_IDS, RECORD_PREFIXES = 4, 4 + jobs, 4 + 2 * jobs
-local PAYLOADS, DUES, KEYS_OF_JOBS = 4 + 3 * jobs, 4 + 4 * jobs, 4 + 5 * jobs
+local HANDLES, MEMBER_IDS, RECORD_PREFIXES = 6, 6 + jobs, 6 + 2 * jobs
+local PAYLOADS, DUES, NOTES = 6 + 3 * jobs, 6 + 4 * jobs, 6 + 5 * jobs
+-- For how long the id of each job is to be pinned, if at all.
+local remember_of, jobs_with_note = {}, 0
+for i = 1, jobs do
+  if has_first_note(args[RECORD_PREFIXES + i]) then
+    jobs_with_note = jobs_with_note + 1
+    remember_of[i] = tonumber(args[NOTES + jobs_with_note])
+  end
+end
+local KEYS_OF_JOBS = NOTES + jobs_with_note
+read_history_limit(args[5], args[6])
 local has_duplicates = string.find(flags, '=', 1, true) ~= nil
 if string.find(flags, '+', 1, true) then
   for at = DUES + 1, DUES + jobs do
@@ -47,9 +62,10 @@ end
 
 -- Fails on a key of another type before anything is written.
 redis.call('ZCARD', partition.due)
-for _, hash in ipairs({ partition.state, partition.key, partition.meta }) do
+for _, hash in ipairs({ partition.state, partition.key, partition.meta, partition.note }) do
   redis.call('HSTRLEN', hash, '')
 end
+check_ended_keys(partition)
 order_length(partition)
 
 -- HMGET of the fields args[before + 1], ..., args[before + jobs]; {} if the hash is empty.
@@ -63,6 +79,7 @@ end
 -- For each job: the record of a native job with its handle, the index entry for its member id, and
 -- the score of an equal member.
 local native, indexed = values_of(partition.job, HANDLES), values_of(partition.index, MEMBER_IDS)
+local pinned = find_pinned(partition, args, HANDLES + 1, HANDLES + jobs)
 local member_scores = redis.call('ZMSCORE', partition.timeout, unpack(members))
 
 -- Handle and tail of a job of this call.
@@ -70,33 +87,39 @@ local function id_of(i)
   return args[HANDLES + i] .. id_tail(args[RECORD_PREFIXES + i])
 end
 
--- Two ids may have one handle or, in the legacy format, one member id: the second is refused.
-local first_ids = {}
+-- Two ids may have one handle or, in the legacy format, one member id. The second is refused if the
+-- first is of this call, of a native job, or of a member with the same member id. A member that only
+-- has the same handle is not found, since the index is by member id: `assign_ids` in claim.lua then
+-- gives another id to the one that is claimed last.
+--
+-- The ids of this call, by handle and by member id, which have different lengths.
+local ids_here = {}
 for i = 1, jobs do
   if has_duplicates or native[i] or indexed[i] then
-    local member_id = args[MEMBER_IDS + i]
-    local other = first_ids[member_id]
-    if native[i] then
-      other = other or args[HANDLES + i] .. id_tail(native[i])
-    end
-    if indexed[i] and not other then
-      local entry = waiting_entry(partition, member_id)
-      other = entry and entry.handle .. id_tail(entry.record_prefix)
-    end
-    if other and other ~= id_of(i) then
+    local id, handle, member_id = id_of(i), args[HANDLES + i], args[MEMBER_IDS + i]
+    local entry = indexed[i] and waiting_entry(partition, member_id)
+    if (ids_here[handle] or id) ~= id or (ids_here[member_id] or id) ~= id
+      or native[i] and handle .. id_tail(native[i]) ~= id
+      or entry and entry.handle .. id_tail(entry.record_prefix) ~= id
+    then
       return redis.status_reply('ID_COLLISION ' .. i)
     end
-    first_ids[member_id] = id_of(i)
+    ids_here[handle], ids_here[member_id] = id, id
   end
 end
 
 -- Arguments of the commands that store jobs: of ZADD, of which the first `flushed` have been sent,
 -- of RPUSH and of HSET.
-local scores, order, index = {}, {}, {}
+local scores, order, index, notes = {}, {}, {}, {}
 local flushed = 0
--- The member ids (if there are duplicates) and keys that this call has stored.
-local stored_ids, stored_keys = {}, {}
-local answers = { now }
+-- The keys that this call has stored.
+local stored_keys = {}
+-- By handle, the last change of a job by this call: STORED (only if there are duplicates), or for a
+-- job that was replaced its pin, '' without one. What was found when the call began is not true any
+-- more for a job that has changed.
+local STORED = true
+local changed_here = {}
+local answers = { now, 0 }
 
 -- Sends the commands that `store` has gathered.
 local function flush()
@@ -110,7 +133,10 @@ local function flush()
   if #index > 0 then
     redis.call('HSET', partition.index, unpack(index))
   end
-  order, index = {}, {}
+  if #notes > 0 then
+    redis.call('HSET', partition.note, unpack(notes))
+  end
+  order, index, notes = {}, {}, {}
 end
 
 -- Stores job `i`, as of the next flush, but its key at once.
@@ -123,12 +149,15 @@ local function store(i, due)
   n = #index
   index[n + 1], index[n + 2] =
     args[MEMBER_IDS + i], pack_entry(due, args[HANDLES + i], args[RECORD_PREFIXES + i])
+  if remember_of[i] then
+    notes[#notes + 1], notes[#notes + 2] = args[HANDLES + i], first_note(remember_of[i])
+  end
   if key_of[i] then
     redis.call('HSET', partition.key, key_of[i], id_of(i))
     stored_keys[key_of[i]] = true
   end
   if has_duplicates then
-    stored_ids[args[MEMBER_IDS + i]] = true
+    changed_here[args[HANDLES + i]] = STORED
   end
 end
 
@@ -138,10 +167,15 @@ local function answer(i, code, id, due)
   answers[n + 1], answers[n + 2], answers[n + 3], answers[n + 4] = i, code, id, due
 end
 
--- Handle and tail, due time, and whether it runs, of a native job; nil if it neither waits nor
--- runs.
+-- Handle and tail, due time, and whether it is leased, of a native job. A dead job is not leased,
+-- and has a packed state with its last due time: nil means only that other programs have removed
+-- parts of the job, or that this call has removed it since.
 local function find_native(handle)
-  local id = handle .. id_tail(redis.call('HGET', partition.job, handle))
+  local record = redis.call('HGET', partition.job, handle)
+  if not record then
+    return nil
+  end
+  local id = handle .. id_tail(record)
   local due = redis.call('ZSCORE', partition.due, handle)
   if due then
     return id, score_time(due), false
@@ -155,7 +189,7 @@ end
 -- Whether the conflict policy of job `i` lets it replace another one, given the due times of both.
 -- The policy is in the flags of the record: 0 keep, 1 replace, 2 earliest, 3 latest.
 local function replaces(i, other_due, due)
-  local policy = math.floor(string.byte(args[RECORD_PREFIXES + i], RECORD_BYTES) / 16)
+  local policy = math.floor(string.byte(args[RECORD_PREFIXES + i], RECORD_BYTES) / 16) % 4
   return policy == 1 or (policy == 2 and due < other_due) or (policy == 3 and due > other_due)
 end
 
@@ -166,29 +200,32 @@ local function store_keyed(i, due)
     store(i, due)
     return
   end
-  local other, other_due, runs
+  local other, other_due, is_leased
   if handle then
-    other, other_due, runs = find_native(handle)
+    other, other_due, is_leased = find_native(handle)
   else
-    other, other_due, runs = entry.handle .. id_tail(entry.record_prefix), entry.due, false
+    other, other_due, is_leased = entry.handle .. id_tail(entry.record_prefix), entry.due, false
   end
   if not other_due then
     -- Another program removed part of that job.
     delete_job(partition, handle, key_of[i])
     store(i, due)
-  elseif runs then
+  elseif is_leased and string.byte(args[RECORD_PREFIXES + i], RECORD_BYTES) >= DETACH then
+    detach(partition, handle, redis.call('HGET', partition.job, handle))
+    store(i, due)
+  elseif is_leased then
     answer(i, 'A', other, other_due)
   elseif not replaces(i, other_due, tonumber(due)) then
     answer(i, 'K', other, other_due)
   else
+    local pins_before = #pins
     if handle then
       redis.call('ZREM', partition.due, handle)
-      delete_job(partition, handle, key_of[i])
+      end_unleased(partition, handle, 'R', other_due, '')
     else
-      redis.call('ZREM', partition.timeout, entry.member)
-      remove_from_order(partition, { entry.member }, { entry.member_id })
-      remove_entry(partition, entry)
+      end_member(partition, entry, 'R')
     end
+    changed_here[handle or entry.handle] = #pins > pins_before and pins[#pins] or ''
     store(i, due)
     answer(i, 'R', id_of(i), due)
   end
@@ -197,25 +234,29 @@ end
 -- Stores a job, unless it is stored already (a repeated call), or another one has its handle,
 -- member id or key.
 local function store_unless_present(i)
-  local due, member_id = args[DUES + i], args[MEMBER_IDS + i]
-  local entry = nil
-  if indexed[i] or stored_ids[member_id] then
+  local handle, member_id, due = args[HANDLES + i], args[MEMBER_IDS + i], args[DUES + i]
+  local change = changed_here[handle]
+  local entry, other, other_due
+  if change == STORED or not change and indexed[i] then
     flush()
     entry = waiting_entry(partition, member_id)
   end
-  local other, other_due, runs
-  if native[i] then
-    other, other_due, runs = find_native(args[HANDLES + i])
+  if not change and native[i] then
+    other, other_due = find_native(handle)
     if not other_due then
-      delete_job(partition, args[HANDLES + i], '')
+      delete_job(partition, handle, '')
     end
   end
+  local pin = change or pinned and pinned[i]
+  local pinned_at = pin and pin ~= STORED and pinned_due(pin, id_tail(args[RECORD_PREFIXES + i]))
   if other_due then
-    answer(i, runs and 'A' or 'K', other, other_due)
+    answer(i, 'C', other, other_due)
   elseif entry then
-    answer(i, 'K', id_of(i), entry.due)
-  elseif member_scores[i] then
-    answer(i, 'K', id_of(i), score_time(member_scores[i]))
+    answer(i, 'C', id_of(i), entry.due)
+  elseif not change and member_scores[i] then
+    answer(i, 'C', id_of(i), score_time(member_scores[i]))
+  elseif pinned_at then
+    answer(i, 'E', id_of(i), pinned_at)
   elseif key_of[i] then
     if stored_keys[key_of[i]] then
       flush()
@@ -226,7 +267,7 @@ local function store_unless_present(i)
   end
 end
 
-local may_conflict = has_duplicates or jobs_with_key > 0
+local may_conflict = has_duplicates or jobs_with_key > 0 or pinned
 for i = 1, jobs do
   may_conflict = may_conflict or native[i] or indexed[i] or member_scores[i]
 end
@@ -238,6 +279,7 @@ for i = 1, jobs do
   end
 end
 flush()
+flush_ended(partition)
 sweep_index(partition)
 publish_if_first(args[1], partition.timeout, scores)
 return answers

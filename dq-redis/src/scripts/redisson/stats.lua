@@ -9,8 +9,9 @@
 local replies = {}
 for n = 0, #KEYS / KEYS_PER_PARTITION - 1 do
   local partition = redisson_partition_at(n)
-  if requeue_expired(partition) then
-    return nil
+  local stop, refusal = requeue_expired(partition, 'read')
+  if stop then
+    return refusal
   end
   local in_destination = redis.call('LLEN', partition.destination)
   local first_due, first_member_due = earliest(partition.due), earliest(partition.timeout)

@@ -33,6 +33,9 @@ local function transfer(partition, max)
   if #members == 0 then
     return 0
   end
+  -- Fails on a key of another type before anything is removed.
+  redis.call('LLEN', partition.destination)
+  order_length(partition)
   local payloads, moved, member_ids = {}, {}, {}
   for _, member in ipairs(members) do
     local format, member_id, payload = parse(member)
@@ -44,10 +47,6 @@ local function transfer(partition, max)
     end
   end
   if #moved > 0 then
-    -- Fails on a key of another type before anything is removed.
-    redis.call('LLEN', partition.destination)
-    redis.call('HSTRLEN', partition.meta, '')
-    order_length(partition)
     redis.call('ZREM', partition.timeout, unpack(moved))
     redis.call('RPUSH', partition.destination, unpack(payloads))
     remove_from_order(partition, moved, member_ids)
@@ -57,7 +56,11 @@ local function transfer(partition, max)
 end
 
 local partition = redisson_partition_at(0)
-if redis.call('HGET', partition.meta, 'paused') then
+local paused, format = unpack(redis.call('HMGET', partition.meta, 'paused', 'format'))
+local refusal = refuse_format(format, 'write')
+if refusal then
+  return refusal
+elseif paused then
   return { now, 0, false }
 end
 local count = transfer(partition, tonumber(ARGV[1]))

@@ -1,0 +1,119 @@
+//! The decoders of what Redis holds, on values that other programs or damage may have left there.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use dq_core::import::ImportJob;
+use dq_core::{DeadKind, DeadReason, JobId, JobKey, NewJob, QueueName, Timestamp};
+use dq_testkit::fuzz;
+
+use crate::record::{
+    Note, StoredState, decode, decode_past, decode_reason, encode, encode_reason, undecodable,
+};
+use crate::redisson::codec::Codec;
+use crate::redisson::member::{LongSize, parse};
+
+fn queue() -> QueueName {
+    QueueName::new("q").unwrap()
+}
+
+/// A job with every optional field.
+fn job() -> NewJob {
+    let id = JobId::from_bytes([7; 16]);
+    let mut job = NewJob::new(id, queue(), Timestamp::from_millis(1_000), Bytes::from("payload"));
+    job.key = Some(JobKey::new("order-1").unwrap());
+    job.max_attempts = Some(5);
+    job.headers.insert("colour", "red");
+    job.remember(Duration::from_secs(60))
+}
+
+#[test]
+fn records() {
+    let plain = NewJob::new(job().id, queue(), Timestamp::EPOCH, Bytes::new());
+    fuzz::check("records", &[encode(&job(), 1_700_000_000_000), encode(&plain, 0)], |bytes| {
+        let (record, handle) = (Bytes::copy_from_slice(bytes), &bytes[..bytes.len().min(14)]);
+        for handle in [&[7; 14][..], handle] {
+            let state = StoredState::decode(bytes);
+            decode(&queue(), handle, &record, 1_000, state);
+            undecodable(&queue(), handle, &record, 1_000, state);
+        }
+    });
+}
+
+#[test]
+fn reasons_notes_and_ended_jobs() {
+    let reason = encode_reason(&DeadReason::new(DeadKind::Rejected, "so"));
+    // See `scripts/prelude.lua`.
+    let note =
+        [&[1; 6][..], &[0; 6], &5_u32.to_be_bytes(), &[1; 6], &[7, 7], &[1, 3], b"webso"].concat();
+    let state = [&[0; 7][..], &[9], &1_000_i64.to_be_bytes(), &[0; 12], b"key"].concat();
+    let sized = |part: &[u8]| [&(part.len() as u32).to_be_bytes()[..], part].concat();
+    let past = |letter: u8| [&[letter][..], &sized(&state), &sized(&note), &reason].concat();
+    let at = Timestamp::EPOCH;
+    assert!(decode_past(&queue(), &[7; 14], &past(b'M'), at).is_some(), "a valid one");
+    let valid = [reason.clone(), note.clone(), past(b'D'), past(b'S'), past(b'M')];
+    fuzz::check("reasons, notes and ended jobs", &valid, |bytes| {
+        decode_reason(bytes);
+        Note::decode(bytes);
+        decode_past(&queue(), &[7; 14], bytes, at);
+    });
+}
+
+#[test]
+fn members_of_redisson() {
+    let members = [
+        &b"\x08ABCDEFGH\x05\0\0\0\0\0\0\0hello"[..],
+        b"\x08ABCDEFGH\x05\0\0\0hello",
+        b"ABCDEFGH\x05\0\0\0\0\0\0\0hello",
+        b"ABCDEFGH\x05\0\0\0hello",
+    ];
+    fuzz::check("members of Redisson", &members, |bytes| {
+        for long in [LongSize::Four, LongSize::Eight] {
+            if let Some(member) = parse(long, bytes) {
+                assert!(member.payload.len() < bytes.len());
+            }
+        }
+    });
+}
+
+#[test]
+fn codecs_of_redisson() {
+    let payloads = [
+        &b"\"text\""[..],
+        b"{\"@class\":\"com.example.Order\",\"id\":[\"java.lang.Long\",42],\"of\":[\"java.util.ArrayList\",[1,null]]}",
+        b"[[[[\"java.util.ArrayList\",[{\"a\":1.5e300}]]]]]",
+        b"\x03hell\xef",
+        b"\x09\xfe\xff\xff\xff\xff\xff\xff\xff\xff",
+        b"\x0a\0\0\0\0\0\0\xf8\x3f",
+        b"\x01\0[\xc2\x04\0h\xff",
+        b"\x01\0java.util.HashMa\xf0\x01",
+        b"\xac\xed\0\x05t\0\x05hello",
+    ];
+    let class = || Some("com.example.Order".to_owned());
+    let codecs = [
+        Codec::Raw,
+        Codec::Text,
+        Codec::Json,
+        Codec::Jackson { class: None },
+        Codec::Jackson { class: class() },
+        Codec::Kryo5 { class: None },
+        Codec::Kryo5 { class: Some("byte[]".to_owned()) },
+    ];
+    fuzz::check("codecs of Redisson", &payloads, |bytes| {
+        let bytes = Bytes::copy_from_slice(bytes);
+        for codec in &codecs {
+            for translated in [codec.decode(&bytes), codec.encode(&bytes)] {
+                // The message of the error is made, too.
+                drop(translated.map_err(|error| error.to_string()));
+            }
+        }
+    });
+}
+
+#[test]
+fn journal_entries_of_imports() {
+    let entry = [&1_000_i64.to_be_bytes()[..], &[1], b"q", b"payload"].concat();
+    fuzz::check("journal entries of imports", &[entry], |bytes| {
+        drop(ImportJob::from_record(&Bytes::copy_from_slice(bytes)));
+    });
+}

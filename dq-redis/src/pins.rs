@@ -1,0 +1,96 @@
+//! Pinned ids in queues with shards.
+//!
+//! A pin is in the shard of its job, where the script that stores jobs looks for it. A job with the
+//! same id but another key belongs to another shard, so in a queue with shards all are asked before
+//! a job is stored, if the queue ever had a job whose id is to be pinned. That is marked in the
+//! unsharded partition, before the first such job is stored.
+//!
+//! The mark is asked for once a second, and asking for pins and storing jobs are two calls. So an id
+//! whose job ends meanwhile can be stored again with another key. With the same key it is in the same
+//! shard, whose script sees the pin.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use dq_core::sync::lock;
+use dq_core::{JobId, NewJob, QueueName, Receipt, Result, Timestamp};
+use redis::Value;
+
+use crate::batch::CHUNK;
+use crate::error::unexpected;
+use crate::handle;
+use crate::reply::{self, Reply};
+use crate::shards::partitions::QueuePartitions;
+use crate::store::Store;
+
+const SCHEDULE: &str = "schedule";
+
+/// How long a queue counts as not marked after it was looked up.
+const RECHECK: Duration = Duration::from_secs(1);
+
+impl Store {
+    /// The receipts of ended jobs whose ids are pinned, of the jobs for queues with shards.
+    pub(crate) async fn find_pinned(&self, jobs: &[NewJob]) -> Result<HashMap<JobId, Receipt>> {
+        let mut by_queue: HashMap<&QueueName, Vec<&NewJob>> = HashMap::new();
+        for job in jobs {
+            by_queue.entry(&job.queue).or_default().push(job);
+        }
+        let mut found = HashMap::new();
+        for (queue, jobs) in by_queue {
+            let partitions = self.partitions_of(SCHEDULE, queue).await?;
+            if partitions.is_single() {
+                continue;
+            }
+            let adds_pins = jobs.iter().any(|job| !job.remember.is_zero());
+            if self.is_marked(queue, adds_pins).await? {
+                self.find_pinned_in(&partitions, &jobs, &mut found).await?;
+            }
+        }
+        Ok(found)
+    }
+
+    /// Whether a queue ever had a job whose id is to be pinned; with `adds_pins`, it has from now on.
+    async fn is_marked(&self, queue: &QueueName, adds_pins: bool) -> Result<bool> {
+        let now = self.clock.elapsed();
+        match lock(&self.marked_queues).get(queue) {
+            Some(None) => return Ok(true),
+            Some(Some(checked)) if !adds_pins && now < *checked + RECHECK => return Ok(false),
+            _ => {}
+        }
+        let partition = self.partitions.unsharded(queue);
+        let mut call = self.scripts.pins.on([&*partition]);
+        call.arg(if adds_pins { "flag" } else { "flagged" });
+        let Some(is_marked) = reply::number(&call.run(&self.link, SCHEDULE).await?) else {
+            return unexpected(SCHEDULE);
+        };
+        let checked = (is_marked == 0).then_some(now);
+        lock(&self.marked_queues).insert(queue.clone(), checked);
+        Ok(is_marked == 1)
+    }
+
+    async fn find_pinned_in(
+        &self,
+        partitions: &QueuePartitions,
+        jobs: &[&NewJob],
+        found: &mut HashMap<JobId, Receipt>,
+    ) -> Result<()> {
+        for partition in &partitions.all {
+            for chunk in jobs.chunks(CHUNK) {
+                let mut call = self.scripts.pins.on([&**partition]);
+                call.arg("find");
+                for job in chunk {
+                    call.arg(&handle::handle_and_tail(job.id)[..]);
+                }
+                let answer: Value = call.run(&self.link, SCHEDULE).await?;
+                let Some(mut reply) = Reply::new(answer) else { return unexpected(SCHEDULE) };
+                for job in chunk {
+                    let Some(due) = reply.number_or_nil() else { return unexpected(SCHEDULE) };
+                    if let Some(due) = due.map(Timestamp::from_millis) {
+                        found.insert(job.id, Receipt { id: job.id, due });
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,19 @@
+-- Counts the jobs in the history of one partition that ended after a position. Follows list.lua.
+--
+-- KEYS     the keys of the partition
+-- ARGV     1 and 2  the limit of the history: jobs, milliseconds
+--          3  time and 4 position (16 bytes) of a job; none to count all
+-- returns  nil: repeat the call (expired leases); CLOSED, FORMAT: see requeue_expired; else the number of
+--          jobs
+-- cost     O(log n), or after a job O(log n + log² m) with m jobs of its time
+
+local partition = partition_at(0, KEYS_PER_PARTITION)
+local stop, reply = requeue_expired(partition, 'read')
+if stop then
+  return reply
+end
+
+read_history_limit(ARGV[1], ARGV[2])
+local first, last =
+  listed_ranks(partition.ended, 'e', false, ARGV[3], ARGV[4] and string.sub(ARGV[4], 3))
+return math.max(0, last - first)

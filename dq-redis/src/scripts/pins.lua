@@ -1,0 +1,34 @@
+-- Finds pinned ids in all shards of a queue: see pins.rs.
+--
+-- KEYS     the keys of a partition
+-- ARGV     'flag'       marks the queue; on the unsharded partition only
+--          'flagged'    on the unsharded partition only
+--          'find', then handle and tail of each job (at most 100), in one string
+-- returns  FORMAT: see requeue_expired, but not to 'flagged', which asks for a setting of the queue;
+--          'flag': 1; 'flagged': 1 if the queue is marked, else 0; 'find': for each job the due time
+--          of the ended job whose id is pinned, or nil
+-- cost     O(1) a job
+--
+-- It does not call requeue_expired: it reads no job that a lease could hold.
+
+local partition = partition_at(0, KEYS_PER_PARTITION)
+local refusal = ARGV[1] ~= 'flagged'
+  and refuse_format(redis.call('HGET', partition.meta, 'format'), 'write')
+if refusal then
+  return refusal
+end
+if ARGV[1] == 'flag' then
+  redis.call('HSET', partition.meta, 'pins', 1)
+  return 1
+elseif ARGV[1] == 'flagged' then
+  return redis.call('HGET', partition.meta, 'pins') and 1 or 0
+end
+local handles, dues = {}, {}
+for i = 2, #ARGV do
+  handles[i - 1], dues[i - 1] = string.sub(ARGV[i], 1, HANDLE_BYTES), false
+end
+local pinned = find_pinned(partition, handles, 1, #handles) or {}
+for i = 1, #pinned do
+  dues[i] = pinned_due(pinned[i], string.sub(ARGV[i + 1], HANDLE_BYTES + 1)) or false
+end
+return dues
