@@ -5,35 +5,49 @@
 //! and to get the message would change its position. Instead, a test message, the *canary*, waits
 //! in a queue of the lowest level, and claims of jobs whose message has not arrived are counted.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
-use dq_core::{Clock, Entropy, Error, ErrorKind, Finding, Result, Severity, Timestamp};
+use dq_core::{Clock, Entropy, Error, ErrorKind, Finding, QueueStats, Result, Severity, Timestamp};
 use futures_util::StreamExt;
-use lapin::options::{
-    BasicConsumeOptions, BasicPublishOptions, QueueBindOptions, QueueDeclareOptions,
-};
+use lapin::options::QueueDeclareOptions;
 use lapin::types::{FieldTable, ShortString};
-use lapin::{BasicProperties, Channel};
+use lapin::{BasicProperties, Consumer};
 use serde_json::Value;
 
-use crate::config::{QueueKind, TopologyMode};
-use crate::connect::AmqpConnection;
+use crate::config::{LadderKind, QueueKind, TopologyMode};
+use crate::connect::{AmqpChannel, AmqpConnection};
 use crate::error::{LostReply, from_lapin};
+use crate::generation::Generation;
 use crate::ladder::TICK_MS;
+use crate::log::{LostPayloads, SkippedMessages, Usage};
 use crate::management::ManagementApi;
 use crate::names::ObjectNames;
+use crate::policy;
 use crate::topology::Topology;
 
-/// How long the canary, which is delayed by one second, may take to be delivered.
-const CANARY_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long after its delay the canary may be delivered.
+const CANARY_MARGIN: Duration = Duration::from_secs(4);
 /// Claims without messages are reported if there is at least one for this many claims with
 /// messages.
 const WITHOUT_RATIO: u64 = 100;
+
+/// What is asked of each queue. Only replicated queues have members.
+const QUEUE_COLUMNS: &str = "queues?columns=name,effective_policy_definition,members,online,leader";
+
+/// Number of replicas that a queue should have if there are as many nodes.
+const REPLICAS: usize = 3;
+
+/// So many queues should have leaders on more than one node.
+const MIN_LEADERS: usize = 50;
 
 /// Clock skew that is not reported.
 const MAX_SKEW: Duration = Duration::from_secs(5);
 /// Maximum age of the date of a response: it is in whole seconds, and renewed each second.
 const MAX_DATE_AGE: Duration = Duration::from_secs(2);
+
+/// From this part of its capacity on, a log is reported: a single large job may not fit any more.
+const FULL_PERCENT: u64 = 90;
 
 /// The oldest supported version of RabbitMQ.
 const MIN_VERSION: [u32; 2] = [3, 10];
@@ -44,13 +58,24 @@ pub(crate) struct BrokerCheck<'a> {
     pub(crate) connection: &'a AmqpConnection,
     pub(crate) topology: &'a Topology,
     pub(crate) queues: QueueKind,
+    pub(crate) ladder: LadderKind,
     pub(crate) mode: TopologyMode,
     pub(crate) management: Option<&'a ManagementApi>,
     pub(crate) clock: &'a dyn Clock,
     pub(crate) entropy: &'a Entropy,
     /// Number of claimed jobs whose message had arrived, and of those whose message had not.
     pub(crate) claim_counts: (u64, u64),
-    pub(crate) log_is_full: bool,
+    /// Of all queues; `None` if the log does not respond.
+    pub(crate) stats: Option<Vec<QueueStats>>,
+    /// Number of jobs whose messages could not be published.
+    pub(crate) lost_messages: u64,
+    pub(crate) log_usage: Usage,
+    /// The level of the log in force.
+    pub(crate) level: u16,
+    pub(crate) skipped: SkippedMessages,
+    pub(crate) lost_payloads: LostPayloads,
+    /// The largest skew of another process that writes to the log, in milliseconds.
+    pub(crate) skew: Option<i64>,
 }
 
 impl BrokerCheck<'_> {
@@ -58,9 +83,10 @@ impl BrokerCheck<'_> {
     pub(crate) async fn findings(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
         match self.check_queues(&mut findings).await {
+            Ok(()) if self.ladder == LadderKind::None => {}
             Ok(()) => match self.canary_returns().await {
                 Ok(true) => {}
-                Ok(false) => findings.push(ladder_stalled()),
+                Ok(false) => findings.push(ladder_stalled(self.canary_timeout())),
                 // With passive topology, the user may lack the permission to declare the canary's
                 // queue.
                 Err(error)
@@ -74,16 +100,23 @@ impl BrokerCheck<'_> {
             Err(error) => findings.push(check_failed(&error)),
         }
         self.check_late_messages(&mut findings);
-        if self.log_is_full {
+        self.check_lost_messages(&mut findings);
+        findings.extend(self.stats.as_deref().map(|stats| self.gauges(stats)));
+        let used = self.log_usage.percent();
+        if used >= FULL_PERCENT {
             findings.push(finding(
                 Severity::Error,
                 "rabbitmq.log-full",
-                "jobs that are not done take more than a fifth of the log; `schedule` fails"
-                    .to_owned(),
-                "remove dead jobs, or set a larger `log_size_mib` with another `prefix` and drain \
-                 this one",
+                format!(
+                    "jobs that are not done take {used} % of what the log may hold of them; \
+                     `schedule` fails when it is full, and foreign messages stay in their queues"
+                ),
+                "run jobs, remove dead ones, or set a larger `log_size_mib`",
             ));
         }
+        findings.extend(skipped_messages(&self.skipped));
+        findings.extend(lost_payloads(&self.lost_payloads));
+        findings.extend(self.skew.and_then(process_skew));
         if let Some(management) = self.management
             && let Err(error) = self.check_management(management, &mut findings).await
         {
@@ -154,56 +187,100 @@ impl BrokerCheck<'_> {
         }
     }
 
+    /// Figures to watch.
+    fn gauges(&self, stats: &[QueueStats]) -> Finding {
+        let sum = |count: fn(&QueueStats) -> u64| stats.iter().map(count).sum::<u64>();
+        let first_due =
+            stats.iter().filter(|stats| !stats.paused).filter_map(|it| it.next_due).min();
+        let overdue = first_due.map_or(Duration::ZERO, |due| self.clock.now().since(due));
+        let (_, without_message) = self.claim_counts;
+        finding(
+            Severity::Info,
+            "rabbitmq.gauges",
+            format!(
+                "{} jobs are pending, {} run and {} are dead; the oldest has been due for {} s; \
+                 {without_message} jobs were claimed before their messages, and {} have none; the log \
+                 uses {} % of its capacity, and its level is {}",
+                sum(|stats| stats.scheduled + stats.ready),
+                sum(|stats| stats.running),
+                sum(|stats| stats.dead),
+                overdue.as_secs(),
+                self.lost_messages,
+                self.log_usage.percent(),
+                self.level,
+            ),
+            "none needed",
+        )
+    }
+
+    fn check_lost_messages(&self, findings: &mut Vec<Finding>) {
+        if self.lost_messages > 0 {
+            findings.push(finding(
+                Severity::Warning,
+                "rabbitmq.messages-lost",
+                format!(
+                    "since this process started, the messages of {} jobs could not be published",
+                    self.lost_messages
+                ),
+                "the jobs run from the log, up to a quarter of a second late. See the log of this \
+                 process for the reason",
+            ));
+        }
+        if let Some(failure) = self.topology.failure() {
+            findings.push(finding(
+                Severity::Warning,
+                "rabbitmq.topology",
+                format!("exchanges or queues are missing: {failure}"),
+                "jobs run from the log meanwhile, up to a quarter of a second late",
+            ));
+        }
+    }
+
     async fn message_count(&self, queue: ShortString) -> Result<u32> {
         let channel = self.connection.channel("check").await?;
         let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
-        let declared = channel.queue_declare(queue, options, FieldTable::default()).await;
-        let count = declared.map_err(|error| self.error(&error))?.message_count();
-        close(channel).await;
+        let declared = channel.declare_queue(queue, options, FieldTable::default());
+        let count = declared.received().await.map_err(|error| self.error(&error))?;
+        channel.close().await;
         Ok(count)
+    }
+
+    /// How long the canary may take to be delivered.
+    fn canary_timeout(&self) -> Duration {
+        Duration::from_millis(self.ladder.first_delay_ms().unsigned_abs()) + CANARY_MARGIN
     }
 
     /// Publishes a message to the lowest level of the ladder. Returns whether it comes back in
     /// time.
     async fn canary_returns(&self) -> Result<bool> {
         let channel = self.connection.channel("check").await?;
-        let returned = self.send_canary(&channel).await;
-        close(channel).await;
+        let returned = match self.send_canary(&channel).await {
+            Ok(mut consumer) => {
+                let delivered = tokio::time::timeout(self.canary_timeout(), consumer.next()).await;
+                Ok(delivered.is_ok_and(|delivery| delivery.is_some()))
+            }
+            Err(error) => Err(self.error(&error)),
+        };
+        channel.close().await;
         returned
     }
 
-    async fn send_canary(&self, channel: &Channel) -> Result<bool> {
-        let to_error = |error: lapin::Error| self.error(&error);
-        // Exclusive, and deleted with the connection.
-        let options = QueueDeclareOptions {
-            exclusive: true,
-            auto_delete: true,
-            ..QueueDeclareOptions::default()
-        };
+    /// The consumer that gets the canary.
+    async fn send_canary(&self, channel: &AmqpChannel) -> lapin::Result<Consumer> {
         let names = self.topology.names();
         let queue = names.canary(self.entropy.bits() as u64);
-        let declared = channel.queue_declare(queue.clone(), options, FieldTable::default()).await;
-        declared.map_err(to_error)?;
+        let expires = self.connection.response_timeout() * 2;
+        channel.declare_exclusive_queue(queue.clone(), expires).await?;
         // Not the topic of any job queue: in a topic, `%` is followed by one of `d s h % x`.
         let topic = format!("%canary%{}", queue.as_str().replace('.', "-"));
         let key = ShortString::from(format!("#.{topic}"));
-        let options = QueueBindOptions::default();
-        channel
-            .queue_bind(queue.clone(), names.due(), key, options, FieldTable::default())
-            .await
-            .map_err(to_error)?;
-        let mut consumer = channel
-            .basic_consume(
-                queue,
-                "".into(),
-                BasicConsumeOptions { no_ack: true, ..BasicConsumeOptions::default() },
-                FieldTable::default(),
-            )
-            .await
-            .map_err(to_error)?;
+        channel.bind_queue(names.due(), queue.clone(), key).received().await?;
+        let consumer = channel.consume(queue, FieldTable::default()).await?;
         let (exchange, delay) = match self.mode {
             TopologyMode::Plugin => (names.delayed(), Some(TICK_MS)),
-            TopologyMode::Declare | TopologyMode::Passive => (names.level(0), None),
+            TopologyMode::Declare | TopologyMode::Passive => {
+                (names.level(self.ladder.letter(), 0), None)
+            }
         };
         let mut properties = BasicProperties::default().with_delivery_mode(2);
         if let Some(delay) = delay {
@@ -212,10 +289,8 @@ impl BrokerCheck<'_> {
             properties = properties.with_headers(table);
         }
         let key = ShortString::from(format!("1.{topic}"));
-        let options = BasicPublishOptions::default();
-        channel.basic_publish(exchange, key, options, b"", properties).await.map_err(to_error)?;
-        let delivered = tokio::time::timeout(CANARY_TIMEOUT, consumer.next()).await;
-        Ok(delivered.is_ok_and(|delivery| delivery.is_some()))
+        channel.publish(exchange, key, false, b"", properties).await?;
+        Ok(consumer)
     }
 
     /// Checks what only the management API reports.
@@ -251,10 +326,13 @@ impl BrokerCheck<'_> {
                 ));
             }
         }
-        let queues = management.get("queues?columns=name,effective_policy_definition").await?;
-        findings.extend(harmful_policy(&queues, self.topology.names()));
+        let queues = management.get(QUEUE_COLUMNS).await?;
+        if let Some(cause) = policy::harmful(&queues, self.topology) {
+            findings.push(finding(Severity::Error, "rabbitmq.policy", cause, policy::REMEDY));
+        }
         let nodes = management.get("nodes").await?;
         let nodes = nodes.as_array().map(Vec::as_slice).unwrap_or_default();
+        findings.extend(replica_findings(&queues, self.topology.names(), nodes.len()));
         for node in nodes {
             findings.extend(node_findings(node));
         }
@@ -292,23 +370,56 @@ fn clock_skew(requested: Timestamp, date: Timestamp, responded: Timestamp) -> Op
     })
 }
 
-/// Reports policies of the broker that drop messages.
-fn harmful_policy(queues: &Value, names: &ObjectNames) -> Option<Finding> {
-    let harmful_key = |queue: &Value| {
-        let keys = ["message-ttl", "expires", "max-length", "max-length-bytes", "max-age"];
-        let policy = queue["effective_policy_definition"].as_object()?;
-        let key = keys.into_iter().find(|key| policy.contains_key(*key))?;
-        let name = queue["name"].as_str().filter(|name| names.contains(name))?;
-        Some((name.to_owned(), key))
+/// Reports queues with too few replicas, and leaders that are all on one node.
+fn replica_findings(queues: &Value, names: &ObjectNames, nodes: usize) -> Vec<Finding> {
+    let name_of = |queue: &Value| queue["name"].as_str().unwrap_or_default().to_owned();
+    let count = |queue: &Value, field: &str| queue[field].as_array().map_or(0, Vec::len);
+    let all = queues.as_array().map(Vec::as_slice).unwrap_or_default();
+    let is_replicated = |queue: &&Value| {
+        names.contains(queue["name"].as_str().unwrap_or_default()) && count(queue, "members") > 0
     };
-    let affected: Vec<_> = queues.as_array()?.iter().filter_map(harmful_key).collect();
-    let (name, key) = affected.first()?;
-    let what = format!(
-        "a policy sets `{key}` for {name} and {} more queues of this backend",
-        affected.len() - 1
-    );
-    let remedy = "exclude names that begin with the prefix and .v1. from the policy";
-    Some(finding(Severity::Error, "rabbitmq.policy", what, remedy))
+    let replicated: Vec<_> = all.iter().filter(is_replicated).collect();
+    let wanted = nodes.min(REPLICAS);
+    let mut findings = Vec::new();
+    let few: Vec<_> = replicated.iter().filter(|it| count(it, "members") < wanted).collect();
+    if let Some(first) = few.first() {
+        findings.push(finding(
+            Severity::Warning,
+            "rabbitmq.few-replicas",
+            format!(
+                "{} of {} queues have fewer than {wanted} replicas, among them {}",
+                few.len(),
+                replicated.len(),
+                name_of(first)
+            ),
+            "they were declared while nodes were missing: run `rabbitmq-queues grow NODE all`, and \
+             `rabbitmq-streams add_replica` for the log",
+        ));
+    }
+    let is_degraded = |queue: &&&Value| count(queue, "online") < count(queue, "members");
+    let degraded: Vec<_> = replicated.iter().filter(is_degraded).collect();
+    if let Some(first) = degraded.first() {
+        findings.push(finding(
+            Severity::Warning,
+            "rabbitmq.replicas-down",
+            format!(
+                "replicas of {} queues do not run, among them {}",
+                degraded.len(),
+                name_of(first)
+            ),
+            "start all nodes of the cluster",
+        ));
+    }
+    let leaders: HashSet<_> = replicated.iter().filter_map(|it| it["leader"].as_str()).collect();
+    if nodes > 1 && replicated.len() >= MIN_LEADERS && leaders.len() == 1 {
+        findings.push(finding(
+            Severity::Info,
+            "rabbitmq.leaders",
+            format!("all {} queues have their leaders on one node", replicated.len()),
+            "run `rabbitmq-queues rebalance all`",
+        ));
+    }
+    findings
 }
 
 fn node_findings(node: &Value) -> Vec<Finding> {
@@ -337,11 +448,63 @@ fn node_findings(node: &Value) -> Vec<Finding> {
     findings
 }
 
-fn ladder_stalled() -> Finding {
+/// Reports jobs whose payload the log does not have any more.
+fn lost_payloads(lost: &LostPayloads) -> Option<Finding> {
+    let first = lost.jobs.first()?;
+    Some(finding(
+        Severity::Error,
+        "rabbitmq.payload-lost",
+        format!(
+            "the log does not have the payloads of {} jobs any more, the first is {first}",
+            lost.jobs.len()
+        ),
+        "a policy of the broker has deleted messages of the log, or disks have failed: such a job is \
+         dead when it is claimed; schedule it again with its payload, and remove the dead one",
+    ))
+}
+
+/// Reports the skew between the clocks of two processes.
+fn process_skew(skew: i64) -> Option<Finding> {
+    let direction = if skew > 0 { "ahead of" } else { "behind" };
+    (Duration::from_millis(skew.unsigned_abs()) > MAX_SKEW).then(|| {
+        finding(
+            Severity::Warning,
+            "rabbitmq.process-clock-skew",
+            format!(
+                "the clock of a process that uses this prefix is {} s {direction} that of this one",
+                skew.unsigned_abs() / 1_000
+            ),
+            "synchronize the clocks of all hosts by NTP: delays begin at the time of the process that \
+             schedules, and jobs are due by the clock of the one that claims them. Leases are not \
+             affected",
+        )
+    })
+}
+
+/// Reports messages of the log that are not entries.
+fn skipped_messages(skipped: &SkippedMessages) -> Option<Finding> {
+    let SkippedMessages { foreign, damaged, last_offset } = skipped;
+    (foreign + damaged > 0).then(|| {
+        finding(
+            Severity::Warning,
+            "rabbitmq.log-skipped",
+            format!(
+                "{foreign} foreign and {damaged} damaged messages in the log are skipped, the last \
+                 at offset {} in generation {}",
+                Generation::offset_in_stream(*last_offset),
+                Generation::of(*last_offset).number(),
+            ),
+            "find the program that writes to the log of this prefix: run one version of this \
+             library, and let nothing else publish to it; if messages are damaged, check the disks",
+        )
+    })
+}
+
+fn ladder_stalled(waited: Duration) -> Finding {
     finding(
         Severity::Error,
         "rabbitmq.ladder",
-        format!("a message with a delay of one second was not delivered within {CANARY_TIMEOUT:?}"),
+        format!("a test message through the ladder was not delivered within {waited:?}"),
         "jobs run from the log meanwhile. Right after a restart, wait three minutes, or set \
          `dead_letter_worker_publisher_confirm_timeout` to 5000 in advanced.config; else check that \
          the queues of the ladder have a leader (`rabbitmq-queues quorum_status`)",
@@ -361,7 +524,7 @@ fn ladder_untested(error: &Error, prefix: &str) -> Finding {
     )
 }
 
-fn check_failed(error: &Error) -> Finding {
+pub(crate) fn check_failed(error: &Error) -> Finding {
     let severity =
         if error.kind() == ErrorKind::Config { Severity::Warning } else { Severity::Error };
     let remedy = error.remedy_text().unwrap_or("check that the broker runs").to_owned();
@@ -372,14 +535,31 @@ fn finding(severity: Severity, code: &'static str, what: String, remedy: &str) -
     Finding { severity, code, cause: what, remedy: remedy.to_owned() }
 }
 
-async fn close(channel: Channel) {
-    let closing = channel.close(200, "done".into());
-    tokio::time::timeout(Duration::from_millis(500), closing).await.ok();
-}
-
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn replicas_of_the_own_queues_are_counted() {
+        let queue = |name: &str, members: usize, online: usize| {
+            json!({"name": name, "members": vec!["n"; members], "online": vec!["n"; online],
+                   "leader": "n"})
+        };
+        let codes = |queues: Vec<Value>, nodes| {
+            let found = replica_findings(&Value::Array(queues), &ObjectNames::new("dq"), nodes);
+            found.into_iter().map(|finding| finding.code).collect::<Vec<_>>()
+        };
+        let none: [&str; 0] = [];
+        assert_eq!(codes(vec![queue("dq.v1.log", 1, 1)], 1), none);
+        assert_eq!(codes(vec![queue("other", 1, 0), queue("dq.v1.log", 3, 3)], 5), none);
+        assert_eq!(codes(vec![queue("dq.v1.log", 2, 2)], 3), ["rabbitmq.few-replicas"]);
+        assert_eq!(codes(vec![queue("dq.v1.log", 3, 2)], 3), ["rabbitmq.replicas-down"]);
+        assert_eq!(codes(vec![queue("dq.v1.l0.1", 3, 3); 50], 3), ["rabbitmq.leaders"]);
+        // A classic queue has no members.
+        assert_eq!(codes(vec![json!({"name": "dq.v1.dead"})], 3), none);
+    }
 
     #[test]
     fn clock_skew_is_reported_only_if_latency_does_not_explain_it() {

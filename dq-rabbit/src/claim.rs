@@ -1,15 +1,17 @@
 //! Claims due jobs and fetches their payloads. A job that is due, or nearly, is leased to a process
 //! that has prefetched its message; 250 ms later, to any process.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
+use bytes::Bytes;
 use dq_core::{
     ClaimParams, Claimed, DeadKind, DeadReason, JobId, LeasedJob, Result, Settlement, Verdict,
 };
 
 use crate::engine::Engine;
 use crate::error::LostReply;
-use crate::log::{CLAIM_AHEAD, LogPosition, command, wire};
+use crate::grant::Granted;
+use crate::log::{CLAIM_AHEAD, PayloadRef, Replica, command, headers_of, wire};
 
 impl Engine {
     /// A claim without jobs, with the time of the next job that could be claimed. Writes nothing to
@@ -17,25 +19,29 @@ impl Engine {
     pub(crate) fn empty_claim(&self, params: &ClaimParams<'_>) -> Claimed {
         let now = self.log.now();
         let prefetched = |id| self.prefetched.contains(id);
-        let next_due = self.log.peek(|replica| replica.next_due(params.wants, prefetched, now));
-        Claimed { jobs: Vec::new(), next_due, now }
+        let next_due = self.log.peek(|replica| {
+            replica.next_due(params.wants, prefetched, now, self.log.clock().elapsed())
+        });
+        Claimed::new(Vec::new(), next_due, now)
     }
 
     pub(crate) async fn claim(&self, params: &ClaimParams<'_>) -> Result<Claimed> {
         if self.only_others_can_claim(params) {
             return Ok(self.empty_claim(params));
         }
+        // Those that do not wait any more would take the place of others.
+        self.drop_stale(self.prefetched.due(params.wants, self.log.now() + CLAIM_AHEAD));
         let mut prefetched = self.prefetched.due(params.wants, self.log.now() + CLAIM_AHEAD);
+        // More than can be leased, since some may not wait any more. Not all, since the log stores
+        // each id, 16 bytes. A job that is left out is named in a later claim.
         prefetched.truncate(params.limit.saturating_mul(2));
-        let claim = wire::Claim::new(params.wants, params.limit, prefetched.clone());
-        let mut claimed = self
-            .log
-            .call("claim", LostReply::Unavailable, command::Claim(claim), |_, claimed, _| claimed)
-            .await?;
-        self.fetch_payloads(&mut claimed.jobs).await?;
-        self.drop_stale(prefetched);
-        self.wait_until_due(&claimed.jobs).await;
-        Ok(claimed)
+        let claim = command::Claim(wire::Claim::new(params, prefetched));
+        let releases = self.releases.clone();
+        let grant = |_: &mut _, claimed, _| Granted::new(claimed, releases);
+        let mut granted = self.log.call("claim", LostReply::Unavailable, claim, grant).await?;
+        self.fetch_payloads(&mut granted.claimed.jobs).await?;
+        self.wait_until_due(&granted.claimed.jobs).await;
+        Ok(granted.take())
     }
 
     /// Whether all due jobs are still reserved for processes that have prefetched them, and this is
@@ -44,7 +50,9 @@ impl Engine {
         let now = self.log.now();
         let prefetched = |id| self.prefetched.contains(id);
         self.log.peek(|replica| {
-            replica.is_ready() && replica.all_reserved_for_others(params.wants, prefetched, now)
+            let elapsed = self.log.clock().elapsed();
+            replica.is_ready()
+                && replica.all_reserved_for_others(params.wants, prefetched, now, elapsed)
         })
     }
 
@@ -62,75 +70,130 @@ impl Engine {
         }
     }
 
-    /// Adds payloads and headers to leased jobs: from the prefetch buffer, else from the log. Jobs
+    /// Adds payloads to leased jobs: from the prefetch buffer, else from the log. Jobs
     /// whose payload cannot be read are released or quarantined, and removed from `jobs`.
     async fn fetch_payloads(&self, jobs: &mut Vec<LeasedJob>) -> Result<()> {
-        let mut unread = Vec::new();
+        let mut unread = HashMap::new();
         for leased in jobs.iter_mut() {
-            let prefetched = self.take_prefetched(leased.job.id);
-            if leased.job.deliveries == 1 && self.needs_message(leased.job.due, leased.job.created)
+            let prefetched = self.prefetched.take(leased.job.id);
+            let message_arrived = prefetched.as_ref().is_some_and(|it| !it.is_from_log());
+            let prefetched = prefetched.and_then(|it| self.take_checked(&leased.job, it));
+            // Counted for `check`, which reports late messages. Only in a first lease: a job that
+            // was leased before may wait without a message.
+            if leased.job.deliveries == 1
+                && self.publisher.has_messages()
+                && self.needs_message(leased.job.due, leased.job.created)
             {
-                self.count_claim(prefetched.is_some());
+                self.count_claim(message_arrived && prefetched.is_some());
             }
             match prefetched {
                 Some(payload) => self.set_payload(leased, payload),
-                None => unread.push((leased.job.id, LogPosition::of(&leased.job))),
+                None => drop(unread.insert(leased.job.id, PayloadRef::of(&leased.job))),
             }
         }
         if unread.is_empty() {
             return Ok(());
         }
-        let payloads = match self
-            .log
-            .fetch(unread.iter().map(|(_, position)| *position).collect())
-            .await
-        {
-            Ok(payloads) => payloads,
-            Err(error) => {
-                tracing::warn!(%error, jobs = unread.len(), "releasing jobs: cannot read payloads");
-                let unread: HashSet<_> = unread.iter().map(|(id, _)| *id).collect();
-                let release = Verdict::Release { started: false };
-                return self.settle_unread(jobs, &unread, &release).await;
-            }
-        };
-        let mut missing = HashSet::new();
-        for leased in jobs.iter_mut() {
-            if !unread.iter().any(|(id, _)| *id == leased.job.id) {
-                continue;
-            }
-            match payloads.get(&LogPosition::of(&leased.job)) {
-                Some(payload) => self.set_payload(leased, payload.clone()),
-                None => drop(missing.insert(leased.job.id)),
-            }
+        let mut lost = HashSet::new();
+        if let Err(error) = self.read_payloads(jobs, &mut unread, &mut lost).await {
+            tracing::warn!(%error, jobs = unread.len(), "releasing jobs: cannot read payloads");
         }
-        let reason =
-            DeadReason::new(DeadKind::Quarantined, "its payload is not in the log any more");
-        self.settle_unread(jobs, &missing, &Verdict::Dead { reason, failed: false }).await
+        self.release(jobs, |id| unread.contains_key(&id));
+        self.quarantine(jobs, &lost).await
     }
 
-    fn set_payload(&self, leased: &mut LeasedJob, payload: (bytes::Bytes, dq_core::Headers)) {
-        self.keep_leased_payload(leased.job.id, payload.clone());
-        (leased.job.payload, leased.job.headers) = payload;
-    }
-
-    /// Settles these jobs and removes them from `jobs`.
-    async fn settle_unread(
+    /// Adds payloads from the log, and removes their jobs from `unread`. Moves the jobs whose payload
+    /// the log does not have any more to `lost`.
+    async fn read_payloads(
         &self,
-        jobs: &mut Vec<LeasedJob>,
-        unread: &HashSet<JobId>,
-        verdict: &Verdict,
+        jobs: &mut [LeasedJob],
+        unread: &mut HashMap<JobId, PayloadRef>,
+        lost: &mut HashSet<JobId>,
     ) -> Result<()> {
-        if unread.is_empty() {
+        loop {
+            let payloads = self.log.fetch_to_run(unread).await?;
+            for leased in jobs.iter_mut() {
+                let id = leased.job.id;
+                if let Some(stored) = unread.get(&id)
+                    && let Some(payload) = payloads.get(id, stored)
+                {
+                    unread.remove(&id);
+                    self.set_payload(leased, payload);
+                }
+            }
+            if unread.is_empty() {
+                return Ok(());
+            }
+            let current = self.payload_refs(unread.keys().copied().collect()).await?;
+            unread.retain(|id, stored| {
+                let is_lost = current.get(id) == Some(&*stored);
+                if is_lost {
+                    lost.insert(*id);
+                }
+                !is_lost
+            });
+            // A snapshot may have moved payloads meanwhile, and the broker may have deleted where
+            // they were. A job with another payload is not leased any more.
+            let mut has_moved = false;
+            for (id, stored) in unread.iter_mut() {
+                if let Some(moved) = current.get(id)
+                    && moved.checksum == stored.checksum
+                {
+                    *stored = *moved;
+                    has_moved = true;
+                }
+            }
+            if !has_moved {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Where the payloads of these jobs are once all of the log has been read.
+    async fn payload_refs(&self, ids: Vec<JobId>) -> Result<HashMap<JobId, PayloadRef>> {
+        let read = move |replica: &mut Replica, (), _| {
+            let machine = replica.machine();
+            let stored = |id| Some((id, PayloadRef::of(machine.peek(id)?)));
+            ids.into_iter().filter_map(stored).collect()
+        };
+        self.log.call("claim", LostReply::Unavailable, command::Barrier, read).await
+    }
+
+    fn set_payload(&self, leased: &mut LeasedJob, payload: Bytes) {
+        self.keep_leased_payload(leased.job.id, payload.clone());
+        leased.job.headers = headers_of(&leased.job);
+        leased.job.payload = payload;
+    }
+
+    /// Releases these jobs in the background, and removes them from `jobs`.
+    fn release(&self, jobs: &mut Vec<LeasedJob>, is_released: impl Fn(JobId) -> bool) {
+        jobs.retain(|leased| {
+            let is_released = is_released(leased.job.id);
+            if is_released {
+                self.releases.release(leased.lease());
+            }
+            !is_released
+        });
+    }
+
+    /// Quarantines these jobs, whose payload is lost, and removes them from `jobs`. If that fails or
+    /// is cancelled, they are still there, and are released with the others.
+    async fn quarantine(&self, jobs: &mut Vec<LeasedJob>, lost: &HashSet<JobId>) -> Result<()> {
+        if lost.is_empty() {
             return Ok(());
         }
-        let mut settlements = Vec::with_capacity(unread.len());
-        for leased in jobs.iter().filter(|leased| unread.contains(&leased.job.id)) {
-            let settlement = Settlement { lease: leased.lease(), verdict: verdict.clone() };
-            settlements.push(wire::Settlement::try_from(&settlement)?);
-        }
-        jobs.retain(|leased| !unread.contains(&leased.job.id));
-        self.log
-            .call("claim", LostReply::Unavailable, command::Settle(settlements), |_, _, _| ())
-            .await
+        lost.iter().for_each(|id| self.log.add_lost_payload(*id));
+        let reason =
+            DeadReason::new(DeadKind::Quarantined, "the log does not have its payload any more");
+        let verdict = Verdict::Dead { reason, failed: false };
+        let leases = jobs.iter().filter(|leased| lost.contains(&leased.job.id));
+        let settlements: Result<_> = leases
+            .map(|leased| Settlement::new(leased.lease(), verdict.clone()))
+            .map(|settlement| wire::Settlement::try_from(&settlement))
+            .collect();
+        let settle = command::Settle(settlements?);
+        self.log.call("claim", LostReply::Unavailable, settle, |_, _, _| ()).await?;
+        jobs.retain(|leased| !lost.contains(&leased.job.id));
+        Ok(())
     }
 }

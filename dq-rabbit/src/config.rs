@@ -50,6 +50,10 @@ pub struct RabbitConfig {
     /// Who declares exchanges and queues.
     #[serde(default)]
     pub topology: TopologyMode,
+    /// The queues in which messages wait. It can be changed at any time; messages that are in the
+    /// queues of another ladder are still delivered.
+    #[serde(default)]
+    pub ladder: LadderKind,
     /// Maximum number of unacknowledged messages per consumer, between 1 and 65535, 10000 by
     /// default. A message holds up to 16 jobs that were scheduled together. It is delivered up to
     /// ten seconds before they are due and acknowledged when they are claimed; if more messages are
@@ -60,15 +64,18 @@ pub struct RabbitConfig {
     /// Declarations may take six times as long.
     #[serde(default = "default_response_timeout", deserialize_with = "response_timeout")]
     pub response_timeout: Duration,
-    /// Size of the log in MiB, between 16 and 4294967295, 1024 by default. It cannot be changed
-    /// once the log is declared. Each node with a replica of the log needs as much disk. All jobs
-    /// that are not done, dead ones included, are copied to the end of the log before the broker
-    /// truncates its beginning. If they and their payloads take more than a fifth of the log,
-    /// `schedule` fails with `Full`.
+    /// The size that the log should have, in MiB, between 16 and 4294967295, 1024 by default. Each
+    /// node with a replica of the log needs as much disk, and more for a while if processes write
+    /// faster than one of them can copy the jobs. If all jobs that are not done, dead ones included,
+    /// their payloads and the history would take more than a fifth of it, `schedule` fails with `Full`.
+    /// The process that connected last sets it for all.
     #[serde(default = "default_log_size", deserialize_with = "log_size_mib")]
     pub log_size_mib: u32,
-    /// The URL of the management API, `http[s]://[user:password@]host:15672`. Optional; only
-    /// `check` uses it.
+    /// When this process opens the log and keeps a replica of it.
+    #[serde(default)]
+    pub replica: ReplicaMode,
+    /// The URL of the management API, `http[s]://[user:password@]host:15672`. Optional. `check` uses
+    /// it, and with it, opening the log fails if a policy would delete live jobs from it.
     #[serde(default)]
     pub management: Option<Secret>,
 }
@@ -89,6 +96,22 @@ pub enum QueueKind {
     Classic,
 }
 
+/// The ladder in which messages wait until their jobs are due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LadderKind {
+    /// 292 queues. A message is moved once or twice if the delay is less than a day, and delivered
+    /// up to ten seconds early.
+    #[default]
+    Full,
+    /// 36 queues, for brokers on which queues are few. A message is moved up to six times, and again
+    /// every ten days if the delay is longer; it is delivered up to ten seconds early.
+    Coarse,
+    /// No queues and no messages: runners read payloads from the log shortly before the jobs are
+    /// due.
+    None,
+}
+
 /// Who declares exchanges and queues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -103,14 +126,29 @@ pub enum TopologyMode {
     Plugin,
 }
 
+/// When a process opens the log and keeps a replica of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReplicaMode {
+    /// When it first runs jobs or lists them, or if no other process with a replica serves it.
+    /// Until then the process is *light*: it sends its calls to the others, and each takes two round
+    /// trips more.
+    #[default]
+    Lazy,
+    /// When it connects.
+    Eager,
+}
+
 /// The fields that a URL may have as options: all but `url`.
-const OPTIONS: [&str; 8] = [
+const OPTIONS: [&str; 10] = [
     "ca",
+    "ladder",
     "log_size_mib",
     "management",
     "prefetch",
     "prefix",
     "queues",
+    "replica",
     "response_timeout",
     "topology",
 ];
@@ -163,9 +201,11 @@ impl RabbitConfig {
             prefix: default_prefix(),
             queues: QueueKind::default(),
             topology: TopologyMode::default(),
+            ladder: LadderKind::default(),
             prefetch: default_prefetch(),
             response_timeout: default_response_timeout(),
             log_size_mib: default_log_size(),
+            replica: ReplicaMode::default(),
             management: None,
         }
     }
@@ -210,6 +250,12 @@ impl RabbitConfig {
         check_prefix(&self.prefix)?;
         PREFETCH.check(self.prefetch.into())?;
         LOG_SIZE_MIB.check(self.log_size_mib)?;
+        if self.topology == TopologyMode::Plugin && self.ladder != LadderKind::Full {
+            return Err(invalid_setting(
+                "the field `ladder` is set, but the plugin delays messages",
+                "remove it, or set `topology` to \"declare\"",
+            ));
+        }
         if let Some(management) = &self.management {
             check_management(management)?;
         }
@@ -264,12 +310,14 @@ mod tests {
     fn every_field_can_be_a_url_option() {
         let config = parse(
             "amqp://u:p@h1:1,h2/jobs?prefix=shop&queues=classic&topology=passive&prefetch=7\
-             &response_timeout=2s&log_size_mib=32&management=http://h:15672",
+             &response_timeout=2s&log_size_mib=32&ladder=coarse&replica=eager&management=http://h:15672",
         )
         .unwrap();
         assert_eq!(config.url.expose(), "amqp://u:p@h1:1,h2/jobs");
         assert_eq!((config.prefix.as_str(), config.prefetch), ("shop", 7));
         assert_eq!((config.queues, config.topology), (QueueKind::Classic, TopologyMode::Passive));
+        assert_eq!(config.replica, ReplicaMode::Eager);
+        assert_eq!(config.ladder, LadderKind::Coarse);
         assert_eq!(config.response_timeout, Duration::from_secs(2));
         assert_eq!(config.log_bytes(), 32 << 20);
         assert_eq!(config.management.unwrap().expose(), "http://h:15672");
@@ -293,6 +341,8 @@ mod tests {
             ),
             ("amqp://u:x@h?response_timeout=5hunter2", "`response_timeout`"),
             ("amqp://u:hunter2@h?topology=none", "declare"),
+            ("amqp://u:hunter2@h?ladder=long", "coarse"),
+            ("amqp://u:hunter2@h?ladder=none&topology=plugin", "`ladder`"),
             ("amqp://u:hunter2@h?management=ftp://hunter2", "`management`"),
             ("amqp://u:hunter2@h?management=http://u:hunter2@", "`management`"),
             ("amqp://u:hunter2@h?ca=/none", "`ca`"),

@@ -5,10 +5,9 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use dq_core::sync::lock;
-use dq_core::{Clock, QueueName, Result};
+use dq_core::{Clock, Error, QueueName, Result};
 use futures_util::StreamExt;
 use lapin::Consumer;
-use lapin::options::{BasicConsumeOptions, BasicQosOptions};
 use lapin::types::{FieldTable, ShortString};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -20,8 +19,9 @@ use crate::message::{AckTracker, JobMessage};
 use crate::names::Topic;
 use crate::topology::Topology;
 
-/// Pause between two attempts to consume.
+/// Pause between two attempts to consume; it doubles from the minimum to the maximum.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
+const MAX_RETRY_PAUSE: Duration = Duration::from_secs(5);
 
 /// Consumes any number of queues on one channel.
 pub(crate) struct JobConsumer {
@@ -110,44 +110,54 @@ impl std::fmt::Debug for JobConsumer {
 impl Shared {
     /// Consumes one queue; starts again whenever the channel or the queue is lost.
     async fn run(self: Arc<Self>, source: SourceQueue) {
+        let mut pause = RETRY_PAUSE;
         loop {
             match self.subscribe(&source).await {
-                Ok((acks, consumer)) => self.handle_all(&source, &acks, consumer).await,
-                Err(error) => tracing::debug!(%error, ?source, "cannot consume"),
+                Ok((acks, consumer)) => {
+                    pause = RETRY_PAUSE;
+                    self.handle_all(&source, &acks, consumer).await;
+                    // The queue may have been deleted, and others too.
+                    self.topology.report_missing();
+                }
+                Err(error) => {
+                    tracing::debug!(%error, ?source, "cannot consume");
+                    pause = (pause * 2).min(MAX_RETRY_PAUSE);
+                }
             }
-            self.clock.sleep(RETRY_PAUSE).await;
-            // The queue may have been deleted. Consuming from a missing queue closes the channel,
-            // which ends all other consumers too.
-            if let Err(error) = self.topology.redeclare().await {
-                tracing::debug!(%error, "cannot declare queues");
+            self.clock.sleep(pause).await;
+            if let SourceQueue::Ready(queue) = &source {
+                self.topology.forget_ready(queue);
             }
         }
     }
 
     async fn subscribe(&self, source: &SourceQueue) -> Result<(Arc<AckTracker>, Consumer)> {
+        // On another channel: to consume from a queue that is missing, or whose node is down, closes
+        // the channel, which ends all other consumers too.
         let name: ShortString = match source {
             SourceQueue::Ready(queue) => {
                 self.topology.declare_ready(queue).await?;
                 self.topology.names().ready(&Topic::of(queue))
             }
-            SourceQueue::DeadLetters => self.topology.names().dead(),
+            SourceQueue::DeadLetters => {
+                self.topology.restore_dead_letters().await?;
+                self.topology.names().dead()
+            }
         };
         let acks = self.channel().await?;
-        let consumer = acks
-            .channel()
-            .basic_consume(name, "".into(), BasicConsumeOptions::default(), FieldTable::default())
-            .await
-            .map_err(|error| {
-                from_lapin("consume", LostReply::Unavailable, &self.broker.info, &error)
-            })?;
-        Ok((acks, consumer))
+        let consumer = acks.channel().consume(name, FieldTable::default()).await;
+        Ok((acks, consumer.map_err(|error| self.error(&error))?))
+    }
+
+    fn error(&self, error: &lapin::Error) -> Error {
+        from_lapin("consume", LostReply::Unavailable, &self.broker.info, error)
     }
 
     /// The channel that all consumers share, opened again if it was closed.
     async fn channel(&self) -> Result<Arc<AckTracker>> {
         let mut current = self.channel.lock().await;
         if let Some(acks) = &*current
-            && acks.channel().status().connected()
+            && acks.channel().is_open()
         {
             return Ok(Arc::clone(acks));
         }
@@ -155,9 +165,7 @@ impl Shared {
             .connection
             .get_or_init(|| AmqpConnection::start(Arc::clone(&self.broker), "receive"));
         let channel = connection.channel("consume").await?;
-        channel.basic_qos(self.prefetch, BasicQosOptions::default()).await.map_err(|error| {
-            from_lapin("consume", LostReply::Unavailable, &self.broker.info, &error)
-        })?;
+        channel.qos(self.prefetch).await.map_err(|error| self.error(&error))?;
         let acks = AckTracker::new(channel);
         let stop = self.stop.clone();
         tokio::spawn({

@@ -11,7 +11,8 @@ use lapin::types::AMQPValue;
 
 use crate::engine::Engine;
 use crate::error::LostReply;
-use crate::log::{Replica, command, wire};
+use crate::log::wire::{self, Checksum};
+use crate::log::{PayloadRef, Replica, command, headers_of};
 use crate::message::{AckHandle, Prefetched, PublishedJob};
 use crate::names::ObjectNames;
 
@@ -22,8 +23,9 @@ const UNKNOWN_QUEUE: &str = "dead-letters";
 const MAX_HEADERS: usize = 32;
 const MAX_HEADER_BYTES: usize = 512;
 
-/// Pause between two attempts to handle a delivery.
+/// Pause between two attempts to handle a delivery; it doubles from the minimum to the maximum.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
+const MAX_RETRY_PAUSE: Duration = Duration::from_secs(8);
 /// How often stale jobs are removed from the prefetch buffer.
 const PRUNE_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -51,7 +53,7 @@ enum Disposition {
     /// Publish it again: it is due much later, because its delay exceeded that of the ladder, or
     /// because another job in its message was due first.
     Republish(Job),
-    /// Drop it: the job is leased, has ended, or has a newer message.
+    /// Drop it: the job is leased, has ended, has another payload, or has a newer message.
     Drop,
     /// Schedule it: it belongs to another log, and this one does not contain it.
     Schedule,
@@ -75,6 +77,10 @@ fn disposition(
     let machine = replica.machine();
     match machine.peek(job.id) {
         Some(current) if !machine.is_waiting(current.id) => Disposition::Drop,
+        // The message brings another payload than the job has now.
+        Some(current) if PayloadRef::of(current).checksum != Checksum::of(&job.payload) => {
+            Disposition::Drop
+        }
         // The job was rescheduled, which has published another message.
         Some(current) if current.due != job.due && current.due > prefetch_until => {
             Disposition::Drop
@@ -106,8 +112,8 @@ impl DeliveryHandler {
             match disposition {
                 Disposition::Drop => ack.ack(),
                 Disposition::Prefetch(due) => {
-                    let PublishedJob { id, queue, payload, headers, .. } = job;
-                    let prefetched = Prefetched::delivered((payload, headers), ack);
+                    let PublishedJob { id, queue, payload, .. } = job;
+                    let prefetched = Prefetched::delivered(payload, ack);
                     self.engine.prefetched.insert(&queue, id, due, prefetched);
                     first_due
                         .entry(queue)
@@ -116,8 +122,9 @@ impl DeliveryHandler {
                 }
                 Disposition::Republish(current) => {
                     let log_id = self.engine.log_id().unwrap_or(job.log_id);
-                    let payload = (job.payload, job.headers);
-                    republish.push((PublishedJob::from_job(log_id, &current, payload), ack));
+                    let headers = headers_of(&current);
+                    let job = PublishedJob::from_job(log_id, &current, headers, job.payload);
+                    republish.push((job, ack));
                 }
                 Disposition::Schedule => schedule.push((job, ack)),
                 Disposition::Retry => retry.push((job, ack)),
@@ -190,6 +197,8 @@ impl DeliveryHandler {
             })
             .await;
         }
+        // This log contains all of these jobs now. With the id of another log, `disposition` would
+        // have a job scheduled again that has ended in this log since.
         for (job, _) in &mut delivered {
             job.log_id = log_id;
         }
@@ -258,15 +267,18 @@ impl DeliveryHandler {
         }
     }
 
-    /// Repeats an attempt until it succeeds. Giving up would leave the message unacknowledged, and
-    /// it would count towards the prefetch limit for as long as the connection lasts.
+    /// Repeats an attempt until it succeeds, more and more slowly. Giving up would leave the message
+    /// unacknowledged, and it would count towards the prefetch limit for as long as the connection
+    /// lasts.
     async fn persist<T, F: Future<Output = Result<T>>>(&self, attempt: impl Fn() -> F) -> T {
+        let mut pause = RETRY_PAUSE;
         loop {
             match attempt().await {
                 Ok(done) => return done,
                 Err(error) => tracing::debug!(%error, "cannot handle a delivery yet"),
             }
-            tokio::time::sleep(RETRY_PAUSE).await;
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(MAX_RETRY_PAUSE);
         }
     }
 }

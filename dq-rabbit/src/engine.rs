@@ -8,19 +8,17 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dq_core::sync::lock;
-use dq_core::{Entropy, Headers, Job, JobId, Timestamp};
+use dq_core::{Entropy, Job, JobId, Timestamp};
 
-use crate::log::{Log, LogPosition};
-use crate::message::{PrefetchBuffer, Prefetched, PublishedJob, Publisher};
+use crate::grant::Releases;
+use crate::log::wire::Checksum;
+use crate::log::{Log, LogPosition, PayloadRef, headers_of};
+use crate::message::{MAX_OVERDUE, PrefetchBuffer, Prefetched, PublishedJob, Publisher};
+use crate::read_ahead::ReadAhead;
 
 /// Jobs with a shorter delay get no message: all processes read their payload from the log now, and
 /// still have it in the cache when the job is due.
 const MIN_MESSAGE_DELAY: Duration = Duration::from_secs(1);
-
-/// How long an overdue job stays in the prefetch buffer while no slot is free. Must be less than
-/// the broker's `consumer_timeout`, half an hour by default, after which it redelivers the message.
-/// Jobs that are dropped from the buffer run from the log.
-const MAX_OVERDUE: Duration = Duration::from_secs(600);
 
 /// Executes the calls of an open backend.
 #[derive(Debug)]
@@ -33,8 +31,11 @@ pub(crate) struct Engine {
     /// delivered earlier is published again.
     pub(crate) max_early: Duration,
     claim_counts: ClaimCounts,
-    /// Payload and headers of jobs that this process has leased.
-    leased: Mutex<HashMap<JobId, (Bytes, Headers)>>,
+    pub(crate) read_ahead: ReadAhead,
+    /// Leases that nobody waits for any more.
+    pub(crate) releases: Releases,
+    /// Payloads of jobs that this process has leased.
+    leased: Mutex<HashMap<JobId, Bytes>>,
 }
 
 /// How many first claims of jobs with a message found the payload in the prefetch buffer.
@@ -50,14 +51,18 @@ impl Engine {
         publisher: Arc<Publisher>,
         entropy: Arc<Entropy>,
         max_early: Duration,
+        releases: Releases,
     ) -> Self {
+        let read_ahead = ReadAhead::new(!publisher.has_messages());
         Self {
             log,
+            read_ahead,
             prefetched: PrefetchBuffer::default(),
             publisher,
             entropy,
             max_early,
             claim_counts: ClaimCounts::default(),
+            releases,
             leased: Mutex::default(),
         }
     }
@@ -74,6 +79,9 @@ impl Engine {
 
     /// Counts the first claim of a job with a message.
     pub(crate) fn count_claim(&self, was_prefetched: bool) {
+        if !was_prefetched {
+            self.read_ahead.note_miss(self.log.now());
+        }
         let ClaimCounts { prefetched, not_prefetched } = &self.claim_counts;
         let counter = if was_prefetched { prefetched } else { not_prefetched };
         counter.fetch_add(1, Ordering::Relaxed);
@@ -86,12 +94,12 @@ impl Engine {
     }
 
     /// Keeps the payload of a leased job, for the message of a retry.
-    pub(crate) fn keep_leased_payload(&self, id: JobId, payload: (Bytes, Headers)) {
+    pub(crate) fn keep_leased_payload(&self, id: JobId, payload: Bytes) {
         lock(&self.leased).insert(id, payload);
     }
 
     /// Takes the payload of a job whose lease has ended.
-    pub(crate) fn take_leased_payload(&self, id: JobId) -> Option<(Bytes, Headers)> {
+    pub(crate) fn take_leased_payload(&self, id: JobId) -> Option<Bytes> {
         lock(&self.leased).remove(&id)
     }
 
@@ -121,11 +129,18 @@ impl Engine {
         }
     }
 
-    /// Takes the payload of a prefetched job and acknowledges its message.
-    pub(crate) fn take_prefetched(&self, id: JobId) -> Option<(Bytes, Headers)> {
-        let mut prefetched = self.prefetched.take(id)?;
+    /// Takes the payload of a prefetched job of the replica and acknowledges its message. `None` if
+    /// the job is not prefetched, or has another payload in the log.
+    pub(crate) fn take_prefetched(&self, job: &Job) -> Option<Bytes> {
+        self.take_checked(job, self.prefetched.take(job.id)?)
+    }
+
+    /// The payload that was prefetched for this job, if it is the one of the log. Acknowledges its
+    /// message.
+    pub(crate) fn take_checked(&self, job: &Job, mut prefetched: Prefetched) -> Option<Bytes> {
         prefetched.ack();
-        Some(prefetched.into_payload())
+        let payload = prefetched.into_payload()?;
+        (Checksum::of(&payload) == PayloadRef::of(job).checksum).then_some(payload)
     }
 
     /// Makes the payload of a waiting job available when it is due: puts it into the prefetch
@@ -135,39 +150,43 @@ impl Engine {
     pub(crate) fn prefetch_or_publish(
         &self,
         job: &Job,
-        payload: (Bytes, Headers),
+        payload: Bytes,
         now: Timestamp,
     ) -> Option<PublishedJob> {
         if self.needs_message(job.due, now) {
-            self.log_id().map(|log_id| PublishedJob::from_job(log_id, job, payload))
+            self.log_id()
+                .map(|log_id| PublishedJob::from_job(log_id, job, headers_of(job), payload))
         } else {
             self.prefetched.insert(&job.queue, job.id, job.due, Prefetched::local(payload));
             None
         }
     }
 
-    /// Publishes messages for these waiting jobs in the background. Payloads that are not in the
-    /// prefetch buffer are read from the log.
+    /// Publishes messages for these waiting jobs in the background, unless they are due soon.
+    /// Payloads that are not in the prefetch buffer are read from the log.
     pub(crate) fn publish_waiting(self: &Arc<Self>, jobs: Vec<Job>, now: Timestamp) {
         let mut unread = Vec::new();
         let mut messages = Vec::new();
-        for job in jobs.into_iter().filter(|job| self.needs_message(job.due, now)) {
-            match self.take_prefetched(job.id) {
+        for job in jobs {
+            if !self.needs_message(job.due, now) {
+                self.prefetched.insert_without_payload(&job.queue, job.id, job.due);
+                continue;
+            }
+            match self.take_prefetched(&job) {
                 Some(payload) => messages.extend(self.prefetch_or_publish(&job, payload, now)),
                 None => unread.push(job),
             }
         }
-        self.publisher.publish_in_background(messages, now);
+        drop(self.publisher.start_publishing(messages, now));
         if unread.is_empty() {
             return;
         }
         let engine = Arc::clone(self);
         self.publisher.spawn(async move {
             let payloads = engine.log.fetch(unread.iter().map(LogPosition::of).collect()).await?;
-            let messages = unread.iter().filter_map(|job| {
-                let payload = payloads.get(&LogPosition::of(job))?;
-                engine.prefetch_or_publish(job, payload.clone(), now)
-            });
+            let messages = unread
+                .iter()
+                .filter_map(|job| engine.prefetch_or_publish(job, payloads.of(job)?, now));
             engine.publisher.publish("publish", messages.collect(), now).await
         });
     }

@@ -1,12 +1,14 @@
-//! Stats, browse and get: read the replica after a barrier, so that they see all earlier changes,
+//! Stats, browse, get and forecast: read the replica after a barrier, so that they see all earlier changes,
 //! and fetch payloads from the log.
 
-use dq_core::{BrowseParams, Job, JobRef, JobState, JobView, Page, QueueName, QueueStats, Result};
+use dq_core::{
+    BrowseParams, JobRef, JobState, JobView, Page, QueueName, QueueStats, Result, Timestamp,
+};
 
 use crate::engine::Engine;
 use crate::error::LostReply;
 use crate::log::command::Barrier;
-use crate::log::{AppliedAt, LogPosition, Replica};
+use crate::log::{AppliedAt, LogPosition, Replica, headers_of};
 
 impl Engine {
     pub(crate) async fn stats(&self, queues: &[QueueName]) -> Result<Vec<QueueStats>> {
@@ -18,8 +20,15 @@ impl Engine {
     }
 
     pub(crate) async fn browse(&self, params: &BrowseParams<'_>) -> Result<Page> {
-        let mut page = self.browse_without_payloads(params).await?;
-        self.add_payloads(page.jobs.iter_mut().map(|view| &mut view.job).collect()).await?;
+        let BrowseParams { state, after, limit, payloads, order, .. } = *params;
+        let queue = params.queue.clone();
+        let read = move |replica: &mut Replica, (), at: AppliedAt| {
+            let params = BrowseParams::new(&queue, state).after(after).limit(limit).order(order);
+            // The replica has headers and the positions of payloads in place of these.
+            replica.machine().browse(params.payloads(true), at.now)
+        };
+        let mut page = self.log.call("browse", LostReply::Unavailable, Barrier, read).await?;
+        self.complete(&mut page.jobs, payloads).await?;
         Ok(page)
     }
 
@@ -28,42 +37,29 @@ impl Engine {
         let read =
             move |replica: &mut Replica, (), at: AppliedAt| replica.machine().get(&job, at.now);
         let mut view = self.log.call("get", LostReply::Unavailable, Barrier, read).await?;
-        self.add_payloads(view.iter_mut().map(|view| &mut view.job).collect()).await?;
+        self.complete(view.as_mut_slice(), true).await?;
         Ok(view)
     }
 
-    async fn browse_without_payloads(&self, params: &BrowseParams<'_>) -> Result<Page> {
-        let (queue, state, after, limit) =
-            (params.queue.clone(), params.state, params.after, params.limit);
-        let read = move |replica: &mut Replica, (), at: AppliedAt| {
-            let params = BrowseParams { queue: &queue, state, after, limit };
-            replica.machine().browse(params, at.now)
-        };
-        self.log.call("browse", LostReply::Unavailable, Barrier, read).await
+    pub(crate) async fn forecast(
+        &self,
+        queue: &QueueName,
+        edges: &[Timestamp],
+    ) -> Result<Vec<u64>> {
+        let (queue, edges) = (queue.clone(), edges.to_vec());
+        let read = move |replica: &mut Replica, (), _| replica.machine().forecast(&queue, &edges);
+        self.log.call("forecast", LostReply::Unavailable, Barrier, read).await
     }
 
-    /// All dead jobs of a queue, without payloads.
-    pub(crate) async fn dead_jobs(&self, queue: &QueueName) -> Result<Vec<Job>> {
-        let mut dead = Vec::new();
-        let mut after = None;
-        loop {
-            let params = BrowseParams { queue, state: JobState::Dead, after, limit: 1_000 };
-            let page = self.browse_without_payloads(&params).await?;
-            dead.extend(page.jobs.into_iter().map(|view| view.job));
-            after = page.next;
-            if after.is_none() {
-                return Ok(dead);
-            }
-        }
-    }
-
-    /// Reads payloads and headers from the log. They stay empty if they are not in the log any
-    /// more.
-    async fn add_payloads(&self, jobs: Vec<&mut Job>) -> Result<()> {
-        let mut payloads =
-            self.log.fetch(jobs.iter().map(|job| LogPosition::of(job)).collect()).await?;
-        for job in jobs {
-            (job.payload, job.headers) = payloads.remove(&LogPosition::of(job)).unwrap_or_default();
+    /// Adds headers, and payloads from the log. They stay empty if the job has ended; a payload also
+    /// if it is not wanted, or not in the log any more.
+    async fn complete(&self, views: &mut [JobView], payloads: bool) -> Result<()> {
+        let stored = || views.iter().filter(|view| view.state != JobState::Ended);
+        let positions = stored().filter(|_| payloads).map(|view| LogPosition::of(&view.job));
+        let fetched = self.log.fetch(positions.collect()).await?;
+        for JobView { job, .. } in views.iter_mut().filter(|view| view.state != JobState::Ended) {
+            job.headers = headers_of(job);
+            job.payload = fetched.of(job).unwrap_or_default();
         }
         Ok(())
     }

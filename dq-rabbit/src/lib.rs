@@ -14,12 +14,12 @@
 //!
 //! # How it works
 //!
-//! **The log decides.** Every call (schedule, cancel, claim, settle …) is an entry of one stream,
-//! `dq.v1.log`. Each process reads the stream and applies all entries to a replica of the state
-//! machine that the memory backend uses too ([`dq_core::machine`]). The result of a call is the
-//! result of applying its entry. All processes apply the same entries in the same order, so they
-//! agree on every result. A process that is cut off cannot read its own claims, so it starts no job
-//! that was cancelled meanwhile.
+//! **The log decides.** Every call (schedule, cancel, claim, settle …) is an entry of the log, a
+//! sequence of streams (`dq.v1.log.0` and so on). Each process that runs jobs reads them and applies
+//! all entries to a replica of the state machine that the memory backend uses too
+//! ([`dq_core::machine`]). The result of a call is the result of applying its entry. All processes
+//! apply the same entries in the same order, so they agree on every result. A process that is cut off
+//! cannot read its own claims, so it starts no job that was cancelled meanwhile.
 //!
 //! **Messages deliver payloads.** A job that is due in more than a second also gets a message. It
 //! waits in the *delay ladder*, about 290 queues with a constant time to live each: the delay is
@@ -33,22 +33,39 @@
 //! limit handlers: leases are in the log.
 //!
 //! **Nothing depends on messages.** If the message of a job is lost or late, any runner claims the
-//! job 250 ms after its due time, with the payload from the log. A message for a job that was
-//! cancelled, rescheduled or done is dropped, or published again.
+//! job 250 ms after its due time, with the payload from the log. From then on, runners read payloads
+//! ahead, what is due within ten seconds in one pass over the log, until messages arrive again. A
+//! message for a job that was cancelled, rescheduled or done is dropped, or published again.
 //!
-//! The broker keeps the last `log_size_mib` of the log. Before entries of jobs that are not done
-//! would be truncated, and after many entries, a process writes a snapshot of the state, with
-//! payloads, into the log. A process that starts reads from the newest snapshot on. Calls wait
-//! while a snapshot is overdue, and `schedule` fails with [`Full`](dq_core::ErrorKind::Full) while
-//! a snapshot would take more than a fifth of the log.
+//! **Nothing else stops the log.** `schedule` succeeds once the log has the job, even if no queue
+//! takes its message. Only what the broker does not find is declared again, in the background. Every
+//! request to the broker has a time limit. A claim whose caller has given up releases its jobs.
+//!
+//! **A process that runs no jobs is light.** It has no replica: it sends its calls as requests to the
+//! processes that have one, and gets their replies in a queue of its own. It opens the log with its
+//! first claim or `browse`, and when no other process serves it.
+//! [`ReplicaMode::Eager`] opens the log at once.
+//!
+//! **The log goes on from stream to stream.** No stream of the log, a *generation*, has a limit of size
+//! or age. After an eighth of `log_size_mib` or many entries, a process closes the generation. The log
+//! goes on in the next one, into which that process writes a snapshot of the state, with payloads.
+//! Older generations are deleted two minutes after the snapshot is complete. A process that starts
+//! reads the newest generation with a complete snapshot. Calls that add payloads wait while a snapshot is overdue.
+//! Each replica knows to the byte what a snapshot would take; when that would exceed a fifth of
+//! `log_size_mib`, the log itself refuses more jobs, of all processes alike: `schedule` fails with
+//! [`Full`](dq_core::ErrorKind::Full), and foreign messages stay in their queues. Calls that end jobs
+//! always pass.
 //!
 //! # What is guaranteed
 //!
 //! - **Exact across all processes**: keys with all conflict policies, cancel, reschedule, pause,
 //!   leases, fencing tokens, attempts, dead letters and their replay, counts and totals.
 //! - **Never early, by the clock of the process that claims.** A broker has no clock to query. Use
-//!   NTP: a process whose clock is one second ahead claims jobs one second early, and considers
-//!   leases of other processes lapsed one second early.
+//!   NTP: a process whose clock is one second ahead claims jobs one second early. `check` reports the
+//!   skew between processes.
+//! - **Leases do not depend on the time of day.** Each process measures them by elapsed time from when
+//!   it has read them, and the log decides whether a lease was renewed before it is ended. A process
+//!   that has just started waits for the whole length of a lease.
 //! - **Not exact**: the order of jobs that are due at the same time. Jobs whose message has arrived
 //!   go first.
 //! - A crash of a process or `kill -9` of the broker loses nothing that was confirmed. **A power
@@ -59,12 +76,16 @@
 //!
 //! # What it costs
 //!
-//! Each process keeps the metadata of all pending jobs of its prefix in memory, without payloads,
-//! and reads the log from the newest snapshot on when it starts. All calls under a prefix go
+//! Each process with a replica keeps the metadata of all pending jobs of its prefix in memory, without
+//! payloads, and reads the log from the newest snapshot on when it starts. All calls under a prefix go
 //! through one stream; independent services can use a prefix each.
 //!
-//! All processes of a prefix should run the same version: a process that reads an unknown entry
-//! stops with `Incompatible`, so that its replica does not diverge.
+//! Processes of several versions can share a prefix: each says which *levels* of the format it
+//! understands, and the level of the log is raised when all live processes understand the next one.
+//! A process that is too old for the level is refused.
+//! A process that reads an entry of a newer version stops with `Incompatible` if skipping the entry
+//! would make its replica differ from the others; its runners return that error. Messages in the log
+//! that are no entries, or are damaged, are skipped and reported by `check`.
 //!
 //! # Settings of the broker
 //!
@@ -92,10 +113,12 @@
 //! rabbitmqctl set_permissions -p / jobs '^dq\.v1\.' '^dq\.v1\.' '^dq\.v1\.'
 //! ```
 //!
-//! The first pattern (configure) may be empty with [`TopologyMode::Passive`], which declares
-//! nothing. `check` then reports that it did not test the ladder, for which `^dq\.v1\.canary\.` is
+//! The first pattern (configure) may be empty once everything exists, and with
+//! [`TopologyMode::Passive`], which declares nothing. `check` then reports that it did not test the ladder, for which `^dq\.v1\.canary\.` is
 //! enough. With `Passive`, a ready queue for each job queue has to be declared elsewhere too; an
-//! error names the missing ones.
+//! error names the missing ones. Light processes need the right to declare `^dq\.v1\.replies\.`, and
+//! a direct exchange and a classic queue named `dq.v1.requests`, bound by that name; without them,
+//! each process opens the log.
 
 #![forbid(unsafe_code)]
 
@@ -107,24 +130,36 @@ mod connect;
 mod consumer;
 mod deliveries;
 mod engine;
+mod entries;
 mod error;
+mod generation;
+#[cfg(test)]
+mod generation_tests;
+mod grant;
 mod inspect;
 mod ladder;
 mod log;
 mod management;
+mod member;
 mod message;
 mod names;
+mod opening;
 mod operate;
+mod policy;
+mod process;
+mod read_ahead;
+mod release;
+mod remote;
 mod renew;
+mod runners;
 mod schedule;
 mod settings;
 mod settle;
 mod topology;
 
 pub use backend::RabbitBackend;
-pub use config::{QueueKind, RabbitConfig, TopologyMode};
+pub use config::{LadderKind, QueueKind, RabbitConfig, ReplicaMode, TopologyMode};
 
-/// Tests of internal modules on a real broker.
 #[cfg(test)]
 #[path = "../tests/parts/mod.rs"]
 mod parts;

@@ -51,6 +51,7 @@ impl ManagementApi {
 
     fn request(&self, path: &str) -> Result<ApiResponse> {
         let (base, login) = split_login(self.url.expose());
+        // A redirection could take the password to another host.
         let mut config =
             ureq::Agent::config_builder().timeout_global(Some(TIMEOUT)).max_redirects(0);
         if base.starts_with("https") {
@@ -71,7 +72,7 @@ impl ManagementApi {
                 .remedy("give the user the tag `monitoring`, or check the field `management`")
                 .operation("check"));
             }
-            // Texts of other errors may contain the URL with its password.
+            // Only the kinds of other errors: their texts may contain the URL.
             Err(ureq::Error::StatusCode(code)) => {
                 return Err(failed(format!("it responds with status {code}")));
             }
@@ -83,7 +84,7 @@ impl ManagementApi {
         let text = response
             .body_mut()
             .read_to_vec()
-            .map_err(|_| failed("its response is incomplete".to_owned()))?;
+            .map_err(|_| failed("its response is incomplete, or longer than 10 MiB".to_owned()))?;
         let body = serde_json::from_slice(&text);
         let body = body.map_err(|_| failed("its response is not JSON".to_owned()))?;
         Ok(ApiResponse { body, date })
@@ -139,6 +140,8 @@ fn base64(bytes: &[u8]) -> String {
     text
 }
 
+/// The operation is always `check`, by which [`Member::open`](crate::member::Member::open) knows that
+/// the log can be opened all the same.
 fn failed(why: String) -> Error {
     Error::new(ErrorKind::Unavailable, format!("the management API cannot be used: {why}"))
         .remedy("enable the plugin `rabbitmq_management`, and check the field `management`")

@@ -6,10 +6,15 @@
 use dq_core::QueueName;
 use lapin::types::ShortString;
 
+use crate::generation::Generation;
+
 /// Number of levels of the delay ladder, one for each digit of a delay (see
 /// [`ladder`](crate::ladder)). Names of queues contain the level, so changing it needs another
 /// version of the layout.
 pub(crate) const LEVELS: usize = 6;
+
+/// The routing key of records for the directory of the log.
+pub(crate) const DIRECTORY_KEY: &str = "directory";
 
 /// Maximum length in bytes of names and routing keys in AMQP.
 const MAX_NAME: usize = 255;
@@ -56,10 +61,44 @@ impl ObjectNames {
         self.name("dead")
     }
 
-    /// The stream that is the log, and the exchange through which it is written; both have this
-    /// name.
-    pub(crate) fn log(&self) -> ShortString {
+    /// The stream that names the generations of the log.
+    pub(crate) fn directory(&self) -> ShortString {
         self.name("log")
+    }
+
+    /// The stream that holds this generation of the log.
+    pub(crate) fn generation(&self, generation: Generation) -> ShortString {
+        self.name(format_args!("log.{}", generation.number()))
+    }
+
+    /// Whether a queue with this name holds a generation of the log, or names them.
+    pub(crate) fn is_log(&self, queue: &str) -> bool {
+        let rest = queue.strip_prefix(self.directory().as_str());
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    }
+
+    /// The exchange through which the log is written. The routing key is the number of the generation,
+    /// or [`DIRECTORY_KEY`].
+    pub(crate) fn generations(&self) -> ShortString {
+        self.name("generations")
+    }
+
+    /// The exchange for requests of light processes and for the replies, and the queue of requests;
+    /// both have this name.
+    pub(crate) fn requests(&self) -> ShortString {
+        self.name("requests")
+    }
+
+    /// The queue of replies to one light process. Not named by the broker: a user may lack
+    /// permissions for names without the prefix.
+    pub(crate) fn replies(&self, number: u64) -> ShortString {
+        self.name(format_args!("replies.{number:016x}"))
+    }
+
+    /// The queue whose consumer has its turn to open the log. Named like the queues of replies, so
+    /// that light processes need no other permissions.
+    pub(crate) fn turn(&self) -> ShortString {
+        self.name("replies.turn")
     }
 
     /// The exchange of the plugin for delayed messages.
@@ -73,15 +112,15 @@ impl ObjectNames {
         self.name(format_args!("canary.{number:016x}"))
     }
 
-    /// The exchange of one level of the ladder.
-    pub(crate) fn level(&self, level: usize) -> ShortString {
+    /// The exchange of one level of the ladder with this letter.
+    pub(crate) fn level(&self, ladder: char, level: usize) -> ShortString {
         debug_assert!(level < LEVELS, "no level {level}");
-        self.name(format_args!("l{level}"))
+        self.name(format_args!("{ladder}{level}"))
     }
 
     /// The queue in which messages wait that have this digit on this level.
-    pub(crate) fn ladder_queue(&self, level: usize, digit: u32) -> ShortString {
-        self.name(format_args!("l{level}.{digit}"))
+    pub(crate) fn ladder_queue(&self, ladder: char, level: usize, digit: u32) -> ShortString {
+        self.name(format_args!("{ladder}{level}.{digit}"))
     }
 
     /// The job queue of a ready queue. `None` if the name is not one of a ready queue, or its topic

@@ -1,31 +1,21 @@
 //! Schedules, cancels and reschedules jobs.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use dq_core::{
-    Cancelled, Due, Error, ErrorKind, JobRef, NewJob, Reschedule, Rescheduled, Result, Scheduled,
-};
+use dq_core::{Cancelled, Due, JobRef, NewJob, Reschedule, Rescheduled, Result, Scheduled};
 
 use crate::engine::Engine;
-use crate::error::{LostReply, outcome_unknown};
+use crate::entries::{self, MAX_ENTRY_ITEMS};
+use crate::error::LostReply;
 use crate::log::{Replica, command, wire};
 use crate::message::PublishedJob;
 
-/// Approximate maximum size of the jobs in one log entry, in bytes.
-const MAX_ENTRY_BYTES: usize = 128 * 1024;
-/// Maximum number of jobs in one log entry, so that applying it does not delay other entries.
-const MAX_ENTRY_JOBS: usize = 1_000;
+/// How long to wait for the confirmation of messages once their jobs are in the log.
+const MESSAGE_GRACE: Duration = Duration::from_secs(1);
 
 impl Engine {
     pub(crate) async fn schedule(&self, mut jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
-        if self.log.is_full() {
-            return Err(Error::new(
-                ErrorKind::Full,
-                "the jobs that are not done take more than a fifth of the log",
-            )
-            .remedy("run or remove jobs, or set a larger `log_size_mib` with another `prefix`")
-            .operation("schedule"));
-        }
         let now = self.log.now();
         // Delays start now, for the log and the messages alike.
         for job in &mut jobs {
@@ -39,66 +29,45 @@ impl Engine {
             Some(PublishedJob::new(log_id, job, due))
         };
         let messages = jobs.iter().filter_map(message).collect();
+        let with_options = |job| Ok((wire::JobOptions::of(&job)?, wire::NewJob::from(job)));
+        let jobs: Result<Vec<_>> = jobs.into_iter().map(with_options).collect();
+        let jobs = jobs?;
+        // All or none: the entries of a large call are decided one by one.
+        self.log.expect_room("schedule", jobs.iter().map(|(_, job)| job))?;
         // Concurrently, since their order does not matter: a message whose job is not in the log is
         // dropped, and a job without a message runs from the log.
-        let (scheduled, published) =
-            tokio::join!(self.append_jobs(jobs), self.publisher.publish("schedule", messages, now));
-        let scheduled = scheduled?;
-        match published {
-            Ok(()) => Ok(scheduled),
-            // The jobs are in the log, but some have no message: they would start late.
-            Err(error) if error.is_retryable() => Err(outcome_unknown(&error)),
-            Err(error) => Err(error),
+        let published = self.publisher.start_publishing(messages, now);
+        let scheduled = self.append_jobs(jobs).await?;
+        // The jobs are stored. A process that ends now should not take their messages along, but
+        // queues that do not respond must not hold up the caller.
+        if let Some(published) = published {
+            tokio::time::timeout(MESSAGE_GRACE, published).await.ok();
         }
+        Ok(scheduled)
     }
 
     /// Appends the jobs to the log, in several entries if they are many.
-    async fn append_jobs(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
-        let count = jobs.len();
-        let mut calls = Vec::new();
-        let mut jobs = jobs.into_iter().map(wire::NewJob::from).peekable();
-        while jobs.peek().is_some() {
-            let mut chunk = Vec::new();
-            let mut bytes = 0;
-            while chunk.len() < MAX_ENTRY_JOBS
-                && let Some(job) =
-                    jobs.next_if(|job| bytes == 0 || bytes + job.approx_size() <= MAX_ENTRY_BYTES)
-            {
-                bytes += job.approx_size();
-                chunk.push(job);
-            }
-            calls.push(self.log.call(
-                "schedule",
-                LostReply::OutcomeUnknown,
-                command::Schedule(chunk),
-                |_, scheduled, _| scheduled,
-            ));
-        }
-        let chunks = calls.len();
-        let mut scheduled = Vec::with_capacity(count);
-        let mut failure = None;
-        for chunk in futures_util::future::join_all(calls).await {
-            match chunk {
-                Ok(chunk) => scheduled.extend(chunk),
-                Err(error) => failure = Some(error),
-            }
-        }
-        match failure {
-            None => Ok(scheduled),
-            // Jobs of other entries may be stored.
-            Some(error) if error.is_retryable() && chunks > 1 => Err(outcome_unknown(&error)),
-            Some(error) => Err(error),
-        }
+    async fn append_jobs(
+        &self,
+        jobs: Vec<(wire::JobOptions, wire::NewJob)>,
+    ) -> Result<Vec<Scheduled>> {
+        let entries = entries::split(jobs, |(_, job)| job.approx_size());
+        let append = |entry: Vec<_>| {
+            let jobs = entry.into_iter().map(|(options, job)| (job, options)).collect();
+            let command = command::ScheduleWith(jobs);
+            self.log.call("schedule", LostReply::OutcomeUnknown, command, |_, results, _| results)
+        };
+        entries::join(entries.into_iter().map(append)).await
     }
 
     pub(crate) async fn cancel(&self, jobs: &[JobRef]) -> Result<Vec<Cancelled>> {
         let mut cancelled = Vec::with_capacity(jobs.len());
-        for chunk in jobs.chunks(MAX_ENTRY_JOBS) {
+        for chunk in jobs.chunks(MAX_ENTRY_ITEMS) {
             let command = command::Cancel(chunk.iter().map(wire::JobRef::from).collect());
             let called =
                 self.log
                     .call("cancel", LostReply::OutcomeUnknown, command, |_, results, _| results);
-            cancelled.extend(called.await?);
+            cancelled.extend(entries::part(cancelled.len(), called.await)?);
         }
         Ok(cancelled)
     }
@@ -109,7 +78,7 @@ impl Engine {
     ) -> Result<Vec<Rescheduled>> {
         let now = self.log.now();
         let mut rescheduled = Vec::with_capacity(moves.len());
-        for chunk in moves.chunks(MAX_ENTRY_JOBS) {
+        for chunk in moves.chunks(MAX_ENTRY_ITEMS) {
             let command = command::Reschedule(chunk.iter().map(Into::into).collect());
             let read = |replica: &mut Replica, results: Vec<Rescheduled>, _| {
                 let moved = results.iter().filter_map(|result| match result {
@@ -120,7 +89,7 @@ impl Engine {
                 (results, moved)
             };
             let called = self.log.call("reschedule", LostReply::OutcomeUnknown, command, read);
-            let (results, moved) = called.await?;
+            let (results, moved) = entries::part(rescheduled.len(), called.await)?;
             rescheduled.extend(results);
             self.publish_waiting(moved, now);
         }

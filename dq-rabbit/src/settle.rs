@@ -1,43 +1,60 @@
 //! Settles leased jobs, and publishes messages for those that wait again.
 
-use dq_core::{Result, Settled, Settlement, Verdict};
+use std::sync::Arc;
+
+use dq_core::{Job, Result, Settled, Settlement, Verdict};
 
 use crate::engine::Engine;
+use crate::entries;
 use crate::error::LostReply;
-use crate::log::{command, wire};
+use crate::log::{Replica, command, wire};
 
 impl Engine {
-    pub(crate) async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Settled>> {
+    pub(crate) async fn settle(
+        self: &Arc<Self>,
+        settlements: &[Settlement],
+    ) -> Result<Vec<Settled>> {
         let now = self.log.now();
-        let entries: Result<_> = settlements.iter().map(wire::Settlement::try_from).collect();
-        let ids: Vec<_> = settlements.iter().map(|settlement| settlement.lease.job).collect();
-        let command = command::Settle(entries?);
-        let called = self.log.call(
-            "settle",
-            LostReply::OutcomeUnknown,
-            command,
-            move |replica, results, _| {
-                // The jobs in the state right after this settlement: a later entry may change them
-                // before this call returns.
-                let jobs = ids.iter().map(|id| replica.machine().peek(*id).cloned()).collect();
-                (results, jobs)
-            },
-        );
-        let (results, jobs): (Vec<_>, Vec<_>) = called.await?;
+        let all: Result<_> = settlements.iter().map(wire::Settlement::try_from).collect();
+        let entries = entries::split(all?, wire::Settlement::approx_size);
+        let settled = entries::join(entries.into_iter().map(|entry| self.settle_entry(entry)));
+        let settled = settled.await?;
         let mut messages = Vec::new();
-        for ((settlement, result), job) in settlements.iter().zip(&results).zip(jobs) {
-            let payload = self.take_leased_payload(settlement.lease.job);
-            let waits_again = matches!(
-                settlement.verdict,
-                Verdict::Retry(_) | Verdict::Snooze(_) | Verdict::Release { .. }
-            );
-            if let (Settled::Accepted, true, Some(job), Some(payload)) =
-                (result, waits_again, job, payload)
-            {
-                messages.extend(self.prefetch_or_publish(&job, payload, now));
+        let mut unread = Vec::new();
+        for (settlement, (result, job)) in settlements.iter().zip(&settled) {
+            let leased = self.take_leased_payload(settlement.lease.job);
+            let payload = match &settlement.verdict {
+                Verdict::Retry { .. } | Verdict::Snooze(_) | Verdict::Release { .. } => leased,
+                Verdict::Again { payload, .. } => Some(payload.clone()),
+                _ => continue,
+            };
+            match (result, job, payload) {
+                (Settled::Accepted, Some(job), Some(payload)) => {
+                    messages.extend(self.prefetch_or_publish(job, payload, now));
+                }
+                // Another process has claimed the job.
+                (Settled::Accepted, Some(job), None) => unread.push(job.clone()),
+                _ => {}
             }
         }
-        self.publisher.publish_in_background(messages, now);
-        Ok(results)
+        drop(self.publisher.start_publishing(messages, now));
+        self.publish_waiting(unread, now);
+        Ok(settled.into_iter().map(|(result, _)| result).collect())
+    }
+
+    /// Appends one entry. Returns the results, each with the job in the state right after the
+    /// settlement: a later entry may change it before this call returns.
+    async fn settle_entry(
+        &self,
+        settlements: Vec<wire::Settlement>,
+    ) -> Result<Vec<(Settled, Option<Job>)>> {
+        let ids: Vec<_> = settlements.iter().map(wire::Settlement::job).collect();
+        let read = move |replica: &mut Replica, results: Vec<Settled>, _| {
+            let machine = replica.machine();
+            let job = |id| machine.peek(id).cloned();
+            results.into_iter().zip(ids).map(|(result, id)| (result, job(id))).collect()
+        };
+        let settle = command::Settle(settlements);
+        self.log.call("settle", LostReply::OutcomeUnknown, settle, read).await
     }
 }

@@ -1,16 +1,23 @@
-//! The broker deletes the beginning of the log, and no live data with it.
+//! The beginning of the log is deleted, and no live data with it.
+
+#![allow(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "tests also act on the broker without the backend, as other programs do"
+)]
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use dq_core::config::Environment;
 use dq_core::{
     Backend, BrowseParams, Cancelled, ClaimParams, Clock, DeadKind, DeadReason, Due, Entropy,
-    JobKey, JobRef, JobState, JobView, NewJob, Operation, QueueName, Settled, Settlement,
-    SystemClock, Verdict, Want,
+    ErrorKind, JobKey, JobRef, JobState, JobView, NewJob, Operation, QueueName, Settled,
+    Settlement, SystemClock, Verdict, Want,
 };
-use dq_rabbit::{RabbitBackend, RabbitConfig};
+use dq_rabbit::{RabbitBackend, RabbitConfig, ReplicaMode};
 use dq_servers::RabbitMq;
 
 /// A delay, and a length of leases, that does not end during the test.
@@ -18,7 +25,8 @@ const LATER: Duration = Duration::from_secs(3_600);
 
 async fn open(server: &RabbitMq) -> RabbitBackend {
     let mut config = RabbitConfig::new(server.url());
-    // The smallest size that is allowed. A snapshot is due after 2 MiB.
+    config.replica = ReplicaMode::Eager;
+    // The smallest size that is allowed. A generation is closed after 2 MiB.
     config.log_size_mib = 16;
     config.response_timeout = Duration::from_secs(60);
     RabbitBackend::connect(&config, &Environment::default()).await.unwrap()
@@ -35,7 +43,8 @@ async fn contents(backend: &RabbitBackend, queues: &[QueueName]) -> (String, Vec
         for state in [JobState::Scheduled, JobState::Ready, JobState::Running, JobState::Dead] {
             let mut after = None;
             loop {
-                let params = BrowseParams { queue, state, after, limit: 1_000 };
+                let params =
+                    BrowseParams::new(queue, state).after(after).limit(1_000).payloads(true);
                 let page = backend.browse(params).await.unwrap();
                 jobs.extend(page.jobs.into_iter().map(|view| (view.job.id, view)));
                 after = page.next;
@@ -73,22 +82,22 @@ async fn jobs_and_leases_outlive_the_beginning_of_the_log() {
         job.due = Due::NOW;
     }
     backend.schedule(dying).await.unwrap();
-    let wants = [Want { queue: dead.clone(), max: 20, lease_for: LATER }];
-    let params = ClaimParams { wants: &wants, limit: 20, worker: "test" };
+    let wants = [Want::new(dead.clone(), 20, LATER)];
+    let params = ClaimParams::new(&wants, 20, "test");
     let leased = backend.claim(params).await.unwrap().jobs;
     assert_eq!(leased.len(), 20);
     let reason = DeadReason::new(DeadKind::Rejected, "a test");
     let verdict = Verdict::Dead { reason, failed: true };
     let settlements: Vec<_> = leased[..15]
         .iter()
-        .map(|leased| Settlement { lease: leased.lease(), verdict: verdict.clone() })
+        .map(|leased| Settlement::new(leased.lease(), verdict.clone()))
         .collect();
     backend.settle(&settlements).await.unwrap();
     backend.operate(Operation::Pause { queue: dead }).await.unwrap();
     let before = contents(&backend, &queues[..2]).await;
     assert_eq!(before.1.len(), 299 + 20);
 
-    // 64 MB, four times as much as the broker keeps.
+    // 64 MB, four times as much as the log should have.
     for round in 0..32 {
         let jobs: Vec<_> =
             (0..20).map(|_| job(&entropy, busy, Bytes::from(vec![round; 100 * 1024]))).collect();
@@ -98,39 +107,84 @@ async fn jobs_and_leases_outlive_the_beginning_of_the_log() {
     }
     assert_eq!(contents(&backend, &queues[..2]).await, before);
 
-    // Once the broker has deleted the beginning, a process that starts cannot read it.
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while oldest_offset(&server).await == 0 {
-        assert!(Instant::now() < deadline, "the broker has not deleted the beginning of the log");
+    // Once the first generation is deleted, a process that starts cannot read it.
+    let deadline = Instant::now() + Duration::from_secs(300);
+    while has_first_generation(&server).await {
+        assert!(Instant::now() < deadline, "the first generation of the log is still there");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     let second = open(&server).await;
     assert_eq!(contents(&second, &queues[..2]).await, before);
     // Leases and fencing tokens are in the snapshot too.
-    let settlement = Settlement { lease: leased[19].lease(), verdict: Verdict::Done };
+    let settlement = Settlement::new(leased[19].lease(), Verdict::Done);
     let settled = second.settle(&[settlement]).await.unwrap();
     assert_eq!(settled, [Settled::Accepted]);
     assert_eq!(backend.stats(&queues).await.unwrap(), second.stats(&queues).await.unwrap());
 }
 
-/// Offset of the oldest message of the log.
-async fn oldest_offset(server: &RabbitMq) -> i64 {
-    use futures_util::StreamExt;
-    use lapin::types::{AMQPValue, FieldTable};
+/// The payloads of all jobs of a queue in this state.
+async fn payloads(backend: &RabbitBackend, queue: &QueueName, state: JobState) -> Vec<Bytes> {
+    let params = BrowseParams::new(queue, state).limit(10_000).payloads(true);
+    let page = backend.browse(params).await.unwrap();
+    page.jobs.into_iter().map(|view| view.job.payload).collect()
+}
+
+/// Two processes write far more than the log can hold, all at once, while foreign messages arrive.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_burst_beyond_the_log_is_refused_and_costs_no_payload() {
+    const PAYLOAD: usize = 512 * 1024;
+    let server = RabbitMq::start();
+    let entropy = Arc::new(Entropy::from_os());
+    let processes = [Arc::new(open(&server).await), Arc::new(open(&server).await)];
+    let name = QueueName::new("q").unwrap();
+    // A consumer of the ready queue, which stores foreign messages as dead jobs.
+    let _wakeups = processes[0].listen(std::slice::from_ref(&name)).await.unwrap();
+    let connection =
+        lapin::Connection::connect(&server.url(), lapin::ConnectionProperties::default()).await;
+    let channel = connection.unwrap().create_channel().await.unwrap();
+    for _ in 0..20 {
+        let body = vec![7; PAYLOAD];
+        let options = lapin::options::BasicPublishOptions::default();
+        let properties = lapin::BasicProperties::default();
+        channel
+            .basic_publish("dq.v1.due".into(), "q".into(), options, &body, properties)
+            .await
+            .unwrap();
+    }
+    let mut calls = tokio::task::JoinSet::new();
+    for number in 0..60_u8 {
+        let process = Arc::clone(&processes[usize::from(number) % 2]);
+        let job = job(&entropy, &name, Bytes::from(vec![number; PAYLOAD]));
+        calls.spawn(async move { process.schedule(vec![job]).await.map(|_| number) });
+    }
+    let mut accepted = Vec::new();
+    while let Some(called) = calls.join_next().await {
+        match called.unwrap() {
+            Ok(number) => accepted.push(Bytes::from(vec![number; PAYLOAD])),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Full, "{error}"),
+        }
+    }
+    // A fifth of 16 MiB.
+    let stored = accepted.len() + payloads(&processes[0], &name, JobState::Dead).await.len();
+    assert!((1..=6).contains(&stored), "{stored} jobs of 512 KiB");
+    // A process that starts finds all that was accepted, as it was.
+    let fresh = open(&server).await;
+    let sorted = |mut payloads: Vec<Bytes>| {
+        payloads.sort();
+        payloads
+    };
+    let found = sorted(payloads(&fresh, &name, JobState::Scheduled).await);
+    assert!(found == sorted(accepted), "{} payloads differ", found.len());
+    let foreign = payloads(&fresh, &name, JobState::Dead).await;
+    assert!(foreign.iter().all(|payload| payload[..] == [7; PAYLOAD]));
+    // What frees the log always passes.
+    fresh.operate(Operation::Purge { queue: &name }).await.unwrap();
+}
+
+async fn has_first_generation(server: &RabbitMq) -> bool {
     let properties = lapin::ConnectionProperties::default();
     let connection = lapin::Connection::connect(&server.url(), properties).await.unwrap();
     let channel = connection.create_channel().await.unwrap();
-    channel.basic_qos(1, lapin::options::BasicQosOptions::default()).await.unwrap();
-    let mut arguments = FieldTable::default();
-    arguments.insert("x-stream-offset".into(), AMQPValue::LongString("first".into()));
-    let mut consumer = channel
-        .basic_consume("dq.v1.log".into(), "".into(), Default::default(), arguments)
-        .await
-        .unwrap();
-    let first = consumer.next().await.unwrap().unwrap();
-    let headers = first.properties.headers().as_ref().unwrap();
-    match headers.inner().get("x-stream-offset") {
-        Some(AMQPValue::LongLongInt(offset)) => *offset,
-        other => panic!("no offset: {other:?}"),
-    }
+    let options = lapin::options::QueueDeclareOptions::durable().passive();
+    channel.queue_declare("dq.v1.log.0".into(), options, Default::default()).await.is_ok()
 }

@@ -31,13 +31,15 @@ async fn use_backend(backend: Arc<RabbitBackend>, codes: &[&str]) -> Vec<Finding
     let name = QueueName::new("Q").unwrap();
     let dq = Dq::builder().backend(backend.clone()).connect().await.unwrap();
     let queue = dq.queue("Q").unwrap();
-    queue.schedule("1", "application/json").after(1.hours()).key("later").await.unwrap();
-    queue.schedule("2", "application/json").after(2.seconds()).await.unwrap();
+    let _ = queue.schedule("1", "application/json").after(1.hours()).key("later").await.unwrap();
+    let _ = queue.schedule("2", "application/json").after(2.seconds()).await.unwrap();
     assert_eq!(queue.cancel("later").await.unwrap(), Cancelled::Cancelled);
     let mut wakeups = backend.listen(std::slice::from_ref(&name)).await.unwrap();
-    let want = [Want { queue: name, max: 1, lease_for: Duration::from_secs(30) }];
+    let want = [Want::new(name, 1, Duration::from_secs(30))];
+    let deadline = Instant::now() + Duration::from_secs(180);
     let claimed = loop {
-        let params = ClaimParams { worker: "test", wants: &want, limit: 1 };
+        assert!(Instant::now() < deadline, "the job is not claimed");
+        let params = ClaimParams::new(&want, 1, "test");
         let claimed = backend.claim(params).await.unwrap();
         if !claimed.jobs.is_empty() {
             break claimed;
@@ -45,11 +47,18 @@ async fn use_backend(backend: Arc<RabbitBackend>, codes: &[&str]) -> Vec<Finding
         tokio::time::timeout(Duration::from_millis(20), wakeups.next()).await.ok();
     };
     assert_eq!(&claimed.jobs[0].job.payload[..], b"2");
-    let deadline = Instant::now() + Duration::from_secs(60);
-    let mut findings = dq.check().await;
+    let deadline = Instant::now() + Duration::from_secs(180);
+    let check = async || {
+        let mut findings = dq.check().await;
+        // On a busy machine, a job may run from the log before its message is there.
+        let unrelated = ["rabbitmq.gauges", "rabbitmq.messages-late"];
+        findings.retain(|finding| !unrelated.contains(&finding.code));
+        findings
+    };
+    let mut findings = check().await;
     while !findings.iter().map(|finding| finding.code).eq(codes.iter().copied()) {
         assert!(Instant::now() < deadline, "expected {codes:?}: {findings:?}");
-        findings = dq.check().await;
+        findings = check().await;
     }
     dq.close().await.unwrap();
     findings

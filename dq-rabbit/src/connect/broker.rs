@@ -60,6 +60,15 @@ pub(super) struct OpenConnection {
     _socket: ShutdownOnDrop,
 }
 
+impl OpenConnection {
+    /// Closes the connection; waits for the broker's reply for at most this long.
+    #[expect(clippy::disallowed_methods, reason = "it gets its limit here")]
+    pub(super) async fn close(&self, timeout: Duration) {
+        let closing = self.amqp.close(200, "closed by dq".into());
+        tokio::time::timeout(timeout, closing).await.ok();
+    }
+}
+
 /// Checks the settings without connecting.
 ///
 /// # Errors

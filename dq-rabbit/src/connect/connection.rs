@@ -7,12 +7,13 @@ use std::time::Duration;
 use dq_core::Result;
 use dq_core::sync::lock;
 use futures_util::StreamExt;
-use lapin::{Channel, Event};
+use lapin::Event;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::broker::{Broker, OpenConnection};
+use super::channel::{AmqpChannel, ReplyLimit};
 use crate::error::{self, BrokerInfo, LostReply, closed};
 
 /// Pause between two attempts to connect; it doubles from the minimum to the maximum.
@@ -47,7 +48,7 @@ struct Shared {
     /// Notified when the connection is to be replaced although it is open.
     reconnect: Notify,
     /// Why the broker blocks this connection.
-    blocked: Mutex<Option<String>>,
+    blocked: Arc<Mutex<Option<String>>>,
     closing: CancellationToken,
 }
 
@@ -75,7 +76,7 @@ impl AmqpConnection {
             generation: AtomicU64::new(0),
             broken: Notify::new(),
             reconnect: Notify::new(),
-            blocked: Mutex::default(),
+            blocked: Arc::default(),
             closing: CancellationToken::new(),
         });
         tokio::spawn(Arc::clone(&shared).run());
@@ -87,6 +88,7 @@ impl AmqpConnection {
         &self.shared.broker.info
     }
 
+    /// How long to wait for a reply of the broker.
     pub(crate) fn response_timeout(&self) -> Duration {
         self.shared.broker.response_timeout
     }
@@ -97,13 +99,13 @@ impl AmqpConnection {
     /// At once if a retry cannot help: the broker refuses the connection, or the channel on a
     /// connection that stays open. After the timeout, the error of the last attempt, or the
     /// resource alarm if the broker blocks the connection. `Closed` after [`close`](Self::close).
-    pub(crate) async fn channel(&self, operation: &'static str) -> Result<Channel> {
+    pub(crate) async fn channel(&self, operation: &'static str) -> Result<AmqpChannel> {
         Ok(self.open(operation).await?.0)
     }
 
     /// As [`channel`](Self::channel), with the generation of the connection for
     /// [`lost`](Self::lost).
-    pub(crate) async fn open(&self, operation: &'static str) -> Result<(Channel, u64)> {
+    pub(crate) async fn open(&self, operation: &'static str) -> Result<(AmqpChannel, u64)> {
         let shared = &self.shared;
         let to_error = |error: &lapin::Error| {
             // Until there is a first connection, the operation that fails is to connect.
@@ -130,31 +132,25 @@ impl AmqpConnection {
                     last = Some(error);
                 }
                 State::Open(connection, generation) => {
-                    let opening =
-                        tokio::time::timeout_at(deadline, connection.amqp.create_channel());
-                    match opening.await {
-                        Ok(Ok(channel)) => return Ok((channel, generation)),
-                        Ok(Err(error)) if error::breaks_connection(&error) => {
+                    let timeout = deadline.saturating_duration_since(Instant::now());
+                    let limit = ReplyLimit { timeout, blocked: Arc::clone(&shared.blocked) };
+                    match AmqpChannel::open(&connection.amqp, limit).await {
+                        Ok(channel) => {
+                            let timeout = shared.broker.response_timeout;
+                            return Ok((channel.with_timeout(timeout), generation));
+                        }
+                        Err(error) if Instant::now() >= deadline => return Err(to_error(&error)),
+                        Err(error) if error::breaks_connection(&error) => {
                             last = Some(to_error(&error));
                             shared.broken.notify_one();
                         }
-                        Ok(Err(error)) => return Err(to_error(&error)),
-                        Err(_) => return Err(self.blocked_or(operation, to_error(&timed_out()))),
+                        Err(error) => return Err(to_error(&error)),
                     }
                 }
             }
             if tokio::time::timeout_at(deadline, states.changed()).await.is_err() {
                 return Err(last.unwrap_or_else(|| to_error(&timed_out())));
             }
-        }
-    }
-
-    /// The error for a missing reply: that of the resource alarm if the broker blocks the
-    /// connection.
-    fn blocked_or(&self, operation: &'static str, error: dq_core::Error) -> dq_core::Error {
-        match self.blocked() {
-            Some(reason) => error::blocked(operation, self.broker_info(), &reason),
-            None => error,
         }
     }
 
@@ -180,6 +176,14 @@ impl AmqpConnection {
         let lost = |state: &State| !matches!(state, State::Open(_, open) if *open == generation);
         // Never fails: `self` keeps the sender.
         states.wait_for(lost).await.ok();
+    }
+
+    /// Waits until a connection is open that was opened after this generation.
+    pub(crate) async fn replaced(&self, generation: u64) {
+        let mut states = self.shared.state.subscribe();
+        let newer = |state: &State| matches!(state, State::Open(_, open) if *open > generation);
+        // Never fails: `self` keeps the sender.
+        states.wait_for(newer).await.ok();
     }
 
     /// Why the broker blocks this connection, if it does: a resource alarm of memory or disk. The
@@ -301,8 +305,7 @@ impl Shared {
         if lost.is_none() {
             // No channel may be opened while the connection is being closed.
             self.state.send_replace(State::Connecting);
-            let closing = connection.amqp.close(200, "closed by dq".into());
-            tokio::time::timeout(CLOSE_TIMEOUT, closing).await.ok();
+            connection.close(CLOSE_TIMEOUT).await;
         }
         lost
     }

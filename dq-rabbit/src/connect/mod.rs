@@ -2,8 +2,10 @@
 
 mod address;
 mod broker;
+mod channel;
 mod connection;
 mod socket;
 
 pub(crate) use broker::{Broker, BrokerSettings, validate};
+pub(crate) use channel::{AmqpChannel, Reply};
 pub(crate) use connection::AmqpConnection;

@@ -10,7 +10,7 @@ use lapin::Confirmation;
 use lapin::message::BasicReturnMessage;
 
 use reply::{CallContext, Diagnosis, REPEAT, REPORT, closes_connection, diagnose};
-pub(crate) use reply::{LostReply, Permission, RequiredPermission};
+pub(crate) use reply::{LostReply, Permission, Refusal, RequiredPermission};
 
 /// The broker as error messages describe it.
 #[derive(Debug, Clone)]
@@ -35,6 +35,29 @@ pub(crate) fn invalid_setting(
     Error::new(ErrorKind::Config, what).remedy(remedy).operation("connect")
 }
 
+/// The broker has a resource alarm and blocks the connection, for this reason. In I/O errors of the
+/// kind `TimedOut`.
+#[derive(Debug)]
+pub(crate) struct Blocked(pub(crate) String);
+
+impl std::fmt::Display for Blocked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "accepts no messages: {}", self.0)
+    }
+}
+
+impl std::error::Error for Blocked {}
+
+/// How the broker refused a request.
+pub(crate) fn refusal(error: &lapin::Error) -> Refusal {
+    match error.kind() {
+        lapin::ErrorKind::ProtocolError(error) => {
+            Refusal::of(error.get_id(), error.get_message().as_str())
+        }
+        _ => Refusal::NoReply,
+    }
+}
+
 /// Whether the connection cannot be used after this error.
 pub(crate) fn breaks_connection(error: &lapin::Error) -> bool {
     use lapin::ErrorKind as Kind;
@@ -57,6 +80,16 @@ pub(crate) fn from_lapin(
     error: &lapin::Error,
 ) -> Error {
     from_call(operation, lost_reply, None, broker, error)
+}
+
+/// An error of reading or writing the log, for which the user needs this permission.
+pub(crate) fn from_use(
+    operation: &'static str,
+    permission: Permission,
+    broker: &BrokerInfo,
+    error: &lapin::Error,
+) -> Error {
+    from_call(operation, LostReply::Unavailable, Some(&|_| permission), broker, error)
 }
 
 /// An error of a declaration.
@@ -94,16 +127,13 @@ pub(crate) fn timed_out(
 
 /// The broker has a resource alarm and blocks connections that publish.
 pub(crate) fn blocked(operation: &'static str, broker: &BrokerInfo, reason: &str) -> Error {
-    Error::new(
-        ErrorKind::Full,
-        format!("RabbitMQ at {} accepts no messages: {reason}", broker.hosts),
-    )
-    .remedy(
-        "free memory or disk of the broker, or raise `vm_memory_high_watermark` or lower \
-         `disk_free_limit`; `rabbitmq-diagnostics alarms` shows which",
-    )
-    .operation(operation)
+    let blocked = Blocked(reason.to_owned());
+    let error = std::io::Error::new(std::io::ErrorKind::TimedOut, blocked);
+    from_lapin(operation, LostReply::Unavailable, broker, &error.into())
 }
+
+const END_ALARM: &str = "free memory or disk of the broker, or raise `vm_memory_high_watermark` or \
+     lower `disk_free_limit`; `rabbitmq-diagnostics alarms` shows which";
 
 /// Turns the error of one part of a call into `OutcomeUnknown`, since other parts may have taken
 /// effect.
@@ -111,6 +141,21 @@ pub(crate) fn outcome_unknown(error: &Error) -> Error {
     Error::new(ErrorKind::OutcomeUnknown, error.message().to_owned())
         .remedy(REPEAT)
         .operation(error.failed_operation())
+}
+
+/// Turns `Incompatible` into `Unavailable`: what the broker refuses now it may accept later, after an
+/// upgrade or once a queue is declared again. Only the contents of the log make a process incompatible
+/// for good.
+pub(crate) fn may_pass(error: Error) -> Error {
+    if error.kind() != ErrorKind::Incompatible {
+        return error;
+    }
+    let passing = Error::new(ErrorKind::Unavailable, error.message().to_owned())
+        .operation(error.failed_operation());
+    match error.remedy_text() {
+        Some(remedy) => passing.remedy(remedy.to_owned()),
+        None => passing,
+    }
 }
 
 /// The broker replied to a published message with `basic.nack`.
@@ -207,8 +252,13 @@ fn diagnose_io(call: &CallContext<'_>, error: &std::io::Error) -> Diagnosis {
              name that the broker's certificate contains";
         return Diagnosis::new(ErrorKind::Config, error.to_string(), remedy);
     }
+    let blocked = error.get_ref().and_then(|inner| inner.downcast_ref::<Blocked>());
+    if let Some(blocked) = blocked.filter(|_| call.lost_reply == LostReply::Unavailable) {
+        return Diagnosis::new(ErrorKind::Full, blocked.to_string(), END_ALARM);
+    }
     if error.kind() == std::io::ErrorKind::TimedOut {
-        return Diagnosis::lost(call, "no reply in time");
+        let what = blocked.map_or("no reply in time".to_owned(), Blocked::to_string);
+        return Diagnosis::lost(call, &what);
     }
     Diagnosis::lost(call, &error.to_string())
 }
@@ -244,6 +294,21 @@ mod tests {
                 (ErrorKind::Unavailable, UNREACHABLE_BY_TLS.into())
             );
         }
+    }
+
+    #[test]
+    fn what_the_broker_refuses_may_pass() {
+        let incompatible = || {
+            Error::new(ErrorKind::Incompatible, "it refuses").remedy("upgrade").operation("declare")
+        };
+        let passing = may_pass(incompatible());
+        assert_eq!(passing.kind(), ErrorKind::Unavailable);
+        assert!(passing.is_retryable() && !incompatible().is_retryable());
+        let [passing, incompatible] = [passing, incompatible()].map(|e| {
+            (e.message().to_owned(), e.remedy_text().map(str::to_owned), e.failed_operation())
+        });
+        assert_eq!(passing, incompatible);
+        assert_eq!(may_pass(closed("claim")).kind(), ErrorKind::Closed);
     }
 
     #[test]

@@ -19,6 +19,44 @@ pub(crate) enum LostReply {
     OutcomeUnknown,
 }
 
+/// How the broker refuses a request, as far as it matters for what to do next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// The exchange or queue does not exist.
+    NotFound,
+    /// The queue exists, but the node on which it lives does not run.
+    Inaccessible,
+    /// A permission is missing.
+    Forbidden,
+    /// Another connection or consumer has the queue for itself.
+    Locked,
+    /// There was no reply, or the connection was lost.
+    NoReply,
+    /// Anything else, such as other arguments.
+    Other,
+}
+
+impl Refusal {
+    /// Classifies a reply by its code and text.
+    pub(super) fn of(code: u16, text: &str) -> Self {
+        match code {
+            404 if text.contains(DOWN) => Self::Inaccessible,
+            404 => Self::NotFound,
+            403 if text.contains(IN_USE) => Self::Locked,
+            403 => Self::Forbidden,
+            405 => Self::Locked,
+            code if closes_connection(code) && !text.contains("exchange type") => Self::NoReply,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// In the text about a classic queue whose node does not run.
+const DOWN: &str = "down or inaccessible";
+
+/// In the text about a queue with an exclusive consumer.
+const IN_USE: &str = "in exclusive use";
+
 /// A permission of a RabbitMQ user on exchanges and queues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Permission {
@@ -42,8 +80,9 @@ impl Permission {
     }
 }
 
-/// Returns the permission that a call needs on an object, such as `queue 'q'`, the form in which
-/// the broker's message names it. Needed because older brokers do not name the permission.
+/// Returns the permission that a call needs on the object with which the text begins, such as
+/// `queue 'q' in vhost '/' refused for user 'u'`, from the broker's message. Needed because older
+/// brokers do not name the permission.
 pub(crate) type RequiredPermission<'a> = &'a dyn Fn(&str) -> Permission;
 
 /// The properties of a call on which the diagnosis of its error depends.
@@ -97,6 +136,8 @@ const VHOST: &str = "the path of the URL names the virtual host: create it with 
      add_vhost`, or name another";
 const PERMISSIONS: &str =
     "grant this user the permissions listed in the documentation of dq-rabbit";
+const IN_USE_BY_ANOTHER: &str =
+    "another connection uses this queue exclusively: choose another `prefix`";
 const NOT_FOUND: &str = "it was deleted or is not declared yet: connect again, or declare it if \
      `topology` is \"passive\"";
 const LIMIT: &str = "raise the limit of this user or virtual host: `rabbitmqctl set_vhost_limits`, \
@@ -112,7 +153,7 @@ const REDECLARED: &str = "the arguments of a declared object cannot be changed: 
 
 /// Whether an error with this reply code closes the connection, not just the channel.
 pub(super) const fn closes_connection(code: u16) -> bool {
-    matches!(code, 320 | 402 | 501..=505 | 530 | 540 | 541)
+    matches!(code, 320 | 402 | 501..=506 | 530 | 540 | 541)
 }
 
 /// Diagnoses an error by its reply code and text.
@@ -124,18 +165,15 @@ pub(super) fn diagnose(call: &CallContext<'_>, code: u16, text: &str) -> Diagnos
             Diagnosis::new(Config, text, LOGIN)
         }
         403 if has("reserved") => Diagnosis::new(Config, text, "choose another `prefix`"),
+        403 if has(IN_USE) => Diagnosis::new(Incompatible, text, IN_USE_BY_ANOTHER),
         403 => permission_missing(call, text),
-        404 if has("down or inaccessible") => Diagnosis::new(
+        404 if has(DOWN) => Diagnosis::new(
             Unavailable,
             text,
             "start the cluster node that hosts this queue; quorum queues do not depend on one node",
         ),
         404 => Diagnosis::new(Unavailable, text, NOT_FOUND),
-        405 => Diagnosis::new(
-            Incompatible,
-            text,
-            "another connection uses this queue exclusively: choose another `prefix`",
-        ),
+        405 => Diagnosis::new(Incompatible, text, IN_USE_BY_ANOTHER),
         // 503 from brokers before 4.0, 406 since.
         _ if has("unknown exchange type") || has("invalid exchange type") => {
             Diagnosis::new(Incompatible, text, PLUGIN)
@@ -149,11 +187,13 @@ pub(super) fn diagnose(call: &CallContext<'_>, code: u16, text: &str) -> Diagnos
         }
         530 => Diagnosis::new(Config, text, SEE_LOG),
         503 | 540 => Diagnosis::new(Incompatible, text, UPGRADE),
-        320 => Diagnosis::lost(call, text),
+        // 504: the client library has used a channel that was closing, which ends the connection.
+        320 | 504 => Diagnosis::lost(call, text),
         311 | 506 | 541 if call.lost_reply == LostReply::OutcomeUnknown => {
             Diagnosis::lost(call, text)
         }
         311 | 506 | 541 => Diagnosis::new(Unavailable, text, SEE_LOG),
+        // The broker has not understood what was sent (501, 502, 505), so it has no effect.
         _ => Diagnosis::new(Internal, text, REPORT),
     }
 }
@@ -192,6 +232,8 @@ fn precondition_failed(call: &CallContext<'_>, text: &str) -> Diagnosis {
              `consumer_timeout` are delivered again",
         );
     }
+    // Settled twice, or on another channel than that of the delivery. The broker then closes the
+    // channel, and what else was sent on it may be lost; deliveries come again.
     if text.contains("unknown delivery tag") {
         return Diagnosis::lost(call, text);
     }
@@ -311,9 +353,28 @@ mod tests {
     }
 
     #[test]
+    fn a_queue_that_is_down_is_not_missing() {
+        let down =
+            "NOT_FOUND - home node 'x' of durable queue 'q' in vhost '/' is down or inaccessible";
+        for (code, text, refusal) in [
+            (404, down, Refusal::Inaccessible),
+            (404, "NOT_FOUND - no queue 'q' in vhost '/'", Refusal::NotFound),
+            (403, "ACCESS_REFUSED", Refusal::Forbidden),
+            (403, "ACCESS_REFUSED - queue 'q' in vhost '/' in exclusive use", Refusal::Locked),
+            (405, "RESOURCE_LOCKED", Refusal::Locked),
+            (406, "PRECONDITION_FAILED - inequivalent arg", Refusal::Other),
+            (503, "COMMAND_INVALID - unknown exchange type 'x-delayed-message'", Refusal::Other),
+            (320, "CONNECTION_FORCED", Refusal::NoReply),
+        ] {
+            assert_eq!(Refusal::of(code, text), refusal, "{text}");
+        }
+    }
+
+    #[test]
     fn transient_errors_are_retryable() {
         for (code, text) in [
             (320, "CONNECTION_FORCED - broker forced connection closure with reason 'shutdown'"),
+            (504, "CHANNEL_ERROR - expected 'channel.open'"),
             (404, "NOT_FOUND - no queue 'a.v1.q.b' in vhost '/'"),
             (
                 404,

@@ -5,31 +5,46 @@
 //! then, its entry may be sent any number of times:
 //! [`Replica::apply`](super::replica::Replica::apply) ignores duplicates by their sequence numbers,
 //! and everything after a gap.
+//!
+//! Entries that were sent and not read back have a budget of bytes, so that many processes together
+//! cannot fill the log with what no snapshot covers. They are *rewritten* one message first, the
+//! *probe*, and the others once it has been read back: a log that cannot be read is not filled with
+//! copies.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
-use lapin::{BasicProperties, Channel, Confirmation};
+use futures_util::{FutureExt, StreamExt};
+use lapin::{BasicProperties, Confirmation};
 
-use super::pending::SentCall;
+use super::command::CommandReply;
+use super::pending::{AppliedAt, SentCall};
 use super::shared::{LogShared, LogState, random_id};
 use super::wire::{Command, Entry, encode};
-use crate::error::{LostReply, from_lapin, unconfirmed_reason};
+use crate::connect::{AmqpChannel, Reply};
+use crate::error::{Permission, Refusal, from_use, refusal, unconfirmed_reason};
+use crate::generation::Generation;
 
 /// A message is complete once it has this many bytes, approximately.
 const MESSAGE_BYTES: usize = 256 * 1024;
 /// Maximum number of unconfirmed messages.
 const MAX_UNCONFIRMED: usize = 32;
-/// Calls are sent again if none of them has been read back for this long.
-const RESEND_AFTER: Duration = Duration::from_secs(3);
-/// After this many resends without progress, another node is tried: this one may be partitioned
-/// from the others without having noticed.
-const RESENDS_PER_NODE: usize = 4;
+/// What all processes together have sent and not read back is limited to this part of the log, and
+/// what one process has, to a number of bytes. Each process may send one message at least.
+const IN_FLIGHT_PART: u64 = 32;
+const MAX_IN_FLIGHT: u64 = 4 * 1024 * 1024;
+/// Calls are rewritten if none of them has been read back for this long. Each further time without
+/// progress is twice as long.
+const REWRITE_AFTER: Duration = Duration::from_secs(2);
+/// In place of this rewrite (counted from 1) without progress, another node is tried: this one may
+/// be partitioned from the others without having noticed.
+const REWRITES_PER_NODE: u32 = 3;
+/// For so many times [`REWRITE_AFTER`], a process that may be behind rewrites nothing while it reads: what
+/// it reads may be new messages of others.
+const MAX_POSTPONED: u32 = 60;
 /// Pause between attempts.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -52,215 +67,345 @@ pub(super) async fn run(shared: Arc<LogShared>) {
             shared.clock.sleep(PAUSE).await;
             if shared.publish.failure().is_none() {
                 // The connection is up, so the exchange is missing, or the permission to use it.
-                let broker = shared.publish.broker_info();
-                shared.record_error(from_lapin(
-                    APPEND_OPERATION,
-                    LostReply::Unavailable,
-                    broker,
-                    &error,
-                ));
-                shared.redeclare().await;
+                shared.record_error(write_error(&shared, &error));
+                if refusal(&error) == Refusal::NotFound {
+                    restore(&shared).await;
+                }
             }
         }
     }
 }
 
-async fn open(shared: &LogShared) -> dq_core::Result<(Channel, u64)> {
+async fn open(shared: &LogShared) -> dq_core::Result<(AmqpChannel, u64)> {
     let (channel, generation) = shared.publish.open(APPEND_OPERATION).await?;
-    channel.confirm_select(ConfirmSelectOptions::default()).await.map_err(|error| {
-        from_lapin(APPEND_OPERATION, LostReply::Unavailable, shared.publish.broker_info(), &error)
-    })?;
+    channel.confirm_select().await.map_err(|error| write_error(shared, &error))?;
     Ok((channel, generation))
 }
 
-/// Appends on one channel until it fails. First sends all calls again that were sent and not read
-/// back.
+/// Restores what leads to the stream, after the broker did not find it. A stream that is missing is
+/// a matter of `tail`.
+async fn restore(shared: &LogShared) {
+    let restoring = async {
+        shared.declare_log().await?;
+        match shared.generation() {
+            Some(generation) => shared.topology.bind_generation(generation).await,
+            None => Ok(()),
+        }
+    };
+    if let Err(error) = restoring.await {
+        tracing::debug!(%error, "the log cannot be restored now");
+        shared.record_error(error);
+    }
+}
+
+fn write_error(shared: &LogShared, error: &lapin::Error) -> dq_core::Error {
+    from_use(APPEND_OPERATION, Permission::Write, shared.publish.broker_info(), error)
+}
+
+/// Appends on one channel until it fails. First rewrites all calls that were sent and not read back.
 async fn append(
     shared: &LogShared,
-    channel: &Channel,
+    channel: &AmqpChannel,
     generation: u64,
 ) -> Result<(), lapin::Error> {
     let mut confirms = FuturesUnordered::new();
-    let mut messages = resend(shared);
-    let mut awaits_snapshot = false;
-    // The sequence number of the oldest call that was sent and not read back, how often it was sent
-    // again, and the time until it is sent again.
-    let (mut oldest, mut resends, mut resend_timer) = (None, 0, shared.clock.sleep(RESEND_AFTER));
+    // The last sequence number of the probe. Until it is read back, nothing else is sent: it would
+    // follow a gap.
+    let (mut messages, mut probe) = rewrite(shared, 1);
+    let mut awaits_generation = false;
+    // The sequence number of the oldest call that was sent and not read back, how often it was
+    // rewritten, and the time until it is rewritten.
+    let (mut oldest, mut rewrites, mut postponed) = (None, 0, 0);
+    let mut rewrite_timer = shared.clock.sleep(REWRITE_AFTER);
     let mut messages_read = 0;
     loop {
         for message in messages.drain(..) {
-            confirms.push(publish(shared, channel, &message).await?);
+            let confirm = publish(shared, channel, &message).await?;
+            let generation = message.generation;
+            let confirmed = confirm.received_at_last();
+            confirms.push(confirmed.map(move |confirmed| confirmed.map(|it| (generation, it))));
         }
         // While the broker blocks the connection, the client would buffer messages, and send them
         // long after their callers have given up.
         let blocked = shared.publish.blocked().is_some();
-        let current_oldest = shared.state().sent_calls.front().map(|sent| sent.sequence);
+        let (current_oldest, has_budget) = {
+            let state = shared.state();
+            (state.sent_calls.front().map(|sent| sent.sequence), has_budget(shared, &state))
+        };
         if current_oldest != oldest || blocked {
             oldest = current_oldest;
-            resends = 0;
-            resend_timer = shared.clock.sleep(RESEND_AFTER);
+            (rewrites, postponed) = (0, 0);
+            rewrite_timer = shared.clock.sleep(REWRITE_AFTER);
         }
+        if probe.is_some_and(|last| oldest.is_none_or(|oldest| oldest > last)) {
+            // What was sent before the probe has been read, too: all that remains is missing.
+            (messages, _) = rewrite(shared, usize::MAX);
+            probe = None;
+            let _ = shared.has_gap.notified().now_or_never();
+            continue;
+        }
+        let may_send =
+            !blocked && has_budget && probe.is_none() && confirms.len() < MAX_UNCONFIRMED;
         tokio::select! {
-            () = shared.call_submitted.notified(),
-                if !blocked && confirms.len() < MAX_UNCONFIRMED =>
-            {
-                messages.extend(next_message(shared));
-                awaits_snapshot = false;
-                match backlog(shared) {
-                    Backlog::Empty => {}
+            () = shared.call_submitted.notified(), if may_send => {
+                let (message, backlog) = next_message(shared);
+                messages.extend(message);
+                awaits_generation = backlog == Backlog::AwaitsGeneration;
+                match backlog {
+                    Backlog::Empty | Backlog::AwaitsReply => {}
                     Backlog::NextMessage => shared.call_submitted.notify_one(),
-                    Backlog::AwaitsSnapshot => {
-                        if shared.state().needs_snapshot(shared.clock.now()) {
-                            shared.snapshot_due.notify_one();
+                    Backlog::AwaitsGeneration => {
+                        if shared.state().needs_compaction(shared.clock.elapsed()) {
+                            shared.compaction_due.notify_one();
                         }
-                        awaits_snapshot = true;
                     }
                 }
             }
+            () = shared.read_back.notified() => shared.call_submitted.notify_one(),
             Some(confirmed) = confirms.next() => match confirmed? {
-                Confirmation::Ack(None) | Confirmation::NotRequested => {}
-                refused => {
+                (_, Confirmation::Ack(None) | Confirmation::NotRequested) => {}
+                // What was sent to a generation that is closed has no effect there, and is sent again.
+                (generation, _) if shared.generation() != Some(generation) => {}
+                (_, refused) => {
                     let why = unconfirmed_reason(&refused);
                     tracing::warn!(why, "the broker refused a message for the log");
                     shared.clock.sleep(PAUSE).await;
-                    shared.redeclare().await;
+                    if matches!(refused, Confirmation::Ack(Some(_))) {
+                        // It was returned: the stream or its binding is missing.
+                        restore(shared).await;
+                    }
                     return Ok(());
                 }
             },
             () = shared.publish.lost(generation) => return Ok(()),
-            () = shared.resend.notified() => messages = resend(shared),
-            () = shared.clock.sleep(PAUSE), if awaits_snapshot => {
+            () = shared.moved.notified() => {
+                // Everything that was sent before and not read back has had no effect.
+                (messages, _) = rewrite(shared, usize::MAX);
+                probe = None;
                 shared.call_submitted.notify_one();
             }
-            () = &mut resend_timer, if oldest.is_some() && !blocked => {
-                resend_timer = shared.clock.sleep(RESEND_AFTER);
-                // Replaying a long log takes time, and loses nothing.
+            // While a probe is under way, gaps are those that it is to fill.
+            () = shared.has_gap.notified(), if probe.is_none() => {
+                (messages, probe) = rewrite(shared, 1);
+            }
+            () = shared.clock.sleep(PAUSE), if awaits_generation => {
+                shared.call_submitted.notify_one();
+            }
+            () = &mut rewrite_timer, if oldest.is_some() && !blocked => {
+                // Reading a long log takes time, and loses nothing.
                 let read = shared.messages_read.load(Ordering::Relaxed);
+                let may_wait =
+                    postponed < MAX_POSTPONED || !shared.caught_up.load(Ordering::Relaxed);
                 if std::mem::replace(&mut messages_read, read) != read
-                    && !shared.caught_up.load(Ordering::Relaxed)
+                    && shared.is_catching_up()
+                    && may_wait
                 {
+                    postponed += 1;
+                    rewrite_timer = shared.clock.sleep(REWRITE_AFTER);
                     continue;
                 }
-                resends += 1;
-                if resends == RESENDS_PER_NODE {
+                rewrites += 1;
+                if rewrites == REWRITES_PER_NODE {
                     shared.switch_node();
                     return Ok(());
                 }
+                rewrite_timer = shared.clock.sleep(REWRITE_AFTER * 2_u32.pow(rewrites));
                 if confirms.is_empty() {
                     // The broker has confirmed all messages, so the reader must be stuck: it may
                     // wait for an offset that was truncated.
                     shared.reader_stuck.notify_one();
                 }
-                messages = resend(shared);
+                (messages, probe) = rewrite(shared, 1);
             }
             () = shared.clock.sleep(PAUSE), if blocked => {}
         }
     }
 }
 
-async fn publish(
-    shared: &LogShared,
-    channel: &Channel,
-    message: &[u8],
-) -> Result<lapin::PublisherConfirm, lapin::Error> {
-    channel
-        .basic_publish(
-            shared.topology.names().log(),
-            "".into(),
-            BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() },
-            message,
-            BasicProperties::default().with_delivery_mode(2),
-        )
-        .await
+/// Whether more may be sent before something is read back.
+fn has_budget(shared: &LogShared, state: &LogState) -> bool {
+    if state.sent_bytes == 0 {
+        return true;
+    }
+    let writers = state.replica.active_producers();
+    let share = shared.settings.size / IN_FLIGHT_PART / writers.max(1);
+    (state.sent_bytes as u64) < share.min(MAX_IN_FLIGHT)
 }
 
-/// The messages that send all calls again that were sent and not read back.
-fn resend(shared: &LogShared) -> Vec<Vec<u8>> {
+async fn publish(
+    shared: &LogShared,
+    channel: &AmqpChannel,
+    message: &OutgoingMessage,
+) -> lapin::Result<Reply<Confirmation>> {
+    let properties = BasicProperties::default().with_delivery_mode(2);
+    let exchange = shared.topology.names().generations();
+    let key = shared.topology.routing_key(message.generation);
+    channel.publish(exchange, key, true, &message.body, properties).await
+}
+
+/// A message for this generation of the log.
+pub(super) struct OutgoingMessage {
+    generation: Generation,
+    body: Vec<u8>,
+}
+
+/// Encodes the calls again that were sent and not read back, in at most `max` messages. Returns also
+/// the last sequence number in these messages, without the barrier of a replay.
+pub(super) fn rewrite(shared: &LogShared, max: usize) -> (Vec<OutgoingMessage>, Option<u64>) {
     let state = &mut *shared.state();
+    // `moved` comes when the generation is known.
+    let Some(generation) = state.generation else { return (Vec::new(), None) };
+    let message = |entries: &[Entry]| OutgoingMessage { generation, body: encode(entries) };
     if std::mem::take(&mut state.sequence_lost) {
-        // With the old producer id, all replicas would see a gap that cannot be filled.
+        // With the old producer id, all replicas would see a gap that cannot be filled: the missing
+        // entries were read back before, so they are no longer in `sent_calls`. Entries after the
+        // gap have no effect, so no call takes effect twice under the new id.
         state.producer_id = random_id(&shared.entropy);
         state.next_sequence = 1;
+        state.fresh_from = 1;
         for sent in &mut state.sent_calls {
             sent.sequence = state.next_sequence;
             state.next_sequence += 1;
         }
     }
     let producer_id = state.producer_id;
-    let replay_from = state.retention.replay_from();
     let mut messages = Vec::new();
     let mut entries = Vec::new();
-    let mut bytes = 0;
+    let (mut bytes, mut last) = (0, None);
     for SentCall { sequence, call } in &mut state.sent_calls {
+        if messages.len() == max {
+            break;
+        }
         // A call whose caller has given up should not take effect this late. If it did take effect,
-        // this entry is a duplicate and is ignored.
+        // this entry is a duplicate and is ignored. A late part of a snapshot changes no job, and a
+        // late `End` still completes its snapshot.
         if call.waiter.is_gone() && !matches!(call.command, Command::Snapshot(_)) {
-            state.pending_bytes -= call.size;
+            let before = call.size;
             call.command = Command::Barrier;
             call.size = call.command.approx_size();
-            state.pending_bytes += call.size;
+            state.pending_bytes = state.pending_bytes - before + call.size;
+            state.sent_bytes = state.sent_bytes - before + call.size;
         }
         bytes += call.size;
+        last = Some(*sequence);
         let command = call.command.clone();
         entries.push(Entry { producer_id, sequence: *sequence, at: call.at, command });
         if bytes >= MESSAGE_BYTES {
-            messages.push(encode(replay_from, &entries));
+            messages.push(message(&entries));
             entries.clear();
             bytes = 0;
         }
     }
-    if !entries.is_empty() {
-        messages.push(encode(replay_from, &entries));
+    // Whatever the probe is, the barrier that begins a replay shows whether something is missing before
+    // it.
+    let fresh_from = state.fresh_from;
+    let is_barrier = |sent: &&SentCall| sent.sequence == fresh_from && last < Some(fresh_from);
+    if let Some(SentCall { sequence, call }) = state.sent_calls.iter().find(is_barrier) {
+        let (sequence, command) = (*sequence, call.command.clone());
+        entries.push(Entry { producer_id, sequence, at: call.at, command });
     }
-    messages
+    if !entries.is_empty() {
+        messages.push(message(&entries));
+    }
+    state.written = Some(generation);
+    (messages, last)
 }
 
 /// The unsent calls that remain after a message was made.
-enum Backlog {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Backlog {
     Empty,
     /// Calls that did not fit into the message: they go into the next one.
     NextMessage,
-    /// Calls that must wait until a snapshot is complete.
-    AwaitsSnapshot,
+    /// Calls for which there may be no room, depending on the calls that were sent.
+    AwaitsReply,
+    /// Calls that must wait for the next generation.
+    AwaitsGeneration,
 }
 
-fn backlog(shared: &LogShared) -> Backlog {
-    let state = shared.state();
-    if state.unsent_calls.is_empty() {
-        Backlog::Empty
-    } else if state.retention.blocks_appends() {
-        Backlog::AwaitsSnapshot
-    } else {
-        Backlog::NextMessage
-    }
-}
-
-/// Makes one message of unsent calls; `None` if there are none that may be sent.
-fn next_message(shared: &LogShared) -> Option<Vec<u8>> {
+/// Makes one message of unsent calls, if there are any that may be sent.
+pub(super) fn next_message(shared: &LogShared) -> (Option<OutgoingMessage>, Backlog) {
     let state = &mut *shared.state();
+    let Some(generation) = state.generation else { return (None, Backlog::AwaitsReply) };
+    if state.written != Some(generation) && !state.sent_calls.is_empty() {
+        // The calls that were sent before these are not in this generation: `moved` comes, and they
+        // are written again first.
+        return (None, Backlog::AwaitsReply);
+    }
+    state.written = Some(generation);
     let mut entries = Vec::new();
     let mut bytes = 0;
-    // When the broker might soon delete live data, only snapshots are appended.
-    let only_snapshots = state.retention.blocks_appends();
     let mut held_back = VecDeque::new();
+    let mut backlog = Backlog::Empty;
     while bytes < MESSAGE_BYTES {
         let Some(call) = state.unsent_calls.pop_front() else { break };
         if call.waiter.is_gone() {
+            // It has no sequence number yet, so it leaves no gap. This includes a part of a
+            // snapshot: its writer has given up, and will begin another one.
             state.pending_bytes -= call.size;
             continue;
         }
-        if only_snapshots && !matches!(call.command, Command::Snapshot(_)) {
-            held_back.push_back(call);
-            continue;
+        match admission(shared, state, &call.command) {
+            Admission::Send => {}
+            Admission::Refuse => {
+                state.pending_bytes -= call.size;
+                let offset = state.next_offset.unwrap_or_default();
+                let at = AppliedAt { offset, now: call.at, begins_snapshot: false };
+                call.waiter.deliver(&mut state.replica, CommandReply::Full, at);
+                continue;
+            }
+            Admission::Hold(why) => {
+                backlog = why;
+                held_back.push_back(call);
+                continue;
+            }
         }
         bytes += call.size;
         let LogState { producer_id, next_sequence: sequence, .. } = *state;
         state.next_sequence += 1;
+        state.sent_bytes += call.size;
         call.was_sent.store(true, Ordering::Relaxed);
         entries.push(Entry { producer_id, sequence, at: call.at, command: call.command.clone() });
         state.sent_calls.push_back(SentCall { sequence, call });
     }
+    if !state.unsent_calls.is_empty() {
+        backlog = Backlog::NextMessage;
+    }
     held_back.append(&mut state.unsent_calls);
     state.unsent_calls = held_back;
-    (!entries.is_empty()).then(|| encode(state.retention.replay_from(), &entries))
+    let message = || OutgoingMessage { generation, body: encode(&entries) };
+    ((!entries.is_empty()).then(message), backlog)
+}
+
+/// What to do with an unsent call.
+enum Admission {
+    Send,
+    Hold(Backlog),
+    /// Its jobs would exceed the capacity of the log.
+    Refuse,
+}
+
+/// Decides whether a call may be sent. What ends jobs, or changes little, always may: it is small,
+/// and may be what frees the log.
+fn admission(shared: &LogShared, state: &mut LogState, command: &Command) -> Admission {
+    if !command.stores_payloads() {
+        return Admission::Send;
+    }
+    // The generations that are kept should not take more of the disk.
+    if state.blocks_growth() {
+        return Admission::Hold(Backlog::AwaitsGeneration);
+    }
+    // The log decides, but payloads that it would refuse are better not written. A replay does not
+    // know the present state.
+    if !shared.caught_up.load(Ordering::Relaxed) {
+        return Admission::Send;
+    }
+    let jobs = command.new_jobs();
+    if !state.replica.has_room(0, jobs.iter().copied()) {
+        Admission::Refuse
+    } else if !state.replica.has_room(state.sent_bytes as u64, jobs) {
+        Admission::Hold(Backlog::AwaitsReply)
+    } else {
+        Admission::Send
+    }
 }

@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use dq_core::{Error, ErrorKind, Result};
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use super::command::TypedCommand;
-use super::pending::{AppliedAt, PendingCall, ReplyReader, Waiter};
+use super::pending::{AppliedAt, NoCaller, PendingCall, ReplyReader, Waiter};
 use super::replica::Replica;
 use super::shared::LogShared;
 use super::wire;
@@ -15,6 +16,12 @@ use crate::error::{LostReply, blocked, closed, from_lapin, outcome_unknown, time
 
 /// Maximum size of all pending calls, in bytes. Calls beyond it fail with `Unavailable`.
 const MAX_PENDING_BYTES: usize = 64 * 1024 * 1024;
+
+/// How many response timeouts a call may take while the log is replayed, which takes time and is
+/// progress.
+const REPLAY_TIMEOUTS: u32 = 6;
+/// How many response timeouts each of the first calls of an opening log may take.
+const OPEN_TIMEOUTS: u32 = 120;
 
 impl LogShared {
     /// Appends a command and waits until it has been applied: see `Log::call`.
@@ -25,6 +32,28 @@ impl LogShared {
         command: C,
         read: impl FnOnce(&mut Replica, C::Reply, AppliedAt) -> T + Send + 'static,
     ) -> Result<T> {
+        self.call_within(REPLAY_TIMEOUTS, operation, lost_reply, command, read).await
+    }
+
+    /// As [`call`](Self::call), while a log is opened.
+    pub(super) async fn call_at_open<C: TypedCommand, T: Send + 'static>(
+        &self,
+        operation: &'static str,
+        command: C,
+        read: impl FnOnce(&mut Replica, C::Reply, AppliedAt) -> T + Send + 'static,
+    ) -> Result<T> {
+        self.call_within(OPEN_TIMEOUTS, operation, LostReply::Unavailable, command, read).await
+    }
+
+    async fn call_within<C: TypedCommand, T: Send + 'static>(
+        &self,
+        max_timeouts: u32,
+        operation: &'static str,
+        lost_reply: LostReply,
+        command: C,
+        read: impl FnOnce(&mut Replica, C::Reply, AppliedAt) -> T + Send + 'static,
+    ) -> Result<T> {
+        let deadline = Instant::now() + self.settings.response_timeout * max_timeouts;
         let (result, mut pending) = oneshot::channel();
         let was_sent = Arc::new(AtomicBool::new(false));
         let read = move |replica: &mut Replica, reply, at| {
@@ -37,11 +66,12 @@ impl LogShared {
             match tokio::time::timeout(self.settings.response_timeout, &mut pending).await {
                 Ok(Ok(result)) => return result,
                 Ok(Err(_)) => return Err(self.dropped_error(operation)),
-                // Replaying a long log takes time, so each message is progress. Once the replay is
-                // over, messages of other producers are no progress of this call.
+                // Reading a long log takes time, so each message is progress. Once this process is at
+                // its end, messages of other producers are no progress of this call.
                 Err(_)
-                    if !self.caught_up.load(Ordering::Relaxed)
-                        && self.messages_read.load(Ordering::Relaxed) != before => {}
+                    if self.is_catching_up()
+                        && self.messages_read.load(Ordering::Relaxed) != before
+                        && Instant::now() < deadline => {}
                 Err(_) => {
                     let lost_reply = {
                         // Under the lock, so that the appender cannot send the call in between: it
@@ -72,6 +102,10 @@ impl LogShared {
         waiter: Box<dyn Waiter>,
     ) -> Result<()> {
         let size = command.approx_size();
+        // In this order: the replica counts a lease from `submitted`, so that it never ends later by
+        // elapsed time than the time of day in the log says. It ends no earlier than its holder
+        // believes, which counts from before this call.
+        let submitted = self.clock.elapsed();
         let at = self.clock.now();
         {
             let mut state = self.state();
@@ -92,8 +126,13 @@ impl LogShared {
                 .remedy("check that the broker runs and is not out of memory or disk")
                 .operation(operation));
             }
-            state.pending_bytes += size;
-            state.unsent_calls.push_back(PendingCall { at, command, size, was_sent, waiter });
+            // All calls treat a job whose lease has ended as due.
+            for command in state.replica.end_lapsed(submitted) {
+                let size = command.approx_size();
+                let (was_sent, waiter) = (Arc::default(), Box::new(NoCaller));
+                state.enqueue(PendingCall { at, submitted, command, size, was_sent, waiter });
+            }
+            state.enqueue(PendingCall { at, submitted, command, size, was_sent, waiter });
         }
         self.call_submitted.notify_one();
         Ok(())

@@ -2,10 +2,11 @@
 //! [`wire::Command`].
 
 use dq_core::{
-    Cancelled, Claimed, Error, ErrorKind, QueueName, Renewed, Rescheduled, Result, Scheduled,
-    Settled,
+    Cancelled, Claimed, Error, ErrorKind, OperateReport, QueueName, Renewed, Rescheduled, Result,
+    Scheduled, Settled,
 };
 
+use super::levels::Admission;
 use super::wire;
 
 /// Result of applying a log entry.
@@ -20,7 +21,10 @@ pub(crate) enum CommandReply {
     Settled(Vec<Settled>),
     Renewed(Vec<Renewed>),
     /// Jobs or queues that changed.
-    Operated(u64),
+    Operated(OperateReport),
+    /// The command had no effect, because the jobs would exceed the capacity of the log.
+    Full,
+    Admission(Admission),
 }
 
 impl CommandReply {
@@ -34,6 +38,8 @@ impl CommandReply {
             Self::Settled(_) => "Settled",
             Self::Renewed(_) => "Renewed",
             Self::Operated(_) => "Operated",
+            Self::Full => "Full",
+            Self::Admission(_) => "Admission",
         }
     }
 }
@@ -48,7 +54,8 @@ pub(crate) trait TypedCommand: Send + 'static {
     /// The reply of this command.
     ///
     /// # Errors
-    /// `Internal` for the reply of another command.
+    /// `Full` if the command had no effect because of the capacity of the log; `Internal` for the
+    /// reply of another command.
     fn reply(reply: CommandReply) -> Result<Self::Reply>;
 }
 
@@ -74,6 +81,7 @@ macro_rules! commands {
             fn reply(reply: CommandReply) -> Result<$reply> {
                 match reply {
                     $variant => Ok($result),
+                    CommandReply::Full => Err(full()),
                     other => Err(mismatch(stringify!($name), &other)),
                 }
             }
@@ -85,8 +93,12 @@ commands! {
     /// Changes nothing. When it is applied, the replica contains the effects of all earlier
     /// entries.
     Barrier -> () { CommandReply::Done => () }
-    /// Stores jobs.
+    /// Stores jobs without options.
     Schedule(jobs: Vec<wire::NewJob>) -> Vec<Scheduled> {
+        CommandReply::Scheduled(results) => results
+    }
+    /// Stores jobs.
+    ScheduleWith(jobs: Vec<(wire::NewJob, wire::JobOptions)>) -> Vec<Scheduled> {
         CommandReply::Scheduled(results) => results
     }
     /// Cancels waiting jobs.
@@ -98,7 +110,9 @@ commands! {
         CommandReply::Rescheduled(results) => results
     }
     /// Leases due jobs.
-    Claim(claim: wire::Claim) -> Claimed { CommandReply::Claimed(claimed) => claimed }
+    Claim(claim: wire::Claim) -> Claimed {
+        CommandReply::Claimed(claimed) => claimed
+    }
     /// Ends leases.
     Settle(settlements: Vec<wire::Settlement>) -> Vec<Settled> {
         CommandReply::Settled(results) => results
@@ -108,13 +122,33 @@ commands! {
         CommandReply::Renewed(results) => results
     }
     /// An operator's intervention in one queue. Replies how many jobs or queues changed.
-    Operate(queue: QueueName, operation: wire::QueueOperation) -> u64 {
-        CommandReply::Operated(affected) => affected
+    Operate(queue: QueueName, operation: wire::QueueOperation) -> OperateReport {
+        CommandReply::Operated(report) => report
     }
     /// Stores foreign messages as dead jobs, each with the reason.
     Park(messages: Vec<(wire::NewJob, String)>) -> () { CommandReply::Done => () }
+    /// Changes the limits of the history.
+    SetHistory(limits: wire::HistoryLimits) -> () { CommandReply::Done => () }
+    /// Limits what a snapshot may take.
+    SetCapacity(bytes: u64) -> () { CommandReply::Done => () }
+    /// Says hello.
+    Hello(hello: wire::Hello) -> Admission { CommandReply::Admission(admission) => admission }
+    /// Ends lapsed hellos.
+    EndHellos(processes: Vec<wire::LiveProcess>) -> () { CommandReply::Done => () }
+    /// Raises the level.
+    Raise(level: u16) -> () { CommandReply::Done => () }
+    /// Ends a generation of the log.
+    Close(generation: u32) -> () { CommandReply::Done => () }
+    /// Announces a runner.
+    Announce(announcement: wire::Announcement) -> () { CommandReply::Done => () }
     /// Appends one part of a snapshot.
     Snapshot(part: wire::SnapshotPart) -> () { CommandReply::Done => () }
+}
+
+/// The error of a command that stores jobs, when the log has no room for them.
+pub(crate) fn full() -> Error {
+    Error::new(ErrorKind::Full, "the jobs that are not done take a fifth of the log")
+        .remedy("run or remove jobs, or set a larger `log_size_mib`")
 }
 
 fn mismatch(command: &str, reply: &CommandReply) -> Error {
@@ -127,17 +161,18 @@ fn mismatch(command: &str, reply: &CommandReply) -> Error {
 mod tests {
     use super::*;
 
-    fn replies() -> [CommandReply; 8] {
+    fn replies() -> [CommandReply; 9] {
         let now = dq_core::Timestamp::EPOCH;
         [
             CommandReply::Done,
             CommandReply::Scheduled(Vec::new()),
             CommandReply::Cancelled(Vec::new()),
             CommandReply::Rescheduled(Vec::new()),
-            CommandReply::Claimed(Claimed { jobs: Vec::new(), next_due: None, now }),
+            CommandReply::Claimed(Claimed::new(Vec::new(), None, now)),
             CommandReply::Settled(Vec::new()),
             CommandReply::Renewed(Vec::new()),
-            CommandReply::Operated(0),
+            CommandReply::Operated(OperateReport::default()),
+            CommandReply::Admission(Admission::Admitted(1)),
         ]
     }
 
@@ -161,6 +196,7 @@ mod tests {
     fn a_reply_of_another_kind_is_an_internal_error_that_names_both() {
         accepts_only::<Barrier>("Barrier", "Done");
         accepts_only::<Schedule>("Schedule", "Scheduled");
+        accepts_only::<ScheduleWith>("ScheduleWith", "Scheduled");
         accepts_only::<Cancel>("Cancel", "Cancelled");
         accepts_only::<Reschedule>("Reschedule", "Rescheduled");
         accepts_only::<Claim>("Claim", "Claimed");
@@ -168,6 +204,13 @@ mod tests {
         accepts_only::<Renew>("Renew", "Renewed");
         accepts_only::<Operate>("Operate", "Operated");
         accepts_only::<Park>("Park", "Done");
+        accepts_only::<SetHistory>("SetHistory", "Done");
+        accepts_only::<SetCapacity>("SetCapacity", "Done");
+        accepts_only::<Hello>("Hello", "Admission");
+        accepts_only::<EndHellos>("EndHellos", "Done");
+        accepts_only::<Raise>("Raise", "Done");
+        accepts_only::<Close>("Close", "Done");
+        accepts_only::<Announce>("Announce", "Done");
         accepts_only::<Snapshot>("Snapshot", "Done");
     }
 }

@@ -1,70 +1,188 @@
-//! Writes snapshots when they are due, so that the broker can delete the beginning of the log.
+//! Changes the generation of the log, and writes the snapshot at the beginning of the new one, so that
+//! older generations can be deleted.
 
-use std::collections::HashMap;
+use std::iter::Peekable;
 use std::sync::Arc;
+use std::time::Duration;
 
-use dq_core::Result;
+use dq_core::machine::JobSnapshot;
+use dq_core::{JobId, Result};
 use futures_util::FutureExt;
 
-use super::command::Snapshot;
+use super::command::{Close, Snapshot};
+use super::directory;
 use super::fetch::fetch;
 use super::pending::AppliedAt;
-use super::position::LogPosition;
+use super::position::{LogPosition, PayloadRef};
 use super::replica::Replica;
 use super::shared::LogShared;
 use super::snapshot::job_parts;
 use super::wire::SnapshotPart;
 use crate::error::LostReply;
+use crate::generation::Generation;
 
-/// Number of jobs whose payloads are fetched at once.
+/// Maximum number of jobs whose payloads are fetched at once, and of bytes of these payloads, unless
+/// one alone is larger.
 const FETCH_JOBS: usize = 5_000;
+const FETCH_BYTES: u64 = 4 * 1024 * 1024;
 
-/// Writes a snapshot on each signal, until it is dropped.
-///
-/// Several processes may begin a snapshot at once. The one whose `Begin` is first in the log goes
-/// on, and the others give up. If it dies, another process begins a snapshot after a timeout.
+/// For how long a generation is kept after the next one is complete: for readers that are behind, and
+/// because a broker writes what it confirms to its disk some time later. A single node that loses
+/// power must not lose a snapshot together with what it replaces. Tests wait for the deletion.
+const GRACE: Duration = Duration::from_secs(if cfg!(test) { 30 } else { 120 });
+
+/// How far the numbers of the generations that are kept until the grace time is over are from the
+/// newest. If generations change quickly, these are four, which limits the disk space.
+const KEPT: u32 = 8;
+
+/// How long a generation is declared before the one before it is closed. A node that is killed loses
+/// the declarations of the last two seconds, and everything in such a generation with it.
+const DECLARED_FOR: Duration = Duration::from_secs(4);
+
+/// Pause after a failure.
+const PAUSE: Duration = Duration::from_secs(1);
+
+const OPERATION: &str = "compact the log";
+
+/// Closes the generation or writes its snapshot on each signal, until it is dropped.
 pub(super) async fn run(shared: Arc<LogShared>) {
     loop {
-        shared.snapshot_due.notified().await;
-        if let Err(error) = write_snapshot(&shared).await {
+        shared.compaction_due.notified().await;
+        if let Err(error) = compact(&shared).await {
             tracing::warn!(%error, "the log could not be compacted; it will be tried again");
+            shared.record_error(error);
+            shared.clock.sleep(PAUSE).await;
         }
         // A signal from before the end of this snapshot is obsolete.
-        let _ = shared.snapshot_due.notified().now_or_never();
+        let _ = shared.compaction_due.notified().now_or_never();
+        if let Err(error) = delete_old(&shared).await {
+            tracing::warn!(%error, "old generations of the log could not be deleted yet");
+        }
     }
 }
 
+/// Takes the log through the steps that are left of a change of generation: see
+/// [`directory`](super::directory).
+async fn compact(shared: &LogShared) -> Result<()> {
+    let Some(generation) = shared.generation() else { return Ok(()) };
+    let needs_close = shared.state().needs_close();
+    if needs_close {
+        announce(shared).await?;
+        if !directory::prepare_next(shared, generation).await? {
+            return Ok(());
+        }
+        shared.reached("declared").await;
+        shared.clock.sleep(DECLARED_FOR).await;
+        if shared.generation() != Some(generation) {
+            return Ok(());
+        }
+        let close = Close(generation.number());
+        shared.call(OPERATION, LostReply::Unavailable, close, |_, (), _| ()).await?;
+        shared.reached("closed").await;
+    }
+    if !shared.state().retention.is_complete() {
+        write_snapshot(shared).await?;
+    }
+    announce(shared).await
+}
+
+/// Names the generation in the directory once its snapshot is complete. Nothing needs the
+/// generations before it from then on.
+async fn announce(shared: &LogShared) -> Result<()> {
+    let generation = {
+        let state = shared.state();
+        let is_new = |generation: &Generation| Some(*generation) > state.announced;
+        state.generation.filter(is_new).filter(|_| state.retention.is_complete())
+    };
+    let Some(generation) = generation else { return Ok(()) };
+    directory::announce(shared, generation).await?;
+    shared.reached("announced").await;
+    let mut state = shared.state();
+    state.announced = state.announced.max(Some(generation));
+    Ok(())
+}
+
+/// Deletes the generations before the newest that is in the directory, unless another change begins
+/// during the grace time: then the next change deletes them.
+async fn delete_old(shared: &LogShared) -> Result<()> {
+    let Some(announced) = shared.state().announced else { return Ok(()) };
+    delete(shared, announced, KEPT).await?;
+    tokio::select! {
+        () = shared.clock.sleep(GRACE) => delete(shared, announced, 0).await,
+        () = shared.compaction_due.notified() => {
+            shared.compaction_due.notify_one();
+            Ok(())
+        }
+    }
+}
+
+/// Deletes the generations before this one but for some of the newest, if the broker still has this
+/// one. If it has lost it, the log goes on in the one before.
+async fn delete(shared: &LogShared, announced: Generation, kept: u32) -> Result<()> {
+    let topology = &shared.topology;
+    if directory::locate(shared).await? < announced || !topology.has_generation(announced).await? {
+        return Ok(());
+    }
+    let oldest = announced.back(kept);
+    if !directory::retire_before(shared, oldest).await? {
+        return Ok(());
+    }
+    topology.delete_generations(oldest.before()).await
+}
+
 /// Writes a snapshot, unless another process has begun one.
+///
+/// Several processes may begin a snapshot at once. The one whose `Begin` is first in the log goes
+/// on, and the others give up. If it dies, another process begins a snapshot after a timeout.
 async fn write_snapshot(shared: &LogShared) -> Result<()> {
     let begin = append(shared, SnapshotPart::Begin, |replica, at| {
         at.begins_snapshot.then(|| (at.offset, replica.snapshot(at.offset)))
     });
-    let Some((begin, (header, jobs))) = begin.await? else { return Ok(()) };
-    append(shared, header, |_, _| ()).await?;
-    let mut jobs = jobs.into_iter();
+    let Some((begin, (first_parts, jobs))) = begin.await? else { return Ok(()) };
+    shared.reached("begun").await;
+    let extra = |part: &&SnapshotPart| matches!(part, SnapshotPart::Extra { .. });
+    let extras = first_parts.iter().filter(extra).count() as u32;
+    for part in first_parts {
+        append(shared, part, |_, _| ()).await?;
+    }
+    shared.reached("half").await;
+    let mut jobs = jobs.into_iter().peekable();
     let mut written = 0;
-    loop {
-        let chunk: Vec<_> = jobs.by_ref().take(FETCH_JOBS).collect();
-        if chunk.is_empty() {
-            break;
-        }
+    while jobs.peek().is_some() {
+        let chunk = next_chunk(&mut jobs);
         let positions = chunk.iter().map(|job| LogPosition::of(&job.job)).collect();
         let fetched = fetch(shared, positions).await?;
-        let mut payloads = HashMap::with_capacity(chunk.len());
-        for job in &chunk {
-            // A job whose payload is lost is kept with an empty one, so that the snapshot succeeds.
-            let payload = fetched.get(&LogPosition::of(&job.job)).cloned().unwrap_or_else(|| {
-                tracing::error!(id = %job.job.id, "the payload of a job is not in the log");
-                Default::default()
-            });
-            payloads.insert(job.job.id, payload);
+        written += chunk.len() as u64;
+        let lost = chunk.iter().filter(|job| fetched.of(&job.job).is_none());
+        let lost: Vec<JobId> = lost.map(|job| job.job.id).collect();
+        // Another process may have completed a snapshot meanwhile, so that the generations with these
+        // payloads could be deleted. Only if it has not are they lost.
+        if !lost.is_empty() && directory::locate(shared).await? >= Generation::of(begin) {
+            return Ok(());
         }
-        written += payloads.len() as u64;
-        for part in job_parts(begin, chunk, payloads) {
+        lost.into_iter().for_each(|job| shared.state().lost_payloads.add(job));
+        for part in job_parts(begin, chunk, |job| fetched.of(job)) {
             append(shared, part, |_, _| ()).await?;
         }
     }
-    append(shared, SnapshotPart::End { begin, jobs: written }, |_, _| ()).await
+    append(shared, SnapshotPart::End { begin, jobs: written, extras }, |_, _| ()).await?;
+    shared.reached("complete").await;
+    Ok(())
+}
+
+/// Takes the next jobs whose payloads are fetched at once.
+fn next_chunk(jobs: &mut Peekable<impl Iterator<Item = JobSnapshot>>) -> Vec<JobSnapshot> {
+    let mut chunk = Vec::new();
+    let mut bytes = 0;
+    while chunk.len() < FETCH_JOBS
+        && let Some(job) = jobs.next_if(|job| {
+            bytes += u64::from(PayloadRef::of(&job.job).length);
+            chunk.is_empty() || bytes <= FETCH_BYTES
+        })
+    {
+        chunk.push(job);
+    }
+    chunk
 }
 
 /// Appends a part and waits until it has been read back.
@@ -74,5 +192,5 @@ async fn append<T: Send + 'static>(
     read: impl FnOnce(&mut Replica, AppliedAt) -> T + Send + 'static,
 ) -> Result<T> {
     let read = |replica: &mut Replica, (), at| read(replica, at);
-    shared.call("compact the log", LostReply::Unavailable, Snapshot(part), read).await
+    shared.call(OPERATION, LostReply::Unavailable, Snapshot(part), read).await
 }

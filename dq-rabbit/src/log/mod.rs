@@ -1,7 +1,8 @@
-//! The log: one RabbitMQ stream that holds every call, in the same order for all processes.
+//! The log: RabbitMQ streams that hold every call, in the same order for all processes.
 //!
 //! A stream is an append-only queue that any number of consumers can read from any *offset*, the
-//! number of a message. The broker deletes its oldest messages when it exceeds its maximum size.
+//! number of a message. The log is one stream at a time, a *generation*. When it has grown long, it is
+//! closed, and the log goes on in the next generation, which begins with the state in short.
 //!
 //! A call takes effect when it is read back: it is appended as an entry, read from the stream, and
 //! applied to the replica; its reply is the result of applying the entry. All processes apply the
@@ -13,71 +14,101 @@
 //!
 //! - *entry*: a command with the id of its producer, a sequence number and the producer's time. One
 //!   message of the stream holds a batch of entries.
-//! - *producer*: one open log. Its id is random. Entries of a producer are numbered from 1; an
+//! - *producer*: an open log, until it loses count of its entries (it then goes on as another
+//!   producer). Its id is random. Entries of a producer are numbered from 1; an
 //!   entry that is read a second time is a *duplicate* and is ignored. After a missing number there
 //!   is a *gap*: the producer's later entries have no effect until it has sent the missing ones
 //!   again.
 //! - *replica*: the state of all jobs (a [`Machine`](dq_core::machine::Machine)) in the memory of
-//!   each process, without payloads. It holds the [`LogPosition`] of each payload instead.
+//!   each process, without payloads. It holds the [`LogPosition`] of each payload instead, and a
+//!   hash of it: messages may bring payloads that the log does not have.
 //! - *barrier*: an entry that changes nothing. Once it is read back, the replica contains all
 //!   changes that were made before the call, so reads (`get`, `stats`, `browse`) append one.
-//! - *snapshot*: the whole state, written into the log, so that the entries before it are not
-//!   needed any more and the broker may delete them.
+//! - *snapshot*: the whole state, written into a generation, so that those before it are not needed
+//!   any more and can be deleted.
 //! - *log id*: tells this log from an earlier one with the same name that was deleted.
 //!
-//! Modules, each of which uses only those above it:
+//! Modules, in the order in which they build on each other:
 //!
 //! - `wire`: entries as bytes; `command`: commands with the types of their replies;
-//! - `position`, `producers`, `snapshot`, `replica`: the state that results from the entries;
-//! - `retention`, `cache`, `pending`, `shared`, `call`: what the tasks of an open log share;
-//! - `stream`: consumers; `fetch`: payloads; `start`: where to start reading;
+//! - `position`, `producers`, `capacity`, `leases`, `levels`, `snapshot`, `replica`: the state that
+//!   results from the entries;
+//! - `retention`, `cache`, `skipped`, `lost`, `skew`, `pending`, `shared`, `call`: what the tasks of an
+//!   open log share;
+//! - `hello`: announces which levels this process understands; `history`: the limits of the history;
+//!   `stream`: consumers; `kept`, `fetch`: payloads; `directory`: the protocol of generations, and where
+//!   to start reading;
 //! - `append`, `tail`, `compaction`: the three tasks of an open log, which append entries, read and
-//!   apply them, and write snapshots.
+//!   apply them, and change the generation.
 
 mod append;
 mod cache;
 mod call;
+mod capacity;
+#[cfg(test)]
+mod capacity_tests;
 pub(crate) mod command;
 mod compaction;
+mod directory;
 mod fetch;
+mod hello;
+mod history;
+mod kept;
+#[cfg(test)]
+mod lease_tests;
+mod leases;
+mod levels;
+mod lost;
 mod pending;
 mod position;
 mod producers;
 mod replica;
 mod retention;
 mod shared;
+mod skew;
+mod skipped;
 mod snapshot;
-mod start;
 mod stream;
 mod tail;
+#[cfg(test)]
+mod task_tests;
 #[cfg(test)]
 mod tests;
 pub(crate) mod wire;
 
+use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 
-use dq_core::config::Environment;
-use dq_core::{Clock, Listeners, Result, Timestamp};
+use bytes::Bytes;
+use dq_core::sync::lock;
+use dq_core::{Clock, Error, Job, JobId, Result, Timestamp};
+use tokio::task::JoinHandle;
 use tokio_util::task::TaskTracker;
 
-use self::command::{Barrier, TypedCommand};
+use self::command::TypedCommand;
 use self::fetch::Payloads;
 use self::shared::LogShared;
-use crate::connect::AmqpConnection;
 use crate::error::LostReply;
-use crate::topology::Topology;
+#[cfg(test)]
+use crate::generation::Generation;
 
+pub(crate) use self::capacity::Usage;
+pub(crate) use self::levels::LevelSettings;
+pub(crate) use self::lost::LostPayloads;
 pub(crate) use self::pending::AppliedAt;
-pub(crate) use self::position::LogPosition;
+pub(crate) use self::position::{LogPosition, PayloadRef, headers_of};
 pub(crate) use self::replica::{CLAIM_AHEAD, Replica};
-pub(crate) use self::shared::LogSettings;
+pub(crate) use self::shared::{LogContext, LogSettings};
+pub(crate) use self::skipped::SkippedMessages;
 
 /// An open log.
 pub(crate) struct Log {
     shared: Arc<LogShared>,
     tasks: TaskTracker,
+    /// The task that says hello, which ends before the hello is withdrawn.
+    hello: Mutex<Option<JoinHandle<Option<()>>>>,
 }
 
 impl fmt::Debug for Log {
@@ -88,24 +119,34 @@ impl fmt::Debug for Log {
 
 impl Log {
     /// Starts the tasks of the log, and waits until the state is known.
-    pub(crate) async fn open(
-        settings: LogSettings,
-        environment: &Environment,
-        topology: Arc<Topology>,
-        publish: Arc<AmqpConnection>,
-        consume: Arc<AmqpConnection>,
-        listeners: Arc<Listeners>,
-    ) -> Result<Self> {
-        let shared = LogShared::new(settings, environment, topology, publish, consume, listeners);
-        let shared = Arc::new(shared);
+    ///
+    /// # Errors
+    /// `Incompatible` if another version has written the log; `Unavailable` if the broker does not
+    /// respond.
+    pub(crate) async fn open(context: LogContext) -> Result<Self> {
+        let shared = Arc::new(LogShared::new(context));
         let tasks = TaskTracker::new();
         let stop = || shared.stop.clone();
         tasks.spawn(stop().run_until_cancelled_owned(tail::run(Arc::clone(&shared))));
         tasks.spawn(stop().run_until_cancelled_owned(append::run(Arc::clone(&shared))));
         tasks.spawn(stop().run_until_cancelled_owned(compaction::run(Arc::clone(&shared))));
-        let log = Self { shared, tasks };
-        log.call("connect", LostReply::Unavailable, Barrier, |_, (), _| ()).await?;
+        let until_stopped = stop();
+        let log = Self { shared, tasks, hello: Mutex::default() };
+        log.sync_history(&log.shared.history_limits, "connect").await?;
+        hello::say(&log.shared, log.shared.settings.levels.ttl).await?;
+        let hello = hello::run(Arc::clone(&log.shared));
+        let hello = log.tasks.spawn(until_stopped.run_until_cancelled_owned(hello));
+        *lock(&log.hello) = Some(hello);
         Ok(log)
+    }
+
+    /// Sets the limits of the history to those of a process if the log has others.
+    pub(crate) async fn sync_history(
+        &self,
+        limits: &wire::HistoryLimits,
+        operation: &'static str,
+    ) -> Result<()> {
+        history::sync_limits(&self.shared, limits, operation).await
     }
 
     /// The time of this process's clock, which its entries carry.
@@ -117,18 +158,15 @@ impl Log {
         &*self.shared.clock
     }
 
-    pub(crate) fn is_closed(&self) -> bool {
-        self.shared.closed.load(Ordering::Acquire)
-    }
-
     /// Appends a command and waits until it has been applied. `read` makes the result from the
     /// reply and from the state right after the command.
     ///
     /// # Errors
     /// `Closed` after [`close`](Self::close); `Unavailable` if the broker does not respond; `Full`
-    /// if it has a resource alarm; `OutcomeUnknown` instead of these two if the command may take
-    /// effect all the same and `lost_reply` says so; `Incompatible` if the log holds an entry that
-    /// this version cannot decode.
+    /// if it has a resource alarm or the log has no room; `OutcomeUnknown` in place of
+    /// `Unavailable` if the command may take effect all the same, when `lost_reply` says so or its
+    /// entry was read within a snapshot; `Incompatible` if the log holds an entry that this version
+    /// cannot decode.
     ///
     /// # Cancellation safety
     /// A command whose call is dropped may still take effect.
@@ -142,23 +180,100 @@ impl Log {
         self.shared.call(operation, lost_reply, command, read).await
     }
 
-    /// Fetches the payloads and headers at these positions. Those that the broker has deleted are
+    /// Fetches the payloads at these positions. Those that the broker has deleted are
     /// left out.
     pub(crate) async fn fetch(&self, positions: Vec<LogPosition>) -> Result<Payloads> {
         fetch::fetch(&self.shared, positions).await
     }
 
-    /// Whether the jobs take more than a fifth of the log, so that `schedule` must be refused.
-    pub(crate) fn is_full(&self) -> bool {
-        let mut state = self.shared.state();
-        let jobs = state.replica.machine().len();
-        let is_full = state.retention.is_full();
-        // The size is that of the last snapshot. If many jobs have ended since, another snapshot is
-        // written, which may end the refusal.
-        if is_full && state.retention.has_shrunk_to(jobs, self.shared.clock.now()) {
-            self.shared.snapshot_due.notify_one();
+    /// How much of its capacity the log uses, as of the last applied entry.
+    pub(crate) fn usage(&self) -> Usage {
+        self.shared.state().replica.usage()
+    }
+
+    /// The level in force, as of the last applied entry.
+    pub(crate) fn level(&self) -> u16 {
+        self.shared.state().replica.levels().level()
+    }
+
+    /// Checks whether the log has room for these jobs, as of the last applied entry. The log
+    /// decides; this keeps payloads out of it that it would refuse.
+    ///
+    /// # Errors
+    /// `Full`.
+    pub(crate) fn expect_room<'a>(
+        &self,
+        operation: &'static str,
+        jobs: impl IntoIterator<Item = &'a wire::NewJob>,
+    ) -> Result<()> {
+        let state = self.shared.state();
+        if !state.replica.is_ready() || state.replica.has_room(0, jobs) {
+            return Ok(());
         }
-        is_full
+        Err(command::full().operation(operation))
+    }
+
+    /// As [`fetch`](Self::fetch), for jobs that were claimed: the next claims find more of theirs in
+    /// memory.
+    pub(crate) async fn fetch_to_run(&self, jobs: &HashMap<JobId, PayloadRef>) -> Result<Payloads> {
+        fetch::fetch_to_run(&self.shared, jobs).await
+    }
+
+    /// Reads the payloads of these jobs of the replica in one pass over the log, and reports each
+    /// when it is found.
+    pub(crate) async fn read_ahead(
+        &self,
+        jobs: &[Job],
+        found: impl FnMut(&Job, Bytes) + Send,
+    ) -> Result<()> {
+        fetch::read_ahead(&self.shared, jobs, found).await
+    }
+
+    /// The largest skew between this clock and that of another process that writes to the log, in
+    /// milliseconds; positive if that one is ahead.
+    pub(crate) fn clock_skew(&self) -> Option<i64> {
+        self.shared.state().skews.largest(self.shared.clock.elapsed())
+    }
+
+    /// Records that the log does not have the payload of a job.
+    pub(crate) fn add_lost_payload(&self, job: JobId) {
+        self.shared.state().lost_payloads.add(job);
+    }
+
+    /// The jobs that were found without their payload so far.
+    pub(crate) fn lost_payloads(&self) -> LostPayloads {
+        self.shared.state().lost_payloads.clone()
+    }
+
+    /// The messages that were skipped so far.
+    pub(crate) fn skipped(&self) -> SkippedMessages {
+        self.shared.state().skipped
+    }
+
+    /// The generation that is read and written.
+    #[cfg(test)]
+    pub(crate) fn generation(&self) -> Option<Generation> {
+        self.shared.generation()
+    }
+
+    /// The newest generation that this process has announced or found in the directory.
+    #[cfg(test)]
+    pub(crate) fn announced(&self) -> Option<Generation> {
+        self.shared.state().announced
+    }
+
+    /// Reads no further generation until the returned guard is dropped.
+    #[cfg(test)]
+    pub(crate) async fn hold_before_next_generation(&self) -> tokio::sync::OwnedMutexGuard<()> {
+        Arc::clone(&self.shared.may_begin_to_read).lock_owned().await
+    }
+
+    /// Does nothing any more after this step of a change of generation. The returned token is
+    /// cancelled there.
+    #[cfg(test)]
+    pub(crate) fn crash_at(&self, step: &'static str) -> tokio_util::sync::CancellationToken {
+        *lock(&self.shared.crash_at) = Some(step);
+        self.shared.stop.clone()
     }
 
     /// Reads the state as of the last applied entry, without a call.
@@ -166,13 +281,29 @@ impl Log {
         read(&mut self.shared.state().replica)
     }
 
+    /// The error for which the log cannot be read any further, if there is one, as an error of
+    /// `operation`.
+    pub(crate) fn failure(&self, operation: &'static str) -> Option<Error> {
+        self.shared.fatal_error(operation)
+    }
+
     /// Stops all tasks. Pending calls fail with `Closed`.
     pub(crate) async fn close(&self) {
+        let hello = lock(&self.hello).take();
+        if let Some(hello) = hello {
+            hello.abort();
+            // The error says that it was aborted.
+            let _ = hello.await;
+            if self.failure("close").is_none() {
+                hello::withdraw(&self.shared).await;
+            }
+        }
         {
             let mut state = self.shared.state();
             self.shared.closed.store(true, Ordering::Release);
             state.unsent_calls.clear();
             state.sent_calls.clear();
+            (state.pending_bytes, state.sent_bytes) = (0, 0);
         }
         self.shared.stop.cancel();
         self.tasks.close();

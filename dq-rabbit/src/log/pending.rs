@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use dq_core::{Result, Timestamp};
 use tokio::sync::oneshot;
@@ -12,8 +13,9 @@ use super::wire;
 
 /// A command that has not been applied yet.
 pub(super) struct PendingCall {
-    /// When the call was made.
+    /// When the call was made, by the time of day and by elapsed time.
     pub(super) at: Timestamp,
+    pub(super) submitted: Duration,
     pub(super) command: wire::Command,
     /// Approximate size in the log, in bytes.
     pub(super) size: usize,
@@ -46,6 +48,17 @@ pub(super) trait Waiter: Send {
 
     /// Delivers the reply, with the state right after the entry.
     fn deliver(self: Box<Self>, replica: &mut Replica, reply: CommandReply, at: AppliedAt);
+}
+
+/// The waiter of an entry that no caller waits for, and that must be appended all the same.
+pub(super) struct NoCaller;
+
+impl Waiter for NoCaller {
+    fn is_gone(&self) -> bool {
+        false
+    }
+
+    fn deliver(self: Box<Self>, _: &mut Replica, _: CommandReply, _: AppliedAt) {}
 }
 
 /// A [`Waiter`] that computes the caller's result with `read`, from the reply and the state.

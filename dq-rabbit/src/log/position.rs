@@ -1,11 +1,13 @@
-//! Positions of payloads in the log.
+//! What a replica keeps of payloads and headers: the position of the payload in the log, and the
+//! headers as bytes.
 
 use bytes::{Buf, BufMut, Bytes};
-use dq_core::Job;
+use dq_core::{Headers, Job};
 
-/// Position of a job's payload and headers in the log. In a replica, the field `payload` of a
-/// [`Job`] holds the 16 bytes of its position instead of the payload.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+use super::wire::{Checksum, Payload};
+
+/// Position of a job's payload in the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct LogPosition {
     /// Offset of the message.
     pub(crate) offset: u64,
@@ -16,18 +18,79 @@ pub(crate) struct LogPosition {
 }
 
 impl LogPosition {
-    /// The bytes that a replica stores as the payload of the job.
-    pub(crate) fn to_bytes(self) -> Bytes {
-        let mut bytes = Vec::with_capacity(16);
-        bytes.put_u64(self.offset);
-        bytes.put_u32(self.entry);
-        bytes.put_u32(self.job);
+    /// The position of the payload of a job of a replica.
+    pub(crate) fn of(job: &Job) -> Self {
+        PayloadRef::of(job).position
+    }
+}
+
+/// Size of an encoded [`PayloadRef`], in bytes.
+const REF_BYTES: usize = 28;
+
+/// What a replica knows of a payload. In a replica, the field `payload` of a [`Job`] holds this,
+/// followed by the encoded headers, if there are any. The field `headers` is empty, because a map
+/// takes several times as much memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PayloadRef {
+    pub(crate) position: LogPosition,
+    /// Length of the payload in bytes.
+    pub(crate) length: u32,
+    pub(crate) checksum: Checksum,
+}
+
+impl PayloadRef {
+    /// A reference to a payload at this position.
+    pub(crate) fn new(position: LogPosition, payload: &Payload) -> Self {
+        let length = u32::try_from(payload.len()).expect("a message is far smaller than 4 GiB");
+        Self { position, length, checksum: payload.checksum() }
+    }
+
+    /// The bytes that a replica stores as the payload of a job with these headers.
+    pub(crate) fn to_bytes(self, headers: &Headers) -> Bytes {
+        if headers.is_empty() {
+            return self.to_bytes_with(&[]);
+        }
+        let headers = postcard::to_allocvec(headers).expect("writing to memory cannot fail");
+        self.to_bytes_with(&headers)
+    }
+
+    /// As [`to_bytes`](Self::to_bytes), with the headers of this job of the replica.
+    pub(crate) fn to_bytes_of(self, job: &Job) -> Bytes {
+        self.to_bytes_with(&job.payload[REF_BYTES..])
+    }
+
+    fn to_bytes_with(self, headers: &[u8]) -> Bytes {
+        let Self { position: LogPosition { offset, entry, job }, length, checksum } = self;
+        let mut bytes = Vec::with_capacity(REF_BYTES + headers.len());
+        bytes.put_u64(offset);
+        bytes.put_u32(entry);
+        bytes.put_u32(job);
+        bytes.put_u32(length);
+        bytes.put_u64(checksum.to_u64());
+        bytes.extend(headers);
         bytes.into()
     }
 
-    /// The position that a job of a replica holds.
+    /// The reference that a job of a replica holds.
     pub(crate) fn of(job: &Job) -> Self {
         let mut bytes = &job.payload[..];
-        Self { offset: bytes.get_u64(), entry: bytes.get_u32(), job: bytes.get_u32() }
+        let position =
+            LogPosition { offset: bytes.get_u64(), entry: bytes.get_u32(), job: bytes.get_u32() };
+        let (length, checksum) = (bytes.get_u32(), Checksum::from_u64(bytes.get_u64()));
+        Self { position, length, checksum }
+    }
+}
+
+/// Size of the encoded headers of a job of a replica.
+pub(crate) fn headers_bytes(job: &Job) -> u64 {
+    // Without headers, their number is written all the same.
+    (job.payload.len() - REF_BYTES).max(1) as u64
+}
+
+/// The headers of a job of a replica.
+pub(crate) fn headers_of(job: &Job) -> Headers {
+    match &job.payload[REF_BYTES..] {
+        [] => Headers::new(),
+        headers => postcard::from_bytes(headers).expect("they are as they were encoded"),
     }
 }

@@ -5,17 +5,24 @@
 
 use std::collections::HashMap;
 
-/// A producer is forgotten after this many messages of the stream without an entry of its own.
-const EXPIRY_MESSAGES: u64 = 1_000_000;
+/// A producer is forgotten after this many entries of others.
+const EXPIRY_ENTRIES: u64 = 20_000_000;
+/// A producer is active for this many entries of others.
+const ACTIVE_ENTRIES: u64 = 10_000;
 
 /// The last entry of each producer.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Producers(HashMap<u64, LastEntry>);
+pub(crate) struct Producers {
+    last_entries: HashMap<u64, LastEntry>,
+    /// Number of entries that were recorded. It goes on over generations.
+    entries: u64,
+}
 
 #[derive(Debug, PartialEq, Eq)]
 struct LastEntry {
     sequence: u64,
-    offset: u64,
+    /// Its number among the entries of all producers.
+    number: u64,
 }
 
 /// How the sequence number of an entry relates to those before it.
@@ -35,11 +42,11 @@ pub(crate) enum SequenceCheck {
 impl Producers {
     /// The last sequence number of this producer; 0 if it is unknown.
     pub(crate) fn last_sequence(&self, producer_id: u64) -> u64 {
-        self.0.get(&producer_id).map_or(0, |last| last.sequence)
+        self.last_entries.get(&producer_id).map_or(0, |last| last.sequence)
     }
 
-    /// Checks an entry at this offset, and records it if it is the producer's next.
-    pub(crate) fn record(&mut self, producer_id: u64, sequence: u64, offset: u64) -> SequenceCheck {
+    /// Checks an entry, and records it if it is the producer's next.
+    pub(crate) fn record(&mut self, producer_id: u64, sequence: u64) -> SequenceCheck {
         let last = self.last_sequence(producer_id);
         if sequence <= last {
             return SequenceCheck::Duplicate;
@@ -47,26 +54,37 @@ impl Producers {
         if sequence > last + 1 {
             return SequenceCheck::Gap { last };
         }
-        self.0.insert(producer_id, LastEntry { sequence, offset });
+        self.entries += 1;
+        self.last_entries.insert(producer_id, LastEntry { sequence, number: self.entries });
+        self.expire();
         SequenceCheck::Next
     }
 
-    /// Forgets producers that have written nothing for long. Depends on offsets only, so that all
+    /// Number of producers that have written lately.
+    pub(crate) fn active(&self) -> u64 {
+        let is_active = |last: &&LastEntry| last.number + ACTIVE_ENTRIES > self.entries;
+        self.last_entries.values().filter(is_active).count() as u64
+    }
+
+    /// Forgets producers that have written nothing for long. Depends on entries only, so that all
     /// replicas forget the same producers at the same entry.
-    pub(crate) fn expire(&mut self, offset: u64) {
-        if offset.is_multiple_of(EXPIRY_MESSAGES / 4) {
-            self.0.retain(|_, last| last.offset + EXPIRY_MESSAGES > offset);
+    fn expire(&mut self) {
+        if self.entries.is_multiple_of(EXPIRY_ENTRIES / 4) {
+            self.last_entries.retain(|_, last| last.number + EXPIRY_ENTRIES > self.entries);
         }
     }
 
-    /// Producer id, last sequence number and offset of each.
+    /// Producer id, last sequence number and number of that entry.
     pub(crate) fn to_wire(&self) -> Vec<(u64, u64, u64)> {
-        self.0.iter().map(|(id, last)| (*id, last.sequence, last.offset)).collect()
+        let producers = self.last_entries.iter();
+        producers.map(|(id, last)| (*id, last.sequence, last.number)).collect()
     }
 
     /// The inverse of [`to_wire`](Self::to_wire).
     pub(crate) fn from_wire(producers: Vec<(u64, u64, u64)>) -> Self {
-        let producer = |(id, sequence, offset)| (id, LastEntry { sequence, offset });
-        Self(producers.into_iter().map(producer).collect())
+        // The entry that was recorded last is the last one of its producer.
+        let entries = producers.iter().map(|(.., number)| *number).max().unwrap_or_default();
+        let producer = |(id, sequence, number)| (id, LastEntry { sequence, number });
+        Self { last_entries: producers.into_iter().map(producer).collect(), entries }
     }
 }

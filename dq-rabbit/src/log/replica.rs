@@ -6,14 +6,20 @@ use std::time::Duration;
 
 use dq_core::machine::{Affinity, JobSnapshot, Machine};
 use dq_core::{
-    DeadKind, DeadReason, Job, JobId, JobRef, Renewal, Reschedule, Settlement, Timestamp, Want,
+    ClaimParams, Claimed, DeadKind, DeadReason, HistoryLimit, HistoryLimits, Job, JobId, JobRef,
+    Renewal, Renewed, Reschedule, Settled, Timestamp, Want,
 };
 
+use super::capacity::{SIZES, Usage};
 use super::command::CommandReply;
-use super::position::LogPosition;
+use super::leases::ObservedLeases;
+use super::levels::ProcessLevels;
+use super::position::{LogPosition, PayloadRef};
 use super::producers::{Producers, SequenceCheck};
-use super::snapshot::{SnapshotCollector, to_wire_totals};
+use super::snapshot::{SnapshotCollector, extra_parts, to_wire_totals};
 use super::wire::{self, Command, Entry, SnapshotJob, SnapshotPart};
+use crate::entries::MAX_ENTRY_ITEMS;
+use crate::generation::Generation;
 
 /// How long before its due time a job can be claimed: about the duration of a call. The claimer
 /// waits for the rest of it.
@@ -50,6 +56,14 @@ pub(crate) struct Replica {
     /// Tells this log from others of the same name. Derived from its first entry; 0 if unknown.
     log_id: u64,
     producers: Producers,
+    /// What a snapshot may take, in bytes; `None` before the log says it.
+    capacity: Option<u64>,
+    leases: ObservedLeases,
+    levels: ProcessLevels,
+    /// See [`is_closed`](Self::is_closed).
+    is_closed: bool,
+    /// The elapsed time of this process at which the entry that is being applied was seen.
+    seen: Duration,
     /// Collects entries while the replica is being restored: reading began in the middle of the
     /// log, and no snapshot is complete yet. `None` afterwards.
     collector: Option<SnapshotCollector>,
@@ -58,27 +72,43 @@ pub(crate) struct Replica {
 impl Replica {
     /// A replica that has not read anything yet.
     pub(crate) fn unread() -> Self {
+        let limits = HistoryLimits::all(HistoryLimit::OFF);
+        let mut machine = Machine::new(limits).with_explicit_lease_ends();
+        machine.measure(SIZES);
         Self {
-            machine: Machine::default(),
+            machine,
             log_id: 0,
             producers: Producers::default(),
+            capacity: None,
+            leases: ObservedLeases::default(),
+            levels: ProcessLevels::default(),
+            is_closed: false,
+            seen: Duration::ZERO,
             collector: Some(SnapshotCollector::default()),
         }
     }
 
     /// A replica whose first entry will be at offset `first`. It has to be restored from a snapshot
-    /// unless that is 0.
+    /// unless that is the beginning of a generation that begins empty.
     pub(crate) fn starting_at(first: u64) -> Self {
         let mut replica = Self::unread();
-        if first == 0 {
+        let generation = Generation::of(first);
+        if generation.begins_empty() && first == generation.offset(0) {
             replica.collector = None;
         }
         replica
     }
 
-    /// Whether the state is known: all of the log was read, or a snapshot has been restored.
+    /// Whether the state is known: reading began where a generation begins empty, or a snapshot has been
+    /// restored.
     pub(crate) fn is_ready(&self) -> bool {
         self.collector.is_none()
+    }
+
+    /// Sets the elapsed time of this process at which the next entries were seen: when they were read,
+    /// or when this process submitted them. Leases that they grant or renew last at least from then.
+    pub(crate) fn set_seen(&mut self, seen: Duration) {
+        self.seen = seen;
     }
 
     /// Applies the entry with this index in the message at this offset.
@@ -87,14 +117,13 @@ impl Replica {
             collector.add(offset, index, entry);
             return Applied::Deferred;
         }
-        self.producers.expire(offset);
-        if (offset, index) == (0, 0) {
-            // Set even if the entry has no effect: a producer that goes on in a new log begins in
-            // the middle of its sequence. And the producer id alone would not do: it may have begun
-            // the former log too.
+        if self.log_id == 0 {
+            // The first entry of the log: messages before it may be foreign or damaged. Set even if the
+            // entry has no effect: a producer that goes on in a new log begins in the middle of its
+            // sequence. And the producer id alone would not do: it may have begun the former log too.
             self.log_id = entry.producer_id.wrapping_add(entry.sequence).max(1);
         }
-        match self.producers.record(entry.producer_id, entry.sequence, offset) {
+        match self.producers.record(entry.producer_id, entry.sequence) {
             SequenceCheck::Next => Applied::Reply(self.execute(offset, index, entry)),
             SequenceCheck::Duplicate => Applied::Duplicate,
             SequenceCheck::Gap { last } => Applied::Gap { last },
@@ -102,20 +131,29 @@ impl Replica {
     }
 
     fn execute(&mut self, offset: u64, index: u32, entry: Entry) -> CommandReply {
+        let usage = self.usage();
+        if !usage.has_room(&self.machine, entry.command.new_jobs()) {
+            return CommandReply::Full;
+        }
         let (machine, at) = (&mut self.machine, entry.at);
         let position = |job: usize| LogPosition { offset, entry: index, job: job as u32 };
+        let stored = |job: usize, new: &wire::NewJob| {
+            let payload = PayloadRef::new(position(job), &new.payload);
+            new.with_payload(payload.to_bytes(&new.headers))
+        };
         match entry.command {
-            Command::Barrier => {
-                // A read ends lapsed leases as of its time. All replicas have to do that, not only
-                // the reader's.
-                machine.expire_leases(at);
-                CommandReply::Done
-            }
+            Command::Barrier => CommandReply::Done,
             Command::Schedule(jobs) => {
-                let schedule = |(job, new): (usize, &wire::NewJob)| {
-                    machine.schedule(new.with_payload(position(job).to_bytes()), at)
+                let jobs = jobs.iter().enumerate();
+                let schedule = |(job, new)| machine.schedule(stored(job, new), at);
+                CommandReply::Scheduled(jobs.map(schedule).collect())
+            }
+            Command::ScheduleWith(jobs) => {
+                let jobs = jobs.iter().enumerate();
+                let schedule = |(job, (new, options)): (_, &(_, wire::JobOptions))| {
+                    machine.schedule(options.apply(stored(job, new)), at)
                 };
-                CommandReply::Scheduled(jobs.iter().enumerate().map(schedule).collect())
+                CommandReply::Scheduled(jobs.map(schedule).collect())
             }
             Command::Cancel(jobs) => {
                 let cancel = |job| machine.cancel(&JobRef::from(job), at);
@@ -125,32 +163,43 @@ impl Replica {
                 let reschedule = |job| machine.reschedule(&Reschedule::from(job), at);
                 CommandReply::Rescheduled(moves.iter().map(reschedule).collect())
             }
-            Command::Claim(claim) => {
-                let prefetched: HashSet<JobId> = claim.prefetched.iter().copied().collect();
-                let limit = usize::try_from(claim.limit).unwrap_or(usize::MAX);
-                let affinity = affinity(at, |id| prefetched.contains(&id));
-                CommandReply::Claimed(machine.claim_preferring(
-                    &claim.wants(),
-                    limit,
-                    &affinity,
-                    at,
-                ))
-            }
+            Command::Claim(claim) => CommandReply::Claimed(self.claim(&claim, at)),
             Command::Settle(settlements) => {
-                let settle = |settlement| machine.settle(&Settlement::from(settlement), at);
-                CommandReply::Settled(settlements.iter().map(settle).collect())
+                let settle = |(index, settlement): (usize, &wire::Settlement)| {
+                    let job = machine.peek(settlement.job());
+                    // The headers of the job stay.
+                    let payload = job.zip(settlement.payload()).map(|(job, payload)| {
+                        PayloadRef::new(position(index), payload).to_bytes_of(job)
+                    });
+                    let settlement = settlement.with_payload(payload.unwrap_or_default());
+                    machine.settle(&usage.shorten(settlement), at)
+                };
+                let settled: Vec<_> = settlements.iter().enumerate().map(settle).collect();
+                for (settlement, settled) in settlements.iter().zip(&settled) {
+                    if *settled == Settled::Accepted {
+                        self.leases.end(settlement.job());
+                    }
+                }
+                CommandReply::Settled(settled)
             }
             Command::Renew(renewals) => {
-                let renew = |renewal| machine.renew(&Renewal::from(renewal), at);
+                let renew = |renewal| {
+                    let renewal = Renewal::from(renewal);
+                    let renewed = machine.renew(&renewal, at);
+                    if let Renewed::Until(_) = renewed {
+                        self.leases.renew(renewal.lease.job, renewal.lease_for, self.seen);
+                    }
+                    renewed
+                };
                 CommandReply::Renewed(renewals.iter().map(renew).collect())
             }
             Command::Operate(queue, operation) => {
-                CommandReply::Operated(machine.operate(&queue, &(&operation).into(), at))
+                CommandReply::Operated(machine.operate(&queue, &operation.into(), at))
             }
             Command::Park(parked) => {
                 for (job, (new, reason)) in parked.iter().enumerate() {
                     let reason = DeadReason::new(DeadKind::Quarantined, reason.as_str());
-                    machine.insert_dead(new.with_payload(position(job).to_bytes()), reason, at);
+                    machine.insert_dead(stored(job, new), reason, at);
                 }
                 CommandReply::Done
             }
@@ -158,28 +207,110 @@ impl Replica {
                 self.move_payloads(offset, index, &part);
                 CommandReply::Done
             }
-        }
-    }
-
-    /// Points the jobs in a snapshot part to the payloads in that part, since the broker will
-    /// delete the earlier ones.
-    fn move_payloads(&mut self, offset: u64, index: u32, part: &SnapshotPart) {
-        let SnapshotPart::Jobs(begin, jobs) = part else { return };
-        for (job_index, SnapshotJob { job, .. }) in jobs.iter().enumerate() {
-            let position = LogPosition { offset, entry: index, job: job_index as u32 };
-            let current = self.machine.peek(job.id).map(LogPosition::of);
-            // A job stored after the beginning of the snapshot may reuse the id of one that has
-            // ended.
-            if current.is_some_and(|current| current.offset < *begin) {
-                self.machine.set_payload(job.id, position.to_bytes());
+            Command::SetHistory(limits) => {
+                let mut changed = machine.history_limits().clone();
+                limits.apply_to(&mut changed);
+                machine.set_history_limits(changed, at);
+                CommandReply::Done
+            }
+            Command::SetCapacity(bytes) => {
+                self.capacity = Some(bytes);
+                CommandReply::Done
+            }
+            Command::Announce(announcement) => {
+                machine.announce(announcement.into(), at);
+                CommandReply::Done
+            }
+            Command::EndLeases(named) => {
+                for lease in named {
+                    if self.leases.stands(&lease) {
+                        machine.end_lease(&(&lease).into());
+                        self.leases.end(lease.job);
+                    }
+                }
+                CommandReply::Done
+            }
+            Command::Hello(hello) => CommandReply::Admission(self.levels.hello(hello, self.seen)),
+            Command::EndHellos(named) => {
+                named.iter().for_each(|process| self.levels.end(process));
+                CommandReply::Done
+            }
+            Command::Raise(level) => {
+                self.levels.raise(level);
+                CommandReply::Done
+            }
+            Command::Close(generation) => {
+                // A process may close a generation that another one has closed meanwhile.
+                self.is_closed |= generation == Generation::of(offset).number();
+                CommandReply::Done
+            }
+            Command::Unknown { kind, .. } => {
+                tracing::debug!(kind, "an entry of an unknown kind is skipped");
+                CommandReply::Done
             }
         }
     }
 
-    /// The current state as a snapshot that began at offset `begin`: its header, and the jobs
+    fn claim(&mut self, claim: &wire::Claim, at: Timestamp) -> Claimed {
+        let prefetched: HashSet<JobId> = claim.prefetched.iter().copied().collect();
+        let limit = usize::try_from(claim.limit).unwrap_or(usize::MAX);
+        let wants = claim.wants();
+        let params = ClaimParams::new(&wants, limit, &claim.worker);
+        let affinity = affinity(at, |id| prefetched.contains(&id));
+        let mut claimed = self.machine.claim_preferring(params, &affinity, at);
+        for leased in &claimed.jobs {
+            // Since now, even if the job is due a moment later: a lease must not lapse before the
+            // end that its holder knows. The holder counts from before it called `claim`.
+            let lease_for = leased.leased_until.since(at);
+            self.leases.grant(leased.lease(), lease_for, self.seen);
+        }
+        let next_lapse = self.next_lapse(&wants, at, self.seen);
+        claimed.next_due = claimed.next_due.into_iter().chain(next_lapse).min();
+        claimed
+    }
+
+    /// When the first lease of these queues lapses for this process, which is at this time of day and
+    /// at this elapsed time.
+    fn next_lapse(&self, wants: &[Want], now: Timestamp, elapsed: Duration) -> Option<Timestamp> {
+        Some(now + self.leases.next_lapse(wants)?.saturating_sub(elapsed))
+    }
+
+    /// Names the leases that have lapsed by this elapsed time, each once, in commands that end them.
+    /// The caller must append all of these.
+    pub(crate) fn end_lapsed(&mut self, elapsed: Duration) -> Vec<Command> {
+        let lapsed = self.leases.name_lapsed(elapsed);
+        let entries = lapsed.chunks(MAX_ENTRY_ITEMS);
+        entries.map(|lapsed| Command::EndLeases(lapsed.to_vec())).collect()
+    }
+
+    /// Points the jobs in a snapshot part to the payloads in that part, since the generations before
+    /// it will be deleted.
+    fn move_payloads(&mut self, offset: u64, index: u32, part: &SnapshotPart) {
+        let SnapshotPart::Jobs(begin, jobs) = part else { return };
+        for (job_index, SnapshotJob { job, .. }) in jobs.iter().enumerate() {
+            let position = LogPosition { offset, entry: index, job: job_index as u32 };
+            let Some(current) = self.machine.peek(job.id) else { continue };
+            let old = PayloadRef::of(current);
+            // A job stored after the beginning of the snapshot may reuse the id of one that has
+            // ended, and a job may have gone on to its next step.
+            if old.position.offset < *begin {
+                let payload = PayloadRef {
+                    checksum: old.checksum,
+                    ..PayloadRef::new(position, &job.payload)
+                };
+                let payload = payload.to_bytes_of(current);
+                self.machine.set_payload(job.id, payload);
+            }
+        }
+    }
+
+    /// The current state as a snapshot that began at offset `begin`: its first parts, and the jobs
     /// without payloads.
-    pub(crate) fn snapshot(&self, begin: u64) -> (SnapshotPart, Vec<JobSnapshot>) {
+    pub(crate) fn snapshot(&self, begin: u64) -> (Vec<SnapshotPart>, Vec<JobSnapshot>) {
         let state = self.machine.snapshot();
+        let levels = (self.levels.level(), self.levels.live());
+        let limits = (self.machine.history_limits(), self.capacity);
+        let extras = extra_parts(begin, &state, limits, self.leases.to_wire(), levels);
         let queue = |(name, paused, totals): (_, _, _)| (name, paused, to_wire_totals(&totals));
         let header = SnapshotPart::Header {
             begin,
@@ -189,7 +320,7 @@ impl Replica {
             producers: self.producers.to_wire(),
             queues: state.queues.into_iter().map(queue).collect(),
         };
-        (header, state.jobs)
+        (std::iter::once(header).chain(extras).collect(), state.jobs)
     }
 
     /// Restores the state from a snapshot, once one is complete. Returns the entries since its
@@ -199,7 +330,16 @@ impl Replica {
         else {
             return Vec::new();
         };
-        self.machine = Machine::restore(snapshot.machine);
+        self.machine =
+            Machine::restore(snapshot.machine, snapshot.history_limits).with_explicit_lease_ends();
+        self.machine.measure(SIZES);
+        self.capacity = snapshot.capacity;
+        let (level, processes) = snapshot.levels;
+        self.levels = ProcessLevels::restore(level, processes, self.seen);
+        self.leases = ObservedLeases::default();
+        for lease in snapshot.leases {
+            self.leases.restore(lease, self.seen);
+        }
         self.log_id = snapshot.log_id;
         self.producers = snapshot.producers;
         self.collector = None;
@@ -213,8 +353,10 @@ impl Replica {
         wants: &[Want],
         is_prefetched: impl Fn(JobId) -> bool,
         now: Timestamp,
+        elapsed: Duration,
     ) -> Option<Timestamp> {
-        self.machine.next_due(wants, &affinity(now, is_prefetched), now)
+        let next_due = self.machine.next_due(wants, &affinity(now, is_prefetched), now);
+        next_due.into_iter().chain(self.next_lapse(wants, now, elapsed)).min()
     }
 
     /// Whether jobs are due, but a claim would return none of them, because all are reserved for
@@ -224,8 +366,25 @@ impl Replica {
         wants: &[Want],
         is_prefetched: impl Fn(JobId) -> bool,
         now: Timestamp,
+        elapsed: Duration,
     ) -> bool {
-        self.machine.all_due_reserved(wants, &affinity(now, is_prefetched), now)
+        !self.leases.has_lapsed(wants, elapsed)
+            && self.machine.all_due_reserved(wants, &affinity(now, is_prefetched), now)
+    }
+
+    /// How much of its capacity the log uses.
+    pub(crate) fn usage(&self) -> Usage {
+        Usage::of(&self.machine, self.capacity)
+    }
+
+    /// Whether the log has room for these new jobs, besides this many bytes.
+    pub(crate) fn has_room<'a>(
+        &self,
+        bytes: u64,
+        jobs: impl IntoIterator<Item = &'a wire::NewJob>,
+    ) -> bool {
+        let usage = self.usage();
+        Usage { used: usage.used + bytes, ..usage }.has_room(&self.machine, jobs)
     }
 
     /// Distinguishes this log from others of the same name; 0 while unknown.
@@ -233,9 +392,34 @@ impl Replica {
         self.log_id
     }
 
+    /// Number of producers that have written lately.
+    pub(crate) fn active_producers(&self) -> u64 {
+        self.producers.active()
+    }
+
+    /// Whether the generation that was read last is closed: the log goes on in the next one.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
+    /// Goes on in the next generation.
+    pub(crate) fn begin_generation(&mut self) {
+        self.is_closed = false;
+    }
+
+    #[cfg(test)]
+    pub(crate) fn leases(&self) -> Vec<wire::StandingLease> {
+        self.leases.to_wire()
+    }
+
     #[cfg(test)]
     pub(crate) fn producers(&self) -> &Producers {
         &self.producers
+    }
+
+    /// The level in force and the live processes.
+    pub(crate) fn levels(&mut self) -> &mut ProcessLevels {
+        &mut self.levels
     }
 
     /// The state machine, which holds all jobs.

@@ -1,10 +1,11 @@
-//! Retention: when a snapshot is due, and how much can be appended before the broker deletes live
-//! data.
+//! Retention: when the current generation of the log is to be closed, and how much may be appended to
+//! it before its snapshot is complete.
+//!
+//! Sizes are a matter of disk space only. No generation has a limit, and one is deleted only after
+//! the snapshot in a later one is complete, so a wrong estimate costs disk space and no job.
 
 use std::collections::HashMap;
 use std::time::Duration;
-
-use dq_core::Timestamp;
 
 use super::wire::{Command, SnapshotPart};
 
@@ -12,92 +13,116 @@ use super::wire::{Command, SnapshotPart};
 /// records.
 const MESSAGE_OVERHEAD: u64 = 256;
 
-/// Messages after which a snapshot is due, whatever their size: the broker needs about a quarter of
-/// a millisecond to deliver each, and a process that starts has to read all of them.
-const MESSAGES_PER_SNAPSHOT: u64 = 5_000;
+/// Messages after which a generation is closed, whatever their size: the broker needs about a quarter
+/// of a millisecond to deliver each, and a process that starts has to read all of them.
+const MESSAGES_PER_GENERATION: u64 = 5_000;
 
-/// A large snapshot is written less often: one message has to be read for each of this many bytes
-/// of the last snapshot before the next one is due.
+/// A generation with a large snapshot is closed later: one message has to be read for each of this
+/// many bytes of its snapshot.
 const SNAPSHOT_BYTES_PER_MESSAGE: u64 = 4 * 1024;
 
 /// A snapshot without a new part for this long is taken to be abandoned by its writer.
 const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Counts the bytes and messages of the log as they are read.
+/// Counts the bytes and messages of one generation as they are read.
 ///
-/// *Live data*, which a process needs to restore the state, begins with the last complete snapshot.
-/// The broker must not delete it. Of the `size` bytes that the broker keeps:
+/// Of the `size` bytes that the log should have:
 ///
-/// - A snapshot is due once 1/8 was appended since the beginning of the last one. It is also due
-///   after many messages, relative to the number of jobs and to the size of a snapshot.
-/// - Appends wait for a snapshot at 1/4. Neither limit counts the last snapshot itself.
-/// - From a snapshot of 1/5 on, `schedule` is refused.
-///
-/// In the worst case, live data takes 9/10: the last snapshot (nearly 1/5), what was appended since
-/// (1/4), and the next snapshot, which contains both (9/20). The broker deletes segments of at most
-/// 1/16.
+/// - A generation is closed once 1/8 was appended to it. It is also closed after many messages,
+///   relative to the number of jobs and to the size of its snapshot.
+/// - Payloads wait at 1/4, until the log goes on in the next generation. Neither limit counts
+///   snapshots.
+/// - What a snapshot would take is limited to 1/5 by the log itself: see
+///   [`Replica`](super::replica::Replica).
 #[derive(Debug)]
 pub(super) struct Retention {
-    /// Maximum size of the log, in bytes.
     size: u64,
     /// Bytes and messages read so far.
     bytes: u64,
     messages: u64,
-    /// Offset of the beginning of the last complete snapshot, or of the log.
-    replay_from: Option<u64>,
-    /// Bytes and messages before that offset.
-    covered_bytes: u64,
-    covered_messages: u64,
-    /// Bytes and jobs of the last complete snapshot.
+    /// Bytes of all parts of snapshots.
     snapshot_bytes: u64,
-    snapshot_jobs: usize,
-    /// Incomplete snapshots, by the offsets of their beginnings.
+    /// Whether the snapshot at its beginning is complete, or it needs none.
+    is_complete: bool,
+    /// The elapsed time at which this process began to read the generation. Its snapshot is expected from the process that
+    /// has closed the one before.
+    begun: Duration,
+    /// Incomplete snapshots by the offset of their beginning; the newest may be in progress. A snapshot
+    /// that begins while another is in progress is given up by its writer, and not counted.
     in_progress: HashMap<u64, SnapshotProgress>,
+}
+
+/// An entry of a snapshot, without what it holds.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum SnapshotStep {
+    Begin,
+    Header {
+        begin: u64,
+    },
+    /// Offset of the beginning, and the numbers of jobs and of extra parts.
+    Part {
+        begin: u64,
+        jobs: u64,
+        extras: u32,
+    },
+    End {
+        begin: u64,
+        jobs: u64,
+        extras: u32,
+    },
+}
+
+impl SnapshotStep {
+    /// `None` for an entry of another kind.
+    pub(super) fn of(command: &Command) -> Option<Self> {
+        let Command::Snapshot(part) = command else { return None };
+        Some(match *part {
+            SnapshotPart::Begin => Self::Begin,
+            SnapshotPart::Header { begin, .. } => Self::Header { begin },
+            SnapshotPart::Jobs(begin, ref jobs) => {
+                Self::Part { begin, jobs: jobs.len() as u64, extras: 0 }
+            }
+            SnapshotPart::Extra { begin, .. } => Self::Part { begin, jobs: 0, extras: 1 },
+            SnapshotPart::End { begin, jobs, extras } => Self::End { begin, jobs, extras },
+        })
+    }
 }
 
 /// A snapshot that is not complete yet.
 #[derive(Debug)]
 struct SnapshotProgress {
-    /// Bytes and messages of the log before its beginning.
-    bytes_before: u64,
-    messages_before: u64,
-    /// Bytes and jobs in its parts so far.
-    bytes: u64,
-    jobs: usize,
+    has_header: bool,
+    /// Number of jobs and of extra parts so far.
+    jobs: u64,
+    extras: u32,
     /// When the last part was read.
-    last_part: Timestamp,
+    last_part: Duration,
 }
 
 impl SnapshotProgress {
-    fn is_abandoned(&self, now: Timestamp) -> bool {
+    fn is_abandoned(&self, now: Duration) -> bool {
         self.last_part + SNAPSHOT_TIMEOUT <= now
     }
 }
 
 impl Retention {
-    /// For a log that has not been read yet.
-    pub(super) fn unread(size: u64) -> Self {
+    /// For a generation that is read from its beginning, from now on. `is_complete` if it begins
+    /// empty.
+    pub(super) fn new(size: u64, is_complete: bool, now: Duration) -> Self {
         Self {
             size,
             bytes: 0,
             messages: 0,
-            replay_from: None,
-            covered_bytes: 0,
-            covered_messages: 0,
             snapshot_bytes: 0,
-            snapshot_jobs: 0,
+            is_complete,
+            begun: now,
             in_progress: HashMap::new(),
         }
     }
 
-    /// For a log that is read from this offset on.
-    pub(super) fn starting_at(size: u64, first: u64) -> Self {
-        Self { replay_from: (first == 0).then_some(0), ..Self::unread(size) }
-    }
-
-    /// Offset from which the log has to be replayed to restore the state; `None` while unknown.
-    pub(super) fn replay_from(&self) -> Option<u64> {
-        self.replay_from
+    /// The log should have this size from now on.
+    pub(super) fn resize(&mut self, size: u64) {
+        self.size = size;
     }
 
     /// Counts a message.
@@ -106,47 +131,65 @@ impl Retention {
         self.messages += 1;
     }
 
-    /// Observes an entry of the last message, read at this time: parts of snapshots are counted.
-    pub(super) fn observe(&mut self, offset: u64, command: &Command, bytes: u64, now: Timestamp) {
-        let Command::Snapshot(part) = command else { return };
-        match part {
-            SnapshotPart::Begin => {
+    /// Counts an entry of the last message if it is a part of a snapshot.
+    pub(super) fn add_entry(&mut self, command: &Command, bytes: u64) {
+        if matches!(command, Command::Snapshot(_)) {
+            self.snapshot_bytes += bytes;
+        }
+    }
+
+    /// Observes an entry of a snapshot that took effect.
+    ///
+    /// `now` is elapsed time of this process, so processes may differ on whether a snapshot is
+    /// abandoned. A process that takes it to be in progress does not count the next one, and may write
+    /// another. Jobs are not affected.
+    pub(super) fn observe(&mut self, offset: u64, step: SnapshotStep, now: Duration) {
+        match step {
+            SnapshotStep::Begin => {
                 self.in_progress.retain(|_, snapshot| !snapshot.is_abandoned(now));
-                // While another snapshot is in progress, the writer of this one gives it up: see
-                // `is_in_progress`.
-                if self.in_progress.is_empty() {
-                    let snapshot = SnapshotProgress {
-                        bytes_before: self.bytes,
-                        messages_before: self.messages,
-                        bytes: 0,
-                        jobs: 0,
-                        last_part: now,
-                    };
+                // While another snapshot is in progress or complete, the writer of this one gives it
+                // up: see `is_in_progress`.
+                if self.in_progress.is_empty() && !self.is_complete {
+                    let (has_header, jobs, extras) = (false, 0, 0);
+                    let snapshot = SnapshotProgress { has_header, jobs, extras, last_part: now };
                     self.in_progress.insert(offset, snapshot);
                 }
             }
-            SnapshotPart::Header { begin, .. } | SnapshotPart::Jobs(begin, _) => {
-                if let Some(snapshot) = self.in_progress.get_mut(begin) {
-                    snapshot.bytes += bytes;
-                    if let SnapshotPart::Jobs(_, jobs) = part {
-                        snapshot.jobs += jobs.len();
-                    }
+            SnapshotStep::Header { begin } => {
+                if let Some(snapshot) = self.in_progress.get_mut(&begin) {
+                    snapshot.has_header = true;
                     snapshot.last_part = now;
                 }
             }
-            SnapshotPart::End { begin, jobs } => {
-                if let Some(snapshot) = self.in_progress.remove(begin)
-                    && snapshot.bytes_before >= self.covered_bytes
-                    && snapshot.jobs as u64 >= *jobs
+            SnapshotStep::Part { begin, jobs, extras } => {
+                if let Some(snapshot) = self.in_progress.get_mut(&begin) {
+                    snapshot.jobs += jobs;
+                    snapshot.extras += extras;
+                    snapshot.last_part = now;
+                }
+            }
+            // It counts if all of its parts were read: a replica can be restored from it.
+            SnapshotStep::End { begin, jobs, extras } => {
+                if let Some(snapshot) = self.in_progress.remove(&begin)
+                    && snapshot.has_header
+                    && (snapshot.jobs, snapshot.extras) == (jobs, extras)
                 {
-                    self.replay_from = Some(*begin);
-                    self.covered_bytes = snapshot.bytes_before;
-                    self.covered_messages = snapshot.messages_before;
-                    self.snapshot_bytes = snapshot.bytes;
-                    self.snapshot_jobs = snapshot.jobs;
+                    self.complete();
                 }
             }
         }
+    }
+
+    /// A replica was restored from the snapshot of this generation.
+    pub(super) fn complete(&mut self) {
+        self.is_complete = true;
+        self.in_progress.clear();
+    }
+
+    /// Whether the state at the beginning of this generation is in it, so that nothing needs the
+    /// generations before.
+    pub(super) fn is_complete(&self) -> bool {
+        self.is_complete
     }
 
     /// Whether a snapshot that began at this offset is in progress. `false` if another one was in
@@ -155,39 +198,30 @@ impl Retention {
         self.in_progress.contains_key(&offset)
     }
 
-    /// Whether a snapshot of this many jobs is due, and none is in progress.
-    pub(super) fn needs_snapshot(&self, jobs: usize, now: Timestamp) -> bool {
-        let max_messages = MESSAGES_PER_SNAPSHOT
-            .max(jobs as u64 / 2)
-            .max(self.snapshot_bytes / SNAPSHOT_BYTES_PER_MESSAGE);
-        let is_long = self.messages - self.covered_messages >= max_messages;
-        (is_long || self.appended() >= self.size / 8) && self.is_idle(now)
+    /// Whether the generation has no snapshot, and no process writes one.
+    pub(super) fn needs_snapshot(&self, now: Duration) -> bool {
+        !self.is_complete
+            && self.begun + SNAPSHOT_TIMEOUT <= now
+            && self.in_progress.values().all(|snapshot| snapshot.is_abandoned(now))
     }
 
-    /// Whether appends have to wait for a snapshot.
-    pub(super) fn blocks_appends(&self) -> bool {
+    /// Whether the generation, of this many jobs, is to be closed.
+    pub(super) fn needs_close(&self, jobs: usize) -> bool {
+        let max_messages = MESSAGES_PER_GENERATION
+            .max(jobs as u64 / 2)
+            .max(self.snapshot_bytes / SNAPSHOT_BYTES_PER_MESSAGE);
+        let is_long = self.messages >= max_messages;
+        self.is_complete && (is_long || self.appended() >= self.size / 8)
+    }
+
+    /// Whether payloads have to wait for the next generation.
+    pub(super) fn blocks_growth(&self) -> bool {
         self.appended() >= self.size / 4
     }
 
-    /// Whether the last snapshot was so large that no jobs should be added.
-    pub(super) fn is_full(&self) -> bool {
-        self.snapshot_bytes >= self.size / 5
-    }
-
-    /// Whether the number of jobs has dropped so far that another snapshot would be much smaller,
-    /// and none is in progress.
-    pub(super) fn has_shrunk_to(&self, jobs: usize, now: Timestamp) -> bool {
-        jobs * 4 <= self.snapshot_jobs * 3 && self.is_idle(now)
-    }
-
-    /// Whether no snapshot is in progress, other than abandoned ones.
-    fn is_idle(&self, now: Timestamp) -> bool {
-        self.in_progress.values().all(|snapshot| snapshot.is_abandoned(now))
-    }
-
-    /// Bytes since the beginning of the last complete snapshot, without that snapshot.
+    /// Bytes in this generation, without snapshots.
     fn appended(&self) -> u64 {
-        (self.bytes - self.covered_bytes).saturating_sub(self.snapshot_bytes)
+        self.bytes.saturating_sub(self.snapshot_bytes)
     }
 }
 
@@ -195,106 +229,112 @@ impl Retention {
 mod tests {
     use super::*;
 
-    const NOW: Timestamp = Timestamp::EPOCH;
+    const NOW: Duration = Duration::ZERO;
 
-    /// A log that holds 800 messages with empty bodies: a snapshot is due after 100 of them.
-    fn retention() -> Retention {
-        Retention::starting_at(800 * MESSAGE_OVERHEAD, 0)
+    /// A generation of a log of 800 messages with empty bodies: it is closed after 100 of them.
+    fn retention(is_complete: bool) -> Retention {
+        Retention::new(800 * MESSAGE_OVERHEAD, is_complete, NOW)
     }
 
-    fn begin(retention: &mut Retention, offset: u64) {
-        retention.observe(offset, &Command::Snapshot(SnapshotPart::Begin), 0, NOW);
+    fn begin(retention: &mut Retention, offset: u64, now: Duration) {
+        retention.observe(offset, SnapshotStep::Begin, now);
+        retention.observe(offset + 1, SnapshotStep::Header { begin: offset }, now);
     }
 
-    fn part(retention: &mut Retention, begin: u64, bytes: u64, now: Timestamp) {
+    fn part(retention: &mut Retention, begin: u64, bytes: u64, now: Duration) {
         retention.add_message(bytes - MESSAGE_OVERHEAD);
         let part = Command::Snapshot(SnapshotPart::Jobs(begin, Vec::new()));
-        retention.observe(0, &part, bytes, now);
+        retention.add_entry(&part, bytes);
+        retention.observe(0, SnapshotStep::of(&part).unwrap(), now);
     }
 
     fn end(retention: &mut Retention, begin: u64, jobs: u64) {
-        let end = Command::Snapshot(SnapshotPart::End { begin, jobs });
-        retention.observe(9, &end, 0, NOW);
+        retention.observe(9, SnapshotStep::End { begin, jobs, extras: 0 }, NOW);
     }
 
     #[test]
-    fn a_snapshot_is_due_at_an_eighth_and_appends_wait_at_a_quarter() {
-        let mut retention = retention();
+    fn a_generation_is_closed_at_an_eighth_and_payloads_wait_at_a_quarter() {
+        let mut retention = retention(true);
         (0..99).for_each(|_| retention.add_message(0));
-        assert!(!retention.needs_snapshot(0, NOW));
+        assert!(!retention.needs_close(0));
         retention.add_message(0);
-        assert!(retention.needs_snapshot(0, NOW) && !retention.blocks_appends());
-        begin(&mut retention, 7);
-        assert!(!retention.needs_snapshot(0, NOW), "one is in progress");
-        begin(&mut retention, 8);
+        assert!(retention.needs_close(0) && !retention.blocks_growth());
+        (0..100).for_each(|_| retention.add_message(0));
+        assert!(retention.blocks_growth());
+    }
+
+    #[test]
+    fn a_snapshot_is_due_when_nobody_writes_one() {
+        let mut retention = retention(false);
+        (0..200).for_each(|_| retention.add_message(0));
+        assert!(!retention.needs_snapshot(NOW), "the process that closes writes it");
+        let later = NOW + SNAPSHOT_TIMEOUT;
+        assert!(retention.needs_snapshot(later));
+        begin(&mut retention, 7, later);
+        begin(&mut retention, 8, later);
         assert!(
             retention.is_in_progress(7) && !retention.is_in_progress(8),
             "the second began while the first was in progress"
         );
-        (0..100).for_each(|_| retention.add_message(0));
-        assert!(retention.blocks_appends());
-        part(&mut retention, 7, 40 * MESSAGE_OVERHEAD, NOW + SNAPSHOT_TIMEOUT);
-        assert!(!retention.needs_snapshot(0, NOW + SNAPSHOT_TIMEOUT), "it has a new part");
-        assert!(retention.needs_snapshot(0, NOW + SNAPSHOT_TIMEOUT * 2), "it is abandoned");
+        assert!(!retention.needs_snapshot(later));
+        part(&mut retention, 7, 40 * MESSAGE_OVERHEAD, later + SNAPSHOT_TIMEOUT / 2);
+        assert!(!retention.needs_snapshot(later + SNAPSHOT_TIMEOUT), "it has a new part");
+        assert!(retention.needs_snapshot(later + SNAPSHOT_TIMEOUT * 2), "it is abandoned");
         end(&mut retention, 6, 0);
-        assert!(retention.blocks_appends(), "that was the end of another snapshot");
+        assert!(!retention.is_complete(), "that was the end of another snapshot");
+        assert!(!retention.needs_close(0), "the generation before it is still needed");
         end(&mut retention, 7, 0);
-        assert!(!retention.blocks_appends() && !retention.is_full());
-        assert!(retention.needs_snapshot(0, NOW), "an eighth was appended meanwhile");
+        assert!(retention.is_complete() && retention.needs_close(0));
+        assert!(!retention.needs_snapshot(later + SNAPSHOT_TIMEOUT * 9));
+        begin(&mut retention, 900, later);
+        assert!(!retention.is_in_progress(900), "one is enough");
     }
 
     #[test]
-    fn a_snapshot_counts_neither_as_appended_nor_for_the_next_snapshot() {
-        let mut retention = retention();
-        for round in 0..3 {
-            begin(&mut retention, round);
-            part(&mut retention, round, 159 * MESSAGE_OVERHEAD, NOW);
-            end(&mut retention, round, 0);
-            assert!(!retention.needs_snapshot(0, NOW));
-            assert!(!retention.blocks_appends() && !retention.is_full());
-        }
-        begin(&mut retention, 3);
-        part(&mut retention, 3, 160 * MESSAGE_OVERHEAD, NOW);
-        assert!(!retention.is_full());
-        end(&mut retention, 3, 0);
-        assert!(retention.is_full());
+    fn a_snapshot_does_not_count_as_appended() {
+        let mut retention = retention(false);
+        begin(&mut retention, 7, NOW);
+        part(&mut retention, 7, 159 * MESSAGE_OVERHEAD, NOW);
+        end(&mut retention, 7, 0);
+        assert!(!retention.needs_close(0) && !retention.blocks_growth());
     }
 
     #[test]
-    fn a_snapshot_is_due_after_many_messages_and_moves_the_start_of_the_replay() {
-        let mut retention = Retention::starting_at(u64::MAX, 0);
-        assert_eq!(retention.replay_from(), Some(0), "all of the log");
-        (1..MESSAGES_PER_SNAPSHOT).for_each(|_| retention.add_message(0));
-        assert!(!retention.needs_snapshot(0, NOW));
+    fn a_generation_is_closed_after_many_messages() {
+        let mut retention = Retention::new(u64::MAX, true, NOW);
+        (1..MESSAGES_PER_GENERATION).for_each(|_| retention.add_message(0));
+        assert!(!retention.needs_close(0));
         retention.add_message(0);
-        let jobs = usize::try_from(MESSAGES_PER_SNAPSHOT).unwrap() * 2;
-        assert!(retention.needs_snapshot(jobs, NOW));
-        assert!(!retention.needs_snapshot(jobs + 2, NOW), "not for more jobs");
-        begin(&mut retention, 7);
-        (0..10).for_each(|_| retention.add_message(0));
-        assert_eq!(retention.replay_from(), Some(0), "the snapshot is incomplete");
-        end(&mut retention, 7, 0);
-        assert_eq!(retention.replay_from(), Some(7));
-        assert!(!retention.needs_snapshot(0, NOW));
-        (10..MESSAGES_PER_SNAPSHOT).for_each(|_| retention.add_message(0));
-        assert!(retention.needs_snapshot(0, NOW), "messages between the parts count");
-        assert_eq!(Retention::starting_at(0, 5).replay_from(), None, "the beginning is not read");
+        let jobs = usize::try_from(MESSAGES_PER_GENERATION).unwrap() * 2;
+        assert!(retention.needs_close(jobs));
+        assert!(!retention.needs_close(jobs + 2), "not for more jobs");
     }
 
     #[test]
-    fn a_snapshot_counts_if_it_is_complete_and_its_size_delays_the_next() {
-        let mut retention = Retention::starting_at(u64::MAX, 0);
+    fn a_snapshot_without_its_header_does_not_count() {
+        let mut retention = retention(false);
+        retention.observe(7, SnapshotStep::Begin, NOW);
+        end(&mut retention, 7, 0);
+        assert!(!retention.is_complete());
+        begin(&mut retention, 8, NOW);
+        end(&mut retention, 8, 0);
+        assert!(retention.is_complete());
+    }
+
+    #[test]
+    fn a_snapshot_counts_if_it_is_complete_and_its_size_delays_the_close() {
+        let mut retention = Retention::new(u64::MAX, false, NOW);
         for (offset, jobs) in [(3, 1), (5, 0)] {
-            begin(&mut retention, offset);
-            let bytes = 2 * MESSAGES_PER_SNAPSHOT * SNAPSHOT_BYTES_PER_MESSAGE;
+            begin(&mut retention, offset, NOW);
+            let bytes = MESSAGES_PER_GENERATION * SNAPSHOT_BYTES_PER_MESSAGE;
             part(&mut retention, offset, bytes, NOW);
             end(&mut retention, offset, jobs);
+            assert_eq!(retention.is_complete(), offset == 5, "a job of the first is missing");
         }
-        assert_eq!(retention.replay_from(), Some(5), "a job of the first is missing");
-        // One message was the snapshot itself.
-        (2..2 * MESSAGES_PER_SNAPSHOT).for_each(|_| retention.add_message(0));
-        assert!(!retention.needs_snapshot(0, NOW));
+        // Two messages were the snapshots.
+        (3..2 * MESSAGES_PER_GENERATION).for_each(|_| retention.add_message(0));
+        assert!(!retention.needs_close(0));
         retention.add_message(0);
-        assert!(retention.needs_snapshot(0, NOW));
+        assert!(retention.needs_close(0));
     }
 }

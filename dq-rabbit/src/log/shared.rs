@@ -2,48 +2,84 @@
 //! be read back, the signals between the tasks, and the last errors.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use dq_core::config::Environment;
 use dq_core::sync::lock;
-use dq_core::{Clock, Entropy, Error, Listeners, Timestamp};
+use dq_core::{Clock, Entropy, Error, HistoryLimits, Listeners, Result, Timestamp};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::cache::MessageCache;
-use super::pending::{PendingCall, SentCall};
+use super::kept::KeptPayloads;
+use super::levels::LevelSettings;
+use super::lost::LostPayloads;
+use super::pending::{NoCaller, PendingCall, SentCall};
 use super::replica::Replica;
 use super::retention::Retention;
+use super::skew::ClockSkews;
+use super::skipped::{SkippedMessages, SuspectMessages};
+use super::wire;
 use crate::connect::AmqpConnection;
+use crate::generation::{DirectoryView, Generation};
 use crate::topology::Topology;
+
+/// A snapshot may take one part in so many of the log.
+const CAPACITY_PART: u64 = 5;
 
 /// Log settings.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LogSettings {
     /// After this long without progress, a call fails.
     pub(crate) response_timeout: Duration,
-    /// Maximum size of the log in bytes; the broker deletes the oldest messages beyond it.
+    /// The size that the log should have, in bytes.
     pub(crate) size: u64,
+    pub(crate) levels: LevelSettings,
+}
+
+/// What a log takes from the backend when it is opened.
+pub(crate) struct LogContext {
+    pub(crate) settings: LogSettings,
+    /// The history limits of this process.
+    pub(crate) history: HistoryLimits,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) entropy: Arc<Entropy>,
+    pub(crate) topology: Arc<Topology>,
+    /// Appends entries.
+    pub(crate) publish: Arc<AmqpConnection>,
+    /// Reads entries.
+    pub(crate) consume: Arc<AmqpConnection>,
+    /// Woken when a job is due earlier than all others of its queue.
+    pub(crate) listeners: Arc<Listeners>,
 }
 
 /// Everything that the tasks of an open log and its callers share.
 pub(super) struct LogShared {
     state: Mutex<LogState>,
+    /// Payloads for jobs that are due soon. Locked after `state`, if both are.
+    pub(super) kept: Mutex<KeptPayloads>,
     /// Signal to `append`: there may be unsent calls.
     pub(super) call_submitted: Notify,
-    /// Signal to `append`: sent calls have to be sent again, because of a gap.
-    pub(super) resend: Notify,
+    /// Signal to `append`: an entry of this producer is missing before others of its entries.
+    pub(super) has_gap: Notify,
+    /// Signal to `append`: entries have been read back.
+    pub(super) read_back: Notify,
     /// Signal to `tail`: the broker has confirmed entries that are not read back, so the consumer
     /// has to be restarted.
     pub(super) reader_stuck: Notify,
-    /// Signal to `compaction`: a snapshot is due.
-    pub(super) snapshot_due: Notify,
+    /// Signal to `append`: the log goes on in another generation, into which calls that were not read
+    /// back have to be written again.
+    pub(super) moved: Notify,
+    /// Signal to `compaction`: the generation is to be closed, or needs a snapshot.
+    pub(super) compaction_due: Notify,
     /// Number of messages read so far. If it grows, a replay makes progress.
     pub(super) messages_read: AtomicU64,
     /// Whether the replay is over: an entry of this producer has been read back since it started.
     pub(super) caught_up: AtomicBool,
+    /// Whether the log has gone on in another generation since an entry of this producer was read back,
+    /// so that this process may be far behind.
+    pub(super) may_be_behind: AtomicBool,
     /// Why the log could not be read or written last; cleared when a call completes.
     last_error: Mutex<Option<Error>>,
     /// Set if the log holds an entry that cannot be decoded: all calls fail with this error.
@@ -57,6 +93,23 @@ pub(super) struct LogShared {
     pub(super) publish: Arc<AmqpConnection>,
     pub(super) consume: Arc<AmqpConnection>,
     pub(super) settings: LogSettings,
+    /// The history limits of this process.
+    pub(super) history_limits: wire::HistoryLimits,
+    /// Identifies this open log in its hellos.
+    pub(super) process_id: u64,
+    /// The step of a change of generation after which this process does nothing any more.
+    #[cfg(test)]
+    pub(super) crash_at: Mutex<Option<&'static str>>,
+    /// While a test holds this, the process reads no generation that it has not begun to read.
+    #[cfg(test)]
+    pub(super) may_begin_to_read: Arc<tokio::sync::Mutex<()>>,
+}
+
+impl LogSettings {
+    /// What a snapshot may take, in bytes.
+    pub(super) fn capacity(&self) -> u64 {
+        self.size / CAPACITY_PART
+    }
 }
 
 /// The replica, and the calls that wait for their entries to be applied to it.
@@ -69,67 +122,160 @@ pub(super) struct LogState {
     pub(super) sent_calls: VecDeque<SentCall>,
     /// Approximate bytes of all pending calls, sent or not.
     pub(super) pending_bytes: usize,
+    /// Approximate bytes of the sent calls.
+    pub(super) sent_bytes: usize,
     /// Identifies this open log as the writer of its entries.
     pub(super) producer_id: u64,
     /// The sequence number of the next entry.
     pub(super) next_sequence: u64,
     /// The log has lost entries of this producer that were applied before and cannot be sent again,
-    /// so the next resend has to begin a new sequence with a new producer id.
+    /// so the next rewrite has to begin a new sequence with a new producer id.
     pub(super) sequence_lost: bool,
+    /// The entries of this producer from this one on were written after the last replay began: what is
+    /// read of earlier ones may be old copies.
+    pub(super) fresh_from: u64,
+    /// The generation that is read and written; `None` until the directory has named one.
+    pub(super) generation: Option<Generation>,
+    /// The generation into which all calls that were sent and not read back were written, or a probe of
+    /// them.
+    pub(super) written: Option<Generation>,
+    /// The newest generation that is known to be in the directory.
+    pub(super) announced: Option<Generation>,
+    pub(super) directory: DirectoryView,
+    /// The newest generation that the directory has named, in case it loses its records.
+    pub(super) named: Option<Generation>,
+    /// All of the generation was read, and there was no snapshot in it.
+    pub(super) is_cut_off: bool,
     /// Offset of the message to be read next; `None` before the first.
     pub(super) next_offset: Option<u64>,
     pub(super) cache: MessageCache,
     pub(super) retention: Retention,
+    pub(super) skipped: SkippedMessages,
+    pub(super) suspects: SuspectMessages,
+    pub(super) skews: ClockSkews,
+    pub(super) lost_payloads: LostPayloads,
 }
 
 impl LogState {
-    /// Whether a snapshot is due, and none is in progress.
-    pub(super) fn needs_snapshot(&mut self, now: Timestamp) -> bool {
+    /// Adds a call that is to be appended to the log.
+    pub(super) fn enqueue(&mut self, call: PendingCall) {
+        self.pending_bytes += call.size;
+        self.unsent_calls.push_back(call);
+    }
+
+    /// Whether payloads have to wait for the next generation.
+    pub(super) fn blocks_growth(&mut self) -> bool {
+        self.follow_size();
+        self.retention.blocks_growth()
+    }
+
+    /// Uses the size that the log says, once it is known, in place of the setting of this process.
+    fn follow_size(&mut self) {
+        if let Some(capacity) = self.replica.usage().capacity {
+            self.retention.resize(capacity.saturating_mul(CAPACITY_PART));
+        }
+    }
+
+    /// Adds a barrier to the calls that were sent, before a replay. It is the first entry that is
+    /// written from now on: `append` writes it again with the others that were not read back, and
+    /// after them.
+    pub(super) fn begin_replay(&mut self, at: Timestamp, submitted: Duration) {
+        let command = wire::Command::Barrier;
+        let size = command.approx_size();
+        let (was_sent, waiter) = (Arc::default(), Box::new(NoCaller));
+        let sequence = self.next_sequence;
+        self.fresh_from = sequence;
+        self.next_sequence += 1;
+        self.pending_bytes += size;
+        self.sent_bytes += size;
+        let call = PendingCall { at, submitted, command, size, was_sent, waiter };
+        self.sent_calls.push_back(SentCall { sequence, call });
+    }
+
+    /// Whether the generation is to be closed, or needs a snapshot that no process writes.
+    pub(super) fn needs_compaction(&mut self, now: Duration) -> bool {
+        self.needs_close() || self.retention.needs_snapshot(now)
+    }
+
+    /// Whether the generation is to be closed.
+    pub(super) fn needs_close(&mut self) -> bool {
+        self.follow_size();
         let jobs = self.replica.machine().len();
-        self.retention.needs_snapshot(jobs, now)
+        self.retention.needs_close(jobs)
+    }
+
+    /// The newest generation that this process knows to be complete, or that was named.
+    pub(super) fn newest_known(&self) -> Option<Generation> {
+        self.named.max(self.generation.filter(|_| self.retention.is_complete()))
+    }
+
+    /// Reads and writes this generation from now on, from its beginning.
+    pub(super) fn begin_generation(&mut self, generation: Generation, size: u64, now: Duration) {
+        self.generation = Some(generation);
+        self.is_cut_off = false;
+        self.retention = Retention::new(size, generation.begins_empty(), now);
+        self.replica.begin_generation();
     }
 }
 
 impl LogShared {
-    pub(super) fn new(
-        settings: LogSettings,
-        environment: &Environment,
-        topology: Arc<Topology>,
-        publish: Arc<AmqpConnection>,
-        consume: Arc<AmqpConnection>,
-        listeners: Arc<Listeners>,
-    ) -> Self {
+    pub(super) fn new(context: LogContext) -> Self {
+        let LogContext { settings, history, clock, entropy, topology, publish, consume, listeners } =
+            context;
+        let process_id = random_id(&entropy);
         let state = LogState {
             replica: Replica::unread(),
             unsent_calls: VecDeque::new(),
             sent_calls: VecDeque::new(),
             pending_bytes: 0,
-            producer_id: random_id(&environment.entropy),
+            sent_bytes: 0,
+            producer_id: random_id(&entropy),
             next_sequence: 1,
             sequence_lost: false,
+            fresh_from: 1,
+            generation: None,
+            written: None,
+            announced: None,
+            directory: DirectoryView::default(),
+            named: None,
+            is_cut_off: false,
             next_offset: None,
             cache: MessageCache::default(),
-            retention: Retention::unread(settings.size),
+            retention: Retention::new(settings.size, false, clock.elapsed()),
+            skipped: SkippedMessages::default(),
+            suspects: SuspectMessages::default(),
+            skews: ClockSkews::default(),
+            lost_payloads: LostPayloads::default(),
         };
         Self {
             state: Mutex::new(state),
+            kept: Mutex::default(),
             call_submitted: Notify::new(),
-            resend: Notify::new(),
+            has_gap: Notify::new(),
+            read_back: Notify::new(),
             reader_stuck: Notify::new(),
-            snapshot_due: Notify::new(),
+            moved: Notify::new(),
+            compaction_due: Notify::new(),
             messages_read: AtomicU64::new(0),
             caught_up: AtomicBool::new(false),
+            may_be_behind: AtomicBool::new(false),
             last_error: Mutex::default(),
             fatal: Mutex::default(),
             closed: AtomicBool::new(false),
             stop: CancellationToken::new(),
             listeners,
-            clock: Arc::clone(&environment.clock),
-            entropy: Arc::clone(&environment.entropy),
+            clock,
+            entropy,
             topology,
             publish,
             consume,
             settings,
+            history_limits: (&history).into(),
+            process_id,
+            #[cfg(test)]
+            crash_at: Mutex::default(),
+            #[cfg(test)]
+            may_begin_to_read: Arc::default(),
         }
     }
 
@@ -165,6 +311,7 @@ impl LogShared {
         let mut state = self.state();
         state.unsent_calls.clear();
         state.pending_bytes = 0;
+        state.sent_bytes = 0;
         state.sent_calls.clear();
     }
 
@@ -173,17 +320,32 @@ impl LogShared {
         lock(&self.fatal).as_ref().map(|error| with_operation(error, operation))
     }
 
-    /// Declares all queues and exchanges again, in case the log was deleted. Returns `false` and
-    /// records the error if that fails.
-    pub(super) async fn redeclare(&self) -> bool {
-        match self.topology.redeclare().await {
-            Ok(()) => true,
-            Err(error) => {
-                tracing::debug!(%error, "the log cannot be declared now");
-                self.record_error(error);
-                false
-            }
+    /// Whether each message that is read may bring calls of this process nearer: it replays the log, or
+    /// may be behind.
+    pub(super) fn is_catching_up(&self) -> bool {
+        !self.caught_up.load(Ordering::Relaxed) || self.may_be_behind.load(Ordering::Relaxed)
+    }
+
+    /// The generation that is read and written, once it is known.
+    pub(super) fn generation(&self) -> Option<Generation> {
+        self.state().generation
+    }
+
+    /// Declares what the log needs besides its generations, after the broker has answered that some
+    /// of it is missing: then everything else may be missing too.
+    pub(super) async fn declare_log(&self) -> Result<()> {
+        self.topology.report_missing();
+        self.topology.declare_log().await
+    }
+
+    /// A change of generation has taken this step; tests stop the process there.
+    pub(super) async fn reached(&self, step: &'static str) {
+        #[cfg(test)]
+        if *lock(&self.crash_at) == Some(step) {
+            self.stop.cancel();
+            std::future::pending::<()>().await;
         }
+        tracing::trace!(step, "a change of generation goes on");
     }
 
     /// Connects to another node, if the server has several.

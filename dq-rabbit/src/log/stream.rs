@@ -1,13 +1,14 @@
-//! Consumers of the stream that holds the log.
+//! Consumers of the streams that hold the log.
 
 use dq_core::{Error, ErrorKind, Result};
+use lapin::Consumer;
 use lapin::message::Delivery;
-use lapin::options::{BasicConsumeOptions, BasicQosOptions};
-use lapin::types::{AMQPValue, FieldTable};
-use lapin::{Channel, Consumer};
+use lapin::types::{AMQPValue, FieldTable, ShortString};
 
 use super::shared::LogShared;
-use crate::error::{LostReply, from_lapin};
+use crate::connect::AmqpChannel;
+use crate::error::{Permission, Refusal, from_use, refusal};
+use crate::generation::Generation;
 
 /// Argument of a consumer: where it starts. Header of each message of a stream: its offset.
 const OFFSET: &str = "x-stream-offset";
@@ -18,44 +19,55 @@ pub(super) const READ_OPERATION: &str = "read the log";
 /// The message that a consumer starts at.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum StreamStart {
+    /// The message with this offset in the stream.
     Offset(u64),
     /// The oldest message.
     First,
-    /// The newest chunk of messages: the newest message, or one shortly before it.
-    Last,
 }
 
-/// Starts a consumer on a channel of its own. The channel is closed when it is dropped.
+/// Starts a consumer on a channel of its own. The channel is closed when it is dropped. `None` if
+/// the stream does not exist.
 pub(super) async fn consume(
     shared: &LogShared,
+    stream: ShortString,
     start: StreamStart,
     prefetch: u16,
-) -> Result<(Channel, Consumer)> {
-    let failed = |error| read_error(shared, &error);
-    let channel = shared.consume.channel(READ_OPERATION).await?;
-    channel.basic_qos(prefetch, BasicQosOptions::default()).await.map_err(failed)?;
+) -> Result<Option<(AmqpChannel, Consumer)>> {
     let start = match start {
         StreamStart::Offset(offset) => {
             AMQPValue::LongLongInt(i64::try_from(offset).unwrap_or(i64::MAX))
         }
         StreamStart::First => AMQPValue::LongString("first".into()),
-        StreamStart::Last => AMQPValue::LongString("last".into()),
     };
     let mut arguments = FieldTable::default();
     arguments.insert(OFFSET.into(), start);
-    let consumer = channel
-        .basic_consume(
-            shared.topology.names().log(),
-            "".into(),
-            BasicConsumeOptions::default(),
-            arguments,
-        )
-        .await
-        .map_err(failed)?;
-    Ok((channel, consumer))
+    let channel = shared.consume.channel(READ_OPERATION).await?;
+    let consuming = async {
+        channel.qos(prefetch).await?;
+        channel.consume(stream, arguments).await
+    };
+    match consuming.await {
+        Ok(consumer) => Ok(Some((channel, consumer))),
+        Err(error) if refusal(&error) == Refusal::NotFound => Ok(None),
+        Err(error) => Err(read_error(shared, &error)),
+    }
 }
 
-/// The offset of a delivered message of the stream.
+/// As [`consume`], for a generation of the log, from this offset in the log on.
+pub(super) async fn consume_from(
+    shared: &LogShared,
+    offset: u64,
+    prefetch: u16,
+) -> Result<Option<(AmqpChannel, Consumer)>> {
+    let stream = shared.topology.names().generation(Generation::of(offset));
+    let start = match Generation::offset_in_stream(offset) {
+        0 => StreamStart::First,
+        offset => StreamStart::Offset(offset),
+    };
+    consume(shared, stream, start, prefetch).await
+}
+
+/// The offset of a delivered message in its stream.
 ///
 /// # Errors
 /// `Incompatible` if the message does not come from a stream.
@@ -69,7 +81,18 @@ pub(super) fn offset_of(delivery: &Delivery) -> Result<u64> {
     }
 }
 
+/// The error for a generation whose beginning is gone.
+pub(super) fn cut_off() -> Error {
+    Error::new(ErrorKind::Config, "the broker has deleted the beginning of the log with live jobs")
+        .remedy(
+            "remove the policy that limits the size or age of this stream. A process that still runs \
+             restores the log when it closes this generation; otherwise delete the log, and runners \
+             store the jobs again whose messages wait in the ladder",
+        )
+        .operation(READ_OPERATION)
+}
+
 /// An error of reading the log.
 pub(super) fn read_error(shared: &LogShared, error: &lapin::Error) -> Error {
-    from_lapin(READ_OPERATION, LostReply::Unavailable, shared.consume.broker_info(), error)
+    from_use(READ_OPERATION, Permission::Read, shared.consume.broker_info(), error)
 }

@@ -1,27 +1,33 @@
-//! Reads the log as it grows, applies its entries to the replica, and completes the calls of this
-//! process whose entries it reads.
+//! Reads the log as it grows, from one generation to the next, applies its entries to the replica,
+//! and completes the calls of this process whose entries it reads.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
+use dq_core::sync::lock;
 use dq_core::{Error, ErrorKind, Result};
 use futures_util::{FutureExt, StreamExt};
+use lapin::Consumer;
 use lapin::message::Delivery;
-use lapin::options::{BasicAckOptions, BasicQosOptions};
-use lapin::{Channel, Consumer};
 
 use super::cache::MessageCache;
-use super::command::{Barrier, CommandReply};
+use super::command::CommandReply;
+use super::directory::{self, Arrival};
+use super::history::sync_limits;
+use super::kept::KeptPayloads;
+use super::levels;
 use super::pending::AppliedAt;
 use super::replica::{Applied, Replica};
-use super::retention::Retention;
+use super::retention::SnapshotStep;
 use super::shared::{LogShared, LogState};
-use super::start::find_snapshot;
-use super::stream::{READ_OPERATION, StreamStart, consume, offset_of, read_error};
-use super::wire::{self, Command, Entry};
+use super::skipped::{SkippedMessages, SuspectMessages};
+use super::stream::{READ_OPERATION, consume_from, cut_off, offset_of, read_error};
+use super::wire::{self, Command, Entry, Message};
+use crate::connect::AmqpChannel;
 use crate::error::LostReply;
+use crate::generation::Generation;
 
 /// Maximum number of unacknowledged messages that the broker delivers.
 const PREFETCH: u16 = 256;
@@ -35,25 +41,20 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 const ATTEMPTS_PER_NODE: usize = 20;
 /// Pause between attempts.
 const PAUSE: Duration = Duration::from_millis(100);
+/// Pause after an error that a further attempt does not mend. Attempts append to the directory.
+const REFUSED_PAUSE: Duration = Duration::from_secs(1);
 
 /// Reads until it is dropped, or until the log holds an entry that cannot be decoded.
 pub(super) async fn run(shared: Arc<LogShared>) {
-    let mut is_retry = false;
+    let mut pause = Duration::ZERO;
     let mut failures = 0;
-    let mut use_snapshot = true;
     loop {
-        if std::mem::replace(&mut is_retry, true) {
-            shared.clock.sleep(PAUSE).await;
-            // The log may have been deleted, or the broker may be back with an empty disk.
-            if !shared.redeclare().await {
-                continue;
-            }
-        }
-        match read(&shared, use_snapshot).await {
+        shared.clock.sleep(pause).await;
+        match read(&shared).await {
             Ok(ended) => {
                 tracing::debug!(?ended, "reading the log starts again");
                 failures = 0;
-                use_snapshot = ended != ReadEnd::WrongSnapshot;
+                pause = if ended == ReadEnd::GenerationClosed { Duration::ZERO } else { PAUSE };
             }
             Err(ReadFailure::Contents(error)) => {
                 shared.fail(error);
@@ -61,7 +62,10 @@ pub(super) async fn run(shared: Arc<LogShared>) {
             }
             Err(ReadFailure::Broker(error)) => {
                 tracing::debug!(%error, "the log cannot be read now");
+                pause = if error.is_retryable() { PAUSE } else { REFUSED_PAUSE };
                 shared.record_error(error);
+                // Counts failures on an open connection only: a connection that is lost tries all
+                // nodes by itself.
                 failures = if shared.consume.failure().is_none() { failures + 1 } else { 0 };
                 if failures == ATTEMPTS_PER_NODE {
                     failures = 0;
@@ -79,8 +83,12 @@ enum ReadEnd {
     ChannelClosed,
     /// The log is not the one that was read before, or has lost messages.
     LogReplaced,
-    /// There was no complete snapshot at the offset that a message named.
-    WrongSnapshot,
+    /// The log goes on in the next generation.
+    GenerationClosed,
+    /// The generation did not exist, and was declared.
+    Declared,
+    /// The checksum of a message was wrong; it may have been damaged on the way.
+    Suspect,
 }
 
 /// Why reading failed.
@@ -97,20 +105,29 @@ impl From<Error> for ReadFailure {
     }
 }
 
-/// Reads on one channel until it is closed. Starts at the message that was read last, else at a
-/// snapshot if `use_snapshot`, else at the first message.
-async fn read(shared: &Arc<LogShared>, use_snapshot: bool) -> Result<ReadEnd, ReadFailure> {
-    let last = last_read(shared);
-    let hint = match &last {
-        None if use_snapshot => find_snapshot(shared).await?,
-        _ => None,
+/// Reads on one channel until it is closed, or the generation is. Starts at the message that was read
+/// last, else at the beginning of the generation.
+async fn read(shared: &Arc<LogShared>) -> Result<ReadEnd, ReadFailure> {
+    let generation = match shared.generation() {
+        Some(generation) => generation,
+        None => locate(shared).await?,
     };
-    let start = match (&last, hint) {
-        (Some((offset, _)), _) => StreamStart::Offset(*offset),
-        (None, Some(hint)) => StreamStart::Offset(hint.begin),
-        (None, None) => StreamStart::First,
+    let last = last_read(shared).filter(|(offset, _)| Generation::of(*offset) == generation);
+    let start = last.as_ref().map_or(generation.offset(0), |(offset, _)| *offset);
+    let Some((channel, mut consumer)) = consume_from(shared, start, PREFETCH).await? else {
+        return missing(shared, generation, last.is_some()).await;
     };
-    let (channel, mut consumer) = consume(shared, start, PREFETCH).await?;
+    #[cfg(test)]
+    drop(shared.may_begin_to_read.lock().await);
+    // After the consumer was accepted: it may read a stream that was created again.
+    if directory::may_be_deleted(shared, generation).await? {
+        tracing::info!(
+            generation = generation.number(),
+            "this generation of the log may have been deleted; the log is replayed"
+        );
+        reset(shared);
+        return Ok(ReadEnd::LogReplaced);
+    }
     let mut last_again = None;
     if let Some(last) = &last {
         last_again = read_again(shared, &channel, last, &mut consumer).await?;
@@ -141,7 +158,7 @@ async fn read(shared: &Arc<LogShared>, use_snapshot: bool) -> Result<ReadEnd, Re
             let delivery = delivery.map_err(|error| read_error(shared, &error))?;
             last_tag = Some(delivery.delivery_tag);
             let offset = offset_of(&delivery).map_err(ReadFailure::Contents)?;
-            messages.push((offset, Bytes::from(delivery.data)));
+            messages.push((generation.offset(offset), Bytes::from(delivery.data)));
         }
         if has_gap(shared, &messages) && !next_is_retained(shared).await? {
             tracing::warn!(
@@ -150,26 +167,62 @@ async fn read(shared: &Arc<LogShared>, use_snapshot: bool) -> Result<ReadEnd, Re
             reset(shared);
             return Ok(ReadEnd::LogReplaced);
         }
-        apply_all(shared, messages).map_err(ReadFailure::Contents)?;
-        if hint.is_some_and(|hint| is_unknown_after(shared, hint.announced_at)) {
-            tracing::warn!(
-                "the newest snapshot in the log is incomplete; all of the log is replayed"
-            );
-            reset(shared);
-            return Ok(ReadEnd::WrongSnapshot);
+        if apply_all(shared, messages).map_err(ReadFailure::Contents)? == Progress::Suspect {
+            return Ok(ReadEnd::Suspect);
+        }
+        let is_cut_off = std::mem::take(&mut shared.state().is_cut_off);
+        if is_cut_off {
+            if directory::fall_back(shared, generation).await? {
+                reset(shared);
+                return Ok(ReadEnd::LogReplaced);
+            }
+            shared.record_error(cut_off());
+        }
+        if shared.generation() != Some(generation) {
+            return Ok(ReadEnd::GenerationClosed);
         }
         if let Some(tag) = last_tag {
-            let acked = channel.basic_ack(tag, BasicAckOptions { multiple: true }).await;
+            let acked = channel.ack(tag, true).await;
             acked.map_err(|error| read_error(shared, &error))?;
         }
     }
 }
 
-/// Whether all messages up to this offset have been read and no snapshot is complete yet. At the
-/// message that names a snapshot, the whole snapshot must have been read.
-fn is_unknown_after(shared: &LogShared, offset: u64) -> bool {
-    let state = shared.state();
-    state.next_offset.is_some_and(|next| next > offset) && !state.replica.is_ready()
+/// Finds the newest generation, to read it from its beginning.
+async fn locate(shared: &LogShared) -> Result<Generation> {
+    let generation = directory::locate(shared).await?;
+    // Progress, for calls that wait until the log has been replayed.
+    shared.messages_read.fetch_add(1, Ordering::Relaxed);
+    let mut state = shared.state();
+    state.announced = Some(generation);
+    state.begin_generation(generation, shared.settings.size, shared.clock.elapsed());
+    drop(state);
+    shared.moved.notify_one();
+    Ok(generation)
+}
+
+/// The broker does not find a generation.
+async fn missing(
+    shared: &Arc<LogShared>,
+    generation: Generation,
+    was_read: bool,
+) -> Result<ReadEnd, ReadFailure> {
+    let arrival = if was_read {
+        Arrival::Read
+    } else if shared.state().next_offset.is_some() {
+        Arrival::Close
+    } else {
+        Arrival::Directory
+    };
+    if directory::restore(shared, generation, arrival).await? {
+        return Ok(ReadEnd::Declared);
+    }
+    tracing::warn!(
+        generation = generation.number(),
+        "the broker has no such generation of the log"
+    );
+    reset(shared);
+    Ok(ReadEnd::LogReplaced)
 }
 
 /// Whether offsets are missing before or between these messages. A gap is not yet a proof of loss:
@@ -185,13 +238,14 @@ fn has_gap(shared: &LogShared, messages: &[(u64, Bytes)]) -> bool {
 
 /// Whether the log still has the message to be read next: its oldest message is not a later one.
 async fn next_is_retained(shared: &LogShared) -> Result<bool> {
-    let next = shared.state().next_offset;
-    let (_channel, mut consumer) = consume(shared, StreamStart::First, 1).await?;
+    let Some(next) = shared.state().next_offset else { return Ok(true) };
+    let generation = Generation::of(next);
+    let Some((_channel, mut consumer)) = consume_from(shared, generation.offset(0), 1).await?
+    else {
+        return Ok(false);
+    };
     match tokio::time::timeout(shared.settings.response_timeout, consumer.next()).await {
-        Ok(Some(Ok(oldest))) => {
-            let oldest = offset_of(&oldest)?;
-            Ok(next.is_none_or(|next| oldest <= next))
-        }
+        Ok(Some(Ok(oldest))) => Ok(generation.offset(offset_of(&oldest)?) <= next),
         Ok(Some(Err(error))) => Err(read_error(shared, &error)),
         Ok(None) | Err(_) => Err(shared.timeout_error(READ_OPERATION, LostReply::Unavailable)),
     }
@@ -209,27 +263,24 @@ fn last_read(shared: &LogShared) -> Option<(u64, Bytes)> {
 /// and delivers nothing.
 async fn read_again(
     shared: &LogShared,
-    channel: &Channel,
+    channel: &AmqpChannel,
     (offset, message): &(u64, Bytes),
     consumer: &mut Consumer,
 ) -> Result<Option<Delivery>> {
-    let failed = |error| read_error(shared, &error);
+    let failed = |error: lapin::Error| read_error(shared, &error);
     let cancelled = || {
         Error::new(ErrorKind::Unavailable, "the broker cancelled the consumer of the log")
             .operation(READ_OPERATION)
     };
     let Ok(delivery) = tokio::time::timeout(PROBE_TIMEOUT, consumer.next()).await else {
         // The message is really missing only if the broker replies to another request.
-        let probe = channel.basic_qos(PREFETCH, BasicQosOptions::default());
-        match tokio::time::timeout(PROBE_TIMEOUT, probe).await {
-            Ok(reply) => reply.map_err(failed)?,
-            Err(_) => return Err(shared.timeout_error(READ_OPERATION, LostReply::Unavailable)),
-        }
+        channel.qos(PREFETCH).await.map_err(failed)?;
         tracing::warn!(offset, "the log has lost the message that was read last; it is replayed");
         return Ok(None);
     };
     let delivery = delivery.ok_or_else(cancelled)?.map_err(failed)?;
-    if (offset_of(&delivery)?, &delivery.data[..]) == (*offset, &message[..]) {
+    let again = Generation::of(*offset).offset(offset_of(&delivery)?);
+    if (again, &delivery.data[..]) == (*offset, &message[..]) {
         return Ok(Some(delivery));
     }
     tracing::warn!(offset, "the log was truncated or deleted; it is replayed");
@@ -238,22 +289,24 @@ async fn read_again(
 
 /// Forgets everything that was read, so that the log is replayed. Wakes all listeners once the
 /// replay is over, because hints may have been lost.
-fn reset(shared: &Arc<LogShared>) {
+pub(super) fn reset(shared: &Arc<LogShared>) {
     {
         let mut state = shared.state();
+        state.generation = None;
         state.next_offset = None;
         state.replica = Replica::unread();
         state.cache = MessageCache::default();
-        state.retention = Retention::unread(shared.settings.size);
+        state.skipped = SkippedMessages::default();
+        state.suspects = SuspectMessages::default();
+        state.begin_replay(shared.clock.now(), shared.clock.elapsed());
+        *lock(&shared.kept) = KeptPayloads::default();
     }
     shared.caught_up.store(false, Ordering::Relaxed);
     let shared = Arc::clone(shared);
     tokio::spawn(async move {
         let caught_up = async {
-            while shared
-                .call(READ_OPERATION, LostReply::Unavailable, Barrier, |_, (), _| ())
-                .await
-                .is_err()
+            while sync_limits(&shared, &shared.history_limits, READ_OPERATION).await.is_err()
+                && shared.fatal_error(READ_OPERATION).is_none()
             {
                 shared.clock.sleep(PAUSE).await;
             }
@@ -264,8 +317,19 @@ fn reset(shared: &Arc<LogShared>) {
     });
 }
 
+/// How far messages were applied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Progress {
+    All,
+    /// Up to a message that has to be read again.
+    Suspect,
+}
+
 /// Applies messages in order, and wakes the listeners of queues whose next due time is now earlier.
-fn apply_all(shared: &LogShared, messages: Vec<(u64, Bytes)>) -> Result<()> {
+pub(super) fn apply_all(shared: &LogShared, messages: Vec<(u64, Bytes)>) -> Result<Progress> {
+    // All of these messages have been read by now, so the leases in them last at least from now on.
+    let read_at = shared.clock.elapsed();
+    let mut progress = Progress::All;
     let earlier = {
         let mut state = shared.state();
         for (offset, message) in messages {
@@ -273,40 +337,96 @@ fn apply_all(shared: &LogShared, messages: Vec<(u64, Bytes)>) -> Result<()> {
                 // The last message is read again when reading starts again.
                 continue;
             }
+            if progress == Progress::Suspect {
+                // It is read again with the first one.
+                if let Message::Skipped(reason) = wire::decode(&message)? {
+                    state.suspects.may_skip(offset, reason, &message);
+                }
+                continue;
+            }
             if state.next_offset.is_none() {
                 state.replica = Replica::starting_at(offset);
-                state.retention = Retention::starting_at(shared.settings.size, offset);
             }
-            let entries = wire::decode(&message)?.entries;
+            let entries = match wire::decode(&message)? {
+                Message::Batch(batch) => batch.entries,
+                Message::Skipped(reason) if !state.suspects.may_skip(offset, reason, &message) => {
+                    tracing::warn!(
+                        offset,
+                        "a message in the log is read again before it is skipped"
+                    );
+                    progress = Progress::Suspect;
+                    continue;
+                }
+                Message::Skipped(reason) => {
+                    state.skipped.count(offset, reason);
+                    Vec::new()
+                }
+            };
+            state.suspects.forget_before(offset + 1);
             state.retention.add_message(message.len() as u64);
             state.cache.push(offset, message);
             state.next_offset = Some(offset + 1);
             for (index, entry) in entries.into_iter().enumerate() {
-                let size = entry.command.approx_size() as u64;
-                state.retention.observe(offset, &entry.command, size, shared.clock.now());
-                apply(shared, &mut state, offset, index as u32, entry);
+                state.retention.add_entry(&entry.command, entry.command.snapshot_bytes());
+                apply(shared, &mut state, read_at, offset, index as u32, entry);
+                if state.replica.is_closed() {
+                    break;
+                }
             }
             shared.messages_read.fetch_add(1, Ordering::Relaxed);
+            let (level, own) = (state.replica.levels().level(), shared.settings.levels.levels);
+            if level > own.max {
+                return Err(levels::too_old(level, own));
+            }
+            if state.replica.is_closed() {
+                // What follows in this generation has no effect: its writers write it again.
+                let next = Generation::of(offset).next();
+                state.begin_generation(next, shared.settings.size, shared.clock.elapsed());
+                state.next_offset = Some(next.offset(0));
+                shared.may_be_behind.store(true, Ordering::Relaxed);
+                shared.moved.notify_one();
+                break;
+            }
         }
         if state.replica.is_ready() { state.replica.machine().take_hints() } else { Vec::new() }
     };
     for (queue, due) in earlier {
         shared.listeners.wake(&queue, due);
     }
-    Ok(())
+    Ok(progress)
 }
 
-fn apply(shared: &LogShared, state: &mut LogState, offset: u64, index: u32, entry: Entry) {
+fn apply(
+    shared: &LogShared,
+    state: &mut LogState,
+    read_at: Duration,
+    offset: u64,
+    index: u32,
+    entry: Entry,
+) {
     let (sequence, now) = (entry.sequence, entry.at);
     let is_own = entry.producer_id == state.producer_id;
+    if !is_own && shared.caught_up.load(Ordering::Relaxed) {
+        state.skews.observe(entry.producer_id, now, shared.clock.now(), read_at);
+    }
     let is_barrier = matches!(entry.command, Command::Barrier);
-    match state.replica.apply(offset, index, entry) {
+    let step = SnapshotStep::of(&entry.command);
+    // The holder of a lease is the process that wrote the entry, and has counted since then.
+    let own_call = state.sent_calls.front().filter(|sent| is_own && sent.sequence == sequence);
+    state.replica.set_seen(own_call.map_or(read_at, |sent| sent.call.submitted));
+    let applied = state.replica.apply(offset, index, entry);
+    if let (Applied::Reply(_), Some(step)) = (&applied, step) {
+        state.retention.observe(offset, step, shared.clock.elapsed());
+    }
+    match applied {
         Applied::Reply(reply) if is_own => {
+            // The replica has just applied the entry. If the entry began a snapshot, and no other one
+            // was in progress, this process writes that snapshot (`compaction`).
             let begins_snapshot = state.retention.is_in_progress(offset);
             let at = AppliedAt { offset, now, begins_snapshot };
             complete(shared, state, sequence, Some(reply), at);
-            if state.needs_snapshot(shared.clock.now()) {
-                shared.snapshot_due.notify_one();
+            if state.needs_compaction(shared.clock.elapsed()) {
+                shared.compaction_due.notify_one();
             }
         }
         Applied::Duplicate if is_own => {
@@ -319,16 +439,27 @@ fn apply(shared: &LogShared, state: &mut LogState, offset: u64, index: u32, entr
         Applied::Gap { last } if is_own => {
             let first_pending = state.sent_calls.front().map_or(sequence, |sent| sent.sequence);
             // Entries are missing before the first one that can be sent again: the log has lost its
-            // newest messages, after this process had read them.
-            state.sequence_lost |= first_pending > last + 1;
-            shared.resend.notify_one();
+            // newest messages, after this process had read them. Only an entry that was written since
+            // the replay began shows it: before, there may be copies that followed a gap.
+            state.sequence_lost |= sequence >= state.fresh_from && first_pending > last + 1;
+            shared.has_gap.notify_one();
         }
         Applied::Reply(_) | Applied::Duplicate | Applied::Gap { .. } => {}
         // Entries are collected until a snapshot is complete; `restore` then adopts it and returns
         // the entries to apply after it. Before that it returns none.
         Applied::Deferred => {
-            for (offset, index, entry) in state.replica.restore() {
-                apply(shared, state, offset, index, entry);
+            state.replica.set_seen(read_at);
+            // What this process has written since the replay began, and waits for, is at the end of the
+            // log, so no snapshot is left in it.
+            let is_awaited = state.sent_calls.front().is_some_and(|sent| sent.sequence <= sequence);
+            state.is_cut_off |= is_own && is_awaited && sequence >= state.fresh_from;
+            let later_entries = state.replica.restore();
+            if state.replica.is_ready() {
+                state.retention.complete();
+                state.is_cut_off = false;
+            }
+            for (offset, index, entry) in later_entries {
+                apply(shared, state, read_at, offset, index, entry);
             }
         }
     }
@@ -348,8 +479,11 @@ fn complete(
     }
     let Some(sent) = state.sent_calls.pop_front() else { return };
     state.pending_bytes -= sent.call.size;
+    state.sent_bytes -= sent.call.size;
+    shared.read_back.notify_one();
     if let Some(reply) = reply {
         shared.caught_up.store(true, Ordering::Relaxed);
+        shared.may_be_behind.store(false, Ordering::Relaxed);
         shared.clear_error();
         sent.call.waiter.deliver(&mut state.replica, reply, at);
     }

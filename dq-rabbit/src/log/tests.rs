@@ -1,22 +1,24 @@
 //! Replicas that read the same log are equal, whatever was duplicated or lost on the way to it.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
 use dq_core::machine::{MachineSnapshot, OwnedOperation};
 use dq_core::{
-    DeadKind, DeadReason, Due, Headers, JobId, JobKey, JobRef, Lease, NewJob, OnConflict,
-    QueueName, Settlement, Timestamp, Verdict, Want,
+    Announcement, ClaimParams, DeadKind, DeadReason, Due, FencingToken, HistoryLimit,
+    HistoryLimits, JobId, JobKey, JobRef, Lease, NewJob, OnConflict, OnRunning, QueueName,
+    Settlement, Timestamp, Verdict, Want,
 };
 use proptest::prelude::*;
 
 use super::command::CommandReply;
-use super::position::LogPosition;
+use super::position::{LogPosition, PayloadRef, headers_of};
 use super::replica::{Applied, Replica};
-use super::retention::Retention;
+use super::retention::{Retention, SnapshotStep};
 use super::snapshot::job_parts;
-use super::wire::{self, Command, Entry, SnapshotPart};
+use super::wire::{self, Command, Entry, SnapshotExtra, SnapshotPart, StandingLease};
+use crate::generation::Generation;
 
 const PRODUCERS: u64 = 3;
 
@@ -32,26 +34,79 @@ enum Step {
     Resend { applied: u8 },
     /// Begins a snapshot, or appends its next part.
     Snapshot,
+    /// The process that writes a snapshot is killed.
+    Abandon,
+    /// Closes the generation, if its snapshot is complete.
+    Close,
+    /// Appends a close of the generation before: its producer had sent it when another producer closed
+    /// that generation, and writes it again.
+    CloseAgain,
+    /// Sends a call to the generation before, which is closed: the producer is behind.
+    Late(Call),
 }
+
+/// Messages by their offset.
+pub(super) type Log = BTreeMap<u64, Vec<Entry>>;
 
 #[derive(Debug, Clone)]
 enum Call {
-    Schedule { id: u8, queue: u8, key: Option<u8>, delay: u64 },
-    Cancel { id: u8, queue: u8 },
-    Claim { queue: u8, limit: usize },
-    Settle { verdict: u8 },
-    Operate { queue: u8, operation: u8 },
+    Schedule {
+        id: u8,
+        queue: u8,
+        key: Option<u8>,
+        delay: u64,
+        detach: bool,
+        remember: u64,
+    },
+    Cancel {
+        id: u8,
+        queue: u8,
+    },
+    Claim {
+        queue: u8,
+        limit: usize,
+    },
+    Settle {
+        verdict: u8,
+    },
+    Operate {
+        queue: u8,
+        operation: u8,
+    },
+    SetHistory {
+        queue: u8,
+        max: u32,
+        age: u64,
+    },
+    /// Ends the leases that have lapsed.
+    EndLeases,
+    Announce {
+        name: u8,
+        ttl: u64,
+    },
+    SetCapacity {
+        bytes: u64,
+    },
 }
 
 fn call() -> impl Strategy<Value = Call> {
     let key = proptest::option::weighted(0.3, 0..4u8);
     prop_oneof![
-        4 => (0..40u8, 0..2u8, key, 0..2_000u64)
-            .prop_map(|(id, queue, key, delay)| Call::Schedule { id, queue, key, delay }),
+        4 => (0..40u8, 0..2u8, key, 0..2_000u64, any::<bool>(), 0..1_000u64).prop_map(
+            |(id, queue, key, delay, detach, remember)| {
+                let remember = remember.saturating_sub(500);
+                Call::Schedule { id, queue, key, delay, detach, remember }
+            }
+        ),
         1 => (0..40u8, 0..2u8).prop_map(|(id, queue)| Call::Cancel { id, queue }),
         2 => (0..2u8, 1..6usize).prop_map(|(queue, limit)| Call::Claim { queue, limit }),
-        2 => (0..5u8).prop_map(|verdict| Call::Settle { verdict }),
-        1 => (0..2u8, 0..4u8).prop_map(|(queue, operation)| Call::Operate { queue, operation }),
+        3 => (0..7u8).prop_map(|verdict| Call::Settle { verdict }),
+        2 => Just(Call::EndLeases),
+        1 => (0..2u8, 0..5u8).prop_map(|(queue, operation)| Call::Operate { queue, operation }),
+        1 => (0..2u8, 0..5u32, 0..2_000u64)
+            .prop_map(|(queue, max, age)| Call::SetHistory { queue, max, age }),
+        1 => (0..3u8, 0..1_000u64).prop_map(|(name, ttl)| Call::Announce { name, ttl }),
+        1 => (0..30_000u64).prop_map(|bytes| Call::SetCapacity { bytes }),
     ]
 }
 
@@ -60,33 +115,45 @@ fn step() -> impl Strategy<Value = Step> {
         10 => call().prop_map(Step::Append),
         1 => call().prop_map(Step::Lose),
         2 => (0..8u8).prop_map(|applied| Step::Resend { applied }),
-        3 => Just(Step::Snapshot),
+        6 => Just(Step::Snapshot),
+        1 => Just(Step::Abandon),
+        2 => Just(Step::Close),
+        2 => Just(Step::CloseAgain),
+        1 => call().prop_map(Step::Late),
     ]
 }
 
-fn queue(number: u8) -> QueueName {
+pub(super) fn queue(number: u8) -> QueueName {
     QueueName::new(format!("q{number}")).unwrap()
 }
 
-fn id(number: u8) -> JobId {
+pub(super) fn id(number: u8) -> JobId {
     JobId::from_bytes([number; 16])
+}
+
+fn stale_settlement() -> wire::Settlement {
+    let lease = Lease { queue: queue(0), job: id(0), token: FencingToken(u64::MAX) };
+    wire::Settlement::try_from(&Settlement::new(lease, Verdict::Done)).unwrap()
 }
 
 /// A log, its producers, and a replica that has applied all of it.
 struct Simulation {
-    /// The messages of the log, by offset.
-    log: Vec<Vec<Entry>>,
+    log: Log,
+    /// Offset of the next message, and of the next one in the generation before.
+    next_offset: u64,
+    late_offset: Option<u64>,
+    last_closed: Option<Generation>,
+    retention: Retention,
     /// Applies each message as it is appended.
     replica: Replica,
-    retention: Retention,
     /// Entries that took effect.
     applied: Vec<Entry>,
     /// All entries of each producer, including those that were lost on the way to the log.
     sent: HashMap<u64, Vec<Entry>>,
     /// By producer: the parts of its snapshot that are still to be appended.
     missing_parts: HashMap<u64, VecDeque<SnapshotPart>>,
-    /// Offsets at which complete snapshots begin.
-    snapshots: Vec<u64>,
+    /// Generations that begin with a complete snapshot.
+    complete: BTreeSet<Generation>,
     leases: Vec<Lease>,
     now: i64,
 }
@@ -94,13 +161,16 @@ struct Simulation {
 impl Simulation {
     fn new() -> Self {
         Self {
-            log: Vec::new(),
+            log: Log::new(),
+            next_offset: 0,
+            late_offset: None,
+            last_closed: None,
+            retention: Retention::new(u64::MAX, true, Duration::ZERO),
             replica: Replica::starting_at(0),
-            retention: Retention::starting_at(u64::MAX, 0),
             applied: Vec::new(),
             sent: HashMap::new(),
             missing_parts: HashMap::new(),
-            snapshots: Vec::new(),
+            complete: BTreeSet::new(),
             leases: Vec::new(),
             now: 0,
         }
@@ -109,48 +179,89 @@ impl Simulation {
     /// The command of a call, at the current time.
     fn command(&mut self, call: &Call) -> Command {
         match *call {
-            Call::Schedule { id: number, queue: queue_number, key, delay } => {
+            Call::Schedule { id: number, queue: queue_number, key, delay, detach, remember } => {
                 let due = Due::After(Duration::from_millis(delay));
                 let payload = format!("{number} at {}", self.now);
                 let mut job = NewJob::new(id(number), queue(queue_number), due, payload.into());
+                if number % 2 == 0 {
+                    job.headers.insert("colour", format!("of {number}"));
+                }
                 job.key = key.map(|key| JobKey::new(key.to_string()).unwrap());
                 job.on_conflict =
                     if delay % 2 == 0 { OnConflict::Keep } else { OnConflict::Replace };
-                Command::Schedule(vec![job.into()])
+                if !detach && remember == 0 {
+                    return Command::Schedule(vec![job.into()]);
+                }
+                if detach {
+                    job.on_running = OnRunning::Detach;
+                }
+                job.remember = Duration::from_millis(remember);
+                let options = wire::JobOptions::of(&job).unwrap();
+                Command::ScheduleWith(vec![(job.into(), options)])
             }
             Call::Cancel { id: number, queue: queue_number } => {
                 Command::Cancel(vec![(&JobRef::new(queue(queue_number), id(number))).into()])
             }
             Call::Claim { queue: queue_number, limit } => {
                 let lease_for = Duration::from_millis(1_000);
-                let wants = [Want { queue: queue(queue_number), max: limit, lease_for }];
+                let wants = [Want::new(queue(queue_number), limit, lease_for)];
                 // Half of the ids that `call` makes count as prefetched by the claimer.
                 let prefetched = (0..20).map(id).collect();
-                Command::Claim(wire::Claim::new(&wants, limit, prefetched))
+                let worker = format!("worker {limit}");
+                Command::Claim(wire::Claim::new(
+                    &ClaimParams::new(&wants, limit, &worker),
+                    prefetched,
+                ))
             }
             Call::Settle { verdict } => {
                 let Some(lease) = self.leases.pop() else { return Command::Barrier };
                 let verdict = match verdict {
                     0 => Verdict::Done,
-                    1 => Verdict::Retry(Due::NOW),
+                    1 => Verdict::retry(Due::NOW, "a reason"),
                     2 => Verdict::Snooze(Due::After(Duration::from_secs(1))),
                     3 => Verdict::Release { started: false },
+                    4 => Verdict::skip("another reason"),
+                    5 => {
+                        let payload = format!("the step at {}", self.now).into();
+                        Verdict::Again { due: Due::NOW, payload }
+                    }
                     _ => Verdict::Dead {
                         reason: DeadReason::new(DeadKind::Rejected, "so"),
                         failed: true,
                     },
                 };
-                let settlement = wire::Settlement::try_from(&Settlement { lease, verdict });
-                Command::Settle(vec![settlement.unwrap()])
+                let settlement = Settlement::new(lease, verdict);
+                let settlement = wire::Settlement::try_from(&settlement).unwrap();
+                // Not the first one of its entry, whose index is 0.
+                Command::Settle(vec![stale_settlement(), settlement])
             }
             Call::Operate { queue: queue_number, operation } => {
+                let jobs = (0..20).map(id).collect();
                 let operation = match operation {
-                    0 => OwnedOperation::Pause,
-                    1 => OwnedOperation::Resume,
-                    2 => OwnedOperation::Replay { jobs: None, due: Due::NOW },
-                    _ => OwnedOperation::Remove { jobs: None },
+                    0 => OwnedOperation::Pause.into(),
+                    1 => OwnedOperation::Resume.into(),
+                    2 => OwnedOperation::Replay { jobs, due: Due::NOW }.into(),
+                    3 => OwnedOperation::Remove { jobs }.into(),
+                    _ => OwnedOperation::Purge.into(),
                 };
-                Command::Operate(queue(queue_number), operation.into())
+                Command::Operate(queue(queue_number), operation)
+            }
+            Call::SetHistory { queue: queue_number, max, age } => {
+                let limit = HistoryLimit::new(max, Duration::from_millis(age));
+                let mut limits = HistoryLimits::all(HistoryLimit::new(10, Duration::MAX));
+                limits.queues.insert(queue(queue_number), limit);
+                Command::SetHistory((&limits).into())
+            }
+            Call::SetCapacity { bytes } => Command::SetCapacity(bytes),
+            Call::EndLeases => {
+                let elapsed = Duration::from_millis(self.now.unsigned_abs());
+                let mut ends = self.replica.end_lapsed(elapsed);
+                ends.pop().unwrap_or(Command::EndLeases(Vec::new()))
+            }
+            Call::Announce { name, ttl } => {
+                let info = format!("at {}", self.now);
+                let ttl = Duration::from_millis(ttl);
+                Command::Announce(Announcement::new(format!("runner {name}"), info, ttl).into())
             }
         }
     }
@@ -166,42 +277,62 @@ impl Simulation {
     }
 
     fn append(&mut self, message: Vec<Entry>) {
-        let offset = self.log.len() as u64;
-        self.log.push(message.clone());
+        self.replica.set_seen(Duration::from_millis(self.now.unsigned_abs()));
+        let offset = self.next_offset;
+        self.next_offset += 1;
+        let generation = Generation::of(offset);
+        self.log.insert(offset, message.clone());
         for (index, entry) in message.into_iter().enumerate() {
-            self.retention.observe(offset, &entry.command, 0, Timestamp::from_millis(self.now));
-            let Applied::Reply(reply) = self.replica.apply(offset, index as u32, entry.clone())
-            else {
-                continue;
-            };
+            let applied = self.replica.apply(offset, index as u32, entry.clone());
+            let closes = matches!(applied, Applied::Reply(_))
+                && matches!(entry.command, Command::Close(number) if number == generation.number());
+            assert_eq!(self.replica.is_closed(), closes, "at {offset}: {entry:?}");
+            let Applied::Reply(reply) = applied else { continue };
+            if let Some(step) = SnapshotStep::of(&entry.command) {
+                self.retention.observe(
+                    offset,
+                    step,
+                    Duration::from_millis(self.now.unsigned_abs()),
+                );
+            }
             if let CommandReply::Claimed(claimed) = reply {
                 self.leases.extend(claimed.jobs.iter().map(|leased| leased.lease()));
             }
             match entry.command {
-                Command::Snapshot(SnapshotPart::Begin) => {
+                Command::Snapshot(SnapshotPart::Begin) if self.retention.is_in_progress(offset) => {
                     self.begin_snapshot(entry.producer_id, offset);
                 }
-                Command::Snapshot(SnapshotPart::End { begin, .. }) => self.snapshots.push(begin),
                 _ => {}
             }
+            if self.retention.is_complete() && !generation.begins_empty() {
+                self.complete.insert(generation);
+            }
             self.applied.push(entry);
+            if self.replica.is_closed() {
+                // The rest of the message has no effect.
+                self.last_closed = Some(generation);
+                self.late_offset = Some(self.next_offset);
+                self.next_offset = generation.next().offset(0);
+                self.retention =
+                    Retention::new(u64::MAX, false, Duration::from_millis(self.now.unsigned_abs()));
+                self.replica.begin_generation();
+                return;
+            }
         }
     }
 
     /// Prepares the parts of a snapshot whose `Begin` this producer has read back.
     fn begin_snapshot(&mut self, producer_id: u64, begin: u64) {
-        let (header, jobs) = self.replica.snapshot(begin);
-        let payloads =
-            jobs.iter().map(|job| (job.job.id, (payload(&self.log, &job.job), Headers::new())));
-        let payloads = payloads.collect();
+        let (first_parts, jobs) = self.replica.snapshot(begin);
+        let extras = first_parts.len() as u32 - 1;
         let count = jobs.len() as u64;
-        let mut parts = VecDeque::from([header]);
+        let mut parts = VecDeque::from(first_parts);
         // One job per part.
-        for part in job_parts(begin, jobs, payloads) {
+        for part in job_parts(begin, jobs, |job| Some(payload(&self.log, job))) {
             let SnapshotPart::Jobs(begin, jobs) = part else { panic!("{part:?}") };
             parts.extend(jobs.into_iter().map(|job| SnapshotPart::Jobs(begin, vec![job])));
         }
-        parts.push_back(SnapshotPart::End { begin, jobs: count });
+        parts.push_back(SnapshotPart::End { begin, jobs: count, extras });
         self.missing_parts.insert(producer_id, parts);
     }
 
@@ -214,6 +345,12 @@ impl Simulation {
         if !resent.is_empty() {
             self.append(resent);
         }
+    }
+
+    /// Whether entries of this producer have had no effect yet.
+    fn has_unread(&self, producer_id: u64) -> bool {
+        let last = self.replica.producers().last_sequence(producer_id);
+        self.sent.get(&producer_id).is_some_and(|sent| sent.len() as u64 > last)
     }
 
     fn step(&mut self, producer_id: u64, step: &Step) {
@@ -229,10 +366,34 @@ impl Simulation {
                 self.entry(producer_id, command);
             }
             Step::Resend { applied } => self.resend(producer_id, *applied),
+            Step::Abandon => {
+                self.missing_parts.clear();
+                self.now += 15_000;
+            }
+            Step::Close if !self.retention.is_complete() => {}
+            Step::Close => {
+                let generation = Generation::of(self.next_offset).number();
+                let entry = self.entry(producer_id, Command::Close(generation));
+                // Another entry behind it, which has to be sent again.
+                let behind = self.entry(producer_id, Command::Barrier);
+                self.append(vec![entry, behind]);
+            }
+            Step::CloseAgain => {
+                let Some(before) = self.last_closed else { return };
+                let entry = self.entry(producer_id, Command::Close(before.number()));
+                self.append(vec![entry]);
+            }
+            Step::Late(call) => {
+                let command = self.command(call);
+                let entry = self.entry(producer_id, command);
+                if let Some(late) = &mut self.late_offset {
+                    self.log.insert(*late, vec![entry]);
+                    *late += 1;
+                }
+            }
             Step::Snapshot => {
                 // The next part is sent after the one before has taken effect.
-                let last = self.replica.producers().last_sequence(producer_id);
-                if self.sent.get(&producer_id).is_some_and(|sent| sent.len() as u64 > last) {
+                if self.has_unread(producer_id) {
                     return self.resend(producer_id, 2);
                 }
                 let part = self.missing_parts.entry(producer_id).or_default().pop_front();
@@ -245,39 +406,82 @@ impl Simulation {
 }
 
 /// The payload at the position that a job of a replica holds.
-fn payload(log: &[Vec<Entry>], replica_job: &dq_core::Job) -> Bytes {
+pub(super) fn payload(log: &Log, replica_job: &dq_core::Job) -> Bytes {
     let position = LogPosition::of(replica_job);
-    let entry = &log[position.offset as usize][position.entry as usize];
-    let job = entry.command.job(position.job);
-    let job = job.unwrap_or_else(|| panic!("no payload at {position:?}"));
-    assert_eq!(job.id, replica_job.id);
-    job.payload.clone()
+    let entry = &log[&position.offset][position.entry as usize];
+    let found = entry.command.payload(position.job);
+    let (id, payload) = found.unwrap_or_else(|| panic!("no payload at {position:?}"));
+    assert_eq!(id, replica_job.id);
+    let stored = PayloadRef::of(replica_job);
+    assert_eq!(stored.checksum, wire::Checksum::of(payload));
+    assert_eq!(stored.length as usize, payload.len());
+    payload.clone()
 }
 
 /// The whole state of a replica, with payloads in place of their positions.
-fn contents(log: &[Vec<Entry>], replica: &mut Replica) -> MachineSnapshot {
-    let mut state = replica.machine().snapshot();
+fn contents(
+    log: &Log,
+    replica: &mut Replica,
+) -> (MachineSnapshot, HistoryLimits, Vec<StandingLease>) {
+    let leases = replica.leases();
+    let machine = replica.machine();
+    let mut state = machine.snapshot();
+    let limits = machine.history_limits().clone();
     for job in &mut state.jobs {
+        job.job.headers = headers_of(&job.job);
         job.job.payload = payload(log, &job.job);
     }
     state.jobs.sort_by_key(|job| job.job.id);
     state.queues.sort_by(|a, b| a.0.cmp(&b.0));
-    state
+    state.ended.sort_by_key(|(seq, _)| *seq);
+    state.pins.sort_by_key(|(receipt, _)| receipt.id);
+    (state, limits, leases)
 }
 
-/// A replica that has read the log from this offset on.
-fn read_from(log: &[Vec<Entry>], first: usize) -> Replica {
-    let mut replica = Replica::starting_at(first as u64);
-    for (offset, message) in log.iter().enumerate().skip(first) {
+/// A replica that has read the log from the beginning of this generation on.
+fn read_from(log: &Log, mut generation: Generation) -> Replica {
+    let first = generation.offset(0);
+    let mut replica = Replica::starting_at(first);
+    for (offset, message) in log.range(first..) {
+        if Generation::of(*offset) != generation {
+            // It was sent to a generation that was closed.
+            continue;
+        }
         for (index, entry) in message.iter().enumerate() {
-            if let Applied::Deferred = replica.apply(offset as u64, index as u32, entry.clone()) {
+            if let Applied::Deferred = replica.apply(*offset, index as u32, entry.clone()) {
                 for (offset, index, entry) in replica.restore() {
                     replica.apply(offset, index, entry);
                 }
             }
+            if replica.is_closed() {
+                replica.begin_generation();
+                generation = generation.next();
+                break;
+            }
         }
     }
     replica
+}
+
+/// What the items of a snapshot of this state take, as they are written.
+fn snapshot_bytes(log: &Log, replica: &Replica) -> u64 {
+    fn sum<T: serde::Serialize>(items: &[T]) -> u64 {
+        items.iter().map(wire::encoded_size).sum()
+    }
+    let (parts, jobs) = replica.snapshot(0);
+    let parts = parts.into_iter().chain(job_parts(0, jobs, |job| Some(payload(log, job))));
+    let bytes = parts.map(|part| match part {
+        SnapshotPart::Jobs(_, jobs) => sum(&jobs),
+        SnapshotPart::Extra { extra, .. } => match extra {
+            SnapshotExtra::Notes(notes) => sum(&notes),
+            SnapshotExtra::Ended(jobs) => sum(&jobs),
+            SnapshotExtra::Pins(pins) => sum(&pins),
+            SnapshotExtra::Runners(runners) => sum(&runners),
+            _ => 0,
+        },
+        _ => 0,
+    });
+    bytes.sum()
 }
 
 proptest! {
@@ -291,9 +495,16 @@ proptest! {
         for (producer_id, step) in &steps {
             simulation.step(*producer_id, step);
         }
-        (1..=PRODUCERS).for_each(|producer_id| simulation.resend(producer_id, 3));
-        let Simulation { log, mut replica, retention, applied, sent, snapshots, .. } = simulation;
+        for producer_id in 1..=PRODUCERS {
+            // A close among them ends the message that resends them.
+            while simulation.has_unread(producer_id) {
+                simulation.resend(producer_id, 3);
+            }
+        }
+        let Simulation { log, mut replica, applied, sent, complete, .. } = simulation;
         let expected = contents(&log, &mut replica);
+        let bytes = snapshot_bytes(&log, &replica);
+        prop_assert_eq!(replica.machine().stored_bytes(), bytes);
 
         // Each entry takes effect once, in order.
         for (producer_id, sent) in &sent {
@@ -301,31 +512,46 @@ proptest! {
             let sequence: Vec<_> = applied.map(|entry| entry.sequence).collect();
             prop_assert_eq!(&sequence, &(1..=sent.len() as u64).collect::<Vec<_>>());
         }
-        // A log of the applied entries alone gives the same state. Its snapshot parts are replaced
-        // by commands without effect, since they hold offsets of the original log.
+        // A log of the applied entries alone gives the same state. Snapshot parts and closes are
+        // replaced by commands without effect, since they hold offsets of the original log.
         let clean = applied.into_iter().map(|entry| match &entry.command {
-            Command::Snapshot(_) => vec![Entry { command: Command::Renew(Vec::new()), ..entry }],
+            Command::Snapshot(_) | Command::Close(_) => vec![Entry { command: Command::Renew(Vec::new()), ..entry }],
             _ => vec![entry],
         });
-        let clean: Vec<_> = clean.collect();
-        prop_assert_eq!(&contents(&clean, &mut read_from(&clean, 0)), &expected);
+        let clean: Log = (0..).zip(clean).collect();
+        let mut first = read_from(&clean, Generation::FIRST);
+        prop_assert_eq!(&contents(&clean, &mut first), &expected);
 
-        let replay_from = retention.replay_from().expect("the log was read from its beginning");
-        prop_assert!(
-            replay_from == 0 || snapshots.contains(&replay_from),
-            "no snapshot begins at {}", replay_from
-        );
-
-        for first in 0..log.len() {
+        let generations: BTreeSet<_> = log.keys().map(|offset| Generation::of(*offset)).collect();
+        for first in generations {
             let mut reader = read_from(&log, first);
-            let is_ready = first == 0 || snapshots.iter().any(|begin| *begin >= first as u64);
-            prop_assert_eq!(reader.is_ready(), is_ready, "from offset {}", first);
+            let is_ready = first == Generation::FIRST || complete.contains(&first);
+            prop_assert_eq!(reader.is_ready(), is_ready, "from {:?}", first);
             if is_ready {
                 let state = contents(&log, &mut reader);
-                prop_assert_eq!(&state, &expected, "from offset {}", first);
+                prop_assert_eq!(&state, &expected, "from {:?}", first);
                 prop_assert_eq!(reader.producers(), replica.producers());
                 prop_assert_eq!(reader.log_id(), replica.log_id());
+                prop_assert_eq!(reader.machine().stored_bytes(), bytes, "from {:?}", first);
+                prop_assert_eq!(reader.usage(), replica.usage());
             }
         }
     }
+}
+
+#[test]
+fn a_log_that_begins_with_a_foreign_message_has_an_id() {
+    let entry = |sequence| Entry {
+        producer_id: 7,
+        sequence,
+        at: Timestamp::EPOCH,
+        command: Command::Barrier,
+    };
+    let mut replica = Replica::starting_at(0);
+    assert_eq!(replica.log_id(), 0);
+    replica.apply(1, 0, entry(1));
+    let log_id = replica.log_id();
+    assert_ne!(log_id, 0);
+    replica.apply(2, 0, entry(2));
+    assert_eq!(replica.log_id(), log_id);
 }

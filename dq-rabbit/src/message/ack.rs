@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use dq_core::sync::lock;
-use lapin::Channel;
-use lapin::options::BasicAckOptions;
 use tokio::sync::Notify;
+
+use crate::connect::AmqpChannel;
 
 /// Tracks the unacknowledged deliveries of one channel.
 #[derive(Debug)]
 pub(crate) struct AckTracker {
-    channel: Channel,
+    channel: AmqpChannel,
     tags: Mutex<Tags>,
     /// Notified when a delivery can be acknowledged.
     processed: Notify,
@@ -102,11 +102,11 @@ impl PendingDelivery {
 }
 
 impl AckTracker {
-    pub(crate) fn new(channel: Channel) -> Arc<Self> {
+    pub(crate) fn new(channel: AmqpChannel) -> Arc<Self> {
         Arc::new(Self { channel, tags: Mutex::default(), processed: Notify::new() })
     }
 
-    pub(crate) fn channel(&self) -> &Channel {
+    pub(crate) fn channel(&self) -> &AmqpChannel {
         &self.channel
     }
 
@@ -119,22 +119,23 @@ impl AckTracker {
 
     /// Sends acknowledgements until the channel closes.
     pub(crate) async fn run(self: Arc<Self>) {
-        while self.channel.status().connected() {
+        while self.channel.is_open() {
             self.processed.notified().await;
             let plan = lock(&self.tags).plan();
             if self.send(plan).await.is_err() {
-                // The channel is closed, so the broker redelivers what is not acknowledged.
-                return;
+                // A channel on which a request took too long is still open. Only once it is closed
+                // does the broker redeliver what is not acknowledged.
+                return self.channel.clone().close().await;
             }
         }
     }
 
     async fn send(&self, plan: AckPlan) -> lapin::Result<()> {
         if let Some(tag) = plan.up_to {
-            self.channel.basic_ack(tag, BasicAckOptions { multiple: true }).await?;
+            self.channel.ack(tag, true).await?;
         }
         for tag in plan.single {
-            self.channel.basic_ack(tag, BasicAckOptions::default()).await?;
+            self.channel.ack(tag, false).await?;
         }
         Ok(())
     }

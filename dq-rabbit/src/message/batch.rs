@@ -12,7 +12,7 @@ use dq_core::Timestamp;
 
 use super::job_message::{JobMessage, PublishedJob};
 
-/// Maximum number of jobs in a message: the default number of slots of a runner. One runner
+/// Maximum number of jobs in a message: the default concurrency of a queue. One runner
 /// receives all of them; those for which it has no slot wait until one is free or another runner
 /// claims them.
 const MAX_JOBS: usize = 16;
@@ -25,7 +25,7 @@ pub(crate) const BASE_SPREAD: Duration = Duration::from_secs(1);
 /// For long delays, due times may differ by more: by the remaining delay divided by this.
 const SPREAD_DIVISOR: i64 = 16;
 
-/// Groups jobs into messages, in order of their due times.
+/// Groups the jobs of each queue into messages, in order of their due times.
 pub(super) fn batch(mut jobs: Vec<PublishedJob>, now: Timestamp) -> Vec<JobMessage> {
     jobs.sort_by(|a, b| (&a.queue, a.due).cmp(&(&b.queue, b.due)));
     let mut messages: Vec<JobMessage> = Vec::new();

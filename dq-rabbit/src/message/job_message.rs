@@ -61,8 +61,8 @@ impl PublishedJob {
         }
     }
 
-    /// A job of the replica, with the payload and headers that the replica does not keep.
-    pub(crate) fn from_job(log_id: u64, job: &Job, (payload, headers): (Bytes, Headers)) -> Self {
+    /// A job of the replica, with its headers and its payload, which the replica does not keep.
+    pub(crate) fn from_job(log_id: u64, job: &Job, headers: Headers, payload: Bytes) -> Self {
         Self {
             log_id,
             id: job.id,
@@ -76,7 +76,8 @@ impl PublishedJob {
         }
     }
 
-    /// The job as a new one, for a log that does not contain it.
+    /// The job as a new one, for a log that does not contain it. Its id will not be pinned: the
+    /// message does not tell.
     pub(crate) fn to_new_job(&self) -> NewJob {
         let mut job = NewJob::new(self.id, self.queue.clone(), self.due, self.payload.clone());
         job.key.clone_from(&self.key);
@@ -147,22 +148,60 @@ mod tests {
         mock
     }
 
-    #[test]
-    fn messages_round_trip_and_other_versions_yield_no_jobs() {
-        let mut headers = Headers::new();
-        headers.insert("colour", "red");
-        let job = PublishedJob {
+    /// Two jobs: one with every optional field, one without.
+    fn message() -> JobMessage {
+        let job = |number: u8, headers| PublishedJob {
             log_id: u64::MAX,
-            id: JobId::from_bytes([7; 16]),
+            id: JobId::from_bytes([number; 16]),
             queue: QueueName::new("q").unwrap(),
             due: Timestamp::from_millis(-1),
-            key: Some(JobKey::new("k").unwrap()),
-            attempts: 3,
-            max_attempts: Some(5),
+            key: None,
+            attempts: 0,
+            max_attempts: None,
             payload: Bytes::from_static(b"payload"),
             headers,
         };
-        let message = JobMessage(vec![job.clone(), PublishedJob { key: None, ..job }]);
+        let headers = Headers::from_iter([("colour", "red"), ("size", "")]);
+        let full = PublishedJob {
+            key: Some(JobKey::new("k").unwrap()),
+            attempts: 300,
+            max_attempts: Some(5),
+            ..job(7, headers)
+        };
+        let due = Timestamp::from_millis(1_700_000_000_123);
+        JobMessage(vec![full, PublishedJob { due, ..job(8, Headers::new()) }])
+    }
+
+    /// The body of [`message`] as version 1 writes it, in hexadecimal: the number of jobs; for each
+    /// job the log's id, the length of the job's id and the id, the queue, the due time, the key,
+    /// both counts of attempts, the payload, and the number of headers and the headers. Integers are
+    /// varints, the due time is zigzag-encoded, `00` is an absent option.
+    const BODY: &str = "02\
+ffffffffffffffffff01100707070707070707070707070707070701710101016bac020105077061796c6f61640206636f6c6f7572037265640473697a6500\
+ffffffffffffffffff0110080808080808080808080808080808080171f6a1abfef962000000077061796c6f616400";
+
+    #[test]
+    fn the_bytes_of_a_message_stay_the_same() {
+        let message = message();
+        let hex: String = message.body().iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(hex, BODY, "RabbitMQ holds messages with the old bytes");
+
+        let properties = message.properties(Some(1_000));
+        assert_eq!(*properties.delivery_mode(), Some(2));
+        let text = |text: &Option<ShortString>| text.as_ref().map(ToString::to_string);
+        assert_eq!(text(properties.kind()).as_deref(), Some("dq.carrier.1"));
+        let id = text(properties.message_id());
+        assert_eq!(id.as_deref(), Some("07070707-0707-0707-0707-070707070707"));
+        let headers = properties.headers().as_ref().unwrap().inner();
+        for (name, value) in [("dq-due", -1), ("dq-jobs", 2), ("x-delay", 1_000)] {
+            assert_eq!(headers.get(name), Some(&AMQPValue::LongLongInt(value)), "{name}");
+        }
+        assert_eq!(headers.len(), 3);
+    }
+
+    #[test]
+    fn messages_round_trip_and_other_versions_yield_no_jobs() {
+        let message = message();
         let sent = delivery(message.properties(None), message.body());
         assert_eq!(JobMessage::parse(&sent).as_ref(), Some(&message.0));
 
@@ -172,5 +211,17 @@ mod tests {
         assert_eq!(JobMessage::parse(&broken), None);
         let foreign = BasicProperties::default().with_type("letter".into());
         assert_eq!(JobMessage::parse(&delivery(foreign, message.body())), None);
+    }
+
+    #[test]
+    fn mutated_messages_are_parsed_or_refused() {
+        let message = message();
+        let properties = message.properties(None);
+        dq_testkit::fuzz::check("job messages", &[message.body()], |body| {
+            let jobs = JobMessage::parse(&delivery(properties.clone(), body.to_vec()));
+            for job in jobs.into_iter().flatten() {
+                drop(job.to_new_job());
+            }
+        });
     }
 }

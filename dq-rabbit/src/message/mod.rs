@@ -21,5 +21,5 @@ mod publisher;
 pub(crate) use ack::{AckHandle, AckTracker};
 pub(crate) use batch::BASE_SPREAD;
 pub(crate) use job_message::{JobMessage, PublishedJob};
-pub(crate) use prefetch::{PrefetchBuffer, Prefetched};
+pub(crate) use prefetch::{MAX_OVERDUE, PrefetchBuffer, Prefetched};
 pub(crate) use publisher::Publisher;

@@ -2,15 +2,21 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Mutex;
+use std::time::Duration;
 
 use bytes::Bytes;
 use dq_core::sync::lock;
-use dq_core::{Headers, JobId, QueueName, Timestamp, Want};
+use dq_core::{JobId, QueueName, Timestamp, Want};
 
 use super::ack::AckHandle;
 
-/// Maximum size of all buffered payloads and headers. Jobs beyond it run from the log.
+/// Maximum size of all buffered payloads. Jobs beyond it run from the log.
 const MAX_BYTES: usize = 256 * 1024 * 1024;
+
+/// How long an overdue job stays in the prefetch buffer while no slot is free. Must be less than
+/// the broker's `consumer_timeout`, half an hour by default, after which it redelivers the message.
+/// Jobs that are dropped from the buffer run from the log.
+pub(crate) const MAX_OVERDUE: Duration = Duration::from_secs(600);
 
 /// Payloads of jobs that this process can claim without reading the log, ordered by due time.
 #[derive(Debug, Default)]
@@ -23,32 +29,44 @@ struct Inner {
     by_queue: HashMap<QueueName, BTreeMap<(Timestamp, JobId), Prefetched>>,
     /// Queue and due time of each job, to find it in `by_queue`.
     locations: HashMap<JobId, (QueueName, Timestamp)>,
-    /// Size of all payloads and headers.
+    /// Size of all payloads.
     bytes: usize,
 }
 
-/// Payload and headers of a job, and the delivery that brought them.
-#[derive(Debug)]
+/// The payload of a job, and the delivery that brought it.
+#[derive(Debug, Default)]
 pub(crate) struct Prefetched {
-    payload: Bytes,
-    headers: Headers,
+    /// `None` if it has to be read from the log.
+    payload: Option<Bytes>,
     ack: Option<AckHandle>,
+    /// The payload was read from the log, because no message had brought it.
+    is_from_log: bool,
 }
 
 impl Prefetched {
     /// Without a delivery: the payload of a job whose lease this process has ended, so that it
     /// waits again.
-    pub(crate) fn local((payload, headers): (Bytes, Headers)) -> Self {
-        Self { payload, headers, ack: None }
+    pub(crate) fn local(payload: Bytes) -> Self {
+        Self { payload: Some(payload), ack: None, is_from_log: false }
+    }
+
+    /// Read from the log before the job is due.
+    pub(crate) fn from_log(payload: Bytes) -> Self {
+        Self { payload: Some(payload), ack: None, is_from_log: true }
+    }
+
+    /// Whether the job has missed its message.
+    pub(crate) fn is_from_log(&self) -> bool {
+        self.is_from_log
     }
 
     /// From a delivery, which stays unacknowledged until [`ack`](Self::ack).
-    pub(crate) fn delivered((payload, headers): (Bytes, Headers), ack: AckHandle) -> Self {
-        Self { payload, headers, ack: Some(ack) }
+    pub(crate) fn delivered(payload: Bytes, ack: AckHandle) -> Self {
+        Self { payload: Some(payload), ack: Some(ack), is_from_log: false }
     }
 
     fn size_bytes(&self) -> usize {
-        self.payload.len() + self.headers.size_bytes()
+        self.payload.as_ref().map_or(0, Bytes::len)
     }
 
     /// Acknowledges the delivery, if there is one that is not acknowledged yet.
@@ -58,11 +76,11 @@ impl Prefetched {
         }
     }
 
-    /// Takes payload and headers. Does not acknowledge: without [`ack`](Self::ack) before, the
+    /// Takes the payload. Does not acknowledge: without [`ack`](Self::ack) before, the
     /// delivery is redelivered when the channel closes.
-    pub(crate) fn into_payload(self) -> (Bytes, Headers) {
+    pub(crate) fn into_payload(self) -> Option<Bytes> {
         debug_assert!(self.ack.is_none(), "a prefetched job is acknowledged before it is used");
-        (self.payload, self.headers)
+        self.payload
     }
 }
 
@@ -85,6 +103,19 @@ impl PrefetchBuffer {
         for mut dropped in dropped.into_iter().flatten() {
             dropped.ack();
         }
+    }
+
+    /// Lets this process claim a job as a prefetched one, although its payload may have to be read
+    /// from the log: the job has no message, and waiting for other processes would be in vain.
+    pub(crate) fn insert_without_payload(&self, queue: &QueueName, id: JobId, due: Timestamp) {
+        let job = self.take(id).unwrap_or_default();
+        self.insert(queue, id, due, job);
+    }
+
+    /// How many bytes of payloads may be read from the log. The other half of the buffer is for
+    /// payloads that messages bring.
+    pub(crate) fn room_for_log(&self) -> usize {
+        (MAX_BYTES / 2).saturating_sub(lock(&self.inner).bytes)
     }
 
     /// Removes a job.
@@ -142,14 +173,15 @@ mod tests {
         let queue = QueueName::new("q").unwrap();
         let id = |number| JobId::from_bytes([number; 16]);
         let insert = |number, bytes| {
-            let job = Prefetched::local((Bytes::from(vec![0; bytes]), Headers::new()));
+            let job = Prefetched::local(Bytes::from(vec![0; bytes]));
             buffer.insert(&queue, id(number), Timestamp::EPOCH, job);
         };
         insert(1, MAX_BYTES / 2);
         insert(2, MAX_BYTES / 2);
         insert(3, 1);
         assert!(buffer.contains(id(1)) && buffer.contains(id(2)) && !buffer.contains(id(3)));
-        assert_eq!(buffer.take(id(1)).unwrap().payload.len(), MAX_BYTES / 2);
+        assert_eq!(buffer.take(id(1)).unwrap().size_bytes(), MAX_BYTES / 2);
+        assert_eq!(buffer.room_for_log(), 0);
         insert(3, 1);
         assert!(buffer.contains(id(3)));
         // Replacing an entry needs no additional bytes.

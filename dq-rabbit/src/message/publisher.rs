@@ -2,18 +2,19 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use dq_core::{Error, Result, Timestamp};
-use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
-use lapin::{Channel, Confirmation, PublisherConfirm};
+use lapin::Confirmation;
 use tokio::sync::{Mutex, Semaphore};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::batch::batch;
 use super::job_message::{JobMessage, PublishedJob};
-use crate::connect::AmqpConnection;
-use crate::error::{self, LostReply, from_lapin, nacked, returned, timed_out};
+use crate::connect::{AmqpChannel, AmqpConnection, Reply};
+use crate::error::{self, LostReply, from_lapin, nacked, returned};
 use crate::ladder::Ladder;
 use crate::names::Topic;
 use crate::topology::Topology;
@@ -24,14 +25,23 @@ const MAX_UNCONFIRMED: usize = 1_000;
 /// Maximum number of channels in use: far fewer than a connection allows.
 const MAX_CHANNELS: usize = 256;
 
+/// Maximum size of the jobs whose messages are being published. Those beyond it get no message.
+const MAX_PENDING_BYTES: usize = 64 * 1024 * 1024;
+
 /// Publishes job messages, and runs background tasks that do.
 #[derive(Debug)]
 pub(crate) struct Publisher {
+    /// Size of the jobs whose messages are being published.
+    pending_bytes: AtomicUsize,
+    /// Number of jobs whose messages could not be published.
+    lost: AtomicU64,
+    /// Whether the last attempt to publish failed.
+    fails: AtomicBool,
     connection: Arc<AmqpConnection>,
     topology: Arc<Topology>,
     ladder: Ladder,
     /// Idle channels in confirm mode, without unconfirmed messages.
-    idle: Mutex<Vec<Channel>>,
+    idle: Mutex<Vec<AmqpChannel>>,
     channels: Semaphore,
     tasks: TaskTracker,
     stop: CancellationToken,
@@ -39,16 +49,67 @@ pub(crate) struct Publisher {
 
 impl Publisher {
     pub(crate) fn new(connection: Arc<AmqpConnection>, topology: Arc<Topology>) -> Self {
-        let ladder = topology.ladder();
+        let ladder = topology.ladder().clone();
         Self {
             connection,
             topology,
             ladder,
             idle: Mutex::default(),
             channels: Semaphore::new(MAX_CHANNELS),
+            pending_bytes: AtomicUsize::new(0),
+            lost: AtomicU64::new(0),
+            fails: AtomicBool::new(false),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         }
+    }
+
+    /// Publishes jobs in a background task, which does not end with its caller. Failures are only
+    /// counted and logged: jobs without a message run from the log.
+    pub(crate) fn start_publishing(
+        self: &Arc<Self>,
+        jobs: Vec<PublishedJob>,
+        now: Timestamp,
+    ) -> Option<JoinHandle<()>> {
+        if jobs.is_empty() || !self.ladder.has_messages() {
+            return None;
+        }
+        let (count, size) = (jobs.len(), jobs.iter().map(PublishedJob::approx_size).sum());
+        if self.pending_bytes.fetch_add(size, Ordering::Relaxed) > MAX_PENDING_BYTES {
+            self.pending_bytes.fetch_sub(size, Ordering::Relaxed);
+            self.count_lost(count, &"too many messages are not confirmed yet");
+            return None;
+        }
+        let publisher = Arc::clone(self);
+        Some(self.tasks.spawn(async move {
+            let publishing = publisher.publish("publish", jobs, now);
+            match publisher.stop.run_until_cancelled(publishing).await {
+                Some(Ok(())) => publisher.fails.store(false, Ordering::Relaxed),
+                Some(Err(error)) => publisher.count_lost(count, &error),
+                None => {}
+            }
+            publisher.pending_bytes.fetch_sub(size, Ordering::Relaxed);
+        }))
+    }
+
+    /// Counts jobs that have got no message. Logs only the first of consecutive failures.
+    fn count_lost(&self, jobs: usize, why: &dyn std::fmt::Display) {
+        self.lost.fetch_add(jobs as u64, Ordering::Relaxed);
+        if self.fails.swap(true, Ordering::Relaxed) {
+            tracing::debug!(jobs, %why, "messages were not published; their jobs run from the log");
+        } else {
+            tracing::warn!(jobs, %why, "messages were not published; their jobs run from the log");
+        }
+    }
+
+    /// Whether jobs have messages.
+    pub(crate) fn has_messages(&self) -> bool {
+        self.ladder.has_messages()
+    }
+
+    /// Number of jobs whose messages could not be published.
+    pub(crate) fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
     }
 
     /// Publishes jobs, and waits until the broker has confirmed all of their messages.
@@ -63,11 +124,14 @@ impl Publisher {
         jobs: Vec<PublishedJob>,
         now: Timestamp,
     ) -> Result<()> {
+        if !self.ladder.has_messages() {
+            return Ok(());
+        }
         let messages = batch(jobs, now);
         match self.try_publish(operation, &messages, now).await {
             Err(Failure { undeclared: true, error }) => {
-                tracing::warn!(%error, "exchanges and queues are declared again");
-                self.topology.redeclare().await?;
+                tracing::debug!(%error, "missing exchanges and queues are declared");
+                self.topology.restore().await?;
                 self.try_publish(operation, &messages, now).await
             }
             published => published,
@@ -106,22 +170,11 @@ impl Publisher {
         // A channel on which something failed is not used again.
         if let Err(mut failure) = self.publish_on(&channel, operation, messages, now).await {
             // For an exchange that does not exist, the broker closes only the channel.
-            failure.undeclared |=
-                !channel.status().connected() && self.connection.failure().is_none();
+            failure.undeclared |= !channel.is_open() && self.connection.failure().is_none();
             return Err(failure);
         }
         self.idle.lock().await.push(channel);
         Ok(())
-    }
-
-    /// Publishes jobs in the background. Failures are only logged, because jobs without a message
-    /// run from the log, a little later.
-    pub(crate) fn publish_in_background(self: &Arc<Self>, jobs: Vec<PublishedJob>, now: Timestamp) {
-        if jobs.is_empty() {
-            return;
-        }
-        let publisher = Arc::clone(self);
-        self.spawn(async move { publisher.publish("publish", jobs, now).await });
     }
 
     /// Runs a background task, which is cancelled when the publisher is closed.
@@ -141,26 +194,25 @@ impl Publisher {
         self.tasks.wait().await;
     }
 
-    async fn idle_channel(&self) -> Option<Channel> {
+    async fn idle_channel(&self) -> Option<AmqpChannel> {
         let mut idle = self.idle.lock().await;
         while let Some(channel) = idle.pop() {
-            if channel.status().connected() {
+            if channel.is_open() {
                 return Some(channel);
             }
         }
         None
     }
 
-    async fn open_channel(&self, operation: &'static str) -> Result<Channel> {
+    async fn open_channel(&self, operation: &'static str) -> Result<AmqpChannel> {
         let channel = self.connection.channel(operation).await?;
-        let selected = channel.confirm_select(ConfirmSelectOptions::default()).await;
-        selected.map_err(|error| self.error(operation, &error))?;
+        channel.confirm_select().await.map_err(|error| self.error(operation, &error))?;
         Ok(channel)
     }
 
     async fn publish_on(
         &self,
-        channel: &Channel,
+        channel: &AmqpChannel,
         operation: &'static str,
         messages: &[JobMessage],
         now: Timestamp,
@@ -176,17 +228,10 @@ impl Publisher {
             // The exchange of the plugin for delayed messages returns every delayed message as
             // unroutable.
             let mandatory = route.delay_ms.is_none();
-            let confirm = channel
-                .basic_publish(
-                    route.exchange,
-                    route.routing_key,
-                    BasicPublishOptions { mandatory, ..BasicPublishOptions::default() },
-                    &message.body(),
-                    message.properties(route.delay_ms),
-                )
-                .await
-                .map_err(|error| self.error(operation, &error))?;
-            unconfirmed.push_back(confirm);
+            let properties = message.properties(route.delay_ms);
+            let (exchange, key, body) = (route.exchange, route.routing_key, message.body());
+            let publishing = channel.publish(exchange, key, mandatory, &body, properties);
+            unconfirmed.push_back(publishing.await.map_err(|error| self.error(operation, &error))?);
         }
         for confirm in unconfirmed {
             self.confirmed(operation, confirm).await?;
@@ -198,22 +243,17 @@ impl Publisher {
     async fn confirmed(
         &self,
         operation: &'static str,
-        confirm: PublisherConfirm,
+        confirm: Reply<Confirmation>,
     ) -> Result<(), Failure> {
         let broker = self.connection.broker_info();
-        match tokio::time::timeout(self.connection.response_timeout(), confirm).await {
-            Ok(Ok(Confirmation::Ack(None) | Confirmation::NotRequested)) => Ok(()),
-            Ok(Ok(Confirmation::Nack(_))) => Err(nacked(operation, broker).into()),
-            Ok(Ok(Confirmation::Ack(Some(message)))) => {
+        match confirm.received().await {
+            Ok(Confirmation::Ack(None) | Confirmation::NotRequested) => Ok(()),
+            Ok(Confirmation::Nack(_)) => Err(nacked(operation, broker).into()),
+            Ok(Confirmation::Ack(Some(message))) => {
                 // The queue or its binding was deleted.
                 Err(Failure { error: returned(operation, broker, &message), undeclared: true })
             }
-            Ok(Err(error)) => Err(self.error(operation, &error).into()),
-            Err(_) => Err(match self.connection.blocked() {
-                Some(reason) => error::blocked(operation, broker, &reason),
-                None => timed_out(operation, LostReply::OutcomeUnknown, broker),
-            }
-            .into()),
+            Err(error) => Err(self.error(operation, &error).into()),
         }
     }
 

@@ -1,12 +1,10 @@
 //! The declaration of one exchange, queue or binding.
 
-use futures_util::future::{BoxFuture, FutureExt, ready};
-use lapin::options::{
-    ExchangeBindOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions,
-};
+use lapin::ExchangeKind;
+use lapin::options::QueueDeclareOptions;
 use lapin::types::{FieldTable, ShortString};
-use lapin::{Channel, ExchangeKind};
 
+use crate::connect::{AmqpChannel, Reply};
 use crate::error::Permission;
 
 /// An exchange, queue or binding to declare.
@@ -41,50 +39,37 @@ impl Declaration {
         }
     }
 
-    /// Sends the request. The returned future waits for the reply. With `passive`, the broker only
-    /// checks that the object exists.
-    pub(super) fn send(
-        &self,
-        channel: &Channel,
-        passive: bool,
-    ) -> BoxFuture<'static, lapin::Result<()>> {
-        let mut reply = self.clone().request(channel.clone(), passive).boxed();
-        // The client library sends on the first poll.
-        match (&mut reply).now_or_never() {
-            Some(result) => ready(result).boxed(),
-            None => reply,
+    /// Whether the broker can be asked if this exists: it cannot for bindings.
+    pub(super) fn is_checkable(&self) -> bool {
+        matches!(self, Self::Exchange(..) | Self::Queue(..))
+    }
+
+    /// Whether a binding begins or ends at this exchange or queue, which is then declared first.
+    pub(super) fn binds(&self, object: &Self) -> bool {
+        let (from, to, to_queue) = match self {
+            Self::QueueBinding(from, to, _) => (from, to, true),
+            Self::ExchangeBinding(from, to, _) => (from, to, false),
+            Self::Exchange(..) | Self::Queue(..) => return false,
+        };
+        match object {
+            Self::Exchange(name, ..) => from == name || (!to_queue && to == name),
+            Self::Queue(name, _) => to_queue && to == name,
+            Self::QueueBinding(..) | Self::ExchangeBinding(..) => false,
         }
     }
 
-    async fn request(self, channel: Channel, passive: bool) -> lapin::Result<()> {
-        let no_arguments = FieldTable::default();
-        match self {
+    /// Sends the request. With `passive`, the broker only checks that the object exists.
+    pub(super) fn send(&self, channel: &AmqpChannel, passive: bool) -> Reply<()> {
+        match self.clone() {
             Self::Exchange(name, kind, arguments) => {
-                let options = ExchangeDeclareOptions {
-                    passive,
-                    durable: true,
-                    ..ExchangeDeclareOptions::default()
-                };
-                channel.exchange_declare(name, kind, options, arguments).await
+                channel.declare_exchange(name, kind, arguments, passive)
             }
             Self::Queue(name, arguments) => {
-                let options = QueueDeclareOptions {
-                    passive,
-                    durable: true,
-                    ..QueueDeclareOptions::default()
-                };
-                channel.queue_declare(name, options, arguments).await.map(drop)
+                let options = QueueDeclareOptions { passive, ..QueueDeclareOptions::durable() };
+                channel.declare_queue(name, options, arguments).ignored()
             }
-            Self::QueueBinding(exchange, queue, key) => {
-                channel
-                    .queue_bind(queue, exchange, key, QueueBindOptions::default(), no_arguments)
-                    .await
-            }
-            Self::ExchangeBinding(from, to, key) => {
-                channel
-                    .exchange_bind(to, from, key, ExchangeBindOptions::default(), no_arguments)
-                    .await
-            }
+            Self::QueueBinding(exchange, queue, key) => channel.bind_queue(exchange, queue, key),
+            Self::ExchangeBinding(from, to, key) => channel.bind_exchange(from, to, key),
         }
     }
 }

@@ -1,360 +1,366 @@
-//! Declares all exchanges, queues and bindings:
+//! Declares exchanges, queues and bindings under one prefix, or checks that they exist.
 //!
-//! - the exchange and the stream of the log;
-//! - the delay ladder: an exchange for each level, and a queue for each digit of each level, which
-//!   dead-letters its messages to the exchange of the next lower level; or the plugin's exchange;
-//! - the exchange `due`, which routes messages from the ladder by topic to the ready queues, and a
-//!   ready queue for each job queue, declared when it is first used;
-//! - an exchange and a queue each for dead letters of the ready queues and for unroutable messages.
-//!
-//! Declaring an object again with the same arguments costs one small reply; with other arguments,
-//! the broker refuses and closes the channel. So declarations use a channel of their own, and all
-//! requests are sent before the first reply is awaited.
+//! Jobs depend on the objects of the log only. These are declared first, and again by the tasks of
+//! the log when the broker answers that one is missing. Everything else delivers messages. It is
+//! declared when the backend connects; afterwards, [`keep`](Topology::keep) checks in the
+//! background that it exists whenever the connection was replaced or somebody misses something,
+//! and declares only what is missing. So a process works while the rest cannot be declared: a
+//! classic queue is not available without its node, and the right to configure may have been
+//! revoked.
 
 mod declaration;
+mod objects;
+mod walk;
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use dq_core::sync::lock;
-use dq_core::{QueueName, Result};
-use futures_util::future::BoxFuture;
-use lapin::types::{AMQPValue, FieldTable, LongString, ShortString};
-use lapin::{Channel, ExchangeKind};
+use dq_core::{Error, ErrorKind, QueueName, Result};
+use lapin::types::ShortString;
+use tokio::sync::Notify;
 
 use self::declaration::Declaration;
-use crate::config::{QueueKind, RabbitConfig, TopologyMode};
+use self::objects::Objects;
+use self::walk::{Intent, Rejected, walk};
+use crate::config::{RabbitConfig, TopologyMode};
 use crate::connect::AmqpConnection;
-use crate::error::{self, LostReply};
-use crate::ladder::{self, Ladder, LadderQueue};
-use crate::names::{LEVELS, ObjectNames, Topic};
-
-/// How often the broker may redeliver a message of a ready queue. Attempts are counted in the log
-/// and limited far below this; without the argument, a broker from 4.0 on would dead-letter after
-/// 20 deliveries.
-const DELIVERY_LIMIT: i64 = 1000;
-
-/// The broker truncates the log by whole segments, so there should be many; but each is a file.
-const LOG_SEGMENTS: i64 = 16;
-const MIN_SEGMENT_BYTES: i64 = 1_000_000;
-const MAX_SEGMENT_BYTES: i64 = 64_000_000;
+use crate::error::{self, Permission, Refusal};
+use crate::generation::Generation;
+use crate::ladder::Ladder;
+use crate::names::{ObjectNames, Topic};
 
 /// Maximum number of missing objects that an error names.
 const MAX_NAMED: usize = 8;
 
-/// How many response timeouts to wait for the reply to a declaration, which writes to disk.
-const DECLARE_TIMEOUTS: u32 = 6;
+/// How long to wait before each further attempt to declare what the broker did not find: while
+/// several processes declare one queue, it is known before it has started.
+const NOT_FOUND_PAUSES: [Duration; 3] =
+    [Duration::from_millis(200), Duration::from_millis(600), Duration::from_millis(1800)];
 
-/// The exchange type of the plugin.
-const DELAYED: &str = "x-delayed-message";
+/// How long to wait after an attempt to restore what is missing: at least, and after a failure.
+const RESTORE_PAUSE: Duration = Duration::from_secs(1);
+const FAILED_RESTORE_PAUSE: Duration = Duration::from_secs(30);
 
 /// Declares exchanges, queues and bindings, or checks that they exist.
 pub(crate) struct Topology {
     connection: Arc<AmqpConnection>,
-    names: ObjectNames,
-    queues: QueueKind,
-    mode: TopologyMode,
-    log_bytes: i64,
-    /// Job queues whose ready queue is declared.
+    objects: Objects,
+    ladder: Ladder,
+    /// Job queues whose ready queue exists.
     ready: Mutex<HashSet<QueueName>>,
-    /// Held during a redeclaration.
-    redeclaring: tokio::sync::Mutex<()>,
-    /// Number of completed redeclarations.
-    redeclared: AtomicU64,
+    /// Held while objects are restored.
+    restoring: tokio::sync::Mutex<()>,
+    /// Number of completed restorations.
+    restored: AtomicU64,
+    /// Notified when something may be missing.
+    missed: Notify,
+    /// Why the last attempt to declare what is missing failed.
+    failure: Mutex<Option<Error>>,
 }
 
 impl Topology {
     /// The topology for these settings; declares nothing yet.
     pub(crate) fn new(connection: Arc<AmqpConnection>, config: &RabbitConfig) -> Self {
+        let objects = Objects::new(config);
+        let ladder = match config.topology {
+            TopologyMode::Plugin => Ladder::with_plugin(&objects.names),
+            TopologyMode::Declare | TopologyMode::Passive => {
+                Ladder::new(&objects.names, config.ladder)
+            }
+        };
         Self {
             connection,
-            names: ObjectNames::new(&config.prefix),
-            queues: config.queues,
-            mode: config.topology,
-            log_bytes: config.log_bytes(),
+            objects,
+            ladder,
             ready: Mutex::default(),
-            redeclaring: tokio::sync::Mutex::default(),
-            redeclared: AtomicU64::new(0),
+            restoring: tokio::sync::Mutex::default(),
+            restored: AtomicU64::new(0),
+            missed: Notify::new(),
+            failure: Mutex::default(),
         }
     }
 
     pub(crate) fn names(&self) -> &ObjectNames {
-        &self.names
+        &self.objects.names
     }
 
     /// Routes through this topology.
-    pub(crate) fn ladder(&self) -> Ladder {
-        match self.mode {
-            TopologyMode::Plugin => Ladder::with_plugin(&self.names),
-            TopologyMode::Declare | TopologyMode::Passive => Ladder::new(&self.names),
+    pub(crate) fn ladder(&self) -> &Ladder {
+        &self.ladder
+    }
+
+    /// Why what is missing could not be declared.
+    pub(crate) fn failure(&self) -> Option<String> {
+        lock(&self.failure).as_ref().map(ToString::to_string)
+    }
+
+    /// Declares what the log needs, before anything else; with [`TopologyMode::Passive`], checks that
+    /// everything exists.
+    pub(crate) async fn prepare(&self) -> Result<()> {
+        if self.objects.mode != TopologyMode::Passive {
+            return self.declare_log().await;
+        }
+        let all = self.objects.log().into_iter().chain(self.objects.messages()).collect();
+        self.declare_missing(all, Inaccessible::IsLeftOut).await
+    }
+
+    /// Declares what the log needs besides its generations.
+    ///
+    /// # Errors
+    /// `Incompatible` for the log of an earlier version.
+    pub(crate) async fn declare_log(&self) -> Result<()> {
+        let declared = self.declare(self.objects.log(), Inaccessible::IsAnError).await;
+        let directory = format!("queue '{}' has `", self.objects.names.directory());
+        declared.map_err(|error| {
+            let is_old =
+                error.kind() == ErrorKind::Incompatible && error.message().contains(&directory);
+            if is_old { old_log() } else { error }
+        })
+    }
+
+    /// Binds this generation of the log, without declaring it: it may have been deleted because it is
+    /// not needed any more.
+    pub(crate) async fn bind_generation(&self, generation: Generation) -> Result<()> {
+        let mut declarations = self.objects.generation(generation);
+        declarations.retain(|declaration| !declaration.is_checkable());
+        self.declare_all(declarations, Inaccessible::IsAnError).await
+    }
+
+    /// Declares a generation of the log, in every mode: generations come and go.
+    pub(crate) async fn declare_generation(&self, generation: Generation) -> Result<()> {
+        let declarations = self.objects.generation(generation);
+        self.declare_all(declarations, Inaccessible::IsAnError).await
+    }
+
+    /// Whether this generation of the log exists.
+    pub(crate) async fn has_generation(&self, generation: Generation) -> Result<bool> {
+        let declarations = self.objects.generation(generation);
+        let rejected = walk(&self.connection, &declarations, Intent::Check, |_| true).await?;
+        match rejected.into_iter().next() {
+            Some(rejected) if rejected.refusal == Refusal::NotFound => Ok(false),
+            Some(rejected) => Err(rejected.error),
+            None => Ok(true),
         }
     }
 
-    /// Declares everything but the ready queues; with [`TopologyMode::Passive`], checks that it
-    /// exists.
-    pub(crate) async fn declare_all(&self) -> Result<()> {
-        self.ensure(self.everything()).await
+    /// Deletes generations of the log, as far as they exist.
+    pub(crate) async fn delete_generations(
+        &self,
+        generations: impl IntoIterator<Item = Generation>,
+    ) -> Result<()> {
+        let failed = |error: lapin::Error| {
+            let broker = self.connection.broker_info();
+            error::from_use("compact the log", Permission::Configure, broker, &error)
+        };
+        let channel = self.connection.channel("compact the log").await?;
+        for generation in generations {
+            let name = self.objects.names.generation(generation);
+            channel.delete_queue(name).received().await.map_err(failed)?;
+        }
+        channel.close().await;
+        Ok(())
     }
 
-    /// Declares the ready queue of a job queue, unless this was done since the last
-    /// [`redeclare`](Self::redeclare).
+    /// The routing key of messages for this generation of the log.
+    pub(crate) fn routing_key(&self, generation: Generation) -> ShortString {
+        objects::routing_key(generation)
+    }
+
+    /// Declares everything but what the log needs and the ready queues. What is not available for
+    /// now is left out.
+    pub(crate) async fn declare_messages(&self) -> Result<()> {
+        self.declare(self.objects.messages(), Inaccessible::IsLeftOut).await
+    }
+
+    /// Declares the ready queue of a job queue if it does not exist. Asks the broker only once, or
+    /// again after [`forget_ready`](Self::forget_ready).
     pub(crate) async fn declare_ready(&self, queue: &QueueName) -> Result<()> {
         if lock(&self.ready).contains(queue) {
             return Ok(());
         }
-        self.ensure(self.ready_queue(&Topic::of(queue))).await?;
+        let declarations = self.objects.ready_queue(&Topic::of(queue));
+        self.declare(declarations, Inaccessible::IsAnError).await?;
         lock(&self.ready).insert(queue.clone());
         Ok(())
     }
 
-    /// Declares everything again, and forgets which ready queues are declared: objects may have
-    /// been deleted, or the broker replaced. Concurrent calls share one redeclaration.
-    pub(crate) async fn redeclare(&self) -> Result<()> {
-        let before = self.redeclared.load(Ordering::Acquire);
-        let _guard = self.redeclaring.lock().await;
-        if self.redeclared.load(Ordering::Acquire) != before {
+    /// Declares the queue of requests and its exchange.
+    pub(crate) async fn declare_requests(&self) -> Result<()> {
+        self.declare(self.objects.requests(), Inaccessible::IsAnError).await
+    }
+
+    /// The ready queue of this job queue may be missing.
+    pub(crate) fn forget_ready(&self, queue: &QueueName) {
+        lock(&self.ready).remove(queue);
+    }
+
+    /// Declares the dead-letter queue if it does not exist.
+    pub(crate) async fn restore_dead_letters(&self) -> Result<()> {
+        self.declare_missing(self.objects.dead_letters(), Inaccessible::IsAnError).await
+    }
+
+    /// Something may be missing; [`keep`](Self::keep) looks for it.
+    pub(crate) fn report_missing(&self) {
+        self.missed.notify_one();
+    }
+
+    /// Declares what is missing of everything but the log and the ready queues; forgets which ready
+    /// queues exist. Concurrent calls share one attempt.
+    pub(crate) async fn restore(&self) -> Result<()> {
+        let before = self.restored.load(Ordering::Acquire);
+        let _guard = self.restoring.lock().await;
+        if self.restored.load(Ordering::Acquire) != before {
             return Ok(());
         }
         lock(&self.ready).clear();
-        self.declare_all().await?;
-        self.redeclared.fetch_add(1, Ordering::AcqRel);
+        let messages = self.objects.messages();
+        let restored = self.declare_missing(messages, Inaccessible::IsLeftOut).await;
+        *lock(&self.failure) = restored.as_ref().err().cloned();
+        restored?;
+        self.restored.fetch_add(1, Ordering::AcqRel);
         Ok(())
     }
 
-    async fn ensure(&self, declarations: Vec<Declaration>) -> Result<()> {
-        match self.mode {
-            TopologyMode::Passive => self.check_existence(declarations).await,
-            TopologyMode::Declare | TopologyMode::Plugin => self.declare(&declarations).await,
+    /// Restores what is missing whenever it is reported, and when the connection was replaced: the
+    /// broker may have lost queues. Never ends.
+    pub(crate) async fn keep(self: Arc<Self>) {
+        let mut generation = self.connection.generation();
+        loop {
+            tokio::select! {
+                () = self.missed.notified() => {}
+                () = self.connection.replaced(generation) => {}
+            }
+            generation = self.connection.generation();
+            let mut pause = RESTORE_PAUSE;
+            if let Err(error) = self.restore().await {
+                tracing::warn!(%error, "jobs run from the log: the rest is incomplete");
+                pause = FAILED_RESTORE_PAUSE;
+                self.report_missing();
+            }
+            tokio::time::sleep(pause).await;
         }
     }
 
-    async fn declare(&self, declarations: &[Declaration]) -> Result<()> {
-        let channel = self.connection.channel("declare").await?;
-        let declared = self.send(&channel, declarations, false).await;
-        close(channel).await;
-        declared.map_err(|rejection| rejection.error)
+    /// As [`declare_all`](Self::declare_all); with [`TopologyMode::Passive`], only checks that the
+    /// objects exist.
+    async fn declare(&self, declarations: Vec<Declaration>, down: Inaccessible) -> Result<()> {
+        if self.objects.mode == TopologyMode::Passive {
+            return self.declare_missing(declarations, down).await;
+        }
+        self.declare_all(declarations, down).await
     }
 
-    /// Checks that exchanges and queues exist; AMQP has no such check for bindings.
-    async fn check_existence(&self, mut declarations: Vec<Declaration>) -> Result<()> {
-        declarations.retain(|declaration| {
-            matches!(declaration, Declaration::Exchange(..) | Declaration::Queue(..))
-        });
-        let mut missing = Vec::new();
-        let mut from = 0;
-        while from < declarations.len() && missing.len() <= MAX_NAMED {
-            // A missing object closes the channel, so the requests after it need another one.
-            let channel = self.connection.channel("declare").await?;
-            let checked = self.send(&channel, &declarations[from..], true).await;
-            close(channel).await;
-            match checked {
-                Ok(()) => break,
-                Err(rejection) if rejection.code == Some(404) => {
-                    missing.push(declarations[from + rejection.index].to_string());
-                    from += rejection.index + 1;
+    /// Declares objects whose settings must be right. Those that exist need no right to declare
+    /// them.
+    async fn declare_all(
+        &self,
+        mut declarations: Vec<Declaration>,
+        down: Inaccessible,
+    ) -> Result<()> {
+        let goes_on = |rejected: &Rejected| {
+            rejected.refusal == Refusal::NotFound || down.is_left_out(rejected)
+        };
+        let mut pauses = NOT_FOUND_PAUSES.iter();
+        loop {
+            let mut rejected =
+                walk(&self.connection, &declarations, Intent::Declare, goes_on).await?;
+            rejected.retain(|rejected| !down.is_left_out(rejected));
+            let Some(last) = rejected.last() else { return Ok(()) };
+            if last.refusal == Refusal::Forbidden && declarations[last.index].is_checkable() {
+                // Only the right to declare is missing if everything exists.
+                let goes_on = |rejected: &Rejected| down.is_left_out(rejected);
+                let missing = walk(&self.connection, &declarations, Intent::Check, goes_on).await?;
+                if missing.iter().all(goes_on) {
+                    return Ok(());
                 }
-                Err(rejection) => return Err(rejection.error),
+            }
+            match pauses.next() {
+                Some(pause) if last.refusal == Refusal::NotFound => {
+                    let again = rejected.iter().map(|rejected| rejected.index);
+                    declarations = again.map(|index| declarations[index].clone()).collect();
+                    tokio::time::sleep(*pause).await;
+                }
+                _ => return rejected.pop().map_or(Ok(()), |rejected| Err(rejected.error)),
+            }
+        }
+    }
+
+    /// Declares those of these objects that do not exist, and their bindings. With
+    /// [`TopologyMode::Passive`], fails with their names instead.
+    async fn declare_missing(
+        &self,
+        declarations: Vec<Declaration>,
+        down: Inaccessible,
+    ) -> Result<()> {
+        let is_passive = self.objects.mode == TopologyMode::Passive;
+        let mut found_missing = 0;
+        let goes_on = |rejected: &Rejected| match rejected.refusal {
+            Refusal::NotFound => {
+                found_missing += 1;
+                !is_passive || found_missing <= MAX_NAMED
+            }
+            _ => down.is_left_out(rejected),
+        };
+        let rejected = walk(&self.connection, &declarations, Intent::Check, goes_on).await?;
+        let mut missing = Vec::new();
+        for rejected in rejected {
+            if rejected.refusal == Refusal::NotFound {
+                missing.push(declarations[rejected.index].clone());
+            } else if !down.is_left_out(&rejected) {
+                return Err(rejected.error);
             }
         }
         if missing.is_empty() {
             return Ok(());
         }
-        let more = missing.len() > MAX_NAMED;
-        missing.truncate(MAX_NAMED);
-        let mut names = missing.join(", ");
-        if more {
-            names.push_str(" and more");
+        let names = names_of(&missing);
+        if is_passive {
+            return Err(error::missing_objects("declare", self.connection.broker_info(), &names));
         }
-        Err(error::missing_objects("declare", self.connection.broker_info(), &names))
+        tracing::warn!(objects = names, "missing exchanges and queues are declared");
+        let binds = |it: &Declaration| missing.iter().any(|object| it.binds(object));
+        let bindings: Vec<_> = declarations.into_iter().filter(binds).collect();
+        missing.extend(bindings);
+        // Boxed, because `declare` calls this.
+        Box::pin(self.declare(missing, down)).await
     }
+}
 
-    /// Sends all requests, then awaits the replies, which come in the same order.
-    async fn send(
-        &self,
-        channel: &Channel,
-        declarations: &[Declaration],
-        passive: bool,
-    ) -> Result<(), Rejection> {
-        let broker = self.connection.broker_info();
-        let replies: Vec<_> =
-            declarations.iter().map(|declaration| declaration.send(channel, passive)).collect();
-        for (index, reply) in replies.into_iter().enumerate() {
-            let Some(reply) = self.reply_in_time(reply).await else {
-                let error = match self.connection.blocked() {
-                    Some(reason) => error::blocked("declare", broker, &reason),
-                    None => error::timed_out("declare", LostReply::Unavailable, broker),
-                };
-                return Err(Rejection { index, code: None, error });
-            };
-            if let Err(error) = reply {
-                let code = match error.kind() {
-                    lapin::ErrorKind::ProtocolError(error) => Some(error.get_id()),
-                    _ => None,
-                };
-                let required = |object: &str| declarations[index].required_permission(object);
-                let error = error::from_declaration(broker, &required, &error);
-                return Err(Rejection { index, code, error });
-            }
-        }
-        Ok(())
-    }
+/// What to do about a queue that exists on a node that does not run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Inaccessible {
+    IsAnError,
+    /// It works again when the node runs.
+    IsLeftOut,
+}
 
-    /// Waits for a reply. `None` if it takes too long, or after one timeout if the connection is
-    /// blocked.
-    async fn reply_in_time<T>(&self, mut reply: BoxFuture<'_, T>) -> Option<T> {
-        for _ in 0..DECLARE_TIMEOUTS {
-            let timeout = self.connection.response_timeout();
-            if let Ok(reply) = tokio::time::timeout(timeout, &mut reply).await {
-                return Some(reply);
-            }
-            if self.connection.blocked().is_some() {
-                break;
-            }
-        }
-        None
-    }
-
-    fn everything(&self) -> Vec<Declaration> {
-        let names = &self.names;
-        let mut declarations = vec![
-            Declaration::Exchange(names.orphan(), ExchangeKind::Fanout, FieldTable::default()),
-            Declaration::Queue(names.orphan(), self.queue_type()),
-            Declaration::QueueBinding(names.orphan(), names.orphan(), ShortString::default()),
-            Declaration::Exchange(names.dead(), ExchangeKind::Fanout, FieldTable::default()),
-            Declaration::Queue(names.dead(), self.queue_type()),
-            Declaration::QueueBinding(names.dead(), names.dead(), ShortString::default()),
-            self.topic_exchange(names.due()),
-            Declaration::Queue(names.log(), self.log_arguments()),
-            Declaration::Exchange(names.log(), ExchangeKind::Fanout, FieldTable::default()),
-            Declaration::QueueBinding(names.log(), names.log(), ShortString::default()),
-        ];
-        if self.mode == TopologyMode::Plugin {
-            let mut arguments = FieldTable::default();
-            arguments.insert("x-delayed-type".into(), text("fanout"));
-            let kind = ExchangeKind::Custom(DELAYED.to_owned());
-            declarations.push(Declaration::Exchange(names.delayed(), kind, arguments));
-            declarations.push(Declaration::ExchangeBinding(
-                names.delayed(),
-                names.due(),
-                ShortString::default(),
-            ));
-            return declarations;
-        }
-        // Lowest level first, so that the dead-letter exchange of each queue exists before the
-        // queue.
-        for level in 0..LEVELS {
-            declarations.push(self.topic_exchange(names.level(level)));
-            declarations.push(Declaration::ExchangeBinding(
-                names.level(level),
-                self.next_exchange(level),
-                ladder::binding_key(level, 0),
-            ));
-        }
-        for queue in ladder::queues(self.queues) {
-            let name = names.ladder_queue(queue.level, queue.digit);
-            declarations.push(Declaration::Queue(name.clone(), self.ladder_arguments(queue)));
-            let key = ladder::binding_key(queue.level, queue.digit);
-            declarations.push(Declaration::QueueBinding(names.level(queue.level), name, key));
-        }
-        declarations
-    }
-
-    fn ready_queue(&self, topic: &Topic) -> Vec<Declaration> {
-        let mut arguments = self.queue_type();
-        arguments.insert("x-dead-letter-exchange".into(), name_value(&self.names.dead()));
-        if self.queues == QueueKind::Quorum {
-            arguments.insert("x-delivery-limit".into(), DELIVERY_LIMIT.into());
-        }
-        let queue = self.names.ready(topic);
-        vec![
-            Declaration::Queue(queue.clone(), arguments),
-            Declaration::QueueBinding(self.names.due(), queue, topic.binding_key()),
-        ]
-    }
-
-    /// The exchange to which queues of this level dead-letter their messages.
-    fn next_exchange(&self, level: usize) -> ShortString {
-        match level {
-            0 => self.names.due(),
-            level => self.names.level(level - 1),
-        }
-    }
-
-    /// A topic exchange with an alternate exchange for messages that match no binding. Without it,
-    /// such messages could not leave their queue and would block all messages behind them.
-    fn topic_exchange(&self, name: ShortString) -> Declaration {
-        let mut arguments = FieldTable::default();
-        arguments.insert("alternate-exchange".into(), name_value(&self.names.orphan()));
-        Declaration::Exchange(name, ExchangeKind::Topic, arguments)
-    }
-
-    /// Arguments that select the queue type.
-    fn queue_type(&self) -> FieldTable {
-        let mut arguments = FieldTable::default();
-        let kind = match self.queues {
-            QueueKind::Quorum => "quorum",
-            QueueKind::Classic => "classic",
-        };
-        arguments.insert("x-queue-type".into(), text(kind));
-        arguments
-    }
-
-    fn ladder_arguments(&self, queue: LadderQueue) -> FieldTable {
-        let mut arguments = self.queue_type();
-        arguments.insert("x-message-ttl".into(), queue.ttl_ms.into());
-        arguments
-            .insert("x-dead-letter-exchange".into(), name_value(&self.next_exchange(queue.level)));
-        if self.queues == QueueKind::Quorum {
-            // A message leaves its queue only when the next queue has confirmed it. The broker
-            // requires the overflow behaviour `reject-publish` for that.
-            arguments.insert("x-dead-letter-strategy".into(), text("at-least-once"));
-            arguments.insert("x-overflow".into(), text("reject-publish"));
-        }
-        arguments
-    }
-
-    fn log_arguments(&self) -> FieldTable {
-        let segment = (self.log_bytes / LOG_SEGMENTS).clamp(MIN_SEGMENT_BYTES, MAX_SEGMENT_BYTES);
-        let mut arguments = FieldTable::default();
-        arguments.insert("x-queue-type".into(), text("stream"));
-        arguments.insert("x-max-length-bytes".into(), self.log_bytes.into());
-        arguments.insert("x-stream-max-segment-size-bytes".into(), segment.into());
-        arguments
+impl Inaccessible {
+    fn is_left_out(self, rejected: &Rejected) -> bool {
+        self == Self::IsLeftOut && rejected.refusal == Refusal::Inaccessible
     }
 }
 
 impl std::fmt::Debug for Topology {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Topology")
-            .field("names", &self.names)
-            .field("queues", &self.queues)
-            .field("mode", &self.mode)
-            .finish_non_exhaustive()
+        f.debug_struct("Topology").field("objects", &self.objects).finish_non_exhaustive()
     }
 }
 
-/// A declaration that the broker rejected, or did not reply to.
-struct Rejection {
-    /// Index of the declaration.
-    index: usize,
-    /// The reply code; `None` if there was no reply.
-    code: Option<u16>,
-    error: dq_core::Error,
+/// The error for a log that an earlier version has declared.
+pub(crate) fn old_log() -> Error {
+    Error::new(ErrorKind::Incompatible, "the log has the format of an earlier version")
+        .remedy(
+            "let the earlier version run all jobs of this prefix and then delete its log, or choose \
+             another `prefix` and drain this one with the earlier version",
+        )
+        .operation("connect")
 }
 
-/// Closes a channel if it is still open.
-async fn close(channel: Channel) {
-    if channel.status().connected() {
-        let closing = channel.close(200, "done".into());
-        tokio::time::timeout(std::time::Duration::from_millis(500), closing).await.ok();
-    }
-}
-
-fn text(value: &str) -> AMQPValue {
-    AMQPValue::LongString(LongString::from(value))
-}
-
-fn name_value(name: &ShortString) -> AMQPValue {
-    text(name.as_str())
+fn names_of(missing: &[Declaration]) -> String {
+    let names: Vec<_> = missing.iter().take(MAX_NAMED).map(ToString::to_string).collect();
+    let more = if missing.len() > MAX_NAMED { " and more" } else { "" };
+    names.join(", ") + more
 }

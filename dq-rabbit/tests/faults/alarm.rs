@@ -24,6 +24,9 @@ async fn calls_fail_during_a_memory_alarm_and_work_after_it() {
     config.response_timeout = Duration::from_secs(2);
     let backend = retry(|| crate::fixture::connect(&config)).await;
     let mut runner = start_runner(&backend, "q").await;
+    let mut eager = config.clone();
+    eager.replica = dq_rabbit::ReplicaMode::Eager;
+    let other = retry(|| crate::fixture::connect(&eager)).await;
     let before: Vec<_> = (0..20).map(|n| after(2_000 + 100 * n, job("q"))).collect();
     retry(|| backend.schedule(before.clone())).await;
 
@@ -45,6 +48,15 @@ async fn calls_fail_during_a_memory_alarm_and_work_after_it() {
     let error = assert_error(result.await.expect("in time"), ErrorKind::Full, &words);
     assert!(error.is_retryable());
     assert_error(backend.stats(&[queue("q")]).await, ErrorKind::Full, &words);
+
+    // A process that serves others can be closed.
+    let other_is_full = async || {
+        let result = other.schedule(vec![in_doubt.clone()]).await;
+        result.is_err_and(|error| error.kind() == ErrorKind::Full)
+    };
+    wait_until("the alarm is reported to the other process", other_is_full).await;
+    let closed = tokio::time::timeout(Duration::from_secs(180), other.close()).await;
+    drop(closed.expect("it closes during the alarm"));
 
     set_watermark(&server, "0.9").await;
     let again = retry(|| backend.schedule(vec![refused_job.clone()])).await;

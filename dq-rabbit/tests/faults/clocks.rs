@@ -1,14 +1,17 @@
 //! Processes whose clocks differ.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dq_core::{Clock, Settled, SystemClock, Timestamp, async_trait};
+use dq_core::config::QueueSettings;
+use dq_core::{Cancelled, Clock, Due, JobId, NewJob, Settled, SystemClock, Timestamp, async_trait};
 use futures_util::future::BoxFuture;
 
 use crate::fixture::{
-    after, claim, claim_until_some, config, connect_with_clock, done_settlements, job, open,
-    start_runner, stats,
+    LONG_LEASE, after, by_id, claim, claim_for, claim_until_some, config, connect_with_clock,
+    done_settlements, in_an_hour, job, open, retry, start_runner, start_runner_with, stats,
+    wait_until,
 };
 
 /// The system clock, ahead by this many milliseconds; behind if negative.
@@ -16,6 +19,11 @@ use crate::fixture::{
 struct SkewedClock(i64);
 
 const HOUR: i64 = 3_600_000;
+
+fn at(due: Timestamp, mut job: NewJob) -> NewJob {
+    job.due = Due::At(due);
+    job
+}
 
 impl SkewedClock {
     fn shift(time: Timestamp, by: i64) -> Timestamp {
@@ -60,21 +68,109 @@ async fn processes_claim_by_their_own_clock_and_lose_no_job() {
     let claimed = claim(&*fast, "q", 2).await.unwrap();
     assert_eq!(claimed.jobs.len(), 2);
     assert!(claimed.jobs.iter().all(|leased| leased.job.due <= claimed.now));
-    // For clocks that are behind, the lease lasts an hour longer; no job is leased twice.
+    // Still nothing is due by the exact clock, leased or not.
     assert!(claim(&*exact, "q", 9).await.unwrap().jobs.is_empty());
     assert_eq!(fast.settle(&done_settlements(&claimed)).await.unwrap(), [Settled::Accepted; 2]);
 
-    // A lease of the slow process has lapsed for the fast one: the job runs again, one settlement
-    // counts.
-    let now = job("now");
-    slow.schedule(vec![now.clone()]).await.unwrap();
-    let by_slow = claim(&*slow, "now", 1).await.unwrap();
-    assert_eq!(by_slow.jobs.len(), 1);
-    let by_fast = claim_until_some(&*fast, "now").await;
-    assert_eq!(slow.settle(&done_settlements(&by_slow)).await.unwrap(), [Settled::Stale]);
-    assert_eq!(fast.settle(&done_settlements(&by_fast)).await.unwrap(), [Settled::Accepted]);
-    assert_eq!(stats(&*exact, "now").await.totals.unwrap().done, 1);
     assert_eq!(stats(&*exact, "q").await.scheduled, 3);
+}
+
+/// Producers and runners a minute apart, and a canceller, with jobs that run for longer than a third of
+/// their leases, so that these are renewed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clocks_a_minute_apart_run_no_job_twice_and_cancel_none_that_runs() {
+    const MINUTE: i64 = 60_000;
+    const JOBS: usize = 84;
+    let config = config("minutes");
+    let run_time = Duration::from_secs(8);
+    let settings = QueueSettings::new().concurrency(20).lease(Duration::from_secs(20));
+    let (mut backends, mut runners) = (Vec::new(), Vec::new());
+    for skew in [MINUTE, 0, -MINUTE] {
+        let clock = Arc::new(SkewedClock(skew));
+        let backend = connect_with_clock(&config, clock).await.unwrap();
+        runners.push(start_runner_with(&backend, "q", run_time, settings.clone()).await);
+        backends.push(backend);
+    }
+    let mut answers: HashMap<JobId, Cancelled> = HashMap::new();
+    let mut cancel = async |index: usize, new: &NewJob| {
+        let job = [by_id(new)];
+        let answer = retry(|| backends[index % 3].cancel(&job)).await[0];
+        // Some are cancelled a second time, and are not there any more.
+        let first = answers.entry(new.id).or_insert(answer);
+        assert!(*first == answer || answer == Cancelled::NotFound, "{first:?}, then {answer:?}");
+    };
+    let mut jobs = Vec::new();
+    for index in 0..JOBS {
+        // By the clock of the process that schedules it. Every sixth is not due before it is cancelled.
+        let millis = if index % 6 == 0 { 3_600_000 } else { index as u64 * 37 % 2_000 };
+        let mut new = job("q");
+        new.due = Due::After(Duration::from_millis(millis));
+        retry(|| backends[index % 3].schedule(vec![new.clone()])).await;
+        jobs.push(new);
+        // One that waits, runs, or has ended, depending on how fast this machine is.
+        if index % 2 == 1 {
+            cancel(index, &jobs[index / 2]).await;
+        }
+    }
+    let mut started = Vec::new();
+    wait_until("a third of the jobs start", async || {
+        started.extend(runners.iter_mut().flat_map(|it| it.unexpected_starts()));
+        started.len() >= JOBS / 3
+    })
+    .await;
+    let running: Vec<_> = jobs.iter().filter(|new| started.contains(&new.id)).collect();
+    for (index, new) in running.into_iter().take(20).enumerate() {
+        cancel(index, new).await;
+    }
+    for (index, new) in jobs.iter().enumerate().step_by(6) {
+        cancel(index, new).await;
+    }
+    wait_until("all jobs have ended", async || stats(&*backends[1], "q").await.live() == 0).await;
+    started.extend(runners.iter_mut().flat_map(|it| it.unexpected_starts()));
+    let mut cancelled = 0;
+    for new in &jobs {
+        let starts = started.iter().filter(|id| **id == new.id).count();
+        let answer = answers.get(&new.id);
+        let is_cancelled = answer == Some(&Cancelled::Cancelled);
+        assert_eq!(starts, usize::from(!is_cancelled), "{}: {answer:?}", new.id);
+        cancelled += u64::from(is_cancelled);
+    }
+    assert!(answers.values().any(|answer| *answer == Cancelled::AlreadyRunning), "{answers:?}");
+    let totals = stats(&*backends[0], "q").await.totals.unwrap();
+    assert_eq!((totals.created, totals.cancelled), (JOBS as u64, cancelled));
+    assert_eq!(totals.done, JOBS as u64 - cancelled);
+}
+
+/// Neither the time of a claim nor that of another entry ends a lease: each process waits until it
+/// has seen no renewal for the length of the lease.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_time_of_day_ends_a_lease() {
+    let config = config("lease-clocks");
+    let exact = open(&config).await;
+    let fast = connect_with_clock(&config, Arc::new(SkewedClock(HOUR))).await.unwrap();
+    let slow = connect_with_clock(&config, Arc::new(SkewedClock(-HOUR))).await.unwrap();
+    for holder in [&slow, &exact, &fast] {
+        let new = at(Timestamp::EPOCH, job("q"));
+        slow.schedule(vec![new.clone()]).await.unwrap();
+        let held = claim_for(&**holder, "q", 1, LONG_LEASE).await.unwrap();
+        assert_eq!(held.jobs.len(), 1);
+        for other in [&fast, &exact, &slow] {
+            other.schedule(vec![in_an_hour(job("other"))]).await.unwrap();
+            assert_eq!(other.cancel(&[by_id(&new)]).await.unwrap(), [Cancelled::AlreadyRunning]);
+            assert!(claim(&**other, "q", 1).await.unwrap().jobs.is_empty());
+            assert_eq!(stats(&**other, "q").await.running, 1);
+        }
+        assert_eq!(holder.settle(&done_settlements(&held)).await.unwrap(), [Settled::Accepted]);
+    }
+    // A lease that is not renewed ends for all of them, after its length.
+    let new = at(Timestamp::EPOCH, job("q"));
+    slow.schedule(vec![new.clone()]).await.unwrap();
+    let second = Duration::from_secs(1);
+    let lost = claim_for(&*slow, "q", 1, second).await.unwrap();
+    let again = claim_until_some(&*fast, "q").await;
+    assert_eq!((again.jobs[0].job.id, again.jobs[0].job.losses), (new.id, 1));
+    assert_eq!(slow.settle(&done_settlements(&lost)).await.unwrap(), [Settled::Stale]);
+    assert_eq!(exact.cancel(&[by_id(&new)]).await.unwrap(), [Cancelled::AlreadyRunning]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -3,11 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dq_core::{Backend, NewJob};
-use dq_rabbit::RabbitConfig;
+use dq_core::{Backend, BrowseParams, JobState, NewJob};
+use dq_rabbit::{LadderKind, QueueKind, RabbitConfig, ReplicaMode};
 use dq_servers::RabbitCluster;
+use tokio_util::sync::CancellationToken;
 
-use crate::fixture::{TIMEOUT, TestRunner, after, blocking, job, open, retry, start_runner, stats};
+use crate::fixture::{
+    TIMEOUT, TestRunner, after, blocking, by_id, in_an_hour, job, open, queue, retry, start_runner,
+    stats,
+};
 
 /// Settings for this cluster. The nodes are tried in turn, beginning with `first`.
 fn config_for(cluster: &RabbitCluster, first: usize) -> RabbitConfig {
@@ -15,6 +19,7 @@ fn config_for(cluster: &RabbitCluster, first: usize) -> RabbitConfig {
     let mut hosts: Vec<_> = nodes.iter().map(|node| node.address()).collect();
     hosts.rotate_left(first);
     let mut config = RabbitConfig::new(format!("amqp://dq:secret@{}", hosts.join(",")));
+    config.replica = ReplicaMode::Eager;
     config.response_timeout = Duration::from_secs(10);
     config
 }
@@ -41,10 +46,12 @@ async fn expect_all_done(
             panic!("not all run: {:?}", backend.stats(&[]).await)
         }
     };
-    // If the reply to a chunk is lost, its jobs may be done before the call is repeated, and count
-    // as new.
+    // If the reply to a chunk of 50 is lost, its jobs may be done before the call is repeated, and count
+    // as new. Jobs run again, too, whose settlements were lost: up to a thousand may wait for the store.
     let again = counts.values().filter(|count| **count > 1).count();
-    assert!(again < 120, "{again} jobs ran again");
+    println!("{again} of {} jobs ran again", jobs.len());
+    // A phase has one fault, or two.
+    assert!(counts.values().all(|count| *count <= 3), "{counts:?}");
     crate::fixture::wait_until("all are done", async || {
         let counts = &retry(|| backend.stats(&[])).await[0];
         counts.totals.unwrap().done >= done && counts.live() == 0
@@ -89,4 +96,121 @@ async fn losing_one_node_loses_no_job() {
     expect_all_done(&mut runner, &jobs, &producer, 1_000).await;
     let counts = stats(&*open(&config_for(&cluster, 2)).await, "q").await;
     assert_eq!((counts.scheduled, counts.ready, counts.running, counts.dead), (0, 0, 0, 0));
+}
+
+/// Classic queues live on one node each. Without it, declaring and consuming them fails, and their
+/// messages are gone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn losing_the_node_of_classic_queues_stops_no_job() {
+    let cluster = Arc::new(blocking(|| RabbitCluster::start(3)).await);
+    // Classic queues are declared on the node of the connection.
+    let classic = |first| {
+        let mut config = config_for(&cluster, first);
+        config.queues = QueueKind::Classic;
+        config
+    };
+    let owner = open(&classic(1)).await;
+    let mut runner = start_runner(&owner, "q").await;
+    let mut jobs = schedule_jobs(&owner, 4_000, 3_000).await;
+    let killed = Arc::clone(&cluster);
+    blocking(move || killed.nodes()[1].kill()).await;
+    jobs.extend(schedule_jobs(&owner, 2_000, 2_000).await);
+    expect_all_done(&mut runner, &jobs, &owner, 400).await;
+    // A process that starts meanwhile.
+    let other = open(&classic(2)).await;
+    let cancelled = crate::fixture::in_an_hour(job("q"));
+    retry(|| other.schedule(vec![cancelled.clone()])).await;
+    let target = [crate::fixture::by_id(&cancelled)];
+    // A call whose reply was lost may have cancelled it.
+    let _ = retry(|| other.cancel(&target)).await;
+    let counts = stats(&*other, "q").await;
+    assert_eq!((counts.scheduled, counts.totals.unwrap().cancelled), (0, 1));
+}
+
+/// The newest stream of the log.
+fn newest_stream(cluster: &RabbitCluster) -> u32 {
+    // This node is never stopped.
+    let queues = cluster.nodes()[0].ctl(&["-q", "list_queues", "name"]);
+    let numbers = queues.lines().filter_map(|name| name.strip_prefix("dq.v1.log.")?.parse().ok());
+    numbers.max().unwrap_or_default()
+}
+
+/// Waits until the log has gone on to the next stream, and to the one after it.
+async fn wait_for_changes(cluster: &Arc<RabbitCluster>, during: &str) {
+    let deadline = tokio::time::Instant::now() + TIMEOUT * 4;
+    let newest = |cluster: &Arc<RabbitCluster>| {
+        let cluster = Arc::clone(cluster);
+        blocking(move || newest_stream(&cluster))
+    };
+    let before = newest(cluster).await;
+    while newest(cluster).await < before + 4 {
+        assert!(tokio::time::Instant::now() < deadline, "{during}: the log does not go on");
+    }
+}
+
+/// Schedules a small job that stays, and large ones that are cancelled, until it is stopped. Returns
+/// the jobs that stay.
+async fn fill_log(backend: Arc<dyn Backend>, stop: CancellationToken) -> Vec<NewJob> {
+    let mut kept = Vec::new();
+    while !stop.is_cancelled() {
+        let stays = in_an_hour(job("q"));
+        let stays = stays.clone().payload(stays.id.to_bytes().to_vec());
+        retry(|| backend.schedule(vec![stays.clone()])).await;
+        kept.push(stays);
+        let goes: Vec<_> = (0..3).map(|_| in_an_hour(job("q")).payload(vec![1; 100_000])).collect();
+        retry(|| backend.schedule(goes.clone())).await;
+        let goes: Vec<_> = goes.iter().map(by_id).collect();
+        retry(|| backend.cancel(&goes)).await;
+    }
+    kept
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_log_goes_from_stream_to_stream_while_nodes_fail() {
+    let cluster = Arc::new(blocking(|| RabbitCluster::start(3)).await);
+    let small = |first| {
+        let mut config = config_for(&cluster, first);
+        config.ladder = LadderKind::None;
+        config.log_size_mib = 16;
+        config
+    };
+    let stop = CancellationToken::new();
+    let mut writers = Vec::new();
+    for first in 0..3 {
+        writers.push(tokio::spawn(fill_log(open(&small(first)).await, stop.clone())));
+    }
+    wait_for_changes(&cluster, "with all nodes").await;
+    let killed = Arc::clone(&cluster);
+    blocking(move || killed.nodes()[1].kill()).await;
+    wait_for_changes(&cluster, "without the second node").await;
+    let restarted = Arc::clone(&cluster);
+    blocking(move || {
+        restarted.nodes()[1].restart();
+        restarted.wait_until_healthy();
+    })
+    .await;
+    let partitioned = Arc::clone(&cluster);
+    blocking(move || partitioned.partition(2)).await;
+    wait_for_changes(&cluster, "with the third node cut off").await;
+    let healed = Arc::clone(&cluster);
+    blocking(move || healed.heal()).await;
+    wait_for_changes(&cluster, "with all nodes again").await;
+    stop.cancel();
+
+    let mut kept = std::collections::BTreeMap::new();
+    for writer in writers {
+        let jobs = tokio::time::timeout(TIMEOUT * 2, writer).await.expect("the writer stops");
+        kept.extend(jobs.unwrap().into_iter().map(|job| (job.id, job.payload)));
+    }
+    let fresh = open(&small(0)).await;
+    let name = queue("q");
+    let params = BrowseParams::new(&name, JobState::Scheduled).limit(10_000).payloads(true);
+    let page = retry(|| fresh.browse(params)).await;
+    let found: std::collections::BTreeMap<_, _> =
+        page.jobs.into_iter().map(|view| (view.job.id, view.job.payload)).collect();
+    for (id, payload) in &kept {
+        assert!(found.get(id) == Some(payload), "{id} is lost or has another payload");
+    }
+    assert_eq!(found.len(), kept.len(), "jobs that were cancelled are there");
+    assert_eq!(stats(&*fresh, "q").await.dead, 0);
 }

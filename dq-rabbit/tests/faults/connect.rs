@@ -7,8 +7,8 @@ use dq_rabbit::TopologyMode;
 use dq_servers::{RabbitMq, shared_rabbitmq};
 
 use crate::fixture::{
-    assert_error, blocking, by_id, claim, config, config_for, connect, done_settlements,
-    in_an_hour, job, open, retry, stats,
+    assert_error, blocking, by_id, claim, close_connections, config, config_for, connect,
+    done_settlements, in_an_hour, job, open, retry, stats,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -55,37 +55,36 @@ async fn refused_connections_name_the_reason() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn errors_name_each_missing_permission() {
     let server = shared_rabbitmq();
-    let owner = config("permissions-of-one");
+    let vhost = "permissions-of-one";
+    let owner = config(vhost);
     let owner_backend = open(&owner).await;
     server.ctl(&["add_user", "guest-worker", "hunter2"]);
     let mut limited = owner.clone();
     let url = owner.url.expose().replace("dq:secret", "guest-worker:hunter2");
     limited.url = dq_core::config::Secret::new(url);
-    limited.response_timeout = Duration::from_secs(3);
     let all = r"^dq\.v1\.";
     let grant = |configure: &str, write: &str, read: &str| {
-        let permissions = ["-p", "permissions-of-one", "guest-worker", configure, write, read];
+        let permissions = ["-p", vhost, "guest-worker", configure, write, read];
         server.ctl(&[&["set_permissions"][..], &permissions].concat());
     };
-    for (permissions, missing) in
-        [(["", all, all], "configure"), ([all, "", all], "write"), ([all, all, ""], "read")]
-    {
+    for (permissions, missing) in [([all, "", all], "write"), ([all, all, ""], "read")] {
         grant(permissions[0], permissions[1], permissions[2]);
         let words = [format!("permission to {missing}"), "set_permissions".to_owned()];
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         assert_error(connect(&limited).await, ErrorKind::Config, &words);
-        // Passive topology does not need to configure; the other permissions are needed to use the
-        // log.
+        // The other permissions are needed to use the log.
         limited.topology = TopologyMode::Passive;
-        if missing != "configure" {
-            assert_error(
-                connect(&limited).await,
-                ErrorKind::Config,
-                &["guest-worker", "set_permissions"],
-            );
-        }
+        let words = ["guest-worker", "set_permissions"];
+        assert_error(connect(&limited).await, ErrorKind::Config, &words);
         limited.topology = TopologyMode::Declare;
     }
+    // Only what does not exist has to be declared.
+    grant("", all, all);
+    retry(|| connect(&limited)).await.close().await.unwrap();
+    let mut elsewhere = limited.clone();
+    elsewhere.prefix = "elsewhere".to_owned();
+    let words = ["permission to configure", "set_permissions"];
+    assert_error(connect(&elsewhere).await, ErrorKind::Config, &words);
     // Revoked while in use, and granted again.
     grant(all, all, all);
     let backend = retry(|| connect(&limited)).await;
@@ -93,10 +92,7 @@ async fn errors_name_each_missing_permission() {
     retry(|| backend.schedule(vec![kept.clone()])).await;
     grant(all, "", all);
     // The broker caches permissions for each channel.
-    server.eval(
-        "[rabbit_networking:close_connection(C, \"to clear the cache\") || \
-         C <- rabbit_networking:connections()]",
-    );
+    blocking(move || close_connections(vhost)).await;
     retry(|| owner_backend.stats(&[])).await;
     let error = backend.cancel(&[by_id(&kept)]).await.unwrap_err();
     crate::fixture::assert_helpful(&error, &[]);

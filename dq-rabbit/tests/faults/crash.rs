@@ -14,6 +14,8 @@ async fn confirmed_changes_survive_kills_of_the_broker() {
     let mut config = config_for(&server);
     config.response_timeout = Duration::from_secs(3);
     let store = open(&config).await;
+    // A broker that is killed loses declarations that are not on its disk.
+    server.sync_declarations();
     let workload = CrashWorkload {
         lease_for: Duration::from_millis(800),
         snooze: Duration::from_millis(1_200),

@@ -1,18 +1,16 @@
 //! Queues and exchanges that are deleted while they are in use.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use dq_core::{Backend, Cancelled, NewJob, Scheduled};
 use dq_rabbit::RabbitConfig;
 use lapin::BasicProperties;
-use lapin::options::{
-    BasicGetOptions, ExchangeDeleteOptions, QueueDeclareOptions, QueueDeleteOptions,
-};
-use lapin::types::FieldTable;
+use lapin::options::{ExchangeDeleteOptions, QueueDeleteOptions};
 
 use crate::fixture::{
-    after, amqp_client, by_id, claim, config, in_an_hour, job, open, publish, queue, retry,
-    start_runner, stats, wait_until,
+    after, amqp_client, by_id, claim, config, in_an_hour, job, open, publish, queue, queue_exists,
+    retry, start_runner, stats, take_message, wait_until,
 };
 
 /// Deletes queues, by their full names.
@@ -26,12 +24,6 @@ async fn delete_queues(config: &RabbitConfig, names: &[&str]) {
 async fn delete_exchange(config: &RabbitConfig, name: &str) {
     let (_connection, channel) = amqp_client(config.url.expose()).await;
     channel.exchange_delete(name.into(), ExchangeDeleteOptions::default()).await.unwrap();
-}
-
-async fn exists(config: &RabbitConfig, queue: &str) -> bool {
-    let (_connection, channel) = amqp_client(config.url.expose()).await;
-    let options = QueueDeclareOptions::durable().passive();
-    channel.queue_declare(queue.into(), options, FieldTable::default()).await.is_ok()
 }
 
 /// Schedules 30 jobs that are due from `millis` on, 20 ms apart.
@@ -56,12 +48,12 @@ async fn deleting_queues_loses_no_job() {
     runner.expect_each_once(&jobs).await;
     // They were declared again.
     for name in &names {
-        wait_until(name, async || exists(&config, name).await).await;
+        wait_until(name, async || queue_exists(&config, name).await).await;
     }
     // Queues that only the consumer uses: it notices, without a call of `schedule`.
     delete_queues(&config, &["dq.v1.q.q", "dq.v1.dead"]).await;
     for name in ["dq.v1.q.q", "dq.v1.dead"] {
-        wait_until(name, async || exists(&config, name).await).await;
+        wait_until(name, async || queue_exists(&config, name).await).await;
     }
     let jobs = schedule_jobs(&backend, 1_500).await;
     runner.expect_each_once(&jobs).await;
@@ -73,7 +65,7 @@ async fn deleted_exchanges_are_declared_again() {
     let config = config("exchanges");
     let backend = open(&config).await;
     let mut runner = start_runner(&backend, "q").await;
-    for exchange in ["dq.v1.log", "dq.v1.l0", "dq.v1.due", "dq.v1.l1"] {
+    for exchange in ["dq.v1.generations", "dq.v1.l0", "dq.v1.due", "dq.v1.l1"] {
         let mut jobs = schedule_jobs(&backend, 2_500).await;
         delete_exchange(&config, exchange).await;
         jobs.extend(schedule_jobs(&backend, 1_500).await);
@@ -88,7 +80,9 @@ async fn deleted_exchanges_are_declared_again() {
 /// totals, and cancellations.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn jobs_with_messages_are_restored_after_the_log_is_deleted() {
-    let config = config("log");
+    let mut config = config("log");
+    // A call whose entry is deleted with the log gets no reply.
+    config.response_timeout = Duration::from_secs(10);
     let backend = open(&config).await;
     let other = open(&config).await;
     // Offsets of the new log must be smaller than those already read from the old one.
@@ -104,7 +98,7 @@ async fn jobs_with_messages_are_restored_after_the_log_is_deleted() {
     backend.schedule(vec![without_message]).await.unwrap();
 
     for round in 0..2 {
-        delete_queues(&config, &["dq.v1.log"]).await;
+        delete_queues(&config, &["dq.v1.log.0"]).await;
         // Both processes notice, although neither makes a change. In the first round, the 50 jobs
         // of `other` disappear, while `q` never had more than 31. In the second round, the count of
         // `new` below shows it.
@@ -134,8 +128,7 @@ async fn jobs_with_messages_are_restored_after_the_log_is_deleted() {
     let late_job = after(30 * 360 * 86_400_000, job("late"));
     retry(|| backend.schedule(vec![late_job.clone()])).await;
     let (_connection, channel) = amqp_client(config.url.expose()).await;
-    let get = channel.basic_get("dq.v1.l5.9".into(), BasicGetOptions { no_ack: true });
-    let late = get.await.unwrap().expect("the message is in the highest queue").delivery;
+    let late = take_message(&channel, &["dq.v1.l5.9"]).await;
     assert_eq!(backend.cancel(&[by_id(&late_job)]).await.unwrap(), [Cancelled::Cancelled]);
     let _wakeups = other.listen(&[queue("late")]).await.unwrap();
     let key = late.routing_key.as_str();
@@ -154,16 +147,18 @@ async fn foreign_messages_in_the_log_are_skipped_and_newer_versions_stop_the_bac
     let new = in_an_hour(job("q"));
     backend.schedule(vec![new]).await.unwrap();
     let (_connection, channel) = amqp_client(config.url.expose()).await;
-    // A message of the log begins with `dq` and the version 1.
-    for garbage in [&b"garbage"[..], b"", b"d", b"\x01"] {
-        publish(&channel, "dq.v1.log", "", garbage, BasicProperties::default()).await;
+    // A message of the log begins with `dq` and the format, and ends with a checksum.
+    for garbage in [&b"garbage"[..], b"", b"d", b"\x01", b"dqc, and more text"] {
+        publish(&channel, "dq.v1.generations", "0", garbage, BasicProperties::default()).await;
     }
     backend.schedule(vec![in_an_hour(job("q"))]).await.unwrap();
     assert_eq!(stats(&*backend, "q").await.scheduled, 2);
     assert_eq!(stats(&*open(&config).await, "q").await.scheduled, 2, "for a new process too");
 
-    // Version 99.
-    publish(&channel, "dq.v1.log", "", b"dq\x63", BasicProperties::default()).await;
+    // Format 99.
+    let mut newer = b"dq\x63".to_vec();
+    newer.extend(xxhash_rust::xxh3::xxh3_64(&newer).to_le_bytes());
+    publish(&channel, "dq.v1.generations", "0", &newer, BasicProperties::default()).await;
     let fails_as_incompatible = async || {
         let result = backend.schedule(vec![job("q")]).await;
         let Err(error) = result else { return false };
@@ -177,5 +172,5 @@ async fn foreign_messages_in_the_log_are_skipped_and_newer_versions_stop_the_bac
     crate::fixture::assert_error(claim(&*backend, "q", 1).await, kind, &words);
     crate::fixture::assert_error(backend.stats(&[]).await, kind, &words);
     crate::fixture::assert_error(crate::fixture::connect(&config).await, kind, &words);
-    backend.close().await.unwrap();
+    crate::fixture::assert_error(backend.close().await, kind, &words);
 }

@@ -4,10 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dq_core::config::{Environment, QueueSettings};
-use dq_core::{Backend, Claimed, Clock, Entropy, Result, SystemClock};
-use dq_rabbit::{QueueKind, RabbitBackend, RabbitConfig};
+use dq_core::{Backend, Claimed, Clock, Entropy, HistoryLimit, HistoryLimits, Result, SystemClock};
+use dq_rabbit::{QueueKind, RabbitBackend, RabbitConfig, ReplicaMode};
 use dq_servers::{RabbitMq, shared_rabbitmq};
-use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
+use lapin::message::Delivery;
+use lapin::options::{
+    BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions,
+};
+use lapin::types::FieldTable;
 use lapin::{BasicProperties, Channel, Confirmation, Connection, ConnectionProperties};
 
 pub(crate) use dq_testkit::fixture::{
@@ -15,20 +19,25 @@ pub(crate) use dq_testkit::fixture::{
     in_an_hour, job, keyed, poll, queue, retry, stats, wait_until,
 };
 
+/// A lease that is longer than any test.
+pub(crate) const LONG_LEASE: Duration = Duration::from_secs(3_600);
+
 /// Settings for a separate virtual host on the shared server. Its queues are classic, which costs
 /// least; quorum queues are tested on separate servers.
 pub(crate) fn config(vhost: &str) -> RabbitConfig {
-    // Each test declares about 300 queues, which need more memory than the default limit.
-    shared_rabbitmq().eval("vm_memory_monitor:set_vm_memory_high_watermark({absolute, \"2GB\"})");
     let mut config = RabbitConfig::new(shared_rabbitmq().vhost(vhost));
     config.queues = QueueKind::Classic;
-    config.response_timeout = Duration::from_secs(10);
+    // These tests concern the replica.
+    config.replica = ReplicaMode::Eager;
+    // Longer than any call takes on a busy machine.
+    config.response_timeout = Duration::from_secs(30);
     config
 }
 
 /// Settings for this server.
 pub(crate) fn config_for(server: &RabbitMq) -> RabbitConfig {
     let mut config = RabbitConfig::new(server.url());
+    config.replica = ReplicaMode::Eager;
     config.response_timeout = Duration::from_secs(10);
     config
 }
@@ -46,9 +55,16 @@ pub(crate) async fn connect_with_clock(
     Ok(Arc::new(RabbitBackend::connect(config, &environment).await?))
 }
 
+/// Connects a backend that remembers at most this many ended jobs of each queue.
+pub(crate) async fn open_with_history(config: &RabbitConfig, max: u32) -> Arc<dyn Backend> {
+    let limit = HistoryLimit::new(max, Duration::from_secs(3_600));
+    let environment = Environment::default().history(HistoryLimits::all(limit));
+    Arc::new(RabbitBackend::connect(config, &environment).await.expect("the server works"))
+}
+
 /// Connects to a server that works.
 pub(crate) async fn open(config: &RabbitConfig) -> Arc<dyn Backend> {
-    connect(config).await.expect("the server works")
+    retry(|| connect(config)).await
 }
 
 /// Claims with a lease of 30 seconds.
@@ -70,6 +86,42 @@ pub(crate) async fn claim_until_some(backend: &dyn Backend, name: &str) -> Claim
     poll(name, async || {
         let claimed = retry(|| claim(backend, name, 1)).await;
         (!claimed.jobs.is_empty()).then_some(claimed)
+    })
+    .await
+}
+
+/// Closes all connections of this virtual host of the shared server. Returns how many.
+pub(crate) fn close_connections(vhost: &str) -> usize {
+    // A connection may end meanwhile; `catch` then gives neither a list nor a closed connection.
+    let closed = shared_rabbitmq().eval(&format!(
+        "length([C || C <- rabbit_networking:connections(), [<<\"{vhost}\">>] =:= \
+         [V || {{vhost, V}} <- case catch rabbit_networking:connection_info(C, [vhost]) of \
+         Info when is_list(Info) -> Info; _ -> [] end], \
+         case catch rabbit_networking:close_connection(C, \"for the test\") of \
+         {{'EXIT', _}} -> false; _ -> true end])"
+    ));
+    closed.trim().parse().expect("a number of connections")
+}
+
+/// Whether the queue of this full name exists.
+pub(crate) async fn queue_exists(config: &RabbitConfig, name: &str) -> bool {
+    // If there is none, the broker closes the channel.
+    let (_connection, channel) = amqp_client(config.url.expose()).await;
+    let options = QueueDeclareOptions::durable().passive();
+    channel.queue_declare(name.into(), options, FieldTable::default()).await.is_ok()
+}
+
+/// Takes a message from the first of these queues that has one. A message may be published after the
+/// call that schedules its job has returned.
+pub(crate) async fn take_message(channel: &Channel, queues: &[&str]) -> Delivery {
+    poll(&format!("a message in {queues:?}"), async || {
+        for name in queues {
+            let options = BasicGetOptions { no_ack: true };
+            if let Some(message) = channel.basic_get((*name).into(), options).await.unwrap() {
+                return Some(message.delivery);
+            }
+        }
+        None
     })
     .await
 }

@@ -1,19 +1,26 @@
 //! Foreign messages, which another program has published, in the queues of the backend.
 
 use dq_core::{BrowseParams, DeadKind, Due, JobState, JobView, Operation};
+use dq_rabbit::RabbitConfig;
 use lapin::BasicProperties;
 use lapin::options::{BasicGetOptions, BasicRejectOptions};
 use lapin::types::{AMQPValue, FieldTable};
 
 use crate::fixture::{
-    after, amqp_client, claim, config, done_settlements, job, open, publish, queue, start_runner,
-    stats, wait_until,
+    after, amqp_client, claim, config, done_settlements, job, open, poll, publish, queue,
+    queue_exists, start_runner, stats, wait_until,
 };
+
+/// Waits until a ready queue exists. It may be declared after the call that schedules the first job of
+/// the queue has returned.
+async fn wait_for_queue(config: &RabbitConfig, name: &str) {
+    wait_until(&format!("{name} exists"), async || queue_exists(config, name).await).await;
+}
 
 /// The dead jobs of a queue.
 async fn dead(backend: &dyn dq_core::Backend, name: &str) -> Vec<JobView> {
     let queue = queue(name);
-    let params = BrowseParams { queue: &queue, state: JobState::Dead, after: None, limit: 10 };
+    let params = BrowseParams::new(&queue, JobState::Dead).limit(10).payloads(true);
     backend.browse(params).await.unwrap().jobs
 }
 
@@ -28,12 +35,7 @@ async fn a_foreign_message_becomes_a_dead_job_with_its_bytes() {
     table.insert("number".into(), AMQPValue::LongLongInt(7));
     let properties =
         BasicProperties::default().with_content_type("text/plain".into()).with_headers(table);
-    wait_until("the ready queue exists", async || {
-        let (_connection, channel) = amqp_client(config.url.expose()).await;
-        let get = channel.basic_get("dq.v1.q.some%dqueue".into(), BasicGetOptions::default());
-        get.await.is_ok()
-    })
-    .await;
+    wait_for_queue(&config, "dq.v1.q.some%dqueue").await;
     let body = b"\xff not a job \0";
     publish(&channel, "", "dq.v1.q.some%dqueue", body, properties).await;
     // The type of a job message without a version.
@@ -60,10 +62,15 @@ async fn foreign_dead_letters_can_be_inspected_and_replayed() {
     let backend = open(&config).await;
     // Declares the ready queue.
     backend.schedule(vec![after(2_000_000, job("mail"))]).await.unwrap();
+    wait_for_queue(&config, "dq.v1.q.mail").await;
     let (_connection, channel) = amqp_client(config.url.expose()).await;
     publish(&channel, "", "dq.v1.q.mail", b"rejected", BasicProperties::default()).await;
-    let get = channel.basic_get("dq.v1.q.mail".into(), BasicGetOptions::default());
-    let message = get.await.unwrap().expect("a message").delivery;
+    let message = poll("a message", async || {
+        let get = channel.basic_get("dq.v1.q.mail".into(), BasicGetOptions::default());
+        get.await.unwrap()
+    })
+    .await
+    .delivery;
     channel
         .basic_reject(message.delivery_tag, BasicRejectOptions { requeue: false })
         .await
@@ -83,7 +90,7 @@ async fn foreign_dead_letters_can_be_inspected_and_replayed() {
     .await;
 
     let mail = queue("mail");
-    let replay = Operation::Replay { queue: &mail, jobs: Some(&[view.job.id]), due: Due::NOW };
+    let replay = Operation::Replay { queue: &mail, jobs: &[view.job.id], due: Due::NOW };
     assert_eq!(backend.operate(replay).await.unwrap().affected, 1);
     let claimed = claim(&*backend, "mail", 1).await.unwrap();
     assert_eq!(claimed.jobs[0].job.payload, &b"rejected"[..]);
@@ -97,6 +104,7 @@ async fn a_job_whose_message_a_foreign_consumer_rejects_still_runs() {
     let backend = open(&config).await;
     let new = after(1_200, job("q"));
     backend.schedule(vec![new.clone()]).await.unwrap();
+    wait_for_queue(&config, "dq.v1.q.q").await;
     let (_connection, channel) = amqp_client(config.url.expose()).await;
     wait_until("a foreign consumer rejects the message", async || {
         let get = channel.basic_get("dq.v1.q.q".into(), BasicGetOptions::default()).await;

@@ -1,5 +1,11 @@
 //! Tests of the backend on real brokers that fail, refuse, restart and disconnect.
 
+#![allow(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "tests also act on the broker without the backend, as other programs do"
+)]
+
 mod ack_timeout;
 mod alarm;
 mod clocks;
@@ -7,9 +13,14 @@ mod cluster;
 mod connect;
 mod connection_loss;
 mod crash;
+mod damaged;
+mod decoupling;
 mod deleted;
 mod fixture;
 mod foreign;
+mod history;
+mod payloads;
+mod read_ahead;
 mod republish;
 mod restart_under_load;
 mod truncated;

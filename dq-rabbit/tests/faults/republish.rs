@@ -10,8 +10,8 @@ use lapin::options::{BasicGetOptions, QueueDeclareOptions};
 use lapin::types::{AMQPValue, FieldTable};
 
 use crate::fixture::{
-    after, amqp_client, by_id, claim_until_some, config, done_settlements, job, open, poll,
-    publish, start_runner, stats, wait_until,
+    after, amqp_client, by_id, claim_until_some, config, done_settlements, job, open, publish,
+    start_runner, stats, take_message, wait_until,
 };
 
 /// A year of the ladder, in milliseconds.
@@ -26,17 +26,14 @@ async fn a_delay_longer_than_the_ladder_takes_several_rounds() {
     assert_eq!(stats(&*backend, "q").await.scheduled, 1);
     // All digits are at their maximum, so the first queue is that of nine years.
     let (_connection, channel) = amqp_client(config.url.expose()).await;
-    let get = || channel.basic_get("dq.v1.l5.9".into(), BasicGetOptions { no_ack: true });
-    let message = get().await.unwrap().expect("the message is in the highest queue");
+    let highest = ["dq.v1.l5.9"];
+    let message = take_message(&channel, &highest).await;
     // Deliver it, as the ladder would in ten years.
-    let properties = message.delivery.properties.clone();
-    let key = message.delivery.routing_key.as_str().to_owned();
     let _runner = start_runner(&backend, "q").await;
-    let body = message.delivery.data.clone();
-    publish(&channel, "dq.v1.due", &key, &body, properties).await;
-    let back =
-        poll("the message is in the ladder again", async || get().await.unwrap()).await.delivery;
-    assert_eq!(back.data, message.delivery.data);
+    let key = message.routing_key.as_str();
+    publish(&channel, "dq.v1.due", key, &message.data, message.properties.clone()).await;
+    let back = take_message(&channel, &highest).await;
+    assert_eq!(back.data, message.data);
     assert_eq!(
         back.properties.headers().as_ref().map(|table| table.inner().contains_key("x-death")),
         Some(false),
@@ -51,9 +48,9 @@ async fn a_delay_longer_than_the_ladder_takes_several_rounds() {
 /// again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn jobs_of_a_message_that_are_not_due_are_published_again() {
-    /// An hour, and some seconds so that the first queue is still that of an hour when the test has
+    /// An hour, and some minutes so that the first queue is still that of an hour when the test has
     /// taken some time.
-    const HOUR: u64 = 3_605_000;
+    const HOUR: u64 = 3_600_000 + 300_000;
     let config = config("together");
     let backend = open(&config).await;
     let [first, second, cancelled, moved] =
@@ -62,14 +59,16 @@ async fn jobs_of_a_message_that_are_not_due_are_published_again() {
     backend.schedule(all.to_vec()).await.unwrap();
     let (_connection, channel) = amqp_client(config.url.expose()).await;
     // Level 2 counts quarters of an hour, so four of them are one hour.
-    let get = || channel.basic_get("dq.v1.l2.4".into(), BasicGetOptions { no_ack: true });
+    let hour = "dq.v1.l2.4";
     let jobs = |message: &Delivery| {
         let headers = message.properties.headers().as_ref().expect("the message has headers");
         headers.inner().get("dq-jobs").cloned()
     };
-    let message = get().await.unwrap().expect("the message waits for an hour").delivery;
+    let message = take_message(&channel, &[hour]).await;
+    // One message for all jobs.
     assert_eq!(jobs(&message), Some(AMQPValue::LongLongInt(4)));
-    assert!(get().await.unwrap().is_none(), "one message for all jobs");
+    let second = channel.basic_get(hour.into(), BasicGetOptions { no_ack: true });
+    assert!(second.await.unwrap().is_none());
 
     assert_eq!(backend.cancel(&[by_id(&cancelled)]).await.unwrap(), [Cancelled::Cancelled]);
     let to = Due::After(Duration::from_millis(2 * HOUR));
@@ -80,12 +79,10 @@ async fn jobs_of_a_message_that_are_not_due_are_published_again() {
     let _runner = start_runner(&backend, "q").await;
     let key = message.routing_key.as_str();
     publish(&channel, "dq.v1.due", key, &message.data, message.properties.clone()).await;
-    let back =
-        poll("the waiting jobs are published again", async || get().await.unwrap()).await.delivery;
+    let back = take_message(&channel, &[hour]).await;
     assert_eq!(jobs(&back), Some(AMQPValue::LongLongInt(2)));
     assert_eq!(back.properties.message_id().as_ref().unwrap().as_str(), first.id.to_string());
-    let other = channel.basic_get("dq.v1.l2.8".into(), BasicGetOptions { no_ack: true });
-    let other = other.await.unwrap().expect("the message of the rescheduled job").delivery;
+    let other = take_message(&channel, &["dq.v1.l2.8"]).await;
     assert_eq!(jobs(&other), Some(AMQPValue::LongLongInt(1)));
     assert_eq!(other.properties.message_id().as_ref().unwrap().as_str(), moved.id.to_string());
     assert_eq!(stats(&*backend, "q").await.scheduled, 3);
@@ -116,8 +113,8 @@ async fn a_job_may_pass_the_same_queue_repeatedly() {
         let settlements = if attempt == 5 {
             done_settlements(&claimed)
         } else {
-            let again = Verdict::Retry(Due::After(Duration::from_millis(1_300)));
-            vec![Settlement { lease: leased.lease(), verdict: again }]
+            let again = Verdict::retry(Due::After(Duration::from_millis(1_300)), "a reason");
+            vec![Settlement::new(leased.lease(), again)]
         };
         backend.settle(&settlements).await.unwrap();
     }

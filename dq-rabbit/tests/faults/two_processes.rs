@@ -1,14 +1,14 @@
 //! Two processes on one prefix, one of which loses its connection.
 
 use std::collections::HashSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dq_core::{Cancelled, ErrorKind, Renewal, Renewed, Settled};
 use dq_servers::shared_rabbitmq;
 
 use crate::fixture::{
-    TIMEOUT, after, assert_helpful, by_id, claim, claim_for, claim_until_some, config, connect,
-    done_settlements, in_an_hour, job, open, retry, start_runner, stats, wait_until,
+    LONG_LEASE, TIMEOUT, after, assert_helpful, by_id, claim, claim_for, config, connect,
+    done_settlements, in_an_hour, job, open, poll, retry, start_runner, stats, wait_until,
 };
 use dq_testkit::faults::TcpProxy;
 
@@ -20,7 +20,10 @@ async fn a_job_is_leased_once_and_a_cancel_holds_for_both_processes() {
     one.schedule(jobs).await.unwrap();
     let mut leased = HashSet::new();
     while leased.len() < 200 {
-        let claims = tokio::join!(claim(&*one, "q", 7), claim(&*other, "q", 7));
+        let claims = tokio::join!(
+            claim_for(&*one, "q", 7, LONG_LEASE),
+            claim_for(&*other, "q", 7, LONG_LEASE)
+        );
         for claimed in [claims.0.unwrap(), claims.1.unwrap()] {
             for job in &claimed.jobs {
                 assert!(leased.insert(job.job.id), "leased twice");
@@ -41,7 +44,21 @@ async fn a_job_is_leased_once_and_a_cancel_holds_for_both_processes() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_disconnected_process_starts_no_cancelled_job_and_loses_its_leases() {
-    let config = config("parted");
+    for delay in [2_500, 10_000, 40_000] {
+        if disconnect_and_cancel(delay).await.is_ok() {
+            return;
+        }
+    }
+    panic!("the machine is too slow for this test");
+}
+
+/// The jobs may have been due before they were cancelled.
+struct TooSlow;
+
+/// Disconnects a process that has jobs which are due in this number of milliseconds, and cancels some
+/// of them before that.
+async fn disconnect_and_cancel(delay: u64) -> Result<(), TooSlow> {
+    let config = config(&format!("parted-{delay}"));
     let connected = open(&config).await;
     let proxy = TcpProxy::to(shared_rabbitmq().address()).await;
     let mut by_proxy = config.clone();
@@ -52,26 +69,43 @@ async fn a_disconnected_process_starts_no_cancelled_job_and_loses_its_leases() {
     let held = job("held");
     connected.schedule(vec![held.clone()]).await.unwrap();
     let lease = Duration::from_secs(4);
-    let first = claim_for(&*disconnected, "held", 1, lease).await.unwrap();
-    assert_eq!(first.jobs.len(), 1);
+    let first = poll("the job is claimed", async || {
+        let claimed = retry(|| claim_for(&*disconnected, "held", 1, lease)).await;
+        (!claimed.jobs.is_empty()).then_some(claimed)
+    })
+    .await;
     // This runner prefetches the messages of these.
     let mut runner = start_runner(&disconnected, "q").await;
-    let cancelled: Vec<_> = (0..20).map(|_| after(2_500, job("q"))).collect();
-    let kept: Vec<_> = (0..20).map(|_| after(2_500, job("q"))).collect();
+    let began = Instant::now();
+    let is_late = || began.elapsed() >= Duration::from_millis(delay);
+    let cancelled: Vec<_> = (0..20).map(|_| after(delay, job("q"))).collect();
+    let kept: Vec<_> = (0..20).map(|_| after(delay, job("q"))).collect();
     connected.schedule(cancelled.iter().chain(&kept).cloned().collect()).await.unwrap();
-    wait_until("they are scheduled", async || stats(&*disconnected, "q").await.scheduled == 40)
-        .await;
+    wait_until("they are scheduled", async || {
+        stats(&*disconnected, "q").await.scheduled == 40 || is_late()
+    })
+    .await;
 
     proxy.pause();
     let names: Vec<_> = cancelled.iter().map(by_id).collect();
-    assert_eq!(connected.cancel(&names).await.unwrap(), [Cancelled::Cancelled; 20]);
-    let renewal = Renewal { lease: first.jobs[0].lease(), lease_for: lease };
+    let results = connected.cancel(&names).await.unwrap();
+    if is_late() {
+        return Err(TooSlow);
+    }
+    assert_eq!(results, [Cancelled::Cancelled; 20]);
+    let renewal = Renewal::new(first.jobs[0].lease(), lease);
     let error = disconnected.renew(std::slice::from_ref(&renewal)).await.unwrap_err();
     assert_helpful(&error, &[]);
-    assert_eq!(error.kind(), ErrorKind::OutcomeUnknown);
+    // If earlier calls have had no reply, the connection may be given up before this one is sent.
+    let kinds = [ErrorKind::OutcomeUnknown, ErrorKind::Unavailable];
+    assert!(kinds.contains(&error.kind()), "{error}");
     // Its lease lapses, and the job runs elsewhere.
-    let second = claim_until_some(&*connected, "held").await;
-    assert_eq!(second.jobs[0].job.losses, 1);
+    let second = poll("the lease lapses", async || {
+        let claimed = retry(|| claim_for(&*connected, "held", 1, LONG_LEASE)).await;
+        (!claimed.jobs.is_empty()).then_some(claimed)
+    })
+    .await;
+    assert_eq!(second.jobs[0].job.losses, first.jobs[0].job.losses + 1);
     assert!(second.jobs[0].token > first.jobs[0].token);
     wait_until("the jobs are due", async || stats(&*connected, "q").await.ready == 20).await;
     assert_eq!(runner.unexpected_starts(), [], "no job starts without the log");
@@ -85,6 +119,7 @@ async fn a_disconnected_process_starts_no_cancelled_job_and_loses_its_leases() {
     wait_until("all are done", async || stats(&*connected, "q").await.totals.unwrap().done == 20)
         .await;
     assert_eq!(runner.unexpected_starts(), [], "a cancelled job has run");
+    Ok(())
 }
 
 /// One process cannot write while another one writes continuously.

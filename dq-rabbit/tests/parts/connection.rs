@@ -4,16 +4,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dq_core::ErrorKind;
+use dq_core::config::Secret;
 use dq_servers::{RabbitCluster, RabbitMq, shared_rabbitmq};
-use futures_util::StreamExt;
+use dq_testkit::faults::TcpProxy;
+use dq_testkit::fixture::poll;
+use futures_util::{FutureExt, StreamExt};
 use lapin::options::{
     BasicConsumeOptions, BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions,
 };
 use lapin::types::FieldTable;
 use lapin::{BasicProperties, Channel};
 
-use super::fixture::{assert_error, config_for, connect};
-use crate::connect::AmqpConnection;
+use super::fixture::{assert_error, config, config_for, connect};
+use crate::connect::{AmqpChannel, AmqpConnection};
 use crate::error::{self, LostReply};
 
 /// Longer than an immediate reaction takes on a busy machine, and shorter than the response
@@ -30,7 +33,7 @@ async fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
 }
 
 /// Opens a channel of a connection with a short response timeout.
-async fn open(connection: &AmqpConnection) -> (Channel, u64) {
+async fn open(connection: &AmqpConnection) -> (AmqpChannel, u64) {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         match connection.open("test").await {
@@ -38,6 +41,18 @@ async fn open(connection: &AmqpConnection) -> (Channel, u64) {
             Err(error) => assert!(Instant::now() < deadline, "timeout: {error}"),
         }
     }
+}
+
+/// Starts a server with the queue `q`, and opens a connection to it and a channel with publisher
+/// confirms.
+async fn start_with_queue() -> (RabbitMq, Arc<AmqpConnection>, Channel) {
+    let server = RabbitMq::start();
+    let connection = connect(&config_for(server.url()));
+    let channel = connection.channel("test").await.unwrap().inner().clone();
+    channel.confirm_select(ConfirmSelectOptions::default()).await.unwrap();
+    let options = QueueDeclareOptions::durable();
+    channel.queue_declare("q".into(), options, FieldTable::default()).await.unwrap();
+    (server, connection, channel)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -53,7 +68,7 @@ async fn a_connection_is_reopened_after_a_crash_and_after_a_stop() {
             server.stop();
         }
         tokio::time::timeout(SOON, connection.lost(generation)).await.unwrap();
-        wait_until("the channel is closed", || !channel.status().connected()).await;
+        wait_until("the channel is closed", || !channel.is_open()).await;
         server.restart();
         let restarted = Instant::now();
         let (_channel, later) = connection.open("test").await.unwrap();
@@ -66,13 +81,8 @@ async fn a_connection_is_reopened_after_a_crash_and_after_a_stop() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_in_progress_fail_when_the_broker_dies() {
-    let server = RabbitMq::start();
-    let connection = connect(&config_for(server.url()));
-    let channel = connection.channel("test").await.unwrap();
-    channel.confirm_select(ConfirmSelectOptions::default()).await.unwrap();
-    let options = QueueDeclareOptions::durable();
-    channel.queue_declare("q".into(), options, FieldTable::default()).await.unwrap();
-    let consuming = connection.channel("test").await.unwrap();
+    let (server, connection, channel) = start_with_queue().await;
+    let consuming = connection.channel("test").await.unwrap().inner().clone();
     let options = BasicConsumeOptions::default();
     let mut consumer = consuming
         .basic_consume("q".into(), "".into(), options, FieldTable::default())
@@ -186,19 +196,14 @@ async fn closed_and_dropped_connections_are_closed_at_the_broker() {
 
     let dropped = connect(&config_for(server.url()));
     let _channel = dropped.channel("test").await.unwrap();
-    assert_eq!(count().trim(), "1");
+    wait_until("the broker lists the connection", || count().trim() == "1").await;
     drop(dropped);
     wait_until("the broker has closed the connection", || count().trim() == "0").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_memory_alarm_is_reported_and_does_not_block_closing() {
-    let server = RabbitMq::start();
-    let connection = connect(&config_for(server.url()));
-    let channel = connection.channel("test").await.unwrap();
-    channel.confirm_select(ConfirmSelectOptions::default()).await.unwrap();
-    let options = QueueDeclareOptions::durable();
-    channel.queue_declare("q".into(), options, FieldTable::default()).await.unwrap();
+    let (server, connection, channel) = start_with_queue().await;
     let publish = || {
         let options = BasicPublishOptions::default();
         channel.basic_publish("".into(), "q".into(), options, b"x", BasicProperties::default())
@@ -225,4 +230,62 @@ async fn a_memory_alarm_is_reported_and_does_not_block_closing() {
     let count = || server.eval("length(rabbit_networking:connections()).");
     wait_until("the broker has closed the connection", || count().trim() == "0").await;
     drop(Arc::clone(&connection));
+}
+
+/// Nobody would take its deliveries.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_consumer_that_nobody_waits_for_is_ended() {
+    let connection = connect(&config("ghost"));
+    let checking = connection.channel("test").await.unwrap();
+    let declare = || {
+        let options = QueueDeclareOptions::default();
+        checking.inner().queue_declare("q".into(), options, FieldTable::default())
+    };
+    declare().await.unwrap();
+    let channel = connection.channel("test").await.unwrap();
+    // The request is sent, and dropped before the reply arrives.
+    let consuming = channel.consume("q".into(), FieldTable::default());
+    assert!(consuming.now_or_never().is_none());
+    wait_until("the channel is closed", || !channel.is_open()).await;
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while declare().await.unwrap().consumer_count() > 0 {
+        assert!(Instant::now() < deadline, "timeout: the consumer is ended");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// The broker reads nothing more, as from a connection that it blocks.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_request_has_a_time_limit() {
+    let proxy = TcpProxy::to(shared_rabbitmq().address()).await;
+    let mut config = config("limits");
+    config.url = Secret::new(proxy.url(config.url.expose()));
+    config.response_timeout = Duration::from_secs(1);
+    let connection = connect(&config);
+    // On a busy machine, a request may take longer than a second, which closes its channel.
+    let [confirms, prefetch, consume, declare, publish] = poll("five open channels", async || {
+        let channel = async || connection.channel("test").await.ok();
+        let publish = channel().await?;
+        publish.confirm_select().await.ok()?;
+        let [a, b, c, d] = [channel().await?, channel().await?, channel().await?, channel().await?];
+        let channels = [a, b, c, d, publish];
+        channels.iter().all(AmqpChannel::is_open).then_some(channels)
+    })
+    .await;
+    proxy.pause_requests();
+    let is_late = |error: lapin::Error| match error.kind() {
+        lapin::ErrorKind::IOError(error) => error.kind() == std::io::ErrorKind::TimedOut,
+        _ => false,
+    };
+    assert!(is_late(confirms.confirm_select().await.unwrap_err()));
+    assert!(is_late(prefetch.qos(1).await.unwrap_err()));
+    assert!(is_late(consume.consume("q".into(), FieldTable::default()).await.unwrap_err()));
+    wait_until("its channel is closed", || !consume.is_open()).await;
+    let options = QueueDeclareOptions::default();
+    let declared = declare.declare_queue("q".into(), options, FieldTable::default());
+    assert!(is_late(declared.received().await.unwrap_err()));
+    let confirm = publish.publish("".into(), "q".into(), true, b"x", BasicProperties::default());
+    assert!(is_late(confirm.await.unwrap().received().await.unwrap_err()));
+    let error = connection.channel("test").await.unwrap_err();
+    assert_error(&error, ErrorKind::Unavailable, &["no reply in time"]);
 }

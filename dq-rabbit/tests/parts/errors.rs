@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 use dq_core::ErrorKind;
 use dq_servers::{RabbitMq, shared_rabbitmq};
 
-use super::fixture::{assert_error, config, config_for, connect, queue, topology, url_for};
+use super::fixture::{
+    assert_error, config, config_for, connect, declare_all, queue, topology, url_for,
+};
 
 const COMMAND: &str = r"set_permissions -p '/' 'visitor' '^my\.shop\.v1\.'";
 
@@ -53,14 +55,14 @@ async fn errors_name_the_missing_permission() {
     {
         server.ctl(&["set_permissions", "-p", vhost, "clerk", configure, write, read]);
         let (_connection, topology) = topology(&config);
-        let error = topology.declare_all().await.unwrap_err();
+        let error = declare_all(&topology).await.unwrap_err();
         let command = format!("set_permissions -p 'permissions' 'clerk' '{all}' '{all}' '{all}'");
         let missing = format!("the permission to {missing} is missing");
         assert_error(&error, ErrorKind::Config, &["my.shop.v1.", &missing, &command]);
     }
     server.ctl(&["set_permissions", "-p", vhost, "clerk", all, all, all]);
     let (_connection, topology) = topology(&config);
-    topology.declare_all().await.unwrap();
+    declare_all(&topology).await.unwrap();
     topology.declare_ready(&queue("orders")).await.unwrap();
 }
 
@@ -90,7 +92,7 @@ async fn tls_needs_a_trusted_certificate_and_the_tls_port() {
 
     let plain = shared_rabbitmq().url().replace("amqp://", "amqps://");
     let mut config = config_for(plain);
-    config.response_timeout = Duration::from_secs(3);
+    config.response_timeout = Duration::from_secs(20);
     config.ca = Some(server.ca());
     let error = connect(&config).channel("connect").await.unwrap_err();
     assert_error(&error, ErrorKind::Unavailable, &["amqp://"]);
@@ -105,7 +107,7 @@ async fn tls_needs_a_trusted_certificate_and_the_tls_port() {
 async fn a_broker_without_streams_is_rejected_with_the_feature_flag() {
     let server = RabbitMq::options().without_feature_flag("stream_queue").start();
     let (_connection, topology) = topology(&config_for(server.url()));
-    let prepared = topology.declare_all().await;
+    let prepared = declare_all(&topology).await;
     if server.eval("rabbit_feature_flags:get_stability(stream_queue)") == "required" {
         // This version always supports streams.
         return prepared.unwrap();

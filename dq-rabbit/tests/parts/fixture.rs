@@ -7,7 +7,7 @@ use std::time::Duration;
 use dq_core::{Entropy, Error, QueueName};
 use dq_servers::{RabbitMq, shared_rabbitmq};
 
-use crate::config::RabbitConfig;
+use crate::config::{RabbitConfig, ReplicaMode};
 use crate::connect::{AmqpConnection, Broker};
 use crate::topology::Topology;
 
@@ -19,6 +19,7 @@ pub(super) fn config(vhost: &str) -> RabbitConfig {
 /// Settings for the broker at this URL.
 pub(super) fn config_for(url: String) -> RabbitConfig {
     let mut config = RabbitConfig::new(url);
+    config.replica = ReplicaMode::Eager;
     // Declaring takes long on a busy machine.
     config.response_timeout = Duration::from_secs(60);
     config
@@ -36,6 +37,12 @@ pub(super) fn connect(config: &RabbitConfig) -> Arc<AmqpConnection> {
 pub(super) fn topology(config: &RabbitConfig) -> (Arc<AmqpConnection>, Topology) {
     let connection = connect(config);
     (Arc::clone(&connection), Topology::new(connection, config))
+}
+
+/// Declares everything but ready queues.
+pub(super) async fn declare_all(topology: &Topology) -> dq_core::Result<()> {
+    topology.prepare().await?;
+    topology.declare_messages().await
 }
 
 pub(super) fn queue(name: &str) -> QueueName {

@@ -11,7 +11,8 @@ use lapin::options::{
 use lapin::types::{FieldTable, ShortString};
 use lapin::{BasicProperties, Channel, Confirmation};
 
-use super::fixture::{config, queue, topology};
+use super::fixture::{config, declare_all, queue, topology};
+use crate::config::LadderKind;
 use crate::config::QueueKind;
 use crate::ladder::{TICK_MS, guard_ms, queues};
 use crate::names::{LEVELS, Topic};
@@ -28,13 +29,13 @@ async fn measure_early_ms(vhost: &str, kind: QueueKind) -> Vec<i64> {
     let mut config = config(vhost);
     config.queues = kind;
     let (connection, topology) = topology(&config);
-    topology.declare_all().await.unwrap();
+    declare_all(&topology).await.unwrap();
     let queue = queue("mail.#");
     let topic = Topic::of(&queue);
     topology.declare_ready(&queue).await.unwrap();
     let ladder = topology.ladder();
 
-    let channel = connection.channel("test").await.unwrap();
+    let channel = connection.channel("test").await.unwrap().inner().clone();
     channel.confirm_select(ConfirmSelectOptions::default()).await.unwrap();
     let mut confirms = Vec::new();
     for job in 0..JOBS {
@@ -54,7 +55,7 @@ async fn measure_early_ms(vhost: &str, kind: QueueKind) -> Vec<i64> {
     for confirm in confirms {
         assert_eq!(confirm.await.unwrap(), Confirmation::Ack(None));
     }
-    let consuming = connection.channel("test").await.unwrap();
+    let consuming = connection.channel("test").await.unwrap().inner().clone();
     consuming.basic_qos(1000, BasicQosOptions::default()).await.unwrap();
     let options = BasicConsumeOptions { no_ack: true, ..BasicConsumeOptions::default() };
     let ready = topology.names().ready(&topic);
@@ -119,20 +120,20 @@ async fn every_digit_has_its_queue_and_zeros_are_skipped() {
     let mut config = config("digits");
     config.queues = QueueKind::Classic;
     let (connection, topology) = topology(&config);
-    topology.declare_all().await.unwrap();
+    declare_all(&topology).await.unwrap();
     let queue = queue("mail");
     topology.declare_ready(&queue).await.unwrap();
     let names = topology.names();
-    let channel = connection.channel("test").await.unwrap();
+    let channel = connection.channel("test").await.unwrap().inner().clone();
     channel.confirm_select(ConfirmSelectOptions::default()).await.unwrap();
 
     // Queues of a quarter of an hour or more still hold the messages when they are counted.
-    let top = names.level(LEVELS - 1);
-    for entry in queues(QueueKind::Classic).filter(|entry| entry.level >= 2) {
+    let top = names.level('l', LEVELS - 1);
+    for entry in queues(LadderKind::Full, QueueKind::Classic).filter(|entry| entry.level >= 2) {
         let key = routing_key(entry.level, entry.digit, "mail");
         publish(&channel, top.clone(), key.clone()).await;
-        publish(&channel, names.level(entry.level), key).await;
-        let waiting = count(&channel, names.ladder_queue(entry.level, entry.digit)).await;
+        publish(&channel, names.level('l', entry.level), key).await;
+        let waiting = count(&channel, names.ladder_queue('l', entry.level, entry.digit)).await;
         assert_eq!(waiting, 2, "{entry:?}");
     }
     publish(&channel, top.clone(), routing_key(0, 0, "mail")).await;
@@ -142,7 +143,7 @@ async fn every_digit_has_its_queue_and_zeros_are_skipped() {
     // queue.
     for (exchange, key) in [
         (top.clone(), "0.0.0.0.0.10.mail"),
-        (names.level(0), "60.mail"),
+        (names.level('l', 0), "60.mail"),
         (names.due(), "letter"),
         (top, "0.0.0.0.0.0.letter"),
     ] {

@@ -5,7 +5,8 @@ use dq_servers::shared_rabbitmq;
 use lapin::options::{QueueDeclareOptions, QueueDeleteOptions};
 use lapin::types::FieldTable;
 
-use super::fixture::{assert_error, config, queue, topology};
+use super::fixture::{assert_error, config, declare_all, queue, topology};
+use crate::config::LadderKind;
 use crate::config::{QueueKind, TopologyMode};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -15,10 +16,10 @@ async fn declaring_is_idempotent_and_passive_mode_names_missing_objects() {
     let (_connection, topology) = topology(&config);
     for _ in 0..2 {
         let began = std::time::Instant::now();
-        topology.declare_all().await.unwrap();
+        declare_all(&topology).await.unwrap();
         topology.declare_ready(&queue("orders.new #1")).await.unwrap();
         topology.declare_ready(&queue("orders.new #1")).await.unwrap();
-        topology.redeclare().await.unwrap();
+        topology.restore().await.unwrap();
         println!("declared in {:?}", began.elapsed());
     }
     let listed = shared_rabbitmq().ctl(&["-q", "list_queues", "-p", "again", "name"]);
@@ -29,16 +30,16 @@ async fn declaring_is_idempotent_and_passive_mode_names_missing_objects() {
 
     config.topology = TopologyMode::Passive;
     let (connection, topology) = super::fixture::topology(&config);
-    topology.declare_all().await.unwrap();
+    declare_all(&topology).await.unwrap();
     topology.declare_ready(&queue("orders.new #1")).await.unwrap();
     let error = topology.declare_ready(&queue("mail")).await.unwrap_err();
     assert_error(&error, ErrorKind::Config, &["queue dq.v1.q.mail", "`topology`"]);
 
-    let channel = connection.channel("test").await.unwrap();
+    let channel = connection.channel("test").await.unwrap().inner().clone();
     for name in ["dq.v1.l1.7", "dq.v1.log"] {
         channel.queue_delete(name.into(), QueueDeleteOptions::default()).await.unwrap();
     }
-    let error = topology.declare_all().await.unwrap_err();
+    let error = declare_all(&topology).await.unwrap_err();
     assert_error(&error, ErrorKind::Config, &["queue dq.v1.log, queue dq.v1.l1.7"]);
 }
 
@@ -47,7 +48,7 @@ async fn the_list_of_missing_objects_is_limited() {
     let mut config = config("empty");
     config.topology = TopologyMode::Passive;
     let (_connection, topology) = topology(&config);
-    let error = topology.declare_all().await.unwrap_err();
+    let error = declare_all(&topology).await.unwrap_err();
     assert_error(
         &error,
         ErrorKind::Config,
@@ -60,22 +61,20 @@ async fn argument_mismatches_name_both_values() {
     let mut config = config("otherwise");
     config.queues = QueueKind::Classic;
     let (connection, topology) = topology(&config);
-    topology.declare_all().await.unwrap();
+    declare_all(&topology).await.unwrap();
 
     config.queues = QueueKind::Quorum;
     let (_connection, quorum) = super::fixture::topology(&config);
-    let error = quorum.declare_all().await.unwrap_err();
+    let error = declare_all(&quorum).await.unwrap_err();
     let words = ["queue 'dq.v1.orphan'", "`x-queue-type`", "classic", "quorum", "`prefix`"];
     assert_error(&error, ErrorKind::Incompatible, &words);
 
     config.queues = QueueKind::Classic;
     config.log_size_mib = 32;
     let (_connection, small) = super::fixture::topology(&config);
-    let error = small.declare_all().await.unwrap_err();
-    let words = ["queue 'dq.v1.log'", "`x-max-length-bytes`", "1073741824", "33554432"];
-    assert_error(&error, ErrorKind::Incompatible, &words);
+    declare_all(&small).await.expect("the size of the log is no argument");
 
-    let channel = connection.channel("test").await.unwrap();
+    let channel = connection.channel("test").await.unwrap().inner().clone();
     let options = QueueDeclareOptions::durable();
     channel.queue_declare("dq.v1.q.mail".into(), options, FieldTable::default()).await.unwrap();
     let error = topology.declare_ready(&queue("mail")).await.unwrap_err();
@@ -91,7 +90,7 @@ async fn a_missing_plugin_is_reported() {
     let mut config = config("plugin");
     config.topology = TopologyMode::Plugin;
     let (connection, topology) = topology(&config);
-    let error = topology.declare_all().await.unwrap_err();
+    let error = declare_all(&topology).await.unwrap_err();
     assert_error(&error, ErrorKind::Incompatible, &["rabbitmq_delayed_message_exchange"]);
     // Brokers before 4.0 close the whole connection.
     connection.channel("test").await.unwrap();
@@ -103,11 +102,25 @@ async fn several_processes_can_declare_concurrently() {
     let began = std::time::Instant::now();
     let several = (0..3).map(|_| async {
         let (_connection, topology) = topology(&config);
-        topology.declare_all().await?;
+        declare_all(&topology).await?;
         topology.declare_ready(&queue("mail")).await
     });
     for declared in futures_util::future::join_all(several).await {
         declared.unwrap();
     }
     println!("declared in {:?}", began.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn leaders_are_spread_and_the_coarse_ladder_has_few_queues() {
+    let mut config = config("coarse");
+    config.ladder = LadderKind::Coarse;
+    let (_connection, topology) = topology(&config);
+    declare_all(&topology).await.unwrap();
+    let listed = shared_rabbitmq().ctl(&["-q", "list_queues", "-p", "coarse", "name", "arguments"]);
+    let queues: Vec<_> = listed.lines().filter(|line| line.starts_with("dq.v1.")).collect();
+    assert_eq!(queues.len(), 36 + 3, "{listed}");
+    for queue in queues {
+        assert!(queue.contains("x-queue-leader-locator") && queue.contains("balanced"), "{queue}");
+    }
 }

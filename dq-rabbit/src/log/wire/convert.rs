@@ -7,9 +7,10 @@ use dq_core::machine::OwnedOperation;
 use dq_core::{DeadKind, DeadReason, Error, ErrorKind, FencingToken, Headers, JobId, QueueName};
 
 use super::entry::{
-    Claim, Due, JobRef, Lease, NewJob, OnConflict, QueueOperation, Renewal, Reschedule, Settlement,
-    Target, Verdict,
+    Claim, Due, JobOptions, JobRef, Lease, NewJob, OnConflict, OnRunning, QueueOperation, Renewal,
+    Reschedule, Settlement, StandingLease, Target, Verdict,
 };
+use super::payload::Payload;
 
 impl From<dq_core::NewJob> for NewJob {
     fn from(job: dq_core::NewJob) -> Self {
@@ -20,14 +21,15 @@ impl From<dq_core::NewJob> for NewJob {
             on_conflict: job.on_conflict.into(),
             due: job.due.into(),
             max_attempts: job.max_attempts,
-            payload: job.payload,
+            payload: job.payload.into(),
             headers: job.headers,
         }
     }
 }
 
-impl From<&dq_core::Job> for NewJob {
-    fn from(job: &dq_core::Job) -> Self {
+impl NewJob {
+    /// A stored job, with this payload and these headers in place of its own.
+    pub(crate) fn stored(job: &dq_core::Job, payload: Payload, headers: Headers) -> Self {
         Self {
             id: job.id,
             queue: job.queue.clone(),
@@ -35,26 +37,47 @@ impl From<&dq_core::Job> for NewJob {
             on_conflict: OnConflict::Keep,
             due: Due::At(job.due),
             max_attempts: job.max_attempts,
-            payload: job.payload.clone(),
-            headers: job.headers.clone(),
+            payload,
+            headers,
         }
+    }
+
+    /// The job to schedule, with this payload instead of its own and without headers.
+    pub(crate) fn with_payload(&self, payload: Bytes) -> dq_core::NewJob {
+        let due: dq_core::Due = self.due.into();
+        let mut new = dq_core::NewJob::new(self.id, self.queue.clone(), due, payload);
+        new.key = self.key.clone();
+        new.on_conflict = self.on_conflict.into();
+        new.max_attempts = self.max_attempts;
+        new
     }
 }
 
-impl NewJob {
-    /// The job to schedule, with this payload instead of its own and without headers.
-    pub(crate) fn with_payload(&self, payload: Bytes) -> dq_core::NewJob {
-        dq_core::NewJob {
-            id: self.id,
-            queue: self.queue.clone(),
-            key: self.key.clone(),
-            on_conflict: self.on_conflict.into(),
-            due: self.due.into(),
-            payload,
-            headers: Headers::new(),
-            max_attempts: self.max_attempts,
-        }
+impl JobOptions {
+    pub(crate) fn of(job: &dq_core::NewJob) -> dq_core::Result<Self> {
+        let on_running = match job.on_running {
+            dq_core::OnRunning::Refuse => OnRunning::Refuse,
+            dq_core::OnRunning::Detach => OnRunning::Detach,
+            unknown => return Err(unknown_form(&unknown).operation("schedule")),
+        };
+        Ok(Self { on_running, remember: millis(job.remember) })
     }
+
+    /// Sets these options of a job.
+    pub(crate) fn apply(self, mut job: dq_core::NewJob) -> dq_core::NewJob {
+        job.on_running = match self.on_running {
+            OnRunning::Refuse => dq_core::OnRunning::Refuse,
+            OnRunning::Detach => dq_core::OnRunning::Detach,
+        };
+        job.remember = Duration::from_millis(self.remember);
+        job
+    }
+}
+
+/// An error for a value that a newer version of `dq-core` has added.
+fn unknown_form(value: &dyn std::fmt::Debug) -> Error {
+    Error::new(ErrorKind::Internal, format!("{value:?} has no form in the log"))
+        .remedy("use versions of dq-core and dq-rabbit that belong together")
 }
 
 impl From<dq_core::OnConflict> for OnConflict {
@@ -83,7 +106,7 @@ impl From<dq_core::Due> for Due {
     fn from(due: dq_core::Due) -> Self {
         match due {
             dq_core::Due::At(at) => Self::At(at),
-            dq_core::Due::After(delay) => Self::After(millis(delay)),
+            dq_core::Due::After(delay) => Self::After(millis_up(delay)),
         }
     }
 }
@@ -129,17 +152,21 @@ impl From<&Reschedule> for dq_core::Reschedule {
 }
 
 impl Claim {
-    pub(crate) fn new(wants: &[dq_core::Want], limit: usize, prefetched: Vec<JobId>) -> Self {
+    pub(crate) fn new(params: &dq_core::ClaimParams<'_>, prefetched: Vec<JobId>) -> Self {
         let want =
             |want: &dq_core::Want| (want.queue.clone(), want.max as u64, millis(want.lease_for));
-        Self { wants: wants.iter().map(want).collect(), limit: limit as u64, prefetched }
+        Self {
+            worker: params.worker.to_owned(),
+            wants: params.wants.iter().map(want).collect(),
+            limit: params.limit as u64,
+            prefetched,
+        }
     }
 
     pub(crate) fn wants(&self) -> Vec<dq_core::Want> {
-        let want = |(queue, max, lease): &(QueueName, u64, u64)| dq_core::Want {
-            queue: queue.clone(),
-            max: usize::try_from(*max).unwrap_or(usize::MAX),
-            lease_for: Duration::from_millis(*lease),
+        let want = |(queue, max, lease): &(QueueName, u64, u64)| {
+            let max = usize::try_from(*max).unwrap_or(usize::MAX);
+            dq_core::Want::new(queue.clone(), max, Duration::from_millis(*lease))
         };
         self.wants.iter().map(want).collect()
     }
@@ -157,6 +184,12 @@ impl From<&Lease> for dq_core::Lease {
     }
 }
 
+impl From<&StandingLease> for dq_core::Lease {
+    fn from(lease: &StandingLease) -> Self {
+        Self { queue: lease.queue.clone(), job: lease.job, token: FencingToken(lease.token) }
+    }
+}
+
 impl From<&dq_core::Renewal> for Renewal {
     fn from(renewal: &dq_core::Renewal) -> Self {
         Self((&renewal.lease).into(), millis(renewal.lease_for))
@@ -165,7 +198,7 @@ impl From<&dq_core::Renewal> for Renewal {
 
 impl From<&Renewal> for dq_core::Renewal {
     fn from(Renewal(lease, lease_for): &Renewal) -> Self {
-        Self { lease: lease.into(), lease_for: Duration::from_millis(*lease_for) }
+        Self::new(lease.into(), Duration::from_millis(*lease_for))
     }
 }
 
@@ -175,8 +208,11 @@ impl TryFrom<&dq_core::Settlement> for Settlement {
     fn try_from(settlement: &dq_core::Settlement) -> dq_core::Result<Self> {
         let verdict = match &settlement.verdict {
             dq_core::Verdict::Done => Verdict::Done,
-            dq_core::Verdict::Skip => Verdict::Skip,
-            dq_core::Verdict::Retry(due) => Verdict::Retry((*due).into()),
+            dq_core::Verdict::Skip { reason } => Verdict::Skip(reason.clone()),
+            dq_core::Verdict::Retry { due, error } => Verdict::Retry((*due).into(), error.clone()),
+            dq_core::Verdict::Again { due, payload } => {
+                Verdict::Again((*due).into(), payload.clone().into())
+            }
             dq_core::Verdict::Snooze(due) => Verdict::Snooze((*due).into()),
             dq_core::Verdict::Dead { reason, failed } => Verdict::Dead {
                 kind: reason.kind.as_str().to_owned(),
@@ -184,21 +220,21 @@ impl TryFrom<&dq_core::Settlement> for Settlement {
                 failed: *failed,
             },
             dq_core::Verdict::Release { started } => Verdict::Release { started: *started },
-            unknown => {
-                let what = format!("the verdict {unknown:?} has no form in the log");
-                return Err(Error::new(ErrorKind::Internal, what).operation("settle"));
-            }
+            unknown => return Err(unknown_form(unknown).operation("settle")),
         };
         Ok(Self((&settlement.lease).into(), verdict))
     }
 }
 
-impl From<&Settlement> for dq_core::Settlement {
-    fn from(Settlement(lease, verdict): &Settlement) -> Self {
+impl Settlement {
+    /// The settlement, with this payload in place of that of the next step.
+    pub(crate) fn with_payload(&self, payload: Bytes) -> dq_core::Settlement {
+        let Self(lease, verdict) = self;
         let verdict = match verdict {
             Verdict::Done => dq_core::Verdict::Done,
-            Verdict::Skip => dq_core::Verdict::Skip,
-            Verdict::Retry(due) => dq_core::Verdict::Retry((*due).into()),
+            Verdict::Skip(reason) => dq_core::Verdict::skip(reason),
+            Verdict::Retry(due, error) => dq_core::Verdict::retry((*due).into(), error),
+            Verdict::Again(due, _) => dq_core::Verdict::Again { due: (*due).into(), payload },
             Verdict::Snooze(due) => dq_core::Verdict::Snooze((*due).into()),
             Verdict::Dead { kind, message, failed } => dq_core::Verdict::Dead {
                 reason: DeadReason::new(DeadKind::from_name(kind), message.clone()),
@@ -206,7 +242,7 @@ impl From<&Settlement> for dq_core::Settlement {
             },
             Verdict::Release { started } => dq_core::Verdict::Release { started: *started },
         };
-        Self { lease: lease.into(), verdict }
+        dq_core::Settlement::new(lease.into(), verdict)
     }
 }
 
@@ -222,13 +258,11 @@ impl From<OwnedOperation> for QueueOperation {
     }
 }
 
-impl From<&QueueOperation> for OwnedOperation {
-    fn from(operation: &QueueOperation) -> Self {
+impl From<QueueOperation> for OwnedOperation {
+    fn from(operation: QueueOperation) -> Self {
         match operation {
-            QueueOperation::Replay(jobs, due) => {
-                Self::Replay { jobs: jobs.clone(), due: (*due).into() }
-            }
-            QueueOperation::Remove(jobs) => Self::Remove { jobs: jobs.clone() },
+            QueueOperation::Replay(jobs, due) => Self::Replay { jobs, due: due.into() },
+            QueueOperation::Remove(jobs) => Self::Remove { jobs },
             QueueOperation::Pause => Self::Pause,
             QueueOperation::Resume => Self::Resume,
             QueueOperation::Purge => Self::Purge,
@@ -236,6 +270,12 @@ impl From<&QueueOperation> for OwnedOperation {
     }
 }
 
-fn millis(duration: Duration) -> u64 {
+/// Whole milliseconds, rounded down.
+pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Whole milliseconds, rounded up: a delay that is cut would make a job early.
+fn millis_up(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }

@@ -1,20 +1,14 @@
-//! Entries of the log and their commands. The order of variants and fields is the wire format.
+//! Entries of the log and their commands. The order of the fields, and of the variants of other enums
+//! than [`Command`], is the wire format.
 
 use bytes::Bytes;
-use dq_core::{DeadReason, Headers, JobId, JobKey, QueueName, Timestamp};
+use dq_core::{DeadReason, Ending, Headers, JobId, JobKey, QueueName, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// Entries that one process appends as one message of the stream.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct EntryBatch<E = Vec<Entry>> {
-    /// Offset from which the writer would replay the log: the beginning of the newest complete
-    /// snapshot, or of the log. `None` while the writer does not know it.
-    pub(crate) replay_from: Option<u64>,
-    pub(crate) entries: E,
-}
+use super::payload::Payload;
 
 /// One command of one producer.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone)]
 pub(crate) struct Entry {
     /// Identifies the writer: a random number, drawn when a process opens the log.
     pub(crate) producer_id: u64,
@@ -26,12 +20,16 @@ pub(crate) struct Entry {
     pub(crate) command: Command,
 }
 
-/// A state change, or a read that needs its place in the order of changes.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// A state change, or a read that needs its place in the order of changes. [`kinds`](super::kinds)
+/// has the number of each in the log.
+#[derive(Debug, Clone)]
 pub(crate) enum Command {
     /// Changes nothing. Its producer has applied all earlier entries when it reads this one back.
     Barrier,
+    /// Stores jobs without options.
     Schedule(Vec<NewJob>),
+    /// Stores jobs.
+    ScheduleWith(Vec<(NewJob, JobOptions)>),
     Cancel(Vec<JobRef>),
     Reschedule(Vec<Reschedule>),
     Claim(Claim),
@@ -42,9 +40,33 @@ pub(crate) enum Command {
     Park(Vec<(NewJob, String)>),
     /// One part of a snapshot of the state.
     Snapshot(SnapshotPart),
+    /// Changes the limits of the history; queues that it does not name keep their own. Before the
+    /// first of these, there is no history.
+    SetHistory(HistoryLimits),
+    /// Announces a runner.
+    Announce(Announcement),
+    /// Limits what a snapshot may take, in bytes; jobs beyond it are refused. Before the first of
+    /// these, there is no limit.
+    SetCapacity(u64),
+    /// Ends leases that have lapsed by the clock of this producer, unless they were renewed since.
+    EndLeases(Vec<StandingLease>),
+    /// Says that a process lives, and which levels it understands.
+    Hello(Hello),
+    /// Ends hellos that have lapsed by the clock of this producer, unless they were renewed since.
+    EndHellos(Vec<LiveProcess>),
+    /// Raises the level, if all live processes understand this one.
+    Raise(u16),
+    /// Ends the generation with this number: the log goes on in the next one. No effect in another
+    /// generation.
+    Close(u32),
+    /// An entry of a kind that this version does not know, and that may be skipped.
+    Unknown {
+        kind: u16,
+        body: Bytes,
+    },
 }
 
-/// A job to store. Replicas keep neither the payload nor the headers; they are fetched when needed.
+/// A job to store.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct NewJob {
     pub(crate) id: JobId,
@@ -53,8 +75,22 @@ pub(crate) struct NewJob {
     pub(super) on_conflict: OnConflict,
     pub(super) due: Due,
     pub(super) max_attempts: Option<u32>,
-    pub(crate) payload: Bytes,
+    pub(crate) payload: Payload,
     pub(crate) headers: Headers,
+}
+
+/// What a [`NewJob`] may have besides its other fields.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct JobOptions {
+    pub(super) on_running: OnRunning,
+    /// How long the id stays pinned after the end of the job, in milliseconds.
+    pub(super) remember: u64,
+}
+
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(super) enum OnRunning {
+    Refuse,
+    Detach,
 }
 
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
@@ -87,6 +123,8 @@ pub(crate) struct Reschedule(pub(super) JobRef, pub(super) Due);
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Claim {
+    /// The name of the claimer.
+    pub(crate) worker: String,
     /// For each queue: its name, the maximum number of jobs, and the length of their leases in
     /// milliseconds.
     pub(super) wants: Vec<(QueueName, u64, u64)>,
@@ -100,6 +138,47 @@ pub(crate) struct Claim {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Lease(pub(super) QueueName, pub(super) JobId, pub(super) u64);
 
+/// A lease that stands, without its times.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct StandingLease {
+    pub(crate) queue: QueueName,
+    pub(crate) job: JobId,
+    /// The fencing token.
+    pub(crate) token: u64,
+    /// How often the lease was renewed.
+    pub(crate) renewals: u32,
+    /// Its length since the last renewal, in milliseconds.
+    pub(crate) lease_for: u64,
+}
+
+/// The lowest and the highest level that a process understands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Levels {
+    pub(crate) min: u16,
+    pub(crate) max: u16,
+}
+
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct Hello {
+    /// A random number, drawn when a process opens the log.
+    pub(crate) process: u64,
+    pub(crate) levels: Levels,
+    /// How long the process lives after this, unless it says hello again, in milliseconds; 0 if it
+    /// leaves.
+    pub(crate) ttl: u64,
+}
+
+/// A process that has said hello.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LiveProcess {
+    pub(crate) id: u64,
+    pub(crate) levels: Levels,
+    /// Of its last hello, in milliseconds.
+    pub(crate) ttl: u64,
+    /// How often it said hello again.
+    pub(crate) renewals: u32,
+}
+
 /// A lease and its new length in milliseconds.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Renewal(pub(super) Lease, pub(super) u64);
@@ -110,17 +189,27 @@ pub(crate) struct Settlement(pub(super) Lease, pub(super) Verdict);
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) enum Verdict {
     Done,
-    Skip,
-    Retry(Due),
+    /// With the reason.
+    Skip(String),
+    /// With the error.
+    Retry(Due, String),
     Snooze(Due),
-    Dead { kind: String, message: String, failed: bool },
-    Release { started: bool },
+    Dead {
+        kind: String,
+        message: String,
+        failed: bool,
+    },
+    Release {
+        started: bool,
+    },
+    /// With the payload of the next step.
+    Again(Due, Payload),
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum QueueOperation {
-    Replay(Option<Vec<JobId>>, Due),
-    Remove(Option<Vec<JobId>>),
+    Replay(Vec<JobId>, Due),
+    Remove(Vec<JobId>),
     Pause,
     Resume,
     Purge,
@@ -132,7 +221,7 @@ pub(crate) enum QueueOperation {
 pub(crate) enum SnapshotPart {
     /// The snapshot holds the state right after this entry.
     Begin,
-    /// Everything but the jobs.
+    /// The counters, the producers and the queues.
     Header {
         /// Offset of the [`Begin`](Self::Begin).
         begin: u64,
@@ -141,17 +230,94 @@ pub(crate) enum SnapshotPart {
         last_seq: u64,
         /// Fencing token of the lease that was granted last.
         last_token: u64,
-        /// Producer id, last sequence number, and the offset of that entry.
+        /// Producer id, last sequence number, and the number of that entry among those of all
+        /// producers.
         producers: Vec<(u64, u64, u64)>,
         /// Name, whether it is paused, and totals.
         queues: Vec<(QueueName, bool, Totals)>,
     },
     /// Offset of the [`Begin`](Self::Begin), and some of the jobs.
     Jobs(u64, Vec<SnapshotJob>),
-    /// Offset of the [`Begin`](Self::Begin), and the number of jobs. The snapshot is complete if
-    /// all of them were read.
-    End { begin: u64, jobs: u64 },
+    /// State that neither the header nor the jobs contain.
+    Extra {
+        /// Offset of the [`Begin`](Self::Begin).
+        begin: u64,
+        /// Number of this part among those of its kind, from 0.
+        number: u32,
+        extra: SnapshotExtra,
+    },
+    /// Offset of the [`Begin`](Self::Begin), and the numbers of jobs and of
+    /// [`Extra`](Self::Extra) parts. The snapshot is complete if all of them were read.
+    End { begin: u64, jobs: u64, extras: u32 },
 }
+
+/// See [`SnapshotPart::Extra`].
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) enum SnapshotExtra {
+    History {
+        limits: HistoryLimits,
+        /// The sequence number of the job that ended last.
+        last_ended: u64,
+    },
+    Notes(Vec<JobNotes>),
+    Ended(Vec<EndedJob>),
+    /// Pinned ids: id and due time of the ended job, and until when it is pinned.
+    Pins(Vec<(JobId, Timestamp, Timestamp)>),
+    /// Runners: name, information, and from when until when the announcement is valid.
+    Runners(Vec<(String, Bytes, Timestamp, Timestamp)>),
+    Leases(Vec<StandingLease>),
+    /// The level in force, and the live processes.
+    Levels(u16, Vec<LiveProcess>),
+    /// See [`Command::SetCapacity`].
+    Capacity(u64),
+}
+
+/// What is kept of a job for operators, and for its end.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct JobNotes {
+    pub(crate) job: JobId,
+    pub(super) last_error: Option<String>,
+    pub(super) worker: Option<String>,
+    pub(super) leased_since: Option<Timestamp>,
+    /// In milliseconds.
+    pub(super) remember: u64,
+}
+
+/// A job of the history.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct EndedJob {
+    /// Number in the order in which jobs ended.
+    pub(super) seq: u64,
+    pub(super) id: JobId,
+    pub(super) queue: QueueName,
+    pub(super) key: Option<JobKey>,
+    pub(super) due: Timestamp,
+    pub(super) created: Timestamp,
+    pub(super) max_attempts: Option<u32>,
+    /// Attempts, deliveries, losses.
+    pub(super) counts: [u32; 3],
+    pub(super) leased_since: Option<Timestamp>,
+    pub(super) worker: Option<String>,
+    pub(super) last_error: Option<String>,
+    pub(super) ending: Ending,
+    pub(super) reason: Option<String>,
+    pub(super) at: Timestamp,
+}
+
+/// Limits of the history.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct HistoryLimits {
+    pub(super) default: HistoryLimit,
+    pub(super) queues: Vec<(QueueName, HistoryLimit)>,
+}
+
+/// Maximum number of ended jobs, and their maximum age in milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct HistoryLimit(pub(super) u32, pub(super) u64);
+
+/// A runner: its name, what it says of itself, and for how many milliseconds that is valid.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Announcement(pub(super) String, pub(super) Bytes, pub(super) u64);
 
 /// Totals of a queue: created, done, skipped, cancelled, replaced, removed.
 pub(crate) type Totals = [u64; 6];
@@ -175,59 +341,4 @@ pub(crate) enum SnapshotJobState {
     Leased(u64, Timestamp),
     /// Why and when the job died.
     Dead(DeadReason, Timestamp),
-}
-
-impl Command {
-    /// Approximate size in the log, in bytes.
-    pub(crate) fn approx_size(&self) -> usize {
-        let content = match self {
-            Self::Schedule(jobs) => jobs.iter().map(NewJob::approx_size).sum(),
-            Self::Snapshot(SnapshotPart::Jobs(_, jobs)) => {
-                jobs.iter().map(|job| job.job.approx_size()).sum()
-            }
-            Self::Park(parked) => parked.iter().map(|(job, _)| job.approx_size()).sum(),
-            Self::Claim(claim) => 16 * claim.prefetched.len(),
-            Self::Settle(settlements) => 64 * settlements.len(),
-            Self::Cancel(jobs) => 64 * jobs.len(),
-            Self::Reschedule(moves) => 72 * moves.len(),
-            Self::Renew(renewals) => 72 * renewals.len(),
-            _ => 0,
-        };
-        64 + content
-    }
-
-    /// The job with this index. `None` if the command has no such job, or does not store jobs.
-    pub(crate) fn job(&self, index: u32) -> Option<&NewJob> {
-        let index = index as usize;
-        match self {
-            Self::Schedule(jobs) => jobs.get(index),
-            Self::Park(parked) => parked.get(index).map(|(job, _)| job),
-            Self::Snapshot(SnapshotPart::Jobs(_, jobs)) => jobs.get(index).map(|job| &job.job),
-            _ => None,
-        }
-    }
-
-    /// Frees the payloads and headers of the jobs.
-    pub(crate) fn drop_payloads(&mut self) {
-        match self {
-            Self::Schedule(jobs) => jobs.iter_mut().for_each(NewJob::drop_payload),
-            Self::Park(parked) => parked.iter_mut().for_each(|(job, _)| job.drop_payload()),
-            Self::Snapshot(SnapshotPart::Jobs(_, jobs)) => {
-                jobs.iter_mut().for_each(|job| job.job.drop_payload());
-            }
-            _ => {}
-        }
-    }
-}
-
-impl NewJob {
-    /// Approximate size in the log, in bytes.
-    pub(crate) fn approx_size(&self) -> usize {
-        96 + self.payload.len() + self.headers.size_bytes()
-    }
-
-    fn drop_payload(&mut self) {
-        self.payload = Bytes::new();
-        self.headers = Headers::new();
-    }
 }

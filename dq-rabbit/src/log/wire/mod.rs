@@ -1,22 +1,34 @@
 //! Wire format of the log: entries as bytes.
 //!
-//! A message of the stream is `dq`, one byte for the version of the format, and an
-//! [`EntryBatch`](entry::EntryBatch) encoded by the `postcard` crate. **The order of variants and
-//! fields is the format**: new commands are added at the end of [`Command`]. A process that reads a
-//! command it does not know stops with `Incompatible`, because its replica would differ from the
-//! others.
+//! Each message of the stream is a frame with a checksum, and holds entries, each with the number of
+//! its kind and the length of its body (see [`frame`]). **Kinds and bodies are the format** and never
+//! change (see [`kinds`]): the `postcard` crate does not mark fields, and would read wrong values.
+//!
+//! A process that does not know the kind of an entry stops with `Incompatible` if the entry *must be
+//! understood*, because its replica would differ from the others; otherwise it skips the entry. What
+//! is not a message of this format, or is damaged, is skipped by all replicas alike.
 //!
 //! Types here have the names of the [`dq_core`] types that they encode: [`NewJob`] is the wire
 //! format of [`dq_core::NewJob`].
 
-mod codec;
 mod convert;
 mod entry;
+mod frame;
+#[cfg(test)]
+mod fuzz;
+mod kinds;
+mod payload;
+mod size;
+mod state;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use codec::{decode, encode};
+pub(crate) use convert::millis;
 pub(crate) use entry::{
-    Claim, Command, Entry, JobRef, NewJob, QueueOperation, Renewal, Reschedule, Settlement,
-    SnapshotJob, SnapshotJobState, SnapshotPart, Totals,
+    Announcement, Claim, Command, EndedJob, Entry, Hello, HistoryLimits, JobNotes, JobOptions,
+    JobRef, Levels, LiveProcess, NewJob, QueueOperation, Renewal, Reschedule, Settlement,
+    SnapshotExtra, SnapshotJob, SnapshotJobState, SnapshotPart, StandingLease, Totals,
 };
+pub(crate) use frame::{Message, SkipReason, decode, encode};
+pub(crate) use payload::{Checksum, Payload};
+pub(crate) use size::encoded_size;

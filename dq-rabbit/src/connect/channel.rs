@@ -1,0 +1,336 @@
+//! A channel whose requests have a time limit.
+//!
+//! The client library waits for a reply for as long as the connection lasts, and a connection that
+//! the broker blocks may last for hours. So everything else uses this type in place of the
+//! library's channel, which `clippy.toml` forbids outside of this file.
+
+#![expect(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "they get their limits here"
+)]
+
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use dq_core::sync::lock;
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, ready};
+use lapin::options::{
+    BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicPublishOptions, BasicQosOptions,
+    ConfirmSelectOptions, ExchangeBindOptions, ExchangeDeclareOptions, QueueBindOptions,
+    QueueDeclareOptions, QueueDeleteOptions,
+};
+use lapin::types::{FieldTable, ShortString};
+use lapin::{BasicProperties, Confirmation, Connection, Consumer, ExchangeKind};
+use tokio::runtime::Handle;
+
+use crate::error::Blocked;
+
+/// How long to wait for the reply to `channel.close`.
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// How many limits a declaration may take: it writes to the disks of several nodes.
+const DECLARE_LIMITS: u32 = 6;
+
+/// How long the broker may take to reply, and why it does not.
+#[derive(Debug, Clone)]
+pub(super) struct ReplyLimit {
+    pub(super) timeout: Duration,
+    /// Why the broker blocks the connection.
+    pub(super) blocked: Arc<Mutex<Option<String>>>,
+}
+
+impl ReplyLimit {
+    /// Waits for a reply for at most `limits` timeouts, and for one while the connection is
+    /// blocked.
+    pub(super) async fn wait<T>(
+        &self,
+        mut reply: BoxFuture<'_, lapin::Result<T>>,
+        limits: u32,
+    ) -> lapin::Result<T> {
+        for _ in 0..limits {
+            if let Ok(reply) = tokio::time::timeout(self.timeout, &mut reply).await {
+                return reply;
+            }
+            if let Some(reason) = lock(&self.blocked).clone() {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, Blocked(reason)).into());
+            }
+        }
+        Err(io::Error::from(io::ErrorKind::TimedOut).into())
+    }
+}
+
+/// An open channel; it is closed when its last clone is dropped. A channel on which a request has
+/// failed or taken too long must not be used again.
+#[derive(Debug, Clone)]
+pub(crate) struct AmqpChannel {
+    channel: lapin::Channel,
+    limit: ReplyLimit,
+}
+
+/// The reply to a request that was sent.
+pub(crate) struct Reply<T> {
+    reply: BoxFuture<'static, lapin::Result<T>>,
+    limit: ReplyLimit,
+    limits: u32,
+}
+
+/// Closes a channel when it is dropped.
+struct CloseOnDrop(Option<AmqpChannel>);
+
+impl CloseOnDrop {
+    fn disarm(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for CloseOnDrop {
+    fn drop(&mut self) {
+        // Without a runtime, the connection ends too.
+        if let (Some(channel), Ok(runtime)) = (self.0.take(), Handle::try_current()) {
+            runtime.spawn(channel.close());
+        }
+    }
+}
+
+impl<T> Reply<T> {
+    /// Waits for the reply; the limit begins now.
+    ///
+    /// # Errors
+    /// The broker's; an I/O error of the kind `TimedOut` if there is no reply in time, which holds
+    /// [`Blocked`] if the broker blocks the connection.
+    pub(crate) async fn received(self) -> lapin::Result<T> {
+        self.limit.wait(self.reply, self.limits).await
+    }
+
+    /// Waits for as long as the channel is open: for a caller with a timer of its own.
+    pub(crate) async fn received_at_last(self) -> lapin::Result<T> {
+        self.reply.await
+    }
+}
+
+impl<T: 'static> Reply<T> {
+    /// Ignores what the reply holds.
+    pub(crate) fn ignored(self) -> Reply<()> {
+        let reply = self.reply.map(|reply| reply.map(drop)).boxed();
+        Reply { reply, limit: self.limit, limits: self.limits }
+    }
+}
+
+impl AmqpChannel {
+    /// Opens a channel.
+    pub(super) async fn open(connection: &Connection, limit: ReplyLimit) -> lapin::Result<Self> {
+        let channel = limit.wait(connection.create_channel().boxed(), 1).await?;
+        Ok(Self { channel, limit })
+    }
+
+    /// The same channel with another limit for later requests.
+    pub(super) fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.limit.timeout = timeout;
+        self
+    }
+
+    /// The channel of the client library, for tests of what the broker does.
+    #[cfg(test)]
+    pub(crate) fn inner(&self) -> &lapin::Channel {
+        &self.channel
+    }
+
+    /// Whether neither side has closed the channel.
+    pub(crate) fn is_open(&self) -> bool {
+        self.channel.status().connected()
+    }
+
+    /// Sends a request: the client library sends on the first poll.
+    fn send<T, F>(&self, limits: u32, request: impl FnOnce(lapin::Channel) -> F) -> Reply<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = lapin::Result<T>> + Send + 'static,
+    {
+        let mut reply = request(self.channel.clone()).boxed();
+        let reply = match (&mut reply).now_or_never() {
+            Some(result) => ready(result).boxed(),
+            None => reply,
+        };
+        Reply { reply, limit: self.limit.clone(), limits }
+    }
+
+    /// Turns on publisher confirms.
+    pub(crate) async fn confirm_select(&self) -> lapin::Result<()> {
+        let request = async |channel: lapin::Channel| {
+            channel.confirm_select(ConfirmSelectOptions::default()).await
+        };
+        self.send(1, request).received().await
+    }
+
+    /// Limits the unacknowledged deliveries of each consumer that is started after this.
+    pub(crate) async fn qos(&self, prefetch: u16) -> lapin::Result<()> {
+        let request = async move |channel: lapin::Channel| {
+            channel.basic_qos(prefetch, BasicQosOptions::default()).await
+        };
+        self.send(1, request).received().await
+    }
+
+    /// Starts a consumer. If that fails, takes too long, or is dropped, the channel is closed.
+    pub(crate) async fn consume(
+        &self,
+        queue: ShortString,
+        arguments: FieldTable,
+    ) -> lapin::Result<Consumer> {
+        self.start_consumer(queue, BasicConsumeOptions::default(), arguments).await
+    }
+
+    /// As [`consume`](Self::consume), as the only consumer, for messages that are not acknowledged.
+    pub(crate) async fn consume_exclusively(&self, queue: ShortString) -> lapin::Result<Consumer> {
+        let options =
+            BasicConsumeOptions { no_ack: true, exclusive: true, ..BasicConsumeOptions::default() };
+        self.start_consumer(queue, options, FieldTable::default()).await
+    }
+
+    async fn start_consumer(
+        &self,
+        queue: ShortString,
+        options: BasicConsumeOptions,
+        arguments: FieldTable,
+    ) -> lapin::Result<Consumer> {
+        let request = async move |channel: lapin::Channel| {
+            channel.basic_consume(queue, "".into(), options, arguments).await
+        };
+        // The broker may start the consumer all the same: then it delivers to nobody, and the client
+        // library keeps the channel open for it.
+        let guard = CloseOnDrop(Some(self.clone()));
+        let consumer = self.send(1, request).received().await?;
+        guard.disarm();
+        Ok(consumer)
+    }
+
+    /// Stops a consumer. It ends once it has returned what was delivered before.
+    pub(crate) async fn cancel(&self, consumer: ShortString) -> lapin::Result<()> {
+        let request = async move |channel: lapin::Channel| {
+            channel.basic_cancel(consumer, BasicCancelOptions::default()).await
+        };
+        self.send(1, request).received().await
+    }
+
+    /// Acknowledges a delivery, or with `multiple` all up to it.
+    pub(crate) async fn ack(&self, tag: u64, multiple: bool) -> lapin::Result<()> {
+        let options = BasicAckOptions { multiple };
+        let request = async move |channel: lapin::Channel| channel.basic_ack(tag, options).await;
+        self.send(1, request).received().await
+    }
+
+    /// Publishes a message. The reply is the confirmation, if confirms are on.
+    pub(crate) async fn publish(
+        &self,
+        exchange: ShortString,
+        routing_key: ShortString,
+        mandatory: bool,
+        body: &[u8],
+        properties: BasicProperties,
+    ) -> lapin::Result<Reply<Confirmation>> {
+        let options = BasicPublishOptions { mandatory, ..BasicPublishOptions::default() };
+        let publishing =
+            self.channel.basic_publish(exchange, routing_key, options, body, properties).boxed();
+        let confirm = self.limit.wait(publishing, 1).await?;
+        Ok(Reply { reply: confirm.boxed(), limit: self.limit.clone(), limits: 1 })
+    }
+
+    /// Declares a durable exchange. With `passive`, only checks that it exists.
+    pub(crate) fn declare_exchange(
+        &self,
+        name: ShortString,
+        kind: ExchangeKind,
+        arguments: FieldTable,
+        passive: bool,
+    ) -> Reply<()> {
+        let options =
+            ExchangeDeclareOptions { passive, durable: true, ..ExchangeDeclareOptions::default() };
+        self.send(DECLARE_LIMITS, async move |channel: lapin::Channel| {
+            channel.exchange_declare(name, kind, options, arguments).await
+        })
+    }
+
+    /// Declares a queue. The reply is the number of its messages.
+    pub(crate) fn declare_queue(
+        &self,
+        name: ShortString,
+        options: QueueDeclareOptions,
+        arguments: FieldTable,
+    ) -> Reply<u32> {
+        self.send(DECLARE_LIMITS, async move |channel: lapin::Channel| {
+            let declared = channel.queue_declare(name, options, arguments).await?;
+            Ok(declared.message_count())
+        })
+    }
+
+    /// Deletes a queue, if it exists.
+    pub(crate) fn delete_queue(&self, name: ShortString) -> Reply<()> {
+        self.send(DECLARE_LIMITS, async move |channel: lapin::Channel| {
+            channel.queue_delete(name, QueueDeleteOptions::default()).await.map(drop)
+        })
+    }
+
+    /// Declares a queue of this connection: it is deleted with its last consumer and with the
+    /// connection, and after `expires` if it gets no consumer.
+    pub(crate) async fn declare_exclusive_queue(
+        &self,
+        name: ShortString,
+        expires: Duration,
+    ) -> lapin::Result<()> {
+        let options = QueueDeclareOptions {
+            exclusive: true,
+            auto_delete: true,
+            ..QueueDeclareOptions::default()
+        };
+        let mut arguments = FieldTable::default();
+        let expires = i64::try_from(expires.as_millis()).unwrap_or(i64::MAX).max(1);
+        arguments.insert("x-expires".into(), expires.into());
+        self.declare_queue(name, options, arguments).received().await.map(drop)
+    }
+
+    /// The number of consumers of an existing queue.
+    pub(crate) async fn count_consumers(&self, queue: ShortString) -> lapin::Result<u32> {
+        let request = async move |channel: lapin::Channel| {
+            let options = QueueDeclareOptions::default().passive();
+            let declared = channel.queue_declare(queue, options, FieldTable::default()).await?;
+            Ok(declared.consumer_count())
+        };
+        self.send(1, request).received().await
+    }
+
+    /// Binds a queue to an exchange.
+    pub(crate) fn bind_queue(
+        &self,
+        exchange: ShortString,
+        queue: ShortString,
+        key: ShortString,
+    ) -> Reply<()> {
+        self.send(DECLARE_LIMITS, async move |channel: lapin::Channel| {
+            let options = QueueBindOptions::default();
+            channel.queue_bind(queue, exchange, key, options, FieldTable::default()).await
+        })
+    }
+
+    /// Binds an exchange to another, from which it gets messages.
+    pub(crate) fn bind_exchange(
+        &self,
+        from: ShortString,
+        to: ShortString,
+        key: ShortString,
+    ) -> Reply<()> {
+        self.send(DECLARE_LIMITS, async move |channel: lapin::Channel| {
+            let options = ExchangeBindOptions::default();
+            channel.exchange_bind(to, from, key, options, FieldTable::default()).await
+        })
+    }
+
+    /// Closes the channel, unless it is closed; waits a moment for the reply.
+    pub(crate) async fn close(self) {
+        if self.is_open() {
+            let closing = self.channel.close(200, "done".into());
+            tokio::time::timeout(CLOSE_TIMEOUT, closing).await.ok();
+        }
+    }
+}

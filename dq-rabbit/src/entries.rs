@@ -1,0 +1,63 @@
+//! Calls that take several log entries, because one would be too large.
+
+use dq_core::{Error, Result};
+use futures_util::future::join_all;
+
+use crate::error::outcome_unknown;
+
+/// Approximate maximum size of the items in one log entry, in bytes.
+const MAX_ENTRY_BYTES: usize = 128 * 1024;
+/// Maximum number of items in one log entry, so that applying it does not delay other entries.
+pub(crate) const MAX_ENTRY_ITEMS: usize = 1_000;
+
+/// Splits the items of a call into entries.
+pub(crate) fn split<T>(items: Vec<T>, size: impl Fn(&T) -> usize) -> Vec<Vec<T>> {
+    let mut entries = Vec::new();
+    let mut items = items.into_iter().peekable();
+    while items.peek().is_some() {
+        let mut entry = Vec::new();
+        let mut bytes = 0;
+        while entry.len() < MAX_ENTRY_ITEMS
+            && let Some(item) =
+                items.next_if(|item| bytes == 0 || bytes + size(item) <= MAX_ENTRY_BYTES)
+        {
+            bytes += size(&item);
+            entry.push(item);
+        }
+        entries.push(entry);
+    }
+    entries
+}
+
+/// The result of a part of a call whose parts are executed one after the other, after this number of
+/// items.
+///
+/// # Errors
+/// That of the part; `OutcomeUnknown` for a retryable one if earlier parts were executed.
+pub(crate) fn part<T>(earlier: usize, result: Result<T>) -> Result<T> {
+    let is_partial = |error: &Error| earlier > 0 && error.is_retryable();
+    result.map_err(|error| if is_partial(&error) { outcome_unknown(&error) } else { error })
+}
+
+/// Appends all entries of a call, and returns their results in order.
+///
+/// # Errors
+/// Those of the entries; `OutcomeUnknown` for a retryable one if there are several entries, since
+/// others may have taken effect.
+pub(crate) async fn join<T>(
+    calls: impl ExactSizeIterator<Item = impl Future<Output = Result<Vec<T>>>>,
+) -> Result<Vec<T>> {
+    let entries = calls.len();
+    let mut results = Vec::new();
+    let mut failure = None;
+    for entry in join_all(calls).await {
+        match entry {
+            Ok(entry) => results.extend(entry),
+            Err(error) => failure = Some(error),
+        }
+    }
+    match failure {
+        None => Ok(results),
+        Some(error) => part(entries - 1, Err(error)),
+    }
+}

@@ -1,0 +1,126 @@
+//! The capacity of the log: how many bytes a snapshot would take, and whether it may take more.
+//!
+//! The log holds the limit, and every replica knows to the byte what a snapshot of it would write. So
+//! all replicas refuse the same jobs, whichever process wrote them.
+
+use dq_core::machine::{JobNotes, JobPlacement, Machine, Sizes};
+use dq_core::{Announced, Job, JobView, Receipt, Settlement, Timestamp, Verdict};
+
+use super::position::{PayloadRef, headers_bytes};
+use super::wire::{self, encoded_size};
+
+/// What a job may gain after it was stored, besides a payload: counts, lease, worker, and an error
+/// of [`SHORT_TEXT`] bytes.
+const GROWTH_PER_JOB: u64 = 256;
+/// Maximum length in bytes of errors and reasons that are stored while the capacity is used up.
+const SHORT_TEXT: usize = 120;
+
+/// What the items of a snapshot take, by the fields of their types in [`wire`].
+pub(super) const SIZES: Sizes = Sizes { job, ended, pin, runner };
+
+/// The size of a [`wire::SnapshotJob`] and a [`wire::JobNotes`].
+fn job(job: &Job, seq: u64, placement: &JobPlacement, notes: Option<&JobNotes>) -> u64 {
+    let key = job.key.as_ref().map(|key| key.as_str());
+    let counts = [job.attempts, job.deliveries, job.losses];
+    let fields = (job.id, job.queue.as_str(), key, job.due, job.max_attempts, job.created, counts);
+    // What to do on a conflict, and the form of the due time.
+    let constants = 2;
+    let state = match placement {
+        JobPlacement::Waiting => 0,
+        JobPlacement::Leased { token, until } => encoded_size(&(token.0, until)),
+        JobPlacement::Dead(reason, since) => encoded_size(&(&**reason, since)),
+    };
+    let notes = notes.map_or(0, |notes| {
+        let remember = wire::millis(notes.remember);
+        let JobNotes { last_error, worker, leased_since, .. } = notes;
+        encoded_size(&(job.id, last_error, worker.as_deref(), leased_since, remember))
+    });
+    encoded_size(&(fields, seq))
+        + constants
+        + wire::Payload::stored_bytes(PayloadRef::of(job).length as usize)
+        + headers_bytes(job)
+        + (1 + state)
+        + notes
+}
+
+/// The size of a [`wire::EndedJob`].
+fn ended(seq: u64, view: &JobView) -> u64 {
+    let JobView { job, leased_since, worker, last_error, ended, .. } = view;
+    let Some(ended) = ended else { return 0 };
+    let key = job.key.as_ref().map(|key| key.as_str());
+    let counts = [job.attempts, job.deliveries, job.losses];
+    let fields = (job.id, job.queue.as_str(), key, job.due, job.created, job.max_attempts, counts);
+    let notes = (leased_since, worker, last_error);
+    encoded_size(&(seq, fields, notes, ended.ending, &ended.reason, ended.at))
+}
+
+fn pin(receipt: &Receipt, until: Timestamp) -> u64 {
+    encoded_size(&(receipt.id, receipt.due, until))
+}
+
+fn runner(runner: &Announced) -> u64 {
+    encoded_size(&(&runner.name, &runner.info, runner.at, runner.until))
+}
+
+/// How much of its capacity a log uses.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Usage {
+    /// Bytes that a snapshot would take, with what its jobs may gain.
+    pub(crate) used: u64,
+    /// Maximum for new jobs; `None` before the log has a limit.
+    pub(crate) capacity: Option<u64>,
+}
+
+impl Usage {
+    pub(super) fn of(machine: &Machine, capacity: Option<u64>) -> Self {
+        Self { used: machine.stored_bytes() + GROWTH_PER_JOB * machine.len() as u64, capacity }
+    }
+
+    /// The part of the capacity that is used, in percent.
+    pub(crate) fn percent(self) -> u64 {
+        self.capacity.map_or(0, |capacity| self.used.saturating_mul(100) / capacity.max(1))
+    }
+
+    /// Whether the capacity is used up.
+    fn is_full(self) -> bool {
+        self.capacity.is_some_and(|capacity| self.used >= capacity)
+    }
+
+    /// Whether there is room for these new jobs. A job whose id is known adds nothing, and one whose
+    /// key is known adds what it is larger.
+    pub(super) fn has_room<'a>(
+        self,
+        machine: &Machine,
+        jobs: impl IntoIterator<Item = &'a wire::NewJob>,
+    ) -> bool {
+        let Some(capacity) = self.capacity else { return true };
+        let added = |job: &wire::NewJob| {
+            if machine.peek(job.id).is_some() {
+                return 0;
+            }
+            let same_key = job.key().and_then(|key| machine.stored_bytes_of_key(&job.queue, key));
+            let new = job.stored_bytes() + GROWTH_PER_JOB;
+            new.saturating_sub(same_key.map_or(0, |bytes| bytes + GROWTH_PER_JOB))
+        };
+        let added: u64 = jobs.into_iter().map(added).sum();
+        added == 0 || self.used + added <= capacity
+    }
+
+    /// Shortens the texts of a settlement while the capacity is used up: settlements always pass,
+    /// and their texts must not outgrow the log.
+    pub(super) fn shorten(self, mut settlement: Settlement) -> Settlement {
+        if self.is_full() {
+            match &mut settlement.verdict {
+                Verdict::Skip { reason: text } | Verdict::Retry { error: text, .. } => cut(text),
+                Verdict::Dead { reason, .. } => cut(&mut reason.message),
+                _ => {}
+            }
+        }
+        settlement
+    }
+}
+
+fn cut(text: &mut String) {
+    let end = (0..=SHORT_TEXT.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+    text.truncate(end.unwrap_or(0));
+}

@@ -1,0 +1,22 @@
+//! Jobs whose payload the log does not have any more, for `check`.
+
+use std::collections::BTreeSet;
+
+use dq_core::JobId;
+
+/// Maximum number of jobs that are kept; more do not say more.
+const MAX_JOBS: usize = 1_000;
+
+/// The jobs that this process has found without their payload.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct LostPayloads {
+    pub(crate) jobs: BTreeSet<JobId>,
+}
+
+impl LostPayloads {
+    pub(super) fn add(&mut self, job: JobId) {
+        if self.jobs.len() < MAX_JOBS && self.jobs.insert(job) {
+            tracing::error!(id = %job, "the log does not have the payload of a job any more");
+        }
+    }
+}

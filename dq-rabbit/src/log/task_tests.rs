@@ -1,0 +1,170 @@
+//! What the tasks of an open log conclude from the entries that they read.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use dq_core::{Entropy, HistoryLimit, HistoryLimits, SystemClock};
+
+use super::append::{next_message, rewrite};
+use super::levels::LevelSettings;
+use super::pending::{NoCaller, PendingCall, SentCall};
+use super::shared::{LogContext, LogSettings, LogShared};
+use super::tail;
+use super::wire::{Command, Entry, encode};
+use crate::config::RabbitConfig;
+use crate::connect::{AmqpConnection, Broker};
+use crate::generation::Generation;
+use crate::topology::Topology;
+
+/// What the tasks share, without a broker, with this many calls that were sent.
+fn shared(generation: Generation, calls: u64) -> Arc<LogShared> {
+    let config = RabbitConfig::new("amqp://127.0.0.1:1".to_owned());
+    let entropy = Arc::new(Entropy::seeded(1));
+    let broker = Broker::new(&config.broker().unwrap(), Arc::clone(&entropy)).unwrap();
+    let connection = Arc::new(AmqpConnection::start(Arc::new(broker), "test"));
+    let levels = LevelSettings::default();
+    let response_timeout = Duration::from_secs(5);
+    let shared = LogShared::new(LogContext {
+        settings: LogSettings { response_timeout, size: 16 << 20, levels },
+        history: HistoryLimits::all(HistoryLimit::OFF),
+        clock: Arc::new(SystemClock),
+        entropy,
+        topology: Arc::new(Topology::new(Arc::clone(&connection), &config)),
+        publish: Arc::clone(&connection),
+        consume: connection,
+        listeners: Arc::default(),
+    });
+    {
+        let mut state = shared.state();
+        for sequence in 1..=calls {
+            let call = call(&shared);
+            state.pending_bytes += call.size;
+            state.sent_bytes += call.size;
+            state.sent_calls.push_back(SentCall { sequence, call });
+        }
+        state.next_sequence = calls + 1;
+    }
+    begin(&shared, generation);
+    Arc::new(shared)
+}
+
+fn call(shared: &LogShared) -> PendingCall {
+    let command = Command::Barrier;
+    let size = command.approx_size();
+    let (at, submitted) = (shared.clock.now(), shared.clock.elapsed());
+    let (was_sent, waiter) = (Arc::default(), Box::new(NoCaller));
+    PendingCall { at, submitted, command, size, was_sent, waiter }
+}
+
+/// Reads this generation from its beginning.
+fn begin(shared: &LogShared, generation: Generation) {
+    let (size, clock) = (shared.settings.size, &shared.clock);
+    shared.state().begin_generation(generation, size, clock.elapsed());
+}
+
+/// Reads entries of this process, each in a message of its own, at these offsets in the log.
+fn read(shared: &LogShared, first: u64, entries: &[(u64, Command)]) {
+    let (producer_id, at) = (shared.state().producer_id, shared.clock.now());
+    let message = |(offset, (sequence, command)): (u64, &(u64, Command))| {
+        let entry = Entry { producer_id, sequence: *sequence, at, command: command.clone() };
+        (offset, Bytes::from(encode(&[entry])))
+    };
+    let messages = (first..).zip(entries).map(message).collect();
+    tail::apply_all(shared, messages).unwrap();
+}
+
+/// As [`read`], for barriers with these sequence numbers.
+fn read_barriers(shared: &LogShared, first: u64, sequences: &[u64]) {
+    let barriers: Vec<_> = sequences.iter().map(|it| (*it, Command::Barrier)).collect();
+    read(shared, first, &barriers);
+}
+
+fn awaited(shared: &LogShared) -> Vec<u64> {
+    shared.state().sent_calls.iter().map(|sent| sent.sequence).collect()
+}
+
+#[tokio::test]
+async fn an_entry_that_waits_for_a_snapshot_is_no_sign_of_loss_unless_it_is_new() {
+    let generation = Generation::new(1);
+    let shared = shared(generation, 2);
+    tail::reset(&shared);
+    begin(&shared, generation);
+    assert_eq!(awaited(&shared), [1, 2, 3], "with the barrier of the replay");
+    read_barriers(&shared, generation.offset(0), &[1, 2]);
+    assert!(!shared.state().is_cut_off, "the snapshot may follow what was written before");
+    read_barriers(&shared, generation.offset(2), &[3]);
+    assert!(shared.state().is_cut_off, "no snapshot is left");
+}
+
+#[tokio::test]
+async fn old_copies_after_a_gap_are_no_sign_of_loss() {
+    let shared = shared(Generation::FIRST, 3);
+    read_barriers(&shared, 0, &[2, 1, 2]);
+    assert_eq!(awaited(&shared), [3]);
+    tail::reset(&shared);
+    begin(&shared, Generation::FIRST);
+    // The first one is a copy of the second call, before the first call.
+    read_barriers(&shared, 0, &[2, 1, 2, 3]);
+    assert!(!shared.state().sequence_lost);
+    assert_eq!(awaited(&shared), [4], "the barrier of the replay");
+}
+
+#[tokio::test]
+async fn the_barrier_of_a_replay_shows_that_the_log_has_lost_entries() {
+    let shared = shared(Generation::FIRST, 3);
+    read_barriers(&shared, 0, &[1, 2]);
+    let producer_id = shared.state().producer_id;
+    tail::reset(&shared);
+    begin(&shared, Generation::FIRST);
+    // The log has neither of them any more, and the third may be an old copy.
+    read_barriers(&shared, 0, &[3]);
+    assert!(!shared.state().sequence_lost);
+    // The third fills a message.
+    shared.state().sent_calls[0].call.size = 1 << 20;
+    let (probe, last) = rewrite(&shared, 1);
+    assert_eq!((probe.len(), last), (2, Some(3)), "with the barrier");
+    read_barriers(&shared, 1, &[3, 4]);
+    assert!(shared.state().sequence_lost);
+    rewrite(&shared, 1);
+    assert_ne!(shared.state().producer_id, producer_id);
+    assert_eq!(awaited(&shared), [1, 2]);
+}
+
+#[tokio::test]
+async fn calls_that_were_sent_are_first_in_the_next_generation() {
+    let shared = shared(Generation::FIRST, 1);
+    rewrite(&shared, usize::MAX);
+    let call_again = call(&shared);
+    shared.state().enqueue(call_again);
+    begin(&shared, Generation::new(1));
+    assert!(next_message(&shared).0.is_none(), "it would follow a gap");
+    assert_eq!(rewrite(&shared, usize::MAX).0.len(), 1);
+    assert!(next_message(&shared).0.is_some());
+    assert_eq!(awaited(&shared), [1, 2]);
+}
+
+#[tokio::test]
+async fn a_process_may_be_behind_from_a_close_until_it_reads_an_entry_of_its_own() {
+    let shared = shared(Generation::FIRST, 3);
+    assert!(shared.is_catching_up());
+    read_barriers(&shared, 0, &[1]);
+    assert!(!shared.is_catching_up());
+    read(&shared, 1, &[(2, Command::Close(0))]);
+    assert!(shared.is_catching_up());
+    assert_eq!(shared.generation(), Some(Generation::new(1)));
+    read_barriers(&shared, Generation::new(1).offset(0), &[3]);
+    assert!(!shared.is_catching_up());
+}
+
+#[tokio::test]
+async fn the_size_of_the_log_is_what_the_log_says() {
+    let shared = shared(Generation::FIRST, 0);
+    shared.state().retention.add_message(3 << 20);
+    assert!(shared.state().needs_close() && !shared.state().blocks_growth(), "of 16 MiB");
+    for (sequence, size, expected) in [(1, 64 << 20, (false, false)), (2, 8 << 20, (true, true))] {
+        read(&shared, sequence - 1, &[(sequence, Command::SetCapacity(size / 5))]);
+        let mut state = shared.state();
+        assert_eq!((state.needs_close(), state.blocks_growth()), expected, "{size}");
+    }
+}

@@ -1,0 +1,186 @@
+//! Frames: messages of the stream, and the entries in them, as bytes.
+//!
+//! ```text
+//! message = magic | format | head | entry … | checksum of all before it
+//! entry   = kind | flags | producer id | sequence number | time | length | body
+//! ```
+//!
+//! Magic, format and checksum stay the same in later formats, so that a foreign message is not taken for
+//! one of these.
+//!
+//! The head and the first fields of an entry are encoded by `postcard`; the body is the command in
+//! the format of its kind. So a process can skip an entry of a kind that it does not know, and still
+//! record the sequence number of its producer.
+
+use dq_core::{Error, ErrorKind, Result, Timestamp};
+use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::entry::{Command, Entry};
+
+/// First bytes of each message. A message that does not begin with them is *foreign*: another
+/// program has written it.
+const MAGIC: &[u8] = b"dq";
+/// The format of the frame.
+const FORMAT: u8 = 2;
+/// The format of versions whose messages had no checksum.
+const OLD_FORMAT: u8 = 1;
+const CHECKSUM_BYTES: usize = 8;
+
+/// Flag of an entry: a process that does not know its kind must stop.
+const MUST_UNDERSTAND: u8 = 1;
+
+/// The operation that errors of decoding name.
+const OPERATION: &str = "read the log";
+
+/// The entries of a message that is intact.
+#[derive(Debug)]
+pub(crate) struct EntryBatch {
+    pub(crate) entries: Vec<Entry>,
+}
+
+/// A message of the stream.
+#[derive(Debug)]
+pub(crate) enum Message {
+    Batch(EntryBatch),
+    /// Not a message of this format, or damaged. All replicas skip it, so it changes nothing.
+    Skipped(SkipReason),
+}
+
+/// Why a message is skipped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SkipReason {
+    /// It does not begin with the magic bytes: another program has written it.
+    Foreign,
+    /// It has the format of a version without checksums.
+    OldFormat,
+    /// Its checksum is wrong.
+    Damaged,
+}
+
+/// The beginning of a message.
+#[derive(Serialize, Deserialize)]
+struct Head {
+    entries: u32,
+}
+
+/// The beginning of an entry.
+#[derive(Serialize, Deserialize)]
+struct EntryHead {
+    kind: u16,
+    flags: u8,
+    producer_id: u64,
+    sequence: u64,
+    at: Timestamp,
+    /// Length of the body in bytes.
+    length: u32,
+}
+
+impl Message {
+    /// The entries; `None` if the message is skipped.
+    pub(crate) fn into_batch(self) -> Option<EntryBatch> {
+        match self {
+            Self::Batch(batch) => Some(batch),
+            Self::Skipped(_) => None,
+        }
+    }
+}
+
+/// Encodes entries as one message of the stream.
+pub(crate) fn encode(entries: &[Entry]) -> Vec<u8> {
+    let head = Head { entries: length(entries) };
+    let mut message = append(&head, [MAGIC, &[FORMAT]].concat());
+    for Entry { producer_id, sequence, at, command } in entries {
+        let body = command.encode_body();
+        let head = EntryHead {
+            kind: command.kind(),
+            flags: if command.must_understand() { MUST_UNDERSTAND } else { 0 },
+            producer_id: *producer_id,
+            sequence: *sequence,
+            at: *at,
+            length: length(&body),
+        };
+        message = append(&head, message);
+        message.extend(body);
+    }
+    let checksum = xxh3_64(&message);
+    message.extend(checksum.to_le_bytes());
+    message
+}
+
+fn append(value: &impl Serialize, message: Vec<u8>) -> Vec<u8> {
+    postcard::to_extend(value, message).expect("writing to memory cannot fail")
+}
+
+fn length<T>(items: &[T]) -> u32 {
+    u32::try_from(items.len()).expect("a message is far smaller than 4 GiB")
+}
+
+/// Decodes a message of the stream.
+///
+/// An entry of an unknown kind is decoded as [`Command::Unknown`] if it may be skipped.
+///
+/// # Errors
+/// `Incompatible` if the message is intact and a newer version has written it: its format is
+/// unknown, or the kind of an entry that must be understood.
+pub(crate) fn decode(message: &[u8]) -> Result<Message> {
+    let Some(rest) = message.strip_prefix(MAGIC) else {
+        return Ok(Message::Skipped(SkipReason::Foreign));
+    };
+    let format = match rest.first() {
+        Some(&OLD_FORMAT) => return Ok(Message::Skipped(SkipReason::OldFormat)),
+        Some(format) if *format >= FORMAT => *format,
+        _ => return Ok(Message::Skipped(SkipReason::Foreign)),
+    };
+    let checked = message.split_last_chunk::<CHECKSUM_BYTES>();
+    let Some((framed, checksum)) = checked.filter(|(framed, _)| framed.len() > MAGIC.len()) else {
+        return Ok(Message::Skipped(SkipReason::Damaged));
+    };
+    if xxh3_64(framed) != u64::from_le_bytes(*checksum) {
+        return Ok(Message::Skipped(SkipReason::Damaged));
+    }
+    // The message is as it was written, so what cannot be decoded has another form than this version
+    // knows.
+    if format > FORMAT {
+        return Err(too_old(format!("a message of format {format}")));
+    }
+    decode_framed(&framed[MAGIC.len() + 1..]).map(Message::Batch)
+}
+
+fn decode_framed(mut bytes: &[u8]) -> Result<EntryBatch> {
+    let head: Head = take(&mut bytes)?;
+    let mut entries = Vec::new();
+    for _ in 0..head.entries {
+        let entry: EntryHead = take(&mut bytes)?;
+        let Some((body, rest)) = bytes.split_at_checked(entry.length as usize) else {
+            return Err(too_old("an entry in another frame".to_owned()));
+        };
+        bytes = rest;
+        let command = match Command::decode_body(entry.kind, body) {
+            Some(command) => command,
+            None if entry.flags & MUST_UNDERSTAND == 0 => {
+                Command::Unknown { kind: entry.kind, body: body.to_vec().into() }
+            }
+            None => return Err(too_old(format!("an entry of kind {}", entry.kind))),
+        };
+        let EntryHead { producer_id, sequence, at, .. } = entry;
+        entries.push(Entry { producer_id, sequence, at, command });
+    }
+    Ok(EntryBatch { entries })
+}
+
+fn take<'a, T: Deserialize<'a>>(bytes: &mut &'a [u8]) -> Result<T> {
+    let (value, rest) = postcard::take_from_bytes(bytes)
+        .map_err(|_| too_old("an entry in another frame".to_owned()))?;
+    *bytes = rest;
+    Ok(value)
+}
+
+fn too_old(what: String) -> Error {
+    Error::new(
+        ErrorKind::Incompatible,
+        format!("the log holds {what}, which this version does not know"),
+    )
+    .remedy("run the version that wrote it, or a newer one, in all processes of the prefix")
+    .operation(OPERATION)
+}

@@ -1,0 +1,74 @@
+//! The kind of each command: its number in the log, and the form of its body.
+//!
+//! **The numbers and the bodies are the format.** A kind never changes: a command that needs other
+//! fields gets a new kind, which is written once the level of the log allows it.
+
+use super::entry::Command;
+
+/// Kinds that a process may skip if it does not know them: they change no job.
+const OPTIONAL: [u16; 1] = [ANNOUNCE];
+const ANNOUNCE: u16 = 12;
+
+macro_rules! kinds {
+    ($($kind:literal => $variant:ident $(($($field:ident),+))?;)+) => {
+        impl Command {
+            /// The number of the kind.
+            pub(super) fn kind(&self) -> u16 {
+                match self {
+                    $(Self::$variant { .. } => $kind,)+
+                    Self::Unknown { kind, .. } => *kind,
+                }
+            }
+
+            /// The fields as bytes.
+            pub(super) fn encode_body(&self) -> Vec<u8> {
+                let encoded = match self {
+                    $(Self::$variant $(($($field),+))? => postcard::to_allocvec(&($($($field,)+)?)),)+
+                    Self::Unknown { body, .. } => return body.to_vec(),
+                };
+                encoded.expect("writing to memory cannot fail")
+            }
+
+            /// The command with this kind and body; `None` if this version does not know it.
+            pub(super) fn decode_body(kind: u16, body: &[u8]) -> Option<Self> {
+                match kind {
+                    $($kind => {
+                        let (($($($field,)+)?), rest) = postcard::take_from_bytes(body).ok()?;
+                        rest.is_empty().then_some(Self::$variant $(($($field),+))?)
+                    })+
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+kinds! {
+    0 => Barrier;
+    1 => Schedule(jobs);
+    2 => ScheduleWith(jobs);
+    3 => Cancel(jobs);
+    4 => Reschedule(moves);
+    5 => Claim(claim);
+    6 => Settle(settlements);
+    7 => Renew(renewals);
+    8 => Operate(queue, operation);
+    9 => Park(parked);
+    10 => Snapshot(part);
+    11 => SetHistory(limits);
+    12 => Announce(announcement);
+    13 => SetCapacity(bytes);
+    14 => EndLeases(leases);
+    15 => Hello(hello);
+    16 => EndHellos(processes);
+    17 => Raise(level);
+    18 => Close(generation);
+}
+
+impl Command {
+    /// Whether a process that does not know the kind must stop, because its replica would differ
+    /// from the others.
+    pub(super) fn must_understand(&self) -> bool {
+        !OPTIONAL.contains(&self.kind()) && !matches!(self, Self::Unknown { .. })
+    }
+}

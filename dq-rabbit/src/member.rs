@@ -1,0 +1,131 @@
+//! What a process has once it has opened the log: the replica, the consumer of job messages, and the
+//! server of requests.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dq_core::config::Environment;
+use dq_core::{Listeners, Result};
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::config::RabbitConfig;
+use crate::connect::{AmqpConnection, Broker};
+use crate::consumer::JobConsumer;
+use crate::deliveries::DeliveryHandler;
+use crate::engine::Engine;
+use crate::grant::releases;
+use crate::ladder::Ladder;
+use crate::log::{LevelSettings, Log, LogContext, LogSettings};
+use crate::management::ManagementApi;
+use crate::message::{BASE_SPREAD, Publisher};
+use crate::policy;
+use crate::read_ahead;
+use crate::release::release_all;
+use crate::remote::RequestServer;
+use crate::topology::Topology;
+
+/// A process with a replica.
+#[derive(Debug)]
+pub(crate) struct Member {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) consumer: JobConsumer,
+    pub(crate) server: RequestServer,
+    /// The connection that reads the log.
+    consume: Arc<AmqpConnection>,
+    /// They release leases that nobody waits for, restore what is missing of the topology, and free
+    /// payloads that are not needed any more.
+    _tasks: Vec<AbortOnDropHandle<()>>,
+}
+
+/// What a [`Member`] is opened with.
+#[derive(Debug)]
+pub(crate) struct MemberContext {
+    pub(crate) config: RabbitConfig,
+    pub(crate) environment: Environment,
+    pub(crate) broker: Arc<Broker>,
+    /// The connection that appends to the log and publishes job messages.
+    pub(crate) publish: Arc<AmqpConnection>,
+    pub(crate) topology: Arc<Topology>,
+    pub(crate) listeners: Arc<Listeners>,
+    pub(crate) management: Option<ManagementApi>,
+    pub(crate) levels: LevelSettings,
+}
+
+impl Member {
+    /// Declares exchanges and queues, reads the log, and begins to serve other processes.
+    pub(crate) async fn open(context: &MemberContext) -> Result<Self> {
+        let MemberContext { config, environment, broker, publish, topology, listeners, .. } =
+            context;
+        let consume = Arc::new(AmqpConnection::start(Arc::clone(broker), "consume"));
+        topology.prepare().await?;
+        if let Some(management) = &context.management {
+            match policy::refuse(management, topology).await {
+                // Only `check` needs the management API.
+                Err(error) if error.failed_operation() == "check" => {
+                    tracing::warn!(%error, "the policies of the broker are not known");
+                }
+                refused => refused?,
+            }
+        }
+        let settings = LogSettings {
+            response_timeout: config.response_timeout,
+            size: config.log_bytes().unsigned_abs(),
+            levels: context.levels,
+        };
+        let opening = Log::open(LogContext {
+            settings,
+            history: environment.history.clone(),
+            clock: Arc::clone(&environment.clock),
+            entropy: Arc::clone(&environment.entropy),
+            topology: Arc::clone(topology),
+            publish: Arc::clone(publish),
+            consume: Arc::clone(&consume),
+            listeners: Arc::clone(listeners),
+        });
+        let (log, ()) = tokio::try_join!(opening, topology.declare_messages())?;
+        let publisher = Arc::new(Publisher::new(Arc::clone(publish), Arc::clone(topology)));
+        let ladder_early = Ladder::max_early_ms(config.queues).unsigned_abs();
+        // The ladder delivers a message early, and its other jobs are due later than the first: by
+        // up to `BASE_SPREAD`, or more if the delay was long. The latter are published again.
+        let max_early = Duration::from_millis(ladder_early) + BASE_SPREAD;
+        let entropy = Arc::clone(&environment.entropy);
+        let (releases, released) = releases();
+        let engine = Arc::new(Engine::new(log, publisher, entropy, max_early, releases));
+        let tasks = [
+            tokio::spawn(read_ahead::run(Arc::downgrade(&engine))),
+            tokio::spawn(release_all(Arc::downgrade(&engine), released)),
+            tokio::spawn(Arc::clone(topology).keep()),
+        ];
+        let handler = Arc::new(DeliveryHandler {
+            engine: Arc::clone(&engine),
+            listeners: Arc::clone(listeners),
+            names: topology.names().clone(),
+        });
+        let clock = Arc::clone(&environment.clock);
+        let prune_task = tokio::spawn(DeliveryHandler::prune(Arc::downgrade(&handler), clock));
+        let tasks = tasks.into_iter().chain([prune_task]).map(AbortOnDropHandle::new).collect();
+        let consumer = JobConsumer::new(
+            Arc::clone(broker),
+            Arc::clone(topology),
+            Arc::clone(&environment.clock),
+            config.prefetch,
+            handler,
+        );
+        let server =
+            RequestServer::start(Arc::clone(&engine), Arc::clone(publish), Arc::clone(topology));
+        Ok(Self { engine, consumer, server, consume, _tasks: tasks })
+    }
+
+    /// Completes the calls of others, then ends all tasks.
+    ///
+    /// # Errors
+    /// The error with which the log has stopped, if it has.
+    pub(crate) async fn close(&self) -> Result<()> {
+        self.server.close().await;
+        self.consumer.close().await;
+        self.engine.publisher.close().await;
+        self.engine.log.close().await;
+        self.consume.close().await;
+        self.engine.log.failure("close").map_or(Ok(()), Err)
+    }
+}

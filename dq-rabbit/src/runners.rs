@@ -1,0 +1,21 @@
+//! Runners that announce themselves. An announcement is an entry of the log; a later one of the
+//! same name supersedes it.
+
+use dq_core::{Announced, Announcement, Result};
+
+use crate::engine::Engine;
+use crate::error::LostReply;
+use crate::log::command::{Announce, Barrier};
+use crate::log::{AppliedAt, Replica};
+
+impl Engine {
+    pub(crate) async fn announce(&self, announcement: Announcement) -> Result<()> {
+        let command = Announce(announcement.into());
+        self.log.call("announce", LostReply::Unavailable, command, |_, (), _| ()).await
+    }
+
+    pub(crate) async fn runners(&self) -> Result<Vec<Announced>> {
+        let read = |replica: &mut Replica, (), at: AppliedAt| replica.machine().runners(at.now);
+        self.log.call("runners", LostReply::Unavailable, Barrier, read).await
+    }
+}

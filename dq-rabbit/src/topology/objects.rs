@@ -1,0 +1,237 @@
+//! All exchanges, queues and bindings of a prefix.
+
+use lapin::ExchangeKind;
+use lapin::types::{AMQPValue, FieldTable, LongString, ShortString};
+
+use super::declaration::Declaration;
+use crate::config::{LadderKind, QueueKind, RabbitConfig, TopologyMode};
+use crate::generation::Generation;
+use crate::ladder::{self, LadderQueue};
+use crate::names::{DIRECTORY_KEY, LEVELS, ObjectNames, Topic};
+
+/// How often the broker may redeliver a message of a ready queue. Attempts are counted in the log
+/// and limited far below this; without the argument, a broker from 4.0 on would dead-letter after
+/// 20 deliveries.
+const DELIVERY_LIMIT: i64 = 1000;
+
+/// The size of the files of a generation of the log, which is deleted as a whole.
+const SEGMENT_BYTES: i64 = 64_000_000;
+/// The broker keeps the newest records of the directory, some thousands.
+const DIRECTORY_BYTES: i64 = 512_000;
+const DIRECTORY_SEGMENT_BYTES: i64 = 64_000;
+
+/// Maximum size of all requests of light processes that wait, in bytes. The broker refuses those
+/// beyond it.
+const MAX_REQUEST_BYTES: i64 = 64 * 1024 * 1024;
+
+/// The exchange type of the plugin.
+const DELAYED: &str = "x-delayed-message";
+
+/// The objects for some settings.
+#[derive(Debug)]
+pub(super) struct Objects {
+    pub(super) names: ObjectNames,
+    pub(super) mode: TopologyMode,
+    queues: QueueKind,
+    ladder: LadderKind,
+}
+
+impl Objects {
+    pub(super) fn new(config: &RabbitConfig) -> Self {
+        Self {
+            names: ObjectNames::new(&config.prefix),
+            mode: config.topology,
+            queues: config.queues,
+            ladder: config.ladder,
+        }
+    }
+
+    /// What the log needs besides its generations.
+    ///
+    /// A version without generations used the name of the directory for the whole log, with other
+    /// arguments and an exchange of that name: so each of the two versions refuses what the other has
+    /// declared.
+    pub(super) fn log(&self) -> Vec<Declaration> {
+        let (directory, generations) = (self.names.directory(), self.names.generations());
+        let mut arguments = stream(DIRECTORY_SEGMENT_BYTES);
+        arguments.insert("x-max-length-bytes".into(), DIRECTORY_BYTES.into());
+        vec![
+            Declaration::Queue(directory.clone(), arguments),
+            Declaration::Exchange(generations.clone(), ExchangeKind::Direct, FieldTable::default()),
+            Declaration::QueueBinding(generations, directory, DIRECTORY_KEY.into()),
+        ]
+    }
+
+    /// A generation of the log. Its arguments depend on no setting, so that settings can change, and
+    /// they limit neither its size nor its age.
+    pub(super) fn generation(&self, generation: Generation) -> Vec<Declaration> {
+        let name = self.names.generation(generation);
+        vec![
+            Declaration::Queue(name.clone(), stream(SEGMENT_BYTES)),
+            Declaration::QueueBinding(self.names.generations(), name, routing_key(generation)),
+        ]
+    }
+
+    /// The exchange of requests and replies, and the queue of requests: a classic one, because a
+    /// request is worth as much as the connection of its caller, and need not be replicated.
+    pub(super) fn requests(&self) -> Vec<Declaration> {
+        let name = self.names.requests();
+        let mut arguments = FieldTable::default();
+        arguments.insert("x-queue-type".into(), text("classic"));
+        arguments.insert("x-max-length-bytes".into(), MAX_REQUEST_BYTES.into());
+        arguments.insert("x-overflow".into(), text("reject-publish"));
+        vec![
+            Declaration::Exchange(name.clone(), ExchangeKind::Direct, FieldTable::default()),
+            Declaration::Queue(name.clone(), arguments),
+            Declaration::QueueBinding(name.clone(), name.clone(), name),
+        ]
+    }
+
+    /// The dead-letter queue.
+    pub(super) fn dead_letters(&self) -> Vec<Declaration> {
+        self.fanout_queue(&self.names.dead())
+    }
+
+    /// Everything but what the log needs and the ready queues.
+    pub(super) fn messages(&self) -> Vec<Declaration> {
+        let names = &self.names;
+        let mut declarations = self.fanout_queue(&names.orphan());
+        declarations.extend(self.dead_letters());
+        declarations.push(self.topic_exchange(names.due()));
+        match self.mode {
+            TopologyMode::Plugin => declarations.extend(self.plugin()),
+            TopologyMode::Declare | TopologyMode::Passive => declarations.extend(self.ladder()),
+        }
+        declarations
+    }
+
+    fn plugin(&self) -> [Declaration; 2] {
+        let names = &self.names;
+        let mut arguments = FieldTable::default();
+        arguments.insert("x-delayed-type".into(), text("fanout"));
+        let kind = ExchangeKind::Custom(DELAYED.to_owned());
+        [
+            Declaration::Exchange(names.delayed(), kind, arguments),
+            Declaration::ExchangeBinding(names.delayed(), names.due(), ShortString::default()),
+        ]
+    }
+
+    fn ladder(&self) -> Vec<Declaration> {
+        let (names, ladder) = (&self.names, self.ladder);
+        let mut declarations = Vec::new();
+        if ladder == LadderKind::None {
+            return declarations;
+        }
+        // Lowest level first, so that the dead-letter exchange of each queue exists before the
+        // queue.
+        for level in 0..LEVELS {
+            declarations.push(self.topic_exchange(names.level(ladder.letter(), level)));
+            declarations.push(Declaration::ExchangeBinding(
+                names.level(ladder.letter(), level),
+                self.next_exchange(level),
+                ladder::binding_key(level, 0),
+            ));
+        }
+        for queue in ladder::queues(ladder, self.queues) {
+            let name = names.ladder_queue(ladder.letter(), queue.level, queue.digit);
+            declarations.push(Declaration::Queue(name.clone(), self.ladder_arguments(queue)));
+            let key = ladder::binding_key(queue.level, queue.digit);
+            let level = names.level(ladder.letter(), queue.level);
+            declarations.push(Declaration::QueueBinding(level, name, key));
+        }
+        declarations
+    }
+
+    /// The ready queue of a job queue.
+    pub(super) fn ready_queue(&self, topic: &Topic) -> Vec<Declaration> {
+        let mut arguments = self.queue_type();
+        arguments.insert("x-dead-letter-exchange".into(), name_value(&self.names.dead()));
+        if self.queues == QueueKind::Quorum {
+            arguments.insert("x-delivery-limit".into(), DELIVERY_LIMIT.into());
+        }
+        let queue = self.names.ready(topic);
+        vec![
+            Declaration::Queue(queue.clone(), arguments),
+            Declaration::QueueBinding(self.names.due(), queue, topic.binding_key()),
+        ]
+    }
+
+    /// An exchange and a queue of the same name, which gets all of its messages.
+    fn fanout_queue(&self, name: &ShortString) -> Vec<Declaration> {
+        vec![
+            Declaration::Exchange(name.clone(), ExchangeKind::Fanout, FieldTable::default()),
+            Declaration::Queue(name.clone(), self.queue_type()),
+            Declaration::QueueBinding(name.clone(), name.clone(), ShortString::default()),
+        ]
+    }
+
+    /// The exchange to which queues of this level dead-letter their messages.
+    fn next_exchange(&self, level: usize) -> ShortString {
+        match level {
+            0 => self.names.due(),
+            level => self.names.level(self.ladder.letter(), level - 1),
+        }
+    }
+
+    /// A topic exchange with an alternate exchange for messages that match no binding. Without it,
+    /// such messages could not leave their queue and would block all messages behind them.
+    fn topic_exchange(&self, name: ShortString) -> Declaration {
+        let mut arguments = FieldTable::default();
+        arguments.insert("alternate-exchange".into(), name_value(&self.names.orphan()));
+        Declaration::Exchange(name, ExchangeKind::Topic, arguments)
+    }
+
+    /// Arguments that select the queue type, and spread the leaders over the nodes.
+    fn queue_type(&self) -> FieldTable {
+        let mut arguments = FieldTable::default();
+        let kind = match self.queues {
+            QueueKind::Quorum => "quorum",
+            QueueKind::Classic => "classic",
+        };
+        arguments.insert("x-queue-type".into(), text(kind));
+        if self.queues == QueueKind::Quorum {
+            spread_leaders(&mut arguments);
+        }
+        arguments
+    }
+
+    fn ladder_arguments(&self, queue: LadderQueue) -> FieldTable {
+        let mut arguments = self.queue_type();
+        arguments.insert("x-message-ttl".into(), queue.ttl_ms.into());
+        arguments
+            .insert("x-dead-letter-exchange".into(), name_value(&self.next_exchange(queue.level)));
+        if self.queues == QueueKind::Quorum {
+            // A message leaves its queue only when the next queue has confirmed it. The broker
+            // requires the overflow behaviour `reject-publish` for that.
+            arguments.insert("x-dead-letter-strategy".into(), text("at-least-once"));
+            arguments.insert("x-overflow".into(), text("reject-publish"));
+        }
+        arguments
+    }
+}
+
+/// The routing key of messages for this generation of the log.
+pub(super) fn routing_key(generation: Generation) -> ShortString {
+    generation.number().to_string().into()
+}
+
+fn stream(segment_bytes: i64) -> FieldTable {
+    let mut arguments = FieldTable::default();
+    arguments.insert("x-queue-type".into(), text("stream"));
+    arguments.insert("x-stream-max-segment-size-bytes".into(), segment_bytes.into());
+    spread_leaders(&mut arguments);
+    arguments
+}
+
+/// Without this, all leaders are on the node that the first process is connected to.
+fn spread_leaders(arguments: &mut FieldTable) {
+    arguments.insert("x-queue-leader-locator".into(), text("balanced"));
+}
+
+fn text(value: &str) -> AMQPValue {
+    AMQPValue::LongString(LongString::from(value))
+}
+
+fn name_value(name: &ShortString) -> AMQPValue {
+    text(name.as_str())
+}

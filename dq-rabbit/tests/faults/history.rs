@@ -1,0 +1,63 @@
+//! All processes have the same history, with the limits that were set last.
+
+use std::time::Duration;
+
+use dq_core::{Backend, BrowseParams, Cancelled, JobState};
+use lapin::options::QueueDeleteOptions;
+
+use crate::fixture::{
+    amqp_client, by_id, config, in_an_hour, job, open_with_history, queue, retry, stats, wait_until,
+};
+
+/// Ends some jobs.
+async fn cancel_jobs(backend: &dyn Backend, count: usize) {
+    for _ in 0..count {
+        let new = in_an_hour(job("q"));
+        retry(|| backend.schedule(vec![new.clone()])).await;
+        assert_eq!(backend.cancel(&[by_id(&new)]).await.unwrap(), [Cancelled::Cancelled]);
+    }
+}
+
+/// How many ended jobs the store remembers.
+async fn remembered(backend: &dyn Backend) -> usize {
+    let name = queue("q");
+    let ended = BrowseParams::new(&name, JobState::Ended);
+    retry(|| backend.browse(ended)).await.jobs.len()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_limits_of_the_last_process_hold_for_all_and_in_a_new_log() {
+    let mut config = config("history");
+    // A call whose entry is deleted with the log gets no reply.
+    config.response_timeout = Duration::from_secs(10);
+    let first = open_with_history(&config, 2).await;
+    cancel_jobs(&*first, 3).await;
+    assert_eq!(remembered(&*first).await, 2);
+    let second = open_with_history(&config, 1).await;
+    assert_eq!((remembered(&*first).await, remembered(&*second).await), (1, 1));
+    cancel_jobs(&*first, 3).await;
+    assert_eq!((remembered(&*first).await, remembered(&*second).await), (1, 1));
+    let third = open_with_history(&config, 0).await;
+    assert_eq!(remembered(&*first).await, 0);
+    cancel_jobs(&*third, 3).await;
+    assert_eq!(remembered(&*second).await, 0);
+    third.close().await.unwrap();
+    second.close().await.unwrap();
+
+    // A new log gets the limits of the processes that notice it.
+    assert_eq!(stats(&*first, "q").await.totals.unwrap().cancelled, 9);
+    let (_connection, channel) = amqp_client(config.url.expose()).await;
+    channel.queue_delete("dq.v1.log.0".into(), QueueDeleteOptions::default()).await.unwrap();
+    wait_until("the process has noticed", async || {
+        let counts = first.stats(&[queue("q")]).await;
+        counts.is_ok_and(|counts| counts[0].totals.unwrap().cancelled == 0)
+    })
+    .await;
+    wait_until("jobs that end are remembered", async || {
+        cancel_jobs(&*first, 1).await;
+        remembered(&*first).await > 0
+    })
+    .await;
+    cancel_jobs(&*first, 3).await;
+    assert_eq!(remembered(&*first).await, 2);
+}

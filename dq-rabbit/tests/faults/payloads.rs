@@ -1,0 +1,149 @@
+//! A job runs with the payload that the log has, whatever messages bring.
+
+use std::time::Duration;
+
+use dq_core::{
+    Backend, Due, NewJob, Operation, Reschedule, Rescheduled, Scheduled, Settled, Settlement,
+    Verdict,
+};
+use dq_rabbit::RabbitConfig;
+use lapin::BasicProperties;
+use lapin::options::QueueDeclareOptions;
+use lapin::types::FieldTable;
+
+use crate::fixture::{
+    after, amqp_client, blocking, by_id, claim, claim_until_some, config, in_an_hour, job, open,
+    publish, queue, stats, take_message, wait_until,
+};
+
+fn again(millis: u64, payload: &'static str) -> Verdict {
+    Verdict::Again { due: Due::After(Duration::from_millis(millis)), payload: payload.into() }
+}
+
+fn with_headers(mut job: NewJob) -> NewJob {
+    job.headers.insert("colour", "red");
+    job
+}
+
+/// Claims the job, which must have this payload, and gives it its next step.
+async fn settle(backend: &dyn Backend, payload: &str, verdict: Verdict) {
+    let claimed = claim_until_some(backend, "q").await;
+    let leased = &claimed.jobs[0];
+    assert_eq!(leased.job.payload, payload);
+    assert_eq!(leased.job.headers.get("colour"), Some("red"));
+    let settled = backend.settle(&[Settlement::new(leased.lease(), verdict)]).await;
+    assert_eq!(settled.unwrap(), [Settled::Accepted]);
+}
+
+/// The number of messages in the queue of the ladder for two seconds.
+async fn messages_of_two_seconds(config: &RabbitConfig) -> u32 {
+    let (_connection, channel) = amqp_client(config.url.expose()).await;
+    let options = QueueDeclareOptions::durable().passive();
+    let counted = channel.queue_declare("dq.v1.l0.2".into(), options, FieldTable::default());
+    counted.await.unwrap().message_count()
+}
+
+/// The process dies when its settlement is in the log, and before it publishes the message of the
+/// next step.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_next_step_without_a_message_runs_from_the_log() {
+    let config = config("step");
+    let backend = open(&config).await;
+    let new = with_headers(job("q")).payload("first");
+    backend.schedule(vec![new.clone()]).await.unwrap();
+    let dying = config.clone();
+    blocking(move || {
+        // With a single thread, the task that publishes does not run before `block_on` returns.
+        let process = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        process.block_on(async {
+            settle(&*open(&dying).await, "first", again(2_500, "second")).await;
+        });
+        process.shutdown_background();
+    })
+    .await;
+    assert_eq!(messages_of_two_seconds(&config).await, 0);
+    let claimed = claim_until_some(&*backend, "q").await;
+    let second = &claimed.jobs[0].job;
+    assert_eq!((second.id, &second.payload[..]), (new.id, &b"second"[..]));
+    assert_eq!((second.headers.get("colour"), second.attempts), (Some("red"), 0));
+}
+
+/// The process that settles a next step is not the one that has claimed the job: it has the headers
+/// from its replica of the log only.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_process_can_settle_a_next_step() {
+    let config = config("stepper");
+    let (claimer, settler) = (open(&config).await, open(&config).await);
+    claimer.schedule(vec![with_headers(job("q")).payload("first")]).await.unwrap();
+    for (payload, next) in [("first", "second"), ("second", "third")] {
+        let claimed = claim_until_some(&*claimer, "q").await;
+        assert_eq!(claimed.jobs[0].job.payload, payload);
+        let settlement = Settlement::new(claimed.jobs[0].lease(), again(0, next));
+        assert_eq!(settler.settle(&[settlement]).await.unwrap(), [Settled::Accepted]);
+    }
+    settle(&*settler, "third", Verdict::Done).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_late_message_does_not_bring_back_an_earlier_step() {
+    let config = config("late-step");
+    let backend = open(&config).await;
+    let new = with_headers(job("q")).payload("first");
+    backend.schedule(vec![in_an_hour(new.clone())]).await.unwrap();
+    let (_connection, channel) = amqp_client(config.url.expose()).await;
+    // Level 2 counts quarters of an hour.
+    let late = take_message(&channel, &["dq.v1.l2.4", "dq.v1.l2.3"]).await;
+    let now = [Reschedule { job: by_id(&new), due: Due::NOW }];
+    assert!(matches!(backend.reschedule(&now).await.unwrap()[..], [Rescheduled::Moved(_)]));
+    settle(&*backend, "first", again(0, "second")).await;
+    let name = queue("q");
+    backend.operate(Operation::Pause { queue: &name }).await.unwrap();
+    let _wakeups = backend.listen(std::slice::from_ref(&name)).await.unwrap();
+    let key = late.routing_key.as_str();
+    publish(&channel, "dq.v1.due", key, &late.data, late.properties.clone()).await;
+    // A marker behind it in the queue: a foreign message, which becomes a dead job when it is
+    // handled.
+    publish(&channel, "dq.v1.due", key, b"mark", BasicProperties::default()).await;
+    wait_until("the marker has arrived", async || stats(&*backend, "q").await.dead == 1).await;
+    backend.operate(Operation::Resume { queue: &name }).await.unwrap();
+    settle(&*backend, "second", Verdict::Done).await;
+}
+
+/// Scheduling an id again changes nothing, also if the call has another payload.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_that_is_scheduled_again_keeps_its_payload() {
+    let config = config("same-id");
+    let backend = open(&config).await;
+    // A consumer, so that payloads are prefetched.
+    let _wakeups = backend.listen(&[queue("q")]).await.unwrap();
+    let new = after(1_500, with_headers(job("q")));
+    for payload in ["first", "second"] {
+        let result = backend.schedule(vec![new.clone().payload(payload)]).await.unwrap();
+        assert!(matches!(result[..], [Scheduled::Created(_)]), "{result:?}");
+    }
+    settle(&*backend, "first", Verdict::Done).await;
+    // After its end, the id is free again.
+    let third = after(1_500, new).payload("third");
+    backend.schedule(vec![third]).await.unwrap();
+    settle(&*backend, "third", Verdict::Done).await;
+}
+
+/// A job that is made due at once has no message, so no other process can have prefetched it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_that_is_made_due_is_claimed_at_once() {
+    let config = config("made-due");
+    let (claimer, settler) = (open(&config).await, open(&config).await);
+    let moved = in_an_hour(with_headers(job("q")).payload("moved"));
+    claimer.schedule(vec![with_headers(job("q")).payload("first"), moved.clone()]).await.unwrap();
+    let claimed = claim_until_some(&*claimer, "q").await;
+    // For two seconds after a job was stored, all processes have its payload in their caches.
+    tokio::time::sleep(Duration::from_millis(2_100)).await;
+    let retry = Settlement::new(claimed.jobs[0].lease(), Verdict::retry(Due::NOW, "a reason"));
+    assert_eq!(settler.settle(&[retry]).await.unwrap(), [Settled::Accepted]);
+    let claimed = claim(&*settler, "q", 1).await.unwrap();
+    assert_eq!(claimed.jobs[0].job.payload, "first");
+    let moves = [Reschedule { job: by_id(&moved), due: Due::NOW }];
+    assert!(matches!(settler.reschedule(&moves).await.unwrap()[..], [Rescheduled::Moved(_)]));
+    let claimed = claim(&*settler, "q", 1).await.unwrap();
+    assert_eq!(claimed.jobs[0].job.payload, "moved");
+}

@@ -1,0 +1,159 @@
+//! Messages of the log that other versions and other programs have written.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dq_core::config::Environment;
+use dq_core::{
+    Backend, ClaimParams, DeadKind, ErrorKind, Headers, Job, Operation, Scheduled, Timestamp, Want,
+};
+use dq_testkit::fixture::{by_id, job, stats, wait_until};
+use lapin::options::{BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions};
+use lapin::types::{AMQPValue, FieldTable};
+use lapin::{BasicProperties, Confirmation};
+
+use super::fixture::{assert_error, config, connect, queue};
+use crate::RabbitBackend;
+use crate::config::{QueueKind, RabbitConfig, TopologyMode};
+use crate::connect::AmqpConnection;
+use crate::log::wire::{
+    self, Checksum, Command, Entry, Payload, SnapshotJob, SnapshotJobState, SnapshotPart, encode,
+};
+
+/// What an earlier version wrote for a barrier.
+const OLD_MESSAGE: &[u8] = b"dq\x01\x00\x01\xe8\x07\x02\x05\x00";
+
+fn classic(vhost: &str) -> RabbitConfig {
+    let mut config = config(vhost);
+    config.queues = QueueKind::Classic;
+    config
+}
+
+async fn open(config: &RabbitConfig) -> dq_core::Result<Arc<RabbitBackend>> {
+    RabbitBackend::connect(config, &Environment::default()).await.map(Arc::new)
+}
+
+/// Appends a message to the log.
+async fn append(connection: &AmqpConnection, message: &[u8]) {
+    let channel = connection.channel("test").await.unwrap().inner().clone();
+    channel.confirm_select(ConfirmSelectOptions::default()).await.unwrap();
+    let options = BasicPublishOptions::default();
+    let properties = BasicProperties::default();
+    let generations = "dq.v1.generations".into();
+    let sent = channel.basic_publish(generations, "0".into(), options, message, properties);
+    assert_eq!(sent.await.unwrap().await.unwrap(), Confirmation::Ack(None));
+}
+
+/// An entry of a kind that no version knows.
+fn unknown_entry(flags: u8) -> Vec<u8> {
+    let command = Command::Unknown { kind: 1_000, body: Vec::new().into() };
+    let entry = Entry { producer_id: 7, sequence: 1, at: dq_core::Timestamp::EPOCH, command };
+    let mut message = encode(&[entry]);
+    // After magic, format, head (1 byte) and kind (2 bytes).
+    message[6] = flags;
+    let end = message.len() - 8;
+    let checksum = xxhash_rust::xxh3::xxh3_64(&message[..end]);
+    message[end..].copy_from_slice(&checksum.to_le_bytes());
+    message
+}
+
+/// An earlier version kept all of the log in the stream that names the generations now.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_of_an_earlier_version_is_refused_and_not_written() {
+    let config = classic("old-log");
+    let connection = connect(&config);
+    let channel = connection.channel("test").await.unwrap().inner().clone();
+    let mut arguments = FieldTable::default();
+    arguments.insert("x-queue-type".into(), AMQPValue::LongString("stream".into()));
+    arguments.insert("x-max-length-bytes".into(), AMQPValue::LongLongInt(1 << 30));
+    let options = QueueDeclareOptions::durable();
+    channel.queue_declare("dq.v1.log".into(), options, arguments).await.unwrap();
+    let error = open(&config).await.unwrap_err();
+    assert_error(&error, ErrorKind::Incompatible, &["earlier version", "another `prefix`"]);
+    let passive = RabbitConfig { topology: TopologyMode::Passive, ..config };
+    let error = open(&passive).await.unwrap_err();
+    assert_error(&error, ErrorKind::Config, &["dq.v1.generations"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_that_are_no_entries_are_skipped_and_reported() {
+    let config = classic("skipped");
+    let backend = open(&config).await.unwrap();
+    let connection = connect(&config);
+    backend.schedule(vec![job("q")]).await.unwrap();
+    let mut damaged = unknown_entry(0);
+    damaged[4] ^= 1;
+    for message in [OLD_MESSAGE, b"foreign", &damaged, &unknown_entry(0)] {
+        append(&connection, message).await;
+    }
+    let scheduled = backend.schedule(vec![job("q")]).await.unwrap();
+    assert!(matches!(scheduled[..], [Scheduled::Created(_)]));
+    // Another process that reads the same log agrees.
+    let other = open(&config).await.unwrap();
+    for backend in [&backend, &other] {
+        assert_eq!(backend.stats(&[queue("q")]).await.unwrap()[0].ready, 2);
+        let findings = backend.check().await;
+        let skipped = findings.iter().find(|finding| finding.code == "rabbitmq.log-skipped");
+        let cause = &skipped.expect("a finding").cause;
+        assert!(cause.starts_with("2 foreign and 1 damaged messages"), "{cause}");
+        backend.close().await.unwrap();
+    }
+}
+
+/// A snapshot that was written without the payload of a job, or with that of another one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_without_its_payload_is_dead_and_never_runs_with_another() {
+    let config = classic("lost-payload");
+    let backend = open(&config).await.unwrap();
+    let connection = connect(&config);
+    let new = job("q");
+    let name = new.queue.clone();
+    let checksum = Checksum::of(&new.payload);
+    backend.operate(Operation::Pause { queue: &name }).await.unwrap();
+    let other = Payload::from(bytes::Bytes::from_static(b"other"));
+    for (sequence, payload) in (1..).zip([Payload::lost(checksum), other]) {
+        backend.schedule(vec![new.clone()]).await.unwrap();
+        let stored = Job::new(new.id, name.clone(), Timestamp::EPOCH, Timestamp::EPOCH, "".into());
+        let snapshot_job = SnapshotJob {
+            job: wire::NewJob::stored(&stored, payload, Headers::new()),
+            created: Timestamp::EPOCH,
+            counts: [0; 3],
+            seq: 1,
+            state: SnapshotJobState::Waiting,
+        };
+        // As if the snapshot had begun after the job was stored.
+        let part = Command::Snapshot(SnapshotPart::Jobs(1_000, vec![snapshot_job]));
+        let entry = Entry { producer_id: 7, sequence, at: Timestamp::EPOCH, command: part };
+        append(&connection, &encode(&[entry])).await;
+        backend.operate(Operation::Resume { queue: &name }).await.unwrap();
+        wait_until("the job is dead", async || {
+            let wants = [Want::new(name.clone(), 9, Duration::from_secs(60))];
+            let claimed = backend.claim(ClaimParams::new(&wants, 9, "worker")).await.unwrap();
+            assert!(claimed.jobs.is_empty(), "{claimed:?}");
+            stats(&*backend, "q").await.dead == 1
+        })
+        .await;
+        let dead = backend.get(&by_id(&new)).await.unwrap().unwrap();
+        assert_eq!(dead.dead.unwrap().0.kind, DeadKind::Quarantined);
+        let findings = backend.check().await;
+        let lost = findings.iter().find(|finding| finding.code == "rabbitmq.payload-lost");
+        assert!(lost.expect("a finding").cause.contains(&new.id.to_string()));
+        backend.operate(Operation::Remove { queue: &name, jobs: &[new.id] }).await.unwrap();
+        backend.operate(Operation::Pause { queue: &name }).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_entry_that_must_be_understood_stops_all_calls() {
+    let config = classic("must-understand");
+    let backend = open(&config).await.unwrap();
+    append(&connect(&config), &unknown_entry(1)).await;
+    let name = queue("q");
+    let pause = || backend.operate(Operation::Pause { queue: &name });
+    wait_until("the entry is read", async || pause().await.is_err()).await;
+    let remedy = ["kind 1000", "newer"];
+    assert_error(&pause().await.unwrap_err(), ErrorKind::Incompatible, &remedy);
+    // A restart does not help.
+    assert_error(&open(&config).await.unwrap_err(), ErrorKind::Incompatible, &remedy);
+    assert_error(&backend.close().await.unwrap_err(), ErrorKind::Incompatible, &remedy);
+}

@@ -1,0 +1,595 @@
+//! The log goes from one generation to the next, whatever happens meanwhile.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use dq_core::config::Environment;
+use dq_core::sync::lock;
+use dq_core::{Backend, BrowseParams, Cancelled, ErrorKind, JobId, JobState, NewJob, Scheduled};
+use dq_servers::{RabbitMq, shared_rabbitmq};
+use dq_testkit::fixture::{blocking, by_id, in_an_hour, job, retry, stats, wait_until};
+use lapin::BasicProperties;
+use lapin::options::{ExchangeDeleteOptions, QueueDeleteOptions};
+
+use super::fixture::{assert_error, config_for, connect, queue, topology};
+use crate::RabbitBackend;
+use crate::config::{LadderKind, QueueKind, RabbitConfig};
+use crate::generation::Generation;
+use crate::names::DIRECTORY_KEY;
+
+/// The steps of a change of generation.
+const STEPS: [&str; 6] = ["declared", "closed", "begun", "half", "complete", "announced"];
+
+/// The broker of a child process, and the step after which it is killed.
+const URL: &str = "DQ_RABBIT_TEST_URL";
+const STEP: &str = "DQ_RABBIT_TEST_STEP";
+
+/// More than some changes of generation take on a busy machine.
+const CHANGES_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// Bytes of the payloads of a job that stays, and of one that is cancelled.
+const STAYS: usize = 1_000;
+const GOES: usize = 100_000;
+
+/// Settings of a log whose generations are closed after 2 MiB.
+fn small(vhost: &str) -> RabbitConfig {
+    shared_rabbitmq().eval("vm_memory_monitor:set_vm_memory_high_watermark({absolute, \"2GB\"})");
+    small_at(shared_rabbitmq().vhost(vhost))
+}
+
+fn small_at(url: String) -> RabbitConfig {
+    let mut config = config_for(url);
+    config.queues = QueueKind::Classic;
+    // The broker needs its memory for the streams.
+    config.ladder = LadderKind::None;
+    config.log_size_mib = 16;
+    config
+}
+
+async fn open(config: &RabbitConfig) -> Arc<RabbitBackend> {
+    Arc::new(RabbitBackend::connect(config, &Environment::default()).await.unwrap())
+}
+
+/// Jobs with their payloads.
+type Jobs = HashMap<JobId, Bytes>;
+
+fn sized(bytes: usize) -> NewJob {
+    let new = in_an_hour(job("q"));
+    let payload = payload(new.id, bytes);
+    new.payload(payload)
+}
+
+fn payload(id: JobId, bytes: usize) -> Vec<u8> {
+    id.to_bytes().into_iter().cycle().take(bytes).collect()
+}
+
+/// What a test knows of the jobs.
+#[derive(Default)]
+struct Books {
+    /// Jobs that were accepted and not cancelled.
+    kept: Jobs,
+    /// Jobs of calls that have not succeeded: any of them may be there.
+    unknown: Jobs,
+    /// Whether each change is printed, for the process that has started this one.
+    is_printed: bool,
+}
+
+impl Books {
+    /// Enters a job before the call, since that may end with its process.
+    fn begin(&mut self, job: &NewJob) {
+        self.print("begin", job.id, job.payload.len());
+        self.unknown.insert(job.id, job.payload.clone());
+    }
+
+    fn keep(&mut self, id: JobId) {
+        self.print("keep", id, 0);
+        let payload = self.unknown.remove(&id).unwrap();
+        self.kept.insert(id, payload);
+    }
+
+    fn cancel(&mut self, id: JobId) {
+        self.print("cancel", id, 0);
+        self.unknown.remove(&id).unwrap();
+    }
+
+    fn print(&self, change: &str, id: JobId, bytes: usize) {
+        if self.is_printed {
+            println!("{change} {id} {bytes}");
+        }
+    }
+
+    /// Enters what another process has printed. Ignores other lines.
+    fn read(&mut self, line: &str) {
+        let mut words = line.split(' ');
+        let (Some(change), Some(id), Some(bytes)) = (words.next(), words.next(), words.next())
+        else {
+            return;
+        };
+        let (Ok(id), Ok(bytes)) = (id.parse::<JobId>(), bytes.parse()) else { return };
+        match change {
+            "begin" => drop(self.unknown.insert(id, payload(id, bytes).into())),
+            "keep" => self.keep(id),
+            "cancel" => self.cancel(id),
+            _ => {}
+        }
+    }
+}
+
+/// Schedules a job that stays, and some that are cancelled again, 300 KB altogether. Calls without a
+/// result are repeated, as by an application: on a busy machine, a process may be far behind.
+async fn write(backend: &RabbitBackend, books: &Mutex<Books>) {
+    let stays = sized(STAYS);
+    lock(books).begin(&stays);
+    let scheduled = retry(|| backend.schedule(vec![stays.clone()])).await;
+    assert!(matches!(scheduled[..], [Scheduled::Created(_)]), "{scheduled:?}");
+    lock(books).keep(stays.id);
+    let goes: Vec<_> = (0..3).map(|_| sized(GOES)).collect();
+    let names: Vec<_> = goes.iter().map(by_id).collect();
+    goes.iter().for_each(|job| lock(books).begin(job));
+    retry(|| backend.schedule(goes.clone())).await;
+    retry(|| backend.cancel(&names)).await;
+    goes.iter().for_each(|job| lock(books).cancel(job.id));
+}
+
+/// All jobs of the queue, with their payloads.
+async fn found(backend: &RabbitBackend) -> Jobs {
+    let queue = queue("q");
+    let mut jobs = Jobs::new();
+    for state in [JobState::Scheduled, JobState::Ready, JobState::Running, JobState::Dead] {
+        let params = BrowseParams::new(&queue, state).limit(10_000).payloads(true);
+        let page = backend.browse(params).await.unwrap();
+        assert!(state == JobState::Scheduled || page.jobs.is_empty(), "{state:?}");
+        for view in page.jobs {
+            let before = jobs.insert(view.job.id, view.job.payload);
+            assert_eq!(before, None, "a job is there twice");
+        }
+    }
+    jobs
+}
+
+/// Asserts that the jobs that were accepted are there, with their payloads, and no other one than those
+/// whose outcome is unknown.
+async fn assert_kept(backend: &RabbitBackend, books: &Mutex<Books>) {
+    let found = found(backend).await;
+    let books = lock(books);
+    for (id, payload) in &books.kept {
+        assert!(found.get(id) == Some(payload), "{id} is lost or has another payload");
+    }
+    for (id, payload) in &found {
+        let expected = books.kept.get(id).or_else(|| books.unknown.get(id));
+        assert!(expected == Some(payload), "{id} was cancelled or has another payload");
+    }
+}
+
+fn generation(backend: &RabbitBackend) -> u32 {
+    backend.log().generation().map_or(0, Generation::number)
+}
+
+/// A process that writes until it has taken a step of a change of generation. It is killed when this
+/// is dropped.
+struct DyingProcess(Child);
+
+impl DyingProcess {
+    fn start(config: &RabbitConfig, step: &str) -> Self {
+        let test = "parts::generations::dying_process";
+        let child = Command::new(std::env::current_exe().unwrap())
+            .args(["--ignored", "--exact", test, "--nocapture", "--test-threads=1"])
+            .env(URL, config.url.expose())
+            .env(STEP, step)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        Self(child)
+    }
+
+    /// Enters what it writes until it has taken the step.
+    fn follow(&mut self, books: &Mutex<Books>) {
+        for line in BufReader::new(self.0.stdout.take().unwrap()).lines() {
+            let line = line.unwrap();
+            if line == "reached" {
+                return;
+            }
+            lock(books).read(&line);
+        }
+        panic!("the process has ended");
+    }
+}
+
+impl Drop for DyingProcess {
+    fn drop(&mut self) {
+        // With SIGKILL.
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "other tests start this as a process, and kill it"]
+async fn dying_process() {
+    let url = std::env::var(URL).expect("this test is started by another test");
+    let step = std::env::var(STEP).unwrap();
+    let step = STEPS.into_iter().find(|known| *known == step).unwrap();
+    // The harness has begun a line.
+    println!();
+    let backend = open(&small_at(url)).await;
+    let reached = backend.log().crash_at(step);
+    let books = Mutex::new(Books { is_printed: true, ..Books::default() });
+    let writing = reached.run_until_cancelled(async {
+        loop {
+            write(&backend, &books).await;
+        }
+    });
+    tokio::time::timeout(CHANGES_TIMEOUT, writing).await.expect("the step is reached");
+    println!("reached");
+    tokio::time::sleep(CHANGES_TIMEOUT).await;
+}
+
+/// Kills the process that changes the generation after this step.
+async fn kill_after(step: &'static str) {
+    let config = small(&format!("kill-{step}"));
+    let books = Arc::new(Mutex::new(Books::default()));
+    let survivor = open(&config).await;
+    let (dying_config, dying_books) = (config.clone(), Arc::clone(&books));
+    blocking(move || DyingProcess::start(&dying_config, step).follow(&dying_books)).await;
+
+    let late = open(&config).await;
+    // The change is completed, and more follow.
+    let target = generation(&survivor) + 5;
+    let writing = async {
+        while generation(&survivor) < target {
+            write(&survivor, &books).await;
+            write(&late, &books).await;
+        }
+    };
+    tokio::time::timeout(CHANGES_TIMEOUT, writing).await.expect("the changes that follow");
+    let fresh = open(&config).await;
+    for backend in [&survivor, &late, &fresh] {
+        assert_kept(backend, &books).await;
+    }
+    assert_eq!(stats(&*fresh, "q").await, stats(&*survivor, "q").await);
+    // Of the process that was killed, at most its last job that stays and those to be cancelled.
+    assert!(lock(&books).unknown.len() <= 4, "a call of a process that runs has failed");
+    for backend in [survivor, late, fresh] {
+        backend.close().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_of_generation_outlives_its_process_after_each_step() {
+    // At once: between some steps, another process waits a while before it goes on.
+    futures_util::future::join_all(STEPS.map(kill_after)).await;
+}
+
+/// A broker replies to a declaration before it is on its disk.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broker_that_is_killed_after_a_change_loses_no_job() {
+    let server = Arc::new(blocking(RabbitMq::start).await);
+    let config = small_at(server.url());
+    let books = Mutex::new(Books::default());
+    let processes = [open(&config).await, open(&config).await];
+    server.sync_declarations();
+    for _ in 0..2 {
+        let before = generation(&processes[0]);
+        let writing = async {
+            loop {
+                write(&processes[1], &books).await;
+            }
+        };
+        let changed = wait_until("the generation changes", async || {
+            write(&processes[0], &books).await;
+            generation(&processes[0]) > before
+        });
+        tokio::select! {
+            () = writing => {}
+            () = changed => {}
+        }
+        // The first call of the new generation, which the broker has confirmed when it is killed.
+        let job = sized(STAYS);
+        lock(&books).begin(&job);
+        if processes[0].schedule(vec![job.clone()]).await.is_ok() {
+            lock(&books).keep(job.id);
+        }
+        let server = Arc::clone(&server);
+        blocking(move || {
+            server.kill();
+            server.restart();
+        })
+        .await;
+        wait_until("the log can be written", async || {
+            processes[0].stats(&[queue("q")]).await.is_ok()
+        })
+        .await;
+    }
+    let fresh = open(&config).await;
+    for backend in processes.iter().chain([&fresh]) {
+        assert_kept(backend, &books).await;
+    }
+}
+
+/// What a single node that loses power may lose.
+#[derive(Debug, Clone, Copy)]
+enum Loss {
+    /// The stream.
+    Declaration,
+    /// The messages in it.
+    Messages,
+}
+
+async fn falls_back_after(loss: Loss) {
+    let config = small(&format!("fall-back-{loss:?}"));
+    let books = Mutex::new(Books::default());
+    let process = open(&config).await;
+    // It ends before it deletes the generation before.
+    let announced = process.log().crash_at("announced");
+    let mut kept = Jobs::new();
+    let writing = async {
+        loop {
+            write(&process, &books).await;
+            if generation(&process) == 0 {
+                kept.clone_from(&lock(&books).kept);
+            }
+        }
+    };
+    let until_announced = announced.run_until_cancelled(writing);
+    tokio::time::timeout(CHANGES_TIMEOUT, until_announced).await.expect("a change of generation");
+    drop(process);
+
+    let (connection, topology) = topology(&config);
+    let channel = connection.channel("test").await.unwrap().inner().clone();
+    channel.queue_delete("dq.v1.log.1".into(), QueueDeleteOptions::default()).await.unwrap();
+    if let Loss::Messages = loss {
+        topology.declare_generation(Generation::new(1)).await.unwrap();
+    }
+    // What was stored before the change is still in the generation before.
+    let backends = [open(&config).await, open(&config).await];
+    for backend in &backends {
+        let found = found(backend).await;
+        for (id, payload) in &kept {
+            assert!(found.get(id) == Some(payload), "{loss:?}: {id} is lost");
+        }
+    }
+    // The log goes on.
+    let books = Mutex::new(Books { kept, ..Books::default() });
+    let writing = async {
+        while generation(&backends[0]) < 5 {
+            for backend in &backends {
+                write(backend, &books).await;
+            }
+        }
+    };
+    tokio::time::timeout(CHANGES_TIMEOUT, writing).await.expect("two more changes");
+    let fresh = open(&config).await;
+    let found = found(&fresh).await;
+    for (id, payload) in &lock(&books).kept {
+        assert!(found.get(id) == Some(payload), "{loss:?}: {id} is lost");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_log_falls_back_to_the_generation_before_one_that_is_lost() {
+    tokio::join!(falls_back_after(Loss::Declaration), falls_back_after(Loss::Messages));
+}
+
+/// Its call took effect in the generation that it comes to late.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_comes_late_to_a_generation_gets_its_replies() {
+    let mut config = small("late");
+    config.response_timeout = CHANGES_TIMEOUT;
+    let books = Mutex::new(Books::default());
+    let (late, other) = (open(&config).await, open(&config).await);
+    let job = sized(STAYS);
+    late.schedule(vec![job.clone()]).await.unwrap();
+    let held = late.log().hold_before_next_generation().await;
+    let write_until = async |what: &str, is_reached: &dyn Fn() -> bool| {
+        let writing = async {
+            while !is_reached() {
+                write(&other, &books).await;
+            }
+        };
+        tokio::time::timeout(CHANGES_TIMEOUT, writing).await.expect(what);
+    };
+    write_until("the first change", &|| generation(&other) == 1).await;
+    wait_until("its close is read", async || generation(&late) == 1).await;
+    let cancelling = tokio::spawn({
+        let (late, job) = (Arc::clone(&late), by_id(&job));
+        async move { late.cancel(&[job]).await }
+    });
+    wait_until("the call takes effect", async || {
+        let view = other.get(&by_id(&job)).await.unwrap();
+        view.is_none_or(|view| view.state != JobState::Scheduled)
+    })
+    .await;
+    assert_eq!((generation(&late), generation(&other)), (1, 1));
+    write_until("the second change", &|| other.log().announced() == Some(Generation::new(3))).await;
+    assert!(!cancelling.is_finished());
+    drop(held);
+    let cancelled = tokio::time::timeout(CHANGES_TIMEOUT, cancelling).await;
+    let cancelled = cancelled.expect("the reply of the call").unwrap().unwrap();
+    assert_eq!(cancelled, [Cancelled::Cancelled]);
+    for backend in [&late, &other] {
+        assert_kept(backend, &books).await;
+    }
+}
+
+/// What many processes write at the same moment is more than the log should hold, so generations change
+/// all the time, and a process may be several of them behind.
+#[tokio::test(flavor = "multi_thread")]
+async fn processes_that_write_more_at_once_than_the_log_should_hold_lose_nothing() {
+    /// Each stores jobs of 3 MiB, of which the log accepts one at a time.
+    const PROCESSES: usize = 6;
+    const ROUNDS: usize = 2;
+    const PAUSE: Duration = Duration::from_millis(50);
+    let mut config = small("overrun");
+    // No call fails because the machine is busy.
+    config.response_timeout = CHANGES_TIMEOUT;
+    let books = Mutex::new(Books::default());
+    let first = open(&config).await;
+    for _ in 0..10 {
+        let job = sized(STAYS);
+        lock(&books).begin(&job);
+        first.schedule(vec![job.clone()]).await.unwrap();
+        lock(&books).keep(job.id);
+    }
+    let processes = futures_util::future::join_all((0..PROCESSES).map(|_| open(&config))).await;
+    let writing = processes.iter().map(|backend| async {
+        for _ in 0..ROUNDS {
+            let big = sized(3 * 1024 * 1024);
+            lock(&books).begin(&big);
+            // On a busy machine, a process may be so far behind that the next generation is retired:
+            // then it repeats its call.
+            let scheduled = loop {
+                match backend.schedule(vec![big.clone()]).await {
+                    Err(error) if error.kind() == ErrorKind::Full => {
+                        tokio::time::sleep(PAUSE).await
+                    }
+                    Err(error) if error.kind() == ErrorKind::OutcomeUnknown => {
+                        tokio::time::sleep(PAUSE).await;
+                    }
+                    result => break result.unwrap(),
+                }
+            };
+            assert!(matches!(scheduled[..], [Scheduled::Created(_)]), "{scheduled:?}");
+            match backend.cancel(&[by_id(&big)]).await {
+                Err(error) if error.kind() == ErrorKind::OutcomeUnknown => {
+                    // It took effect.
+                    let target = [by_id(&big)];
+                    let again = retry(|| backend.cancel(&target)).await;
+                    assert_eq!(again, [Cancelled::NotFound]);
+                }
+                cancelled => assert_eq!(cancelled.unwrap(), [Cancelled::Cancelled]),
+            }
+            lock(&books).cancel(big.id);
+        }
+    });
+    let writing = futures_util::future::join_all(writing);
+    tokio::time::timeout(CHANGES_TIMEOUT, writing).await.expect("all calls have ended");
+    assert!(generation(&first) > 0);
+    assert!(lock(&books).unknown.is_empty());
+    let fresh = open(&config).await;
+    for backend in processes.iter().chain([&first, &fresh]) {
+        assert_kept(backend, &books).await;
+    }
+}
+
+/// Several processes write many times what the log should hold.
+#[tokio::test(flavor = "multi_thread")]
+async fn old_generations_are_deleted_and_nothing_that_lives_with_them() {
+    let config = small("changes");
+    let processes = [open(&config).await, open(&config).await, open(&config).await];
+    let books = Mutex::new(Books::default());
+    let writing = processes.each_ref().map(|backend| async {
+        for _ in 0..70 {
+            write(backend, &books).await;
+        }
+    });
+    futures_util::future::join_all(writing).await;
+    assert_eq!(lock(&books).kept.len(), 3 * 70);
+    assert!(lock(&books).unknown.is_empty());
+    let fresh = open(&config).await;
+    for backend in processes.iter().chain([&fresh]) {
+        assert_kept(backend, &books).await;
+    }
+    let newest = generation(&fresh);
+    assert!(newest >= 9, "{newest}");
+    // The newest is left once the grace time is over.
+    let (_connection, topology) = topology(&config);
+    for number in 0..newest {
+        let has_generation = async || topology.has_generation(Generation::new(number)).await;
+        let what = format!("generation {number} is deleted");
+        wait_until(&what, async || has_generation().await.is_ok_and(|exists| !exists)).await;
+    }
+    assert_kept(&*open(&config).await, &books).await;
+    // The size is a setting that can change.
+    let larger = RabbitConfig { log_size_mib: 64, ..config };
+    assert_kept(&*open(&larger).await, &books).await;
+}
+
+/// The broker keeps the newest records only.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_log_begins_beside_one_whose_directory_has_lost_its_records() {
+    let config = small("no-records");
+    let books = Mutex::new(Books::default());
+    let backend = open(&config).await;
+    write(&backend, &books).await;
+    let (connection, topology) = topology(&config);
+    let channel = connection.channel("test").await.unwrap();
+    channel.confirm_select().await.unwrap();
+    for _ in 0..40 {
+        let (exchange, body) = (topology.names().generations(), vec![0; 60_000]);
+        let properties = BasicProperties::default();
+        let key = DIRECTORY_KEY.into();
+        let sent = channel.publish(exchange, key, true, &body, properties).await.unwrap();
+        sent.received().await.unwrap();
+    }
+    let mut impatient = config.clone();
+    impatient.response_timeout = Duration::from_secs(5);
+    wait_until("the records are deleted", async || {
+        match RabbitBackend::connect(&impatient, &Environment::default()).await {
+            Ok(_) => false,
+            Err(error) if error.kind() == ErrorKind::Config => {
+                assert_error(&error, ErrorKind::Config, &["records"]);
+                true
+            }
+            Err(_) => false,
+        }
+    })
+    .await;
+    // The process that knows the log announces it again.
+    let writing = async {
+        while generation(&backend) == 0 {
+            write(&backend, &books).await;
+        }
+    };
+    tokio::time::timeout(CHANGES_TIMEOUT, writing).await.expect("a change of generation");
+    for backend in [&backend, &open(&config).await] {
+        assert_kept(backend, &books).await;
+    }
+}
+
+/// What an operator or a broker with an empty disk may delete.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_generation_is_replaced_and_lost_bindings_are_restored() {
+    let config = small("lost");
+    let backend = open(&config).await;
+    let other = open(&config).await;
+    let books = Mutex::new(Books::default());
+    let writing = async {
+        while generation(&backend) == 0 {
+            write(&backend, &books).await;
+        }
+    };
+    tokio::time::timeout(CHANGES_TIMEOUT, writing).await.expect("a change of generation");
+    let connection = connect(&config);
+    let channel = connection.channel("test").await.unwrap().inner().clone();
+    let options = ExchangeDeleteOptions::default();
+    channel.exchange_delete("dq.v1.generations".into(), options).await.unwrap();
+    for _ in 0..20 {
+        write(&backend, &books).await;
+    }
+    assert_kept(&backend, &books).await;
+    assert!(lock(&books).unknown.is_empty());
+
+    wait_until("the generation is announced", async || {
+        let newest = generation(&*open(&config).await);
+        newest == generation(&backend)
+    })
+    .await;
+    for number in 0..=generation(&backend) {
+        let name = format!("dq.v1.log.{number}");
+        channel.queue_delete(name.into(), QueueDeleteOptions::default()).await.unwrap();
+    }
+    // All processes go on in the same empty log.
+    wait_until("the log is empty", async || {
+        backend.stats(&[queue("q")]).await.is_ok_and(|all| all[0].scheduled == 0)
+    })
+    .await;
+    wait_until("a job is stored", async || backend.schedule(vec![sized(10)]).await.is_ok()).await;
+    let kept = found(&backend).await;
+    assert_eq!(found(&other).await, kept);
+    assert_eq!(found(&*open(&config).await).await, kept);
+    assert!(generation(&backend) >= 1_000 && generation(&backend).is_multiple_of(2));
+}
