@@ -9,6 +9,7 @@
 //! - `behaviour`: a suite of trials, one for each promise of the `Backend` contract;
 //! - `faults`: outages, crashes and broken connections on demand, and a recorder of calls;
 //! - `fixture`: jobs, calls and runners for tests on real servers;
+//! - `fuzz`: random and mutated input for decoders, with the feature `proptest`;
 //! - `history`: a checker that finds violations of the promises in recorded calls;
 //! - `model`: a comparison of two backends, call by call; with the feature `proptest` for random
 //!   sequences of calls.
@@ -19,6 +20,8 @@ pub mod behaviour;
 pub mod faults;
 #[cfg(feature = "suite")]
 pub mod fixture;
+#[cfg(feature = "proptest")]
+pub mod fuzz;
 #[cfg(feature = "suite")]
 pub mod history;
 pub mod kit;

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dq_core::{
-    Cancelled, Clock, DeadKind, DeadReason, Due, Entropy, FencingToken, Headers, Job, JobId,
-    JobKey, JobRef, LeasedJob, QueueName, Receipt, Renewed, Rescheduled, Scheduled, Settled,
-    Settlement, SystemClock, Target, Timestamp, Verdict,
+    Cancelled, Clock, DeadKind, DeadReason, Due, Entropy, FencingToken, Job, JobId, JobKey, JobRef,
+    LeasedJob, QueueName, Receipt, Renewed, Rescheduled, Scheduled, Settled, Settlement,
+    SystemClock, Target, Timestamp, Verdict,
 };
 use dq_testkit::history::{History, HistoryEvent, Interval, ObservedCall, OperatorAction, Promise};
 
@@ -67,19 +67,37 @@ impl HistoryBuilder {
         let not_before = at(due);
         self.add(
             millis,
-            ObservedCall::Schedule { job, queue: queue(), key: None, not_before, answer },
+            ObservedCall::Schedule {
+                job,
+                queue: queue(),
+                key: None,
+                detach: false,
+                not_before,
+                answer,
+            },
         );
         job
     }
 
     /// Schedules a job with the key that is due at once; `answer` makes the store's answer.
     fn schedule_keyed(&mut self, millis: u64, answer: fn(Receipt) -> Scheduled) -> JobId {
+        self.schedule_with_key(millis, false, answer)
+    }
+
+    /// As [`Self::schedule_keyed`]; `detach` says whether a running job loses the key.
+    fn schedule_with_key(
+        &mut self,
+        millis: u64,
+        detach: bool,
+        answer: fn(Receipt) -> Scheduled,
+    ) -> JobId {
         let job = self.new_id();
         let receipt = Receipt { id: job, due: at(millis) };
         let call = ObservedCall::Schedule {
             job,
             queue: queue(),
             key: Some(key()),
+            detach,
             not_before: receipt.due,
             answer: Some(answer(receipt)),
         };
@@ -89,21 +107,11 @@ impl HistoryBuilder {
 
     /// Claims a job whose count of failed attempts is `attempts`.
     fn claim_with_attempts(&mut self, millis: u64, id: JobId, token: u64, attempts: u32) {
-        let job = Job {
-            id,
-            queue: queue(),
-            key: None,
-            due: T0,
-            created: T0,
-            payload: Bytes::new(),
-            headers: Headers::new(),
-            max_attempts: None,
-            attempts,
-            deliveries: 1,
-            losses: 0,
-        };
+        let mut job = Job::new(id, queue(), T0, T0, Bytes::new());
+        job.attempts = attempts;
+        job.deliveries = 1;
         let token = FencingToken(token);
-        let leased = Box::new(LeasedJob { job, token, leased_until: at(millis) + LEASE });
+        let leased = Box::new(LeasedJob::new(job, token, at(millis) + LEASE));
         self.add(millis, ObservedCall::Claim { leased, now: at(millis) });
     }
 
@@ -114,7 +122,7 @@ impl HistoryBuilder {
 
     fn settle(&mut self, millis: u64, job: JobId, token: u64, verdict: Verdict, answer: Settled) {
         let lease = dq_core::Lease { queue: queue(), job, token: FencingToken(token) };
-        let settlement = Settlement { lease, verdict };
+        let settlement = Settlement::new(lease, verdict);
         self.add(millis, ObservedCall::Settle { settlement, answer: Some(answer) });
     }
 
@@ -143,7 +151,7 @@ fn a_valid_history_passes() {
     let mut history = HistoryBuilder::new();
     let job = history.schedule(0, 10);
     history.claim(10, job, 1);
-    history.settle(20, job, 1, Verdict::Retry(Due::At(at(50))), Settled::Accepted);
+    history.settle(20, job, 1, Verdict::retry(Due::At(at(50)), "a reason"), Settled::Accepted);
     history.claim_with_attempts(50, job, 2, 1);
     // The second lease lapses.
     history.claim_with_attempts(150, job, 3, 1);
@@ -210,7 +218,7 @@ fn an_early_retry_is_reported() {
     let mut history = HistoryBuilder::new();
     let job = history.schedule(0, 0);
     history.claim(0, job, 1);
-    history.settle(10, job, 1, Verdict::Retry(Due::At(at(50))), Settled::Accepted);
+    history.settle(10, job, 1, Verdict::retry(Due::At(at(50)), "a reason"), Settled::Accepted);
     history.claim_with_attempts(49, job, 2, 1);
     assert_eq!(history.violated(&[job]), [Promise::NeverEarly]);
 }
@@ -324,7 +332,7 @@ fn a_start_of_a_dead_job_is_reported_unless_it_was_replayed() {
         history.claim(0, job, 1);
         history.settle(10, job, 1, dead(), Settled::Accepted);
         if replayed {
-            let action = OperatorAction::Replay { jobs: None, not_before: at(20) };
+            let action = OperatorAction::Replay { jobs: vec![job], not_before: at(20) };
             history.add(20, ObservedCall::Operate { queue: queue(), action });
         }
         history.claim(30, job, 2);
@@ -339,7 +347,7 @@ fn a_wrong_count_of_attempts_is_reported() {
         let mut history = HistoryBuilder::new();
         let job = history.schedule(0, 0);
         history.claim(0, job, 1);
-        history.settle(10, job, 1, Verdict::Retry(Due::At(at(10))), Settled::Accepted);
+        history.settle(10, job, 1, Verdict::retry(Due::At(at(10)), "a reason"), Settled::Accepted);
         history.claim_with_attempts(20, job, 2, counted);
         let wanted: &[Promise] = if valid { &[] } else { &[Promise::FailuresCounted] };
         assert_eq!(history.violated(&[job]), wanted, "attempts {counted} after one failure");
@@ -351,8 +359,14 @@ fn a_call_whose_answer_was_lost_may_or_may_not_have_taken_effect() {
     for stored in [false, true] {
         let mut history = HistoryBuilder::new();
         let job = history.new_id();
-        let call =
-            ObservedCall::Schedule { job, queue: queue(), key: None, not_before: T0, answer: None };
+        let call = ObservedCall::Schedule {
+            job,
+            queue: queue(),
+            key: None,
+            detach: false,
+            not_before: T0,
+            answer: None,
+        };
         history.add(0, call);
         let remaining: &[JobId] = if stored { &[job] } else { &[] };
         assert_eq!(history.violated(remaining), []);
@@ -368,9 +382,81 @@ fn a_removal_explains_only_that_dead_jobs_are_gone() {
         if dies {
             history.settle(10, job, 1, dead(), Settled::Accepted);
         }
-        let action = OperatorAction::Remove { jobs: None };
+        let action = OperatorAction::Remove { jobs: vec![job] };
         history.add(20, ObservedCall::Operate { queue: queue(), action });
         let wanted: &[Promise] = if dies { &[] } else { &[Promise::NothingLost] };
         assert_eq!(history.violated(&[]), wanted);
     }
+}
+
+#[test]
+fn a_next_step_counts_failed_attempts_from_zero() {
+    for (counted, wanted) in [(0, vec![]), (1, vec![Promise::FailuresCounted])] {
+        let mut history = HistoryBuilder::new();
+        let job = history.schedule(0, 0);
+        let again = Verdict::Again { due: Due::NOW, payload: Bytes::new() };
+        history.claim(1, job, 1);
+        history.settle(2, job, 1, Verdict::retry(Due::NOW, "no"), Settled::Accepted);
+        history.claim_with_attempts(3, job, 2, 1);
+        history.settle(4, job, 2, again, Settled::Accepted);
+        history.claim_with_attempts(5, job, 3, counted);
+        assert_eq!(history.violated(&[job]), wanted, "attempts {counted} after a next step");
+    }
+}
+
+#[test]
+fn a_next_step_may_not_start_early() {
+    for (start, wanted) in [(9, vec![Promise::NeverEarly]), (10, vec![])] {
+        let mut history = HistoryBuilder::new();
+        let job = history.schedule(0, 0);
+        let again = Verdict::Again { due: Due::At(at(10)), payload: Bytes::new() };
+        history.claim(1, job, 1);
+        history.settle(2, job, 1, again, Settled::Accepted);
+        history.claim(start, job, 2);
+        assert_eq!(history.violated(&[job]), wanted, "a step due at 10 starts at {start}");
+    }
+}
+
+#[test]
+fn a_detached_job_is_not_revoked_by_its_former_key() {
+    for (detach, wanted) in [(true, vec![]), (false, vec![Promise::CancelIsBinding])] {
+        let mut history = HistoryBuilder::new();
+        let old = history.schedule_keyed(0, Scheduled::Created);
+        history.claim(1, old, 1);
+        let new = history.schedule_with_key(2, detach, Scheduled::Created);
+        history.settle(3, old, 1, Verdict::retry(Due::NOW, "no"), Settled::Accepted);
+        let call = ObservedCall::Cancel {
+            job: JobRef::new(queue(), key()),
+            answer: Some(Cancelled::Cancelled),
+        };
+        history.add(4, call);
+        history.claim_with_attempts(5, old, 2, 1);
+        assert_eq!(history.violated(&[old]), wanted, "detach: {detach}; the new job is {new}");
+    }
+}
+
+#[test]
+fn a_job_that_was_reported_as_ended_does_not_start() {
+    for (ended, wanted) in [(true, vec![Promise::OneLeaseAtATime]), (false, vec![])] {
+        let mut history = HistoryBuilder::new();
+        let job = history.schedule(0, 0);
+        let receipt = Receipt { id: job, due: at(0) };
+        let answer =
+            Some(if ended { Scheduled::Ended(receipt) } else { Scheduled::Created(receipt) });
+        let (queue, key, not_before) = (queue(), None, at(0));
+        let call = ObservedCall::Schedule { job, queue, key, detach: false, not_before, answer };
+        history.add(1, call);
+        history.claim(2, job, 1);
+        assert_eq!(history.violated(&[job]), wanted, "after the answer {answer:?}");
+    }
+}
+
+#[test]
+fn a_job_that_was_never_stored_has_not_ended() {
+    let mut history = HistoryBuilder::new();
+    let job = history.new_id();
+    let answer = Some(Scheduled::Ended(Receipt { id: job, due: at(0) }));
+    let (queue, key, not_before) = (queue(), None, at(0));
+    history.add(1, ObservedCall::Schedule { job, queue, key, detach: false, not_before, answer });
+    assert_eq!(history.violated(&[]), [Promise::NothingLost]);
 }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use dq_core::config::{BackoffSettings, QueueSettings};
+use dq_core::config::{BackoffSettings, QueueSettings, ScheduleSettings};
 use dq_core::{
     DelayHandler, Dq, DurationExt, HandlerResult, JobContext, Outcome, QueueCode, Result,
 };
@@ -155,5 +155,36 @@ async fn the_error_of_a_missing_state_says_how_to_give_it_to_the_kit() -> Result
     for needle in ["State<u64>", "`TestKit::with(|runner| runner.state(value))`"] {
         assert!(error.contains(needle), "{needle}: {error}");
     }
+    Ok(())
+}
+
+/// A handler that declares a schedule.
+struct Hourly;
+
+impl DelayHandler for Hourly {
+    type Payload = ();
+
+    fn code(&self) -> impl QueueCode {
+        "HOURLY"
+    }
+
+    fn schedule(&self) -> Option<ScheduleSettings> {
+        Some(ScheduleSettings::new().every(1.hours()))
+    }
+
+    async fn handle(&self, job: JobContext, (): ()) -> HandlerResult {
+        assert_eq!(job.occurrence(), Some(job.due()));
+        Ok(Outcome::Done)
+    }
+}
+
+#[tokio::test]
+async fn schedules_run_only_if_they_are_asked_for() -> Result<()> {
+    let kit = TestKit::with(|runner| runner.handler(Hourly)).await?;
+    assert!(kit.advance(1.days()).await.is_empty());
+    let kit = TestKit::with_schedules(|runner| runner.handler(Hourly)).await?;
+    let runs = kit.advance(1.days()).await;
+    assert_eq!(runs.len(), 24, "without the runs of the ticker");
+    assert!(runs.iter().all(|run| run.queue.as_str() == "HOURLY" && run.outcome() == "done"));
     Ok(())
 }

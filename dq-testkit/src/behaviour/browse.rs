@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use dq_core::{
-    BrowseParams, DeadKind, DeadReason, Due, Headers, JobId, JobState, NewJob, OnConflict,
-    Operation, QueueName, Verdict,
+    BrowseParams, DeadKind, DeadReason, Due, Headers, JobId, JobState, OnConflict, Operation,
+    Order, QueueName, Verdict,
 };
 
 use super::client::want;
@@ -27,6 +27,9 @@ topic! { "browse":
     pages_of_equal_due_times_list_the_same_jobs [Browse],
     pages_do_not_shift_when_jobs_are_removed [Browse],
     pages_do_not_shift_when_jobs_are_added [Browse],
+    descending_listings_are_the_reverse [Browse],
+    descending_pages_do_not_shift [Browse],
+    listings_without_payloads_have_all_the_rest [Browse],
     unknown_queue_lists_no_jobs [Browse],
     listing_has_no_side_effects [Browse],
 }
@@ -39,7 +42,8 @@ async fn job_is_returned_as_scheduled(store: TrialStore) -> TrialResult {
     let due = store.now().await? + LATER;
     let headers = Headers::from_iter([(Headers::CONTENT_TYPE, "text/plain")]);
     let key = store.capabilities().keys.then(|| key("k"));
-    let new = NewJob { key, headers, max_attempts: Some(4), ..store.job(&queue, due) };
+    let mut new = store.job(&queue, due).headers(headers).max_attempts(4);
+    new.key = key;
     store.create(new.clone()).await?;
     let view = store.get_existing(&queue, new.id).await?;
     let job = view.job;
@@ -70,7 +74,7 @@ async fn job_is_returned_with_its_state(store: TrialStore) -> TrialResult {
     ensure_eq!(view.state, JobState::Running, "while it is leased");
     ensure_eq!(view.leased_until, Some(leased.leased_until), "the end of the lease is returned");
     ensure_eq!(view.job, leased.job, "the job is returned as claimed");
-    store.settle_accepted(&leased, Verdict::Retry(LATER.into())).await?;
+    store.settle_accepted(&leased, Verdict::retry(LATER.into(), "a reason")).await?;
     let view = store.get_existing(&queue, id).await?;
     ensure_eq!(view.state, JobState::Scheduled, "while it waits for its retry");
     ensure_eq!((view.job.attempts, view.leased_until), (1, None), "the failed attempt is counted");
@@ -111,7 +115,11 @@ async fn missing_job_is_none(store: TrialStore) -> TrialResult {
     ensure_eq!(store.get(&other, id).await?, None, "a job of another queue");
     let leased = store.lease_one(&queue).await?;
     store.settle_accepted(&leased, Verdict::Done).await?;
-    ensure_eq!(store.get(&queue, id).await?, None, "a job that is done");
+    let done = store.get(&queue, id).await?;
+    ensure!(
+        done.is_none_or(|view| view.state == JobState::Ended),
+        "a job that is done is at most remembered"
+    );
     Ok(())
 }
 
@@ -238,11 +246,11 @@ async fn pages_do_not_shift_when_jobs_are_removed(store: TrialStore) -> TrialRes
     let jobs = (0..9).map(|n| store.job(&queue, now - LATER + Duration::from_millis(n)));
     store.schedule_all(jobs.collect()).await?;
     let all = listed(&store, &queue, JobState::Ready, 1_000).await?;
-    let page = BrowseParams { queue: &queue, state: JobState::Ready, after: None, limit: 4 };
+    let page = BrowseParams::new(&queue, JobState::Ready).limit(4).payloads(true);
     let first = store.backend().browse(page).await?;
     // Every job of the first page is leased, including the one at the cursor.
     store.lease(&queue, 4).await?;
-    let second = store.backend().browse(BrowseParams { after: first.next, ..page }).await?;
+    let second = store.backend().browse(page.after(first.next)).await?;
     let found: Vec<_> = second.jobs.iter().map(|view| view.job.id).collect();
     ensure_eq!(found, all[4..8], "the second page continues after the first");
     Ok(())
@@ -254,11 +262,11 @@ async fn pages_do_not_shift_when_jobs_are_added(store: TrialStore) -> TrialResul
     let at = |n: u64| start + Duration::from_millis(n);
     store.schedule_all((0..9).map(|n| store.job(&queue, at(10 + n))).collect()).await?;
     let all = listed(&store, &queue, JobState::Scheduled, 1_000).await?;
-    let page = BrowseParams { queue: &queue, state: JobState::Scheduled, after: None, limit: 4 };
+    let page = BrowseParams::new(&queue, JobState::Scheduled).limit(4).payloads(true);
     let first = store.backend().browse(page).await?;
     store.schedule_all((0..9).map(|n| store.job(&queue, at(n))).collect()).await?;
     let last = store.create(store.job(&queue, at(100))).await?.id;
-    let rest = BrowseParams { after: first.next, limit: 100, ..page };
+    let rest = page.after(first.next).limit(100);
     let rest = store.backend().browse(rest).await?;
     let found: Vec<_> = rest.jobs.iter().map(|view| view.job.id).collect();
     let wanted: Vec<_> = all[4..].iter().copied().chain([last]).collect();
@@ -267,6 +275,71 @@ async fn pages_do_not_shift_when_jobs_are_added(store: TrialStore) -> TrialResul
         wanted,
         "jobs added before the cursor do not shift the page, jobs added after it are listed"
     );
+    Ok(())
+}
+
+async fn descending_listings_are_the_reverse(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    store_jobs_in_every_state(&store, &queue).await?;
+    let due = store.now().await? + LATER * 2;
+    // Equal times, too.
+    store.schedule_all((0..8).map(|_| store.job(&queue, due)).collect()).await?;
+    for state in STATES {
+        let mut wanted = store.list(&queue, state, 1_000).await?;
+        wanted.reverse();
+        let params = BrowseParams::new(&queue, state).order(Order::Descending).payloads(true);
+        for limit in [1, 2, 3, 5, 7, 1_000] {
+            let found = store.list_all(params.limit(limit)).await?;
+            ensure_eq!(found, wanted, "descending pages of {limit} {state} jobs");
+        }
+    }
+    Ok(())
+}
+
+async fn descending_pages_do_not_shift(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let start = store.now().await? + LATER;
+    let at = |n: u64| start + Duration::from_millis(n);
+    store.schedule_all((0..9).map(|n| store.job(&queue, at(10 + n))).collect()).await?;
+    let params = BrowseParams::new(&queue, JobState::Scheduled).order(Order::Descending);
+    let all = store.list_all(params).await?;
+    let first = store.backend().browse(params.limit(4)).await?;
+    ensure_eq!(first.jobs, all[..4], "the first page has the latest due times");
+    store.schedule_all((0..9).map(|n| store.job(&queue, at(100 + n))).collect()).await?;
+    let last = store.create(store.job(&queue, at(0))).await?.id;
+    let rest = store.list_all(params.after(first.next)).await?;
+    let found: Vec<_> = rest.iter().map(|view| view.job.id).collect();
+    let wanted: Vec<_> = all[4..].iter().map(|view| view.job.id).chain([last]).collect();
+    ensure_eq!(
+        found,
+        wanted,
+        "jobs added before the cursor do not shift the page, jobs added after it are listed"
+    );
+    Ok(())
+}
+
+async fn listings_without_payloads_have_all_the_rest(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    store_jobs_in_every_state(&store, &queue).await?;
+    let headers = Headers::from_iter([(Headers::CONTENT_TYPE, "text/plain")]);
+    let mut new = store.job(&queue, LATER).headers(headers).max_attempts(4);
+    new.key = store.capabilities().keys.then(|| key("k"));
+    store.create(new).await?;
+    for state in STATES {
+        for order in [Order::Ascending, Order::Descending] {
+            let params = BrowseParams::new(&queue, state).order(order).limit(4);
+            let mut wanted = store.list_all(params.payloads(true)).await?;
+            ensure!(
+                wanted.iter().all(|view| !view.job.payload.is_empty()),
+                "a listing with payloads has those of all {state} jobs"
+            );
+            for view in &mut wanted {
+                view.job.payload.clear();
+            }
+            let found = store.list_all(params.payloads(false)).await?;
+            ensure_eq!(found, wanted, "a listing of {state} jobs without payloads");
+        }
+    }
     Ok(())
 }
 

@@ -80,7 +80,7 @@ async fn running_job_is_not_cancelled(store: TrialStore) -> TrialResult {
 
 async fn retried_job_is_cancelled(store: TrialStore) -> TrialResult {
     for verdict in [
-        Verdict::Retry(LATER.into()),
+        Verdict::retry(LATER.into(), "a reason"),
         Verdict::Snooze(LATER.into()),
         Verdict::Release { started: true },
     ] {
@@ -105,7 +105,7 @@ async fn lapsed_job_is_cancelled(store: TrialStore) -> TrialResult {
         Cancelled::Cancelled,
         "a lapsed job is waiting, not running"
     );
-    let late = store.settle(lost.lease(), Verdict::Retry(Due::NOW)).await?;
+    let late = store.settle(lost.lease(), Verdict::retry(Due::NOW, "a reason")).await?;
     ensure_eq!(late, Settled::Stale, "a stale lease cannot bring it back");
     store.expect_empty_claim(&queue, "after `Cancelled` the job never starts").await
 }

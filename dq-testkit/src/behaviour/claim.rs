@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dq_core::{Due, Timestamp, Verdict, Want};
 
-use super::client::{Counts, LEASE, SHORT_LEASE, ids, want};
+use super::client::{Counts, LEASE, SHORT_LEASE, ensure_next_end, ids, want};
 use super::failure::{TrialResult, ensure, ensure_eq};
 use super::store::{LATER, SOON, TrialStore};
 use super::trial::topic;
@@ -183,13 +183,11 @@ async fn next_due_includes_the_end_of_leases(store: TrialStore) -> TrialResult {
     store_due_jobs(&store, &queue, 1).await?;
     store.create(store.job(&queue, LATER)).await?;
     let claimed = store.claim(&[want(&queue, 1)]).await?;
-    ensure_eq!(
-        claimed.next_due,
-        claimed.jobs.first().map(|leased| leased.leased_until),
-        "`next_due` is the end of the new lease, which comes before the next due time"
-    );
+    ensure_eq!(claimed.jobs.len(), 1, "jobs claimed");
+    let end = claimed.jobs[0].leased_until;
+    ensure_next_end(&claimed, end, "the new lease, which comes before the next due time")?;
     let again = store.claim(&[want(&queue, 1)]).await?;
-    ensure_eq!(again.next_due, claimed.next_due, "`next_due` includes the end of earlier leases");
+    ensure_next_end(&again, end, "an earlier lease")?;
     store.settle_all_done(&claimed.jobs).await?;
     let after = store.claim(&[want(&queue, 1)]).await?;
     ensure!(after.next_due > claimed.next_due, "`next_due` ignores a settled lease: {after:?}");
@@ -249,7 +247,7 @@ async fn lease_has_the_requested_length(store: TrialStore) -> TrialResult {
     for lease_for in [SHORT_LEASE, Duration::from_millis(60_001), LEASE, LATER * 24] {
         let queue = store.queue();
         store_due_jobs(&store, &queue, 1).await?;
-        let claimed = store.claim(&[Want { queue, max: 1, lease_for }]).await?;
+        let claimed = store.claim(&[Want::new(queue, 1, lease_for)]).await?;
         ensure_eq!(
             claimed.jobs.first().map(|leased| leased.leased_until),
             Some(claimed.now + lease_for),
@@ -263,10 +261,7 @@ async fn each_want_has_its_own_lease_length(store: TrialStore) -> TrialResult {
     let (quick, slow) = (store.queue(), store.queue());
     store_due_jobs(&store, &quick, 1).await?;
     store_due_jobs(&store, &slow, 1).await?;
-    let wants = [
-        Want { queue: quick.clone(), max: 1, lease_for: SHORT_LEASE },
-        Want { queue: slow.clone(), max: 1, lease_for: LEASE },
-    ];
+    let wants = [Want::new(quick.clone(), 1, SHORT_LEASE), Want::new(slow.clone(), 1, LEASE)];
     let claimed = store.claim(&wants).await?;
     store.wait_until(claimed.now + SHORT_LEASE + SOON).await?;
     store.expect_counts(&quick, Counts::ready(1), "after its short lease has ended").await?;

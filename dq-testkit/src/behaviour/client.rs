@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dq_core::{
-    Backend, BrowseParams, Cancelled, ClaimParams, Claimed, JobId, JobRef, JobState, JobView,
-    Lease, LeasedJob, NewJob, Operation, QueueName, QueueStats, Receipt, Renewal, Renewed,
-    Reschedule, Rescheduled, Scheduled, Settled, Settlement, Target, Timestamp, Verdict, Want,
+    Backend, BrowseParams, Cancelled, ClaimParams, Claimed, DeadKind, DeadReason, Ended, JobId,
+    JobRef, JobState, JobView, Lease, LeasedJob, NewJob, Operation, Order, QueueName, QueueStats,
+    Receipt, Renewal, Renewed, Reschedule, Rescheduled, Scheduled, Settled, Settlement, Target,
+    Timestamp, Verdict, Want,
 };
 
 use super::failure::{Failure, TrialResult, ensure, ensure_eq};
@@ -66,7 +67,7 @@ impl Client {
 
     /// Claims at most `limit` jobs over all queues, and checks what holds for every claim.
     pub(super) async fn claim_at_most(&self, limit: usize, wants: &[Want]) -> TrialResult<Claimed> {
-        let claimed = self.backend.claim(ClaimParams { wants, limit, worker: "suite" }).await?;
+        let claimed = self.backend.claim(ClaimParams::new(wants, limit, "suite")).await?;
         ensure!(
             claimed.jobs.len() <= limit,
             "a claim with the limit {limit} returned {} jobs",
@@ -131,8 +132,21 @@ impl Client {
         queue: &QueueName,
         lease_for: Duration,
     ) -> TrialResult<LeasedJob> {
-        let want = Want { queue: queue.clone(), max: 10, lease_for };
+        let want = Want::new(queue.clone(), 10, lease_for);
         let mut jobs = self.claim(&[want]).await?.jobs;
+        ensure_eq!(jobs.len(), 1, "exactly one job of this queue is due");
+        Ok(jobs.remove(0))
+    }
+
+    /// Leases the only job that is due under the name of a worker. Fails unless exactly one is due.
+    pub(super) async fn lease_one_as(
+        &self,
+        worker: &str,
+        queue: &QueueName,
+        lease_for: Duration,
+    ) -> TrialResult<LeasedJob> {
+        let wants = [Want::new(queue.clone(), 10, lease_for)];
+        let mut jobs = self.backend.claim(ClaimParams::new(&wants, 10, worker)).await?.jobs;
         ensure_eq!(jobs.len(), 1, "exactly one job of this queue is due");
         Ok(jobs.remove(0))
     }
@@ -146,7 +160,7 @@ impl Client {
 
     /// Settles one lease.
     pub(super) async fn settle(&self, lease: Lease, verdict: Verdict) -> TrialResult<Settled> {
-        let answers = self.backend.settle(&[Settlement { lease, verdict }]).await?;
+        let answers = self.backend.settle(&[Settlement::new(lease, verdict)]).await?;
         ensure_eq!(answers.len(), 1, "settle returns one answer per lease");
         Ok(answers[0])
     }
@@ -164,10 +178,8 @@ impl Client {
 
     /// Settles live leases as done and requires `Accepted`.
     pub(super) async fn settle_all_done(&self, jobs: &[LeasedJob]) -> TrialResult {
-        let settlements: Vec<_> = jobs
-            .iter()
-            .map(|leased| Settlement { lease: leased.lease(), verdict: Verdict::Done })
-            .collect();
+        let settlements: Vec<_> =
+            jobs.iter().map(|leased| Settlement::new(leased.lease(), Verdict::Done)).collect();
         let answers = self.backend.settle(&settlements).await?;
         ensure_eq!(answers.len(), jobs.len(), "settle returns one answer per lease");
         ensure!(
@@ -179,7 +191,7 @@ impl Client {
 
     /// Renews one lease.
     pub(super) async fn renew(&self, lease: Lease, lease_for: Duration) -> TrialResult<Renewed> {
-        let answers = self.backend.renew(&[Renewal { lease, lease_for }]).await?;
+        let answers = self.backend.renew(&[Renewal::new(lease, lease_for)]).await?;
         ensure_eq!(answers.len(), 1, "renew returns one answer per lease");
         Ok(answers[0])
     }
@@ -256,17 +268,36 @@ impl Client {
         found.ok_or_else(|| Failure::new(format_args!("job {id} is missing")))
     }
 
-    /// Lists the jobs in a state, page by page.
+    /// Reads one job, which must have ended.
+    pub(super) async fn get_ended(
+        &self,
+        queue: &QueueName,
+        id: JobId,
+    ) -> TrialResult<(JobView, Ended)> {
+        let view = self.get_existing(queue, id).await?;
+        ensure_eq!(view.state, JobState::Ended, "the state of a job that has left the store");
+        let Some(ended) = view.ended.clone() else {
+            return Err(Failure::new("a job in the state `Ended` has an end"));
+        };
+        Ok((view, ended))
+    }
+
+    /// Lists the jobs in a state with their payloads, page by page.
     pub(super) async fn list(
         &self,
         queue: &QueueName,
         state: JobState,
         limit: usize,
     ) -> TrialResult<Vec<JobView>> {
+        self.list_all(BrowseParams::new(queue, state).limit(limit).payloads(true)).await
+    }
+
+    /// Lists the pages from this one on.
+    pub(super) async fn list_all(&self, mut params: BrowseParams<'_>) -> TrialResult<Vec<JobView>> {
         let mut jobs = Vec::new();
-        let mut after = None;
         loop {
-            let page = self.backend.browse(BrowseParams { queue, state, after, limit }).await?;
+            let page = self.backend.browse(params).await?;
+            let limit = params.limit;
             ensure!(
                 page.jobs.len() <= limit,
                 "a page of at most {limit} jobs has {}",
@@ -278,20 +309,38 @@ impl Client {
             );
             jobs.extend(page.jobs);
             let Some(next) = page.next else { return Ok(jobs) };
-            ensure!(after < Some(next), "each page must continue after the previous one");
-            after = Some(next);
+            let continues = match params.order {
+                Order::Ascending => params.after.is_none_or(|after| after < next),
+                Order::Descending => params.after.is_none_or(|after| after > next),
+            };
+            ensure!(continues, "each page must continue after the previous one");
+            params = params.after(Some(next));
         }
     }
 
-    /// Makes an operator's call, and returns the number of affected jobs or queues.
+    /// Makes an operator's call, and returns the number of affected jobs or queues. A purge is
+    /// repeated until it is complete.
     pub(super) async fn operate(&self, operation: Operation<'_>) -> TrialResult<u64> {
-        Ok(self.backend.operate(operation).await?.affected)
+        let mut affected = 0;
+        loop {
+            let report = self.backend.operate(operation).await?;
+            affected += report.affected;
+            if !report.more {
+                return Ok(affected);
+            }
+            ensure!(report.affected > 0, "an operation that is not complete has changed a job");
+        }
     }
 }
 
 /// A want for at most `max` jobs of one queue, leased for longer than the trial.
 pub(super) fn want(queue: &QueueName, max: usize) -> Want {
-    Want { queue: queue.clone(), max, lease_for: LEASE }
+    Want::new(queue.clone(), max, LEASE)
+}
+
+/// A verdict by which a job is dead.
+pub(super) fn dead(message: &str) -> Verdict {
+    Verdict::Dead { reason: DeadReason::new(DeadKind::Rejected, message), failed: true }
 }
 
 /// The number of jobs in each state.
@@ -321,6 +370,19 @@ impl Counts {
     pub(super) const fn dead(count: u64) -> Self {
         Self { dead: count, ..Self::NONE }
     }
+}
+
+/// Requires that `next_due` of a claim is the end of a lease.
+///
+/// A store that measures leases by elapsed time computes it anew for each claim, to the millisecond.
+pub(super) fn ensure_next_end(claimed: &Claimed, end: Timestamp, lease: &str) -> TrialResult {
+    let rounding = Duration::from_millis(2);
+    let next_due = claimed.next_due;
+    ensure!(
+        next_due.is_some_and(|next| (end - rounding..=end + rounding).contains(&next)),
+        "`next_due` is the end of {lease}, {end:?}: {next_due:?}"
+    );
+    Ok(())
 }
 
 /// The ids of leased jobs, in order.

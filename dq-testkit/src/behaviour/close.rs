@@ -20,9 +20,9 @@ async fn calls_after_close_are_refused(store: TrialStore) -> TrialResult {
     backend.close().await?;
     closed("schedule", backend.schedule(vec![store.job(&queue, Due::NOW)]).await)?;
     let wants = [super::client::want(&queue, 1)];
-    let params = ClaimParams { wants: &wants, limit: 1, worker: "suite" };
+    let params = ClaimParams::new(&wants, 1, "suite");
     closed("claim", backend.claim(params).await)?;
-    let settlement = Settlement { lease: leased.lease(), verdict: Verdict::Done };
+    let settlement = Settlement::new(leased.lease(), Verdict::Done);
     closed("settle", backend.settle(&[settlement]).await)?;
     closed("stats", backend.stats(std::slice::from_ref(&queue)).await)?;
     closed("purge", backend.operate(Operation::Purge { queue: &queue }).await)

@@ -1,8 +1,8 @@
 //! Crashes: after a crash of the process, the effect of every call that returned `Ok` is there.
 
 use dq_core::{
-    DeadKind, DeadReason, Due, Headers, JobState, NewJob, OnConflict, Operation, Scheduled,
-    Settled, Verdict,
+    DeadKind, DeadReason, Due, Headers, JobState, OnConflict, Operation, Scheduled, Settled,
+    Verdict,
 };
 
 use super::client::{Counts, SHORT_LEASE, ids};
@@ -32,7 +32,8 @@ async fn jobs_survive_unchanged(store: TrialStore) -> TrialResult {
     let key = store.capabilities().keys.then(|| super::store::key("k"));
     let headers = Headers::from_iter([(Headers::CONTENT_TYPE, "application/json")]);
     let due = store.now().await? - LATER;
-    let new = NewJob { key, headers, max_attempts: Some(3), ..store.job(&queue, due) };
+    let mut new = store.job(&queue, due).headers(headers).max_attempts(3);
+    new.key = key;
     store.create(new.clone()).await?;
     let store = store.crash().await?;
     let job = store.lease_one(&queue).await?.job;
@@ -62,16 +63,19 @@ async fn leases_survive(store: TrialStore) -> TrialResult {
     store.create(store.job(&queue, Due::NOW)).await?;
     let lost = store.lease_one_for(&queue, SHORT_LEASE).await?;
     let store = store.crash().await?;
+    // The crash may have taken longer than the lease, so the lease is looked for only if it has not
+    // lapsed yet.
     if store.now().await? < lost.leased_until {
         let claimed = store.lease(&queue, 1).await?;
         let lapsed = store.now().await? >= lost.leased_until;
         ensure!(claimed.is_empty() || lapsed, "a lease survives the crash of its holder");
         if !claimed.is_empty() {
+            // It lapsed just before this claim, which has leased the job again, for much longer.
             return Ok(());
         }
     }
     store.wait_until(lost.leased_until).await?;
-    let again = store.lease_one(&queue).await?;
+    let again = store.lease_lost_one(&store, &queue).await?;
     ensure_eq!(
         (again.job.deliveries, again.job.losses, again.job.attempts),
         (2, 1, 0),
@@ -89,9 +93,11 @@ async fn settlements_survive(store: TrialStore) -> TrialResult {
     let queue = store.queue();
     store.schedule_all((0..3).map(|_| store.job(&queue, Due::NOW)).collect()).await?;
     let claimed = store.lease(&queue, 3).await?;
-    for (leased, verdict) in
-        claimed.iter().zip([Verdict::Done, Verdict::Skip, Verdict::Snooze(LATER.into())])
-    {
+    for (leased, verdict) in claimed.iter().zip([
+        Verdict::Done,
+        Verdict::skip("a reason"),
+        Verdict::Snooze(LATER.into()),
+    ]) {
         store.settle_accepted(leased, verdict).await?;
     }
     let store = store.crash().await?;
@@ -106,10 +112,10 @@ async fn backoff_survives(store: TrialStore) -> TrialResult {
     let id = store.create(store.job(&queue, Due::NOW)).await?.id;
     for _ in 0..2 {
         let leased = store.lease_one(&queue).await?;
-        store.settle_accepted(&leased, Verdict::Retry(Due::NOW)).await?;
+        store.settle_accepted(&leased, Verdict::retry(Due::NOW, "a reason")).await?;
     }
     let leased = store.lease_one(&queue).await?;
-    store.settle_accepted(&leased, Verdict::Retry(SOON.into())).await?;
+    store.settle_accepted(&leased, Verdict::retry(SOON.into(), "a reason")).await?;
     let due = store.stats(&queue).await?.next_due;
     let store = store.crash().await?;
     ensure_eq!(store.stats(&queue).await?.next_due, due, "the due time of the retry survives");
@@ -176,7 +182,7 @@ async fn totals_survive(store: TrialStore) -> TrialResult {
     let queue = store.queue();
     store.schedule_all((0..5).map(|_| store.job(&queue, Due::NOW)).collect()).await?;
     for (leased, verdict) in
-        store.lease(&queue, 2).await?.iter().zip([Verdict::Done, Verdict::Skip])
+        store.lease(&queue, 2).await?.iter().zip([Verdict::Done, Verdict::skip("a reason")])
     {
         store.settle_accepted(leased, verdict).await?;
     }
@@ -193,6 +199,7 @@ async fn order_survives(store: TrialStore) -> TrialResult {
     let mut store = store;
     for _ in 0..3 {
         let mut jobs: Vec<_> = (0..4).map(|_| store.job(&queue, now)).collect();
+        // Later ids first: the order of insertion counts, not that of the ids.
         jobs.reverse();
         wanted.extend(jobs.iter().map(|job| job.id));
         store.schedule_all(jobs).await?;
@@ -208,6 +215,7 @@ async fn job_that_became_due_while_closed_is_claimed_at_once(store: TrialStore) 
     let receipt = store.create(store.job(&queue, SOON)).await?;
     store.backend().close().await?;
     store.wait_until_while_closed(receipt.due).await;
+    // Opens the store again.
     let store = store.crash().await?;
     // A server's clock may be behind this process's clock.
     store.wait_until(receipt.due).await?;
@@ -227,7 +235,7 @@ async fn repeated_call_after_a_crash_stores_once(store: TrialStore) -> TrialResu
     // As if the answer of the first call was lost.
     let answers = store.schedule_all(jobs).await?;
     ensure!(
-        answers.iter().all(|answer| matches!(answer, Scheduled::Kept(_))),
+        answers.iter().all(|answer| matches!(answer, Scheduled::Created(_))),
         "a repeated call with the same ids changes nothing: {answers:?}"
     );
     store.expect_counts(&queue, Counts::scheduled(10), "after a repeated call").await
@@ -238,6 +246,7 @@ async fn jobs_survive_a_close(store: TrialStore) -> TrialResult {
     store.schedule_all((0..10).map(|_| store.job(&queue, Due::NOW)).collect()).await?;
     let running = store.lease(&queue, 3).await?;
     store.backend().close().await?;
+    // Only to open the store again: after the close nothing is left to crash.
     let store = store.crash().await?;
     store.expect_counts(&queue, Counts { ready: 7, ..Counts::running(3) }, "after a close").await?;
     store.settle_all_done(&running).await

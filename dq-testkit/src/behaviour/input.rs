@@ -54,7 +54,7 @@ async fn job_is_refused(store: &TrialStore, job: NewJob, needle: &str) -> TrialR
 async fn payload_over_the_limit(store: TrialStore) -> TrialResult {
     let queue = store.queue();
     let size = Limits::default().payload + 1;
-    let job = NewJob { payload: Bytes::from(vec![0; size]), ..store.job(&queue, LATER) };
+    let job = store.job(&queue, LATER).payload(Bytes::from(vec![0; size]));
     job_is_refused(&store, job, &size.to_string()).await
 }
 
@@ -62,7 +62,7 @@ async fn headers_over_the_limit(store: TrialStore) -> TrialResult {
     let queue = store.queue();
     let size = Limits::default().headers;
     let headers = Headers::from_iter([("h", "x".repeat(size))]);
-    let job = NewJob { headers, ..store.job(&queue, LATER) };
+    let job = store.job(&queue, LATER).headers(headers);
     // The name of one byte counts, too.
     job_is_refused(&store, job, &(size + 1).to_string()).await
 }
@@ -71,7 +71,7 @@ async fn invalid_header_names(store: TrialStore) -> TrialResult {
     for name in ["", "a\0b", "a\nb"] {
         let queue = store.queue();
         let headers = Headers::from_iter([(name, "x")]);
-        job_is_refused(&store, NewJob { headers, ..store.job(&queue, LATER) }, "header").await?;
+        job_is_refused(&store, store.job(&queue, LATER).headers(headers), "header").await?;
     }
     Ok(())
 }
@@ -104,7 +104,7 @@ async fn due_beyond_the_horizon(store: TrialStore) -> TrialResult {
 
 async fn zero_attempts(store: TrialStore) -> TrialResult {
     let queue = store.queue();
-    let job = NewJob { max_attempts: Some(0), ..store.job(&queue, LATER) };
+    let job = store.job(&queue, LATER).max_attempts(0);
     job_is_refused(&store, job, "max_attempts").await
 }
 
@@ -131,12 +131,11 @@ async fn largest_input_is_accepted(store: TrialStore) -> TrialResult {
     let limits = Limits::default();
     let queue = store.queue();
     let headers = Headers::from_iter([("h", "x".repeat(limits.headers - 1))]);
-    let job = NewJob {
-        headers,
-        payload: Bytes::from(vec![7; limits.payload]),
-        max_attempts: Some(u32::MAX),
-        ..store.job(&queue, Timestamp::EPOCH)
-    };
+    let job = store
+        .job(&queue, Timestamp::EPOCH)
+        .headers(headers)
+        .payload(Bytes::from(vec![7; limits.payload]))
+        .max_attempts(u32::MAX);
     store.checked().create(job.clone()).await?;
     let leased = store.lease_one(&queue).await?.job;
     ensure!(leased.payload == job.payload, "the largest payload is unchanged");
@@ -161,7 +160,7 @@ async fn page_size_out_of_range(store: TrialStore) -> TrialResult {
     let queue = store.queue();
     // A page has 1 to 1000 jobs.
     for limit in [0, 1_001, usize::MAX] {
-        let page = BrowseParams { queue: &queue, state: JobState::Scheduled, after: None, limit };
+        let page = BrowseParams::new(&queue, JobState::Scheduled).limit(limit).payloads(true);
         refused(store.checked().backend().browse(page).await, "page")?;
     }
     ensure!(
@@ -188,6 +187,6 @@ async fn reschedule_beyond_the_horizon(store: TrialStore) -> TrialResult {
 async fn replay_beyond_the_horizon(store: TrialStore) -> TrialResult {
     let queue = store.queue();
     let due = Due::After(Limits::default().horizon + LATER);
-    let replay = Operation::Replay { queue: &queue, jobs: None, due };
+    let replay = Operation::Replay { queue: &queue, jobs: &store.dead_ids(&queue).await?[..], due };
     refused(store.checked().backend().operate(replay).await, "days ahead")
 }

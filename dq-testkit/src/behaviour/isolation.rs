@@ -15,6 +15,7 @@ topic! { "isolation":
     purge_lets_running_jobs_finish,
     purge_of_an_empty_queue,
     purge_of_thousands_of_jobs,
+    purge_reports_whether_more_is_left,
     purge_frees_ids_and_keys [Keys],
     purge_affects_one_queue,
     queue_is_usable_after_a_purge,
@@ -35,7 +36,7 @@ async fn purge_removes_waiting_and_dead_jobs(store: TrialStore) -> TrialResult {
 }
 
 async fn purge_lets_running_jobs_finish(store: TrialStore) -> TrialResult {
-    for verdict in [Verdict::Done, Verdict::Retry(Due::NOW)] {
+    for verdict in [Verdict::Done, Verdict::retry(Due::NOW, "a reason")] {
         let queue = store.queue();
         store.create(store.job(&queue, Due::NOW)).await?;
         let leased = store.lease_one(&queue).await?;
@@ -78,6 +79,24 @@ async fn purge_of_thousands_of_jobs(store: TrialStore) -> TrialResult {
     store.expect_counts(&queue, Counts::NONE, "after a purge").await
 }
 
+async fn purge_reports_whether_more_is_left(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    // Not a multiple of the number of jobs after which the call of a store ends: after exactly that
+    // many, a store may set `more` although no job is left.
+    store.schedule_all((0..2_500).map(|_| store.job(&queue, LATER)).collect()).await?;
+    let mut left = 2_500;
+    loop {
+        let report = store.backend().operate(Operation::Purge { queue: &queue }).await?;
+        left -= report.affected.min(left);
+        store.expect_counts(&queue, Counts::scheduled(left), "after a step of a purge").await?;
+        ensure_eq!(report.more, left > 0, "`more` says whether another call would remove jobs");
+        if left == 0 {
+            return Ok(());
+        }
+        ensure!(report.affected > 0, "each step of a purge removes jobs");
+    }
+}
+
 async fn purge_frees_ids_and_keys(store: TrialStore) -> TrialResult {
     let queue = store.queue();
     let job = store.keyed(&queue, LATER, "k", OnConflict::Keep);
@@ -86,9 +105,10 @@ async fn purge_frees_ids_and_keys(store: TrialStore) -> TrialResult {
     ensure_matches!(
         store.schedule(job).await?,
         Scheduled::Created(_),
-        "id and key of a purged job are free"
+        "the key of a purged job is free"
     );
-    Ok(())
+    // A job whose id is not free would be `Created`, too, but not stored.
+    store.expect_counts(&queue, Counts::scheduled(1), "after a purged job is stored again").await
 }
 
 async fn purge_affects_one_queue(store: TrialStore) -> TrialResult {

@@ -25,6 +25,8 @@ topic! { "keys":
     lapsed_job_can_be_replaced [Keys],
     repeated_replace_call_changes_nothing [Keys],
     same_key_several_times_in_one_call [Keys],
+    repeated_call_of_jobs_with_one_key [Keys],
+    repeated_call_of_remembered_jobs_with_one_key [Keys, History],
     keys_of_two_queues_are_independent [Keys],
     keys_are_compared_byte_by_byte [Keys],
     concurrent_calls_with_one_key_store_one_job [Keys],
@@ -185,7 +187,7 @@ async fn due_job_that_waits_for_a_slot_holds_its_key(store: TrialStore) -> Trial
 }
 
 async fn key_is_held_through_retry_and_snooze(store: TrialStore) -> TrialResult {
-    for verdict in [Verdict::Retry(Due::NOW), Verdict::Snooze(Due::NOW)] {
+    for verdict in [Verdict::retry(Due::NOW, "a reason"), Verdict::Snooze(Due::NOW)] {
         let queue = store.queue();
         store.create(store.keyed(&queue, Due::NOW, "k", OnConflict::Keep)).await?;
         let leased = store.lease_one(&queue).await?;
@@ -200,7 +202,7 @@ async fn key_is_held_through_retry_and_snooze(store: TrialStore) -> TrialResult 
 }
 
 async fn key_is_free_after_done_and_skip(store: TrialStore) -> TrialResult {
-    for verdict in [Verdict::Done, Verdict::Skip] {
+    for verdict in [Verdict::Done, Verdict::skip("a reason")] {
         let queue = store.queue();
         store.create(store.keyed(&queue, Due::NOW, "k", OnConflict::Keep)).await?;
         let leased = store.lease_one(&queue).await?;
@@ -260,8 +262,8 @@ async fn repeated_replace_call_changes_nothing(store: TrialStore) -> TrialResult
     );
     ensure_matches!(
         store.schedule(new.clone()).await?,
-        Scheduled::Kept(receipt) if receipt.id == new.id,
-        "a repeated call changes nothing"
+        Scheduled::Created(receipt) if receipt.id == new.id,
+        "a repeated call changes nothing, and the new job is stored"
     );
     store.expect_counts(&queue, Counts::scheduled(1), "after a repeated call").await
 }
@@ -284,6 +286,38 @@ async fn same_key_several_times_in_one_call(store: TrialStore) -> TrialResult {
         .await
 }
 
+async fn repeated_call_of_jobs_with_one_key(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let jobs = [0, 1].map(|_| store.keyed(&queue, LATER, "k", OnConflict::Replace));
+    let ids = [jobs[0].id, jobs[1].id];
+    for _call in 0..2 {
+        let answers = store.schedule_all(jobs.to_vec()).await?;
+        ensure_matches!(
+            answers[..],
+            [Scheduled::Created(first) | Scheduled::Replaced(first), Scheduled::Replaced(last)]
+                if first.id == ids[0] && last.id == ids[1],
+            "the second job replaces the first, in the repeated call too"
+        );
+    }
+    store.expect_counts(&queue, Counts::scheduled(1), "after the repeated call").await
+}
+
+async fn repeated_call_of_remembered_jobs_with_one_key(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let keyed = || store.keyed(&queue, LATER, "k", OnConflict::Replace);
+    let jobs = vec![keyed(), keyed().remember(LATER)];
+    let ids = [jobs[0].id, jobs[1].id];
+    store.schedule_all(jobs.clone()).await?;
+    let answers = store.schedule_all(jobs).await?;
+    ensure_matches!(
+        answers[..],
+        [Scheduled::Replaced(first), Scheduled::Ended(last)]
+            if first.id == ids[0] && last.id == ids[1],
+        "the first job replaces the second, which is remembered"
+    );
+    store.expect_counts(&queue, Counts::scheduled(1), "after the repeated call").await
+}
+
 async fn keys_of_two_queues_are_independent(store: TrialStore) -> TrialResult {
     let (here, there) = (store.queue(), store.queue());
     store.create(store.keyed(&here, LATER, "k", OnConflict::Keep)).await?;
@@ -300,7 +334,7 @@ async fn keys_are_compared_byte_by_byte(store: TrialStore) -> TrialResult {
         store.create(store.keyed(&queue, LATER, key, OnConflict::Replace)).await?;
     }
     let count = u64::try_from(keys.len()).unwrap_or(0);
-    store.expect_counts(&queue, Counts::scheduled(count), "with keys that differ in one byte").await
+    store.expect_counts(&queue, Counts::scheduled(count), "with keys of different bytes").await
 }
 
 async fn concurrent_calls_with_one_key_store_one_job(store: TrialStore) -> TrialResult {

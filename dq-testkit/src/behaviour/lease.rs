@@ -3,11 +3,9 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use dq_core::{
-    DeadKind, DeadReason, Due, FencingToken, Lease, Operation, Renewal, Renewed, Settled, Verdict,
-};
+use dq_core::{DeadKind, DeadReason, Due, FencingToken, Lease, Renewal, Renewed, Settled, Verdict};
 
-use super::client::{Counts, LAPSING_LEASE, LEASE, SHORT_LEASE, want};
+use super::client::{Counts, LAPSING_LEASE, LEASE, SHORT_LEASE, ensure_next_end, want};
 use super::failure::{Failure, TrialResult, ensure, ensure_eq, ensure_matches};
 use super::store::{LATER, SOON, ShortLease, TrialStore};
 use super::trial::topic;
@@ -34,13 +32,13 @@ topic! { "lease":
     concurrent_claims_lease_a_lapsed_job_once,
 }
 
-/// Every verdict.
+/// Every verdict but `Again`, which has trials of its own.
 fn verdicts() -> Vec<Verdict> {
     let reason = DeadReason::new(DeadKind::Rejected, "by an earlier lease");
     vec![
         Verdict::Done,
-        Verdict::Skip,
-        Verdict::Retry(Due::NOW),
+        Verdict::skip("a reason"),
+        Verdict::retry(Due::NOW, "a reason"),
         Verdict::Snooze(LATER.into()),
         Verdict::Dead { reason: reason.clone(), failed: true },
         Verdict::Dead { reason, failed: false },
@@ -262,12 +260,8 @@ async fn renewal_is_relative_to_the_store_clock(store: TrialStore) -> TrialResul
         "a renewed lease has the requested length from the store's now"
     );
     let claimed = store.claim(&[want(&queue, 1)]).await?;
-    ensure_eq!(
-        claimed.next_due.map(Renewed::Until),
-        Some(renewed),
-        "`next_due` is the end of the renewed lease"
-    );
-    Ok(())
+    let Renewed::Until(until) = renewed else { unreachable!("this is checked above") };
+    ensure_next_end(&claimed, until, "the renewed lease")
 }
 
 async fn lapsed_lease_cannot_be_renewed(store: TrialStore) -> TrialResult {
@@ -289,8 +283,7 @@ async fn each_renewal_has_its_own_answer(store: TrialStore) -> TrialResult {
     let leased = store.lease(&queue, 3).await?;
     let gone = leased.get(1).ok_or_else(|| Failure::new("three jobs are due"))?;
     store.settle_accepted(gone, Verdict::Done).await?;
-    let renewals: Vec<_> =
-        leased.iter().map(|l| Renewal { lease: l.lease(), lease_for: LEASE }).collect();
+    let renewals: Vec<_> = leased.iter().map(|l| Renewal::new(l.lease(), LEASE)).collect();
     ensure_matches!(
         store.backend().renew(&renewals).await?[..],
         [Renewed::Until(_), Renewed::Lost, Renewed::Until(_)],
@@ -306,11 +299,11 @@ async fn tokens_grow_with_each_lease(store: TrialStore) -> TrialResult {
     store.create(store.job(&queue, Due::NOW)).await?;
     let mut last = store.lease_one(&queue).await?;
     for verdict in [
-        Verdict::Retry(Due::NOW),
+        Verdict::retry(Due::NOW, "a reason"),
         Verdict::Snooze(Due::NOW),
         Verdict::Release { started: true },
         Verdict::Release { started: false },
-        Verdict::Retry(Due::NOW),
+        Verdict::retry(Due::NOW, "a reason"),
     ] {
         store.settle_accepted(&last, verdict.clone()).await?;
         let next = store.lease_one(&queue).await?;
@@ -322,7 +315,7 @@ async fn tokens_grow_with_each_lease(store: TrialStore) -> TrialResult {
         );
         last = next;
     }
-    store.settle_accepted(&last, Verdict::Retry(Due::NOW)).await?;
+    store.settle_accepted(&last, Verdict::retry(Due::NOW, "a reason")).await?;
     let lost = store.lease_one_for(&queue, LAPSING_LEASE).await?;
     store.wait_until(lost.leased_until).await?;
     let next = store.lease_one(&queue).await?;
@@ -336,7 +329,7 @@ async fn tokens_grow_after_replay(store: TrialStore) -> TrialResult {
     let first = store.lease_one(&queue).await?;
     let reason = DeadReason::new(DeadKind::Rejected, "no");
     store.settle_accepted(&first, Verdict::Dead { reason, failed: true }).await?;
-    store.operate(Operation::Replay { queue: &queue, jobs: None, due: Due::NOW }).await?;
+    store.replay_all(&queue).await?;
     let second = store.lease_one(&queue).await?;
     ensure!(second.token > first.token, "the token grows after a replay");
     Ok(())
@@ -348,7 +341,7 @@ async fn tokens_grow_after_a_crash(store: TrialStore) -> TrialResult {
     let first = store.lease_one_for(&queue, SHORT_LEASE).await?;
     let store = store.crash().await?;
     store.wait_until(first.leased_until).await?;
-    let second = store.lease_one(&queue).await?;
+    let second = store.lease_lost_one(&store, &queue).await?;
     ensure!(second.token > first.token, "the token grows after a crash");
     let stale = store.settle(first.lease(), Verdict::Done).await?;
     ensure_eq!(stale, Settled::Stale, "a lapsed lease from before the crash is stale");

@@ -22,6 +22,7 @@
 //! Trials that do not apply to a backend, because it lacks a capability or uses another kind of
 //! clock, are absent from the list, not skipped.
 
+mod again;
 mod browse;
 mod cancel;
 mod claim;
@@ -29,14 +30,22 @@ mod client;
 mod close;
 mod crash;
 mod dead;
+mod detach;
 mod due;
 mod failure;
+mod forecast;
+mod history;
 mod input;
 mod isolation;
 mod keys;
 mod lease;
 mod load;
 mod pause;
+mod pins;
+mod policies;
+mod reasons;
+mod recurring;
+mod registry;
 mod reschedule;
 mod run;
 mod schedule;
@@ -71,6 +80,15 @@ pub fn trials() -> impl Iterator<Item = &'static Trial> {
         browse::TRIALS,
         dead::TRIALS,
         pause::TRIALS,
+        again::TRIALS,
+        policies::TRIALS,
+        detach::TRIALS,
+        reasons::TRIALS,
+        history::TRIALS,
+        pins::TRIALS,
+        recurring::TRIALS,
+        registry::TRIALS,
+        forecast::TRIALS,
         wake::TRIALS,
         isolation::TRIALS,
         input::TRIALS,

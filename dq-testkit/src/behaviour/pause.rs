@@ -62,7 +62,7 @@ async fn running_jobs_of_a_paused_queue_finish(store: TrialStore) -> TrialResult
     store.schedule_all((0..3).map(|_| store.job(&queue, Due::NOW)).collect()).await?;
     let claimed = store.lease(&queue, 3).await?;
     pause(&store, &queue).await?;
-    let verdicts = [Verdict::Done, Verdict::Retry(Due::NOW), Verdict::Snooze(Due::NOW)];
+    let verdicts = [Verdict::Done, Verdict::retry(Due::NOW, "a reason"), Verdict::Snooze(Due::NOW)];
     for (leased, verdict) in claimed.iter().zip(verdicts) {
         ensure_matches!(
             store.renew(leased.lease(), LEASE).await?,

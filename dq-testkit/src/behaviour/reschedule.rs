@@ -110,12 +110,16 @@ async fn rescheduled_job_is_otherwise_unchanged(store: TrialStore) -> TrialResul
     let lost = store.lease_one_for(&queue, LAPSING_LEASE).await?;
     store.wait_until(lost.leased_until).await?;
     let leased = store.lease_one(&queue).await?;
-    store.settle_accepted(&leased, Verdict::Retry(LATER.into())).await?;
+    store.settle_accepted(&leased, Verdict::retry(LATER.into(), "a reason")).await?;
     let due = store.now().await? - SOON;
     let moved = store.reschedule(&queue, leased.job.id, due).await?;
     ensure_matches!(moved, Rescheduled::Moved(_), "a job that waits for its retry is moved");
     let again = store.lease_one(&queue).await?.job;
-    let wanted = dq_core::Job { due, attempts: 1, deliveries: 3, losses: 0, ..leased.job.clone() };
+    let mut wanted = leased.job.clone();
+    wanted.due = due;
+    wanted.attempts = 1;
+    wanted.deliveries = 3;
+    wanted.losses = 0;
     ensure_eq!(again, wanted, "id, payload and counts are unchanged");
     Ok(())
 }
@@ -167,7 +171,7 @@ async fn lapsed_job_is_rescheduled(store: TrialStore) -> TrialResult {
         Rescheduled::Moved(_),
         "a lapsed job is waiting, not running"
     );
-    let late = store.settle(lost.lease(), Verdict::Retry(Due::NOW)).await?;
+    let late = store.settle(lost.lease(), Verdict::retry(Due::NOW, "a reason")).await?;
     ensure_eq!(late, Settled::Stale, "a stale lease cannot move it back");
     store.expect_empty_claim(&queue, "it is due in an hour").await
 }

@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use dq_core::Result;
+use dq_core::config::Environment;
+use dq_core::{Entropy, Result};
 use libtest_mimic::Arguments;
 use tokio::runtime::{Builder, Runtime};
 
@@ -17,8 +18,10 @@ use super::under_test::BackendUnderTest;
 /// Those of opening its store.
 pub async fn trials_for(subject: &dyn BackendUnderTest) -> Result<Vec<&'static Trial>> {
     let store = subject.prepare().await?;
-    let backend = store.open().await?;
-    let (capabilities, clock) = (backend.capabilities(), store.clock());
+    let clock = store.clock();
+    let environment = Environment::new(clock.of_process(), Arc::new(Entropy::from_os()));
+    let backend = store.open(&environment).await?;
+    let capabilities = backend.capabilities();
     backend.close().await?;
     Ok(super::trials().filter(|trial| trial.applies(&capabilities, &clock)).collect())
 }

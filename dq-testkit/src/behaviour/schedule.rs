@@ -1,12 +1,15 @@
 //! Scheduling: jobs are stored unchanged, once per id.
 
 use bytes::Bytes;
-use dq_core::{Due, Headers, JobKey, Limits, NewJob, QueueName, Scheduled, Timestamp, Verdict};
+use dq_core::{
+    DeadKind, DeadReason, Due, Headers, JobKey, Limits, NewJob, QueueName, Receipt, Scheduled,
+    Timestamp, Verdict,
+};
 use std::time::Duration;
 
 use super::client::{Counts, ids};
 use super::failure::{Failure, TrialResult, ensure, ensure_eq, ensure_matches};
-use super::store::{LATER, SOON, TrialStore};
+use super::store::{LATER, SOON, TrialStore, ensure_payload};
 use super::trial::topic;
 
 topic! { "schedule":
@@ -18,7 +21,7 @@ topic! { "schedule":
     due_time_at_the_horizon_is_accepted,
     pending_job_does_not_expire [VirtualTime],
     same_id_is_stored_once,
-    id_of_a_running_job_is_already_running,
+    own_id_is_created_in_every_state,
     same_id_twice_in_one_call_is_stored_once,
     same_id_from_many_tasks_is_stored_once,
     answers_are_in_request_order,
@@ -36,7 +39,8 @@ async fn claimed_job_equals_the_scheduled_one(store: TrialStore) -> TrialResult 
     let before = store.now().await?;
     let key = store.capabilities().keys.then(|| super::store::key("order-1001"));
     let headers = Headers::from_iter([(Headers::CONTENT_TYPE, "text/plain")]);
-    let new = NewJob { key, headers, max_attempts: Some(7), ..store.job(&queue, Due::At(before)) };
+    let mut new = store.job(&queue, Due::At(before)).headers(headers).max_attempts(7);
+    new.key = key;
     store.create(new.clone()).await?;
     let after = store.now().await?;
 
@@ -143,13 +147,12 @@ async fn pending_job_does_not_expire(store: TrialStore) -> TrialResult {
 async fn same_id_is_stored_once(store: TrialStore) -> TrialResult {
     let queue = store.queue();
     let first = store.job(&queue, Due::NOW);
-    let again =
-        NewJob { payload: Bytes::from_static(b"other"), due: LATER.into(), ..first.clone() };
+    let again = first.clone().payload(Bytes::from_static(b"other")).due(LATER);
     let receipt = store.create(first.clone()).await?;
     ensure_eq!(
         store.schedule(again).await?,
-        Scheduled::Kept(receipt),
-        "a call with a live id changes nothing, and the receipt is that of the existing job"
+        Scheduled::Created(receipt),
+        "a repeated call changes nothing, and the receipt is that of the stored job"
     );
     store.expect_counts(&queue, Counts::ready(1), "after two calls with one id").await?;
     let leased = store.lease_one(&queue).await?;
@@ -157,18 +160,34 @@ async fn same_id_is_stored_once(store: TrialStore) -> TrialResult {
     Ok(())
 }
 
-async fn id_of_a_running_job_is_already_running(store: TrialStore) -> TrialResult {
+async fn own_id_is_created_in_every_state(store: TrialStore) -> TrialResult {
     let queue = store.queue();
     let job = store.job(&queue, Due::NOW);
     let receipt = store.create(job.clone()).await?;
+    // The id alone counts: the payload and the due time of a repeated call are ignored.
+    let repeat = || store.schedule(job.clone().payload(Bytes::from_static(b"other")).due(LATER));
+    ensure_eq!(repeat().await?, Scheduled::Created(receipt), "the id of a waiting job");
     let leased = store.lease_one(&queue).await?;
+    ensure_eq!(repeat().await?, Scheduled::Created(receipt), "the id of a leased job");
+    store.expect_counts(&queue, Counts::running(1), "after a repeated call").await?;
+    let retry = store.now().await? + LATER;
+    store.settle_accepted(&leased, Verdict::retry(Due::At(retry), "a reason")).await?;
+    let retried = Receipt { due: retry, ..receipt };
     ensure_eq!(
-        store.schedule(job).await?,
-        Scheduled::AlreadyRunning(receipt),
-        "a call with the id of a leased job changes nothing"
+        repeat().await?,
+        Scheduled::Created(retried),
+        "the receipt has the current due time"
     );
-    store.settle_accepted(&leased, Verdict::Done).await?;
-    store.expect_counts(&queue, Counts::NONE, "after done").await
+    store.expect_counts(&queue, Counts::scheduled(1), "after a repeated call").await?;
+
+    let job = store.job(&queue, Due::NOW);
+    let receipt = store.create(job.clone()).await?;
+    let leased = store.lease_one(&queue).await?;
+    let reason = DeadReason::new(DeadKind::Rejected, "no");
+    store.settle_accepted(&leased, Verdict::Dead { reason, failed: true }).await?;
+    ensure_eq!(store.schedule(job).await?, Scheduled::Created(receipt), "the id of a dead job");
+    let counts = Counts { dead: 1, ..Counts::scheduled(1) };
+    store.expect_counts(&queue, counts, "after a repeated call").await
 }
 
 async fn same_id_twice_in_one_call_is_stored_once(store: TrialStore) -> TrialResult {
@@ -177,8 +196,8 @@ async fn same_id_twice_in_one_call_is_stored_once(store: TrialStore) -> TrialRes
     let answers = store.schedule_all(vec![job.clone(), job]).await?;
     ensure_matches!(
         answers[..],
-        [Scheduled::Created(first), Scheduled::Kept(second)] if first == second,
-        "the second of two equal ids in one call is `Kept`"
+        [Scheduled::Created(first), Scheduled::Created(second)] if first == second,
+        "both of two equal ids in one call are `Created`"
     );
     store.expect_counts(&queue, Counts::scheduled(1), "after one call with the same id twice").await
 }
@@ -190,14 +209,17 @@ async fn same_id_from_many_tasks_is_stored_once(store: TrialStore) -> TrialResul
         let (client, job) = (store.client(), job.clone());
         tokio::spawn(async move { client.schedule(job).await })
     });
-    let mut created = 0;
+    let mut receipts = Vec::new();
     for answer in futures_util::future::join_all(tasks).await {
         match answer.map_err(Failure::new)?? {
-            Scheduled::Created(_) => created += 1,
-            answer => ensure_matches!(answer, Scheduled::Kept(_), "the other calls are `Kept`"),
+            Scheduled::Created(receipt) => receipts.push(receipt),
+            answer => ensure_matches!(answer, Scheduled::Created(_), "each call is `Created`"),
         }
     }
-    ensure_eq!(created, 1, "one of several concurrent calls with one id stores the job");
+    ensure!(
+        receipts.iter().all(|receipt| *receipt == receipts[0]),
+        "all calls have the receipt of the one stored job: {receipts:?}"
+    );
     store.expect_counts(&queue, Counts::scheduled(1), "after concurrent calls with one id").await
 }
 
@@ -257,15 +279,8 @@ async fn payload_of_arbitrary_bytes_is_unchanged(store: TrialStore) -> TrialResu
 /// Requires that a payload is claimed as it was scheduled.
 async fn payload_is_unchanged(store: &TrialStore, payload: Bytes) -> TrialResult {
     let queue = store.queue();
-    store.create(NewJob { payload: payload.clone(), ..store.job(&queue, Due::NOW) }).await?;
-    let leased = store.lease_one(&queue).await?;
-    ensure!(
-        leased.job.payload == payload,
-        "a payload of {} bytes is unchanged; {} bytes were returned",
-        payload.len(),
-        leased.job.payload.len()
-    );
-    Ok(())
+    store.create(store.job(&queue, Due::NOW).payload(payload.clone())).await?;
+    ensure_payload(&store.lease_one(&queue).await?, &payload)
 }
 
 async fn names_in_any_script_are_accepted(store: TrialStore) -> TrialResult {
@@ -317,7 +332,7 @@ async fn headers_are_unchanged(store: TrialStore) -> TrialResult {
         ("case", "2"),
         ("заголовок", "多\nлиний \"'\\"),
     ]);
-    store.create(NewJob { headers: headers.clone(), ..store.job(&queue, Due::NOW) }).await?;
+    store.create(store.job(&queue, Due::NOW).headers(headers.clone())).await?;
     let leased = store.lease_one(&queue).await?;
     ensure_eq!(leased.job.headers, headers, "headers are unchanged");
     Ok(())

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dq_core::{DeadKind, DeadReason, Due, Headers, JobState, NewJob, Settled, Settlement, Verdict};
+use dq_core::{DeadKind, DeadReason, Due, Headers, JobState, Settled, Settlement, Verdict};
 
 use super::client::{Counts, LAPSING_LEASE};
 use super::failure::{Failure, TrialResult, ensure, ensure_eq};
@@ -38,7 +38,7 @@ async fn done_job_leaves_the_store(store: TrialStore) -> TrialResult {
 }
 
 async fn skipped_job_leaves_the_store(store: TrialStore) -> TrialResult {
-    leaves_the_store(&store, Verdict::Skip).await
+    leaves_the_store(&store, Verdict::skip("a reason")).await
 }
 
 async fn leaves_the_store(store: &TrialStore, verdict: Verdict) -> TrialResult {
@@ -63,7 +63,7 @@ async fn retried_job_waits_for_its_due_time(store: TrialStore) -> TrialResult {
     store.create(store.job(&queue, Due::NOW)).await?;
     let leased = store.lease_one(&queue).await?;
     let before = store.now().await?;
-    store.settle_accepted(&leased, Verdict::Retry(SOON.into())).await?;
+    store.settle_accepted(&leased, Verdict::retry(SOON.into(), "a reason")).await?;
     let after = store.now().await?;
     let due = store.stats(&queue).await?.next_due.unwrap_or_default();
     ensure!(
@@ -83,7 +83,7 @@ async fn retried_job_waits_for_its_due_time(store: TrialStore) -> TrialResult {
 
 async fn retry_counts_a_failed_attempt(store: TrialStore) -> TrialResult {
     let queue = store.queue();
-    store.create(NewJob { max_attempts: Some(3), ..store.job(&queue, Due::NOW) }).await?;
+    store.create(store.job(&queue, Due::NOW).max_attempts(3)).await?;
     // The store only counts attempts; the runner applies the limit.
     for failures in 0..6 {
         let leased = store.lease_one(&queue).await?;
@@ -92,13 +92,13 @@ async fn retry_counts_a_failed_attempt(store: TrialStore) -> TrialResult {
             (failures, failures + 1, Some(3)),
             "`attempts` is the number of failures so far"
         );
-        store.settle_accepted(&leased, Verdict::Retry(Due::NOW)).await?;
+        store.settle_accepted(&leased, Verdict::retry(Due::NOW, "a reason")).await?;
     }
     Ok(())
 }
 
 async fn retry_resets_losses(store: TrialStore) -> TrialResult {
-    let job = job_after_lapse_and(&store, Verdict::Retry(Due::NOW)).await?;
+    let job = job_after_lapse_and(&store, Verdict::retry(Due::NOW, "a reason")).await?;
     ensure_eq!((job.attempts, job.losses), (1, 0), "`losses` counts consecutive lapses only");
     Ok(())
 }
@@ -126,7 +126,8 @@ async fn snooze_resets_losses(store: TrialStore) -> TrialResult {
 }
 
 async fn delays_are_exact_to_the_millisecond(store: TrialStore) -> TrialResult {
-    let verdicts: [fn(Due) -> Verdict; 2] = [Verdict::Retry, Verdict::Snooze];
+    let verdicts: [fn(Due) -> Verdict; 2] =
+        [|due| Verdict::retry(due, "a reason"), Verdict::Snooze];
     for verdict in verdicts {
         for ahead in [1, 499, 999, 1_001] {
             let queue = store.queue();
@@ -145,7 +146,7 @@ async fn delays_are_exact_to_the_millisecond(store: TrialStore) -> TrialResult {
 
 async fn redelivered_job_is_unchanged(store: TrialStore) -> TrialResult {
     for verdict in [
-        Verdict::Retry(Due::NOW),
+        Verdict::retry(Due::NOW, "a reason"),
         Verdict::Snooze(Due::NOW),
         Verdict::Release { started: true },
         Verdict::Release { started: false },
@@ -153,17 +154,16 @@ async fn redelivered_job_is_unchanged(store: TrialStore) -> TrialResult {
         let queue = store.queue();
         let key = store.capabilities().keys.then(|| super::store::key("k"));
         let headers = Headers::from_iter([(Headers::TRACEPARENT, "00-1-2-01")]);
-        let new = NewJob { key, headers, max_attempts: Some(9), ..store.job(&queue, Due::NOW) };
+        let mut new = store.job(&queue, Due::NOW).headers(headers).max_attempts(9);
+        new.key = key;
         store.create(new).await?;
         let first = store.lease_one(&queue).await?;
         store.settle_accepted(&first, verdict.clone()).await?;
         let again = store.lease_one(&queue).await?.job;
-        let before = dq_core::Job {
-            due: again.due,
-            attempts: again.attempts,
-            deliveries: again.deliveries,
-            ..first.job
-        };
+        let mut before = first.job;
+        before.due = again.due;
+        before.attempts = again.attempts;
+        before.deliveries = again.deliveries;
         ensure_eq!(again, before, "{verdict:?} changes only the due time and the counts");
     }
     Ok(())
@@ -218,7 +218,7 @@ async fn dead_verdict_may_count_a_failed_attempt(store: TrialStore) -> TrialResu
         let queue = store.queue();
         let id = store.create(store.job(&queue, Due::NOW)).await?.id;
         let leased = store.lease_one(&queue).await?;
-        store.settle_accepted(&leased, Verdict::Retry(Due::NOW)).await?;
+        store.settle_accepted(&leased, Verdict::retry(Due::NOW, "a reason")).await?;
         let leased = store.lease_one(&queue).await?;
         let reason = DeadReason::new(DeadKind::Rejected, "no");
         store.settle_accepted(&leased, Verdict::Dead { reason, failed }).await?;
@@ -300,10 +300,8 @@ async fn stale_lease_does_not_fail_the_batch(store: TrialStore) -> TrialResult {
     let queue = store.queue();
     store.schedule_all((0..5).map(|_| store.job(&queue, Due::NOW)).collect()).await?;
     let claimed = store.lease(&queue, 5).await?;
-    let settlements: Vec<_> = claimed
-        .iter()
-        .map(|leased| Settlement { lease: leased.lease(), verdict: Verdict::Done })
-        .collect();
+    let settlements: Vec<_> =
+        claimed.iter().map(|leased| Settlement::new(leased.lease(), Verdict::Done)).collect();
     let middle = settlements.get(2).ok_or_else(|| Failure::new("five jobs are due"))?;
     store.settle(middle.lease.clone(), Verdict::Snooze(LATER.into())).await?;
     let answers = store.backend().settle(&settlements).await?;
@@ -316,8 +314,8 @@ async fn same_lease_twice_in_one_call_is_settled_once(store: TrialStore) -> Tria
     let queue = store.queue();
     store.create(store.job(&queue, Due::NOW)).await?;
     let lease = store.lease_one(&queue).await?.lease();
-    let twice = [Verdict::Retry(LATER.into()), Verdict::Done]
-        .map(|verdict| Settlement { lease: lease.clone(), verdict });
+    let twice = [Verdict::retry(LATER.into(), "a reason"), Verdict::Done]
+        .map(|verdict| Settlement::new(lease.clone(), verdict));
     ensure_eq!(
         store.backend().settle(&twice).await?,
         [Settled::Accepted, Settled::Stale],
@@ -341,7 +339,7 @@ async fn answers_are_in_request_order(store: TrialStore) -> TrialResult {
         .map(|(n, leased)| {
             let mut lease = leased.lease();
             lease.token.0 += u64::from(n % 3 == 0);
-            Settlement { lease, verdict: Verdict::Done }
+            Settlement::new(lease, Verdict::Done)
         })
         .collect();
     let answers = store.backend().settle(&settlements).await?;

@@ -63,7 +63,7 @@ async fn lapse_is_visible_to_every_process(store: TrialStore) -> TrialResult {
     store.create(store.job(&queue, Due::NOW)).await?;
     let lost = store.lease_one_for(&queue, SHORT_LEASE).await?;
     store.wait_until(lost.leased_until).await?;
-    let leased = other.lease_one(&queue).await?;
+    let leased = store.lease_lost_one(&other, &queue).await?;
     ensure!(leased.token > lost.token, "tokens grow across processes");
     ensure_eq!((leased.job.deliveries, leased.job.losses), (2, 1), "the lapse is counted once");
     let late = store.settle(lost.lease(), Verdict::Done).await?;

@@ -6,14 +6,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use dq_core::config::Environment;
 use dq_core::{
-    Capabilities, Checked, Clock, Due, Entropy, JobKey, LeasedJob, Limits, NewJob, OnConflict,
-    QueueName, SystemClock, Timestamp,
+    BrowseParams, Capabilities, Checked, Clock, Due, Entropy, HistoryLimit, HistoryLimits, JobId,
+    JobKey, JobState, LeasedJob, Limits, NewJob, OnConflict, Operation, QueueName, SystemClock,
+    Timestamp,
 };
 use futures_util::future::BoxFuture;
 
-use super::client::{Client, SHORT_LEASE};
-use super::failure::TrialResult;
+use super::client::{Client, SHORT_LEASE, want};
+use super::failure::{TrialResult, ensure};
 use super::under_test::{BackendUnderTest, StoreClock, StoreUnderTest};
 
 /// A delay that trials wait for; short, because on a real clock it takes real time.
@@ -29,8 +31,8 @@ const MAX_SHORT_LEASE: Duration = SHORT_LEASE.saturating_mul(16);
 pub(super) struct TrialStore {
     store: Box<dyn StoreUnderTest>,
     client: Client,
+    environment: Environment,
     clock: StoreClock,
-    entropy: Entropy,
     /// Prefix of this trial's queue names.
     namespace: String,
     /// Number of queue names given out.
@@ -40,11 +42,13 @@ pub(super) struct TrialStore {
 impl TrialStore {
     pub(super) async fn open(subject: &dyn BackendUnderTest) -> TrialResult<Self> {
         let store = subject.prepare().await?;
-        let client = Client::new(store.open().await?);
         let clock = store.clock();
-        let entropy = Entropy::from_os();
+        let entropy = Arc::new(Entropy::from_os());
         let namespace = format!("suite-{:016x}", entropy.bits() >> 64);
-        Ok(Self { store, client, clock, entropy, namespace, queues: AtomicU64::new(0) })
+        let environment = Environment::new(clock.of_process(), Arc::clone(&entropy))
+            .history(history_limits(&namespace));
+        let client = Client::new(store.open(&environment).await?);
+        Ok(Self { store, client, environment, clock, namespace, queues: AtomicU64::new(0) })
     }
 
     /// A clone of the client, for another task.
@@ -54,23 +58,20 @@ impl TrialStore {
 
     /// Another client of the same store, as in another process. Requires a shared store.
     pub(super) async fn second_client(&self) -> TrialResult<Client> {
-        Ok(Client::new(self.store.open().await?))
+        Ok(Client::new(self.store.open(&self.environment).await?))
     }
 
     /// Drops the client as in a crash, and opens the store again. Requires a durable store.
     pub(super) async fn crash(self) -> TrialResult<Self> {
-        let Self { store, client, clock, entropy, namespace, queues } = self;
+        let Self { store, client, environment, clock, namespace, queues } = self;
         drop(client);
-        let client = Client::new(store.open().await?);
-        Ok(Self { store, client, clock, entropy, namespace, queues })
+        let client = Client::new(store.open(&environment).await?);
+        Ok(Self { store, client, environment, clock, namespace, queues })
     }
 
     /// The backend behind the checks of [`Checked`], as applications use it.
     pub(super) fn checked(&self) -> Client {
-        let clock: Arc<dyn Clock> = match &self.clock {
-            StoreClock::Virtual(clock) => Arc::clone(clock) as Arc<dyn Clock>,
-            StoreClock::Real => Arc::new(SystemClock),
-        };
+        let clock = self.clock.of_process();
         Client::new(Arc::new(Checked::new(self.backend().clone(), Limits::default(), clock)))
     }
 
@@ -87,6 +88,16 @@ impl TrialStore {
         self.queue_named("q")
     }
 
+    /// The queue of this trial that has this history limit.
+    pub(super) fn queue_with(&self, limit: Limit) -> QueueName {
+        queue_with(&self.namespace, limit)
+    }
+
+    /// A text that no other trial uses, with these characters at its end.
+    pub(super) fn name(&self, end: &str) -> String {
+        format!("{}-{end}", self.namespace)
+    }
+
     /// A queue that no other trial uses, with these characters in its name.
     pub(super) fn queue_named(&self, name: &str) -> QueueName {
         let number = self.queues.fetch_add(1, Ordering::Relaxed);
@@ -96,8 +107,31 @@ impl TrialStore {
     /// A job with a payload that no other job has.
     pub(super) fn job(&self, queue: &QueueName, due: impl Into<Due>) -> NewJob {
         // The time within the id does not matter; this machine's clock saves a call to the store.
-        let id = self.entropy.job_id(SystemClock.now());
+        let id = self.environment.entropy.job_id(SystemClock.now());
         NewJob::new(id, queue.clone(), due, Bytes::from(id.to_string()))
+    }
+
+    /// The ids of the dead jobs of a queue.
+    pub(super) async fn dead_ids(&self, queue: &QueueName) -> TrialResult<Vec<JobId>> {
+        let mut ids = Vec::new();
+        let mut params = BrowseParams::new(queue, JobState::Dead).limit(1_000);
+        loop {
+            let page = self.backend().browse(params).await?;
+            ids.extend(page.jobs.iter().map(|view| view.job.id));
+            if page.next.is_none() {
+                return Ok(ids);
+            }
+            params = params.after(page.next);
+        }
+    }
+
+    /// Replays all dead jobs of a queue, due at once. Returns their number.
+    pub(super) async fn replay_all(&self, queue: &QueueName) -> TrialResult<u64> {
+        let mut replayed = 0;
+        for jobs in self.dead_ids(queue).await?.chunks(1_000) {
+            replayed += self.operate(Operation::Replay { queue, jobs, due: Due::NOW }).await?;
+        }
+        Ok(replayed)
     }
 
     /// A job with a key.
@@ -135,6 +169,22 @@ impl TrialStore {
             }
             lease_for *= 4;
         }
+    }
+
+    /// Leases the only job of a queue again, once its lease has ended.
+    ///
+    /// A store without a clock of its own measures a lease in each process, from when that process has
+    /// seen it, which may be later than its holder says. A claim that finds nothing tells when.
+    pub(super) async fn lease_lost_one(
+        &self,
+        client: &Client,
+        queue: &QueueName,
+    ) -> TrialResult<LeasedJob> {
+        let empty = client.claim(&[want(queue, 0)]).await?;
+        if let Some(ends) = empty.next_due {
+            self.wait_until(ends).await?;
+        }
+        client.lease_one(queue).await
     }
 
     /// The store's clock.
@@ -177,6 +227,45 @@ impl TrialStore {
     }
 }
 
+/// The history limits of a trial's store: the default, and those of [`TrialStore::queue_with`].
+fn history_limits(namespace: &str) -> HistoryLimits {
+    let mut limits = HistoryLimits::all(HistoryLimit::default());
+    for limit in [Limit::Few, Limit::Brief, Limit::Off] {
+        limits.queues.insert(queue_with(namespace, limit), limit.limit());
+    }
+    limits
+}
+
+/// A history limit other than the default.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Limit {
+    /// At most [`FEW`] jobs.
+    Few,
+    /// Jobs that ended at most [`BRIEF`] ago.
+    Brief,
+    /// No job.
+    Off,
+}
+
+/// The number of ended jobs that a store remembers of a queue with [`Limit::Few`].
+pub(super) const FEW: u32 = 3;
+/// How long a store remembers the ended jobs of a queue with [`Limit::Brief`].
+pub(super) const BRIEF: Duration = Duration::from_millis(300);
+
+impl Limit {
+    fn limit(self) -> HistoryLimit {
+        match self {
+            Self::Few => HistoryLimit::new(FEW, LATER),
+            Self::Brief => HistoryLimit::new(1_000, BRIEF),
+            Self::Off => HistoryLimit::OFF,
+        }
+    }
+}
+
+fn queue_with(namespace: &str, limit: Limit) -> QueueName {
+    QueueName::new(format!("{namespace}-{limit:?}")).expect("a valid queue name")
+}
+
 /// The only job of a queue, leased for a short time.
 #[derive(Debug)]
 pub(super) struct ShortLease {
@@ -196,4 +285,16 @@ impl Deref for TrialStore {
 /// A valid key.
 pub(super) fn key(key: &str) -> JobKey {
     JobKey::new(key).expect("a valid key")
+}
+
+/// Requires that a claimed job has this payload.
+pub(super) fn ensure_payload(leased: &LeasedJob, payload: &Bytes) -> TrialResult {
+    let returned = &leased.job.payload;
+    ensure!(
+        returned == payload,
+        "a payload of {} bytes is unchanged; {} bytes were returned",
+        payload.len(),
+        returned.len()
+    );
+    Ok(())
 }

@@ -67,6 +67,12 @@ pub(super) enum Requirement {
     Durable,
     Shared,
     Fifo,
+    Detach,
+    Again,
+    Reasons,
+    History,
+    Registry,
+    Forecast,
     VirtualTime,
     RealTime,
     NoKeys,
@@ -75,6 +81,11 @@ pub(super) enum Requirement {
     NoBrowse,
     NoDeadLetters,
     NoPause,
+    NoDetach,
+    NoAgain,
+    NoHistory,
+    NoRegistry,
+    NoForecast,
 }
 
 impl Requirement {
@@ -90,6 +101,12 @@ impl Requirement {
             Self::Durable => capabilities.durable,
             Self::Shared => capabilities.shared,
             Self::Fifo => capabilities.fifo,
+            Self::Detach => capabilities.detach,
+            Self::Again => capabilities.again,
+            Self::Reasons => capabilities.reasons,
+            Self::History => capabilities.history,
+            Self::Registry => capabilities.registry,
+            Self::Forecast => capabilities.forecast,
             Self::VirtualTime => matches!(clock, StoreClock::Virtual(_)),
             Self::RealTime => matches!(clock, StoreClock::Real),
             Self::NoKeys => !capabilities.keys,
@@ -98,6 +115,11 @@ impl Requirement {
             Self::NoBrowse => !capabilities.browse,
             Self::NoDeadLetters => !capabilities.dead_letters,
             Self::NoPause => !capabilities.pause,
+            Self::NoDetach => !capabilities.detach,
+            Self::NoAgain => !capabilities.again,
+            Self::NoHistory => !capabilities.history,
+            Self::NoRegistry => !capabilities.registry,
+            Self::NoForecast => !capabilities.forecast,
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Capabilities that a backend lacks: such calls are refused, never ignored.
 
 use dq_core::{
-    BrowseParams, Due, ErrorKind, JobRef, JobState, OnConflict, Operation, Reschedule, Result,
+    Announcement, BrowseParams, Due, ErrorKind, JobRef, JobState, OnConflict, OnRunning, Operation,
+    Reschedule, Result, Settlement, Timestamp, Verdict,
 };
 
 use super::client::Counts;
@@ -16,6 +17,12 @@ topic! { "unsupported":
     browse_and_get_are_refused [NoBrowse],
     replay_and_remove_are_refused [NoDeadLetters],
     pause_is_refused [NoPause],
+    detach_is_refused [NoDetach, Keys],
+    next_step_is_refused [NoAgain],
+    remembering_is_refused [NoHistory],
+    listing_of_ended_jobs_is_refused [NoHistory, Browse],
+    registry_is_refused [NoRegistry],
+    forecast_is_refused [NoForecast],
 }
 
 /// Requires that a call was refused with `Unsupported` and a message that names the backend.
@@ -63,7 +70,7 @@ async fn browse_and_get_are_refused(store: TrialStore) -> TrialResult {
     let queue = store.queue();
     let id = store.create(store.job(&queue, LATER)).await?.id;
     let checked = store.checked();
-    let page = BrowseParams { queue: &queue, state: JobState::Scheduled, after: None, limit: 1 };
+    let page = BrowseParams::new(&queue, JobState::Scheduled).limit(1).payloads(true);
     unsupported(&store, checked.backend().browse(page).await)?;
     unsupported(&store, checked.backend().get(&JobRef::new(queue.clone(), id)).await)
 }
@@ -71,9 +78,10 @@ async fn browse_and_get_are_refused(store: TrialStore) -> TrialResult {
 async fn replay_and_remove_are_refused(store: TrialStore) -> TrialResult {
     let queue = store.queue();
     let checked = store.checked();
-    let replay = Operation::Replay { queue: &queue, jobs: None, due: Due::NOW };
+    let jobs = [store.create(store.job(&queue, LATER)).await?.id];
+    let replay = Operation::Replay { queue: &queue, jobs: &jobs, due: Due::NOW };
     unsupported(&store, checked.backend().operate(replay).await)?;
-    let remove = Operation::Remove { queue: &queue, jobs: None };
+    let remove = Operation::Remove { queue: &queue, jobs: &jobs };
     unsupported(&store, checked.backend().operate(remove).await)
 }
 
@@ -86,4 +94,46 @@ async fn pause_is_refused(store: TrialStore) -> TrialResult {
     }
     store.lease_one(&queue).await?;
     Ok(())
+}
+
+async fn detach_is_refused(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let job = store.keyed(&queue, LATER, "k", OnConflict::Keep).on_running(OnRunning::Detach);
+    unsupported(&store, store.checked().backend().schedule(vec![job]).await)?;
+    store.expect_counts(&queue, Counts::NONE, "after a refused call").await
+}
+
+async fn next_step_is_refused(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    store.create(store.job(&queue, Due::NOW)).await?;
+    let leased = store.lease_one(&queue).await?;
+    let again = Verdict::Again { due: Due::NOW, payload: "next".into() };
+    let settlement = [Settlement::new(leased.lease(), again)];
+    unsupported(&store, store.checked().backend().settle(&settlement).await)?;
+    store.settle_accepted(&leased, Verdict::Done).await
+}
+
+async fn remembering_is_refused(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let jobs = vec![store.job(&queue, LATER), store.job(&queue, LATER).remember(LATER)];
+    unsupported(&store, store.checked().backend().schedule(jobs).await)?;
+    store.expect_counts(&queue, Counts::NONE, "after a refused call").await
+}
+
+async fn listing_of_ended_jobs_is_refused(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let page = BrowseParams::new(&queue, JobState::Ended);
+    unsupported(&store, store.checked().backend().browse(page).await)
+}
+
+async fn registry_is_refused(store: TrialStore) -> TrialResult {
+    let checked = store.checked();
+    let announcement = Announcement::new(store.name("a"), "{}", LATER);
+    unsupported(&store, checked.backend().announce(announcement).await)?;
+    unsupported(&store, checked.backend().runners().await)
+}
+
+async fn forecast_is_refused(store: TrialStore) -> TrialResult {
+    let edges = [0, 1].map(Timestamp::from_millis);
+    unsupported(&store, store.checked().backend().forecast(&store.queue(), &edges).await)
 }

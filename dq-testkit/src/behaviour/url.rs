@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use dq_core::config::{Environment, backend_from_url};
-use dq_core::{Backend, Clock, Entropy, Result, SystemClock, VirtualClock};
+use dq_core::{Backend, Result, VirtualClock};
 
 use super::under_test::{BackendUnderTest, StoreClock, StoreUnderTest};
 
@@ -82,13 +82,8 @@ struct UrlStore {
 
 #[async_trait]
 impl StoreUnderTest for UrlStore {
-    async fn open(&self) -> Result<Arc<dyn Backend>> {
-        let clock: Arc<dyn Clock> = match &self.clock {
-            StoreClock::Virtual(clock) => Arc::clone(clock) as Arc<dyn Clock>,
-            StoreClock::Real => Arc::new(SystemClock),
-        };
-        let environment = Environment { clock, entropy: Arc::new(Entropy::from_os()) };
-        backend_from_url(&self.url.url)?.connect(&environment).await
+    async fn open(&self, environment: &Environment) -> Result<Arc<dyn Backend>> {
+        backend_from_url(&self.url.url)?.connect(environment).await
     }
 
     fn clock(&self) -> StoreClock {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use dq_core::{Due, Hint, OnConflict, Operation, Rescheduled, Timestamp, Wakeups};
+use futures_util::FutureExt as _;
 
 use super::failure::{Failure, TrialResult, ensure, ensure_matches};
 use super::store::{LATER, TrialStore};
@@ -71,12 +72,12 @@ async fn earlier_job_wakes_a_listener(store: TrialStore) -> TrialResult {
 async fn hint_is_kept_until_it_is_received(store: TrialStore) -> TrialResult {
     let queue = store.queue();
     let mut wakeups = listen(&store, std::slice::from_ref(&queue)).await?;
-    let receipt = store.create(store.job(&queue, LATER)).await?;
-    // Cancelled waits, as in `select!`, do not consume the hint.
+    // A runner waits in `select!`, which drops the wait when another branch completes first. A wait
+    // that was begun and dropped must not take away the next hint.
     for _ in 0..3 {
-        let wait = wakeups.next();
-        drop(wait);
+        wakeups.next().now_or_never();
     }
+    let receipt = store.create(store.job(&queue, LATER)).await?;
     hint(&mut wakeups, receipt.due, "it is kept until it is received").await
 }
 
@@ -84,6 +85,8 @@ async fn pending_hints_merge_into_the_earliest(store: TrialStore) -> TrialResult
     let queue = store.queue();
     let mut wakeups = listen(&store, std::slice::from_ref(&queue)).await?;
     let mut earliest = Timestamp::MAX;
+    // Nobody waits meanwhile. All but the last job are earlier than those before and send a hint; the
+    // last one, whether it sends one or not, must not replace an earlier time.
     for minutes in [50, 40, 30, 20, 10, 60] {
         let due = Duration::from_secs(60) * minutes;
         earliest = earliest.min(store.create(store.job(&queue, due)).await?.due);

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use dq_core::import::{ImportSource, JournalEntry, SourceEntry, TakeRequest};
+use dq_core::import::{ImportJournal, ImportSource, JournalEntry, SourceEntry, TakeRequest};
 use dq_core::sync::lock;
 use dq_core::{Error, ErrorKind, JobId, Result, async_trait};
 
@@ -83,6 +83,10 @@ impl<S: ImportSource> ImportSource for CrashingSource<S> {
         self.source.parts()
     }
 
+    fn check_target(&self, target: &str) -> Result<()> {
+        self.source.check_target(target)
+    }
+
     async fn list(&self, part: usize, skip: u64, limit: usize) -> Result<Vec<SourceEntry>> {
         self.point.step(self.source.list(part, skip, limit)).await
     }
@@ -91,15 +95,22 @@ impl<S: ImportSource> ImportSource for CrashingSource<S> {
         self.point.step(self.source.take(part, requests)).await
     }
 
-    async fn journal_entries(&self, limit: usize) -> Result<Vec<JournalEntry>> {
-        self.point.step(self.source.journal_entries(limit)).await
+    fn journal(&self) -> &dyn ImportJournal {
+        self
+    }
+}
+
+#[async_trait]
+impl<S: ImportSource> ImportJournal for CrashingSource<S> {
+    async fn entries(&self, limit: usize) -> Result<Vec<JournalEntry>> {
+        self.point.step(self.source.journal().entries(limit)).await
     }
 
     async fn mark_stored(&self, ids: &[JobId]) -> Result<Vec<bool>> {
-        self.point.step(self.source.mark_stored(ids)).await
+        self.point.step(self.source.journal().mark_stored(ids)).await
     }
 
     async fn remove(&self, ids: &[JobId]) -> Result<()> {
-        self.point.step(self.source.remove(ids)).await
+        self.point.step(self.source.journal().remove(ids)).await
     }
 }

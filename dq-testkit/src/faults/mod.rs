@@ -1,12 +1,14 @@
-//! Faults on demand: outages, crashes at a chosen step, broken connections; and a recorder of what
-//! clients observe meanwhile.
+//! Faults on demand: outages, crashes at a chosen step, broken connections; and recorders of what
+//! clients observe meanwhile, in one process or in many.
 
 mod crash_point;
+mod journal;
 mod outage;
 mod proxy;
 mod recorder;
 
 pub use crash_point::{Crash, CrashPoint, CrashingSource};
+pub use journal::{Journal, LeaseBegin, read_journals};
 pub use outage::Outage;
 pub use proxy::TcpProxy;
 pub use recorder::Recorder;

@@ -35,11 +35,17 @@ struct DirectionFaults {
     budget: AtomicU64,
     /// No byte passes while this is true.
     paused: watch::Sender<bool>,
+    /// Bytes that have passed.
+    passed: AtomicU64,
 }
 
 impl Default for DirectionFaults {
     fn default() -> Self {
-        Self { budget: AtomicU64::new(UNLIMITED), paused: watch::Sender::new(false) }
+        Self {
+            budget: AtomicU64::new(UNLIMITED),
+            paused: watch::Sender::new(false),
+            passed: AtomicU64::new(0),
+        }
     }
 }
 
@@ -87,6 +93,13 @@ impl TcpProxy {
         self.faults.replies.budget.store(bytes, Ordering::SeqCst);
     }
 
+    /// Number of bytes of the server that were passed on to clients. What a cut connection received
+    /// right before the cut is not counted.
+    #[must_use]
+    pub fn reply_bytes(&self) -> u64 {
+        self.faults.replies.passed.load(Ordering::SeqCst)
+    }
+
     /// Pauses both directions; connections stay open.
     pub fn pause(&self) {
         self.pause_requests();
@@ -105,8 +118,8 @@ impl TcpProxy {
     }
 }
 
-/// Forwards both directions until one is cut, which cuts the other. A cut happens once; later
-/// connections pass.
+/// Forwards both directions until one is cut, which cuts the other. A cut lifts the limit, so later
+/// connections pass; another connection that receives bytes at the same moment may be cut, too.
 fn forward(client: TcpStream, server: TcpStream, faults: &Arc<Faults>) {
     let ((from_client, to_client), (from_server, to_server)) =
         (client.into_split(), server.into_split());
@@ -130,7 +143,10 @@ async fn copy(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, faults: &Directio
         if paused.wait_for(|paused| !paused).await.is_err() {
             return;
         }
-        let budget = faults.budget.load(Ordering::SeqCst);
+        // In one step: other connections take from the same budget.
+        let take = |budget: u64| Some(budget.saturating_sub(read as u64));
+        let budget = faults.budget.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take);
+        let budget = budget.unwrap_or_else(|unchanged| unchanged);
         let passes = read.min(usize::try_from(budget).unwrap_or(usize::MAX));
         if to.write_all(&buffer[..passes]).await.is_err() {
             return;
@@ -139,6 +155,6 @@ async fn copy(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, faults: &Directio
             faults.budget.store(UNLIMITED, Ordering::SeqCst);
             return;
         }
-        faults.budget.fetch_sub(passes as u64, Ordering::SeqCst);
+        faults.passed.fetch_add(passes as u64, Ordering::SeqCst);
     }
 }

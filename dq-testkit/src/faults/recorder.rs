@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 
 use dq_core::sync::lock;
 use dq_core::{
-    Backend, BrowseParams, Cancelled, ClaimParams, Claimed, Clock, JobId, JobRef, JobState, Layer,
-    NewJob, OperateReport, Operation, Renewal, Renewed, Reschedule, Rescheduled, Result, Scheduled,
-    Settled, Settlement, Timestamp, async_trait,
+    Backend, BrowseParams, Cancelled, ClaimParams, Claimed, Clock, JobRef, JobState, Layer, NewJob,
+    OnRunning, OperateReport, Operation, Renewal, Renewed, Reschedule, Rescheduled, Result,
+    Scheduled, Settled, Settlement, Timestamp, async_trait,
 };
 
 use crate::history::{History, HistoryEvent, Interval, ObservedCall, OperatorAction, Violation};
@@ -54,7 +54,10 @@ impl Recorder {
             for state in [JobState::Scheduled, JobState::Ready, JobState::Running, JobState::Dead] {
                 let mut after = None;
                 loop {
-                    let page = BrowseParams { queue: &stats.queue, state, after, limit: 1_000 };
+                    let page = BrowseParams::new(&stats.queue, state)
+                        .after(after)
+                        .limit(1_000)
+                        .payloads(true);
                     let page = self.inner.browse(page).await?;
                     remaining.extend(page.jobs.iter().map(|view| view.job.id));
                     after = page.next;
@@ -95,20 +98,27 @@ impl Layer for Recorder {
     }
 
     async fn schedule(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
-        let asked: Vec<_> =
-            jobs.iter().map(|job| (job.id, job.queue.clone(), job.key.clone(), job.due)).collect();
+        let asked: Vec<_> = jobs
+            .iter()
+            .map(|job| {
+                let detach = job.on_running == OnRunning::Detach;
+                (job.id, job.queue.clone(), job.key.clone(), detach, job.due)
+            })
+            .collect();
         let invocation = self.invoke();
         let answer = self.inner.schedule(jobs).await;
         let answers = answers_by_item(&answer, asked.len());
-        let calls = asked.into_iter().zip(answers).map(|((job, queue, key, due), answer)| {
-            ObservedCall::Schedule {
-                job,
-                queue,
-                key,
-                not_before: due.resolve(invocation.at),
-                answer,
-            }
-        });
+        let calls =
+            asked.into_iter().zip(answers).map(|((job, queue, key, detach, due), answer)| {
+                ObservedCall::Schedule {
+                    job,
+                    queue,
+                    key,
+                    detach,
+                    not_before: due.resolve(invocation.at),
+                    answer,
+                }
+            });
         self.record(invocation, calls);
         answer
     }
@@ -185,13 +195,12 @@ impl Layer for Recorder {
         let invocation = self.invoke();
         let answer = self.inner.operate(operation).await;
         let queue = operation.queue().clone();
-        let ids = |jobs: Option<&[JobId]>| jobs.map(<[JobId]>::to_vec);
         let action = match operation {
             Operation::Replay { jobs, due, .. } => Some(OperatorAction::Replay {
-                jobs: ids(jobs),
+                jobs: jobs.to_vec(),
                 not_before: due.resolve(invocation.at),
             }),
-            Operation::Remove { jobs, .. } => Some(OperatorAction::Remove { jobs: ids(jobs) }),
+            Operation::Remove { jobs, .. } => Some(OperatorAction::Remove { jobs: jobs.to_vec() }),
             Operation::Purge { .. } => Some(OperatorAction::Purge),
             // Pauses change no job.
             _ => None,

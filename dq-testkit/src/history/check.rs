@@ -21,6 +21,7 @@ pub(super) fn check(events: &[HistoryEvent], remaining: &[JobId]) -> Vec<Violati
         one_lease_at_a_time(lifetime, &mut report);
         no_start_after_the_end(lifetime, &mut report);
         cancel_is_binding(lifetime, &mut report);
+        reported_ends_are_true(lifetime, &mut report);
         failures_counted(lifetime, &mut report);
     }
     for job in remaining.iter().filter(|job| !lifetimes.contains_key(job)) {
@@ -43,7 +44,7 @@ fn nothing_lost(
         }
         return;
     }
-    let is_final = |verdict: &Verdict| matches!(verdict, Verdict::Done | Verdict::Skip);
+    let is_final = |verdict: &Verdict| matches!(verdict, Verdict::Done | Verdict::Skip { .. });
     let finished = lifetime
         .settlements
         .iter()
@@ -145,6 +146,7 @@ fn one_lease_at_a_time(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Promi
                 && settlement.possible()
                 && !second.interval.precedes(&settlement.interval)
         });
+        // The lease was certainly live only until the earliest of its possible ends.
         let until = lease_ends(lifetime, first, &second.interval).min().unwrap_or_default();
         if !settled && second.now < until {
             let now = second.now;
@@ -164,6 +166,7 @@ fn one_lease_at_a_time(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Promi
             // A renewal whose answer was lost may have moved the end to an unknown time.
             let unknown =
                 lifetime.renewals.iter().any(|it| it.token == token && !it.effect.certain);
+            // The lease had certainly ended only at the latest of its possible ends.
             let until = lease_ends(lifetime, claim, &settlement.interval).max();
             let until = until.unwrap_or(Timestamp::MAX);
             if !unknown && settlement.interval.at >= until {
@@ -183,15 +186,16 @@ fn one_lease_at_a_time(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Promi
 }
 
 /// A finished job starts again only if it is scheduled again with the same id (promise 4), a dead
-/// one only after a replay (promise 6).
+/// one only after that or a replay (promise 6).
 fn no_start_after_the_end(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Promise, String)) {
     for settlement in lifetime.settlements.iter().filter(|it| it.accepted == Some(true)) {
+        let stored = lifetime.stored.iter().map(|stored| stored.interval);
         let (promise, restarts): (_, Vec<_>) = match settlement.verdict {
-            Verdict::Done | Verdict::Skip => {
-                let stored = lifetime.stored.iter().map(|stored| stored.interval);
-                (Promise::OneLeaseAtATime, stored.collect())
+            Verdict::Done | Verdict::Skip { .. } => (Promise::OneLeaseAtATime, stored.collect()),
+            // A dead job that was removed may be stored again.
+            Verdict::Dead { .. } => {
+                (Promise::FailuresCounted, stored.chain(lifetime.replays.iter().copied()).collect())
             }
-            Verdict::Dead { .. } => (Promise::FailuresCounted, lifetime.replays.clone()),
             _ => continue,
         };
         let later = lifetime.claims.iter().filter(|it| settlement.interval.precedes(&it.interval));
@@ -207,14 +211,37 @@ fn no_start_after_the_end(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Pr
     }
 }
 
+/// A job that `schedule` reported as ended, since its id is pinned, was stored before (promise 1), and
+/// starts only if it is stored again (promise 4).
+fn reported_ends_are_true(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Promise, String)) {
+    for ended in &lifetime.ended {
+        if lifetime.stored.iter().all(|stored| ended.precedes(&stored.interval)) {
+            let detail = "is reported as ended, but was never stored before".to_owned();
+            report(Promise::NothingLost, detail);
+        }
+        for claim in lifetime.claims.iter().filter(|claim| ended.precedes(&claim.interval)) {
+            let stored_again = lifetime.stored.iter().any(|stored| {
+                !stored.interval.precedes(ended) && !claim.interval.precedes(&stored.interval)
+            });
+            if !stored_again {
+                let now = claim.now;
+                let detail = format!("starts at {now}, after it was reported as ended");
+                report(Promise::OneLeaseAtATime, detail);
+            }
+        }
+    }
+}
+
 /// Promise 5: a job does not start after it was cancelled or replaced.
 fn cancel_is_binding(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Promise, String)) {
     for revoked in lifetime.revocations.iter().filter(|revoked| revoked.certain) {
         // If this job may have finished or died before the call took effect, the call may have
         // cancelled or replaced a later job with the same key or id.
         let ended = lifetime.settlements.iter().any(|settlement| {
-            let is_end =
-                matches!(settlement.verdict, Verdict::Done | Verdict::Skip | Verdict::Dead { .. });
+            let is_end = matches!(
+                settlement.verdict,
+                Verdict::Done | Verdict::Skip { .. } | Verdict::Dead { .. }
+            );
             is_end && settlement.possible() && !revoked.interval.precedes(&settlement.interval)
         });
         if ended {
@@ -223,6 +250,9 @@ fn cancel_is_binding(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Promise
         let later =
             lifetime.claims.iter().filter(|claim| revoked.interval.precedes(&claim.interval));
         for claim in later {
+            // A claim is allowed if another call stored the job again, with the same id, after the
+            // revocation. The call that revoked it is not such a call, although it may have stored
+            // it too: a bulk can replace one of its own jobs.
             let stored_again = lifetime.stored.iter().any(|stored| {
                 !stored.interval.precedes(&revoked.interval)
                     && stored.interval != revoked.interval
@@ -237,20 +267,34 @@ fn cancel_is_binding(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Promise
     }
 }
 
-/// Promise 6: `attempts` is the number of failed attempts.
+/// Promise 6: `attempts` is the number of failed attempts of the current step.
 fn failures_counted(lifetime: &JobLifetime<'_>, report: &mut impl FnMut(Promise, String)) {
     // A job that was stored again or replayed counts from zero again; its count is not checked.
     if lifetime.stored.len() != 1 || lifetime.while_dead(&lifetime.replays).next().is_some() {
         return;
     }
+    let with = |is_verdict: fn(&Verdict) -> bool| {
+        lifetime.settlements.iter().filter(move |settlement| is_verdict(settlement.verdict))
+    };
     for claim in &lifetime.claims {
-        let retries =
-            lifetime.settlements.iter().filter(|it| matches!(it.verdict, Verdict::Retry(_)));
+        let steps = || with(|verdict| matches!(verdict, Verdict::Again { .. }));
         let (mut least, mut most) = (0, 0);
-        for retry in retries {
+        for retry in with(|verdict| matches!(verdict, Verdict::Retry { .. })) {
+            // A next step between the retry and the claim has set the count to zero.
+            let reset_certainly = steps().any(|step| {
+                step.accepted == Some(true)
+                    && retry.interval.precedes(&step.interval)
+                    && step.interval.precedes(&claim.interval)
+            });
+            let reset_possibly = steps().any(|step| {
+                step.possible()
+                    && !step.interval.precedes(&retry.interval)
+                    && !claim.interval.precedes(&step.interval)
+            });
             let precedes = retry.interval.precedes(&claim.interval);
-            least += u32::from(retry.accepted == Some(true) && precedes);
-            most += u32::from(retry.possible() && !claim.interval.precedes(&retry.interval));
+            let possible = retry.possible() && !claim.interval.precedes(&retry.interval);
+            least += u32::from(retry.accepted == Some(true) && precedes && !reset_possibly);
+            most += u32::from(possible && !reset_certainly);
         }
         let counted = claim.leased.job.attempts;
         if !(least..=most).contains(&counted) {

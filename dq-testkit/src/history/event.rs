@@ -47,6 +47,8 @@ pub enum ObservedCall {
         queue: QueueName,
         /// Its key.
         key: Option<JobKey>,
+        /// Whether it was to detach a running job from its key.
+        detach: bool,
         /// The earliest time at which it may start.
         not_before: Timestamp,
         /// The answer.
@@ -107,15 +109,15 @@ pub enum ObservedCall {
 pub enum OperatorAction {
     /// Replayed dead jobs.
     Replay {
-        /// Which; all if `None`.
-        jobs: Option<Vec<JobId>>,
+        /// Their ids.
+        jobs: Vec<JobId>,
         /// The earliest time at which they may start.
         not_before: Timestamp,
     },
     /// Removed dead jobs.
     Remove {
-        /// Which; all if `None`.
-        jobs: Option<Vec<JobId>>,
+        /// Their ids.
+        jobs: Vec<JobId>,
     },
     /// Removed all jobs that were not running.
     Purge,

@@ -22,6 +22,8 @@ pub(super) struct JobLifetime<'a> {
     pub(super) renewals: Vec<Renewal>,
     /// Cancels and replacements, after which it must not start.
     pub(super) revocations: Vec<Effect>,
+    /// Answers that the job has ended, after which it starts only if it is stored again.
+    pub(super) ended: Vec<Interval>,
     /// Purges of its queue, which remove it unless it is running.
     pub(super) purges: Vec<Interval>,
     /// Operators' calls that remove it if it is dead.
@@ -87,21 +89,30 @@ pub(super) struct Renewal {
     pub(super) until: Timestamp,
 }
 
-/// The jobs that were stored with each key, or may have been, each with its `schedule` call: to
-/// resolve calls by key.
-type KeyHolders<'a> = BTreeMap<(&'a QueueName, &'a JobKey), Vec<(JobId, Interval)>>;
+/// A job that was stored with a key, or may have been.
+struct KeyHolder {
+    job: JobId,
+    /// Its `schedule` call.
+    scheduled: Interval,
+    /// Whether that call may have detached another job from the key.
+    detaches: bool,
+}
+
+/// The holders of each key: to resolve calls by key.
+type KeyHolders<'a> = BTreeMap<(&'a QueueName, &'a JobKey), Vec<KeyHolder>>;
 
 /// Extracts the lifetimes of all jobs.
 pub(super) fn lifetimes(events: &[HistoryEvent]) -> BTreeMap<JobId, JobLifetime<'_>> {
     let mut holders = KeyHolders::new();
     let mut queues: BTreeMap<JobId, &QueueName> = BTreeMap::new();
     for HistoryEvent { interval, call } in events {
-        if let ObservedCall::Schedule { job, queue, key, answer, .. } = call
+        if let ObservedCall::Schedule { job, queue, key, detach, answer, .. } = call
             && answer.is_none_or(|answer| answer.is_stored())
         {
             queues.insert(*job, queue);
             if let Some(key) = key {
-                holders.entry((queue, key)).or_default().push((*job, *interval));
+                let holder = KeyHolder { job: *job, scheduled: *interval, detaches: *detach };
+                holders.entry((queue, key)).or_default().push(holder);
             }
         }
     }
@@ -123,13 +134,18 @@ fn apply<'a>(
     let effect = |certain| Effect { interval, certain };
     match call {
         ObservedCall::FailedClaim => {}
-        ObservedCall::Schedule { job, queue, key, not_before, answer } => {
+        ObservedCall::Schedule { job, queue, key, not_before, answer, .. } => {
+            if let Some(Scheduled::Ended(ended)) = answer {
+                lifetimes.entry(ended.id).or_default().ended.push(interval);
+            }
             if answer.is_some_and(|answer| !answer.is_stored()) {
                 return;
             }
             let lifetime = lifetimes.entry(*job).or_default();
             lifetime.stored.push(effect(answer.is_some()));
-            lifetime.due_times.push((effect(answer.is_some()), *not_before));
+            // A repeated call may have found the job of an earlier one, with another due time.
+            let certain = answer.is_some() && lifetime.stored.len() == 1;
+            lifetime.due_times.push((effect(certain), *not_before));
             let Some(key) = key else { return };
             if matches!(answer, Some(Scheduled::Created(_))) {
                 return;
@@ -154,7 +170,8 @@ fn apply<'a>(
                 verdict: &settlement.verdict,
                 accepted: answer.map(|answer| answer == Settled::Accepted),
             });
-            if let Verdict::Retry(due) | Verdict::Snooze(due) = &settlement.verdict
+            if let Verdict::Retry { due, .. } | Verdict::Again { due, .. } | Verdict::Snooze(due) =
+                &settlement.verdict
                 && *answer != Some(Settled::Stale)
             {
                 lifetime.due_times.push((effect(answer.is_some()), due.resolve(interval.at)));
@@ -164,7 +181,7 @@ fn apply<'a>(
             let until = match answer {
                 Some(Renewed::Lost) => return,
                 Some(Renewed::Until(until)) => *until,
-                None => *until,
+                _ => *until,
             };
             let renewal = Renewal { effect: effect(answer.is_some()), token: lease.token.0, until };
             lifetimes.entry(lease.job).or_default().renewals.push(renewal);
@@ -192,9 +209,7 @@ fn apply<'a>(
         },
         ObservedCall::Operate { queue, action } => {
             let selected = match action {
-                OperatorAction::Replay { jobs, .. } | OperatorAction::Remove { jobs } => {
-                    jobs.as_ref()
-                }
+                OperatorAction::Replay { jobs, .. } | OperatorAction::Remove { jobs } => Some(jobs),
                 OperatorAction::Purge => None,
             };
             let affected = queues
@@ -224,8 +239,8 @@ fn targets(holders: &KeyHolders<'_>, job: &JobRef, call: Interval) -> Vec<(JobId
     }
 }
 
-/// The jobs that may have held a key during a call, each with whether it was scheduled before the
-/// call and so is certain to have held the key once.
+/// The jobs that may have held a key during a call, each with whether it certainly holds the key for
+/// as long as it is live: it was scheduled before the call, and no later job may have detached it.
 fn holders_of(
     holders: &KeyHolders<'_>,
     queue: &QueueName,
@@ -235,6 +250,20 @@ fn holders_of(
     let Some(all) = holders.get(&(queue, key)) else {
         return Vec::new();
     };
-    let possible = all.iter().filter(|(_, scheduled)| !call.precedes(scheduled));
-    possible.map(|(id, scheduled)| (*id, scheduled.precedes(&call))).collect()
+    let possible = all.iter().filter(|holder| !call.precedes(&holder.scheduled));
+    possible
+        .map(|holder| {
+            // A later job may have detached it from the key, for good: a repeated call with its id
+            // does not give the key back.
+            let detached = all.iter().filter(|own| own.job == holder.job).any(|own| {
+                all.iter().any(|later| {
+                    later.detaches
+                        && later.job != own.job
+                        && !later.scheduled.precedes(&own.scheduled)
+                        && !call.precedes(&later.scheduled)
+                })
+            });
+            (holder.job, !detached && holder.scheduled.precedes(&call))
+        })
+        .collect()
 }

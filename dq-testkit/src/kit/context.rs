@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 pub struct TestContext {
     job: Job,
     max_attempts: u32,
+    steps: u32,
     cancelled: CancellationToken,
 }
 
@@ -28,20 +29,15 @@ impl TestContext {
     /// The context of a job in the queue `TEST` that is due now: its first attempt of five.
     pub fn new() -> Self {
         let now = SystemClock.now();
-        let job = Job {
-            id: Entropy::from_os().job_id(now),
-            queue: QueueName::new("TEST").expect("a valid name"),
-            key: None,
-            due: now,
-            created: now,
-            payload: Bytes::new(),
-            headers: Headers::new(),
-            max_attempts: None,
-            attempts: 0,
-            deliveries: 1,
-            losses: 0,
-        };
-        Self { job, max_attempts: 5, cancelled: CancellationToken::new() }
+        let mut job = Job::new(
+            Entropy::from_os().job_id(now),
+            QueueName::new("TEST").expect("a valid name"),
+            now,
+            now,
+            Bytes::new(),
+        );
+        job.deliveries = 1;
+        Self { job, max_attempts: 5, steps: 0, cancelled: CancellationToken::new() }
     }
 
     /// Sets the job's key; without it the job has none.
@@ -65,6 +61,13 @@ impl TestContext {
         self
     }
 
+    /// Sets the step of an escalation, from 0, and the number of its steps.
+    pub fn step(mut self, step: u32, of: u32) -> Self {
+        self.job.headers.insert(Headers::STEP, step.to_string());
+        self.steps = of;
+        self
+    }
+
     /// Adds a header.
     pub fn header(mut self, name: &str, value: &str) -> Self {
         self.job.headers.insert(name, value);
@@ -81,10 +84,11 @@ impl TestContext {
     #[must_use]
     pub fn build(self) -> JobContext {
         let now = SystemClock.now();
-        let leased = LeasedJob { job: self.job, token: FencingToken(1), leased_until: now };
+        let leased = LeasedJob::new(self.job, FencingToken(1), now);
         JobContext::new(
             leased,
             RunContext {
+                steps: self.steps,
                 state: Arc::new(StateMap::default()),
                 cancelled: self.cancelled,
                 clock: Arc::new(SystemClock),

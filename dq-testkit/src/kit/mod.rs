@@ -34,6 +34,11 @@
 //! # }
 //! ```
 //!
+//! # Schedules
+//!
+//! A kit does not store the schedules that handlers declare, so that a test of one handler does not
+//! run those of others. [`TestKit::with_schedules`] does.
+//!
 //! # State
 //!
 //! A kit serves all handlers of the linked crates, but needs the state of only those that run in
@@ -104,15 +109,17 @@ impl HandlerRun {
     /// | `skipped` | had nothing to do |
     /// | `retry` | failed; the job runs again after its backoff |
     /// | `snoozed` | postponed the job |
+    /// | `again` | gave the job its next step |
     /// | `dead` | rejected the job or failed for the last time, or the payload did not decode |
     /// | `released` | was interrupted; the job was handed back and is due at once |
     #[must_use]
     pub fn outcome(&self) -> &'static str {
         match self.verdict {
             Verdict::Done => "done",
-            Verdict::Skip => "skipped",
-            Verdict::Retry(_) => "retry",
+            Verdict::Skip { .. } => "skipped",
+            Verdict::Retry { .. } => "retry",
             Verdict::Snooze(_) => "snoozed",
+            Verdict::Again { .. } => "again",
             Verdict::Dead { .. } => "dead",
             _ => "released",
         }
@@ -134,6 +141,17 @@ impl TestKit {
     /// Those of [`RunnerBuilder::build`], except that `MissingState` is returned only for queues
     /// that were named with [`RunnerBuilder::only`] (see [State](self#state)).
     pub async fn with(configure: impl FnOnce(RunnerBuilder) -> RunnerBuilder) -> Result<Self> {
+        Self::with_schedules(|builder| configure(builder.without_schedules())).await
+    }
+
+    /// As [`with`](Self::with), and the first call of [`advance`](Self::advance) stores the
+    /// schedules that handlers declare.
+    ///
+    /// # Errors
+    /// As [`with`](Self::with), and those of [`RunnerBuilder::build`] about schedules.
+    pub async fn with_schedules(
+        configure: impl FnOnce(RunnerBuilder) -> RunnerBuilder,
+    ) -> Result<Self> {
         let clock = Arc::new(VirtualClock::default());
         let backend = Arc::new(MemoryBackend::new(clock.clone()));
         let dq = Dq::builder()
@@ -146,7 +164,10 @@ impl TestKit {
         let runs: Arc<Mutex<Vec<HandlerRun>>> = Arc::default();
         let (finished, now) = (Arc::clone(&runs), Arc::clone(&clock));
         let builder = dq.runner().observer(move |event: &Event<'_>| {
-            if let Event::Finished { job, verdict, .. } = event {
+            if let Event::Finished { job, verdict, .. } = event
+                // Not the tickers of recurring schedules, which are no jobs of the application.
+                && !job.queue().is_reserved()
+            {
                 lock(&finished).push(HandlerRun {
                     queue: job.queue().clone(),
                     id: job.id(),
@@ -181,8 +202,8 @@ impl TestKit {
     /// Advance by zero to run what is due already.
     ///
     /// # Panics
-    /// If a due job's handler asks for state that was not given (see [`try_advance`]), or if a
-    /// handler does not return within 30 s of real time.
+    /// If a due job's handler asks for state that was not given (see [`try_advance`]), or if the
+    /// jobs that are due at one time take more than 30 s of real time.
     ///
     /// [`try_advance`]: Self::try_advance
     #[track_caller]
@@ -205,14 +226,14 @@ impl TestKit {
     /// succeeds.
     ///
     /// # Panics
-    /// If a handler does not return within 30 s of real time.
+    /// If the jobs that are due at one time take more than 30 s of real time.
     pub async fn try_advance(&self, by: Duration) -> Result<Vec<HandlerRun>> {
         let end = self.now() + by;
         loop {
             let result = tokio::time::timeout(STUCK_AFTER, self.runner.run_due()).await;
             let report = result.unwrap_or_else(|_| {
                 panic!(
-                    "a handler has run for {STUCK_AFTER:?} of real time; `ctx.sleep` in a handler \
+                    "the jobs due now have run for {STUCK_AFTER:?} of real time; `ctx.sleep` in a handler \
                      never returns, as the clock of the kit does not move while a handler runs"
                 )
             })?;
@@ -258,7 +279,8 @@ impl TestKit {
         for state in [JobState::Ready, JobState::Scheduled] {
             let mut after = None;
             loop {
-                let params = BrowseParams { queue: &queue, state, after, limit: 1_000 };
+                let params =
+                    BrowseParams::new(&queue, state).after(after).limit(1_000).payloads(true);
                 let page =
                     self.dq.backend().browse(params).await.expect("the memory store answers");
                 jobs.extend(page.jobs.into_iter().map(|view| view.job));

@@ -1,14 +1,15 @@
 //! Takes steps on two backends and compares the answers.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use dq_core::{
-    Backend, BrowseParams, ClaimParams, Claimed, Clock, DeadKind, DeadReason, Due, Entropy,
-    FencingToken, JobId, JobKey, JobRef, JobState, JobView, Lease, LeasedJob, NewJob, Operation,
-    QueueName, QueueStats, Renewal, Reschedule, Result, Settlement, SystemClock, Target, Timestamp,
-    Verdict, VirtualClock, Want,
+    Backend, BrowseParams, Capabilities, ClaimParams, Claimed, Clock, DeadKind, DeadReason, Due,
+    Entropy, FencingToken, JobId, JobKey, JobRef, JobState, JobView, Lease, LeasedJob, NewJob,
+    OnRunning, Operation, Order, QueueName, QueueStats, Renewal, Reschedule, Result, Settlement,
+    Target, Timestamp, Verdict, VirtualClock, Want,
 };
 
 use super::step::{DueTime, Ending, JobChoice, JobSpec, KEYS, QUEUES, Step};
@@ -17,6 +18,9 @@ use crate::behaviour::{Failure, TrialResult};
 /// Jobs per page: few, so that most listings have several pages.
 const PAGE_SIZE: usize = 3;
 
+/// Duration of the leases that are renewed when the clock is set back: longer than most waits.
+const LEASE_MILLIS: u16 = 100;
+
 /// Two backends, and the jobs and leases of the steps so far.
 pub(super) struct Comparison {
     /// The reference, then the backend under test.
@@ -24,10 +28,15 @@ pub(super) struct Comparison {
     clock: Arc<VirtualClock>,
     start: Timestamp,
     entropy: Entropy,
+    /// The features of the backend under test. The steps use no others.
+    offered: Capabilities,
     /// The jobs scheduled so far, by their numbers.
     jobs: Vec<NewJob>,
     /// The leases granted so far, by their numbers, as each backend returned them.
     leases: Vec<[Lease; 2]>,
+    /// Ids that were scheduled in another queue, too. Ids are globally unique, so it is the
+    /// backend's choice which queue remembers such a job.
+    ambiguous_ids: BTreeSet<JobId>,
 }
 
 /// Makes the same call on both backends, and returns both answers.
@@ -48,12 +57,14 @@ impl Comparison {
         clock: Arc<VirtualClock>,
     ) -> Self {
         Self {
+            offered: subject.capabilities(),
             backends: [reference, subject],
             start: clock.now(),
             clock,
             entropy: Entropy::seeded(0),
             jobs: Vec::new(),
             leases: Vec::new(),
+            ambiguous_ids: BTreeSet::new(),
         }
     }
 
@@ -70,6 +81,7 @@ impl Comparison {
                 let Some(mut job) = pick(&self.jobs, *number).cloned() else { return Ok(()) };
                 if let Some(wrong) = wrong_queue {
                     job.queue = queue(*wrong);
+                    self.ambiguous_ids.insert(job.id);
                 }
                 same(&at, both!(self, backend => backend.schedule(vec![job.clone()])))?;
             }
@@ -81,17 +93,7 @@ impl Comparison {
                 let answers = [first.settle(&reference).await, second.settle(&subject).await];
                 same(&at, answers)?;
             }
-            Step::Renew(numbers, lease) => {
-                let renewals = |side: usize| -> Vec<Renewal> {
-                    let leases = numbers.iter().filter_map(|number| pick(&self.leases, *number));
-                    let lease_for = millis(*lease) + Duration::from_millis(1);
-                    leases.map(|lease| Renewal { lease: lease[side].clone(), lease_for }).collect()
-                };
-                let [reference, subject] = [renewals(0), renewals(1)];
-                let [first, second] = &self.backends;
-                let answers = [first.renew(&reference).await, second.renew(&subject).await];
-                same(&at, answers)?;
-            }
+            Step::Renew(numbers, lease) => self.renew(&at, numbers, *lease).await?,
             Step::Cancel(choices) => {
                 let jobs: Vec<JobRef> =
                     choices.iter().filter_map(|choice| self.job(*choice)).collect();
@@ -104,12 +106,12 @@ impl Comparison {
             }
             Step::Replay(q, number, due) => {
                 let (queue, jobs, due) = (queue(*q), self.ids(*number), self.due(*due));
-                let replay = Operation::Replay { queue: &queue, jobs: jobs.as_deref(), due };
+                let replay = Operation::Replay { queue: &queue, jobs: &jobs, due };
                 same(&at, both!(self, backend => backend.operate(replay)))?;
             }
             Step::Remove(q, number) => {
                 let (queue, jobs) = (queue(*q), self.ids(*number));
-                let remove = Operation::Remove { queue: &queue, jobs: jobs.as_deref() };
+                let remove = Operation::Remove { queue: &queue, jobs: &jobs };
                 same(&at, both!(self, backend => backend.operate(remove)))?;
             }
             Step::Pause(q, paused) => {
@@ -128,7 +130,15 @@ impl Comparison {
                 )?;
             }
             Step::Wait(delay) => self.clock.advance(millis(*delay)),
-            Step::SetBack(by) => self.clock.set(self.clock.now() - millis(*by)),
+            Step::SetBack(by) => {
+                // All leases are renewed before and after. Otherwise a store need not answer like
+                // the reference: whether a read ends a lease for good, and whether a lease from
+                // the future is shortened, is up to the store.
+                let all: Vec<usize> = (0..self.leases.len()).collect();
+                self.renew(&at, &all, LEASE_MILLIS).await?;
+                self.clock.set(self.clock.now() - millis(*by));
+                self.renew(&at, &all, LEASE_MILLIS).await?;
+            }
         }
         self.compare_counts(&at).await.map(drop)
     }
@@ -138,18 +148,59 @@ impl Comparison {
         let at = format!("after {steps} steps");
         self.compare_counts(&at).await?;
         for queue in (0..QUEUES).map(queue) {
-            for state in [JobState::Scheduled, JobState::Ready, JobState::Running, JobState::Dead] {
-                let [first, second] = &self.backends;
-                let listings =
-                    [list(&**first, &queue, state).await, list(&**second, &queue, state).await];
-                same(&format!("{at}, {state} jobs of {queue}"), listings)?;
+            for state in self.states() {
+                for (order, payloads) in [(Order::Ascending, true), (Order::Descending, false)] {
+                    let page = BrowseParams::new(&queue, *state).limit(PAGE_SIZE);
+                    let page = page.order(order).payloads(payloads);
+                    let [first, second] = &self.backends;
+                    let listings = [list(&**first, page).await, list(&**second, page).await];
+                    let listings = listings.map(|listing| self.offered_views(listing));
+                    same(&format!("{at}, {order:?} {state} jobs of {queue}"), listings)?;
+                }
+            }
+            if self.offered.forecast {
+                let at = |millis: u16| self.start + self::millis(millis);
+                let edges = [Timestamp::EPOCH, at(0), at(40), at(41), at(400), at(60_000)];
+                let counts = both!(self, backend => backend.forecast(&queue, &edges));
+                same(&format!("after {steps} steps, a forecast of {queue}"), counts)?;
             }
         }
         for job in &self.jobs {
             let job = JobRef::new(job.queue.clone(), job.id);
-            same(&format!("{at}, {job:?}"), both!(self, backend => backend.get(&job)))?;
+            let views = both!(self, backend => backend.get(&job))
+                .map(|view| self.offered_views(view.map(Vec::from_iter)));
+            same(&format!("{at}, {job:?}"), views)?;
         }
         Ok(())
+    }
+
+    /// The states of jobs that the backend under test can list.
+    fn states(&self) -> &'static [JobState] {
+        const STATES: &[JobState] = &[
+            JobState::Scheduled,
+            JobState::Ready,
+            JobState::Running,
+            JobState::Dead,
+            JobState::Ended,
+        ];
+        if self.offered.history { STATES } else { &STATES[..4] }
+    }
+
+    /// The views without what the backend under test does not keep.
+    fn offered_views(&self, views: Result<Vec<JobView>>) -> Result<Vec<JobView>> {
+        let mut views = views?;
+        views.retain(|view| {
+            let is_comparable = self.offered.history && !self.ambiguous_ids.contains(&view.job.id);
+            is_comparable || view.state != JobState::Ended
+        });
+        if !self.offered.reasons {
+            for view in &mut views {
+                view.last_error = None;
+                view.worker = None;
+                view.leased_since = None;
+            }
+        }
+        Ok(views)
     }
 
     async fn compare_counts(&self, at: &str) -> TrialResult<Vec<QueueStats>> {
@@ -170,11 +221,11 @@ impl Comparison {
     ) -> TrialResult {
         let lease_for = millis(lease) + Duration::from_millis(1);
         let mut wants: Vec<Want> =
-            wants.iter().map(|(q, max)| Want { queue: queue(*q), max: *max, lease_for }).collect();
+            wants.iter().map(|(q, max)| Want::new(queue(*q), *max, lease_for)).collect();
         // Each queue once, as runners do.
         wants.sort_by(|a, b| a.queue.cmp(&b.queue));
         wants.dedup_by(|a, b| a.queue == b.queue);
-        let params = ClaimParams { wants: &wants, limit, worker: "model" };
+        let params = ClaimParams::new(&wants, limit, "model");
         let [reference, subject] = both!(self, backend => backend.claim(params));
         let leases = |claimed: &Result<Claimed>| -> Vec<Lease> {
             claimed.iter().flat_map(|claimed| &claimed.jobs).map(LeasedJob::lease).collect()
@@ -185,33 +236,61 @@ impl Comparison {
         Ok(())
     }
 
+    /// Renews the leases with these numbers.
+    async fn renew(&self, at: &str, numbers: &[usize], lease: u16) -> TrialResult {
+        let lease_for = millis(lease) + Duration::from_millis(1);
+        let renewals = |side: usize| -> Vec<Renewal> {
+            let leases = numbers.iter().filter_map(|number| pick(&self.leases, *number));
+            leases.map(|lease| Renewal::new(lease[side].clone(), lease_for)).collect()
+        };
+        let [reference, subject] = [renewals(0), renewals(1)];
+        let [first, second] = &self.backends;
+        let answers = [first.renew(&reference).await, second.renew(&subject).await];
+        same(at, answers)?;
+        Ok(())
+    }
+
     /// The settlements for one backend: 0 is the reference.
     fn settlements(&self, endings: &[(usize, Ending)], side: usize) -> Vec<Settlement> {
         let leases =
             endings.iter().filter_map(|(at, ending)| Some((pick(&self.leases, *at)?, ending)));
         leases
-            .map(|(lease, ending)| Settlement {
-                lease: lease[side].clone(),
-                verdict: match *ending {
-                    Ending::Done => Verdict::Done,
-                    Ending::Skip => Verdict::Skip,
-                    Ending::Retry(due) => Verdict::Retry(self.due(due)),
-                    Ending::Snooze(due) => Verdict::Snooze(self.due(due)),
-                    Ending::Dead(failed) => {
-                        let reason = DeadReason::new(DeadKind::Exhausted, "model");
-                        Verdict::Dead { reason, failed }
-                    }
-                    Ending::Release(started) => Verdict::Release { started },
-                },
+            .map(|(lease, ending)| {
+                Settlement::new(
+                    lease[side].clone(),
+                    match *ending {
+                        Ending::Done => Verdict::Done,
+                        Ending::Skip => Verdict::skip("a reason"),
+                        Ending::Retry(due) => Verdict::retry(self.due(due), "a reason"),
+                        Ending::Snooze(due) => Verdict::Snooze(self.due(due)),
+                        Ending::Again(due, payload) if self.offered.again => Verdict::Again {
+                            due: self.due(due),
+                            payload: Bytes::from(vec![b'a'; payload.into()]),
+                        },
+                        Ending::Again(due, _) => Verdict::Snooze(self.due(due)),
+                        Ending::Dead(failed) => {
+                            let reason = DeadReason::new(DeadKind::Exhausted, "model");
+                            Verdict::Dead { reason, failed }
+                        }
+                        Ending::Release(started) => Verdict::Release { started },
+                    },
+                )
             })
             .collect()
     }
 
     fn new_job(&self, spec: &JobSpec) -> NewJob {
-        let id = self.entropy.job_id(SystemClock.now());
+        // From a fixed seed and the virtual clock, so that the same steps make the same ids.
+        let id = self.entropy.job_id(self.clock.now());
         let payload = Bytes::from(id.to_string());
         let mut job = NewJob::new(id, queue(spec.queue), self.due(spec.due), payload);
         job.key = spec.key.map(key);
+        if spec.detach && self.offered.detach {
+            job.on_running = OnRunning::Detach;
+        }
+        if self.offered.history {
+            job.remember = millis(spec.remember);
+        }
         job.on_conflict(spec.on_conflict)
     }
 
@@ -233,9 +312,13 @@ impl Comparison {
         })
     }
 
-    fn ids(&self, number: Option<usize>) -> Option<Vec<JobId>> {
-        let job = pick(&self.jobs, number?)?;
-        Some(vec![job.id])
+    fn ids(&self, number: Option<usize>) -> Vec<JobId> {
+        let ids = self.jobs.iter().map(|job| job.id);
+        match number {
+            // More than the dead jobs: the others do not change.
+            None => ids.collect(),
+            Some(number) => pick(&self.jobs, number).map(|job| job.id).into_iter().collect(),
+        }
     }
 }
 
@@ -251,17 +334,24 @@ fn same<T: PartialEq + std::fmt::Debug>(at: &str, answers: [Result<T>; 2]) -> Tr
 }
 
 /// A listing, read page by page.
-async fn list(backend: &dyn Backend, queue: &QueueName, state: JobState) -> Result<Vec<JobView>> {
+///
+/// Jobs that have ended at the same time are in the order of their ids: a purge may remove jobs in
+/// any order.
+async fn list(backend: &dyn Backend, mut params: BrowseParams<'_>) -> Result<Vec<JobView>> {
     let mut jobs = Vec::new();
-    let mut after = None;
     loop {
-        let page = backend.browse(BrowseParams { queue, state, after, limit: PAGE_SIZE }).await?;
+        let page = backend.browse(params).await?;
         jobs.extend(page.jobs);
-        after = page.next;
-        if after.is_none() {
-            return Ok(jobs);
+        if page.next.is_none() {
+            break;
         }
+        params = params.after(page.next);
     }
+    let ended_at = |view: &JobView| view.ended.as_ref().map(|ended| ended.at);
+    for same_time in jobs.chunk_by_mut(|a, b| ended_at(a).is_some() && ended_at(a) == ended_at(b)) {
+        same_time.sort_by_key(|view| view.job.id);
+    }
+    Ok(jobs)
 }
 
 /// Sets all tokens to zero: they only have to grow, and their values are the backend's choice.

@@ -18,7 +18,7 @@ fn step() -> impl Strategy<Value = Step> {
     let lease = prop_oneof![3 => 0..40_u16, 1 => 1_000..2_000_u16];
     prop_oneof![
         8 => vec(job_spec(), 1..5).prop_map(Step::Schedule),
-        1 => (any::<usize>(), option::of(0..QUEUES))
+        2 => (any::<usize>(), option::of(0..QUEUES))
             .prop_map(|(number, queue)| Step::Repeat(number, queue)),
         8 => (vec((0..QUEUES, 0..4_usize), 1..4), 0..6_usize, lease.clone())
             .prop_map(|(wants, limit, lease)| Step::Claim { wants, limit, lease }),
@@ -44,8 +44,11 @@ fn job_spec() -> impl Strategy<Value = JobSpec> {
         Just(OnConflict::Earliest),
         Just(OnConflict::Latest),
     ];
-    (0..QUEUES, option::of(0..KEYS), policy, due_time())
-        .prop_map(|(queue, key, on_conflict, due)| JobSpec { queue, key, on_conflict, due })
+    let remember = prop_oneof![3 => Just(0), 1 => 1..200_u16];
+    let keyed = (0..QUEUES, option::of(0..KEYS), policy, any::<bool>());
+    (keyed, remember, due_time()).prop_map(|((queue, key, on_conflict, detach), remember, due)| {
+        JobSpec { queue, key, on_conflict, detach, remember, due }
+    })
 }
 
 fn due_time() -> impl Strategy<Value = DueTime> {
@@ -70,6 +73,7 @@ fn ending() -> impl Strategy<Value = Ending> {
         1 => Just(Ending::Skip),
         3 => due_time().prop_map(Ending::Retry),
         2 => due_time().prop_map(Ending::Snooze),
+        2 => (due_time(), any::<u8>()).prop_map(|(due, payload)| Ending::Again(due, payload)),
         2 => any::<bool>().prop_map(Ending::Dead),
         2 => any::<bool>().prop_map(Ending::Release),
     ]

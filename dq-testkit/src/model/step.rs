@@ -47,7 +47,8 @@ pub enum Step {
     Purge(u8),
     /// Advances the clock by this many milliseconds.
     Wait(u16),
-    /// Sets the clock back by this many milliseconds, as a time server may.
+    /// Sets the clock back by this many milliseconds, as a time server may. All leases are renewed
+    /// before and after.
     SetBack(u16),
 }
 
@@ -60,6 +61,10 @@ pub struct JobSpec {
     pub key: Option<u8>,
     /// The policy if a live job has the key.
     pub on_conflict: OnConflict,
+    /// Whether it detaches a running job from the key.
+    pub detach: bool,
+    /// For how many milliseconds after its end its id is pinned.
+    pub remember: u16,
     /// Its due time.
     pub due: DueTime,
 }
@@ -97,6 +102,8 @@ pub enum Ending {
     Snooze(DueTime),
     /// The job is dead; the flag is whether that counts as a failed attempt.
     Dead(bool),
+    /// The next step of the job is due at this time, with a payload of this number.
+    Again(DueTime, u8),
     /// The job is handed back; the flag is whether its handler had started.
     Release(bool),
 }

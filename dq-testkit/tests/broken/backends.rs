@@ -8,6 +8,7 @@ use dq_testkit::history::Promise;
 
 use super::layers::*;
 use super::subject::{AddDefect, Opened, process};
+use super::views::*;
 
 /// A backend with a defect.
 pub(crate) struct BrokenBackend {
@@ -171,6 +172,152 @@ pub(crate) const BROKEN_BACKENDS: &[BrokenBackend] = &[
         name: "reports running jobs as moved",
         add_defect: |opened| Arc::new(ReportsRunningAsMoved(opened.process)),
         failing_trials: &["reschedule/running_job_is_not_rescheduled"],
+        violates: None,
+    },
+    BrokenBackend {
+        name: "answers a repeated call as a conflict",
+        add_defect: |opened| Arc::new(KeepsOwnIds { inner: opened.process, ids: Mutex::default() }),
+        failing_trials: &[
+            "schedule/own_id_is_created_in_every_state",
+            "schedule/same_id_is_stored_once",
+        ],
+        violates: None,
+    },
+    BrokenBackend {
+        name: "ignores that jobs are to be remembered",
+        add_defect: |opened| Arc::new(IgnoresRemember(opened.process)),
+        failing_trials: &["pins/done_job_pins_its_id", "pins/purged_job_pins_its_id"],
+        violates: None,
+    },
+    BrokenBackend {
+        name: "pins ids too long",
+        add_defect: |opened| Arc::new(PinsTooLong(opened.process)),
+        failing_trials: &["pins/pin_ends_after_its_time"],
+        violates: None,
+    },
+    BrokenBackend {
+        name: "repeats a step instead of the next",
+        add_defect: |opened| Arc::new(RepeatsTheStep(opened.process)),
+        failing_trials: &[
+            "again/next_step_is_the_same_job_with_another_payload",
+            "again/next_step_starts_with_new_counts",
+        ],
+        violates: Some(Promise::FailuresCounted),
+    },
+    BrokenBackend {
+        name: "makes the next step by two calls",
+        add_defect: |opened| Arc::new(StepsInTwoCalls(opened.process)),
+        failing_trials: &["again/key_is_held_between_steps", "again/all_steps_count_as_one_job"],
+        violates: None,
+    },
+    BrokenBackend {
+        name: "refuses to detach",
+        add_defect: |opened| Arc::new(RefusesToDetach(opened.process)),
+        failing_trials: &["detach/both_jobs_run", "detach/every_conflict_policy_detaches"],
+        violates: None,
+    },
+    BrokenBackend {
+        name: "leaves the key to a detached job",
+        add_defect: |opened| Arc::new(LeavesTheKey(opened.process)),
+        failing_trials: &[
+            "detach/running_job_has_no_key_any_more",
+            "detach/key_refers_to_the_new_job",
+        ],
+        violates: None,
+    },
+    BrokenBackend {
+        name: "forgets the errors of retries",
+        add_defect: |opened| Arc::new(ForgetsErrors(opened.process)),
+        failing_trials: &["reasons/error_of_a_retry_is_shown"],
+        violates: None,
+    },
+    BrokenBackend {
+        name: "forgets who holds a lease",
+        add_defect: |opened| Arc::new(ForgetsHolders(opened.process)),
+        failing_trials: &[
+            "reasons/holder_of_a_lease_is_shown",
+            "history/ended_job_keeps_its_last_run",
+        ],
+        violates: None,
+    },
+    BrokenBackend {
+        name: "forgets ended jobs",
+        add_defect: |opened| Arc::new(ForgetsEndedJobs(opened.process)),
+        failing_trials: &[
+            "history/done_job_is_remembered",
+            "history/cancelled_job_is_remembered",
+            "history/replaced_job_is_remembered",
+        ],
+        violates: None,
+    },
+    BrokenBackend {
+        name: "forgets why jobs ended",
+        add_defect: |opened| Arc::new(ForgetsReasonsOfEnds(opened.process)),
+        failing_trials: &[
+            "history/skipped_job_keeps_its_reason",
+            "history/removed_job_keeps_why_it_was_dead",
+        ],
+        violates: None,
+    },
+    BrokenBackend {
+        name: "remembers payloads",
+        add_defect: |opened| Arc::new(RemembersPayloads(opened.process)),
+        failing_trials: &["history/ended_job_has_neither_payload_nor_headers"],
+        violates: None,
+    },
+    BrokenBackend {
+        name: "remembers ended jobs without the limits of the queue",
+        add_defect: |opened| process(Arc::new(MemoryBackend::new(opened.clock))),
+        failing_trials: &[
+            "history/oldest_jobs_are_forgotten_beyond_the_maximum",
+            "history/jobs_are_forgotten_after_the_maximum_age",
+            "history/nothing_is_remembered_if_it_is_off",
+        ],
+        violates: None,
+    },
+    BrokenBackend {
+        name: "lists in ascending order only",
+        add_defect: |opened| Arc::new(ListsAscending(opened.process)),
+        failing_trials: &[
+            "browse/descending_listings_are_the_reverse",
+            "history/ended_jobs_are_listed_by_the_time_of_their_end",
+        ],
+        violates: None,
+    },
+    BrokenBackend {
+        name: "lists payloads that were not asked for",
+        add_defect: |opened| Arc::new(ListsPayloads(opened.process)),
+        failing_trials: &["browse/listings_without_payloads_have_all_the_rest"],
+        violates: None,
+    },
+    BrokenBackend {
+        name: "keeps announcements too long",
+        add_defect: |opened| Arc::new(AnnouncesTooLong(opened.process)),
+        failing_trials: &[
+            "registry/announcement_ends_with_its_time",
+            "registry/announced_runner_is_listed",
+        ],
+        violates: None,
+    },
+    BrokenBackend {
+        name: "ignores withdrawals of announcements",
+        add_defect: |opened| Arc::new(IgnoresWithdrawals(opened.process)),
+        failing_trials: &["registry/announcement_can_be_withdrawn"],
+        violates: None,
+    },
+    BrokenBackend {
+        name: "counts a job at an edge before it",
+        add_defect: |opened| Arc::new(CountsEdgesBefore(opened.process)),
+        failing_trials: &["forecast/job_at_an_edge_counts_after_it"],
+        violates: None,
+    },
+    BrokenBackend {
+        name: "reports an unfinished purge as complete",
+        add_defect: |opened| Arc::new(ReportsPurgesAsComplete(opened.process)),
+        failing_trials: &[
+            "isolation/purge_of_thousands_of_jobs",
+            "isolation/purge_reports_whether_more_is_left",
+        ],
         violates: None,
     },
 ];

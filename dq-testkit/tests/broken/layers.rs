@@ -1,15 +1,15 @@
 //! The defects: each is a layer over a correct backend that overrides the methods it breaks.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dq_core::{
     Backend, Cancelled, Capabilities, ClaimParams, Claimed, Clock, Due, FencingToken, JobId,
-    JobRef, Layer, LeasedJob, NewJob, OperateReport, Operation, QueueName, QueueStats, Renewal,
-    Renewed, Reschedule, Rescheduled, Result, Scheduled, Settled, Settlement, Timestamp, Verdict,
-    VirtualClock, Wakeups, async_trait,
+    JobRef, Layer, Lease, LeasedJob, NewJob, OnRunning, OperateReport, Operation, QueueName,
+    QueueStats, Renewal, Renewed, Reschedule, Rescheduled, Result, Scheduled, Settled, Settlement,
+    Timestamp, Verdict, VirtualClock, Wakeups, async_trait,
 };
 use futures_util::future::BoxFuture;
 
@@ -38,8 +38,9 @@ layer!(NoCapabilities, 0, {
     }
 
     async fn stats(&self, queues: &[QueueName]) -> Result<Vec<QueueStats>> {
-        let stats = self.0.stats(queues).await?;
-        Ok(stats.into_iter().map(|stats| QueueStats { totals: None, ..stats }).collect())
+        let mut stats = self.0.stats(queues).await?;
+        stats.iter_mut().for_each(|queue| queue.totals = None);
+        Ok(stats)
     }
 });
 
@@ -83,8 +84,9 @@ layer!(FiresEarly, inner, {
     }
 
     async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed> {
-        let claimed = self.inner.claim(params).await?;
-        Ok(Claimed { now: self.clock.now(), ..claimed })
+        let mut claimed = self.inner.claim(params).await?;
+        claimed.now = self.clock.now();
+        Ok(claimed)
     }
 });
 
@@ -284,7 +286,7 @@ layer!(ForgetsAttempts, 0, {
     async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Settled>> {
         let mut settlements = settlements.to_vec();
         for settlement in &mut settlements {
-            if let Verdict::Retry(due) = settlement.verdict {
+            if let Verdict::Retry { due, .. } = settlement.verdict {
                 settlement.verdict = Verdict::Snooze(due);
             }
         }
@@ -310,7 +312,9 @@ pub(crate) struct OmitsNextDue(pub(crate) Arc<dyn Backend>);
 
 layer!(OmitsNextDue, 0, {
     async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed> {
-        Ok(Claimed { next_due: None, ..self.0.claim(params).await? })
+        let mut claimed = self.0.claim(params).await?;
+        claimed.next_due = None;
+        Ok(claimed)
     }
 });
 
@@ -319,7 +323,7 @@ pub(crate) struct IgnoresLimit(pub(crate) Arc<dyn Backend>);
 
 layer!(IgnoresLimit, 0, {
     async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed> {
-        self.0.claim(ClaimParams { limit: usize::MAX, ..params }).await
+        self.0.claim(ClaimParams::new(params.wants, usize::MAX, params.worker)).await
     }
 });
 
@@ -344,7 +348,7 @@ pub(crate) struct IgnoresPause(pub(crate) Arc<dyn Backend>);
 layer!(IgnoresPause, 0, {
     async fn operate(&self, operation: Operation<'_>) -> Result<OperateReport> {
         match operation {
-            Operation::Pause { .. } => Ok(OperateReport { affected: 1 }),
+            Operation::Pause { .. } => Ok(OperateReport::new(1)),
             operation => self.0.operate(operation).await,
         }
     }
@@ -365,6 +369,131 @@ layer!(PurgesByPrefix, 0, {
             }
         }
         self.0.operate(operation).await
+    }
+});
+
+/// Answers a repeated call as a conflict with the job that it stored before.
+#[derive(Debug)]
+pub(crate) struct KeepsOwnIds {
+    pub(crate) inner: Arc<dyn Backend>,
+    /// The ids that were scheduled.
+    pub(crate) ids: Mutex<HashSet<JobId>>,
+}
+
+layer!(KeepsOwnIds, inner, {
+    async fn schedule(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
+        let answers = self.inner.schedule(jobs).await?;
+        let mut ids = self.ids.lock().unwrap();
+        let wrong_answer = |answer| match answer {
+            Scheduled::Created(receipt) if !ids.insert(receipt.id) => Scheduled::Kept(receipt),
+            answer => answer,
+        };
+        Ok(answers.into_iter().map(wrong_answer).collect())
+    }
+});
+
+#[derive(Debug)]
+pub(crate) struct IgnoresRemember(pub(crate) Arc<dyn Backend>);
+
+layer!(IgnoresRemember, 0, {
+    async fn schedule(&self, mut jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
+        jobs.iter_mut().for_each(|job| job.remember = Duration::ZERO);
+        self.0.schedule(jobs).await
+    }
+});
+
+/// Pins ids for a thousand times as long as asked.
+#[derive(Debug)]
+pub(crate) struct PinsTooLong(pub(crate) Arc<dyn Backend>);
+
+layer!(PinsTooLong, 0, {
+    async fn schedule(&self, mut jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
+        jobs.iter_mut().for_each(|job| job.remember *= 1_000);
+        self.0.schedule(jobs).await
+    }
+});
+
+/// Starts a next step without its payload and new counts.
+#[derive(Debug)]
+pub(crate) struct RepeatsTheStep(pub(crate) Arc<dyn Backend>);
+
+layer!(RepeatsTheStep, 0, {
+    async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Settled>> {
+        let mut settlements = settlements.to_vec();
+        for settlement in &mut settlements {
+            if let Verdict::Again { due, .. } = settlement.verdict {
+                settlement.verdict = Verdict::Snooze(due);
+            }
+        }
+        self.0.settle(&settlements).await
+    }
+});
+
+/// Makes the next step of a job by two calls: settles it as done and schedules another with its id.
+#[derive(Debug)]
+pub(crate) struct StepsInTwoCalls(pub(crate) Arc<dyn Backend>);
+
+layer!(StepsInTwoCalls, 0, {
+    async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Settled>> {
+        let mut done = settlements.to_vec();
+        for settlement in &mut done {
+            if matches!(settlement.verdict, Verdict::Again { .. }) {
+                settlement.verdict = Verdict::Done;
+            }
+        }
+        let answers = self.0.settle(&done).await?;
+        let steps = settlements.iter().zip(&answers).filter_map(|(settlement, answer)| {
+            let Lease { queue, job, .. } = settlement.lease.clone();
+            match &settlement.verdict {
+                Verdict::Again { due, payload } if *answer == Settled::Accepted => {
+                    Some(NewJob::new(job, queue, *due, payload.clone()))
+                }
+                _ => None,
+            }
+        });
+        self.0.schedule(steps.collect()).await?;
+        Ok(answers)
+    }
+});
+
+#[derive(Debug)]
+pub(crate) struct RefusesToDetach(pub(crate) Arc<dyn Backend>);
+
+layer!(RefusesToDetach, 0, {
+    async fn schedule(&self, mut jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
+        jobs.iter_mut().for_each(|job| job.on_running = OnRunning::Refuse);
+        self.0.schedule(jobs).await
+    }
+});
+
+/// Stores a job that is to detach another without its key, which the running job keeps.
+#[derive(Debug)]
+pub(crate) struct LeavesTheKey(pub(crate) Arc<dyn Backend>);
+
+layer!(LeavesTheKey, 0, {
+    async fn schedule(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
+        let mut answers = Vec::new();
+        for mut job in jobs {
+            let detach = job.on_running == OnRunning::Detach;
+            job.on_running = OnRunning::Refuse;
+            let mut answer = self.0.schedule(vec![job.clone()]).await?;
+            if detach && matches!(answer[0], Scheduled::AlreadyRunning(_)) {
+                job.key = None;
+                answer = self.0.schedule(vec![job]).await?;
+            }
+            answers.append(&mut answer);
+        }
+        Ok(answers)
+    }
+});
+
+/// Reports each step of a purge as the last one.
+#[derive(Debug)]
+pub(crate) struct ReportsPurgesAsComplete(pub(crate) Arc<dyn Backend>);
+
+layer!(ReportsPurgesAsComplete, 0, {
+    async fn operate(&self, operation: Operation<'_>) -> Result<OperateReport> {
+        Ok(OperateReport::new(self.0.operate(operation).await?.affected))
     }
 });
 

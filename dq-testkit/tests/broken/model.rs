@@ -9,19 +9,29 @@ use dq_testkit::model::{self, DueTime, Ending, JobChoice, JobSpec, Step};
 use super::backends::BROKEN_BACKENDS;
 use super::subject::{AddDefect, Opened, process};
 
-/// A sequence with a replaced job, a retry, a lapsed lease, a cancel, a dead job and a pause.
-/// Leases last 21 ms; jobs and leases are numbered from zero.
+/// A new job in queue 0 that replaces one with its key.
+fn new(key: Option<u8>, due: DueTime) -> JobSpec {
+    let on_conflict = OnConflict::Replace;
+    JobSpec { queue: 0, key, on_conflict, detach: false, remember: 0, due }
+}
+
+/// A claim of at most `limit` jobs. Leases last 21 ms.
+fn claim(limit: usize) -> Step {
+    Step::Claim { wants: vec![(0, 3), (1, 3)], limit, lease: 20 }
+}
+
+const NOW: DueTime = DueTime::After(0);
+
+/// A sequence with a replaced job, a retry, a lapsed lease, a cancel, a dead job and a pause. Jobs
+/// and leases are numbered from zero.
 fn steps() -> Vec<Step> {
-    let new = |key, due| JobSpec { queue: 0, key, on_conflict: OnConflict::Replace, due };
-    let now = DueTime::After(0);
-    let claim = |limit| Step::Claim { wants: vec![(0, 3), (1, 3)], limit, lease: 20 };
     vec![
-        Step::Schedule(vec![new(None, now), new(Some(1), now), new(Some(1), now), new(None, now)]),
+        Step::Schedule(vec![new(None, NOW), new(Some(1), NOW), new(Some(1), NOW), new(None, NOW)]),
         // Only reports the next due time.
         claim(0),
         // Grants the leases 0 and 1.
         claim(2),
-        Step::Settle(vec![(0, Ending::Retry(now)), (1, Ending::Skip)]),
+        Step::Settle(vec![(0, Ending::Retry(NOW)), (1, Ending::Skip)]),
         // Grants the leases 2 and 3, which lapse.
         claim(2),
         Step::Wait(30),
@@ -32,7 +42,7 @@ fn steps() -> Vec<Step> {
         // Schedules and cancels job 4, the fifth one.
         Step::Schedule(vec![new(None, DueTime::After(7))]),
         Step::Cancel(vec![JobChoice::Number(4)]),
-        Step::Replay(0, None, now),
+        Step::Replay(0, None, NOW),
         Step::Pause(0, true),
         claim(3),
         Step::Pause(0, false),
@@ -42,13 +52,41 @@ fn steps() -> Vec<Step> {
     ]
 }
 
+/// A sequence with a job that is remembered, one with a second step, and one that takes its key.
+fn steps_of_long_jobs() -> Vec<Step> {
+    vec![
+        Step::Schedule(vec![JobSpec { remember: 40, ..new(None, NOW) }, new(Some(2), NOW)]),
+        claim(1),
+        Step::Settle(vec![(0, Ending::Done)]),
+        // The id of job 0 is pinned, and then is not.
+        Step::Repeat(0, None),
+        Step::Wait(40),
+        Step::Repeat(0, None),
+        // Lease 1 is of job 1.
+        claim(1),
+        Step::Settle(vec![(1, Ending::Again(NOW, 3))]),
+        Step::Repeat(1, None),
+        // Leases 2 and 3 are of both jobs.
+        claim(2),
+        Step::Schedule(vec![JobSpec { detach: true, ..new(Some(2), NOW) }]),
+        Step::Cancel(vec![JobChoice::Key(0, 2)]),
+        Step::Settle(vec![(2, Ending::Retry(NOW)), (3, Ending::Retry(NOW))]),
+        claim(1),
+        Step::Schedule(vec![new(None, DueTime::At(400)), new(None, DueTime::After(60_000))]),
+    ]
+}
+
+/// Compares a backend with the reference on both sequences.
 async fn compare(add_defect: AddDefect) -> TrialResult {
-    let clock = Arc::new(VirtualClock::default());
-    let shared_clock: Arc<dyn Clock> = clock.clone();
-    let memory = || Arc::new(MemoryBackend::new(shared_clock.clone()));
-    let opened = Opened { process: process(memory()), clock: clock.clone(), opened_before: 0 };
-    let reference: Arc<dyn Backend> = memory();
-    model::check(reference, add_defect(opened), clock, &steps()).await
+    for steps in [steps(), steps_of_long_jobs()] {
+        let clock = Arc::new(VirtualClock::default());
+        let shared_clock: Arc<dyn Clock> = clock.clone();
+        let memory = || Arc::new(MemoryBackend::new(shared_clock.clone()));
+        let opened = Opened { process: process(memory()), clock: clock.clone(), opened_before: 0 };
+        let reference: Arc<dyn Backend> = memory();
+        model::check(reference, add_defect(opened), clock, &steps).await?;
+    }
+    Ok(())
 }
 
 #[tokio::test]
@@ -73,6 +111,10 @@ async fn broken_backends_give_other_answers() {
         "purges queues with the same prefix",
         "loses every hint",
         "reports running jobs as moved",
+        "remembers ended jobs without the limits of the queue",
+        "keeps announcements too long",
+        "ignores withdrawals of announcements",
+        "reports an unfinished purge as complete",
     ];
     assert_eq!(undetected, undetectable);
 }

@@ -1,10 +1,11 @@
 //! A memory backend that acts as a durable store shared by several processes.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
+use dq_core::config::Environment;
 use dq_core::{
-    Backend, Capabilities, Clock, Error, ErrorKind, Layer, MemoryBackend, Result, VirtualClock,
+    Backend, Capabilities, Error, ErrorKind, Layer, MemoryBackend, Result, VirtualClock,
     async_trait,
 };
 use dq_testkit::behaviour::{BackendUnderTest, StoreClock, StoreUnderTest};
@@ -38,16 +39,14 @@ impl Broken {
 impl BackendUnderTest for Broken {
     async fn prepare(&self) -> Result<Box<dyn StoreUnderTest>> {
         let clock = Arc::new(VirtualClock::default());
-        let shared_clock: Arc<dyn Clock> = clock.clone();
-        let memory = Arc::new(MemoryBackend::new(shared_clock));
-        let opened = AtomicUsize::new(0);
+        let (memory, opened) = (OnceLock::new(), AtomicUsize::new(0));
         Ok(Box::new(MemoryStore { memory, clock, opened, add_defect: self.add_defect }))
     }
 }
 
 #[derive(Debug)]
 struct MemoryStore {
-    memory: Arc<MemoryBackend>,
+    memory: OnceLock<Arc<MemoryBackend>>,
     clock: Arc<VirtualClock>,
     opened: AtomicUsize,
     add_defect: AddDefect,
@@ -55,9 +54,13 @@ struct MemoryStore {
 
 #[async_trait]
 impl StoreUnderTest for MemoryStore {
-    async fn open(&self) -> Result<Arc<dyn Backend>> {
+    async fn open(&self, environment: &Environment) -> Result<Arc<dyn Backend>> {
+        let memory = self.memory.get_or_init(|| {
+            let Environment { clock, history, .. } = environment;
+            Arc::new(MemoryBackend::with_history(clock.clone(), history.clone()))
+        });
         Ok((self.add_defect)(Opened {
-            process: process(self.memory.clone()),
+            process: process(memory.clone()),
             clock: self.clock.clone(),
             opened_before: self.opened.fetch_add(1, Ordering::Relaxed),
         }))

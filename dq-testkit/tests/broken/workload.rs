@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dq_core::{
-    Backend, ClaimParams, Clock, DeadKind, DeadReason, Due, Entropy, JobKey, JobRef, NewJob,
-    OnConflict, Operation, QueueName, Renewal, Reschedule, Settlement, Target, Timestamp, Verdict,
-    VirtualClock, Want,
+    Backend, BrowseParams, ClaimParams, Clock, DeadKind, DeadReason, Due, Entropy, JobKey, JobRef,
+    JobState, NewJob, OnConflict, OnRunning, Operation, QueueName, Renewal, Reschedule, Settlement,
+    Target, Timestamp, Verdict, VirtualClock, Want,
 };
 
 /// A source of random numbers.
@@ -49,7 +49,8 @@ pub(crate) async fn run(backend: Arc<dyn Backend>, clock: Arc<VirtualClock>, see
 async fn client(backend: Arc<dyn Backend>, clock: Arc<Mutex<Arc<VirtualClock>>>, entropy: Entropy) {
     let dice = Dice(entropy);
     let queue = QueueName::new("q").expect("a valid name");
-    // The jobs that this client scheduled and the leases that it was granted.
+    // The jobs that this client scheduled, how it refers to them, and its leases.
+    let mut jobs: Vec<NewJob> = Vec::new();
     let mut scheduled = Vec::new();
     let mut leases = Vec::new();
     for _ in 0..STEPS {
@@ -64,14 +65,19 @@ async fn client(backend: Arc<dyn Backend>, clock: Arc<Mutex<Arc<VirtualClock>>>,
         // nothing.
         match dice.below(10) {
             0..=2 => {
-                let job = job(&dice, &queue, now);
+                let job = match dice.below(8) {
+                    // A repeated call.
+                    0 if !jobs.is_empty() => jobs[dice.below(jobs.len() as u64) as usize].clone(),
+                    _ => job(&dice, &queue, now),
+                };
                 scheduled.push(target(&job));
+                jobs.push(job.clone());
                 let _ = backend.schedule(vec![job]).await;
             }
             3..=5 => {
-                let want =
-                    Want { queue: queue.clone(), max: 2, lease_for: dice.millis(150) + MIN_LEASE };
-                let params = ClaimParams { wants: &[want], limit: 2, worker: "client" };
+                let want = Want::new(queue.clone(), 2, dice.millis(150) + MIN_LEASE);
+                let wants = [want];
+                let params = ClaimParams::new(&wants, 2, "client");
                 if let Ok(claimed) = backend.claim(params).await {
                     leases.extend(claimed.jobs.iter().map(dq_core::LeasedJob::lease));
                 }
@@ -82,12 +88,12 @@ async fn client(backend: Arc<dyn Backend>, clock: Arc<Mutex<Arc<VirtualClock>>>,
                 let lease =
                     if dice.below(5) == 0 { leases[at].clone() } else { leases.swap_remove(at) };
                 let verdict = verdict(&dice, now);
-                let _ = backend.settle(&[Settlement { lease, verdict }]).await;
+                let _ = backend.settle(&[Settlement::new(lease, verdict)]).await;
             }
             8 if !leases.is_empty() => {
                 let lease = leases[dice.below(leases.len() as u64) as usize].clone();
                 let lease_for = dice.millis(150) + MIN_LEASE;
-                let _ = backend.renew(&[Renewal { lease, lease_for }]).await;
+                let _ = backend.renew(&[Renewal::new(lease, lease_for)]).await;
             }
             _ if !scheduled.is_empty() => {
                 let target = scheduled[dice.below(scheduled.len() as u64) as usize].clone();
@@ -105,6 +111,12 @@ fn job(dice: &Dice, queue: &QueueName, now: Timestamp) -> NewJob {
     let policy = [OnConflict::Keep, OnConflict::Replace][dice.below(2) as usize];
     let mut job = NewJob::new(id, queue.clone(), now + dice.millis(200), Bytes::new());
     job.key = key.map(|key| JobKey::new(key).expect("a valid key"));
+    if dice.below(4) == 0 {
+        job.on_running = OnRunning::Detach;
+    }
+    if dice.below(4) == 0 {
+        job.remember = dice.millis(2_000);
+    }
     job.on_conflict(policy)
 }
 
@@ -115,15 +127,16 @@ fn target(job: &NewJob) -> Target {
 
 fn verdict(dice: &Dice, now: Timestamp) -> Verdict {
     let due = Due::At(now + dice.millis(100));
-    match dice.below(8) {
-        0 => Verdict::Skip,
-        1 | 2 => Verdict::Retry(due),
+    match dice.below(10) {
+        0 => Verdict::skip("a reason"),
+        1 | 2 => Verdict::retry(due, "a reason"),
         3 => Verdict::Snooze(due),
         4 => {
             let reason = DeadReason::new(DeadKind::Rejected, "no");
             Verdict::Dead { reason, failed: true }
         }
         5 => Verdict::Release { started: dice.below(2) == 0 },
+        6 | 7 => Verdict::Again { due, payload: Bytes::from_static(b"next") },
         _ => Verdict::Done,
     }
 }
@@ -142,12 +155,15 @@ async fn change_job(
             let due = Due::At(now + dice.millis(150));
             let _ = backend.reschedule(&[Reschedule { job, due }]).await;
         }
-        4 => {
-            let replay = Operation::Replay { queue, jobs: None, due: Due::NOW };
-            let _ = backend.operate(replay).await;
-        }
-        5 => {
-            let _ = backend.operate(Operation::Remove { queue, jobs: None }).await;
+        4 | 5 => {
+            let dead = BrowseParams::new(queue, JobState::Dead).limit(1_000);
+            let Ok(dead) = backend.browse(dead).await else { return };
+            let jobs: Vec<_> = dead.jobs.iter().map(|view| view.job.id).collect();
+            let operation = match dice.below(2) {
+                0 => Operation::Replay { queue, jobs: &jobs, due: Due::NOW },
+                _ => Operation::Remove { queue, jobs: &jobs },
+            };
+            let _ = backend.operate(operation).await;
         }
         _ => {
             let _ = backend.cancel(&[job]).await;

@@ -16,7 +16,8 @@ use dq_testkit::fixture::run_due;
 use source::{Entry, MemorySource, StartAt, Target};
 
 const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
-/// Almost a century, which is the horizon: the longest delay that is accepted.
+/// Longer than the ten years for which an import parks a job in the target: then a job that was left
+/// parked runs too, and is found as a duplicate.
 const CENTURY: Duration = Duration::from_secs(99 * 365 * 86_400);
 
 /// A target behind a client with small batches, so that few jobs make several batches.
@@ -111,8 +112,8 @@ async fn jobs_are_imported_with_their_due_times_and_other_entries_stay() {
     assert_eq!(fixture.run_all().await, ["c", "d"]);
 }
 
-/// Crashes at every step of a first import and at every step of a second, with and without the
-/// target running due jobs in between.
+/// Crashes at every step of a first import and at each of the first eight steps of a second, which
+/// resumes the journal of the first; with and without the target running due jobs in between.
 #[tokio::test]
 async fn a_crash_at_any_step_loses_and_duplicates_no_job() {
     // A crash before and after each of the first `steps` steps.
@@ -184,17 +185,40 @@ async fn an_import_overtaken_by_a_concurrent_one_duplicates_no_job() {
 async fn a_job_that_was_rescheduled_after_a_crash_keeps_its_new_due_time() {
     let fixture = Fixture::new().await;
     let source = MemorySource::new(vec![vec![job("a", 10)]]);
-    // Step 7 of: journal_entries, list, take, schedule, mark_stored, reschedule, remove.
+    // Step 7 of: entries, list, take, schedule, mark_stored, reschedule, remove.
     fixture.crash_point.set(Some((7, Crash::Before)));
     fixture.import(&source).await.unwrap_err();
+    let preview = fixture.dq.preview_import(&source).await.unwrap();
+    assert_eq!((preview.importable, preview.resumable), (0, 1));
     let id = *source.contents().journal.keys().next().unwrap();
     let queue = fixture.dq.queue("Q").unwrap();
     fixture.crash_point.set(None);
-    queue.reschedule(id, 2.hours()).await.unwrap();
+    let _ = queue.reschedule(id, 2.hours()).await.unwrap();
     let report = fixture.import(&source).await.unwrap();
     assert_eq!((report.imported, report.resumed), (0, 1));
     let view = queue.get(id).await.unwrap().unwrap();
     assert_eq!((view.state, view.job.due), (JobState::Scheduled, NOW + 2.hours()));
+}
+
+#[tokio::test]
+async fn an_import_is_not_continued_in_a_store_that_lacks_its_jobs() {
+    // The job may be parked in the first store, or released there; the second one has neither.
+    for crash in [(6, Crash::Before), (7, Crash::Before)] {
+        let (first, second) = (Fixture::new().await, Fixture::new().await);
+        let source = MemorySource::new(vec![vec![job("a", 10)]]);
+        // Steps: entries, list, take, schedule, mark_stored, reschedule, remove.
+        first.crash_point.set(Some(crash));
+        first.import(&source).await.unwrap_err();
+        let error = second.import(&source).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+        assert!(error.to_string().contains("is not in this store"), "{error}");
+        assert_eq!(source.contents().journal.len(), 1, "the first store can go on");
+
+        first.crash_point.set(None);
+        assert_eq!(first.import(&source).await.unwrap().resumed, 1);
+        first.clock.advance(10.minutes());
+        assert_eq!((first.run_due().await, second.run_all().await), (vec!["a".into()], vec![]));
+    }
 }
 
 #[tokio::test]

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
-use dq_core::import::{ImportJob, ImportSource, JournalEntry, SourceEntry, Stage, TakeRequest};
+use dq_core::import::{
+    ImportJob, ImportJournal, ImportSource, JournalEntry, SourceEntry, Stage, TakeRequest,
+};
 use dq_core::{
     Backend, Cancelled, Capabilities, Dq, JobId, JobRef, Layer, NewJob, Reschedule, Rescheduled,
     Result, Scheduled, Timestamp, async_trait,
@@ -138,7 +140,14 @@ impl ImportSource for MemorySource {
         Ok(taken)
     }
 
-    async fn journal_entries(&self, limit: usize) -> Result<Vec<JournalEntry>> {
+    fn journal(&self) -> &dyn ImportJournal {
+        self
+    }
+}
+
+#[async_trait]
+impl ImportJournal for MemorySource {
+    async fn entries(&self, limit: usize) -> Result<Vec<JournalEntry>> {
         Ok(self.call(0, |contents| {
             let entries = contents.journal.iter().take(limit);
             entries

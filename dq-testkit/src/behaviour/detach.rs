@@ -1,0 +1,262 @@
+//! Detaching: a running job gives up its key to a new one.
+
+use bytes::Bytes;
+use dq_core::{
+    Cancelled, Due, LeasedJob, NewJob, OnConflict, OnRunning, Operation, QueueName, Scheduled,
+    Timestamp, Verdict,
+};
+
+use super::client::{Counts, LAPSING_LEASE, dead};
+use super::failure::{Failure, TrialResult, ensure, ensure_eq, ensure_matches};
+use super::store::{LATER, TrialStore, key};
+use super::trial::topic;
+
+topic! { "detach":
+    both_jobs_run [Detach],
+    running_job_has_no_key_any_more [Detach, Browse],
+    every_conflict_policy_detaches [Detach],
+    waiting_job_is_not_detached [Detach],
+    key_refers_to_the_new_job [Detach, Cancel],
+    detached_job_has_no_key_after_a_retry [Detach],
+    lapsed_detached_job_has_no_key [Detach],
+    lapsed_job_is_not_detached [Detach],
+    each_running_job_can_be_detached [Detach],
+    repeated_call_detaches_once [Detach],
+    dead_detached_job_can_be_replayed [Detach, DeadLetters],
+    next_step_of_a_detached_job_has_no_key [Detach, Again],
+    detached_jobs_survive_a_crash [Detach, Durable],
+}
+
+/// A job with the key `k` that detaches a running job from it.
+fn detaching(store: &TrialStore, queue: &QueueName, due: impl Into<Due>) -> NewJob {
+    store.keyed(queue, due, "k", OnConflict::Keep).on_running(OnRunning::Detach)
+}
+
+/// Leases a job with the key `k`, and schedules another that takes its key and is due in an hour.
+async fn detached(store: &TrialStore, queue: &QueueName) -> TrialResult<(LeasedJob, NewJob)> {
+    store.create(store.keyed(queue, Due::NOW, "k", OnConflict::Keep)).await?;
+    let leased = store.lease_one(queue).await?;
+    let new = detaching(store, queue, LATER);
+    store.create(new.clone()).await?;
+    Ok((leased, new))
+}
+
+async fn both_jobs_run(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    store.create(store.keyed(&queue, Due::NOW, "k", OnConflict::Keep)).await?;
+    let first = store.lease_one(&queue).await?;
+    let new = detaching(&store, &queue, Due::NOW);
+    let receipt = store.create(new.clone()).await?;
+    ensure_eq!(receipt.id, new.id, "the receipt is that of the new job");
+    let counts = Counts { running: 1, ..Counts::ready(1) };
+    store.expect_counts(&queue, counts, "after the new job was stored").await?;
+    let second = store.lease_one(&queue).await?;
+    ensure_eq!((second.job.id, second.job.key.clone()), (new.id, Some(key("k"))), "the new job");
+    store.settle_accepted(&first, Verdict::Done).await?;
+    ensure_matches!(
+        store.schedule(store.keyed(&queue, Due::NOW, "k", OnConflict::Keep)).await?,
+        Scheduled::AlreadyRunning(receipt) if receipt.id == new.id,
+        "the end of the first job does not free the key of the second"
+    );
+    store.settle_accepted(&second, Verdict::Done).await?;
+    store.expect_counts(&queue, Counts::NONE, "after both jobs are done").await?;
+    store.create(store.keyed(&queue, Due::NOW, "k", OnConflict::Keep)).await?;
+    Ok(())
+}
+
+async fn running_job_has_no_key_any_more(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let (leased, new) = detached(&store, &queue).await?;
+    let view = store.get_existing(&queue, leased.job.id).await?;
+    ensure_eq!(view.job.key, None, "the detached job has lost its key");
+    let found = store.get(&queue, key("k")).await?.map(|view| view.job.id);
+    ensure_eq!(found, Some(new.id), "the key refers to the new job");
+    Ok(())
+}
+
+async fn every_conflict_policy_detaches(store: TrialStore) -> TrialResult {
+    let policies =
+        [OnConflict::Keep, OnConflict::Replace, OnConflict::Earliest, OnConflict::Latest];
+    for policy in policies {
+        for due in [Due::At(Timestamp::EPOCH), Due::After(LATER)] {
+            let queue = store.queue();
+            store.create(store.keyed(&queue, Due::NOW, "k", OnConflict::Keep)).await?;
+            let leased = store.lease_one(&queue).await?;
+            let new = store.keyed(&queue, due, "k", policy).on_running(OnRunning::Detach);
+            ensure_matches!(
+                store.schedule(new.clone()).await?,
+                Scheduled::Created(receipt) if receipt.id == new.id,
+                "{policy:?}: a running job is detached, and the new one is stored"
+            );
+            store.settle_accepted(&leased, Verdict::Done).await?;
+            ensure_eq!(store.stats(&queue).await?.live(), 1, "{policy:?}: the new job stays");
+        }
+    }
+    Ok(())
+}
+
+async fn waiting_job_is_not_detached(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let first = store.create(store.keyed(&queue, LATER, "k", OnConflict::Keep)).await?;
+    ensure_eq!(
+        store.schedule(detaching(&store, &queue, LATER)).await?,
+        Scheduled::Kept(first),
+        "the conflict policy decides about a waiting job"
+    );
+    let new = detaching(&store, &queue, LATER).on_conflict(OnConflict::Replace);
+    let replaced = store.schedule(new).await?;
+    ensure_matches!(replaced, Scheduled::Replaced(_), "the conflict policy decides");
+    store.expect_counts(&queue, Counts::scheduled(1), "after keep and replace").await
+}
+
+async fn key_refers_to_the_new_job(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let (leased, new) = detached(&store, &queue).await?;
+    ensure_eq!(
+        store.cancel(&queue, leased.job.id).await?,
+        Cancelled::AlreadyRunning,
+        "the detached job runs"
+    );
+    ensure_eq!(store.cancel(&queue, key("k")).await?, Cancelled::Cancelled, "the new job waits");
+    ensure_eq!(store.cancel(&queue, new.id).await?, Cancelled::NotFound, "it was cancelled by key");
+    ensure_eq!(store.cancel(&queue, key("k")).await?, Cancelled::NotFound, "no job has the key");
+    store.settle_accepted(&leased, Verdict::Done).await
+}
+
+async fn detached_job_has_no_key_after_a_retry(store: TrialStore) -> TrialResult {
+    let verdicts = [
+        Verdict::retry(Due::NOW, "a reason"),
+        Verdict::Snooze(Due::NOW),
+        Verdict::Release { started: true },
+    ];
+    for verdict in verdicts {
+        let queue = store.queue();
+        let (leased, new) = detached(&store, &queue).await?;
+        store.settle_accepted(&leased, verdict.clone()).await?;
+        let again = store.lease_one(&queue).await?;
+        ensure_eq!(
+            (again.job.id, again.job.key.clone()),
+            (leased.job.id, None),
+            "a detached job has no key after {verdict:?}"
+        );
+        let kept = store.schedule(store.keyed(&queue, LATER, "k", OnConflict::Keep)).await?;
+        ensure_matches!(kept, Scheduled::Kept(kept) if kept.id == new.id, "the new job has the key");
+        store.settle_accepted(&again, Verdict::Done).await?;
+    }
+    Ok(())
+}
+
+async fn lapsed_detached_job_has_no_key(store: TrialStore) -> TrialResult {
+    // On a slow machine the lease may end before the new job is scheduled, which keeps the old one.
+    for lease_for in [LAPSING_LEASE, LAPSING_LEASE * 8, LAPSING_LEASE * 64] {
+        let queue = store.queue();
+        store.create(store.keyed(&queue, Due::NOW, "k", OnConflict::Keep)).await?;
+        let lost = store.lease_one_for(&queue, lease_for).await?;
+        let new = detaching(&store, &queue, LATER);
+        if !matches!(store.schedule(new.clone()).await?, Scheduled::Created(_)) {
+            ensure!(
+                store.now().await? >= lost.leased_until,
+                "a running job is detached as long as its lease is live"
+            );
+            continue;
+        }
+        store.wait_until(lost.leased_until).await?;
+        let again = store.lease_one(&queue).await?;
+        ensure_eq!((again.job.id, again.job.key), (lost.job.id, None), "the lapsed job has no key");
+        let kept = store.schedule(store.keyed(&queue, LATER, "k", OnConflict::Keep)).await?;
+        ensure_matches!(kept, Scheduled::Kept(kept) if kept.id == new.id, "the new job has the key");
+        return Ok(());
+    }
+    Err(Failure::new("each lease ended before the new job was scheduled"))
+}
+
+async fn lapsed_job_is_not_detached(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let receipt = store.create(store.keyed(&queue, Due::NOW, "k", OnConflict::Keep)).await?;
+    let lost = store.lease_one_for(&queue, LAPSING_LEASE).await?;
+    store.wait_until(lost.leased_until).await?;
+    ensure_eq!(
+        store.schedule(detaching(&store, &queue, LATER)).await?,
+        Scheduled::Kept(receipt),
+        "a lapsed job is due, not running"
+    );
+    store.expect_counts(&queue, Counts::ready(1), "after `Kept`").await
+}
+
+async fn each_running_job_can_be_detached(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let mut running = Vec::new();
+    for _ in 0..4 {
+        store.create(detaching(&store, &queue, Due::NOW)).await?;
+        running.push(store.lease_one(&queue).await?);
+    }
+    store.expect_counts(&queue, Counts::running(4), "with four jobs of one key").await?;
+    // One call: the first detaches, the second finds the first, which waits.
+    let jobs = vec![detaching(&store, &queue, LATER), detaching(&store, &queue, LATER)];
+    let first = jobs[0].id;
+    ensure_matches!(
+        store.schedule_all(jobs).await?[..],
+        [Scheduled::Created(created), Scheduled::Kept(kept)]
+            if created.id == first && kept.id == first,
+        "each job of a call conflicts with those before it"
+    );
+    store.settle_all_done(&running).await?;
+    store.expect_counts(&queue, Counts::scheduled(1), "after the running jobs are done").await
+}
+
+async fn repeated_call_detaches_once(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let (_, new) = detached(&store, &queue).await?;
+    // As if the answer of the first call was lost.
+    store.create(new.clone()).await?;
+    let counts = Counts { running: 1, ..Counts::scheduled(1) };
+    store.expect_counts(&queue, counts, "after a repeated call").await?;
+
+    let queue = store.queue();
+    let job = detaching(&store, &queue, Due::NOW);
+    store.create(job.clone()).await?;
+    let leased = store.lease_one(&queue).await?;
+    store.create(job).await?;
+    ensure_matches!(
+        store.schedule(store.keyed(&queue, LATER, "k", OnConflict::Keep)).await?,
+        Scheduled::AlreadyRunning(receipt) if receipt.id == leased.job.id,
+        "a job does not detach itself"
+    );
+    Ok(())
+}
+
+async fn dead_detached_job_can_be_replayed(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let (leased, _) = detached(&store, &queue).await?;
+    store.settle_accepted(&leased, dead("no")).await?;
+    let jobs = [leased.job.id];
+    let replay = Operation::Replay { queue: &queue, jobs: &jobs, due: Due::NOW };
+    ensure_eq!(store.operate(replay).await?, 1, "a detached job does not conflict with its key");
+    let job = store.lease_one(&queue).await?.job;
+    ensure_eq!((job.id, job.key), (leased.job.id, None), "the replayed job has no key");
+    Ok(())
+}
+
+async fn next_step_of_a_detached_job_has_no_key(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let (leased, new) = detached(&store, &queue).await?;
+    let payload = Bytes::from_static(b"next");
+    store.settle_accepted(&leased, Verdict::Again { due: Due::NOW, payload }).await?;
+    let again = store.lease_one(&queue).await?;
+    ensure_eq!((again.job.id, again.job.key), (leased.job.id, None), "the next step has no key");
+    let kept = store.schedule(store.keyed(&queue, LATER, "k", OnConflict::Keep)).await?;
+    ensure_matches!(kept, Scheduled::Kept(kept) if kept.id == new.id, "the new job has the key");
+    Ok(())
+}
+
+async fn detached_jobs_survive_a_crash(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let (leased, new) = detached(&store, &queue).await?;
+    let store = store.crash().await?;
+    store.settle_accepted(&leased, Verdict::retry(Due::NOW, "a reason")).await?;
+    let again = store.lease_one(&queue).await?;
+    ensure_eq!((again.job.id, again.job.key), (leased.job.id, None), "the job stays detached");
+    let kept = store.schedule(store.keyed(&queue, LATER, "k", OnConflict::Keep)).await?;
+    ensure_matches!(kept, Scheduled::Kept(kept) if kept.id == new.id, "the new job has the key");
+    Ok(())
+}

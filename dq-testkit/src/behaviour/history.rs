@@ -1,0 +1,489 @@
+//! The history: jobs that have ended, which a store remembers for a while without their payload.
+
+use std::time::Duration;
+
+use dq_core::{
+    BrowseParams, Cancelled, Due, Ending, Headers, HistoryLimit, JobId, JobState, OnConflict,
+    Operation, Order, QueueName, Rescheduled, Scheduled, Verdict,
+};
+
+use super::client::{Counts, LEASE, dead};
+use super::failure::{TrialResult, ensure, ensure_eq, ensure_matches};
+use super::store::{BRIEF, FEW, LATER, Limit, TrialStore, key};
+use super::trial::topic;
+
+topic! { "history":
+    done_job_is_remembered [History],
+    skipped_job_keeps_its_reason [History],
+    cancelled_job_is_remembered [History, Cancel],
+    replaced_job_is_remembered [History, Keys],
+    removed_job_keeps_why_it_was_dead [History, DeadLetters],
+    purged_jobs_are_remembered [History],
+    ended_job_has_neither_payload_nor_headers [History],
+    ended_job_keeps_its_key_and_counts [History],
+    ended_job_keeps_its_last_run [History, Reasons],
+    job_that_never_ran_has_no_last_run [History, Cancel],
+    ended_jobs_are_listed_by_the_time_of_their_end [History],
+    pages_list_every_ended_job_once [History],
+    oldest_jobs_are_forgotten_beyond_the_maximum [History],
+    jobs_are_forgotten_after_the_maximum_age [History],
+    age_is_exact_to_the_millisecond [History, VirtualTime],
+    limits_are_those_of_the_queue [History],
+    nothing_is_remembered_if_it_is_off [History],
+    ended_job_is_not_found_by_its_key [History, Keys],
+    ended_job_is_found_in_its_queue_only [History],
+    ended_jobs_are_not_counted [History],
+    ended_jobs_cannot_be_changed [History, DeadLetters],
+    id_of_an_ended_job_can_be_scheduled_again [History],
+    id_that_ends_twice_is_listed_once [History],
+    end_of_the_last_step_is_remembered [History, Again],
+    retries_and_deaths_are_no_ends [History, DeadLetters],
+    history_survives_a_crash [History, Durable],
+    history_is_shared [History, Shared],
+    thousands_of_ends_are_remembered_within_the_limit [History],
+}
+
+/// Schedules a job, runs it once with this verdict, and returns its id.
+async fn run_job(store: &TrialStore, queue: &QueueName, verdict: Verdict) -> TrialResult<JobId> {
+    let id = store.create(store.job(queue, Due::NOW)).await?.id;
+    let leased = store.lease_one(queue).await?;
+    store.settle_accepted(&leased, verdict).await?;
+    Ok(id)
+}
+
+/// The ended jobs of a queue in the order of their ends.
+async fn ended_ids(store: &TrialStore, queue: &QueueName) -> TrialResult<Vec<JobId>> {
+    let jobs = store.list(queue, JobState::Ended, 1_000).await?;
+    Ok(jobs.into_iter().map(|view| view.job.id).collect())
+}
+
+async fn done_job_is_remembered(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let id = store.create(store.job(&queue, Due::NOW)).await?.id;
+    let leased = store.lease_one(&queue).await?;
+    let before = store.now().await?;
+    store.settle_accepted(&leased, Verdict::Done).await?;
+    let after = store.now().await?;
+    let (view, ended) = store.get_ended(&queue, id).await?;
+    ensure_eq!((ended.ending, ended.reason), (Ending::Done, None), "how the job ended");
+    ensure!(
+        before <= ended.at && ended.at <= after,
+        "the time of the end is that of the store's clock: {}",
+        ended.at
+    );
+    ensure_eq!((view.leased_until, &view.dead), (None, &None), "neither leased nor dead");
+    let listed = store.list(&queue, JobState::Ended, 10).await?;
+    ensure_eq!(listed, [view], "a listing returns the job as `get` does");
+    Ok(())
+}
+
+async fn skipped_job_keeps_its_reason(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    for reason in ["order was paid", "ожидалось \"число\"\n🪦 'x'", "{}"] {
+        let id = run_job(&store, &queue, Verdict::skip(reason)).await?;
+        let (_, ended) = store.get_ended(&queue, id).await?;
+        ensure_eq!(ended.ending, Ending::Skipped, "how the job ended");
+        ensure_eq!(ended.reason.as_deref(), Some(reason), "the reason is unchanged");
+    }
+    Ok(())
+}
+
+async fn cancelled_job_is_remembered(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let id = store.create(store.job(&queue, LATER)).await?.id;
+    ensure_eq!(store.cancel(&queue, id).await?, Cancelled::Cancelled, "a waiting job");
+    let (_, ended) = store.get_ended(&queue, id).await?;
+    ensure_eq!((ended.ending, ended.reason), (Ending::Cancelled, None), "how the job ended");
+    Ok(())
+}
+
+async fn replaced_job_is_remembered(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let old = store.create(store.keyed(&queue, LATER, "k", OnConflict::Keep)).await?.id;
+    let new = store.keyed(&queue, LATER, "k", OnConflict::Replace);
+    let replaced = store.schedule(new.clone()).await?;
+    ensure_matches!(replaced, Scheduled::Replaced(_), "a waiting job");
+    let (view, ended) = store.get_ended(&queue, old).await?;
+    ensure_eq!((ended.ending, ended.reason), (Ending::Replaced, None), "how the job ended");
+    ensure_eq!(view.job.key, Some(key("k")), "it shows its former key");
+    let found = store.get(&queue, key("k")).await?.map(|view| view.job.id);
+    ensure_eq!(found, Some(new.id), "the key refers to the new job");
+    Ok(())
+}
+
+async fn removed_job_keeps_why_it_was_dead(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let verdict = dead("card 'x' expired");
+    let Verdict::Dead { reason, .. } = &verdict else { return Ok(()) };
+    let id = run_job(&store, &queue, verdict.clone()).await?;
+    let jobs = [id];
+    store.operate(Operation::Remove { queue: &queue, jobs: &jobs }).await?;
+    let (view, ended) = store.get_ended(&queue, id).await?;
+    ensure_eq!(ended.ending, Ending::Removed, "how the job ended");
+    ensure_eq!(ended.reason, Some(reason.to_string()), "the reason for which it was dead");
+    ensure_eq!((view.dead, view.job.attempts), (None, 1), "an ended job is not dead any more");
+    Ok(())
+}
+
+async fn purged_jobs_are_remembered(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let mut ids = Vec::new();
+    for due in [Due::NOW, LATER.into()] {
+        ids.push(store.create(store.job(&queue, due)).await?.id);
+    }
+    store.operate(Operation::Purge { queue: &queue }).await?;
+    if store.capabilities().dead_letters {
+        ids.push(run_job(&store, &queue, dead("no")).await?);
+        store.operate(Operation::Purge { queue: &queue }).await?;
+    }
+    for id in ids {
+        let (_, ended) = store.get_ended(&queue, id).await?;
+        ensure_eq!(ended.ending, Ending::Removed, "how a purged job ended");
+    }
+    Ok(())
+}
+
+async fn ended_job_has_neither_payload_nor_headers(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let headers = Headers::from_iter([(Headers::CONTENT_TYPE, "text/plain")]);
+    let id = store.create(store.job(&queue, Due::NOW).headers(headers)).await?.id;
+    let leased = store.lease_one(&queue).await?;
+    store.settle_accepted(&leased, Verdict::Done).await?;
+    let (view, _) = store.get_ended(&queue, id).await?;
+    ensure!(view.job.payload.is_empty(), "the payload is not remembered");
+    ensure_eq!(view.job.headers, Headers::new(), "the headers are not remembered");
+    Ok(())
+}
+
+async fn ended_job_keeps_its_key_and_counts(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let mut new = store.job(&queue, Due::NOW).max_attempts(7);
+    new.key = store.capabilities().keys.then(|| key("k"));
+    store.create(new).await?;
+    let leased = store.lease_one(&queue).await?;
+    store.settle_accepted(&leased, Verdict::retry(Due::NOW, "a reason")).await?;
+    let last = store.lease_one(&queue).await?;
+    store.settle_accepted(&last, Verdict::Done).await?;
+    let (view, _) = store.get_ended(&queue, last.job.id).await?;
+    let mut wanted = last.job;
+    wanted.payload = Default::default();
+    ensure_eq!(view.job, wanted, "the job as it ran last, without its payload");
+    Ok(())
+}
+
+async fn ended_job_keeps_its_last_run(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let id = store.create(store.job(&queue, Due::NOW)).await?.id;
+    let leased = store.lease_one_as("first", &queue, LEASE).await?;
+    store.settle_accepted(&leased, Verdict::retry(Due::NOW, "card expired")).await?;
+    let leased = store.lease_one_as("second", &queue, LEASE).await?;
+    let running = store.get_existing(&queue, id).await?;
+    store.settle_accepted(&leased, Verdict::Done).await?;
+    let (view, ended) = store.get_ended(&queue, id).await?;
+    ensure_eq!(view.worker.as_deref(), Some("second"), "the holder of the last lease");
+    ensure_eq!(view.leased_since, running.leased_since, "the start of the last lease");
+    ensure!(view.leased_since <= Some(ended.at), "a job ends after it began");
+    ensure_eq!(view.last_error.as_deref(), Some("card expired"), "the error of the last retry");
+
+    if store.capabilities().cancel {
+        let id = store.create(store.job(&queue, Due::NOW)).await?.id;
+        let leased = store.lease_one_as("third", &queue, LEASE).await?;
+        let running = store.get_existing(&queue, id).await?;
+        store.settle_accepted(&leased, Verdict::retry(LATER.into(), "no network")).await?;
+        ensure_eq!(store.cancel(&queue, id).await?, Cancelled::Cancelled, "between two runs");
+        let (view, _) = store.get_ended(&queue, id).await?;
+        ensure_eq!(
+            (view.worker.as_deref(), view.leased_since, view.last_error.as_deref()),
+            (Some("third"), running.leased_since, Some("no network")),
+            "a job that is cancelled between two runs keeps the last one"
+        );
+    }
+    Ok(())
+}
+
+async fn job_that_never_ran_has_no_last_run(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let id = store.create(store.job(&queue, LATER)).await?.id;
+    ensure_eq!(store.cancel(&queue, id).await?, Cancelled::Cancelled, "a waiting job");
+    let (view, _) = store.get_ended(&queue, id).await?;
+    ensure_eq!(
+        (view.worker, view.leased_since, view.last_error, view.job.deliveries),
+        (None, None, None, 0),
+        "a job that never ran"
+    );
+    Ok(())
+}
+
+/// Runs jobs that end one after the other, at different times, and returns their ids.
+async fn end_jobs(store: &TrialStore, queue: &QueueName, count: usize) -> TrialResult<Vec<JobId>> {
+    // Scheduled at once and ended in another order.
+    store.schedule_all((0..count).map(|_| store.job(queue, Due::NOW)).collect()).await?;
+    let mut leased = store.lease(queue, count).await?;
+    leased.rotate_left(count / 2);
+    for leased in &leased {
+        store.settle_accepted(leased, Verdict::Done).await?;
+        store.wait_for(Duration::from_millis(2)).await?;
+    }
+    Ok(super::client::ids(&leased))
+}
+
+async fn ended_jobs_are_listed_by_the_time_of_their_end(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let mut wanted = end_jobs(&store, &queue, 7).await?;
+    ensure_eq!(ended_ids(&store, &queue).await?, wanted, "the first end first");
+    wanted.reverse();
+    let params = BrowseParams::new(&queue, JobState::Ended).limit(3).order(Order::Descending);
+    let newest_first = store.backend().browse(params).await?;
+    let found: Vec<_> = newest_first.jobs.iter().map(|view| view.job.id).collect();
+    ensure_eq!(found, wanted[..3], "the first page has the last ends");
+    let found = store.list_all(params).await?;
+    let found: Vec<_> = found.iter().map(|view| view.job.id).collect();
+    ensure_eq!(found, wanted, "the last end first");
+    Ok(())
+}
+
+async fn pages_list_every_ended_job_once(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    store.schedule_all((0..25).map(|_| store.job(&queue, Due::NOW)).collect()).await?;
+    // In one call, so that many jobs end at the same time.
+    store.settle_all_done(&store.lease(&queue, 25).await?).await?;
+    for order in [Order::Ascending, Order::Descending] {
+        let params = BrowseParams::new(&queue, JobState::Ended).order(order);
+        let one_page = store.list_all(params.limit(1_000)).await?;
+        ensure_eq!(one_page.len(), 25, "all jobs that ended in one call");
+        for limit in [1, 4, 24, 25] {
+            let pages = store.list_all(params.limit(limit)).await?;
+            ensure_eq!(pages, one_page, "{order:?} pages of {limit} ended jobs");
+        }
+    }
+    // Jobs that end meanwhile do not shift the pages.
+    let params = BrowseParams::new(&queue, JobState::Ended).order(Order::Descending).limit(10);
+    let one_page = store.list_all(params.limit(1_000)).await?;
+    let first = store.backend().browse(params).await?;
+    end_jobs(&store, &queue, 3).await?;
+    let rest = store.list_all(params.after(first.next)).await?;
+    ensure_eq!(rest, one_page[10..], "the pages after the first one");
+    Ok(())
+}
+
+async fn oldest_jobs_are_forgotten_beyond_the_maximum(store: TrialStore) -> TrialResult {
+    let queue = store.queue_with(Limit::Few);
+    let few = FEW as usize;
+    let ids = end_jobs(&store, &queue, few + 4).await?;
+    let (forgotten, kept) = ids.split_at(4);
+    ensure_eq!(ended_ids(&store, &queue).await?, kept, "the last {FEW} ended jobs");
+    for id in forgotten {
+        ensure_eq!(store.get(&queue, *id).await?, None, "a job before the last {FEW}");
+    }
+    for id in kept {
+        store.get_ended(&queue, *id).await?;
+    }
+    Ok(())
+}
+
+async fn jobs_are_forgotten_after_the_maximum_age(store: TrialStore) -> TrialResult {
+    let queue = store.queue_with(Limit::Brief);
+    let id = run_job(&store, &queue, Verdict::Done).await?;
+    store.wait_for(BRIEF + Duration::from_millis(1)).await?;
+    ensure_eq!(store.get(&queue, id).await?, None, "a job that ended too long ago");
+    ensure_eq!(ended_ids(&store, &queue).await?, [], "a job that ended too long ago");
+    let params = BrowseParams::new(&queue, JobState::Ended).order(Order::Descending);
+    ensure_eq!(store.list_all(params).await?, [], "a job that ended too long ago");
+    Ok(())
+}
+
+async fn age_is_exact_to_the_millisecond(store: TrialStore) -> TrialResult {
+    let queue = store.queue_with(Limit::Brief);
+    let id = run_job(&store, &queue, Verdict::Done).await?;
+    let (_, ended) = store.get_ended(&queue, id).await?;
+    store.wait_until(ended.at + BRIEF).await?;
+    store.get_ended(&queue, id).await?;
+    ensure_eq!(ended_ids(&store, &queue).await?, [id], "a job that ended not too long ago");
+    store.wait_until(ended.at + BRIEF + Duration::from_millis(1)).await?;
+    ensure_eq!(store.get(&queue, id).await?, None, "a job that ended too long ago");
+    ensure_eq!(ended_ids(&store, &queue).await?, [], "a job that ended too long ago");
+    Ok(())
+}
+
+async fn limits_are_those_of_the_queue(store: TrialStore) -> TrialResult {
+    let (few, other) = (store.queue_with(Limit::Few), store.queue());
+    let count = FEW as usize + 2;
+    for queue in [&other, &few] {
+        end_jobs(&store, queue, count).await?;
+    }
+    ensure_eq!(ended_ids(&store, &few).await?.len(), FEW as usize, "a queue with a small limit");
+    ensure_eq!(ended_ids(&store, &other).await?.len(), count, "a queue with the default limit");
+    Ok(())
+}
+
+async fn nothing_is_remembered_if_it_is_off(store: TrialStore) -> TrialResult {
+    let queue = store.queue_with(Limit::Off);
+    let id = run_job(&store, &queue, Verdict::Done).await?;
+    ensure_eq!(store.get(&queue, id).await?, None, "a job of a queue without history");
+    ensure_eq!(ended_ids(&store, &queue).await?, [], "a queue without history");
+    store.expect_counts(&queue, Counts::NONE, "after the job is done").await
+}
+
+async fn ended_job_is_not_found_by_its_key(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    store.create(store.keyed(&queue, Due::NOW, "k", OnConflict::Keep)).await?;
+    let leased = store.lease_one(&queue).await?;
+    store.settle_accepted(&leased, Verdict::Done).await?;
+    ensure_eq!(store.get(&queue, key("k")).await?, None, "an ended job does not hold its key");
+    store.create(store.keyed(&queue, LATER, "k", OnConflict::Keep)).await?;
+    Ok(())
+}
+
+async fn ended_job_is_found_in_its_queue_only(store: TrialStore) -> TrialResult {
+    let (queue, other) = (store.queue(), store.queue());
+    let id = run_job(&store, &queue, Verdict::Done).await?;
+    run_job(&store, &other, Verdict::Done).await?;
+    ensure_eq!(store.get(&other, id).await?, None, "a job of another queue");
+    ensure_eq!(ended_ids(&store, &queue).await?, [id], "the ended jobs of one queue");
+    ensure_eq!(ended_ids(&store, &store.queue()).await?, [], "an unknown queue");
+    Ok(())
+}
+
+async fn ended_jobs_are_not_counted(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    run_job(&store, &queue, Verdict::Done).await?;
+    run_job(&store, &queue, Verdict::skip("a reason")).await?;
+    store.expect_counts(&queue, Counts::NONE, "after the jobs have ended").await?;
+    ensure_eq!(store.stats(&queue).await?.next_due, None, "an ended job is not due");
+    store.expect_empty_claim(&queue, "the jobs have ended").await?;
+    for state in [JobState::Scheduled, JobState::Ready, JobState::Running, JobState::Dead] {
+        ensure_eq!(store.list(&queue, state, 10).await?, [], "no job is {state}");
+    }
+    Ok(())
+}
+
+async fn ended_jobs_cannot_be_changed(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let id = run_job(&store, &queue, Verdict::Done).await?;
+    let before = store.get_existing(&queue, id).await?;
+    let jobs = [id];
+    if store.capabilities().cancel {
+        ensure_eq!(store.cancel(&queue, id).await?, Cancelled::NotFound, "an ended job");
+    }
+    if store.capabilities().reschedule {
+        let moved = store.reschedule(&queue, id, LATER).await?;
+        ensure_eq!(moved, Rescheduled::NotFound, "an ended job");
+    }
+    let replay = Operation::Replay { queue: &queue, jobs: &jobs, due: Due::NOW };
+    ensure_eq!(store.operate(replay).await?, 0, "an ended job is not replayed");
+    let remove = Operation::Remove { queue: &queue, jobs: &jobs };
+    ensure_eq!(store.operate(remove).await?, 0, "an ended job is not removed");
+    let purge = Operation::Purge { queue: &queue };
+    ensure_eq!(store.operate(purge).await?, 0, "an ended job is not purged");
+    ensure_eq!(store.get_existing(&queue, id).await?, before, "the memory of the job is unchanged");
+    Ok(())
+}
+
+async fn id_of_an_ended_job_can_be_scheduled_again(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let new = store.job(&queue, Due::NOW);
+    store.create(new.clone()).await?;
+    let leased = store.lease_one(&queue).await?;
+    store.settle_accepted(&leased, Verdict::Done).await?;
+    // The history alone does not pin an id.
+    store.create(new.clone()).await?;
+    let view = store.get_existing(&queue, new.id).await?;
+    ensure_eq!(view.state, JobState::Ready, "the live job is found, not the ended one");
+    ensure_eq!(store.lease_one(&queue).await?.job.payload, new.payload, "the job runs again");
+    Ok(())
+}
+
+async fn id_that_ends_twice_is_listed_once(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let new = store.job(&queue, Due::NOW);
+    for verdict in [Verdict::Done, Verdict::skip("the second time")] {
+        store.create(new.clone()).await?;
+        let leased = store.lease_one(&queue).await?;
+        store.settle_accepted(&leased, verdict).await?;
+        store.wait_for(Duration::from_millis(2)).await?;
+    }
+    ensure_eq!(ended_ids(&store, &queue).await?, [new.id], "an id is listed once");
+    let (_, ended) = store.get_ended(&queue, new.id).await?;
+    ensure_eq!(ended.ending, Ending::Skipped, "how the job ended the last time");
+    Ok(())
+}
+
+async fn end_of_the_last_step_is_remembered(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let id = store.create(store.job(&queue, Due::NOW)).await?.id;
+    let leased = store.lease_one(&queue).await?;
+    let again = Verdict::Again { due: Due::NOW, payload: "next".into() };
+    store.settle_accepted(&leased, again).await?;
+    let view = store.get_existing(&queue, id).await?;
+    ensure_eq!(view.state, JobState::Ready, "a job has not ended between two steps");
+    ensure_eq!(ended_ids(&store, &queue).await?, [], "a job has not ended between two steps");
+    let leased = store.lease_one(&queue).await?;
+    store.settle_accepted(&leased, Verdict::Done).await?;
+    let (view, ended) = store.get_ended(&queue, id).await?;
+    ensure_eq!((ended.ending, view.job.deliveries), (Ending::Done, 2), "the end of the last step");
+    Ok(())
+}
+
+async fn retries_and_deaths_are_no_ends(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let verdicts = [
+        Verdict::retry(LATER.into(), "a reason"),
+        Verdict::Snooze(LATER.into()),
+        dead("no"),
+        Verdict::Release { started: true },
+    ];
+    for verdict in verdicts {
+        let id = run_job(&store, &queue, verdict.clone()).await?;
+        let view = store.get_existing(&queue, id).await?;
+        ensure!(view.ended.is_none(), "{verdict:?} does not end a job: {view:?}");
+    }
+    ensure_eq!(ended_ids(&store, &queue).await?, [], "no job has ended");
+    Ok(())
+}
+
+async fn history_survives_a_crash(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let ids = end_jobs(&store, &queue, 3).await?;
+    let skipped = run_job(&store, &queue, Verdict::skip("a reason")).await?;
+    let before = store.list(&queue, JobState::Ended, 10).await?;
+    ensure_eq!(before.len(), 4, "four jobs have ended");
+    let store = store.crash().await?;
+    let after = store.list(&queue, JobState::Ended, 10).await?;
+    ensure_eq!(after, before, "the ended jobs after a crash");
+    let (_, ended) = store.get_ended(&queue, skipped).await?;
+    ensure_eq!(ended.reason.as_deref(), Some("a reason"), "the reason after a crash");
+    let last = run_job(&store, &queue, Verdict::Done).await?;
+    let all: Vec<_> = ids.into_iter().chain([skipped, last]).collect();
+    ensure_eq!(ended_ids(&store, &queue).await?, all, "jobs that end after a crash follow");
+    Ok(())
+}
+
+async fn history_is_shared(store: TrialStore) -> TrialResult {
+    let (queue, other) = (store.queue(), store.second_client().await?);
+    let id = run_job(&store, &queue, Verdict::Done).await?;
+    let (view, _) = other.get_ended(&queue, id).await?;
+    ensure_eq!(other.list(&queue, JobState::Ended, 10).await?, [view], "the same in every process");
+    let new = store.job(&queue, Due::NOW);
+    other.create(new.clone()).await?;
+    let leased = other.lease_one(&queue).await?;
+    other.settle_accepted(&leased, Verdict::skip("a reason")).await?;
+    let (_, ended) = store.get_ended(&queue, new.id).await?;
+    ensure_eq!(ended.ending, Ending::Skipped, "how the job of another process ended");
+    Ok(())
+}
+
+async fn thousands_of_ends_are_remembered_within_the_limit(store: TrialStore) -> TrialResult {
+    for limit in [None, Some(Limit::Few)] {
+        let queue = limit.map_or_else(|| store.queue(), |limit| store.queue_with(limit));
+        store.schedule_all((0..2_500).map(|_| store.job(&queue, Due::NOW)).collect()).await?;
+        store.settle_all_done(&store.lease(&queue, 2_500).await?).await?;
+        let max = limit.map_or(HistoryLimit::default().max, |_| FEW) as usize;
+        let count = ended_ids(&store, &queue).await?.len();
+        ensure_eq!(count, max, "the limit after many ends in one call");
+        store.schedule_all((0..1_200).map(|_| store.job(&queue, LATER)).collect()).await?;
+        store.operate(Operation::Purge { queue: &queue }).await?;
+        let count = ended_ids(&store, &queue).await?.len();
+        ensure_eq!(count, max, "the limit after a purge");
+    }
+    Ok(())
+}

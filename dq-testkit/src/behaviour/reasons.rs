@@ -1,0 +1,227 @@
+//! Reasons: why a job waits for a retry, and who runs it since when.
+
+use dq_core::{Cancelled, DeadReason, Due, JobId, JobState, Operation, QueueName, Verdict};
+
+use super::client::{LAPSING_LEASE, LEASE, dead};
+use super::failure::{TrialResult, ensure, ensure_eq};
+use super::store::{LATER, TrialStore};
+use super::trial::topic;
+
+topic! { "reasons":
+    error_of_a_retry_is_shown [Reasons],
+    error_is_unchanged [Reasons],
+    last_error_replaces_the_one_before [Reasons],
+    error_is_kept_without_another_run [Reasons],
+    replay_clears_the_error [Reasons, DeadLetters],
+    error_survives_a_crash [Reasons, Durable],
+    holder_of_a_lease_is_shown [Reasons],
+    holder_is_shown_while_the_job_runs_only [Reasons],
+    renewal_keeps_the_start_of_a_lease [Reasons],
+    next_lease_has_its_own_holder [Reasons],
+    holder_that_did_not_start_the_job_is_remembered [Reasons, History, Cancel],
+    holder_survives_a_crash [Reasons, Durable],
+}
+
+/// Leases the only job that is due, and settles it as failed with this error.
+async fn fail(store: &TrialStore, queue: &QueueName, error: &str) -> TrialResult {
+    let leased = store.lease_one(queue).await?;
+    store.settle_accepted(&leased, Verdict::retry(Due::NOW, error)).await
+}
+
+async fn last_error(
+    store: &TrialStore,
+    queue: &QueueName,
+    id: JobId,
+) -> TrialResult<Option<String>> {
+    Ok(store.get_existing(queue, id).await?.last_error)
+}
+
+async fn error_of_a_retry_is_shown(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let id = store.create(store.job(&queue, Due::NOW)).await?.id;
+    ensure_eq!(last_error(&store, &queue, id).await?, None, "a job that has not run");
+    let leased = store.lease_one(&queue).await?;
+    store.settle_accepted(&leased, Verdict::retry(LATER.into(), "card expired")).await?;
+    let view = store.get_existing(&queue, id).await?;
+    ensure_eq!(view.state, JobState::Scheduled, "the job waits for its retry");
+    ensure_eq!(view.last_error.as_deref(), Some("card expired"), "the error of the retry");
+    let listed = store.list(&queue, JobState::Scheduled, 10).await?;
+    ensure_eq!(listed, [view], "a listing has the error, too");
+    Ok(())
+}
+
+async fn error_is_unchanged(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let id = store.create(store.job(&queue, Due::NOW)).await?.id;
+    let long = "é".repeat(DeadReason::MAX_BYTES / 2);
+    for error in ["card 'x' \"expired\"\n\tat line 1", "ожидалось число", "🪦", "{}", "|:,", &long]
+    {
+        fail(&store, &queue, error).await?;
+        let found = last_error(&store, &queue, id).await?;
+        ensure!(found.as_deref() == Some(error), "the error {error:?} is unchanged: {found:?}");
+    }
+    Ok(())
+}
+
+async fn last_error_replaces_the_one_before(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let id = store.create(store.job(&queue, Due::NOW)).await?.id;
+    for error in ["first", "second and longer", "3"] {
+        fail(&store, &queue, error).await?;
+        let found = last_error(&store, &queue, id).await?;
+        ensure_eq!(found.as_deref(), Some(error), "the error of the last failed run");
+    }
+    Ok(())
+}
+
+async fn error_is_kept_without_another_run(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let id = store.create(store.job(&queue, Due::NOW)).await?.id;
+    fail(&store, &queue, "a reason").await?;
+    let verdicts = [
+        Verdict::Snooze(Due::NOW),
+        Verdict::Release { started: true },
+        Verdict::Release { started: false },
+    ];
+    for verdict in verdicts {
+        let leased = store.lease_one(&queue).await?;
+        let found = last_error(&store, &queue, id).await?;
+        ensure_eq!(found.as_deref(), Some("a reason"), "the error while the job runs");
+        store.settle_accepted(&leased, verdict.clone()).await?;
+        let found = last_error(&store, &queue, id).await?;
+        ensure_eq!(found.as_deref(), Some("a reason"), "the error after {verdict:?}");
+    }
+    let lost = store.lease_one_for(&queue, LAPSING_LEASE).await?;
+    store.wait_until(lost.leased_until).await?;
+    let found = last_error(&store, &queue, id).await?;
+    ensure_eq!(found.as_deref(), Some("a reason"), "the error after a lapse");
+    Ok(())
+}
+
+async fn replay_clears_the_error(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let id = store.create(store.job(&queue, Due::NOW)).await?.id;
+    fail(&store, &queue, "a reason").await?;
+    let leased = store.lease_one(&queue).await?;
+    store.settle_accepted(&leased, dead("no")).await?;
+    let jobs = [id];
+    store.operate(Operation::Replay { queue: &queue, jobs: &jobs, due: Due::NOW }).await?;
+    ensure_eq!(last_error(&store, &queue, id).await?, None, "a replayed job begins anew");
+    Ok(())
+}
+
+async fn error_survives_a_crash(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let id = store.create(store.job(&queue, Due::NOW)).await?.id;
+    fail(&store, &queue, "a reason").await?;
+    let store = store.crash().await?;
+    let found = last_error(&store, &queue, id).await?;
+    ensure_eq!(found.as_deref(), Some("a reason"), "the error after a crash");
+    Ok(())
+}
+
+async fn holder_of_a_lease_is_shown(store: TrialStore) -> TrialResult {
+    for worker in ["host-1:4711", "работник 🚚 \"'", &"w".repeat(200)] {
+        let queue = store.queue();
+        let id = store.create(store.job(&queue, Due::NOW)).await?.id;
+        let before = store.now().await?;
+        store.lease_one_as(worker, &queue, LEASE).await?;
+        let after = store.now().await?;
+        let view = store.get_existing(&queue, id).await?;
+        ensure_eq!(view.worker.as_deref(), Some(worker), "the name of the holder is unchanged");
+        let since = view.leased_since.unwrap_or_default();
+        ensure!(
+            before <= since && since <= after,
+            "the start of the lease is the store's time at the claim: {since} is not within \
+             {before} to {after}"
+        );
+        let listed = store.list(&queue, JobState::Running, 10).await?;
+        ensure_eq!(listed, [view], "a listing has the holder, too");
+    }
+    Ok(())
+}
+
+async fn holder_is_shown_while_the_job_runs_only(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let id = store.create(store.job(&queue, Due::NOW)).await?.id;
+    let expect_no_holder = async |when: &str| -> TrialResult {
+        let view = store.get_existing(&queue, id).await?;
+        ensure_eq!((view.worker, view.leased_since), (None, None), "no holder {when}");
+        Ok(())
+    };
+    expect_no_holder("before the first run").await?;
+    let leased = store.lease_one(&queue).await?;
+    store.settle_accepted(&leased, Verdict::Snooze(Due::NOW)).await?;
+    expect_no_holder("after a snooze").await?;
+    let lost = store.lease_one_for(&queue, LAPSING_LEASE).await?;
+    store.wait_until(lost.leased_until).await?;
+    expect_no_holder("after a lapse").await?;
+    if store.capabilities().dead_letters {
+        let leased = store.lease_one(&queue).await?;
+        store.settle_accepted(&leased, dead("no")).await?;
+        expect_no_holder("after death").await?;
+    }
+    Ok(())
+}
+
+async fn renewal_keeps_the_start_of_a_lease(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let id = store.create(store.job(&queue, Due::NOW)).await?.id;
+    let leased = store.lease_one(&queue).await?;
+    let before = store.get_existing(&queue, id).await?;
+    store.wait_for(std::time::Duration::from_millis(5)).await?;
+    store.renew(leased.lease(), LEASE * 2).await?;
+    let after = store.get_existing(&queue, id).await?;
+    ensure!(after.leased_until > before.leased_until, "the lease was renewed");
+    ensure_eq!(
+        (after.leased_since, after.worker),
+        (before.leased_since, before.worker),
+        "the lease has the same start and holder"
+    );
+    Ok(())
+}
+
+async fn next_lease_has_its_own_holder(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let id = store.create(store.job(&queue, Due::NOW)).await?.id;
+    let lost = store.lease_one_as("first", &queue, LAPSING_LEASE).await?;
+    store.wait_until(lost.leased_until).await?;
+    store.lease_one_as("second", &queue, LEASE).await?;
+    let view = store.get_existing(&queue, id).await?;
+    ensure_eq!(view.worker.as_deref(), Some("second"), "the holder of the current lease");
+    ensure!(view.leased_since >= Some(lost.leased_until), "the start of the current lease");
+    Ok(())
+}
+
+/// The history has the last holder also if its handler never started.
+async fn holder_that_did_not_start_the_job_is_remembered(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let id = store.create(store.job(&queue, Due::NOW)).await?.id;
+    let leased = store.lease_one(&queue).await?;
+    let running = store.get_existing(&queue, id).await?;
+    let release = Verdict::Release { started: false };
+    store.settle_accepted(&leased, release).await?;
+    ensure_eq!(store.get_existing(&queue, id).await?.worker, None, "the job waits");
+    ensure_eq!(store.cancel(&queue, id).await?, Cancelled::Cancelled, "the job has not started");
+    let ended = store.get_existing(&queue, id).await?;
+    ensure_eq!(ended.state, JobState::Ended, "the job is in the history");
+    ensure_eq!(ended.job.deliveries, 0, "a release before the start is no delivery");
+    ensure_eq!(ended.worker, running.worker, "the holder of the last lease");
+    ensure_eq!(ended.leased_since, running.leased_since, "the begin of the last lease");
+    Ok(())
+}
+
+async fn holder_survives_a_crash(store: TrialStore) -> TrialResult {
+    let queue = store.queue();
+    let id = store.create(store.job(&queue, Due::NOW)).await?.id;
+    store.lease_one_as("a worker", &queue, LEASE).await?;
+    let before = store.get_existing(&queue, id).await?;
+    let store = store.crash().await?;
+    let after = store.get_existing(&queue, id).await?;
+    ensure_eq!(
+        (after.worker, after.leased_since, after.leased_until),
+        (before.worker, before.leased_since, before.leased_until),
+        "the holder of the lease after a crash"
+    );
+    Ok(())
+}

@@ -1,0 +1,282 @@
+//! Recurring schedules: the client and the runner keep them by jobs alone, so they work on each store
+//! that has what they need.
+//!
+//! All schedules of a store wait in one reserved queue. On a store that several trials use at once, the
+//! runner of any trial may handle the schedule of another, as in an application.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use dq_core::sync::lock;
+use dq_core::{
+    Backend, CatchUp, DelayHandler, Dq, Error, ErrorKind, HandlerResult, JobContext, Layer, NewJob,
+    Outcome, Overlap, QueueCode, QueueName, Recurring, Result, Runner, Scheduled, Settled,
+    Settlement, Timestamp,
+};
+
+use super::failure::{TrialResult, ensure, ensure_eq};
+use super::store::TrialStore;
+use super::trial::topic;
+
+topic! { "recurring":
+    each_occurrence_runs_once [Keys, Browse, Cancel, Again, History],
+    paused_schedule_runs_nothing [Keys, Browse, Cancel, Again, History],
+    changes_bind_every_process [Keys, Browse, Cancel, Again, History, Shared],
+    schedule_survives_a_crash [Keys, Browse, Cancel, Again, History, Durable],
+    crash_of_a_ticker_loses_and_repeats_no_occurrence [Keys, Browse, Cancel, Again, History],
+}
+
+/// The interval of the schedules; short, because on a real clock it takes real time.
+const INTERVAL: Duration = Duration::from_millis(250);
+
+/// The number of starts of each occurrence that has run.
+type Runs = Arc<Mutex<BTreeMap<Timestamp, u32>>>;
+
+/// A handler that counts its occurrences.
+struct Counter {
+    queue: QueueName,
+    runs: Runs,
+}
+
+impl DelayHandler for Counter {
+    type Payload = ();
+
+    fn code(&self) -> impl QueueCode {
+        self.queue.to_string()
+    }
+
+    async fn handle(&self, ctx: JobContext, (): ()) -> HandlerResult {
+        let occurrence = ctx.occurrence().ok_or("not the job of a schedule")?;
+        *lock(&self.runs).entry(occurrence).or_default() += 1;
+        Ok(Outcome::Done)
+    }
+}
+
+/// A process with a runner that serves one queue.
+struct Process {
+    dq: Dq,
+    runner: Runner,
+    queue: QueueName,
+    runs: Runs,
+}
+
+impl Process {
+    async fn start(
+        store: &TrialStore,
+        backend: Arc<dyn Backend>,
+        queue: &QueueName,
+        runs: &Runs,
+    ) -> TrialResult<Self> {
+        let clock = store.clock().of_process();
+        let dq = Dq::builder().backend(backend).clock(clock).connect().await?;
+        let counter = Counter { queue: queue.clone(), runs: Arc::clone(runs) };
+        let runner = dq.runner().without_linked_handlers().handler(counter).build()?;
+        Ok(Self { dq, runner, queue: queue.clone(), runs: Arc::clone(runs) })
+    }
+
+    /// The schedule of the trial; its name is that of the queue.
+    fn schedule(&self) -> Recurring<serde_json::Value> {
+        self.dq.recurring_in(&self.queue, self.queue.as_str())
+    }
+
+    async fn create(&self) -> TrialResult {
+        // On a slow machine a store may need half a minute for a few calls.
+        let all = CatchUp::All(1_000.try_into().expect("not zero"));
+        let schedule = self.schedule().every(INTERVAL).catch_up(all);
+        let is_new = schedule.overlap(Overlap::Allow).upsert().await?;
+        ensure!(is_new, "the schedule is new");
+        Ok(())
+    }
+
+    /// Runs what is due until this many occurrences have run.
+    async fn run(&self, store: &TrialStore, occurrences: usize) -> TrialResult {
+        while lock(&self.runs).len() < occurrences {
+            self.runner.run_due().await?;
+            store.wait_for(INTERVAL / 5).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Requires that each occurrence from the first to the last has run once.
+fn ensure_each_once(runs: &Runs) -> TrialResult {
+    let runs = lock(runs).clone();
+    ensure!(runs.values().all(|count| *count == 1), "each occurrence runs once: {runs:?}");
+    let times: Vec<i64> = runs.keys().map(|time| time.as_millis()).collect();
+    let interval = i64::try_from(INTERVAL.as_millis()).unwrap_or_default();
+    ensure!(
+        times.iter().all(|time| time % interval == 0)
+            && times.windows(2).all(|pair| pair[1] - pair[0] == interval),
+        "no occurrence is left out: {times:?}"
+    );
+    Ok(())
+}
+
+async fn process(store: &TrialStore) -> TrialResult<Process> {
+    Process::start(store, store.backend().clone(), &store.queue(), &Runs::default()).await
+}
+
+async fn each_occurrence_runs_once(store: TrialStore) -> TrialResult {
+    let process = process(&store).await?;
+    process.create().await?;
+    process.run(&store, 4).await?;
+    ensure!(process.schedule().remove().await?, "the schedule exists");
+    ensure!(process.schedule().get().await?.is_none(), "it was removed");
+    process.runner.run_due().await?;
+    let count = lock(&process.runs).len();
+    store.wait_for(2 * INTERVAL).await?;
+    process.runner.run_due().await?;
+    ensure_eq!(lock(&process.runs).len(), count, "a removed schedule runs nothing");
+    ensure_each_once(&process.runs)
+}
+
+async fn paused_schedule_runs_nothing(store: TrialStore) -> TrialResult {
+    let process = process(&store).await?;
+    process.create().await?;
+    process.run(&store, 1).await?;
+    ensure!(process.schedule().pause().await?, "it was not paused");
+    process.runner.run_due().await?;
+    let count = lock(&process.runs).len();
+    for _ in 0..4 {
+        store.wait_for(INTERVAL).await?;
+        process.runner.run_due().await?;
+    }
+    ensure_eq!(lock(&process.runs).len(), count, "a paused schedule runs nothing");
+    ensure!(process.schedule().resume().await?, "it was paused");
+    process.run(&store, count + 2).await?;
+    ensure!(process.schedule().remove().await?, "the schedule exists");
+    let runs = lock(&process.runs).clone();
+    ensure!(runs.values().all(|count| *count == 1), "each occurrence runs once: {runs:?}");
+    Ok(())
+}
+
+async fn changes_bind_every_process(store: TrialStore) -> TrialResult {
+    let first = process(&store).await?;
+    let other = store.second_client().await?.backend().clone();
+    let second = Process::start(&store, other, &first.queue, &first.runs).await?;
+    first.create().await?;
+    let seen = second.schedule().get().await?;
+    ensure!(seen.is_some_and(|view| !view.paused), "another process sees the schedule");
+    second.run(&store, 2).await?;
+    first.run(&store, 4).await?;
+    ensure_each_once(&first.runs)?;
+    ensure!(second.schedule().pause().await?, "another process pauses it");
+    ensure!(!first.schedule().pause().await?, "it is paused for each process");
+    ensure!(first.schedule().remove().await?, "the schedule exists");
+    ensure!(!second.schedule().resume().await?, "it was removed for each process");
+    Ok(())
+}
+
+async fn schedule_survives_a_crash(store: TrialStore) -> TrialResult {
+    let before = process(&store).await?;
+    before.create().await?;
+    before.run(&store, 2).await?;
+    let Process { queue, runs, dq, runner, .. } = before;
+    drop((dq, runner));
+    let store = store.crash().await?;
+    let after = Process::start(&store, store.backend().clone(), &queue, &runs).await?;
+    let count = lock(&runs).len();
+    after.run(&store, count + 2).await?;
+    ensure!(after.schedule().remove().await?, "the schedule exists");
+    ensure_each_once(&runs)
+}
+
+/// The store as a process reaches it that crashes while it handles a schedule.
+#[derive(Debug)]
+struct Crashing {
+    store: Arc<dyn Backend>,
+    queue: QueueName,
+    /// The call at which the process crashes.
+    point: Point,
+    has_crashed: AtomicBool,
+}
+
+/// A call of a ticker. Each takes effect or not, and its answer is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Point {
+    BeforeSchedule,
+    AfterSchedule,
+    BeforeSettle,
+    AfterSettle,
+}
+
+impl Crashing {
+    fn check(&self) -> Result<()> {
+        match self.has_crashed.load(Ordering::SeqCst) {
+            true => Err(crashed()),
+            false => Ok(()),
+        }
+    }
+
+    fn crash<T>(&self) -> Result<T> {
+        self.has_crashed.store(true, Ordering::SeqCst);
+        Err(crashed())
+    }
+}
+
+fn crashed() -> Error {
+    Error::new(ErrorKind::Unavailable, "the process has crashed")
+}
+
+#[async_trait]
+impl Layer for Crashing {
+    fn inner(&self) -> &dyn Backend {
+        &*self.store
+    }
+
+    async fn before(&self, _method: &'static str) -> Result<()> {
+        self.check()
+    }
+
+    async fn schedule(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
+        self.check()?;
+        let is_mine = jobs.iter().any(|job| job.queue == self.queue);
+        if is_mine && self.point == Point::BeforeSchedule {
+            return self.crash();
+        }
+        let scheduled = self.store.schedule(jobs).await?;
+        if is_mine && self.point == Point::AfterSchedule { self.crash() } else { Ok(scheduled) }
+    }
+
+    async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Settled>> {
+        self.check()?;
+        let is_ticker = settlements.iter().any(|it| it.lease.queue.is_reserved());
+        if is_ticker && self.point == Point::BeforeSettle {
+            return self.crash();
+        }
+        let settled = self.store.settle(settlements).await?;
+        if is_ticker && self.point == Point::AfterSettle { self.crash() } else { Ok(settled) }
+    }
+}
+
+async fn crash_of_a_ticker_loses_and_repeats_no_occurrence(store: TrialStore) -> TrialResult {
+    let points =
+        [Point::BeforeSchedule, Point::AfterSchedule, Point::BeforeSettle, Point::AfterSettle];
+    for point in points {
+        let survivor = process(&store).await?;
+        survivor.create().await?;
+        let crashing = Arc::new(Crashing {
+            store: store.backend().clone(),
+            queue: survivor.queue.clone(),
+            point,
+            has_crashed: AtomicBool::new(false),
+        });
+        let process =
+            Process::start(&store, crashing.clone(), &survivor.queue, &survivor.runs).await?;
+        // On a shared store, the runner of another trial may handle the schedule instead.
+        while process.runner.run_due().await.is_ok() {
+            store.wait_for(INTERVAL / 5).await?;
+        }
+        ensure!(crashing.has_crashed.load(Ordering::SeqCst), "{point:?}: a call failed");
+        drop(process);
+        let count = lock(&survivor.runs).len();
+        survivor.run(&store, count + 3).await?;
+        ensure!(survivor.schedule().remove().await?, "the schedule exists");
+        survivor.runner.run_due().await?;
+        ensure_each_once(&survivor.runs)?;
+    }
+    Ok(())
+}

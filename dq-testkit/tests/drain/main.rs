@@ -1,0 +1,442 @@
+//! Calls on a main store and a drained one lose no job, wherever they stop or fail.
+#![cfg(feature = "suite")]
+
+mod store;
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dq_core::{
+    Backend, BrowseParams, Cancelled, Dq, Due, DurationExt, ErrorKind, JobId, JobKey, JobRef,
+    JobState, JobView, Limits, MemoryBackend, NewJob, OnConflict, OnRunning, QueueHandle,
+    Reschedule, Rescheduled, Result, Scheduled, VirtualClock,
+};
+use dq_testkit::faults::{Crash, CrashPoint};
+use dq_testkit::fixture::{assert_error, claim_for, queue, run_due};
+use store::{OpenStore, SteppedStore, poll_times};
+
+/// Each call that the tests make: a future that the test may poll or drop.
+type Call<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
+
+/// Policies by which the new job replaces the old one, which is due in an hour; with the delay of
+/// the new one.
+const REPLACING: [(OnConflict, Duration); 3] = [
+    (OnConflict::Replace, Duration::from_secs(1_800)),
+    (OnConflict::Earliest, Duration::from_secs(1_800)),
+    (OnConflict::Latest, Duration::from_secs(7_200)),
+];
+
+/// More steps than any call has.
+const MAX_STEPS: usize = 50;
+
+/// A client of a main store and a drained one.
+struct Fixture {
+    clock: Arc<VirtualClock>,
+    crash_point: CrashPoint,
+    /// The stores without the layer that stops and fails calls.
+    inner: [Arc<dyn Backend>; 2],
+    main: Arc<SteppedStore>,
+    drained: Arc<SteppedStore>,
+    dq: Dq,
+}
+
+impl Fixture {
+    async fn new() -> Self {
+        let clock = Arc::new(VirtualClock::default());
+        let open = || -> Arc<dyn Backend> { Arc::new(MemoryBackend::new(clock.clone())) };
+        Self::over(clock.clone(), [open(), open()]).await
+    }
+
+    async fn over(clock: Arc<VirtualClock>, inner: [Arc<dyn Backend>; 2]) -> Self {
+        let crash_point = CrashPoint::default();
+        let [main, drained] =
+            inner.each_ref().map(|inner| SteppedStore::over(inner.clone(), &crash_point));
+        let mut limits = Limits::default();
+        limits.payload = 100;
+        let builder = Dq::builder().backend(main.clone()).clock(clock.clone()).limits(limits);
+        let builder = builder.drain(Box::new(OpenStore { store: Some(drained.clone()) }));
+        let dq = builder.connect().await.unwrap();
+        Self { clock, crash_point, inner, main, drained, dq }
+    }
+
+    /// A fixture whose drained store holds the job "old" with the key "K", due in an hour.
+    async fn with_old_job() -> Self {
+        let fixture = Self::new().await;
+        fixture.add_old_job().await;
+        fixture
+    }
+
+    async fn add_old_job(&self) {
+        let job = NewJob::new(self.dq.new_id(), queue("Q"), 1.hours(), "old".into());
+        let job = job.key(JobKey::new("K").unwrap());
+        assert!(self.inner[1].schedule(vec![job]).await.unwrap()[0].is_stored());
+    }
+
+    fn queue(&self) -> QueueHandle {
+        self.dq.queue("Q").unwrap()
+    }
+
+    /// Schedules the job "new" with the key "K".
+    fn schedule(
+        &self,
+        id: JobId,
+        (policy, delay): (OnConflict, Duration),
+    ) -> Call<'static, Scheduled> {
+        let job = self.queue().schedule("new", "text/plain").after(delay).key("K").id(id);
+        job.on_conflict(policy).into_future()
+    }
+
+    /// The payloads of the jobs that wait in the main store and in the drained one.
+    async fn waiting(&self) -> [Vec<String>; 2] {
+        let mut waiting = [Vec::new(), Vec::new()];
+        for (store, payloads) in self.inner.iter().zip(&mut waiting) {
+            let (queue, state) = (queue("Q"), JobState::Scheduled);
+            let params = BrowseParams::new(&queue, state).payloads(true);
+            let jobs = store.browse(params).await.unwrap().jobs;
+            let payload = |view: JobView| String::from_utf8(view.job.payload.to_vec());
+            payloads.extend(jobs.into_iter().map(|view| payload(view).unwrap()));
+        }
+        waiting
+    }
+
+    /// Makes the job of the drained store due and leases it. `false` if there is none.
+    async fn start_old_job(&self) -> bool {
+        let job = JobRef::new(queue("Q"), JobKey::new("K").unwrap());
+        self.inner[1].reschedule(&[Reschedule { job, due: Due::NOW }]).await.unwrap();
+        let claimed = claim_for(&*self.inner[1], &["Q"], 1, Duration::from_secs(60)).await;
+        !claimed.unwrap().jobs.is_empty()
+    }
+
+    /// Polls a call so many times, starts the old job, and waits until the call ends.
+    async fn start_old_job_after(
+        &self,
+        polls: usize,
+        call: &mut Call<'_, Scheduled>,
+    ) -> Interrupted {
+        let completed = poll_times(call, polls);
+        let was_stored = !self.waiting().await[0].is_empty();
+        let started = self.start_old_job().await;
+        let is_complete = completed.is_some();
+        let result = match completed {
+            Some(result) => result.unwrap(),
+            None => call.await.unwrap(),
+        };
+        Interrupted { result, is_complete, started, was_stored }
+    }
+}
+
+/// A call during which the old job started.
+struct Interrupted {
+    result: Scheduled,
+    /// Whether the call had ended before the old job started.
+    is_complete: bool,
+    /// Whether the old job was still there.
+    started: bool,
+    /// Whether the new job was stored when the old one started.
+    was_stored: bool,
+}
+
+#[track_caller]
+fn assert_old_or_new_waits(waiting: &[Vec<String>; 2], context: &str) {
+    let [main, drained] = waiting;
+    assert!(!main.is_empty() || !drained.is_empty(), "{context}: the job is in neither store");
+    assert!(main.len() <= 1 && drained.len() <= 1, "{context}: {waiting:?}");
+}
+
+/// The call stops at each step in turn, as in a process that crashes there, and is repeated: with
+/// the same id, as the documentation of `Schedule` advises, or with another.
+#[tokio::test]
+async fn a_replaced_job_is_never_lost_wherever_the_call_stops() {
+    for replacing in REPLACING {
+        for same_id in [true, false] {
+            for polls in 1..=MAX_STEPS {
+                let context = format!("{replacing:?}, same id: {same_id}, {polls} polls");
+                let fixture = Fixture::with_old_job().await;
+                let id = fixture.dq.new_id();
+                let completed = poll_times(&mut fixture.schedule(id, replacing), polls);
+                assert_old_or_new_waits(&fixture.waiting().await, &context);
+                let id = if same_id { id } else { fixture.dq.new_id() };
+                let again = fixture.schedule(id, replacing).await.unwrap();
+                // With another id, a job that is due at the same time stays.
+                let kept_equal = matches!(again, Scheduled::Kept(_))
+                    && replacing.0 != OnConflict::Replace
+                    && !same_id;
+                assert!(again.is_stored() || kept_equal, "{context}: {again:?}");
+                let [main, drained] = fixture.waiting().await;
+                assert_eq!((main, drained), (vec!["new".to_owned()], Vec::new()), "{context}");
+                if let Some(result) = completed {
+                    assert!(matches!(result.unwrap(), Scheduled::Replaced(_)), "{context}");
+                    assert!(polls > 3, "the call makes fewer than {polls} calls to stores");
+                    break;
+                }
+                assert!(polls < MAX_STEPS);
+            }
+        }
+    }
+}
+
+/// Each call to a store fails in turn, before or after it takes effect.
+#[tokio::test]
+async fn a_replaced_job_is_never_lost_wherever_a_call_fails() {
+    for replacing in REPLACING {
+        for crash in [Crash::Before, Crash::After] {
+            for step in 1..=MAX_STEPS {
+                let context = format!("{replacing:?}, {crash:?} step {step}");
+                let fixture = Fixture::with_old_job().await;
+                let id = fixture.dq.new_id();
+                fixture.crash_point.set(Some((step, crash)));
+                let result = fixture.schedule(id, replacing).await;
+                fixture.crash_point.set(None);
+                assert_old_or_new_waits(&fixture.waiting().await, &context);
+                assert!(fixture.schedule(id, replacing).await.unwrap().is_stored(), "{context}");
+                let [main, drained] = fixture.waiting().await;
+                assert_eq!((main, drained), (vec!["new".to_owned()], Vec::new()), "{context}");
+                if result.is_ok() {
+                    assert!(step > 3, "the call has fewer than {step} steps");
+                    break;
+                }
+                assert!(step < MAX_STEPS);
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_old_job_stays_while_the_main_store_is_unavailable() {
+    for replacing in REPLACING {
+        let fixture = Fixture::with_old_job().await;
+        fixture.main.fail(Some("schedule"));
+        let result = fixture.schedule(fixture.dq.new_id(), replacing).await;
+        assert_error(result, ErrorKind::Unavailable, &[]);
+        assert_eq!(fixture.waiting().await, [vec![], vec!["old".to_owned()]], "{replacing:?}");
+        fixture.main.fail(None);
+        let result = fixture.schedule(fixture.dq.new_id(), replacing).await;
+        assert!(matches!(result, Ok(Scheduled::Replaced(_))), "{result:?}");
+    }
+}
+
+/// The new job is stored and the old one is not cancelled: both run, unless the call is repeated.
+#[tokio::test]
+async fn an_unavailable_drained_store_makes_the_outcome_unknown() {
+    let fixture = Fixture::with_old_job().await;
+    let id = fixture.dq.new_id();
+    fixture.drained.fail(Some("cancel"));
+    let result = fixture.schedule(id, REPLACING[0]).await;
+    assert_error(result, ErrorKind::OutcomeUnknown, &["memory", "same job id"]);
+    assert_eq!(fixture.waiting().await, [vec!["new".to_owned()], vec!["old".to_owned()]]);
+    fixture.drained.fail(None);
+    let result = fixture.schedule(id, REPLACING[0]).await.unwrap();
+    assert!(matches!(result, Scheduled::Replaced(new) if new.id == id), "{result:?}");
+    assert_eq!(fixture.waiting().await, [vec!["new".to_owned()], vec![]]);
+}
+
+/// The old job starts at each step in turn. Then the new one is not stored, unless the old one was
+/// cancelled before.
+#[tokio::test]
+async fn the_new_job_is_taken_back_if_the_old_one_starts_meanwhile() {
+    let mut started_late = false;
+    for polls in 1..=MAX_STEPS {
+        let fixture = Fixture::with_old_job().await;
+        let mut call = fixture.schedule(fixture.dq.new_id(), REPLACING[0]);
+        let Interrupted { result, is_complete, started, was_stored } =
+            fixture.start_old_job_after(polls, &mut call).await;
+        started_late |= started && was_stored;
+        let [main, drained] = fixture.waiting().await;
+        assert!(drained.is_empty());
+        if started {
+            assert!(matches!(result, Scheduled::AlreadyRunning(_)), "{polls} polls: {result:?}");
+            assert!(main.is_empty(), "{polls} polls: the new job is stored: {main:?}");
+        } else {
+            assert!(matches!(result, Scheduled::Replaced(_)), "{polls} polls: {result:?}");
+            assert_eq!(main, ["new"], "{polls} polls");
+        }
+        if is_complete {
+            assert!(started_late, "the old job never started while the new one was stored");
+            return;
+        }
+    }
+    panic!("the call does not end within {MAX_STEPS} polls");
+}
+
+/// If the new job cannot be taken back because it runs already, the result says that it was stored.
+#[tokio::test]
+async fn a_new_job_that_has_run_is_reported_as_created() {
+    let fixture = Fixture::with_old_job().await;
+    let at_once = (OnConflict::Replace, Duration::ZERO);
+    let mut call = fixture.schedule(fixture.dq.new_id(), at_once);
+    let mut ran = Vec::new();
+    while ran.is_empty() {
+        assert!(poll_times(&mut call, 1).is_none());
+        ran = run_due(&*fixture.inner[0], "Q").await;
+    }
+    assert!(fixture.start_old_job().await);
+    assert!(matches!(call.await.unwrap(), Scheduled::Created(_)));
+    assert_eq!(ran, ["new"]);
+}
+
+/// A call by key never misses the job that moves from the drained store to the main store. Each
+/// call and the replacement are interrupted by the other one, at each step.
+#[tokio::test]
+async fn a_job_is_found_at_every_moment_of_its_replacement() {
+    const BY_KEY: usize = 3;
+    // Whether the call has found the job.
+    let by_key = |queue: QueueHandle, number: usize| -> Call<'static, bool> {
+        Box::pin(async move {
+            Ok(match number {
+                0 => queue.get("K").await?.is_some(),
+                1 => matches!(queue.reschedule("K", 3.hours()).await?, Rescheduled::Moved(_)),
+                _ => queue.cancel("K").await? == Cancelled::Cancelled,
+            })
+        })
+    };
+    for number in 0..BY_KEY {
+        for polls in 0..=MAX_STEPS {
+            let fixture = Fixture::with_old_job().await;
+            let mut replacement = fixture.schedule(fixture.dq.new_id(), REPLACING[0]);
+            let completed = poll_times(&mut replacement, polls);
+            let found = by_key(fixture.queue(), number).await.unwrap();
+            assert!(found, "call {number} after {polls} polls of the replacement");
+            match completed {
+                Some(_) => break,
+                None => assert!(replacement.await.unwrap().is_stored()),
+            }
+            assert!(polls < MAX_STEPS);
+        }
+        for polls in 0..=MAX_STEPS {
+            let fixture = Fixture::with_old_job().await;
+            let mut call = by_key(fixture.queue(), number);
+            if let Some(found) = poll_times(&mut call, polls) {
+                assert!(found.unwrap());
+                break;
+            }
+            let result = fixture.schedule(fixture.dq.new_id(), REPLACING[0]).await.unwrap();
+            assert!(result.is_stored(), "{result:?}");
+            let found = call.await.unwrap();
+            assert!(found, "call {number} after {polls} polls of its own");
+            assert!(polls < MAX_STEPS);
+        }
+    }
+}
+
+/// A cancel that fails in one store after it has cancelled the job in another.
+#[tokio::test]
+async fn a_cancel_that_fails_halfway_has_an_unknown_outcome() {
+    let fixture = Fixture::with_old_job().await;
+    fixture.main.fail(Some("cancel"));
+    let result = fixture.queue().cancel("K").await;
+    assert_error(result, ErrorKind::OutcomeUnknown, &["memory"]);
+    let fixture = Fixture::new().await;
+    fixture.main.fail(Some("cancel"));
+    let result = fixture.queue().cancel("K").await;
+    assert_error(result, ErrorKind::Unavailable, &[]);
+}
+
+/// `schedule_many` promises that an invalid job prevents all others from being stored.
+#[tokio::test]
+async fn an_invalid_job_of_a_bulk_changes_no_store() {
+    let fixture = Fixture::with_old_job().await;
+    let job = |key: &str, payload: String| {
+        let job = fixture.queue().schedule(payload, "text/plain").after(1.hours());
+        job.key(key).on_conflict(OnConflict::Replace)
+    };
+    let jobs = [job("K", "new".to_owned()), job("L", "x".repeat(101))];
+    let result = fixture.dq.schedule_many(jobs).await;
+    assert_error(result, ErrorKind::InvalidInput, &["101"]);
+    assert_eq!(fixture.waiting().await, [vec![], vec!["old".to_owned()]]);
+}
+
+/// A job that was scheduled before its store was drained is not scheduled again.
+#[tokio::test]
+async fn an_id_that_a_drained_store_holds_is_not_scheduled_again() {
+    let fixture = Fixture::with_old_job().await;
+    let old = fixture.queue().get("K").await.unwrap().unwrap().job.id;
+    let result = fixture.schedule(old, REPLACING[0]).await.unwrap();
+    assert!(matches!(result, Scheduled::Created(receipt) if receipt.id == old), "{result:?}");
+    assert_eq!(fixture.waiting().await, [vec![], vec!["old".to_owned()]]);
+    // Nor while it runs.
+    assert!(fixture.start_old_job().await);
+    let result = fixture.schedule(old, REPLACING[0]).await.unwrap();
+    assert!(matches!(result, Scheduled::Created(receipt) if receipt.id == old), "{result:?}");
+    assert_eq!(fixture.waiting().await, [vec![], Vec::<String>::new()]);
+}
+
+/// A job that the main store keeps out leaves the one in the drained store as it is.
+#[tokio::test]
+async fn a_job_whose_key_runs_in_the_main_store_cancels_nothing() {
+    let fixture = Fixture::new().await;
+    let id = fixture.dq.new_id();
+    let first = fixture.schedule(id, (OnConflict::Keep, Duration::ZERO)).await.unwrap();
+    assert!(first.is_stored(), "{first:?}");
+    claim_for(&*fixture.inner[0], &["Q"], 1, 1.hours()).await.unwrap();
+    fixture.add_old_job().await;
+    let result = fixture.schedule(fixture.dq.new_id(), REPLACING[0]).await.unwrap();
+    assert!(matches!(result, Scheduled::AlreadyRunning(running) if running.id == id), "{result:?}");
+    assert_eq!(fixture.waiting().await, [vec![], vec!["old".to_owned()]]);
+}
+
+/// Nothing replaces the old job if the main store does not store the new one.
+#[tokio::test]
+async fn a_job_whose_id_is_pinned_or_in_another_queue_cancels_nothing() {
+    let fixture = Fixture::with_old_job().await;
+    let pinned = fixture.dq.new_id();
+    let mut job = NewJob::new(pinned, queue("Q"), 1.hours(), "ended".into());
+    job.remember = 1.days();
+    assert!(fixture.inner[0].schedule(vec![job]).await.unwrap()[0].is_stored());
+    let job = JobRef::new(queue("Q"), pinned);
+    assert_eq!(fixture.inner[0].cancel(&[job]).await.unwrap(), [Cancelled::Cancelled]);
+    let result = fixture.schedule(pinned, REPLACING[0]).await.unwrap();
+    assert!(matches!(result, Scheduled::Ended(_)), "{result:?}");
+
+    let taken = fixture.dq.new_id();
+    let job = NewJob::new(taken, queue("R"), 1.hours(), "other".into());
+    assert!(fixture.inner[0].schedule(vec![job]).await.unwrap()[0].is_stored());
+    let result = fixture.schedule(taken, REPLACING[0]).await.unwrap();
+    assert!(matches!(result, Scheduled::Kept(kept) if kept.id == taken), "{result:?}");
+    assert_eq!(fixture.waiting().await, [vec![], vec!["old".to_owned()]]);
+}
+
+/// The old job runs, or starts at each step in turn. The new one is stored in any case.
+#[tokio::test]
+async fn a_job_that_detaches_a_running_one_is_stored_whenever_that_starts() {
+    let mut started_late = false;
+    for polls in 0..=MAX_STEPS {
+        let fixture = Fixture::with_old_job().await;
+        let job = fixture.queue().schedule("new", "text/plain").after(30.minutes()).key("K");
+        let job = job.on_conflict(OnConflict::Replace).on_running(OnRunning::Detach);
+        let mut call: Call<'_, Scheduled> = job.into_future();
+        let Interrupted { result, is_complete, started, was_stored } =
+            fixture.start_old_job_after(polls, &mut call).await;
+        started_late |= started && was_stored;
+        assert!(result.is_stored(), "{polls} polls: {result:?}");
+        assert_eq!(fixture.waiting().await, [vec!["new".to_owned()], vec![]], "{polls} polls");
+        if is_complete {
+            assert!(started_late, "the old job never started while the new one was stored");
+            return;
+        }
+    }
+    panic!("the call does not end within {MAX_STEPS} polls");
+}
+
+/// The same store is configured twice by mistake.
+#[tokio::test]
+async fn a_store_that_is_drained_into_itself_loses_no_job() {
+    let clock = Arc::new(VirtualClock::default());
+    let store: Arc<dyn Backend> = Arc::new(MemoryBackend::new(clock.clone()));
+    let fixture = Fixture::over(clock, [store.clone(), store]).await;
+    fixture.add_old_job().await;
+    for replacing in REPLACING {
+        let result = fixture.schedule(fixture.dq.new_id(), replacing).await.unwrap();
+        assert_eq!(fixture.waiting().await[0], ["new"], "{replacing:?}: {result:?}");
+        fixture.clock.advance(Duration::from_millis(1));
+    }
+}
+
+#[tokio::test]
+async fn every_store_is_closed_even_if_one_fails_to_close() {
+    let fixture = Fixture::new().await;
+    fixture.main.fail(Some("close"));
+    assert_error(fixture.dq.close().await, ErrorKind::Unavailable, &[]);
+    let error = fixture.inner[1].now().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Closed);
+}

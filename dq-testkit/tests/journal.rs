@@ -1,0 +1,154 @@
+//! Journals: what a process writes is the history that it saw, and a checker of the files of many
+//! processes finds what broke.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use dq_core::{
+    Backend, ClaimParams, Due, Entropy, JobId, JobKey, JobRef, MemoryBackend, NewJob, OnConflict,
+    QueueName, Renewal, Settlement, SystemClock, Target, Timestamp, Verdict, Want,
+};
+use dq_testkit::faults::{Journal, LeaseBegin, read_journals};
+use dq_testkit::history::Promise;
+
+const LEASE: Duration = Duration::from_secs(60);
+
+fn queue() -> QueueName {
+    QueueName::new("q").unwrap()
+}
+
+fn key() -> JobKey {
+    JobKey::new("k").unwrap()
+}
+
+/// A job is replaced, retried and done; another one is cancelled; a third one remains. The calls are
+/// those of two processes, with a journal each.
+async fn work(directory: &Path) -> Vec<JobId> {
+    let store: Arc<dyn Backend> = Arc::new(MemoryBackend::new(Arc::new(SystemClock)));
+    let producer = Journal::over(store.clone(), directory.join("producer.jsonl")).unwrap();
+    let runner = Journal::over(store, directory.join("runner.jsonl")).unwrap();
+    let entropy = Entropy::seeded(1);
+    let id = || entropy.job_id(Timestamp::EPOCH);
+    let new = |due: Due| NewJob::new(id(), queue(), due, Bytes::new());
+    let [first, second] = [0, 1].map(|_| new(Due::NOW).key(key()).on_conflict(OnConflict::Replace));
+    let (cancelled, remains) = (new(Due::After(LEASE)), new(Due::After(LEASE)));
+    producer.schedule(vec![first]).await.unwrap();
+    producer.schedule(vec![second.clone(), cancelled.clone(), remains.clone()]).await.unwrap();
+    let target = Target::Id(cancelled.id);
+    producer.cancel(&[JobRef::new(queue(), target)]).await.unwrap();
+    for verdict in [Verdict::retry(Due::NOW, "an error"), Verdict::Done] {
+        let wants = [Want::new(queue(), 10, LEASE)];
+        let claimed = runner.claim(ClaimParams::new(&wants, 10, "runner")).await.unwrap();
+        let [leased] = &claimed.jobs[..] else { panic!("one job is due: {claimed:?}") };
+        assert_eq!(leased.job.id, second.id);
+        runner.renew(&[Renewal::new(leased.lease(), LEASE)]).await.unwrap();
+        runner.settle(&[Settlement::new(leased.lease(), verdict)]).await.unwrap();
+    }
+    vec![remains.id]
+}
+
+/// The promises that are broken after a change of the text of the journals.
+async fn broken_after(change: impl Fn(String) -> String) -> Vec<Promise> {
+    let directory = tempfile::tempdir().unwrap();
+    let remaining = work(directory.path()).await;
+    for name in ["producer.jsonl", "runner.jsonl"] {
+        let path = directory.path().join(name);
+        fs::write(&path, change(fs::read_to_string(&path).unwrap())).unwrap();
+    }
+    let violations =
+        read_journals(directory.path(), LeaseBegin::Answered).unwrap().check(&remaining);
+    let mut promises: Vec<_> = violations.into_iter().map(|violation| violation.promise).collect();
+    promises.dedup();
+    promises
+}
+
+/// Drops the lines that contain the text.
+fn without(text: String, part: &str) -> String {
+    text.lines().filter(|line| !line.contains(part)).map(|line| format!("{line}\n")).collect()
+}
+
+#[tokio::test]
+async fn what_happened_is_no_violation() {
+    let directory = tempfile::tempdir().unwrap();
+    let remaining = work(directory.path()).await;
+    let history = read_journals(directory.path(), LeaseBegin::Answered).unwrap();
+    assert_eq!(history.check(&remaining), []);
+    assert_eq!(history.done_count(), 1);
+    // Four jobs, a cancel, and twice a claim, a renewal and a settlement.
+    assert_eq!(history.events().len(), 4 + 1 + 6);
+}
+
+#[tokio::test]
+async fn each_kind_of_violation_is_found_in_the_files() {
+    // The settlement as done was never made: the job is gone without a reason. (The retry remains.)
+    let lost =
+        broken_after(|text| text.replace("\"ending\":\"Done\"", "\"ending\":\"Snooze\"")).await;
+    assert!(lost.contains(&Promise::NothingLost), "{lost:?}");
+    // The store's clock was behind the due times.
+    let early =
+        broken_after(|text| text.replace("{\"Claim\":{\"now\":1", "{\"Claim\":{\"now\":-1")).await;
+    assert!(early.contains(&Promise::NeverEarly), "{early:?}");
+    // Nothing ended the first of two leases.
+    let two =
+        broken_after(|text| text.replace("{\"Settle\":[true]}", "{\"Settle\":[false]}")).await;
+    assert!(two.contains(&Promise::OneLeaseAtATime), "{two:?}");
+    // The job that started was replaced, according to the answer to another one.
+    let replaced = broken_after(|text| {
+        let line = text.lines().find(|line| line.contains("Replaced")).map(str::to_owned);
+        match line {
+            // The same key once more, as another job, before the claims.
+            Some(_) => {
+                let new = "01900000-0000-7000-8000-000000000000";
+                let at = |answer: &str| {
+                    let at = text.lines().last().unwrap().split("\"at\":").nth(1).unwrap();
+                    let at = at.split([',', '}']).next().unwrap();
+                    answer.replace("AT", at)
+                };
+                let call = r#"{"Call":{"number":99,"at":AT,"call":{"Schedule":[{"job":"NEW","queue":"q","key":"k","detach":false,"not_before":0}]}}}"#;
+                let answer = r#"{"Return":{"number":99,"at":AT,"answer":{"Schedule":[["Replaced","NEW",0]]}}}"#;
+                text.clone() + &format!("{}\n{}\n", at(call), at(answer)).replace("NEW", new)
+            }
+            None => text,
+        }
+    })
+    .await;
+    assert!(replaced.contains(&Promise::CancelIsBinding), "{replaced:?}");
+    // The failed attempt was not counted.
+    let uncounted = broken_after(|text| text.replace("\"attempts\":1", "\"attempts\":0")).await;
+    assert!(uncounted.contains(&Promise::FailuresCounted), "{uncounted:?}");
+}
+
+#[tokio::test]
+async fn a_call_of_a_killed_process_may_have_taken_effect_or_not() {
+    // Without the answers of the runner, everything is possible; without the last line, too.
+    for part in ["{\"Settle\":", "{\"Renew\":"] {
+        let answer = format!("\"answer\":{part}");
+        assert_eq!(broken_after(|text| without(text, &answer)).await, [], "{part}");
+    }
+    let torn = |text: String| text[..text.len() - 20].to_owned();
+    assert_eq!(broken_after(torn).await, []);
+}
+
+#[tokio::test]
+async fn leases_of_a_store_whose_log_decides_begin_when_the_claim_returns() {
+    let directory = tempfile::tempdir().unwrap();
+    let remaining = work(directory.path()).await;
+    let path = directory.path().join("runner.jsonl");
+    let text = fs::read_to_string(&path).unwrap();
+    // As if the claims had been made long before they came to the log.
+    fs::write(&path, text.replace("{\"Claim\":{\"now\":1", "{\"Claim\":{\"now\":-1")).unwrap();
+    let check = |begin| read_journals(directory.path(), begin).unwrap().check(&remaining);
+    assert_ne!(check(LeaseBegin::Answered), []);
+    assert_eq!(check(LeaseBegin::Returned), []);
+}
+
+#[tokio::test]
+async fn a_foreign_line_is_an_error() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("a.jsonl"), "{\"no\":1}\n").unwrap();
+    let error = read_journals(directory.path(), LeaseBegin::Answered).unwrap_err().to_string();
+    assert!(error.contains("a.jsonl") && error.contains("no"), "{error}");
+}

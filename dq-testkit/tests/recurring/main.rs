@@ -1,0 +1,9 @@
+//! Recurring schedules on the virtual clock: what runs and when, after outages, changes and crashes.
+#![cfg(feature = "suite")]
+
+mod crashes;
+mod declared;
+mod fixture;
+mod handlers;
+mod operate;
+mod outages;
