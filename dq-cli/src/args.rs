@@ -1,0 +1,493 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::builder::NonEmptyStringValueParser;
+use clap::{Args as ClapArgs, Parser, Subcommand};
+use clap_complete::Shell;
+use dq_core::{Due, JobState, OnConflict, OnRunning, QueueName, Target, Timestamp};
+use dq_ops::{JobFilter, parse_due, parse_duration, parse_target, parse_timestamp};
+use serde::de::DeserializeOwned;
+
+const AFTER_HELP: &str = "\
+The store is that of --config or --url; else that of dq.toml, of the environment (DQ_BACKEND__TYPE),
+or of the file dq.db, in the current directory. With --api the commands go to a server instead;
+DQ_API and DQ_TOKEN stand for --api and --token.
+
+Exit codes: 0 done, 1 failed, 2 usage, 3 not found, 4 conflict, 5 unreachable.";
+
+/// Delayed jobs: serve, inspect and operate.
+#[derive(Debug, Parser)]
+#[command(name = "dq", version, after_help = AFTER_HELP)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    pub(crate) target: TargetArgs,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Where the jobs are.
+#[derive(Debug, Default, ClapArgs)]
+pub(crate) struct TargetArgs {
+    /// The configuration file of the store.
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// The URL of the store, such as sqlite://jobs.db.
+    #[arg(long, global = true)]
+    pub(crate) url: Option<String>,
+    /// The address of a server, such as http://127.0.0.1:7373.
+    #[arg(long, global = true, value_name = "URL")]
+    pub(crate) api: Option<String>,
+    /// The token for the server; better in DQ_TOKEN, since arguments are visible to others.
+    // One of 64 generated tokens begins with a hyphen.
+    #[arg(long, global = true, allow_hyphen_values = true, value_parser = token)]
+    pub(crate) token: Option<String>,
+    /// Print one JSON value a line instead of text.
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Serve the dashboard and the HTTP API.
+    Serve(ServeArgs),
+    /// Show all queues, or one.
+    Queues {
+        #[arg(value_parser = queue)]
+        queue: Option<QueueName>,
+    },
+    /// Show and change jobs.
+    #[command(subcommand)]
+    Jobs(JobsCommand),
+    /// Schedule a job.
+    Enqueue(EnqueueArgs),
+    /// Show what has happened to a job, and why it does not run now.
+    Where(JobArgs),
+    /// Show and change the schedules of recurring jobs.
+    #[command(subcommand)]
+    Cron(CronCommand),
+    /// Show what is due in the next hours, of all queues or by hour of one.
+    Forecast {
+        #[arg(value_parser = queue)]
+        queue: Option<QueueName>,
+        /// How far to look ahead; one minute to seven days.
+        #[arg(long, default_value = "24h", value_parser = duration)]
+        window: Duration,
+    },
+    /// Play the next hours on a virtual clock: how late jobs will start, and when a backlog is drained.
+    Simulate(SimulateArgs),
+    /// Show all queues, or one, again and again until Ctrl-C.
+    Watch(WatchArgs),
+    /// Show the runners.
+    Runners,
+    /// Stop a queue in all processes; running jobs finish.
+    Pause {
+        #[arg(value_parser = queue)]
+        queue: QueueName,
+    },
+    /// Start a paused queue.
+    Resume {
+        #[arg(value_parser = queue)]
+        queue: QueueName,
+    },
+    /// Delete every job of a queue that is not running.
+    Purge {
+        #[arg(value_parser = queue)]
+        queue: QueueName,
+        /// The name of the queue again; otherwise it is read from stdin.
+        #[arg(long, value_name = "QUEUE")]
+        confirm: Option<String>,
+    },
+    /// Show what should be changed in the store's settings. Fails if something is an error.
+    Check,
+    /// Move the jobs of another system into a queue, each exactly once.
+    #[cfg(feature = "redis")]
+    #[command(subcommand)]
+    Import(ImportCommand),
+    /// Print a completion script for a shell.
+    Completions { shell: Shell },
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ServeArgs {
+    /// The address to listen on [default: 127.0.0.1:7373].
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) address: Option<String>,
+    /// Serve a store in memory, with example queues in which jobs come and go.
+    #[arg(long, conflicts_with_all = ["config", "url"])]
+    pub(crate) demo: bool,
+}
+
+/// Where the jobs come from.
+#[cfg(feature = "redis")]
+#[derive(Debug, Subcommand)]
+pub(crate) enum ImportCommand {
+    /// From a sorted set with payloads as members and due times as scores.
+    RedisZset {
+        #[command(flatten)]
+        from: ImportArgs,
+        /// The key of the sorted set.
+        #[arg(long, value_parser = NonEmptyStringValueParser::new())]
+        key: String,
+        /// The queue that gets the jobs.
+        #[arg(long, value_parser = queue)]
+        queue: QueueName,
+        /// The unit of the scores, which are Unix times.
+        #[arg(long, default_value = "millis", value_parser = ["millis", "seconds"])]
+        scores: String,
+    },
+    /// From a delayed queue of Redisson, with its destination queue.
+    Redisson {
+        #[command(flatten)]
+        from: ImportArgs,
+        /// The name of the queue, with the prefix of a NameMapper.
+        #[arg(long, value_parser = NonEmptyStringValueParser::new())]
+        name: String,
+        /// The queue that gets the jobs [default: the one of the same name].
+        #[arg(long, value_parser = queue)]
+        queue: Option<QueueName>,
+        /// The codec of the Java clients: raw, string, json, jackson or kryo5.
+        #[arg(long, default_value = "raw", value_parser = codec)]
+        codec: dq_redis::Codec,
+    },
+}
+
+/// What all imports have in common.
+#[cfg(feature = "redis")]
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ImportArgs {
+    /// The URL of the server, such as redis://localhost:6379/0.
+    #[arg(long, value_name = "URL")]
+    pub(crate) from: String,
+    /// Move the jobs; without it they are only counted.
+    #[arg(long)]
+    pub(crate) yes: bool,
+    /// Only count the jobs, which then is no failure.
+    #[arg(long, conflicts_with = "yes")]
+    pub(crate) dry_run: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum JobsCommand {
+    /// List jobs.
+    Ls(ListArgs),
+    /// Show one job with payload and headers.
+    Get(JobArgs),
+    /// Find jobs by id, by the beginning of their key, or by a text in their payload.
+    Find(FindArgs),
+    /// Cancel a waiting job, or all that match.
+    Cancel(ChangeArgs),
+    /// Change the due time of a waiting job, or of all that match.
+    Move(MoveArgs),
+    /// Make a waiting job due now, or all that match.
+    Run(ChangeArgs),
+    /// Make a dead job due now with all of its attempts, or all that match.
+    Replay(ChangeArgs),
+    /// Delete a dead job, or all that match.
+    Rm(ChangeArgs),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum CronCommand {
+    /// List the schedules, the next due first.
+    Ls,
+    /// Show one schedule with its payload and its next times.
+    Show {
+        name: String,
+        /// The number of next times; up to 100.
+        #[arg(long, default_value_t = 5)]
+        next: usize,
+    },
+    /// Store a schedule, or change it to this one.
+    Set(CronSetArgs),
+    /// Stop the jobs of a schedule; those of the pause do not run later.
+    Pause { name: String },
+    /// Go on with the next occurrence of a paused schedule.
+    Resume { name: String },
+    /// Leave the next occurrence out.
+    Skip { name: String },
+    /// Schedule a job of the schedule now, beside its occurrences.
+    Run { name: String },
+    /// Schedule the occurrences of a time in the past now, at most 1,000.
+    Backfill {
+        name: String,
+        /// Only occurrences after this time.
+        #[arg(long, value_name = "TIME", value_parser = timestamp)]
+        after: Timestamp,
+        /// Only occurrences until this time.
+        #[arg(long, value_name = "TIME", value_parser = timestamp)]
+        until: Timestamp,
+    },
+    /// Remove a schedule; jobs of earlier occurrences still run.
+    Rm { name: String },
+}
+
+/// What a schedule is to be.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct CronSetArgs {
+    pub(crate) name: String,
+    #[arg(value_parser = queue)]
+    pub(crate) queue: QueueName,
+    /// The payload of each job, as JSON.
+    #[arg(default_value = "null", allow_negative_numbers = true)]
+    pub(crate) payload: String,
+    /// The times as a cron expression, such as "30 2 * * *".
+    #[arg(long, value_name = "EXPRESSION")]
+    pub(crate) cron: Option<String>,
+    /// The time zone of the cron expression [default: UTC].
+    #[arg(long, value_name = "ZONE", requires = "cron")]
+    pub(crate) tz: Option<String>,
+    /// The times as an interval, such as 90s.
+    #[arg(
+        long,
+        value_name = "DURATION",
+        conflicts_with = "cron",
+        required_unless_present = "cron"
+    )]
+    pub(crate) every: Option<String>,
+    /// The version of the payload's schema.
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) schema_version: Option<u32>,
+    /// What happens to missed occurrences: last, none, or such as all:10 [default: last].
+    #[arg(long)]
+    pub(crate) catch_up: Option<String>,
+    /// What happens while an earlier job is live: skip, allow or queue_one.
+    #[arg(long)]
+    pub(crate) overlap: Option<String>,
+    /// How late an occurrence may be scheduled, such as 1h.
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) deadline: Option<String>,
+    /// Make all occurrences later by the same part of this time, such as 10s.
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) jitter: Option<String>,
+}
+
+/// What a simulation plays.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct SimulateArgs {
+    /// How far to play; up to 31 days.
+    #[arg(long, default_value = "24h", value_name = "DURATION")]
+    pub(crate) window: String,
+    /// A time in the future at which the window begins; now by default.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) start: Option<String>,
+    /// How often each job is played.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) load: u32,
+    /// The number of jobs that run at once, of a queue (MAIL=8) or of queues without a runner (8).
+    #[arg(long, value_name = "[QUEUE=]NUMBER")]
+    pub(crate) concurrency: Vec<String>,
+    /// How long each job runs, of a queue (MAIL=300ms) or of queues without a measured time (300ms).
+    #[arg(long, value_name = "[QUEUE=]DURATION")]
+    pub(crate) run_time: Vec<String>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct WatchArgs {
+    #[arg(value_parser = queue)]
+    pub(crate) queue: Option<QueueName>,
+    /// The time between two readings.
+    #[arg(long, default_value = "2s", value_parser = duration)]
+    pub(crate) interval: Duration,
+    /// Stop after this many readings.
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) count: Option<u64>,
+}
+
+/// One job.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct JobArgs {
+    #[arg(value_parser = queue)]
+    pub(crate) queue: QueueName,
+    /// The id, or key: and the key.
+    #[arg(value_parser = job)]
+    pub(crate) job: Target,
+}
+
+/// Which jobs to list.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ListArgs {
+    /// The queue; all queues if it is left out.
+    #[arg(value_parser = queue)]
+    pub(crate) queue: Option<QueueName>,
+    /// running, ready, scheduled, dead or ended; all but ended if it is left out.
+    #[arg(long, value_parser = state, value_delimiter = ',')]
+    pub(crate) state: Vec<JobState>,
+    #[command(flatten)]
+    pub(crate) filter: FilterArgs,
+    /// Only jobs whose payload contains this text.
+    #[arg(long, value_name = "TEXT", value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) contains: Option<String>,
+    /// Maximum number of jobs.
+    #[arg(long, default_value_t = 100, conflicts_with = "all")]
+    pub(crate) limit: usize,
+    /// List all jobs.
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// The latest first.
+    #[arg(long)]
+    pub(crate) desc: bool,
+}
+
+/// Which jobs to take of a queue; they must match all parts.
+#[derive(Debug, Default, ClapArgs)]
+pub(crate) struct FilterArgs {
+    /// Only jobs whose key begins with this text.
+    #[arg(long, value_name = "TEXT", value_parser = NonEmptyStringValueParser::new())]
+    key_prefix: Option<String>,
+    /// Only jobs that are due at this time or later.
+    #[arg(long, value_name = "TIME", value_parser = timestamp)]
+    due_from: Option<Timestamp>,
+    /// Only jobs that are due before this time.
+    #[arg(long, value_name = "TIME", value_parser = timestamp)]
+    due_before: Option<Timestamp>,
+    /// Only jobs whose last error or reason contains this text.
+    #[arg(long, value_name = "TEXT", value_parser = NonEmptyStringValueParser::new())]
+    error: Option<String>,
+}
+
+impl FilterArgs {
+    pub(crate) fn filter(&self) -> JobFilter {
+        let mut filter = JobFilter::default();
+        filter.key_prefix.clone_from(&self.key_prefix);
+        filter.due_from = self.due_from;
+        filter.due_before = self.due_before;
+        filter.error.clone_from(&self.error);
+        filter
+    }
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct FindArgs {
+    /// An id, the beginning of a key, or a text in a payload.
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) text: String,
+    /// Search this queue only.
+    #[arg(long, value_parser = queue)]
+    pub(crate) queue: Option<QueueName>,
+    /// Maximum number of jobs.
+    #[arg(long, default_value_t = 20)]
+    pub(crate) limit: usize,
+}
+
+/// Which jobs to change.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ChangeArgs {
+    #[arg(value_parser = queue)]
+    pub(crate) queue: QueueName,
+    /// The id, or key: and the key; many jobs by the options below if it is left out.
+    #[arg(value_parser = job)]
+    pub(crate) job: Option<Target>,
+    #[command(flatten)]
+    pub(crate) filter: FilterArgs,
+    /// All jobs of the queue that can be changed so.
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Change many jobs; without it they are only counted.
+    #[arg(long)]
+    pub(crate) yes: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct MoveArgs {
+    #[command(flatten)]
+    pub(crate) change: ChangeArgs,
+    /// A delay such as 15m, a time such as 2027-01-31T10:00:00Z, or now.
+    #[arg(long, value_parser = due)]
+    pub(crate) to: Due,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct EnqueueArgs {
+    #[arg(value_parser = queue)]
+    pub(crate) queue: QueueName,
+    /// The payload, JSON unless --content-type says otherwise; - reads it from stdin.
+    #[arg(default_value = "null", allow_negative_numbers = true)]
+    pub(crate) payload: String,
+    /// A delay such as 15m, a time such as 2027-01-31T10:00:00Z, or now.
+    #[arg(long, default_value = "now", value_parser = due)]
+    pub(crate) due: Due,
+    /// The key.
+    #[arg(long)]
+    pub(crate) key: Option<String>,
+    /// If a waiting job has the key: keep, replace, earliest or latest.
+    #[arg(long, default_value = "keep", value_parser = word::<OnConflict>)]
+    pub(crate) on_conflict: OnConflict,
+    /// If a running job has the key: refuse or detach.
+    #[arg(long, default_value = "refuse", value_parser = word::<OnRunning>)]
+    pub(crate) on_running: OnRunning,
+    /// A header; may be repeated.
+    #[arg(long = "header", value_name = "NAME=VALUE", value_parser = header)]
+    pub(crate) headers: Vec<(String, String)>,
+    /// Maximum number of attempts.
+    #[arg(long)]
+    pub(crate) max_attempts: Option<u32>,
+    /// A name of this request, by which it can be repeated without storing a second job.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) idempotency_key: Option<String>,
+    /// How long the id is remembered after the end of the job, such as 7d.
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) remember: Option<String>,
+    /// The MIME type of the payload.
+    #[arg(long, default_value = "application/json", value_name = "TYPE")]
+    pub(crate) content_type: String,
+}
+
+/// The reason why an argument is refused, with what to write instead.
+fn refused(error: &dq_core::Error) -> String {
+    match error.remedy_text() {
+        Some(remedy) => format!("{} ({remedy})", error.message()),
+        None => error.message().to_owned(),
+    }
+}
+
+fn queue(text: &str) -> Result<QueueName, String> {
+    QueueName::new(text).map_err(|error| refused(&error))
+}
+
+/// Refuses the next option in place of a value, as of `--token $EMPTY --api URL`.
+fn token(text: &str) -> Result<String, &'static str> {
+    if text.starts_with("--") { Err("the token is missing") } else { Ok(text.to_owned()) }
+}
+
+#[cfg(feature = "redis")]
+fn codec(text: &str) -> Result<dq_redis::Codec, String> {
+    text.parse().map_err(|error: dq_core::Error| refused(&error))
+}
+
+fn job(text: &str) -> Result<Target, String> {
+    parse_target(text).map_err(|error| refused(&error))
+}
+
+fn due(text: &str) -> Result<Due, String> {
+    parse_due(text).map_err(|error| refused(&error))
+}
+
+fn timestamp(text: &str) -> Result<Timestamp, String> {
+    parse_timestamp(text).map_err(|error| refused(&error))
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    parse_duration(text).map_err(|error| refused(&error))
+}
+
+fn state(text: &str) -> Result<JobState, String> {
+    word(text)
+}
+
+/// A value with one word for each of its variants.
+fn word<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+    let value = serde_json::Value::String(text.to_owned());
+    serde_json::from_value(value).map_err(|error| error.to_string())
+}
+
+fn header(text: &str) -> Result<(String, String), String> {
+    let pair = text.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
+    pair.ok_or_else(|| "it has no `=`".to_owned())
+}
+
+/// The command line as clap sees it, for completions.
+pub(crate) fn command() -> clap::Command {
+    <Args as clap::CommandFactory>::command()
+}

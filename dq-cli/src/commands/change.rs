@@ -1,0 +1,167 @@
+//! `dq jobs cancel`, `move`, `run`, `replay` and `rm`: of one job, or of all that match.
+
+use dq_core::{Due, Target, Timestamp};
+use dq_ops::{BulkAction, CancelResult, JobFilter};
+use serde_json::{Value, json};
+
+use crate::args::{ChangeArgs, MoveArgs};
+use crate::failure::{Failure, Result};
+use crate::output::Output;
+use crate::source::Source;
+use crate::text;
+
+/// Which jobs a command changes.
+enum Selection<'a> {
+    One(&'a Target),
+    Many(JobFilter),
+}
+
+fn selection(args: &ChangeArgs) -> Result<Selection<'_>> {
+    let filter = args.filter.filter();
+    match (&args.job, filter.is_empty(), args.all) {
+        (Some(job), true, false) if !args.yes => Ok(Selection::One(job)),
+        (Some(_), ..) => Err(Failure::usage(
+            "a job is given, and options for many jobs",
+            "give the job alone, or the options alone",
+        )),
+        (None, false, false) | (None, true, true) => Ok(Selection::Many(filter)),
+        (None, false, true) => Err(Failure::usage(
+            "--all is given, and options that select jobs",
+            "give --all alone, or the options alone",
+        )),
+        (None, true, false) => Err(Failure::usage(
+            "no job is given",
+            "give an id or key:…, or --all, or options such as --key-prefix",
+        )),
+    }
+}
+
+/// Cancels waiting jobs.
+pub(super) fn cancel(
+    args: &ChangeArgs,
+    source: &dyn Source,
+    output: &mut Output<'_>,
+) -> Result<()> {
+    match selection(args)? {
+        Selection::Many(filter) => {
+            many(args, BulkAction::Cancel, "cancelled", &filter, source, output)
+        }
+        Selection::One(job) => {
+            let (result, text) = match source.cancel(&args.queue, job)? {
+                CancelResult::Cancelled => ("cancelled", "cancelled"),
+                // The store cannot prevent every start.
+                _ => ("requested", "asked for the cancellation of"),
+            };
+            one(args, job, result, text, None, output)
+        }
+    }
+}
+
+/// Changes the due time of waiting jobs.
+pub(super) fn reschedule(
+    args: &MoveArgs,
+    source: &dyn Source,
+    output: &mut Output<'_>,
+) -> Result<()> {
+    let (selected, due) = (&args.change, args.to);
+    change(selected, BulkAction::Reschedule(due), "moved", source, output, |job| {
+        Ok(Some(source.reschedule(&selected.queue, job, due)?.due))
+    })
+}
+
+/// Makes waiting jobs due now.
+pub(super) fn run(args: &ChangeArgs, source: &dyn Source, output: &mut Output<'_>) -> Result<()> {
+    change(args, BulkAction::Reschedule(Due::NOW), "moved", source, output, |job| {
+        Ok(Some(source.run_now(&args.queue, job)?.due))
+    })
+}
+
+/// Makes dead jobs due now.
+pub(super) fn replay(
+    args: &ChangeArgs,
+    source: &dyn Source,
+    output: &mut Output<'_>,
+) -> Result<()> {
+    change(args, BulkAction::Replay, "replayed", source, output, |job| {
+        source.replay(&args.queue, job).map(|()| None)
+    })
+}
+
+/// Deletes dead jobs.
+pub(super) fn remove(
+    args: &ChangeArgs,
+    source: &dyn Source,
+    output: &mut Output<'_>,
+) -> Result<()> {
+    change(args, BulkAction::Remove, "removed", source, output, |job| {
+        source.remove(&args.queue, job).map(|()| None)
+    })
+}
+
+/// Changes all jobs that match, or one by a call that returns its new due time if it has one.
+fn change(
+    args: &ChangeArgs,
+    action: BulkAction,
+    done: &str,
+    source: &dyn Source,
+    output: &mut Output<'_>,
+    change_one: impl FnOnce(&Target) -> Result<Option<Timestamp>>,
+) -> Result<()> {
+    match selection(args)? {
+        Selection::Many(filter) => many(args, action, done, &filter, source, output),
+        Selection::One(job) => {
+            let due = change_one(job)?;
+            one(args, job, done, done, due, output)
+        }
+    }
+}
+
+/// Prints what has happened to one job.
+fn one(
+    args: &ChangeArgs,
+    job: &Target,
+    result: &str,
+    text: &str,
+    due: Option<Timestamp>,
+    output: &mut Output<'_>,
+) -> Result<()> {
+    let name = match job {
+        Target::Id(id) => id.to_string(),
+        Target::Key(key) => format!("key:{key}"),
+    };
+    let mut value = json!({ "queue": args.queue, "job": name, "result": result });
+    if let Some(due) = due {
+        value["due"] = Value::from(due.to_string());
+    }
+    output.either(&value, || {
+        let due = due.map(|due| format!(", due {due}")).unwrap_or_default();
+        format!("{text} {}/{}{due}\n", text::clean(args.queue.as_str()), text::clean(&name))
+    })
+}
+
+/// Counts the jobs that match, and changes them if the command line has `--yes`.
+fn many(
+    args: &ChangeArgs,
+    action: BulkAction,
+    done: &str,
+    filter: &JobFilter,
+    source: &dyn Source,
+    output: &mut Output<'_>,
+) -> Result<()> {
+    let count = source.count(&args.queue, action, filter)?;
+    let at_least = if count.complete { "" } else { "at least " };
+    let jobs = text::count(count.matching, "job");
+    let queue = text::clean(args.queue.as_str());
+    let counted = format!("{at_least}{jobs} of {queue} can be {done}");
+    if !args.yes {
+        let message = format!("{counted}; nothing was changed");
+        return Err(Failure::usage(message, "repeat the command with --yes"));
+    }
+    output.note(&counted);
+    // A number that is not complete limits nothing.
+    let expected = count.complete.then_some(count.matching);
+    let report = source.bulk(&args.queue, action, filter, expected)?;
+    let value =
+        json!({ "queue": args.queue, "action": action.as_str(), "changed": report.changed });
+    output.either(&value, || format!("{done} {} of {queue}\n", text::count(report.changed, "job")))
+}

@@ -1,0 +1,168 @@
+//! `dq cron`: schedules of recurring jobs.
+
+use dq_ops::{RecurringDefinition, RecurringDetail, RecurringSummary, ScheduleResult};
+use serde_json::{Value, json};
+
+use super::jobs::payload_text;
+use crate::args::{CronCommand, CronSetArgs};
+use crate::failure::{CONFLICT, Failure, Result};
+use crate::output::Output;
+use crate::source::Source;
+use crate::text::{self, Table};
+
+/// Runs a command about schedules.
+pub(super) fn run(
+    command: &CronCommand,
+    source: &dyn Source,
+    output: &mut Output<'_>,
+) -> Result<()> {
+    match command {
+        CronCommand::Ls => list(source, output),
+        CronCommand::Show { name, next } => {
+            let detail = source.recurring(name, *next)?;
+            output.either(&detail, || describe(&detail))
+        }
+        CronCommand::Set(args) => set(args, source, output),
+        CronCommand::Pause { name } => {
+            let changed = source.pause_schedule(name)?;
+            let value = json!({ "schedule": name, "paused": true, "changed": changed });
+            report(name, &value, if changed { "paused" } else { "was paused before:" }, output)
+        }
+        CronCommand::Resume { name } => {
+            let changed = source.resume_schedule(name)?;
+            let value = json!({ "schedule": name, "paused": false, "changed": changed });
+            report(name, &value, if changed { "resumed" } else { "is not paused:" }, output)
+        }
+        CronCommand::Skip { name } => {
+            source.skip_next(name)?;
+            let value = json!({ "schedule": name, "result": "skipped" });
+            report(name, &value, "skipped the next occurrence of", output)
+        }
+        CronCommand::Run { name } => run_now(name, source, output),
+        CronCommand::Backfill { name, after, until } => {
+            let changed = source.backfill(name, *after, *until)?;
+            let value = json!({ "schedule": name, "action": "backfill", "changed": changed });
+            let jobs = text::count(changed, "job");
+            report(name, &value, &format!("scheduled {jobs} of"), output)
+        }
+        CronCommand::Rm { name } => {
+            source.remove_schedule(name)?;
+            let value = json!({ "schedule": name, "result": "removed" });
+            report(name, &value, "removed", output)
+        }
+    }
+}
+
+/// Prints what has happened to a schedule.
+fn report(name: &str, value: &Value, done: &str, output: &mut Output<'_>) -> Result<()> {
+    output.either(value, || format!("{done} {}\n", text::clean(name)))
+}
+
+fn list(source: &dyn Source, output: &mut Output<'_>) -> Result<()> {
+    let schedules = source.schedules()?;
+    if output.is_json() {
+        return schedules.iter().try_for_each(|schedule| output.json(schedule));
+    }
+    if schedules.is_empty() {
+        output.note("there is no schedule");
+        return Ok(());
+    }
+    let mut table = Table::new(&["SCHEDULE", "QUEUE", "TIMES", "NEXT DUE", "STATE"]);
+    let row = |schedule: &RecurringSummary| {
+        vec![
+            text::clean(&schedule.name),
+            text::clean(schedule.queue.as_str()),
+            text::clean(&times(schedule)),
+            schedule.next_due.to_string(),
+            state(schedule).to_owned(),
+        ]
+    };
+    output.text(&table.rows(&schedules.iter().map(row).collect::<Vec<_>>()))
+}
+
+fn times(schedule: &RecurringSummary) -> String {
+    match (&schedule.cron, schedule.every_ms) {
+        (Some(cron), _) => format!("{cron} {}", schedule.tz.as_deref().unwrap_or_default()),
+        (None, Some(millis)) => format!("every {}", text::duration(millis)),
+        (None, None) => String::new(),
+    }
+}
+
+fn state(schedule: &RecurringSummary) -> &'static str {
+    match (schedule.paused, schedule.stopped, schedule.orphaned) {
+        (true, ..) => "paused",
+        (_, true, _) => "stopped",
+        (_, _, true) => "orphaned",
+        _ => "active",
+    }
+}
+
+fn describe(detail: &RecurringDetail) -> String {
+    let schedule = &detail.schedule;
+    let mut text = String::new();
+    let mut line = |name: &str, value: String| text += &format!("{name:<10} {value}\n");
+    line("schedule", text::clean(&schedule.name));
+    line("queue", text::clean(schedule.queue.as_str()));
+    line("times", text::clean(&times(schedule)));
+    line("state", state(schedule).to_owned());
+    line("catch up", schedule.catch_up.clone());
+    line("overlap", schedule.overlap.clone());
+    for (name, millis) in [("deadline", schedule.deadline_ms), ("jitter", schedule.jitter_ms)] {
+        if let Some(millis) = millis {
+            line(name, text::duration(millis));
+        }
+    }
+    if let Some(generation) = schedule.generation {
+        line("generation", generation.to_string());
+    }
+    for (number, next) in detail.next.iter().enumerate() {
+        let local = next.local.as_ref().map(|local| format!("   {local}")).unwrap_or_default();
+        line(if number == 0 { "next" } else { "" }, format!("{}{local}", next.due));
+    }
+    match &detail.payload {
+        Some(payload) => {
+            line("payload", text::count(payload.size, "byte"));
+            text += &payload_text(payload);
+        }
+        None => line("payload", "hidden from the role of this token".to_owned()),
+    }
+    text
+}
+
+fn set(args: &CronSetArgs, source: &dyn Source, output: &mut Output<'_>) -> Result<()> {
+    let payload = serde_json::from_str(&args.payload).map_err(|error| {
+        Failure::usage(format!("the payload is not JSON: {error}"), "write a text as '\"text\"'")
+    })?;
+    let mut definition = RecurringDefinition::default();
+    definition.queue = args.queue.to_string();
+    definition.cron.clone_from(&args.cron);
+    definition.tz.clone_from(&args.tz);
+    definition.every.clone_from(&args.every);
+    definition.payload = payload;
+    definition.schema_version = args.schema_version;
+    definition.catch_up.clone_from(&args.catch_up);
+    definition.overlap.clone_from(&args.overlap);
+    definition.deadline.clone_from(&args.deadline);
+    definition.jitter.clone_from(&args.jitter);
+    let changed = source.put_schedule(&args.name, &definition)?;
+    let value = json!({ "schedule": args.name, "changed": changed });
+    report(&args.name, &value, if changed { "stored" } else { "is stored already:" }, output)
+}
+
+fn run_now(name: &str, source: &dyn Source, output: &mut Output<'_>) -> Result<()> {
+    let job = source.run_schedule(name)?;
+    output.either(&job, || {
+        let name = text::clean(name);
+        match job.result {
+            ScheduleResult::AlreadyRunning => {
+                format!("not scheduled: job {} of {name} is running\n", job.id)
+            }
+            _ if job.is_stored() => format!("scheduled {} of {name}, due {}\n", job.id, job.due),
+            _ => format!("not scheduled: job {} of {name} waits, due {}\n", job.id, job.due),
+        }
+    })?;
+    match job.result {
+        ScheduleResult::AlreadyRunning => Err(Failure::Reported(CONFLICT)),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,290 @@
+//! `dq jobs ls`, `get` and `find`.
+
+use std::collections::BTreeSet;
+
+use dq_core::{JobId, JobState, QueueName, Target};
+use dq_ops::{JobDetail, JobQuery, JobSummary, PayloadView};
+
+use crate::args::{FindArgs, JobArgs, ListArgs};
+use crate::failure::{Failure, Result};
+use crate::output::Output;
+use crate::source::Source;
+use crate::text::{self, Table};
+
+/// The states of a listing, if none is given: what is under way first.
+const LIVE: [JobState; 4] =
+    [JobState::Running, JobState::Ready, JobState::Scheduled, JobState::Dead];
+
+/// The states of a search.
+const ALL: [JobState; 5] =
+    [JobState::Running, JobState::Ready, JobState::Scheduled, JobState::Dead, JobState::Ended];
+
+/// Maximum length of a note in a table, in characters.
+const MAX_NOTE: usize = 60;
+
+/// Number of rows of a table that are printed together, so that their columns line up.
+const MAX_ROWS: usize = 500;
+
+/// Jobs as lines of JSON, or as a table.
+struct Listing<'a, 'b> {
+    output: &'a mut Output<'b>,
+    table: Table,
+    rows: Vec<Vec<String>>,
+    listed: usize,
+    limit: usize,
+}
+
+impl<'a, 'b> Listing<'a, 'b> {
+    fn new(output: &'a mut Output<'b>, limit: usize) -> Self {
+        let table = Table::new(&["QUEUE", "STATE", "ID", "KEY", "DUE", ">ATTEMPTS", "NOTE"]);
+        Self { output, table, rows: Vec::new(), listed: 0, limit }
+    }
+
+    /// Prints jobs up to the limit, and hands them on: the reader may have seen enough.
+    fn print(&mut self, jobs: &[JobSummary]) -> Result<()> {
+        let jobs = &jobs[..jobs.len().min(self.rest())];
+        self.listed += jobs.len();
+        if self.output.is_json() {
+            jobs.iter().try_for_each(|job| self.output.json(job))?;
+            return self.output.flush();
+        }
+        self.rows.extend(jobs.iter().map(row));
+        if self.rows.len() >= MAX_ROWS { self.print_rows() } else { Ok(()) }
+    }
+
+    fn print_rows(&mut self) -> Result<()> {
+        let rows = std::mem::take(&mut self.rows);
+        if rows.is_empty() {
+            return Ok(());
+        }
+        self.output.text(&self.table.rows(&rows))?;
+        self.output.flush()
+    }
+
+    /// How many more jobs may be printed.
+    fn rest(&self) -> usize {
+        self.limit - self.listed
+    }
+}
+
+fn row(job: &JobSummary) -> Vec<String> {
+    let note = match (&job.dead, &job.ended, &job.worker) {
+        (Some(dead), ..) => dead.message.clone(),
+        (_, Some(ended), _) => match &ended.reason {
+            Some(reason) => format!("{}: {reason}", ended.ending.as_str()),
+            None => ended.ending.as_str().to_owned(),
+        },
+        (.., Some(worker)) if job.state == JobState::Running => format!("on {worker}"),
+        _ => job.last_error.clone().unwrap_or_default(),
+    };
+    vec![
+        text::clean(job.queue.as_str()),
+        job.state.to_string(),
+        job.id.to_string(),
+        job.key.as_deref().map(text::clean).unwrap_or_default(),
+        job.due.to_string(),
+        attempts(job),
+        text::line(&note, MAX_NOTE),
+    ]
+}
+
+/// The failed attempts, and how many there may be if that is known.
+fn attempts(job: &JobSummary) -> String {
+    match job.max_attempts {
+        Some(max) => format!("{}/{max}", job.attempts),
+        None => job.attempts.to_string(),
+    }
+}
+
+/// The queue that is given, or all.
+fn queues_of(queue: Option<&QueueName>, source: &dyn Source) -> Result<Vec<QueueName>> {
+    match queue {
+        // An unknown one is an error, not an empty listing.
+        Some(queue) => Ok(vec![source.queue(queue)?.queue]),
+        None => Ok(source.queues()?.into_iter().map(|summary| summary.queue).collect()),
+    }
+}
+
+/// Lists jobs.
+pub(super) fn list(args: &ListArgs, source: &dyn Source, output: &mut Output<'_>) -> Result<()> {
+    let limit = if args.all { usize::MAX } else { args.limit };
+    let states = if args.state.is_empty() { LIVE.as_slice() } else { &args.state };
+    let mut listing = Listing::new(output, limit);
+    let mut has_more = false;
+    for queue in queues_of(args.queue.as_ref(), source)? {
+        for state in states {
+            let mut query = JobQuery::new(*state);
+            query.filter = args.filter.filter();
+            query.contains.clone_from(&args.contains);
+            query.descending = args.desc;
+            has_more |= pages(&queue, query, source, &mut listing)?;
+        }
+    }
+    listing.print_rows()?;
+    let (listed, output) = (listing.listed, listing.output);
+    if has_more {
+        output.note("there are more jobs: give --limit or --all");
+    } else if listed == 0 && !output.is_json() {
+        output.note("no job matches");
+    }
+    Ok(())
+}
+
+/// Prints the pages of a listing up to the limit; whether there are more jobs.
+fn pages(
+    queue: &QueueName,
+    mut query: JobQuery,
+    source: &dyn Source,
+    listing: &mut Listing<'_, '_>,
+) -> Result<bool> {
+    loop {
+        // One more than wanted tells whether there are more.
+        query.limit = listing.rest().saturating_add(1).min(JobQuery::MAX_LIMIT);
+        let page = source.jobs(queue, &query)?;
+        let has_more = page.jobs.len() > listing.rest();
+        listing.print(&page.jobs)?;
+        query.after = page.next;
+        if has_more || query.after.is_none() {
+            return Ok(has_more);
+        }
+    }
+}
+
+/// Finds jobs by id, by the beginning of their key, or by a text in their payload.
+pub(super) fn find(args: &FindArgs, source: &dyn Source, output: &mut Output<'_>) -> Result<()> {
+    let queues = queues_of(args.queue.as_ref(), source)?;
+    let mut listing = Listing::new(output, args.limit);
+    let mut printed = BTreeSet::new();
+    if let Ok(id) = args.text.parse::<JobId>() {
+        for queue in &queues {
+            match source.job(queue, &Target::Id(id)) {
+                Ok(detail) => {
+                    printed.insert((queue.clone(), id));
+                    listing.print(&[detail.job])?;
+                }
+                Err(failure) if failure.is_not_found() => {}
+                Err(failure) => return Err(failure),
+            }
+        }
+    }
+    for queue in &queues {
+        for state in ALL {
+            let mut by_key = JobQuery::new(state);
+            by_key.filter.key_prefix = Some(args.text.clone());
+            let mut by_payload = JobQuery::new(state);
+            by_payload.contains = Some(args.text.clone());
+            // An ended job has no payload.
+            let by_payload = (state != JobState::Ended).then_some(by_payload);
+            for query in [Some(by_key), by_payload].into_iter().flatten() {
+                search(queue, query, source, &mut listing, &mut printed)?;
+            }
+        }
+    }
+    listing.print_rows()?;
+    match listing.listed {
+        0 => Err(Failure::new(
+            "not found",
+            format!("{:?} is no id, no beginning of a key and in no payload", args.text),
+            "check the spelling; a job that has ended is forgotten after a while",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Prints the jobs of a query that are not printed yet.
+fn search(
+    queue: &QueueName,
+    mut query: JobQuery,
+    source: &dyn Source,
+    listing: &mut Listing<'_, '_>,
+    printed: &mut BTreeSet<(QueueName, JobId)>,
+) -> Result<()> {
+    while listing.rest() > 0 {
+        query.limit = JobQuery::MAX_LIMIT;
+        let page = match source.jobs(queue, &query) {
+            // Without a history there are no ended jobs.
+            Err(failure) if failure.is_unsupported() && query.state == JobState::Ended => {
+                return Ok(());
+            }
+            page => page?,
+        };
+        let new = page.jobs.into_iter().filter(|job| printed.insert((queue.clone(), job.id)));
+        let new: Vec<_> = new.take(listing.rest()).collect();
+        listing.print(&new)?;
+        query.after = page.next;
+        if query.after.is_none() {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+/// Shows one job.
+pub(super) fn get(args: &JobArgs, source: &dyn Source, output: &mut Output<'_>) -> Result<()> {
+    let detail = source.job(&args.queue, &args.job)?;
+    output.either(&detail, || describe(&detail))
+}
+
+fn describe(detail: &JobDetail) -> String {
+    let job = &detail.job;
+    let mut text = String::new();
+    let mut line = |name: &str, value: String| text += &format!("{name:<9} {value}\n");
+    line("id", job.id.to_string());
+    line("queue", text::clean(job.queue.as_str()));
+    if let Some(key) = &job.key {
+        line("key", text::clean(key));
+    }
+    line("state", job.state.to_string());
+    line("due", job.due.to_string());
+    line("created", job.created.to_string());
+    line("attempts", attempts(job));
+    line("claims", job.deliveries.to_string());
+    if job.losses > 0 {
+        line("losses", job.losses.to_string());
+    }
+    if let Some(worker) = &job.worker {
+        line("worker", text::clean(worker));
+    }
+    if let Some(until) = job.leased_until {
+        line("lease", format!("until {until}"));
+    }
+    if let Some(error) = &job.last_error {
+        line("error", text::clean(error));
+    }
+    if let Some(dead) = &job.dead {
+        line("dead", format!("{}, {}", dead.at, text::clean(&dead.message)));
+    }
+    if let Some(ended) = &job.ended {
+        let reason = ended.reason.as_deref().map(|reason| format!(", {}", text::clean(reason)));
+        line(
+            "ended",
+            format!("{}, {}{}", ended.at, ended.ending.as_str(), reason.unwrap_or_default()),
+        );
+    }
+    for (name, value) in detail.headers.iter().flatten() {
+        line("header", format!("{}: {}", text::clean(name), text::clean(value)));
+    }
+    match &detail.payload {
+        Some(payload) => {
+            let cut = if payload.truncated { ", the first 64 KiB" } else { "" };
+            let size = text::count(payload.size, "byte");
+            line("payload", format!("{}, {size}{cut}", text::clean(&payload.content_type)));
+            text += &payload_text(payload);
+        }
+        None if detail.headers.is_none() => line("payload", "needs the role reader".to_owned()),
+        None => {}
+    }
+    text
+}
+
+/// The payload as it is shown, with a line feed at its end.
+pub(super) fn payload_text(payload: &PayloadView) -> String {
+    let shown = match (&payload.json, &payload.text, &payload.base64) {
+        (Some(json), ..) => json.pretty(),
+        (_, Some(text), _) => text.clone(),
+        (.., Some(base64)) => base64.clone(),
+        _ => String::new(),
+    };
+    let lines = shown.lines().map(|line| format!("{}\n", text::clean(line)));
+    lines.collect()
+}

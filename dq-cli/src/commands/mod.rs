@@ -1,0 +1,68 @@
+//! The commands, each a function of a source and an output.
+
+mod change;
+mod cron;
+mod enqueue;
+mod forecast;
+#[cfg(feature = "redis")]
+pub(crate) mod import;
+mod jobs;
+mod queues;
+mod runners;
+mod timeline;
+mod watch;
+
+#[cfg(test)]
+mod cron_tests;
+#[cfg(test)]
+mod tests;
+
+use clap_complete::Shell;
+
+use crate::args::{self, Command, JobsCommand};
+use crate::failure::Result;
+use crate::output::Output;
+use crate::source::Source;
+
+/// Runs a command that needs a source.
+pub(crate) fn run(command: &Command, source: &dyn Source, output: &mut Output<'_>) -> Result<()> {
+    match command {
+        Command::Queues { queue } => queues::list(queue.as_ref(), source, output),
+        Command::Pause { queue } => queues::pause(queue, source, output),
+        Command::Resume { queue } => queues::resume(queue, source, output),
+        Command::Purge { queue, confirm } => {
+            queues::purge(queue, confirm.as_deref(), source, output)
+        }
+        Command::Jobs(command) => match command {
+            JobsCommand::Ls(args) => jobs::list(args, source, output),
+            JobsCommand::Get(args) => jobs::get(args, source, output),
+            JobsCommand::Find(args) => jobs::find(args, source, output),
+            JobsCommand::Cancel(args) => change::cancel(args, source, output),
+            JobsCommand::Move(args) => change::reschedule(args, source, output),
+            JobsCommand::Run(args) => change::run(args, source, output),
+            JobsCommand::Replay(args) => change::replay(args, source, output),
+            JobsCommand::Rm(args) => change::remove(args, source, output),
+        },
+        Command::Enqueue(args) => enqueue::enqueue(args, source, output),
+        Command::Where(args) => timeline::timeline(args, source, output),
+        Command::Cron(command) => cron::run(command, source, output),
+        Command::Forecast { queue, window } => {
+            forecast::forecast(queue.as_ref(), *window, source, output)
+        }
+        Command::Simulate(args) => forecast::simulate(args, source, output),
+        Command::Watch(args) => watch::watch(args, source, output),
+        Command::Runners => runners::list(source, output),
+        Command::Check => runners::check(source, output),
+        // They need no source, or a store.
+        Command::Serve(_) | Command::Completions { .. } => Ok(()),
+        #[cfg(feature = "redis")]
+        Command::Import(_) => Ok(()),
+    }
+}
+
+/// Prints the completion script of a shell.
+pub(crate) fn completions(shell: Shell, output: &mut Output<'_>) -> Result<()> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut args::command(), "dq", &mut script);
+    output.text(&String::from_utf8_lossy(&script))
+}

@@ -1,0 +1,124 @@
+//! `dq queues`, `pause`, `resume` and `purge`.
+
+use std::io;
+
+use dq_core::QueueName;
+use dq_ops::{Quantiles, QueueSummary};
+use serde_json::json;
+
+use crate::failure::Result;
+use crate::output::Output;
+use crate::source::Source;
+use crate::text::{self, Table};
+
+/// Lists all queues, or one.
+pub(super) fn list(
+    queue: Option<&QueueName>,
+    source: &dyn Source,
+    output: &mut Output<'_>,
+) -> Result<()> {
+    let queues = match queue {
+        Some(queue) => vec![source.queue(queue)?],
+        None => source.queues()?,
+    };
+    if output.is_json() {
+        return queues.iter().try_for_each(|queue| output.json(queue));
+    }
+    if queues.is_empty() {
+        output.note("there is no queue yet: one appears with its first job or runner");
+        return Ok(());
+    }
+    output.text(&table(&queues))
+}
+
+/// Queues as a table.
+pub(super) fn table(queues: &[QueueSummary]) -> String {
+    let titles = [
+        "QUEUE",
+        ">SCHEDULED",
+        ">READY",
+        ">RUNNING",
+        ">DEAD",
+        "NEXT DUE",
+        ">OLDEST",
+        ">RUNNERS",
+        ">FREE",
+        ">P99 LATE",
+        "PAUSED",
+    ];
+    Table::new(&titles).rows(&queues.iter().map(row).collect::<Vec<_>>())
+}
+
+fn row(queue: &QueueSummary) -> Vec<String> {
+    let number = |number: Option<u64>| number.map_or("?".to_owned(), |number| number.to_string());
+    let oldest = Some(queue.oldest_ready_ms).filter(|_| queue.ready > 0);
+    let late = |late: Quantiles| text::duration(late.p99_ms);
+    vec![
+        text::clean(queue.queue.as_str()),
+        queue.scheduled.to_string(),
+        queue.ready.to_string(),
+        queue.running.to_string(),
+        queue.dead.to_string(),
+        queue.next_due.map_or(String::new(), |due| due.to_string()),
+        oldest.map_or(String::new(), text::duration),
+        number(queue.runners),
+        number(queue.free_slots),
+        queue.lateness.map_or(String::new(), late),
+        if queue.paused { "paused".to_owned() } else { String::new() },
+    ]
+}
+
+/// Pauses a queue.
+pub(super) fn pause(queue: &QueueName, source: &dyn Source, output: &mut Output<'_>) -> Result<()> {
+    let changed = source.pause(queue)?;
+    output.either(&json!({ "queue": queue, "paused": true, "changed": changed }), || {
+        let queue = text::clean(queue.as_str());
+        match changed {
+            true => format!("paused {queue}\n"),
+            false => format!("{queue} is paused already\n"),
+        }
+    })
+}
+
+/// Resumes a queue.
+pub(super) fn resume(
+    queue: &QueueName,
+    source: &dyn Source,
+    output: &mut Output<'_>,
+) -> Result<()> {
+    let changed = source.resume(queue)?;
+    output.either(&json!({ "queue": queue, "paused": false, "changed": changed }), || {
+        let queue = text::clean(queue.as_str());
+        match changed {
+            true => format!("resumed {queue}\n"),
+            false => format!("{queue} is not paused\n"),
+        }
+    })
+}
+
+/// Deletes the jobs of a queue, after its name was typed.
+pub(super) fn purge(
+    queue: &QueueName,
+    confirm: Option<&str>,
+    source: &dyn Source,
+    output: &mut Output<'_>,
+) -> Result<()> {
+    let summary = source.queue(queue)?;
+    let jobs = summary.scheduled + summary.ready + summary.dead;
+    let name = text::clean(queue.as_str());
+    output.note(&format!("{name}: {} would be deleted", text::count(jobs, "job")));
+    let typed = match confirm {
+        Some(confirm) => confirm.to_owned(),
+        None => {
+            output.note("type the name of the queue to delete them:");
+            let mut line = String::new();
+            // What cannot be read confirms nothing.
+            let _ = io::stdin().read_line(&mut line);
+            line.trim_end_matches(['\r', '\n']).to_owned()
+        }
+    };
+    let changed = source.purge(queue, &typed)?;
+    output.either(&json!({ "queue": queue, "action": "purge", "changed": changed }), || {
+        format!("deleted {} of {name}\n", text::count(changed, "job"))
+    })
+}

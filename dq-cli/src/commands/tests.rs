@@ -1,0 +1,464 @@
+//! Transcripts of the commands. Each runs twice: on a store, and through a server in front of another
+//! store with the same clock, the same ids and the same history. Both must print the same bytes.
+
+use std::future::pending;
+use std::sync::Arc;
+
+use clap::Parser as _;
+use dq_core::{
+    Announcement, Backend, ClaimParams, Clock, DeadKind, DeadReason, Dq, Due, DurationExt, Entropy,
+    MemoryBackend, QueueName, Settlement, Verdict, VirtualClock, Want,
+};
+use dq_ops::{Actor, Ops, Role};
+use dq_web::Auth;
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+
+use crate::args::Args;
+use crate::output::Output;
+use crate::source::{Api, Source, StoreSource, runtime};
+
+const TOKEN: &str = "0123456789abcdef";
+
+/// A store with a virtual clock.
+pub(super) struct Store {
+    clock: Arc<VirtualClock>,
+    backend: Arc<MemoryBackend>,
+    dq: Dq,
+}
+
+impl Store {
+    async fn new() -> Self {
+        let start = dq_ops::parse_timestamp("2027-01-31T10:00:00Z").unwrap();
+        let clock = Arc::new(VirtualClock::new(start));
+        let backend = Arc::new(MemoryBackend::new(Arc::clone(&clock) as Arc<dyn Clock>));
+        let dq = Dq::builder()
+            .backend(Arc::clone(&backend) as Arc<dyn Backend>)
+            .clock(Arc::clone(&clock) as Arc<dyn Clock>)
+            .entropy(Entropy::seeded(7))
+            .connect()
+            .await
+            .unwrap();
+        Self { clock, backend, dq }
+    }
+
+    pub(super) async fn claim(&self, queue: &str, worker: &str) -> Vec<dq_core::LeasedJob> {
+        let wants = [Want::new(QueueName::new(queue).unwrap(), 100, 10.minutes())];
+        self.backend.claim(ClaimParams::new(&wants, 100, worker)).await.unwrap().jobs
+    }
+
+    async fn settle(&self, queue: &str, worker: &str, verdict: &Verdict) {
+        for job in self.claim(queue, worker).await {
+            let settlement = Settlement::new(job.lease(), verdict.clone());
+            self.backend.settle(&[settlement]).await.unwrap();
+        }
+    }
+}
+
+/// Two equal stores, one behind a server.
+pub(super) struct Both {
+    runtime: Runtime,
+    stores: [Store; 2],
+    sources: [Box<dyn Source>; 2],
+}
+
+impl Both {
+    pub(super) fn new() -> Self {
+        let runtime = runtime().unwrap();
+        let (direct, served) = runtime.block_on(async { (Store::new().await, Store::new().await) });
+        let address = runtime.block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap();
+            let auth = Auth::token(Actor::new("cli", Role::Admin), TOKEN).unwrap();
+            tokio::spawn(dq_web::serve(listener, Ops::new(served.dq.clone()), auth, pending()));
+            address
+        });
+        let store = StoreSource::new(crate::source::runtime().unwrap(), direct.dq.clone());
+        let api = Api::new(&format!("http://{address}"), Some(TOKEN)).unwrap();
+        Self { runtime, stores: [direct, served], sources: [Box::new(store), Box::new(api)] }
+    }
+
+    /// Does the same with both stores.
+    pub(super) fn with(&self, work: impl AsyncFn(&Store)) {
+        for store in &self.stores {
+            self.runtime.block_on(work(store));
+        }
+    }
+
+    fn advance(&self, by: std::time::Duration) {
+        self.stores.iter().for_each(|store| store.clock.advance(by));
+    }
+
+    /// The output of a command, what it notes, its error, and its exit code unless it is 0.
+    pub(super) fn run(&self, line: &[&str]) -> String {
+        let args = Args::try_parse_from([&["dq"], line].concat()).unwrap();
+        let [direct, api] = [0, 1].map(|side| {
+            let (mut results, mut notes) = (Vec::new(), Vec::new());
+            let mut output = Output::new(&mut results, &mut notes, args.target.json);
+            let result = super::run(&args.command, &*self.sources[side], &mut output);
+            let result = result.and_then(|()| output.flush());
+            let failure = result.err();
+            // An error does not take back what was printed.
+            let _ = output.flush();
+            drop(output);
+            let mut text = String::from_utf8(results).unwrap();
+            for note in String::from_utf8(notes).unwrap().lines() {
+                text += &format!("# {note}\n");
+            }
+            if let Some(failure) = failure {
+                text += &failure.report().unwrap_or_default();
+                text += &format!("exit code {}\n", failure.code());
+            }
+            text
+        });
+        assert_eq!(direct, api, "direct and through the API: {line:?}");
+        direct
+    }
+
+    #[track_caller]
+    pub(super) fn expect(&self, line: &[&str], transcript: &str) {
+        assert_eq!(self.run(line), transcript, "{line:?}");
+    }
+}
+
+/// The id in the output of `dq enqueue --json`.
+fn id_of(line: &str) -> String {
+    let value: serde_json::Value = serde_json::from_str(line).unwrap();
+    value["id"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_job_is_scheduled_moved_explained_and_cancelled() {
+    let both = Both::new();
+    let job = ["ORDER_TIMEOUT", "key:order-4711"];
+    let line = ["enqueue", job[0], r#" {"order":4711} "#, "--key", "order-4711", "--due", "30m"];
+    let created =
+        both.run(&[&line[..], &["--header", "a=b", "--max-attempts", "6", "--json"]].concat());
+    let id = id_of(&created);
+    assert_eq!(
+        created,
+        format!(
+            "{{\"result\":\"created\",\"id\":\"{id}\",\"due\":\"2027-01-31T10:30:00.000Z\"}}\n"
+        )
+    );
+    both.expect(
+        &line,
+        &format!("not scheduled: ORDER_TIMEOUT/{id} has the key, due 2027-01-31T10:30:00.000Z\n"),
+    );
+    both.expect(
+        &["where", job[0], job[1]],
+        "ORDER_TIMEOUT/order-4711   scheduled, due in 30 min\n  \
+           10:00:00.000  scheduled\n  \
+           now           not due; no runner listens\n",
+    );
+    both.expect(
+        &["jobs", "move", job[0], job[1], "--to", "1h"],
+        "moved ORDER_TIMEOUT/key:order-4711, due 2027-01-31T11:00:00.000Z\n",
+    );
+    both.expect(
+        &["jobs", "get", job[0], job[1]],
+        &format!(
+            "id        {id}\nqueue     ORDER_TIMEOUT\nkey       order-4711\nstate     scheduled\n\
+             due       2027-01-31T11:00:00.000Z\ncreated   2027-01-31T10:00:00.000Z\n\
+             attempts  0/6\nclaims    0\nheader    a: b\nheader    content-type: application/json\n\
+             payload   application/json, 16 bytes\n{{\n  \"order\": 4711\n}}\n"
+        ),
+    );
+    both.expect(
+        &["jobs", "run", job[0], job[1], "--json"],
+        "{\"due\":\"2027-01-31T10:00:00.000Z\",\"job\":\"key:order-4711\",\"queue\":\"ORDER_TIMEOUT\",\
+         \"result\":\"moved\"}\n",
+    );
+    both.expect(&["jobs", "cancel", job[0], job[1]], "cancelled ORDER_TIMEOUT/key:order-4711\n");
+    both.expect(
+        &["jobs", "cancel", job[0], job[1]],
+        "error: queue ORDER_TIMEOUT has no job key:order-4711\n\
+         remedy: it may have ended and been forgotten; dead and ended jobs are found by id only\n\
+         exit code 3\n",
+    );
+    both.expect(
+        &["where", job[0], &id],
+        "ORDER_TIMEOUT/order-4711   cancelled 0 ms ago\n  \
+               10:00:00.000  scheduled\n  10:00:00.000  due\n  10:00:00.000  cancelled\n",
+    );
+}
+
+#[test]
+fn where_tells_of_claims_retries_runners_and_slots() {
+    let both = Both::new();
+    let id =
+        id_of(&both.run(&["enqueue", "MAIL", "1", "--max-attempts", "6", "--json", "--due", "1s"]));
+    both.advance(1_004.millis());
+    let verdict = Verdict::Retry {
+        due: Due::After(60.seconds()),
+        error: "connect refused\nby \u{1b}[31mhost".to_owned(),
+    };
+    both.with(async |store| store.settle("MAIL", "web-3", &verdict).await);
+    both.with(async |store| {
+        for (name, running) in [("web-1", 4), ("web-2", 2)] {
+            let started = store.clock.now().as_millis();
+            let info = format!(
+                r#"{{"format":1,"host":"h","pid":812,"version":"0.1.0","started":{started},
+                    "stopping":false,"concurrency":8,"running":{running},"skew_ms":null,
+                    "queues":[{{"queue":"MAIL","concurrency":4,"running":{running},
+                    "lateness":[],"run_time":[]}}],"omitted_queues":0}}"#
+            );
+            let announcement = Announcement::new(name, info, 1.hours());
+            store.backend.announce(announcement).await.unwrap();
+        }
+    });
+    both.advance(19.seconds());
+    both.expect(
+        &["where", "MAIL", &id],
+        &format!(
+            "MAIL/{id}   scheduled, retry 1 of 5, due in 41 s\n  \
+               10:00:00.000  scheduled\n  \
+               -             failed, attempt 1: connect refused\\nby \u{fffd}[31mhost; retry at 10:01:01.004\n  \
+               now           not due; 2 runners listen, 2 of 8 slots free\n"
+        ),
+    );
+    both.expect(
+        &["runners"],
+        "RUNNER  HOST  PID  VERSION  RUNNING  STATE      QUEUES\n\
+         web-1   h     812  0.1.0        4/8  listening  MAIL 4/4\n\
+         web-2   h     812  0.1.0        2/8  listening  MAIL 2/4\n",
+    );
+    both.advance(1.minutes());
+    both.with(async |store| drop(store.claim("MAIL", "web-1").await));
+    both.advance(3.seconds());
+    let running = both.run(&["where", "MAIL", &id]);
+    assert!(running.contains("running, retry 1 of 5, for 3 s"), "{running}");
+    assert!(running.contains("10:01:20.004  claimed by web-1, 19 s late"), "{running}");
+    assert!(
+        running.ends_with("now           runs on web-1; 2 runners listen, 2 of 8 slots free\n")
+    );
+    both.expect(
+        &["jobs", "cancel", "MAIL", &id],
+        &format!(
+            "error: job {id} is running\nremedy: a running job is not stopped; wait for its end\n\
+             exit code 4\n"
+        ),
+    );
+    for line in [&["where", "MAIL", &id][..], &["runners"], &["jobs", "get", "MAIL", &id]] {
+        let json = both.run(&[line, &["--json"]].concat());
+        assert!(json.lines().all(|line| line.starts_with('{') && line.ends_with('}')), "{json}");
+    }
+}
+
+/// Two live and three dead jobs.
+fn with_dead() -> (Both, String) {
+    let both = Both::new();
+    for (key, due) in [("a-1", "now"), ("a-2", "now"), ("b-1", "now")] {
+        both.run(&["enqueue", "MAIL", r#""dead letter""#, "--key", key, "--due", due]);
+    }
+    let reason = DeadReason::new(DeadKind::Exhausted, "SMTP 550: no such user");
+    let verdict = Verdict::Dead { reason, failed: true };
+    both.with(async |store| store.settle("MAIL", "web-1", &verdict).await);
+    both.advance(1.seconds());
+    both.run(&["enqueue", "MAIL", r#"{"to":"ann"}"#, "--key", "a-1", "--due", "1d"]);
+    let id = id_of(&both.run(&["enqueue", "MAIL", r#"{"to":"bob"}"#, "--json"]));
+    (both, id)
+}
+
+#[test]
+fn jobs_are_listed_found_and_counted_before_many_change() {
+    let (both, id) = with_dead();
+    let listed = both.run(&["jobs", "ls"]);
+    let lines: Vec<_> = listed.lines().collect();
+    assert_eq!(lines.len(), 6, "{listed}");
+    assert!(lines[0].starts_with("QUEUE  STATE      ID"), "{listed}");
+    assert!(lines[1].starts_with(&format!("MAIL   ready      {id}")), "{listed}");
+    assert!(lines[5].ends_with("1  SMTP 550: no such user"), "{listed}");
+    assert_eq!(both.run(&["jobs", "ls", "MAIL", "--json", "--all"]).lines().count(), 5);
+    let two = both.run(&["jobs", "ls", "MAIL", "--json", "--limit", "2"]);
+    assert_eq!((two.lines().count(), two.contains("# there are more jobs")), (3, true), "{two}");
+    let all = both.run(&["jobs", "ls", "MAIL", "--json", "--limit", "5"]);
+    assert!(!all.contains("# there are more jobs"), "{all}");
+    let states = both.run(&["jobs", "ls", "--json", "--state", "dead,ready", "--error", "550"]);
+    assert_eq!(states.lines().count(), 3, "{states}");
+    both.expect(&["jobs", "ls", "--contains", "eve"], "# no job matches\n");
+
+    for (text, jobs) in [("a-", 3), ("letter", 3), ("bob", 1), (id.as_str(), 1)] {
+        let found = both.run(&["jobs", "find", text, "--json"]);
+        assert_eq!(found.lines().count(), jobs, "{text}: {found}");
+    }
+    assert_eq!(both.run(&["jobs", "find", "a-", "--json", "--limit", "2"]).lines().count(), 2);
+    assert!(both.run(&["jobs", "find", "eve"]).ends_with("exit code 3\n"));
+
+    both.expect(
+        &["jobs", "replay", "MAIL", "--key-prefix", "a-"],
+        "error: 2 jobs of MAIL can be replayed; nothing was changed\n\
+         remedy: repeat the command with --yes\nexit code 2\n",
+    );
+    both.expect(
+        &["jobs", "rm", "MAIL", "--key-prefix", "b-", "--yes", "--json"],
+        "{\"action\":\"remove\",\"changed\":1,\"queue\":\"MAIL\"}\n# 1 job of MAIL can be removed\n",
+    );
+    // The key a-1 is that of a live job by now.
+    both.expect(
+        &["jobs", "replay", "MAIL", "--all", "--yes"],
+        "replayed 1 job of MAIL\n# 2 jobs of MAIL can be replayed\n",
+    );
+    both.expect(
+        &["jobs", "move", "MAIL", "--due-from", "2027-02-01T00:00:00Z", "--to", "2h", "--yes"],
+        "moved 1 job of MAIL\n# 1 job of MAIL can be moved\n",
+    );
+    both.expect(
+        &["jobs", "cancel", "MAIL", "--all", "--yes"],
+        "cancelled 3 jobs of MAIL\n# 3 jobs of MAIL can be cancelled\n",
+    );
+}
+
+#[test]
+fn dead_jobs_are_replayed_and_removed_one_by_one() {
+    let (both, id) = with_dead();
+    let dead = both.run(&["jobs", "ls", "MAIL", "--state", "dead", "--json"]);
+    let ids: Vec<_> = dead.lines().map(id_of).collect();
+    both.expect(
+        &["jobs", "replay", "MAIL", &ids[0]],
+        &format!(
+            "error: job {} stays dead: a live job has its key\n\
+             remedy: replay it when that job has ended, or cancel that job\nexit code 4\n",
+            ids[0]
+        ),
+    );
+    both.expect(&["jobs", "replay", "MAIL", &ids[1]], &format!("replayed MAIL/{}\n", ids[1]));
+    both.expect(
+        &["jobs", "rm", "MAIL", &ids[2], "--json"],
+        &format!("{{\"job\":\"{}\",\"queue\":\"MAIL\",\"result\":\"removed\"}}\n", ids[2]),
+    );
+    assert!(both.run(&["jobs", "rm", "MAIL", &id]).contains("is not dead but ready"));
+    assert!(both.run(&["jobs", "replay", "MAIL", "key:a-1"]).ends_with("exit code 2\n"));
+    let headline = both.run(&["where", "MAIL", &ids[0]]);
+    assert!(headline.starts_with("MAIL/a-1   dead for 1 s\n"), "{headline}");
+}
+
+#[test]
+fn queues_are_shown_paused_resumed_and_purged() {
+    let (both, _) = with_dead();
+    both.expect(
+        &["queues"],
+        "QUEUE  SCHEDULED  READY  RUNNING  DEAD  NEXT DUE                  OLDEST  RUNNERS  FREE  \
+         P99 LATE  PAUSED\n\
+         MAIL           1      1        0     3  2027-01-31T10:00:01.000Z    0 ms        0     0\n",
+    );
+    both.expect(&["pause", "MAIL"], "paused MAIL\n");
+    both.expect(&["pause", "MAIL"], "MAIL is paused already\n");
+    assert!(both.run(&["queues", "MAIL"]).ends_with("paused\n"));
+    both.expect(
+        &["resume", "MAIL", "--json"],
+        "{\"changed\":true,\"paused\":false,\"queue\":\"MAIL\"}\n",
+    );
+    both.expect(&["resume", "MAIL"], "MAIL is not paused\n");
+    both.expect(
+        &["purge", "MAIL", "--confirm", "mail"],
+        "# MAIL: 5 jobs would be deleted\nerror: the typed name is not MAIL\n\
+         remedy: type the name of the queue exactly, to confirm that its jobs go\nexit code 2\n",
+    );
+    both.expect(
+        &["purge", "MAIL", "--confirm", "MAIL"],
+        "deleted 5 jobs of MAIL\n# MAIL: 5 jobs would be deleted\n",
+    );
+    assert!(both.run(&["queues", "NOPE"]).ends_with("exit code 3\n"));
+    assert!(both.run(&["jobs", "ls", "NOPE"]).ends_with("exit code 3\n"));
+    both.expect(&["check"], "nothing to change\n");
+}
+
+#[test]
+fn a_missed_lateness_objective_is_a_finding_with_cause_and_remedy() {
+    let both = Both::new();
+    both.with(async |store| {
+        let info = r#"{"format":1,"host":"h","pid":1,"version":"0.1.0","started":0,
+            "stopping":false,"concurrency":4,"running":0,"skew_ms":0,"omitted_queues":0,"queues":[
+            {"queue":"MAIL","concurrency":4,"running":4,"lateness":[],"run_time":[39,4],
+            "objective":{"objective":"99% < 100ms","in_time":98,"late":1}}]}"#;
+        let announcement = Announcement::new("web-1", info, 1.hours());
+        store.backend.announce(announcement).await.unwrap();
+    });
+    both.run(&["enqueue", "MAIL"]);
+    both.advance(100.millis());
+    both.expect(
+        &["check"],
+        "warning  lateness.objective\n  \
+           cause   jobs of queue MAIL are late: all slots are busy, and the handlers are slow; the \
+         objective is 99% < 100ms; of 99 starts in the last hour 1 were late, and 1 late jobs wait\n  \
+           remedy  make the handler quicker, set a shorter timeout, raise the concurrency, or add \
+         runners\n",
+    );
+    let queue = both.run(&["queues", "MAIL", "--json"]);
+    let objective =
+        r#""objective":{"objective":"99% < 100ms","missed":true,"in_time":98,"late":1,"#;
+    assert!(queue.contains(objective), "{queue}");
+}
+
+#[test]
+fn names_and_payloads_of_any_kind_travel_through_the_api() {
+    let both = Both::new();
+    let (queue, key) = ("a/../b?c#d", "key:x/../y z");
+    let line = ["enqueue", queue, "-1e300", "--key", "x/../y z", "--content-type", "text/x?&"];
+    both.run(&[&line[..], &["--due", "1d"]].concat());
+    let shown = both.run(&["jobs", "get", queue, key]);
+    assert!(shown.ends_with("payload   text/x?&, 6 bytes\n-1e300\n"), "{shown}");
+    assert!(both.run(&["where", queue, key]).starts_with("a/../b?c#d/x/../y z   scheduled"));
+    both.expect(&["pause", queue], "paused a/../b?c#d\n");
+    assert_eq!(
+        both.run(&["jobs", "ls", queue, "--key-prefix", "x/..", "--json"]).lines().count(),
+        1
+    );
+    for payload in ["0.1", "1e-7", "123456789.12345679", "5e-324", "[18446744073709551615,-0.0]"] {
+        let id = id_of(&both.run(&["enqueue", "FLOAT", payload, "--json"]));
+        // Only the comparison of both outputs counts.
+        both.run(&["jobs", "get", "FLOAT", &id, "--json"]);
+    }
+    both.expect(&["jobs", "cancel", queue, key], "cancelled a/../b?c#d/key:x/../y z\n");
+}
+
+#[test]
+fn policies_of_keys_and_repeated_requests_are_reported() {
+    let both = Both::new();
+    let line = ["enqueue", "MAIL", "1", "--key", "k"];
+    both.run(&line);
+    let replaced = both.run(&[&line[..], &["--on-conflict", "replace"]].concat());
+    assert!(replaced.contains("instead of the job that had its key"), "{replaced}");
+    both.with(async |store| drop(store.claim("MAIL", "web-1").await));
+    let running = both.run(&line);
+    assert!(running.contains("has the key and is running\nexit code 4\n"), "{running}");
+    let repeated = ["enqueue", "CHARGE", "1", "--idempotency-key", "request-1"];
+    both.run(&repeated);
+    both.with(async |store| store.settle("CHARGE", "web-1", &Verdict::Done).await);
+    let ended = both.run(&repeated);
+    assert!(ended.contains("of the same request has ended"), "{ended}");
+    both.expect(
+        &["enqueue", "MAIL", "hello"],
+        "error: the payload is not JSON: expected value at line 1 column 1\n\
+         remedy: write a text as '\"text\"', or give --content-type text/plain\nexit code 2\n",
+    );
+    assert!(both.run(&["enqueue", "dq.x"]).ends_with("exit code 2\n"));
+    assert!(both.run(&["enqueue", "A", "--remember", "soon"]).ends_with("exit code 2\n"));
+    assert!(both.run(&["enqueue", "A", "--idempotency-key", ""]).ends_with("exit code 2\n"));
+}
+
+#[test]
+fn an_empty_text_selects_nothing() {
+    for option in ["--key-prefix", "--error"] {
+        let line = ["dq", "jobs", "cancel", "MAIL", option, "", "--yes"];
+        assert!(Args::try_parse_from(line).is_err(), "{option}");
+    }
+    assert!(Args::try_parse_from(["dq", "jobs", "ls", "MAIL", "--contains", ""]).is_err());
+}
+
+#[test]
+fn a_command_takes_one_job_or_a_filter() {
+    let (both, id) = with_dead();
+    for rest in [
+        &[][..],
+        &[id.as_str(), "--all"],
+        &[id.as_str(), "--yes"],
+        &[id.as_str(), "--key-prefix", "a"],
+        &["--all", "--key-prefix", "a"],
+    ] {
+        let refused = both.run(&[&["jobs", "cancel", "MAIL"], rest].concat());
+        assert!(refused.ends_with("exit code 2\n"), "{rest:?}: {refused}");
+    }
+    assert_eq!(both.run(&["jobs", "ls", "--json"]).lines().count(), 5);
+}

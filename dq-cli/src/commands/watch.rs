@@ -1,0 +1,49 @@
+//! `dq watch`: the queues, again and again.
+
+use std::io::{self, IsTerminal as _};
+use std::thread;
+use std::time::Duration;
+
+use crate::args::WatchArgs;
+use crate::failure::Result;
+use crate::output::Output;
+use crate::source::Source;
+use crate::text;
+
+/// Shortest time between two readings: each is a call of the store.
+const MIN_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Moves the cursor of a terminal to its beginning, and clears what is below.
+const CLEAR: &str = "\x1b[H\x1b[J";
+
+/// Prints the queues until the count is reached, or the program is stopped.
+pub(super) fn watch(args: &WatchArgs, source: &dyn Source, output: &mut Output<'_>) -> Result<()> {
+    let clears = io::stdout().is_terminal() && !output.is_json();
+    let mut number = 0_u64;
+    loop {
+        let queues = match &args.queue {
+            Some(queue) => vec![source.queue(queue)?],
+            None => source.queues()?,
+        };
+        if output.is_json() {
+            queues.iter().try_for_each(|queue| output.json(queue))?;
+        } else {
+            let before = match (clears, number) {
+                (true, _) => CLEAR,
+                (false, 0) => "",
+                (false, _) => "\n",
+            };
+            let waiting = queues.iter().map(|queue| queue.scheduled + queue.ready).sum();
+            let running: u64 = queues.iter().map(|queue| queue.running).sum();
+            let sums = format!("{} waiting, {running} running", text::count(waiting, "job"));
+            output.text(&format!("{before}{sums}\n{}", super::queues::table(&queues)))?;
+        }
+        // The reader sees each table when it is printed.
+        output.flush()?;
+        number += 1;
+        if args.count.is_some_and(|count| number >= count) {
+            return Ok(());
+        }
+        thread::sleep(args.interval.max(MIN_INTERVAL));
+    }
+}

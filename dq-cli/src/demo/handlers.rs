@@ -1,0 +1,88 @@
+//! The handlers of the examples. What a run does is written in its payload.
+
+use std::time::Duration;
+
+use dq_core::config::{BackoffSettings, QueueSettings};
+use dq_core::{DelayHandler, DurationExt, HandlerResult, JobContext, Outcome, QueueCode};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// What a job is about, and what its runs do.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(super) struct Work {
+    /// What a real job would have.
+    #[serde(flatten)]
+    pub(super) about: Value,
+    /// How long a run takes.
+    pub(super) takes_ms: u64,
+    /// The error with which runs fail.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) fails_with: Option<String>,
+    /// The first attempt that does not fail; none if it is 0.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(super) until_attempt: u32,
+    /// The reason for which there is nothing to do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) skips_with: Option<String>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+/// A handler of an example queue.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Example {
+    pub(super) queue: &'static str,
+    concurrency: usize,
+    backoff: Duration,
+}
+
+pub(super) const ORDERS: &str = "ORDER_TIMEOUT";
+pub(super) const MEETINGS: &str = "MEETING_REMINDER";
+pub(super) const TICKETS: &str = "TICKET_ESCALATION";
+pub(super) const COURIERS: &str = "COURIER_WARNING";
+/// The queues of schedules.
+pub(super) const CATALOG: &str = "CATALOG_SYNC";
+pub(super) const REPORTS: &str = "REPORT";
+/// Paused.
+pub(super) const NEWSLETTER: &str = "NEWSLETTER";
+/// Served by no runner.
+pub(super) const INVOICES: &str = "INVOICE_EXPORT";
+
+/// The handlers. The jobs of the couriers take long, and have few slots.
+pub(super) static ALL: [Example; 7] = [
+    Example { queue: ORDERS, concurrency: 8, backoff: Duration::from_secs(30) },
+    Example { queue: MEETINGS, concurrency: 8, backoff: Duration::from_secs(30) },
+    Example { queue: TICKETS, concurrency: 4, backoff: Duration::from_secs(60) },
+    Example { queue: COURIERS, concurrency: 2, backoff: Duration::from_secs(20) },
+    Example { queue: CATALOG, concurrency: 2, backoff: Duration::from_secs(10) },
+    Example { queue: REPORTS, concurrency: 2, backoff: Duration::from_secs(60) },
+    Example { queue: NEWSLETTER, concurrency: 4, backoff: Duration::from_secs(60) },
+];
+
+impl DelayHandler for Example {
+    type Payload = Work;
+
+    fn code(&self) -> impl QueueCode {
+        self.queue
+    }
+
+    fn settings(&self) -> QueueSettings {
+        QueueSettings::new()
+            .concurrency(self.concurrency)
+            .max_attempts(5)
+            .lateness("95% < 1s".parse().expect("a valid objective"))
+            .backoff(BackoffSettings::new().initial(self.backoff).factor(3.0).max(1.hours()))
+    }
+
+    async fn handle(&self, ctx: JobContext, work: Work) -> HandlerResult {
+        tokio::time::sleep(Duration::from_millis(work.takes_ms)).await;
+        let fails = work.until_attempt == 0 || ctx.attempt() < work.until_attempt;
+        if let Some(error) = work.fails_with.filter(|_| fails) {
+            return Err(error.into());
+        }
+        Ok(work.skips_with.map_or(Outcome::Done, Outcome::skip))
+    }
+}

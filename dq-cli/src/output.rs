@@ -1,0 +1,61 @@
+//! What a command prints: text for people, or one JSON value a line.
+
+use std::io::{BufWriter, Write};
+
+use serde::Serialize;
+
+use crate::failure::{Failure, Result};
+
+/// The output of a command.
+pub(crate) struct Output<'a> {
+    results: BufWriter<Box<dyn Write + 'a>>,
+    notes: Box<dyn Write + 'a>,
+    json: bool,
+}
+
+impl<'a> Output<'a> {
+    /// Results go to the first writer, notes about them to the second.
+    pub(crate) fn new(results: impl Write + 'a, notes: impl Write + 'a, json: bool) -> Self {
+        Self { results: BufWriter::new(Box::new(results)), notes: Box::new(notes), json }
+    }
+
+    /// Whether results are JSON.
+    pub(crate) fn is_json(&self) -> bool {
+        self.json
+    }
+
+    /// Prints a text as it is.
+    pub(crate) fn text(&mut self, text: &str) -> Result<()> {
+        Ok(self.results.write_all(text.as_bytes())?)
+    }
+
+    /// Prints a value as one line of JSON.
+    pub(crate) fn json(&mut self, value: &impl Serialize) -> Result<()> {
+        let line = serde_json::to_string(value)
+            .map_err(|error| Failure::new("internal", error.to_string(), ""))?;
+        self.text(&format!("{line}\n"))
+    }
+
+    /// Prints a value as JSON, or else as text.
+    pub(crate) fn either(
+        &mut self,
+        value: &impl Serialize,
+        text: impl FnOnce() -> String,
+    ) -> Result<()> {
+        match self.json {
+            true => self.json(value),
+            false => self.text(&text()),
+        }
+    }
+
+    /// Tells the person something that is not part of the result.
+    pub(crate) fn note(&mut self, text: &str) {
+        // The result does not depend on it.
+        let _ = writeln!(self.notes, "{text}");
+    }
+
+    /// Hands on what was printed.
+    pub(crate) fn flush(&mut self) -> Result<()> {
+        Ok(self.results.flush()?)
+    }
+}

@@ -1,0 +1,64 @@
+//! Parses the command line, runs the command, and turns its result into an exit code.
+
+use std::ffi::OsString;
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use crate::args::{Args, Command};
+use crate::commands;
+use crate::failure::{Failure, Result};
+use crate::logging;
+use crate::output::Output;
+use crate::serve;
+use crate::source;
+
+/// Runs the command of a command line, whose first argument is the name of the program, and returns
+/// its exit code. Results go to stdout, errors and logs to stderr.
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let args = match Args::try_parse_from(arguments) {
+        Ok(args) => args,
+        Err(error) => {
+            // Fails if nobody reads it; the exit code says enough.
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+        }
+    };
+    logging::init(&args.command);
+    let mut output = Output::new(io::stdout().lock(), io::stderr(), args.target.json);
+    let result = execute(&args, &mut output);
+    let result = result.and_then(|()| output.flush());
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            if let Some(text) = failure.report() {
+                // What was printed before the failure comes first; stderr may be closed.
+                let _ = output.flush();
+                let _ = io::stderr().write_all(text.as_bytes());
+            }
+            ExitCode::from(failure.code())
+        }
+    }
+}
+
+fn execute(args: &Args, output: &mut Output<'_>) -> Result<()> {
+    match &args.command {
+        Command::Completions { shell } => commands::completions(*shell, output),
+        Command::Serve(serve) => serve::serve(&args.target, serve, output),
+        #[cfg(feature = "redis")]
+        Command::Import(import) => {
+            let store = source::open_store(&args.target)?;
+            let result = commands::import::run(import, &store, output);
+            let closed = source::Source::close(&store);
+            result.and_then(|()| closed.map_err(Failure::from))
+        }
+        command => {
+            let source = source::open(&args.target)?;
+            let result = commands::run(command, &*source, output);
+            let closed = source.close();
+            // A failure of the command is the cause, and that of closing its consequence.
+            result.and_then(|()| closed.map_err(Failure::from))
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! `dq serve`: the dashboard and the HTTP API as a program of its own.
+
+use std::net::SocketAddr;
+
+use dq_core::config::ServeSettings;
+use dq_core::{Backend as _, Dq, Ingress, shutdown_signal};
+// Links the crate, which registers the types of ingresses.
+#[cfg(any(feature = "redis", feature = "rabbitmq"))]
+use dq_forward as _;
+use dq_ops::{Actor, Ops, Role};
+use dq_web::Auth;
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+
+use crate::args::{ServeArgs, TargetArgs};
+use crate::demo::Demo;
+use crate::failure::{Failure, Result};
+use crate::output::Output;
+use crate::stores;
+
+const ADDRESS: &str = "127.0.0.1:7373";
+
+/// Serves until Ctrl-C or SIGTERM.
+pub(crate) fn serve(target: &TargetArgs, args: &ServeArgs, output: &mut Output<'_>) -> Result<()> {
+    if target.api.is_some() {
+        return Err(Failure::usage(
+            "a server does not serve another one",
+            "give --config or --url instead of --api",
+        ));
+    }
+    crate::source::runtime()?.block_on(async {
+        let token = target.token.clone().or_else(|| std::env::var("DQ_TOKEN").ok());
+        // A mistake in the settings must not create a store: it is opened last.
+        if args.demo {
+            let server = Server::bind(token.as_deref(), args, &ServeSettings::default()).await?;
+            let dq = Dq::connect("memory:").await?;
+            let demo = Demo::start(&dq).await?;
+            let served = server.run(&dq, "memory, gone at the end", output).await;
+            demo.stop().await;
+            return close(served, &dq).await;
+        }
+        let store = stores::configured(target)?;
+        let server = Server::bind(token.as_deref(), args, &store.serve).await?;
+        let origin = store.origin.clone();
+        let dq = store.open().await?;
+        let place = format!("{}, {origin}", dq.backend().name());
+        let served = server.run(&dq, &place, output).await;
+        close(served, &dq).await
+    })
+}
+
+/// Closes the store after the server. A failure of the server is the one to report.
+async fn close(served: Result<()>, dq: &Dq) -> Result<()> {
+    let closed = dq.close().await;
+    served.and_then(|()| Ok(closed?))
+}
+
+/// A server that does not serve yet.
+struct Server {
+    listener: TcpListener,
+    address: SocketAddr,
+    auth: Auth,
+}
+
+impl Server {
+    /// Listens on the address of the arguments or of the settings.
+    async fn bind(token: Option<&str>, args: &ServeArgs, settings: &ServeSettings) -> Result<Self> {
+        let auth = auth(token, settings)?;
+        let address = args.address.as_deref().or(settings.address.as_deref()).unwrap_or(ADDRESS);
+        let listener = TcpListener::bind(address).await.map_err(|error| {
+            let message = format!("the server cannot listen on {address}: {error}");
+            Failure::new("listen", message, "choose another address by --address HOST:PORT")
+        })?;
+        let address = listener.local_addr()?;
+        if !address.ip().is_loopback() && auth.generated_token().is_some() {
+            return Err(Failure::new(
+                "config",
+                format!("{address} can be reached from other machines, and no token is configured"),
+                "set DQ_TOKEN or [serve.tokens], or listen on 127.0.0.1",
+            ));
+        }
+        Ok(Self { listener, address, auth })
+    }
+
+    /// Serves a store until the process is asked to stop.
+    async fn run(self, dq: &Dq, place: &str, output: &mut Output<'_>) -> Result<()> {
+        let mut stop = Box::pin(shutdown_signal());
+        // The first poll installs the handlers: from the announcement on, a signal ends the server
+        // in order.
+        tokio::select! {
+            biased;
+            () = &mut stop => return Ok(()),
+            () = std::future::ready(()) => {}
+        }
+        let ingress = Ingress::new(dq)?;
+        announce(place, self.address, &self.auth, ingress.len(), output)?;
+        let ops = Ops::new(dq.clone());
+        let (end_messages, server_ended) = oneshot::channel::<()>();
+        let messages = ingress.run_until(async {
+            tokio::select! {
+                () = shutdown_signal() => {}
+                // The sender is dropped.
+                _ = server_ended => {}
+            }
+        });
+        let server = async {
+            let served = dq_web::serve(self.listener, ops, self.auth, stop).await;
+            drop(end_messages);
+            served
+        };
+        let (served, ()) = tokio::join!(server, messages);
+        let failed = |error| Failure::new("serve", format!("the server has failed: {error}"), "");
+        served.map_err(failed)
+    }
+}
+
+/// Who may make requests: the holders of all tokens, or a person on this machine if there is none.
+fn auth(token: Option<&str>, settings: &ServeSettings) -> Result<Auth> {
+    let mut tokens = Vec::new();
+    if let Some(token) = token {
+        tokens.push((Actor::new("admin", Role::Admin), token, "--token or DQ_TOKEN".to_owned()));
+    }
+    for (name, owned) in &settings.tokens {
+        let origin = format!("serve.tokens.{name}");
+        let role = owned.role.parse().map_err(|error| named(&origin, error))?;
+        tokens.push((Actor::new(name, role), owned.token.expose(), origin));
+    }
+    let mut auth: Option<Auth> = None;
+    for (index, (actor, token, origin)) in tokens.iter().enumerate() {
+        if let Some((_, _, other)) = tokens[..index].iter().find(|(_, earlier, _)| earlier == token)
+        {
+            let message = format!("{other} and {origin} are the same token");
+            return Err(Failure::new("config", message, "give each owner a token of its own"));
+        }
+        let added = match auth {
+            None => Auth::token(actor.clone(), *token),
+            Some(auth) => auth.and_token(actor.clone(), *token),
+        };
+        auth = Some(added.map_err(|error| named(origin, error))?);
+    }
+    Ok(auth.unwrap_or_else(Auth::loopback))
+}
+
+/// An error about a token, with the place of the token.
+fn named(origin: &str, error: dq_core::Error) -> Failure {
+    let remedy = error.remedy_text().unwrap_or_default();
+    Failure::new("config", format!("{origin}: {}", error.message()), remedy)
+}
+
+/// Prints where the server is, how to reach it, and from how many sources it takes messages.
+fn announce(
+    place: &str,
+    bound: SocketAddr,
+    auth: &Auth,
+    sources: usize,
+    output: &mut Output<'_>,
+) -> Result<()> {
+    let (address, token) = (format!("http://{bound}/"), auth.generated_token());
+    let line = json!({ "address": address, "store": place, "token": token, "ingress": sources });
+    output.either(&line, || {
+        let mut text = format!("store    {place}\naddress  {address}\n");
+        if sources > 0 {
+            text += &format!("ingress  {sources}\n");
+        }
+        match token {
+            Some(token) => {
+                // Without the slash, so that paths can follow it.
+                let api = address.trim_end_matches('/');
+                text += &format!(
+                    "token    {token}\n\n\
+                     A browser asks for it as the password; any user name will do. Commands:\n\
+                     \x20 export DQ_API={api} DQ_TOKEN={token}\n\x20 dq queues\n"
+                );
+            }
+            None => text += "token    as configured\n",
+        }
+        text
+    })?;
+    output.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use dq_core::config::Config;
+
+    use super::*;
+
+    fn refusal(tokens: &str) -> String {
+        let toml = format!("[backend]\ntype = \"memory\"\n{tokens}");
+        let settings = Config::from_toml(&toml).unwrap().serve;
+        auth(Some("0123456789abcdef"), &settings).unwrap_err().report().unwrap()
+    }
+
+    #[test]
+    fn bad_tokens_are_refused_with_their_place() {
+        let short = refusal("[serve.tokens.ann]\nrole = \"viewer\"\ntoken = \"hunter2\"");
+        assert!(short.contains("serve.tokens.ann: a token has 7 bytes"), "{short}");
+        assert!(!short.contains("hunter2"));
+        let role = refusal("[serve.tokens.ann]\nrole = \"boss\"\ntoken = \"fedcba9876543210\"");
+        assert!(role.contains("serve.tokens.ann: \"boss\" is not a role"), "{role}");
+        let same = refusal("[serve.tokens.ann]\nrole = \"viewer\"\ntoken = \"0123456789abcdef\"");
+        assert!(same.contains("DQ_TOKEN and serve.tokens.ann are the same token"), "{same}");
+        assert!(auth(None, &ServeSettings::default()).unwrap().generated_token().is_some());
+    }
+}

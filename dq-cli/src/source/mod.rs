@@ -1,0 +1,77 @@
+//! Where commands read and write: a store, or a server in front of one.
+
+mod api;
+mod open;
+mod recurring;
+mod store;
+
+use std::time::Duration;
+
+use dq_core::{Due, QueueName, Target, Timestamp};
+use dq_ops::{
+    BulkAction, BulkCount, BulkReport, CancelResult, FindingView, Forecasts, JobDetail, JobFilter,
+    JobPage, JobQuery, Moved, QueueSummary, RecurringDefinition, RecurringDetail, RecurringSummary,
+    RunnerSummary, ScheduleRequest, ScheduledJob, SimulationRequest, SimulationView, Timeline,
+};
+
+use crate::failure::Result;
+
+#[cfg(test)]
+pub(crate) use api::Api;
+#[cfg(feature = "redis")]
+pub(crate) use open::open_store;
+pub(crate) use open::{open, runtime};
+#[cfg(any(test, feature = "redis"))]
+pub(crate) use store::StoreSource;
+
+/// What commands need. Both implementations return the same values for the same jobs, and the same
+/// errors.
+pub(crate) trait Source: Recurring {
+    fn queues(&self) -> Result<Vec<QueueSummary>>;
+    fn queue(&self, queue: &QueueName) -> Result<QueueSummary>;
+    fn jobs(&self, queue: &QueueName, query: &JobQuery) -> Result<JobPage>;
+    fn job(&self, queue: &QueueName, target: &Target) -> Result<JobDetail>;
+    fn timeline(&self, queue: &QueueName, target: &Target) -> Result<Timeline>;
+    fn cancel(&self, queue: &QueueName, target: &Target) -> Result<CancelResult>;
+    fn reschedule(&self, queue: &QueueName, target: &Target, due: Due) -> Result<Moved>;
+    fn run_now(&self, queue: &QueueName, target: &Target) -> Result<Moved>;
+    fn replay(&self, queue: &QueueName, target: &Target) -> Result<()>;
+    fn remove(&self, queue: &QueueName, target: &Target) -> Result<()>;
+    fn count(&self, queue: &QueueName, action: BulkAction, filter: &JobFilter)
+    -> Result<BulkCount>;
+    fn bulk(
+        &self,
+        queue: &QueueName,
+        action: BulkAction,
+        filter: &JobFilter,
+        expected: Option<u64>,
+    ) -> Result<BulkReport>;
+    fn schedule(&self, queue: &QueueName, request: ScheduleRequest) -> Result<ScheduledJob>;
+    fn runners(&self) -> Result<Vec<RunnerSummary>>;
+    fn check(&self) -> Result<Vec<FindingView>>;
+    /// Whether the queue was not paused before.
+    fn pause(&self, queue: &QueueName) -> Result<bool>;
+    /// Whether the queue was paused before.
+    fn resume(&self, queue: &QueueName) -> Result<bool>;
+    fn purge(&self, queue: &QueueName, typed: &str) -> Result<u64>;
+    /// Ends the connection in order.
+    fn close(&self) -> dq_core::Result<()>;
+}
+
+/// What the commands about schedules and the future need.
+pub(crate) trait Recurring {
+    fn schedules(&self) -> Result<Vec<RecurringSummary>>;
+    fn recurring(&self, name: &str, next: usize) -> Result<RecurringDetail>;
+    /// Whether the schedule was another one before.
+    fn put_schedule(&self, name: &str, definition: &RecurringDefinition) -> Result<bool>;
+    /// Whether the schedule was not paused before.
+    fn pause_schedule(&self, name: &str) -> Result<bool>;
+    /// Whether the schedule was paused before.
+    fn resume_schedule(&self, name: &str) -> Result<bool>;
+    fn skip_next(&self, name: &str) -> Result<()>;
+    fn run_schedule(&self, name: &str) -> Result<ScheduledJob>;
+    fn backfill(&self, name: &str, after: Timestamp, until: Timestamp) -> Result<u64>;
+    fn remove_schedule(&self, name: &str) -> Result<()>;
+    fn forecasts(&self, window: Duration) -> Result<Forecasts>;
+    fn simulate(&self, request: &SimulationRequest) -> Result<SimulationView>;
+}

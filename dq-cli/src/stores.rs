@@ -1,0 +1,89 @@
+//! Which store the arguments, the configuration or the current directory name.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+use dq_core::client::DqBuilder;
+use dq_core::config::{Config, ServeSettings};
+use dq_core::{Backend, Dq};
+
+use crate::args::TargetArgs;
+use crate::failure::{Failure, Result};
+
+/// The configuration file in the current directory.
+const CONFIG: &str = "dq.toml";
+/// The file of the embedded store in the current directory.
+const FILE: &str = "dq.db";
+
+/// A store that is not open yet.
+pub(crate) struct Store {
+    pub(crate) builder: DqBuilder,
+    pub(crate) serve: ServeSettings,
+    /// What names it, for people; a URL may contain a password.
+    pub(crate) origin: String,
+    /// The file that is used because nothing names a store.
+    pub(crate) default_file: Option<PathBuf>,
+}
+
+/// The store that the arguments name.
+pub(crate) fn configured(target: &TargetArgs) -> Result<Store> {
+    if [target.config.is_some(), target.url.is_some(), target.api.is_some()]
+        .iter()
+        .filter(|is_given| **is_given)
+        .count()
+        > 1
+    {
+        return Err(Failure::usage("--config, --url and --api exclude each other", "give one"));
+    }
+    if let Some(url) = &target.url {
+        let builder = Dq::builder().url(url);
+        let (serve, origin) = (ServeSettings::default(), "--url".to_owned());
+        return Ok(Store { builder, serve, origin, default_file: None });
+    }
+    let file = target.config.as_deref();
+    let file = file.or_else(|| Some(Path::new(CONFIG)).filter(|path| path.is_file()));
+    if let Some(file) = file {
+        return Ok(of_config(Config::from_path(file)?, file.display().to_string()));
+    }
+    if env::var_os("DQ_BACKEND__TYPE").is_some() {
+        return Ok(of_config(Config::from_env()?, "the environment".to_owned()));
+    }
+    let path = env::current_dir().unwrap_or_default().join(FILE);
+    Ok(Store {
+        builder: Dq::builder().url(&format!("sqlite://{FILE}")),
+        serve: ServeSettings::default(),
+        origin: path.display().to_string(),
+        default_file: Some(path),
+    })
+}
+
+fn of_config(mut config: Config, origin: String) -> Store {
+    let serve = std::mem::take(&mut config.serve);
+    Store { builder: Dq::builder().config(config), serve, origin, default_file: None }
+}
+
+impl Store {
+    /// Opens the store, and creates it if it does not exist.
+    pub(crate) async fn open(self) -> Result<Dq> {
+        Ok(self.builder.connect().await?)
+    }
+
+    /// Opens the store if it exists: a command must not create one at a misspelt path.
+    pub(crate) async fn open_existing(self) -> Result<Dq> {
+        if self.default_file.as_ref().is_some_and(|file| !file.exists()) {
+            return Err(Failure::new(
+                "config",
+                format!("there is no store: the current directory has neither {CONFIG} nor {FILE}"),
+                "give --config, --url or --api, or start `dq serve` here",
+            ));
+        }
+        let dq = self.builder.existing().connect().await?;
+        if dq.backend().name() == "memory" {
+            return Err(Failure::usage(
+                "a store in memory is empty, and ends with this command",
+                "name a store that is kept, or a server",
+            ));
+        }
+        Ok(dq)
+    }
+}

@@ -1,0 +1,299 @@
+//! The program as its users start it: servers and commands as processes.
+
+mod support;
+
+use std::io::{Read, Write};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use support::{Server, code, dq, ok, run, text};
+
+#[test]
+fn a_server_on_a_fresh_directory_keeps_its_jobs_when_it_is_killed() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let server = Server::start(path, &[]);
+    assert!(server.address.starts_with("http://127.0.0.1:"), "{}", server.address);
+    let line = ["enqueue", "MAIL", r#"{"to":"ann"}"#, "--key", "k", "--due", "1d"];
+    ok(path, &server.api(&line));
+    let before = ok(path, &server.api(&["jobs", "get", "MAIL", "key:k"]));
+    let old = server.token.clone().unwrap();
+    drop(server);
+
+    let (status, error) = code(path, &["queues", "--api", "http://127.0.0.1:1", "--token", &old]);
+    assert_eq!(status, 5, "{error}");
+    let server = Server::start(path, &[]);
+    assert_ne!(server.token.as_deref(), Some(old.as_str()));
+    assert_eq!(ok(path, &server.api(&["jobs", "get", "MAIL", "key:k"])), before);
+    // The same store without a server.
+    assert_eq!(ok(path, &["jobs", "get", "MAIL", "key:k"]), before);
+    let (status, error) = code(path, &["queues", "--api", &server.address, "--token", &old]);
+    assert_eq!(status, 1, "{error}");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_server_ends_in_order_at_both_signals() {
+    for args in [&[][..], &["--demo"]] {
+        for name in ["INT", "TERM"] {
+            let directory = tempfile::tempdir().unwrap();
+            let server = Server::start(directory.path(), args);
+            let status = server.signal(name);
+            assert_eq!(status.code(), Some(0), "{args:?} {name}");
+        }
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_server_takes_messages_of_other_systems() {
+    let redis = dq_servers::Redis::options().aof().start();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let config = format!(
+        "[backend]\ntype = \"sqlite\"\npath = \"jobs.db\"\n[[ingress]]\ntype = \"redis-list\"\n\
+         url = \"{}\"\nfrom = \"orders\"\nqueue = \"ORDER\"\nkey = \"/order\"\ndelay = \"/delay\"",
+        redis.url()
+    );
+    std::fs::write(path.join("dq.toml"), config).unwrap();
+    let server = Server::start(path, &[]);
+    redis.command(&["LPUSH", "orders", r#"{"order":17,"delay":86400000}"#]).int();
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while !run(path, &server.api(&["jobs", "get", "ORDER", "key:17"])).status.success() {
+        assert!(Instant::now() < deadline, "the message became no job within two minutes");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let status = server.signal("TERM");
+    assert_eq!(status.code(), Some(0), "the server ends in order");
+    assert_eq!(redis.command(&["EXISTS", "orders", "orders.taking"]).int(), 0);
+}
+
+#[test]
+fn a_demo_fills_every_page_and_leaves_nothing_behind() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let server = Server::start(path, &["--demo"]);
+    let lines = |args: &[&str]| {
+        let output = ok(path, &server.api(&[args, &["--json"]].concat()));
+        output.lines().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<Value>>()
+    };
+    let sum = |field: &str| {
+        lines(&["queues"]).iter().filter_map(|queue| queue[field].as_u64()).sum::<u64>()
+    };
+    // Those without jobs are known as soon as the runners have announced themselves.
+    wait_until("eight queues of the demo", || {
+        let is_own = |queue: &&Value| !queue["queue"].as_str().unwrap().starts_with("dq.");
+        lines(&["queues"]).iter().filter(is_own).count() == 8
+    });
+    let queues = lines(&["queues"]);
+    assert!(queues.iter().any(|queue| queue["paused"] == true));
+    assert!(queues.iter().any(|queue| queue["runners"] == 0));
+    wait_until("two runners", || lines(&["runners"]).len() == 2);
+    let schedules = lines(&["cron", "ls"]);
+    assert_eq!(schedules.len(), 5, "{schedules:?}");
+    assert!(schedules.iter().any(|schedule| schedule["paused"] == true));
+    assert!(lines(&["forecast"]).len() >= 4);
+    // Jobs run as soon as the runners have claimed them: seconds on a slow machine.
+    wait_until("dead jobs with several errors", || {
+        let dead = lines(&["jobs", "ls", "ORDER_TIMEOUT", "--state", "dead"]);
+        let errors = dead.iter().map(|job| job["dead"]["message"].to_string());
+        errors.collect::<std::collections::BTreeSet<_>>().len() > 2
+    });
+    wait_until("a job that is retried", || {
+        let failed = lines(&["jobs", "ls", "--state", "scheduled", "--error", "refused"]);
+        failed.iter().any(|job| job["attempts"] == 1)
+    });
+    wait_until("a history", || !lines(&["jobs", "ls", "--state", "ended"]).is_empty());
+    wait_until("running jobs", || sum("running") > 0);
+    assert!(sum("scheduled") > 100 && sum("ready") > 50);
+    let created = sum("created_total");
+    wait_until("new jobs", || sum("created_total") > created);
+    drop(server);
+    assert_eq!(std::fs::read_dir(path).unwrap().count(), 0);
+}
+
+/// Waits for something that comes by itself.
+#[track_caller]
+fn wait_until(what: &str, is_there: impl Fn() -> bool) {
+    for _ in 0..1_800 {
+        if is_there() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    panic!("{what}: not within three minutes");
+}
+
+#[test]
+fn a_server_that_others_can_reach_needs_a_token() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let (status, error) = code(path, &["serve", "--address", "0.0.0.0:0"]);
+    assert_eq!(status, 2, "{error}");
+    assert!(error.contains("no token is configured"), "{error}");
+
+    let toml = r#"
+        [backend]
+        type = "sqlite"
+        path = "shop.db"
+        [serve]
+        address = "0.0.0.0:0"
+        [serve.tokens.grafana]
+        role = "viewer"
+        token = "${file:token.txt}"
+    "#;
+    std::fs::write(path.join("dq.toml"), toml).unwrap();
+    std::fs::write(path.join("token.txt"), "a secret of sixteen\n").unwrap();
+    let mut server = Server::start_as_configured(path, &[]);
+    assert_eq!(server.token, None, "a configured token is not printed");
+    let port = server.address.trim_end_matches('/').rsplit(':').next().unwrap();
+    server.address = format!("http://127.0.0.1:{port}");
+    server.token = Some("a secret of sixteen".to_owned());
+    assert!(path.join("shop.db").is_file() && !path.join("dq.db").exists());
+    ok(path, &server.api(&["queues"]));
+    let (status, error) = code(path, &server.api(&["enqueue", "MAIL"]));
+    assert_eq!(status, 1);
+    assert!(error.contains("this needs the role operator, and yours is viewer"), "{error}");
+
+    std::fs::write(path.join("token.txt"), "short\n").unwrap();
+    let (status, error) = code(path, &["serve"]);
+    assert_eq!(status, 2);
+    assert!(error.contains("serve.tokens.grafana: a token has 5 bytes"), "{error}");
+}
+
+#[test]
+fn each_exit_code_is_that_of_the_guide() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let url = &["--url", "sqlite://jobs.db"];
+    let (status, error) = code(path, &["queues"]);
+    assert_eq!(status, 2, "{error}");
+    assert!(error.contains("there is no store"), "{error}");
+    let (status, error) = code(path, &[&["queues"], &url[..]].concat());
+    assert_eq!(status, 2, "{error}");
+    assert_eq!(std::fs::read_dir(path).unwrap().count(), 0, "a command creates no store");
+    drop(Server::start(path, url));
+
+    assert_eq!(code(path, &[&["queues"], &url[..]].concat()).0, 0);
+    assert_eq!(code(path, &["--help"]).0, 0);
+    assert_eq!(code(path, &["nonsense"]).0, 2);
+    assert_eq!(code(path, &["where", "MAIL", "order-1"]).0, 2);
+    assert_eq!(code(path, &["queues", "--url", "sqlite://jobs.db", "--config", "x"]).0, 2);
+    assert_eq!(code(path, &["queues", "--config", "missing.toml"]).0, 2);
+    assert_eq!(code(path, &[&["where", "MAIL", "key:k"], &url[..]].concat()).0, 3);
+    ok(path, &[&["enqueue", "MAIL", "--key", "k"], &url[..]].concat());
+    // It waits, so it is not dead.
+    let job: Value =
+        serde_json::from_str(&ok(path, &[&["jobs", "ls", "--json"], &url[..]].concat())).unwrap();
+    let id = job["id"].as_str().unwrap();
+    assert_eq!(code(path, &[&["jobs", "replay", "MAIL", id], &url[..]].concat()).0, 4);
+    assert_eq!(code(path, &["queues", "--url", "redis://127.0.0.1:1/0"]).0, 5);
+    assert_eq!(code(path, &["queues", "--api", "http://127.0.0.1:1"]).0, 5);
+    let (status, error) = code(path, &["serve", "--address", "256.0.0.1:0"]);
+    assert_eq!(status, 1, "{error}");
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_error() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    drop(Server::start(path, &[]));
+    for key in ["a", "b"] {
+        ok(path, &["enqueue", "MAIL", "--key", key, "--due", "1d"]);
+    }
+    for line in [&["jobs", "ls", "--json"][..], &["jobs", "ls"], &["completions", "zsh"]] {
+        let mut command = dq(path);
+        command.args(line).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        // Nobody reads from the start: the first write fails.
+        drop(child.stdout.take());
+        let mut error = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut error).unwrap();
+        assert_eq!((child.wait().unwrap().code(), error.as_str()), (Some(0), ""), "{line:?}");
+    }
+}
+
+#[test]
+fn a_token_may_begin_with_a_hyphen() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let server = Server::start(path, &["--token", "-sixteen-characters"]);
+    ok(path, &["queues", "--api", &server.address, "--token", "-sixteen-characters"]);
+    let (status, error) = code(path, &["enqueue", "MAIL", "1", "--url", "memory:"]);
+    assert_eq!(status, 2, "{error}");
+    assert!(error.contains("ends with this command"), "{error}");
+    let (status, error) = code(path, &["queues", "--token", "--api", &server.address]);
+    assert_eq!(status, 2, "{error}");
+    assert!(error.contains("the token is missing"), "{error}");
+}
+
+#[test]
+fn output_that_is_piped_has_no_colours() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let server = Server::start(path, &[]);
+    ok(path, &server.api(&["enqueue", "MAIL", "--key", "k", "--due", "1d"]));
+    for line in [&["queues"][..], &["jobs", "ls"], &["where", "MAIL", "key:k"], &["nonsense"]] {
+        let output = run(path, &server.api(line));
+        let all = [output.stdout, output.stderr].concat();
+        assert!(!all.is_empty() && !all.contains(&0x1b), "{line:?}: {}", text(&all));
+    }
+    for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
+        assert!(ok(path, &["completions", shell]).contains("enqueue"), "{shell}");
+    }
+}
+
+#[test]
+fn the_environment_names_a_server_unless_the_arguments_name_a_store() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let server = Server::start(path, &["--url", "sqlite://served.db"]);
+    drop(Server::start(path, &["--url", "sqlite://other.db"]));
+    ok(path, &server.api(&["enqueue", "SERVED", "--due", "1d"]));
+    let queues = |args: &[&str]| {
+        let mut command = dq(path);
+        command.env("DQ_API", &server.address).env("DQ_TOKEN", server.token.as_ref().unwrap());
+        let output = command.arg("queues").args(args).output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    assert!(queues(&[]).contains("SERVED"));
+    assert_eq!(queues(&["--url", "sqlite://other.db"]), "");
+}
+
+#[test]
+fn a_purge_reads_the_name_of_the_queue() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    drop(Server::start(path, &[]));
+    ok(path, &["enqueue", "MAIL", "--due", "1d"]);
+    let purge = |typed: &str| {
+        let mut command = dq(path);
+        command.args(["purge", "MAIL"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        child.stdin.take().unwrap().write_all(typed.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        (output.status.code(), text(&output.stdout))
+    };
+    for wrong in ["", "\n", "mail\n", "MAIL \n"] {
+        assert_eq!(purge(wrong), (Some(2), String::new()), "{wrong:?}");
+    }
+    assert_eq!(purge("MAIL\n"), (Some(0), "deleted 1 job of MAIL\n".to_owned()));
+}
+
+#[test]
+fn many_jobs_are_counted_and_change_only_with_yes() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let server = Server::start(path, &[]);
+    for _ in 0..3 {
+        ok(path, &server.api(&["enqueue", "MAIL", "--due", "1d"]));
+    }
+    let (status, error) = code(path, &server.api(&["jobs", "cancel", "MAIL", "--all"]));
+    assert_eq!(status, 2);
+    assert!(error.contains("3 jobs of MAIL can be cancelled; nothing was changed"), "{error}");
+    assert_eq!(ok(path, &["jobs", "ls", "--json"]).lines().count(), 3);
+    let all = server.api(&["jobs", "cancel", "MAIL", "--all", "--yes"]);
+    assert_eq!(ok(path, &all), "cancelled 3 jobs of MAIL\n");
+}

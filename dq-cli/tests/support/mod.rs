@@ -1,0 +1,100 @@
+//! The program in a directory of its own, and a server of it.
+
+#![allow(dead_code, reason = "not every test file uses all of it")]
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+
+use serde_json::Value;
+
+/// The program, in a directory, without what the environment of the tests says.
+pub(crate) fn dq(directory: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_dq"));
+    command.current_dir(directory);
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("DQ_") {
+            command.env_remove(name);
+        }
+    }
+    command.env_remove("RUST_LOG");
+    command
+}
+
+/// Runs a command to its end.
+pub(crate) fn run(directory: &Path, args: &[&str]) -> Output {
+    dq(directory).args(args).stdin(Stdio::null()).output().unwrap()
+}
+
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// Runs a command that must succeed, and returns its output.
+#[track_caller]
+pub(crate) fn ok(directory: &Path, args: &[&str]) -> String {
+    let output = run(directory, args);
+    assert!(output.status.success(), "{args:?}: {}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+#[track_caller]
+pub(crate) fn code(directory: &Path, args: &[&str]) -> (i32, String) {
+    let output = run(directory, args);
+    (output.status.code().unwrap(), text(&output.stderr))
+}
+
+/// A server that is killed at the end of the test.
+pub(crate) struct Server {
+    pub(crate) child: Child,
+    pub(crate) address: String,
+    pub(crate) token: Option<String>,
+    _stdout: BufReader<ChildStdout>,
+}
+
+impl Server {
+    pub(crate) fn start(directory: &Path, args: &[&str]) -> Self {
+        if args.contains(&"--address") {
+            return Self::start_as_configured(directory, args);
+        }
+        Self::start_as_configured(directory, &[args, &["--address", "127.0.0.1:0"]].concat())
+    }
+
+    /// Starts a server on the address of its configuration.
+    pub(crate) fn start_as_configured(directory: &Path, args: &[&str]) -> Self {
+        let mut command = dq(directory);
+        command.args(["serve", "--json"]).args(args).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        stdout.read_line(&mut line).unwrap();
+        let started: Value = serde_json::from_str(&line).unwrap();
+        Self {
+            child,
+            address: started["address"].as_str().unwrap().to_owned(),
+            token: started["token"].as_str().map(str::to_owned),
+            _stdout: stdout,
+        }
+    }
+
+    /// The arguments that lead a command to this server.
+    pub(crate) fn api<'a>(&'a self, args: &[&'a str]) -> Vec<&'a str> {
+        let token = self.token.as_deref().unwrap();
+        [args, &["--api", &self.address, "--token", token]].concat()
+    }
+
+    #[cfg(unix)]
+    pub(crate) fn signal(mut self, name: &str) -> std::process::ExitStatus {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
+        self.child.wait().unwrap()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

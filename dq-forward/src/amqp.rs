@@ -1,0 +1,220 @@
+//! Publishes each job to an exchange of an AMQP 0-9-1 broker.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError};
+
+use async_trait::async_trait;
+use dq_core::config::Secret;
+use dq_core::{BoxError, HandlerResult, Headers, JobContext, Outcome, RawHandler, Result};
+use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
+use lapin::types::{AMQPValue, FieldTable, LongString, ShortString};
+use lapin::{BasicProperties, Channel, Confirmation};
+use serde::Deserialize;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use crate::broker::{Broker, Link, TIMEOUT};
+use crate::error::invalid_setting;
+
+/// The delivery mode of a message that a broker keeps on disk.
+const PERSISTENT: u8 = 2;
+
+/// The settings of a forward to an exchange: `type = "amqp"`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct AmqpSettings {
+    /// The broker: `amqp://user:password@host[:port][/vhost]`, or `amqps://…` with TLS.
+    pub url: Secret,
+    /// The exchange, which must exist. Default: the default exchange, whose routing keys are names of
+    /// queues.
+    #[serde(default)]
+    pub exchange: String,
+    /// The routing key of all messages.
+    pub routing_key: String,
+    /// A PEM file with the certificate authority to trust. Default: those of the operating system.
+    #[serde(default)]
+    pub ca: Option<PathBuf>,
+}
+
+impl AmqpSettings {
+    /// The settings for a broker, the default exchange and a routing key, which is the name of a queue.
+    #[must_use]
+    pub fn new(url: impl Into<String>, routing_key: impl Into<String>) -> Self {
+        Self {
+            url: Secret::new(url),
+            exchange: String::new(),
+            routing_key: routing_key.into(),
+            ca: None,
+        }
+    }
+}
+
+/// A handler that publishes each job to an exchange.
+///
+/// The job is done when the broker has confirmed the message and not returned it. An unroutable
+/// message, a refusal and a lost connection are failures, which are retried.
+///
+/// Messages are persistent. `message_id` is the id of the job; `content_type` and the headers are
+/// those of the job, with `x-dq-queue` and, if it has one, `x-dq-key`.
+pub struct AmqpForward {
+    broker: Broker,
+    exchange: ShortString,
+    routing_key: ShortString,
+    pool: Mutex<Option<Arc<Pool>>>,
+}
+
+/// A connection and its channels.
+struct Pool {
+    link: Link,
+    /// Channels without a message in flight.
+    ///
+    /// A channel carries one message at a time: the client library cannot tell which of several
+    /// messages in flight was returned.
+    idle: std::sync::Mutex<Vec<Channel>>,
+}
+
+impl AmqpForward {
+    /// Checks the settings. Does not connect.
+    ///
+    /// # Errors
+    /// `Config` naming the setting that cannot be used.
+    pub fn new(settings: AmqpSettings) -> Result<Self> {
+        let short = |name: &str, value: String| {
+            ShortString::try_new(value).map_err(|_| {
+                invalid_setting(format!("`{name}` is longer than 255 bytes"), "shorten it")
+            })
+        };
+        Ok(Self {
+            broker: Broker::new(&settings.url, settings.ca.as_deref())?,
+            exchange: short("exchange", settings.exchange)?,
+            routing_key: short("routing_key", settings.routing_key)?,
+            pool: Mutex::default(),
+        })
+    }
+
+    /// The open connection; connects if necessary.
+    async fn pool(&self) -> Result<Arc<Pool>, BoxError> {
+        // Held while connecting, so that concurrent jobs share the connection.
+        let mut pool = self.pool.lock().await;
+        if let Some(pool) = pool.as_ref().filter(|pool| pool.link.is_open()) {
+            return Ok(Arc::clone(pool));
+        }
+        let link = self.broker.connect("forward").await?;
+        let new = Arc::new(Pool { link, idle: std::sync::Mutex::default() });
+        *pool = Some(Arc::clone(&new));
+        Ok(new)
+    }
+
+    /// Publishes a message and waits until it is confirmed.
+    async fn publish(&self, job: &JobContext, properties: BasicProperties) -> Result<(), BoxError> {
+        let deadline = Instant::now() + TIMEOUT;
+        // A failed attempt to connect is not shared: jobs that wait for it make their own, one by one.
+        let pool = tokio::time::timeout_at(deadline, self.pool()).await;
+        let pool =
+            pool.map_err(|_| format!("no connection to the broker within {TIMEOUT:?}"))??;
+        let limit = deadline.saturating_duration_since(Instant::now());
+        pool.link.answer(limit, self.publish_on(&pool, job, properties)).await
+    }
+
+    async fn publish_on(
+        &self,
+        pool: &Pool,
+        job: &JobContext,
+        properties: BasicProperties,
+    ) -> Result<(), BoxError> {
+        let channel = pool.channel().await?;
+        let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
+        let (exchange, routing_key) = (self.exchange.clone(), self.routing_key.clone());
+        let confirm = channel
+            .basic_publish(exchange, routing_key, options, job.raw_payload(), properties)
+            .await?
+            .await?;
+        let result = match confirm {
+            Confirmation::Ack(None) => Ok(()),
+            Confirmation::Ack(Some(returned)) => Err(format!(
+                "the broker has returned the message: {} ({})",
+                returned.reply_text, returned.reply_code
+            )
+            .into()),
+            Confirmation::Nack(_) => Err("the broker has refused the message".into()),
+            Confirmation::NotRequested => Err("the broker does not confirm messages".into()),
+        };
+        // After a failure before, or if this future is dropped, the channel is closed instead.
+        pool.idle().push(channel);
+        result
+    }
+}
+
+impl Pool {
+    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Channel>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A channel without a message in flight.
+    async fn channel(&self) -> Result<Channel, BoxError> {
+        while let Some(channel) = { self.idle().pop() } {
+            if channel.status().connected() {
+                return Ok(channel);
+            }
+        }
+        let channel = self.link.channel().await?;
+        channel.confirm_select(ConfirmSelectOptions::default()).await?;
+        Ok(channel)
+    }
+}
+
+impl fmt::Debug for AmqpForward {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AmqpForward")
+            .field("exchange", &self.exchange)
+            .field("routing_key", &self.routing_key)
+            .finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl RawHandler for AmqpForward {
+    async fn handle(&self, job: JobContext) -> HandlerResult {
+        let properties = match properties(&job) {
+            Ok(properties) => properties,
+            // It would not fit the next time either.
+            Err(what) => return Ok(Outcome::dead(what)),
+        };
+        self.publish(&job, properties).await?;
+        Ok(Outcome::Done)
+    }
+}
+
+/// The properties of a message.
+///
+/// # Errors
+/// The reason if a header of the job is too long for AMQP.
+fn properties(job: &JobContext) -> Result<BasicProperties, String> {
+    let short = |what: &str, value: &str| {
+        ShortString::try_new(value)
+            .map_err(|_| format!("{what} is longer than the 255 bytes that AMQP allows"))
+    };
+    let text = |value: &str| AMQPValue::LongString(LongString::from(value.as_bytes()));
+    let mut headers = FieldTable::default();
+    for (name, value) in job.headers().iter().filter(|(name, _)| *name != Headers::CONTENT_TYPE) {
+        headers.insert(short(&format!("the name of header {name:?}"), name)?, text(value));
+    }
+    headers.insert("x-dq-queue".into(), text(job.queue().as_str()));
+    if let Some(key) = job.key() {
+        headers.insert("x-dq-key".into(), text(key.as_str()));
+    }
+    let content_type = job.headers().get(Headers::CONTENT_TYPE).unwrap_or("application/json");
+    Ok(BasicProperties::default()
+        .with_message_id(short("the id", &job.id().to_string())?)
+        .with_content_type(short("the content type", content_type)?)
+        .with_delivery_mode(PERSISTENT)
+        .with_timestamp(u64::try_from(job.now().as_millis() / 1_000).unwrap_or(0))
+        .with_headers(headers))
+}
+
+dq_core::register_forward! {
+    name: "amqp",
+    open: |settings| Ok(Arc::new(AmqpForward::new(settings.deserialize()?)?)),
+}

@@ -1,0 +1,158 @@
+//! Connections to an AMQP 0-9-1 broker.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use dq_core::config::Secret;
+use dq_core::{BoxError, Result};
+use lapin::tcp::OwnedTLSConfig;
+use lapin::types::ShortString;
+use lapin::uri::AMQPUri;
+use lapin::{Channel, Connection, ConnectionProperties};
+
+use crate::error::invalid_setting;
+
+/// Maximum time for connecting, and for an answer.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
+/// A connection counts as lost after twice this time without data from the broker.
+const HEARTBEAT_SECONDS: u16 = 10;
+/// How often a call looks whether its connection still exists.
+const STATUS_INTERVAL: Duration = Duration::from_millis(250);
+
+/// A broker, and how to connect to it.
+pub(crate) struct Broker {
+    uri: AMQPUri,
+    /// Certificates as PEM.
+    ca: Option<String>,
+}
+
+impl Broker {
+    /// Checks the URL and reads the certificate. Does not connect.
+    ///
+    /// # Errors
+    /// `Config` if the URL is malformed or the file cannot be read.
+    pub(crate) fn new(url: &Secret, ca: Option<&Path>) -> Result<Self> {
+        let mut uri: AMQPUri = url.expose().parse().map_err(|_| {
+            invalid_setting(
+                "`url` is not the URL of an AMQP broker",
+                "write it like amqp://user:password@host:5672/vhost",
+            )
+        })?;
+        uri.query.heartbeat.get_or_insert(HEARTBEAT_SECONDS);
+        let read = |path: &Path| {
+            std::fs::read_to_string(path).map_err(|error| {
+                invalid_setting(
+                    format!("the file of `ca`, {}, cannot be read: {error}", path.display()),
+                    "set `ca` to a PEM file with the certificate of your certificate authority",
+                )
+            })
+        };
+        // Has no effect if the application has installed another provider.
+        rustls::crypto::ring::default_provider().install_default().ok();
+        Ok(Self { uri, ca: ca.map(read).transpose()? })
+    }
+
+    /// Host, port and virtual host.
+    pub(crate) fn address(&self) -> String {
+        let authority = &self.uri.authority;
+        format!("{}:{}/{}", authority.host, authority.port, self.uri.vhost)
+    }
+
+    /// Connects; `purpose` is part of the name of the connection.
+    pub(crate) async fn connect(&self, purpose: &str) -> Result<Link, BoxError> {
+        let name = format!("dq {purpose} (process {})", std::process::id());
+        let properties = ConnectionProperties::default().with_connection_name(name.into());
+        let tls = OwnedTLSConfig { identity: None, cert_chain: self.ca.clone() };
+        let runtime = lapin::runtime::default_runtime()?;
+        let uri = self.uri.clone();
+        // Boxed, because the futures of the client library are large.
+        let connecting =
+            Box::pin(Connection::connect_uri_with_config(uri, properties, tls, runtime));
+        let connected = tokio::time::timeout(TIMEOUT, connecting).await;
+        let connection =
+            connected.map_err(|_| format!("the broker did not answer within {TIMEOUT:?}"))??;
+        Ok(Link { connection, is_abandoned: AtomicBool::new(false) })
+    }
+}
+
+/// An open connection.
+pub(crate) struct Link {
+    connection: Connection,
+    /// Whether the broker has left a call without an answer.
+    is_abandoned: AtomicBool,
+}
+
+impl Link {
+    /// Whether calls can be made.
+    pub(crate) fn is_open(&self) -> bool {
+        !self.is_abandoned.load(Ordering::Relaxed) && self.connection.status().connected()
+    }
+
+    /// A new channel; call it within [`Link::answer`].
+    pub(crate) async fn channel(&self) -> lapin::Result<Channel> {
+        self.connection.create_channel().await
+    }
+
+    /// Waits for the answer to a call, at most for `limit`.
+    ///
+    /// The client library does not end all calls whose connection has ended, so the status of the
+    /// connection is watched. After a call without an answer the connection is not used again.
+    pub(crate) async fn answer<T, E: Into<BoxError>>(
+        &self,
+        limit: Duration,
+        call: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, BoxError> {
+        tokio::select! {
+            biased;
+            answer = call => answer.map_err(Into::into),
+            () = self.lost() => Err("the connection to the broker has ended".into()),
+            () = tokio::time::sleep(limit) => {
+                self.is_abandoned.store(true, Ordering::Relaxed);
+                Err(format!("the broker did not answer within {limit:?}").into())
+            }
+        }
+    }
+
+    /// Completes when the connection has ended.
+    pub(crate) async fn lost(&self) {
+        while self.is_open() {
+            tokio::time::sleep(STATUS_INTERVAL).await;
+        }
+    }
+
+    /// Closes the connection; messages without an acknowledgement return to their queues.
+    pub(crate) async fn close(&self) {
+        let closed = self.connection.close(200, ShortString::default());
+        // A connection that cannot be closed has ended.
+        let _ = self.answer(TIMEOUT, closed).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dq_servers::RabbitMq;
+
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_call_without_an_answer_ends_with_its_connection() {
+        let server = tokio::task::spawn_blocking(RabbitMq::start).await.unwrap();
+        let broker = Broker::new(&Secret::new(server.url()), None).unwrap();
+        let abandoned = broker.connect("test").await.unwrap();
+        let never = std::future::pending::<Result<(), BoxError>>;
+        let error = abandoned.answer(Duration::from_millis(1), never()).await.unwrap_err();
+        assert!(error.to_string().contains("did not answer within 1ms"), "{error}");
+        assert!(!abandoned.is_open(), "it is not used again");
+
+        let link = broker.connect("test").await.unwrap();
+        assert!(link.is_open());
+        let hour = Duration::from_secs(3_600);
+        let call = link.answer(hour, never());
+        let kill = async { tokio::task::block_in_place(|| server.kill()) };
+        let ended = async { tokio::join!(call, kill).0 };
+        let ended = tokio::time::timeout(Duration::from_secs(180), ended).await;
+        let error = ended.expect("the call ends within three minutes").unwrap_err();
+        assert!(error.to_string().contains("the connection to the broker has ended"), "{error}");
+    }
+}

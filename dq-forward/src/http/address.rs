@@ -1,0 +1,237 @@
+//! Which addresses may be reached: public ones, and those that the settings allow.
+//!
+//! A webhook's URL may come from a customer, and its name may resolve to anything. Without a check, it
+//! reaches services that trust the local network, such as the metadata service of a cloud.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use async_trait::async_trait;
+use dq_core::Result;
+
+use crate::error::invalid_setting;
+
+/// Resolves host names.
+#[async_trait]
+pub trait Resolve: fmt::Debug + Send + Sync + 'static {
+    /// The addresses of a host. Called once for each request.
+    ///
+    /// # Errors
+    /// Any error; the request fails and is retried.
+    async fn resolve(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>>;
+}
+
+/// The resolver of the operating system.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemResolver;
+
+#[async_trait]
+impl Resolve for SystemResolver {
+    async fn resolve(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+        Ok(tokio::net::lookup_host((host, port)).await?.collect())
+    }
+}
+
+/// Decides which addresses may be reached.
+#[derive(Debug)]
+pub(super) struct AddressPolicy {
+    allowed: Vec<Network>,
+}
+
+impl AddressPolicy {
+    pub(super) fn new(allowed: &[String]) -> Result<Self> {
+        let allowed = allowed.iter().map(|text| {
+            Network::parse(text).ok_or_else(|| {
+                invalid_setting(
+                    format!("`allow` has {text:?}, which is no address and no network"),
+                    "write it like 10.1.0.0/16, 192.168.7.9 or fd00::/8",
+                )
+            })
+        });
+        Ok(Self { allowed: allowed.collect::<Result<_>>()? })
+    }
+
+    pub(super) fn permits(&self, address: IpAddr) -> bool {
+        // An IPv4 address in the form of IPv6 reaches the IPv4 address.
+        let address = address.to_canonical();
+        self.allowed.iter().any(|network| network.contains(address)) || is_public(address)
+    }
+}
+
+/// A block of addresses.
+#[derive(Debug)]
+struct Network {
+    address: IpAddr,
+    prefix: u32,
+}
+
+impl Network {
+    fn parse(text: &str) -> Option<Self> {
+        let (address, prefix) = match text.split_once('/') {
+            Some((address, prefix)) => (address, Some(prefix)),
+            None => (text, None),
+        };
+        let address: IpAddr = address.parse().ok()?;
+        let bits = if address.is_ipv4() { 32 } else { 128 };
+        let prefix = match prefix {
+            Some(prefix) => prefix.parse().ok().filter(|prefix| *prefix <= bits)?,
+            None => bits,
+        };
+        Some(Self { address, prefix })
+    }
+
+    fn contains(&self, other: IpAddr) -> bool {
+        match (self.address, other) {
+            (IpAddr::V4(network), IpAddr::V4(other)) => {
+                starts_with(network.to_bits().into(), other.to_bits().into(), 96 + self.prefix)
+            }
+            (IpAddr::V6(network), IpAddr::V6(other)) => {
+                starts_with(network.to_bits(), other.to_bits(), self.prefix)
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Whether the first bits of both are equal.
+fn starts_with(network: u128, other: u128, bits: u32) -> bool {
+    (network ^ other).checked_shr(128 - bits).unwrap_or(0) == 0
+}
+
+/// Whether an address is one of the public Internet.
+fn is_public(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => is_public_v4(address),
+        IpAddr::V6(address) => is_public_v6(address),
+    }
+}
+
+fn is_public_v4(address: Ipv4Addr) -> bool {
+    let [a, b, c, _] = address.octets();
+    let is_special = address.is_private()
+        || address.is_loopback()
+        || address.is_link_local()
+        || address.is_documentation()
+        // This network, multicast, reserved and broadcast.
+        || a == 0
+        || a >= 224
+        // Shared by the customers of a provider.
+        || (a == 100 && (64..128).contains(&b))
+        // Protocol assignments, and the former relays of 6to4.
+        || (a == 192 && b == 0 && c == 0)
+        || (a == 192 && b == 88 && c == 99)
+        // Benchmarks.
+        || (a == 198 && (b == 18 || b == 19));
+    !is_special
+}
+
+fn is_public_v6(address: Ipv6Addr) -> bool {
+    let segments = address.segments();
+    let embedded = |high: u16, low: u16| {
+        is_public_v4(Ipv4Addr::from((u32::from(high) << 16) | u32::from(low)))
+    };
+    match segments {
+        // NAT64 and 6to4 lead to an IPv4 address.
+        [0x64, 0xff9b, 0, 0, 0, 0, high, low] => embedded(high, low),
+        [0x2002, high, low, ..] => embedded(high, low),
+        // Teredo, ORCHID, benchmarks and the rest of the protocol assignments; documentation.
+        [0x2001, second, ..] => second >= 0x200 && second != 0xdb8,
+        [0x3fff, second, ..] => second >= 0x1000,
+        // Global unicast. Everything else is local, multicast or reserved.
+        [first, ..] => first & 0xe000 == 0x2000,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn permits(allowed: &[&str], address: &str) -> bool {
+        let allowed: Vec<String> = allowed.iter().map(|text| (*text).to_owned()).collect();
+        AddressPolicy::new(&allowed).unwrap().permits(address.parse().unwrap())
+    }
+
+    #[test]
+    fn only_public_addresses_are_permitted() {
+        for address in [
+            "0.0.0.0",
+            "0.1.2.3",
+            "10.0.0.1",
+            "100.64.0.1",
+            "100.127.255.255",
+            "127.0.0.1",
+            "127.255.255.254",
+            "169.254.169.254",
+            "172.16.0.1",
+            "172.31.255.255",
+            "192.0.0.8",
+            "192.0.2.1",
+            "192.88.99.1",
+            "192.168.1.1",
+            "198.18.0.1",
+            "198.51.100.7",
+            "203.0.113.9",
+            "224.0.0.1",
+            "240.0.0.1",
+            "255.255.255.255",
+            "::",
+            "::1",
+            "::ffff:127.0.0.1",
+            "::ffff:169.254.169.254",
+            "::127.0.0.1",
+            "64:ff9b::7f00:1",
+            "64:ff9b::a9fe:a9fe",
+            "64:ff9b:1::1",
+            "100::1",
+            "2001::1",
+            "2001:db8::1",
+            "2002:7f00:1::",
+            "2002:a9fe:a9fe::1",
+            "3fff::1",
+            "fc00::1",
+            "fd12:3456::1",
+            "fe80::1",
+            "fec0::1",
+            "ff02::1",
+            "5f00::1",
+        ] {
+            assert!(!permits(&[], address), "{address}");
+        }
+        for address in [
+            "1.1.1.1",
+            "8.8.8.8",
+            "100.63.0.1",
+            "100.128.0.1",
+            "172.15.0.1",
+            "172.32.0.1",
+            "192.0.1.1",
+            "198.20.0.1",
+            "223.255.255.255",
+            "2606:4700::1111",
+            "2a00::1",
+            "64:ff9b::808:808",
+            "2002:808:808::1",
+            "::ffff:8.8.8.8",
+            "2001:4860:4860::8888",
+        ] {
+            assert!(permits(&[], address), "{address}");
+        }
+    }
+
+    #[test]
+    fn networks_of_the_settings_are_permitted() {
+        assert!(permits(&["10.1.0.0/16"], "10.1.255.1"));
+        assert!(!permits(&["10.1.0.0/16"], "10.2.0.1"));
+        assert!(permits(&["10.1.0.0/16"], "::ffff:10.1.0.1"));
+        assert!(permits(&["127.0.0.1"], "127.0.0.1"));
+        assert!(!permits(&["127.0.0.1"], "127.0.0.2"));
+        assert!(permits(&["fd00::/8"], "fd12::1") && !permits(&["fd00::/8"], "fe80::1"));
+        assert!(permits(&["0.0.0.0/0"], "127.0.0.1") && !permits(&["0.0.0.0/0"], "::1"));
+        assert!(permits(&["::/0"], "::1"));
+        for wrong in ["", "10.1.0.0/33", "::/129", "10.1/16", "localhost", "10.0.0.1/-1"] {
+            let error = AddressPolicy::new(&[wrong.to_owned()]).unwrap_err().to_string();
+            assert!(error.contains(&format!("{wrong:?}")), "{error}");
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Webhooks: sends each job as a signed HTTP request.
+
+mod address;
+mod answer;
+mod client;
+mod settings;
+mod signature;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use dq_core::config::Secret;
+use dq_core::{BoxError, Error, HandlerResult, Headers, JobContext, RawHandler, Result};
+use http_body_util::Full;
+use hyper::header::{HeaderMap, HeaderName, HeaderValue};
+use hyper::{Method, Request, Uri};
+
+pub use address::{Resolve, SystemResolver};
+pub use settings::HttpSettings;
+
+use self::address::AddressPolicy;
+use self::client::Client;
+use self::signature::Signer;
+use crate::error::invalid_setting;
+
+const MIN_TIMEOUT: Duration = Duration::from_millis(10);
+const MAX_TIMEOUT: Duration = Duration::from_secs(3_600);
+
+/// The headers that the handler sets itself.
+const OWN_HEADERS: [&str; 10] = [
+    "connection",
+    "content-length",
+    "content-type",
+    "host",
+    "traceparent",
+    "transfer-encoding",
+    "upgrade",
+    "webhook-id",
+    "webhook-signature",
+    "webhook-timestamp",
+];
+
+/// A handler that sends each job as a webhook.
+///
+/// The request is a `POST` with the payload as its body. Its headers are `content-type`,
+/// `webhook-id` (the id of the job), `webhook-timestamp`, `webhook-signature`, and the job's
+/// `traceparent`.
+///
+/// | Answer | Outcome |
+/// |---|---|
+/// | 2xx | done |
+/// | 429 or 503 with `Retry-After` | snoozed, from 1 s to 1 day; uses no attempt |
+/// | 408, 429, 5xx; no answer | failed, and retried after the queue's backoff |
+/// | any other | dead: redirects are not followed |
+///
+/// Only public addresses are reached, and those of [`HttpSettings::allow`]. A name is resolved once
+/// for each request, and the connection goes to an address that was checked.
+pub struct HttpForward {
+    client: Client,
+    signer: Signer,
+    headers: HeaderMap,
+    /// Path and query.
+    target: Uri,
+}
+
+impl HttpForward {
+    /// Checks the settings. Does not connect.
+    ///
+    /// # Errors
+    /// `Config` naming the setting that cannot be used.
+    pub fn new(settings: HttpSettings) -> Result<Self> {
+        if !(MIN_TIMEOUT..=MAX_TIMEOUT).contains(&settings.timeout) {
+            return Err(invalid_setting(
+                format!("`timeout` is {:?}", settings.timeout),
+                "set it between 10ms and 1h; the default is 30s",
+            ));
+        }
+        let policy = AddressPolicy::new(&settings.allow)?;
+        let (client, target) = Client::new(&settings, policy)?;
+        Ok(Self {
+            client,
+            signer: Signer::new(&settings.secrets)?,
+            headers: fixed_headers(&settings.headers)?,
+            target,
+        })
+    }
+
+    /// Resolves names by another resolver than the operating system's.
+    #[must_use]
+    pub fn resolver(mut self, resolver: impl Resolve) -> Self {
+        self.client.resolver = Arc::new(resolver);
+        self
+    }
+
+    fn request(&self, job: &JobContext) -> Result<Request<Full<bytes::Bytes>>, BoxError> {
+        let mut headers = self.headers.clone();
+        let content_type = job.headers().get(Headers::CONTENT_TYPE).unwrap_or("application/json");
+        headers.insert("content-type", HeaderValue::from_str(content_type)?);
+        if let Some(traceparent) = job.headers().get(Headers::TRACEPARENT) {
+            headers.insert("traceparent", HeaderValue::from_str(traceparent)?);
+        }
+        let id = job.id().to_string();
+        let timestamp = job.now().as_millis() / 1_000;
+        if let Some(signature) = self.signer.sign(&id, timestamp, job.raw_payload()) {
+            headers.insert("webhook-signature", HeaderValue::from_str(&signature)?);
+        }
+        headers.insert("webhook-id", HeaderValue::from_str(&id)?);
+        headers.insert("webhook-timestamp", HeaderValue::from(timestamp));
+        headers.insert("host", self.client.host_header.clone());
+        let mut request = Request::new(Full::new(job.raw_payload().clone()));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = self.target.clone();
+        *request.headers_mut() = headers;
+        Ok(request)
+    }
+}
+
+impl fmt::Debug for HttpForward {
+    /// Without path and headers, which may hold tokens.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpForward").field("client", &self.client).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl RawHandler for HttpForward {
+    async fn handle(&self, job: JobContext) -> HandlerResult {
+        let answer = self.client.send(self.request(&job)?).await?;
+        answer::outcome(&answer, job.now())
+    }
+}
+
+/// Checks and converts the headers of the settings.
+fn fixed_headers(headers: &BTreeMap<String, Secret>) -> Result<HeaderMap> {
+    let mut map = HeaderMap::new();
+    for (name, value) in headers {
+        if OWN_HEADERS.contains(&name.to_ascii_lowercase().as_str()) {
+            return Err(invalid_setting(
+                format!("`headers` has {name:?}, which the webhook sets itself"),
+                "remove it",
+            ));
+        }
+        let invalid = |what: &str| -> Error {
+            invalid_setting(
+                format!("`headers`: {what} of {name:?} is not valid in HTTP"),
+                "change it",
+            )
+        };
+        let key = HeaderName::try_from(name.as_str()).map_err(|_| invalid("the name"))?;
+        let mut value = HeaderValue::from_str(value.expose()).map_err(|_| invalid("the value"))?;
+        value.set_sensitive(true);
+        if map.insert(key, value).is_some() {
+            return Err(invalid_setting(format!("`headers` has {name:?} twice"), "remove one"));
+        }
+    }
+    map.entry("user-agent")
+        .or_insert(HeaderValue::from_static(concat!("dq-forward/", env!("CARGO_PKG_VERSION"))));
+    Ok(map)
+}
+
+dq_core::register_forward! {
+    name: "http",
+    open: |settings| Ok(Arc::new(HttpForward::new(settings.deserialize()?)?)),
+}

@@ -1,0 +1,232 @@
+//! Maps messages to jobs.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use dq_core::{JobId, Result};
+use serde_json::Value;
+use sha1_smol::Sha1;
+
+use super::settings::IngressSettings;
+use crate::error::invalid_setting;
+
+/// A message of another system.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Message {
+    /// The id that the system gave it.
+    pub(super) id: Option<String>,
+    /// The id of the job, if the source has chosen it when it took the message.
+    pub(super) job_id: Option<JobId>,
+    pub(super) headers: BTreeMap<String, String>,
+    pub(super) content_type: Option<String>,
+    pub(super) body: Bytes,
+}
+
+/// Where a value is in a message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Place {
+    Header(String),
+    /// A JSON pointer.
+    Body(String),
+}
+
+/// Which values of a message become which of a job.
+pub(super) struct Mapping {
+    key: Option<Place>,
+    delay: Option<Place>,
+    id: Option<Place>,
+    /// Has hashed what precedes the id of a message, which is unique only within its source.
+    scope: Sha1,
+}
+
+/// What a message becomes.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Mapped {
+    /// `None` if the message has no id: each delivery is then a job of its own.
+    pub(super) id: Option<JobId>,
+    pub(super) key: Option<String>,
+    pub(super) delay: Duration,
+}
+
+impl Mapping {
+    /// The mapping of a source. `scope` is what tells its messages from those of other sources.
+    ///
+    /// # Errors
+    /// `Config` naming the setting that is not a place.
+    pub(super) fn new(scope: &[&str], settings: &IngressSettings) -> Result<Self> {
+        /// A random UUID.
+        const NAMESPACE: [u8; 16] =
+            *b"\x8f\x1e\x4b\x02\x6c\x9d\x4e\x77\xa3\x50\x1d\xc8\x92\xe6\x0b\xf4";
+        let mut hash = Sha1::new();
+        hash.update(&NAMESPACE);
+        for part in scope {
+            hash.update(&(part.len() as u64).to_be_bytes());
+            hash.update(part.as_bytes());
+        }
+        let place = |name: &str, text: &Option<String>| {
+            text.as_deref().map(|text| Place::parse(name, text)).transpose()
+        };
+        Ok(Self {
+            key: place("key", &settings.key)?,
+            delay: place("delay", &settings.delay)?,
+            id: place("id", &settings.id)?,
+            scope: hash,
+        })
+    }
+
+    /// Maps a message.
+    ///
+    /// # Errors
+    /// What is missing or invalid, without values of the message.
+    pub(super) fn map(&self, message: &Message) -> Result<Mapped, String> {
+        let needs_body = [&self.key, &self.delay, &self.id]
+            .into_iter()
+            .any(|place| matches!(place, Some(Place::Body(_))));
+        let body = match needs_body {
+            true => serde_json::from_slice(&message.body).map_err(|_| "the body is not JSON")?,
+            false => Value::Null,
+        };
+        let text = |name: &str, place: &Option<Place>| {
+            let Some(place) = place else { return Ok(None) };
+            let missing = || format!("there is no {name} at {place}");
+            let text = place.text(message, &body).ok_or_else(missing)?;
+            text.map(Some).map_err(|reason| format!("the {name} at {place} {reason}"))
+        };
+        let delay = match text("delay", &self.delay)? {
+            None => Duration::ZERO,
+            Some(text) => Duration::from_millis(
+                text.parse().map_err(|_| "the delay is not a number of milliseconds")?,
+            ),
+        };
+        let id = match text("id", &self.id)? {
+            // Otherwise all messages with an empty id would be one job.
+            Some(id) if id.is_empty() => return Err("the id is empty".to_owned()),
+            Some(id) => Some(self.job_id(&id)),
+            None => {
+                let given = message.id.as_deref().filter(|id| !id.is_empty());
+                message.job_id.or_else(|| given.map(|id| self.job_id(id)))
+            }
+        };
+        Ok(Mapped { id, key: text("key", &self.key)?, delay })
+    }
+
+    /// A UUID of version 5: the same for each delivery of a message.
+    fn job_id(&self, id: &str) -> JobId {
+        let mut hash = self.scope.clone();
+        hash.update(id.as_bytes());
+        let mut bytes = [0; 16];
+        bytes.copy_from_slice(&hash.digest().bytes()[..16]);
+        bytes[6] = (bytes[6] & 0x0f) | 0x50;
+        bytes[8] = (bytes[8] & 0x3f) | 0x80;
+        JobId::from_bytes(bytes)
+    }
+}
+
+impl Place {
+    fn parse(setting: &str, text: &str) -> Result<Self> {
+        match text.strip_prefix("header:") {
+            Some(name) if !name.is_empty() => Ok(Self::Header(name.to_owned())),
+            None if text.starts_with('/') => Ok(Self::Body(text.to_owned())),
+            _ => Err(invalid_setting(
+                format!("`{setting}` is {text:?}, which is no place in a message"),
+                "write header:NAME, or a JSON pointer into the body, such as /order/id",
+            )),
+        }
+    }
+
+    /// The value as text, if it is text or a number.
+    ///
+    /// # Errors
+    /// The number may have been rounded by the parser, which would make one id of two.
+    fn text(&self, message: &Message, body: &Value) -> Option<Result<String, &'static str>> {
+        match self {
+            Self::Header(name) => message.headers.get(name).cloned().map(Ok),
+            Self::Body(pointer) => match body.pointer(pointer)? {
+                Value::String(text) => Some(Ok(text.clone())),
+                Value::Number(number) if number.is_u64() || number.is_i64() => {
+                    Some(Ok(number.to_string()))
+                }
+                Value::Number(_) => Some(Err("is not an integer of 64 bits")),
+                _ => None,
+            },
+        }
+    }
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Header(name) => write!(f, "header:{name}"),
+            Self::Body(pointer) => f.write_str(pointer),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mapping(keys: &str) -> Mapping {
+        scoped(&["amqp", "in"], keys)
+    }
+
+    fn scoped(scope: &[&str], keys: &str) -> Mapping {
+        let text = format!("{{\"url\":\"x\",\"from\":\"f\",\"queue\":\"Q\"{keys}}}");
+        Mapping::new(scope, &serde_json::from_str(&text).unwrap()).unwrap()
+    }
+
+    fn message(body: &'static str) -> Message {
+        let headers = BTreeMap::from([("x-delay".to_owned(), "1500".to_owned())]);
+        let id = Some("m1".to_owned());
+        Message { id, headers, body: Bytes::from_static(body.as_bytes()), ..Message::default() }
+    }
+
+    #[test]
+    fn values_come_from_headers_and_from_the_body() {
+        let mapping = mapping(",\"key\":\"/order/id\",\"delay\":\"header:x-delay\"");
+        let mapped = mapping.map(&message("{\"order\":{\"id\":17}}")).unwrap();
+        assert_eq!((mapped.key.as_deref(), mapped.delay.as_millis()), (Some("17"), 1_500));
+        let again = mapping.map(&message("{\"order\":{\"id\":\"x\"}}")).unwrap();
+        assert_eq!(again.key.as_deref(), Some("x"));
+        assert_eq!(mapped.id, again.id, "the id is that of the message");
+        assert!(mapped.id.unwrap().to_string()[14..].starts_with('5'));
+        for other in [["amqp", "inn"], ["amqpi", "n"], ["redis-list", "in"]] {
+            let other = scoped(&other, "").map(&message("{}")).unwrap();
+            assert_ne!(other.id, mapped.id, "ids are unique only within a source");
+        }
+    }
+
+    #[test]
+    fn different_ids_never_become_one() {
+        let mapping = mapping(",\"id\":\"/id\"");
+        let id = |body: &'static str| mapping.map(&message(body)).map(|mapped| mapped.id);
+        assert_ne!(id("{\"id\":18446744073709551615}"), id("{\"id\":18446744073709551614}"));
+        assert_ne!(id("{\"id\":-9223372036854775808}"), id("{\"id\":-9223372036854775807}"));
+        for body in ["{\"id\":18446744073709551617}", "{\"id\":-9223372036854775809}"] {
+            assert_eq!(id(body).unwrap_err(), "the id at /id is not an integer of 64 bits");
+        }
+        assert_eq!(id("{\"id\":\"\"}").unwrap_err(), "the id is empty");
+        let by_message = scoped(&["amqp", "in"], "");
+        let empty = Message { id: Some(String::new()), ..Message::default() };
+        assert_eq!(by_message.map(&empty).unwrap().id, None, "each message is a job of its own");
+    }
+
+    #[test]
+    fn what_is_missing_is_named_without_values() {
+        let all = mapping(",\"key\":\"/k\",\"delay\":\"/d\",\"id\":\"header:i\"");
+        for (body, expected) in [
+            ("hunter2", "the body is not JSON"),
+            ("{\"d\":1}", "there is no id at header:i"),
+            ("{}", "there is no delay at /d"),
+            ("{\"d\":\"hunter2\"}", "the delay is not a number of milliseconds"),
+            ("{\"d\":-1}", "the delay is not a number of milliseconds"),
+            ("{\"d\":1.5}", "the delay at /d is not an integer of 64 bits"),
+            ("{\"d\":null}", "there is no delay at /d"),
+        ] {
+            assert_eq!(all.map(&message(body)).unwrap_err(), expected, "{body}");
+        }
+        let error = Place::parse("key", "order").unwrap_err().to_string();
+        assert!(error.contains("`key` is \"order\""), "{error}");
+    }
+}

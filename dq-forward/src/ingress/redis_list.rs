@@ -1,0 +1,218 @@
+//! Elements of a Redis list.
+//!
+//! An element is moved to a second list together with the id of its job, so that a process that ends
+//! before the job is stored does not lose it, and one that ends after does not store it twice.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use dq_core::{BoxError, Dq, IngressSource, JobId, QueueName, Result};
+use futures_util::future::join_all;
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, FromRedisValue, Value, cmd};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::mapping::Message;
+use super::settings::IngressSettings;
+use super::step;
+use super::target::{Taken, Target, stored_first};
+use crate::error::invalid_setting;
+use crate::redis::Server;
+
+/// Maximum number of elements that are taken at once.
+const BATCH: usize = 100;
+/// How long to wait for an element.
+const WAIT: Duration = Duration::from_secs(5);
+/// How often elements are taken over that another process has left.
+const RECOVERY_INTERVAL: Duration = Duration::from_secs(30);
+
+/// Moves elements from list 1 to list 2, each behind one of the ids: at least one, and no more than
+/// 1 MiB of them. An element is removed last, since a script that fails midway is not undone.
+const TAKE: &str = "\
+local taken, bytes = {}, 0
+for i = 1, #ARGV do
+  local element = redis.call('LINDEX', KEYS[1], -1)
+  if not element then break end
+  bytes = bytes + string.len(element)
+  if i > 1 and bytes > 1048576 then break end
+  taken[i] = ARGV[i] .. element
+  redis.call('LPUSH', KEYS[2], taken[i])
+  redis.call('RPOP', KEYS[1])
+end
+return taken";
+
+/// The oldest elements of a list, as many as the argument says: at least one, and no more than 1 MiB of
+/// them.
+const LEFT: &str = "\
+local left, bytes = {}, 0
+for i = 1, tonumber(ARGV[1]) do
+  local element = redis.call('LINDEX', KEYS[1], -i)
+  if not element then break end
+  bytes = bytes + string.len(element)
+  if i > 1 and bytes > 1048576 then break end
+  left[i] = element
+end
+return left";
+
+/// Moves an element from list 1 to list 2 without its id, unless another process has done so.
+const SET_ASIDE: &str = "\
+if redis.call('LPOS', KEYS[1], ARGV[1]) then
+  redis.call('LPUSH', KEYS[2], ARGV[2])
+  redis.call('LREM', KEYS[1], 1, ARGV[1])
+end";
+
+struct ListSource {
+    target: Target,
+    server: Server,
+    from: String,
+    taking: String,
+    unmapped: String,
+}
+
+impl ListSource {
+    fn new(dq: &Dq, settings: IngressSettings) -> Result<Self> {
+        let server = Server::new(&settings.url)?;
+        let taking = format!("{}.taking", settings.from);
+        if settings.unmapped() == taking {
+            return Err(invalid_setting(
+                format!("`unmapped` is {taking:?}, the list of elements that are being taken"),
+                "choose another name",
+            ));
+        }
+        Ok(Self {
+            target: Target::new(dq, "redis-list", &server.address(), &settings)?,
+            server,
+            taking,
+            unmapped: settings.unmapped(),
+            from: settings.from,
+        })
+    }
+
+    /// Takes elements that are in the second list: their ids, followed by their bodies.
+    async fn take(
+        &self,
+        connection: &mut MultiplexedConnection,
+        elements: Vec<Vec<u8>>,
+    ) -> Result<(), BoxError> {
+        step("received");
+        let messages: Vec<Message> = elements.iter().map(|element| message(element)).collect();
+        let results = join_all(messages.iter().map(|message| self.target.take(message))).await;
+        let mut results: Vec<_> = elements.iter().zip(&messages).zip(results).collect();
+        stored_first(&mut results);
+        let mut failure = None;
+        for ((element, message), result) in results {
+            let ended = match result {
+                Ok(Taken::Stored) => command("LREM", &[self.taking.as_bytes(), b"1", element]),
+                Ok(Taken::Unmapped(_)) => {
+                    let keys = [self.taking.as_bytes(), self.unmapped.as_bytes()];
+                    script(SET_ASIDE, &keys, &[element, &message.body])
+                }
+                Err(error) => {
+                    failure = Some(error);
+                    continue;
+                }
+            };
+            let _: Value = ended.query_async(connection).await?;
+            step("acknowledged");
+        }
+        failure.map_or(Ok(()), Err)
+    }
+
+    /// Takes the elements that another process has left in the second list, or still takes: then the
+    /// jobs of both have the same ids. Only as many as there are now, since other processes add to them
+    /// as long as they live.
+    async fn recover(
+        &self,
+        connection: &mut MultiplexedConnection,
+        stop: &CancellationToken,
+    ) -> Result<(), BoxError> {
+        let length = command("LLEN", &[self.taking.as_bytes()]);
+        let mut rest: usize = length.query_async(connection).await?;
+        while rest > 0 && !stop.is_cancelled() {
+            let count = rest.min(BATCH).to_string();
+            let left = script(LEFT, &[self.taking.as_bytes()], &[count.as_bytes()]);
+            let left = elements(left.query_async(connection).await?)?;
+            if left.is_empty() {
+                break;
+            }
+            rest -= left.len();
+            self.take(connection, left).await?;
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl IngressSource for ListSource {
+    fn queue(&self) -> &QueueName {
+        self.target.queue()
+    }
+
+    fn name(&self) -> String {
+        self.target.name().to_owned()
+    }
+
+    async fn run(&self, stop: &CancellationToken) -> Result<(), BoxError> {
+        let mut connection = self.server.connect().await?;
+        let mut recovered: Option<Instant> = None;
+        while !stop.is_cancelled() {
+            if recovered.is_none_or(|at| at.elapsed() >= RECOVERY_INTERVAL) {
+                self.recover(&mut connection, stop).await?;
+                recovered = Some(Instant::now());
+            }
+            let ids: Vec<[u8; 16]> = (0..BATCH).map(|_| self.target.new_id().to_bytes()).collect();
+            let ids: Vec<&[u8]> = ids.iter().map(<[u8; 16]>::as_slice).collect();
+            let keys = [self.from.as_bytes(), self.taking.as_bytes()];
+            let take = script(TAKE, &keys, &ids);
+            let taken = elements(take.query_async(&mut connection).await?)?;
+            if !taken.is_empty() {
+                self.take(&mut connection, taken).await?;
+                continue;
+            }
+            // Waits for an element and leaves it where it is.
+            let from = self.from.as_bytes();
+            let seconds = WAIT.as_secs().to_string();
+            let wait = command("BLMOVE", &[from, from, b"RIGHT", b"RIGHT", seconds.as_bytes()]);
+            tokio::select! {
+                () = stop.cancelled() => {}
+                waited = wait.query_async::<Value>(&mut connection) => drop(waited?),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The elements of a reply.
+fn elements(reply: Vec<Value>) -> Result<Vec<Vec<u8>>, BoxError> {
+    reply.into_iter().map(|value| Ok(Vec::from_redis_value(value)?)).collect()
+}
+
+fn command(name: &str, arguments: &[&[u8]]) -> Cmd {
+    let mut command = cmd(name);
+    command.arg(arguments);
+    command
+}
+
+fn script(text: &str, keys: &[&[u8]], arguments: &[&[u8]]) -> Cmd {
+    let mut command = cmd("EVAL");
+    command.arg(text).arg(keys.len()).arg(keys).arg(arguments);
+    command
+}
+
+/// The message of an element of the second list.
+fn message(element: &[u8]) -> Message {
+    let (id, body) = match element.split_first_chunk::<16>() {
+        Some((id, body)) => (Some(JobId::from_bytes(*id)), body),
+        // Another program has written to the second list.
+        None => (None, element),
+    };
+    Message { job_id: id, body: Bytes::copy_from_slice(body), ..Message::default() }
+}
+
+dq_core::register_ingress! {
+    name: "redis-list",
+    open: |dq, settings| Ok(Arc::new(ListSource::new(dq, settings.deserialize()?)?)),
+}

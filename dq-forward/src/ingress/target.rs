@@ -1,0 +1,191 @@
+//! The queue of the jobs.
+
+use std::time::Duration;
+
+use dq_core::{Backend, BoxError, Dq, Error, ErrorKind, QueueHandle, QueueName, Result};
+
+use super::mapping::{Mapping, Message};
+use super::settings::IngressSettings;
+use super::step;
+use crate::error::invalid_setting;
+
+/// Maximum time for the store to take a job, so that a store that does not answer does not stop a
+/// source for ever.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// The content type that handlers decode.
+const JSON: &str = "application/json";
+/// Maximum size in bytes of the reason why a message cannot become a job: brokers limit headers.
+const MAX_REASON: usize = 1024;
+
+/// Schedules messages as jobs of a queue.
+pub(super) struct Target {
+    dq: Dq,
+    handle: QueueHandle,
+    queue: QueueName,
+    mapping: Mapping,
+    remember: Duration,
+    /// The type of the source, and what it reads.
+    name: String,
+}
+
+/// The result of taking a message.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Taken {
+    /// Its job is stored, or was stored before.
+    Stored,
+    /// It cannot become a job, for this reason.
+    Unmapped(String),
+}
+
+/// Orders the results of taking messages: one that cannot be set aside must not keep those that are
+/// stored from being acknowledged.
+pub(super) fn stored_first<T>(results: &mut [(T, Result<Taken, BoxError>)]) {
+    results.sort_by_key(|(_, result)| !matches!(result, Ok(Taken::Stored)));
+}
+
+impl Target {
+    /// The queue that the settings of a type of source name. `address` is that of the server; ids of
+    /// messages are unique only within it.
+    ///
+    /// # Errors
+    /// `Config` naming the setting that cannot be used; `Unsupported` if the store cannot pin ids.
+    pub(super) fn new(
+        dq: &Dq,
+        kind: &str,
+        address: &str,
+        settings: &IngressSettings,
+    ) -> Result<Self> {
+        settings.refuse_others(kind)?;
+        // Otherwise the store would refuse each message.
+        if settings.queue.is_reserved() {
+            return Err(invalid_setting("`queue` is a reserved name", "choose another queue"));
+        }
+        if settings.remember > dq.limits().horizon {
+            return Err(invalid_setting(
+                "`remember` is longer than the store plans ahead",
+                "remember messages for a shorter time, such as `7d`",
+            ));
+        }
+        if !settings.remember.is_zero() && !dq.backend().capabilities().history {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                "the store cannot pin ids, so messages that come again would be scheduled again",
+            )
+            .remedy(
+                "use another store, or set `remember = \"0s\"` and make the handler idempotent",
+            ));
+        }
+        Ok(Self {
+            dq: dq.clone(),
+            handle: dq.queue(settings.queue.as_str())?,
+            queue: settings.queue.clone(),
+            // Two groups of a stream each take all messages, and one message may become a job in each
+            // of two queues.
+            mapping: Mapping::new(
+                &[kind, address, &settings.from, settings.group(), settings.queue.as_str()],
+                settings,
+            )?,
+            remember: settings.remember,
+            name: format!("{kind} {}", settings.from),
+        })
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn queue(&self) -> &QueueName {
+        &self.queue
+    }
+
+    /// A new id for a message without one.
+    #[cfg(feature = "redis")]
+    pub(super) fn new_id(&self) -> dq_core::JobId {
+        self.dq.new_id()
+    }
+
+    /// Stores the job of a message.
+    ///
+    /// # Errors
+    /// That of the store. The job may be stored; the call can be repeated if the message has an id.
+    pub(super) async fn take(&self, message: &Message) -> Result<Taken, BoxError> {
+        let limit = self.dq.limits().payload;
+        // Before it is parsed, which takes several times the memory.
+        if message.body.len() > limit {
+            let size = message.body.len();
+            return Ok(self.unmapped(
+                message.id.as_deref(),
+                format!(
+                    "the body has {size} bytes; at most {limit} are allowed (`limits.payload`)"
+                ),
+            ));
+        }
+        let mapped = match self.mapping.map(message) {
+            Ok(mapped) => mapped,
+            Err(reason) => return Ok(self.unmapped(message.id.as_deref(), reason)),
+        };
+        step("mapped");
+        let id = mapped.id.unwrap_or_else(|| self.dq.new_id());
+        let content_type = content_type(message);
+        let mut job =
+            self.handle.schedule(message.body.clone(), content_type).after(mapped.delay).id(id);
+        if let Some(key) = mapped.key {
+            job = job.key(key);
+        }
+        if mapped.id.is_some() {
+            job = job.remember(self.remember);
+        }
+        if let Some(traceparent) = message.headers.get("traceparent") {
+            job = job.header("traceparent", traceparent);
+        }
+        let scheduled = tokio::time::timeout(TIMEOUT, job.into_future()).await;
+        match scheduled.map_err(|_| format!("the store did not answer within {TIMEOUT:?}"))? {
+            Ok(scheduled) => {
+                step("stored");
+                tracing::debug!(from = self.name, ?scheduled, "a message was taken");
+                Ok(Taken::Stored)
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Codec) => {
+                Ok(self.unmapped(message.id.as_deref(), error.to_string()))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The result for a message that cannot become a job.
+    pub(super) fn unmapped(&self, id: Option<&str>, mut reason: String) -> Taken {
+        while reason.len() > MAX_REASON {
+            reason.pop();
+        }
+        let id = id.unwrap_or("none");
+        tracing::error!(from = self.name, id, reason, "a message cannot become a job");
+        Taken::Unmapped(reason)
+    }
+}
+
+/// The content type of a message. JSON is named as handlers expect it, without parameters such as
+/// `charset=utf-8`, which mean nothing for JSON.
+fn content_type(message: &Message) -> &str {
+    let given = message.content_type.as_deref().unwrap_or(JSON);
+    let media_type = given.split(';').next().unwrap_or_default().trim();
+    if media_type.eq_ignore_ascii_case(JSON) { JSON } else { given }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_is_named_as_handlers_expect_it() {
+        for (given, expected) in [
+            (None, JSON),
+            (Some("application/json"), JSON),
+            (Some("Application/JSON; charset=utf-8"), JSON),
+            (Some("text/plain; charset=utf-8"), "text/plain; charset=utf-8"),
+        ] {
+            let content_type_given = given.map(str::to_owned);
+            let message = Message { content_type: content_type_given, ..Message::default() };
+            assert_eq!(content_type(&message), expected);
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Due jobs to other systems, and messages of other systems to jobs: `[queues.NAME.forward]` and
+//! `[[ingress]]`.
+//!
+//! ```toml
+//! [backend]
+//! type = "sqlite"
+//! path = "jobs.db"
+//!
+//! [queues.BILLING.forward]
+//! type = "http"
+//! url = "https://billing.example.com/due"
+//! secrets = ["${BILLING_WEBHOOK_SECRET}"]
+//!
+//! [queues.SHIPPING.forward]
+//! type = "amqp"
+//! url = "amqp://user:${AMQP_PASSWORD}@rabbit/shop"
+//! exchange = "shipping"
+//! routing_key = "due"
+//! ```
+//!
+//! Name this crate in code, so that it is linked: `use dq_forward as _;`. Each runner then serves the
+//! configured queues and takes the configured messages. A forward is a handler: retries, backoff, dead jobs, pauses and metrics are those
+//! of the queue.
+//!
+//! A job is done when the other system has taken it: the broker has confirmed and not returned the
+//! message, Redis has answered, or the receiver of the webhook has answered with 2xx. Delivery is *at
+//! least once*: after a crash or a lost answer the message is sent again, with the same id, which is the
+//! id of the job.
+//!
+//! The other way round, `[[ingress]]` takes plain messages of other systems and schedules them as jobs:
+//! see [`IngressSettings`].
+//!
+//! ```toml
+//! [[ingress]]
+//! type = "amqp"
+//! url = "amqp://user:${AMQP_PASSWORD}@rabbit/shop"
+//! from = "orders.due"
+//! queue = "ORDER_TIMEOUT"
+//! key = "/orderId"
+//! delay = "header:x-delay"
+//! ```
+//!
+//! | `type` of a forward | Feature | Settings |
+//! |---|---|---|
+//! | `http` | `http` | [`HttpSettings`] |
+//! | `amqp` | `amqp` | [`AmqpSettings`] |
+//! | `redis-stream` | `redis` | [`RedisStreamSettings`] |
+//! | `redis-list` | `redis` | [`RedisListSettings`] |
+//!
+//! The types of an ingress are `amqp` (feature `amqp`), `redis-stream` and `redis-list` (feature `redis`).
+
+mod error;
+#[cfg(any(feature = "amqp", feature = "redis"))]
+mod ingress;
+
+#[cfg(feature = "amqp")]
+mod amqp;
+#[cfg(feature = "amqp")]
+mod broker;
+#[cfg(feature = "http")]
+mod http;
+#[cfg(feature = "redis")]
+mod redis;
+
+#[cfg(feature = "amqp")]
+pub use amqp::{AmqpForward, AmqpSettings};
+#[cfg(feature = "http")]
+pub use http::{HttpForward, HttpSettings, Resolve, SystemResolver};
+#[cfg(any(feature = "amqp", feature = "redis"))]
+pub use ingress::IngressSettings;
+#[cfg(feature = "redis")]
+pub use redis::{RedisListForward, RedisListSettings, RedisStreamForward, RedisStreamSettings};

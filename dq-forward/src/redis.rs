@@ -1,0 +1,301 @@
+//! Appends each job to a stream or a list of Redis.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use dq_core::config::Secret;
+use dq_core::{BoxError, HandlerResult, Headers, JobContext, Outcome, RawHandler, Result};
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, Cmd, IntoConnectionInfo, cmd};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use tokio::sync::Mutex;
+
+use crate::error::invalid_setting;
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum time of a job at the server, with the time that it waits for the connection of others.
+const TIMEOUT: Duration = Duration::from_secs(15);
+
+/// The settings of a forward to a stream: `type = "redis-stream"`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct RedisStreamSettings {
+    /// The server: `redis://[user:password@]host[:port][/db]`, `rediss://…` with TLS, or
+    /// `unix:///path`. No Cluster and no Sentinel.
+    pub url: Secret,
+    /// The key of the stream.
+    pub stream: String,
+    /// If set, the stream is trimmed to about this many entries. Entries that nobody has read by then
+    /// are lost.
+    #[serde(default)]
+    pub max_len: Option<u64>,
+}
+
+impl RedisStreamSettings {
+    /// The settings for a server and a stream that is not trimmed.
+    #[must_use]
+    pub fn new(url: impl Into<String>, stream: impl Into<String>) -> Self {
+        Self { url: Secret::new(url), stream: stream.into(), max_len: None }
+    }
+}
+
+/// The settings of a forward to a list: `type = "redis-list"`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct RedisListSettings {
+    /// The server, as of [`RedisStreamSettings::url`].
+    pub url: Secret,
+    /// The key of the list.
+    pub list: String,
+}
+
+impl RedisListSettings {
+    /// The settings for a server and a list.
+    #[must_use]
+    pub fn new(url: impl Into<String>, list: impl Into<String>) -> Self {
+        Self { url: Secret::new(url), list: list.into() }
+    }
+}
+
+/// A handler that adds each job to a stream by `XADD`.
+///
+/// The fields of an entry are `id` (of the job), `queue`, `key` if the job has one, `due` in
+/// milliseconds, `content-type`, `payload`, and each header of the job as `header:NAME`.
+#[derive(Debug)]
+pub struct RedisStreamForward {
+    server: Server,
+    stream: String,
+    max_len: Option<u64>,
+}
+
+/// A handler that adds each job to the head of a list by `LPUSH`.
+///
+/// An element is a JSON object with `id` (of the job), `queue`, `key` or null, `due` in milliseconds,
+/// `headers`, and `payload`; a payload that is not JSON is `payload_base64` instead.
+#[derive(Debug)]
+pub struct RedisListForward {
+    server: Server,
+    list: String,
+}
+
+impl RedisStreamForward {
+    /// Checks the settings. Does not connect.
+    ///
+    /// # Errors
+    /// `Config` naming the setting that cannot be used.
+    pub fn new(settings: RedisStreamSettings) -> Result<Self> {
+        let RedisStreamSettings { url, stream, max_len } = settings;
+        if max_len == Some(0) {
+            return Err(invalid_setting("`max_len` is 0", "set it to 1 or more, or remove it"));
+        }
+        Ok(Self { server: Server::new(&url)?, stream, max_len })
+    }
+}
+
+impl RedisListForward {
+    /// Checks the settings. Does not connect.
+    ///
+    /// # Errors
+    /// `Config` naming the setting that cannot be used.
+    pub fn new(settings: RedisListSettings) -> Result<Self> {
+        Ok(Self { server: Server::new(&settings.url)?, list: settings.list })
+    }
+}
+
+#[async_trait]
+impl RawHandler for RedisStreamForward {
+    async fn handle(&self, job: JobContext) -> HandlerResult {
+        let mut xadd = cmd("XADD");
+        xadd.arg(&self.stream);
+        if let Some(max_len) = self.max_len {
+            xadd.arg("MAXLEN").arg("~").arg(max_len);
+        }
+        xadd.arg("*");
+        xadd.arg("id").arg(job.id().to_string());
+        xadd.arg("queue").arg(job.queue().as_str());
+        if let Some(key) = job.key() {
+            xadd.arg("key").arg(key.as_str());
+        }
+        xadd.arg("due").arg(job.due().as_millis());
+        xadd.arg("content-type").arg(content_type(&job));
+        for (name, value) in other_headers(&job) {
+            xadd.arg(format!("header:{name}")).arg(value);
+        }
+        xadd.arg("payload").arg(&job.raw_payload()[..]);
+        self.server.run(&xadd).await?;
+        Ok(Outcome::Done)
+    }
+}
+
+#[async_trait]
+impl RawHandler for RedisListForward {
+    async fn handle(&self, job: JobContext) -> HandlerResult {
+        let mut lpush = cmd("LPUSH");
+        lpush.arg(&self.list).arg(serde_json::to_vec(&Envelope::new(&job))?);
+        self.server.run(&lpush).await?;
+        Ok(Outcome::Done)
+    }
+}
+
+fn content_type(job: &JobContext) -> &str {
+    job.headers().get(Headers::CONTENT_TYPE).unwrap_or("application/json")
+}
+
+fn other_headers(job: &JobContext) -> impl Iterator<Item = (&str, &str)> {
+    job.headers().iter().filter(|(name, _)| *name != Headers::CONTENT_TYPE)
+}
+
+/// A job as an element of a list.
+#[derive(Serialize)]
+struct Envelope<'a> {
+    id: String,
+    queue: &'a str,
+    key: Option<&'a str>,
+    due: i64,
+    headers: &'a Headers,
+    /// As it is: parsing it would round large numbers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload_base64: Option<String>,
+}
+
+impl<'a> Envelope<'a> {
+    fn new(job: &'a JobContext) -> Self {
+        let payload = match content_type(job) {
+            "application/json" => serde_json::from_slice::<&RawValue>(job.raw_payload()).ok(),
+            _ => None,
+        };
+        Self {
+            id: job.id().to_string(),
+            queue: job.queue().as_str(),
+            key: job.key().map(|key| key.as_str()),
+            due: job.due().as_millis(),
+            headers: job.headers(),
+            payload,
+            payload_base64: payload.is_none().then(|| STANDARD.encode(job.raw_payload())),
+        }
+    }
+}
+
+/// A connection to a server, made at the first command and replaced when it breaks.
+pub(crate) struct Server {
+    client: Client,
+    connection: Mutex<Option<MultiplexedConnection>>,
+}
+
+impl Server {
+    /// Checks the URL. Does not connect.
+    ///
+    /// # Errors
+    /// `Config` if the URL is malformed.
+    pub(crate) fn new(url: &Secret) -> Result<Self> {
+        let invalid = || {
+            invalid_setting(
+                "`url` is not the URL of a Redis server",
+                "write it like redis://user:password@host:6379/0",
+            )
+        };
+        // Has no effect if the application has installed another provider.
+        rustls::crypto::ring::default_provider().install_default().ok();
+        let info = url.expose().into_connection_info().map_err(|_| invalid())?;
+        let client = Client::open(info).map_err(|_| invalid())?;
+        Ok(Self { client, connection: Mutex::default() })
+    }
+
+    /// Host, port and database.
+    pub(crate) fn address(&self) -> String {
+        let info = self.client.get_connection_info();
+        format!("{}/{}", info.addr(), info.redis_settings().db())
+    }
+
+    /// Runs a command. After an error it may have taken effect.
+    async fn run(&self, command: &Cmd) -> Result<(), BoxError> {
+        // A failed attempt to connect is not shared: jobs that wait for it make their own, one by one.
+        let ran = tokio::time::timeout(TIMEOUT, self.try_run(command)).await;
+        ran.map_err(|_| format!("Redis has not answered within {TIMEOUT:?}"))?
+    }
+
+    async fn try_run(&self, command: &Cmd) -> Result<(), BoxError> {
+        let mut connection = self.connection().await?;
+        let result: redis::RedisResult<redis::Value> = command.query_async(&mut connection).await;
+        if result.is_err() {
+            // Also after an error reply: a server that has become a replica refuses writes.
+            *self.connection.lock().await = None;
+        }
+        result?;
+        Ok(())
+    }
+
+    async fn connection(&self) -> Result<MultiplexedConnection, BoxError> {
+        // Held while connecting, so that concurrent jobs share the connection.
+        let mut connection = self.connection.lock().await;
+        if let Some(connection) = &*connection {
+            return Ok(connection.clone());
+        }
+        let new = self.connect().await?;
+        *connection = Some(new.clone());
+        Ok(new)
+    }
+
+    /// A new connection.
+    pub(crate) async fn connect(&self) -> Result<MultiplexedConnection, BoxError> {
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(CONNECT_TIMEOUT))
+            .set_response_timeout(Some(RESPONSE_TIMEOUT));
+        Ok(self.client.get_multiplexed_async_connection_with_config(&config).await?)
+    }
+}
+
+impl fmt::Debug for Server {
+    /// Without the URL, which may hold a password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Server")
+    }
+}
+
+dq_core::register_forward! {
+    name: "redis-stream",
+    open: |settings| Ok(Arc::new(RedisStreamForward::new(settings.deserialize()?)?)),
+}
+
+dq_core::register_forward! {
+    name: "redis-list",
+    open: |settings| Ok(Arc::new(RedisListForward::new(settings.deserialize()?)?)),
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use tokio::time::Instant;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn many_jobs_wait_no_longer_than_one_for_a_server_that_does_not_answer() {
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("redis://{}/", silent.local_addr().unwrap());
+        let server = Arc::new(Server::new(&Secret::new(url)).unwrap());
+        let start = Instant::now();
+        let mut jobs = tokio::task::JoinSet::new();
+        for _ in 0..100 {
+            let server = Arc::clone(&server);
+            jobs.spawn(async move { server.run(&cmd("PING")).await.map_err(|e| e.to_string()) });
+        }
+        while let Some(ran) = jobs.join_next().await {
+            assert!(ran.unwrap().is_err());
+        }
+        // The clock is virtual.
+        let waited = start.elapsed();
+        assert!(waited < TIMEOUT + Duration::from_secs(1), "{waited:?}");
+    }
+}

@@ -1,0 +1,150 @@
+//! Forwards to a real RabbitMQ.
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use common::{Running, client, schedule};
+use dq_core::{Dq, Verdict};
+use dq_servers::{RabbitMq, shared_rabbitmq};
+use lapin::options::{BasicGetOptions, QueueDeclareOptions};
+use lapin::types::{AMQPValue, FieldTable};
+use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
+
+async fn channel(url: &str) -> Channel {
+    let connection = Connection::connect(url, ConnectionProperties::default()).await.unwrap();
+    let channel = connection.create_channel().await.unwrap();
+    // The channel does not keep the connection open.
+    std::mem::forget(connection);
+    channel
+}
+
+async fn declare(channel: &Channel, queue: &str) {
+    let options = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
+    channel.queue_declare(queue.into(), options, FieldTable::default()).await.unwrap();
+}
+
+/// Takes all messages: their properties and bodies.
+async fn take_all(channel: &Channel, queue: &str) -> Vec<(BasicProperties, Vec<u8>)> {
+    let mut messages = Vec::new();
+    let options = BasicGetOptions { no_ack: true };
+    while let Some(message) = channel.basic_get(queue.into(), options).await.unwrap() {
+        messages.push((message.delivery.properties, message.delivery.data));
+    }
+    messages
+}
+
+/// A client whose queue `Q` is forwarded to the queue `due` of the broker.
+async fn forwarding(url: &str) -> Dq {
+    let forward = format!("type = \"amqp\"\nurl = \"{url}\"\nrouting_key = \"due\"");
+    client(&format!("[queues.Q]\nconcurrency = 8\n[queues.Q.forward]\n{forward}")).await
+}
+
+#[tokio::test]
+async fn a_job_becomes_a_persistent_message_with_its_id() {
+    let url = shared_rabbitmq().vhost("forward-message");
+    let channel = channel(&url).await;
+    declare(&channel, "due").await;
+    let dq = forwarding(&url).await;
+    let mut running = Running::start(dq.runner());
+    let job = dq.queue("Q").unwrap().schedule(b"\x00\xff".to_vec(), "application/x-bytes");
+    let id = job.key("order-1").header("tenant", "seven").await.unwrap().id();
+    assert_eq!(running.next().await, (id, Verdict::Done));
+    running.stop().await;
+    let [(properties, body)] = take_all(&channel, "due").await.try_into().unwrap();
+    assert_eq!(body, b"\x00\xff");
+    assert_eq!(properties.message_id().as_ref().unwrap().as_str(), id.to_string());
+    assert_eq!(properties.content_type().as_ref().unwrap().as_str(), "application/x-bytes");
+    assert_eq!(*properties.delivery_mode(), Some(2));
+    let headers = properties.headers().as_ref().unwrap().inner();
+    for (name, value) in [("tenant", "seven"), ("x-dq-queue", "Q"), ("x-dq-key", "order-1")] {
+        assert_eq!(headers[name], AMQPValue::LongString(value.into()), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn an_unroutable_message_is_not_lost() {
+    const JOBS: usize = 20;
+    let url = shared_rabbitmq().vhost("forward-unroutable");
+    let channel = channel(&url).await;
+    let dq = forwarding(&url).await;
+    let mut running = Running::start(dq.runner());
+    let mut ids = BTreeMap::new();
+    for job in 0..JOBS {
+        ids.insert(schedule(&dq, "Q", &job.to_string()).await.to_string(), job);
+    }
+    for _ in 0..JOBS {
+        let verdict = running.next_text().await;
+        assert!(
+            verdict.starts_with("retry the broker has returned the message: NO_ROUTE"),
+            "{verdict}"
+        );
+    }
+    declare(&channel, "due").await;
+    let mut done = 0;
+    while done < JOBS {
+        done += usize::from(running.next().await.1 == Verdict::Done);
+    }
+    running.stop().await;
+    for (properties, body) in take_all(&channel, "due").await {
+        let id = properties.message_id().as_ref().unwrap().as_str();
+        let job = ids.remove(id).expect("each job once: no confirmation was lost");
+        assert_eq!(body, job.to_string().as_bytes());
+    }
+    assert!(ids.is_empty(), "lost: {ids:?}");
+}
+
+#[tokio::test]
+async fn an_exchange_that_does_not_exist_is_an_error_and_not_the_end() {
+    let url = shared_rabbitmq().vhost("forward-exchange");
+    let channel = channel(&url).await;
+    let forward = format!(
+        "[queues.Q.forward]\ntype = \"amqp\"\nurl = \"{url}\"\nexchange = \"events\"\nrouting_key = \"due\""
+    );
+    let dq = client(&forward).await;
+    let mut running = Running::start(dq.runner());
+    schedule(&dq, "Q", "1").await;
+    let verdict = running.next_text().await;
+    assert!(verdict.contains("NOT_FOUND") && verdict.starts_with("retry"), "{verdict}");
+    let fanout = lapin::ExchangeKind::Fanout;
+    let options = lapin::options::ExchangeDeclareOptions::default();
+    channel
+        .exchange_declare("events".into(), fanout, options, FieldTable::default())
+        .await
+        .unwrap();
+    declare(&channel, "due").await;
+    let bind = lapin::options::QueueBindOptions::default();
+    channel
+        .queue_bind("due".into(), "events".into(), "".into(), bind, FieldTable::default())
+        .await
+        .unwrap();
+    while running.next().await.1 != Verdict::Done {}
+    running.stop().await;
+    assert_eq!(take_all(&channel, "due").await.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broker_killed_in_mid_publish_loses_nothing() {
+    const JOBS: usize = 400;
+    let broker = tokio::task::spawn_blocking(RabbitMq::start).await.unwrap();
+    let url = broker.url();
+    declare(&channel(&url).await, "due").await;
+    broker.sync_declarations();
+    let dq = forwarding(&url).await;
+    let mut running = Running::start(dq.runner());
+    let mut missing = BTreeMap::new();
+    for job in 0..JOBS {
+        missing.insert(schedule(&dq, "Q", &job.to_string()).await.to_string(), job);
+    }
+    let failed = running.done_over_a_crash(JOBS, || broker.kill(), || broker.restart()).await;
+    running.stop().await;
+    assert!(failed >= 20, "the broker was killed while messages were published");
+    for (properties, body) in take_all(&channel(&url).await, "due").await {
+        // A message whose confirmation was lost arrives twice.
+        let id = properties.message_id().as_ref().unwrap().as_str();
+        if let Some(job) = missing.remove(id) {
+            assert_eq!(body, job.to_string().as_bytes());
+        }
+    }
+    assert!(missing.is_empty(), "lost: {missing:?}");
+}

@@ -1,0 +1,152 @@
+//! Ingresses in the background, the jobs that they schedule, and messages for them.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use dq_core::config::Config;
+use dq_core::{
+    Backend, Dq, HandlerResult, Ingress, JobContext, MemoryBackend, Outcome, RawHandler,
+    SystemClock,
+};
+use dq_forward as _;
+use lapin::options::{BasicGetOptions, BasicPublishOptions, QueueDeclareOptions};
+use lapin::types::FieldTable;
+use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+/// Maximum time for anything to happen, on a slow machine.
+pub(crate) const LIMIT: Duration = Duration::from_secs(180);
+
+/// Waits until a condition holds, which is checked often.
+pub(crate) async fn until(what: &str, condition: impl AsyncFn() -> bool) {
+    let holds = async {
+        while !condition().await {
+            tokio::time::sleep(Duration::from_millis(25)).await;
+        }
+    };
+    assert!(tokio::time::timeout(LIMIT, holds).await.is_ok(), "not within {LIMIT:?}: {what}");
+}
+
+pub(crate) fn memory() -> Arc<MemoryBackend> {
+    Arc::new(MemoryBackend::new(Arc::new(SystemClock)))
+}
+
+/// A client of the store with ingresses: what follows `[[ingress]]` in the configuration.
+pub(crate) async fn client(backend: Arc<dyn Backend>, ingress: &str) -> Dq {
+    let text = format!("[backend]\ntype = \"memory\"\n[[ingress]]\n{ingress}");
+    let config = Config::from_toml(&text).unwrap();
+    Dq::builder().config(config).backend(backend).connect().await.unwrap()
+}
+
+/// Ingresses in the background.
+pub(crate) struct Running {
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl Running {
+    pub(crate) fn start(dq: &Dq) -> Self {
+        let stop = CancellationToken::new();
+        let stopped = stop.clone();
+        let ingress = Ingress::new(dq).unwrap();
+        let task = async move { ingress.run_until(stopped.cancelled()).await };
+        Self { stop, task: tokio::spawn(task) }
+    }
+
+    pub(crate) async fn stop(self) {
+        self.stop.cancel();
+        let ended = tokio::time::timeout(LIMIT, self.task).await;
+        ended.expect("the ingress ends").unwrap();
+    }
+}
+
+/// A handler that collects the payload of each run.
+#[derive(Clone, Default)]
+pub(crate) struct Collector {
+    runs: Arc<Mutex<Vec<String>>>,
+    ran: Arc<Notify>,
+}
+
+#[dq_core::async_trait]
+impl RawHandler for Collector {
+    async fn handle(&self, job: JobContext) -> HandlerResult {
+        let payload = String::from_utf8(job.raw_payload().to_vec())?;
+        self.runs.lock().unwrap().push(payload);
+        self.ran.notify_one();
+        Ok(Outcome::Done)
+    }
+}
+
+impl Collector {
+    /// A collector of the queue `Q`, and its runner, which ends with the test.
+    pub(crate) fn of(dq: &Dq) -> Self {
+        let collector = Self::default();
+        let runner = dq.runner().raw_handler("Q", collector.clone()).build().unwrap();
+        tokio::spawn(runner.run_until(std::future::pending::<()>()));
+        collector
+    }
+
+    /// A collector of the queue `Q` of a store.
+    pub(crate) async fn of_store(backend: Arc<dyn Backend>) -> Self {
+        Self::of(&Dq::builder().backend(backend).connect().await.unwrap())
+    }
+
+    /// The payloads of all runs, sorted: a message that became two jobs, or a job that was stored again
+    /// after its end, shows.
+    pub(crate) fn payloads(&self) -> Vec<String> {
+        let mut payloads = self.runs.lock().unwrap().clone();
+        payloads.sort();
+        payloads
+    }
+
+    /// Waits until this many different payloads have run.
+    pub(crate) async fn wait(&self, count: usize) {
+        let all = async {
+            loop {
+                let mut payloads = self.payloads();
+                payloads.dedup();
+                if payloads.len() >= count {
+                    return;
+                }
+                self.ran.notified().await;
+            }
+        };
+        if tokio::time::timeout(LIMIT, all).await.is_err() {
+            panic!("not within {LIMIT:?}: {count} jobs; there are only {:?}", self.payloads());
+        }
+    }
+}
+
+pub(crate) async fn channel(url: &str) -> Channel {
+    let connection = Connection::connect(url, ConnectionProperties::default()).await.unwrap();
+    let channel = connection.create_channel().await.unwrap();
+    // The channel does not keep the connection open.
+    std::mem::forget(connection);
+    channel
+}
+
+pub(crate) async fn declare(channel: &Channel, queue: &str, arguments: FieldTable) {
+    let options = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
+    channel.queue_declare(queue.into(), options, arguments).await.unwrap();
+}
+
+/// Publishes a message that the broker keeps on disk; the channel confirms.
+pub(crate) async fn publish(
+    channel: &Channel,
+    queue: &str,
+    body: &str,
+    properties: BasicProperties,
+) {
+    let (options, properties) = (BasicPublishOptions::default(), properties.with_delivery_mode(2));
+    let published =
+        channel.basic_publish("".into(), queue.into(), options, body.as_bytes(), properties);
+    published.await.unwrap().await.unwrap();
+}
+
+pub(crate) async fn take(channel: &Channel, queue: &str) -> Option<(BasicProperties, Vec<u8>)> {
+    let options = BasicGetOptions { no_ack: true };
+    let message = channel.basic_get(queue.into(), options).await.unwrap()?;
+    Some((message.delivery.properties, message.delivery.data))
+}

@@ -1,0 +1,142 @@
+//! Messages that one group, one queue or one read has no room for.
+
+use std::sync::Arc;
+
+use dq_servers::{Redis, shared_rabbitmq};
+use lapin::BasicProperties;
+use lapin::types::{AMQPValue, FieldTable};
+
+use super::fixture::{Collector, Running, channel, client, declare, memory, publish, take, until};
+
+#[tokio::test]
+async fn two_groups_of_a_stream_each_take_all_entries() {
+    let redis = Redis::start();
+    let url = redis.url();
+    let ingress = |group: &str, queue: &str| {
+        format!(
+            "type = \"redis-stream\"\nurl = \"{url}\"\nfrom = \"stream\"\ngroup = \"{group}\"\n\
+             queue = \"{queue}\"\nkey = \"header:key\"\n"
+        )
+    };
+    for key in ["k1", "k2"] {
+        redis.command(&["XADD", "stream", "*", "key", key]);
+    }
+    let both = format!("{}[[ingress]]\n{}", ingress("mail", "MAIL"), ingress("audit", "AUDIT"));
+    let dq = client(memory(), &both).await;
+    let running = Running::start(&dq);
+    for group in ["mail", "audit"] {
+        until("all entries are acknowledged", async || {
+            let groups = redis.command(&["XINFO", "GROUPS", "stream"]);
+            // After name, consumers and pending entries: the last delivered id.
+            let has_read = groups.list().iter().any(|fields| {
+                let fields = fields.list();
+                fields[1].text() == group && fields[7].text() != "0-0"
+            });
+            has_read && redis.command(&["XPENDING", "stream", group]).list()[0].int() == 0
+        })
+        .await;
+    }
+    running.stop().await;
+    for queue in ["MAIL", "AUDIT"] {
+        for key in ["k1", "k2"] {
+            let found = dq.queue(queue).unwrap().get(key).await.unwrap();
+            assert!(found.is_some(), "{queue} has no job for {key}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_full_queue_of_unmapped_messages_doubles_no_others() {
+    let url = shared_rabbitmq().vhost("ingress-full");
+    let channel = channel(&url).await;
+    declare(&channel, "in", FieldTable::default()).await;
+    let mut full = FieldTable::default();
+    full.insert("x-max-length".into(), AMQPValue::LongInt(1));
+    full.insert("x-overflow".into(), AMQPValue::LongString("reject-publish".into()));
+    declare(&channel, "in.unmapped", full).await;
+    publish(&channel, "in.unmapped", "fills the queue", BasicProperties::default()).await;
+    let mut headers = FieldTable::default();
+    headers.insert("x-delay".into(), AMQPValue::LongInt(0));
+    let good = BasicProperties::default().with_headers(headers);
+    for number in 0..10 {
+        if number == 5 {
+            publish(&channel, "in", "bad", BasicProperties::default()).await;
+        }
+        publish(&channel, "in", &number.to_string(), good.clone()).await;
+    }
+    let backend = memory();
+    let collector = Collector::of_store(Arc::clone(&backend) as _).await;
+    let ingress = format!(
+        "type = \"amqp\"\nurl = \"{url}\"\nfrom = \"in\"\nqueue = \"Q\"\n\
+         delay = \"header:x-delay\""
+    );
+    let running = Running::start(&client(backend, &ingress).await);
+    collector.wait(10).await;
+    running.stop().await;
+    until("the bad message is back in its queue", async || {
+        let Some((_, body)) = take(&channel, "in").await else { return false };
+        assert_eq!(String::from_utf8_lossy(&body), "bad", "others are acknowledged");
+        true
+    })
+    .await;
+    assert!(take(&channel, "in").await.is_none(), "others are acknowledged");
+    let all: Vec<String> = (0..10).map(|number| number.to_string()).collect();
+    assert_eq!(collector.payloads(), all, "each is one job");
+}
+
+/// Redis closes the connection of a client whose replies are larger than it allows.
+#[tokio::test]
+async fn large_elements_are_read_in_small_pieces() {
+    let redis = Redis::start();
+    let url = redis.url();
+    let limit = ["CONFIG", "SET", "client-output-buffer-limit", "normal 3mb 0 0"];
+    assert!(redis.command(&limit).is_ok());
+    let padding = "x".repeat(300_000);
+    for number in 10..30 {
+        redis.command(&["LPUSH", "list", &format!("{number}{padding}")]);
+        // As a killed process leaves it, behind the id of its job.
+        let left = format!("{:016}{}{padding}", number, number + 20);
+        redis.command(&["LPUSH", "list.taking", &left]);
+    }
+    let backend = memory();
+    let collector = Collector::of_store(Arc::clone(&backend) as _).await;
+    let ingress = format!("type = \"redis-list\"\nurl = \"{url}\"\nfrom = \"list\"\nqueue = \"Q\"");
+    let running = Running::start(&client(backend, &ingress).await);
+    collector.wait(40).await;
+    until("all elements are removed", async || {
+        redis.command(&["EXISTS", "list", "list.taking"]).int() == 0
+    })
+    .await;
+    running.stop().await;
+    let numbers: Vec<String> = collector.payloads().iter().map(|it| it[..2].to_owned()).collect();
+    assert_eq!(numbers, (10..50).map(|number| number.to_string()).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn entries_that_are_too_large_or_not_text_are_set_aside() {
+    let redis = Redis::start();
+    let url = redis.url();
+    let large = "x".repeat(1_100_000);
+    redis.command(&["XADD", "stream", "1-1", "payload", &large]);
+    redis.command_bytes(&[b"XADD", b"stream", b"1-2", b"photo", b"\xff\xfe"]);
+    redis.command_bytes(&[b"XADD", b"stream", b"1-3", b"photo", b"\xff", b"payload", b"{\"k\":1}"]);
+    let backend = memory();
+    let collector = Collector::of_store(Arc::clone(&backend) as _).await;
+    let ingress = format!(
+        "type = \"redis-stream\"\nurl = \"{url}\"\nfrom = \"stream\"\nqueue = \"Q\"\nid = \"/k\""
+    );
+    let running = Running::start(&client(backend, &ingress).await);
+    collector.wait(1).await;
+    until("two entries are set aside", async || {
+        redis.command(&["XLEN", "stream.unmapped"]).int() == 2
+    })
+    .await;
+    running.stop().await;
+    assert_eq!(collector.payloads(), ["{\"k\":1}"]);
+    let aside = redis.command(&["XRANGE", "stream.unmapped", "-", "+"]);
+    let mut reasons: Vec<String> =
+        aside.list().iter().map(|entry| entry.list()[1].list()[1].text()).collect();
+    reasons.sort();
+    let too_large = "the body has 1100000 bytes; at most 1048576 are allowed (`limits.payload`)";
+    assert_eq!(reasons, [too_large, "the field photo is not text; use a field `payload`"]);
+}

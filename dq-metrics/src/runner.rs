@@ -1,0 +1,154 @@
+//! The observer of a runner.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use dq_core::{Event, Observer, QueueName, Settled, Verdict};
+use metrics::{counter, gauge, histogram};
+
+use crate::names::{
+    self, JOBS, LATENESS, LATENESS_MISSED, LEASES_LOST, RUN, SLOTS, STORE, STORE_FAILURES,
+};
+
+/// Records the metrics of one runner; added by `runner.observer(RunnerMetrics::new())`.
+///
+/// The recorder of the facade must be installed before. Each runner needs its own value.
+pub struct RunnerMetrics {
+    /// The slots of the runner; 0 until it starts.
+    slots: AtomicUsize,
+    /// The queues whose objective is missed now.
+    missed: Mutex<BTreeSet<QueueName>>,
+}
+
+impl RunnerMetrics {
+    /// An observer for one runner. Describes the metrics to the recorder.
+    #[must_use]
+    pub fn new() -> Self {
+        names::describe();
+        Self { slots: AtomicUsize::new(0), missed: Mutex::default() }
+    }
+}
+
+impl RunnerMetrics {
+    fn set_missed(&self, queue: &QueueName) {
+        if self.missed().insert(queue.clone()) {
+            missed(queue).increment(1.0);
+        }
+    }
+
+    fn set_recovered(&self, queue: &QueueName) {
+        if self.missed().remove(queue) {
+            missed(queue).decrement(1.0);
+        }
+    }
+
+    fn missed(&self) -> MutexGuard<'_, BTreeSet<QueueName>> {
+        self.missed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for RunnerMetrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for RunnerMetrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RunnerMetrics")
+    }
+}
+
+impl Observer for RunnerMetrics {
+    fn on(&self, event: &Event<'_>) {
+        match event {
+            Event::Starting { slots } => {
+                self.slots.store(*slots, Ordering::Relaxed);
+                free_slots().increment(count(*slots));
+            }
+            Event::Claimed { jobs } => occupy(count(*jobs)),
+            Event::SlotFreed => occupy(-1.0),
+            Event::Started(job) => {
+                seconds(&histogram!(LATENESS, "queue" => job.queue().to_string()), job.lateness());
+            }
+            Event::Finished { job, duration, .. } => {
+                seconds(&histogram!(RUN, "queue" => job.queue().to_string()), *duration);
+            }
+            Event::Settled { lease, verdict, settled, repeated } => {
+                // A repeated settlement is stale if the first one took effect.
+                let outcome = match settled {
+                    Settled::Stale if !repeated => "stale",
+                    _ => outcome(verdict),
+                };
+                let queue = lease.queue.to_string();
+                counter!(JOBS, "queue" => queue, "outcome" => outcome).increment(1);
+            }
+            Event::LeaseLost(lease) => {
+                counter!(LEASES_LOST, "queue" => lease.queue.to_string()).increment(1);
+            }
+            Event::LatenessMissed(status) => self.set_missed(&status.queue),
+            Event::LatenessRecovered(status) => self.set_recovered(&status.queue),
+            Event::StoreCalled { operation, duration } => {
+                seconds(&histogram!(STORE, "op" => *operation), *duration);
+            }
+            Event::StoreFailed(error) => {
+                counter!(STORE_FAILURES, "kind" => error.kind().as_str()).increment(1);
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Drop for RunnerMetrics {
+    /// The runner has ended: all of its slots are free, and it misses nothing any more.
+    fn drop(&mut self) {
+        for queue in self.missed().iter() {
+            missed(queue).decrement(1.0);
+        }
+        free_slots().decrement(count(*self.slots.get_mut()));
+    }
+}
+
+/// Moves slots from free to busy.
+///
+/// Changes instead of values: several runners of a process add up, and events of concurrent jobs may
+/// arrive in any order.
+fn occupy(slots: f64) {
+    free_slots().decrement(slots);
+    gauge!(SLOTS, "state" => "busy").increment(slots);
+}
+
+fn missed(queue: &QueueName) -> metrics::Gauge {
+    gauge!(LATENESS_MISSED, "queue" => queue.to_string())
+}
+
+fn free_slots() -> metrics::Gauge {
+    gauge!(SLOTS, "state" => "free")
+}
+
+fn seconds(histogram: &metrics::Histogram, duration: Duration) {
+    histogram.record(duration.as_secs_f64());
+}
+
+/// A number of slots or jobs, which is far below 2^52.
+#[allow(clippy::cast_precision_loss)]
+fn count(number: usize) -> f64 {
+    number as f64
+}
+
+/// The value of the label `outcome`.
+fn outcome(verdict: &Verdict) -> &'static str {
+    match verdict {
+        Verdict::Done => "done",
+        Verdict::Skip { .. } => "skip",
+        Verdict::Retry { .. } => "retry",
+        Verdict::Snooze(_) => "snooze",
+        Verdict::Again { .. } => "again",
+        Verdict::Dead { .. } => "dead",
+        Verdict::Release { .. } => "release",
+        _ => "other",
+    }
+}

@@ -1,0 +1,78 @@
+//! A handler whose outcome is its payload, and a runner that stops after a number of settlements.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use dq_core::config::{BackoffSettings, QueueSettings};
+use dq_core::{
+    DelayHandler, Dq, Event, HandlerResult, JobContext, Outcome, QueueCode, RunnerBuilder,
+};
+use dq_metrics::RunnerMetrics;
+use tokio_util::sync::CancellationToken;
+
+/// Returns what the payload says.
+pub(crate) struct Obedient;
+
+impl DelayHandler for Obedient {
+    type Payload = String;
+
+    fn code(&self) -> impl QueueCode {
+        "OBEDIENT"
+    }
+
+    fn settings(&self) -> QueueSettings {
+        let backoff = Duration::from_millis(1);
+        QueueSettings::new().backoff(BackoffSettings::new().initial(backoff).max(backoff))
+    }
+
+    async fn handle(&self, ctx: JobContext, payload: String) -> HandlerResult {
+        let is_first = ctx.deliveries() == 1;
+        match payload.as_str() {
+            "skip" => Ok(Outcome::skip("as asked")),
+            "dead" => Ok(Outcome::dead("as asked")),
+            "retry" if is_first => Err("as asked".into()),
+            "snooze" if is_first => Ok(Outcome::snooze(Duration::ZERO)),
+            "again" => Ok(Outcome::again(Duration::ZERO, &"done")?),
+            _ => Ok(Outcome::Done),
+        }
+    }
+}
+
+/// Counts settlements, and fires when all are there.
+#[derive(Clone)]
+pub(crate) struct Countdown {
+    left: Arc<AtomicUsize>,
+    pub(crate) over: CancellationToken,
+}
+
+impl Countdown {
+    pub(crate) fn new(settlements: usize) -> Self {
+        Self { left: Arc::new(AtomicUsize::new(settlements)), over: CancellationToken::new() }
+    }
+}
+
+/// A runner with metrics.
+pub(crate) fn runner(dq: &Dq, countdown: &Countdown) -> RunnerBuilder {
+    let Countdown { left, over } = countdown.clone();
+    let count = move |event: &Event<'_>| {
+        let is_settled = matches!(event, Event::Settled { .. });
+        if is_settled && left.fetch_sub(1, Ordering::Relaxed) == 1 {
+            over.cancel();
+        }
+    };
+    let runner = dq.runner().without_linked_handlers().handler(Obedient);
+    runner.observer(RunnerMetrics::new()).observer(count)
+}
+
+pub(crate) async fn schedule(dq: &Dq, payloads: &[&str]) {
+    dq_core::queue!(OBEDIENT: String);
+    let jobs = payloads.iter().map(|payload| dq.schedule::<OBEDIENT>((*payload).to_owned()));
+    dq.schedule_many(jobs).await.expect("the jobs are valid");
+}
+
+/// A runtime of one thread: recorders are local to the thread.
+pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.expect("a runtime").block_on(future)
+}

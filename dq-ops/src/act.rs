@@ -1,0 +1,205 @@
+//! Actions on single jobs and on whole queues.
+
+use dq_core::{
+    Backend, Cancelled, Due, Error, JobState, QueueHandle, QueueName, Rescheduled, Target,
+    Timestamp,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::actor::Role;
+use crate::error::{OpsError, Result};
+use crate::jobs::{id_of, name_of, not_found};
+use crate::ops::Session;
+use crate::text;
+
+/// The result of a cancellation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum CancelResult {
+    /// The job never starts.
+    Cancelled,
+    /// The request is stored, but the job may still start: this store cannot prevent every start.
+    Requested,
+}
+
+/// A job with its new due time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[non_exhaustive]
+pub struct Moved {
+    /// The id.
+    #[cfg_attr(feature = "openapi", schema(value_type = String, format = "uuid"))]
+    pub id: dq_core::JobId,
+    /// The due time.
+    #[serde(with = "text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = String, format = "date-time"))]
+    pub due: Timestamp,
+}
+
+/// All of these need the role operator, except [`purge`](Self::purge).
+impl Session {
+    /// Cancels a waiting job.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no live job with this id or key, `Conflict` if it runs, `Forbidden`,
+    /// and errors of the store.
+    pub async fn cancel(&self, queue: &QueueName, target: &Target) -> Result<CancelResult> {
+        let audit = self.begin("cancel", queue, Some(name_of(target)));
+        audit.end(self.try_cancel(queue, target).await, |_| 1)
+    }
+
+    async fn try_cancel(&self, queue: &QueueName, target: &Target) -> Result<CancelResult> {
+        let handle = self.open(queue)?;
+        match handle.cancel(target).await? {
+            Cancelled::Cancelled => Ok(CancelResult::Cancelled),
+            Cancelled::Requested => Ok(CancelResult::Requested),
+            Cancelled::AlreadyRunning => Err(is_running(target)),
+            Cancelled::NotFound => Err(self.not_waiting(queue, target).await),
+            _ => Err(unknown_result("cancel")),
+        }
+    }
+
+    /// Changes the due time of a waiting job.
+    ///
+    /// # Errors
+    /// As [`Self::cancel`], and `InvalidInput` if the due time is out of range.
+    pub async fn reschedule(&self, queue: &QueueName, target: &Target, due: Due) -> Result<Moved> {
+        let audit = self.begin("reschedule", queue, Some(name_of(target)));
+        audit.end(self.try_reschedule(queue, target, due).await, |_| 1)
+    }
+
+    /// Makes a waiting job due now.
+    ///
+    /// # Errors
+    /// As [`Self::cancel`].
+    pub async fn run_now(&self, queue: &QueueName, target: &Target) -> Result<Moved> {
+        let audit = self.begin("run_now", queue, Some(name_of(target)));
+        audit.end(self.try_reschedule(queue, target, Due::NOW).await, |_| 1)
+    }
+
+    async fn try_reschedule(&self, queue: &QueueName, target: &Target, due: Due) -> Result<Moved> {
+        let handle = self.open(queue)?;
+        match handle.reschedule(target, due).await? {
+            Rescheduled::Moved(receipt) => Ok(Moved { id: receipt.id, due: receipt.due }),
+            Rescheduled::AlreadyRunning => Err(is_running(target)),
+            Rescheduled::NotFound => Err(self.not_waiting(queue, target).await),
+            _ => Err(unknown_result("reschedule")),
+        }
+    }
+
+    /// Makes a dead job due now, with all of its attempts.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such job, `Conflict` if it is not dead or a live job has its key,
+    /// `InvalidInput` if it is named by a key, `Forbidden`, and errors of the store.
+    pub async fn replay(&self, queue: &QueueName, target: &Target) -> Result<()> {
+        let audit = self.begin("replay", queue, Some(name_of(target)));
+        audit.end(self.try_dead(queue, target, true).await, |()| 1)
+    }
+
+    /// Deletes a dead job.
+    ///
+    /// # Errors
+    /// As [`Self::replay`].
+    pub async fn remove(&self, queue: &QueueName, target: &Target) -> Result<()> {
+        let audit = self.begin("remove", queue, Some(name_of(target)));
+        audit.end(self.try_dead(queue, target, false).await, |()| 1)
+    }
+
+    async fn try_dead(&self, queue: &QueueName, target: &Target, replay: bool) -> Result<()> {
+        let handle = self.open(queue)?;
+        let id = id_of(target)?;
+        let changed = match replay {
+            true => handle.replay(&[id]).await?,
+            false => handle.remove(&[id]).await?,
+        };
+        if changed > 0 {
+            return Ok(());
+        }
+        let view = self.view(queue, target).await?;
+        if view.state == JobState::Dead {
+            return Err(OpsError::conflict(
+                format!("job {id} stays dead: a live job has its key"),
+                "replay it when that job has ended, or cancel that job",
+            ));
+        }
+        Err(OpsError::conflict(
+            format!("job {id} is not dead but {}", view.state),
+            "reload it to see its state",
+        ))
+    }
+
+    /// Pauses a queue in all processes; running jobs finish. Returns `false` if it is paused
+    /// already.
+    ///
+    /// # Errors
+    /// `Unsupported` if the store cannot pause queues, `Forbidden`, `Unavailable`.
+    pub async fn pause(&self, queue: &QueueName) -> Result<bool> {
+        let audit = self.begin("pause", queue, None);
+        let result = async { Ok(self.open(queue)?.pause().await?) };
+        audit.end(result.await, |changed| u64::from(*changed))
+    }
+
+    /// Resumes a paused queue. Returns `false` if it is not paused.
+    ///
+    /// # Errors
+    /// As [`Self::pause`].
+    pub async fn resume(&self, queue: &QueueName) -> Result<bool> {
+        let audit = self.begin("resume", queue, None);
+        let result = async { Ok(self.open(queue)?.resume().await?) };
+        audit.end(result.await, |changed| u64::from(*changed))
+    }
+
+    /// Deletes every job of a queue that is not running; returns how many. `typed` is the name of
+    /// the queue as a person has typed it. Needs the role admin.
+    ///
+    /// # Errors
+    /// `InvalidInput` if `typed` is not the name of the queue, `Forbidden`, `Unavailable`.
+    pub async fn purge(&self, queue: &QueueName, typed: &str) -> Result<u64> {
+        let audit = self.begin("purge", queue, None);
+        let result = async {
+            self.may_change(queue, Role::Admin)?;
+            if typed != queue.as_str() {
+                return Err(Error::invalid(format!("the typed name is not {queue}"))
+                    .remedy("type the name of the queue exactly, to confirm that its jobs go")
+                    .into());
+            }
+            Ok(self.ops.dq().queue(queue)?.purge().await?)
+        };
+        audit.end(result.await, |changed| *changed)
+    }
+
+    /// Opens a queue for changes.
+    pub(crate) fn open(&self, queue: &QueueName) -> Result<QueueHandle> {
+        self.may_change(queue, Role::Operator)?;
+        Ok(self.ops.dq().queue(queue)?)
+    }
+
+    /// Why a job that is not waiting cannot be changed.
+    async fn not_waiting(&self, queue: &QueueName, target: &Target) -> OpsError {
+        if !self.ops.dq().backend().capabilities().browse {
+            return not_found(queue, target);
+        }
+        match self.view(queue, target).await {
+            Ok(view) => OpsError::conflict(
+                format!("job {} is {}", name_of(target), view.state),
+                "only waiting jobs can be cancelled and moved; dead jobs can be replayed",
+            ),
+            Err(error) => error,
+        }
+    }
+}
+
+fn is_running(target: &Target) -> OpsError {
+    OpsError::conflict(
+        format!("job {} is running", name_of(target)),
+        "a running job is not stopped; wait for its end",
+    )
+}
+
+fn unknown_result(call: &str) -> OpsError {
+    Error::new(dq_core::ErrorKind::Internal, format!("{call} has a result of a later version"))
+        .into()
+}

@@ -1,0 +1,90 @@
+//! Who makes a request, and what this person or program may do.
+
+use std::fmt;
+use std::str::FromStr;
+
+use dq_core::Error;
+use serde::{Deserialize, Serialize};
+
+use crate::plain::plain;
+
+/// What an [`Actor`] may do. Each role includes those before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Role {
+    /// Sees queues, jobs and runners, but neither payloads nor headers.
+    Viewer,
+    /// Sees payloads and headers too.
+    Reader,
+    /// Changes jobs, queues and schedules: schedule, cancel, move, replay, remove, pause, resume;
+    /// plays simulations.
+    Operator,
+    /// Purges queues and reads the audit.
+    Admin,
+}
+
+impl Role {
+    /// All roles, the least first.
+    pub const ALL: &[Self] = &[Self::Viewer, Self::Reader, Self::Operator, Self::Admin];
+
+    /// The name of the role.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Viewer => "viewer",
+            Self::Reader => "reader",
+            Self::Operator => "operator",
+            Self::Admin => "admin",
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for Role {
+    type Err = Error;
+
+    fn from_str(text: &str) -> dq_core::Result<Self> {
+        Self::ALL.iter().copied().find(|role| role.as_str() == text).ok_or_else(|| {
+            Error::invalid(format!("{text:?} is not a role"))
+                .remedy("the roles are viewer, reader, operator and admin")
+        })
+    }
+}
+
+/// A person or a program that makes requests, with its role.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Actor {
+    name: String,
+    role: Role,
+}
+
+impl Actor {
+    /// Maximum length of a name in characters; longer ones are cut.
+    pub const MAX_NAME: usize = 128;
+
+    /// Creates an actor. The name is for the audit: control characters are replaced, and it is cut
+    /// at [`Self::MAX_NAME`] characters.
+    #[must_use]
+    pub fn new(name: impl AsRef<str>, role: Role) -> Self {
+        Self { name: plain(name.as_ref(), Self::MAX_NAME), role }
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The role.
+    #[must_use]
+    pub fn role(&self) -> Role {
+        self.role
+    }
+}

@@ -1,0 +1,160 @@
+//! Changes of many jobs of a queue, with the number shown first.
+
+use dq_core::{Due, JobState, QueueName, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::actor::Role;
+use crate::error::{OpsError, Result};
+use crate::filter::JobFilter;
+use crate::ops::Session;
+use crate::text;
+
+/// Maximum number of jobs that one count compares.
+const MAX_COMPARED: u64 = 200_000;
+
+/// A change of many jobs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BulkAction {
+    /// Cancels waiting jobs.
+    Cancel,
+    /// Gives waiting jobs this due time.
+    Reschedule(Due),
+    /// Makes dead jobs due now.
+    Replay,
+    /// Deletes dead jobs.
+    Remove,
+}
+
+impl BulkAction {
+    /// The name, as in the audit.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Cancel => "cancel",
+            Self::Reschedule(_) => "reschedule",
+            Self::Replay => "replay",
+            Self::Remove => "remove",
+        }
+    }
+
+    /// The states of the jobs that it changes.
+    #[must_use]
+    pub const fn states(self) -> &'static [JobState] {
+        match self {
+            Self::Cancel | Self::Reschedule(_) => &[JobState::Scheduled, JobState::Ready],
+            Self::Replay | Self::Remove => &[JobState::Dead],
+        }
+    }
+}
+
+/// How many jobs a change would concern.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[non_exhaustive]
+pub struct BulkCount {
+    /// Number of jobs that match now.
+    pub matching: u64,
+    /// Whether all jobs were compared; otherwise there are at least as many.
+    pub complete: bool,
+    /// When they were counted, by the store's clock.
+    #[serde(with = "text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = String, format = "date-time"))]
+    pub at: Timestamp,
+}
+
+/// The result of a change of many jobs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[non_exhaustive]
+pub struct BulkReport {
+    /// Number of jobs that have changed.
+    pub changed: u64,
+}
+
+impl Session {
+    /// Counts the jobs that a change would concern now. Up to about 200,000 jobs are compared with a
+    /// filter; the count of more is not complete.
+    ///
+    /// # Errors
+    /// `Forbidden` below operator, `InvalidInput` if the filter is invalid, `Unsupported` if the store cannot list jobs, `Unavailable` if it
+    /// cannot be reached.
+    pub async fn count(
+        &self,
+        queue: &QueueName,
+        action: BulkAction,
+        filter: &JobFilter,
+    ) -> Result<BulkCount> {
+        self.require(Role::Operator)?;
+        let handle = self.ops.dq().queue(queue)?;
+        let at = self.now().await?;
+        if filter.is_empty() {
+            let stats = handle.stats().await?;
+            let matching = match action {
+                BulkAction::Cancel | BulkAction::Reschedule(_) => stats.scheduled + stats.ready,
+                BulkAction::Replay | BulkAction::Remove => stats.dead,
+            };
+            return Ok(BulkCount { matching, complete: true, at });
+        }
+        let count = handle.count(action.states(), &filter.to_core()?, MAX_COMPARED).await?;
+        Ok(BulkCount { matching: count.matching, complete: count.complete, at })
+    }
+
+    /// Changes all jobs that match. With `expected`, the [`BulkCount::matching`] that was shown to a
+    /// person, nothing changes if more jobs match now, or if there are too many jobs to count those
+    /// that match.
+    ///
+    /// If the future is dropped, it stops after the current step of up to 1,000 jobs.
+    ///
+    /// # Errors
+    /// `Conflict` if more jobs match than expected or they cannot be counted, `Forbidden` below
+    /// operator, `InvalidInput` if the filter is invalid, `Unsupported` if the
+    /// store cannot list or change jobs, `Unavailable` if it cannot be reached: the steps before
+    /// have taken effect then.
+    pub async fn bulk(
+        &self,
+        queue: &QueueName,
+        action: BulkAction,
+        filter: &JobFilter,
+        expected: Option<u64>,
+    ) -> Result<BulkReport> {
+        let name = format!("{}_many", action.as_str());
+        let audit = self.begin(&name, queue, Some(filter.describe()));
+        let result = self.try_bulk(queue, action, filter, expected).await;
+        audit.end(result, |report| report.changed)
+    }
+
+    async fn try_bulk(
+        &self,
+        queue: &QueueName,
+        action: BulkAction,
+        filter: &JobFilter,
+        expected: Option<u64>,
+    ) -> Result<BulkReport> {
+        let handle = self.open(queue)?;
+        if let Some(expected) = expected {
+            let count = self.count(queue, action, filter).await?;
+            if count.matching > expected {
+                return Err(OpsError::conflict(
+                    format!("{} jobs match now, more than {expected}", count.matching),
+                    "count them again, and confirm the new number",
+                ));
+            }
+            if !count.complete {
+                return Err(OpsError::conflict(
+                    format!("there are too many jobs to see whether more than {expected} match"),
+                    "narrow the due times, or leave out the expected number: then all that match \
+                     are changed",
+                ));
+            }
+        }
+        let filter = filter.to_core()?;
+        let changed = match action {
+            BulkAction::Cancel => handle.cancel_where(filter).await?,
+            BulkAction::Reschedule(due) => handle.reschedule_where(filter, due).await?,
+            BulkAction::Replay => handle.replay_where(filter).await?,
+            BulkAction::Remove => handle.remove_where(filter).await?,
+        };
+        Ok(BulkReport { changed })
+    }
+}

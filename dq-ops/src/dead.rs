@@ -1,0 +1,139 @@
+//! Dead jobs of a queue, grouped by error.
+
+use std::collections::HashMap;
+
+use dq_core::{DeadKind, JobState, Order, QueueName, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::error::Result;
+use crate::ops::Session;
+use crate::text;
+
+/// Maximum number of dead jobs that are grouped.
+const MAX_GROUPED: usize = 10_000;
+
+/// Maximum number of groups.
+const MAX_GROUPS: usize = 100;
+
+/// Maximum length of the part of a message by which jobs are grouped, in characters.
+const MAX_PATTERN: usize = 160;
+
+/// Dead jobs of a queue, grouped by error.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[non_exhaustive]
+pub struct DeadGroups {
+    /// The groups, the largest first; at most 100.
+    pub groups: Vec<DeadGroup>,
+    /// Number of jobs that were grouped: the latest 10,000 at most.
+    pub examined: u64,
+    /// Whether all dead jobs were grouped, and all groups are listed.
+    pub complete: bool,
+}
+
+/// Dead jobs with the same error, except for numbers in it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[non_exhaustive]
+pub struct DeadGroup {
+    /// The kind of reason.
+    #[cfg_attr(feature = "openapi", schema(value_type = String, example = "exhausted"))]
+    pub kind: DeadKind,
+    /// The first line of the message, with `#` for each number.
+    pub pattern: String,
+    /// The longest part of the pattern without numbers: a text for
+    /// [`JobFilter::error`](crate::JobFilter::error). Jobs of other groups may contain it too.
+    pub search: String,
+    /// The message of the latest job.
+    pub sample: String,
+    /// Number of jobs.
+    pub count: u64,
+    /// When the first of them died.
+    #[serde(with = "text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = String, format = "date-time"))]
+    pub first: Timestamp,
+    /// When the last of them died.
+    #[serde(with = "text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = String, format = "date-time"))]
+    pub last: Timestamp,
+}
+
+impl Session {
+    /// The dead jobs of a queue, grouped by error.
+    ///
+    /// # Errors
+    /// `Unsupported` if the store cannot list jobs, `Unavailable` if it cannot be reached.
+    pub async fn dead(&self, queue: &QueueName) -> Result<DeadGroups> {
+        let handle = self.ops.dq().queue(queue)?;
+        let mut groups: HashMap<(DeadKind, String), DeadGroup> = HashMap::new();
+        let (mut examined, mut after) = (0, None);
+        loop {
+            let listing = handle.browse(JobState::Dead).payloads(false).limit(1_000);
+            let page = listing.order(Order::Descending).after(after).await?;
+            for view in &page.jobs {
+                let Some(dead) = self.summary(view).dead else { continue };
+                let (pattern, search) = pattern_of(&dead.message);
+                groups
+                    .entry((dead.kind, pattern.clone()))
+                    .and_modify(|group| {
+                        group.count += 1;
+                        group.first = group.first.min(dead.at);
+                        group.last = group.last.max(dead.at);
+                    })
+                    .or_insert_with(|| DeadGroup {
+                        kind: dead.kind,
+                        pattern,
+                        search,
+                        sample: dead.message.clone(),
+                        count: 1,
+                        first: dead.at,
+                        last: dead.at,
+                    });
+            }
+            examined += page.jobs.len();
+            after = page.next;
+            if after.is_none() || examined >= MAX_GROUPED {
+                break;
+            }
+        }
+        let complete = after.is_none() && groups.len() <= MAX_GROUPS;
+        let mut groups: Vec<DeadGroup> = groups.into_values().collect();
+        groups.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.pattern.cmp(&b.pattern)));
+        groups.truncate(MAX_GROUPS);
+        Ok(DeadGroups { groups, examined: examined as u64, complete })
+    }
+}
+
+/// The pattern of a message, and its longest part without numbers.
+fn pattern_of(message: &str) -> (String, String) {
+    let line = message.lines().next().unwrap_or_default();
+    let line: String = line.chars().take(MAX_PATTERN).collect();
+    let parts: Vec<&str> = line.split(|character: char| character.is_ascii_digit()).collect();
+    let search = parts.iter().max_by_key(|part| part.len()).unwrap_or(&"").trim().to_owned();
+    let mut pattern = String::new();
+    for (number, part) in parts.iter().enumerate() {
+        if number > 0 && (!part.is_empty() || number + 1 == parts.len()) {
+            pattern.push('#');
+        }
+        pattern += part;
+    }
+    (pattern, search)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::pattern_of;
+
+    #[test]
+    fn messages_that_differ_in_numbers_have_one_pattern() {
+        let (pattern, search) = pattern_of("order 4711 not found in shop 3\nsecond line");
+        assert_eq!(
+            (pattern.as_str(), search.as_str()),
+            ("order # not found in shop #", "not found in shop")
+        );
+        assert_eq!(pattern_of("order 99 not found in shop 12").0, pattern);
+        assert_eq!(pattern_of("503").0, "#");
+        assert_eq!(pattern_of("").0, "");
+        assert_eq!(pattern_of("7 of 9").0, "# of #");
+    }
+}

@@ -1,0 +1,174 @@
+//! Parses what people and programs write: times, due times, queues and jobs.
+
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use dq_core::{Due, Error, JobId, JobKey, QueueName, Result, ScheduleSpec, Target, Timestamp};
+
+/// Parses a point in time: RFC 3339 such as `2027-01-31T10:00:00Z`, or Unix milliseconds with `ms`.
+///
+/// # Errors
+/// `InvalidInput` if the text is neither.
+pub fn parse_timestamp(text: &str) -> Result<Timestamp> {
+    let text = text.trim();
+    if let Some(millis) = text.strip_suffix("ms").and_then(|millis| millis.parse().ok()) {
+        return Ok(Timestamp::from_millis(millis));
+    }
+    let (local, offset) = split_offset(text).ok_or_else(|| not_a_time(text))?;
+    let time = humantime::parse_rfc3339(&format!("{local}Z")).map_err(|_| not_a_time(text))?;
+    Ok(Timestamp::from_millis(Timestamp::from(time).as_millis() - offset))
+}
+
+/// The parts of an RFC 3339 time: date and time without the offset, and the offset in milliseconds.
+fn split_offset(text: &str) -> Option<(&str, i64)> {
+    if let Some(local) = text.strip_suffix(['Z', 'z']) {
+        return Some((local, 0));
+    }
+    let (local, offset) = text.split_at_checked(text.len().checked_sub(6)?)?;
+    let sign = match offset.as_bytes()[0] {
+        b'+' => 1,
+        b'-' => -1,
+        _ => return None,
+    };
+    let (hours, minutes) = offset[1..].split_once(':')?;
+    let (hours, minutes) = (hours.parse::<u8>().ok()?, minutes.parse::<u8>().ok()?);
+    let in_range = hours < 24 && minutes < 60;
+    in_range.then_some((local, sign * (i64::from(hours) * 60 + i64::from(minutes)) * 60_000))
+}
+
+fn not_a_time(text: &str) -> Error {
+    Error::invalid(format!("{:?} is not a time", head(text)))
+        .remedy("write it like 2027-01-31T10:00:00Z or 2027-01-31T18:00:00+08:00")
+}
+
+/// Parses a due time: `now`, a delay such as `15m` or `1h 30m`, or a point in time.
+///
+/// # Errors
+/// `InvalidInput` if the text is none of them.
+pub fn parse_due(text: &str) -> Result<Due> {
+    let text = text.trim();
+    let delay = text.strip_prefix('+').unwrap_or(text).trim_start();
+    if text == "now" {
+        return Ok(Due::NOW);
+    }
+    if let Ok(delay) = humantime::parse_duration(delay) {
+        return Ok(Due::After(delay));
+    }
+    parse_timestamp(text).map(Due::At).map_err(|_| {
+        Error::invalid(format!("{:?} is neither a delay nor a time", head(text)))
+            .remedy("write a delay like 15m or 1h 30m, a time like 2027-01-31T10:00:00Z, or now")
+    })
+}
+
+/// Parses a duration such as `15m`.
+///
+/// # Errors
+/// `InvalidInput` if the text is none.
+pub fn parse_duration(text: &str) -> Result<Duration> {
+    humantime::parse_duration(text.trim()).map_err(|_| {
+        Error::invalid(format!("{:?} is not a duration", head(text)))
+            .remedy("write it like 15m or 7d")
+    })
+}
+
+/// Parses the name of a queue in an address: the name itself, or `base64:` and the name in URL-safe
+/// Base64, for names that proxies would change, such as one with a slash.
+///
+/// # Errors
+/// `InvalidInput` if the name is invalid.
+pub fn parse_queue(text: &str) -> Result<QueueName> {
+    match text.strip_prefix("base64:") {
+        Some(encoded) => QueueName::new(decode_base64(encoded)?),
+        None => QueueName::new(text),
+    }
+}
+
+/// Parses the name of a schedule in an address, as [`parse_queue`].
+///
+/// # Errors
+/// `InvalidInput` if the name is invalid.
+pub fn parse_schedule(text: &str) -> Result<String> {
+    let name = match text.strip_prefix("base64:") {
+        Some(encoded) => decode_base64(encoded)?,
+        None => text.to_owned(),
+    };
+    ScheduleSpec::check_name(&name)?;
+    Ok(name)
+}
+
+/// Parses the name of a job: an id, `key:` and a key, or `key-base64:` and a key in URL-safe Base64.
+///
+/// # Errors
+/// `InvalidInput` if the text is neither, or the key is invalid.
+pub fn parse_target(text: &str) -> Result<Target> {
+    if let Some(encoded) = text.strip_prefix("key-base64:") {
+        return Ok(Target::Key(JobKey::new(decode_base64(encoded)?)?));
+    }
+    if let Some(key) = text.strip_prefix("key:") {
+        return Ok(Target::Key(JobKey::new(key)?));
+    }
+    text.parse::<JobId>().map(Target::Id).map_err(|_| {
+        Error::invalid(format!("{:?} is not a job id", head(text)))
+            .remedy("for a key, write key: before it")
+    })
+}
+
+fn decode_base64(text: &str) -> Result<String> {
+    let bytes = URL_SAFE_NO_PAD.decode(text.trim_end_matches('='));
+    bytes
+        .ok()
+        .and_then(|bytes| String::from_utf8(bytes).ok())
+        .ok_or_else(|| Error::invalid(format!("{:?} is not URL-safe Base64 of a text", head(text))))
+}
+
+/// The beginning of a text, for error messages.
+fn head(text: &str) -> String {
+    let head: String = text.chars().take(48).collect();
+    if head.len() < text.len() { format!("{head}…") } else { head }
+}
+
+#[cfg(test)]
+mod tests {
+    use dq_core::DurationExt;
+
+    use super::*;
+
+    #[test]
+    fn times_with_offsets_are_the_same_instant() {
+        let utc = parse_timestamp("2027-01-31T10:00:00Z").unwrap();
+        for text in ["2027-01-31T18:00:00+08:00", "2027-01-31T04:30:00.000-05:30"] {
+            assert_eq!(parse_timestamp(text).unwrap(), utc, "{text}");
+        }
+        assert_eq!(parse_timestamp(&utc.to_string()).unwrap(), utc);
+        let far = Timestamp::from_millis(-3);
+        assert_eq!(parse_timestamp(&far.to_string()).unwrap(), far);
+        for text in ["", "Z", "10:00", "2027-01-31", "2027-01-31T10:00:00+8", "２０２７年一月"]
+        {
+            assert!(parse_timestamp(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn due_times_are_delays_or_points_in_time() {
+        assert_eq!(parse_due("now").unwrap(), Due::NOW);
+        assert_eq!(parse_due("+15m").unwrap(), Due::After(15.minutes()));
+        assert_eq!(parse_due("1h 30m").unwrap(), Due::After(90.minutes()));
+        assert!(matches!(parse_due("2027-01-31T10:00:00Z").unwrap(), Due::At(_)));
+        assert!(parse_due("tomorrow").is_err());
+        assert!(parse_due(&"9".repeat(10_000)).unwrap_err().message().len() < 200);
+    }
+
+    #[test]
+    fn names_that_proxies_would_change_can_be_encoded() {
+        let name = "a/../b?c#d";
+        let encoded = format!("base64:{}", URL_SAFE_NO_PAD.encode(name));
+        assert_eq!(parse_queue(&encoded).unwrap().as_str(), name);
+        assert_eq!(parse_queue(name).unwrap().as_str(), name);
+        assert_eq!(parse_schedule(&encoded).unwrap(), name);
+        assert!(parse_schedule("").is_err() && parse_schedule("base64:!").is_err());
+        let key = format!("key-base64:{}", URL_SAFE_NO_PAD.encode("a/b"));
+        assert_eq!(parse_target(&key).unwrap(), parse_target("key:a/b").unwrap());
+        assert!(parse_target("order-1").is_err());
+    }
+}

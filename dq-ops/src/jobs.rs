@@ -1,0 +1,405 @@
+//! Listings of jobs, and single jobs with payload and headers.
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use dq_core::{
+    Cursor, DeadKind, Ending, Error, Headers, JobId, JobState, JobView, Order, QueueHandle,
+    QueueName, Target, Timestamp,
+};
+use memchr::memmem::Finder;
+use serde::{Deserialize, Serialize};
+
+use crate::actor::Role;
+use crate::cursor;
+use crate::error::{OpsError, Result};
+use crate::filter::{JobFilter, check_text};
+use crate::ops::Session;
+use crate::raw_json::RawJson;
+use crate::redact::JobContent;
+use crate::text;
+
+/// Maximum number of jobs whose payloads one search compares.
+const MAX_SEARCHED: usize = 2_000;
+
+/// Maximum number of jobs that are read with their payloads at once: payloads may have a MiB.
+const SEARCH_PAGE: usize = 50;
+
+/// Maximum length of a text to search for in payloads, in bytes.
+const MAX_SEARCH: usize = 1_024;
+
+/// Maximum length of a payload that is shown whole.
+const MAX_SHOWN: usize = 64 * 1024;
+
+/// Which jobs of a queue to list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct JobQuery {
+    /// The state of the jobs.
+    pub state: JobState,
+    /// Which of them.
+    pub filter: JobFilter,
+    /// Only jobs whose payload contains this text of up to 1,024 bytes; needs the role reader.
+    pub contains: Option<String>,
+    /// The [`JobPage::next`] of the page before.
+    pub after: Option<String>,
+    /// Maximum number of jobs on the page; clamped to 1 to [`Self::MAX_LIMIT`].
+    pub limit: usize,
+    /// Whether the latest time comes first.
+    pub descending: bool,
+}
+
+impl JobQuery {
+    /// Maximum of [`Self::limit`].
+    pub const MAX_LIMIT: usize = 500;
+
+    /// The first 50 jobs in a state.
+    #[must_use]
+    pub fn new(state: JobState) -> Self {
+        let filter = JobFilter::default();
+        Self { state, filter, contains: None, after: None, limit: 50, descending: false }
+    }
+
+    fn order(&self) -> Order {
+        if self.descending { Order::Descending } else { Order::Ascending }
+    }
+}
+
+/// A page of jobs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[non_exhaustive]
+pub struct JobPage {
+    /// The time, by the store's clock.
+    #[serde(with = "text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = String, format = "date-time"))]
+    pub at: Timestamp,
+    /// The jobs, in order. A page of a search may be short, or empty, and still have a `next`.
+    pub jobs: Vec<JobSummary>,
+    /// Where the next page begins; `None` if this is the last page.
+    pub next: Option<String>,
+}
+
+/// A job without payload and headers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[non_exhaustive]
+pub struct JobSummary {
+    /// The id.
+    #[cfg_attr(feature = "openapi", schema(value_type = String, format = "uuid"))]
+    pub id: JobId,
+    /// The queue.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub queue: QueueName,
+    /// The key.
+    pub key: Option<String>,
+    /// The state.
+    #[cfg_attr(feature = "openapi", schema(value_type = String, example = "scheduled"))]
+    pub state: JobState,
+    /// When the job is due.
+    #[serde(with = "text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = String, format = "date-time"))]
+    pub due: Timestamp,
+    /// When the store accepted the job.
+    #[serde(with = "text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = String, format = "date-time"))]
+    pub created: Timestamp,
+    /// Number of failed attempts.
+    pub attempts: u32,
+    /// Maximum number of attempts; `None` if the queue's setting counts.
+    pub max_attempts: Option<u32>,
+    /// Number of times that a runner has claimed the job.
+    pub deliveries: u32,
+    /// Number of consecutive claims that ended without a result, such as by a crash.
+    pub losses: u32,
+    /// When the job was last claimed.
+    #[serde(with = "text::option")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = "date-time"))]
+    pub claimed_at: Option<Timestamp>,
+    /// When the lease ends.
+    #[serde(with = "text::option")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = "date-time"))]
+    pub leased_until: Option<Timestamp>,
+    /// The runner that has claimed it.
+    pub worker: Option<String>,
+    /// The error of the last run that failed.
+    pub last_error: Option<String>,
+    /// Why and since when the job is dead.
+    pub dead: Option<DeadView>,
+    /// How and when the job ended.
+    pub ended: Option<EndedView>,
+}
+
+/// Why and since when a job is dead.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[non_exhaustive]
+pub struct DeadView {
+    /// The kind of reason.
+    #[cfg_attr(feature = "openapi", schema(value_type = String, example = "exhausted"))]
+    pub kind: DeadKind,
+    /// The reason.
+    pub message: String,
+    /// When the job died.
+    #[serde(with = "text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = String, format = "date-time"))]
+    pub at: Timestamp,
+}
+
+/// How and when a job ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[non_exhaustive]
+pub struct EndedView {
+    /// How it ended.
+    #[cfg_attr(feature = "openapi", schema(value_type = String, example = "done"))]
+    pub ending: Ending,
+    /// Why, if there is a reason.
+    pub reason: Option<String>,
+    /// When it ended.
+    #[serde(with = "text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = String, format = "date-time"))]
+    pub at: Timestamp,
+}
+
+/// A job with payload and headers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[non_exhaustive]
+pub struct JobDetail {
+    /// The job.
+    #[serde(flatten)]
+    pub job: JobSummary,
+    /// The headers; `None` for a viewer.
+    pub headers: Option<BTreeMap<String, String>>,
+    /// The payload; `None` for a viewer, and if the job has ended.
+    pub payload: Option<PayloadView>,
+}
+
+/// A payload: as JSON, as text, or as Base64.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[non_exhaustive]
+pub struct PayloadView {
+    /// The MIME type.
+    pub content_type: String,
+    /// The length in bytes.
+    pub size: u64,
+    /// Whether only the beginning is shown, because the payload has more than 64 KiB.
+    pub truncated: bool,
+    /// The payload, if it is JSON and not truncated: as it was written, except for the space between
+    /// its tokens.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<serde_json::Value>))]
+    pub json: Option<RawJson>,
+    /// The payload, if it is another text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+    /// The payload, if it is no text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub base64: Option<String>,
+}
+
+impl PayloadView {
+    pub(crate) fn new(content_type: &str, payload: &Bytes) -> Self {
+        let truncated = payload.len() > MAX_SHOWN;
+        let shown = payload.slice(..payload.len().min(MAX_SHOWN));
+        let mut view = Self {
+            content_type: content_type.to_owned(),
+            size: payload.len() as u64,
+            truncated,
+            json: None,
+            text: None,
+            base64: None,
+        };
+        if content_type == "application/json" && !truncated {
+            view.json = RawJson::parse(&shown).filter(|json| json.as_str() != "null");
+        }
+        if view.json.is_none() {
+            match text_prefix(&shown, truncated) {
+                Some(text) => view.text = Some(text.to_owned()),
+                None => view.base64 = Some(STANDARD.encode(&shown)),
+            }
+        }
+        view
+    }
+}
+
+/// The bytes as text, without a character that was cut at the end.
+fn text_prefix(bytes: &[u8], truncated: bool) -> Option<&str> {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => Some(text),
+        Err(error) if truncated && error.error_len().is_none() => {
+            std::str::from_utf8(&bytes[..error.valid_up_to()]).ok()
+        }
+        Err(_) => None,
+    }
+}
+
+impl JobSummary {
+    fn new(view: &JobView, content: &JobContent) -> Self {
+        let job = &view.job;
+        let reason = || content.reason.clone().unwrap_or_default();
+        Self {
+            id: job.id,
+            queue: job.queue.clone(),
+            key: job.key.as_ref().map(|key| key.as_str().to_owned()),
+            state: view.state,
+            due: job.due,
+            created: job.created,
+            attempts: job.attempts,
+            max_attempts: job.max_attempts,
+            deliveries: job.deliveries,
+            losses: job.losses,
+            claimed_at: view.leased_since,
+            leased_until: view.leased_until,
+            worker: view.worker.clone(),
+            last_error: content.last_error.clone(),
+            dead: view.dead.as_ref().map(|(dead, at)| DeadView {
+                kind: dead.kind,
+                message: reason(),
+                at: *at,
+            }),
+            ended: view.ended.as_ref().map(|ended| EndedView {
+                ending: ended.ending,
+                reason: content.reason.clone(),
+                at: ended.at,
+            }),
+        }
+    }
+}
+
+impl Session {
+    /// A page of the jobs of a queue.
+    ///
+    /// # Errors
+    /// `Forbidden` for a viewer who searches payloads; `InvalidInput` if the cursor is not one of
+    /// this listing, or a text is empty or too long; `Unsupported` if the store cannot list jobs or has no history; `Unavailable` if
+    /// it cannot be reached.
+    pub async fn jobs(&self, queue: &QueueName, query: &JobQuery) -> Result<JobPage> {
+        let handle = self.ops.dq().queue(queue)?;
+        let after = query.after.as_deref().filter(|after| !after.is_empty());
+        let after = after.map(|after| cursor::decode(query.state, query.order(), after));
+        let after = after.transpose()?;
+        let limit = query.limit.clamp(1, JobQuery::MAX_LIMIT);
+        if let Some(text) = &query.contains {
+            // The answer tells whether a payload has the text.
+            self.require(Role::Reader)?;
+            check_text("contains", text, MAX_SEARCH)?;
+        }
+        let filter = query.filter.to_core()?;
+        // The store compares what is stored, and the answer would tell what redaction hides.
+        let hides_errors = query.filter.error.is_some() && self.redaction().is_some();
+        let (jobs, next) = match query.contains.is_some() || hides_errors {
+            false => {
+                let mut browse = handle.browse(query.state).payloads(false);
+                if !query.filter.is_empty() {
+                    browse = browse.filter(filter);
+                }
+                let page = browse.order(query.order()).after(after).limit(limit).await?;
+                let summaries = page.jobs.iter().map(|view| self.summary(view)).collect();
+                (summaries, page.next)
+            }
+            true => self.search(&handle, query, after, limit).await?,
+        };
+        let next = next.map(|next| cursor::encode(query.state, query.order(), next));
+        Ok(JobPage { at: self.now().await?, jobs, next })
+    }
+
+    /// Jobs whose payload and error, as they are shown, contain the texts.
+    async fn search(
+        &self,
+        handle: &QueueHandle,
+        query: &JobQuery,
+        mut after: Option<Cursor>,
+        limit: usize,
+    ) -> Result<(Vec<JobSummary>, Option<Cursor>)> {
+        let stored = JobFilter { error: None, ..query.filter.clone() }.to_core()?;
+        let with_payload = query.contains.is_some();
+        let text = query.contains.as_ref().map(Finder::new);
+        let shown = |view: &JobView| {
+            let content = self.redaction().apply(view, with_payload);
+            let has_error = query.filter.error.as_ref().is_none_or(|text| content.has_error(text));
+            let has_text = text.as_ref().is_none_or(|text| text.find(&content.payload).is_some());
+            (has_error && has_text).then(|| JobSummary::new(view, &content))
+        };
+        let mut found = Vec::new();
+        let (mut compared, mut size) = (0, SEARCH_PAGE);
+        loop {
+            let browse = handle.browse(query.state).order(query.order()).payloads(with_payload);
+            let page = browse.after(after).limit(size).await?;
+            let matching: Vec<(usize, JobSummary)> = (page.jobs.iter().enumerate())
+                .filter(|(_, view)| stored.matches(view))
+                .filter_map(|(position, view)| Some((position, shown(view)?)))
+                .collect();
+            compared += page.jobs.len();
+            let free = limit - found.len();
+            if matching.len() > free {
+                // Asks again for the jobs until the last one that fits, for the cursor after it.
+                size = matching[free - 1].0 + 1;
+                continue;
+            }
+            found.extend(matching.into_iter().map(|(_, job)| job));
+            (after, size) = (page.next, SEARCH_PAGE);
+            if after.is_none() || found.len() >= limit || compared >= MAX_SEARCHED {
+                return Ok((found, after));
+            }
+        }
+    }
+
+    /// One job by id or key, with payload and headers unless the actor is a viewer.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such job, `Unsupported` if the store cannot read single jobs,
+    /// `Unavailable` if it cannot be reached.
+    pub async fn job(&self, queue: &QueueName, target: &Target) -> Result<JobDetail> {
+        let view = self.view(queue, target).await?;
+        let shows_content = self.may(Role::Reader);
+        let content = self.redaction().apply(&view, shows_content);
+        let job = JobSummary::new(&view, &content);
+        if !shows_content {
+            return Ok(JobDetail { job, headers: None, payload: None });
+        }
+        let has_ended = view.state == JobState::Ended;
+        let content_type = content.headers.get(Headers::CONTENT_TYPE).map(String::as_str);
+        let content_type = content_type.unwrap_or("application/json");
+        let payload = (!has_ended).then(|| PayloadView::new(content_type, &content.payload));
+        Ok(JobDetail { job, headers: Some(content.headers), payload })
+    }
+
+    /// A job as it is stored.
+    pub(crate) async fn view(&self, queue: &QueueName, target: &Target) -> Result<JobView> {
+        let handle = self.ops.dq().queue(queue)?;
+        handle.get(target).await?.ok_or_else(|| not_found(queue, target))
+    }
+
+    /// A job without payload, as it is shown.
+    pub(crate) fn summary(&self, view: &JobView) -> JobSummary {
+        JobSummary::new(view, &self.redaction().apply(view, false))
+    }
+}
+
+/// The error for a job that is not there.
+pub(crate) fn not_found(queue: &QueueName, target: &Target) -> OpsError {
+    OpsError::NotFound { queue: queue.clone(), job: Some(name_of(target)) }
+}
+
+/// A target as requests write it.
+pub(crate) fn name_of(target: &Target) -> String {
+    match target {
+        Target::Id(id) => id.to_string(),
+        Target::Key(key) => format!("key:{key}"),
+    }
+}
+
+/// The id of a target that must be an id, such as that of a dead job.
+pub(crate) fn id_of(target: &Target) -> Result<JobId> {
+    match target {
+        Target::Id(id) => Ok(*id),
+        Target::Key(key) => Err(Error::invalid(format!("key {key} does not name a dead job"))
+            .remedy("a dead job has given up its key: use its id")
+            .into()),
+    }
+}

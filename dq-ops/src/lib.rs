@@ -1,0 +1,75 @@
+//! What operators see and do: read models, actions, roles and an audit, over a [`Dq`].
+//!
+//! The dashboard, the HTTP API and the command line are views of this crate, so that they cannot
+//! disagree. An [`Ops`] is made once from a client; each request takes a [`Session`] from it, which
+//! knows who asks and with which [`Role`]:
+//!
+//! ```
+//! use dq_core::Dq;
+//! use dq_ops::{Actor, Ops, Role};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let ops = Ops::new(Dq::connect("memory:").await?);
+//! let session = ops.session(Actor::new("ann", Role::Operator));
+//! for queue in session.overview().await?.queues {
+//!     println!("{}: {} scheduled, {} dead", queue.queue, queue.scheduled, queue.dead);
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Every number of a request is clamped to what the store can serve quickly, and every write is in
+//! the [audit](Session::audit).
+
+mod act;
+mod actor;
+mod audit;
+mod bulk;
+mod check;
+mod cursor;
+mod dead;
+mod error;
+mod filter;
+mod forecast;
+mod import;
+mod input;
+mod jobs;
+mod objective;
+mod ops;
+mod overview;
+mod plain;
+mod raw_json;
+mod recurring;
+mod redact;
+mod runners;
+mod schedule;
+mod simulate;
+mod text;
+mod timeline;
+
+pub use act::{CancelResult, Moved};
+pub use actor::{Actor, Role};
+pub use audit::{AuditEntry, AuditOutcome};
+pub use bulk::{BulkAction, BulkCount, BulkReport};
+pub use check::FindingView;
+pub use dead::{DeadGroup, DeadGroups};
+#[doc(no_inline)]
+pub use dq_core::Dq;
+pub use error::{OpsError, Result};
+pub use filter::JobFilter;
+pub use forecast::{Forecast, ForecastHour, ForecastPeak, Forecasts, QueueForecastView};
+pub use input::{
+    parse_due, parse_duration, parse_queue, parse_schedule, parse_target, parse_timestamp,
+};
+pub use jobs::{DeadView, EndedView, JobDetail, JobPage, JobQuery, JobSummary, PayloadView};
+pub use objective::ObjectiveView;
+pub use ops::{Ops, OpsBuilder, Session};
+pub use overview::{Overview, QueueSummary};
+pub use raw_json::RawJson;
+pub use recurring::{Occurrence, RecurringDefinition, RecurringDetail, RecurringSummary};
+pub use redact::JobContent;
+pub use runners::{Quantiles, RunnerQueueSummary, RunnerSummary};
+pub use schedule::{ScheduleRequest, ScheduleResult, ScheduledJob};
+pub use simulate::{SimulatedQueue, SimulationRequest, SimulationView};
+pub use timeline::{EventKind, Presence, Timeline, TimelineEvent, WaitReason};

@@ -1,0 +1,38 @@
+//! How the starts of a queue compare with its lateness objective.
+
+use dq_core::{LatenessCause, LatenessStatus};
+use serde::{Deserialize, Serialize};
+
+/// How the starts of a queue compare with its lateness objective.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[non_exhaustive]
+pub struct ObjectiveView {
+    /// The objective, such as `99% < 100ms`.
+    pub objective: String,
+    /// Whether it is missed.
+    pub missed: bool,
+    /// Number of jobs that started in time in the last hour.
+    pub in_time: u64,
+    /// Number of jobs that started late in the last hour.
+    pub late: u64,
+    /// Number of jobs that wait now and are late already, which count as late starts.
+    pub waiting: u64,
+    /// Why jobs are late: `paused`, `no_runner`, `slots_full`, `handlers_slow`, `store_slow` or
+    /// `clock_skew`; `None` if no cause was observed.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub cause: Option<LatenessCause>,
+}
+
+impl From<&LatenessStatus> for ObjectiveView {
+    fn from(status: &LatenessStatus) -> Self {
+        Self {
+            objective: status.counts.objective.to_string(),
+            missed: status.is_missed(),
+            in_time: status.counts.in_time,
+            late: status.counts.late,
+            waiting: status.waiting,
+            cause: status.cause,
+        }
+    }
+}

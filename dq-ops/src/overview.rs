@@ -1,0 +1,206 @@
+//! All queues at a glance.
+
+use std::collections::BTreeMap;
+
+use dq_core::{
+    Backend, Histogram, LatenessStatus, QueueName, QueueStats, RegisteredRunner, Timestamp,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::error::{OpsError, Result};
+use crate::objective::ObjectiveView;
+use crate::ops::Session;
+use crate::runners::Quantiles;
+use crate::text;
+
+/// All queues, at one point in time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[non_exhaustive]
+pub struct Overview {
+    /// The time, by the store's clock.
+    #[serde(with = "text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = String, format = "date-time"))]
+    pub at: Timestamp,
+    /// The name of the store's type, such as `sqlite`.
+    pub store: String,
+    /// Number of runners; `None` if the store does not keep announcements.
+    pub runners: Option<u64>,
+    /// The queues with jobs or runners, ordered by name.
+    pub queues: Vec<QueueSummary>,
+}
+
+/// A queue with its counts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[non_exhaustive]
+pub struct QueueSummary {
+    /// The name.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub queue: QueueName,
+    /// Jobs whose due time has not come.
+    pub scheduled: u64,
+    /// Jobs that are due and wait for a runner.
+    pub ready: u64,
+    /// Jobs that run.
+    pub running: u64,
+    /// Jobs that will not run again unless an operator replays them.
+    pub dead: u64,
+    /// Whether the queue is paused.
+    pub paused: bool,
+    /// The earliest due time among scheduled and ready jobs.
+    #[serde(with = "text::option")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = "date-time"))]
+    pub next_due: Option<Timestamp>,
+    /// How long the oldest ready job has waited, in milliseconds; 0 if none waits.
+    pub oldest_ready_ms: u64,
+    /// Number of runners that serve the queue; `None` if the store does not keep announcements, and
+    /// for queues of the framework, which runners do not announce.
+    pub runners: Option<u64>,
+    /// How many more jobs of the queue the runners could start now.
+    pub free_slots: Option<u64>,
+    /// How late the handlers started in the last five minutes.
+    pub lateness: Option<Quantiles>,
+    /// How long the handlers ran in the last five minutes.
+    pub run_time: Option<Quantiles>,
+    /// How the starts compare with the lateness objective of the queue; `None` if it has none.
+    pub objective: Option<ObjectiveView>,
+    /// Jobs stored since the queue exists; `None` if the store does not count them.
+    pub created_total: Option<u64>,
+    /// Jobs done since the queue exists.
+    pub done_total: Option<u64>,
+}
+
+impl QueueSummary {
+    /// Number of runs in each minute, over the last five minutes.
+    #[must_use]
+    pub fn runs_per_minute(&self) -> f64 {
+        self.lateness.map_or(0.0, |lateness| lateness.count as f64 / 5.0)
+    }
+
+    fn new(
+        stats: &QueueStats,
+        now: Timestamp,
+        served: Option<&Served>,
+        objectives: &[LatenessStatus],
+    ) -> Self {
+        let oldest = stats.next_due.filter(|_| stats.ready > 0).map(|due| now.since(due));
+        let oldest_ready_ms =
+            oldest.map_or(0, |waits| u64::try_from(waits.as_millis()).unwrap_or(u64::MAX));
+        Self {
+            queue: stats.queue.clone(),
+            scheduled: stats.scheduled,
+            ready: stats.ready,
+            running: stats.running,
+            dead: stats.dead,
+            paused: stats.paused,
+            next_due: stats.next_due,
+            oldest_ready_ms,
+            runners: served.map(|served| served.runners),
+            free_slots: served.map(|served| served.free_slots),
+            lateness: served.and_then(|served| Quantiles::of(&served.lateness)),
+            run_time: served.and_then(|served| Quantiles::of(&served.run_time)),
+            objective: objectives
+                .iter()
+                .find(|status| status.queue == stats.queue)
+                .map(ObjectiveView::from),
+            created_total: stats.totals.map(|totals| totals.created),
+            done_total: stats.totals.map(|totals| totals.done),
+        }
+    }
+}
+
+/// A queue in the announcements of all runners.
+#[derive(Debug, Default)]
+struct Served {
+    runners: u64,
+    free_slots: u64,
+    lateness: Histogram,
+    run_time: Histogram,
+}
+
+fn served_queues(runners: &[RegisteredRunner]) -> BTreeMap<QueueName, Served> {
+    let mut queues: BTreeMap<QueueName, Served> = BTreeMap::new();
+    for info in runners.iter().filter_map(|runner| runner.info.as_ref().ok()) {
+        for queue in &info.queues {
+            let served = queues.entry(queue.queue.clone()).or_default();
+            served.runners += 1;
+            served.free_slots += info.free_slots(&queue.queue).unwrap_or_default();
+            served.lateness.merge(&queue.lateness);
+            served.run_time.merge(&queue.run_time);
+        }
+    }
+    queues
+}
+
+/// What the announcements say of a queue; `None` if there are none, or they do not say it: runners
+/// serve the queues of the framework without announcing them.
+fn served_of<'a>(
+    served: Option<&'a BTreeMap<QueueName, Served>>,
+    queue: &QueueName,
+    none: &'a Served,
+) -> Option<&'a Served> {
+    let served = served.filter(|_| !queue.is_reserved())?;
+    Some(served.get(queue).unwrap_or(none))
+}
+
+impl Session {
+    /// All queues with their counts. A queue without jobs is included if a runner serves it.
+    ///
+    /// # Errors
+    /// `Unavailable` if the store cannot be reached.
+    pub async fn overview(&self) -> Result<Overview> {
+        let dq = self.ops.dq();
+        let runners = self.registered().await?;
+        let served = runners.as_deref().map(served_queues);
+        let mut stats = dq.stats().await?;
+        let now = self.now().await?;
+        for queue in served.iter().flat_map(BTreeMap::keys) {
+            if !stats.iter().any(|known| known.queue == *queue) {
+                stats.push(QueueStats::empty(queue.clone()));
+            }
+        }
+        stats.sort_by(|a, b| a.queue.cmp(&b.queue));
+        let none = Served::default();
+        let served_of = |queue: &QueueName| served_of(served.as_ref(), queue, &none);
+        let objectives = dq.lateness_in(&stats, runners.as_deref(), now).await?;
+        let queues = stats
+            .iter()
+            .map(|stats| QueueSummary::new(stats, now, served_of(&stats.queue), &objectives))
+            .collect();
+        Ok(Overview {
+            at: now,
+            store: dq.backend().name().to_owned(),
+            runners: runners.map(|runners| runners.len() as u64),
+            queues,
+        })
+    }
+
+    /// One queue with its counts.
+    ///
+    /// # Errors
+    /// `NotFound` if the queue has never had a job and no runner serves it, `Unavailable` if the
+    /// store cannot be reached.
+    pub async fn queue(&self, queue: &QueueName) -> Result<QueueSummary> {
+        let stats = self.ops.dq().queue(queue)?.stats().await?;
+        let runners = self.registered().await?;
+        let served = runners.as_deref().map(served_queues);
+        let none = Served::default();
+        let served = served_of(served.as_ref(), queue, &none);
+        let now = self.now().await?;
+        let objectives = self
+            .ops
+            .dq()
+            .lateness_in(std::slice::from_ref(&stats), runners.as_deref(), now)
+            .await?;
+        let summary = QueueSummary::new(&stats, now, served, &objectives);
+        let is_used = stats.stored() > 0
+            || stats.paused
+            || stats.totals.is_some_and(|totals| totals.created > 0)
+            || served.is_some_and(|served| served.runners > 0);
+        if !is_used {
+            return Err(OpsError::NotFound { queue: queue.clone(), job: None });
+        }
+        Ok(summary)
+    }
+}

@@ -1,0 +1,167 @@
+//! The runners of the store and how quickly they serve each queue.
+
+use dq_core::{Histogram, QueueName, RegisteredRunner, RunnerQueue, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::error::Result;
+use crate::ops::Session;
+use crate::text;
+
+/// How durations of the last five minutes are distributed, in milliseconds. Each is exact up to
+/// 7 ms and at most a quarter too long above.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[non_exhaustive]
+pub struct Quantiles {
+    /// Number of durations.
+    pub count: u64,
+    /// Half of them are at most this long.
+    pub p50_ms: u64,
+    /// 90% of them are at most this long.
+    pub p90_ms: u64,
+    /// 99% of them are at most this long.
+    pub p99_ms: u64,
+}
+
+impl Quantiles {
+    /// The quantiles of a histogram; `None` if it is empty.
+    pub(crate) fn of(histogram: &Histogram) -> Option<Self> {
+        let millis = |part| {
+            let quantile = histogram.quantile(part)?;
+            Some(u64::try_from(quantile.as_millis()).unwrap_or(u64::MAX))
+        };
+        Some(Self {
+            count: histogram.count(),
+            p50_ms: millis(0.5)?,
+            p90_ms: millis(0.9)?,
+            p99_ms: millis(0.99)?,
+        })
+    }
+}
+
+/// A runner that serves the store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[non_exhaustive]
+pub struct RunnerSummary {
+    /// The name.
+    pub name: String,
+    /// The name of its host; empty if it is not known.
+    pub host: String,
+    /// The id of its process.
+    pub pid: u32,
+    /// Its version of `dq`.
+    pub version: String,
+    /// When it started, by its own clock; `None` if its announcement cannot be read.
+    #[serde(with = "text::option")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = "date-time"))]
+    pub started: Option<Timestamp>,
+    /// Whether it is shutting down.
+    pub stopping: bool,
+    /// Maximum number of concurrent jobs over all queues.
+    pub concurrency: u64,
+    /// Number of jobs that run now.
+    pub running: u64,
+    /// How far the store's clock is ahead of the runner's, in milliseconds.
+    pub skew_ms: Option<i64>,
+    /// When it last announced itself.
+    #[serde(with = "text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = String, format = "date-time"))]
+    pub announced_at: Timestamp,
+    /// When it is no longer listed unless it announces itself again.
+    #[serde(with = "text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = String, format = "date-time"))]
+    pub valid_until: Timestamp,
+    /// The queues that it serves.
+    pub queues: Vec<RunnerQueueSummary>,
+    /// Number of queues that it serves besides, which it could not announce.
+    pub omitted_queues: u64,
+    /// Why its announcement cannot be read: then only name and times are known.
+    pub unreadable: Option<String>,
+}
+
+/// A queue that a runner serves.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[non_exhaustive]
+pub struct RunnerQueueSummary {
+    /// The queue.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub queue: QueueName,
+    /// Maximum number of concurrent jobs of the queue.
+    pub concurrency: u64,
+    /// Number of its jobs that run now.
+    pub running: u64,
+    /// How late its handlers started.
+    pub lateness: Option<Quantiles>,
+    /// How long its handlers ran.
+    pub run_time: Option<Quantiles>,
+}
+
+impl From<&RegisteredRunner> for RunnerSummary {
+    fn from(runner: &RegisteredRunner) -> Self {
+        let mut summary = Self {
+            name: runner.name.clone(),
+            host: String::new(),
+            pid: 0,
+            version: String::new(),
+            started: None,
+            stopping: false,
+            concurrency: 0,
+            running: 0,
+            skew_ms: None,
+            announced_at: runner.announced_at,
+            valid_until: runner.valid_until,
+            queues: Vec::new(),
+            omitted_queues: 0,
+            unreadable: None,
+        };
+        match &runner.info {
+            Ok(info) => {
+                summary.host.clone_from(&info.host);
+                summary.pid = info.pid;
+                summary.version.clone_from(&info.version);
+                summary.started = Some(info.started);
+                summary.stopping = info.stopping;
+                summary.concurrency = info.concurrency;
+                summary.running = info.running;
+                summary.skew_ms = info.skew_ms;
+                summary.queues = info.queues.iter().map(RunnerQueueSummary::from).collect();
+                summary.omitted_queues = info.omitted_queues;
+            }
+            Err(unreadable) => summary.unreadable = Some(unreadable.error.clone()),
+        }
+        summary
+    }
+}
+
+impl From<&RunnerQueue> for RunnerQueueSummary {
+    fn from(queue: &RunnerQueue) -> Self {
+        Self {
+            queue: queue.queue.clone(),
+            concurrency: queue.concurrency,
+            running: queue.running,
+            lateness: Quantiles::of(&queue.lateness),
+            run_time: Quantiles::of(&queue.run_time),
+        }
+    }
+}
+
+impl Session {
+    /// The runners, ordered by name.
+    ///
+    /// # Errors
+    /// `Unsupported` if the store does not keep announcements, `Unavailable` if it cannot be
+    /// reached.
+    pub async fn runners(&self) -> Result<Vec<RunnerSummary>> {
+        Ok(self.ops.dq().runners().await?.iter().map(RunnerSummary::from).collect())
+    }
+
+    /// The runners with their histograms; `None` if the store does not keep announcements.
+    pub(crate) async fn registered(&self) -> Result<Option<Vec<RegisteredRunner>>> {
+        if !self.ops.capabilities().registry {
+            return Ok(None);
+        }
+        Ok(Some(self.ops.dq().runners().await?))
+    }
+}

@@ -1,0 +1,192 @@
+//! Schedules jobs whose queue and payload are known at run time only.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use dq_core::{Due, Error, JobId, OnConflict, OnRunning, QueueName, Scheduled, Timestamp};
+use serde::{Deserialize, Serialize};
+use sha1_smol::Sha1;
+
+use crate::error::Result;
+use crate::input::parse_duration;
+use crate::ops::Session;
+use crate::text;
+
+/// How long an idempotency key counts after the end of its job, unless the request says otherwise.
+const REMEMBERED: Duration = Duration::from_secs(86_400);
+
+/// Maximum length of an idempotency key in bytes.
+const MAX_IDEMPOTENCY_KEY: usize = 255;
+
+/// A job to be scheduled.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ScheduleRequest {
+    /// The encoded payload.
+    pub payload: Bytes,
+    /// The MIME type of the payload.
+    pub content_type: String,
+    /// When the job is due.
+    pub due: Due,
+    /// The key.
+    pub key: Option<String>,
+    /// What happens if a waiting job has the key.
+    pub on_conflict: OnConflict,
+    /// What happens if a running job has the key.
+    pub on_running: OnRunning,
+    /// More headers.
+    pub headers: BTreeMap<String, String>,
+    /// Maximum number of attempts; the queue's setting if `None`.
+    pub max_attempts: Option<u32>,
+    /// A name of the request, chosen by the caller: the request can be repeated, even after the job
+    /// has ended, and schedules one job. It counts until `remember` after the end of the job.
+    pub idempotency_key: Option<String>,
+    /// How long after its end the id of the job is remembered: a text such as `1d`. One day if there
+    /// is an idempotency key, otherwise not at all.
+    pub remember: Option<String>,
+}
+
+impl ScheduleRequest {
+    /// A job that is due now, with a JSON payload.
+    #[must_use]
+    pub fn new(payload: impl Into<Bytes>) -> Self {
+        Self {
+            payload: payload.into(),
+            content_type: "application/json".to_owned(),
+            due: Due::NOW,
+            key: None,
+            on_conflict: OnConflict::default(),
+            on_running: OnRunning::default(),
+            headers: BTreeMap::new(),
+            max_attempts: None,
+            idempotency_key: None,
+            remember: None,
+        }
+    }
+}
+
+/// What scheduling a job has done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum ScheduleResult {
+    /// The job is stored, by this request or by an earlier one with the same idempotency key.
+    Created,
+    /// The job is stored, instead of the one that had its key.
+    Replaced,
+    /// The job is not stored: another one has its key.
+    Kept,
+    /// The job is not stored: the job that has its key runs.
+    AlreadyRunning,
+    /// The job of an earlier request with the same idempotency key has ended.
+    Ended,
+}
+
+/// The job that a request has led to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[non_exhaustive]
+pub struct ScheduledJob {
+    /// What happened.
+    pub result: ScheduleResult,
+    /// The id of the job: the new one, the one that has the key, or the one that has ended.
+    #[cfg_attr(feature = "openapi", schema(value_type = String, format = "uuid"))]
+    pub id: JobId,
+    /// Its due time.
+    #[serde(with = "text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = String, format = "date-time"))]
+    pub due: Timestamp,
+}
+
+impl ScheduledJob {
+    /// Whether the job is stored, by this request or by an earlier one with the same idempotency key.
+    #[must_use]
+    pub fn is_stored(&self) -> bool {
+        matches!(self.result, ScheduleResult::Created | ScheduleResult::Replaced)
+    }
+}
+
+impl From<Scheduled> for ScheduledJob {
+    fn from(scheduled: Scheduled) -> Self {
+        let result = match scheduled {
+            Scheduled::Created(_) => ScheduleResult::Created,
+            Scheduled::Replaced(_) => ScheduleResult::Replaced,
+            Scheduled::AlreadyRunning(_) => ScheduleResult::AlreadyRunning,
+            Scheduled::Ended(_) => ScheduleResult::Ended,
+            _ => ScheduleResult::Kept,
+        };
+        Self { result, id: scheduled.id(), due: scheduled.due() }
+    }
+}
+
+impl Session {
+    /// Schedules a job. Needs the role operator.
+    ///
+    /// # Errors
+    /// `InvalidInput` if a part of the request is invalid; `Unsupported` if the store lacks what it
+    /// needs, such as a history for an idempotency key; `Forbidden`, `Unavailable`, `Full`.
+    pub async fn schedule(
+        &self,
+        queue: &QueueName,
+        request: ScheduleRequest,
+    ) -> Result<ScheduledJob> {
+        let target = request.key.as_ref().map(|key| format!("key:{key}"));
+        let audit = self.begin("schedule", queue, target);
+        audit.end(self.try_schedule(queue, request).await, |job| u64::from(job.is_stored()))
+    }
+
+    async fn try_schedule(
+        &self,
+        queue: &QueueName,
+        request: ScheduleRequest,
+    ) -> Result<ScheduledJob> {
+        let handle = self.open(queue)?;
+        let mut job = handle.schedule(request.payload, &request.content_type);
+        job = match request.due {
+            Due::At(at) => job.at(at),
+            Due::After(delay) => job.after(delay),
+        };
+        // Policies without a key are refused.
+        job = job.on_conflict(request.on_conflict).on_running(request.on_running);
+        if let Some(key) = request.key {
+            job = job.key(key);
+        }
+        for (name, value) in request.headers {
+            job = job.header(name, value);
+        }
+        if let Some(attempts) = request.max_attempts {
+            job = job.max_attempts(attempts);
+        }
+        let remember = request.remember.as_deref().map(parse_duration).transpose()?;
+        if let Some(key) = &request.idempotency_key {
+            job = job.id(idempotent_id(queue, key)?).remember(remember.unwrap_or(REMEMBERED));
+        } else if let Some(remember) = remember {
+            job = job.remember(remember);
+        }
+        Ok(ScheduledJob::from(job.await?))
+    }
+}
+
+/// The id of the job of an idempotency key: a UUID version 5 of queue and key, so that processes
+/// agree on it without asking each other.
+fn idempotent_id(queue: &QueueName, key: &str) -> Result<JobId> {
+    if key.is_empty() || key.len() > MAX_IDEMPOTENCY_KEY {
+        return Err(Error::invalid(format!("the idempotency key has {} bytes", key.len()))
+            .remedy(format!("choose one of 1 to {MAX_IDEMPOTENCY_KEY} bytes"))
+            .into());
+    }
+    let mut hash = Sha1::new();
+    // A queue name has no control character, so the two cannot be confused.
+    for part in ["dq idempotency key", queue.as_str(), key] {
+        hash.update(part.as_bytes());
+        hash.update(b"\0");
+    }
+    let digest = hash.digest().bytes();
+    let mut id = [0; 16];
+    id.copy_from_slice(&digest[..16]);
+    id[6] = id[6] & 0x0f | 0x50;
+    id[8] = id[8] & 0x3f | 0x80;
+    Ok(JobId::from_bytes(id))
+}

@@ -1,0 +1,232 @@
+//! What has happened to a job, and why it does not run now.
+
+use dq_core::{JobState, JobView, LatenessCause, LatenessFacts, QueueName, Target, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::error::Result;
+use crate::jobs::JobSummary;
+use crate::ops::Session;
+use crate::text;
+
+/// What has happened to a job, and what it waits for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[non_exhaustive]
+pub struct Timeline {
+    /// The time, by the store's clock.
+    #[serde(with = "text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = String, format = "date-time"))]
+    pub at: Timestamp,
+    /// The job.
+    pub job: JobSummary,
+    /// What the store knows of its past, in order. The store keeps the last claim and the last
+    /// error, not every one.
+    pub events: Vec<TimelineEvent>,
+    /// What it waits for; `None` if it has ended.
+    pub now: Option<WaitReason>,
+    /// The runners of its queue.
+    pub presence: Presence,
+}
+
+/// Something that has happened to a job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[non_exhaustive]
+pub struct TimelineEvent {
+    /// When; `None` if the store does not keep it.
+    #[serde(with = "text::option")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = "date-time"))]
+    pub at: Option<Timestamp>,
+    /// What.
+    #[serde(flatten)]
+    pub kind: EventKind,
+}
+
+/// What has happened to a job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(tag = "event", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum EventKind {
+    /// The store accepted it.
+    Scheduled,
+    /// It became due.
+    Due,
+    /// A runner claimed it.
+    Claimed {
+        /// The runner.
+        worker: Option<String>,
+        /// How long after its due time, in milliseconds; `None` if it has another due time since.
+        late_ms: Option<u64>,
+    },
+    /// Its runner crashed or lost the store, in the last claims.
+    Lost {
+        /// Number of consecutive claims.
+        times: u32,
+    },
+    /// A run failed and is to be repeated at the job's due time.
+    Failed {
+        /// The error.
+        error: String,
+        /// Number of failed attempts.
+        attempts: u32,
+    },
+    /// It died.
+    Dead {
+        /// The reason.
+        reason: String,
+    },
+    /// It ended.
+    Ended {
+        /// How.
+        ending: String,
+        /// Why, if there is a reason.
+        reason: Option<String>,
+    },
+}
+
+/// What a job waits for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(tag = "reason", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum WaitReason {
+    /// Its due time has not come.
+    NotDue {
+        /// How long until then, in milliseconds.
+        in_ms: u64,
+    },
+    /// Its queue is paused.
+    Paused,
+    /// No runner serves its queue.
+    NoRunner,
+    /// All runners of its queue are busy.
+    NoFreeSlot,
+    /// It is about to be claimed: it is due, and a runner has a free slot.
+    Claimable,
+    /// It is due; the store does not say which runners there are.
+    Unknown,
+    /// It runs.
+    Running {
+        /// The runner.
+        worker: Option<String>,
+    },
+    /// It is dead, and waits for an operator.
+    Dead,
+}
+
+/// The runners of a queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[non_exhaustive]
+pub struct Presence {
+    /// Whether the queue is paused.
+    pub paused: bool,
+    /// Number of runners that serve it; `None` if the store does not keep announcements, and for
+    /// queues of the framework.
+    pub runners: Option<u64>,
+    /// Number of jobs that they could start now.
+    pub free_slots: Option<u64>,
+    /// Number of jobs that they run at most at once.
+    pub slots: Option<u64>,
+    /// Whether a runner could not announce all of its queues, so that it may serve this one, too.
+    pub incomplete: bool,
+}
+
+impl From<&Presence> for LatenessFacts {
+    fn from(presence: &Presence) -> Self {
+        Self {
+            paused: presence.paused,
+            runners: presence.runners,
+            incomplete: presence.incomplete,
+            free_slots: presence.free_slots,
+            slots: presence.slots.unwrap_or_default(),
+            ..Self::default()
+        }
+    }
+}
+
+impl Session {
+    /// What has happened to a job, and why it does not run now.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such job, `Unsupported` if the store cannot read single jobs,
+    /// `Unavailable` if it cannot be reached.
+    pub async fn timeline(&self, queue: &QueueName, target: &Target) -> Result<Timeline> {
+        let view = self.view(queue, target).await?;
+        let presence = self.presence(queue).await?;
+        let at = self.now().await?;
+        let job = self.summary(&view);
+        let events = events(&view, &job, at);
+        let now = wait_reason(&job, &presence, at);
+        Ok(Timeline { at, job, events, now, presence })
+    }
+
+    async fn presence(&self, queue: &QueueName) -> Result<Presence> {
+        let stats = self.ops.dq().queue(queue)?.stats().await?;
+        let mut presence = Presence { paused: stats.paused, ..Presence::default() };
+        // Runners serve the queues of the framework without announcing them.
+        let Some(runners) = self.registered().await?.filter(|_| !queue.is_reserved()) else {
+            return Ok(presence);
+        };
+        let facts = LatenessFacts::announced(queue, &runners);
+        (presence.runners, presence.free_slots) = (facts.runners, facts.free_slots);
+        (presence.slots, presence.incomplete) = (Some(facts.slots), facts.incomplete);
+        Ok(presence)
+    }
+}
+
+fn events(view: &JobView, job: &JobSummary, now: Timestamp) -> Vec<TimelineEvent> {
+    let event = |at, kind| TimelineEvent { at, kind };
+    let mut events = vec![event(Some(job.created), EventKind::Scheduled)];
+    // A failed run has moved the due time, so it lies before it.
+    if let Some(error) = &job.last_error {
+        let kind = EventKind::Failed { error: error.clone(), attempts: job.attempts };
+        events.push(event(None, kind));
+    }
+    if job.due <= now {
+        events.push(event(Some(job.due.max(job.created)), EventKind::Due));
+    }
+    if let Some(claimed) = view.leased_since {
+        let due_of_claim = (claimed >= job.due).then_some(job.due);
+        let late_ms = due_of_claim
+            .map(|due| u64::try_from(claimed.since(due).as_millis()).unwrap_or(u64::MAX));
+        let kind = EventKind::Claimed { worker: job.worker.clone(), late_ms };
+        events.push(event(Some(claimed), kind));
+    }
+    if job.losses > 0 {
+        events.push(event(None, EventKind::Lost { times: job.losses }));
+    }
+    if let Some(dead) = &job.dead {
+        events.push(event(Some(dead.at), EventKind::Dead { reason: dead.message.clone() }));
+    }
+    if let Some(ended) = &job.ended {
+        let kind = EventKind::Ended {
+            ending: ended.ending.as_str().to_owned(),
+            reason: ended.reason.clone(),
+        };
+        events.push(event(Some(ended.at), kind));
+    }
+    events
+}
+
+fn wait_reason(job: &JobSummary, presence: &Presence, now: Timestamp) -> Option<WaitReason> {
+    // The same rule that names the cause of a missed lateness objective.
+    let due = |presence: &Presence| match LatenessCause::of(&LatenessFacts::from(presence)) {
+        Some(LatenessCause::Paused) => WaitReason::Paused,
+        Some(LatenessCause::NoRunner) => WaitReason::NoRunner,
+        Some(LatenessCause::SlotsFull | LatenessCause::HandlersSlow) => WaitReason::NoFreeSlot,
+        _ if presence.runners.is_none_or(|runners| runners == 0) => WaitReason::Unknown,
+        _ => WaitReason::Claimable,
+    };
+    match job.state {
+        JobState::Scheduled if job.due > now => {
+            let in_ms = u64::try_from(job.due.since(now).as_millis()).unwrap_or(u64::MAX);
+            Some(WaitReason::NotDue { in_ms })
+        }
+        JobState::Scheduled | JobState::Ready => Some(due(presence)),
+        JobState::Running => Some(WaitReason::Running { worker: job.worker.clone() }),
+        JobState::Dead => Some(WaitReason::Dead),
+        _ => None,
+    }
+}

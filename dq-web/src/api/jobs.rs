@@ -1,0 +1,304 @@
+//! Jobs: list, schedule, inspect, change.
+
+use std::collections::BTreeMap;
+
+use axum::http::header::LOCATION;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use dq_core::{Due, JobState, OnConflict, OnRunning, QueueName, Target};
+use dq_ops::{
+    CancelResult, JobDetail, JobPage, JobQuery, Moved, ScheduleRequest, ScheduleResult,
+    ScheduledJob, Session, Timeline, parse_due, parse_timestamp,
+};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::value::RawValue;
+
+use super::input::{job_of, queue_of, split_action, unknown_action};
+use crate::extract::{JsonBody, Params, Segments};
+use crate::problem::{Problem, Result};
+
+/// The query of a listing.
+#[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
+#[serde(default)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ListParams {
+    /// `scheduled` (the default), `ready`, `running`, `dead` or `ended`.
+    #[param(value_type = Option<String>)]
+    state: Option<JobState>,
+    /// Only jobs whose key begins with this text.
+    key_prefix: Option<String>,
+    /// Only jobs that are due at this time or later.
+    due_from: Option<String>,
+    /// Only jobs that are due before this time.
+    due_before: Option<String>,
+    /// Only jobs whose error or reason contains this text.
+    error: Option<String>,
+    /// Only jobs whose payload contains this text; needs the role reader.
+    contains: Option<String>,
+    /// The `next` of the page before.
+    after: Option<String>,
+    /// Maximum number of jobs on the page; 1 to 500.
+    limit: Option<usize>,
+    /// `asc` (the default) or `desc`.
+    order: Option<String>,
+}
+
+impl ListParams {
+    fn query(self) -> Result<JobQuery> {
+        let time = |text: Option<String>| text.as_deref().map(parse_timestamp).transpose();
+        let mut query = JobQuery::new(self.state.unwrap_or(JobState::Scheduled));
+        query.filter.key_prefix = self.key_prefix;
+        query.filter.due_from = time(self.due_from)?;
+        query.filter.due_before = time(self.due_before)?;
+        query.filter.error = self.error;
+        query.contains = self.contains;
+        query.after = self.after;
+        query.limit = self.limit.unwrap_or(query.limit);
+        query.descending = match self.order.as_deref() {
+            None | Some("asc") => false,
+            Some("desc") => true,
+            Some(_) => return Err(Problem::bad_request("the order is neither asc nor desc")),
+        };
+        Ok(query)
+    }
+}
+
+/// A page of the jobs of a queue in one state.
+#[utoipa::path(get, path = "/v1/queues/{queue}/jobs", tag = "jobs", operation_id = "list_jobs",
+    params(("queue" = String, Path), ListParams),
+    responses((status = 200, body = JobPage), (status = "default", body = Problem)))]
+pub(crate) async fn list(
+    Extension(session): Extension<Session>,
+    Segments(queue): Segments<String>,
+    Params(params): Params<ListParams>,
+) -> Result<Json<JobPage>> {
+    Ok(Json(session.jobs(&queue_of(&queue)?, &params.query()?).await?))
+}
+
+/// A job to be scheduled.
+#[derive(Debug, Default, Deserialize, utoipa::ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct NewJobBody {
+    /// The payload, if it is JSON; `null` is a payload too.
+    #[serde(deserialize_with = "present")]
+    #[schema(value_type = Option<serde_json::Value>)]
+    payload: Option<Box<RawValue>>,
+    /// The payload, if it is something else.
+    payload_base64: Option<String>,
+    /// The MIME type of `payload_base64`; `application/octet-stream` by default.
+    content_type: Option<String>,
+    /// When the job is due: a delay such as `15m`, a time such as `2027-01-31T10:00:00Z`, or `now`,
+    /// which is the default.
+    due: Option<String>,
+    /// The key.
+    key: Option<String>,
+    /// What happens if a waiting job has the key: `keep` (the default), `replace`, `earliest` or
+    /// `latest`.
+    #[schema(value_type = Option<String>)]
+    on_conflict: OnConflict,
+    /// What happens if a running job has the key: `refuse` (the default) or `detach`.
+    #[schema(value_type = Option<String>)]
+    on_running: OnRunning,
+    /// Headers.
+    headers: BTreeMap<String, String>,
+    /// Maximum number of attempts.
+    max_attempts: Option<u32>,
+    /// How long the id is remembered after the end of the job, such as `7d`; `1d` with an
+    /// `Idempotency-Key`.
+    remember: Option<String>,
+}
+
+/// A field that is there, whatever its value: an `Option` alone takes `null` for absence.
+fn present<'de, D: Deserializer<'de>>(
+    value: D,
+) -> std::result::Result<Option<Box<RawValue>>, D::Error> {
+    Deserialize::deserialize(value).map(Some)
+}
+
+impl NewJobBody {
+    fn request(self, headers: &HeaderMap) -> Result<ScheduleRequest> {
+        let (payload, content_type) = match (self.payload, self.payload_base64) {
+            (Some(json), None) if self.content_type.is_none() => {
+                (json.get().as_bytes().to_vec(), "application/json".to_owned())
+            }
+            (None, Some(encoded)) => {
+                let payload = STANDARD.decode(encoded).map_err(|error| {
+                    Problem::bad_request(format!("payload_base64 is not Base64: {error}"))
+                })?;
+                let content_type = self.content_type;
+                (payload, content_type.unwrap_or_else(|| "application/octet-stream".to_owned()))
+            }
+            _ => {
+                return Err(Problem::bad_request(
+                    "the body has neither `payload` alone nor `payload_base64` alone",
+                )
+                .remedy("`content_type` belongs to `payload_base64`; `payload` is JSON"));
+            }
+        };
+        let mut request = ScheduleRequest::new(payload);
+        request.content_type = content_type;
+        request.due = self.due.as_deref().map_or(Ok(Due::NOW), parse_due)?;
+        request.key = self.key;
+        request.on_conflict = self.on_conflict;
+        request.on_running = self.on_running;
+        request.headers = self.headers;
+        request.max_attempts = self.max_attempts;
+        request.remember = self.remember;
+        request.idempotency_key = headers
+            .get("idempotency-key")
+            .map(|value| value.to_str().map(str::to_owned))
+            .transpose()
+            .map_err(|_| Problem::bad_request("the Idempotency-Key is not ASCII"))?;
+        Ok(request)
+    }
+}
+
+/// Schedules a job.
+///
+/// 201 if it is stored, 200 if another job has its key or the job of an earlier request with the
+/// same `Idempotency-Key` has ended, 409 if the job that has its key runs.
+#[utoipa::path(post, path = "/v1/queues/{queue}/jobs", tag = "jobs", operation_id = "schedule_job",
+    params(("queue" = String, Path),
+        ("Idempotency-Key" = Option<String>, Header, description = "A name of the request, by which it can be repeated")),
+    request_body = NewJobBody,
+    responses((status = 201, body = ScheduledJob), (status = 200, body = ScheduledJob),
+        (status = 409, body = ScheduledJob), (status = "default", body = Problem)))]
+pub(crate) async fn schedule(
+    Extension(session): Extension<Session>,
+    Segments(queue): Segments<String>,
+    headers: HeaderMap,
+    JsonBody(body): JsonBody<NewJobBody>,
+) -> Result<Response> {
+    let queue = queue_of(&queue)?;
+    let scheduled = session.schedule(&queue, body.request(&headers)?).await?;
+    // Relative to the address of the request, so that it holds behind any proxy.
+    let location = format!("jobs/{}", scheduled.id);
+    Ok((status_of(&scheduled), [(LOCATION, location)], Json(scheduled)).into_response())
+}
+
+/// The status for what scheduling a job has done.
+pub(super) fn status_of(scheduled: &ScheduledJob) -> StatusCode {
+    match scheduled.result {
+        ScheduleResult::Created | ScheduleResult::Replaced => StatusCode::CREATED,
+        ScheduleResult::AlreadyRunning => StatusCode::CONFLICT,
+        _ => StatusCode::OK,
+    }
+}
+
+/// One job, with payload and headers unless the role is viewer.
+#[utoipa::path(get, path = "/v1/queues/{queue}/jobs/{job}", tag = "jobs", operation_id = "get_job",
+    params(("queue" = String, Path),
+        ("job" = String, Path, description = "The id; or `key:` and the key of a live job")),
+    responses((status = 200, body = JobDetail), (status = "default", body = Problem)))]
+pub(crate) async fn get(
+    Extension(session): Extension<Session>,
+    Segments((queue, job)): Segments<(String, String)>,
+) -> Result<Json<JobDetail>> {
+    Ok(Json(session.job(&queue_of(&queue)?, &job_of(&job)?).await?))
+}
+
+/// What has happened to a job, and why it does not run now.
+#[utoipa::path(get, path = "/v1/queues/{queue}/jobs/{job}/timeline", tag = "jobs", operation_id = "get_job_timeline",
+    params(("queue" = String, Path), ("job" = String, Path)),
+    responses((status = 200, body = Timeline), (status = "default", body = Problem)))]
+pub(crate) async fn timeline(
+    Extension(session): Extension<Session>,
+    Segments((queue, job)): Segments<(String, String)>,
+) -> Result<Json<Timeline>> {
+    Ok(Json(session.timeline(&queue_of(&queue)?, &job_of(&job)?).await?))
+}
+
+/// A change of a job.
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PatchBody {
+    /// The new due time: a delay such as `15m`, a time such as `2027-01-31T10:00:00Z`, or `now`.
+    due: String,
+}
+
+/// Changes the due time of a waiting job.
+#[utoipa::path(patch, path = "/v1/queues/{queue}/jobs/{job}", tag = "jobs", operation_id = "reschedule_job",
+    params(("queue" = String, Path), ("job" = String, Path)), request_body = PatchBody,
+    responses((status = 200, body = Moved), (status = "default", body = Problem)))]
+pub(crate) async fn reschedule(
+    Extension(session): Extension<Session>,
+    Segments((queue, job)): Segments<(String, String)>,
+    JsonBody(body): JsonBody<PatchBody>,
+) -> Result<Json<Moved>> {
+    let due = parse_due(&body.due)?;
+    Ok(Json(session.reschedule(&queue_of(&queue)?, &job_of(&job)?, due).await?))
+}
+
+/// The result of a change of a job.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(crate) struct ActionReport {
+    /// What happened: `cancelled`, `requested`, `replayed` or `removed`.
+    result: &'static str,
+}
+
+/// Cancels a waiting job.
+#[utoipa::path(delete, path = "/v1/queues/{queue}/jobs/{job}", tag = "jobs", operation_id = "cancel_job",
+    params(("queue" = String, Path), ("job" = String, Path)),
+    responses((status = 200, body = ActionReport), (status = "default", body = Problem)))]
+pub(crate) async fn cancel(
+    Extension(session): Extension<Session>,
+    Segments((queue, job)): Segments<(String, String)>,
+) -> Result<Json<ActionReport>> {
+    let result = match session.cancel(&queue_of(&queue)?, &job_of(&job)?).await? {
+        CancelResult::Cancelled => "cancelled",
+        _ => "requested",
+    };
+    Ok(Json(ActionReport { result }))
+}
+
+/// `POST /v1/queues/{queue}/jobs/{job}:{action}`
+pub(crate) async fn act(
+    Extension(session): Extension<Session>,
+    Segments((queue, segment)): Segments<(String, String)>,
+) -> Result<Response> {
+    let (job, action) = split_action(&segment)?;
+    let (queue, job) = (queue_of(&queue)?, job_of(job)?);
+    match action {
+        "run" => Ok(run(&session, &queue, &job).await?.into_response()),
+        "replay" => Ok(replay(&session, &queue, &job).await?.into_response()),
+        "remove" => Ok(remove(&session, &queue, &job).await?.into_response()),
+        _ => Err(unknown_action(action, "run, replay and remove")),
+    }
+}
+
+/// Makes a waiting job due now.
+#[utoipa::path(post, path = "/v1/queues/{queue}/jobs/{job}:run", tag = "jobs", operation_id = "run_job",
+    params(("queue" = String, Path), ("job" = String, Path)),
+    responses((status = 200, body = Moved), (status = "default", body = Problem)))]
+pub(crate) async fn run(session: &Session, queue: &QueueName, job: &Target) -> Result<Json<Moved>> {
+    Ok(Json(session.run_now(queue, job).await?))
+}
+
+/// Makes a dead job due now, with all of its attempts.
+#[utoipa::path(post, path = "/v1/queues/{queue}/jobs/{job}:replay", tag = "jobs", operation_id = "replay_job",
+    params(("queue" = String, Path), ("job" = String, Path)),
+    responses((status = 200, body = ActionReport), (status = "default", body = Problem)))]
+pub(crate) async fn replay(
+    session: &Session,
+    queue: &QueueName,
+    job: &Target,
+) -> Result<Json<ActionReport>> {
+    session.replay(queue, job).await?;
+    Ok(Json(ActionReport { result: "replayed" }))
+}
+
+/// Deletes a dead job.
+#[utoipa::path(post, path = "/v1/queues/{queue}/jobs/{job}:remove", tag = "jobs", operation_id = "remove_job",
+    params(("queue" = String, Path), ("job" = String, Path)),
+    responses((status = 200, body = ActionReport), (status = "default", body = Problem)))]
+pub(crate) async fn remove(
+    session: &Session,
+    queue: &QueueName,
+    job: &Target,
+) -> Result<Json<ActionReport>> {
+    session.remove(queue, job).await?;
+    Ok(Json(ActionReport { result: "removed" }))
+}

@@ -1,0 +1,87 @@
+//! The OpenAPI document, generated from the handlers.
+
+use axum::Json;
+use axum::http::StatusCode;
+use dq_ops::BulkCount;
+use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
+use utoipa::openapi::{PathItem, RefOr};
+use utoipa::{Modify, OpenApi};
+
+use super::{bulk, jobs, queues, schedules};
+use crate::problem::Problem;
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "dq",
+        description = "Delayed jobs: schedule, inspect and operate. Errors are RFC 9457 problems. \
+            In a path, names are percent-encoded."
+    ),
+    servers((url = "./", description = "Where this document is")),
+    paths(
+        queues::overview, queues::queues, queues::queue, queues::pause, queues::resume,
+        queues::purge, queues::dead, queues::forecast, queues::runners, queues::check,
+        queues::audit, queues::events, queues::forecasts, queues::simulate,
+        schedules::list, schedules::get, schedules::put, schedules::remove, schedules::pause,
+        schedules::resume, schedules::skip_next, schedules::run, schedules::backfill,
+        jobs::list, jobs::schedule, jobs::get, jobs::timeline, jobs::reschedule, jobs::cancel,
+        jobs::run, jobs::replay, jobs::remove, bulk::act,
+    ),
+    // Named in a description only; the others are found in the routes.
+    components(schemas(BulkCount)),
+    modifiers(&Schemes, &Responses),
+    security(("token" = []), ("basic" = [])),
+    tags(
+        (name = "queues", description = "Queues"),
+        (name = "jobs", description = "Jobs"),
+        (name = "schedules", description = "Schedules of recurring jobs"),
+        (name = "operations", description = "Runners, findings, the audit, events"),
+    )
+)]
+struct Document;
+
+/// How requests say who makes them. Not in the document: a header that a proxy sets, since the client
+/// does not send it, and what an application reads by itself, which only it knows.
+struct Schemes;
+
+impl Modify for Schemes {
+    fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
+        let components = document.components.get_or_insert_default();
+        for (name, scheme) in [("token", HttpAuthScheme::Bearer), ("basic", HttpAuthScheme::Basic)]
+        {
+            components.add_security_scheme(name, SecurityScheme::Http(Http::new(scheme)));
+        }
+    }
+}
+
+/// Completes each response: the specification demands a description, and the generator of the document
+/// leaves out an empty one; it takes errors, which are all of the `default`, for ordinary JSON.
+struct Responses;
+
+impl Modify for Responses {
+    fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
+        for item in document.paths.paths.values_mut() {
+            let PathItem { get, put, post, patch, delete, .. } = item;
+            let operations = [get, put, post, patch, delete].into_iter().flatten();
+            let responses = operations.flat_map(|operation| &mut operation.responses.responses);
+            for (status, response) in responses {
+                let RefOr::T(response) = response else { continue };
+                if status == "default"
+                    && let Some(content) = response.content.shift_remove("application/json")
+                {
+                    response.content.insert(Problem::MEDIA_TYPE.to_owned(), content);
+                }
+                if response.description.is_empty() {
+                    let status = status.parse::<StatusCode>().ok();
+                    let reason = status.and_then(|status| status.canonical_reason());
+                    response.description = reason.unwrap_or("An error").to_owned();
+                }
+            }
+        }
+    }
+}
+
+/// `GET /openapi.json`
+pub(super) async fn document() -> Json<utoipa::openapi::OpenApi> {
+    Json(Document::openapi())
+}

@@ -1,0 +1,220 @@
+//! Queues, runners, findings, the audit and events.
+
+use std::time::Duration;
+
+use axum::Extension;
+use axum::Json;
+use axum::extract::State;
+use axum::response::sse::{KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use dq_core::QueueName;
+use dq_ops::{
+    AuditEntry, BulkReport, DeadGroups, FindingView, Forecast, Forecasts, Overview, QueueSummary,
+    RunnerSummary, Session, SimulationRequest, SimulationView,
+};
+use serde::{Deserialize, Serialize};
+
+use super::input::{queue_of, split_action, unknown_action, window_of};
+use crate::app::App;
+use crate::extract::{JsonBody, Params, Segments};
+use crate::problem::{Problem, Result};
+
+/// All queues at a glance, with the number of runners.
+#[utoipa::path(get, path = "/v1/overview", tag = "queues", operation_id = "get_overview",
+    responses((status = 200, body = Overview), (status = "default", body = Problem)))]
+pub(crate) async fn overview(Extension(session): Extension<Session>) -> Result<Json<Overview>> {
+    Ok(Json(session.overview().await?))
+}
+
+/// All queues, ordered by name.
+#[utoipa::path(get, path = "/v1/queues", tag = "queues", operation_id = "list_queues",
+    responses((status = 200, body = Vec<QueueSummary>), (status = "default", body = Problem)))]
+pub(crate) async fn queues(
+    Extension(session): Extension<Session>,
+) -> Result<Json<Vec<QueueSummary>>> {
+    Ok(Json(session.overview().await?.queues))
+}
+
+/// One queue.
+#[utoipa::path(get, path = "/v1/queues/{queue}", tag = "queues", operation_id = "get_queue",
+    params(("queue" = String, Path, description = "The name; or `base64:` and the name in URL-safe Base64")),
+    responses((status = 200, body = QueueSummary), (status = "default", body = Problem)))]
+pub(crate) async fn queue(
+    Extension(session): Extension<Session>,
+    Segments(queue): Segments<String>,
+) -> Result<Json<QueueSummary>> {
+    Ok(Json(session.queue(&queue_of(&queue)?).await?))
+}
+
+/// The result of pausing or resuming something, or of storing a schedule.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(crate) struct ChangeReport {
+    /// Whether this request has changed it.
+    pub(super) changed: bool,
+}
+
+/// The body of a purge.
+#[derive(Debug, Default, Deserialize, utoipa::ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct PurgeRequest {
+    /// The name of the queue, to confirm that its jobs go.
+    confirm: String,
+}
+
+/// `POST /v1/queues/{queue}:{action}`
+pub(crate) async fn act(
+    Extension(session): Extension<Session>,
+    Segments(segment): Segments<String>,
+    JsonBody(body): JsonBody<PurgeRequest>,
+) -> Result<Response> {
+    let (queue, action) = split_action(&segment)?;
+    let queue = queue_of(queue)?;
+    match action {
+        "pause" => Ok(pause(&session, &queue).await?.into_response()),
+        "resume" => Ok(resume(&session, &queue).await?.into_response()),
+        "purge" => Ok(purge(&session, &queue, &body).await?.into_response()),
+        _ => Err(unknown_action(action, "pause, resume and purge")),
+    }
+}
+
+/// Pauses a queue in all processes; running jobs finish.
+#[utoipa::path(post, path = "/v1/queues/{queue}:pause", tag = "queues", operation_id = "pause_queue", params(("queue" = String, Path)),
+    responses((status = 200, body = ChangeReport), (status = "default", body = Problem)))]
+pub(crate) async fn pause(session: &Session, queue: &QueueName) -> Result<Json<ChangeReport>> {
+    Ok(Json(ChangeReport { changed: session.pause(queue).await? }))
+}
+
+/// Resumes a paused queue.
+#[utoipa::path(post, path = "/v1/queues/{queue}:resume", tag = "queues", operation_id = "resume_queue", params(("queue" = String, Path)),
+    responses((status = 200, body = ChangeReport), (status = "default", body = Problem)))]
+pub(crate) async fn resume(session: &Session, queue: &QueueName) -> Result<Json<ChangeReport>> {
+    Ok(Json(ChangeReport { changed: session.resume(queue).await? }))
+}
+
+/// Deletes every job of a queue that is not running.
+#[utoipa::path(post, path = "/v1/queues/{queue}:purge", tag = "queues", operation_id = "purge_queue", params(("queue" = String, Path)),
+    request_body = PurgeRequest,
+    responses((status = 200, body = BulkReport), (status = "default", body = Problem)))]
+pub(crate) async fn purge(
+    session: &Session,
+    queue: &QueueName,
+    body: &PurgeRequest,
+) -> Result<Json<serde_json::Value>> {
+    let changed = session.purge(queue, &body.confirm).await?;
+    Ok(Json(serde_json::json!({ "changed": changed })))
+}
+
+/// The dead jobs of a queue, grouped by error.
+#[utoipa::path(get, path = "/v1/queues/{queue}/dead", tag = "queues", operation_id = "list_dead_groups", params(("queue" = String, Path)),
+    responses((status = 200, body = DeadGroups), (status = "default", body = Problem)))]
+pub(crate) async fn dead(
+    Extension(session): Extension<Session>,
+    Segments(queue): Segments<String>,
+) -> Result<Json<DeadGroups>> {
+    Ok(Json(session.dead(&queue_of(&queue)?).await?))
+}
+
+/// The query of a forecast.
+#[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
+#[serde(default)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ForecastParams {
+    /// How far to look ahead, such as `24h`; one minute to 366 days.
+    window: Option<String>,
+    /// The number of steps; 1 to 240.
+    steps: Option<usize>,
+}
+
+/// How many jobs of a queue will be due, by time.
+#[utoipa::path(get, path = "/v1/queues/{queue}/forecast", tag = "queues", operation_id = "get_forecast_of_queue",
+    params(("queue" = String, Path), ForecastParams),
+    responses((status = 200, body = Forecast), (status = "default", body = Problem)))]
+pub(crate) async fn forecast(
+    Extension(session): Extension<Session>,
+    Segments(queue): Segments<String>,
+    Params(params): Params<ForecastParams>,
+) -> Result<Json<Forecast>> {
+    let window = window_of(params.window.as_deref())?;
+    let queue = queue_of(&queue)?;
+    Ok(Json(session.forecast(&queue, window, params.steps.unwrap_or(24)).await?))
+}
+
+/// The query of the forecast of all queues.
+#[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
+#[serde(default)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ForecastsParams {
+    /// How far to look ahead, such as `24h`, the default; one minute to seven days.
+    window: Option<String>,
+}
+
+/// What is due in all queues by hour, beside what the runners can do; at most 15 seconds old.
+#[utoipa::path(get, path = "/v1/forecast", tag = "queues", operation_id = "get_forecast", params(ForecastsParams),
+    responses((status = 200, body = Forecasts), (status = "default", body = Problem)))]
+pub(crate) async fn forecasts(
+    State(app): State<App>,
+    Extension(session): Extension<Session>,
+    Params(params): Params<ForecastsParams>,
+) -> Result<Response> {
+    let window = window_of(params.window.as_deref())?;
+    let forecasts = app.forecasts(&session, window).await?;
+    Ok(Json(&*forecasts).into_response())
+}
+
+/// Plays the next hours on a virtual clock: how late jobs will start, and when a backlog is drained.
+///
+/// Changes nothing. Needs the role operator.
+#[utoipa::path(post, path = "/v1/simulate", tag = "operations", operation_id = "simulate", request_body = SimulationRequest,
+    responses((status = 200, body = SimulationView), (status = "default", body = Problem)))]
+pub(crate) async fn simulate(
+    Extension(session): Extension<Session>,
+    JsonBody(request): JsonBody<SimulationRequest>,
+) -> Result<Json<SimulationView>> {
+    Ok(Json(session.simulate(&request).await?))
+}
+
+/// The runners, ordered by name.
+#[utoipa::path(get, path = "/v1/runners", tag = "operations", operation_id = "list_runners",
+    responses((status = 200, body = Vec<RunnerSummary>), (status = "default", body = Problem)))]
+pub(crate) async fn runners(
+    Extension(session): Extension<Session>,
+) -> Result<Json<Vec<RunnerSummary>>> {
+    Ok(Json(session.runners().await?))
+}
+
+/// The problems of the store, with their remedies.
+#[utoipa::path(get, path = "/v1/check", tag = "operations", operation_id = "check",
+    responses((status = 200, body = Vec<FindingView>), (status = "default", body = Problem)))]
+pub(crate) async fn check(
+    Extension(session): Extension<Session>,
+) -> Result<Json<Vec<FindingView>>> {
+    Ok(Json(session.check().await))
+}
+
+/// The query of the audit.
+#[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
+#[serde(default)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct AuditParams {
+    /// Maximum number of entries; 1 to 1,000.
+    limit: Option<usize>,
+}
+
+/// The last writes of this process, the latest first. Needs the role admin.
+#[utoipa::path(get, path = "/v1/audit", tag = "operations", operation_id = "list_audit_entries", params(AuditParams),
+    responses((status = 200, body = Vec<AuditEntry>), (status = "default", body = Problem)))]
+pub(crate) async fn audit(
+    Extension(session): Extension<Session>,
+    Params(params): Params<AuditParams>,
+) -> Result<Json<Vec<AuditEntry>>> {
+    Ok(Json(session.audit(params.limit.unwrap_or(100))?))
+}
+
+/// Server-sent events: `overview`, with the overview without `at` and `oldest_ready_ms`, now and when
+/// anything else in it changes. A response may end after 15 s: connect again.
+#[utoipa::path(get, path = "/v1/events", tag = "operations", operation_id = "get_events",
+    responses((status = 200, content_type = "text/event-stream"), (status = "default", body = Problem)))]
+pub(crate) async fn events(State(app): State<App>) -> Response {
+    let keep_alive = KeepAlive::new().interval(Duration::from_secs(15));
+    Sse::new(app.live().events()).keep_alive(keep_alive).into_response()
+}

@@ -1,0 +1,159 @@
+//! Schedules: list, inspect, store, change.
+
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use dq_ops::{
+    BulkReport, RecurringDefinition, RecurringDetail, RecurringSummary, ScheduledJob, Session,
+    parse_schedule, parse_timestamp,
+};
+use serde::{Deserialize, Serialize};
+
+use super::input::{split_action, unknown_action};
+use super::jobs::status_of;
+use super::queues::ChangeReport;
+use crate::extract::{JsonBody, Params, Segments};
+use crate::problem::{Problem, Result};
+
+/// All schedules, the next due first.
+#[utoipa::path(get, path = "/v1/schedules", tag = "schedules", operation_id = "list_schedules",
+    responses((status = 200, body = Vec<RecurringSummary>), (status = "default", body = Problem)))]
+pub(crate) async fn list(
+    Extension(session): Extension<Session>,
+) -> Result<Json<Vec<RecurringSummary>>> {
+    Ok(Json(session.schedules().await?))
+}
+
+/// The query of a schedule.
+#[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
+#[serde(default)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct NextParams {
+    /// The number of next occurrences; 0 to 100, 5 by default.
+    next: Option<usize>,
+}
+
+/// One schedule with its next occurrences, and with its payload unless the role is viewer.
+#[utoipa::path(get, path = "/v1/schedules/{schedule}", tag = "schedules", operation_id = "get_schedule",
+    params(("schedule" = String, Path, description = "The name; or `base64:` and the name in URL-safe Base64"), NextParams),
+    responses((status = 200, body = RecurringDetail), (status = "default", body = Problem)))]
+pub(crate) async fn get(
+    Extension(session): Extension<Session>,
+    Segments(schedule): Segments<String>,
+    Params(params): Params<NextParams>,
+) -> Result<Json<RecurringDetail>> {
+    let name = parse_schedule(&schedule)?;
+    Ok(Json(session.recurring(&name, params.next.unwrap_or(5)).await?))
+}
+
+/// Stores a schedule, or changes it to this one.
+#[utoipa::path(put, path = "/v1/schedules/{schedule}", tag = "schedules", operation_id = "put_schedule",
+    params(("schedule" = String, Path)), request_body = RecurringDefinition,
+    responses((status = 200, body = ChangeReport), (status = "default", body = Problem)))]
+pub(crate) async fn put(
+    Extension(session): Extension<Session>,
+    Segments(schedule): Segments<String>,
+    JsonBody(definition): JsonBody<RecurringDefinition>,
+) -> Result<Json<ChangeReport>> {
+    let name = parse_schedule(&schedule)?;
+    Ok(Json(ChangeReport { changed: session.put_schedule(&name, &definition).await? }))
+}
+
+/// The result of a change of a schedule.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(crate) struct ScheduleReport {
+    /// What happened: `skipped` or `removed`.
+    result: &'static str,
+}
+
+/// Removes a schedule. Jobs of earlier occurrences still run.
+#[utoipa::path(delete, path = "/v1/schedules/{schedule}", tag = "schedules", operation_id = "remove_schedule",
+    params(("schedule" = String, Path)),
+    responses((status = 200, body = ScheduleReport), (status = "default", body = Problem)))]
+pub(crate) async fn remove(
+    Extension(session): Extension<Session>,
+    Segments(schedule): Segments<String>,
+) -> Result<Json<ScheduleReport>> {
+    session.remove_schedule(&parse_schedule(&schedule)?).await?;
+    Ok(Json(ScheduleReport { result: "removed" }))
+}
+
+/// The body of a backfill.
+#[derive(Debug, Default, Deserialize, utoipa::ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct BackfillRequest {
+    /// Only occurrences after this time.
+    #[schema(required = true)]
+    after: String,
+    /// Only occurrences until this time.
+    #[schema(required = true)]
+    until: String,
+}
+
+/// `POST /v1/schedules/{schedule}:{action}`
+pub(crate) async fn act(
+    Extension(session): Extension<Session>,
+    Segments(segment): Segments<String>,
+    JsonBody(body): JsonBody<BackfillRequest>,
+) -> Result<Response> {
+    let (schedule, action) = split_action(&segment)?;
+    let name = parse_schedule(schedule)?;
+    match action {
+        "pause" => Ok(pause(&session, &name).await?.into_response()),
+        "resume" => Ok(resume(&session, &name).await?.into_response()),
+        "skip-next" => Ok(skip_next(&session, &name).await?.into_response()),
+        "run" => run(&session, &name).await,
+        "backfill" => Ok(backfill(&session, &name, &body).await?.into_response()),
+        _ => Err(unknown_action(action, "pause, resume, skip-next, run and backfill")),
+    }
+}
+
+/// Pauses a schedule: its occurrences schedule no jobs from now on, nor later.
+#[utoipa::path(post, path = "/v1/schedules/{schedule}:pause", tag = "schedules", operation_id = "pause_schedule",
+    params(("schedule" = String, Path)),
+    responses((status = 200, body = ChangeReport), (status = "default", body = Problem)))]
+pub(crate) async fn pause(session: &Session, name: &str) -> Result<Json<ChangeReport>> {
+    Ok(Json(ChangeReport { changed: session.pause_schedule(name).await? }))
+}
+
+/// Resumes a paused schedule with its next occurrence.
+#[utoipa::path(post, path = "/v1/schedules/{schedule}:resume", tag = "schedules", operation_id = "resume_schedule",
+    params(("schedule" = String, Path)),
+    responses((status = 200, body = ChangeReport), (status = "default", body = Problem)))]
+pub(crate) async fn resume(session: &Session, name: &str) -> Result<Json<ChangeReport>> {
+    Ok(Json(ChangeReport { changed: session.resume_schedule(name).await? }))
+}
+
+/// Leaves the next occurrence of a schedule out.
+#[utoipa::path(post, path = "/v1/schedules/{schedule}:skip-next", tag = "schedules", operation_id = "skip_next_occurrence",
+    params(("schedule" = String, Path)),
+    responses((status = 200, body = ScheduleReport), (status = "default", body = Problem)))]
+pub(crate) async fn skip_next(session: &Session, name: &str) -> Result<Json<ScheduleReport>> {
+    session.skip_next(name).await?;
+    Ok(Json(ScheduleReport { result: "skipped" }))
+}
+
+/// Schedules a job of a schedule now, beside its occurrences.
+///
+/// 201 if it is stored; 200 if a job of the schedule waits and jobs must not overlap, 409 if it runs.
+#[utoipa::path(post, path = "/v1/schedules/{schedule}:run", tag = "schedules", operation_id = "run_schedule",
+    params(("schedule" = String, Path)),
+    responses((status = 201, body = ScheduledJob), (status = 200, body = ScheduledJob),
+        (status = 409, body = ScheduledJob), (status = "default", body = Problem)))]
+pub(crate) async fn run(session: &Session, name: &str) -> Result<Response> {
+    let scheduled = session.run_schedule(name).await?;
+    Ok((status_of(&scheduled), Json(scheduled)).into_response())
+}
+
+/// Schedules the occurrences of a time in the past now, at most 1,000.
+#[utoipa::path(post, path = "/v1/schedules/{schedule}:backfill", tag = "schedules", operation_id = "backfill_schedule",
+    params(("schedule" = String, Path)), request_body = BackfillRequest,
+    responses((status = 200, body = BulkReport), (status = "default", body = Problem)))]
+pub(crate) async fn backfill(
+    session: &Session,
+    name: &str,
+    body: &BackfillRequest,
+) -> Result<Json<serde_json::Value>> {
+    let (after, until) = (parse_timestamp(&body.after)?, parse_timestamp(&body.until)?);
+    let changed = session.backfill(name, after, until).await?;
+    Ok(Json(serde_json::json!({ "changed": changed })))
+}

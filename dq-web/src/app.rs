@@ -1,0 +1,113 @@
+//! What the handlers of a router share.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use dq_core::{Error, ErrorKind};
+use dq_ops::{Forecasts, Ops, Overview, Session};
+use tokio::sync::watch;
+
+use crate::auth::Auth;
+use crate::live::Live;
+
+/// How long a forecast of all queues is shown.
+const FORECAST_AGE: Duration = Duration::from_secs(15);
+
+/// Maximum time of a request for the forecast of all queues by hour.
+const FORECASTS_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Maximum time that a page waits for the forecast.
+const FORECAST_TIMEOUT: Duration = Duration::from_millis(300);
+
+/// Maximum number of queues in the forecast: each is a call of the store.
+const FORECAST_QUEUES: usize = 50;
+
+/// The state of a router. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct App {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    ops: Ops,
+    auth: Auth,
+    live: Live,
+    // A blocking mutex suffices: it is held for microseconds and never across an await.
+    forecast: Mutex<Option<(Instant, Option<Vec<u64>>)>>,
+    /// The forecasts that were read last, by window. It is held while one is read, so that many
+    /// pages cause one call.
+    forecasts: tokio::sync::Mutex<BTreeMap<Duration, (Instant, Arc<Forecasts>)>>,
+}
+
+impl App {
+    pub(crate) fn new(ops: Ops, auth: Auth, stop: Option<watch::Receiver<bool>>) -> Self {
+        let live = Live::new(ops.clone(), stop);
+        let (forecast, forecasts) = Default::default();
+        Self { shared: Arc::new(Shared { ops, auth, live, forecast, forecasts }) }
+    }
+
+    pub(crate) fn ops(&self) -> &Ops {
+        &self.shared.ops
+    }
+
+    pub(crate) fn auth(&self) -> &Auth {
+        &self.shared.auth
+    }
+
+    pub(crate) fn live(&self) -> &Live {
+        &self.shared.live
+    }
+
+    /// The forecast of all queues. One is read at a time, and each window every few seconds at most.
+    pub(crate) async fn forecasts(
+        &self,
+        session: &Session,
+        window: Duration,
+    ) -> dq_ops::Result<Arc<Forecasts>> {
+        let read = async {
+            let mut kept = self.shared.forecasts.lock().await;
+            // A program may ask for any number of windows.
+            kept.retain(|_, (at, _)| at.elapsed() < FORECAST_AGE);
+            if let Some((_, forecasts)) = kept.get(&window) {
+                return Ok(Arc::clone(forecasts));
+            }
+            let forecasts = Arc::new(session.forecasts(window).await?);
+            kept.insert(window, (Instant::now(), Arc::clone(&forecasts)));
+            Ok(forecasts)
+        };
+        tokio::time::timeout(FORECASTS_TIMEOUT, read).await.unwrap_or_else(|_| {
+            let message = format!("the forecast was not read in {FORECASTS_TIMEOUT:?}");
+            Err(Error::new(ErrorKind::Unavailable, message).into())
+        })
+    }
+
+    /// How many jobs of all queues are due in each of the next 24 hours; `None` if the store cannot
+    /// tell, or not quickly. Read every few seconds at most, for all pages.
+    pub(crate) async fn forecast(
+        &self,
+        session: &Session,
+        overview: &Overview,
+    ) -> Option<Vec<u64>> {
+        let lock = || self.shared.forecast.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((at, counts)) = &*lock()
+            && at.elapsed() < FORECAST_AGE
+        {
+            return counts.clone();
+        }
+        let read = async {
+            let mut sums = vec![0; 24];
+            let window = Duration::from_secs(86_400);
+            let waiting = overview.queues.iter().filter(|queue| queue.scheduled > 0);
+            for queue in waiting.take(FORECAST_QUEUES) {
+                let forecast = session.forecast(&queue.queue, window, sums.len()).await.ok()?;
+                sums.iter_mut().zip(&forecast.counts).for_each(|(sum, count)| *sum += count);
+            }
+            Some(sums)
+        };
+        let counts = tokio::time::timeout(FORECAST_TIMEOUT, read).await.ok().flatten();
+        *lock() = Some((Instant::now(), counts.clone()));
+        counts
+    }
+}

@@ -1,0 +1,314 @@
+//! Who makes a request: the ways to find out, one of which every router must have.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use axum::http::header::{AUTHORIZATION, HOST};
+use axum::http::{HeaderMap, HeaderName};
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use dq_core::{Entropy, Error, Result};
+use dq_ops::{Actor, Role};
+use futures_util::future::BoxFuture;
+use subtle::ConstantTimeEq;
+
+/// Minimum length of a token in bytes.
+const MIN_TOKEN: usize = 16;
+
+/// Minimum length of a password in bytes.
+const MIN_PASSWORD: usize = 8;
+
+/// How the actor of a request is found. There is no way to leave it out.
+///
+/// A browser sends tokens as the password of HTTP Basic, with any user name; programs send
+/// `Authorization: Bearer`. Nothing is kept in cookies.
+#[derive(Clone)]
+pub struct Auth(Kind);
+
+#[derive(Clone)]
+enum Kind {
+    Tokens(Vec<(String, Actor)>),
+    Basic(Vec<(String, Actor)>),
+    TrustedHeader(HeaderName, Arc<RoleOf>),
+    Custom(Arc<Custom>),
+    Loopback(String),
+}
+
+/// The role of a user.
+type RoleOf = dyn Fn(&str) -> Option<Role> + Send + Sync;
+
+/// A function of the user's.
+type Custom = dyn Fn(HeaderMap) -> BoxFuture<'static, Option<Actor>> + Send + Sync;
+
+impl Auth {
+    /// Accepts one token, as this actor. [`Self::and_token`] adds others.
+    ///
+    /// # Errors
+    /// `InvalidInput` if the token is shorter than 16 bytes.
+    pub fn token(actor: Actor, token: impl Into<String>) -> Result<Self> {
+        Ok(Self(Kind::Tokens(vec![(checked("token", token.into(), MIN_TOKEN)?, actor)])))
+    }
+
+    /// Accepts another token, as this actor.
+    ///
+    /// # Errors
+    /// `InvalidInput` if the token is shorter than 16 bytes, or this does not accept tokens.
+    pub fn and_token(mut self, actor: Actor, token: impl Into<String>) -> Result<Self> {
+        let Kind::Tokens(tokens) = &mut self.0 else {
+            return Err(Error::invalid("a token is added to another kind of authentication")
+                .remedy("begin with `Auth::token`"));
+        };
+        tokens.push((checked("token", token.into(), MIN_TOKEN)?, actor));
+        Ok(self)
+    }
+
+    /// Accepts these users with their passwords (HTTP Basic). Only for HTTPS, or behind a proxy that
+    /// speaks it.
+    ///
+    /// # Errors
+    /// `InvalidInput` if there is no user, a name is empty or contains a colon, or a password is
+    /// shorter than 8 bytes.
+    pub fn basic(users: impl IntoIterator<Item = (Actor, String)>) -> Result<Self> {
+        let mut checked_users = Vec::new();
+        for (actor, password) in users {
+            if actor.name().is_empty() || actor.name().contains(':') {
+                return Err(Error::invalid(format!("{:?} is not a user name", actor.name()))
+                    .remedy("a user name is not empty and has no colon"));
+            }
+            checked_users.push((checked("password", password, MIN_PASSWORD)?, actor));
+        }
+        if checked_users.is_empty() {
+            return Err(Error::invalid("there is no user").remedy("list at least one"));
+        }
+        Ok(Self(Kind::Basic(checked_users)))
+    }
+
+    /// Takes the name of the user from a header that a proxy in front sets, and its role from
+    /// `role_of`; without a role the request is refused.
+    ///
+    /// The proxy must remove the header from what clients send, and nobody must reach this server
+    /// around the proxy.
+    ///
+    /// # Errors
+    /// `InvalidInput` if the name of the header is invalid.
+    pub fn trusted_header(
+        header: &str,
+        role_of: impl Fn(&str) -> Option<Role> + Send + Sync + 'static,
+    ) -> Result<Self> {
+        let name = HeaderName::try_from(header)
+            .map_err(|_| Error::invalid(format!("{header:?} is not the name of a header")))?;
+        Ok(Self(Kind::TrustedHeader(name, Arc::new(role_of))))
+    }
+
+    /// Calls a function with the headers of each request; `None` refuses it.
+    ///
+    /// ```
+    /// use dq_ops::{Actor, Role};
+    /// use dq_web::Auth;
+    ///
+    /// let auth = Auth::custom(|headers| async move {
+    ///     let session = headers.get("x-session")?.to_str().ok()?.to_owned();
+    ///     // Look the session up in a store of your own.
+    ///     (session == "of ann").then(|| Actor::new("ann", Role::Reader))
+    /// });
+    /// ```
+    pub fn custom<F, Fut>(authenticate: F) -> Self
+    where
+        F: Fn(HeaderMap) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Option<Actor>> + Send + 'static,
+    {
+        Self(Kind::Custom(Arc::new(move |headers| Box::pin(authenticate(headers)))))
+    }
+
+    /// For a person on this machine: accepts a token that is generated now, as admin, and only
+    /// requests to a loopback host name, so that no web site can reach the server through a browser
+    /// by a DNS name of its own. Show [`Self::generated_token`] to the person.
+    #[must_use]
+    pub fn loopback() -> Self {
+        Self(Kind::Loopback(URL_SAFE_NO_PAD.encode(Entropy::from_os().bits().to_be_bytes())))
+    }
+
+    /// The token of [`Self::loopback`]; `None` for other kinds.
+    #[must_use]
+    pub fn generated_token(&self) -> Option<&str> {
+        match &self.0 {
+            Kind::Loopback(token) => Some(token),
+            _ => None,
+        }
+    }
+
+    /// Whether only this machine may reach the server.
+    pub(crate) fn is_local(&self) -> bool {
+        matches!(self.0, Kind::Loopback(_))
+    }
+
+    /// Whether a browser can ask the user for what is missing.
+    pub(crate) fn asks(&self) -> bool {
+        matches!(self.0, Kind::Tokens(_) | Kind::Basic(_) | Kind::Loopback(_))
+    }
+
+    /// The actor of a request; `None` if there is none.
+    pub(crate) async fn authenticate(&self, headers: &HeaderMap) -> Option<Actor> {
+        match &self.0 {
+            Kind::Tokens(tokens) => {
+                let token = token_of(headers)?;
+                find(tokens, |_, secret| is_equal(secret, &token))
+            }
+            Kind::Basic(users) => {
+                let (user, password) = basic_of(headers)?;
+                find(users, |actor, secret| {
+                    is_equal(actor.name(), &user) & is_equal(secret, &password)
+                })
+            }
+            Kind::TrustedHeader(header, role_of) => {
+                let mut values = headers.get_all(header).iter();
+                let name = values.next()?.to_str().ok()?.trim();
+                // A second value may be the one that a client sent.
+                if name.is_empty() || values.next().is_some() {
+                    return None;
+                }
+                Some(Actor::new(name, role_of(name)?))
+            }
+            Kind::Custom(authenticate) => authenticate(headers.clone()).await,
+            Kind::Loopback(secret) => {
+                let token = token_of(headers).filter(|_| is_loopback_host(headers))?;
+                is_equal(secret, &token).then(|| Actor::new("local", Role::Admin))
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Auth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match &self.0 {
+            Kind::Tokens(_) => "Auth::token",
+            Kind::Basic(_) => "Auth::basic",
+            Kind::TrustedHeader(..) => "Auth::trusted_header",
+            Kind::Custom(_) => "Auth::custom",
+            Kind::Loopback(_) => "Auth::loopback",
+        })
+    }
+}
+
+fn checked(what: &str, secret: String, min: usize) -> Result<String> {
+    if secret.len() >= min {
+        return Ok(secret);
+    }
+    Err(Error::invalid(format!("a {what} has {} bytes", secret.len()))
+        .remedy(format!("choose one of at least {min}")))
+}
+
+/// The actor of the secret that matches. All are compared, so that the time does not tell which.
+fn find(secrets: &[(String, Actor)], matches: impl Fn(&Actor, &str) -> bool) -> Option<Actor> {
+    let matching = secrets.iter().filter(|(secret, actor)| matches(actor, secret));
+    matching.fold(None, |found, (_, actor)| found.or_else(|| Some(actor.clone())))
+}
+
+fn is_equal(a: &str, b: &str) -> bool {
+    a.as_bytes().ct_eq(b.as_bytes()).into()
+}
+
+/// The token of a request: that of `Bearer`, or the password of `Basic`.
+fn token_of(headers: &HeaderMap) -> Option<String> {
+    let value = headers.get(AUTHORIZATION)?.to_str().ok()?;
+    match value.split_once(' ')? {
+        (scheme, token) if scheme.eq_ignore_ascii_case("bearer") => Some(token.trim().to_owned()),
+        _ => basic_of(headers).map(|(_, password)| password),
+    }
+}
+
+fn basic_of(headers: &HeaderMap) -> Option<(String, String)> {
+    let (scheme, encoded) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    if !scheme.eq_ignore_ascii_case("basic") {
+        return None;
+    }
+    let decoded = String::from_utf8(STANDARD.decode(encoded.trim()).ok()?).ok()?;
+    let (user, password) = decoded.split_once(':')?;
+    Some((user.to_owned(), password.to_owned()))
+}
+
+fn is_loopback_host(headers: &HeaderMap) -> bool {
+    let Some(host) = headers.get(HOST).and_then(|host| host.to_str().ok()) else { return false };
+    let name = match host.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or_default(),
+        None => host.split(':').next().unwrap_or_default(),
+    };
+    name.eq_ignore_ascii_case("localhost")
+        || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            let name = HeaderName::try_from(*name).unwrap();
+            headers.append(name, value.parse().unwrap());
+        }
+        headers
+    }
+
+    fn basic(user: &str, password: &str) -> String {
+        format!("Basic {}", STANDARD.encode(format!("{user}:{password}")))
+    }
+
+    #[tokio::test]
+    async fn tokens_come_as_bearer_or_as_the_password_of_basic() {
+        let (ann, bob) = (Actor::new("ann", Role::Viewer), Actor::new("bob", Role::Admin));
+        let auth = Auth::token(ann.clone(), "0123456789abcdef").unwrap();
+        let auth = auth.and_token(bob.clone(), "fedcba9876543210").unwrap();
+        let of = async |value: &str| auth.authenticate(&headers(&[("authorization", value)])).await;
+        assert_eq!(of("Bearer 0123456789abcdef").await, Some(ann));
+        assert_eq!(of(&basic("x", "fedcba9876543210")).await, Some(bob));
+        for wrong in ["", "Bearer", "Bearer ", "Bearer 0123456789abcde", "Basic ====", "bearer"] {
+            assert_eq!(of(wrong).await, None, "{wrong:?}");
+        }
+        assert_eq!(auth.authenticate(&HeaderMap::new()).await, None);
+        assert!(Auth::token(Actor::new("ann", Role::Viewer), "").is_err());
+    }
+
+    #[tokio::test]
+    async fn a_password_belongs_to_its_user() {
+        let users = ["ann", "bob"]
+            .map(|name| (Actor::new(name, Role::Reader), format!("password of {name}")));
+        let auth = Auth::basic(users).unwrap();
+        let of = async |value: &str| auth.authenticate(&headers(&[("authorization", value)])).await;
+        assert_eq!(of(&basic("ann", "password of ann")).await.unwrap().name(), "ann");
+        assert_eq!(of(&basic("ann", "password of bob")).await, None);
+        assert!(Auth::basic([]).is_err());
+        assert!(Auth::basic([(Actor::new("a:b", Role::Admin), "long enough".to_owned())]).is_err());
+    }
+
+    #[tokio::test]
+    async fn a_trusted_header_has_one_value_and_a_role() {
+        let role_of = |name: &str| (name == "ann").then_some(Role::Operator);
+        let auth = Auth::trusted_header("x-user", role_of).unwrap();
+        let found = auth.authenticate(&headers(&[("x-user", "ann")])).await;
+        assert_eq!(found, Some(Actor::new("ann", Role::Operator)));
+        for wrong in [vec![("x-user", "eve")], vec![], vec![("x-user", "ann"), ("x-user", "eve")]] {
+            assert_eq!(auth.authenticate(&headers(&wrong)).await, None, "{wrong:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_loopback_token_works_for_loopback_hosts_only() {
+        let auth = Auth::loopback();
+        let token = format!("Bearer {}", auth.generated_token().unwrap());
+        for (host, allowed) in [
+            ("127.0.0.1:8080", true),
+            ("localhost", true),
+            ("[::1]:80", true),
+            ("evil.example", false),
+            ("localhost.evil.example", false),
+            ("127.0.0.1.evil.example:80", false),
+        ] {
+            let headers = headers(&[("authorization", &token), ("host", host)]);
+            let found = auth.authenticate(&headers).await;
+            assert_eq!(found.is_some(), allowed, "{host}");
+        }
+        assert_ne!(auth.generated_token(), Auth::loopback().generated_token());
+    }
+}

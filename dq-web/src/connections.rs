@@ -1,0 +1,137 @@
+//! Accepts connections, within limits: without them, a client that is not authenticated could hold any
+//! number of connections with half a header each, for ever.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use axum::Router;
+use axum::serve::Listener;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+/// Limits of a server.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// Maximum time for the header of a request to arrive, counted from the end of the request before.
+    pub(crate) header: Duration,
+    /// Maximum number of connections; others wait until one ends.
+    pub(crate) connections: usize,
+    /// Maximum time for requests to finish after the end has been asked for.
+    pub(crate) grace: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        let seconds = Duration::from_secs(10);
+        Self { header: seconds, connections: 1_024, grace: seconds }
+    }
+}
+
+/// Serves the router until `shutdown` completes; then sets `stop` and lets requests finish.
+pub(crate) async fn serve(
+    mut listener: TcpListener,
+    router: Router,
+    limits: Limits,
+    stop: watch::Sender<bool>,
+    shutdown: impl Future<Output = ()>,
+) {
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(limits.header);
+    let mut shutdown = pin!(shutdown);
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            () = &mut shutdown => break,
+            Some(_) = connections.join_next() => {}
+            (stream, _) = Listener::accept(&mut listener), if connections.len() < limits.connections => {
+                let service = TowerToHyperService::new(router.clone());
+                let connection = builder.serve_connection(TokioIo::new(stream), service);
+                let mut stop = stop.subscribe();
+                connections.spawn(async move {
+                    let stopped = async move {
+                        // Fails if the server is gone.
+                        let _ = stop.wait_for(|stop| *stop).await;
+                    };
+                    let mut connection = pin!(connection);
+                    tokio::select! {
+                        ended = connection.as_mut() => return ended,
+                        () = stopped => connection.as_mut().graceful_shutdown(),
+                    }
+                    connection.await
+                });
+            }
+        }
+    }
+    drop(listener);
+    stop.send_replace(true);
+    let finished = async { while connections.join_next().await.is_some() {} };
+    // The connections that are left end as the set is dropped.
+    let _ = tokio::time::timeout(limits.grace, finished).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use axum::routing::get;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
+    use tokio::sync::oneshot;
+    use tokio::task::JoinHandle;
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(600);
+
+    async fn start(limits: Limits) -> (SocketAddr, oneshot::Sender<()>, JoinHandle<()>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let router = Router::new().route("/", get(|| async { "served" }));
+        let (end, ended) = oneshot::channel::<()>();
+        let shutdown = async {
+            let _ = ended.await;
+        };
+        let (stop, _) = watch::channel(false);
+        (address, end, tokio::spawn(serve(listener, router, limits, stop, shutdown)))
+    }
+
+    async fn send(address: SocketAddr, text: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(text.as_bytes()).await.unwrap();
+        stream
+    }
+
+    const WHOLE: &str = "GET / HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n";
+    const HALF: &str = "GET / HTTP/1.1\r\nhost:";
+
+    #[tokio::test]
+    async fn half_a_header_does_not_hold_a_connection() {
+        let header = Duration::from_millis(100);
+        let (address, _end, _server) = start(Limits { header, connections: 1, grace: LONG }).await;
+        let mut half = send(address, HALF).await;
+        // There is one connection, so this one waits for the end of the other.
+        let mut whole = send(address, WHOLE).await;
+        let mut answer = String::new();
+        whole.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.ends_with("served"), "{answer}");
+        // Closed, by an answer or without one.
+        let _ = half.read_to_end(&mut Vec::new()).await;
+    }
+
+    #[tokio::test]
+    async fn half_a_header_does_not_hold_the_shutdown() {
+        let grace = Duration::from_millis(100);
+        let (address, end, server) = start(Limits { header: LONG, connections: 10, grace }).await;
+        let _half = send(address, HALF).await;
+        // Connections are accepted in order: the server has the one before.
+        let mut whole = send(address, WHOLE).await;
+        let mut answer = String::new();
+        whole.read_to_string(&mut answer).await.unwrap();
+        end.send(()).unwrap();
+        server.await.unwrap();
+    }
+}

@@ -1,0 +1,187 @@
+//! What every request passes: authentication, the check of its origin, limits of its body; and the
+//! headers of every response.
+
+use std::time::Duration;
+
+use axum::body::{Body, to_bytes};
+use axum::extract::{OriginalUri, Request, State};
+use axum::http::header::{
+    self, CACHE_CONTROL, CONTENT_SECURITY_POLICY, HOST, LOCATION, ORIGIN, WWW_AUTHENTICATE,
+};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+
+use crate::app::App;
+use crate::problem::Problem;
+
+/// Maximum length of a body: a payload of a MiB in Base64, and what is around it.
+const MAX_BODY: usize = 2 * 1024 * 1024;
+
+/// Maximum time for a body to arrive.
+const BODY_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Everything comes from this server, nothing is inline, and no other site may embed a page.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
+    connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'; \
+    require-trusted-types-for 'script'";
+
+/// Checks a request, and hands it on with the session of its actor.
+pub(crate) async fn guard(State(app): State<App>, request: Request, next: Next) -> Response {
+    let mut response = match checked(&app, request).await {
+        Ok(request) => next.run(request).await,
+        Err(refused) => *refused,
+    };
+    let headers = response.headers_mut();
+    for (name, value) in [
+        (CONTENT_SECURITY_POLICY, POLICY),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::X_FRAME_OPTIONS, "DENY"),
+        // Not `no-referrer`: with that, browsers send `Origin: null` with the forms of this server.
+        (header::REFERRER_POLICY, "same-origin"),
+        (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+        (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    response
+}
+
+/// The request with the session of its actor, or the response that refuses it.
+async fn checked(app: &App, mut request: Request) -> Result<Request, Box<Response>> {
+    let Some(actor) = app.auth().authenticate(request.headers()).await else {
+        return Err(Box::new(unauthenticated(app)));
+    };
+    request.extensions_mut().insert(app.ops().session(actor));
+    if let Some(location) = with_slash(&request) {
+        return Err(Box::new(
+            (StatusCode::PERMANENT_REDIRECT, [(LOCATION, location)]).into_response(),
+        ));
+    }
+    if matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS) {
+        return Ok(request);
+    }
+    if !is_same_origin(request.headers()) {
+        let problem =
+            Problem::new(StatusCode::FORBIDDEN, "forbidden", "the request comes from another site")
+                .remedy("behind a proxy, pass the header Host on as the browser sends it");
+        return Err(Box::new(problem.into_response()));
+    }
+    read_body(request).await.map_err(|problem| Box::new(problem.into_response()))
+}
+
+fn unauthenticated(app: &App) -> Response {
+    let problem = Problem::new(
+        StatusCode::UNAUTHORIZED,
+        "unauthenticated",
+        "the request does not say who makes it, or with a wrong password or token",
+    );
+    let mut response = problem.into_response();
+    if app.auth().asks() {
+        let ask = HeaderValue::from_static(r#"Basic realm="dq", charset="UTF-8""#);
+        response.headers_mut().insert(WWW_AUTHENTICATE, ask);
+    }
+    response
+}
+
+/// Where the router is if the request is for its address without the slash at the end: relative
+/// addresses on the page would lead elsewhere.
+fn with_slash(request: &Request) -> Option<String> {
+    let original = &request.extensions().get::<OriginalUri>()?.0;
+    if request.uri().path() != "/" || original.path().ends_with('/') {
+        return None;
+    }
+    let last = original.path().rsplit('/').next()?;
+    let query = original.query().map(|query| format!("?{query}")).unwrap_or_default();
+    // `./` keeps a name with a colon from being a scheme.
+    Some(format!("./{last}/{query}"))
+}
+
+/// Whether a write comes from a page of this server, or from no page: browsers say so, and other
+/// programs need not.
+fn is_same_origin(headers: &HeaderMap) -> bool {
+    let text = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or_default());
+    if let Some(site) = text(HeaderName::from_static("sec-fetch-site")) {
+        return matches!(site, "same-origin" | "none");
+    }
+    let Some(origin) = text(ORIGIN) else { return true };
+    let Some((_, authority)) = origin.split_once("://") else { return false };
+    // A page of another site cannot set the second header.
+    let names = [text(HOST), text(HeaderName::from_static("x-forwarded-host"))];
+    names.into_iter().flatten().any(|host| host.eq_ignore_ascii_case(authority))
+}
+
+/// Reads the whole body, so that no handler waits for a slow or an endless one.
+async fn read_body(request: Request) -> Result<Request, Problem> {
+    let (parts, body) = request.into_parts();
+    let too_large = || {
+        Problem::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "too large",
+            format!("the body has more than {MAX_BODY} bytes"),
+        )
+    };
+    let length = parts.headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok());
+    if length.and_then(|length| length.parse::<u64>().ok()).is_some_and(|it| it > MAX_BODY as u64) {
+        return Err(too_large());
+    }
+    match tokio::time::timeout(BODY_TIMEOUT, to_bytes(body, MAX_BODY)).await {
+        Ok(Ok(bytes)) => Ok(Request::from_parts(parts, Body::from(bytes))),
+        Ok(Err(_)) => Err(too_large()),
+        Err(_) => Err(Problem::new(
+            StatusCode::REQUEST_TIMEOUT,
+            "timeout",
+            format!("the body did not arrive within {} s", BODY_TIMEOUT.as_secs()),
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_does_not_arrive_or_does_not_end_is_refused() {
+        let request = |body| Request::builder().method("POST").body(body).unwrap();
+        let slow = futures_util::stream::pending::<Result<Vec<u8>, std::io::Error>>();
+        let refused = read_body(request(Body::from_stream(slow))).await.unwrap_err();
+        assert_eq!(refused.status(), StatusCode::REQUEST_TIMEOUT);
+        let endless =
+            futures_util::stream::repeat_with(|| Ok::<_, std::io::Error>(vec![0; 65_536]));
+        let refused = read_body(request(Body::from_stream(endless))).await.unwrap_err();
+        assert_eq!(refused.status(), StatusCode::PAYLOAD_TOO_LARGE);
+        assert!(read_body(request(Body::from("small"))).await.is_ok());
+    }
+
+    fn allowed(pairs: &[(&'static str, &str)]) -> bool {
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            headers.insert(HeaderName::from_static(name), value.parse().unwrap());
+        }
+        is_same_origin(&headers)
+    }
+
+    #[test]
+    fn writes_from_other_sites_are_refused() {
+        let host = ("host", "dq.example:8080");
+        assert!(allowed(&[host]));
+        assert!(allowed(&[host, ("origin", "http://dq.example:8080")]));
+        assert!(allowed(&[
+            ("host", "upstream"),
+            ("x-forwarded-host", "a"),
+            ("origin", "https://a")
+        ]));
+        assert!(allowed(&[host, ("sec-fetch-site", "same-origin"), ("origin", "null")]));
+        assert!(!allowed(&[host, ("origin", "null")]));
+        assert!(!allowed(&[host, ("origin", "http://dq.example")]));
+        assert!(!allowed(&[host, ("origin", "http://evil.example")]));
+        for site in ["cross-site", "same-site", ""] {
+            assert!(!allowed(&[
+                host,
+                ("sec-fetch-site", site),
+                ("origin", "http://dq.example:8080")
+            ]));
+        }
+    }
+}

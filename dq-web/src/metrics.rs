@@ -1,0 +1,71 @@
+//! Gauges of the store in the text format of Prometheus. Runners count their own jobs, so that
+//! replicas of this server count nothing twice.
+
+use std::fmt::Write;
+
+use axum::Extension;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use dq_ops::{Overview, QueueSummary, Session};
+
+use crate::problem::Result;
+
+/// A metric: its name, its help, and its value for a queue.
+type Gauge = (&'static str, &'static str, fn(&QueueSummary) -> Option<f64>);
+
+const GAUGES: [Gauge; 5] = [
+    (
+        "dq_oldest_ready_seconds",
+        "How long the oldest ready job has waited; 0 if none waits.",
+        |queue| Some(queue.oldest_ready_ms as f64 / 1_000.0),
+    ),
+    ("dq_queue_paused", "1 if the queue is paused.", |queue| Some(f64::from(queue.paused))),
+    ("dq_queue_runners", "Number of runners that serve the queue.", |queue| {
+        queue.runners.map(|runners| runners as f64)
+    }),
+    ("dq_queue_free_slots", "How many more jobs the runners could start now.", |queue| {
+        queue.free_slots.map(|slots| slots as f64)
+    }),
+    (
+        "dq_queue_lateness_missed",
+        "1 if the lateness objective of the queue is missed, 0 if it is met.",
+        |queue| queue.objective.as_ref().map(|objective| f64::from(objective.missed)),
+    ),
+];
+
+/// `GET /metrics`
+pub(crate) async fn metrics(Extension(session): Extension<Session>) -> Result<Response> {
+    let text = render(&session.overview().await?);
+    Ok(([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response())
+}
+
+fn render(overview: &Overview) -> String {
+    let mut text = String::from("# HELP dq_queue_jobs Number of jobs by state.\n");
+    text += "# TYPE dq_queue_jobs gauge\n";
+    for queue in &overview.queues {
+        let name = escaped(queue.queue.as_str());
+        for (state, count) in [
+            ("scheduled", queue.scheduled),
+            ("ready", queue.ready),
+            ("running", queue.running),
+            ("dead", queue.dead),
+        ] {
+            let _ = writeln!(text, "dq_queue_jobs{{queue=\"{name}\",state=\"{state}\"}} {count}");
+        }
+    }
+    for (metric, help, value_of) in GAUGES {
+        let _ = writeln!(text, "# HELP {metric} {help}\n# TYPE {metric} gauge");
+        for queue in &overview.queues {
+            if let Some(value) = value_of(queue) {
+                let name = escaped(queue.queue.as_str());
+                let _ = writeln!(text, "{metric}{{queue=\"{name}\"}} {value}");
+            }
+        }
+    }
+    text
+}
+
+/// The value of a label. Queue names have no control characters, and so no line feed.
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"")
+}

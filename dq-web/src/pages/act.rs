@@ -1,0 +1,130 @@
+//! The actions of the pages' forms.
+
+use axum::extract::Form;
+use axum::http::StatusCode;
+use axum::http::header::LOCATION;
+use axum::response::{IntoResponse, Response};
+use dq_core::QueueName;
+use dq_ops::{JobFilter, parse_due, parse_target};
+use serde::Deserialize;
+
+use super::bulk::action_of;
+use super::chrome::{PageRequest, problem};
+use super::schedules;
+use crate::problem::Problem;
+
+/// Pages to which a form may lead back.
+const PAGES: [&str; 12] = [
+    "./",
+    "queue",
+    "jobs",
+    "job",
+    "bulk",
+    "dead",
+    "schedules",
+    "schedule",
+    "forecast",
+    "runners",
+    "check",
+    "audit",
+];
+
+/// The fields of all forms.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Fields {
+    /// What to do; for a change of many jobs `bulk:` is before it, for one of a schedule
+    /// `schedule:`.
+    r#do: String,
+    queue: String,
+    job: String,
+    due: Option<String>,
+    confirm: String,
+    find: String,
+    error: String,
+    expected: Option<u64>,
+    back: String,
+    /// The name of the schedule.
+    name: String,
+    after: String,
+    until: String,
+}
+
+/// `POST act`
+pub(super) async fn act(
+    request: PageRequest,
+    form: Result<Form<Fields>, axum::extract::rejection::FormRejection>,
+) -> Response {
+    let chrome = request.chrome("");
+    let fields = match form {
+        Ok(Form(fields)) => fields,
+        Err(error) => return problem(chrome, Problem::bad_request(error.body_text()), None),
+    };
+    let back = is_page(&fields.back).then(|| fields.back.clone());
+    match change(&request, &fields).await {
+        Ok(done) => {
+            let back = back.unwrap_or_else(|| chrome.page(""));
+            let separator = if back.contains('?') { '&' } else { '?' };
+            let location = format!("{back}{separator}done={done}");
+            (StatusCode::SEE_OTHER, [(LOCATION, location)]).into_response()
+        }
+        Err(error) => problem(chrome, error, back),
+    }
+}
+
+/// Changes what the fields say; returns the name of what was done.
+async fn change(request: &PageRequest, fields: &Fields) -> Result<&'static str, Problem> {
+    let session = &request.session;
+    if let Some(action) = fields.r#do.strip_prefix("schedule:") {
+        let Fields { name, after, until, .. } = fields;
+        return schedules::change(session, action, name, after, until).await;
+    }
+    let queue = QueueName::new(&fields.queue)?;
+    if let Some(name) = fields.r#do.strip_prefix("bulk:") {
+        let action = action_of(name, fields.due.as_deref())?;
+        let text = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
+        let mut filter = JobFilter::default();
+        filter.key_prefix = text(&fields.find);
+        filter.error = text(&fields.error);
+        session.bulk(&queue, action, &filter, fields.expected).await?;
+        return Ok("bulk");
+    }
+    let job = || parse_target(&fields.job);
+    Ok(match fields.r#do.as_str() {
+        "pause" => session.pause(&queue).await.map(|_| "pause")?,
+        "resume" => session.resume(&queue).await.map(|_| "resume")?,
+        "purge" => session.purge(&queue, &fields.confirm).await.map(|_| "purge")?,
+        "cancel" => session.cancel(&queue, &job()?).await.map(|_| "cancel")?,
+        "run" => session.run_now(&queue, &job()?).await.map(|_| "run")?,
+        "replay" => session.replay(&queue, &job()?).await.map(|()| "replay")?,
+        "remove" => session.remove(&queue, &job()?).await.map(|()| "remove")?,
+        "reschedule" => {
+            let due = parse_due(fields.due.as_deref().unwrap_or_default())?;
+            session.reschedule(&queue, &job()?, due).await.map(|_| "reschedule")?
+        }
+        _ => return Err(Problem::bad_request("there is no such action")),
+    })
+}
+
+/// Whether an address is one of a page of the dashboard, and not of another site.
+fn is_page(address: &str) -> bool {
+    let page = address.split('?').next().unwrap_or_default();
+    PAGES.contains(&page) && !address.contains(|c: char| c.is_control() || c == '\\')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_page;
+
+    #[test]
+    fn forms_lead_back_to_pages_of_the_dashboard_only() {
+        for page in ["./", "./?lang=zh", "jobs?queue=a%2Fb&state=dead", "queue?name=x"] {
+            assert!(is_page(page), "{page}");
+        }
+        for other in
+            ["", "//evil.example", "https://evil.example", "jobs/../x", "jobs\r\nx", "act", "/"]
+        {
+            assert!(!is_page(other), "{other}");
+        }
+    }
+}

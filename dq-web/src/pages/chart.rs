@@ -1,0 +1,85 @@
+//! Small charts as SVG.
+
+/// A bar or a part of one.
+#[derive(Debug, Clone)]
+pub(super) struct Rect {
+    pub(super) class: &'static str,
+    pub(super) x: f64,
+    pub(super) y: f64,
+    pub(super) width: f64,
+    pub(super) height: f64,
+    /// What a pointer shows.
+    pub(super) title: String,
+}
+
+/// The size of a chart of bars, in its own units.
+pub(super) const WIDTH: f64 = 960.0;
+pub(super) const HEIGHT: f64 = 100.0;
+
+/// One bar for each count, with its title.
+pub(super) fn bars(counts: &[u64], title: impl Fn(usize, u64) -> String) -> Vec<Rect> {
+    let max = counts.iter().copied().max().unwrap_or(0).max(1) as f64;
+    let step = WIDTH / counts.len().max(1) as f64;
+    let bar = |(position, count): (usize, &u64)| {
+        // A count that is not zero can be seen.
+        let height = match count {
+            0 => 1.0,
+            count => (*count as f64 / max * HEIGHT).max(4.0),
+        };
+        Rect {
+            class: if *count == 0 { "none" } else { "bar" },
+            x: round(position as f64 * step + step * 0.1),
+            y: round(HEIGHT - height),
+            width: round(step * 0.8),
+            height: round(height),
+            title: title(position, *count),
+        }
+    };
+    counts.iter().enumerate().map(bar).collect()
+}
+
+/// The parts of a whole as one line of 100 units.
+pub(super) fn shares(parts: &[(&'static str, u64)]) -> Vec<Rect> {
+    let total = parts.iter().map(|(_, count)| *count).sum::<u64>() as f64;
+    let present: Vec<_> = parts.iter().filter(|(_, count)| *count > 0).collect();
+    // Each part can be seen.
+    let least = 3.0;
+    let free = 100.0 - least * present.len() as f64;
+    let mut x = 0.0;
+    present
+        .into_iter()
+        .map(|(class, count)| {
+            let width = least + *count as f64 / total * free;
+            let rect = Rect {
+                class,
+                x: round(x),
+                y: 0.0,
+                width: round(width),
+                height: 6.0,
+                title: String::new(),
+            };
+            x += width;
+            rect
+        })
+        .collect()
+}
+
+fn round(value: f64) -> f64 {
+    (value * 100.0).round() / 100.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_part_can_be_seen_and_all_fill_the_line() {
+        let rects = shares(&[("scheduled", 1_000_000), ("ready", 0), ("dead", 1)]);
+        assert_eq!(rects.len(), 2);
+        assert!(rects[1].width >= 3.0);
+        assert!((rects[1].x + rects[1].width - 100.0).abs() < 0.1);
+        assert!(shares(&[("ready", 0)]).is_empty());
+        let bars = bars(&[0, 1_000_000, 1], |_, _| String::new());
+        assert_eq!((bars[1].height, bars[2].height), (HEIGHT, 4.0));
+    }
+}

@@ -1,0 +1,117 @@
+//! Numbers, durations and times as people read them.
+
+use dq_core::Timestamp;
+
+use super::text::Lang;
+
+/// A number with a comma between thousands.
+pub(super) fn number(value: u64) -> String {
+    let digits = value.to_string();
+    let mut text = String::new();
+    for (position, digit) in digits.chars().enumerate() {
+        if position > 0 && (digits.len() - position).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A number without digits after the point from 10 on.
+pub(super) fn rate(value: f64) -> String {
+    if value == 0.0 || value >= 10.0 {
+        return number(value.round() as u64);
+    }
+    format!("{value:.1}")
+}
+
+/// A duration in the two largest units that count.
+pub(super) fn duration(millis: u64, lang: Lang) -> String {
+    const SECOND: u64 = 1_000;
+    const MINUTE: u64 = 60 * SECOND;
+    const HOUR: u64 = 60 * MINUTE;
+    const DAY: u64 = 24 * HOUR;
+    let [ms, s, min, h, d] = match lang {
+        Lang::En => [" ms", " s", " min", " h", " d"],
+        Lang::Zh => [" 毫秒", " 秒", " 分", " 小时", " 天"],
+    };
+    let two = |large: u64, large_unit: &str, small: u64, small_unit: &str| match small {
+        0 => format!("{}{large_unit}", number(large)),
+        small => format!("{}{large_unit} {small}{small_unit}", number(large)),
+    };
+    match millis {
+        0..SECOND => format!("{millis}{ms}"),
+        SECOND..10_000 => format!("{}.{}{s}", millis / SECOND, millis % SECOND / 100),
+        10_000..MINUTE => format!("{}{s}", millis / SECOND),
+        MINUTE..HOUR => two(millis / MINUTE, min, millis % MINUTE / SECOND, s),
+        HOUR..DAY => two(millis / HOUR, h, millis % HOUR / MINUTE, min),
+        _ => two(millis / DAY, d, millis % DAY / HOUR, h),
+    }
+}
+
+/// A size in bytes.
+pub(super) fn size(bytes: u64) -> String {
+    match bytes {
+        0..1_024 => format!("{bytes} B"),
+        1_024..1_048_576 => format!("{:.1} KiB", bytes as f64 / 1_024.0),
+        _ => format!("{:.1} MiB", bytes as f64 / 1_048_576.0),
+    }
+}
+
+/// A time on a page: how far away it is, and exactly.
+#[derive(Debug, Clone)]
+pub(super) struct When {
+    /// For `datetime`.
+    pub(super) iso: String,
+    /// The date and time in UTC.
+    pub(super) exact: String,
+    /// How far away it is.
+    pub(super) relative: String,
+}
+
+impl When {
+    pub(super) fn new(at: Timestamp, now: Timestamp, lang: Lang) -> Self {
+        let texts = lang.texts();
+        let millis =
+            |duration: std::time::Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        let (before, away, after) = match at > now {
+            true => (texts.in_before, millis(at.since(now)), texts.in_after),
+            false => (texts.ago_before, millis(now.since(at)), texts.ago_after),
+        };
+        let relative = match away {
+            0..1_000 => texts.now.to_owned(),
+            // Tenths of a second change before they are read.
+            _ => {
+                format!("{before}{}{after}", duration(away / 1_000 * 1_000, lang).replace(".0", ""))
+            }
+        };
+        let iso = at.to_string();
+        let exact = iso.replacen('T', " ", 1).replace('Z', " UTC");
+        Self { iso, exact, relative }
+    }
+
+    /// The same if there is a time.
+    pub(super) fn some(at: Option<Timestamp>, now: Timestamp, lang: Lang) -> Option<Self> {
+        at.map(|at| Self::new(at, now, lang))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_durations_read_well() {
+        assert_eq!([number(0), number(999), number(1_234_567)], ["0", "999", "1,234,567"]);
+        assert_eq!([rate(0.0), rate(0.25), rate(1_234.5)], ["0", "0.2", "1,235"]);
+        let texts = [4, 1_250, 41_000, 200_000, 7_500_000, 273_600_000, 60_000];
+        let texts = texts.map(|millis| duration(millis, Lang::En));
+        assert_eq!(texts, ["4 ms", "1.2 s", "41 s", "3 min 20 s", "2 h 5 min", "3 d 4 h", "1 min"]);
+        assert_eq!(duration(200_000, Lang::Zh), "3 分 20 秒");
+        let now = Timestamp::from_millis(1_700_000_000_000);
+        let when = |millis| {
+            When::new(Timestamp::from_millis(now.as_millis() + millis), now, Lang::En).relative
+        };
+        assert_eq!([when(41_000), when(-5_000), when(3)], ["in 41 s", "5 s ago", "now"]);
+    }
+}

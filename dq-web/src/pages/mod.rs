@@ -1,0 +1,54 @@
+//! The dashboard: pages that the server renders, which work without scripts.
+//!
+//! All pages have addresses without a slash, and names of queues and jobs are in the query: so
+//! relative addresses hold under any prefix, and no proxy changes a name with a slash.
+
+mod act;
+mod bulk;
+mod chart;
+mod chrome;
+mod dead;
+mod forecast;
+mod format;
+mod job;
+mod jobs;
+mod overview;
+mod queue;
+mod schedules;
+mod status;
+mod text;
+
+use axum::Router;
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+
+use self::chrome::{ICON, SCRIPT, STYLE};
+use crate::app::App;
+
+/// The routes of the dashboard.
+pub(crate) fn routes() -> Router<App> {
+    Router::new()
+        .route("/", get(overview::page))
+        .route("/queue", get(queue::page))
+        .route("/jobs", get(jobs::page))
+        .route("/job", get(job::page))
+        .route("/bulk", get(bulk::page))
+        .route("/dead", get(dead::page))
+        .route("/schedules", get(schedules::list))
+        .route("/schedule", get(schedules::detail))
+        .route("/forecast", get(forecast::page))
+        .route("/runners", get(status::runners))
+        .route("/check", get(status::check))
+        .route("/audit", get(status::audit))
+        .route("/act", post(act::act))
+        .route("/assets/style.css", get(async || asset("text/css; charset=utf-8", STYLE)))
+        .route("/assets/app.js", get(async || asset("text/javascript; charset=utf-8", SCRIPT)))
+        .route("/assets/icon.svg", get(async || asset("image/svg+xml", ICON)))
+}
+
+/// A file that changes only with its address.
+fn asset(content_type: &'static str, text: &'static str) -> Response {
+    let headers = [(CONTENT_TYPE, content_type), (CACHE_CONTROL, "private, max-age=86400")];
+    (headers, text).into_response()
+}

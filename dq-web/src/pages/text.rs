@@ -1,0 +1,290 @@
+//! The texts of the pages, in English and Chinese.
+
+use dq_core::LatenessCause;
+
+/// A language of the pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lang {
+    En,
+    Zh,
+}
+
+impl Lang {
+    /// The language that a request asks for: `?lang=`, else `Accept-Language`.
+    pub(super) fn of(query: Option<&str>, accept: Option<&str>) -> Self {
+        match query {
+            Some("zh") => return Self::Zh,
+            Some("en") => return Self::En,
+            _ => {}
+        }
+        // The first of the two that is listed: browsers list them in order of preference.
+        let languages = accept.unwrap_or_default().split(',').map(str::trim);
+        let known =
+            languages.filter_map(|language| match language.get(..2)?.to_ascii_lowercase() {
+                code if code == "zh" => Some(Self::Zh),
+                code if code == "en" => Some(Self::En),
+                _ => None,
+            });
+        known.into_iter().next().unwrap_or(Self::En)
+    }
+
+    /// The language tag.
+    pub(super) const fn tag(self) -> &'static str {
+        match self {
+            Self::En => "en",
+            Self::Zh => "zh",
+        }
+    }
+
+    /// The texts.
+    pub(super) const fn texts(self) -> &'static Texts {
+        match self {
+            Self::En => &EN,
+            Self::Zh => &ZH,
+        }
+    }
+}
+
+macro_rules! texts {
+    ($($name:ident: $en:literal, $zh:literal;)*) => {
+        /// The texts of one language.
+        #[derive(Debug)]
+        pub(super) struct Texts { $(pub(super) $name: &'static str,)* }
+        static EN: Texts = Texts { $($name: $en,)* };
+        static ZH: Texts = Texts { $($name: $zh,)* };
+    };
+}
+
+texts! {
+    action: "Action", "操作";
+    actions: "Actions", "操作";
+    actor: "Actor", "操作者";
+    all_done: "Nothing is dead. All is well.", "没有死信任务，一切正常。";
+    ago_after: " ago", "前";
+    ago_before: "", "";
+    attempts: "Attempts", "失败次数";
+    audit: "Audit", "审计";
+    audit_note: "The last 100 writes of this process since it started. The log keeps all of them.", "本进程启动以来最近 100 次写操作；完整记录见日志。";
+    back: "Back", "返回";
+    cancel: "Cancel", "取消";
+    cancel_all: "Cancel all that match…", "取消全部匹配…";
+    check: "Check", "检查";
+    check_ok: "The store has no problem that you should know of.", "存储没有需要注意的问题。";
+    claimed_by: "claimed by", "领取者";
+    clear: "Clear", "清除";
+    confirm: "Confirm", "确认";
+    contains: "Payload contains", "载荷包含";
+    count_incomplete: "at least", "至少";
+    created: "Created", "创建时间";
+    dead: "Dead", "死信";
+    dead_jobs: "Dead jobs", "死信任务";
+    delay_hint: "15m, 1h 30m, now, or 2027-01-31T10:00:00Z", "15m、1h 30m、now 或 2027-01-31T10:00:00Z";
+    deliveries: "Claims", "领取次数";
+    done_cancelled: "The job is cancelled.", "任务已取消。";
+    done_moved: "The job has a new due time.", "已更改到期时间。";
+    done_run: "The job is due now.", "任务已立即到期。";
+    done_replayed: "The job is due now, with all of its attempts.", "任务已重放。";
+    done_removed: "The job is deleted.", "任务已删除。";
+    done_paused: "The queue is paused.", "队列已暂停。";
+    done_resumed: "The queue runs again.", "队列已恢复。";
+    done_purged: "The queue is empty, except for running jobs.", "队列已清空（运行中的任务除外）。";
+    done_bulk: "All jobs that matched have changed.", "所有匹配的任务均已更改。";
+    due: "Due", "到期";
+    due_from_now: "Due in the next 24 hours", "未来 24 小时到期";
+    duration: "Run time", "运行时间";
+    empty_jobs: "No job is here.", "这里没有任务。";
+    empty_queues: "There is no queue yet. One appears with its first job, or its first runner.", "还没有队列；有了第一个任务或执行器就会出现。";
+    empty_runners: "No runner is known here.", "此处没有已知的执行器。";
+    ended: "History", "历史";
+    error: "Error", "错误";
+    error_contains: "Error contains", "错误包含";
+    ev_claimed: "Claimed", "被领取";
+    ev_dead: "Dead", "进入死信";
+    ev_due: "Due", "到期";
+    ev_ended: "Ended", "结束";
+    ev_failed: "Failed", "失败";
+    ev_lost: "Lost: the runner crashed or lost the store", "丢失：执行器崩溃或与存储断开";
+    ev_scheduled: "Scheduled", "已安排";
+    filter: "Filter", "筛选";
+    find: "Id or beginning of the key", "标识或键前缀";
+    first_page: "First page", "第一页";
+    headers: "Headers", "消息头";
+    hidden: "Your role does not show payloads and headers.", "您的角色无权查看载荷和消息头。";
+    history_none: "The payload has left the store with the job.", "载荷已随任务离开存储。";
+    id: "Id", "标识";
+    in_after: "", "后";
+    in_before: "in ", "";
+    interrupted: "interrupted", "中断";
+    job: "Job", "任务";
+    jobs: "Jobs", "任务";
+    key: "Key", "键";
+    late: "Lateness", "延迟";
+    lateness: "Lateness p99", "延迟 p99";
+    lateness_note: "last five minutes", "最近五分钟";
+    listen: "runners listen", "个执行器在监听";
+    listens: "runner listens", "个执行器在监听";
+    live: "live", "实时";
+    matching: "jobs match", "个任务匹配";
+    matching_one: "job matches", "个任务匹配";
+    main: "Main navigation", "主导航";
+    max: "of", "／共";
+    more_than_group: "Other errors contain this text too: these are more jobs than the group, which has", "其他错误也包含此文本，任务数超过该组，该组有";
+    more: "Next page", "下一页";
+    reschedule: "Move", "改期";
+    move_all: "Move all that match…", "批量改期…";
+    move_to: "New due time", "新的到期时间";
+    next_due: "Next due", "最近到期";
+    not_known: "not known", "未知";
+    now: "now", "现在";
+    nothing_matches: "No job matches now: there is nothing to change.", "没有匹配的任务，无需更改。";
+    of_slots: "slots free", "个槽位空闲";
+    oldest: "oldest waits", "最久等待";
+    outcome: "Result", "结果";
+    overview: "Overview", "概览";
+    p50: "p50", "p50";
+    p99: "p99", "p99";
+    pause: "Pause", "暂停";
+    paused: "paused", "已暂停";
+    payload: "Payload", "载荷";
+    per_minute: "Runs/min", "次/分";
+    problem: "This did not work", "操作未成功";
+    purge: "Purge…", "清空…";
+    purge_do: "Delete all jobs", "删除全部任务";
+    purge_note: "This deletes every job of the queue that is not running, dead ones included. Type the name of the queue to confirm.", "将删除该队列中所有未在运行的任务（包括死信）。请输入队列名称以确认。";
+    queue: "Queue", "队列";
+    queues: "Queues", "队列";
+    ready: "Ready", "就绪";
+    reason: "Reason", "原因";
+    remedy: "What to do", "解决办法";
+    remove: "Delete", "删除";
+    remove_all: "Delete all that match…", "删除全部匹配…";
+    replay: "Replay", "重放";
+    replay_all: "Replay all that match…", "重放全部匹配…";
+    resume: "Resume", "恢复";
+    run_now: "Run now", "立即运行";
+    runners: "Runners", "执行器";
+    running: "Running", "运行中";
+    scheduled: "Scheduled", "已安排";
+    seen: "Last seen", "最近心跳";
+    skew: "Clock skew", "时钟偏差";
+    skip: "Skip to the content", "跳到正文";
+    slots: "Slots", "槽位";
+    started: "Started", "启动时间";
+    states: "Jobs by state", "各状态任务";
+    stopping: "stopping", "正在停止";
+    target: "Target", "对象";
+    time: "Time", "时间";
+    timeline: "Timeline", "时间线";
+    total_created: "Stored since the beginning", "累计创建";
+    total_done: "Done since the beginning", "累计完成";
+    truncated: "only the beginning is shown", "仅显示开头";
+    wait_claimable: "It is due, and a runner has a free slot: it is about to start.", "已到期且有空闲槽位，即将开始。";
+    wait_dead: "It is dead, and waits for an operator.", "已进入死信，等待人工处理。";
+    wait_no_runner: "It is due, but no runner listens to its queue.", "已到期，但没有执行器监听此队列。";
+    wait_no_slot: "It is due, but all runners of its queue are busy.", "已到期，但执行器的槽位全部占用。";
+    wait_not_due: "It is not due yet:", "尚未到期：";
+    wait_paused: "It is due, but its queue is paused.", "已到期，但队列已暂停。";
+    wait_running: "It runs", "正在运行";
+    wait_unknown: "It is due. Whether a runner listens is not known.", "已到期；是否有执行器监听未知。";
+    worker: "Runner", "执行器";
+    you_are: "You are", "当前用户";
+    objective: "Lateness objective", "延迟目标";
+    objective_met: "met", "已达成";
+    objective_missed: "objective missed", "未达延迟目标";
+    in_time: "in time", "准时";
+    started_late: "late", "迟到";
+    wait_late: "waiting late", "逾期等待";
+    cause_paused: "the queue is paused", "队列已暂停";
+    cause_no_runner: "no runner serves the queue", "没有执行器服务此队列";
+    cause_slots: "all slots are busy", "槽位全部占用";
+    cause_handlers: "all slots are busy, and the handlers are slow", "槽位全部占用，且处理器较慢";
+    cause_store: "the store is slow", "存储响应慢";
+    cause_clock: "the clocks of a runner and of the store differ", "执行器与存储的时钟不一致";
+    cause_unknown: "the cause was not observed", "未观察到原因";
+    all_queues: "All queues", "全部队列";
+    backfill: "Run missed occurrences…", "补运行…";
+    backfill_after: "After", "晚于";
+    backfill_do: "Run them now", "立即补运行";
+    backfill_note: "This schedules the occurrences of a time in the past, all due now, at most 1,000. Those that the store still remembers do not run again.", "将过去某段时间内的各次运行立即安排，最多 1,000 次；存储仍记得的不会再次运行。";
+    backfill_until: "Until", "不晚于";
+    capacity: "Runners can do per minute", "执行器每分钟可处理";
+    catch_up: "Missed occurrences", "错过的运行";
+    catch_up_all: "run, at most", "补运行，最多次数";
+    catch_up_last: "the last one runs", "补运行最后一次";
+    catch_up_none: "do not run", "不补运行";
+    day: "day", "天";
+    days: "days", "天";
+    deadline: "May be late by", "最多可晚";
+    declared: "declared by a program", "由程序声明";
+    done_schedule_backfill: "The occurrences are due now.", "已补安排。";
+    done_schedule_kept: "Nothing is scheduled: a job of this schedule waits or runs.", "未安排：该计划已有任务在等待或运行。";
+    done_schedule_no_backfill: "No occurrence of that time is to be run.", "这段时间内没有需要补运行的。";
+    done_schedule_paused: "The schedule is paused.", "计划已暂停。";
+    done_schedule_removed: "The schedule is deleted.", "计划已删除。";
+    done_schedule_resumed: "The schedule goes on with its next occurrence.", "计划已恢复，从下一次开始。";
+    done_schedule_run: "A job of the schedule is due now.", "该计划的一个任务已立即到期。";
+    done_schedule_skipped: "The next occurrence is left out.", "已跳过下一次。";
+    drained: "Done by", "处理完";
+    empty_forecast: "No job is due in this time.", "这段时间内没有任务到期。";
+    empty_schedules: "There is no schedule. A program declares one with a handler, or in its configuration.", "还没有计划；程序可在处理器或配置中声明。";
+    every: "every", "每";
+    forecast: "Forecast", "预测";
+    forecast_note: "Waiting jobs and occurrences of schedules by the hour in which they are due, in UTC.", "按到期小时（UTC）统计的等待任务和计划的各次运行。";
+    hidden_payload: "Your role does not show payloads.", "您的角色无权查看载荷。";
+    jitter: "Spread over", "分散于";
+    left_over: "left over", "未处理";
+    made_by_call: "made by a call", "由调用创建";
+    next_times: "Next times", "接下来的时间";
+    no_next: "There is no next time.", "没有下一次。";
+    origin: "Origin", "来源";
+    orphaned: "orphaned", "无人声明";
+    over_note: "More is due than the runners can do.", "到期任务多于执行器的处理能力。";
+    overdue: "Due already", "已到期";
+    overlap: "Overlap", "重叠时";
+    overlap_allow: "runs beside an earlier job", "与前一任务并行";
+    overlap_queue_one: "waits for the earlier job", "等待前一任务结束";
+    overlap_skip: "skipped while an earlier job is live", "前一任务未结束则跳过";
+    peak: "Busiest minute", "最忙的一分钟";
+    remove_schedule: "Delete…", "删除…";
+    remove_schedule_do: "Delete the schedule", "删除计划";
+    remove_schedule_note: "Jobs of earlier occurrences still run. A schedule that a program declares is back when that program starts again: pause it instead.", "已产生的任务仍会运行。由程序声明的计划会在程序重启后恢复：请改用暂停。";
+    schedule: "Schedule", "计划";
+    schedule_orphaned: "No process has declared this schedule for three hours. It stops after a day.", "已有三小时没有进程声明此计划；满一天后停止。";
+    schedule_paused: "This schedule is paused: its occurrences schedule no jobs, also not later.", "此计划已暂停：暂停期间的各次不会运行，也不会补运行。";
+    schedule_stopped: "This schedule has stopped: no process has declared it for a day. It goes on when one does.", "此计划已停止：一天内没有进程声明它；再次声明后继续。";
+    schedules: "Schedules", "计划";
+    schema_version: "Version of the payload", "载荷版本";
+    skip_next: "Skip next", "跳过下一次";
+    stopped: "stopped", "已停止";
+    times: "Times", "时间";
+    window: "Time window", "时间范围";
+}
+
+impl Texts {
+    /// Why jobs are late.
+    pub(super) const fn lateness_cause(&self, cause: Option<LatenessCause>) -> &'static str {
+        match cause {
+            Some(LatenessCause::Paused) => self.cause_paused,
+            Some(LatenessCause::NoRunner) => self.cause_no_runner,
+            Some(LatenessCause::SlotsFull) => self.cause_slots,
+            Some(LatenessCause::HandlersSlow) => self.cause_handlers,
+            Some(LatenessCause::StoreSlow) => self.cause_store,
+            Some(LatenessCause::ClockSkew) => self.cause_clock,
+            _ => self.cause_unknown,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_query_is_stronger_than_the_browser() {
+        assert_eq!(Lang::of(None, Some("zh-CN,zh;q=0.9,en;q=0.8")), Lang::Zh);
+        assert_eq!(Lang::of(Some("en"), Some("zh-CN")), Lang::En);
+        assert_eq!(Lang::of(None, Some("de-DE, en;q=0.5, zh;q=0.1")), Lang::En);
+        assert_eq!(Lang::of(Some("xx"), Some("日本語")), Lang::En);
+        assert_eq!(Lang::of(None, None), Lang::En);
+    }
+}

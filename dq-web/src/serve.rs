@@ -1,0 +1,86 @@
+//! The router, and a server of its own for it.
+
+use std::io;
+
+use axum::Router;
+use axum::http::StatusCode;
+use axum::middleware::from_fn_with_state;
+use axum::routing::get;
+use dq_ops::Ops;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use crate::app::App;
+use crate::auth::Auth;
+use crate::connections::{self, Limits};
+use crate::guard::guard;
+use crate::problem::Problem;
+use crate::{api, metrics, pages};
+
+/// The dashboard and the API as a router. Mount it with `Router::nest_service`, or serve it alone
+/// with [`serve`].
+///
+/// A response of `/v1/events` ends after 15 s, and browsers open another one: a server that stops only
+/// when all responses have ended, such as that of axum with `with_graceful_shutdown`, waits for it.
+///
+/// There is no router without authentication:
+///
+/// ```compile_fail
+/// # async fn open(ops: dq_ops::Ops) {
+/// let router = dq_web::router(ops);
+/// # }
+/// ```
+pub fn router(ops: Ops, auth: Auth) -> Router {
+    build(App::new(ops, auth, None))
+}
+
+fn build(app: App) -> Router {
+    Router::new()
+        .merge(pages::routes())
+        .merge(api::routes())
+        .route("/metrics", get(metrics::metrics))
+        .fallback(not_found)
+        .method_not_allowed_fallback(method_not_allowed)
+        .layer(from_fn_with_state(app.clone(), guard))
+        .with_state(app)
+}
+
+async fn not_found() -> Problem {
+    Problem::new(StatusCode::NOT_FOUND, "not found", "there is nothing at this address")
+        .remedy("the dashboard is at ./, and openapi.json describes the API")
+}
+
+async fn method_not_allowed() -> Problem {
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "invalid input", "the address has no such method")
+}
+
+/// Serves the dashboard and the API alone, until `shutdown` completes; then lets requests finish, for 10
+/// seconds at most.
+///
+/// Up to 1,024 connections are served at once. One on which no complete header arrives within 10 seconds
+/// is closed.
+///
+/// # Errors
+/// If the listener cannot be used, or is not on a loopback address while `auth` is
+/// [`Auth::loopback`].
+pub async fn serve(
+    listener: TcpListener,
+    ops: Ops,
+    auth: Auth,
+    shutdown: impl Future<Output = ()> + Send + 'static,
+) -> io::Result<()> {
+    let address = listener.local_addr()?;
+    if auth.is_local() && !address.ip().is_loopback() {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!(
+                "{address} can be reached from other machines, and the authentication is for this one; configure tokens or users, or listen on 127.0.0.1"
+            ),
+        ));
+    }
+    // Streams of events have no end of their own.
+    let (stop, stopped) = watch::channel(false);
+    let router = build(App::new(ops, auth, Some(stopped)));
+    connections::serve(listener, router, Limits::default(), stop, shutdown).await;
+    Ok(())
+}

@@ -1,0 +1,369 @@
+//! The HTTP API.
+
+mod support;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use dq_core::{Announcement, Backend as _, Due, DurationExt, Verdict};
+use serde_json::{Value, json};
+use support::{ADMIN, Fixture, OPERATOR, READER, VIEWER, auth};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+
+#[tokio::test]
+async fn a_job_is_scheduled_seen_moved_and_cancelled() {
+    let fixture = Fixture::start("").await;
+    let body = r#"{"payload":{"order":4711},"key":"order-4711","due":"30m","headers":{"a":"b"}}"#;
+    let created = fixture.send(OPERATOR, "POST", "/v1/queues/ORDER/jobs", Some(body)).await;
+    assert_eq!(created.status, 201, "{created:?}");
+    let id = created.json()["id"].as_str().unwrap().to_owned();
+    assert_eq!(created.header("location"), Some(format!("jobs/{id}").as_str()));
+    let kept = fixture.send(OPERATOR, "POST", "/v1/queues/ORDER/jobs", Some(body)).await;
+    assert_eq!((kept.status, kept.json()["result"].clone()), (200, json!("kept")));
+
+    let job =
+        fixture.send(READER, "GET", "/v1/queues/ORDER/jobs/key:order-4711", None).await.json();
+    assert_eq!(
+        (job["payload"]["json"]["order"].clone(), job["id"].clone()),
+        (json!(4711), json!(id))
+    );
+    let timeline = format!("/v1/queues/ORDER/jobs/{id}/timeline");
+    let timeline = fixture.send(VIEWER, "GET", &timeline, None).await.json();
+    assert_eq!(timeline["now"]["reason"], json!("not_due"));
+    let in_ms = timeline["now"]["in_ms"].as_u64().unwrap();
+    assert!((1_200_000..=1_800_000).contains(&in_ms), "{timeline}");
+
+    let path = "/v1/queues/ORDER/jobs/key:order-4711";
+    let moved = fixture.send(OPERATOR, "PATCH", path, Some(r#"{"due":"1h"}"#)).await;
+    assert_eq!(moved.status, 200, "{moved:?}");
+    let page =
+        fixture.send(VIEWER, "GET", "/v1/queues/ORDER/jobs?key_prefix=order-&limit=1", None).await;
+    assert_eq!(page.json()["jobs"][0]["due"], moved.json()["due"]);
+    let cancelled = fixture.send(OPERATOR, "DELETE", path, None).await;
+    assert_eq!(cancelled.json(), json!({"result": "cancelled"}));
+    let gone = fixture.send(OPERATOR, "DELETE", path, None).await;
+    assert_eq!((gone.status, gone.header("content-type")), (404, Some("application/problem+json")));
+    assert!(gone.json()["remedy"].is_string());
+}
+
+#[tokio::test]
+async fn a_request_with_an_idempotency_key_is_not_run_again_after_its_job_has_ended() {
+    let fixture = Fixture::start("").await;
+    let bearer = format!("Bearer {OPERATOR}");
+    let headers = [
+        ("authorization", bearer.as_str()),
+        ("content-type", "application/json"),
+        ("idempotency-key", "request-1"),
+    ];
+    let send = async || {
+        let path = "/v1/queues/CHARGE/jobs";
+        fixture.raw("POST", path, &headers, br#"{"payload":1}"#).await
+    };
+    assert_eq!(send().await.status, 201);
+    for job in fixture.claim("CHARGE", "w").await {
+        fixture.settle(&job, Verdict::Done).await;
+    }
+    let again = send().await;
+    assert_eq!((again.status, again.json()["result"].clone()), (200, json!("ended")));
+    assert!(fixture.claim("CHARGE", "w").await.is_empty());
+}
+
+#[tokio::test]
+async fn null_is_a_payload() {
+    let fixture = Fixture::start("").await;
+    let body = Some(r#"{"payload":null,"key":"a","due":"1h"}"#);
+    let created = fixture.send(OPERATOR, "POST", "/v1/queues/TICK/jobs", body).await;
+    assert_eq!(created.status, 201, "{created:?}");
+    let job = fixture.send(READER, "GET", "/v1/queues/TICK/jobs/key:a", None).await.json();
+    assert_eq!(job["payload"]["size"], json!(4), "{job}");
+    let body = Some(r#"{"payload":null,"payload_base64":"AP8="}"#);
+    assert_eq!(fixture.send(OPERATOR, "POST", "/v1/queues/TICK/jobs", body).await.status, 400);
+}
+
+#[tokio::test]
+async fn a_job_whose_key_runs_is_a_conflict() {
+    let fixture = Fixture::start("").await;
+    fixture.schedule("ORDER", "a", "1", Due::NOW).await;
+    fixture.claim("ORDER", "w").await;
+    let body = Some(r#"{"payload":1,"key":"a"}"#);
+    let refused = fixture.send(OPERATOR, "POST", "/v1/queues/ORDER/jobs", body).await;
+    assert_eq!((refused.status, refused.json()["result"].clone()), (409, json!("already_running")));
+    let cancel = fixture.send(OPERATOR, "DELETE", "/v1/queues/ORDER/jobs/key:a", None).await;
+    assert_eq!(cancel.status, 409, "{cancel:?}");
+}
+
+#[tokio::test]
+async fn payloads_that_are_not_json_and_names_with_slashes_survive() {
+    let fixture = Fixture::start("/ops/dq").await;
+    let queue = "/ops/dq/v1/queues/a%2F..%2Fb%3Fc%23d/jobs";
+    let body = r#"{"payload_base64":"AP8=","content_type":"application/x-thing","key":"k/1"}"#;
+    let created = fixture.send(OPERATOR, "POST", queue, Some(body)).await;
+    assert_eq!(created.status, 201, "{created:?}");
+    let seen = fixture.send(READER, "GET", &format!("{queue}/key:k%2F1"), None).await.json();
+    assert_eq!(
+        (&seen["queue"], &seen["payload"]["base64"]),
+        (&json!("a/../b?c#d"), &json!("AP8="))
+    );
+    let encoded = "/ops/dq/v1/queues/base64:YS8uLi9iP2MjZA/jobs/key-base64:ay8x";
+    assert_eq!(fixture.send(READER, "GET", encoded, None).await.json(), seen);
+    for wrong in [r#"{}"#, r#"{"payload":1,"payload_base64":""}"#, r#"{"payload":1,"dew":"1h"}"#] {
+        assert_eq!(fixture.send(OPERATOR, "POST", queue, Some(wrong)).await.status, 400, "{wrong}");
+    }
+}
+
+#[tokio::test]
+async fn dead_jobs_are_grouped_counted_and_replayed_in_bulk() {
+    let fixture = Fixture::start("").await;
+    for number in 0..3 {
+        fixture.dead("MAIL", &format!("m-{number}"), &format!("host {number} refused")).await;
+    }
+    let dead = fixture.send(VIEWER, "GET", "/v1/queues/MAIL/dead", None).await.json();
+    assert_eq!(
+        (&dead["groups"][0]["pattern"], &dead["groups"][0]["count"]),
+        (&json!("host # refused"), &json!(3))
+    );
+    let replay = async |body: &str| {
+        fixture.send(OPERATOR, "POST", "/v1/queues/MAIL/jobs:replay", Some(body)).await
+    };
+    let filter = r#""filter":{"error":"refused"}"#;
+    let count = replay(&format!("{{{filter},\"dry_run\":true}}")).await.json();
+    assert_eq!((&count["matching"], &count["complete"]), (&json!(3), &json!(true)));
+    assert_eq!(replay(&format!("{{{filter},\"expected\":2}}")).await.status, 409);
+    assert_eq!(replay(&format!("{{{filter},\"expected\":3}}")).await.json(), json!({"changed": 3}));
+    assert_eq!(replay(r#"{"filter":{"eror":"x"}}"#).await.status, 400);
+}
+
+#[tokio::test]
+async fn a_queue_is_paused_resumed_and_purged_with_its_name() {
+    let fixture = Fixture::start("").await;
+    fixture.schedule("MAIL", "a", "1", Due::After(1.hours())).await;
+    let post = async |path: &str, body: Option<&str>| fixture.send(ADMIN, "POST", path, body).await;
+    assert_eq!(post("/v1/queues/MAIL:pause", None).await.json(), json!({"changed": true}));
+    assert_eq!(post("/v1/queues/MAIL:pause", None).await.json(), json!({"changed": false}));
+    let queue = fixture.send(VIEWER, "GET", "/v1/queues/MAIL", None).await.json();
+    assert_eq!(queue["paused"], json!(true));
+    assert_eq!(post("/v1/queues/MAIL:resume", None).await.json(), json!({"changed": true}));
+    assert_eq!(post("/v1/queues/MAIL:purge", None).await.status, 400);
+    let purged = post("/v1/queues/MAIL:purge", Some(r#"{"confirm":"MAIL"}"#)).await;
+    assert_eq!(purged.json(), json!({"changed": 1}));
+    assert_eq!(post("/v1/queues/MAIL:stop", None).await.status, 400);
+    assert_eq!(fixture.send(VIEWER, "GET", "/v1/queues/NOBODY", None).await.status, 404);
+}
+
+#[tokio::test]
+async fn a_store_that_is_away_is_503_and_to_be_retried() {
+    let fixture = Fixture::start("").await;
+    fixture.dq.close().await.unwrap();
+    let reply = fixture.send(VIEWER, "GET", "/v1/queues", None).await;
+    assert_eq!((reply.status, reply.header("retry-after")), (503, Some("1")), "{reply:?}");
+    assert_eq!(reply.json()["title"], json!("closed"));
+}
+
+#[tokio::test]
+async fn the_document_describes_every_route() {
+    let fixture = Fixture::start("").await;
+    let document = fixture.send(VIEWER, "GET", "/openapi.json", None).await.json();
+    let paths = document["paths"].as_object().unwrap();
+    for path in [
+        "/v1/overview",
+        "/v1/queues/{queue}/jobs/{job}/timeline",
+        "/v1/queues/{queue}:purge",
+        "/v1/queues/{queue}/jobs:{action}",
+        "/v1/events",
+    ] {
+        assert!(paths.contains_key(path), "{path}: {:?}", paths.keys().collect::<Vec<_>>());
+    }
+    let mut ids = std::collections::BTreeSet::new();
+    for (path, item) in paths {
+        for (method, operation) in item.as_object().unwrap() {
+            let id = operation["operationId"].as_str().unwrap();
+            assert!(ids.insert(id), "{id} is not only {method} {path}");
+            for (status, response) in operation["responses"].as_object().unwrap() {
+                assert!(response["description"].is_string(), "{method} {path}: {status}");
+            }
+            let error = &operation["responses"]["default"]["content"]["application/problem+json"];
+            assert!(error.is_object(), "{method} {path}");
+        }
+    }
+    let schemes = &document["components"]["securitySchemes"];
+    for requirement in document["security"].as_array().unwrap() {
+        let name = requirement.as_object().unwrap().keys().next().unwrap();
+        assert_eq!(schemes[name]["type"], json!("http"), "{name}: {schemes}");
+    }
+    assert_eq!(document["security"].as_array().unwrap().len(), 2);
+    // Every reference leads to a schema.
+    let text = document.to_string();
+    for reference in text.split("\"#/components/schemas/").skip(1) {
+        let name = reference.split('"').next().unwrap();
+        assert!(document["components"]["schemas"][name].is_object(), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_list_is_no_body() {
+    let fixture = Fixture::start("").await;
+    fixture.schedule("MAIL", "stays", "1", Due::After(1.hours())).await;
+    for (method, path, body) in [
+        ("POST", "/v1/queues/MAIL/jobs", json!([{"to": "ann"}])),
+        ("PATCH", "/v1/queues/MAIL/jobs/key:stays", json!(["2h"])),
+        ("POST", "/v1/queues/MAIL:purge", json!(["MAIL"])),
+    ] {
+        let reply = fixture.send(ADMIN, method, path, Some(&body.to_string())).await;
+        assert_eq!(reply.status, 400, "{method} {path}");
+    }
+    assert_eq!(fixture.dq.queue("MAIL").unwrap().stats().await.unwrap().stored(), 1);
+}
+
+#[tokio::test]
+async fn a_missed_lateness_objective_is_marked_with_its_cause() {
+    let fixture = Fixture::start("").await;
+    let announce = async |late: u64| {
+        let info = format!(
+            r#"{{"format":1,"host":"h","pid":1,"version":"0.1.0","started":0,"stopping":false,
+            "concurrency":4,"running":0,"skew_ms":0,"omitted_queues":0,"queues":[{{"queue":"MAIL",
+            "concurrency":4,"running":0,"lateness":[],"run_time":[],"objective":{{"objective":
+            "99% < 100ms","in_time":990,"late":{late},"cause":"slots_full"}}}}]}}"#
+        );
+        let announcement = Announcement::new("web-1", info, 1.hours());
+        fixture.store.announce(announcement).await.unwrap();
+    };
+    let get = async |path: &str| fixture.send(VIEWER, "GET", path, None).await;
+    announce(10).await;
+    let queue = get("/v1/queues/MAIL").await.json();
+    let objective = json!({"objective": "99% < 100ms", "missed": false, "in_time": 990, "late": 10,
+        "waiting": 0, "cause": "slots_full"});
+    assert_eq!(queue["objective"], objective);
+    assert!(get("/metrics").await.body.contains(r#"dq_queue_lateness_missed{queue="MAIL"} 0"#));
+    let missed = async || {
+        let findings = get("/v1/check").await.json().as_array().unwrap().clone();
+        let is_missed = |finding: &Value| finding["code"] == json!("lateness.objective");
+        findings.into_iter().find(is_missed)
+    };
+    assert_eq!(missed().await, None);
+    assert!(!get("/").await.body.contains("objective missed"));
+    let page = get("/queue?name=MAIL").await.body;
+    assert!(page.contains("99% &#60; 100ms · met · in time 990 · late 10"), "{page}");
+
+    announce(11).await;
+    assert_eq!(get("/v1/queues/MAIL").await.json()["objective"]["missed"], json!(true));
+    assert!(get("/metrics").await.body.contains(r#"dq_queue_lateness_missed{queue="MAIL"} 1"#));
+    let finding = missed().await.expect("the objective is missed");
+    assert!(finding["cause"].as_str().unwrap().contains("all slots are busy"), "{finding}");
+    for (path, mark) in [
+        ("/", r#"title="all slots are busy">objective missed</span>"#),
+        ("/?lang=zh", r#"title="槽位全部占用">未达延迟目标</span>"#),
+        ("/queue?name=MAIL", "objective missed: all slots are busy · in time 990 · late 11"),
+        ("/check", "jobs of queue MAIL are late: all slots are busy"),
+    ] {
+        let page = get(path).await.body;
+        assert!(page.contains(mark), "{path}: {page}");
+    }
+}
+
+#[tokio::test]
+async fn metrics_are_gauges_of_the_store() {
+    let fixture = Fixture::start("").await;
+    fixture.schedule("A\"\\", "a", "1", Due::NOW).await;
+    fixture.pass(2.seconds()).await;
+    let metrics = fixture.send(VIEWER, "GET", "/metrics", None).await.body;
+    assert!(metrics.contains(r#"dq_queue_jobs{queue="A\"\\",state="ready"} 1"#), "{metrics}");
+    let oldest = metrics
+        .lines()
+        .find_map(|line| line.strip_prefix(r#"dq_oldest_ready_seconds{queue="A\"\\"} "#));
+    let oldest: f64 = oldest.unwrap_or_else(|| panic!("{metrics}")).parse().unwrap();
+    assert!((2.0..600.0).contains(&oldest), "{metrics}");
+}
+
+#[tokio::test]
+async fn a_change_of_many_jobs_says_which_ones() {
+    let fixture = Fixture::start("").await;
+    fixture.schedule("MAIL", "a", "1", Due::After(1.hours())).await;
+    let cancel = async |body: Option<&str>| {
+        fixture.send(OPERATOR, "POST", "/v1/queues/MAIL/jobs:cancel", body).await
+    };
+    for body in [None, Some("{}"), Some(r#"{"filter":{}}"#), Some(r#"{"filter":{"error":null}}"#)] {
+        assert_eq!(cancel(body).await.status, 400, "{body:?}");
+    }
+    assert_eq!(cancel(Some(r#"{"filter":{"key_prefix":""}}"#)).await.status, 400);
+    assert_eq!(cancel(Some(r#"{"filter":{"key_prefix":"a"},"all":true}"#)).await.status, 400);
+    assert_eq!(cancel(Some(r#"{"dry_run":true}"#)).await.json()["matching"], json!(1));
+    assert_eq!(cancel(Some(r#"{"expected":0}"#)).await.status, 409);
+    assert_eq!(cancel(Some(r#"{"all":true}"#)).await.json(), json!({"changed": 1}));
+}
+
+#[tokio::test]
+async fn the_page_of_a_change_warns_of_jobs_outside_of_the_group() {
+    let fixture = Fixture::start("").await;
+    for (key, error) in [("a", "E1"), ("b", "charge timeout 3"), ("c", "a charge timeout 4 x")] {
+        fixture.dead("MAIL", key, error).await;
+    }
+    let dead = fixture.send(OPERATOR, "GET", "/dead?lang=en", None).await.body;
+    assert_eq!(dead.matches("do=remove").count(), 2, "a short text has no buttons: {dead}");
+    assert_eq!(dead.matches("group=1").count(), 4, "{dead}");
+    let page = async |group: &str| {
+        let path = format!("/bulk?queue=MAIL&do=remove&error=charge%20timeout{group}&lang=en");
+        fixture.send(OPERATOR, "GET", &path, None).await.body
+    };
+    assert!(page("&group=1").await.contains("more jobs than the group"));
+    assert!(!page("&group=2").await.contains("more jobs than the group"));
+    assert!(!page("").await.contains("more jobs than the group"));
+}
+
+/// Requests events.
+async fn open_events(address: SocketAddr, prefix: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let request = format!(
+        "GET {prefix}/v1/events HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {VIEWER}\r\nconnection: close\r\n\r\n"
+    );
+    stream.write_all(request.as_bytes()).await.unwrap();
+    stream
+}
+
+/// Reads events until they have a text, and requests them again when the response ends.
+async fn read_events(address: SocketAddr, prefix: &str, text: &str) -> String {
+    let mut read = String::new();
+    let mut stream = open_events(address, prefix).await;
+    let waiting = async {
+        while !read.contains(text) {
+            let mut part = [0; 4096];
+            match stream.read(&mut part).await.unwrap() {
+                0 => stream = open_events(address, prefix).await,
+                length => read += &String::from_utf8_lossy(&part[..length]),
+            }
+        }
+    };
+    let waited = tokio::time::timeout(Duration::from_secs(120), waiting).await;
+    waited.unwrap_or_else(|_| panic!("{text:?} does not arrive"));
+    read
+}
+
+#[tokio::test]
+async fn changes_arrive_as_events() {
+    let fixture = Fixture::start("/ops/dq").await;
+    let read = async |text| read_events(fixture.address, "/ops/dq", text).await;
+    let head = read("event: overview").await.to_lowercase();
+    assert!(head.starts_with("http/1.1 200"), "{head}");
+    assert!(head.contains("content-type: text/event-stream"), "{head}");
+    fixture.schedule("LATER", "a", "1", Due::After(1.hours())).await;
+    read("\"LATER\"").await;
+}
+
+/// A server that waits for all responses is not kept by an open page.
+#[tokio::test]
+async fn a_graceful_shutdown_does_not_wait_for_ever_for_a_page() {
+    let fixture = Fixture::start("/ops/dq").await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let router = dq_web::router(fixture.ops.clone(), auth());
+    let server = axum::serve(listener, router).with_graceful_shutdown(async move {
+        let _ = stopped.await;
+    });
+    let server = tokio::spawn(server.into_future());
+    let mut stream = open_events(address, "").await;
+    assert!(stream.read(&mut [0; 4096]).await.unwrap() > 0, "the response has begun");
+    stop.send(()).unwrap();
+    let ended = tokio::time::timeout(Duration::from_secs(120), server).await;
+    ended.expect("the response ends by itself").unwrap().unwrap();
+}

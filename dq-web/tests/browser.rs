@@ -1,0 +1,292 @@
+//! The dashboard in a real browser.
+
+mod support;
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use dq_core::{Due, DurationExt, JobId};
+use dq_servers::Nginx;
+use support::browser::Window;
+use support::{ADMIN, Fixture, Server, axe, sample};
+
+/// A queue with a name that proxies like to change.
+const QUEUE: &str = "a/../b?c#d";
+
+/// The same in an address.
+const ENCODED: &str = "a%2F..%2Fb%3Fc%23d";
+
+/// The pages, with the path and the name of its file.
+const PAGES: [(&str, &str); 13] = [
+    ("overview", ""),
+    ("queue", "queue?name=WEBHOOK_RETRY"),
+    ("jobs", "jobs?queue=ORDER_TIMEOUT"),
+    ("dead-jobs", "jobs?queue=SEND_REMINDER&state=dead"),
+    ("job", "job?queue=WEBHOOK_RETRY&key=order-4711"),
+    ("bulk", "bulk?queue=SEND_REMINDER&do=replay&error=refused"),
+    ("dead", "dead"),
+    ("schedules", "schedules"),
+    ("schedule", "schedule?name=nightly-report"),
+    ("forecast", "forecast"),
+    ("runners", "runners"),
+    ("audit", "audit"),
+    ("history", "jobs?queue=ORDER_TIMEOUT&state=ended"),
+];
+
+fn address(server: SocketAddr, prefix: &str, page: &str) -> String {
+    format!("http://ada:{ADMIN}@{server}{prefix}/{page}")
+}
+
+/// Every page at two widths, light and dark, with the checks of axe. The pictures are in the target
+/// directory, to be looked at.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_page_fits_the_window_is_accessible_and_says_nothing_on_the_console() {
+    let fixture = Fixture::start("/ops/dq").await;
+    sample::fill(&fixture).await;
+    let window = Window::open().await;
+    let axe = axe::source();
+    let pictures = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pages");
+    fs::create_dir_all(&pictures).unwrap();
+    for (name, page) in PAGES {
+        for lang in ["en", "zh"] {
+            let separator = if page.contains('?') { '&' } else { '?' };
+            window
+                .go(&address(fixture.address, "/ops/dq", &format!("{page}{separator}lang={lang}")))
+                .await;
+            for (width, height) in [(1440, 900), (390, 844)] {
+                for dark in [false, true] {
+                    window.size(width, height, dark).await;
+                    let over = window
+                        .run("return document.documentElement.scrollWidth - innerWidth")
+                        .await;
+                    assert!(
+                        over.as_i64() <= Some(0),
+                        "{name} {lang} at {width} is too wide by {over}"
+                    );
+                    // Colours depend on the scheme, and not on the width.
+                    if lang == "en" && (width == 1440 || !dark) {
+                        let violations = axe::violations(&window, &axe).await;
+                        assert_eq!(violations, "[]", "{name} {lang} at {width}, dark: {dark}");
+                    }
+                    if lang == "en" || name == "overview" {
+                        let scheme = if dark { "dark" } else { "light" };
+                        let file = pictures.join(format!("{name}-{lang}-{width}-{scheme}.png"));
+                        fs::write(file, window.screenshot().await).unwrap();
+                    }
+                }
+            }
+        }
+    }
+    assert_eq!(window.console().await, Vec::<String>::new());
+}
+
+/// Schedules two jobs and lets a third die, in a queue with a name that proxies like to change. The id of
+/// the dead job.
+async fn three_jobs(fixture: &Fixture) -> JobId {
+    fixture.schedule(QUEUE, "first", "1", Due::After(1.hours())).await;
+    fixture.schedule(QUEUE, "second", "1", Due::After(2.hours())).await;
+    fixture.dead(QUEUE, "third", "boom").await
+}
+
+/// Cancels, moves, replays and purges under `/ops/dq` of a server, without a reload of the page.
+async fn act_with_scripts(fixture: &Fixture, server: SocketAddr) {
+    let dead = three_jobs(fixture).await;
+    let window = Window::open().await;
+    let page = |page: &str| address(server, "/ops/dq", page);
+    window.go(&page("")).await;
+    // Without the slash, as people write it.
+    window.go(page("").trim_end_matches('/')).await;
+    window.run("document.querySelector('table.queues th a').click()").await;
+    window.wait_for("Purge…").await;
+    window.run("document.querySelector('.tile.scheduled a').click()").await;
+    window.wait_for("first").await;
+    window.run("window.marker = 1").await;
+
+    window.click("#rows tbody tr:first-child button[value=cancel]").await;
+    window.wait_for("The job is cancelled.").await;
+    assert!(!window.text().await.contains("first"));
+    // What others do appears by itself.
+    fixture.schedule(QUEUE, "fourth", "1", Due::After(3.hours())).await;
+    window.wait_for("fourth").await;
+    assert_eq!(window.run("return window.marker").await, 1);
+
+    window.run("document.querySelector('#rows tbody th a').click()").await;
+    window.wait_for("It is not due yet").await;
+    window.run("window.marker = 2").await;
+    window.enter("input[name=due]", "yesterday").await;
+    window.click("button[value=reschedule]").await;
+    window.wait_for("neither a delay nor a time").await;
+    window.run("document.querySelector('input[name=due]').value = ''").await;
+    window.enter("input[name=due]", "5h").await;
+    window.click("button[value=reschedule]").await;
+    window.wait_for("The job has a new due time.").await;
+    window.wait_for("in 5 h").await;
+    assert_eq!(window.run("return window.marker").await, 2);
+
+    window.go(&page(&format!("job?queue={ENCODED}&id={dead}"))).await;
+    window.run("window.marker = 3").await;
+    window.click("button[value=replay]").await;
+    window.wait_for("The job is due now, with all of its attempts.").await;
+    assert_eq!(window.run("return window.marker").await, 3);
+
+    window.go(&page(&format!("queue?name={ENCODED}"))).await;
+    window.run("window.marker = 4").await;
+    window.click("details summary").await;
+    window.enter("input[name=confirm]", "a").await;
+    window.click("button[value=purge]").await;
+    window.wait_for("the typed name is not").await;
+    window.enter("input[name=confirm]", "/../b?c#d").await;
+    window.click("button[value=purge]").await;
+    window.wait_for("The queue is empty").await;
+    assert_eq!(window.run("return window.marker").await, 4);
+    assert_eq!(fixture.dq.queue(QUEUE).unwrap().stats().await.unwrap().stored(), 0);
+    // A refused form is an error of the network to the browser; nothing else is on the console.
+    let violations = window.console().await;
+    assert!(violations.iter().all(|line| line.contains("status of 400")), "{violations:?}");
+}
+
+/// The same with scripts off, and as for a machine without TLS: by the name of a host to which browsers
+/// send fewer headers.
+async fn act_without_scripts(fixture: &Fixture, server: SocketAddr) {
+    let dead = three_jobs(fixture).await;
+    let window = Window::open().await;
+    window
+        .devtools("Emulation.setScriptExecutionDisabled", serde_json::json!({"value": true}))
+        .await;
+    let page = |page: &str| address(server, "/ops/dq", page).replace("127.0.0.1", "dq.test");
+    window.go(&page("")).await;
+    window.go(page("").trim_end_matches('/')).await;
+    window.wait_for(QUEUE).await;
+    window.go(&page(&format!("jobs?queue={ENCODED}"))).await;
+    window.click("#rows tbody tr:first-child button[value=cancel]").await;
+    window.wait_for("The job is cancelled.").await;
+    assert!(!window.text().await.contains("first"));
+    window.click("#rows tbody tr:first-child th a").await;
+    window.wait_for("It is not due yet").await;
+    window.enter("input[name=due]", "5h").await;
+    window.click("button[value=reschedule]").await;
+    window.wait_for("The job has a new due time.").await;
+    window.wait_for("in 5 h").await;
+    window.go(&page(&format!("job?queue={ENCODED}&id={dead}"))).await;
+    window.click("button[value=replay]").await;
+    window.wait_for("The job is due now, with all of its attempts.").await;
+
+    window.go(&page(&format!("jobs?queue={ENCODED}"))).await;
+    window.enter("input[name=find]", "sec").await;
+    window.click("form.filter button").await;
+    window.wait_for("Clear").await;
+    window.click("#rows .pager a:last-child").await;
+    window.wait_for("job matches").await;
+    window.click("form[action=act] button").await;
+    window.wait_for("All jobs that matched have changed.").await;
+
+    window.go(&page(&format!("queue?name={ENCODED}"))).await;
+    window.click("details summary").await;
+    window.enter("input[name=confirm]", QUEUE).await;
+    window.click("button[value=purge]").await;
+    window.wait_for("The queue is empty").await;
+    assert_eq!(fixture.dq.queue(QUEUE).unwrap().stats().await.unwrap().stored(), 0);
+    // Browsers say on every page that this header needs TLS; nothing else is on the console.
+    let mut violations = window.console().await;
+    violations.retain(|line| !line.contains("Cross-Origin-Opener-Policy header has been ignored"));
+    assert_eq!(violations, Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn actions_change_the_page_without_a_reload_in_axum() {
+    let fixture = Fixture::start("/ops/dq").await;
+    act_with_scripts(&fixture, fixture.address).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn actions_change_the_page_without_a_reload_in_actix() {
+    let fixture = Fixture::start_in(Server::Actix, "/ops/dq").await;
+    act_with_scripts(&fixture, fixture.address).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn actions_change_the_page_without_a_reload_behind_a_proxy() {
+    let fixture = Fixture::start("").await;
+    let nginx = Nginx::strip_prefix("/ops/dq", fixture.address);
+    act_with_scripts(&fixture, nginx.address()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn actions_work_without_scripts_and_without_tls_in_axum() {
+    let fixture = Fixture::start("/ops/dq").await;
+    act_without_scripts(&fixture, fixture.address).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn actions_work_without_scripts_and_without_tls_in_actix_behind_a_proxy() {
+    let fixture = Fixture::start_in(Server::Actix, "").await;
+    let nginx = Nginx::strip_prefix("/ops/dq", fixture.address);
+    act_without_scripts(&fixture, nginx.address()).await;
+}
+
+/// Browsers allow six connections to a host, and a stream of events takes one.
+#[tokio::test(flavor = "multi_thread")]
+async fn eight_windows_stay_live() {
+    let fixture = Fixture::start("/ops/dq").await;
+    let jobs = address(fixture.address, "/ops/dq", &format!("jobs?queue={ENCODED}"));
+    fixture.schedule(QUEUE, "first", "1", Due::After(1.hours())).await;
+    let window = Window::open().await;
+    let mut handles = vec![window.handle().await];
+    while handles.len() < 8 {
+        handles.push(window.another().await);
+    }
+    for handle in &handles {
+        window.switch(handle).await;
+        window.go(&jobs).await;
+        window.wait_for("first").await;
+        window.run("window.marker = 1").await;
+        assert_eq!(window.run("return document.visibilityState").await, "visible");
+    }
+    // The window that has the connection leaves, and another one takes its place.
+    for (number, handle) in handles.iter().enumerate() {
+        let key = format!("job-{number}");
+        fixture.schedule(QUEUE, &key, "1", Due::After(2.hours())).await;
+        for handle in &handles[number..] {
+            window.switch(handle).await;
+            window.wait_for(&key).await;
+            assert_eq!(window.run("return window.marker").await, 1);
+        }
+        window.switch(handle).await;
+        assert_eq!(window.console().await, Vec::<String>::new());
+        if number < 2 {
+            window.go("about:blank").await;
+        } else {
+            break;
+        }
+    }
+}
+
+/// A page that takes long is requested again when it has arrived, and a search is not repeated.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_that_costs_much_is_requested_once_at_a_time() {
+    let fixture = Fixture::start("/ops/dq").await;
+    fixture.schedule("MAIL", "first", "1", Due::After(1.hours())).await;
+    let window = Window::open().await;
+    for (query, expected) in [("queue=MAIL", 1), ("queue=MAIL&contains=1", 0)] {
+        window.go(&address(fixture.address, "/ops/dq", &format!("jobs?{query}"))).await;
+        window.wait_for("first").await;
+        // No request of the page is sent from now on, so none gets an answer.
+        let script = "
+            window.sent = 0;
+            XMLHttpRequest.prototype.send = () => { window.sent += 1; };
+            window.seen = 0;
+            const events = new EventSource(new URL('v1/events', location.origin + location.pathname));
+            events.addEventListener('overview', () => { window.seen += 1; });
+        ";
+        window.run(script).await;
+        window.wait_until("return window.seen >= 1").await;
+        for events in 2..=3 {
+            let key = format!("{expected}-{events}");
+            fixture.schedule("MAIL", &key, "1", Due::After(2.hours())).await;
+            window.wait_until(&format!("return window.seen >= {events}")).await;
+            window.wait_until(&format!("return window.sent >= {expected}")).await;
+        }
+        assert_eq!(window.run("return window.sent").await, expected, "{query}");
+    }
+}

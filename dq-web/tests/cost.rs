@@ -1,0 +1,244 @@
+//! What an open dashboard costs: how long its pages take while many jobs are pending, and how many jobs
+//! a store claims and settles with and without it.
+//!
+//! With a million pending jobs, on an idle machine:
+//! `cargo test --release -p dq-web --all-features --test cost -- --ignored --nocapture --test-threads=1`.
+//! `DQ_COST_PENDING` sets another number.
+
+mod support;
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use dq_core::{
+    Backend as _, ClaimParams, Dq, Due, DurationExt, QueueName, Settlement, Verdict, Want,
+};
+use support::{ADMIN, Fixture};
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+
+/// Number of queues among which the pending jobs are divided.
+const QUEUES: u64 = 10;
+/// The queue whose jobs are claimed.
+const WORK: &str = "WORK";
+/// Time between two readings of an open page: that of the events which make the script read it.
+const REFRESH: Duration = Duration::from_secs(2);
+
+/// What is measured, and how often.
+struct Plan {
+    pending: u64,
+    /// Requests of each page.
+    requests: usize,
+    /// Jobs that are claimed and settled in each round.
+    claimed: u64,
+    /// Rounds with and without an open page, alternating.
+    rounds: usize,
+}
+
+async fn schedule(dq: &Dq, queue: &str, number: u64, due: impl Fn(u64) -> Due) {
+    const BATCH: u64 = 10_000;
+    let queue = QueueName::new(queue).unwrap();
+    for first in (0..number).step_by(usize::try_from(BATCH).unwrap()) {
+        let jobs = (first..number.min(first + BATCH)).map(|number| {
+            let payload = format!("{{\"order\":{number},\"text\":\"{:0>64}\"}}", number);
+            dq_core::NewJob::new(dq.new_id(), queue.clone(), due(number), payload.into())
+        });
+        dq.backend().schedule(jobs.collect()).await.unwrap();
+    }
+}
+
+/// Claims and settles jobs that are due, until there is none; returns how many in a second.
+async fn claim_rate(dq: &Dq, jobs: u64) -> f64 {
+    schedule(dq, WORK, jobs, |_| Due::NOW).await;
+    let wants = [Want::new(QueueName::new(WORK).unwrap(), 100, 10.minutes())];
+    let (began, mut done) = (Instant::now(), 0);
+    while done < jobs {
+        let params = ClaimParams::new(&wants, 100, "cost");
+        let claimed = dq.backend().claim(params).await.unwrap().jobs;
+        let settlements: Vec<_> =
+            claimed.iter().map(|job| Settlement::new(job.lease(), Verdict::Done)).collect();
+        if settlements.is_empty() {
+            assert!(began.elapsed() < 30.minutes(), "{done} of {jobs} jobs are claimed");
+            tokio::time::sleep(1.millis()).await;
+            continue;
+        }
+        dq.backend().settle(&settlements).await.unwrap();
+        done += settlements.len() as u64;
+    }
+    jobs as f64 / began.elapsed().as_secs_f64()
+}
+
+/// A window that shows the overview: it listens to events and reads the page again and again.
+struct OpenPage([JoinHandle<()>; 2]);
+
+impl OpenPage {
+    /// Opens the page; returns when it is shown and has received an event.
+    async fn of(fixture: &std::sync::Arc<Fixture>) -> Self {
+        const MAX_WAIT: Duration = Duration::from_secs(600);
+        let opened = tokio::time::timeout(MAX_WAIT, Self::open(fixture)).await;
+        opened.expect("the overview is shown and an event of it received")
+    }
+
+    async fn open(fixture: &std::sync::Arc<Fixture>) -> Self {
+        let address = fixture.address;
+        let mut stream = Self::listen(address).await;
+        let events = async move {
+            let mut part = [0; 4096];
+            loop {
+                while stream.read(&mut part).await.unwrap() > 0 {}
+                // The server ends a stream after some seconds; a browser then connects again.
+                stream = Self::listen(address).await;
+            }
+        };
+        Self::read(fixture).await;
+        let fixture = fixture.clone();
+        let pages = async move {
+            loop {
+                tokio::time::sleep(REFRESH).await;
+                Self::read(&fixture).await;
+            }
+        };
+        Self([tokio::spawn(events), tokio::spawn(pages)])
+    }
+
+    /// Connects to the events and receives the first one.
+    async fn listen(address: SocketAddr) -> TcpStream {
+        let request = format!(
+            "GET /v1/events HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {ADMIN}\r\n\r\n"
+        );
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let (mut part, mut text) = ([0; 4096], String::new());
+        while !text.contains("event: overview") {
+            let read = stream.read(&mut part).await.unwrap();
+            assert!(read > 0, "the events end: {text}");
+            text += &String::from_utf8_lossy(&part[..read]);
+            assert!(text.starts_with("HTTP/1.1 200 "), "{text}");
+        }
+        stream
+    }
+
+    async fn read(fixture: &Fixture) {
+        assert_eq!(fixture.send(ADMIN, "GET", "/", None).await.status, 200);
+    }
+
+    /// Closes the page, which must have been open until now.
+    fn close(self) {
+        let [events, pages] = &self.0;
+        assert!(!events.is_finished(), "the events have ended");
+        assert!(!pages.is_finished(), "the page could not be read");
+    }
+}
+
+impl Drop for OpenPage {
+    fn drop(&mut self) {
+        self.0.iter().for_each(JoinHandle::abort);
+    }
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// Measures; returns a table.
+async fn measure(name: &str, url: &str, directory: TempDir, plan: &Plan) -> String {
+    let dq = Dq::connect(url).await.unwrap();
+    for queue in 0..QUEUES {
+        let due =
+            |number: u64| Due::After(1.days() + Duration::from_millis(number * 17 % 86_400_000));
+        schedule(&dq, &format!("PENDING_{queue}"), plan.pending / QUEUES, due).await;
+    }
+    let fixture = std::sync::Arc::new(Fixture::of(dq.clone(), directory).await);
+    let mut table = format!(
+        "{name}, {} pending jobs, {} requests of each page\n\n| Page | p50 ms | p99 ms | max ms |\n\
+         |---|---|---|---|\n",
+        plan.pending, plan.requests
+    );
+    for page in [
+        "/",
+        "/queue?name=PENDING_0",
+        "/jobs?queue=PENDING_0&state=scheduled",
+        "/dead",
+        "/schedules",
+        "/runners",
+        "/forecast",
+        "/check",
+        "/metrics",
+        "/v1/overview",
+        "/v1/queues/PENDING_0/jobs?limit=100",
+    ] {
+        let mut times = Vec::with_capacity(plan.requests);
+        for _ in 0..plan.requests {
+            let began = Instant::now();
+            let reply = fixture.send(ADMIN, "GET", page, None).await;
+            assert_eq!(reply.status, 200, "{page}: {reply:?}");
+            times.push(began.elapsed().as_secs_f64() * 1_000.0);
+        }
+        times.sort_by(f64::total_cmp);
+        let quantile = |part: f64| times[((times.len() - 1) as f64 * part).round() as usize];
+        let (p50, p99, max) = (quantile(0.5), quantile(0.99), quantile(1.0));
+        let _ = writeln!(table, "| `{page}` | {p50:.1} | {p99:.1} | {max:.1} |");
+    }
+    // The first round warms up.
+    claim_rate(&dq, plan.claimed).await;
+    let (mut without, mut with) = (Vec::new(), Vec::new());
+    for _ in 0..plan.rounds {
+        without.push(claim_rate(&dq, plan.claimed).await);
+        let page = OpenPage::of(&fixture).await;
+        with.push(claim_rate(&dq, plan.claimed).await);
+        page.close();
+    }
+    let (without, with) = (median(without), median(with));
+    let change = (with / without - 1.0) * 100.0;
+    let _ = writeln!(
+        table,
+        "\n| Overview open | jobs claimed and settled in a second |\n|---|---|\n| no | {without:.0} |\n\
+         | yes | {with:.0} ({change:+.1} %) |\n\nmedians of {} rounds of {} jobs each",
+        plan.rounds, plan.claimed
+    );
+    dq.close().await.unwrap();
+    table
+}
+
+async fn measure_sqlite(plan: &Plan) -> String {
+    let directory = tempfile::tempdir().unwrap();
+    let url = format!("sqlite://{}", directory.path().join("jobs.db").display());
+    measure("sqlite", &url, directory, plan).await
+}
+
+async fn measure_redis(plan: &Plan) -> String {
+    let redis = dq_servers::Redis::options().start();
+    measure("redis", &redis.url(), tempfile::tempdir().unwrap(), plan).await
+}
+
+fn full() -> Plan {
+    let pending = std::env::var("DQ_COST_PENDING").ok();
+    let pending = pending.map_or(1_000_000, |number| number.parse().expect("a number of jobs"));
+    Plan { pending, requests: 200, claimed: 100_000, rounds: 5 }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "a measurement, for a release build on an idle machine"]
+async fn a_million_jobs_in_sqlite() {
+    println!("{}", measure_sqlite(&full()).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "a measurement, for a release build on an idle machine"]
+async fn a_million_jobs_in_redis() {
+    println!("{}", measure_redis(&full()).await);
+}
+
+/// The measurements themselves run; their figures mean nothing with so few jobs.
+#[tokio::test(flavor = "multi_thread")]
+async fn few_jobs_are_measured() {
+    let plan = Plan { pending: 1_000, requests: 2, claimed: 300, rounds: 1 };
+    for table in [measure_sqlite(&plan).await, measure_redis(&plan).await] {
+        assert_eq!(table.lines().filter(|line| line.starts_with("| `/")).count(), 11, "{table}");
+        assert!(table.contains("| yes | "), "{table}");
+    }
+}

@@ -1,0 +1,326 @@
+//! What the server refuses, by plain HTTP.
+
+mod support;
+
+use dq_core::{
+    Announcement, Backend, BrowseParams, DeadKind, DeadReason, Due, DurationExt, JobState,
+    QueueName, Verdict,
+};
+use support::{ADMIN, Fixture, OPERATOR, READER, VIEWER};
+
+const SECRET: &str = "S3CRET-4111";
+
+/// Addresses that only read.
+const READS: [&str; 26] = [
+    "/",
+    "/queue?name=MAIL",
+    "/jobs?queue=MAIL",
+    "/jobs?queue=MAIL&state=dead&error=boom",
+    "/job?queue=MAIL&key=waiting",
+    "/bulk?queue=MAIL&do=cancel",
+    "/dead",
+    "/runners",
+    "/check",
+    "/audit",
+    "/assets/style.css",
+    "/assets/app.js",
+    "/assets/icon.svg",
+    "/openapi.json",
+    "/metrics",
+    "/v1/overview",
+    "/v1/queues",
+    "/v1/queues/MAIL",
+    "/v1/queues/MAIL/jobs?state=scheduled",
+    "/v1/queues/MAIL/jobs/key:waiting",
+    "/v1/queues/MAIL/jobs/key:waiting/timeline",
+    "/v1/queues/MAIL/dead",
+    "/v1/queues/MAIL/forecast",
+    "/v1/runners",
+    "/v1/check",
+    "/v1/audit",
+];
+
+/// Requests that change something if they are allowed.
+const WRITES: [(&str, &str, &str); 10] = [
+    ("POST", "/v1/queues/MAIL/jobs", r#"{"payload":1}"#),
+    ("POST", "/v1/queues/MAIL:pause", ""),
+    ("POST", "/v1/queues/MAIL:purge", r#"{"confirm":"MAIL"}"#),
+    ("POST", "/v1/queues/MAIL/jobs:cancel", r#"{"all":true}"#),
+    ("POST", "/v1/queues/MAIL/jobs:replay", r#"{"all":true}"#),
+    ("POST", "/v1/queues/MAIL/jobs:remove", r#"{"all":true}"#),
+    ("PATCH", "/v1/queues/MAIL/jobs/key:waiting", r#"{"due":"9h"}"#),
+    ("DELETE", "/v1/queues/MAIL/jobs/key:waiting", ""),
+    ("POST", "/v1/queues/MAIL/jobs/key:waiting:run", ""),
+    ("POST", "/act", "do=cancel&queue=MAIL&job=key:waiting"),
+];
+
+async fn fixture() -> Fixture {
+    let fixture = Fixture::start("").await;
+    let payload = format!("{{\"card\":\"{SECRET}\"}}");
+    fixture.schedule("MAIL", "waiting", &payload, Due::After(1.hours())).await;
+    fixture.schedule("MAIL", "failing", &payload, Due::NOW).await;
+    for job in fixture.claim("MAIL", "w").await {
+        let reason = DeadReason::new(DeadKind::Exhausted, "boom");
+        fixture.settle(&job, Verdict::Dead { reason, failed: true }).await;
+    }
+    fixture
+}
+
+/// Everything in the store.
+async fn dump(fixture: &Fixture) -> String {
+    let mut text = format!("{:?}", fixture.store.stats(&[]).await.unwrap());
+    for stats in fixture.store.stats(&[]).await.unwrap() {
+        for state in [
+            JobState::Scheduled,
+            JobState::Ready,
+            JobState::Running,
+            JobState::Dead,
+            JobState::Ended,
+        ] {
+            let params = BrowseParams::new(&stats.queue, state).payloads(true).limit(1_000);
+            text += &format!("{:?}", fixture.store.browse(params).await.unwrap());
+        }
+    }
+    text
+}
+
+fn content_type(path: &str, body: &str) -> &'static str {
+    match path {
+        "/act" => "application/x-www-form-urlencoded",
+        _ if body.is_empty() => "text/plain",
+        _ => "application/json",
+    }
+}
+
+#[tokio::test]
+async fn without_authentication_every_address_is_401() {
+    let fixture = fixture().await;
+    let before = dump(&fixture).await;
+    let others = ["/v1/events", "/nothing", "/v1/nothing", "//", "/assets/../v1/queues"];
+    for path in READS.into_iter().chain(others) {
+        for headers in
+            [&[][..], &[("authorization", "Bearer wrong")], &[("authorization", "Basic Og==")]]
+        {
+            let reply = fixture.raw("GET", path, headers, b"").await;
+            assert_eq!(reply.status, 401, "{path}");
+            assert!(!reply.body.contains("MAIL"), "{path}");
+            assert!(reply.header("www-authenticate").is_some());
+            assert!(reply.header("content-security-policy").is_some());
+            // With `no-referrer`, browsers send `Origin: null` with the forms of the pages.
+            assert_eq!(reply.header("referrer-policy"), Some("same-origin"));
+        }
+    }
+    for (method, path, body) in WRITES {
+        let headers = [("content-type", content_type(path, body))];
+        assert_eq!(
+            fixture.raw(method, path, &headers, body.as_bytes()).await.status,
+            401,
+            "{path}"
+        );
+    }
+    assert_eq!(dump(&fixture).await, before);
+}
+
+#[tokio::test]
+async fn a_viewer_sees_no_byte_of_a_payload_or_a_header() {
+    let fixture = fixture().await;
+    for path in READS {
+        let reply = fixture.send(VIEWER, "GET", path, None).await;
+        assert!(reply.status == 200 || reply.status == 403, "{path}: {reply:?}");
+        assert!(!reply.body.contains(SECRET), "{path}");
+        assert!(!reply.body.contains("header&#60;"), "{path}");
+    }
+    let search = "/v1/queues/MAIL/jobs?contains=S3CRET";
+    assert_eq!(fixture.send(VIEWER, "GET", search, None).await.status, 403);
+    for path in ["/job?queue=MAIL&key=waiting", "/v1/queues/MAIL/jobs/key:waiting"] {
+        assert!(fixture.send(READER, "GET", path, None).await.body.contains(SECRET), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn reading_changes_nothing() {
+    let fixture = fixture().await;
+    let before = dump(&fixture).await;
+    let writes_by_get = [
+        "/act?do=cancel&queue=MAIL&job=key:waiting",
+        "/v1/queues/MAIL:purge",
+        "/v1/queues/MAIL/jobs:cancel",
+    ];
+    for path in READS.into_iter().chain(writes_by_get) {
+        fixture.send(ADMIN, "GET", path, None).await;
+        fixture.send(ADMIN, "HEAD", path, None).await;
+    }
+    assert_eq!(dump(&fixture).await, before);
+}
+
+#[tokio::test]
+async fn writes_from_other_sites_are_403_and_change_nothing() {
+    let fixture = fixture().await;
+    let before = dump(&fixture).await;
+    let bearer = format!("Bearer {ADMIN}");
+    let host = format!("http://{}", fixture.address);
+    for (method, path, body) in WRITES {
+        for origin in [
+            &[("sec-fetch-site", "cross-site")][..],
+            &[("sec-fetch-site", "same-site"), ("origin", host.as_str())],
+            &[("origin", "null")],
+            &[("origin", "https://evil.example")],
+        ] {
+            let own =
+                [("authorization", bearer.as_str()), ("content-type", content_type(path, body))];
+            let reply = fixture.raw(method, path, &[&own, origin].concat(), body.as_bytes()).await;
+            assert_eq!(reply.status, 403, "{method} {path} {origin:?}");
+        }
+    }
+    assert_eq!(dump(&fixture).await, before);
+    let own = [("authorization", bearer.as_str()), ("origin", host.as_str())];
+    assert_eq!(
+        fixture.raw("DELETE", "/v1/queues/MAIL/jobs/key:waiting", &own, b"").await.status,
+        200
+    );
+}
+
+#[tokio::test]
+async fn a_form_of_another_media_type_is_no_json() {
+    let fixture = fixture().await;
+    let bearer = format!("Bearer {ADMIN}");
+    let headers = [("authorization", bearer.as_str()), ("content-type", "text/plain")];
+    let reply =
+        fixture.raw("POST", "/v1/queues/MAIL:purge", &headers, br#"{"confirm":"MAIL"}"#).await;
+    assert_eq!(reply.status, 415);
+}
+
+#[tokio::test]
+async fn readers_write_nothing_and_operators_do_not_purge() {
+    let fixture = fixture().await;
+    let before = dump(&fixture).await;
+    for token in [VIEWER, READER] {
+        for (method, path, body) in WRITES {
+            let bearer = format!("Bearer {token}");
+            let headers =
+                [("authorization", bearer.as_str()), ("content-type", content_type(path, body))];
+            let reply = fixture.raw(method, path, &headers, body.as_bytes()).await;
+            assert_eq!(reply.status, 403, "{method} {path}");
+        }
+    }
+    let body = Some(r#"{"confirm":"MAIL"}"#);
+    assert_eq!(fixture.send(OPERATOR, "POST", "/v1/queues/MAIL:purge", body).await.status, 403);
+    assert_eq!(fixture.send(OPERATOR, "GET", "/v1/audit", None).await.status, 403);
+    assert_eq!(dump(&fixture).await, before);
+}
+
+#[tokio::test]
+async fn numbers_and_bodies_beyond_measure_are_clamped_or_refused() {
+    let fixture = fixture().await;
+    for (path, status) in [
+        ("/v1/queues/MAIL/jobs?limit=1000000000", 200),
+        ("/v1/queues/MAIL/jobs?limit=1e9", 400),
+        ("/v1/queues/MAIL/jobs?limit=-1", 400),
+        ("/v1/queues/MAIL/jobs?limit=99999999999999999999999", 400),
+        ("/v1/queues/MAIL/jobs?after=garbage", 400),
+        ("/v1/queues/MAIL/jobs?state=nothing", 400),
+        ("/v1/queues/MAIL/jobs?due_before=tomorrow", 400),
+        ("/v1/queues/MAIL/forecast?window=999y&steps=1000000000", 200),
+        ("/v1/queues/MAIL/forecast?window=99999999999999999999y", 400),
+        ("/v1/queues/%00/jobs", 400),
+        ("/v1/queues/MAIL/jobs/nonsense", 400),
+        ("/jobs?queue=MAIL&after=garbage", 400),
+        ("/jobs?queue=MAIL&state=nothing", 400),
+        ("/job?queue=MAIL", 400),
+        ("/v1/audit?limit=1000000000", 200),
+    ] {
+        let reply = fixture.send(ADMIN, "GET", path, None).await;
+        assert_eq!(reply.status, status, "{path}: {}", reply.body);
+    }
+    let bearer = format!("Bearer {ADMIN}");
+    let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
+    let length = 100 * 1024 * 1024;
+    // Refused by its length alone: the body is never sent.
+    let reply = fixture.exchange("POST", "/v1/queues/MAIL/jobs", &headers, length, b"").await;
+    assert_eq!(reply.status, 413, "{reply:?}");
+    let deep = "[".repeat(100_000);
+    let reply = fixture.send(ADMIN, "POST", "/v1/queues/MAIL/jobs", Some(&deep)).await;
+    assert_eq!(reply.status, 400);
+}
+
+#[tokio::test]
+async fn markup_stays_text_on_every_page() {
+    const MARKUP: &str = "<img src=x onerror=alert(1)>\"'>";
+    let fixture = Fixture::start("").await;
+    let queue = format!("Q{MARKUP}");
+    let name = QueueName::new(&queue).unwrap();
+    let payload = serde_json::json!({ "text": MARKUP }).to_string();
+    fixture.schedule(&queue, &format!("dead{MARKUP}"), &payload, Due::NOW).await;
+    for job in fixture.claim(&queue, MARKUP).await {
+        let reason = DeadReason::new(DeadKind::Exhausted, MARKUP);
+        fixture.settle(&job, Verdict::Dead { reason, failed: true }).await;
+    }
+    fixture.schedule(&queue, &format!("skip{MARKUP}"), &payload, Due::NOW).await;
+    for job in fixture.claim(&queue, MARKUP).await {
+        fixture.settle(&job, Verdict::skip(MARKUP)).await;
+    }
+    let retried = fixture.schedule(&queue, &format!("retry{MARKUP}"), &payload, Due::NOW).await;
+    for job in fixture.claim(&queue, MARKUP).await {
+        fixture.settle(&job, Verdict::retry(Due::After(1.hours()), MARKUP)).await;
+    }
+    let running = fixture.schedule(&queue, &format!("run{MARKUP}"), &payload, Due::NOW).await;
+    fixture.claim(&queue, MARKUP).await;
+    let info = serde_json::json!({
+        "format": 1, "host": MARKUP, "pid": 1, "version": MARKUP, "started": 0, "stopping": false,
+        "concurrency": 1, "running": 0, "skew_ms": 0, "omitted_queues": 0,
+        "queues": [{"queue": name, "concurrency": 1, "running": 0, "lateness": [], "run_time": []}],
+    });
+    let announcement = Announcement::new(MARKUP, info.to_string(), 60.seconds());
+    fixture.store.announce(announcement).await.unwrap();
+    let unreadable = Announcement::new(format!("2{MARKUP}"), format!("\"{MARKUP}"), 60.seconds());
+    fixture.store.announce(unreadable).await.unwrap();
+
+    let encoded: String = queue.bytes().map(|byte| format!("%{byte:02x}")).collect();
+    let markup = "%3Cimg%20src%3Dx%20onerror%3Dalert%281%29%3E";
+    let mut pages = vec![
+        "/".to_owned(),
+        format!("/queue?name={encoded}"),
+        "/queue?name=%3Cimg%20src%3Dx%3E".to_owned(),
+        "/dead".to_owned(),
+        "/runners".to_owned(),
+        "/audit".to_owned(),
+        format!("/bulk?queue={encoded}&do=replay&error={markup}&find={markup}"),
+        format!("/bulk?queue={encoded}&do={markup}"),
+        format!("/jobs?queue={encoded}&find={markup}&error={markup}&contains={markup}"),
+        format!("/?lang={markup}&done={markup}"),
+        format!("/{markup}"),
+        format!("/v1/queues/{encoded}/{markup}"),
+    ];
+    for state in ["scheduled", "ready", "running", "dead", "ended"] {
+        pages.push(format!("/jobs?queue={encoded}&state={state}"));
+    }
+    for id in [retried, running] {
+        pages.push(format!("/job?queue={encoded}&id={id}"));
+    }
+    let mut escaped = 0;
+    for page in &pages {
+        let reply = fixture.send(ADMIN, "GET", page, None).await;
+        let is_page =
+            reply.header("content-type").is_some_and(|kind| kind.starts_with("text/html"));
+        assert!(!is_page || !reply.body.contains("<img"), "{page}: {}", reply.body);
+        assert!(!is_page || !reply.body.contains("\"'>"), "{page}: {}", reply.body);
+        escaped += usize::from(reply.body.contains("&#60;img"));
+        assert_eq!(reply.header("x-content-type-options"), Some("nosniff"));
+    }
+    // The texts are there, as texts.
+    assert!(escaped >= 13, "{escaped} of {}", pages.len());
+}
+
+#[tokio::test]
+async fn the_address_without_the_slash_leads_to_the_one_with_it() {
+    let fixture = Fixture::start("/ops/dq").await;
+    let reply = fixture.send(VIEWER, "GET", "/ops/dq?lang=zh", None).await;
+    assert_eq!((reply.status, reply.header("location")), (308, Some("./dq/?lang=zh")));
+    let reply = fixture.send(VIEWER, "GET", "/ops/dq/?lang=zh", None).await;
+    assert_eq!(reply.status, 200);
+    assert!(reply.body.contains("概览"));
+    // Nothing on the page leads outside of it.
+    for attribute in ["href=\"/", "src=\"/", "action=\"/", "href=\"http", "style=\"", "onclick"] {
+        assert!(!reply.body.contains(attribute), "{attribute}");
+    }
+}

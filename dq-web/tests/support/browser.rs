@@ -1,0 +1,309 @@
+//! Chromium, driven by the W3C WebDriver protocol.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use dq_servers::Browser;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// How long a test waits for a page to show something.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Maximum time for an answer of the driver: a page may take long to load on a busy machine.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(180);
+
+/// The member of a reply that is the identifier of an element (W3C WebDriver, section 12.1).
+const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
+
+const NO_SUCH_ELEMENT: &str = "no such element";
+
+/// A browser with one window.
+pub(crate) struct Window {
+    driver: Child,
+    port: u16,
+    session: String,
+    _profile: tempfile::TempDir,
+}
+
+impl Window {
+    pub(crate) async fn open() -> Self {
+        let browser = Browser::find();
+        let profile = tempfile::tempdir().unwrap();
+        let mut driver = browser.driver();
+        driver
+            .args(["--port=0", "--allowed-ips=127.0.0.1"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
+        let mut driver = driver.spawn().unwrap();
+        let lines = BufReader::new(driver.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let port = lines
+            .filter_map(|line| {
+                line.split_once("successfully on port ")?.1.trim_end_matches('.').parse().ok()
+            })
+            .next()
+            .expect("the driver prints its port");
+        let mut window = Self { driver, port, session: String::new(), _profile: profile };
+        let arguments = json!([
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--hide-scrollbars",
+            "--no-first-run",
+            "--disable-background-networking",
+            // A name that is not of this machine, to which browsers send fewer headers.
+            "--host-resolver-rules=MAP dq.test 127.0.0.1",
+            "--disable-features=HttpsUpgrades",
+            format!("--user-data-dir={}", window._profile.path().display()),
+        ]);
+        let capabilities = json!({"capabilities": {"alwaysMatch": {
+            "goog:loggingPrefs": {"browser": "ALL"},
+            "goog:chromeOptions": {"binary": browser.path(), "args": arguments},
+        }}});
+        let created = window.call("POST", "/session", capabilities).await;
+        window.session =
+            created["sessionId"].as_str().unwrap_or_else(|| panic!("{created}")).to_owned();
+        let timeouts = json!({"pageLoad": 120_000, "script": 120_000});
+        window.command("POST", "/timeouts", timeouts).await;
+        window
+    }
+
+    async fn call(&self, method: &str, path: &str, body: Value) -> Value {
+        let body = if method == "GET" { String::new() } else { body.to_string() };
+        // The driver closes a connection now and then without a reply. What may be done twice is asked
+        // again.
+        let acts = ["/element/", "/execute/", "/window/new"];
+        let acts = method == "POST" && acts.iter().any(|part| path.contains(part));
+        self.call_up_to(if acts { 1 } else { 3 }, method, path, &body).await
+    }
+
+    async fn call_up_to(&self, mut attempts: u32, method: &str, path: &str, body: &str) -> Value {
+        loop {
+            let exchange = self.exchange(method, path, body);
+            let reply = tokio::time::timeout(COMMAND_TIMEOUT, exchange).await;
+            attempts -= 1;
+            match reply {
+                Ok(Ok(value)) => return value,
+                Ok(Err(error)) if attempts == 0 => panic!("{method} {path}: {error}"),
+                Ok(Err(_)) => {}
+                Err(_) => panic!("the driver does not answer {method} {path}"),
+            }
+        }
+    }
+
+    async fn exchange(&self, method: &str, path: &str, body: &str) -> std::io::Result<Value> {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).await?;
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+            body.len()
+        );
+        stream.write_all(head.as_bytes()).await?;
+        stream.write_all(body.as_bytes()).await?;
+        // The driver keeps the connection, whatever the request says.
+        let mut reply = Vec::new();
+        let body = loop {
+            let mut part = [0; 16 * 1024];
+            let length = stream.read(&mut part).await?;
+            if length == 0 {
+                return Err(std::io::ErrorKind::UnexpectedEof.into());
+            }
+            reply.extend(&part[..length]);
+            if let Some(body) = body_of(&reply) {
+                break body;
+            }
+        };
+        let mut reply: Value = serde_json::from_slice(body).unwrap();
+        Ok(reply["value"].take())
+    }
+
+    async fn command(&self, method: &str, path: &str, body: Value) -> Value {
+        self.call(method, &format!("/session/{}{path}", self.session), body).await
+    }
+
+    /// A command of the DevTools protocol.
+    pub(crate) async fn devtools(&self, command: &str, parameters: Value) -> Value {
+        let body = json!({"cmd": command, "params": parameters});
+        self.command("POST", "/goog/cdp/execute", body).await
+    }
+
+    pub(crate) async fn go(&self, url: &str) {
+        let result = self.command("POST", "/url", json!({"url": url})).await;
+        assert!(result.is_null(), "{url}: {result}");
+    }
+
+    pub(crate) async fn url(&self) -> String {
+        self.command("GET", "/url", json!({})).await.as_str().unwrap_or_default().to_owned()
+    }
+
+    /// Runs a function body in the page, and returns its result.
+    pub(crate) async fn run(&self, script: &str) -> Value {
+        self.execute(1, script).await
+    }
+
+    /// Asks again up to this number of times if the driver does not reply.
+    async fn execute(&self, attempts: u32, script: &str) -> Value {
+        let path = format!("/session/{}/execute/sync", self.session);
+        let body = json!({"script": script, "args": []}).to_string();
+        self.call_up_to(attempts, "POST", &path, &body).await
+    }
+
+    /// Runs a function body in the page; its last argument is a function that takes the result.
+    pub(crate) async fn run_async(&self, script: &str) -> Value {
+        self.command("POST", "/execute/async", json!({"script": script, "args": []})).await
+    }
+
+    /// The name of the current window.
+    pub(crate) async fn handle(&self) -> String {
+        self.command("GET", "/window", json!({})).await.as_str().unwrap().to_owned()
+    }
+
+    /// Opens another window, which does not become the current one. Its name.
+    pub(crate) async fn another(&self) -> String {
+        let created = self.command("POST", "/window/new", json!({"type": "window"})).await;
+        created["handle"].as_str().unwrap_or_else(|| panic!("{created}")).to_owned()
+    }
+
+    /// Makes a window the current one.
+    pub(crate) async fn switch(&self, handle: &str) {
+        let result = self.command("POST", "/window", json!({"handle": handle})).await;
+        assert!(result.is_null(), "{handle}: {result}");
+    }
+
+    /// The text of the page; empty while the browser replaces the page.
+    pub(crate) async fn text(&self) -> String {
+        let Some(body) = self.look_up("body").await else { return String::new() };
+        let text = self.command("GET", &format!("/element/{body}/text"), json!({})).await;
+        text.as_str().unwrap_or_default().to_owned()
+    }
+
+    /// The first element that a selector finds now.
+    async fn look_up(&self, selector: &str) -> Option<String> {
+        let body = json!({"using": "css selector", "value": selector});
+        let found = self.command("POST", "/element", body).await;
+        if is_gone(&found) {
+            return None;
+        }
+        let id = found[ELEMENT].as_str().unwrap_or_else(|| panic!("{selector}: {found}"));
+        Some(id.to_owned())
+    }
+
+    /// Sends a command to an element; waits until the page has the element.
+    async fn act(&self, selector: &str, action: &str, body: Value) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let mut result = json!({"error": NO_SUCH_ELEMENT});
+            if let Some(element) = self.look_up(selector).await {
+                let path = format!("/element/{element}/{action}");
+                result = self.command("POST", &path, body.clone()).await;
+            }
+            if result.is_null() {
+                return;
+            }
+            let in_time = Instant::now() < deadline;
+            assert!(is_gone(&result) && in_time, "{selector}: {result}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    pub(crate) async fn click(&self, selector: &str) {
+        self.act(selector, "click", json!({})).await;
+    }
+
+    pub(crate) async fn enter(&self, selector: &str, text: &str) {
+        self.act(selector, "value", json!({"text": text})).await;
+    }
+
+    /// Waits until the page has a text.
+    pub(crate) async fn wait_for(&self, text: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let shown = self.text().await;
+            if shown.contains(text) {
+                return;
+            }
+            assert!(
+                Instant::now() < deadline,
+                "{text:?} does not appear on {}:\n{shown}",
+                self.url().await
+            );
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Waits until a function body returns true in the page.
+    pub(crate) async fn wait_until(&self, script: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        // It only looks, so it may run twice.
+        while self.execute(3, script).await != true {
+            assert!(Instant::now() < deadline, "never true on {}: {script}", self.url().await);
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// What the page has written to the console since the last call.
+    pub(crate) async fn console(&self) -> Vec<String> {
+        let entries = self.command("POST", "/se/log", json!({"type": "browser"})).await;
+        let entries = entries.as_array().cloned().unwrap_or_default();
+        entries.iter().map(|entry| entry["message"].to_string()).collect()
+    }
+
+    pub(crate) async fn size(&self, width: u32, height: u32, dark: bool) {
+        let metrics =
+            json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false});
+        self.devtools("Emulation.setDeviceMetricsOverride", metrics).await;
+        let scheme = if dark { "dark" } else { "light" };
+        let media = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
+        self.devtools("Emulation.setEmulatedMedia", media).await;
+    }
+
+    /// The whole page as a PNG file.
+    pub(crate) async fn screenshot(&self) -> Vec<u8> {
+        let shot =
+            self.devtools("Page.captureScreenshot", json!({"captureBeyondViewport": true})).await;
+        let data = shot["data"].as_str().unwrap_or_else(|| panic!("{shot}"));
+        base64::engine::general_purpose::STANDARD.decode(data).unwrap()
+    }
+}
+
+/// Whether an element is not in the page or not in reach, perhaps because the browser is just replacing
+/// the page.
+fn is_gone(reply: &Value) -> bool {
+    let errors = [
+        NO_SUCH_ELEMENT,
+        "stale element reference",
+        "element click intercepted",
+        "element not interactable",
+    ];
+    errors.iter().any(|error| reply["error"] == *error)
+}
+
+/// The body of a reply, if it is complete.
+fn body_of(reply: &[u8]) -> Option<&[u8]> {
+    let head = reply.windows(4).position(|window| window == b"\r\n\r\n")?;
+    let lines = String::from_utf8_lossy(&reply[..head]).to_lowercase();
+    let length = lines.lines().find_map(|line| line.strip_prefix("content-length:"))?;
+    let length: usize = length.trim().parse().ok()?;
+    reply[head + 4..].get(..length)
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        // A driver that is killed leaves its browser running.
+        let path = format!("/session/{}", self.session);
+        let request = format!(
+            "DELETE {path} HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+        );
+        if let Ok(mut stream) = std::net::TcpStream::connect(("127.0.0.1", self.port)) {
+            use std::io::{Read as _, Write as _};
+            let _ = stream.set_read_timeout(Some(Duration::from_secs(10)));
+            let _ = stream.write_all(request.as_bytes());
+            let _ = stream.read(&mut [0; 1024]);
+        }
+        let _ = self.driver.kill();
+        let _ = self.driver.wait();
+    }
+}

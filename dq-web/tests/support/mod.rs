@@ -1,0 +1,290 @@
+//! A server with a store, in memory with a virtual clock unless the test binary has the name of another
+//! store, and a plain HTTP client.
+#![allow(dead_code, reason = "each test binary uses a part")]
+
+pub(crate) mod axe;
+pub(crate) mod browser;
+pub(crate) mod sample;
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use dq_core::{
+    Backend, Checked, ClaimParams, Clock, DeadKind, DeadReason, Dq, Due, DurationExt, JobId,
+    LeasedJob, MemoryBackend, QueueName, Settlement, SystemClock, Verdict, VirtualClock, Want,
+};
+use dq_ops::{Actor, Ops, Role, ScheduleRequest};
+use dq_redis as _;
+use dq_sqlite as _;
+use dq_web::Auth;
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+pub(crate) const VIEWER: &str = "viewer-0123456789";
+pub(crate) const READER: &str = "reader-0123456789";
+pub(crate) const OPERATOR: &str = "operator-0123456789";
+pub(crate) const ADMIN: &str = "admin-0123456789";
+
+/// What the router is mounted in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Server {
+    Axum,
+    Actix,
+}
+
+impl Server {
+    /// The server of this test binary.
+    const OWN: Self = match env!("CARGO_CRATE_NAME").as_bytes() {
+        b"actix" => Self::Actix,
+        _ => Self::Axum,
+    };
+
+    /// Serves the router under `prefix`, and at the root if it is empty.
+    async fn serve(self, prefix: &str, router: axum::Router) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        match self {
+            Self::Axum => {
+                let router = match prefix {
+                    "" => router,
+                    prefix => axum::Router::new().nest_service(prefix, router),
+                };
+                tokio::spawn(async move { axum::serve(listener, router).await });
+            }
+            Self::Actix => serve_in_actix(prefix, router, listener.into_std().unwrap()),
+        }
+        address
+    }
+}
+
+#[cfg(feature = "actix")]
+fn serve_in_actix(prefix: &str, router: axum::Router, listener: std::net::TcpListener) {
+    let prefix = prefix.to_owned();
+    let app = move || {
+        let dashboard = dq_web::actix::scope(&prefix, router.clone());
+        actix_web::App::new().service(dashboard)
+    };
+    let server = actix_web::HttpServer::new(app).workers(2).disable_signals();
+    tokio::spawn(server.listen(listener).unwrap().run());
+}
+
+#[cfg(not(feature = "actix"))]
+fn serve_in_actix(_: &str, _: axum::Router, _: std::net::TcpListener) {
+    panic!("run the tests with all features");
+}
+
+/// The store behind the router.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Store {
+    Memory,
+    Sqlite,
+    Redis,
+}
+
+impl Store {
+    /// The store of this test binary.
+    const OWN: Self = match env!("CARGO_CRATE_NAME").as_bytes() {
+        b"sqlite" => Self::Sqlite,
+        b"redis" => Self::Redis,
+        _ => Self::Memory,
+    };
+
+    async fn open(self, clock: &Arc<VirtualClock>, directory: &Path) -> Dq {
+        let builder = match self {
+            Self::Memory => {
+                let clock = Arc::clone(clock) as Arc<dyn Clock>;
+                let store = Arc::new(MemoryBackend::new(Arc::clone(&clock)));
+                Dq::builder().backend(store).clock(clock)
+            }
+            Self::Sqlite => {
+                Dq::builder().url(&format!("sqlite://{}", directory.join("jobs.db").display()))
+            }
+            Self::Redis => {
+                static FIXTURES: AtomicUsize = AtomicUsize::new(0);
+                // The tests of a binary share a server, each with a prefix of its own. A binary may
+                // have this module several times.
+                let module = module_path!().replace("::", "-");
+                let number = FIXTURES.fetch_add(1, Ordering::Relaxed);
+                let server = dq_servers::shared_redis().url();
+                Dq::builder().url(&format!("{server}?prefix={module}-{number}"))
+            }
+        };
+        builder.connect().await.unwrap()
+    }
+}
+
+pub(crate) struct Fixture {
+    /// The clock of the store in memory.
+    pub(crate) clock: Arc<VirtualClock>,
+    pub(crate) store: Arc<Checked>,
+    /// Has the file of the store, if it is one.
+    _directory: TempDir,
+    pub(crate) dq: Dq,
+    pub(crate) ops: Ops,
+    pub(crate) address: SocketAddr,
+}
+
+pub(crate) fn auth() -> Auth {
+    let auth = Auth::token(Actor::new("vera", Role::Viewer), VIEWER).unwrap();
+    let auth = auth.and_token(Actor::new("rita", Role::Reader), READER).unwrap();
+    let auth = auth.and_token(Actor::new("otto", Role::Operator), OPERATOR).unwrap();
+    auth.and_token(Actor::new("ada", Role::Admin), ADMIN).unwrap()
+}
+
+impl Fixture {
+    /// Serves a dashboard under `prefix`, and at the root if it is empty.
+    pub(crate) async fn start(prefix: &str) -> Self {
+        Self::start_in(Server::OWN, prefix).await
+    }
+
+    pub(crate) async fn start_in(server: Server, prefix: &str) -> Self {
+        let clock = Arc::new(VirtualClock::new(SystemClock.now()));
+        let directory = tempfile::tempdir().unwrap();
+        let dq = Store::OWN.open(&clock, directory.path()).await;
+        Self::serve(server, prefix, dq, clock, directory).await
+    }
+
+    /// Serves a dashboard of a store that has a clock of its own, at the root.
+    pub(crate) async fn of(dq: Dq, directory: TempDir) -> Self {
+        let clock = Arc::new(VirtualClock::default());
+        Self::serve(Server::OWN, "", dq, clock, directory).await
+    }
+
+    async fn serve(
+        server: Server,
+        prefix: &str,
+        dq: Dq,
+        clock: Arc<VirtualClock>,
+        directory: TempDir,
+    ) -> Self {
+        let store = Arc::clone(dq.backend());
+        let ops = Ops::new(dq.clone());
+        let router = dq_web::router(ops.clone(), auth());
+        let address = server.serve(prefix, router).await;
+        Self { clock, store, _directory: directory, dq, ops, address }
+    }
+
+    /// Lets time pass for the store.
+    pub(crate) async fn pass(&self, time: Duration) {
+        match Store::OWN {
+            Store::Memory => self.clock.advance(time),
+            _ => tokio::time::sleep(time).await,
+        }
+    }
+
+    pub(crate) async fn schedule(&self, queue: &str, key: &str, payload: &str, due: Due) -> JobId {
+        let mut request = ScheduleRequest::new(payload.to_owned());
+        (request.key, request.due) = (Some(key.to_owned()), due);
+        request.headers.insert("origin".to_owned(), "<b>header</b>".to_owned());
+        let session = self.ops.session(Actor::new("fixture", Role::Admin));
+        session.schedule(&QueueName::new(queue).unwrap(), request).await.unwrap().id
+    }
+
+    pub(crate) async fn claim(&self, queue: &str, worker: &str) -> Vec<LeasedJob> {
+        let wants = [Want::new(QueueName::new(queue).unwrap(), 100, 10.minutes())];
+        // Due times are rounded up to milliseconds.
+        if Store::OWN != Store::Memory {
+            self.pass(10.millis()).await;
+        }
+        let params = ClaimParams::new(&wants, 100, worker);
+        self.store.claim(params).await.unwrap().jobs
+    }
+
+    pub(crate) async fn settle(&self, job: &LeasedJob, verdict: Verdict) {
+        self.store.settle(&[Settlement::new(job.lease(), verdict)]).await.unwrap();
+    }
+
+    pub(crate) async fn dead(&self, queue: &str, key: &str, reason: &str) -> JobId {
+        let id = self.schedule(queue, key, "{}", Due::NOW).await;
+        for job in self.claim(queue, "web-1").await {
+            let reason = DeadReason::new(DeadKind::Exhausted, reason);
+            self.settle(&job, Verdict::Dead { reason, failed: true }).await;
+        }
+        id
+    }
+
+    /// Sends a request with a token.
+    pub(crate) async fn send(
+        &self,
+        token: &str,
+        method: &str,
+        path: &str,
+        body: Option<&str>,
+    ) -> Reply {
+        let bearer = format!("Bearer {token}");
+        let mut headers = vec![("authorization", bearer.as_str())];
+        if body.is_some() {
+            headers.push(("content-type", "application/json"));
+        }
+        self.raw(method, path, &headers, body.unwrap_or("").as_bytes()).await
+    }
+
+    /// Sends a request with exactly these headers, besides host, length and connection.
+    pub(crate) async fn raw(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> Reply {
+        self.exchange(method, path, headers, body.len(), body).await
+    }
+
+    /// Sends a request that announces a body of this length.
+    pub(crate) async fn exchange(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        length: usize,
+        body: &[u8],
+    ) -> Reply {
+        let mut text = format!(
+            "{method} {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\ncontent-length: {length}\r\n",
+            self.address
+        );
+        for (name, value) in headers {
+            text += &format!("{name}: {value}\r\n");
+        }
+        let mut stream = TcpStream::connect(self.address).await.unwrap();
+        stream.write_all(format!("{text}\r\n").as_bytes()).await.unwrap();
+        stream.write_all(body).await.unwrap();
+        let mut reply = Vec::new();
+        stream.read_to_end(&mut reply).await.unwrap();
+        Reply::parse(&String::from_utf8_lossy(&reply))
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: String,
+}
+
+impl Reply {
+    fn parse(text: &str) -> Self {
+        let (head, body) = text.split_once("\r\n\r\n").unwrap_or((text, ""));
+        let mut lines = head.lines();
+        let status = lines.next().and_then(|line| line.split(' ').nth(1)).unwrap_or("0");
+        let header = |line: &str| {
+            let (name, value) = line.split_once(':')?;
+            Some((name.to_lowercase(), value.trim().to_owned()))
+        };
+        let status = status.parse().unwrap_or(0);
+        Self { status, headers: lines.filter_map(header).collect(), body: body.to_owned() }
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(found, _)| found == name).map(|(_, value)| value.as_str())
+    }
+
+    #[track_caller]
+    pub(crate) fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+}

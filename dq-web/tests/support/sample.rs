@@ -1,0 +1,166 @@
+//! A store that looks like one in use: queues in all states, failures, runners.
+
+use std::time::Duration;
+
+use dq_core::{
+    Announcement, Backend, DeadKind, DeadReason, Due, DurationExt, Histogram, QueueName, Verdict,
+};
+use dq_ops::{Actor, Role, ScheduleRequest};
+use serde_json::json;
+
+use super::Fixture;
+
+/// Fills the store of a fixture.
+pub(crate) async fn fill(fixture: &Fixture) {
+    waiting(fixture, "ORDER_TIMEOUT", "order", 420, 5.minutes()).await;
+    waiting(fixture, "SEND_REMINDER", "reminder", 180, 11.minutes()).await;
+    waiting(fixture, "TRIAL_ENDS", "account", 60, 90.minutes()).await;
+    waiting(fixture, "WEBHOOK_RETRY", "delivery", 25, 40.seconds()).await;
+    ended(fixture, "ORDER_TIMEOUT", 30).await;
+    dead(fixture).await;
+    retried(fixture).await;
+    for number in 0..14 {
+        fixture.schedule("SYNC_CATALOG", &format!("shop-{number}"), "{}", Due::NOW).await;
+    }
+    fixture.clock.advance(4.seconds());
+    for number in 0..6 {
+        let payload = json!({"export": number, "format": "csv"}).to_string();
+        fixture.schedule("EXPORT", &format!("export-{number}"), &payload, Due::NOW).await;
+    }
+    fixture.claim("EXPORT", "worker-2").await;
+    fixture.schedule("NIGHTLY_REPORT", "report", "{}", Due::After(9.hours())).await;
+    let admin = fixture.ops.session(Actor::new("ada", Role::Admin));
+    admin.pause(&QueueName::new("NIGHTLY_REPORT").unwrap()).await.unwrap();
+    schedules(fixture).await;
+    fixture.clock.advance(1_200.millis());
+    announce(fixture, "worker-1", 812, &[("ORDER_TIMEOUT", 3, 8), ("SEND_REMINDER", 1, 4)]).await;
+    announce(
+        fixture,
+        "worker-2",
+        1_377,
+        &[("EXPORT", 6, 6), ("WEBHOOK_RETRY", 0, 8), ("TRIAL_ENDS", 0, 2)],
+    )
+    .await;
+}
+
+async fn schedules(fixture: &Fixture) {
+    let session = fixture.ops.session(Actor::new("ada", Role::Admin));
+    for (name, definition) in [
+        (
+            "nightly-report",
+            json!({
+                "queue": "NIGHTLY_REPORT", "cron": "30 2 * * *", "tz": "Europe/Stockholm",
+                "payload": {"region": "eu", "format": "pdf"}, "deadline": "6h", "jitter": "90s",
+            }),
+        ),
+        ("catalog-sync", json!({"queue": "SYNC_CATALOG", "every": "15m", "overlap": "queue_one"})),
+        (
+            "weekly-digest",
+            json!({"queue": "SEND_REMINDER", "cron": "0 9 * * MON-FRI", "tz": "America/New_York"}),
+        ),
+        ("monthly-invoices", json!({"queue": "EXPORT", "cron": "0 6 1 * *", "catch_up": "all:3"})),
+    ] {
+        let definition = serde_json::from_value(definition).unwrap();
+        assert!(session.put_schedule(name, &definition).await.unwrap());
+    }
+    session.pause_schedule("weekly-digest").await.unwrap();
+}
+
+async fn waiting(fixture: &Fixture, queue: &str, key: &str, count: u64, step: Duration) {
+    let session = fixture.ops.session(Actor::new("shop", Role::Operator));
+    for number in 0..count {
+        let payload = json!({
+            "id": 4_000 + number, "customer": {"name": "Ada Lovelace", "mail": "ada@example.org"},
+            "amount": format!("{}.90", 12 + number % 70), "currency": "EUR",
+        });
+        let mut request = ScheduleRequest::new(payload.to_string());
+        request.key = Some(format!("{key}-{}", 4_000 + number));
+        // More jobs at some hours than at others.
+        let wave = (number % 7) * (number % 5) * 60_000;
+        request.due = Due::After(step * u32::try_from(number + 1).unwrap() + wave.millis());
+        request.max_attempts = Some(5);
+        request.headers.insert(
+            "traceparent".to_owned(),
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".to_owned(),
+        );
+        session.schedule(&QueueName::new(queue).unwrap(), request).await.unwrap();
+    }
+}
+
+async fn ended(fixture: &Fixture, queue: &str, count: u64) {
+    for number in 0..count {
+        fixture.schedule(queue, &format!("paid-{number}"), "{}", Due::NOW).await;
+        for job in fixture.claim(queue, "worker-1").await {
+            let verdict = match number % 3 {
+                0 => Verdict::skip("the order was paid in time"),
+                _ => Verdict::Done,
+            };
+            fixture.settle(&job, verdict).await;
+        }
+        fixture.clock.advance(7.seconds());
+    }
+}
+
+async fn dead(fixture: &Fixture) {
+    let reasons = [
+        "connect to mail.example.org:25 refused after 3 attempts",
+        "connect to mail.example.org:25 refused after 5 attempts",
+        "HTTP 410 from https://hooks.example.org/v2/4711: the endpoint is gone",
+        "connect to mail.example.org:25 refused after 4 attempts",
+        "missing field `address` at line 1 column 57",
+    ];
+    for number in 0..17 {
+        let reason = reasons[number % reasons.len()];
+        let kind =
+            if reason.starts_with("missing") { DeadKind::Undecodable } else { DeadKind::Exhausted };
+        for queue in ["SEND_REMINDER", "WEBHOOK_RETRY"].iter().take(1 + number % 2) {
+            fixture.schedule(queue, &format!("lost-{number}"), "{\"try\": 5}", Due::NOW).await;
+            for job in fixture.claim(queue, "worker-1").await {
+                let reason = DeadReason::new(kind, reason);
+                fixture.settle(&job, Verdict::Dead { reason, failed: true }).await;
+            }
+        }
+        fixture.clock.advance(13.seconds());
+    }
+}
+
+/// A job that has failed once and waits for its next attempt.
+async fn retried(fixture: &Fixture) {
+    let payload = "{\"id\": 4711, \"url\": \"https://hooks.example.org/v2/orders\"}";
+    fixture.schedule("WEBHOOK_RETRY", "order-4711", payload, Due::NOW).await;
+    fixture.clock.advance(4.millis());
+    for job in fixture.claim("WEBHOOK_RETRY", "worker-2").await {
+        let error = "HTTP 503 from https://hooks.example.org/v2/orders: upstream connect error";
+        fixture.settle(&job, Verdict::retry(Due::After(30.seconds()), error)).await;
+    }
+}
+
+async fn announce(fixture: &Fixture, name: &str, pid: u32, queues: &[(&str, u64, u64)]) {
+    let histogram = |from: u64, count: u64| {
+        let mut histogram = Histogram::default();
+        (0..count).for_each(|number| histogram.record((from + number % 9 * from / 3).millis()));
+        histogram
+    };
+    let queues: Vec<_> = queues
+        .iter()
+        .map(|(queue, running, concurrency)| {
+            json!({
+                "queue": queue, "running": running, "concurrency": concurrency,
+                "lateness": histogram(2 + running * 7, 120 + concurrency * 40),
+                "run_time": histogram(45, 160),
+                "objective": {
+                    "objective": "99% < 150ms", "in_time": 1_840, "late": running * 9,
+                    "cause": "slots_full",
+                },
+            })
+        })
+        .collect();
+    let running: u64 = queues.iter().filter_map(|queue| queue["running"].as_u64()).sum();
+    let info = json!({
+        "format": 1, "host": format!("{name}.internal"), "pid": pid, "version": "0.1.0",
+        "started": (fixture.store.now().await.unwrap() - 26.hours()), "stopping": false, "concurrency": 16,
+        "running": running, "skew_ms": -3, "queues": queues, "omitted_queues": 0,
+    });
+    let announcement = Announcement::new(name, info.to_string(), 60.seconds());
+    fixture.store.announce(announcement).await.unwrap();
+}
