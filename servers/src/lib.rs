@@ -15,20 +15,29 @@
 //! ```
 //!
 //! All functions block, and panic with a reason on failure, as is usual in the set-up of tests.
-//! Only [`install`] returns errors.
+//! Only [`install`] and the methods named `try_…` return errors.
 
 pub mod install;
 
+mod browser;
 mod debian;
+mod nginx;
 mod port;
 mod process;
 mod program;
+mod prometheus;
+mod pypi;
 mod rabbitmq;
 mod redis;
 mod resp;
 mod tls;
 mod watchdog;
 
+pub use browser::Browser;
+pub use nginx::Nginx;
+pub use prometheus::promtool;
+pub use pypi::{PythonPackage, python_package};
 pub use rabbitmq::{RabbitCluster, RabbitMq, RabbitOptions, shared_rabbitmq};
 pub use redis::{Redis, RedisCluster, RedisOptions, Sentinel, shared_redis};
 pub use resp::{Connection, Reply};
+pub use tls::create_certificates;

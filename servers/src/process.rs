@@ -13,7 +13,7 @@ use crate::program::Program;
 use crate::watchdog::Watchdog;
 
 /// Maximum time for a server to start or to stop.
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Shell script that waits for a line on its input before it executes the server, so that the
 /// watchdog knows the process id first. If this process dies earlier, the shell reads end-of-file
@@ -69,6 +69,7 @@ impl Process {
     /// Terminates the process (SIGTERM), and kills it after [`TIMEOUT`].
     pub(crate) fn stop(&self) {
         if let Some(child) = &mut *self.running() {
+            // A frozen process does not receive SIGTERM before it is resumed.
             send("CONT", child);
             send("TERM", child);
             let deadline = Instant::now() + TIMEOUT;

@@ -11,6 +11,15 @@ pub(crate) const REDIS: &str = "redis";
 /// Name of the directory with the unpacked RabbitMQ and its Erlang.
 pub(crate) const RABBITMQ: &str = "rabbitmq";
 
+/// Name of the directory with the unpacked browser, its driver and a font.
+pub(crate) const BROWSER: &str = "chromium";
+
+/// Name of the directory with the unpacked nginx.
+pub(crate) const NGINX: &str = "nginx";
+
+/// Name of the directory with Prometheus's unpacked tools.
+pub(crate) const PROMETHEUS: &str = "prometheus";
+
 /// A program and the environment that it needs.
 #[derive(Clone, Debug)]
 pub(crate) struct Program {
@@ -34,9 +43,9 @@ impl Program {
     /// The program `name` in a directory into which Debian packages were unpacked; `None` if it is
     /// not there.
     pub(crate) fn unpacked(root: &Path, name: &str) -> Option<Self> {
-        let path = root.join("usr/bin").join(name);
-        let libraries = path.is_file().then(|| library_path(root))?;
-        Some(Self { path, libraries, environment: None })
+        let paths = ["usr/bin", "usr/sbin"].map(|directory| root.join(directory).join(name));
+        let path = paths.into_iter().find(|path| path.is_file())?;
+        Some(Self { path, libraries: library_path(root), environment: None })
     }
 
     /// Like [`find`](Self::find), but panics with the remedy if there is none.

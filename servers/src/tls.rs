@@ -38,8 +38,11 @@ const COMMANDS: [&str; 5] = [
     -extfile openssl.cnf -extensions server -out server.crt",
 ];
 
-/// Creates the certificates in `dir`.
-pub(crate) fn create_certificates(dir: &Path) {
+/// Creates `ca.crt`, and `server.crt` with `server.key` for 127.0.0.1 and localhost, in a directory.
+///
+/// # Panics
+/// If openssl is not installed or fails.
+pub fn create_certificates(dir: &Path) {
     let openssl = Program::expect(REDIS, "openssl");
     let file = dir.join("openssl.cnf");
     fs::write(&file, CONFIGURATION)

@@ -15,7 +15,8 @@ use dq_servers::{Redis, shared_rabbitmq, shared_redis};
 /// `rabbitmq`.
 const TASK: &str = "DQ_SERVERS_TEST_CHILD";
 
-/// The child process of the tests below; without the variable it does nothing.
+/// The child process of the tests below; without the variable it does nothing. A line for [`start`]
+/// begins with a line break, since the test harness has begun a line.
 #[test]
 fn child() {
     let Ok(task) = std::env::var(TASK) else { return };
@@ -102,7 +103,7 @@ fn start(task: &str) -> (Child, Vec<(u16, String)>) {
 
 fn wait_until_removed(servers: &[(u16, String)]) {
     assert_eq!(servers.len(), 2);
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_secs(120);
     for (port, dir) in servers {
         while TcpStream::connect(("127.0.0.1", *port)).is_ok() || Path::new(dir).exists() {
             assert!(Instant::now() < deadline, "port {port} or {dir} still exists");

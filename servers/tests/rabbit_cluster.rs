@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 use dq_servers::{RabbitCluster, RabbitMq};
 
+/// Then also without a killed node, and after a rolling restart and a crash of all nodes: one test,
+/// since a cluster takes long to start.
 #[test]
 fn the_majority_keeps_working_during_a_partition() {
     let cluster = RabbitCluster::start(3);

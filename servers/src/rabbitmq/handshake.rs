@@ -24,6 +24,7 @@ pub(super) fn first_frame(port: u16) -> Result<Vec<u8>> {
     let [1, 0, 0, length @ ..] = frame_header else {
         return Err(Error::new(ErrorKind::InvalidData, "the server does not speak AMQP 0-9-1"));
     };
+    // The bound is far above the frame's size: another server on the port may send any length.
     let mut frame = vec![0; u32::from_be_bytes(length).min(1 << 16) as usize];
     stream.read_exact(&mut frame)?;
     Ok(frame)

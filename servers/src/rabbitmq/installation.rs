@@ -58,6 +58,7 @@ impl Installation {
 
     /// Whether Erlang starts: its libraries, or those of its `crypto`, may be missing.
     pub(crate) fn runs(&self) -> bool {
+        // Erlang does not start without `HOME`; there it finds no files to load.
         let home = OsString::from("/nonexistent");
         let test = "ok = crypto:start(), halt(0).";
         let erl = self.erl(vec![("HOME", home)]);
@@ -125,9 +126,63 @@ fn is_home(dir: &Path) -> bool {
     dir.join("plugins").is_dir() && dir.join("escript/rabbitmqctl").is_file()
 }
 
-/// The entry of `dir` whose name begins with `prefix`; of several, the last one by name.
+/// The entry of `dir` whose name is `prefix` and a version; of several, the newest.
 fn newest(dir: &Path, prefix: &str) -> Option<PathBuf> {
     let entries = dir.read_dir().ok()?.filter_map(|entry| Some(entry.ok()?.path()));
-    let name = |path: &PathBuf| path.file_name().map(|name| name.to_string_lossy().into_owned());
-    entries.filter(|path| name(path).is_some_and(|name| name.starts_with(prefix))).max_by_key(name)
+    let versioned = entries.filter_map(|path| {
+        let name = path.file_name()?.to_string_lossy().into_owned();
+        Some((Version::parse(name.strip_prefix(prefix)?), path))
+    });
+    versioned.max().map(|(_, path)| path)
+}
+
+/// A version such as `3.12.1` or `4.0.0-rc.1`. Versions are ordered by age.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Version {
+    numbers: Vec<u64>,
+    /// Whether nothing follows the numbers: a suffix marks a version before the release.
+    is_release: bool,
+    /// Numbers of the suffix.
+    suffix: Vec<u64>,
+}
+
+impl Version {
+    fn parse(text: &str) -> Self {
+        let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+        let (numbers, suffix) = text.split_at(end);
+        let numbers_of = |text: &str| {
+            let digits = text.split(|c: char| !c.is_ascii_digit());
+            digits.filter_map(|digits| digits.parse().ok()).collect()
+        };
+        Self {
+            numbers: numbers_of(numbers),
+            is_release: suffix.is_empty(),
+            suffix: numbers_of(suffix),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_version_is_found_by_its_numbers() {
+        let prefix = "rabbitmq_server-";
+        for (versions, expected) in [
+            (&["3.9.29", "3.12.1", "3.10.0"][..], "3.12.1"),
+            (&["4.0.0-rc.9", "4.0.0-rc.10"], "4.0.0-rc.10"),
+            (&["4.0.0-rc.10", "4.0.0", "3.13.7"], "4.0.0"),
+            (&["4.1", "4.1.1"], "4.1.1"),
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            std::fs::create_dir(dir.path().join("other-9.9.9")).unwrap();
+            for version in versions {
+                std::fs::create_dir(dir.path().join(format!("{prefix}{version}"))).unwrap();
+            }
+            let found = newest(dir.path(), prefix).unwrap();
+            assert_eq!(found, dir.path().join(format!("{prefix}{expected}")), "{versions:?}");
+            assert_eq!(newest(dir.path(), "absent-"), None);
+        }
+    }
 }

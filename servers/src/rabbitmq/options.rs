@@ -21,10 +21,10 @@ use crate::watchdog::Watchdog;
 /// port first.
 const ATTEMPTS: usize = 10;
 
-/// Defaults for `rabbitmq.conf`. The limits are low because several servers share one machine, and
-/// because a test must not fail on a nearly full disk.
+/// Defaults for `rabbitmq.conf`. A test must not fail on a nearly full disk, nor because those before it
+/// have declared thousands of queues: with 512 MB a memory alarm stopped the last trials of a long run.
 const DEFAULTS: [(&str, &str); 5] = [
-    ("vm_memory_high_watermark.absolute", "512MB"),
+    ("vm_memory_high_watermark.absolute", "2GB"),
     ("disk_free_limit.absolute", "10MB"),
     ("raft.wal_max_size_bytes", "67108864"),
     ("log.console", "true"),
@@ -39,7 +39,8 @@ const RECOMMENDED: [(&str, &str); 2] = [
 ];
 
 /// Arguments of Erlang: those of RabbitMQ's own start script, and settings for tests: two
-/// schedulers whatever the number of cores, no busy waiting, no shell, and no start of an epmd.
+/// schedulers whatever the number of cores, no busy waiting, no shell, and no start of an epmd. The
+/// last argument needs a value: [`LOOPBACK`] must follow it.
 const ARGUMENTS: &str = "-noinput -s rabbit boot -boot start_sasl -start_epmd false +W w +S 2:2 \
     +P 1048576 +t 5000000 +zdbbl 128000 +sbwt none +sbwtdcpu none +sbwtdio none \
     -syslog logger [] -syslog syslog_error_logger false \

@@ -1,0 +1,85 @@
+//! A headless browser for tests: Debian's Chromium and its WebDriver.
+
+use std::env;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::program::{BROWSER, Program, library_path, on_path, unpacked_programs};
+
+/// Chromium and its driver: those on the `PATH`, or the unpacked ones.
+#[derive(Clone, Debug)]
+pub struct Browser {
+    browser: Program,
+    driver: Program,
+    /// Where fonts are that were unpacked with it.
+    fonts: Option<PathBuf>,
+}
+
+impl Browser {
+    /// Finds the browser. Panics with the remedy if there is none.
+    pub fn find() -> Self {
+        Self::on_machine()
+            .or_else(|| Self::unpacked(&unpacked_programs().join(BROWSER)))
+            .unwrap_or_else(|| panic!("chromium is not installed: run `cargo xtask servers`"))
+    }
+
+    /// The browser on the `PATH`, if its driver is there too.
+    pub(crate) fn on_machine() -> Option<Self> {
+        let program =
+            |name| on_path(name).map(|path| Program { path, libraries: None, environment: None });
+        Some(Self { browser: program("chromium")?, driver: program("chromedriver")?, fonts: None })
+    }
+
+    /// The browser in a directory into which Debian packages were unpacked.
+    pub(crate) fn unpacked(root: &Path) -> Option<Self> {
+        let libraries = libraries(root);
+        let program = |path: &str| {
+            let path = root.join(path);
+            let found = path.is_file();
+            found.then(|| Program { path, libraries: libraries.clone(), environment: None })
+        };
+        Some(Self {
+            // The script in `usr/bin` starts the browser at its place on an installed system.
+            browser: program("usr/lib/chromium/chromium")?,
+            driver: program("usr/bin/chromedriver")?,
+            fonts: Some(root.join("usr/share")),
+        })
+    }
+
+    /// Whether both programs start.
+    pub(crate) fn runs(&self) -> bool {
+        self.browser.runs("--version") && self.driver.runs("--version")
+    }
+
+    /// The path of the browser, for a WebDriver session.
+    pub fn path(&self) -> &Path {
+        &self.browser.path
+    }
+
+    /// A command that runs the browser, without arguments.
+    pub fn command(&self) -> Command {
+        self.with_fonts(self.browser.command())
+    }
+
+    /// A command that runs the driver, without arguments. It starts browsers with its environment.
+    pub fn driver(&self) -> Command {
+        self.with_fonts(self.driver.command())
+    }
+
+    fn with_fonts(&self, mut command: Command) -> Command {
+        if let Some(fonts) = &self.fonts {
+            // Fontconfig looks for `fonts` there.
+            command.env("XDG_DATA_HOME", fonts);
+        }
+        command
+    }
+}
+
+/// The library path of unpacked programs. The sound library is in a directory of its own.
+fn libraries(root: &Path) -> Option<OsString> {
+    let libraries = library_path(root)?;
+    let dirs: Vec<PathBuf> = env::split_paths(&libraries).collect();
+    let sound = dirs.iter().map(|dir| dir.join("pulseaudio")).filter(|dir| dir.is_dir());
+    env::join_paths(dirs.iter().cloned().chain(sound)).ok()
+}

@@ -1,0 +1,182 @@
+//! Packages of PyPI, by pip: each file is one of those whose hashes are known.
+
+use std::fs::{self, File};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::program::unpacked_programs;
+
+/// Name of the directory with the packages.
+const PYPI: &str = "pypi";
+
+/// Maximum time of pip for one package with all that it needs.
+const TIMEOUT: Duration = Duration::from_secs(600);
+
+/// A package that tests use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PythonPackage {
+    /// `axe-playwright-python`, for the script of axe-core in it.
+    AxeCore,
+    /// `openapi-python-client`, which generates clients of HTTP APIs.
+    OpenapiClient,
+    /// `standardwebhooks`, which verifies signatures of webhooks.
+    StandardWebhooks,
+}
+
+impl PythonPackage {
+    /// All packages.
+    pub const ALL: [Self; 3] = [Self::AxeCore, Self::OpenapiClient, Self::StandardWebhooks];
+
+    /// The package and all that it needs, with versions and hashes.
+    const fn requirements(self) -> &'static str {
+        match self {
+            Self::AxeCore => include_str!("../pypi/axe-playwright-python.txt"),
+            Self::OpenapiClient => include_str!("../pypi/openapi-python-client.txt"),
+            Self::StandardWebhooks => include_str!("../pypi/standardwebhooks.txt"),
+        }
+    }
+
+    /// Name and version, and a hash of the requirements, so that others are in another directory.
+    fn directory(self) -> String {
+        let requirements = self.requirements();
+        let mut lines = requirements.lines().filter(|line| !line.starts_with('#'));
+        let first = lines.next().unwrap_or_default().trim_end_matches(" \\");
+        let mut hasher = DefaultHasher::new();
+        requirements.hash(&mut hasher);
+        format!("{}-{:08x}", first.replace("==", "-"), hasher.finish() as u32)
+    }
+
+    /// The directory with the package, for `PYTHONPATH`; downloads it if it is not there.
+    ///
+    /// # Errors
+    /// A message that names the package, if pip fails or takes too long.
+    pub fn install(self) -> Result<PathBuf, String> {
+        self.get().map_err(|error| format!("the Python package {self:?}: {error}"))
+    }
+
+    fn get(self) -> Result<PathBuf, String> {
+        let packages = unpacked_programs().join(PYPI);
+        let text = |error: io::Error| error.to_string();
+        fs::create_dir_all(&packages).map_err(text)?;
+        let target = packages.join(self.directory());
+        // Tests of other processes may need the same package.
+        let lock = File::create(packages.join(format!("{}.lock", self.directory())));
+        let lock = lock.and_then(|file| file.lock().map(|()| file)).map_err(text)?;
+        if !target.is_dir() {
+            let scratch = tempfile::Builder::new().prefix(".installing-").tempdir_in(&packages);
+            let scratch = scratch.map_err(text)?;
+            let requirements = scratch.path().join("requirements.txt");
+            fs::write(&requirements, self.requirements()).map_err(text)?;
+            let unpacked = scratch.path().join("unpacked");
+            pip(&requirements, &unpacked, &scratch.path().join("log"), TIMEOUT)?;
+            // Only a complete directory has the name.
+            fs::rename(unpacked, &target).map_err(text)?;
+        }
+        drop(lock);
+        Ok(target)
+    }
+}
+
+/// The directory with a package, for `PYTHONPATH`. It is downloaded if `cargo xtask servers` has not
+/// done so.
+///
+/// # Panics
+/// If Python is not installed or pip fails.
+#[must_use]
+pub fn python_package(package: PythonPackage) -> PathBuf {
+    package.install().unwrap_or_else(|error| panic!("{error}\nrun `cargo xtask servers`"))
+}
+
+/// Installs exactly these requirements: no other version, no other file, and nothing that runs code
+/// when it is installed.
+fn pip(requirements: &Path, target: &Path, log: &Path, timeout: Duration) -> Result<(), String> {
+    let mut pip = Command::new("python3");
+    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"])
+        .args(["--no-deps", "--require-hashes", "--only-binary=:all:", "--timeout", "60"])
+        .arg("--target")
+        .arg(target)
+        .arg("--requirement")
+        .arg(requirements);
+    run(pip, log, timeout)
+}
+
+/// Runs pip until it ends or takes too long.
+fn run(mut pip: Command, log: &Path, timeout: Duration) -> Result<(), String> {
+    let output = File::create(log).map_err(|error| error.to_string())?;
+    pip.stdin(Stdio::null()).stdout(Stdio::null()).stderr(output);
+    let mut pip = pip.spawn().map_err(|error| format!("python3 does not start: {error}"))?;
+    let deadline = Instant::now() + timeout;
+    loop {
+        match pip.try_wait() {
+            Ok(Some(status)) if status.success() => return Ok(()),
+            Ok(Some(status)) => {
+                let log = fs::read_to_string(log).unwrap_or_default();
+                return Err(format!("pip fails ({status}): {log}"));
+            }
+            Ok(None) if Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            waited => {
+                // It may have ended meanwhile.
+                let _ = pip.kill();
+                let _ = pip.wait();
+                return Err(match waited {
+                    Ok(_) => format!("pip does not end within {} s", timeout.as_secs()),
+                    Err(error) => format!("pip is lost: {error}"),
+                });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_requirement_has_a_version_and_a_hash() {
+        for package in PythonPackage::ALL {
+            let requirements = package.requirements().replace("\\\n", " ");
+            let lines = requirements.lines().filter(|line| !line.starts_with('#'));
+            let lines: Vec<_> = lines.collect();
+            assert!(!lines.is_empty());
+            for line in lines {
+                assert!(line.contains("==") && line.contains(" --hash=sha256:"), "{line}");
+            }
+        }
+        let names = PythonPackage::ALL.map(PythonPackage::directory);
+        assert!(names[2].starts_with("standardwebhooks-1.1.0-"), "{names:?}");
+    }
+
+    #[test]
+    fn a_file_with_another_hash_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        let wrong = format!("wheel-of-nobody==1.0 --hash=sha256:{}\n", "0".repeat(64));
+        // A file in place of the index, so that the test needs no network.
+        let wheel = "wheel_of_nobody-1.0-py3-none-any.whl";
+        fs::write(path(wheel), "not what was pinned").unwrap();
+        fs::write(
+            path("requirements.txt"),
+            format!("--no-index\n--find-links {}\n{wrong}", directory.path().display()),
+        )
+        .unwrap();
+        let refused = pip(&path("requirements.txt"), &path("target"), &path("log"), TIMEOUT);
+        let refused = refused.unwrap_err();
+        assert!(refused.contains("DO NOT MATCH THE HASHES"), "{refused}");
+        assert!(!path("target").exists());
+    }
+
+    #[test]
+    fn a_pip_that_takes_too_long_is_ended() {
+        let directory = tempfile::tempdir().unwrap();
+        // In place of pip, which may end before the time is compared.
+        let mut sleeping = Command::new("python3");
+        sleeping.args(["-c", "import time; time.sleep(3600)"]);
+        let limited = run(sleeping, &directory.path().join("log"), Duration::ZERO);
+        assert_eq!(limited.unwrap_err(), "pip does not end within 0 s");
+    }
+}
