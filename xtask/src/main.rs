@@ -1,23 +1,35 @@
 //! `cargo xtask COMMAND`: development commands, run by people and by CI.
 
 mod bench;
+mod crew;
+mod faults;
 mod layers;
 mod licences;
 mod oldest_rusqlite;
 mod package;
 mod run;
 mod servers;
+mod soak;
 mod test;
+mod upgrade;
 
 use std::process::ExitCode;
 
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
-  test [FILTER]                     formatting, lints, layers, tests, documentation; with FILTER only tests
+  test [FILTER]                     formatting, lints, layers, tests, short storms, documentation; with FILTER
+                                    only tests
   layers                            checks that imports between files form no cycles
   servers                           fetches the programs that the tests need; `test` does it too
   bench [--only NAME] [--json FILE] runs the benchmarks behind the published figures, in release mode
+  scale --backend X --pending N     measures with up to N pending jobs, in release mode; writes a table and a plot
+  peers [--only PEER] [--quick]     compares with other libraries side by side on one Redis server
+  upgrade REVISION [STORE]          runs an older revision and this one side by side on each store
+  faults --backend X [--seed N] [--minutes M | --seconds S]
+                                    kills and cuts everything at random, and judges what processes saw
+  faults --short                    short storms on each store, and storms over broken processes, as in `test`
+  soak --backend X [--minutes N]    a steady load; memory, connections, files and keys must not grow
   licences                          checks the licences of all dependencies against deny.toml
   package                           packages every published crate and builds it from its package
   oldest-rusqlite                   checks dq-sqlite with the oldest rusqlite that it allows";
@@ -30,7 +42,13 @@ fn main() -> ExitCode {
         ["test", filter] if !filter.starts_with('-') => test::filtered(filter),
         ["servers"] => servers::servers(),
         ["bench", ref rest @ ..] => bench::bench(rest),
+        ["scale", ref rest @ ..] => bench::scale(rest),
+        ["peers", ref rest @ ..] => bench::peers(rest),
+        ["upgrade", revision] => upgrade::upgrade(revision, None),
+        ["upgrade", revision, store] => upgrade::upgrade(revision, Some(store)),
         ["layers"] => layers::layers(),
+        ["faults", ref rest @ ..] => faults::faults(rest),
+        ["soak", ref rest @ ..] => soak::soak(rest),
         ["licences"] => licences::licences(),
         ["package"] => package::package(),
         ["oldest-rusqlite"] => oldest_rusqlite::oldest_rusqlite(),

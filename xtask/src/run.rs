@@ -1,11 +1,20 @@
 //! Runs external commands as timed steps.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Instant;
+use std::process::{Command, ExitStatus};
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// Result of an xtask command. The error is a message for the user.
 pub(crate) type Result<T = ()> = std::result::Result<T, String>;
+
+/// The directory of what cargo has built: `target`, or what the environment says.
+pub(crate) fn built() -> PathBuf {
+    match std::env::var_os("CARGO_TARGET_DIR") {
+        Some(dir) => root().join(dir),
+        None => root().join("target"),
+    }
+}
 
 /// The root of the workspace.
 pub(crate) fn root() -> PathBuf {
@@ -17,6 +26,16 @@ pub(crate) fn root() -> PathBuf {
 pub(crate) fn cargo<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root()).args(arguments);
+    // Of xtask itself. Build scripts that depend on them would run again, and all that depends on those would
+    // be built again, each time after cargo was run by hand.
+    let inherited = std::env::vars_os().map(|(name, _)| name);
+    let own = inherited.filter(|name| {
+        let name = name.to_string_lossy();
+        name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
+    });
+    for name in own {
+        command.env_remove(name);
+    }
     command
 }
 
@@ -31,6 +50,21 @@ pub(crate) fn step(name: &str, command: &mut Command) -> Result {
     }
     println!("── {name}: ok, {took:.1} s\n");
     Ok(())
+}
+
+/// Runs a command for as long as this at most. One that takes longer is killed.
+pub(crate) fn wait(name: &str, command: &mut Command, limit: Duration) -> Result<ExitStatus> {
+    let failed = |error: std::io::Error| format!("{name}: {error}");
+    let mut child = command.spawn().map_err(failed)?;
+    let start = Instant::now();
+    while start.elapsed() < limit {
+        if let Some(status) = child.try_wait().map_err(failed)? {
+            return Ok(status);
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    child.kill().and_then(|()| child.wait()).map_err(failed)?;
+    Err(format!("{name} still ran after {} s", limit.as_secs()))
 }
 
 /// Runs a command and returns its output.

@@ -6,7 +6,7 @@ use crate::run::Result;
 
 /// Installs the programs that the machine lacks; see `dq_servers::install`.
 pub(crate) fn servers() -> Result {
-    println!("── servers: Redis, RabbitMQ, Java");
+    println!("── servers: Redis, RabbitMQ, a browser, nginx, promtool, Java, Python");
     let start = Instant::now();
     dq_servers::install::everything()?;
     println!("── servers: ok, {:.1} s\n", start.elapsed().as_secs_f64());

@@ -1,5 +1,6 @@
 //! `cargo xtask test`: all checks that a change must pass before it is merged.
 
+use crate::faults;
 use crate::layers::layers;
 use crate::run::{Result, cargo, step};
 use crate::servers::servers;
@@ -7,7 +8,7 @@ use crate::servers::servers;
 /// Tests run with all features. Clippy gets the same ones, so that both share one build of SQLite.
 const SCOPE: [&str; 2] = ["--workspace", "--all-features"];
 
-/// Runs formatting, lints, layers, tests and documentation. `cargo test` includes the examples,
+/// Runs formatting, lints, layers, tests, short storms of faults and documentation. `cargo test` includes the examples,
 /// which `tests/examples` runs, and the code in the documentation.
 pub(crate) fn everything() -> Result {
     servers()?;
@@ -16,6 +17,7 @@ pub(crate) fn everything() -> Result {
     step("lints", cargo(["clippy"]).args(SCOPE).args(deny_warnings))?;
     layers()?;
     step("tests", cargo(["test"]).args(SCOPE).arg("--no-fail-fast"))?;
+    faults::selection()?;
     let mut docs = cargo(["doc", "--no-deps"]);
     step("documentation", docs.args(SCOPE).env("RUSTDOCFLAGS", "-D warnings"))
 }

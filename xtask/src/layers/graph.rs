@@ -1,6 +1,7 @@
 //! The graph of imports between the files of a crate: its cycles, and violations of a declared
 //! order.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// The imports between the files of a crate.
@@ -63,8 +64,8 @@ impl Imports {
                     cycle.reverse();
                     return Some(cycle);
                 }
-                if next != start && !reached_from.contains_key(&next) {
-                    reached_from.insert(next, file);
+                if let Entry::Vacant(entry) = reached_from.entry(next) {
+                    entry.insert(file);
                     queue.push_back(next);
                 }
             }

@@ -32,8 +32,8 @@ const CORE_ORDER: [&[&str]; 13] = [
     &["memory"],
     &["handler"],
     &["client"],
-    &["runner"],
-    &["prelude"],
+    &["recurring", "ingress"],
+    &["runner", "simulate"],
 ];
 
 /// Checks all workspace crates.

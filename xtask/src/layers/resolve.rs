@@ -38,6 +38,7 @@ impl CrateSource {
             }
             name => {
                 let mut imports = self.modules[module].imports.iter();
+                // In `use time::time;` the first name is a crate, not what this import defines.
                 let import = imports.find(|import| import.name == name && import.path != path)?;
                 if depth == 0 {
                     return None;

@@ -1,0 +1,154 @@
+//! Backends that break a promise on purpose: a storm over one of them must be judged as violated.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use dq::async_trait;
+use dq::backend::{
+    Backend, Cancelled, ClaimParams, Claimed, Layer, Receipt, Scheduled, Settled, Settlement, Want,
+};
+use dq::{BoxError, Due, Entropy, JobRef, NewJob, Result, Verdict};
+
+/// The defects. `xtask/src/faults/defect.rs` says which promise each breaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Defect {
+    /// Answers that it has stored a job, and has not.
+    LosesJobs,
+    /// Ignores the due times of new jobs.
+    StartsEarly,
+    /// Leases jobs for a fraction of the time that it reports.
+    EndsLeasesEarly,
+    /// Answers that it has settled a job as done, and has not.
+    DropsSettlements,
+    /// Answers that it has cancelled a job, and has not.
+    IgnoresCancels,
+    /// Does not count failed attempts.
+    ForgetsFailures,
+    /// Keeps memory for each new job. It breaks no promise; `cargo xtask soak` must find it.
+    LeaksMemory,
+    /// Stores another job with each, that is due in a year. As [`Self::LeaksMemory`].
+    LeavesJobs,
+}
+
+/// Every so many jobs are lost, and settlements dropped: the first, and then every twentieth.
+const EVERY: usize = 20;
+/// Bytes that [`Defect::LeaksMemory`] keeps for each call.
+const LEAK: usize = 64 << 10;
+/// When the jobs of [`Defect::LeavesJobs`] are due.
+const YEAR: Duration = Duration::from_secs(365 * 86_400);
+/// How long [`Defect::EndsLeasesEarly`] leases a job.
+const SHORT_LEASE: Duration = Duration::from_millis(100);
+
+impl Defect {
+    fn parse(name: &str) -> Option<Self> {
+        Some(match name {
+            "loses-jobs" => Self::LosesJobs,
+            "starts-early" => Self::StartsEarly,
+            "ends-leases-early" => Self::EndsLeasesEarly,
+            "drops-settlements" => Self::DropsSettlements,
+            "ignores-cancels" => Self::IgnoresCancels,
+            "forgets-failures" => Self::ForgetsFailures,
+            "leaks-memory" => Self::LeaksMemory,
+            "leaves-jobs" => Self::LeavesJobs,
+            _ => return None,
+        })
+    }
+}
+
+/// This backend with the defect of that name.
+pub(crate) fn add(name: &str, inner: Arc<dyn Backend>) -> Result<Arc<dyn Backend>, BoxError> {
+    let defect = Defect::parse(name).ok_or_else(|| format!("no such defect: {name:?}"))?;
+    let (calls, leaked) = (AtomicUsize::new(0), Mutex::default());
+    Ok(Arc::new(Defective { inner, defect, calls, leaked }))
+}
+
+/// A backend with a defect.
+#[derive(Debug)]
+struct Defective {
+    inner: Arc<dyn Backend>,
+    defect: Defect,
+    /// How many jobs could have been lost, or settlements dropped, so far.
+    calls: AtomicUsize,
+    leaked: Mutex<Vec<Vec<u8>>>,
+}
+
+impl Defective {
+    /// Whether this is the first, or one of every [`EVERY`].
+    fn is_next_hit(&self) -> bool {
+        self.calls.fetch_add(1, Ordering::Relaxed).is_multiple_of(EVERY)
+    }
+}
+
+#[async_trait]
+impl Layer for Defective {
+    fn inner(&self) -> &dyn Backend {
+        &*self.inner
+    }
+
+    async fn schedule(&self, mut jobs: Vec<NewJob>) -> Result<Vec<Scheduled>> {
+        if self.defect == Defect::LosesJobs && self.is_next_hit() {
+            let now = self.inner.now().await?;
+            let lost = |job: &NewJob| Receipt { id: job.id, due: job.due.resolve(now) };
+            return Ok(jobs.iter().map(|job| Scheduled::Created(lost(job))).collect());
+        }
+        if self.defect == Defect::StartsEarly {
+            for job in &mut jobs {
+                job.due = Due::NOW;
+            }
+        }
+        if self.defect == Defect::LeaksMemory {
+            // Not zeros, which would take no memory before they are written.
+            let leak = vec![1; LEAK];
+            self.leaked.lock().unwrap_or_else(PoisonError::into_inner).push(leak);
+        }
+        if self.defect == Defect::LeavesJobs {
+            let now = self.inner.now().await?;
+            let left = |job: &NewJob| {
+                let id = Entropy::from_os().job_id(now);
+                NewJob::new(id, job.queue.clone(), Due::After(YEAR), job.payload.clone())
+            };
+            let left = jobs.iter().map(left).collect();
+            let _ = self.inner.schedule(left).await?;
+        }
+        self.inner.schedule(jobs).await
+    }
+
+    async fn cancel(&self, jobs: &[JobRef]) -> Result<Vec<Cancelled>> {
+        match self.defect {
+            Defect::IgnoresCancels => Ok(vec![Cancelled::Cancelled; jobs.len()]),
+            _ => self.inner.cancel(jobs).await,
+        }
+    }
+
+    async fn claim(&self, params: ClaimParams<'_>) -> Result<Claimed> {
+        if self.defect != Defect::EndsLeasesEarly {
+            return self.inner.claim(params).await;
+        }
+        let short = |want: &Want| Want::new(want.queue.clone(), want.max, SHORT_LEASE);
+        let wants: Vec<Want> = params.wants.iter().map(short).collect();
+        let mut claimed =
+            self.inner.claim(ClaimParams::new(&wants, params.limit, params.worker)).await?;
+        for leased in &mut claimed.jobs {
+            let want = params.wants.iter().find(|want| want.queue == leased.job.queue);
+            leased.leased_until = claimed.now + want.map_or(SHORT_LEASE, |want| want.lease_for);
+        }
+        Ok(claimed)
+    }
+
+    async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Settled>> {
+        let done = settlements.iter().any(|settlement| settlement.verdict == Verdict::Done);
+        if self.defect == Defect::DropsSettlements && done && self.is_next_hit() {
+            return Ok(vec![Settled::Accepted; settlements.len()]);
+        }
+        let mut settlements = settlements.to_vec();
+        if self.defect == Defect::ForgetsFailures {
+            for settlement in &mut settlements {
+                if let Verdict::Retry { due, .. } = settlement.verdict {
+                    settlement.verdict = Verdict::Snooze(due);
+                }
+            }
+        }
+        self.inner.settle(&settlements).await
+    }
+}

@@ -1,0 +1,83 @@
+//! The judge: what all processes have written, compared with the promises and with the store.
+
+use std::collections::BTreeMap;
+
+use dq::backend::{Backend, BrowseParams, backend_from_url};
+use dq::config::Environment;
+use dq::{BoxError, JobId, JobState};
+use dq_testkit::faults::{LeaseBegin, read_journals};
+use dq_testkit::history::{History, ObservedCall};
+
+/// Most violations have many neighbours.
+const MAX_SHOWN: usize = 20;
+
+/// Prints the counts of the history, and fails with the violations.
+pub(crate) async fn run(url: &str, directory: &str) -> Result<(), BoxError> {
+    let begin = match url.starts_with("rabbitmq:") || url.starts_with("amqp") {
+        true => LeaseBegin::Returned,
+        false => LeaseBegin::Answered,
+    };
+    let history = read_journals(directory, begin)?;
+    println!("   {}", summary(&history));
+    let backend = backend_from_url(url)?.connect(&Environment::default()).await?;
+    let mut problems = Vec::new();
+    for stats in backend.stats(&[]).await? {
+        if stats.adds_up() == Some(false) {
+            problems.push(format!("the counts of {} do not add up: {stats:?}", stats.queue));
+        }
+    }
+    let remaining = remaining(&*backend).await?;
+    backend.close().await?;
+    if history.done_count() == 0 {
+        problems.push("no job was done".to_owned());
+    }
+    problems.extend(history.check(&remaining).iter().map(ToString::to_string));
+    if problems.is_empty() {
+        return Ok(());
+    }
+    let count = problems.len();
+    problems.truncate(MAX_SHOWN);
+    Err(format!("{count} violations:\n   {}", problems.join("\n   ")).into())
+}
+
+/// The jobs that the store holds.
+async fn remaining(backend: &dyn Backend) -> Result<Vec<JobId>, BoxError> {
+    let mut jobs = Vec::new();
+    for stats in backend.stats(&[]).await? {
+        for state in [JobState::Scheduled, JobState::Ready, JobState::Running, JobState::Dead] {
+            let mut after = None;
+            loop {
+                let page = BrowseParams::new(&stats.queue, state).after(after).limit(1_000);
+                let page = backend.browse(page).await?;
+                jobs.extend(page.jobs.iter().map(|view| view.job.id));
+                after = page.next;
+                if after.is_none() {
+                    break;
+                }
+            }
+        }
+    }
+    Ok(jobs)
+}
+
+/// The number of calls of each kind, and of those whose answer was lost.
+fn summary(history: &History) -> String {
+    let mut counts: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+    for event in history.events() {
+        let (kind, is_lost) = match &event.call {
+            ObservedCall::Schedule { answer, .. } => ("schedules", answer.is_none()),
+            ObservedCall::Claim { .. } => ("leases", false),
+            ObservedCall::FailedClaim => ("claims", true),
+            ObservedCall::Settle { answer, .. } => ("settlements", answer.is_none()),
+            ObservedCall::Renew { answer, .. } => ("renewals", answer.is_none()),
+            ObservedCall::Cancel { answer, .. } => ("cancels", answer.is_none()),
+            _ => ("other calls", false),
+        };
+        let (all, lost) = counts.entry(kind).or_default();
+        *all += 1;
+        *lost += usize::from(is_lost);
+    }
+    let counts =
+        counts.iter().map(|(kind, (all, lost))| format!("{all} {kind} ({lost} unanswered)"));
+    format!("{} jobs done; {}", history.done_count(), counts.collect::<Vec<_>>().join(", "))
+}

@@ -1,0 +1,42 @@
+//! The processes of `cargo xtask faults` and `cargo xtask soak`.
+//!
+//! - `URL LOG NAME produce` schedules, replaces, cancels and runs jobs until its standard input ends or
+//!   it gets SIGINT, and writes its [`Journal`](dq_testkit::faults::Journal) to LOG;
+//! - `URL LOG NAME drain` runs jobs until none is left;
+//! - `URL LOG NAME soak` does as `produce`, with more jobs and without a journal: LOG has the number of jobs
+//!   that are in the store;
+//! - `URL DIRECTORY judge` reads all journals, and fails if they or the store break a promise;
+//! - `proxy ADDRESS` forwards a port, which it prints, and obeys commands on its standard input.
+//!
+//! `DQ_FAULTS_DEFECT=NAME` breaks the backend of a process, and `DQ_FAULTS_CLOCK=jumping` its clock.
+
+mod clock;
+mod defects;
+mod judge;
+mod proxy;
+mod work;
+
+use std::process::ExitCode;
+
+use work::Mode;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let result = match arguments[..] {
+        ["proxy", address] => proxy::run(address).await,
+        [url, directory, "judge"] => judge::run(url, directory).await,
+        [url, log, name, "produce"] => work::run(url, log, name, Mode::Produce).await,
+        [url, log, name, "drain"] => work::run(url, log, name, Mode::Drain).await,
+        [url, log, name, "soak"] => work::run(url, log, name, Mode::Soak).await,
+        _ => Err("usage: see the source".into()),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{}: {error}", arguments.last().unwrap_or(&""));
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! A proxy that breaks connections on command.
+
+use std::io::{BufRead, Write, stdin, stdout};
+
+use dq::BoxError;
+use dq_testkit::faults::TcpProxy;
+
+/// Prints the port, then obeys until the standard input ends: `pause`, `pause-requests`, `resume`,
+/// `cut-requests BYTES`, `cut-replies BYTES`.
+pub(crate) async fn run(address: &str) -> Result<(), BoxError> {
+    let proxy = TcpProxy::to(address.to_owned()).await;
+    println!("{}", proxy.port());
+    stdout().flush()?;
+    let obey = move || -> Result<(), BoxError> {
+        for line in stdin().lock().lines() {
+            let line = line?;
+            match line.split(' ').collect::<Vec<_>>()[..] {
+                ["pause"] => proxy.pause(),
+                ["pause-requests"] => proxy.pause_requests(),
+                ["resume"] => proxy.resume(),
+                ["cut-requests", bytes] => proxy.cut_request_after(bytes.parse()?),
+                ["cut-replies", bytes] => proxy.cut_reply_after(bytes.parse()?),
+                _ => return Err(format!("no such command: {line:?}").into()),
+            }
+        }
+        Ok(())
+    };
+    tokio::task::spawn_blocking(obey).await?
+}

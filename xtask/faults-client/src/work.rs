@@ -1,0 +1,166 @@
+//! A client: schedules, replaces and cancels jobs, and runs them.
+
+use std::env;
+use std::io::Read;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use dq::backend::backend_from_url;
+use dq::config::Environment;
+use dq::prelude::*;
+use dq::{BoxError, Clock, Due, Entropy, JobId, OnConflict, SystemClock, Timestamp};
+use dq_testkit::faults::Journal;
+
+use crate::clock::JumpingClock;
+use crate::defects;
+
+/// How long a drain may take. `xtask` gives up earlier; this is for one that was killed itself.
+const DRAIN_LIMIT: Duration = Duration::from_secs(300);
+
+/// How long a store may be away when a process starts: longer than any fault, on a slow machine.
+const CONNECT_LIMIT: Duration = Duration::from_secs(120);
+/// How often a call is repeated that has failed.
+const REPETITIONS: usize = 3;
+
+/// Every third job fails at first, every fifth is postponed at first; the longest take longer than a
+/// third of the lease, after which it is renewed.
+#[delay_handler(
+    "FAULTS",
+    lease = "3s",
+    concurrency = 64,
+    max_losses = 1000,
+    backoff(initial = "300ms", max = "300ms", jitter = 0.0)
+)]
+pub(crate) async fn work(ctx: JobContext, number: u64) -> HandlerResult {
+    ctx.sleep((number % 11 * 150).millis()).await;
+    if number.is_multiple_of(3) && ctx.attempt() == 1 {
+        return Err("it fails at first".into());
+    }
+    if number.is_multiple_of(5) && ctx.deliveries() == 1 {
+        return Ok(Outcome::snooze(200.millis()));
+    }
+    Ok(Outcome::Done)
+}
+
+/// What a process does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Schedules and runs jobs.
+    Produce,
+    /// Runs jobs until none is left.
+    Drain,
+    /// Schedules and runs more jobs, and counts those in the store.
+    Soak,
+}
+
+/// Connects, with a journal if there is a file for one, as soon as the store answers. The journal sees what
+/// a defect answers.
+async fn connect(url: &str, journal: Option<&str>) -> Result<Dq, BoxError> {
+    let clock: Arc<dyn Clock> = match env::var("DQ_FAULTS_CLOCK") {
+        Ok(_) => Arc::new(JumpingClock),
+        Err(_) => Arc::new(SystemClock),
+    };
+    let environment = Environment::new(clock.clone(), Arc::new(Entropy::from_os()));
+    let begin = Instant::now();
+    let mut backend = loop {
+        match backend_from_url(url)?.connect(&environment).await {
+            Ok(backend) => break backend,
+            Err(error) if begin.elapsed() > CONNECT_LIMIT => return Err(error.into()),
+            Err(_) => tokio::time::sleep(100.millis()).await,
+        }
+    };
+    if let Ok(defect) = env::var("DQ_FAULTS_DEFECT") {
+        backend = defects::add(&defect, backend)?;
+    }
+    if let Some(journal) = journal {
+        backend = Journal::over(backend, journal)?;
+    }
+    Ok(Dq::builder().clock(clock).backend(backend).connect().await?)
+}
+
+pub(crate) async fn run(url: &str, log: &str, name: &str, mode: Mode) -> Result<(), BoxError> {
+    // Before it connects, which can take as long as an outage: without it, the signal would end the process.
+    let interrupted = tokio::spawn(tokio::signal::ctrl_c());
+    let dq = connect(url, (mode != Mode::Soak).then_some(log)).await?;
+    let stop = async {
+        if mode == Mode::Drain {
+            let begin = Instant::now();
+            while live(&dq).await > 0 && begin.elapsed() < DRAIN_LIMIT {
+                tokio::time::sleep(100.millis()).await;
+            }
+        } else {
+            let input_ends = tokio::task::spawn_blocking(|| {
+                let _ = std::io::stdin().read_to_end(&mut Vec::new());
+            });
+            tokio::select! {
+                _ = input_ends => {}
+                _ = interrupted => {}
+                () = produce(&dq, name, mode) => {}
+                () = count(&dq, log), if mode == Mode::Soak => {}
+            }
+        }
+    };
+    dq.runner().name(name).run_until(stop).await?;
+    // What it has not settled runs elsewhere. A store that is away does not make the process fail.
+    let _ = dq.close().await;
+    // Without waiting for the thread that reads the standard input.
+    std::process::exit(0)
+}
+
+/// The number of jobs that are not finished; 1 if the store does not answer.
+async fn live(dq: &Dq) -> u64 {
+    match dq.queue_of::<work>() {
+        Ok(queue) => queue.stats().await.map_or(1, |stats| stats.live()),
+        Err(_) => 1,
+    }
+}
+
+/// Writes the number of jobs that are not finished to a file, each second.
+async fn count(dq: &Dq, file: &str) {
+    loop {
+        let live = live(dq).await;
+        // In place of an earlier number; a reader may find an empty file, never a part of a number.
+        let _ = std::fs::write(file, format!("{live}\n"));
+        tokio::time::sleep(1.seconds()).await;
+    }
+}
+
+/// Schedules jobs for ever. Every seventh replaces the one before, every tenth is cancelled.
+async fn produce(dq: &Dq, name: &str, mode: Mode) {
+    // In a soak, as many as the slots of a process can run.
+    let pause = if mode == Mode::Soak { 30.millis() } else { 60.millis() };
+    let entropy = Entropy::from_os();
+    for number in 0_u64.. {
+        let replaces = number % 7 == 6;
+        let key = format!("{name}-{}", if replaces { number - 1 } else { number });
+        let now = SystemTime::now();
+        let delay = (number % 23 * 100).millis();
+        // A delay counts from the time of the store, a time of day does not depend on its clock.
+        let due = if number % 2 == 0 { Due::After(delay) } else { Due::At((now + delay).into()) };
+        let id = entropy.job_id(Timestamp::from(now));
+        schedule(dq, id, number, due, &key).await;
+        if number % 10 == 9 {
+            for _repetition in 0..REPETITIONS {
+                if dq.cancel::<work>(key.clone()).await.is_ok() {
+                    break;
+                }
+            }
+        }
+        tokio::time::sleep(pause).await;
+    }
+}
+
+/// Schedules a job, and repeats the call with the same id while it fails.
+async fn schedule(dq: &Dq, id: JobId, number: u64, due: Due, key: &str) {
+    for _repetition in 0..REPETITIONS {
+        let job = dq.schedule::<work>(number).id(id).key(key.to_owned());
+        let job = match due {
+            Due::After(delay) => job.after(delay),
+            Due::At(time) => job.at(time),
+        };
+        if job.on_conflict(OnConflict::Replace).await.is_ok() {
+            break;
+        }
+        tokio::time::sleep(50.millis()).await;
+    }
+}

@@ -1,0 +1,218 @@
+//! The processes that share a store in one run, each with a log of its own.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use std::{mem, thread};
+
+use crate::run::Result;
+
+/// A client program. Its arguments are `URL LOG NAME MODE`; it stops when its standard input ends.
+#[derive(Debug, Clone)]
+pub(crate) struct Program {
+    /// The beginning of the names of its processes.
+    pub(crate) name: &'static str,
+    pub(crate) path: PathBuf,
+    /// Variables of its processes, beside those of this process.
+    pub(crate) environment: Vec<(&'static str, String)>,
+}
+
+/// What a process does.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Mode {
+    /// Schedules and runs jobs until it is stopped.
+    Produce,
+    /// Runs jobs until none is left.
+    Drain,
+    /// As `Produce`, with more jobs; the log has the number of jobs in the store.
+    Soak,
+}
+
+/// How long a process may take to stop, or to run the jobs that are left, on a slow machine.
+const LIMIT: Duration = Duration::from_secs(180);
+
+/// How the processes of a run ended.
+#[derive(Debug, Default)]
+pub(crate) struct Ends {
+    /// The processes that were killed or failed: their last settlements may be lost.
+    pub(crate) crashed: Vec<String>,
+    /// What went wrong with processes that were not killed on purpose.
+    pub(crate) failures: Vec<String>,
+}
+
+#[derive(Debug)]
+struct Process {
+    program: &'static str,
+    name: String,
+    child: Child,
+}
+
+/// The processes that share a store. Those that still run when it is dropped are killed.
+#[derive(Debug)]
+pub(crate) struct Crew {
+    url: String,
+    dir: PathBuf,
+    /// The extension of the logs.
+    extension: &'static str,
+    running: Vec<Process>,
+    started: usize,
+    ends: Ends,
+}
+
+impl Crew {
+    pub(crate) fn new(url: &str, dir: &Path, extension: &'static str) -> Self {
+        let (url, dir) = (url.to_owned(), dir.to_owned());
+        Self { url, dir, extension, running: Vec::new(), started: 0, ends: Ends::default() }
+    }
+
+    pub(crate) fn start(&mut self, program: &Program, mode: Mode) -> Result {
+        self.started += 1;
+        let name = format!("{}{}", program.name, self.started);
+        let mode = match mode {
+            Mode::Produce => "produce",
+            Mode::Drain => "drain",
+            Mode::Soak => "soak",
+        };
+        let child = Command::new(&program.path)
+            .arg(&self.url)
+            .arg(self.log(&name))
+            .args([name.as_str(), mode])
+            .envs(program.environment.iter().map(|(name, value)| (*name, value)))
+            .stdin(Stdio::piped())
+            .spawn()
+            .map_err(|error| format!("{name} cannot be started: {error}"))?;
+        self.running.push(Process { program: program.name, name, child });
+        Ok(())
+    }
+
+    /// Kills the first process of this program with SIGKILL.
+    pub(crate) fn kill_one(&mut self, program: &Program) {
+        let Some(at) = self.running.iter().position(|of| of.program == program.name) else {
+            return;
+        };
+        let process = self.running.remove(at);
+        self.kill(process);
+    }
+
+    /// Sends a signal, with a name of `kill -s`, to a running process: that with this number, modulo
+    /// how many there are.
+    pub(crate) fn signal(&self, number: usize, signal: &str) {
+        if let Some(process) = self.nth(number).map(|at| &self.running[at]) {
+            let id = process.child.id().to_string();
+            // The shell's builtin: not every machine has the program `kill`. It fails only if the process
+            // has ended, which `stop` reports.
+            let _ = Command::new("sh")
+                .args(["-c", r#"kill -s "$1" -- "$2""#, "kill", signal, &id])
+                .stderr(Stdio::null())
+                .status();
+        }
+    }
+
+    /// Waits until a running process has begun its log, by when it handles signals; at most for ten
+    /// seconds, since it has none while it cannot connect.
+    pub(crate) fn await_log(&self, number: usize) {
+        let Some(process) = self.nth(number).map(|at| &self.running[at]) else { return };
+        let log = self.log(&process.name);
+        let begin = Instant::now();
+        while !log.exists() && begin.elapsed() < Duration::from_secs(10) {
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// The same of the process that was started last.
+    pub(crate) fn await_last_log(&self) {
+        self.await_log(self.running.len().saturating_sub(1));
+    }
+
+    /// The id and the log of each running process of this program.
+    pub(crate) fn processes(&self, program: &Program) -> Vec<(u32, PathBuf)> {
+        let own = self.running.iter().filter(|of| of.program == program.name);
+        own.map(|process| (process.child.id(), self.log(&process.name))).collect()
+    }
+
+    fn log(&self, name: &str) -> PathBuf {
+        self.dir.join(format!("{name}.{}", self.extension))
+    }
+
+    /// Kills a process with SIGKILL: that with this number, as in [`signal`](Self::signal).
+    pub(crate) fn kill_nth(&mut self, number: usize) {
+        if let Some(at) = self.nth(number) {
+            let process = self.running.remove(at);
+            self.kill(process);
+        }
+    }
+
+    /// Waits for a process that was told to stop: that with this number, as in
+    /// [`signal`](Self::signal).
+    pub(crate) fn await_nth(&mut self, number: usize) {
+        if let Some(at) = self.nth(number) {
+            let process = self.running.remove(at);
+            self.stop(process);
+        }
+    }
+
+    fn nth(&self, number: usize) -> Option<usize> {
+        number.checked_rem(self.running.len())
+    }
+
+    /// It is a failure if the process has ended by itself before with an error.
+    fn kill(&mut self, mut process: Process) {
+        if let Ok(None) = process.child.try_wait() {
+            kill(&mut process.child);
+            self.ends.crashed.push(process.name);
+        } else {
+            self.stop(process);
+        }
+    }
+
+    /// Stops all processes of this program and waits for them.
+    pub(crate) fn stop_all(&mut self, program: &Program) {
+        let (stopping, others): (Vec<_>, _) =
+            mem::take(&mut self.running).into_iter().partition(|of| of.program == program.name);
+        self.running = others;
+        for process in stopping {
+            self.stop(process);
+        }
+    }
+
+    /// Waits until the last processes, which drain the store, have ended.
+    pub(crate) fn finish(mut self) -> Ends {
+        for process in mem::take(&mut self.running) {
+            self.stop(process);
+        }
+        mem::take(&mut self.ends)
+    }
+
+    /// Closes the standard input of a process, which tells a producer to stop, and waits for its end.
+    /// A process that takes too long is killed.
+    fn stop(&mut self, Process { name, mut child, .. }: Process) {
+        drop(child.stdin.take());
+        let start = Instant::now();
+        while matches!(child.try_wait(), Ok(None)) && start.elapsed() < LIMIT {
+            thread::sleep(Duration::from_millis(20));
+        }
+        let failure = match child.try_wait() {
+            Ok(Some(status)) if status.success() => return,
+            Ok(Some(status)) => format!("{name} ended with {status}"),
+            Ok(None) => format!("{name} still ran {} s after it was to stop", LIMIT.as_secs()),
+            Err(error) => format!("{name}: {error}"),
+        };
+        kill(&mut child);
+        self.ends.failures.push(failure);
+        self.ends.crashed.push(name);
+    }
+}
+
+impl Drop for Crew {
+    fn drop(&mut self) {
+        for process in &mut self.running {
+            kill(&mut process.child);
+        }
+    }
+}
+
+/// Kills a process and waits for its end. Both fail only if it has ended already.
+fn kill(child: &mut Child) {
+    let _ = child.kill();
+    let _ = child.wait();
+}

@@ -1,0 +1,89 @@
+//! What the faults of a storm do.
+
+use std::thread;
+use std::time::Duration;
+
+use super::dice::Dice;
+use super::fault::Fault;
+use super::proxy::Proxy;
+use super::server::Server;
+use crate::crew::{Crew, Mode, Program};
+use crate::run::Result;
+
+/// How long a fault lasts at most, in milliseconds; longer than the lease of the client (3 s).
+const MAX_MILLIS: u64 = 5_000;
+/// How long a wrong clock has the same error.
+const CLOCK_ERROR: Duration = Duration::from_secs(2);
+/// Connections are cut within so many bytes.
+const MAX_BYTES: u64 = 2_000;
+
+/// What faults act on.
+#[derive(Debug)]
+pub(super) struct Scene<'a> {
+    pub(super) server: &'a Server,
+    /// Between the processes and the server, if there is one.
+    pub(super) proxy: Option<Proxy>,
+    pub(super) crew: Crew,
+    pub(super) program: &'a Program,
+}
+
+impl Scene<'_> {
+    /// Begins a fault, and ends it after a while.
+    pub(super) fn inflict(&mut self, fault: Fault, dice: &mut Dice) -> Result {
+        // Chooses a process, or a node of a cluster.
+        let number = dice.below(u64::from(u16::MAX)) as usize;
+        let bytes = dice.below(MAX_BYTES);
+        let lasts = dice.millis(100, MAX_MILLIS);
+        match fault {
+            Fault::KillProcess => {
+                self.crew.kill_nth(number);
+                self.crew.start(self.program, Mode::Produce)?;
+            }
+            Fault::WrongClock => {
+                let mut wrong = self.program.clone();
+                wrong.environment.push(("DQ_FAULTS_CLOCK", "jumping".to_owned()));
+                self.crew.kill_nth(number);
+                self.crew.start(&wrong, Mode::Produce)?;
+                self.crew.await_last_log();
+                thread::sleep(CLOCK_ERROR + lasts);
+            }
+            Fault::FreezeProcess => {
+                self.crew.signal(number, "STOP");
+                thread::sleep(lasts);
+                self.crew.signal(number, "CONT");
+            }
+            Fault::InterruptProcess => {
+                self.crew.await_log(number);
+                self.crew.signal(number, "INT");
+                self.crew.await_nth(number);
+                self.crew.start(self.program, Mode::Produce)?;
+            }
+            Fault::KillServer => self.server.kill(number, lasts),
+            Fault::StopServer => self.server.stop(number, lasts),
+            Fault::FreezeServer => self.server.freeze(number, lasts),
+            Fault::CutOff => self.server.cut_off(number, lasts),
+            Fault::FailOver => self.server.fail_over()?,
+            Fault::FillMemory => self.server.fill_memory(lasts)?,
+            Fault::FillDisk => self.server.fill_disk(lasts)?,
+            Fault::PauseConnections => self.interfere("pause", lasts)?,
+            Fault::PauseRequests => self.interfere("pause-requests", lasts)?,
+            Fault::CutRequests => self.command(&format!("cut-requests {bytes}"))?,
+            Fault::CutReplies => self.command(&format!("cut-replies {bytes}"))?,
+        }
+        Ok(())
+    }
+
+    /// Holds connections up for a while.
+    fn interfere(&mut self, begin: &str, lasts: Duration) -> Result {
+        self.command(begin)?;
+        thread::sleep(lasts);
+        self.command("resume")
+    }
+
+    fn command(&mut self, command: &str) -> Result {
+        match &mut self.proxy {
+            Some(proxy) => proxy.command(command),
+            None => Ok(()),
+        }
+    }
+}

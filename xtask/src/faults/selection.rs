@@ -1,0 +1,95 @@
+//! What CI runs: a short storm on each store, which must keep the promises, and storms over processes that
+//! are broken on purpose, which must not.
+
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::defect::{DEFECTS, Defect};
+use super::run::{Length, Run, Verdict, build};
+use crate::run::Result;
+
+/// The storms: a store and a seed.
+const STORMS: [(&str, u64); 5] =
+    [("rabbitmq", 1), ("redis-expiry", 2), ("redisson", 3), ("redis", 4), ("sqlite", 5)];
+
+/// A defect may not have shown in the first seconds of a busy machine: then the storm is repeated, longer.
+const DEFECT_LENGTHS: [Duration; 2] = [Duration::from_secs(4), Duration::from_secs(40)];
+
+/// Runs at the same time. They wait most of the time.
+const LANES: usize = 3;
+
+/// Builds the client, and runs all storms. One that fails does not keep the others from being run.
+pub(crate) fn selection() -> Result {
+    build()?;
+    println!("── storms");
+    let start = Instant::now();
+    let storms = STORMS.map(|(store, seed)| {
+        Box::new(move || sound(&Run::new(store, seed, Length::EachFaultOnce))) as Task
+    });
+    let defects = DEFECTS.map(|defect| Box::new(move || defective(defect)) as Task);
+    // The longest first.
+    let tasks = Mutex::new(storms.into_iter().chain(defects));
+    let failures = Mutex::new(Vec::new());
+    let lane = || {
+        loop {
+            let next = tasks.lock().unwrap_or_else(PoisonError::into_inner).next();
+            let Some(task) = next else { break };
+            if let Err(failure) = task() {
+                failures.lock().unwrap_or_else(PoisonError::into_inner).push(failure);
+            }
+        }
+    };
+    let panicked = thread::scope(|scope| {
+        let lanes: Vec<_> = (0..LANES).map(|_| scope.spawn(lane)).collect();
+        // Of a server that does not start; all lanes are awaited.
+        lanes.into_iter().filter_map(|lane| lane.join().err()).count()
+    });
+    let mut failures = failures.into_inner().unwrap_or_else(PoisonError::into_inner);
+    if panicked > 0 {
+        failures.push("a server has failed; the message is above".to_owned());
+    }
+    if !failures.is_empty() {
+        return Err(format!("storms failed:\n{}", failures.join("\n")));
+    }
+    println!("── storms: ok, {:.1} s\n", start.elapsed().as_secs_f64());
+    Ok(())
+}
+
+/// A run with its expectation; the error says how it was disappointed.
+type Task = Box<dyn FnOnce() -> Result + Send>;
+
+/// A storm that must keep the promises.
+fn sound(run: &Run) -> Result {
+    let report = run.execute()?;
+    match report.verdict {
+        Verdict::Kept => {
+            println!("   {run}: ok\n{}", report.text.trim_end());
+            Ok(())
+        }
+        Verdict::Violated => Err(format!("{run}:\n{}", report.text)),
+    }
+}
+
+/// A storm over a defect, which must violate the promise that the defect breaks.
+fn defective(defect: Defect) -> Result {
+    let violation = format!("promise {}: ", defect.promise);
+    let mut seen = String::new();
+    for length in DEFECT_LENGTHS {
+        let run = Run { defect: Some(defect), ..Run::new("sqlite", 1, Length::Time(length)) };
+        let report = match run.execute() {
+            Ok(report) => report,
+            Err(error) => {
+                seen = error;
+                continue;
+            }
+        };
+        if report.verdict == Verdict::Violated && report.text.contains(&violation) {
+            println!("   {run}: violates promise {}, as it should", defect.promise);
+            return Ok(());
+        }
+        seen = report.text;
+    }
+    let Defect { name, promise } = defect;
+    Err(format!("the defect {name} was not found: no violation of promise {promise} in\n{seen}"))
+}

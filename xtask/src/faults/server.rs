@@ -1,0 +1,193 @@
+//! The store of a run.
+
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use dq_servers::{RabbitMq, Redis};
+
+use super::cluster::Cluster;
+use super::fault::{Fault, OF_PROCESSES, OF_SERVERS};
+use super::small_disk::SmallDisk;
+use crate::run::Result;
+
+/// A store: a file, or a server with its scheme.
+#[derive(Debug)]
+pub(crate) enum Server {
+    /// On a small disk, if one can be mounted.
+    Sqlite(String, Option<SmallDisk>),
+    /// With every write on the disk before the reply: what a kill loses otherwise is as configured.
+    Redis(Redis, String),
+    RabbitMq(RabbitMq),
+    Cluster(Cluster),
+}
+
+impl Server {
+    /// The stores, as schemes of URLs.
+    pub(crate) const STORES: [&str; 5] =
+        ["sqlite", "redis", "redisson", "redis-expiry", "rabbitmq"];
+
+    /// The clusters, as names of backends of `cargo xtask faults`.
+    pub(crate) const CLUSTERS: [&str; 2] = ["redis-cluster", "rabbitmq-cluster"];
+
+    /// Starts the server of a store, or creates the directory of its file below `dir`.
+    pub(crate) fn start(store: &str, dir: &Path) -> Self {
+        match store {
+            "sqlite" => {
+                let disk = dir.join("disk");
+                let small = SmallDisk::mount(&disk);
+                // The directory exists without the disk, too, and the store is in it all the same.
+                if small.is_none() {
+                    println!(
+                        "   sqlite: without full disks, since this user may not mount a file system"
+                    );
+                }
+                Self::Sqlite(format!("sqlite://{}/jobs.db", disk.display()), small)
+            }
+            "rabbitmq" => Self::RabbitMq(RabbitMq::start()),
+            "redis-cluster" => Self::Cluster(Cluster::redis()),
+            "rabbitmq-cluster" => Self::Cluster(Cluster::rabbitmq()),
+            scheme => {
+                let redis = Redis::options().aof().set("notify-keyspace-events", "Ex").start();
+                Self::Redis(redis, scheme.to_owned())
+            }
+        }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        match self {
+            Self::Sqlite(url, _) => url.clone(),
+            Self::Redis(redis, scheme) => redis.url().replacen("redis", scheme, 1),
+            Self::RabbitMq(rabbit) => rabbit.url(),
+            Self::Cluster(cluster) => cluster.url(),
+        }
+    }
+
+    /// `host:port` of a server; `None` if a proxy cannot be put in front of it, as a cluster, whose nodes
+    /// name their own addresses.
+    pub(super) fn address(&self) -> Option<String> {
+        match self {
+            Self::Sqlite(..) | Self::Cluster(_) => None,
+            Self::Redis(redis, _) => Some(redis.address()),
+            Self::RabbitMq(rabbit) => Some(rabbit.address()),
+        }
+    }
+
+    /// The faults that this store can have.
+    pub(super) fn faults(&self) -> Vec<Fault> {
+        let more: &[Fault] = match self {
+            Self::Sqlite(_, None) => return OF_PROCESSES.to_vec(),
+            Self::Sqlite(_, Some(_)) => return [&OF_PROCESSES[..], &[Fault::FillDisk]].concat(),
+            // Here the server's clock decides. With SQLite and RabbitMQ it is the clock of the process that
+            // claims, so that a process whose clock is wrong starts jobs at the wrong time, as documented.
+            Self::Redis(..) => &[Fault::FillMemory, Fault::WrongClock],
+            Self::RabbitMq(_) => &[Fault::FillMemory, Fault::FillDisk],
+            Self::Cluster(cluster) => return [&OF_PROCESSES[..], cluster.faults()].concat(),
+        };
+        [&OF_PROCESSES[..], &OF_SERVERS, more].concat()
+    }
+
+    /// Waits until what was declared is on the disk.
+    pub(super) fn sync(&self) {
+        match self {
+            Self::Sqlite(..) | Self::Redis(..) => {}
+            Self::RabbitMq(rabbit) => rabbit.sync_declarations(),
+            Self::Cluster(cluster) => cluster.sync(),
+        }
+    }
+
+    /// Kills the server, and starts it again after this time; of a cluster, the node of this number, modulo
+    /// how many there are, as in the following.
+    pub(super) fn kill(&self, node: usize, away: Duration) {
+        self.act(node, Redis::kill, RabbitMq::kill);
+        thread::sleep(away);
+        self.act(node, Redis::restart, RabbitMq::restart);
+    }
+
+    /// Stops the server in an orderly way, and starts it again after this time.
+    pub(super) fn stop(&self, node: usize, away: Duration) {
+        self.act(node, Redis::stop, RabbitMq::stop);
+        thread::sleep(away);
+        self.act(node, Redis::restart, RabbitMq::restart);
+    }
+
+    /// Suspends the server for this time.
+    pub(super) fn freeze(&self, node: usize, away: Duration) {
+        self.act(node, Redis::freeze, RabbitMq::freeze);
+        thread::sleep(away);
+        self.act(node, Redis::thaw, RabbitMq::thaw);
+    }
+
+    /// Cuts a node off from the others for this time.
+    pub(super) fn cut_off(&self, node: usize, lasts: Duration) {
+        if let Self::Cluster(Cluster::RabbitMq(cluster)) = self {
+            cluster.partition(node % cluster.nodes().len());
+            thread::sleep(lasts);
+            cluster.heal();
+        }
+    }
+
+    /// Makes a replica the primary of what it replicates.
+    pub(super) fn fail_over(&self) -> Result {
+        match self {
+            Self::Cluster(cluster) => cluster.fail_over(),
+            Self::Sqlite(..) | Self::Redis(..) | Self::RabbitMq(_) => Ok(()),
+        }
+    }
+
+    /// Leaves the server no memory for this time.
+    pub(super) fn fill_memory(&self, lasts: Duration) -> Result {
+        match self {
+            Self::Sqlite(..) | Self::Cluster(_) => {}
+            Self::Redis(redis, _) => {
+                // With the default policy, Redis refuses what needs memory, and evicts nothing.
+                set_redis_memory(redis, "1")?;
+                thread::sleep(lasts);
+                set_redis_memory(redis, "0")?;
+            }
+            Self::RabbitMq(rabbit) => {
+                let set = "vm_memory_monitor:set_vm_memory_high_watermark";
+                rabbit.eval(&format!("{set}(0.00001)"));
+                thread::sleep(lasts);
+                rabbit.eval(&format!("{set}({{absolute, 2000000000}})"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Leaves no space on the disk for this time; RabbitMQ takes it for full.
+    pub(super) fn fill_disk(&self, lasts: Duration) -> Result {
+        match self {
+            Self::Sqlite(_, Some(disk)) => {
+                disk.fill()?;
+                thread::sleep(lasts);
+                disk.make_room()?;
+            }
+            Self::Sqlite(_, None) | Self::Redis(..) | Self::Cluster(_) => {}
+            Self::RabbitMq(rabbit) => {
+                let set = "rabbit_disk_monitor:set_disk_free_limit";
+                rabbit.eval(&format!("{set}(1000000000000000)"));
+                thread::sleep(lasts);
+                rabbit.eval(&format!("{set}(10000000)"));
+            }
+        }
+        Ok(())
+    }
+
+    fn act(&self, node: usize, redis: fn(&Redis), rabbit: fn(&RabbitMq)) {
+        match self {
+            Self::Sqlite(..) => {}
+            Self::Redis(server, _) => redis(server),
+            Self::RabbitMq(server) => rabbit(server),
+            Self::Cluster(Cluster::Redis(cluster)) => redis(cluster.node(node)),
+            Self::Cluster(Cluster::RabbitMq(cluster)) => {
+                rabbit(&cluster.nodes()[node % cluster.nodes().len()]);
+            }
+        }
+    }
+}
+
+fn set_redis_memory(redis: &Redis, bytes: &str) -> Result {
+    let reply = redis.command(&["CONFIG", "SET", "maxmemory", bytes]);
+    if reply.is_ok() { Ok(()) } else { Err(format!("CONFIG SET maxmemory {bytes}: {reply:?}")) }
+}

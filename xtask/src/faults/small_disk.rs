@@ -1,0 +1,54 @@
+//! A file system that is small enough to be filled.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::run::Result;
+
+/// Much more than a storm needs: the store alone must not fill it.
+const SIZE: &str = "size=64m";
+
+/// A file system in memory, which is unmounted when this is dropped.
+#[derive(Debug)]
+pub(crate) struct SmallDisk {
+    dir: PathBuf,
+}
+
+impl SmallDisk {
+    /// Mounts one at this new directory. `None` if this process may not mount.
+    pub(super) fn mount(dir: &Path) -> Option<Self> {
+        fs::create_dir_all(dir).ok()?;
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", SIZE, "dq-faults"]).arg(dir).stderr(Stdio::null());
+        mount.status().is_ok_and(|status| status.success()).then(|| Self { dir: dir.to_owned() })
+    }
+
+    /// Writes a file until no space is left.
+    pub(super) fn fill(&self) -> Result {
+        let path = self.ballast();
+        let failed = |error: std::io::Error| format!("{}: {error}", path.display());
+        let mut file = File::create(&path).map_err(failed)?;
+        // Small pieces, so that not even one page is left.
+        while file.write_all(&[0; 4_096]).is_ok() {}
+        Ok(())
+    }
+
+    /// Removes that file.
+    pub(super) fn make_room(&self) -> Result {
+        let path = self.ballast();
+        fs::remove_file(&path).map_err(|error| format!("{}: {error}", path.display()))
+    }
+
+    fn ballast(&self) -> PathBuf {
+        self.dir.join("ballast")
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // Lazily, if a process that could not be stopped still has a file open there.
+        let _ = Command::new("umount").arg("-l").arg(&self.dir).status();
+    }
+}

@@ -1,0 +1,83 @@
+//! Whether a series of samples grows.
+
+/// A series, what it may grow by, and its unit.
+#[derive(Debug, Clone)]
+pub(super) struct Series {
+    pub(super) name: &'static str,
+    pub(super) unit: &'static str,
+    /// Growth that proves nothing: what one more job, connection or page takes.
+    pub(super) slack: f64,
+    pub(super) samples: Vec<f64>,
+}
+
+/// The part of a series that is not looked at: caches and histories fill up.
+const WARM_UP: f64 = 0.2;
+/// The second half may be larger than the first by this factor, beside the slack.
+const FACTOR: f64 = 1.2;
+/// Fewer samples than this in a half prove nothing.
+const LEAST: usize = 3;
+
+/// The halves of a series after its warm-up, each as the level that nine of ten samples do not exceed: what
+/// is cleared now and then, such as segments of a log, has its highest level before.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Halves {
+    pub(super) first: f64,
+    pub(super) second: f64,
+}
+
+impl Series {
+    pub(super) fn new(name: &'static str, unit: &'static str, slack: f64) -> Self {
+        Self { name, unit, slack, samples: Vec::new() }
+    }
+
+    /// `None` if there are too few samples.
+    pub(super) fn halves(&self) -> Option<Halves> {
+        let begin = (self.samples.len() as f64 * WARM_UP) as usize;
+        let warm = &self.samples[begin..];
+        let (first, second) = warm.split_at(warm.len() / 2);
+        let enough = first.len() >= LEAST && second.len() >= LEAST;
+        enough.then(|| Halves { first: high(first), second: high(second) })
+    }
+
+    /// Whether the second half is not larger than the first, within the bounds; false without samples.
+    pub(super) fn is_flat(&self) -> bool {
+        self.halves().is_some_and(|halves| halves.second <= halves.first * FACTOR + self.slack)
+    }
+}
+
+/// The level that nine of ten samples do not exceed.
+fn high(samples: &[f64]) -> f64 {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let at = (sorted.len() * 9).div_ceil(10).max(1) - 1;
+    sorted[at]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_flat(samples: impl IntoIterator<Item = f64>) -> bool {
+        Series { samples: samples.into_iter().collect(), ..Series::new("x", "", 5.0) }.is_flat()
+    }
+
+    #[test]
+    fn growth_is_found_and_noise_is_not_growth() {
+        let numbers = |count: u32| (0..count).map(f64::from);
+        assert!(is_flat(numbers(100).map(|_| 50.0)), "constant");
+        assert!(is_flat(numbers(100).map(|at| 50.0 + at % 7.0)), "noise");
+        assert!(is_flat(numbers(100).map(|at| 30.0 + at % 25.0)), "cleared now and then");
+        assert!(is_flat(numbers(100).map(|at| at.min(20.0))), "filled in the warm-up");
+        assert!(is_flat(numbers(100).map(|at| if at == 70.0 { 1e9 } else { 50.0 })), "one outlier");
+        assert!(is_flat(numbers(100).map(|at| 1_000.0 - at)), "shrinks");
+        assert!(!is_flat(numbers(100)), "grows from nothing");
+        assert!(!is_flat(numbers(100).map(|at| 50.0 + at)), "grows");
+        assert!(!is_flat(numbers(100).map(|at| if at > 65.0 { 70.0 } else { 50.0 })), "a step");
+    }
+
+    #[test]
+    fn too_few_samples_prove_nothing() {
+        assert!(!is_flat([]));
+        assert!(!is_flat([1.0; 5]));
+    }
+}

@@ -1,0 +1,164 @@
+//! `cargo xtask soak`: processes share a store under a steady load, without faults, and what they and the
+//! store take must not grow.
+
+mod flat;
+mod sample;
+
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::{fs, thread};
+
+use flat::Series;
+use sample::JOBS;
+
+use crate::crew::{Crew, Mode, Program};
+use crate::faults::{Server, build_client};
+use crate::run::{Result, built, root};
+
+/// Processes whose memory is measured.
+const STEADY: usize = 2;
+/// Samples of a run; a second apart at least.
+const SAMPLES: u32 = 600;
+/// How often the third process is killed and another one started, which must leave nothing behind; at
+/// most once for each sample.
+const REPLACED: Duration = Duration::from_secs(20);
+
+#[derive(Debug)]
+struct Options {
+    store: String,
+    length: Duration,
+    defect: Option<String>,
+}
+
+/// Reads `--backend X [--minutes N | --seconds N] [--defect NAME]`.
+fn parse(arguments: &[&str]) -> Result<Options> {
+    let number =
+        |text: &str| text.parse::<u64>().map_err(|_| format!("soak: {text:?} is not a number"));
+    let mut options =
+        Options { store: String::new(), length: Duration::from_secs(600), defect: None };
+    for pair in arguments.chunks(2) {
+        match *pair {
+            ["--backend", store] => options.store = store.to_owned(),
+            ["--minutes", minutes] => options.length = Duration::from_secs(number(minutes)? * 60),
+            ["--seconds", seconds] => options.length = Duration::from_secs(number(seconds)?),
+            ["--defect", defect] => options.defect = Some(defect.to_owned()),
+            _ => return Err(format!("soak: {} is unknown or has no value", pair[0])),
+        }
+    }
+    if Server::STORES.contains(&options.store.as_str()) {
+        Ok(options)
+    } else {
+        Err(format!("soak: --backend is one of {}", Server::STORES.join(", ")))
+    }
+}
+
+/// Builds the client, and does one run.
+pub(crate) fn soak(arguments: &[&str]) -> Result {
+    let options = parse(arguments)?;
+    build_client()?;
+    println!("── soak of {}, {} s", options.store, options.length.as_secs());
+    let millis = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis());
+    let dir = root().join(format!("target/soak/{}-{millis}", options.store));
+    fs::create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+    let all = load(&options, &dir);
+    fs::remove_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+    let all = all?;
+    print!("{}", table(&all));
+    let growing: Vec<_> = all.iter().filter(|it| !it.is_flat()).map(|it| it.name).collect();
+    if growing.is_empty() {
+        println!("── soak of {}: ok", options.store);
+        return Ok(());
+    }
+    Err(format!("soak of {}: not flat, or too few samples: {}", options.store, growing.join(", ")))
+}
+
+/// Runs the load, and samples it.
+fn load(options: &Options, dir: &Path) -> Result<Vec<Series>> {
+    let path = built().join("debug/dq-faults-client");
+    let mut steady = Program { name: "steady", path, environment: Vec::new() };
+    if let Some(defect) = &options.defect {
+        steady.environment.push(("DQ_FAULTS_DEFECT", defect.clone()));
+    }
+    let replaced = Program { name: "replaced", ..steady.clone() };
+    let server = Server::start(&options.store, dir);
+    let url = match &server {
+        // The smallest log, so that generations follow each other in the time of a run.
+        Server::RabbitMq(rabbit) => format!("{}?log_size_mib=16", rabbit.url()),
+        server => server.url(),
+    };
+    let mut crew = Crew::new(&url, dir, "log");
+    for _process in 0..STEADY {
+        crew.start(&steady, Mode::Soak)?;
+    }
+    crew.start(&replaced, Mode::Soak)?;
+    let mut all = sample::series(&server);
+    let pause = (options.length / SAMPLES).max(Duration::from_secs(1));
+    let begin = Instant::now();
+    let mut replaced_at = begin;
+    while begin.elapsed() < options.length {
+        thread::sleep(pause);
+        if replaced_at.elapsed() >= REPLACED {
+            crew.kill_one(&replaced);
+            crew.start(&replaced, Mode::Soak)?;
+            replaced_at = Instant::now();
+        }
+        let values = sample::sample(&server, &crew.processes(&steady))?;
+        all.iter_mut().zip(values).for_each(|(series, value)| series.samples.push(value));
+    }
+    crew.stop_all(&steady);
+    crew.stop_all(&replaced);
+    let mut failures = crew.finish().failures;
+    // A load that does nothing is flat, too.
+    if all.iter().any(|series| series.name == JOBS && !series.samples.iter().any(|&it| it > 0.0)) {
+        failures.push("no process has counted jobs".to_owned());
+    }
+    if failures.is_empty() { Ok(all) } else { Err(failures.join("\n")) }
+}
+
+/// The halves of each series, as a table in Markdown.
+fn table(all: &[Series]) -> String {
+    let mut text = "| | First half | Second half | |\n|---|---|---|---|\n".to_owned();
+    for series in all {
+        let Series { name, unit, .. } = series;
+        let Some(halves) = series.halves() else {
+            text += &format!("| {name} | | | {} samples |\n", series.samples.len());
+            continue;
+        };
+        let (first, second) = (halves.first, halves.second);
+        let flat = if series.is_flat() { "flat" } else { "**grows**" };
+        let digits = usize::from(!unit.is_empty());
+        let line =
+            format!("| {name} | {first:.digits$} {unit} | {second:.digits$} {unit} | {flat} |");
+        text += &line.replace("  |", " |");
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_says_what_grows() {
+        let series = |unit, samples: [f64; 10]| Series {
+            samples: samples.to_vec(),
+            ..Series::new("x", unit, 0.0)
+        };
+        let text = table(&[
+            series("MiB", [1.0, 2.0, 3.0, 3.0, 3.0, 3.0, 3.0, 3.0, 3.25, 3.0]),
+            series("", [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0]),
+        ]);
+        let lines: Vec<_> = text.lines().skip(2).collect();
+        assert_eq!(lines, ["| x | 3.0 MiB | 3.2 MiB | flat |", "| x | 6 | 10 | **grows** |"]);
+    }
+
+    #[test]
+    fn arguments_that_make_no_sense_are_refused() {
+        for arguments in [&["--backend", "mysql"][..], &["--backend"], &["--minutes", "1"]] {
+            assert!(parse(arguments).is_err(), "{arguments:?}");
+        }
+        let options = parse(&["--backend", "redis", "--minutes", "3"]).unwrap();
+        assert_eq!((&*options.store, options.length.as_secs()), ("redis", 180));
+    }
+}

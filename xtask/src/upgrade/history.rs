@@ -1,0 +1,159 @@
+//! Reads the logs of all processes and judges them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use crate::crew::Ends;
+use crate::run::Result;
+
+/// What happened to one job.
+#[derive(Debug, Default)]
+struct Job {
+    due: u64,
+    stored: bool,
+    /// When a cancel was confirmed.
+    cancelled: Option<u64>,
+    /// Whether the answer to a cancel was lost.
+    perhaps_cancelled: bool,
+    starts: Vec<u64>,
+    /// How many ends were logged by processes that ended well, and how many by those that crashed.
+    ends: usize,
+    ends_before_crash: usize,
+}
+
+/// The steps of all processes.
+#[derive(Debug, Default)]
+pub(crate) struct History {
+    jobs: BTreeMap<String, Job>,
+    processes: usize,
+    /// How many calls failed, by process and kind of error.
+    errors: BTreeMap<(String, String), usize>,
+    failures: Vec<String>,
+}
+
+impl History {
+    /// Reads the logs in `dir`. A job whose end was logged by a process that crashed may run again:
+    /// its settlement may be lost.
+    pub(crate) fn read(dir: &Path, ends: Ends) -> Result<Self> {
+        let mut history = Self { failures: ends.failures, ..Self::default() };
+        let failed = |error: std::io::Error| format!("{}: {error}", dir.display());
+        for entry in fs::read_dir(dir).map_err(failed)? {
+            let path = entry.map_err(failed)?.path();
+            if path.extension().is_none_or(|extension| extension != "log") {
+                continue;
+            }
+            let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            let text = fs::read_to_string(&path).map_err(failed)?;
+            history.processes += 1;
+            for line in text.lines() {
+                history.add(&name, line, ends.crashed.contains(&name))?;
+            }
+        }
+        Ok(history)
+    }
+
+    fn add(&mut self, process: &str, line: &str, crashed: bool) -> Result {
+        let malformed = || format!("a malformed line in a log: {line:?}");
+        let [event, job, at] = line.split(' ').collect::<Vec<_>>()[..] else {
+            return Err(malformed());
+        };
+        let at: u64 = at.parse().map_err(|_| malformed())?;
+        match event {
+            "connected" | "failed" => return Ok(()),
+            "error" => {
+                *self.errors.entry((process.to_owned(), job.to_owned())).or_default() += 1;
+                return Ok(());
+            }
+            _ => {}
+        }
+        let job = self.jobs.entry(job.to_owned()).or_default();
+        match event {
+            "due" => job.due = at,
+            "stored" => job.stored = true,
+            "cancelled" => job.cancelled = Some(at),
+            "perhaps-cancelled" => job.perhaps_cancelled = true,
+            "start" => job.starts.push(at),
+            "end" if crashed => job.ends_before_crash += 1,
+            "end" => job.ends += 1,
+            _ => return Err(malformed()),
+        }
+        Ok(())
+    }
+
+    /// The counts, for people.
+    pub(crate) fn summary(&self) -> String {
+        let count = |of: fn(&Job) -> bool| self.jobs.values().filter(|job| of(job)).count();
+        format!(
+            "{} processes, {} jobs stored, {} cancelled, {} done, {} runs",
+            self.processes,
+            count(|job| job.stored),
+            count(|job| job.cancelled.is_some()),
+            count(|job| job.ends + job.ends_before_crash > 0),
+            self.jobs.values().map(|job| job.starts.len()).sum::<usize>(),
+        )
+    }
+
+    /// What must not happen: a process or a call that fails; a job that is lost, or that runs early,
+    /// after its cancel, or again after it was done.
+    pub(crate) fn violations(&self) -> Vec<String> {
+        let mut violations = self.failures.clone();
+        if !self.jobs.values().any(|job| job.ends > 0) {
+            violations.push("no job was done".to_owned());
+        }
+        for ((process, kind), calls) in &self.errors {
+            violations.push(format!("{calls} calls of {process} failed: {kind}"));
+        }
+        for (name, job) in &self.jobs {
+            let done = job.ends + job.ends_before_crash;
+            if job.stored && done == 0 && job.cancelled.is_none() && !job.perhaps_cancelled {
+                violations.push(format!("{name} is lost"));
+            }
+            if job.ends > 1 {
+                violations.push(format!("{name} was done {done} times"));
+            }
+            if let Some(start) = job.starts.iter().find(|start| **start < job.due) {
+                violations.push(format!("{name} started {} ms early", job.due - start));
+            }
+            if let Some(cancelled) = job.cancelled
+                && job.starts.iter().any(|start| *start > cancelled)
+            {
+                violations.push(format!("{name} started after it was cancelled"));
+            }
+        }
+        violations
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn violations(lines: &[(&str, bool)]) -> Vec<String> {
+        let mut history = History::default();
+        for line in
+            [("due z 1", false), ("stored z 1", false), ("start z 2", false), ("end z 3", false)]
+        {
+            history.add("a process", line.0, line.1).unwrap();
+        }
+        for (line, crashed) in lines {
+            history.add("a process", line, *crashed).unwrap();
+        }
+        history.violations()
+    }
+
+    #[test]
+    fn each_kind_of_violation_is_found() {
+        assert_eq!(violations(&[]), [""; 0]);
+        assert_eq!(violations(&[("stored a 1", false)]), ["a is lost"]);
+        assert_eq!(violations(&[("error Full 1", false)]), ["1 calls of a process failed: Full"]);
+        assert_eq!(violations(&[("start z 4", false), ("end z 5", false)]), ["z was done 2 times"]);
+        assert_eq!(
+            violations(&[("due a 9", false), ("start a 7", false)]),
+            ["a started 2 ms early"]
+        );
+        let cancelled = [("cancelled a 5", false), ("start a 6", false)];
+        assert_eq!(violations(&cancelled), ["a started after it was cancelled"]);
+        assert_eq!(violations(&[("start z 4", true), ("end z 5", true)]), [""; 0]);
+    }
+}

@@ -1,0 +1,106 @@
+//! `cargo xtask upgrade REVISION`: processes of an older revision and of this one share each store,
+//! under load, through an upgrade and a rollback; then the history of all processes is judged.
+
+mod build;
+mod history;
+
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+use std::{fs, thread, time};
+
+use history::History;
+
+use crate::crew::{Crew, Mode, Program};
+use crate::run::{Result, root};
+
+/// The stores that processes can share, as schemes of URLs.
+const STORES: [&str; 5] = ["sqlite", "redis", "redisson", "redis-expiry", "rabbitmq"];
+
+/// How long each phase lasts: longer than a lease of the client (3 s), so that the jobs of a killed
+/// process run again within the phase.
+const PHASE: time::Duration = time::Duration::from_secs(4);
+
+/// Builds both revisions, runs them side by side on each store, and judges. A store that fails does
+/// not keep the others from being tried.
+pub(crate) fn upgrade(revision: &str, only: Option<&str>) -> Result {
+    let stores: Vec<&str> =
+        STORES.into_iter().filter(|store| only.is_none_or(|only| only == *store)).collect();
+    if stores.is_empty() {
+        return Err(format!("upgrade: the stores are {}", STORES.join(", ")));
+    }
+    let dir = root().join("target/upgrade");
+    let old = build::old(&dir, revision)?;
+    let new = build::new(&dir)?;
+    let mut failed = Vec::new();
+    for store in stores {
+        println!("── {store}");
+        let run = dir.join(format!("{store}-{}", millis()));
+        let violations = match on_store(store, &run, &old, &new) {
+            Ok(history) => {
+                println!("   {}", history.summary());
+                history.violations()
+            }
+            Err(error) => vec![error],
+        };
+        for violation in &violations {
+            println!("   {violation}");
+        }
+        if violations.is_empty() {
+            println!("── {store}: ok\n");
+        } else {
+            println!("── {store}: failed; the logs are in {}\n", run.display());
+            failed.push(store);
+        }
+    }
+    if failed.is_empty() { Ok(()) } else { Err(format!("upgrade: {} failed", failed.join(", "))) }
+}
+
+/// Starts the server of a store, if it has one, and runs all phases on it.
+fn on_store(store: &str, run: &Path, old: &Program, new: &Program) -> Result<History> {
+    fs::create_dir_all(run).map_err(|error| format!("{}: {error}", run.display()))?;
+    match store {
+        "sqlite" => side_by_side(&format!("sqlite://{}/jobs.db", run.display()), run, old, new),
+        "rabbitmq" => {
+            let server = dq_servers::RabbitMq::start();
+            side_by_side(&server.url(), run, old, new)
+        }
+        scheme => {
+            let server = dq_servers::Redis::start();
+            side_by_side(&server.url().replacen("redis", scheme, 1), run, old, new)
+        }
+    }
+}
+
+/// Runs the phases of an upgrade and a rollback on one store.
+fn side_by_side(url: &str, dir: &Path, old: &Program, new: &Program) -> Result<History> {
+    let mut crew = Crew::new(url, dir, "log");
+    crew.start(old, Mode::Produce)?;
+    crew.start(old, Mode::Produce)?;
+    thread::sleep(PHASE);
+    // The upgrade, one process after the other; one of the old processes crashes.
+    crew.start(new, Mode::Produce)?;
+    thread::sleep(PHASE);
+    crew.kill_one(old);
+    crew.start(new, Mode::Produce)?;
+    thread::sleep(PHASE);
+    crew.stop_all(old);
+    thread::sleep(PHASE);
+    // The rollback.
+    crew.start(old, Mode::Produce)?;
+    thread::sleep(PHASE);
+    crew.kill_one(new);
+    thread::sleep(PHASE);
+    crew.stop_all(new);
+    thread::sleep(PHASE);
+    // Upgraded again.
+    crew.start(new, Mode::Produce)?;
+    thread::sleep(PHASE);
+    crew.stop_all(old);
+    crew.stop_all(new);
+    crew.start(new, Mode::Drain)?;
+    History::read(dir, crew.finish())
+}
+
+fn millis() -> u128 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis())
+}
