@@ -23,10 +23,10 @@ use crate::table::Figure;
 pub(crate) const QUEUES: usize = 100;
 
 pub(crate) fn run(plan: &Plan) -> Result<Vec<Figure>> {
-    // Longer than a minute, which is the longest interval of the runner's loops.
+    // Contains several of the announcements that the runner makes every 15 s. Its check of the store,
+    // every ten minutes, runs at the start, before the window.
     let window = plan.full_or_quick(Duration::from_secs(61), Duration::from_secs(1));
-    let environment =
-        Environment { clock: Arc::new(SystemClock), entropy: Arc::new(Entropy::from_os()) };
+    let environment = Environment::new(Arc::new(SystemClock), Arc::new(Entropy::from_os()));
     let runtime = runtime(2);
     let memory = Arc::new(MemoryBackend::new(Arc::clone(&environment.clock)));
     let config = SqliteConfig::new(plan.dir.join("idle.db"));
@@ -57,7 +57,7 @@ async fn measure(backend: Arc<dyn Backend>, window: Duration) -> Result<Vec<Figu
     let cpu = millis(cpu) / wall.as_secs_f64();
     progress(format_args!("{name}: {made} calls in {:.0} s", wall.as_secs_f64()));
     Ok(vec![
-        Figure::new(format!("{name}, {QUEUES} queues: store calls"), per_second, "/s").at_most(1.0),
+        Figure::new(format!("{name}, {QUEUES} queues: store calls"), per_second, "/s").at_most(1.1),
         Figure::new(format!("{name}, {QUEUES} queues: CPU"), cpu, "ms/s"),
     ])
 }

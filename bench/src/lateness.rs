@@ -88,7 +88,8 @@ async fn idle(dq: &Dq, store: &str, jobs: usize) -> Result<Vec<Figure>> {
         let dq = dq.clone();
         tokio::spawn(async move {
             for job in 0..jobs {
-                // An interval that is not a whole number of milliseconds.
+                // Not a whole number of milliseconds, so that jobs are scheduled at all fractions
+                // of the millisecond to which due times are rounded up.
                 tokio::time::sleep(Duration::from_micros(15_300)).await;
                 let delay = Duration::from_millis(5 + job as u64 % 7);
                 let _ = dq.schedule::<Bench>(String::new()).after(delay).await?;

@@ -10,8 +10,8 @@ use crate::workload::{BATCH, QUEUE};
 
 /// Leases exactly `max` jobs.
 pub(crate) async fn claim(backend: &dyn Backend, max: usize) -> Result<Vec<Lease>> {
-    let want = Want { queue: QueueName::new(QUEUE)?, max, lease_for: Duration::from_secs(300) };
-    let params = ClaimParams { wants: &[want], limit: max, worker: "dq-bench" };
+    let wants = [Want::new(QueueName::new(QUEUE)?, max, Duration::from_secs(300))];
+    let params = ClaimParams::new(&wants, max, "dq-bench");
     let claimed = backend.claim(params).await?;
     if claimed.jobs.len() != max {
         return Err(format!("a claim returned {} of {max} jobs", claimed.jobs.len()).into());
@@ -21,7 +21,7 @@ pub(crate) async fn claim(backend: &dyn Backend, max: usize) -> Result<Vec<Lease
 
 /// Settles each lease as done.
 pub(crate) async fn settle(backend: &dyn Backend, leases: &[Lease]) -> Result<()> {
-    let done = |lease: &Lease| Settlement { lease: lease.clone(), verdict: Verdict::Done };
+    let done = |lease: &Lease| Settlement::new(lease.clone(), Verdict::Done);
     let settlements: Vec<_> = leases.iter().map(done).collect();
     let settled = backend.settle(&settlements).await?;
     if settled.iter().any(|settled| *settled != Settled::Accepted) {

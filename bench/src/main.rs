@@ -4,6 +4,7 @@
 //! Each group runs in its own process, so that heap and CPU clock are its own.
 
 mod conditions;
+mod history;
 mod idle;
 mod index;
 mod lateness;
@@ -15,6 +16,7 @@ mod probe;
 mod rabbit;
 mod raw;
 mod redis;
+mod scale;
 mod sqlite;
 mod table;
 mod workload;
@@ -35,6 +37,7 @@ const USAGE: &str = "\
 Measures dq and prints a table of figures.
 
 usage: dq-bench [--only GROUP]… [--dir DIR] [--json FILE] [--quick]
+       dq-bench scale --backend STORE --pending N [--dir DIR]
 
   --only GROUP  runs only this group: index, memory, idle, sqlite, lateness, redis,
                 rabbit; or one measurement of redis or rabbit: GROUP/NAME
@@ -42,7 +45,10 @@ usage: dq-bench [--only GROUP]… [--dir DIR] [--json FILE] [--quick]
                 (default: target/dq-bench)
   --json FILE   also writes conditions and figures to a file
   --quick       uses small sizes: a test of the bench, not a measurement
-  --help        prints this text";
+  --help        prints this text
+
+`scale` measures calls, lateness and memory with up to N pending jobs in sqlite, redis or rabbitmq, and writes
+a table, a plot and the figures to DIR (default: target/scale).";
 
 /// Name of a group, its function, and the names of its measurements for `--only GROUP/NAME`.
 type Group = (&'static str, fn(&Plan) -> Result<Vec<Figure>>, fn() -> Vec<&'static str>);
@@ -110,6 +116,10 @@ impl Options {
 
 fn main() -> ExitCode {
     LazyLock::force(&START);
+    let mut arguments = std::env::args_os().skip(1);
+    if arguments.next().is_some_and(|first| first == "scale") {
+        return exit(scale::run(arguments));
+    }
     let options = match Options::parse() {
         Ok(options) if options.help => {
             println!("{USAGE}");
@@ -125,6 +135,11 @@ fn main() -> ExitCode {
         Some((task, args)) => run_child(task, args),
         None => run_all(&options),
     };
+    exit(result)
+}
+
+/// Prints the error, if there is one.
+fn exit(result: Result<()>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

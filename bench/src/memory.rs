@@ -4,6 +4,7 @@ use std::hint::black_box;
 
 use dq::Dq;
 
+use crate::history;
 use crate::measure::{Stopwatch, median, micros, rate, resident, runtime};
 use crate::plan::{Plan, Result, progress};
 use crate::probe::{Bench, Probe, concurrency_name};
@@ -11,7 +12,10 @@ use crate::table::Figure;
 use crate::workload::{PAYLOAD, WEEK, has_key, key, scatter};
 
 pub(crate) fn run(plan: &Plan) -> Result<Vec<Figure>> {
-    let mut figures = vec![bytes_per_job(plan.full_or_quick(1_000_000, 20_000))?];
+    let mut figures = vec![
+        bytes_per_job(plan.full_or_quick(1_000_000, 20_000))?,
+        runtime(0).block_on(bytes_per_ended_job(plan.full_or_quick(300_000, 5_000)))?,
+    ];
     let jobs = plan.full_or_quick(300_000, 5_000);
     for (workers, concurrency, has_target) in
         [(0, None, true), (0, Some(256), true), (2, None, false), (2, Some(256), false)]
@@ -55,6 +59,13 @@ fn bytes_per_job(jobs: usize) -> Result<Figure> {
     let each = grown as f64 / jobs as f64;
     progress(format_args!("{jobs} pending jobs take {each:.0} bytes each"));
     Ok(Figure::new("a pending job, with its payload of 100 bytes", each, "bytes"))
+}
+
+/// Growth of the process per ended job that is remembered.
+async fn bytes_per_ended_job(jobs: usize) -> Result<Figure> {
+    let backend = history::open("memory:").await?;
+    let used = || Ok(resident("self") as f64);
+    history::bytes_per_ended_job("memory", &*backend, jobs, used).await
 }
 
 /// Schedules jobs that are due now, then runs them all. `workers` is the number of worker threads;

@@ -44,7 +44,7 @@ impl Probe {
         Self::new(expected, Some(Mutex::default()), QueueSettings::default())
     }
 
-    /// Sets the concurrency of the queue.
+    /// Sets the concurrency of the queue. Counts start again, so this precedes the run.
     pub(crate) fn concurrency(self, jobs: usize) -> Self {
         let settings = QueueSettings::new().concurrency(jobs);
         let lateness = self.inner.lateness.is_some().then(Mutex::default);
@@ -102,7 +102,8 @@ impl DelayHandler for Probe {
     }
 }
 
-/// Schedules jobs in bulks through the client, then runs them all.
+/// Schedules jobs in bulks through the client, then runs them all. `jobs` is what the probe
+/// expects, and a multiple of [`BULK`]: otherwise the run would never end.
 pub(crate) async fn schedule_and_run(dq: &Dq, probe: &Probe, jobs: usize) -> Result<()> {
     for _ in 0..jobs / BULK {
         // JSON adds two quotes.

@@ -3,6 +3,7 @@
 mod crash;
 mod store;
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use dq::backend::Backend;
@@ -10,8 +11,9 @@ use dq::{Cancelled, JobRef, NewJob, QueueName};
 
 pub(crate) use self::crash::{VICTIM, victim};
 use self::store::SqliteStore;
+use crate::history;
 use crate::lease;
-use crate::measure::{Times, rate};
+use crate::measure::{Times, rate, runtime};
 use crate::plan::{Plan, Result, progress};
 use crate::raw::References;
 use crate::table::Figure;
@@ -23,6 +25,7 @@ pub(crate) fn run(plan: &Plan) -> Result<Vec<Figure>> {
         one_caller(plan, &mut references)?,
         many_callers(plan, &mut references)?,
         bulk(plan, &mut references)?,
+        bytes_per_ended_job(plan)?,
     ];
     let few = plan.full_or_quick(100_000, 2_000);
     let many = plan.full_or_quick(1_000_000, 4_000);
@@ -56,6 +59,22 @@ pub(crate) fn run(plan: &Plan) -> Result<Vec<Figure>> {
         }
     }
     Ok(figures)
+}
+
+/// Growth of the file and its log per ended job that is remembered.
+fn bytes_per_ended_job(plan: &Plan) -> Result<Figure> {
+    let path = plan.dir.join("history.db");
+    let used = || {
+        let size = |path: &Path| std::fs::metadata(path).map_or(0, |file| file.len());
+        Ok((size(&path) + size(&path.with_extension("db-wal"))) as f64)
+    };
+    runtime(2).block_on(async {
+        let backend = history::open(&format!("sqlite://{}", path.display())).await?;
+        let jobs = plan.full_or_quick(300_000, 5_000);
+        let figure = history::bytes_per_ended_job("sqlite", &*backend, jobs, used).await?;
+        backend.close().await?;
+        Ok(figure)
+    })
 }
 
 fn count(jobs: usize) -> String {

@@ -1,5 +1,5 @@
-//! Generated jobs that resemble those of applications: payloads of 100 bytes to 1 KiB, every second
-//! job with a key.
+//! Generated jobs. By default they resemble those of applications: payloads of 100 bytes to 1 KiB,
+//! every second job with a key.
 
 use std::ops::RangeInclusive;
 
@@ -14,7 +14,9 @@ pub(crate) const QUEUE: &str = "BENCH";
 /// Seven days in milliseconds, the range of random due times.
 pub(crate) const WEEK: i64 = 7 * 86_400_000;
 
-/// Bytes of a payload. With its id a job is about as large as the members of the Redis limit.
+/// Bytes of a payload where all have the same length. With its id of 16 bytes, a job is then about
+/// as large as a member of the sorted set to which the Redis backends are compared
+/// (`redis/limit.rs`).
 pub(crate) const PAYLOAD: usize = 100;
 
 /// Jobs per claim and per settlement.

@@ -1,4 +1,5 @@
-//! Time until a cancellation takes effect in another process.
+//! Time until a cancellation takes effect in another process. A second backend, which has its own
+//! connections and its own replica of the log, stands for that process.
 
 use std::time::{Duration, Instant};
 

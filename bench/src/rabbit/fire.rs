@@ -1,5 +1,6 @@
-//! CPU time of the broker for a delayed job on the backend's delay ladder (`ladder.rs`), compared
-//! to the ladder of NServiceBus and Celery.
+//! The rows *fire side* (see `mod.rs`): CPU time of the broker for a delayed job, from publish to
+//! acknowledgement, on the backend's delay ladder (`ladder.rs`), compared to the ladder of
+//! NServiceBus and Celery.
 
 use std::time::Duration;
 
@@ -17,8 +18,9 @@ use crate::plan::{Plan, Result, progress};
 use crate::table::Figure;
 use crate::workload::{PAYLOAD, scatter};
 
-/// Jobs per second. At a low rate jobs share few syncs, so all cost the same; a much higher rate is
-/// too much for the binary layout on a small machine.
+/// Jobs per second. The rate decides how many jobs share a sync, and so the CPU time per job: do
+/// not compare figures of different rates. A much higher rate is too much for the binary layout on
+/// a small machine.
 const PER_SECOND: u64 = 400;
 
 /// Target: share of the binary layout's cost.
@@ -53,23 +55,23 @@ pub(super) fn measure(plan: &Plan, server: &RabbitServer) -> Result<Vec<Figure>>
             let ((), cost) = cost_of(server, run)?;
             Result::Ok(micros(cost.broker) / jobs as f64)
         };
-        let (mut calendar_costs, mut binary_costs, mut ratios) =
-            (Vec::new(), Vec::new(), Vec::new());
+        let (mut costs, mut ratios) = (Vec::new(), Vec::new());
         for _ in 0..plan.full_or_quick(5, 2) {
             let (own, binary) = (cost(&CALENDAR)?, cost(&BINARY)?);
             progress(format_args!(
                 "{name}: {own:.0} µs, binary {binary:.0} µs: {:.2}",
                 own / binary
             ));
-            calendar_costs.push(own);
-            binary_costs.push(binary);
+            costs.push(own);
             ratios.push(own / binary);
         }
-        let own = median(calendar_costs);
+        let own = median(costs);
         if delay(1) == 0 {
             figures.push(Figure::new("fire side, broker CPU, no delay", own, "µs/job"));
             continue;
         }
+        // The ratio is the median of the ratios of the turns (see `mod.rs`), not the ratio of the
+        // medians: the reference is calculated from it.
         figures.push(
             Figure::new(format!("fire side, broker CPU, {name}"), own, "µs/job")
                 .compared_to(own / median(ratios), "binary")

@@ -1,4 +1,6 @@
-//! Delay ladders, declared with raw `lapin` as the backend declares its own.
+//! Delay ladders, declared with raw `lapin`. They have what determines the cost of a hop: quorum
+//! queues, TTL and dead-lettering. What the backend adds for safety (alternate exchanges, a delivery
+//! limit) is left out of both.
 //!
 //! A ladder has a level for each digit of a delay, and a level has a queue for each value of its
 //! digit but zero. A queue holds messages as long as its value says (message TTL) and dead-letters
@@ -35,7 +37,8 @@ pub(super) struct Layout {
     /// contain the digits from the lowest to the highest that is not zero.
     coarse_first: bool,
     /// How long a queue holds a message in the measurement: milliseconds per unit of its digit, by
-    /// level.
+    /// level. Small enough that a run ends in seconds, and large enough that messages wait in a
+    /// queue rather than pass it at once; the cost of a hop does not depend on it.
     scaled_ms: &'static [u32],
 }
 

@@ -25,7 +25,7 @@ pub(super) fn measure(plan: &Plan, server: &RabbitServer) -> Result<Vec<Figure>>
     Ok(rows)
 }
 
-/// Many jobs that are due at random within about ten seconds, after all are stored.
+/// Many jobs that are due at random, [`PER_SECOND`] a second, after all are stored.
 fn steady(plan: &Plan, server: &RabbitServer) -> Result<Vec<Figure>> {
     let jobs = plan.full_or_quick(100_000, 10_000);
     let spread = (jobs / PER_SECOND) as u64 * 1_000;
@@ -33,6 +33,9 @@ fn steady(plan: &Plan, server: &RabbitServer) -> Result<Vec<Figure>> {
     let vhost = server.vhost();
     let runtime = io_runtime();
     let dq = runtime.block_on(store::dq(&vhost))?;
+    // Claims follow one another, and each returns at most as many jobs as there are free slots.
+    // With the default of 16 slots, jobs would queue up whenever a claim, which is a round trip to
+    // the log, takes longer than 16 / PER_SECOND, or 6.4 ms.
     let probe = Probe::timing(jobs).concurrency(256);
     let running = probe.clone();
     let whole = async move {
@@ -78,6 +81,8 @@ fn behind_many(plan: &Plan, server: &RabbitServer) -> Result<Vec<Figure>> {
         Result::Ok(())
     })?;
     let mut rows = Vec::new();
+    // A job with a delay of at most a second has no message; one with a longer delay passes the
+    // ladder.
     for seconds in [1, 2] {
         let probe = Probe::timing(jobs);
         let running = probe.clone();
@@ -87,7 +92,8 @@ fn behind_many(plan: &Plan, server: &RabbitServer) -> Result<Vec<Figure>> {
                 let dq = dq.clone();
                 tokio::spawn(async move {
                     for _ in 0..jobs {
-                        // An interval that is not a whole number of milliseconds.
+                        // Not a whole number of milliseconds, so that jobs are scheduled at all
+                        // fractions of the millisecond to which due times are rounded up.
                         tokio::time::sleep(Duration::from_micros(25_300)).await;
                         let delay = Duration::from_secs(seconds);
                         let _ = dq.schedule::<Bench>(String::new()).after(delay).await?;

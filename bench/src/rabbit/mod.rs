@@ -29,7 +29,7 @@
 //!   the job.
 //! - **open**: time in which a process connects to a log with many entries, until it can make
 //!   calls; all queues and exchanges are declared already.
-//! - **idle**: traffic of a runner with 100 queues per minute: the broker's counters of published
+//! - **idle**: traffic per minute of a runner with 100 queues: the broker's counters of published
 //!   messages, deliveries and acknowledgements, and the bytes received on each connection beyond
 //!   its heartbeats of 8 bytes.
 //! - **whole path**: schedule in bulks of 1,000, claim by a runner, an empty handler, settle.

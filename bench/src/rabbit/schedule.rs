@@ -43,8 +43,9 @@ fn rows(plan: &Plan, server: &RabbitServer, name: &str, delays: Delays) -> Resul
                 Delays::Random => {
                     let now = store::now();
                     let day = |_| {
-                        let due = workload.within_a_week(now).as_millis() - now.as_millis();
-                        workload.job(now, now + Duration::from_millis((due / 7).unsigned_abs()))
+                        let in_week = workload.within_a_week(now).as_millis() - now.as_millis();
+                        let in_day = Duration::from_millis((in_week / 7).unsigned_abs());
+                        workload.job(now, now + in_day)
                     };
                     (0..BULK).map(day).collect()
                 }
@@ -57,7 +58,8 @@ fn rows(plan: &Plan, server: &RabbitServer, name: &str, delays: Delays) -> Resul
             }
             Result::Ok(())
         };
-        // In spawned tasks, as in an application, and not on the thread of `block_on`.
+        // In a spawned task, as in an application. The bare client borrows its channel and runs on
+        // the thread of `block_on`; it waits only for the oldest of 1,000 confirms.
         let run = || runtime.block_on(async { tokio::spawn(schedule).await? });
         let ((), own) = cost_of(server, run)?;
         let publish = || runtime.block_on(raw.publish(jobs, BULK));

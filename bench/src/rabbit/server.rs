@@ -64,6 +64,7 @@ impl RabbitServer {
         let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
         // The name of the program, in parentheses, may contain spaces.
         let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields).split_whitespace();
+        // The times in user and in kernel mode; the first field here is the state.
         let spent: f64 =
             fields.skip(11).take(2).filter_map(|field| field.parse::<f64>().ok()).sum();
         Duration::from_secs_f64(spent / TICKS_PER_SECOND)

@@ -37,11 +37,13 @@ pub(super) fn measure(plan: &Plan, server: &RabbitServer) -> Result<Vec<Figure>>
                 }
                 Result::Ok(start.elapsed())
             };
+            // In a spawned task, as in an application, and not on the thread of `block_on`.
             runtime.block_on(async { tokio::spawn(schedule).await? })
         }
     };
     let mut shares = [Vec::new(), Vec::new()];
     let mut rates = [Vec::new(), Vec::new()];
+    // The first turn is not measured.
     for turn in 0..=plan.full_or_quick(21, 3) {
         for (row, delay) in [HOUR, SHORT].into_iter().enumerate() {
             let bare = run(None)?;

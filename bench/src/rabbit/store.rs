@@ -13,8 +13,7 @@ use crate::plan::Result;
 use crate::workload::{PAYLOAD, QUEUE, Workload};
 
 pub(super) async fn open(url: &str) -> Result<Arc<dyn Backend>> {
-    let environment =
-        Environment { clock: Arc::new(SystemClock), entropy: Arc::new(Entropy::from_os()) };
+    let environment = Environment::new(Arc::new(SystemClock), Arc::new(Entropy::from_os()));
     Ok(backend_from_url(url)?.connect(&environment).await?)
 }
 
@@ -42,7 +41,7 @@ pub(super) fn after(workload: &mut Workload, delay: Duration, count: usize) -> V
 /// When the next job is due by the backend's replica of the log: a claim of no jobs, which sends
 /// nothing.
 pub(super) async fn next_due(backend: &dyn Backend) -> Result<Option<Timestamp>> {
-    let want = Want { queue: QueueName::new(QUEUE)?, max: 0, lease_for: Duration::from_secs(300) };
-    let params = ClaimParams { wants: &[want], limit: 0, worker: "dq-bench" };
+    let wants = [Want::new(QueueName::new(QUEUE)?, 0, Duration::from_secs(300))];
+    let params = ClaimParams::new(&wants, 0, "dq-bench");
     Ok(backend.claim(params).await?.next_due)
 }

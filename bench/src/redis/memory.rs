@@ -1,7 +1,8 @@
-//! Memory of a pending job in the server.
+//! Memory of a pending job, and of one that has ended, in the server.
 
 use super::server::RedisServer;
 use super::store::{self, RedisStore};
+use crate::history;
 use crate::lateness::now;
 use crate::measure::io_runtime;
 use crate::plan::{Plan, Result, progress};
@@ -28,8 +29,21 @@ pub(super) fn measure(
             _ => figure,
         });
     }
+    figures.push(bytes_per_ended_job(server, store, plan.full_or_quick(300_000, 5_000))?);
     server.clear();
     Ok(figures)
+}
+
+/// Growth of the server's memory per ended job that is remembered.
+fn bytes_per_ended_job(server: &RedisServer, store: &RedisStore, jobs: usize) -> Result<Figure> {
+    server.clear();
+    io_runtime().block_on(async {
+        let backend = history::open(&store.url(server)).await?;
+        let used = || Ok(server.memory());
+        let figure = history::bytes_per_ended_job(store.name, &*backend, jobs, used).await?;
+        backend.close().await?;
+        Ok(figure)
+    })
 }
 
 /// Growth of the server's memory per job, in bytes.

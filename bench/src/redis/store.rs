@@ -43,8 +43,8 @@ pub(super) const STORES: [RedisStore; 3] = [
         memory_target: None,
         all_measurements: true,
     },
-    // Only jobs that are due in the future get an expiring key; here these are the jobs of
-    // `memory`.
+    // Only jobs that are due in the future get an expiring key. The rates are those of jobs that
+    // are due already, so they include no expiring keys; only `memory` stores jobs of the future.
     RedisStore {
         name: "redis-expiry",
         scheme: "redis-expiry",
@@ -56,13 +56,12 @@ pub(super) const STORES: [RedisStore; 3] = [
 ];
 
 impl RedisStore {
-    fn url(&self, server: &RedisServer) -> String {
+    pub(super) fn url(&self, server: &RedisServer) -> String {
         format!("{}://{}/0{}", self.scheme, server.address(), self.options)
     }
 
     pub(super) async fn open(&self, server: &RedisServer) -> Result<Arc<dyn Backend>> {
-        let environment =
-            Environment { clock: Arc::new(SystemClock), entropy: Arc::new(Entropy::from_os()) };
+        let environment = Environment::new(Arc::new(SystemClock), Arc::new(Entropy::from_os()));
         Ok(backend_from_url(&self.url(server))?.connect(&environment).await?)
     }
 

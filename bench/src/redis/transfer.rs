@@ -1,5 +1,6 @@
 //! Time of one claim of due jobs, compared to one call of the script by which Redisson's clients
-//! move due jobs to the queue's list (the transfer), with the same number of pending and due jobs.
+//! move due jobs to the queue's list (the transfer). Both take one batch from the same number of
+//! pending jobs, which are all due.
 //!
 //! Redisson stores each delayed job twice: in a sorted set by due time, and in a list in the order
 //! of arrival. For each due job its script searches the list from the front (`LREM`), which is slow
@@ -26,8 +27,8 @@ const KEYS: [&str; 3] =
     ["redisson_delay_queue_timeout:{BENCH}", "redisson_delay_queue:{BENCH}", "BENCH"];
 
 /// The transfer. ARGV: the current time in milliseconds, and the maximum number of jobs. Returns
-/// the number of jobs moved. A member is a type byte and an id of 8 bytes (`Bc0`: the length, here
-/// 8, and as many bytes), and the payload with its length in 8 bytes (`Lc0`).
+/// the number of jobs moved. A member is an id after its length in 1 byte (`Bc0`; here 8 bytes), and
+/// the payload after its length in 8 bytes (`Lc0`).
 const TRANSFER: &str = "\
 local due = redis.call('ZRANGEBYSCORE', KEYS[1], 0, ARGV[1], 'LIMIT', 0, ARGV[2])
 for _, member in ipairs(due) do
@@ -54,7 +55,7 @@ pub(super) fn measure(
         let transfer = transfers(server, pending, calls)?;
         let claim = claims(server, store, pending, plan.full_or_quick(101, 5))?;
         progress(format_args!(
-            "{count} pending, {BATCH} due: transfer {transfer:.2} ms, {} {claim:.2} ms",
+            "{count} pending, {BATCH} taken: transfer {transfer:.2} ms, {} {claim:.2} ms",
             store.name
         ));
         let name = |what: &str| format!("{what}, {count} pending, due at random");
@@ -115,6 +116,7 @@ fn fill(server: &RedisServer, pending: usize) -> Result<()> {
         commands.clear();
         let batch = DEPTH.min(pending - done);
         for _ in 0..batch {
+            // The length of the id.
             let mut member = vec![8];
             member.extend(rng.random::<[u8; 8]>());
             member.extend((PAYLOAD as u64).to_le_bytes());

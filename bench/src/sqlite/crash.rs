@@ -47,7 +47,7 @@ pub(crate) fn victim(file: &Path) -> Result<()> {
 }
 
 fn environment() -> Environment {
-    Environment { clock: Arc::new(SystemClock), entropy: Arc::new(Entropy::from_os()) }
+    Environment::new(Arc::new(SystemClock), Arc::new(Entropy::from_os()))
 }
 
 /// Starts a victim on this store, kills it, and opens the file again.
@@ -87,6 +87,7 @@ pub(super) fn kill_and_reopen(plan: &Plan, store: SqliteStore) -> Result<Vec<Fig
     store.discard()?;
     Ok(vec![
         Figure::new("memory of a process that schedules jobs", memory, "MB")
+            // The page cache, and 20 MB for everything else.
             .at_most(CACHE_MIB * 1.048_576 + 20.0),
         Figure::new("first claim after kill -9, opening included", reopened.as_secs_f64(), "s")
             .at_most(1.0),

@@ -29,8 +29,7 @@ impl SqliteStore {
         let path = plan.dir.join(file);
         let config = SqliteConfig::new(&path);
         let runtime = runtime(2);
-        let environment =
-            Environment { clock: clock.clone(), entropy: Arc::new(Entropy::from_os()) };
+        let environment = Environment::new(clock.clone(), Arc::new(Entropy::from_os()));
         let opening = SqliteBackend::open(&config, &environment);
         let backend = Arc::new(runtime.block_on(opening)?);
         Ok(Self { backend, clock, path, runtime })

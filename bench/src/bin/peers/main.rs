@@ -1,0 +1,138 @@
+//! Delayed jobs with other libraries and with this one, side by side on one private Redis server:
+//! `cargo xtask peers`.
+
+mod measure;
+mod own;
+mod peer;
+mod table;
+mod worker;
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use dq_servers::{Redis, install};
+
+use crate::measure::{MEASUREMENTS, Sizes};
+use crate::peer::Peer;
+use crate::table::Table;
+
+type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
+
+const USAGE: &str = "\
+Compares dq on Redis with other libraries and prints a table.
+
+usage: peers [--only PEER]… [--measure NAME]… [--quick] [--million]
+
+  --only PEER     measures only these: dq, asynq, bullmq, celery, redisson, apalis
+  --measure NAME  makes only these measurements: bulk, single, no-op, late, idle, kill
+  --quick         uses small sizes: a test of the programs, not a measurement
+  --million       lateness beside a million pending jobs, too
+  --help          prints this text
+
+The programs need Go 1.25, Node.js 20, Python 3 with venv, and a JDK 17 with Maven on the PATH; a peer whose
+tools are missing is named and left out.";
+
+#[derive(Debug, Default)]
+struct Options {
+    only: Vec<String>,
+    measurements: Vec<String>,
+    quick: bool,
+    million: bool,
+}
+
+fn parse(arguments: Vec<String>) -> Result<Option<Options>> {
+    use lexopt::prelude::{Long, ValueExt};
+    let mut parser = lexopt::Parser::from_args(arguments);
+    let mut options = Options::default();
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Long("only") => options.only.push(parser.value()?.string()?),
+            Long("measure") => options.measurements.push(parser.value()?.string()?),
+            Long("quick") => options.quick = true,
+            Long("million") => options.million = true,
+            Long("help") => return Ok(None),
+            _ => return Err(argument.unexpected().into()),
+        }
+    }
+    let names = |known: Vec<&str>, given: &[String], what: &str| match given
+        .iter()
+        .find(|name| !known.contains(&name.as_str()))
+    {
+        Some(name) => Err(format!("there is no {what} {name:?}: choose from {known:?}")),
+        None => Ok(()),
+    };
+    names(peer::NAMES.to_vec(), &options.only, "peer")?;
+    names(MEASUREMENTS.map(|known| known.0).to_vec(), &options.measurements, "measurement")?;
+    Ok(Some(options))
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let result = match arguments.split_first() {
+        Some((first, rest)) if first == peer::OWN_PROGRAM => own::run(rest),
+        _ => parse(arguments).and_then(|options| match options {
+            Some(options) => compare(&options),
+            None => {
+                println!("{USAGE}");
+                Ok(())
+            }
+        }),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("peers: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Builds the programs, makes all measurements, and prints the table.
+fn compare(options: &Options) -> Result<()> {
+    install::redis()?;
+    let sizes = if options.quick { Sizes::QUICK } else { Sizes::FULL };
+    let directory = directory();
+    let mut peers = Vec::new();
+    for name in peer::NAMES {
+        if !options.only.is_empty() && !options.only.iter().any(|only| only == name) {
+            continue;
+        }
+        match Peer::build(name, &directory.join(name)) {
+            Ok(peer) => peers.push(peer),
+            Err(error) if options.only.is_empty() => eprintln!("{name} is left out: {error}"),
+            Err(error) => return Err(format!("{name}: {error}").into()),
+        }
+    }
+    let redis = Redis::start();
+    let (mut table, mut failed) = (Table::new(&peers), Vec::new());
+    for (name, measure) in MEASUREMENTS {
+        if !options.measurements.is_empty() && !options.measurements.iter().any(|only| only == name)
+        {
+            continue;
+        }
+        // Peers take turns in each measurement, so that a busy minute of the machine hits several.
+        for (column, peer) in peers.iter().enumerate() {
+            eprintln!("{name}: {}", peer.name);
+            let rows = match measure(peer, &redis, &sizes, options.million) {
+                Ok(rows) => rows,
+                Err(error) => {
+                    eprintln!("  {error}");
+                    failed.push(format!("{name} of {}", peer.name));
+                    continue;
+                }
+            };
+            for (row, value) in rows {
+                eprintln!("  {row}: {value}");
+                table.set(row, column, value);
+            }
+        }
+    }
+    println!("{table}");
+    if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join(", ")).into()) }
+}
+
+/// The directory of the built programs.
+fn directory() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/peers")
+}

@@ -1,0 +1,251 @@
+//! The measurements. Each begins with an empty server.
+
+use std::collections::BTreeMap;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use dq_servers::Redis;
+
+use crate::Result;
+use crate::peer::Peer;
+use crate::worker::{Run, Worker};
+
+/// Names of rows, with their values.
+type Rows = Vec<(String, String)>;
+type Measure = fn(&Peer, &Redis, &Sizes, bool) -> Result<Rows>;
+
+pub(crate) const MEASUREMENTS: [(&str, Measure); 6] = [
+    ("bulk", bulk),
+    ("single", single),
+    ("no-op", no_op),
+    ("late", late),
+    ("idle", idle),
+    ("kill", kill),
+];
+
+/// A job of the future is due after all measurements.
+const FAR: Duration = Duration::from_secs(24 * 3_600);
+/// Time for a worker to start, and to run the jobs of a measurement.
+const PATIENCE: Duration = Duration::from_secs(180);
+/// How long jobs of a killed worker are waited for. Celery gives a job of a lost worker to another
+/// one after an hour by default, the others after seconds to minutes.
+const RECOVERY: Duration = Duration::from_secs(180);
+
+/// How many jobs are measured.
+pub(crate) struct Sizes {
+    bulk: usize,
+    single: usize,
+    no_op: usize,
+    /// Pending jobs beside those that come due.
+    pending: &'static [usize],
+    late_rate: usize,
+    late_seconds: usize,
+    idle: Duration,
+    killed: usize,
+}
+
+impl Sizes {
+    pub(crate) const FULL: Self = Self {
+        bulk: 100_000,
+        single: 2_000,
+        no_op: 20_000,
+        pending: &[10_000, 100_000],
+        late_rate: 200,
+        late_seconds: 10,
+        idle: Duration::from_secs(20),
+        killed: 200,
+    };
+    pub(crate) const QUICK: Self = Self {
+        bulk: 1_000,
+        single: 50,
+        no_op: 500,
+        pending: &[1_000],
+        late_rate: 50,
+        late_seconds: 2,
+        idle: Duration::from_secs(2),
+        killed: 40,
+    };
+}
+
+fn in_future() -> Result<i64> {
+    millis_from_now(FAR)
+}
+
+fn millis_from_now(after: Duration) -> Result<i64> {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH)? + after;
+    Ok(i64::try_from(since.as_millis())?)
+}
+
+fn clear(redis: &Redis) {
+    assert!(redis.command(&["FLUSHALL", "SYNC"]).is_ok());
+}
+
+/// A field of `INFO`.
+fn info(redis: &Redis, field: &str) -> Result<f64> {
+    let text = redis.command(&["INFO"]).text();
+    let mut fields = text.lines().filter_map(|line| line.split_once(':'));
+    let found = fields.find(|(name, _)| *name == field);
+    Ok(found.ok_or_else(|| format!("INFO has no {field}"))?.1.trim().parse()?)
+}
+
+fn cpu(redis: &Redis) -> Result<f64> {
+    Ok(info(redis, "used_cpu_user")? + info(redis, "used_cpu_sys")?)
+}
+
+fn bulk(peer: &Peer, redis: &Redis, sizes: &Sizes, _: bool) -> Result<Rows> {
+    clear(redis);
+    let (memory, busy) = (info(redis, "used_memory")?, cpu(redis)?);
+    let seconds = peer.store(&redis.address(), sizes.bulk, "bulk", in_future()?, 0)?;
+    let jobs = sizes.bulk as f64;
+    let bytes = (info(redis, "used_memory")? - memory) / jobs;
+    let busy = (cpu(redis)? - busy) * 1e6 / jobs;
+    Ok(vec![
+        ("store delayed jobs in bulk, jobs/s".to_owned(), whole(jobs / seconds)),
+        ("… Redis CPU per job, µs".to_owned(), format!("{busy:.1}")),
+        ("memory of Redis per pending job, bytes".to_owned(), whole(bytes)),
+    ])
+}
+
+fn single(peer: &Peer, redis: &Redis, sizes: &Sizes, _: bool) -> Result<Rows> {
+    clear(redis);
+    let seconds = peer.store(&redis.address(), sizes.single, "single", in_future()?, 0)?;
+    let rate = whole(sizes.single as f64 / seconds);
+    Ok(vec![("store one after the other, jobs/s".to_owned(), rate)])
+}
+
+fn no_op(peer: &Peer, redis: &Redis, sizes: &Sizes, _: bool) -> Result<Rows> {
+    clear(redis);
+    let address = redis.address();
+    peer.store(&address, sizes.no_op, "bulk", 0, 0)?;
+    let busy = cpu(redis)?;
+    let worker = Worker::start(peer, &address, 0)?;
+    let runs = worker.runs(sizes.no_op, PATIENCE);
+    let busy = (cpu(redis)? - busy) * 1e6 / runs.len() as f64;
+    let starts = || runs.iter().map(|run| run.started);
+    let (Some(first), Some(last)) = (starts().min(), starts().max()) else {
+        return Err("no job has run".into());
+    };
+    let rate = runs.len() as f64 / ((last - first) as f64 / 1e6);
+    let name = "run empty handlers, 16 at once, jobs/s".to_owned();
+    let unfinished = if runs.len() < sizes.no_op { " (not all)" } else { "" };
+    Ok(vec![
+        (name, format!("{}{unfinished}", whole(rate))),
+        ("… Redis CPU per job, µs (run)".to_owned(), format!("{busy:.1}")),
+    ])
+}
+
+fn late(peer: &Peer, redis: &Redis, sizes: &Sizes, million: bool) -> Result<Rows> {
+    let mut rows = Vec::new();
+    let pending = sizes.pending.iter().copied().chain(million.then_some(1_000_000));
+    for pending in pending {
+        clear(redis);
+        let address = redis.address();
+        peer.store(&address, pending, "bulk", in_future()?, 0)?;
+        let worker = ready(peer, &address)?;
+        let count = sizes.late_rate * sizes.late_seconds;
+        // Later than they are stored.
+        let first = millis_from_now(Duration::from_secs(6))?;
+        peer.store(&address, count, "bulk", first, sizes.late_rate)?;
+        let runs = worker.runs(count, PATIENCE);
+        let name = format!(
+            "lateness, {} due a second beside {pending}: p50 / p99 / max, ms",
+            sizes.late_rate
+        );
+        rows.push((name, lateness(&runs, count)));
+    }
+    Ok(rows)
+}
+
+/// A worker that has run its first job.
+fn ready(peer: &Peer, address: &str) -> Result<Worker> {
+    let worker = Worker::start(peer, address, 0)?;
+    peer.store(address, 1, "single", 0, 0)?;
+    match worker.runs(1, PATIENCE).is_empty() {
+        true => Err(format!("{} has run no job within {PATIENCE:?}", peer.name).into()),
+        false => Ok(worker),
+    }
+}
+
+fn lateness(runs: &[Run], expected: usize) -> String {
+    let mut times: Vec<i64> = runs.iter().map(|run| run.lateness).collect();
+    times.sort_unstable();
+    let Some(last) = times.last() else { return "none has run".to_owned() };
+    let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize] as f64 / 1e3;
+    let mut text = format!("{:.1} / {:.1} / {:.1}", at(0.5), at(0.99), *last as f64 / 1e3);
+    if times[0] < 0 {
+        text += &format!(", early by up to {:.1}", -times[0] as f64 / 1e3);
+    }
+    if runs.len() < expected {
+        text += &format!(", {} not run", expected - runs.len());
+    }
+    text
+}
+
+fn idle(peer: &Peer, redis: &Redis, sizes: &Sizes, _: bool) -> Result<Rows> {
+    clear(redis);
+    let worker = ready(peer, &redis.address())?;
+    // What follows a start.
+    thread::sleep(sizes.idle / 4);
+    let commands = info(redis, "total_commands_processed")?;
+    thread::sleep(sizes.idle);
+    // The two `INFO` of this function are not those of the worker.
+    let commands = info(redis, "total_commands_processed")? - commands - 1.0;
+    drop(worker);
+    let rate = commands / sizes.idle.as_secs_f64();
+    Ok(vec![("idle worker, commands/s (those in scripts, too)".to_owned(), format!("{rate:.1}"))])
+}
+
+fn kill(peer: &Peer, redis: &Redis, sizes: &Sizes, _: bool) -> Result<Rows> {
+    clear(redis);
+    let address = redis.address();
+    peer.store(&address, sizes.killed, "bulk", 0, 0)?;
+    let worker = Worker::start(peer, &address, 500)?;
+    let mut times: BTreeMap<usize, usize> = BTreeMap::new();
+    let mut count = |runs: Vec<Run>| {
+        for run in runs {
+            *times.entry(run.number).or_default() += 1;
+        }
+        times.len()
+    };
+    count(worker.runs(sizes.killed / 4, PATIENCE));
+    // Jobs end together: half of a job later, the next ones run.
+    thread::sleep(Duration::from_millis(250));
+    let done = count(worker.kill()?);
+    let (killed, next) = (Instant::now(), Worker::start(peer, &address, 500)?);
+    let left = sizes.killed - done;
+    let mut seen = done;
+    let mut recovered = killed.elapsed();
+    while seen < sizes.killed && killed.elapsed() < RECOVERY {
+        let runs = next.runs(1, Duration::from_secs(1));
+        if !runs.is_empty() {
+            recovered = killed.elapsed();
+        }
+        seen = count(runs);
+    }
+    drop(next);
+    let missing = sizes.killed - seen;
+    let twice = times.values().filter(|times| **times > 1).count();
+    let mut text = match missing {
+        0 => {
+            format!("none of {left} lost; the last one ran {:.0} s later", recovered.as_secs_f64())
+        }
+        _ => format!("{missing} of {left} not run within {} s", RECOVERY.as_secs()),
+    };
+    if twice > 0 {
+        text += &format!("; {twice} finished twice");
+    }
+    Ok(vec![("worker killed (SIGKILL) with 16 jobs running".to_owned(), text)])
+}
+
+/// A number with thousands separators.
+fn whole(value: f64) -> String {
+    let digits = format!("{value:.0}");
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}

@@ -1,0 +1,97 @@
+//! Our own program, with the same commands as those of the peers.
+
+use std::io::Write as _;
+use std::time::{Duration, Instant, SystemTime};
+
+use dq::config::QueueSettings;
+use dq::{DelayHandler, Dq, HandlerResult, JobContext, Outcome, QueueCode, Schedule, Timestamp};
+use serde::{Deserialize, Serialize};
+use tokio::runtime::Runtime;
+
+use crate::Result;
+
+const QUEUE: &str = "JOBS";
+const CONCURRENCY: usize = 16;
+/// Jobs of one call.
+const BULK: u64 = 1_000;
+
+dq::queue!(Jobs: Job = QUEUE);
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Job {
+    id: u64,
+    /// In milliseconds since 1970.
+    due: i64,
+}
+
+pub(crate) fn run(arguments: &[String]) -> Result<()> {
+    let runtime = Runtime::new()?;
+    let argument = |n: usize| arguments.get(n).ok_or("an argument is missing");
+    let address = argument(1)?;
+    if argument(0)? == "store" {
+        let (count, is_bulk) = (argument(2)?.parse()?, argument(3)? == "bulk");
+        let (first, rate) = (argument(4)?.parse()?, argument(5)?.parse()?);
+        runtime.block_on(store(address, count, is_bulk, first, rate))
+    } else {
+        runtime.block_on(work(address, Duration::from_millis(argument(2)?.parse()?)))
+    }
+}
+
+async fn store(address: &str, count: u64, is_bulk: bool, first: i64, rate: u64) -> Result<()> {
+    let dq = Dq::connect(&format!("redis://{address}/0")).await?;
+    let job = |id: u64| -> Schedule {
+        if first == 0 {
+            let due = Timestamp::from(SystemTime::now()).as_millis();
+            return dq.schedule::<Jobs>(Job { id, due });
+        }
+        let due = first + (id * 1_000).checked_div(rate).unwrap_or(0).cast_signed();
+        dq.schedule::<Jobs>(Job { id, due }).at(Timestamp::from_millis(due))
+    };
+    let started = Instant::now();
+    if is_bulk {
+        for begin in (0..count).step_by(BULK as usize) {
+            let _ = dq.schedule_many((begin..count.min(begin + BULK)).map(job)).await?;
+        }
+    } else {
+        for id in 0..count {
+            let _ = job(id).await?;
+        }
+    }
+    println!("{}", started.elapsed().as_secs_f64());
+    Ok(dq.close().await?)
+}
+
+/// The handler of [`Jobs`].
+struct Print {
+    sleep: Duration,
+}
+
+impl DelayHandler for Print {
+    type Payload = Job;
+
+    fn code(&self) -> impl QueueCode {
+        QUEUE
+    }
+
+    fn settings(&self) -> QueueSettings {
+        QueueSettings::new().concurrency(CONCURRENCY)
+    }
+
+    async fn handle(&self, _job: JobContext, job: Job) -> HandlerResult {
+        let started = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_micros();
+        // A timer of tokio takes up to a millisecond, also for no time at all.
+        if !self.sleep.is_zero() {
+            tokio::time::sleep(self.sleep).await;
+        }
+        let mut output = std::io::stdout().lock();
+        writeln!(output, "{} {} {started}", job.id, job.due)?;
+        output.flush()?;
+        Ok(Outcome::Done)
+    }
+}
+
+async fn work(address: &str, sleep: Duration) -> Result<()> {
+    let dq = Dq::connect(&format!("redis://{address}/0")).await?;
+    let runner = dq.runner().without_linked_handlers().handler(Print { sleep });
+    Ok(runner.run_until(std::future::pending::<()>()).await?)
+}

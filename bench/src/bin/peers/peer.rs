@@ -1,0 +1,114 @@
+//! The programs of the peers: how each is built and started. Their protocol is described in
+//! `bench/peers/README.md`.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::Result;
+
+pub(crate) const NAMES: [&str; 6] = ["dq", "asynq", "bullmq", "celery", "redisson", "apalis"];
+
+/// The first argument with which this program is our own peer.
+pub(crate) const OWN_PROGRAM: &str = "own-program";
+
+/// A library that is compared.
+pub(crate) struct Peer {
+    pub(crate) name: &'static str,
+    pub(crate) version: &'static str,
+    program: Vec<OsString>,
+}
+
+impl Peer {
+    /// Builds the program in a directory of its own, or does nothing if it is built already.
+    ///
+    /// # Errors
+    /// Which tool is missing or failed, with its output.
+    pub(crate) fn build(name: &'static str, directory: &Path) -> Result<Self> {
+        fs::create_dir_all(directory)?;
+        let directory = directory.canonicalize()?;
+        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers").join(name);
+        let (version, program): (_, Vec<OsString>) = match name {
+            "dq" => (env!("CARGO_PKG_VERSION"), vec![own()?, OWN_PROGRAM.into()]),
+            "asynq" => {
+                let program = directory.join("peer");
+                run(Command::new("go").args(["build", "-o"]).arg(&program).current_dir(&sources))?;
+                ("0.26.0", vec![program.into()])
+            }
+            "bullmq" => {
+                for file in ["package.json", "main.mjs"] {
+                    fs::copy(sources.join(file), directory.join(file))?;
+                }
+                let install = ["install", "--no-package-lock", "--no-fund", "--ignore-scripts"];
+                run(Command::new("npm").args(install).current_dir(&directory))?;
+                ("6.7.0", vec!["node".into(), directory.join("main.mjs").into()])
+            }
+            "celery" => {
+                let python = directory.join("bin/python");
+                run(Command::new("python3").args(["-m", "venv"]).arg(&directory))?;
+                let install = ["-m", "pip", "install", "--quiet", "-r"];
+                run(Command::new(&python).args(install).arg(sources.join("requirements.txt")))?;
+                ("5.7.0", vec![python.into(), sources.join("main.py").into()])
+            }
+            "redisson" => {
+                let mut maven = Command::new("mvn");
+                maven.args(["--quiet", "--batch-mode", "--file"]).arg(sources.join("pom.xml"));
+                maven.arg(format!("-Dpeer.directory={}", directory.display()));
+                run(maven.args(["compiler:compile", "dependency:copy-dependencies"]))?;
+                let mut path = directory.join("classes").into_os_string();
+                path.push(":");
+                path.push(directory.join("lib/*"));
+                ("4.7.0", vec!["java".into(), "-cp".into(), path, "peer.Main".into()])
+            }
+            "apalis" => {
+                let mut cargo = Command::new("cargo");
+                cargo.args(["build", "--quiet", "--release", "--locked", "--manifest-path"]);
+                run(cargo.arg(sources.join("Cargo.toml")).arg("--target-dir").arg(&directory))?;
+                ("1.0.0", vec![directory.join("release/peer-apalis").into()])
+            }
+            _ => return Err(format!("there is no peer {name:?}").into()),
+        };
+        Ok(Self { name, version, program })
+    }
+
+    /// A command of the program, with the address of a server.
+    pub(crate) fn command(&self, command: &str, address: &str) -> Command {
+        let mut program = Command::new(&self.program[0]);
+        program.args(&self.program[1..]).arg(command).arg(address);
+        program
+    }
+
+    /// Stores jobs; returns the seconds that the program has measured. See the README for `how`,
+    /// `first` and `rate`.
+    pub(crate) fn store(
+        &self,
+        address: &str,
+        count: usize,
+        how: &str,
+        first: i64,
+        rate: usize,
+    ) -> Result<f64> {
+        let mut program = self.command("store", address);
+        program.args([count.to_string(), how.to_owned(), first.to_string(), rate.to_string()]);
+        let output = run(&mut program)?;
+        let seconds = output.trim().parse();
+        seconds.map_err(|_| format!("{} printed {output:?}, not a number", self.name).into())
+    }
+}
+
+fn own() -> Result<OsString> {
+    Ok(std::env::current_exe().map(PathBuf::into_os_string)?)
+}
+
+/// Runs a command to its end; returns its output.
+fn run(command: &mut Command) -> Result<String> {
+    let name = command.get_program().display().to_string();
+    let output = command.output().map_err(|error| format!("{name} does not start: {error}"))?;
+    if !output.status.success() {
+        let (text, errors) =
+            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        return Err(format!("{name} failed ({}):\n{text}{errors}", output.status).into());
+    }
+    Ok(String::from_utf8(output.stdout)?)
+}

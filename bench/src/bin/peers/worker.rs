@@ -1,0 +1,91 @@
+//! A process that runs jobs, and the lines that it prints.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::Result;
+use crate::peer::Peer;
+
+/// A job that was run.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Run {
+    pub(crate) number: usize,
+    /// Start minus due time in microseconds; negative if it was early.
+    pub(crate) lateness: i64,
+    /// Microseconds since 1970.
+    pub(crate) started: i64,
+}
+
+/// Killed when dropped.
+pub(crate) struct Worker {
+    process: Child,
+    runs: Receiver<Run>,
+}
+
+impl Worker {
+    /// Starts a process; each job takes `millis`.
+    pub(crate) fn start(peer: &Peer, address: &str, millis: u64) -> Result<Self> {
+        let mut command = peer.command("work", address);
+        command.arg(millis.to_string()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut process = command.spawn()?;
+        let output = process.stdout.take().ok_or("its output is a pipe")?;
+        let (sender, runs) = channel();
+        thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(std::io::Result::ok) {
+                // Libraries print other lines, too.
+                let Some(run) = parse(&line) else { continue };
+                if sender.send(run).is_err() {
+                    break;
+                }
+            }
+        });
+        Ok(Self { process, runs })
+    }
+
+    /// Waits until jobs with `count` different numbers have run or the time has passed. Returns all
+    /// runs.
+    pub(crate) fn runs(&self, count: usize, within: Duration) -> Vec<Run> {
+        let (deadline, mut numbers, mut runs) =
+            (Instant::now() + within, BTreeMap::new(), Vec::new());
+        while numbers.len() < count {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.runs.recv_timeout(left) {
+                Ok(run) => {
+                    numbers.insert(run.number, ());
+                    runs.push(run);
+                }
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        runs
+    }
+
+    /// Kills the process with SIGKILL. Returns the runs that it has printed before.
+    pub(crate) fn kill(mut self) -> Result<Vec<Run>> {
+        self.process.kill()?;
+        self.process.wait()?;
+        Ok(self.runs.iter().collect())
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // It has ended if `kill` was called.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn parse(line: &str) -> Option<Run> {
+    let mut numbers = line.split(' ').map(str::parse::<i64>);
+    let (Some(Ok(number)), Some(Ok(due)), Some(Ok(started)), None) =
+        (numbers.next(), numbers.next(), numbers.next(), numbers.next())
+    else {
+        return None;
+    };
+    Some(Run { number: usize::try_from(number).ok()?, lateness: started - due * 1_000, started })
+}

@@ -1,0 +1,296 @@
+//! The measurements with a number of pending jobs.
+
+use std::time::{Duration, Instant};
+
+use dq::backend::{Backend, Cancelled, ClaimParams, Settlement, Want};
+use dq::{Dq, Due, JobRef, Verdict};
+use serde::Serialize;
+
+use super::store::Store;
+use crate::lateness::{now, schedule};
+use crate::measure::{Stopwatch, Times, io_runtime, millis, rate, resident};
+use crate::plan::{Result, progress};
+use crate::probe::Probe;
+use crate::workload::{BULK, PAYLOAD, Workload};
+
+/// How much is measured at each number of pending jobs.
+#[derive(Debug)]
+pub(super) struct Sizes {
+    /// Single calls of each kind.
+    calls: usize,
+    /// Jobs whose lateness is measured, 10 ms apart.
+    late: usize,
+    /// Time from the call that schedules these to the first due time.
+    lead: Duration,
+    /// How long an idle runner is observed.
+    idle: Duration,
+    /// Whether it is an error that these are not all stored in that time: their lateness would be that of
+    /// the call.
+    strict: bool,
+}
+
+impl Sizes {
+    pub(super) const FULL: Self = Self {
+        calls: 1_000,
+        late: 1_000,
+        lead: Duration::from_secs(2),
+        // Contains announcements of the runner, one in 15 s.
+        idle: Duration::from_secs(31),
+        strict: true,
+    };
+    /// A test of the program.
+    pub(super) const SMALL: Self = Self {
+        calls: 20,
+        late: 20,
+        lead: Duration::from_secs(2),
+        idle: Duration::from_secs(1),
+        strict: false,
+    };
+}
+
+/// Milliseconds at some quantiles.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct Quantiles {
+    pub(super) p50: f64,
+    pub(super) p99: f64,
+    pub(super) max: f64,
+}
+
+impl From<Times> for Quantiles {
+    fn from(times: Times) -> Self {
+        let [p50, p99, max] = [0.5, 0.99, 1.0].map(|share| times.millis_at(share));
+        Self { p50, p99, max }
+    }
+}
+
+/// The figures with a number of pending jobs.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Point {
+    pub(super) pending: usize,
+    /// Jobs stored a second, in calls of [`BULK`], since the point before.
+    pub(super) bulk_rate: f64,
+    /// Bytes that the store has grown by for each pending job.
+    pub(super) store_bytes: f64,
+    /// Bytes that this process has grown by for each pending job.
+    pub(super) process_bytes: f64,
+    /// Resident memory of the server, in bytes; 0 without a server.
+    pub(super) server_resident: u64,
+    /// A call that schedules one job, in ms.
+    pub(super) schedule: Quantiles,
+    /// A call that cancels one job, in ms.
+    pub(super) cancel: Quantiles,
+    /// A claim of one due job, with its settlement, in ms.
+    pub(super) claim_and_settle: Quantiles,
+    /// A call of `stats`, in ms.
+    pub(super) stats: Quantiles,
+    /// Start minus due time, through the runner, in ms.
+    pub(super) lateness: Quantiles,
+    pub(super) idle: Idle,
+}
+
+/// What a runner costs that has nothing to do, beyond a client without one.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct Idle {
+    /// CPU of the process, in ms a second.
+    pub(super) process_cpu: f64,
+    /// CPU of the server, in ms a second; `None` if it is not known.
+    pub(super) server_cpu: Option<f64>,
+    /// Commands of the server a second, with those inside scripts; `None` if they are not counted.
+    pub(super) commands: Option<f64>,
+}
+
+/// Fills the store and measures at each of these numbers of pending jobs.
+pub(super) fn points(store: &Store, steps: &[usize], sizes: &Sizes) -> Result<Vec<Point>> {
+    io_runtime().block_on(async {
+        let dq = Dq::connect(&store.url()).await?;
+        let mut filling = Filling::begin(&dq, store).await?;
+        let mut points = Vec::new();
+        for pending in steps {
+            points.push(filling.point(*pending, sizes).await?);
+        }
+        dq.close().await?;
+        Ok(points)
+    })
+}
+
+/// A store that is being filled.
+struct Filling<'a> {
+    dq: &'a Dq,
+    store: &'a Store,
+    workload: Workload,
+    pending: usize,
+    /// Bytes in the store and of this process before the first job.
+    empty: (f64, u64),
+}
+
+impl<'a> Filling<'a> {
+    async fn begin(dq: &'a Dq, store: &'a Store) -> Result<Self> {
+        let workload = Workload::with_seed(21).payloads(PAYLOAD);
+        let mut filling = Self { dq, store, workload, pending: 0, empty: (0.0, 0) };
+        // What the first calls load and create does not count.
+        filling.claim_and_settle(1).await?;
+        filling.empty = (store.bytes()?, resident("self"));
+        Ok(filling)
+    }
+
+    async fn point(&mut self, pending: usize, sizes: &Sizes) -> Result<Point> {
+        let bulk_rate = self.fill(pending).await?;
+        let store_bytes = (self.store.bytes()? - self.empty.0) / pending as f64;
+        let grown = resident("self").saturating_sub(self.empty.1);
+        let [schedule, cancel] = self.schedule_and_cancel(sizes.calls).await?;
+        let claim_and_settle = self.claim_and_settle(sizes.calls).await?;
+        let stats = self.stats(sizes.calls.min(50)).await?;
+        let lateness = self.lateness(sizes).await?;
+        let idle = self.idle(sizes.idle).await?;
+        progress(format_args!(
+            "{pending} pending: {bulk_rate:.0} stored/s, late by {:.2} ms (p99)",
+            lateness.p99
+        ));
+        Ok(Point {
+            pending,
+            bulk_rate,
+            store_bytes,
+            process_bytes: grown as f64 / pending as f64,
+            server_resident: self.store.resident(),
+            schedule,
+            cancel,
+            claim_and_settle,
+            stats,
+            lateness,
+            idle,
+        })
+    }
+
+    /// Stores jobs until so many are pending, due at random within a week, from tomorrow. Returns the rate.
+    async fn fill(&mut self, pending: usize) -> Result<f64> {
+        let tomorrow = now() + Duration::from_secs(86_400);
+        let jobs = pending.saturating_sub(self.pending);
+        let begin = Instant::now();
+        while self.pending < pending {
+            let bulk = self.workload.random(tomorrow, BULK.min(pending - self.pending));
+            self.pending += bulk.len();
+            let _ = self.dq.backend().schedule(bulk).await?;
+        }
+        Ok(rate(jobs, begin.elapsed()))
+    }
+
+    /// Calls that schedule one job each, and calls that cancel one of these each.
+    async fn schedule_and_cancel(&mut self, calls: usize) -> Result<[Quantiles; 2]> {
+        let tomorrow = now() + Duration::from_secs(86_400);
+        let backend = self.dq.backend();
+        let (mut scheduled, mut cancelled) = (Vec::new(), Vec::new());
+        let mut jobs = Vec::new();
+        for _call in 0..calls {
+            let job = self.workload.random(tomorrow, 1);
+            jobs.extend(job.iter().map(|job| JobRef::new(job.queue.clone(), job.id)));
+            let begin = Instant::now();
+            let _ = backend.schedule(job).await?;
+            scheduled.push(begin.elapsed());
+        }
+        for job in &jobs {
+            let begin = Instant::now();
+            let answers = backend.cancel(std::slice::from_ref(job)).await?;
+            cancelled.push(begin.elapsed());
+            if answers != [Cancelled::Cancelled] {
+                return Err(format!("{job:?} was not cancelled: {answers:?}").into());
+            }
+        }
+        Ok([scheduled, cancelled].map(|times| Times::new(times).into()))
+    }
+
+    /// Claims and settles jobs, each the only one that is due.
+    async fn claim_and_settle(&mut self, calls: usize) -> Result<Quantiles> {
+        let backend = self.dq.backend();
+        let mut times = Vec::new();
+        for _call in 0..calls {
+            let now = now();
+            let mut job = self.workload.job(now, now);
+            job.due = Due::NOW;
+            let (id, want) = (job.id, Want::new(job.queue.clone(), 1, Duration::from_secs(60)));
+            let _ = backend.schedule(vec![job]).await?;
+            let begin = Instant::now();
+            let claimed = loop {
+                let wants = std::slice::from_ref(&want);
+                let claimed = backend.claim(ClaimParams::new(wants, 1, "scale")).await?;
+                if !claimed.jobs.is_empty() {
+                    break claimed;
+                }
+                // It is due at the next millisecond of the store's clock.
+                if begin.elapsed() > Duration::from_secs(60) {
+                    return Err("a job that is due was not claimed within a minute".into());
+                }
+                tokio::task::yield_now().await;
+            };
+            let leased = &claimed.jobs[0];
+            if leased.job.id != id {
+                return Err(format!("{} was claimed instead of {id}", leased.job.id).into());
+            }
+            backend.settle(&[Settlement::new(leased.lease(), Verdict::Done)]).await?;
+            times.push(begin.elapsed());
+        }
+        Ok(Times::new(times).into())
+    }
+
+    async fn stats(&self, calls: usize) -> Result<Quantiles> {
+        let mut times = Vec::new();
+        for _call in 0..calls {
+            let begin = Instant::now();
+            let stats = self.dq.backend().stats(&[]).await?;
+            times.push(begin.elapsed());
+            let live: u64 = stats.iter().map(dq::QueueStats::live).sum();
+            if live != self.pending as u64 {
+                return Err(format!("{live} jobs are live instead of {}", self.pending).into());
+            }
+        }
+        Ok(Times::new(times).into())
+    }
+
+    async fn lateness(&self, sizes: &Sizes) -> Result<Quantiles> {
+        let first = now() + sizes.lead;
+        schedule(self.dq, sizes.late, |job| first + Duration::from_millis(10 * job as u64)).await?;
+        if sizes.strict && now() > first {
+            return Err("the first job was due before the last was stored".into());
+        }
+        let probe = Probe::timing(sizes.late);
+        // In a spawned task, as in an application, and not on the thread of `block_on`.
+        let dq = self.dq.clone();
+        let running = probe.clone();
+        tokio::spawn(async move { running.run(&dq).await.map(drop) }).await??;
+        Ok(probe.lateness().into())
+    }
+
+    /// Observes the client without a runner, and then with one whose next job is due tomorrow.
+    async fn idle(&self, window: Duration) -> Result<Idle> {
+        let without = self.observe(window).await?;
+        let dq = self.dq.clone();
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let runner = tokio::spawn(async move {
+            let runner = dq.runner().without_linked_handlers().handler(Probe::counting(usize::MAX));
+            runner.run_until(async { drop(stopped.await) }).await
+        });
+        // The calls of the start are not counted.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let with = self.observe(window).await?;
+        drop(stop);
+        runner.await??;
+        let more = |with: Option<f64>, without: Option<f64>| Some(with? - without?);
+        Ok(Idle {
+            process_cpu: with.process_cpu - without.process_cpu,
+            server_cpu: more(with.server_cpu, without.server_cpu),
+            commands: more(with.commands, without.commands),
+        })
+    }
+
+    /// What process and server do in a second, over this time.
+    async fn observe(&self, window: Duration) -> Result<Idle> {
+        let (before, watch) = (self.store.work()?, Stopwatch::start());
+        tokio::time::sleep(window).await;
+        let (seconds, cpu) = (watch.wall().as_secs_f64(), watch.cpu());
+        let work = before.zip(self.store.work()?);
+        Ok(Idle {
+            process_cpu: millis(cpu) / seconds,
+            server_cpu: work.map(|(before, after)| (after.cpu - before.cpu) * 1e3 / seconds),
+            commands: work.map(|(before, after)| (after.commands - before.commands) / seconds),
+        })
+    }
+}

@@ -1,0 +1,151 @@
+//! A plot with logarithmic axes, as SVG.
+
+use std::fmt::Write;
+
+/// A line of a plot. Points without a positive coordinate, for which a logarithmic axis has no place, are
+/// not drawn.
+#[derive(Debug)]
+pub(super) struct Line {
+    pub(super) name: &'static str,
+    pub(super) points: Vec<(f64, f64)>,
+}
+
+const WIDTH: f64 = 640.0;
+const HEIGHT: f64 = 400.0;
+/// Space for labels: left, right, top, bottom.
+const MARGINS: [f64; 4] = [70.0, 140.0, 40.0, 40.0];
+/// Distinct also to those who see no red or no green.
+const COLOURS: [&str; 4] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7"];
+
+/// An axis over whole powers of ten, from `low` to `high`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Axis {
+    low: i32,
+    high: i32,
+    /// Where the lowest and the highest value are in the picture.
+    from: f64,
+    to: f64,
+}
+
+impl Axis {
+    /// The smallest axis with all values; those that are not positive numbers do not count.
+    fn over(values: impl Iterator<Item = f64>, from: f64, to: f64) -> Self {
+        let powers = values.filter(|value| is_drawn(*value)).map(f64::log10);
+        let (low, high) = powers.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), power| {
+            (low.min(power), high.max(power))
+        });
+        let (low, high) =
+            if low <= high { (low.floor() as i32, high.ceil() as i32) } else { (0, 1) };
+        Self { low, high: high.max(low + 1), from, to }
+    }
+
+    fn place(&self, value: f64) -> f64 {
+        let share = (value.log10() - f64::from(self.low)) / f64::from(self.high - self.low);
+        self.from + share * (self.to - self.from)
+    }
+
+    /// Each power of ten with its label.
+    fn ticks(&self) -> impl Iterator<Item = (f64, String)> {
+        (self.low..=self.high).map(|power| {
+            let value = 10_f64.powi(power);
+            let label = match power {
+                ..0 => format!("{value:.*}", power.unsigned_abs() as usize),
+                0..3 => format!("{value:.0}"),
+                3..6 => format!("{:.0}k", value / 1e3),
+                6..9 => format!("{:.0}M", value / 1e6),
+                _ => format!("1e{power}"),
+            };
+            (value, label)
+        })
+    }
+}
+
+/// Whether a logarithmic axis has this value.
+fn is_drawn(value: f64) -> bool {
+    value.is_finite() && value > 0.0
+}
+
+/// Draws the lines. Titles and names contain no characters that XML would need escaped.
+pub(super) fn plot(title: &str, lines: &[Line]) -> String {
+    let [left, right, top, bottom] = MARGINS;
+    let points = || lines.iter().flat_map(|line| line.points.iter().copied());
+    let x = Axis::over(points().map(|(x, _)| x), left, WIDTH - right);
+    let y = Axis::over(points().map(|(_, y)| y), HEIGHT - bottom, top);
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
+         font-family=\"sans-serif\" font-size=\"12\">\n\
+         <rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"white\"/>\n\
+         <text x=\"{left}\" y=\"20\" font-size=\"14\">{title}</text>\n"
+    );
+    let mut grid = |[x1, y1, x2, y2]: [f64; 4], [tx, ty]: [f64; 2], anchor: &str, label: &str| {
+        let _ = writeln!(
+            svg,
+            "<path d=\"M{x1:.1} {y1:.1}L{x2:.1} {y2:.1}\" stroke=\"#ddd\"/>\
+             <text x=\"{tx:.1}\" y=\"{ty:.1}\" text-anchor=\"{anchor}\">{label}</text>"
+        );
+    };
+    for (value, label) in x.ticks() {
+        let at = x.place(value);
+        grid([at, y.from, at, y.to], [at, y.from + 18.0], "middle", &label);
+    }
+    for (value, label) in y.ticks() {
+        let at = y.place(value);
+        grid([x.from, at, x.to, at], [x.from - 8.0, at + 4.0], "end", &label);
+    }
+    for (number, line) in lines.iter().enumerate() {
+        let colour = COLOURS[number % COLOURS.len()];
+        let drawn = line.points.iter().filter(|(x, y)| is_drawn(*x) && is_drawn(*y));
+        let places: Vec<(f64, f64)> =
+            drawn.map(|(at_x, at_y)| (x.place(*at_x), y.place(*at_y))).collect();
+        let path: Vec<String> = places.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+        let _ = writeln!(
+            svg,
+            "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"/>",
+            path.join(" ")
+        );
+        for (x, y) in &places {
+            let _ =
+                writeln!(svg, "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\" fill=\"{colour}\"/>");
+        }
+        let (at_x, at_y) = (x.to + 12.0, y.to + 16.0 * (number as f64 + 1.0));
+        let _ = writeln!(
+            svg,
+            "<text x=\"{at_x:.1}\" y=\"{at_y:.1}\" fill=\"{colour}\">{}</text>",
+            line.name
+        );
+    }
+    svg + "</svg>\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_axis_has_all_values_between_whole_powers_of_ten() {
+        let axis = Axis::over([0.3, 45.0, f64::NAN, 0.0].into_iter(), 100.0, 400.0);
+        assert_eq!((axis.low, axis.high), (-1, 2));
+        assert_eq!([0.1, 1.0, 100.0].map(|value| axis.place(value).round()), [100.0, 200.0, 400.0]);
+        let labels: Vec<_> = axis.ticks().map(|(_, label)| label).collect();
+        assert_eq!(labels, ["0.1", "1", "10", "100"]);
+        let large = Axis::over([1_000.0, 1e9].into_iter(), 0.0, 1.0);
+        let labels: Vec<_> = large.ticks().map(|(_, label)| label).collect();
+        assert_eq!(labels, ["1k", "10k", "100k", "1M", "10M", "100M", "1e9"]);
+    }
+
+    #[test]
+    fn a_plot_has_each_line_with_its_points() {
+        let line = |name, y| Line { name, points: vec![(10.0, y), (1_000.0, y * 10.0)] };
+        let svg = plot("a title", &[line("one", 0.1), line("two", 0.2), line("none", 0.0)]);
+        assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"), "{svg}");
+        assert_eq!(svg.matches("<polyline").count(), 3);
+        assert_eq!(
+            svg.matches("<circle").count(),
+            4,
+            "a line without positive values has no points"
+        );
+        // The first point in the corner at the bottom left, the second at the right.
+        assert!(svg.contains("points=\"70.0,360.0 500.0,200.0\""), "{svg}");
+        assert!(svg.contains(">one<") && svg.contains(">two<") && svg.contains("a title"), "{svg}");
+    }
+}

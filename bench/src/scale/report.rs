@@ -1,0 +1,105 @@
+//! The report of a run: a table, and a plot.
+
+use std::fmt::Write;
+
+use serde::Serialize;
+
+use super::measure::{Point, Quantiles};
+use super::plot::{Line, plot};
+use crate::conditions::Conditions;
+
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    pub(super) store: &'static str,
+    pub(super) conditions: Conditions,
+    pub(super) points: Vec<Point>,
+}
+
+/// A row of the table: its name, and its cell with a number of pending jobs.
+type Row = (&'static str, fn(&Point) -> String);
+
+const ROWS: [Row; 13] = [
+    ("stored in batches of 1,000, jobs/s", |it| format!("{:.0}", it.bulk_rate)),
+    ("bytes in the store for each", |it| format!("{:.0}", it.store_bytes)),
+    ("bytes of the process for each", |it| format!("{:.0}", it.process_bytes)),
+    ("memory of the server, MiB", |it| format!("{:.0}", it.server_resident as f64 / 1_048_576.0)),
+    ("schedule of one, p50 / p99 / max, ms", |it| quantiles(it.schedule)),
+    ("cancel of one, p50 / p99 / max, ms", |it| quantiles(it.cancel)),
+    ("claim and settlement of one, p50 / p99 / max, ms", |it| quantiles(it.claim_and_settle)),
+    ("`stats`, p50 / p99 / max, ms", |it| quantiles(it.stats)),
+    ("lateness, 100 due a second, p50 / p99 / max, ms", |it| quantiles(it.lateness)),
+    ("CPU of an idle runner, ms/s", |it| format!("{:.2}", it.idle.process_cpu)),
+    ("CPU of the server for it, ms/s", |it| optional(it.idle.server_cpu)),
+    ("its commands a second, with those inside scripts", |it| optional(it.idle.commands)),
+    // A thousand times so many ms of a second are so many cores.
+    ("cores of the server for 1,000 idle runners, calculated", |it| optional(it.idle.server_cpu)),
+];
+
+fn quantiles(Quantiles { p50, p99, max }: Quantiles) -> String {
+    format!("{p50:.2} / {p99:.2} / {max:.2}")
+}
+
+fn optional(value: Option<f64>) -> String {
+    value.map_or_else(|| "not measured".to_owned(), |value| format!("{value:.2}"))
+}
+
+/// A number with commas between thousands.
+pub(super) fn grouped(number: usize) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+impl Report {
+    /// Conditions and table.
+    pub(super) fn markdown(&self) -> String {
+        let mut text = format!("```\n{}```\n\n| `{}`, pending jobs |", self.conditions, self.store);
+        for point in &self.points {
+            let _ = write!(text, " {} |", grouped(point.pending));
+        }
+        text += "\n|---|";
+        text += &"---|".repeat(self.points.len());
+        for (name, cell) in ROWS {
+            let _ = write!(text, "\n| {name} |");
+            for point in &self.points {
+                let _ = write!(text, " {} |", cell(point));
+            }
+        }
+        text.push('\n');
+        text
+    }
+
+    /// The 99th percentiles over the number of pending jobs, as SVG.
+    pub(super) fn plot(&self) -> String {
+        let line = |name, of: fn(&Point) -> Quantiles| Line {
+            name,
+            points: self.points.iter().map(|it| (it.pending as f64, of(it).p99)).collect(),
+        };
+        let title = format!("{}: 99th percentiles in ms, by pending jobs", self.store);
+        plot(
+            &title,
+            &[
+                line("schedule", |it| it.schedule),
+                line("cancel", |it| it.cancel),
+                line("claim and settle", |it| it.claim_and_settle),
+                line("lateness", |it| it.lateness),
+            ],
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thousands_are_grouped() {
+        assert_eq!([7, 123, 1_000, 1_234_567].map(grouped), ["7", "123", "1,000", "1,234,567"]);
+    }
+}
